@@ -1,5 +1,5 @@
-//! Windows and messages between two ranks of one process: `cargo bench --bench windows`. For changes to the code;
-//! `onesided bench locks` compares with the limits of the machine.
+//! Windows and messages between two ranks of one process: `cargo bench --bench windows`. For
+//! comparing versions of the code; `onesided bench locks` compares with the limits of the machine.
 
 use std::time::{Duration, Instant};
 
@@ -61,8 +61,8 @@ fn operations(criterion: &mut Criterion, world: &World, window: &Window<u64>) {
     epoch.unlock().wait().unwrap();
 }
 
-/// Lock, operation and unlock, apart and in one call: how long the caller waits. What is then still under way is waited for
-/// outside of the measured time, where an operation is not done when it is posted.
+/// Lock, operation and unlock, separately and in one call: how long the caller waits. What is still
+/// in flight then is waited for outside of the measured time, unless operations complete at post.
 fn fused(criterion: &mut Criterion, window: &Window<u64>) {
     let home = window.locked(1);
     let immediate = window.world().fabric().capabilities().completes_at_post;

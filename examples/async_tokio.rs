@@ -7,7 +7,8 @@
 //! onesided run -n 4 -- target/debug/examples/async_tokio       # four processes
 //! ```
 //!
-//! Any runtime will do: the futures ask for nothing but a waker. A window is cheap to clone, so each task has its own.
+//! Any runtime works: the futures need nothing but a waker. A window is cheap to clone, so each
+//! task has its own.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program's purpose
 
 use std::time::Duration;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use onesided::{Window, World};
 use tokio::time::timeout;
 
-/// How many tasks each rank has, and how often each of them adds.
+/// The number of tasks of each rank, and of additions of each task.
 const TASKS: u32 = 20;
 const ROUNDS: u32 = 10;
 
@@ -47,7 +48,7 @@ async fn count(world: World) -> onesided::Result<()> {
         task.await.expect("a task that does not panic")?;
     }
 
-    // A lock that takes too long is walked away from: what was begun is finished and released without us.
+    // An acquire that takes too long is cancelled: the library finishes and releases it.
     let epoch = counters.lock_exclusive(world.rank()).await?;
     let second = timeout(Duration::from_millis(10), counters.lock_exclusive(world.rank()).into_future()).await.is_err();
     assert!(second, "it is ours already");
@@ -68,7 +69,7 @@ async fn count(world: World) -> onesided::Result<()> {
     Ok(())
 }
 
-/// One task: the lock is held across an await, and the thread does something else meanwhile.
+/// One task: it holds the lock across an await, and the thread runs other tasks meanwhile.
 async fn add(counters: Window<u64>, target: u32) -> onesided::Result<()> {
     for _ in 0..ROUNDS {
         let epoch = counters.lock_exclusive(target).await?;

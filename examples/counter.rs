@@ -10,9 +10,9 @@
 
 use onesided::{Window, World};
 
-/// How often each rank adds to each counter.
+/// The number of additions of each rank to each counter.
 const ROUNDS: u64 = 1000;
-/// Where the two counters lie in rank 0's part of the window.
+/// The displacement of the two counters in rank 0's window memory.
 const ATOMIC: usize = 0;
 const LOCKED: usize = 1;
 
@@ -31,17 +31,19 @@ fn main() -> onesided::Result<()> {
 }
 
 fn count(world: World) -> onesided::Result<()> {
-    // Collective: two counters on every rank. Those of rank 0 are used; rank 0 does nothing for the others to reach them.
+    // Collective: two counters on every rank, of which those of rank 0 are used. Rank 0 does
+    // nothing for the others to reach them.
     let counters = Window::<u64>::allocate(&world, 2).wait()?;
 
-    // An atomic operation needs no lock against others of its kind: a shared one admits everybody at once.
+    // Atomic operations need no exclusion among themselves: a shared lock admits all ranks at the
+    // same time.
     let epoch = counters.lock_shared(0).wait()?;
     for _ in 0..ROUNDS {
         epoch.fetch_add(ATOMIC, 1).wait()?;
     }
     epoch.unlock().wait()?;
 
-    // Get, add, put are three steps, so nobody else may come between: an exclusive lock.
+    // Get, add, put are three steps, so other ranks must be excluded: an exclusive lock.
     for _ in 0..ROUNDS {
         let epoch = counters.lock_exclusive(0).wait()?;
         let mut value = [0];
@@ -50,7 +52,7 @@ fn count(world: World) -> onesided::Result<()> {
         epoch.unlock().wait()?; // the put is complete before the next owner has the lock
     }
 
-    world.barrier().wait()?; // everybody is done
+    world.barrier().wait()?; // every rank is done
     if world.rank() == 0 {
         let expected = ROUNDS * u64::from(world.size());
         assert_eq!(counters.local().read(0..2), [expected, expected]);

@@ -7,12 +7,13 @@
 //! onesided run -n 4 -- target/debug/examples/word_count *.md   # four processes
 //! ```
 //!
-//! A word is a run of ASCII letters in whatever case; all other bytes separate words. Rank 0 prints count and word, most
-//! frequent first, then by alphabet.
+//! A word is a run of ASCII letters, upper or lower case; all other bytes separate words. Rank 0
+//! prints count and word, most frequent first, then in alphabetical order.
 //!
-//! Each rank reads a part of every file and counts its words in memory of its own first, for a remote operation a
-//! *different* word costs less than one a word. Then the ranks tell each other how much there is, allocate a table that
-//! is large enough for all of it, and merge, each taking the lock of one part of the table after another.
+//! Each rank reads a part of every file and counts its words in its own memory first, because one
+//! remote operation per *different* word is cheaper than one per word. Then the ranks exchange
+//! their numbers, allocate a table that is large enough for all of them, and merge; each takes the
+//! locks of the table one after another.
 #![allow(clippy::print_stderr)] // a program's purpose
 
 use std::collections::HashMap;
@@ -56,11 +57,11 @@ fn in_threads(ranks: &OsStr, files: &[OsString]) -> Result<()> {
     onesided::threads(ranks, |world| run(&world, files))?.into_iter().collect()
 }
 
-/// What every rank does.
+/// The program of every rank.
 fn run(world: &World, files: &[OsString]) -> Result<()> {
     let read = read_part_of_all(files, world.rank(), world.size());
     let counted = merge(world, read)?;
-    // Nobody waits for rank 0 any more.
+    // No rank waits for rank 0 any more.
     if world.rank() == 0 { print(counted) } else { Ok(()) }
 }
 
@@ -74,7 +75,7 @@ fn read_part_of_all(files: &[OsString], rank: u32, size: u32) -> Result<Words> {
     Ok(words)
 }
 
-/// A word belongs to the part in which it begins, so parts need not end between words.
+/// A word belongs to the part in which it begins, so parts may end inside words.
 fn read_part(mut file: File, rank: u32, size: u32, words: &mut Words) -> io::Result<()> {
     let metadata = file.metadata()?;
     if !metadata.is_file() {
@@ -82,7 +83,7 @@ fn read_part(mut file: File, rank: u32, size: u32, words: &mut Words) -> io::Res
     }
     let cut = |rank: u32| (u128::from(metadata.len()) * u128::from(rank) / u128::from(size)) as u64;
     let (start, end) = (cut(rank), cut(rank + 1));
-    // Whether a word begins at `start` shows the byte before it.
+    // The byte before `start` shows whether a word begins there.
     let first = start.saturating_sub(1);
     file.seek(SeekFrom::Start(first))?;
     let mut ours = start == 0;
@@ -97,7 +98,7 @@ fn read_part(mut file: File, rank: u32, size: u32, words: &mut Words) -> io::Res
                 count(&mut word, words);
             }
             byte if ours => word.push(byte.to_ascii_lowercase()),
-            _ => {} // the rest of a word of the rank before
+            _ => {} // the rest of a word of the previous rank
         }
     }
     count(&mut word, words);
@@ -110,8 +111,8 @@ fn count(word: &mut Vec<u8>, words: &mut Words) {
     }
 }
 
-/// A place in a part of the shared table: how often a word occurred (0: the place is free), and where in the text of the
-/// same rank the word is.
+/// An entry of the shared table: how often a word occurred (0: the entry is free), and where the
+/// word is in the text of the same rank.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Place {
@@ -120,30 +121,30 @@ struct Place {
     len: u64,
 }
 
-// What each rank has to know of its part of the table: elements of a window.
-/// How many words will come, at most.
+// What each rank has to know of its share of the table: elements of a window.
+/// An upper bound of the number of words.
 const WORDS: usize = 0;
-/// How many letters they have.
+/// The number of letters in them.
 const LETTERS: usize = 1;
-/// How many letters of text are taken.
+/// The number of letters of text in use.
 const TAKEN: usize = 2;
-/// How many ranks could not read their files.
+/// The number of ranks that could not read their files.
 const FAILED: usize = 3;
 
-/// Adds up what the ranks have read. Rank 0 gets the sums, the others nothing.
+/// Merges what the ranks have read. Rank 0 gets the sums, the others nothing.
 ///
-/// Every rank comes to every collective call (allocate, barrier, close), also one that could not read its files: the
-/// others would wait for it.
+/// Every rank takes part in every collective call (allocate, barrier, close), even if it could not
+/// read its files: the others would wait for it.
 fn merge(world: &World, read: Result<Words>) -> Result<Vec<(u64, Vec<u8>)>> {
     let size = world.size();
-    // A word's hash says which rank's part of the table it belongs into, and then where there.
+    // A word's hash selects the rank, and then the entry in that rank's table.
     let mut batches = vec![Vec::new(); size as usize];
     for (word, count) in read.iter().flatten() {
         let hash = hash(word);
         batches[(hash % u64::from(size)) as usize].push((hash / u64::from(size), word, *count));
     }
 
-    // The sums need no exclusive lock: they are made by atomic operations.
+    // The sums need no exclusive lock: they are atomic operations.
     let sizes = Window::<u64>::builder().name("sizes").allocate(world, 4).wait()?;
     let all_sizes = sizes.lock_all().wait()?;
     for (owner, batch) in (0..size).zip(&batches) {
@@ -159,11 +160,11 @@ fn merge(world: &World, read: Result<Words>) -> Result<Vec<(u64, Vec<u8>)>> {
         return Err("another rank could not read its part".into());
     }
 
-    // At most half full, so that probes are few and there always is a free place.
+    // At most half full, so that probes are few and a free entry always exists.
     let places = 2 * mine[WORDS] as usize + 1;
     let table = Window::<Place>::builder().name("table").uneven().allocate(world, places).wait()?;
     let text = Window::<u8>::builder().name("text").uneven().allocate(world, mine[LETTERS] as usize).wait()?;
-    // Who holds the table's lock of a rank is alone in its text, too.
+    // The owner of a rank's table lock also has exclusive access to that rank's text.
     let all_text = text.lock_all().wait()?;
     for turn in 0..size {
         // Each rank begins elsewhere, so that they do not all wait for the same lock.
@@ -173,7 +174,7 @@ fn merge(world: &World, read: Result<Words>) -> Result<Vec<(u64, Vec<u8>)>> {
         for (hash, word, count) in &batches[owner as usize] {
             part.add(*hash, word, *count)?;
         }
-        part.text.flush().wait()?; // the unlock completes what was put into the table, not what into the text
+        part.text.flush().wait()?; // the unlock completes the puts to the table, not those to the text
         lock.unlock().wait()?;
     }
     world.barrier().wait()?;
@@ -194,14 +195,14 @@ fn merge(world: &World, read: Result<Words>) -> Result<Vec<(u64, Vec<u8>)>> {
     Ok(counted)
 }
 
-/// The same hash in every process.
+/// A hash that is the same in every process.
 fn hash(word: &[u8]) -> u64 {
     let mut hasher = std::hash::DefaultHasher::new();
     hasher.write(word);
     hasher.finish()
 }
 
-/// One rank's part of the table while it is locked.
+/// One rank's share of the table while it is locked.
 struct Part<'w> {
     table: &'w Access<'w, Place, Any>,
     text: &'w Access<'w, u8, Any>,

@@ -1,9 +1,11 @@
-//! The library's side of the comparison with `loops.c`: the same operations, as a user begins and awaits them, first those of
-//! the fabric, then those of windows on the fabric that programs choose at run time.
+//! The library's side of the comparison with `loops.c`: the same operations as a user calls them,
+//! first those of the fabric, then those of windows on the fabric that a program chooses at run
+//! time.
 //!
 //!     loops ROUNDS [PART]      prints a line each: what, a tab, median nanoseconds; with PART, of those that contain it
 //!
-//! All ranks are in one thread, which blocks as the rank that has something to wait for: so no scheduler is measured.
+//! All ranks are in one thread, which blocks on behalf of the rank that waits, so no scheduler is
+//! measured.
 #![allow(clippy::print_stdout)] // the result
 
 use std::error::Error;
@@ -56,7 +58,7 @@ impl Measures {
     }
 }
 
-/// What each rank does at the same time as the others, by rank.
+/// The operation that each rank performs at the same time as the others, by rank.
 fn together<I: Send, T: Send>(
     ranks: impl IntoIterator<Item = I>,
     run: impl Fn(I) -> Outcome<T> + Sync,
@@ -107,7 +109,7 @@ fn fabrics(measures: &Measures) -> Outcome {
     Ok(())
 }
 
-/// Whatever windows do between two of the ranks.
+/// Window operations between two of the ranks.
 fn windows_of_two(measures: &Measures, windows: &[Window<u64, Any>]) -> Outcome {
     let all = windows[0].no_check();
     let at = all.at(1)?;
@@ -155,7 +157,7 @@ fn windows_of_two(measures: &Measures, windows: &[Window<u64, Any>]) -> Outcome 
     })
 }
 
-/// An acquire and a release of every lock, which nobody else wants.
+/// An uncontended acquire and release of every lock.
 fn locks(measures: &Measures, worlds: &[World<Any>]) -> Outcome {
     for design in LockDesign::ALL {
         let windows =

@@ -1,4 +1,5 @@
-//! Many ranks contend for one lock: how fast the simulator is, how much memory a rank takes, and what the lock does.
+//! Many ranks contend for one lock: shows the simulator's speed, the memory of a rank, and what the
+//! lock does.
 //!
 //! ```sh
 //! cargo run --release -p onesided-sim --example contend -- [RANKS] [VIRTUAL MILLISECONDS] [test-and-set|ticket]
@@ -59,7 +60,7 @@ impl<'m, M: RemoteMemory> LockContext<'m, M> for AtRankZero<'m, M> {
     }
 }
 
-/// Acquires and releases, over and over.
+/// Acquires and releases repeatedly.
 async fn contend<M: RemoteMemory, A: LockAlgorithm>(memory: M, lock: &A, acquired: &[Cell<u64>]) -> Result<(), Fault> {
     let acquired = &acquired[memory.rank().index()];
     let reach = AtomicU8::new(0);
@@ -88,7 +89,7 @@ fn main() {
     }
 }
 
-/// Pauses for a network, from a round trip on: for locks that are asked for by name.
+/// The pauses over a network, from one round trip on: for locks that are chosen by name.
 fn round_trips() -> Backoff {
     Backoff::new((11..24).map(|power| Duration::from_nanos(1 << power)))
 }
@@ -113,13 +114,13 @@ fn run<A: LockAlgorithm>(lock: &A, ranks: u32, millis: u64) {
     println!("trace {:016x}, {:?}", report.trace, report.counts);
 }
 
-/// What this process has run so far, which other processes on a busy machine do not lengthen.
+/// The CPU time of this process, which other processes on a busy machine do not lengthen.
 fn cpu_time() -> Duration {
     let schedstat = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
     Duration::from_nanos(schedstat.split_whitespace().next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0))
 }
 
-/// Resident memory in KiB: now (`VmRSS:`), or the most it ever was (`VmHWM:`).
+/// Resident memory in KiB: now (`VmRSS:`), or at its peak (`VmHWM:`).
 fn memory(field: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap_or_default();

@@ -1,29 +1,29 @@
-//! What happens when: a binary heap of (time, sequence).
+//! The event queue: a binary heap of (time, sequence).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Something that happens at a time.
+/// A future event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// The operation in this slot comes to its next stage.
+    /// The operation in this slot reaches its next stage.
     Operation(u32),
     /// The card of this rank has received the first message of its queue.
     Card(u32),
-    /// A pause or a deadline of this rank is over.
+    /// A pause or a deadline of this rank ends.
     Timer(u32),
-    /// This rank looks again at what it waits for.
+    /// This rank checks again what it waits for.
     Wake(u32),
     /// This rank dies.
     Kill(u32),
-    /// Everybody learns that this rank died.
+    /// The other ranks learn that this rank died.
     Detect(u32),
-    /// Everybody learns that this rank left.
+    /// The other ranks learn that this rank left.
     Leave(u32),
 }
 
-/// Bits of an entry, from the top: time in nanoseconds (2.2 years), sequence, kind, index. One comparison orders them,
-/// and 16 bytes an entry matter where every rank has one.
+/// Bits of an entry, from the top: time in nanoseconds (2.2 years), sequence, kind, index. One
+/// comparison orders entries, and 16 bytes an entry matter where every rank has one.
 const INDEX_BITS: u32 = 29;
 const KIND_BITS: u32 = 3;
 const SEQUENCE_BITS: u32 = 40;
@@ -33,7 +33,7 @@ const _: () = assert!(INDEX_BITS + KIND_BITS + SEQUENCE_BITS + TIME_BITS == 128)
 /// The end of time.
 pub(crate) const NEVER: u64 = (1 << TIME_BITS) - 1;
 
-/// The events to come. Those of one time come in the order in which they were entered.
+/// The events to come. Events of the same time occur in the order in which they were entered.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
     heap: BinaryHeap<Reverse<u128>>,
@@ -41,7 +41,7 @@ pub(crate) struct Agenda {
 }
 
 impl Agenda {
-    /// Enters an event. What lies past the end of time never happens.
+    /// Enters an event. An event past the end of time never happens.
     pub(crate) fn enter(&mut self, time: u64, due: Due) {
         if time >= NEVER {
             return;

@@ -1,4 +1,4 @@
-//! The simulated fabric: the boundary and the primitives, each a line or two around the state.
+//! The endpoint of a simulated rank.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,29 +13,34 @@ use onesided_remote_memory::{
 
 use crate::futures::{Flush, Get, Op, Pause, Recv, Send, Transfer, Wait};
 use crate::memory::WORLD_REGION;
-use crate::operation::{Action, Landing, Operation};
+use crate::operation::{Action, GetBuffer, Operation};
 use crate::state::{State, Step, check_range, check_word};
 
-/// What all ranks of a simulation share. One thread runs it, so the lock is never contended: it is there because the
-/// boundary lets threads share an endpoint.
+/// What all ranks of a simulation share. One thread runs it, so the lock is never contended; it
+/// exists because threads may share an endpoint.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// Time, as the state has it: most looks at the state are only about whether it is time yet.
+    /// A copy of the state's time, which futures read most often.
     now: AtomicU64,
     /// How many ranks share a host.
     per_host: u32,
     state: Mutex<State>,
-    /// What ranks have lent, by rank and region: they have it back when it is taken back.
-    lent: Mutex<BTreeMap<(Rank, u32), UserMemory>>,
+    /// User memory by rank and region, returned when it is reclaimed.
+    user_memory: Mutex<BTreeMap<(Rank, u32), UserMemory>>,
 }
 
 impl Shared {
     pub(crate) const fn new(state: State, per_host: u32) -> Self {
-        Self { now: AtomicU64::new(state.now), per_host, state: Mutex::new(state), lent: Mutex::new(BTreeMap::new()) }
+        Self {
+            now: AtomicU64::new(state.now),
+            per_host,
+            state: Mutex::new(state),
+            user_memory: Mutex::new(BTreeMap::new()),
+        }
     }
 
-    fn lent(&self) -> MutexGuard<'_, BTreeMap<(Rank, u32), UserMemory>> {
-        self.lent.lock().unwrap_or_else(PoisonError::into_inner)
+    fn user_memory(&self) -> MutexGuard<'_, BTreeMap<(Rank, u32), UserMemory>> {
+        self.user_memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) const fn host_of(&self, rank: Rank) -> u32 {
@@ -47,7 +52,7 @@ impl Shared {
         self.now.load(Ordering::Relaxed)
     }
 
-    /// Lets time go on until something concerns a task.
+    /// Advances time until an event concerns a task.
     pub(crate) fn step(&self, until: u64) -> Step {
         let mut state = self.lock();
         let step = state.step(until);
@@ -56,15 +61,15 @@ impl Shared {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // A rank's panic goes through the whole simulation, whose state nobody then looks at.
+        // A rank's panic unwinds the whole simulation, whose state is not used afterwards.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A rank's end of the simulated fabric.
+/// The endpoint of one rank on the simulated fabric.
 ///
-/// Time passes only while every rank waits for something; what a program computes between takes none. A task is polled
-/// when one of its rank's events comes, whatever waker it was given.
+/// Time passes only while every rank waits; computation takes none. A task is polled when one of
+/// its rank's events occurs, whatever waker it was given.
 pub struct SimFabric {
     shared: Arc<Shared>,
     rank: Rank,
@@ -89,12 +94,12 @@ impl fmt::Debug for SimFabric {
     }
 }
 
-/// A word of a simulated rank: its place, checked.
+/// A checked word of a simulated rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Word {
     at: At,
-    /// Whether it is reached past the card.
-    near: bool,
+    /// Whether it bypasses the card.
+    same_host: bool,
 }
 
 impl SimFabric {
@@ -107,9 +112,9 @@ impl SimFabric {
         self.shared.lock()
     }
 
-    fn post(&self, Word { at, near }: Word, action: Action) -> Op {
+    fn post(&self, Word { at, same_host }: Word, action: Action) -> Op {
         let operation = Operation::new(self.rank(), at.rank, at.region.0, at.offset, action);
-        let slot = self.state().post(Operation { near, ..operation });
+        let slot = self.state().post(Operation { same_host, ..operation });
         Op::new(Arc::clone(&self.shared), slot)
     }
 
@@ -119,7 +124,8 @@ impl SimFabric {
         Op::new(Arc::clone(&self.shared), slot)
     }
 
-    /// Posts an operation on a range of a segment, or one that is complete with what is wrong with it.
+    /// Posts an operation on a range of a segment, or one that is complete with the fault of the
+    /// check.
     fn post_range(&self, segment: &SimSegment, offset: u64, checked: Result<(), Fault>, action: Action) -> Op {
         match checked {
             Ok(()) => self.post(Word::of(segment.place(offset)), action),
@@ -139,10 +145,10 @@ impl SimFabric {
 
 impl Word {
     const fn of(at: At) -> Self {
-        Self { at, near: false }
+        Self { at, same_host: false }
     }
 
-    /// Where it lies.
+    /// The location of the word.
     #[must_use]
     pub const fn at(self) -> At {
         self.at
@@ -239,7 +245,7 @@ impl Mailbox for SimFabric {
     }
 }
 
-/// Checks that a rank has such a port.
+/// Checks that the port exists.
 pub(crate) fn check_port(port: Port) -> Result<(), Fault> {
     if usize::from(port.0) < Port::COUNT {
         Ok(())
@@ -275,13 +281,13 @@ impl Fabric for SimFabric {
             fault: Fault::of(if len == 0 { FaultKind::OutOfRange } else { FaultKind::NoMemory }, self.rank()),
             source: None,
         })?;
-        Ok(SimSegment { rank: self.rank(), region, len, at: 0, part: false, _held: Some(self.hold(region)) })
+        Ok(SimSegment { rank: self.rank(), region, len, at: 0, part: false, _region_ref: Some(self.hold(region)) })
     }
 
     fn register(&self, memory: UserMemory) -> Result<SimSegment, Error> {
         let own = self.allocate(memory.len() as u64)?;
         self.state().ranks[self.rank().index()].more().memory.write(own.region, 0, memory.bytes());
-        self.shared.lent().insert((self.rank(), own.region), memory);
+        self.shared.user_memory().insert((self.rank(), own.region), memory);
         Ok(own)
     }
 
@@ -290,22 +296,22 @@ impl Fabric for SimFabric {
         if own.part {
             return Err(Fault::of(FaultKind::Unsupported, own.rank));
         }
-        let lent = self.shared.lent().remove(&(own.rank, own.region));
+        let removed = self.shared.user_memory().remove(&(own.rank, own.region));
         let mut state = self.state();
         let memory = &mut state.ranks[own.rank.index()].more().memory;
-        let Some(mut lent) = lent else {
+        let Some(mut user_memory) = removed else {
             let kind = if memory.len(own.region).is_some() { FaultKind::Unsupported } else { FaultKind::Closed };
             return Err(Fault::of(kind, own.rank));
         };
-        memory.read(own.region, 0, lent.bytes_mut());
+        memory.read(own.region, 0, user_memory.bytes_mut());
         memory.remove(own.region);
-        Ok(Some(lent))
+        Ok(Some(user_memory))
     }
 
     fn part(&self, own: &SimSegment, offset: u64, len: u64) -> Result<SimSegment, Fault> {
         self.own(own.rank)?;
         let refused = |kind| Err(Fault::of(kind, own.rank));
-        if !self.shared.lent().contains_key(&(own.rank, own.region)) {
+        if !self.shared.user_memory().contains_key(&(own.rank, own.region)) {
             return refused(FaultKind::Unsupported);
         }
         if !offset.is_multiple_of(8) {
@@ -325,7 +331,7 @@ impl Fabric for SimFabric {
             let owner = state.ranks.get_mut(rank.index()).ok_or(Fault::of(FaultKind::NoSuchRank, rank))?;
             let part = match owner.memory().len(region) {
                 None => return Err(Fault::of(FaultKind::NoSuchRegion, rank)),
-                // All of it, or a part of what was lent.
+                // All of it, or a part of user memory.
                 Some(there) if at % 8 == 0 && len > 0 && at.checked_add(len).is_some_and(|end| end <= there) => {
                     len < there
                 }
@@ -338,7 +344,9 @@ impl Fabric for SimFabric {
             state.absent(rank).map_or(Ok((part, false)), Err)
         };
         match open() {
-            Ok((part, own)) => Ok(SimSegment { rank, region, len, at, part, _held: own.then(|| self.hold(region)) }),
+            Ok((part, own)) => {
+                Ok(SimSegment { rank, region, len, at, part, _region_ref: own.then(|| self.hold(region)) })
+            }
             Err(fault) => Err(Error::Open { rank, what: format!("region {region}: {fault}"), fault, source: None }),
         }
     }
@@ -351,7 +359,7 @@ impl Fabric for SimFabric {
                 len: onesided_fabric::WORLD_BYTES,
                 at: 0,
                 part: false,
-                _held: None,
+                _region_ref: None,
             });
         }
         let fault = Fault::of(FaultKind::NoSuchRank, rank);
@@ -367,7 +375,7 @@ impl Fabric for SimFabric {
         if self.host_of(segment.rank) != self.host_of(self.rank()) {
             return Err(Fault::of(FaultKind::Unsupported, segment.rank));
         }
-        Ok(Word { near: true, ..self.word_in(segment, offset)? })
+        Ok(Word { same_host: true, ..self.word_in(segment, offset)? })
     }
 
     fn put(&self, to: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
@@ -395,7 +403,7 @@ impl Fabric for SimFabric {
         if checked.is_ok() {
             self.state().ranks[self.rank().index()].more().memory.hold(into.0.region);
         }
-        let into = Some(Box::new(Landing { region: into.0.region, offset: into.0.at + into.1 }));
+        let into = Some(Box::new(GetBuffer { region: into.0.region, offset: into.0.at + into.1 }));
         Transfer::new(self.post_range(from.0, from.1, checked, Action::Get { len, into }))
     }
 
@@ -442,7 +450,7 @@ impl Fabric for SimFabric {
 
     fn spawn(&self, task: Task) {
         let refused = self.state().spawn(self.rank(), task);
-        drop(refused); // not under the lock: a task owns endpoints
+        drop(refused); // after the lock is released: a task owns endpoints
     }
 
     fn serve(&self, task: Task) -> Result<(), Fault> {
@@ -451,15 +459,16 @@ impl Fabric for SimFabric {
         Ok(())
     }
 
-    /// As [`serve`](Fabric::serve). Beside a task that polls, all that its rank waits for is polled for.
-    fn serve_apart(&self, task: Task, attendant: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
-        if attendant == ServerThread::Polls {
+    /// As [`serve`](Fabric::serve). A polling task makes its rank poll for everything that it waits
+    /// for.
+    fn serve_apart(&self, task: Task, thread: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
+        if thread == ServerThread::Polls {
             self.state().ranks[self.rank().index()].more().polls = true;
         }
         self.serve(task).map(|()| None)
     }
 
-    /// Nothing: a simulated rank leaves when its program and its adopted tasks are done.
+    /// Does nothing: a simulated rank leaves when its program and its spawned tasks are done.
     fn leave(&self) {}
 }
 
@@ -469,42 +478,42 @@ pub struct SimSegment {
     rank: Rank,
     region: u32,
     len: u64,
-    /// Where it begins in its region.
+    /// Its offset in its region.
     at: u64,
-    /// Whether it is a part of a region, whose whole is given back.
+    /// Whether it is a part of a region; only the whole is reclaimed.
     part: bool,
-    /// Of one's own segments: keeps the region.
-    _held: Option<Arc<Held>>,
+    /// Keeps the region of a rank's own segment.
+    _region_ref: Option<Arc<RegionRef>>,
 }
 
-struct Held {
+struct RegionRef {
     shared: Arc<Shared>,
     rank: Rank,
     region: u32,
 }
 
 impl SimFabric {
-    /// One more holder of an own region, who is counted already.
-    fn hold(&self, region: u32) -> Arc<Held> {
-        Arc::new(Held { shared: Arc::clone(&self.shared), rank: self.rank(), region })
+    /// A reference to an own region, already counted.
+    fn hold(&self, region: u32) -> Arc<RegionRef> {
+        Arc::new(RegionRef { shared: Arc::clone(&self.shared), rank: self.rank(), region })
     }
 }
 
-impl Drop for Held {
+impl Drop for RegionRef {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         let memory = &mut state.ranks[self.rank.index()].more().memory;
         memory.release(self.region);
         if memory.len(self.region).is_none() {
             drop(state);
-            self.shared.lent().remove(&(self.rank, self.region));
+            self.shared.user_memory().remove(&(self.rank, self.region));
         }
     }
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for RegionRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Held")
+        f.write_str("RegionRef")
     }
 }
 
@@ -513,7 +522,7 @@ impl SimSegment {
         check_range(self.rank, self.len, offset, count)
     }
 
-    /// A place in it that was checked.
+    /// The location of a checked offset.
     const fn place(&self, offset: u64) -> At {
         At { rank: self.rank, region: RegionId(self.region), offset: self.at + offset }
     }

@@ -1,4 +1,5 @@
-//! What programs wait for. None of these keeps a waker: their rank is polled when one of its events comes.
+//! The futures of programs. None of them keeps a waker: a rank is polled when one of its events
+//! occurs.
 
 use std::fmt;
 use std::future::Future;
@@ -12,18 +13,18 @@ use crate::endpoint::{Shared, SimFabric, Word, check_port};
 use crate::operation::Action;
 use crate::report::WaitsFor;
 
-/// An operation on a word under way.
+/// A word operation in flight.
 #[must_use = "the operation is posted, but only awaiting tells how it went"]
 pub struct Op {
     shared: Arc<Shared>,
-    /// None once the outcome is taken.
+    /// None once the outcome was taken.
     slot: Option<u32>,
-    /// No operation is complete before.
+    /// The earliest time at which the operation can be complete.
     earliest: u64,
 }
 
 impl Op {
-    /// An operation that was posted just now.
+    /// An operation that was just posted.
     pub(crate) fn new(shared: Arc<Shared>, slot: u32) -> Self {
         let earliest = shared.now() + 1; // a card takes at least a nanosecond
         Self { shared, slot: Some(slot), earliest }
@@ -68,7 +69,7 @@ impl fmt::Debug for Op {
     }
 }
 
-/// An RDMA transfer under way.
+/// An RDMA transfer in flight.
 #[derive(Debug)]
 #[must_use = "the transfer is posted, but only awaiting tells when the buffer may be used again"]
 pub struct Transfer(Op);
@@ -87,7 +88,7 @@ impl Future for Transfer {
     }
 }
 
-/// A get under way.
+/// A get in flight.
 #[derive(Debug)]
 #[must_use = "the bytes are there when the get was awaited"]
 pub struct Get<'b> {
@@ -107,7 +108,7 @@ impl Future for Get<'_> {
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         self.op.take().map(|(action, outcome)| {
             outcome?;
-            if let Action::Landed { bytes, .. } = action {
+            if let Action::Got { bytes, .. } = action {
                 self.into.copy_from_slice(&bytes);
             }
             Ok(())
@@ -115,7 +116,7 @@ impl Future for Get<'_> {
     }
 }
 
-/// A note that a rank waits for something; taken back when the future is done or dropped.
+/// The registration of a rank's wait; removed when the future is done or dropped.
 struct Waiting<'f> {
     fabric: &'f SimFabric,
     what: WaitsFor,
@@ -127,8 +128,8 @@ impl<'f> Waiting<'f> {
         Self { fabric, what, noted: None }
     }
 
-    /// Goes on to wait, unless patience is over: it polls for a while, then sleeps.
-    fn pend<T>(&mut self, patience: Patience) -> Poll<Result<T, Fault>> {
+    /// Registers the wait, unless patience is over: the rank polls for a while, then sleeps.
+    fn register<T>(&mut self, patience: Patience) -> Poll<Result<T, Fault>> {
         let rank = self.fabric.rank();
         let mut state = self.fabric.state();
         if let Some(fault) = state.out_of_patience(rank, patience) {
@@ -148,7 +149,7 @@ impl<'f> Waiting<'f> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if let Some(watch) = self.noted {
-            self.fabric.state().wait_no_more(self.fabric.rank(), self.what, watch);
+            self.fabric.state().stop_waiting(self.fabric.rank(), self.what, watch);
         }
     }
 }
@@ -180,7 +181,7 @@ impl<P: Fn(u64) -> bool + Unpin> Future for Wait<'_, P> {
             return Poll::Ready(Ok(value));
         }
         let patience = self.patience;
-        self.waiting.pend(patience)
+        self.waiting.register(patience)
     }
 }
 
@@ -206,7 +207,7 @@ impl Future for Pause<'_> {
             Some(until) if now >= until => return Poll::Ready(()),
             Some(_) => {}
             None => {
-                // At least a nanosecond, or a loop that pauses for none would stop time.
+                // At least a nanosecond: a loop of zero pauses would stop time.
                 let until = now.saturating_add(self.nanos.max(1));
                 self.fabric.state().alarm(self.fabric.rank(), until);
                 self.until = Some(until);
@@ -239,7 +240,7 @@ impl<'f> Send<'f> {
         send
     }
 
-    /// Sends the message if there is room on the way.
+    /// Sends the message if the connection has room.
     fn attempt(&mut self) {
         if let Ok(Some(message)) = self.message {
             match self.waiting.fabric.state().send(self.to, self.port, self.notify, message) {
@@ -260,7 +261,7 @@ impl Future for Send<'_> {
             Ok(None) => Poll::Ready(Ok(())),
             Ok(Some(_)) => {
                 let patience = Patience::on(self.to);
-                self.waiting.pend(patience)
+                self.waiting.register(patience)
             }
             Err(fault) => Poll::Ready(Err(fault)),
         }
@@ -292,11 +293,11 @@ impl Future for Recv<'_> {
             return Poll::Ready(Ok(message));
         }
         let patience = self.patience;
-        self.waiting.pend(patience)
+        self.waiting.register(patience)
     }
 }
 
-/// Completes what was posted; see [`Fabric::flush`](onesided_fabric::Fabric::flush).
+/// Completes posted operations; see [`Fabric::flush`](onesided_fabric::Fabric::flush).
 pub struct Flush<'f> {
     waiting: Waiting<'f>,
     target: Rank,
@@ -327,7 +328,7 @@ impl Future for Flush<'_> {
             return Poll::Ready(connection.fault.take().map_or(Ok(()), Err));
         }
         drop(state);
-        self.waiting.pend(Patience::until(u64::MAX))
+        self.waiting.register(Patience::until(u64::MAX))
     }
 }
 

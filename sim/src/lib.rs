@@ -1,12 +1,13 @@
 //! The simulated fabric.
 //!
-//! [`SimFabric`] is a [`Fabric`](onesided_fabric::Fabric): windows, locks and messages run on it as they are, in virtual time, from
-//! one rank to hundreds of thousands, with faults, in one thread. The same seed gives the same [trace](Report::trace).
+//! [`SimFabric`] is a [`Fabric`](onesided_fabric::Fabric): windows, locks and messages run on it
+//! unchanged, in virtual time, from one rank to hundreds of thousands, with faults, in one thread.
+//! The same seed gives the same [trace](Report::trace).
 //!
 //! May use: the crate `fabric` and its traits. May not use: a clock, threads, I/O, `unsafe`.
 //!
-//! Begin to read at [`Simulation`] (runs programs) and [`Network`] (what the cards and wires cost); inside, at
-//! `state.rs`, where an operation goes through its stages.
+//! Start reading at [`Simulation`] (runs programs) and [`Network`] (the costs of cards and wires);
+//! inside, at `state.rs`, where an operation passes through its stages.
 
 #![forbid(unsafe_code)]
 

@@ -5,17 +5,17 @@ use onesided_fabric::WORLD_BYTES;
 /// The region that every rank has from the start.
 pub(crate) const WORLD_REGION: u32 = 0;
 
-/// A region. Its words are there up to the last one ever written; the rest reads as zero.
+/// A region. Its words are stored up to the last one ever written; the rest reads as zero.
 #[derive(Debug)]
 struct Region {
     id: u32,
-    /// Segments and transfers of the owner that keep it.
+    /// The number of the owner's segments and transfers that refer to it.
     holders: u32,
     len: u64,
     words: Vec<u64>,
 }
 
-/// All regions of a rank, by rising number; a number is never used again.
+/// All regions of a rank, by number; a number is never reused.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     regions: Vec<Region>,
@@ -27,7 +27,7 @@ impl Memory {
         Self { regions: Vec::new(), allocated: 0 }
     }
 
-    /// Registers a region with one holder. `None`: no memory.
+    /// Registers a region with one reference. `None`: no memory.
     pub(crate) fn allocate(&mut self, len: u64) -> Option<u32> {
         let mut words = Vec::new();
         words.try_reserve_exact(usize::try_from(len.div_ceil(8)).ok()?).ok()?;
@@ -37,7 +37,7 @@ impl Memory {
         Some(id)
     }
 
-    /// The length of a region in bytes, if it is there.
+    /// The length of a region in bytes, if it exists.
     pub(crate) fn len(&self, id: u32) -> Option<u64> {
         match id {
             WORLD_REGION => Some(WORLD_BYTES),
@@ -60,25 +60,25 @@ impl Memory {
         }
     }
 
-    /// Takes a region away from whoever holds it.
+    /// Removes a region, whatever refers to it.
     pub(crate) fn remove(&mut self, id: u32) {
         if let (Ok(index), true) = (self.find(id), id != WORLD_REGION) {
             self.regions.remove(index);
         }
     }
 
-    /// The word at an offset that was checked.
+    /// The word at a checked offset.
     pub(crate) fn load(&self, id: u32, offset: u64) -> u64 {
         let word = self.region(id).and_then(|region| region.words.get((offset / 8) as usize));
         word.copied().unwrap_or(0)
     }
 
-    /// Sets the word at an offset that was checked.
+    /// Sets the word at a checked offset.
     pub(crate) fn store(&mut self, id: u32, offset: u64, value: u64) {
         self.words(id, (offset / 8) as usize + 1)[(offset / 8) as usize] = value;
     }
 
-    /// Copies out of a range that was checked.
+    /// Copies out of a checked range.
     pub(crate) fn read(&self, id: u32, offset: u64, into: &mut [u8]) {
         let bytes: &[u8] = bytemuck::cast_slice(self.region(id).map_or(&[], |region| &region.words));
         let there = bytes.get(offset as usize..).unwrap_or(&[]);
@@ -87,7 +87,7 @@ impl Memory {
         into[copied..].fill(0);
     }
 
-    /// Copies into a range that was checked.
+    /// Copies into a checked range.
     pub(crate) fn write(&mut self, id: u32, offset: u64, from: &[u8]) {
         let (start, end) = (offset as usize, offset as usize + from.len());
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(self.words(id, end.div_ceil(8)));
@@ -102,7 +102,7 @@ impl Memory {
         self.find(id).ok().map(|index| &self.regions[index])
     }
 
-    /// The words of a region that is there, at least `count` of them.
+    /// The words of an existing region, at least `count` of them.
     fn words(&mut self, id: u32, count: usize) -> &mut [u64] {
         let index = self.find(id).unwrap_or_else(|index| {
             let world = Region { id, holders: 1, len: WORLD_BYTES, words: Vec::new() };

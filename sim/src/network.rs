@@ -1,4 +1,4 @@
-//! What the simulated cards and wires cost, and how they fail.
+//! The costs and failures of the simulated cards and wires.
 
 use std::time::Duration;
 
@@ -9,10 +9,11 @@ use crate::agenda::NEVER;
 
 /// The parameters of a simulated network: every rank has a card of its own, every pair of ranks a reliable connection.
 ///
-/// An operation that moves no bulk data takes `send + latency + receive + latency` when nobody is in its way: it takes
-/// effect at the target after `send + latency`. `n` bytes of bulk data (puts, gets, transfers, messages) add
-/// `n / bandwidth` in the direction in which they go. A card sends one message after another, and receives one after
-/// another. A rank's operations on its own memory go through its card, without the latency.
+/// An uncontended operation without bulk data takes `send + latency + receive + latency`; it takes
+/// effect at the target after `send + latency`. `n` bytes of bulk data (puts, gets, transfers,
+/// messages) add `n / bandwidth` in their direction. A card sends one message after another, and
+/// receives one after another. A rank's operations on its own memory go through its card, without
+/// the latency.
 ///
 /// ```
 /// use std::time::Duration;
@@ -21,32 +22,37 @@ use crate::agenda::NEVER;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
-    /// From card to card, one way.
+    /// The latency from card to card, one way.
     pub latency: Duration,
-    /// How long an operation on a [word near](onesided_fabric::Fabric::same_host_word) takes, which goes past the card; at least a nanosecond.
-    pub near: Duration,
+    /// The duration of an operation on a [same-host word](onesided_fabric::Fabric::same_host_word),
+    /// which bypasses the card; at least a nanosecond.
+    pub same_host: Duration,
     /// Bytes a second, each way.
     pub bandwidth: u64,
-    /// How long a card is busy with sending one message, its bytes apart.
+    /// How long a card is busy sending one message, excluding its bytes.
     pub send: Duration,
-    /// How long a card is busy with receiving one message, its bytes apart; at least a nanosecond.
+    /// How long a card is busy receiving one message, excluding its bytes; at least a nanosecond.
     pub receive: Duration,
-    /// Each message takes up to this much longer, at random: messages of different connections overtake each other.
+    /// The maximum random delay of a message: messages of different connections overtake each
+    /// other.
     pub jitter: Duration,
-    /// The probability, from 0 to 1, that a message or its answer is lost; it is sent again after [`timeout`](Self::timeout).
+    /// The probability, from 0 to 1, that a message or its answer is lost; it is resent after
+    /// [`timeout`](Self::timeout).
     pub loss: f64,
-    /// After how long an unanswered message is sent again.
+    /// The time after which an unanswered message is resent.
     pub timeout: Duration,
-    /// How often. An operation that is then still unanswered ends in [`Unknown`](onesided_remote_memory::FaultKind::Unknown).
+    /// The number of resends. An operation that is then still unanswered ends in
+    /// [`Unknown`](onesided_remote_memory::FaultKind::Unknown).
     pub retries: u32,
-    /// How long after a rank's death everybody knows of it.
+    /// How long after a rank's death the other ranks learn of it.
     pub detection: Duration,
-    /// For how long a waiting rank polls, seeing any write; then it sleeps until a write with
+    /// How long a waiting rank polls, seeing any write, before it sleeps until a write with
     /// [`Notify::Yes`](onesided_remote_memory::Notify::Yes).
     pub polling: Duration,
     /// How long it takes to wake a sleeper.
     pub wake: Duration,
-    /// How many messages may be under way or unread between two ranks; more wait until the receiver has taken some.
+    /// How many messages may be in flight or unread between two ranks; a further send waits until
+    /// the receiver has taken some.
     pub mailbox: u32,
 }
 
@@ -55,7 +61,7 @@ impl Default for Network {
     fn default() -> Self {
         Self {
             latency: Duration::from_micros(1),
-            near: Duration::from_nanos(100),
+            same_host: Duration::from_nanos(100),
             bandwidth: 12_500_000_000,
             send: Duration::from_nanos(100),
             receive: Duration::from_nanos(100),
@@ -71,11 +77,11 @@ impl Default for Network {
     }
 }
 
-/// A network in nanoseconds, with its dice.
+/// A network in nanoseconds, with its random numbers.
 #[derive(Debug)]
 pub(crate) struct Wire {
     pub(crate) latency: u64,
-    pub(crate) near: u64,
+    pub(crate) same_host: u64,
     pub(crate) send: u64,
     pub(crate) receive: u64,
     pub(crate) detection: u64,
@@ -84,20 +90,21 @@ pub(crate) struct Wire {
     pub(crate) mailbox: u32,
     bandwidth: u64,
     jitter: u64,
-    /// A message is lost when the dice fall below.
+    /// A message is lost when a random number falls below this.
     loss: u64,
     timeout: u64,
     retries: u32,
-    dice: Pcg64Mcg,
+    rng: Pcg64Mcg,
 }
 
 impl Wire {
     pub(crate) fn new(network: &Network, seed: u64) -> Self {
         Self {
             latency: nanos(network.latency),
-            near: nanos(network.near).max(1),
+            same_host: nanos(network.same_host).max(1),
             send: nanos(network.send),
-            // Two messages never take effect at a card at one time, so their order is that of their arrival.
+            // Two messages never take effect at a card at the same time, so their order is that of
+            // arrival.
             receive: nanos(network.receive).max(1),
             detection: nanos(network.detection),
             polling: nanos(network.polling),
@@ -108,11 +115,11 @@ impl Wire {
             loss: (network.loss.clamp(0.0, 1.0) * u64::MAX as f64) as u64,
             timeout: nanos(network.timeout),
             retries: network.retries,
-            dice: Pcg64Mcg::seed_from_u64(seed),
+            rng: Pcg64Mcg::seed_from_u64(seed),
         }
     }
 
-    /// How long a link is busy with so many bytes.
+    /// How long a link is busy with a number of bytes.
     pub(crate) fn occupied(&self, bytes: u64) -> u64 {
         if bytes == 0 {
             return 0;
@@ -121,13 +128,13 @@ impl Wire {
         u64::try_from(nanos).unwrap_or(NEVER).min(NEVER)
     }
 
-    /// How long a message travels from card to card, with the times it is lost on the way; `Err` is the time after
+    /// How long a message travels from card to card, resends included; `Err` is the time after
     /// which the sender gives up.
     pub(crate) fn travel(&mut self) -> Result<u64, u64> {
         let mut travel = self.latency;
         if self.loss > 0 {
             let mut lost = 0;
-            while self.dice.next_u64() < self.loss {
+            while self.rng.next_u64() < self.loss {
                 lost += 1;
                 if lost > self.retries {
                     return Err(self.patience());
@@ -136,18 +143,18 @@ impl Wire {
             travel = travel.saturating_add(self.timeout.saturating_mul(lost.into()));
         }
         if self.jitter > 0 {
-            travel = travel.saturating_add(self.dice.next_u64() % (self.jitter + 1));
+            travel = travel.saturating_add(self.rng.next_u64() % (self.jitter + 1));
         }
         Ok(travel.min(NEVER))
     }
 
-    /// After how long a sender that is never answered gives up.
+    /// The time after which an unanswered sender gives up.
     pub(crate) fn patience(&self) -> u64 {
         self.timeout.saturating_mul(u64::from(self.retries) + 1).min(NEVER)
     }
 }
 
-/// A span of simulated time; beyond its end nothing happens, so nothing is lost by cutting it there.
+/// A span of simulated time in nanoseconds, cut at the end of time, beyond which nothing happens.
 pub(crate) fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(NEVER).min(NEVER)
 }

@@ -1,8 +1,8 @@
-//! Operations under way.
+//! Operations in flight.
 
 use onesided_remote_memory::{Fault, FaultKind, Message, Notify, Port, Rank};
 
-/// What an operation does at its target.
+/// The effect of an operation at its target.
 #[derive(Debug)]
 pub(crate) enum Action {
     Read,
@@ -18,46 +18,46 @@ pub(crate) enum Action {
     Put(Box<[u8]>),
     Get {
         len: u64,
-        into: Option<Box<Landing>>,
+        into: Option<Box<GetBuffer>>,
     },
     Send(Box<(Port, Notify, Message)>),
-    /// What a get brings back.
-    Landed {
+    /// The bytes that a get returns.
+    Got {
         bytes: Box<[u8]>,
-        into: Option<Box<Landing>>,
+        into: Option<Box<GetBuffer>>,
     },
 }
 
-/// Where in the origin's own memory an RDMA read puts its bytes. The region is held meanwhile.
+/// Where in the origin's memory an RDMA read puts its bytes. The region is held until it completes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Landing {
+pub(crate) struct GetBuffer {
     pub(crate) region: u32,
     pub(crate) offset: u64,
 }
 
 impl Action {
-    /// Bulk bytes that travel with it: to the target, or back what a get found there.
+    /// Bulk bytes that travel with it: to the target, or back to the origin.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
-            Self::Put(bytes) | Self::Landed { bytes, .. } => bytes.len() as u64,
+            Self::Put(bytes) | Self::Got { bytes, .. } => bytes.len() as u64,
             Self::Send(message) => message.2.bytes().len() as u64,
             _ => 0,
         }
     }
 }
 
-/// How far an operation has come.
+/// The stage of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Its slot is free.
     Free,
-    /// On its way to the target's card, or waiting there.
+    /// In flight to the target's card, or waiting there.
     Outward,
-    /// Its answer, with bulk data, is on its way to the origin's card, or waiting there.
+    /// Its answer, with bulk data, is in flight to the origin's card, or waiting there.
     Homeward,
     /// It completes at its next event.
     Completing,
-    /// Complete; the outcome waits to be taken.
+    /// Complete; the outcome was not taken yet.
     Complete,
 }
 
@@ -70,8 +70,8 @@ pub(crate) struct Operation {
     pub(crate) stage: Stage,
     /// Whether a future will take the outcome.
     pub(crate) awaited: bool,
-    /// Whether it takes no card.
-    pub(crate) near: bool,
+    /// Whether it bypasses the cards.
+    pub(crate) same_host: bool,
     pub(crate) offset: u64,
     pub(crate) action: Action,
     pub(crate) outcome: Result<u64, Fault>,
@@ -85,7 +85,7 @@ impl Operation {
             region,
             stage: Stage::Outward,
             awaited: true,
-            near: false,
+            same_host: false,
             offset,
             action,
             outcome: Ok(0),
@@ -93,7 +93,7 @@ impl Operation {
     }
 }
 
-/// All operations under way; a slot is used again as soon as it is free, while it is in the cache.
+/// All operations in flight. A free slot is reused first, while it is in the cache.
 #[derive(Debug, Default)]
 pub(crate) struct Operations {
     slots: Vec<Operation>,

@@ -1,4 +1,4 @@
-//! What the simulator keeps of a rank: little, there may be very many.
+//! The simulator's state of a rank: small, because there may be very many.
 
 use std::collections::VecDeque;
 
@@ -7,38 +7,40 @@ use onesided_remote_memory::{Fault, Message, Port, Watch};
 use crate::memory::Memory;
 use crate::report::WaitsFor;
 
-/// A rank: one cache line, which is all that the events of a rank touch that drives the memory of one other.
+/// A rank in one cache line, which holds everything that the events of a rank with a single target
+/// touch.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct RankState {
-    /// To the first target.
+    /// The connection to the first target.
     connection: Connection,
-    /// From when on its card can send.
+    /// The time from which its card can send.
     pub(crate) sends_at: u64,
     more: Option<Box<More>>,
 }
 
 const _: () = assert!(size_of::<RankState>() == 64);
 
-/// What many ranks of a large world never need.
+/// State that many ranks of a large world never need.
 #[derive(Debug, Default)]
 pub(crate) struct More {
     pub(crate) memory: Memory,
-    /// To other targets than the first one, by target.
+    /// Connections to further targets, by target.
     connections: Vec<Connection>,
-    /// What its futures wait for that is no operation of its own, and whose end ends that.
+    /// What its futures wait for, other than its own operations, and the rank whose end ends the
+    /// wait.
     pub(crate) waiting: Vec<(WaitsFor, Watch)>,
-    /// Until when it polls; then it sleeps.
+    /// The time until which it polls before it sleeps.
     pub(crate) polls_until: u64,
-    /// Whether such a task polls, always.
+    /// Whether a polling task serves: such a rank never sleeps.
     pub(crate) polls: bool,
-    /// Whether a task serves its peers, which looks whenever the doorbell rings.
+    /// Whether a task serves its peers: it is polled whenever the doorbell rings.
     pub(crate) serves: bool,
-    /// Messages that arrived, by port; there from the first one on.
+    /// Messages that arrived, by port; allocated with the first one.
     ports: Option<Box<[VecDeque<Message>; Port::COUNT]>>,
-    /// Operations that its card has still to receive, in the order of arrival.
+    /// Operations that its card has yet to receive, in the order of arrival.
     pub(crate) inbound: VecDeque<u32>,
-    /// From when on its card can receive.
+    /// The time from which its card can receive.
     pub(crate) receives_at: u64,
 }
 
@@ -49,26 +51,26 @@ impl More {
     }
 }
 
-/// The way from a rank to a target.
+/// The connection from a rank to a target.
 #[derive(Debug)]
 pub(crate) struct Connection {
     target: u32,
-    /// Messages under way or unread.
+    /// Messages in flight or unread.
     pub(crate) unread: u32,
-    /// Operations ever posted and completed, wrapping.
+    /// Operations posted and completed so far, wrapping.
     pub(crate) posted: u32,
     pub(crate) completed: u32,
-    /// Answers that come with bulk data, or behind such.
+    /// Answers that carry bulk data, or are behind such.
     pub(crate) bulky: u32,
-    /// Nothing arrives, or completes, before what was posted before it.
+    /// The earliest time for the next arrival and completion, which keeps the order of posting.
     pub(crate) arrives_at: u64,
     pub(crate) completes_at: u64,
-    /// The first fault that nobody awaited.
+    /// The first fault of an operation that was not awaited.
     pub(crate) fault: Option<Fault>,
 }
 
-/// No rank has this number.
-const NOBODY: u32 = u32::MAX;
+/// Stands for no rank.
+const NO_RANK: u32 = u32::MAX;
 
 impl Connection {
     const fn new(target: u32) -> Self {
@@ -82,14 +84,14 @@ impl Connection {
 
 impl Default for RankState {
     fn default() -> Self {
-        Self { connection: Connection::new(NOBODY), sends_at: 0, more: None }
+        Self { connection: Connection::new(NO_RANK), sends_at: 0, more: None }
     }
 }
 
 impl RankState {
     /// The connection to a target.
     pub(crate) fn connection(&mut self, target: u32) -> &mut Connection {
-        if self.connection.target == NOBODY {
+        if self.connection.target == NO_RANK {
             self.connection.target = target;
         }
         if self.connection.target == target {
@@ -104,7 +106,7 @@ impl RankState {
         &mut connections[index]
     }
 
-    /// Whether everything that it posted is complete.
+    /// Whether every operation it posted is complete.
     pub(crate) fn is_idle(&self) -> bool {
         let others = self.more.as_ref().map_or(&[][..], |more| &more.connections);
         self.connection.is_idle() && others.iter().all(Connection::is_idle)
@@ -119,35 +121,35 @@ impl RankState {
         self.more.as_ref().map_or(&[], |more| &more.waiting)
     }
 
-    /// Whether it waits for this.
+    /// Whether it waits for something that `concerns` accepts.
     pub(crate) fn waits_for(&self, concerns: impl Fn(WaitsFor) -> bool) -> bool {
         self.waiting().iter().any(|(what, _)| concerns(*what))
     }
 
-    /// Whether a task of it serves its peers.
+    /// Whether one of its tasks serves peers.
     pub(crate) fn serves(&self) -> bool {
         self.more.as_ref().is_some_and(|more| more.serves)
     }
 
-    /// Its memory, for those who only look.
+    /// Its memory, read-only.
     pub(crate) fn memory(&self) -> &Memory {
         const UNTOUCHED: &Memory = &Memory::new();
         self.more.as_ref().map_or(UNTOUCHED, |more| &more.memory)
     }
 }
 
-/// A rank's life.
+/// The life cycle of a rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Life {
     #[default]
     Alive,
-    /// It has closed its end, and leaves when its operations are complete.
+    /// Its last handle was dropped; it leaves when its operations are complete.
     Closing,
-    /// Everybody knows that it left.
+    /// It left, and the other ranks know.
     Left,
-    /// It died, and nobody knows.
+    /// It died, and the other ranks do not know yet.
     Killed,
-    /// Everybody knows that it died.
+    /// It died, and the other ranks know.
     Dead,
 }
 

@@ -1,11 +1,11 @@
-//! What a simulation tells.
+//! The report of a simulation.
 
 use std::fmt;
 use std::time::Duration;
 
 use onesided_remote_memory::{Port, Rank};
 
-/// How a simulation went.
+/// The result of a simulation.
 #[derive(Clone, Debug)]
 pub struct Report<T> {
     /// Why it ended.
@@ -14,11 +14,11 @@ pub struct Report<T> {
     pub virtual_time: Duration,
     /// Operations that arrived at their target, and timers.
     pub events: u64,
-    /// What was done.
+    /// Operations by kind.
     pub counts: Counts,
-    /// A hash of every completion, timer and death with its time and its value: the same seed gives the same.
+    /// A hash of every completion, timer and death with its time and value: equal for equal seeds.
     pub trace: u64,
-    /// What each rank's program returned; `None` if it did not come to its end.
+    /// What each rank's program returned; `None` if it did not finish.
     pub results: Vec<Option<T>>,
 }
 
@@ -26,20 +26,20 @@ pub struct Report<T> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum End {
-    /// Every program came to its end, or its rank was killed.
+    /// Every program finished, or its rank was killed.
     Finished,
-    /// The time given by [`Simulation::until`](crate::Simulation::until) was over.
+    /// The time set by [`Simulation::until`](crate::Simulation::until) was reached.
     TimeOver,
-    /// Nothing would ever have happened again, and yet these ranks waited.
+    /// A deadlock: no event was left, and these ranks still waited.
     Deadlock(Vec<Stuck>),
 }
 
-/// A rank that would have waited for ever.
+/// A rank of a deadlock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stuck {
-    /// Which one.
+    /// The rank.
     pub rank: Rank,
-    /// For what; nothing, where it waited for something outside of the simulation.
+    /// What it waits for; empty if that is outside of the simulation.
     pub waits_for: Vec<WaitsFor>,
 }
 
@@ -56,9 +56,9 @@ pub enum WaitsFor {
     },
     /// A message.
     Message(Port),
-    /// Room on the way to a receiver.
+    /// Room on the connection to a receiver.
     Room(Rank),
-    /// What it posted to a target to complete.
+    /// Its posted operations to a target to complete.
     Flush(Rank),
 }
 
@@ -69,7 +69,7 @@ pub struct Counts {
     pub reads: u64,
     /// Writes of a word.
     pub writes: u64,
-    /// Compare-swaps.
+    /// Compare-and-swaps.
     pub compare_swaps: u64,
     /// Fetch-adds.
     pub fetch_adds: u64,
@@ -77,13 +77,13 @@ pub struct Counts {
     pub puts: u64,
     /// Gets and RDMA reads.
     pub gets: u64,
-    /// Operations on words near, which take no card, whatever they are.
-    pub near: u64,
+    /// Operations on same-host words, which take no card.
+    pub same_host: u64,
     /// Messages.
     pub messages: u64,
     /// Bulk bytes of puts, gets, transfers and messages.
     pub bytes: u64,
-    /// Pauses and deadlines that were over.
+    /// Pauses and deadlines that ended.
     pub timers: u64,
 }
 

@@ -16,9 +16,9 @@ use crate::network::{Network, Wire, nanos};
 use crate::report::{End, Report, Stuck};
 use crate::state::{State, Step};
 
-/// A simulation to be run: so many ranks on a network, in virtual time, in one thread.
+/// A simulation of a number of ranks on a network, in virtual time, in one thread.
 ///
-/// What happens depends on the program, the parameters and the seed alone.
+/// The run depends on the program, the parameters and the seed alone.
 ///
 /// ```
 /// use onesided_sim::{End, Network, Simulation};
@@ -41,29 +41,30 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// Two ranks on a network, until they are done.
+    /// Two ranks on a network, without an end time.
     #[must_use]
     pub const fn new(network: Network) -> Self {
         Self { network, ranks: 2, per_host: u32::MAX, seed: 0, until: NEVER, deaths: Vec::new() }
     }
 
-    /// How many ranks, from 1 to [`Rank::LIMIT`]; the bounds stand in for what lies outside.
+    /// Sets the number of ranks, clamped to 1 to [`Rank::LIMIT`].
     #[must_use]
     pub fn ranks(mut self, ranks: u32) -> Self {
         self.ranks = ranks.clamp(1, Rank::LIMIT);
         self
     }
 
-    /// How many ranks share a host, those with the lowest numbers the first one: at least one. All do, if nothing else is
-    /// said. Each has a card of its own all the same, and that is what everything takes but operations on [words
-    /// near](onesided_fabric::Fabric::same_host_word).
+    /// Sets how many ranks share a host, at least one: the ranks with the lowest numbers share the
+    /// first host. By default all ranks share one. Each rank has a card of its own all the same,
+    /// which carries every operation except those on [same-host
+    /// words](onesided_fabric::Fabric::same_host_word).
     #[must_use]
     pub fn per_host(mut self, ranks: u32) -> Self {
         self.per_host = ranks.max(1);
         self
     }
 
-    /// What the dice start from: they decide on loss and jitter.
+    /// Sets the seed of the random numbers that decide on loss and jitter.
     #[must_use]
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
@@ -77,8 +78,8 @@ impl Simulation {
         self
     }
 
-    /// Kills a rank at a virtual time: its program stops where it waits, what it posted still takes effect, its memory
-    /// answers no more. A rank that does not exist cannot be killed.
+    /// Kills a rank at a virtual time: its program stops at its current wait, what it posted still
+    /// takes effect, its memory answers no more. A rank that does not exist is ignored.
     #[must_use]
     pub fn kill(mut self, rank: u32, time: Duration) -> Self {
         self.deaths.push((Rank(rank), nanos(time)));
@@ -96,8 +97,8 @@ impl Simulation {
         self.run_direct(|fabric| program(World::new(fabric)))
     }
 
-    /// Runs a program on every rank that drives the boundary itself: no collectives, and a few hundred bytes less for
-    /// each rank.
+    /// Runs a program on every rank that uses the fabric directly: no collectives, and a few
+    /// hundred bytes less per rank.
     ///
     /// # Panics
     /// When a program does.
@@ -120,7 +121,7 @@ impl Simulation {
             unfinished: programs.len(),
             results: programs.iter().map(|_| None).collect(),
             programs,
-            adopted: HashMap::new(),
+            spawned: HashMap::new(),
             serving: HashMap::new(),
             shared,
         }
@@ -132,10 +133,10 @@ struct Executor<R: Future> {
     shared: Arc<Shared>,
     programs: Vec<Option<Pin<Box<R>>>>,
     results: Vec<Option<R::Output>>,
-    adopted: HashMap<u32, Vec<Task>>,
-    /// Tasks that serve peers, and whose end nobody waits for.
+    spawned: HashMap<u32, Vec<Task>>,
+    /// Tasks that serve peers; the simulation does not wait for their end.
     serving: HashMap<u32, Vec<Task>>,
-    /// Programs and adopted tasks.
+    /// Programs and spawned tasks.
     unfinished: usize,
 }
 
@@ -183,12 +184,12 @@ impl<R: Future> Executor<R> {
             self.results[rank as usize] = Some(result);
             self.unfinished -= 1;
         }
-        if let Some(tasks) = self.adopted.get_mut(&rank) {
+        if let Some(tasks) = self.spawned.get_mut(&rank) {
             let before = tasks.len();
             tasks.retain_mut(|task| task.as_mut().poll(&mut cx).is_pending());
             self.unfinished -= before - tasks.len();
             if tasks.is_empty() {
-                self.adopted.remove(&rank);
+                self.spawned.remove(&rank);
             }
         }
         if let Some(tasks) = self.serving.get_mut(&rank) {
@@ -197,9 +198,9 @@ impl<R: Future> Executor<R> {
     }
 
     fn spawn(&mut self) {
-        let adopted = self.shared.lock().adopted();
-        for (rank, task, serves) in adopted {
-            let tasks = if serves { &mut self.serving } else { &mut self.adopted };
+        let spawned = self.shared.lock().take_spawned();
+        for (rank, task, serves) in spawned {
+            let tasks = if serves { &mut self.serving } else { &mut self.spawned };
             tasks.entry(rank).or_default().push(task);
             self.unfinished += usize::from(!serves);
         }
@@ -207,7 +208,7 @@ impl<R: Future> Executor<R> {
 
     fn kill(&mut self, rank: u32) {
         self.serving.remove(&rank);
-        let tasks = self.adopted.remove(&rank).unwrap_or_default();
+        let tasks = self.spawned.remove(&rank).unwrap_or_default();
         self.unfinished -= tasks.len() + usize::from(self.programs[rank as usize].take().is_some());
     }
 
@@ -217,7 +218,7 @@ impl<R: Future> Executor<R> {
             .programs
             .iter()
             .enumerate()
-            .filter(|(rank, program)| program.is_some() || self.adopted.contains_key(&(*rank as u32)));
+            .filter(|(rank, program)| program.is_some() || self.spawned.contains_key(&(*rank as u32)));
         unfinished
             .map(|(rank, _)| Stuck {
                 rank: Rank(rank as u32),

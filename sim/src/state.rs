@@ -13,48 +13,48 @@ use crate::operation::{Action, Operation, Operations, Stage};
 use crate::rank::{Life, RankState};
 use crate::report::{Counts, WaitsFor};
 
-/// Everything that is simulated.
+/// The state of the whole simulation.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) now: u64,
     pub(crate) ranks: Vec<RankState>,
     lives: Vec<Life>,
-    /// Handles of each rank's endpoint.
+    /// The number of handles of each rank's endpoint.
     handles: Vec<u32>,
     pub(crate) operations: Operations,
     pub(crate) wire: Wire,
     pub(crate) counts: Counts,
     pub(crate) arrivals: u64,
     pub(crate) trace: Trace,
-    /// Set at the end: what programs do while they are dropped has no effect.
+    /// Set at the end: operations of programs that are being dropped have no effect.
     pub(crate) over: bool,
     failed_rank: Option<Rank>,
-    /// Whose operations a rank's card refuses: that rank, and the other.
+    /// Pairs of ranks whose first rank's card refuses the operations of the second.
     revoked: BTreeSet<(u32, u32)>,
     agenda: Agenda,
-    adopted: Adopted,
+    spawned: Spawned,
 }
 
-/// What the executor has to do next.
+/// The next action of the executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Poll this rank's tasks.
     Poll(u32),
     /// Drop this rank's tasks.
     Kill(u32),
-    /// Take over the adopted tasks.
+    /// Take over the spawned tasks.
     Adopt,
-    /// The time is over.
+    /// The end time is reached.
     TimeOver,
-    /// Nothing will happen any more.
+    /// No event is left.
     Idle,
 }
 
-/// Tasks that ranks handed over, until the executor takes them.
+/// Tasks that ranks spawned, until the executor takes them.
 #[derive(Default)]
-struct Adopted(Vec<(u32, Task, bool)>);
+struct Spawned(Vec<(u32, Task, bool)>);
 
-impl std::fmt::Debug for Adopted {
+impl std::fmt::Debug for Spawned {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} tasks", self.0.len())
     }
@@ -90,14 +90,14 @@ impl State {
             failed_rank: None,
             revoked: BTreeSet::new(),
             agenda: Agenda::default(),
-            adopted: Adopted::default(),
+            spawned: Spawned::default(),
         }
     }
 
-    /// Lets events happen until one of them concerns a task.
+    /// Processes events until one of them concerns a task.
     pub(crate) fn step(&mut self, until: u64) -> Step {
         loop {
-            if !self.adopted.0.is_empty() {
+            if !self.spawned.0.is_empty() {
                 return Step::Adopt;
             }
             let Some((time, due)) = self.agenda.next(until) else {
@@ -142,7 +142,7 @@ impl State {
         }
     }
 
-    /// Posts an operation; its outcome will be in the slot.
+    /// Posts an operation; its outcome will be in the returned slot.
     pub(crate) fn post(&mut self, operation: Operation) -> u32 {
         let Operation { origin, target, .. } = operation;
         let refused = if self.over || self.lives[origin as usize].is_over() {
@@ -155,10 +155,10 @@ impl State {
         if let Some(fault) = refused {
             return self.refuse(operation, fault);
         }
-        if operation.near {
-            self.counts.near += 1;
+        if operation.same_host {
+            self.counts.same_host += 1;
             let slot = self.operations.insert(operation);
-            self.agenda.enter(self.now + self.wire.near, Due::Operation(slot));
+            self.agenda.enter(self.now + self.wire.same_host, Due::Operation(slot));
             return slot;
         }
         self.count(&operation.action);
@@ -171,7 +171,8 @@ impl State {
         rank.sends_at = leaves_at + sending;
         let connection = rank.connection(target);
         connection.posted = connection.posted.wrapping_add(1);
-        // What is lost for good takes its place in the order all the same: what was posted after it does not overtake.
+        // An operation whose resends are all lost keeps its place in the order: later ones do not
+        // overtake it.
         let travel = travel.unwrap_or_else(|given_up| {
             self.operations[slot].outcome = Err(Fault::of(FaultKind::Unknown, Rank(target)));
             given_up
@@ -187,11 +188,11 @@ impl State {
         self.operations.insert(Operation { stage: Stage::Complete, outcome: Err(fault), ..operation })
     }
 
-    /// An operation's event. Gives the rank whose tasks are concerned.
+    /// Handles an operation's event. Returns the rank whose tasks it concerns.
     fn advance(&mut self, slot: u32) -> Option<u32> {
         let operation = &self.operations[slot];
         match operation.stage {
-            Stage::Outward if operation.near => return self.reach_near(slot),
+            Stage::Outward if operation.same_host => return self.take_effect_on_host(slot),
             Stage::Outward => {
                 self.arrivals += 1;
                 self.arrive(operation.target, slot);
@@ -203,8 +204,8 @@ impl State {
         None
     }
 
-    /// The origin does what the operation says itself.
-    fn reach_near(&mut self, slot: u32) -> Option<u32> {
+    /// The origin applies a same-host operation itself.
+    fn take_effect_on_host(&mut self, slot: u32) -> Option<u32> {
         let Operation { origin, target, offset, awaited, .. } = self.operations[slot];
         let outcome = match self.lives[target as usize].is_over() {
             true => Err(Fault::of(FaultKind::PeerDied, Rank(target))),
@@ -219,12 +220,12 @@ impl State {
             return None;
         }
         if !awaited {
-            self.settle(slot);
+            self.finish(slot);
         }
         awaited.then_some(origin)
     }
 
-    /// The head of a message is at a card, which receives one after another.
+    /// The head of a message arrives at a card, which receives one message after another.
     fn arrive(&mut self, card: u32, slot: u32) {
         let rank = self.ranks[card as usize].more();
         let busy = !rank.inbound.is_empty();
@@ -267,7 +268,7 @@ impl State {
         self.agenda.enter(connection.completes_at, Due::Operation(slot));
     }
 
-    /// The target's card does what the operation says, and answers.
+    /// The target's card applies the operation, and answers.
     fn take_effect(&mut self, slot: u32) {
         let operation = &self.operations[slot];
         let (origin, target) = (operation.origin, operation.target);
@@ -277,7 +278,7 @@ impl State {
             if let Action::Send(_) = operation.action {
                 self.ranks[origin as usize].connection(target).unread -= 1;
             }
-            Ok(0) // its time is over already
+            Ok(0) // the target's simulated time is over
         } else if self.lives[target as usize].is_over() {
             Err(self.wire.patience())
         } else {
@@ -291,7 +292,7 @@ impl State {
         });
 
         let bytes = match &self.operations[slot].action {
-            landed @ Action::Landed { .. } => landed.bytes(),
+            got @ Action::Got { .. } => got.bytes(),
             _ => 0,
         };
         let mut leaves_at = self.now + self.wire.receive;
@@ -302,14 +303,14 @@ impl State {
         }
         let connection = self.ranks[origin as usize].connection(target);
         connection.completes_at = connection.completes_at.max(leaves_at + travel);
-        // Completions come in the order of posting, so whatever is behind bulk data goes the same way.
+        // Completions occur in the order of posting, so what is behind bulk data goes the same way.
         let bulky = bytes > 0 || connection.bulky > 0;
         connection.bulky += u32::from(bulky);
         self.operations[slot].stage = if bulky { Stage::Homeward } else { Stage::Completing };
         self.agenda.enter(connection.completes_at, Due::Operation(slot));
     }
 
-    /// The origin learns the outcome. Gives the origin if that concerns its tasks.
+    /// The origin learns the outcome. Returns the origin if that concerns its tasks.
     fn complete(&mut self, slot: u32) -> Option<u32> {
         let operation = &mut self.operations[slot];
         operation.stage = Stage::Complete;
@@ -319,9 +320,9 @@ impl State {
 
         let rank = &mut self.ranks[origin as usize];
         let life = self.lives[origin as usize];
-        if let Action::Landed { into: Some(into), .. } | Action::Get { into: Some(into), .. } = &operation.action {
+        if let Action::Got { into: Some(into), .. } | Action::Get { into: Some(into), .. } = &operation.action {
             let memory = &mut rank.more().memory;
-            if let (Action::Landed { bytes, .. }, Ok(_)) = (&operation.action, operation.outcome) {
+            if let (Action::Got { bytes, .. }, Ok(_)) = (&operation.action, operation.outcome) {
                 memory.write(into.region, into.offset, bytes);
             }
             memory.release(into.region);
@@ -337,33 +338,33 @@ impl State {
         }
         let flushes = rank.waits_for(|what| what == WaitsFor::Flush(Rank(target)));
         if !awaited {
-            self.settle(slot);
+            self.finish(slot);
         }
         (awaited || flushes).then_some(origin)
     }
 
-    /// Frees a complete operation that nobody awaits; its fault sticks to the connection.
-    fn settle(&mut self, slot: u32) {
+    /// Frees a complete operation that no future awaits; its fault is kept for the next flush.
+    fn finish(&mut self, slot: u32) {
         let (origin, target) = (self.operations[slot].origin, self.operations[slot].target);
         if let (_, Err(fault)) = self.operations.remove(slot) {
             self.ranks[origin as usize].connection(target).fault.get_or_insert(fault);
         }
     }
 
-    /// Lets go of an operation.
+    /// Detaches an operation from its future.
     pub(crate) fn detach(&mut self, slot: u32) {
         self.operations[slot].awaited = false;
         if self.operations[slot].stage == Stage::Complete {
-            self.settle(slot);
+            self.finish(slot);
         }
     }
 
-    /// The outcome of an operation, if it is complete; then its slot is free.
+    /// Takes the outcome of a complete operation and frees its slot.
     pub(crate) fn take(&mut self, slot: u32) -> Option<(Action, Result<u64, Fault>)> {
         (self.operations[slot].stage == Stage::Complete).then(|| self.operations.remove(slot))
     }
 
-    /// What an operation does to the memory of its target.
+    /// Applies an operation to the memory of its target.
     fn apply(&mut self, slot: u32) -> Result<u64, Fault> {
         let operation = &mut self.operations[slot];
         let (region, offset) = (operation.region, operation.offset);
@@ -404,7 +405,7 @@ impl State {
             Action::Get { len, into } => {
                 let mut bytes = vec![0; *len as usize].into_boxed_slice();
                 memory.read(region, offset, &mut bytes);
-                operation.action = Action::Landed { bytes, into: into.take() };
+                operation.action = Action::Got { bytes, into: into.take() };
                 (0, 0, Notify::No)
             }
             Action::Send(message) => {
@@ -413,7 +414,7 @@ impl State {
                 self.look(target, notify, |what| what == WaitsFor::Message(port));
                 return Ok(0);
             }
-            Action::Landed { .. } => (0, 0, Notify::No),
+            Action::Got { .. } => (0, 0, Notify::No),
         };
         if changed > 0 {
             self.changed(target, region, offset, changed, notify);
@@ -431,13 +432,13 @@ impl State {
             Action::Put(bytes) => (&mut counts.puts, bytes.len() as u64),
             Action::Get { len, .. } => (&mut counts.gets, *len),
             Action::Send(message) => (&mut counts.messages, message.2.bytes().len() as u64),
-            Action::Landed { .. } => return,
+            Action::Got { .. } => return,
         };
         *count += 1;
         counts.bytes += bytes;
     }
 
-    /// Checks the place of a word.
+    /// Checks the offset of a word.
     pub(crate) fn check_word(&self, at: At) -> Result<(), Fault> {
         let rank = self.ranks.get(at.rank.index()).ok_or(Fault::of(FaultKind::NoSuchRank, at.rank))?;
         if self.lives[at.rank.index()] == Life::Dead {
@@ -451,32 +452,33 @@ impl State {
         if self.over || self.lives[rank.index()].is_over() {
             return Err(task);
         }
-        self.take_on(rank, task, false);
+        self.add_task(rank, task, false);
         Ok(())
     }
 
-    /// Adopts a task that nobody waits for: it is polled with its rank's program, and when the rank's doorbell rings.
+    /// Spawns a task that is not waited for: it is polled with its rank's program, and when the
+    /// rank's doorbell rings.
     pub(crate) fn serve(&mut self, rank: Rank, task: Task) -> Result<(), Task> {
         if self.over || self.lives[rank.index()].is_over() {
             return Err(task);
         }
         self.ranks[rank.index()].more().serves = true;
-        self.take_on(rank, task, true);
+        self.add_task(rank, task, true);
         Ok(())
     }
 
-    fn take_on(&mut self, rank: Rank, task: Task, serves: bool) {
-        self.adopted.0.push((rank.0, task, serves));
+    fn add_task(&mut self, rank: Rank, task: Task, serves: bool) {
+        self.spawned.0.push((rank.0, task, serves));
         self.agenda.enter(self.now, Due::Wake(rank.0));
     }
 
-    /// The tasks, their ranks, and whether they serve.
-    pub(crate) fn adopted(&mut self) -> Vec<(u32, Task, bool)> {
-        std::mem::take(&mut self.adopted.0)
+    /// Takes the spawned tasks, with their ranks and whether they serve.
+    pub(crate) fn take_spawned(&mut self) -> Vec<(u32, Task, bool)> {
+        std::mem::take(&mut self.spawned.0)
     }
 }
 
-/// Checks the place of a word in a region of so many bytes.
+/// Checks the offset of a word in a region of `len` bytes.
 pub(crate) fn check_word(rank: Rank, len: u64, offset: u64) -> Result<(), Fault> {
     if !offset.is_multiple_of(8) {
         return Err(Fault::of(FaultKind::Misaligned, rank));

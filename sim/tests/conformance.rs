@@ -1,4 +1,4 @@
-//! The conformance suite on the simulated fabric, and on fabrics that are wrong on purpose.
+//! The conformance suite on the simulated fabric, and on fabrics with planted faults.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -42,7 +42,7 @@ fn conforms_with_loss_and_jitter() {
 }
 
 #[test]
-fn conforms_on_strange_networks() {
+fn conforms_on_unusual_networks() {
     let zero = Duration::ZERO;
     let immediate = Network { latency: zero, send: zero, receive: zero, wake: zero, mailbox: 8, ..Network::default() };
     let slow =
@@ -52,16 +52,16 @@ fn conforms_on_strange_networks() {
     }
 }
 
-/// What a wrong fabric does wrong.
+/// The faults of the wrong fabrics.
 #[derive(Clone, Copy, Debug)]
 enum Bug {
     /// Fetch-add is a read and a write.
     TornFetchAdd,
-    /// Compare-swap looks at the lower half of the word.
+    /// Compare-and-swap compares the lower half of the word only.
     HalfCompare,
     /// Signals are lost.
     Mute,
-    /// Puts of odd lengths come one byte short.
+    /// Puts of odd lengths are one byte short.
     ShortOddPut,
     /// A flush does nothing.
     IdleFlush,
@@ -69,11 +69,11 @@ enum Bug {
     OverflowingGet,
     /// Every hundredth message is lost.
     LostMessages,
-    /// The user's memory comes back as it was lent.
+    /// Reclaimed user memory has its old content.
     StaleLoan,
-    /// Peers still reach memory that was given back.
+    /// Peers still reach memory that was reclaimed.
     EndlessLoan,
-    /// A part lies where the whole begins.
+    /// A part has the address of its whole.
     EveryPartBegins,
 }
 
@@ -97,7 +97,8 @@ fn catches_wrong_fabrics() {
         (Bug::EndlessLoan, "registered::lent"),
         (Bug::EveryPartBegins, "registered::parts"),
     ];
-    // One card sends in order, so that a missing flush only shows where ways differ in length.
+    // One card sends in order, so a missing flush shows only where the connections differ in
+    // length.
     let network = Network { jitter: Duration::from_micros(100), ..Network::default() };
     for (bug, check) in expected {
         let report = Simulation::new(network.clone())
@@ -138,7 +139,8 @@ impl RemoteMemory for Planted {
     }
 
     fn write(&self, word: Word, value: u64, notify: Notify) -> Self::Op {
-        // The barrier's own signals come, or nobody would see more than a barrier that fails.
+        // The barrier's own signals arrive: otherwise every case would only see a barrier that
+        // fails.
         let mute = matches!(self.bug, Bug::Mute) && word.at().region.0 != 0;
         Box::pin(self.inner.write(word, value, if mute { Notify::No } else { notify }))
     }

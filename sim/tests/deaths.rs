@@ -1,4 +1,5 @@
-//! Locks over simulated windows whose owners die: who waits is told, or recovers, whatever was under way.
+//! Locks over simulated windows whose owners die: waiters get an error or recover, whatever is in
+//! flight.
 
 mod common;
 
@@ -15,11 +16,11 @@ use onesided_windows::{Builder, Epoch, Error, LeasePolicy, LockAllDesign, LockDe
 
 use common::pause_until;
 
-/// When the windows are there, in nanoseconds.
+/// When the windows exist, in nanoseconds.
 const BEGIN: u64 = 40_000_000;
-/// When a rank dies. Everybody knows of it a millisecond later.
+/// When a rank dies. The others learn of it a millisecond later.
 const DEATH: u64 = 50_000_000;
-/// When nobody needs anybody's memory any more.
+/// When no rank needs the memory of another any more.
 const OVER: u64 = 60_000_000_000;
 
 const LONG: Duration = Duration::from_secs(20);
@@ -37,10 +38,10 @@ async fn lock(window: &Window<u64, SimFabric>, target: u32, mode: Mode) -> Resul
     }
 }
 
-/// Rank 1 dies with the lock of rank 0's part. Ranks that have never reached its memory come before anybody can know: they are
-/// told of that rank, and of no other.
+/// Rank 1 dies with the lock of rank 0. Ranks that have never accessed its memory arrive before the
+/// death is known: their error names rank 1 and no other rank.
 #[test]
-fn who_comes_behind_one_who_has_just_died_waits_for_the_news() {
+fn an_arrival_behind_a_dead_rank_waits_until_the_death_is_known() {
     for design in LockDesign::ALL {
         for (mode, detection) in [(Mode::Exclusive, 1), (Mode::Shared, 1), (Mode::Exclusive, 700)] {
             let network = Network { detection: Duration::from_millis(detection), ..Network::default() };
@@ -50,29 +51,30 @@ fn who_comes_behind_one_who_has_just_died_waits_for_the_news() {
                 match world.rank() {
                     1 => {
                         std::mem::forget(lock(&scores, 0, Mode::Exclusive).await?);
-                        pause_until(&world, OVER).await; // dies meanwhile
+                        pause_until(&world, OVER).await; // rank 1 dies meanwhile
                     }
                     rank => pause_until(&world, DEATH + u64::from(rank) * 100_000).await,
                 }
-                let told = lock(&scores, 0, mode).await.map(drop);
+                let error = lock(&scores, 0, mode).await.map(drop);
                 pause_until(&world, OVER).await;
-                Ok::<_, Error>(told)
+                Ok::<_, Error>(error)
             });
             for rank in [0, 2, 3, 4] {
-                let told = report.results[rank].as_ref().unwrap().as_ref().unwrap().as_ref().unwrap_err();
-                let dead = told.fault().unwrap().rank();
+                let error = report.results[rank].as_ref().unwrap().as_ref().unwrap().as_ref().unwrap_err();
+                let dead = error.fault().unwrap().rank();
                 assert!(
-                    told.is_poisoned() && dead == Some(Rank(1)),
-                    "{design} {mode:?} {detection} rank {rank}: {told}"
+                    error.is_poisoned() && dead == Some(Rank(1)),
+                    "{design} {mode:?} {detection} rank {rank}: {error}"
                 );
             }
         }
     }
 }
 
-/// Rank 1 dies with both locks. Rank 0 waits for it already, and is not told yet, when it says that it recovers.
+/// Rank 1 dies with both locks. Rank 0 already waits for it, and calls `recover` before it gets the
+/// error.
 #[test]
-fn whether_it_inherits_may_be_said_at_any_time() {
+fn recover_may_be_set_at_any_time() {
     async fn is_pending(handle: &mut (impl Future + Unpin)) -> bool {
         poll_fn(|cx| Poll::Ready(Pin::new(&mut *handle).poll(cx))).await.is_pending()
     }
@@ -82,7 +84,7 @@ fn whether_it_inherits_may_be_said_at_any_time() {
         let report = simulation.run(move |world| async move {
             let value = onesided_windows::Mutex::with(Window::builder().lock(*design), &world, 2, 7_u64).await?;
             let scores = window(&world, *design).await?;
-            let mut inherited = [None; 2];
+            let mut previous = [None; 2];
             match world.rank() {
                 0 => {
                     pause_until(&world, DEATH).await;
@@ -92,21 +94,22 @@ fn whether_it_inherits_may_be_said_at_any_time() {
                         pause_until(&world, DEATH + look * 1_000_000).await;
                     }
                     let (lock, guard) = (lock.recover().await?, guard.recover().await?);
-                    inherited = [lock.previous_owner(), guard.previous_owner()];
+                    previous = [lock.previous_owner(), guard.previous_owner()];
                 }
                 1 => std::mem::forget((lock(&scores, 2, Mode::Exclusive).await?, value.lock().await?)),
                 _ => {}
             }
             pause_until(&world, OVER).await;
-            Ok::<_, Error>(inherited)
+            Ok::<_, Error>(previous)
         });
-        let inherited = report.results[0].as_ref().unwrap().as_ref().unwrap();
+        let previous = report.results[0].as_ref().unwrap().as_ref().unwrap();
         let from_it = |found: &_| matches!(found, Some(PreviousOwner::Owner(1) | PreviousOwner::Participant(1)));
-        assert!(inherited.iter().all(from_it), "{design}: {inherited:?}");
+        assert!(previous.iter().all(from_it), "{design}: {previous:?}");
     }
 }
 
-/// Ranks die at whatever time, holding or waiting. The others inherit, and draw tokens: these rise.
+/// Ranks die at any time, while they hold a lock or wait. The others recover it and draw tokens,
+/// which rise.
 #[test]
 fn tokens_rise_across_deaths() {
     for design in LockDesign::ALL {
@@ -149,7 +152,7 @@ fn tokens_rise_across_deaths() {
     }
 }
 
-/// More locks than a rank of so small a world has slots.
+/// More locks than a rank of this small world has slots.
 async fn exhaust<'w>(window: &'w Window<u64, SimFabric>) -> Result<Vec<Epoch<'w, u64, SimFabric>>, Error> {
     let mut held = Vec::new();
     for _ in 0..40 {
@@ -158,18 +161,18 @@ async fn exhaust<'w>(window: &'w Window<u64, SimFabric>) -> Result<Vec<Epoch<'w,
     Ok(held)
 }
 
-/// How many slots a rank of a world of four has.
+/// The number of slots of a rank in a world of four.
 const SLOTS: usize = 35;
 
-/// The locks whose recovery asks whose owners live.
+/// The locks whose recovery asks for living owners.
 fn recovered() -> impl Iterator<Item = LockDesign> {
     LockDesign::ALL.iter().copied().filter(|design| !design.is_served())
 }
 
-/// Rank 2, which has no slot left, waits at rank 3 when that dies. It does not count for anything any more then: rank 0 can
-/// inherit from rank 1.
+/// Rank 2, which has no slot left, waits at rank 3 when that rank dies. It is no participant any
+/// more then: rank 0 can recover the lock of rank 1.
 #[test]
-fn who_fails_without_a_slot_does_not_count_any_more() {
+fn a_failed_acquire_without_a_slot_is_not_counted() {
     for design in recovered() {
         let died = Duration::from_nanos(DEATH);
         let simulation = Simulation::new(Network::default()).ranks(4).kill(1, died).kill(3, died);
@@ -178,9 +181,9 @@ fn who_fails_without_a_slot_does_not_count_any_more() {
             match world.rank() {
                 0 => {
                     pause_until(&world, 2 * DEATH).await;
-                    let heir = scores.lock_exclusive(0).recover().deadline(LONG).await?;
-                    assert!(heir.previous_owner().is_some(), "{design}");
-                    heir.unlock().await?;
+                    let epoch = scores.lock_exclusive(0).recover().deadline(LONG).await?;
+                    assert!(epoch.previous_owner().is_some(), "{design}");
+                    epoch.unlock().await?;
                 }
                 2 => {
                     let held = exhaust(&scores).await?;
@@ -192,7 +195,7 @@ fn who_fails_without_a_slot_does_not_count_any_more() {
                 rank => {
                     let target = if rank == 1 { 0 } else { rank };
                     std::mem::forget(lock(&scores, target, Mode::Exclusive).await?);
-                    pause_until(&world, OVER).await; // dies meanwhile
+                    pause_until(&world, OVER).await; // rank 1 dies meanwhile
                 }
             }
             pause_until(&world, OVER).await;
@@ -205,9 +208,10 @@ fn who_fails_without_a_slot_does_not_count_any_more() {
     }
 }
 
-/// Rank 2 holds more locks than it has slots, and waits for a lock that rank 1 left: not for itself.
+/// Rank 2 holds more locks than it has slots, and waits for a lock that rank 1 left. It must not
+/// wait for itself.
 #[test]
-fn who_holds_locks_without_a_slot_inherits_another_one() {
+fn a_rank_that_holds_locks_without_slots_recovers_another_lock() {
     for design in recovered() {
         let simulation = Simulation::new(Network::default()).ranks(3).kill(1, Duration::from_nanos(DEATH));
         let report = simulation.run(move |world| async move {
@@ -230,9 +234,10 @@ fn who_holds_locks_without_a_slot_inherits_another_one() {
     }
 }
 
-/// Two ranks that do so at once cannot tell that neither holds what the other one waits for: they are told, and end.
+/// Two ranks that do so at the same time cannot tell that neither holds what the other waits for:
+/// both get an error.
 #[test]
-fn who_may_wait_for_each_other_without_slots_are_told() {
+fn ranks_without_slots_that_may_wait_for_each_other_get_deadlock() {
     for design in recovered().filter(|design| *design != LockDesign::DistributedCounters) {
         let simulation = Simulation::new(Network::default()).ranks(4).kill(1, Duration::from_nanos(DEATH));
         let report = simulation.run(move |world| async move {
@@ -247,7 +252,7 @@ fn who_may_wait_for_each_other_without_slots_are_told() {
                     let outcome = scores.lock_exclusive(0).recover().deadline(LONG).await;
                     kind = outcome.as_ref().err().map(|error| error.fault().unwrap().kind());
                     drop((outcome, held));
-                    // Now it can be had.
+                    // The lock is available now.
                     scores.lock_exclusive(0).recover().deadline(LONG).await?.unlock().await?;
                 }
             }
@@ -261,10 +266,10 @@ fn who_may_wait_for_each_other_without_slots_are_told() {
     }
 }
 
-/// Rank 2 is told so while it has a slot, which it can use again: else its next owner would be without one, and rank 0, which
-/// recovers meanwhile, would wait for that.
+/// Rank 2 gets the error while it has a slot, and can reuse the slot. Otherwise its next owner
+/// would have none, and rank 0, which recovers meanwhile, would wait for that owner.
 #[test]
-fn who_is_told_so_has_its_slot_again() {
+fn a_rank_that_got_deadlock_reuses_its_slot() {
     for design in recovered().filter(|design| *design != LockDesign::DistributedCounters) {
         let simulation = Simulation::new(Network::default()).ranks(4).kill(1, Duration::from_nanos(DEATH));
         let report = simulation.run(move |world| async move {
@@ -273,19 +278,19 @@ fn who_is_told_so_has_its_slot_again() {
                 1 => std::mem::forget(lock(&scores, 0, Mode::Shared).await?),
                 0 => {
                     pause_until(&world, OVER / 2).await;
-                    let heir = scores.lock_exclusive(0).recover().deadline(LONG).await?;
-                    assert!(heir.previous_owner().is_some(), "{design}");
-                    heir.unlock().await?;
+                    let epoch = scores.lock_exclusive(0).recover().deadline(LONG).await?;
+                    assert!(epoch.previous_owner().is_some(), "{design}");
+                    epoch.unlock().await?;
                 }
                 rank => {
                     let mut held = exhaust(&scores).await?;
                     if rank == 2 {
-                        held.remove(7).unlock().await?; // the first ones have slots
+                        held.remove(7).unlock().await?; // the first owners have slots
                     }
                     pause_until(&world, 2 * DEATH).await;
                     if rank == 2 {
-                        let told = scores.lock_exclusive(0).recover().deadline(LONG).await.map(drop).unwrap_err();
-                        assert_eq!(told.fault().unwrap().kind(), FaultKind::Deadlock, "{design}");
+                        let error = scores.lock_exclusive(0).recover().deadline(LONG).await.map(drop).unwrap_err();
+                        assert_eq!(error.fault().unwrap().kind(), FaultKind::Deadlock, "{design}");
                         held.truncate(SLOTS - 1);
                         held.push(scores.lock_shared(2).await?);
                     } else {
@@ -306,7 +311,8 @@ fn who_is_told_so_has_its_slot_again() {
     }
 }
 
-/// Windows in which nobody goes on without a slot, with locks whose owners' nodes nobody else writes to.
+/// Windows in which no owner proceeds without a slot, with locks whose nodes only their owners
+/// write.
 fn with_own_nodes() -> impl Iterator<Item = Builder<u64>> {
     let late = Window::<u64>::builder().lock(LockDesign::TestAndSet);
     let late = late.lease_policy(LeasePolicy::VersionedCommit, Duration::from_secs(1000));
@@ -315,7 +321,8 @@ fn with_own_nodes() -> impl Iterator<Item = Builder<u64>> {
     std::iter::once(late).chain(designs.map(global))
 }
 
-/// Rank 0 waits for locks of rank 1 with all its slots, or holds them, when that dies. Then it has its slots again.
+/// Rank 0 waits for locks of rank 1 with all its slots, or holds them, when that rank dies. Then
+/// its slots are free again.
 #[test]
 fn locks_whose_target_dies_cost_no_slot() {
     for (builder, holds) in with_own_nodes().flat_map(|builder| [false, true].map(|holds| (builder.clone(), holds))) {

@@ -12,11 +12,11 @@ use onesided_windows::{Error, LockDesign, Mode, Window};
 use proptest::prelude::*;
 
 const WORDS: usize = 4;
-/// When the sections begin, in nanoseconds: then the window is there.
+/// When the sections begin, in nanoseconds; the window exists by then.
 const BEGIN: u64 = 50_000_000;
-/// When all have ended, recoveries included.
+/// When all have ended, including recoveries.
 const OVER: u64 = 60_000_000_000;
-/// A death comes up to a hundred times this later than the beginning: most sections are not over then.
+/// A death occurs up to a hundred times this after the beginning: most sections are not over then.
 const DEATHS: u64 = 1_500;
 
 async fn pause_until(world: &World<SimFabric>, time: u64) {

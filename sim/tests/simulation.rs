@@ -1,4 +1,4 @@
-//! The simulator's own promises: time, determinism, order, loss, deadlock, death.
+//! The simulator's own guarantees: time, determinism, order, loss, deadlock, death.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ fn finished<T>(report: Report<T>) -> Vec<T> {
 }
 
 #[test]
-fn operations_take_the_time_that_one_computes_by_hand() {
-    // Card 100, wire 1000, card 100, wire 1000; 4000 bytes are another 320.
+fn operations_take_the_computed_time() {
+    // Card 100, wire 1000, card 100, wire 1000; 4000 bytes take another 320.
     let report = Simulation::new(Network::default()).run_direct(|fabric| async move {
         let mut times = Vec::new();
         if fabric.rank() == Rank(0) {
@@ -72,7 +72,7 @@ fn a_card_receives_one_after_another() {
     assert_eq!(times, [0, 2400, 2700, 3000]);
 }
 
-/// Everybody adds to everybody, with barriers and messages.
+/// Every rank adds at every rank, with barriers and messages.
 async fn mixed(world: World<SimFabric>) -> Result<u64, onesided_fabric::Error> {
     let fabric = world.fabric();
     for turn in 0..5 {
@@ -92,7 +92,7 @@ fn the_same_seed_gives_the_same_trace() {
     assert_eq!((first.trace, first.virtual_time, first.events), (second.trace, second.virtual_time, second.events));
     assert_ne!(first.trace, other.trace);
     let quiet = Network::default();
-    assert_eq!(run(&quiet, 1).trace, run(&quiet, 2).trace, "without dice the seed does not matter");
+    assert_eq!(run(&quiet, 1).trace, run(&quiet, 2).trace, "without rng the seed does not matter");
     assert_ne!(run(&quiet, 1).trace, first.trace);
     for report in [first, other] {
         assert!(finished(report).into_iter().all(|sum| sum.is_ok_and(|sum| sum == 6 * 10)));
@@ -109,7 +109,7 @@ fn one_connection_keeps_its_order() {
             }
             let there = word(&fabric, 1, 0);
             for turn in 0..100 {
-                drop(fabric.compare_swap(there, turn, turn + 1)); // each needs the one before it
+                drop(fabric.compare_swap(there, turn, turn + 1)); // each needs the previous one
             }
             fabric.flush(Rank(1)).await?;
             fabric.read(there).await.map(Some)
@@ -138,7 +138,7 @@ fn connections_overtake_each_other() {
 }
 
 #[test]
-fn what_is_lost_is_sent_again_and_takes_effect_once() {
+fn a_lost_operation_is_resent_and_takes_effect_once() {
     let network = Network { loss: 0.3, retries: 100, ..Network::default() };
     let report = Simulation::new(network).ranks(4).seed(3).run_direct(|fabric| async move {
         let counter = word(&fabric, 0, 0);
@@ -159,7 +159,7 @@ fn what_is_lost_is_sent_again_and_takes_effect_once() {
 }
 
 #[test]
-fn what_is_lost_for_good_is_unknown() {
+fn an_operation_whose_retries_are_all_lost_is_unknown() {
     let network = Network { loss: 1.0, ..Network::default() };
     let patience = 8 * 100_000;
     let report = Simulation::new(network).run_direct(|fabric| async move {
@@ -169,7 +169,7 @@ fn what_is_lost_for_good_is_unknown() {
         let fault = fabric.read(word(&fabric, 1, 0)).await.expect_err("lost");
         assert_eq!((fault.kind(), fault.rank()), (FaultKind::Unknown, Some(Rank(1))));
         assert!((patience..patience + 1000).contains(&fabric.now()), "{}", fabric.now());
-        // Nobody awaits this one: the flush tells, once.
+        // This one is not awaited: the flush reports it, once.
         drop(fabric.fetch_add(word(&fabric, 1, 0), 1));
         let flushed = fabric.flush(Rank(1)).await;
         assert_eq!(flushed.map_err(Fault::kind), Err(FaultKind::Unknown));
@@ -179,7 +179,7 @@ fn what_is_lost_for_good_is_unknown() {
 }
 
 #[test]
-fn a_deadlock_names_who_waits_for_what() {
+fn a_deadlock_names_every_waiter_and_its_wait() {
     let report = Simulation::new(Network::default()).ranks(4).run_direct(|fabric| async move {
         let rank = fabric.rank();
         let forever = Patience::until(u64::MAX);
@@ -220,7 +220,8 @@ fn only_a_signal_wakes_a_sleeper() {
         });
         finished(report)[0]
     };
-    // A poller sees any write as it arrives; a sleeper (after 50 us) hears a signal 5 us later, or nothing.
+    // A polling rank sees any write as it arrives; a sleeping one (after 50 us) notices a signal 5
+    // us later, or nothing.
     assert_eq!(woken_after(Notify::No, 10_000), Ok(1100));
     assert_eq!(woken_after(Notify::Yes, 10_000), Ok(1100));
     assert_eq!(woken_after(Notify::Yes, 100_000), Ok(6100));
@@ -228,7 +229,7 @@ fn only_a_signal_wakes_a_sleeper() {
 }
 
 #[test]
-fn a_killed_rank_answers_no_more() {
+fn a_killed_rank_stops_answering() {
     struct Posts(SimFabric);
     impl Drop for Posts {
         fn drop(&mut self) {
@@ -290,7 +291,7 @@ fn a_hundred_thousand_ranks() {
         }
         Ok::<_, Fault>(())
     });
-    // The card takes one request each 100 ns, from 1 us on; answers take another 1.1 us.
+    // The card takes one request every 100 ns, from 1 us on; answers take another 1.1 us.
     assert_eq!(report.end, End::TimeOver);
     assert_eq!(report.virtual_time, 500 * MICROSECOND);
     assert_eq!(report.counts.compare_swaps, 100_000 + report.counts.timers);
@@ -298,8 +299,8 @@ fn a_hundred_thousand_ranks() {
     assert!(report.counts.timers > 3000, "{:?}", report.counts);
 }
 
-/// What is on its way then has no effect, and neither has what is posted later, in both directions; waits end. A third rank
-/// goes on with both.
+/// Operations in flight then have no effect, nor do later ones, in both directions; waits end. A
+/// third rank continues with both.
 #[test]
 fn revoked_access_ends_what_is_under_way() {
     let report = Simulation::new(Network::default()).ranks(3).run_direct(|fabric| async move {

@@ -1,4 +1,4 @@
-//! Windows run on the simulated fabric as they are.
+//! Windows on the simulated fabric.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -52,7 +52,7 @@ fn locks_exclude_over_a_lossy_network_and_the_run_repeats() {
 }
 
 #[test]
-fn an_acquire_that_was_walked_away_from_holds_nobody_up() {
+fn a_cancelled_acquire_delays_no_other_rank() {
     let report = Simulation::new(Network::default()).ranks(3).seed(1).run(|world| async move {
         let scores = make(&world, 1).await?;
         let word = || scores.world().fabric();
@@ -65,7 +65,7 @@ fn an_acquire_that_was_walked_away_from_holds_nobody_up() {
             }
             1 => {
                 world.barrier().await.unwrap();
-                drop(scores.lock_exclusive(0)); // at once: the first compare-swap is under way
+                drop(scores.lock_exclusive(0)); // dropped with the first compare-and-swap in flight
                 let late = scores.lock_exclusive(0).deadline(Duration::from_micros(100)).await;
                 assert!(late.unwrap_err().is_timed_out());
                 pause(word(), 500_000_000).await; // computes
@@ -85,9 +85,10 @@ fn an_acquire_that_was_walked_away_from_holds_nobody_up() {
     }
 }
 
-/// A late owner's unlock that is dropped, at whatever point, costs no slot, and the window's end tells of it.
+/// A dropped unlock of an owner whose lease expired costs no slot, at whatever point it is dropped,
+/// and closing the window reports it.
 #[test]
-fn an_unlock_that_is_dropped_late_is_finished() {
+fn a_dropped_unlock_is_finished() {
     let report = Simulation::new(Network::default()).ranks(2).seed(2).run(|world| async move {
         let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet).name("scores");
         let builder = builder.lease_policy(LeasePolicy::VersionedCommit, Duration::from_millis(1));
@@ -106,9 +107,9 @@ fn an_unlock_that_is_dropped_late_is_finished() {
                 }
             } else {
                 world.barrier().await.unwrap();
-                let heir = scores.lock_exclusive(1).await?;
-                assert_eq!(heir.previous_owner(), Some(PreviousOwner::LeaseExpired(0)));
-                heir.unlock().await?;
+                let epoch = scores.lock_exclusive(1).await?;
+                assert_eq!(epoch.previous_owner(), Some(PreviousOwner::LeaseExpired(0)));
+                epoch.unlock().await?;
                 world.barrier().await.unwrap();
             }
         }
@@ -128,41 +129,43 @@ fn a_dead_owner_is_named() {
 
 #[test]
 fn a_dead_reader_is_suspected() {
-    // A distributed reader's counter lies in its own memory, and is gone with it: nobody is told of it over a network.
+    // A distributed reader's counter lies in its own memory and is lost with it: over a network the
+    // death is not detected at the lock.
     for design in LockDesign::ALL.iter().filter(|design| **design != LockDesign::DistributedCounters) {
         dies_inside(*design, Mode::Shared);
     }
 }
 
 #[test]
-fn a_dead_distributed_reader_holds_nobody_up() {
+fn a_dead_distributed_reader_delays_no_other_rank() {
     let report = Simulation::new(Network::default()).ranks(3).seed(3).kill(1, Duration::from_millis(50));
     let report = report.run(|world| async move {
         let scores = Window::<u64>::builder().lock(LockDesign::DistributedCounters).allocate(&world, 1).await?;
         if world.rank() == 1 {
             std::mem::forget(scores.lock_shared(0).await?);
-            pause(world.fabric(), 10_000_000_000).await; // dies meanwhile
+            pause(world.fabric(), 10_000_000_000).await; // rank 1 dies meanwhile
         }
         pause(world.fabric(), 10_000_000).await;
         let epoch = scores.lock_exclusive(0).deadline(Duration::from_secs(20)).await?;
-        let inherited = epoch.previous_owner();
+        let previous = epoch.previous_owner();
         epoch.unlock().await?;
         pause(world.fabric(), 100_000_000).await;
-        Ok::<_, Error>(inherited)
+        Ok::<_, Error>(previous)
     });
     for rank in [0, 2] {
         assert!(matches!(report.results[rank], Some(Ok(None))), "{:?}", report.results[rank]);
     }
 }
 
-/// Whether the lock can tell who held it.
+/// Whether the lock can name a dead owner.
 fn is_named(design: LockDesign, mode: Mode) -> bool {
-    // The first owner of a two-level lock has passed its host's queue.
+    // The first owner of a two-level lock did not queue at its host.
     let by_word = matches!(design, LockDesign::TestAndSet | LockDesign::TwoLevel);
     mode == Mode::Exclusive && (by_word || design.is_served())
 }
 
-/// Rank 1 dies with the lock of rank 0's part. The others are told, and told again; then rank 2 recovers it and heals it.
+/// Rank 1 dies with the lock of rank 0. The others get the error twice; then rank 2 recovers the
+/// lock.
 fn dies_inside(design: LockDesign, mode: Mode) {
     let network = Network::default();
     let simulation = Simulation::new(network).ranks(3).seed(3).kill(1, Duration::from_millis(50));
@@ -174,10 +177,10 @@ fn dies_inside(design: LockDesign, mode: Mode) {
                 Mode::Shared => scores.lock_shared(0).await?,
             };
             std::mem::forget(epoch);
-            pause(world.fabric(), 10_000_000_000).await; // dies meanwhile
+            pause(world.fabric(), 10_000_000_000).await; // rank 1 dies meanwhile
         }
         pause(world.fabric(), 10_000_000).await;
-        let told = scores.lock_exclusive(0).await.map(drop).unwrap_err();
+        let error = scores.lock_exclusive(0).await.map(drop).unwrap_err();
         let again = scores.lock_shared(0).deadline(Duration::from_millis(100)).await.map(drop).unwrap_err();
         assert!(again.is_poisoned(), "{again}");
         let last = scores.try_lock_exclusive(0).await.map(drop).unwrap_err();
@@ -185,14 +188,14 @@ fn dies_inside(design: LockDesign, mode: Mode) {
         pause(world.fabric(), 1_000_000_000).await; // both have asked
         if world.rank() == 2 {
             let epoch = scores.lock_exclusive(0).recover().await?;
-            let heir = if is_named(design, mode) { PreviousOwner::Owner(1) } else { PreviousOwner::Participant(1) };
-            assert_eq!((epoch.previous_owner(), epoch.mode()), (Some(heir), Mode::Exclusive));
+            let previous = if is_named(design, mode) { PreviousOwner::Owner(1) } else { PreviousOwner::Participant(1) };
+            assert_eq!((epoch.previous_owner(), epoch.mode()), (Some(previous), Mode::Exclusive));
             epoch.unlock().await?;
         }
-        pause(world.fabric(), 1_000_000_000).await; // it is healed
+        pause(world.fabric(), 1_000_000_000).await; // it is recovered
         scores.lock_exclusive(0).await?.unlock().await?;
         pause(world.fabric(), 100_000_000).await; // rank 0's memory stays until both have asked
-        Ok::<_, Error>(told)
+        Ok::<_, Error>(error)
     });
     for rank in [0, 2] {
         let error = report.results[rank].as_ref().unwrap().as_ref().unwrap();
@@ -202,12 +205,14 @@ fn dies_inside(design: LockDesign, mode: Mode) {
             true => "died while it held the lock",
             false => "died, and may have held the lock",
         };
-        let told = format!("lock_exclusive on rank 0 of window \"scores\": rank 1 {reason} (`inherit` takes it over)");
-        assert_eq!(error.to_string(), told);
+        let expected =
+            format!("lock_exclusive on rank 0 of window \"scores\": rank 1 {reason} (`inherit` takes it over)");
+        assert_eq!(error.to_string(), expected);
     }
 }
 
-/// What is posted where rank 0 closes a window, and asks by another handle for a lock, or something under one.
+/// The operations posted when rank 0 closes a window and asks for a lock, or an operation under
+/// one, by another handle.
 fn posted_after_close(what: u32) -> Counts {
     let report = Simulation::new(Network::default()).ranks(2).run(move |world| async move {
         let scores = make(&world, 4).await?;

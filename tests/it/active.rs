@@ -1,4 +1,4 @@
-//! Fences, and post, start, complete, wait, between processes; and what is checked at run time.
+//! Fences, and post, start, complete, wait, between processes; and run-time checks.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::support::{DEADLINE, eventually, ranks, run_async};
 
 pub(crate) const ROLES: &[Role] = &[("active", active), ("active death", one_dies)];
 
-/// Every rank is a target of the one before it, and of itself; fences come between.
+/// Every rank is a target of the one before it, and of itself, with fences between.
 fn active(world: World) {
     const LEN: usize = 500;
     let (me, size) = (world.rank(), world.size());
@@ -24,13 +24,13 @@ fn active(world: World) {
         epoch.complete().wait().unwrap();
         match round % 3 {
             0 => exposure.wait().unwrap(),
-            1 => eventually(DEADLINE, "everybody has completed", || exposure.test().unwrap().is_some()),
+            1 => eventually(DEADLINE, "all_to_all has completed", || exposure.test().unwrap().is_some()),
             _ => run_async(exposure.into_future()).unwrap(),
         }
         let part = window.local().read(0..LEN);
         assert_eq!((part[0], part[LEN / 2 - 1], part[LEN / 2], part[LEN - 1]), (round, round, round + 1, round + 1));
         if round % 10 == 0 {
-            std::thread::sleep(Duration::from_millis(2 * u64::from(me))); // so that some sleep for others
+            std::thread::sleep(Duration::from_millis(2 * u64::from(me))); // so that some ranks sleep while they wait
             let epoch = sums.fence().wait().unwrap();
             for target in 0..size {
                 epoch.at(target).unwrap().accumulate(1, &[1, -1], Op::Sum).wait().unwrap();
@@ -53,7 +53,7 @@ fn processes_synchronise_actively() {
     }
 }
 
-/// Rank 0 dies while each of the others waits for it in another way.
+/// Rank 0 dies while each of the others waits for it in a different way.
 fn one_dies(world: World) {
     let window = Window::<u64>::builder().name("mortal").allocate(&world, 1).wait().unwrap();
     world.barrier().wait().unwrap();
@@ -78,10 +78,11 @@ fn one_dies(world: World) {
             (tested, "test on rank 0 of")
         }
         4 => (window.fence().wait().map(drop).unwrap_err(), "fence"),
-        5 => {
-            (window.local().wait_until(0, |told| told > 0).from_rank(0).wait().unwrap_err(), "wait_until on rank 5 of")
-        }
-        _ => (window.local().wait_until(0, |told| told > 0).wait().unwrap_err(), "wait_until on rank 6 of"),
+        5 => (
+            window.local().wait_until(0, |value| value > 0).from_rank(0).wait().unwrap_err(),
+            "wait_until on rank 5 of",
+        ),
+        _ => (window.local().wait_until(0, |value| value > 0).wait().unwrap_err(), "wait_until on rank 6 of"),
     };
     assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
     assert_eq!(error.fault().unwrap().kind(), FaultKind::PeerDied);
@@ -114,9 +115,9 @@ fn active_waits_keep_their_deadlines() {
     });
 }
 
-/// What is leaked or dropped keeps nobody but those who wait for it.
+/// A leaked or dropped epoch delays only ranks that wait for it.
 #[test]
-fn leaked_active_epochs_harm_nobody_else() {
+fn leaked_active_epochs_affect_no_other_rank() {
     ranks(2, |world| {
         let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
         if world.rank() == 0 {
@@ -135,7 +136,7 @@ fn leaked_active_epochs_harm_nobody_else() {
             epoch.at(0).unwrap().put(0, &[3]).unwrap();
             epoch.complete().wait().unwrap();
         }
-        // An access that is leaked keeps its target waiting, whatever comes behind it.
+        // A leaked access keeps its target waiting, whatever comes after it.
         let leaky = Window::<u64>::allocate(&world, 1).wait().unwrap();
         if world.rank() == 0 {
             let (one, another) = (leaky.post(&[1]).unwrap(), leaky.post(&[1]).unwrap());

@@ -1,4 +1,4 @@
-//! Barriers and gathers, on more ranks than cores as well.
+//! Barriers and gathers, also on more ranks than cores.
 
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ fn tasks_of_any_runtime_meet_often() {
 }
 
 #[test]
-fn everybody_gets_everybodys_bytes() {
+fn every_rank_gets_the_bytes_of_every_rank() {
     ranks(8, |world| {
         for round in 0..100_usize {
             let mine = vec![world.rank() as u8; (round * 37 + world.rank() as usize) % 1025];
@@ -74,13 +74,13 @@ fn a_barrier_has_a_deadline() {
 }
 
 #[test]
-fn whoever_left_is_named_to_those_who_wait() {
+fn waiters_learn_which_rank_left() {
     ranks(4, |world| {
         if world.rank() == 2 {
             return;
         }
         let error = world.barrier().wait().unwrap_err();
-        // Who waits for one that gave up hears of that one.
+        // A rank that waits for one that gave up learns which rank that was.
         assert_eq!(error.fault().kind(), FaultKind::PeerLeft, "{error}");
         if world.rank() == 3 {
             assert_eq!(error.to_string(), "barrier: rank 2: the peer left the world");
@@ -89,14 +89,14 @@ fn whoever_left_is_named_to_those_who_wait() {
 }
 
 #[test]
-fn a_patience_that_no_clock_can_express_is_none_too_long() {
+fn a_deadline_past_the_clock_is_no_deadline() {
     ranks(2, |world| {
         world.barrier().deadline(Duration::MAX).wait().unwrap();
         world.close(Duration::MAX).unwrap();
     });
 }
 
-/// Two worlds of three; in one of them a rank dies, and the other goes on.
+/// Two worlds of three ranks; a rank dies in one of them, and the other continues.
 fn parts(world: World) {
     let part = world.split(world.rank() % 2, 0).wait().unwrap();
     let window = Window::<u64>::builder().name("part").allocate(&part, 1).wait().unwrap();
@@ -108,13 +108,13 @@ fn parts(world: World) {
     if world.rank() % 2 == 1 {
         let error = match part.rank() {
             0 => Error::from(part.barrier().wait().unwrap_err()),
-            _ => Error::from(window.local().wait_until(0, |told| told > 0).wait().unwrap_err()),
+            _ => Error::from(window.local().wait_until(0, |value| value > 0).wait().unwrap_err()),
         };
         assert!(error.to_string().ends_with("rank 1: the peer died"), "{error}");
         assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
         if part.rank() == 2 {
-            // Its leaving would be news, too, to who is still in the barrier.
-            eventually(DEADLINE, "rank 1 has heard", || !world.is_alive(1));
+            // Its leaving would be an error for a rank that is still in the barrier.
+            eventually(DEADLINE, "rank 0 knows that rank 1 left", || !world.is_alive(1));
         }
         return ok();
     }
@@ -136,7 +136,7 @@ fn parts(world: World) {
 }
 
 #[test]
-fn a_death_ends_the_collectives_of_its_own_part() {
+fn a_death_ends_the_collectives_of_its_own_world() {
     let ended = jobs::start(6, "parts").wait();
     assert_eq!(ended.ok(), [0, 1, 2, 4, 5], "{ended:?}");
 }

@@ -1,4 +1,5 @@
-//! Making windows and using them wrongly: whoever cannot, or does not agree, is told to every rank, and nobody hangs.
+//! Creating windows and using them wrongly: if one rank fails or disagrees, every rank gets an
+//! error, and none hangs.
 
 use std::fs::File;
 
@@ -20,8 +21,8 @@ fn text(error: impl Into<Error>) -> String {
     error.into().to_string()
 }
 
-/// Whatever failed before, the world and its windows go on.
-fn goes_on(world: &World) {
+/// After any failure, the world and its windows still work.
+fn check_world(world: &World) {
     let window = Window::<u64>::allocate(world, 1).wait().unwrap();
     let all = window.lock_all().wait().unwrap();
     for target in 0..world.size() {
@@ -34,7 +35,7 @@ fn goes_on(world: &World) {
 }
 
 #[test]
-fn places_past_the_end_are_refused_and_nothing_is_moved() {
+fn ranges_past_the_end_are_refused_and_nothing_is_moved() {
     ranks(2, |world| {
         let window = Window::<u32>::builder().name("small").allocate(&world, 10).wait().unwrap();
         let epoch = window.lock_shared(1).wait().unwrap();
@@ -84,7 +85,7 @@ fn places_past_the_end_are_refused_and_nothing_is_moved() {
 }
 
 #[test]
-fn ranks_that_there_are_not_are_refused() {
+fn ranks_out_of_range_are_refused() {
     ranks(2, |world| {
         let window = Window::<u8>::builder().name("two").allocate(&world, 1).wait().unwrap();
         for rank in [2, 3, u32::MAX] {
@@ -99,7 +100,7 @@ fn ranks_that_there_are_not_are_refused() {
 }
 
 #[test]
-fn parts_may_be_empty_and_uneven() {
+fn window_memory_may_be_empty_and_uneven() {
     ranks(3, |world| {
         let empty = Window::<u64>::allocate(&world, 0).wait().unwrap();
         let epoch = empty.lock_exclusive(1).wait().unwrap();
@@ -123,14 +124,14 @@ fn parts_may_be_empty_and_uneven() {
     });
 }
 
-/// What every rank reports when rank 1 asks for another window than the others.
+/// What every rank reports when rank 1 asks for a different window than the others.
 fn disagree(expected: &str, ask: impl Fn(&World) -> String + Send + Sync + 'static) {
-    let told = ranks(3, move |world| {
-        let told = ask(&world);
-        goes_on(&world);
-        told
+    let errors = ranks(3, move |world| {
+        let errors = ask(&world);
+        check_world(&world);
+        errors
     });
-    assert_eq!(told, [expected; 3]);
+    assert_eq!(errors, [expected; 3]);
 }
 
 fn refused<T: Element>(made: Result<Window<T>, impl Into<Error>>) -> String {
@@ -138,7 +139,7 @@ fn refused<T: Element>(made: Result<Window<T>, impl Into<Error>>) -> String {
 }
 
 #[test]
-fn ranks_that_do_not_agree_are_all_told() {
+fn ranks_that_disagree_all_get_mismatch() {
     disagree(
         "create window \"a\": rank 1 differs from rank 0 in the type: u32 (4 bytes) against u64 (8 bytes)",
         |world| match world.rank() {
@@ -160,12 +161,12 @@ fn ranks_that_do_not_agree_are_all_told() {
 
 #[test]
 fn windows_of_different_names_are_not_one_window() {
-    let told = ranks(3, |world| {
+    let errors = ranks(3, |world| {
         let name = if world.rank() == 2 { "right" } else { "left" };
         refused(Window::<u8>::builder().name(name).allocate(&world, 1).wait())
     });
     let why = "rank 2 differs from rank 0 in the name: \"right\" against \"left\"";
-    assert_eq!(told, ["left", "left", "right"].map(|name| format!("create window \"{name}\": {why}")));
+    assert_eq!(errors, ["left", "left", "right"].map(|name| format!("create window \"{name}\": {why}")));
 }
 
 #[test]
@@ -180,26 +181,26 @@ fn names_may_be_long_and_of_any_letters() {
 }
 
 #[test]
-fn too_much_on_one_rank_is_told_to_all() {
+fn too_much_memory_on_one_rank_fails_on_all() {
     for len in [usize::MAX, usize::MAX / 8, 1 << 45] {
-        let told = ranks(3, move |world| {
+        let errors = ranks(3, move |world| {
             let made = Window::<u64>::builder()
                 .name("vast")
                 .uneven()
                 .allocate(&world, if world.rank() == 1 { len } else { 1 })
                 .wait();
-            let told = refused(made);
-            goes_on(&world);
-            told
+            let errors = refused(made);
+            check_world(&world);
+            errors
         });
         for rank in [0, 2] {
-            assert!(told[rank].starts_with("create window \"vast\": rank 1 could not: rank 1: "), "{told:?}");
+            assert!(errors[rank].starts_with("create window \"vast\": rank 1 could not: rank 1: "), "{errors:?}");
         }
-        assert!(told[1].starts_with("create window \"vast\": allocate "), "{told:?}");
+        assert!(errors[1].starts_with("create window \"vast\": allocate "), "{errors:?}");
     }
 }
 
-/// The fault that every rank reports; rank 1 its own, the others that of rank 1.
+/// The fault that every rank reports: rank 1 its own, the others that of rank 1.
 fn create_fails(world: &World, len: usize, kind: FaultKind) {
     let error = Window::<u64>::builder().name("limited").allocate(world, len).wait().map(|_| ()).unwrap_err();
     let error = Error::from(error);
@@ -216,15 +217,15 @@ fn limit(resource: Resource, current: u64) -> Rlimit {
 
 /// Rank 1 may not map more.
 fn no_address_space(world: World) {
-    goes_on(&world);
+    check_world(&world);
     let before = (world.rank() == 1).then(|| {
         let pages: u64 =
             std::fs::read_to_string("/proc/self/statm").unwrap().split(' ').next().unwrap().parse().unwrap();
         limit(Resource::As, pages * 4096 + (8 << 20))
     });
-    // More than has a place in what is mapped already.
+    // More than fits into memory that is mapped already.
     create_fails(&world, 64 << 20, FaultKind::NoMemory);
-    goes_on(&world);
+    check_world(&world);
     if let Some(before) = before {
         setrlimit(Resource::As, before).unwrap();
     }
@@ -233,11 +234,11 @@ fn no_address_space(world: World) {
     jobs::ok();
 }
 
-/// Rank 1 may not have large files, which memory is to the kernel.
+/// Rank 1 may not have large files, and memory is a file to the kernel.
 fn no_file_size(world: World) {
     let before = (world.rank() == 1).then(|| limit(Resource::Fsize, 1 << 20));
     create_fails(&world, 1 << 20, FaultKind::NoMemory);
-    goes_on(&world);
+    check_world(&world);
     if let Some(before) = before {
         setrlimit(Resource::Fsize, before).unwrap();
     }
@@ -259,11 +260,11 @@ fn no_descriptors(world: World) {
     let exhausted = (world.rank() == 1).then(exhaust_descriptors);
     create_fails(&world, 8, FaultKind::NoDescriptors);
     drop(exhausted);
-    goes_on(&world);
+    check_world(&world);
     jobs::ok();
 }
 
-/// Rank 1 has no descriptor left when it first reaches another rank's part.
+/// Rank 1 has no descriptor left when it first accesses another rank's memory.
 fn no_descriptors_to_open(world: World) {
     let window = Window::<u64>::builder().name("far").allocate(&world, 8).wait().unwrap();
     if world.rank() == 1 {
@@ -278,7 +279,7 @@ fn no_descriptors_to_open(world: World) {
         window.lock_exclusive(0).wait().unwrap().unlock().wait().unwrap();
     }
     window.close().wait().unwrap();
-    goes_on(&world);
+    check_world(&world);
     jobs::ok();
 }
 
@@ -290,7 +291,7 @@ fn held() -> (usize, usize) {
 }
 
 fn nothing_leaks(world: World) {
-    goes_on(&world); // what stays mapped is mapped
+    check_world(&world); // cached mappings stay
     let before = held();
     for round in 0..300 {
         let window = Window::<u64>::allocate(&world, 1000).wait().unwrap();
@@ -303,34 +304,34 @@ fn nothing_leaks(world: World) {
         if round % 2 == 0 {
             window.close().wait().unwrap();
         } else {
-            world.barrier().wait().unwrap(); // everybody has reached it
+            world.barrier().wait().unwrap(); // every rank has reached it
             drop(window);
         }
     }
     world.barrier().wait().unwrap();
-    // What was given up holds its window until the endpoint is done with it.
+    // A cancelled request holds its window until the endpoint is done with it.
     eventually(DEADLINE, "nothing is left open", || held() == before);
     jobs::ok();
 }
 
-/// A job of processes of which rank 1 gets into trouble, and none ends badly.
+/// A job of processes in which a limit affects rank 1, and every rank ends well.
 fn survives(role: &str) {
     let ended = jobs::start(3, role).wait();
     assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2]), "{ended:#?}");
 }
 
 #[test]
-fn no_address_space_is_told_to_all() {
+fn no_address_space_fails_on_all() {
     survives("no address space");
 }
 
 #[test]
-fn no_large_files_are_told_to_all() {
+fn no_large_files_fail_on_all() {
     survives("no file size");
 }
 
 #[test]
-fn no_descriptors_are_told_to_all() {
+fn no_descriptors_fail_on_all() {
     survives("no descriptors");
     survives("no descriptors to open");
 }
@@ -345,7 +346,8 @@ fn windows_are_independent() {
     ranks(2, |world| {
         let (a, b) =
             (Window::<u64>::allocate(&world, 1).wait().unwrap(), Window::<u64>::allocate(&world, 1).wait().unwrap());
-        // One after the other: who has asked for both may have the second one first, and the other rank the first.
+        // In sequence: a rank that asks for both may get the second one first, and another rank the
+        // first.
         let of_a = a.lock_exclusive(0).wait().unwrap();
         let of_b = b.lock_exclusive(1).wait().unwrap();
         of_a.fetch_add(0, 1).wait().unwrap();
@@ -359,6 +361,6 @@ fn windows_are_independent() {
         b.close().wait().unwrap();
         a.close().wait().unwrap();
         drop(clone);
-        goes_on(&world);
+        check_world(&world);
     });
 }

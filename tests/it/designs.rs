@@ -1,4 +1,4 @@
-//! Every lock design, chosen by name: what all of them promise.
+//! Guarantees of every lock design, chosen by name.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ fn each(count: u32, run: fn(&World, &Window<u64>)) {
     each_of(None, count, run);
 }
 
-/// The same with a `lock_all` of some design.
+/// The same with a given design of `lock_all`.
 fn each_of(all: Option<LockAllDesign>, count: u32, run: fn(&World, &Window<u64>)) {
     for design in LockDesign::ALL {
         ranks(count, move |world| {
@@ -20,8 +20,8 @@ fn each_of(all: Option<LockAllDesign>, count: u32, run: fn(&World, &Window<u64>)
             let builder = all.map_or_else(|| builder.clone(), |all| builder.clone().lock_all(all));
             let window = builder.allocate(&world, 8).wait().unwrap();
             assert_eq!(window.info().lock, *design);
-            let told = window.explain(0);
-            assert!(all.is_some() || told.ends_with(&format!("lock {design}")), "{told}");
+            let explained = window.explain(0);
+            assert!(all.is_some() || explained.ends_with(&format!("lock {design}")), "{explained}");
             run(&world, &window);
             window.close().wait().unwrap();
         });
@@ -29,21 +29,21 @@ fn each_of(all: Option<LockAllDesign>, count: u32, run: fn(&World, &Window<u64>)
 }
 
 #[test]
-fn ranks_that_disagree_are_all_told() {
+fn ranks_that_disagree_all_get_an_error() {
     let outcomes = ranks(3, |world| {
         let design = if world.rank() == 1 { LockDesign::Mcs } else { LockDesign::TestAndSet };
         let outcome = Window::<u64>::builder().lock(design).name("scores").allocate(&world, 8).wait();
         outcome.map(drop).map_err(|error| Error::from(error).to_string())
     });
-    let told = "window \"scores\": rank 1 differs from rank 0 in the lock: mcs against test-and-set";
+    let expected = "window \"scores\": rank 1 differs from rank 0 in the lock: mcs against test-and-set";
     for outcome in outcomes {
         let error = outcome.unwrap_err();
-        assert!(error.contains("the lock: mcs against test-and-set"), "{error} / {told}");
+        assert!(error.contains("the lock: mcs against test-and-set"), "{error} / {expected}");
     }
 }
 
 #[test]
-fn a_try_comes_at_once_with_the_lock_or_without() {
+fn a_try_returns_with_the_lock_or_without() {
     each(2, |world, window| {
         for (held, mode) in [(Mode::Exclusive, true), (Mode::Shared, false)] {
             if world.rank() == 0 {
@@ -73,14 +73,14 @@ fn a_try_comes_at_once_with_the_lock_or_without() {
     });
 }
 
-/// A writer holds rank 0's part and asks for rank 1's, while somebody who locks all of them waits for the first.
+/// A writer holds rank 0's lock and asks for rank 1's, while a `lock_all` waits for the first.
 #[test]
-fn who_locks_all_does_not_wait_in_a_circle() {
+fn lock_all_does_not_deadlock() {
     each_of(Some(LockAllDesign::EachTarget), 2, |world, window| {
         if world.rank() == 0 {
             let first = window.lock_exclusive(0).wait().unwrap();
             world.barrier().wait().unwrap();
-            std::thread::sleep(Duration::from_millis(100)); // until the other one waits
+            std::thread::sleep(Duration::from_millis(100)); // until the other rank waits
             let second = window.lock_exclusive(1).deadline(DEADLINE / 3).wait().unwrap();
             second.unlock().wait().unwrap();
             first.unlock().wait().unwrap();
@@ -91,7 +91,7 @@ fn who_locks_all_does_not_wait_in_a_circle() {
     });
 }
 
-/// More locks at once than a rank has nodes: some owners go on without.
+/// More locks at the same time than a rank has nodes: some owners proceed without one.
 #[test]
 fn locks_without_nodes_exclude_as_well() {
     each_of(Some(LockAllDesign::EachTarget), 2, |world, window| {
@@ -124,9 +124,10 @@ fn locks_without_nodes_exclude_as_well() {
     });
 }
 
-/// A request that is dropped, or comes to its deadline, after any number of polls leaves nothing behind.
+/// A request that is dropped, or reaches its deadline, after any number of polls leaves nothing
+/// locked.
 #[test]
-fn who_walks_away_leaves_nothing_behind() {
+fn a_cancelled_acquire_leaves_nothing_locked() {
     each(3, |world, window| {
         for round in 0..30 {
             let epoch = (world.rank() == 0).then(|| window.lock_exclusive(0).wait().unwrap());
@@ -145,18 +146,18 @@ fn who_walks_away_leaves_nothing_behind() {
             }
             world.barrier().wait().unwrap();
             drop(epoch);
-            // Whoever comes gets it.
+            // The lock is free again.
             window.lock_exclusive(0).deadline(DEADLINE / 2).wait().unwrap().unlock().wait().unwrap();
             world.barrier().wait().unwrap();
         }
     });
 }
 
-/// What else locks are in the way of, under every design but the default.
+/// Further tests that lock, under every design but the default.
 #[test]
 fn the_tests_that_lock_pass_under_every_design() {
     if std::env::var_os("ONESIDED_LOCK").is_some() {
-        return; // it is one of those
+        return; // it was started by this test
     }
     for design in LockDesign::ALL.iter().filter(|design| **design != LockDesign::default()) {
         let ended = Command::new(std::env::current_exe().unwrap())

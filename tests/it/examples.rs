@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use crate::jobs;
 
-/// Where an example is. `cargo test` builds them, `cargo test --test it` does not.
+/// The path of an example. `cargo test` builds the examples, `cargo test --test it` does not.
 fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let profile = test.parent().and_then(Path::parent).unwrap();
@@ -22,7 +22,7 @@ fn example(name: &str) -> PathBuf {
     path
 }
 
-/// Whether a program is newer than all that it was made from.
+/// Whether a program is newer than all of its sources.
 fn is_fresh(path: &Path) -> bool {
     let made = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
     let rule = std::fs::read_to_string(path.with_extension("d")).unwrap_or_default();
@@ -33,7 +33,7 @@ fn run(name: &str, args: &[OsString]) -> Output {
     Command::new(example(name)).args(args).stdin(Stdio::null()).output().unwrap()
 }
 
-/// With this option before its arguments it runs as four threads.
+/// The option that makes it run as four threads.
 fn as_threads(args: &[OsString]) -> Vec<OsString> {
     [&["--threads".into(), "4".into()], args].concat()
 }
@@ -58,7 +58,7 @@ fn tasks_count() {
     assert_eq!((ended.code, &ended.output), (0, &text(4)), "{ended:#?}");
 }
 
-/// What standard tools say. A file's end is a word's end, so each gets a line feed.
+/// The result of standard tools. A file's end ends a word, so each file gets a line feed.
 fn reference(files: &[OsString]) -> Vec<u8> {
     let pipeline = "for file; do cat -- \"$file\"; echo; done | LC_ALL=C tr '[:upper:]' '[:lower:]' | LC_ALL=C tr -cs '[:alpha:]' '\\n' | grep . |
         LC_ALL=C sort | uniq -c | LC_ALL=C sort -k1,1nr -k2,2";
@@ -67,7 +67,7 @@ fn reference(files: &[OsString]) -> Vec<u8> {
     output.stdout
 }
 
-/// All three ways, against the standard tools.
+/// All three ways, compared with the standard tools.
 fn counts_right(files: &[OsString]) {
     let expected = reference(files);
     assert!(run("word_count", files).stdout == expected, "alone");
@@ -97,7 +97,7 @@ fn words_of_this_repository() {
     counts_right(&files);
 }
 
-/// A folder that is gone with its test.
+/// A folder that is removed with its test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -172,7 +172,7 @@ fn files_that_cannot_be_read_end_every_rank() {
 }
 
 #[test]
-fn a_variable_that_is_no_text_is_refused_not_ignored() {
+fn a_variable_that_is_not_text_is_refused() {
     for name in ["ONESIDED_FABRIC", "ONESIDED_LOCK"] {
         let ended = Command::new(example("counter")).env(name, OsStr::from_bytes(b"\xff")).output().unwrap();
         assert!(!ended.status.success(), "{name}: {ended:?}");

@@ -1,4 +1,4 @@
-//! Locks exclude, and what was written under one is seen whole under the next.
+//! Locks exclude, and the next owner sees everything that was written under a lock.
 
 use bytemuck::{Pod, Zeroable};
 use onesided::{Element, LockAll, Window, World};
@@ -15,11 +15,11 @@ const _: () = {
     is_send_and_sync::<LockAll<'_, u64, onesided::Any>>();
 };
 
-/// How many threads of each rank contend.
+/// The number of contending threads of each rank.
 const THREADS: usize = 2;
 const ROUNDS: u64 = 150;
 
-/// Runs several threads of a rank to their ends.
+/// Runs several threads of a rank until they end.
 fn threads(run: impl Fn(usize) + Sync) {
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -29,7 +29,8 @@ fn threads(run: impl Fn(usize) + Sync) {
     });
 }
 
-/// A read, an addition and a write are never torn apart under exclusive locks, whoever of a rank's threads has them.
+/// A read, an addition and a write are one unit under an exclusive lock, also among the threads of
+/// a rank.
 fn counts(world: World) {
     let window = Window::<u64>::allocate(&world, 3).wait().unwrap();
     threads(|_| {
@@ -56,7 +57,7 @@ fn counts(world: World) {
     jobs::ok();
 }
 
-/// All words of a record are equal, whenever one looks.
+/// All words of a record are always equal.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Record {

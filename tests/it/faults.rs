@@ -1,4 +1,5 @@
-//! Ranks that die, stop or compute: what the others get to hear, and when; and that they go on.
+//! Ranks that die, stop or compute: the errors that the others get, and when; and that they
+//! continue.
 
 use std::time::Duration;
 
@@ -22,65 +23,66 @@ pub(crate) const ROLES: &[Role] = &[
     ("first look", first_look_at_the_dead),
     ("stopped", stopped_target),
     ("computing", computing_target),
-    ("mail to the stopped", mail_to_the_stopped),
-    ("waiting for ever", waits_for_ever),
+    ("messages to the stopped", messages_to_the_stopped),
+    ("waiting forever", waits_forever),
 ];
 
-/// How soon a death is known, and a doubtful one.
+/// The limit for learning of a death, and for suspecting one.
 const SOON: Duration = Duration::from_secs(1);
-const DOUBT: Duration = Duration::from_millis(2500);
+const SUSPICION: Duration = Duration::from_millis(2500);
 
-/// What everybody tells everybody: where to find it in each part.
+/// What ranks publish to each other: the times and process ids of every rank.
 const PID: usize = 0;
 const TIME: usize = 1;
 const DONE: usize = 2;
-const HEARD: usize = 3;
-const HEALED: usize = 4;
+const INFORMED: usize = 3;
+const RECOVERED: usize = 4;
 const WORDS: usize = 8;
 
-struct Board(Window<u64>);
+struct Status(Window<u64>);
 
-impl Board {
-    /// Everybody's process is known to all.
+impl Status {
+    /// Every rank knows every rank's process.
     fn new(world: &World) -> Self {
-        let board = Self(
+        let status = Self(
             Window::<u64>::builder()
                 .lock(LockDesign::TestAndSet)
-                .name("board")
+                .name("status")
                 .allocate(world, WORDS * world.size() as usize)
                 .wait()
                 .unwrap(),
         );
-        board.tell(PID, std::process::id().into());
+        status.publish(PID, std::process::id().into());
         world.barrier().wait().unwrap();
-        board
+        status
     }
 
-    fn tell(&self, what: usize, value: u64) {
+    fn publish(&self, what: usize, value: u64) {
         let world = self.0.world();
         for target in (0..world.size()).filter(|target| !is_lost(world, *target)) {
             let epoch = self.0.lock_shared(target).wait().unwrap();
             epoch.put(WORDS * world.rank() as usize + what, &[value]).unwrap();
             match epoch.unlock().wait().map_err(Error::from) {
-                // It has seen the value, its last one, and left, with its memory, before the lock was free again.
+                // It has seen the last value, and left, with its memory, before the lock was free
+                // again.
                 Err(error) if error.fault().is_some_and(|fault| fault.kind() == FaultKind::PeerLeft) => {}
                 unlocked => unlocked.unwrap(),
             }
         }
     }
 
-    fn told(&self, by: u32, what: usize) -> u64 {
+    fn published(&self, by: u32, what: usize) -> u64 {
         let at = WORDS * by as usize + what;
         self.0.local().read(at..at + 1)[0]
     }
 
-    /// How long ago rank 0 said that it was about to end.
+    /// How long ago rank 0 announced its end.
     fn since_the_end(&self) -> Duration {
-        Duration::from_nanos(self.0.world().fabric().now() - self.told(0, TIME))
+        Duration::from_nanos(self.0.world().fabric().now() - self.published(0, TIME))
     }
 }
 
-/// A window whose parts all hold what rank 0 put there.
+/// A window that rank 0 has filled at every rank.
 fn filled(world: &World) -> Window<u64> {
     let window = Window::<u64>::builder().name("scores").allocate(world, 100).wait().unwrap();
     if world.rank() == 0 {
@@ -94,18 +96,18 @@ fn filled(world: &World) -> Window<u64> {
     window
 }
 
-/// Whether a rank's memory is gone with it.
+/// Whether a rank's memory is lost with it.
 fn is_lost(world: &World, rank: u32) -> bool {
     !world.is_alive(rank) && !world.fabric().capabilities().memory_survives
 }
 
-/// Nobody's memory was harmed, and all locks but those of `lost` work. Then waits for the other survivors, without a
-/// barrier: after a death there is none.
-fn goes_on(board: &Board, window: &Window<u64>, lost: Option<u32>) {
+/// The memory of every rank is intact, and all locks but those of `lost` work. Then waits for the
+/// other survivors, without a barrier: barriers fail after a death.
+fn check_survivors(status: &Status, window: &Window<u64>, lost: Option<u32>) {
     let world = window.world();
     assert_eq!(window.local().read(0..100), [u64::from(world.rank()) + 7; 100]);
     for target in (0..world.size()).filter(|target| Some(*target) != lost) {
-        // A lock that its target serves ends with it.
+        // A lock that a thread of its target serves ends with that rank.
         let unserved = window.info().lock.is_served() && !world.is_alive(target);
         if is_lost(world, target) || unserved {
             let error = Error::from(window.lock_exclusive(target).wait().unwrap_err());
@@ -120,32 +122,32 @@ fn goes_on(board: &Board, window: &Window<u64>, lost: Option<u32>) {
         epoch.unlock().wait().unwrap();
         drop(window.lock_shared(target).wait().unwrap());
     }
-    board.tell(DONE, 1);
+    status.publish(DONE, 1);
     for other in (0..world.size()).filter(|rank| world.is_alive(*rank)) {
-        eventually(SOON * 10, "all are done", || board.told(other, DONE) == 1);
+        eventually(SOON * 10, "all are done", || status.published(other, DONE) == 1);
     }
 }
 
-/// Rank 0 takes the lock of rank 1's part and ends; the others wait for it, and are told. Then rank 2 recovers it, and the
-/// lock is as any other.
+/// Rank 0 takes the lock of rank 1 and dies; the others wait for it and get an error. Then rank 2
+/// recovers the lock, and it works as any other.
 fn holder_ends(world: &World, exclusive: bool, end: fn()) {
-    let (board, window) = (Board::new(world), filled(world));
+    let (status, window) = (Status::new(world), filled(world));
     if world.rank() == 0 {
         let request = if exclusive { window.lock_exclusive(1) } else { window.lock_shared(1) };
         let _epoch = request.wait().unwrap();
         world.barrier().wait().unwrap();
         std::thread::sleep(Duration::from_millis(200)); // the others wait by now
-        board.tell(TIME, world.fabric().now());
+        status.publish(TIME, world.fabric().now());
         end();
     }
     world.barrier().wait().unwrap();
     let error = Error::from(window.lock_exclusive(1).wait().unwrap_err());
-    let took = board.since_the_end();
-    // A queue cannot tell who of the dead held it; a thread at the target can.
+    let took = status.since_the_end();
+    // A queue cannot publish which of the dead held it; a thread at the target can.
     let design = window.info().lock;
     let names = match design {
         LockDesign::TestAndSet | LockDesign::DedicatedThread(_) | LockDesign::EventThread(_) => true,
-        LockDesign::TwoLevel => true, // the first owner has passed the queue
+        LockDesign::TwoLevel => true, // the first owner did not queue
         _ => false,
     };
     let named = exclusive && names;
@@ -153,51 +155,52 @@ fn holder_ends(world: &World, exclusive: bool, end: fn()) {
     let fault = error.fault().unwrap();
     assert_eq!((fault.kind(), fault.rank().map(|rank| rank.0)), (kind, Some(0)), "{error}");
     assert!(error.is_poisoned() && error.is_owner_died() == named);
-    // Nobody waits for one owner alone with tickets: they are doubted together.
+    // No ticket names its owner: all are suspected together.
     let at_once = exclusive && matches!(window.info().lock, LockDesign::TestAndSet | LockDesign::Mcs);
-    assert!(took < if at_once { SOON } else { DOUBT }, "{took:?}");
+    assert!(took < if at_once { SOON } else { SUSPICION }, "{took:?}");
     let reason = if named { "died while it held the lock" } else { "died, and may have held the lock" };
-    let told = format!("lock_exclusive on rank 1 of window \"scores\": rank 0 {reason} (`inherit` takes it over)");
-    assert_eq!(error.to_string(), told);
+    let expected = format!("lock_exclusive on rank 1 of window \"scores\": rank 0 {reason} (`inherit` takes it over)");
+    assert_eq!(error.to_string(), expected);
     assert!(!world.is_alive(0) && world.is_alive(1));
-    // Whoever comes later hears the same, at once, as long as nobody has inherited.
+    // A later acquire gets the same error immediately, as long as no rank has recovered the lock.
     assert!(Error::from(window.lock_shared(1).wait().unwrap_err()).is_poisoned());
-    // While the other one asks, a try finds the lock busy.
-    eventually(SOON * 10, "a try is told", || match window.try_lock_exclusive(1).wait() {
+    // While the other rank's acquire is in flight, a try finds the lock busy.
+    eventually(SOON * 10, "a try fails", || match window.try_lock_exclusive(1).wait() {
         Ok(epoch) => {
-            assert!(epoch.is_none(), "it was not told");
+            assert!(epoch.is_none(), "the try did not fail");
             false
         }
         Err(error) => Error::from(error).is_poisoned(),
     });
-    board.tell(HEARD, 1);
+    status.publish(INFORMED, 1);
     if world.rank() == 2 {
-        eventually(SOON * 10, "rank 1 has heard", || board.told(1, HEARD) == 1);
+        eventually(SOON * 10, "rank 1 got the error", || status.published(1, INFORMED) == 1);
         let epoch = window.lock_shared(1).recover().wait().unwrap();
-        let heir = if named { PreviousOwner::Owner(0) } else { PreviousOwner::Participant(0) };
-        assert_eq!((epoch.previous_owner(), epoch.mode()), (Some(heir), Mode::Exclusive));
+        let previous = if named { PreviousOwner::Owner(0) } else { PreviousOwner::Participant(0) };
+        assert_eq!((epoch.previous_owner(), epoch.mode()), (Some(previous), Mode::Exclusive));
         assert!(window.try_lock_shared(1).wait().unwrap().is_none());
         epoch.unlock().wait().unwrap();
-        board.tell(HEALED, 1);
+        status.publish(RECOVERED, 1);
     }
-    eventually(SOON * 10, "it is healed", || board.told(2, HEALED) == 1);
+    eventually(SOON * 10, "it is recovered", || status.published(2, RECOVERED) == 1);
     let epoch = window.lock_exclusive(1).recover().wait().unwrap();
     assert_eq!(epoch.previous_owner(), None);
     epoch.unlock().wait().unwrap();
-    goes_on(&board, &window, None);
+    check_survivors(&status, &window, None);
     ok();
 }
 
-/// Rank 0 panics while it holds the lock of rank 1's part: its guards release as they are dropped, and then it is dead.
+/// Rank 0 panics while it holds the lock of rank 1: its guards release as they are dropped, and
+/// then it is dead.
 fn panics(world: World) {
-    let (board, window) = (Board::new(&world), filled(&world));
+    let (status, window) = (Status::new(&world), filled(&world));
     let epoch = (world.rank() == 0).then(|| window.lock_exclusive(1).wait().unwrap());
     world.barrier().wait().unwrap();
-    board.tell(HEARD, 1);
+    status.publish(INFORMED, 1);
     if epoch.is_some() {
-        // Else the barrier may fail that is not over for all.
+        // Otherwise a barrier may fail that is not over on every rank.
         eventually(SOON * 10, "all are past the barrier", || {
-            (1..world.size()).all(|rank| board.told(rank, HEARD) == 1)
+            (1..world.size()).all(|rank| status.published(rank, INFORMED) == 1)
         });
         panic!("on purpose");
     }
@@ -206,13 +209,13 @@ fn panics(world: World) {
     // Its windows were dropped, too.
     let error = Error::from(window.lock_exclusive(0).wait().unwrap_err());
     assert_eq!(error.to_string(), "lock_exclusive on rank 0 of window \"scores\": rank 0: the peer died");
-    goes_on(&board, &window, Some(0));
+    check_survivors(&status, &window, Some(0));
     ok();
 }
 
-/// Rank 0 dies while it waits for the lock of rank 1's part, which rank 1 holds.
+/// Rank 0 dies while it waits for the lock of rank 1, which rank 1 holds.
 fn waiter_dies(world: World) {
-    let (board, window) = (Board::new(&world), filled(&world));
+    let (status, window) = (Status::new(&world), filled(&world));
     match world.rank() {
         0 => {
             world.barrier().wait().unwrap();
@@ -223,45 +226,45 @@ fn waiter_dies(world: World) {
             let epoch = window.lock_exclusive(1).wait().unwrap();
             world.barrier().wait().unwrap();
             std::thread::sleep(Duration::from_millis(150));
-            send(board.told(0, PID), Signal::KILL);
+            send(status.published(0, PID), Signal::KILL);
             eventually(SOON, "its death is known", || !world.is_alive(0));
             epoch.unlock().wait().unwrap();
-            eventually(SOON * 10, "it is healed", || board.told(2, HEALED) == 1);
+            eventually(SOON * 10, "it is recovered", || status.published(2, RECOVERED) == 1);
         }
         _ => {
             world.barrier().wait().unwrap();
             let epoch = window.lock_exclusive(1).recover().wait().unwrap(); // waits, too
-            let inherited = epoch.previous_owner();
+            let previous = epoch.previous_owner();
             epoch.unlock().wait().unwrap();
             let queues = window.info().lock != LockDesign::TestAndSet;
-            assert!(inherited.is_none() || queues, "{inherited:?}");
-            if queues && inherited.is_none() {
-                // It was before the dead one, who is in the queue yet.
+            assert!(previous.is_none() || queues, "{previous:?}");
+            if queues && previous.is_none() {
+                // It queued before the dead rank, which is still in the queue.
                 eventually(SOON, "its death is known", || !world.is_alive(0));
                 drop(window.lock_exclusive(1).recover().wait().unwrap());
             }
-            board.tell(HEALED, 1);
+            status.publish(RECOVERED, 1);
         }
     }
-    goes_on(&board, &window, None);
+    check_survivors(&status, &window, None);
     ok();
 }
 
 /// Rank 0 dies while the others are in a barrier.
 fn barrier_dies(world: World) {
-    let (board, window) = (Board::new(&world), filled(&world));
+    let (status, window) = (Status::new(&world), filled(&world));
     if world.rank() == 0 {
         std::thread::sleep(Duration::from_millis(200));
-        board.tell(TIME, world.fabric().now());
+        status.publish(TIME, world.fabric().now());
         die();
     }
     let error = Error::from(world.barrier().wait().unwrap_err());
-    let took = board.since_the_end();
+    let took = status.since_the_end();
     assert_eq!(error.to_string(), "barrier: rank 0: the peer died");
     assert!(took < SOON, "{took:?}");
     let error = Error::from(Window::<u8>::builder().name("next").allocate(&world, 1).wait().map(|_| ()).unwrap_err());
     assert_eq!(error.to_string(), "create window \"next\": closed");
-    goes_on(&board, &window, None);
+    check_survivors(&status, &window, None);
     let error = Error::from(window.close().wait().unwrap_err());
     assert_eq!(error.to_string(), "close window \"scores\": closed");
     ok();
@@ -269,43 +272,43 @@ fn barrier_dies(world: World) {
 
 /// Rank 0 dies while the others create a window.
 fn creator_dies(world: World) {
-    let (board, window) = (Board::new(&world), filled(&world));
+    let (status, window) = (Status::new(&world), filled(&world));
     if world.rank() == 0 {
         std::thread::sleep(Duration::from_millis(200));
-        board.tell(TIME, world.fabric().now());
+        status.publish(TIME, world.fabric().now());
         die();
     }
     let error =
         Error::from(Window::<u64>::builder().name("new").allocate(&world, 1 << 16).wait().map(|_| ()).unwrap_err());
-    let took = board.since_the_end();
+    let took = status.since_the_end();
     assert_eq!(error.to_string(), "create window \"new\": rank 0: the peer died");
     assert!(took < SOON, "{took:?}");
-    goes_on(&board, &window, None);
+    check_survivors(&status, &window, None);
     ok();
 }
 
-/// A dead rank's memory outlives it, also for those who had not reached it before.
+/// A dead rank's memory stays, also for ranks that had not accessed it before.
 fn first_look_at_the_dead(world: World) {
-    let board = Board::new(&world);
+    let status = Status::new(&world);
     let window = Window::<u64>::builder().name("scores").allocate(&world, 100).wait().unwrap();
     window.local().write(0, &[u64::from(world.rank()) + 7; 100]).unwrap();
     world.barrier().wait().unwrap();
     if world.rank() == 0 {
-        // Nobody is to meet its death in the barrier.
+        // The death must not occur during the barrier.
         let others = 1..world.size();
         eventually(30 * SOON, "the others have left the barrier", || {
-            others.clone().all(|rank| board.told(rank, TIME) != 0)
+            others.clone().all(|rank| status.published(rank, TIME) != 0)
         });
         die();
     }
-    board.tell(TIME, 1);
+    status.publish(TIME, 1);
     eventually(SOON, "its death is known", || !world.is_alive(0));
-    assert_ne!(board.told(0, PID), 0);
-    goes_on(&board, &window, None);
+    assert_ne!(status.published(0, PID), 0);
+    check_survivors(&status, &window, None);
     ok();
 }
 
-/// What ranks 1 and 2 do to rank 0's part, again and again: everything that may need nothing of the target.
+/// The operations of ranks 1 and 2 on rank 0, repeated: all that must not need the target's help.
 fn operate(window: &Window<u64>, rounds: u64) {
     for round in 0..rounds {
         let epoch = window.lock_exclusive(0).wait().unwrap();
@@ -333,16 +336,16 @@ fn check_operated(window: &Window<u64>, rounds: u64) {
 const ROUNDS: u64 = 500;
 
 fn stopped_target(world: World) {
-    let (board, window) = (Board::new(&world), filled(&world));
+    let (status, window) = (Status::new(&world), filled(&world));
     if world.rank() == 0 {
         send(std::process::id().into(), Signal::STOP);
     } else {
-        let target = board.told(0, PID);
+        let target = status.published(0, PID);
         eventually(SOON, "the target has stopped", || state(target) == Some('T'));
         operate(&window, ROUNDS);
         assert_eq!(state(target), Some('T'));
-        board.tell(DONE, 1);
-        eventually(SOON * 10, "both are done", || board.told(3 - world.rank(), DONE) == 1);
+        status.publish(DONE, 1);
+        eventually(SOON * 10, "both are done", || status.published(3 - world.rank(), DONE) == 1);
         if world.rank() == 1 {
             send(target, Signal::CONT);
         }
@@ -355,15 +358,16 @@ fn stopped_target(world: World) {
     ok();
 }
 
-/// Mail to a process that is stopped: its ring fills up, the sender is told, and when it goes on all that was sent is there.
+/// Messages to a stopped process: its ring fills up, the send fails, and when the process continues
+/// all sent messages are there.
 #[test]
-fn a_sender_to_a_stopped_rank_is_told_that_there_is_no_room() {
-    let ended = jobs::start_under(2, "mail to the stopped", ("ONESIDED_FULL_AFTER", "0.2")).wait();
+fn a_send_to_a_stopped_rank_fails_when_its_ring_is_full() {
+    let ended = jobs::start_under(2, "messages to the stopped", ("ONESIDED_FULL_AFTER", "0.2")).wait();
     assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:?}");
 }
 
-fn mail_to_the_stopped(world: World) {
-    let (board, fabric) = (Board::new(&world), world.fabric());
+fn messages_to_the_stopped(world: World) {
+    let (status, fabric) = (Status::new(&world), world.fabric());
     if world.rank() == 0 {
         send(std::process::id().into(), Signal::STOP);
         let soon = || Patience::on(Rank(1)).and_until(fabric.now() + 10_000_000_000);
@@ -375,7 +379,7 @@ fn mail_to_the_stopped(world: World) {
             assert_eq!(message.bytes(), number.to_le_bytes());
         }
     } else {
-        let target = board.told(0, PID);
+        let target = status.published(0, PID);
         eventually(SOON, "the target has stopped", || state(target) == Some('T'));
         let sent = (0_u64..)
             .map(|number| block_on(fabric, fabric.send(Rank(0), Port::USER, &number.to_le_bytes(), Notify::Yes)));
@@ -392,13 +396,13 @@ fn mail_to_the_stopped(world: World) {
 }
 
 fn computing_target(world: World) {
-    let (board, window) = (Board::new(&world), filled(&world));
+    let (status, window) = (Status::new(&world), filled(&world));
     if world.rank() == 0 {
         compute(Duration::from_millis(400));
-        board.tell(DONE, 1);
+        status.publish(DONE, 1);
     } else {
         operate(&window, ROUNDS);
-        assert_eq!(board.told(0, DONE), 0, "the operations took as long as the target computed");
+        assert_eq!(status.published(0, DONE), 0, "the operations took as long as the target computed");
     }
     world.barrier().wait().unwrap();
     if world.rank() == 0 {
@@ -408,8 +412,8 @@ fn computing_target(world: World) {
     ok();
 }
 
-/// Rank 0 keeps a lock, the others wait for it, and all say who they are.
-fn waits_for_ever(world: World) {
+/// Rank 0 keeps a lock, the others wait for it, and all print their process ids.
+fn waits_forever(world: World) {
     let window = filled(&world);
     let _epoch = (world.rank() == 0).then(|| window.lock_exclusive(1).wait().unwrap());
     world.barrier().wait().unwrap();
@@ -420,7 +424,7 @@ fn waits_for_ever(world: World) {
     drop(window.lock_exclusive(1).wait());
 }
 
-/// Plays a role with three ranks, of which 1 and 2 must end well.
+/// Runs a role with three ranks, of which 1 and 2 must end well.
 fn survivors(role: &str, code: i32) -> Ended {
     survivors_under(LockDesign::default(), role, code)
 }
@@ -435,7 +439,7 @@ fn survivors_under(design: LockDesign, role: &str, code: i32) -> Ended {
 const KILLED: i32 = 128 + 9;
 
 #[test]
-fn a_dead_exclusive_owner_is_named_to_those_who_wait() {
+fn waiters_learn_the_dead_exclusive_owner() {
     for design in LockDesign::ALL {
         let ended = survivors_under(*design, "exclusive owner", KILLED);
         assert!(ended.lines.iter().any(|line| line.contains("was killed by SIGKILL")), "{ended:#?}");
@@ -443,8 +447,9 @@ fn a_dead_exclusive_owner_is_named_to_those_who_wait() {
 }
 
 #[test]
-fn a_dead_shared_owner_is_suspected_by_those_who_wait() {
-    // Over cards a distributed reader's counter, which lies in its own memory, is gone with it: nobody is told of it there.
+fn waiters_suspect_a_dead_shared_owner() {
+    // Over cards a distributed reader's counter lies in its own memory and is lost with it: the
+    // death is not detected at the lock.
     let on_cards = std::env::var_os("ONESIDED_IT_FABRIC").is_some();
     let untold = |design: &&LockDesign| on_cards && **design == LockDesign::DistributedCounters;
     for design in LockDesign::ALL.iter().filter(|design| !untold(design)) {
@@ -466,7 +471,7 @@ fn a_panic_is_a_death() {
 }
 
 #[test]
-fn a_dead_waiter_harms_nobody() {
+fn a_dead_waiter_affects_no_other_rank() {
     for design in LockDesign::ALL {
         survivors_under(*design, "waiter", KILLED);
     }
@@ -499,7 +504,7 @@ fn a_computing_target_is_not_needed() {
 
 #[test]
 fn everything_ends_with_the_launcher() {
-    let mut job = jobs::start(4, "waiting for ever");
+    let mut job = jobs::start(4, "waiting forever");
     let (mut pids, mut address) = (Vec::new(), String::new());
     for _ in 0..4 {
         let line = job.line();

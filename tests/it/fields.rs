@@ -1,4 +1,5 @@
-//! Fields of records against a plain model: in memory of the library, and in lent memory of threads and of processes.
+//! Fields of records against a sequential model: in allocated memory, and in user memory of threads
+//! and of processes.
 
 use bytemuck::{Pod, Zeroable};
 use onesided::WindowError as Error;
@@ -62,7 +63,7 @@ fn a_field_is_where_the_compiler_puts_it() {
     assert!(std::panic::catch_unwind(|| field!(Odd, last).element(2)).is_err());
 }
 
-/// Records of a part.
+/// Records at each rank.
 const LEN: usize = 19;
 
 #[derive(Clone, Debug)]
@@ -79,7 +80,7 @@ enum Step {
     Swap(usize, bool, u8),
 }
 
-/// Disjoint places, or a vector of them.
+/// Disjoint indices, or a vector of them.
 #[derive(Clone, Debug)]
 enum Places {
     Blocks(Vec<usize>),
@@ -228,7 +229,7 @@ fn try_step(epoch: &Access<'_, Particle, Any>, step: Step, model: &mut [Particle
     }
 }
 
-/// Steps on a rank's part; after each the whole part is what the model is.
+/// Steps on a rank's memory; after each the memory equals the model.
 fn follows_the_model(window: &Window<Particle>, target: u32, cases: u32) {
     let config = Config { failure_persistence: None, ..Config::with_cases(cases) };
     let run = TestRunner::new(config).run(&prop::collection::vec(step(), 0..12), |steps| {
@@ -252,15 +253,15 @@ fn follows_the_model(window: &Window<Particle>, target: u32, cases: u32) {
 fn fields_follow_the_model() {
     ranks(2, |world| {
         let allocated = Window::<Particle>::allocate(&world, LEN).wait().unwrap();
-        let lent = Window::create(&world, vec![Particle::zeroed(); LEN]).wait().unwrap();
+        let created = Window::create(&world, vec![Particle::zeroed(); LEN]).wait().unwrap();
         if world.rank() == 0 {
             for target in 0..2 {
                 follows_the_model(&allocated, target, 100);
-                follows_the_model(&lent, target, 50);
+                follows_the_model(&created, target, 50);
             }
         }
         world.barrier().wait().unwrap();
-        lent.close().wait().unwrap();
+        created.close().wait().unwrap();
         allocated.close().wait().unwrap();
     });
 }
@@ -276,16 +277,17 @@ fn fields_of_another_process_follow_the_model() {
 }
 
 fn operations(world: World) {
-    let lent = Window::create(&world, vec![Particle::zeroed(); LEN]).wait().unwrap();
+    let created = Window::create(&world, vec![Particle::zeroed(); LEN]).wait().unwrap();
     if world.rank() == 0 {
-        follows_the_model(&lent, 1, 20);
+        follows_the_model(&created, 1, 20);
     }
     world.barrier().wait().unwrap();
-    lent.close().wait().unwrap();
+    created.close().wait().unwrap();
     ok();
 }
 
-/// More pieces, and more bytes, than any message or list of the system's takes; between them what is not reached stays.
+/// More pieces, and more bytes, than any message or system call takes; the bytes between the fields
+/// stay.
 fn many(world: World) {
     const LEN: usize = 30_000;
     let window = Window::create(&world, vec![Odd::zeroed(); LEN]).wait().unwrap();
@@ -325,7 +327,7 @@ fn many(world: World) {
 }
 
 #[test]
-fn what_does_not_fit_moves_nothing_and_says_so() {
+fn fields_out_of_range_are_refused_and_nothing_is_moved() {
     ranks(1, |world| {
         let window = Window::<Odd>::builder().name("odd").allocate(&world, 10).wait().unwrap();
         let epoch = window.lock_exclusive(0).wait().unwrap();
@@ -338,7 +340,7 @@ fn what_does_not_fit_moves_nothing_and_says_so() {
         assert!(number.get(usize::MAX, &mut into).wait().is_err());
         assert!(number.get_shaped(0, Shape::Row(2), &mut into).wait().is_err());
         assert_eq!(into, [5; 3]);
-        // A place that no atomic of eight bytes can have.
+        // An offset that no atomic of eight bytes can have.
         for error in [
             number.accumulate(0, &[1], Op::Sum).wait().unwrap_err(),
             number.fetch_and_op(3, 1, Op::Sum).wait().unwrap_err(),

@@ -1,4 +1,4 @@
-//! What a child made by `fork` drops is a copy: its parent goes on.
+//! What a child made by `fork` drops is a copy: its parent is unaffected.
 #![allow(unsafe_code)] // what a child does between fork and exec
 
 use std::os::unix::process::CommandExt;
@@ -12,7 +12,8 @@ use crate::jobs::{self, Role};
 
 pub(crate) const ROLES: &[Role] = &[("forks", forks)];
 
-/// Rank 1 forks, and its child drops all that there is of the library, a window that peers reach among it.
+/// Rank 1 forks, and its child drops every object of the library, among them a window that peers
+/// access.
 fn forks(world: World) {
     let (rank, size) = (world.rank(), world.size());
     let window = Window::<u64>::allocate(&world, 4).wait().unwrap();
@@ -20,7 +21,7 @@ fn forks(world: World) {
     if rank == 1 {
         let theirs = Arc::clone(&all);
         let mut command = Command::new("true");
-        // SAFETY: no other thread of this process runs code of ours or holds a lock (nobody has waited on the endpoint yet, so
+        // SAFETY: no other thread of this process runs this library's code or holds a lock (the endpoint was not waited on yet, so
         // its helper was not started), and the allocator of the C library can be used after fork.
         unsafe {
             command.pre_exec(move || {
@@ -33,7 +34,8 @@ fn forks(world: World) {
     let (window, world) = all.lock().unwrap().take().unwrap();
     world.barrier().deadline(Duration::from_secs(10)).wait().unwrap();
     assert!((0..size).all(|rank| world.is_alive(rank)));
-    // Its memory is there, for those who have reached it and for those who come now; and it can still speak to the launcher.
+    // Its memory is reachable, for ranks that accessed it before and for others; and it can still
+    // talk to the launcher.
     for target in 0..size {
         let epoch = window.lock_exclusive(target).wait().unwrap();
         epoch.fetch_add(0, 1).wait().unwrap();

@@ -1,5 +1,5 @@
-//! What every handle has beside its wait: a look, and a wait for some time. Each is looked at before it can be done, waited
-//! for too short a time, and then until it is done.
+//! Every handle has `test` and `wait_timeout` beside `wait`. Each is tested before it can be done,
+//! waited for too short a time, and then until it is done.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::support::{DEADLINE, eventually, poll_once, ranks, run_async};
 
 const SHORT: Duration = Duration::from_millis(5);
 
-/// Steps of threads that are ranks, told past the library.
+/// Steps that synchronise ranks as threads, without the library.
 #[derive(Clone, Default)]
 struct Steps(Arc<AtomicU64>);
 
@@ -26,7 +26,8 @@ impl Steps {
     }
 }
 
-/// Looks, waits too short, then looks until it is done; the type's own `test` and `wait_timeout`, which are no trait's.
+/// Tests, waits too short, then tests until it is done; by the type's own `test` and
+/// `wait_timeout`, which belong to no trait.
 macro_rules! not_yet {
     ($handle:ident) => {{
         assert!($handle.test().unwrap().is_none());
@@ -54,7 +55,8 @@ macro_rules! soon {
     };
 }
 
-/// Rank 1 does its part of a collective only when rank 0 has looked; then both again, the other way of waiting.
+/// Rank 1 joins a collective only after rank 0 has tested; then both again, with the other kind of
+/// wait.
 #[test]
 fn collectives_are_tested() {
     let steps = Steps::default();
@@ -131,7 +133,7 @@ fn active_synchronisation_is_tested() {
                 } else {
                     soon!(exposure);
                 }
-                // It says so again.
+                // It fails again.
                 assert!(exposure.test().unwrap().is_some() && exposure.wait_timeout(SHORT).unwrap().is_some());
                 exposure.wait().unwrap();
                 assert_eq!(window.local().read(0..1), [round]);
@@ -148,22 +150,22 @@ fn a_wait_for_a_signal_is_tested() {
         let (local, other) = (window.local(), window.lock_shared(1 - world.rank()).wait().unwrap());
         if world.rank() == 0 {
             for round in 1..=3 {
-                let mut told = local.wait_until(0, move |told| told >= round).from_rank(1);
-                not_yet!(told);
+                let mut handle = local.wait_until(0, move |value| value >= round).from_rank(1);
+                not_yet!(handle);
                 other.signal(1, round).unwrap();
                 let seen = match round {
-                    1 => until_done!(told),
-                    2 => soon!(told),
-                    _ => told.wait().unwrap(),
+                    1 => until_done!(handle),
+                    2 => soon!(handle),
+                    _ => handle.wait().unwrap(),
                 };
                 assert_eq!(seen, round);
             }
-            // A deadline is part of what is asked for, also of one that is only looked at.
-            let mut late = local.wait_until(0, |told| told > 3).deadline(SHORT);
-            eventually(DEADLINE, "the deadline passed", || late.test().is_err_and(|error| error.is_timed_out()));
+            // A deadline also applies to a handle that is only tested.
+            let mut handle = local.wait_until(0, |value| value > 3).deadline(SHORT);
+            eventually(DEADLINE, "the deadline passed", || handle.test().is_err_and(|error| error.is_timed_out()));
         } else {
             for round in 1..=3 {
-                local.wait_until(1, move |told| told >= round).wait().unwrap();
+                local.wait_until(1, move |value| value >= round).wait().unwrap();
                 other.signal(0, round).unwrap();
             }
         }
@@ -173,7 +175,7 @@ fn a_wait_for_a_signal_is_tested() {
 }
 
 #[test]
-fn attached_memory_is_reached_by_a_look() {
+fn attached_memory_is_reached_by_a_test() {
     ranks(2, |world| {
         let (lists, heads) =
             (Window::<u64>::dynamic(&world).wait().unwrap(), Window::<u64>::allocate(&world, 1).wait().unwrap());
@@ -198,12 +200,13 @@ fn attached_memory_is_reached_by_a_look() {
     });
 }
 
-/// Rank 0 holds a lock while rank 1 looks; what rank 1 begins, looks at and drops leaves nothing locked and nothing put.
+/// Rank 0 holds a lock while rank 1 tests; what rank 1 begins, tests and drops leaves nothing
+/// locked and nothing put.
 fn while_locked(mode: Mode, run: impl Fn(&Window<u64>, &dyn Fn()) + Send + Sync + 'static) {
     while_locked_of((mode, None), run);
 }
 
-/// The same with a `lock_all` of some design.
+/// The same with a given design of `lock_all`.
 fn while_locked_of(
     (mode, all): (Mode, Option<LockAllDesign>),
     run: impl Fn(&Window<u64>, &dyn Fn()) + Send + Sync + 'static,
@@ -256,7 +259,7 @@ fn a_lock_of_all_is_tested() {
 }
 
 #[test]
-fn a_part_that_is_locked_on_demand_is_tested() {
+fn a_target_that_is_locked_on_demand_is_tested() {
     while_locked_of((Mode::Exclusive, Some(LockAllDesign::OnDemand)), |window, release| {
         let mut all = window.lock_all();
         let all = all.test().unwrap().unwrap();
@@ -321,7 +324,7 @@ fn versioned_calls_are_tested() {
         let part = until_done!(write);
         part.put(0, &[4, 4]).unwrap();
         let mut found = [0; 2];
-        let mut read = table.read(0, 0, &mut found); // meets this writer
+        let mut read = table.read(0, 0, &mut found); // overlaps this writer
         not_yet!(read);
         drop(read);
         part.unlock().wait().unwrap();
@@ -332,7 +335,7 @@ fn versioned_calls_are_tested() {
     });
 }
 
-/// Each is a future that may be polled where it is, and a look in between changes nothing.
+/// Each is a future that may be polled in place, and a test in between changes nothing.
 #[test]
 fn handles_are_futures() {
     fn future<R>(handle: impl Future<Output = R> + Unpin + Send) {
@@ -354,10 +357,10 @@ fn handles_are_futures() {
         future(local.wait_until(0, |_| true));
         let mut barrier = world.barrier();
         assert!(poll_once(&mut barrier).is_ready());
-        // One that has been dropped before it was looked at has not begun: the next is in step.
+        // A handle that was dropped before its first poll has not begun: the next one is in step.
         drop(world.barrier());
         world.barrier().wait().unwrap();
-        // An error is given as an error.
+        // An error is returned as an error.
         let mut nobody = window.locked(3).get(0, &mut into);
         let error = nobody.test().unwrap_err();
         assert!(matches!(error, WindowError::Rank { target: 3, .. }), "{}", Error::from(error));
@@ -366,11 +369,11 @@ fn handles_are_futures() {
     });
 }
 
-/// A deadline that is said when a handle has been looked at already holds as one that was said at first, for a thread that
-/// blocks and for a task.
+/// A deadline that is set after a poll holds as one that was set before, for a thread that blocks
+/// and for a task.
 #[test]
-fn a_deadline_may_be_said_at_any_time() {
-    macro_rules! late {
+fn a_deadline_may_be_set_at_any_time() {
+    macro_rules! deadline_after_poll {
         ($begin:expr) => {{
             let mut handle = $begin;
             assert!(handle.test().unwrap().is_none());
@@ -380,7 +383,7 @@ fn a_deadline_may_be_said_at_any_time() {
             assert!(poll_once(&mut handle).is_pending());
             let error = run_async(handle.deadline(SHORT)).unwrap_err();
             assert!(error.is_timed_out(), "{error}");
-            // The last word counts.
+            // The last deadline counts.
             let mut handle = $begin.deadline(DEADLINE);
             assert!(handle.test().unwrap().is_none());
             assert!(handle.deadline(SHORT).wait().unwrap_err().is_timed_out());
@@ -395,15 +398,15 @@ fn a_deadline_may_be_said_at_any_time() {
         let fenced = Window::<u64>::allocate(&parts[0], 1).wait().unwrap();
         if world.rank() == 0 {
             steps.wait(1);
-            late!(window.start(&[1]));
-            late!(window.local().wait_until(0, |told| told == 1));
-            late!(window.local().wait_until(0, |told| told == 1).from_rank(1));
-            late!(window.lock_exclusive(1));
-            late!(value.lock());
-            late!(table.write(1));
+            deadline_after_poll!(window.start(&[1]));
+            deadline_after_poll!(window.local().wait_until(0, |value| value == 1));
+            deadline_after_poll!(window.local().wait_until(0, |value| value == 1).from_rank(1));
+            deadline_after_poll!(window.lock_exclusive(1));
+            deadline_after_poll!(value.lock());
+            deadline_after_poll!(table.write(1));
             let mut into = [0];
-            late!(table.read(1, 0, &mut into));
-            late!(window.post(&[1]).unwrap());
+            deadline_after_poll!(table.read(1, 0, &mut into));
+            deadline_after_poll!(window.post(&[1]).unwrap());
             steps.reach(2);
             steps.wait(3);
             // A collective that was given up is the last one.
@@ -433,20 +436,20 @@ fn a_deadline_may_be_said_at_any_time() {
     });
 }
 
-/// Who a signal comes from may be said late, too: then its leaving ends the wait.
+/// `from_rank` may be set after a poll, too: then the rank's leaving ends the wait.
 #[test]
-fn whose_signal_it_is_may_be_said_at_any_time() {
+fn from_rank_may_be_set_at_any_time() {
     let steps = Steps::default();
     ranks(2, move |world| {
         let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
         if world.rank() == 0 {
-            let mut wait = window.local().wait_until(0, |told| told == 1);
+            let mut wait = window.local().wait_until(0, |value| value == 1);
             assert!(wait.test().unwrap().is_none());
             steps.reach(1);
             let error = wait.from_rank(1).wait().unwrap_err();
             assert_eq!(error.fault().unwrap().kind(), FaultKind::PeerLeft, "{error}");
-            // And what is there is found by a predicate that has moved.
-            let mut wait = window.local().wait_until(0, |told| told == 2);
+            // A value that is already there is found after the wait has moved.
+            let mut wait = window.local().wait_until(0, |value| value == 2);
             assert!(wait.test().unwrap().is_none());
             window.local().write(0, &[2]).unwrap();
             assert_eq!(wait.from_rank(0).wait().unwrap(), 2);

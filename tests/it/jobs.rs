@@ -1,6 +1,6 @@
 //! Jobs of processes: this binary starts itself again as the launcher, which starts it again as each rank.
 //!
-//! Ranks speak by standard error, because the test harness writes to standard output as well.
+//! Ranks print to standard error, because the test harness writes to standard output as well.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -20,39 +20,40 @@ const RANKS: &str = "ONESIDED_IT_RANKS";
 /// The fabric, if not shared memory.
 const FABRIC: &str = "ONESIDED_IT_FABRIC";
 pub(crate) const ROLE: &str = "ONESIDED_IT_ROLE";
-/// What the ranks run instead of this binary, and its arguments, separated by line feeds.
+/// The program that the ranks run instead of this binary, and its arguments, separated by line
+/// feeds.
 const PROGRAM: &str = "ONESIDED_IT_PROGRAM";
-/// Ends what the harness has written before the ranks' output.
+/// The line that ends the output of the harness, before the ranks' output.
 const BEGIN: &[u8] = b"\n--- output ---\n";
 
-/// Whether ranks reach one another by cards alone.
+/// Whether ranks reach one another through cards alone.
 pub(crate) fn is_on_cards() -> bool {
     std::env::var(FABRIC).is_ok_and(|fabric| fabric == "verbs")
 }
 
-/// What a rank of a job does, and the name by which `start` asks for it.
+/// The program of a rank, and the name by which `start` selects it.
 pub(crate) type Role = (&'static str, fn(World));
 
-/// A job under way; killed when it is dropped.
+/// A running job; killed when it is dropped.
 pub(crate) struct Job {
     launcher: Child,
     output: Receiver<Vec<u8>>,
-    /// Lines of standard error, in the order in which they came.
+    /// Lines of standard error, in order.
     lines: Receiver<String>,
     deadline: Instant,
 }
 
-/// How a job ended.
+/// The result of a job.
 pub(crate) struct Ended {
-    /// The exit status of the launcher, as `onesided run` has it.
+    /// The exit status of the launcher, as `onesided run` defines it.
     pub(crate) code: i32,
     pub(crate) output: Vec<u8>,
-    /// What was not read yet, sorted.
+    /// The lines that were not read yet, sorted.
     pub(crate) lines: Vec<String>,
 }
 
 impl Ended {
-    /// The ranks that said `ok`.
+    /// The ranks that printed `ok`.
     pub(crate) fn ok(&self) -> Vec<u32> {
         let ok = |line: &String| line.strip_prefix('[')?.strip_suffix("] ok")?.parse().ok();
         self.lines.iter().filter_map(ok).collect()
@@ -65,17 +66,17 @@ impl std::fmt::Debug for Ended {
     }
 }
 
-/// A job of `ranks` processes that play a role (see `play`).
+/// Starts a job of `ranks` processes with a role (see `play`).
 pub(crate) fn start(ranks: u32, role: &str) -> Job {
     start_with(ranks, &[(ROLE, role.as_ref())])
 }
 
-/// The same with another variable of the environment.
+/// The same with another environment variable.
 pub(crate) fn start_under(ranks: u32, role: &str, variable: (&str, &str)) -> Job {
     start_with(ranks, &[(ROLE, role.as_ref()), (variable.0, variable.1.as_ref())])
 }
 
-/// A job of `ranks` processes of a program.
+/// Starts a job of `ranks` processes of a program.
 pub(crate) fn start_program(ranks: u32, program: &OsStr, args: &[OsString]) -> Job {
     let command = [&[program.to_owned()], args].concat().join(OsStr::new("\n"));
     start_with(ranks, &[(PROGRAM, &command)])
@@ -117,7 +118,7 @@ impl Job {
         self.lines.recv_timeout(left).expect("a line")
     }
 
-    /// Kills the launcher as nothing else can.
+    /// Kills the launcher with SIGKILL.
     pub(crate) fn kill_launcher(&mut self) {
         self.launcher.kill().unwrap();
         self.launcher.wait().unwrap();
@@ -148,7 +149,7 @@ impl Drop for Job {
     }
 }
 
-/// No test: what `start` runs.
+/// Not a test: the launcher that `start` runs.
 #[test]
 #[ignore = "what other tests start"]
 fn a_launcher() {
@@ -173,10 +174,10 @@ fn a_launcher() {
     std::io::stdout().write_all(BEGIN).unwrap();
     std::io::stdout().flush().unwrap();
     let code = launch.run(&[], &mut |event| eprintln!("{event}")).unwrap();
-    std::process::exit(code.into()); // before the harness says anything
+    std::process::exit(code.into()); // before the harness prints anything
 }
 
-/// No test: what the launcher runs.
+/// Not a test: the rank that the launcher runs.
 #[test]
 #[ignore = "what other tests start"]
 fn a_rank() {
@@ -190,17 +191,17 @@ fn a_rank() {
 
 fn play(role: &str) -> fn(World) {
     use crate::{
-        active, collectives, creation, exclusion, faults, fields, forks, late, leavers, lent, litmus, lock_all,
+        active, cancellation, collectives, creation, exclusion, faults, fields, forks, lease, litmus, lock_all,
     };
-    use crate::{on_demand, requests, runtimes, tables};
+    use crate::{on_demand, requests, runtimes, tables, user_memory};
     let roles = [active::ROLES, collectives::ROLES, creation::ROLES, exclusion::ROLES, faults::ROLES, forks::ROLES];
     let roles = [
         &roles.concat(),
-        leavers::ROLES,
+        cancellation::ROLES,
         tables::ROLES,
-        late::ROLES,
+        lease::ROLES,
         requests::ROLES,
-        &lent::ROLES.concat(),
+        &user_memory::ROLES.concat(),
         litmus::ROLES,
         lock_all::ROLES,
         on_demand::ROLES,
@@ -211,7 +212,7 @@ fn play(role: &str) -> fn(World) {
     roles.into_iter().find(|(name, _)| *name == role).unwrap_or_else(|| panic!("no such role: {role}")).1
 }
 
-/// What a rank says when all that it had to try went well.
+/// Printed by a rank when everything went well.
 pub(crate) fn ok() {
     eprintln!("ok");
 }
@@ -220,14 +221,14 @@ pub(crate) fn send(pid: u64, signal: Signal) {
     rustix::process::kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
 }
 
-/// The state of a process as the kernel names it (`T`: stopped); `None` if it is gone, or nobody but its parent cares.
+/// The state of a process as the kernel names it (`T`: stopped); `None` if it is gone or a zombie.
 pub(crate) fn state(pid: u64) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let state = stat.rsplit_once(") ")?.1.chars().next()?;
     Some(state).filter(|state| !matches!(state, 'Z' | 'X'))
 }
 
-/// Ends this process as nothing else can.
+/// Kills this process with SIGKILL.
 pub(crate) fn die() -> ! {
     send(std::process::id().into(), Signal::KILL);
     std::thread::sleep(Duration::MAX);

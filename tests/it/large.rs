@@ -1,4 +1,4 @@
-//! Windows of more than 4 GiB, with places on both sides of that line.
+//! Windows of more than 4 GiB, with accesses on both sides of that boundary.
 
 use onesided::{Op, Window};
 
@@ -8,7 +8,7 @@ use crate::support::ranks;
 const LINE: usize = (4 << 30) / 8;
 const LEN: usize = LINE + (1 << 16);
 
-/// What an allocated window of that length takes, and as much again for everything else.
+/// The memory for an allocated window of that length, and as much again for everything else.
 const NEEDED: u64 = 6 << 30;
 
 fn available() -> u64 {
@@ -25,7 +25,7 @@ fn enough(test: &str) -> bool {
     there >= NEEDED
 }
 
-/// Puts, gets and atomics at the beginning, at the end, and across the line.
+/// Puts, gets and atomics at the beginning, at the end, and across the boundary.
 fn reaches_everywhere(window: &Window<u64>) {
     let world = window.world().clone();
     if world.rank() == 0 {
@@ -48,7 +48,7 @@ fn reaches_everywhere(window: &Window<u64>) {
         let mut before = vec![0; 4];
         epoch.get_accumulate(LINE - 2, &[1; 4], &mut before, Op::Sum).wait().unwrap();
         assert_eq!(before, across[4094..4098]);
-        // What 4 GiB less would have hit.
+        // Where an offset truncated to 32 bits would have written.
         let mut below = [9; 2];
         epoch.get(LEN - 1 - LINE, &mut below[..1]).wait().unwrap();
         epoch.get(1, &mut below[1..]).wait().unwrap();
@@ -78,7 +78,7 @@ fn an_allocated_window_of_more_than_4_gib() {
     });
 }
 
-/// The pages of this one are there only where they were touched.
+/// This window has pages only where they were touched.
 #[test]
 fn a_created_window_of_more_than_4_gib() {
     if !enough("a_created_window_of_more_than_4_gib") {

@@ -1,5 +1,5 @@
-//! Limits so low that something is refused: memory, descriptors, sizes of files, threads. Each step of a job is made to fail
-//! once, by raising a limit from nothing until all goes well.
+//! Limits so low that something is refused: memory, descriptors, sizes of files, threads. Each step
+//! of a job fails once, because the limit rises from nothing until all goes well.
 
 use std::ffi::OsStr;
 
@@ -12,9 +12,9 @@ use crate::support::run_async;
 
 /// Which limit, and how high: `nofile 7 1` for rank 1 alone, `nofile 7` for all ranks.
 const LIMIT: &str = "ONESIDED_IT_LIMIT";
-/// How many threads each process of a limited job has as the ranks of a job of its own, if at all.
+/// How many threads each process of a limited job runs as the ranks of a job of its own, if any.
 const THREADS: &str = "ONESIDED_IT_THREADS";
-/// What a limited job's ranks do.
+/// The program of a limited job's ranks.
 pub(crate) const ROLE: &str = "limited";
 
 /// Lowers the limit that the environment names for this rank.
@@ -29,10 +29,10 @@ fn lower() {
     let (resource, value) = match words[0] {
         "nofile" => (Resource::Nofile, value),
         "fsize" => (Resource::Fsize, value),
-        // Beyond what the process has now.
+        // Beyond what the process uses now.
         "as" => (Resource::As, pages() * 4096 + value),
         "memlock" => {
-            // Who may lock memory has no limit.
+            // A process that may lock memory has no limit.
             let mut sets = capabilities(None).unwrap();
             sets.effective.remove(CapabilitySet::IPC_LOCK);
             sets.permitted.remove(CapabilitySet::IPC_LOCK);
@@ -45,13 +45,13 @@ fn lower() {
     setrlimit(resource, Rlimit { current: Some(value), maximum: getrlimit(resource).maximum }).unwrap();
 }
 
-/// Of address space, in use now.
+/// The address space in use.
 fn pages() -> u64 {
     std::fs::read_to_string("/proc/self/statm").unwrap().split(' ').next().unwrap().parse().unwrap()
 }
 
-/// Everything that takes memory, descriptors or threads: joining, windows of every kind of memory, the first contact with
-/// each peer, the helper thread.
+/// Everything that takes memory, descriptors or threads: joining, windows of every kind of memory,
+/// the first access of each peer, the helper thread.
 fn run(world: World) -> Result<(), Error> {
     let next = (world.rank() + 1) % world.size();
     let small = Window::<u64>::builder().name("small").allocate(&world, 1000).wait()?;
@@ -66,14 +66,14 @@ fn run(world: World) -> Result<(), Error> {
     large.lock_all().wait()?.at(next).wait()?;
     large.close().wait()?;
     small.close().wait()?;
-    // Memory of the user's: copies by the kernel or the card, and atomics by its owner's helper.
-    let lent = Window::<u64>::builder().name("lent").create(&world, vec![0; 1000]).wait()?;
-    let epoch = lent.lock_exclusive(next).wait()?;
+    // User memory: copies by the kernel or the card, and atomics by the target's helper thread.
+    let created = Window::<u64>::builder().name("created").create(&world, vec![0; 1000]).wait()?;
+    let epoch = created.lock_exclusive(next).wait()?;
     epoch.put(0, &[3; 1000])?;
     epoch.fetch_add(0, 1).wait()?;
     epoch.unlock().wait()?;
-    lent.close().wait()?;
-    // Memory that comes and goes.
+    created.close().wait()?;
+    // Attached memory.
     let loans = Window::<u64>::builder().name("loans").dynamic(&world).wait()?;
     loans.attach(vec![4; 1000])?;
     loans.attach_zeroed(1000)?;
@@ -81,7 +81,7 @@ fn run(world: World) -> Result<(), Error> {
     Ok(())
 }
 
-/// What a limited rank is.
+/// The program of a limited rank.
 pub(crate) fn play() -> ! {
     lower();
     let outcome = match std::env::var(THREADS) {
@@ -95,7 +95,7 @@ pub(crate) fn play() -> ! {
         jobs::ok();
         std::process::exit(0)
     };
-    // As a program does that returns it from `main`: the error, and what the system said.
+    // As a program that returns it from `main`: the error, and the system's message.
     let mut deepest: &dyn std::error::Error = &error;
     while let Some(source) = deepest.source() {
         deepest = source;
@@ -104,28 +104,28 @@ pub(crate) fn play() -> ! {
     std::process::exit(1)
 }
 
-/// A job under a limit: it ends, and each rank says `ok` or one error.
+/// A job under a limit: it ends, and each rank prints `ok` or one error.
 fn limited(ranks: u32, limit: &str, more: &[(&str, &str)]) -> Ended {
     let ended = {
         let mut variables = vec![(jobs::ROLE, OsStr::new(ROLE)), (LIMIT, OsStr::new(limit))];
         variables.extend(more.iter().map(|(name, value)| (*name, OsStr::new(*value))));
         jobs::start_with(ranks, &variables).wait()
     };
-    // Where there are not even some bytes, Rust's own library ends the process, or that of C.
+    // Where not even some bytes are left, Rust's own library ends the process, or that of C.
     let ends = ["memory allocation of", "Fatal glibc error", "fatal runtime error"];
     let starved = |line: &String| ends.iter().any(|end| line.contains(end));
     if limit.starts_with("as ") && ended.lines.iter().any(starved) {
         return ended;
     }
-    let told = |line: &&String| line.starts_with("error: ") || line.contains("] error: ") || line.ends_with("ok");
-    assert_eq!(ended.lines.iter().filter(told).count(), ranks as usize, "{limit}: {ended:?}");
-    // libibverbs has a word to say of files that it cannot open.
-    let others = || ended.lines.iter().filter(|line| !told(line) && !line.contains("] libibverbs: Warning"));
+    let is_outcome = |line: &&String| line.starts_with("error: ") || line.contains("] error: ") || line.ends_with("ok");
+    assert_eq!(ended.lines.iter().filter(is_outcome).count(), ranks as usize, "{limit}: {ended:?}");
+    // libibverbs prints a message about files that it cannot open.
+    let others = || ended.lines.iter().filter(|line| !is_outcome(line) && !line.contains("] libibverbs: Warning"));
     assert!(ended.code <= 1 && others().all(|line| line.contains("exited with status 1")), "{limit}: {ended:?}");
     ended
 }
 
-/// Raises a limit until both ranks are well; gives what they said on the way, each line once.
+/// Raises a limit until both ranks succeed; returns what they printed on the way, each line once.
 fn sweep(limits: impl Iterator<Item = String>) -> Vec<String> {
     sweep_with(limits, 2, &[])
 }
@@ -184,10 +184,10 @@ fn every_limit_of_threads() {
     sweep_with((3..80).map(|limit| format!("nofile {limit}")), 1, &[(THREADS, "4")]);
 }
 
-/// On verbs: what is registered is locked memory. On shared memory nothing is.
+/// On verbs registered memory is locked memory. On shared memory none is.
 #[test]
 fn every_limit_of_locked_memory() {
-    // In KiB: where something else fails on verbs each time (found by smaller steps).
+    // In KiB: where a different step fails on verbs each time (found by smaller steps).
     let kib = [0, 64, 256, 320, 1344, 2048, 3072, 4096, 8192, 65536];
     let said = sweep(kib.iter().map(|limit| format!("memlock {}", limit << 10)));
     if std::env::var("ONESIDED_IT_FABRIC").is_ok_and(|fabric| fabric != "shm") {

@@ -1,4 +1,4 @@
-//! All parts locked by one operation: who dies inside is told of, whoever waits; and what else locks are in the way of.
+//! `lock_all` by one operation: deaths inside it, and further tests that lock.
 
 use std::process::Command;
 use std::time::Duration;
@@ -14,14 +14,14 @@ pub(crate) const ROLES: &[Role] = &[
     ("one waited for by the dead", waiter_dies),
 ];
 
-/// More than a doubt takes.
+/// More than the suspicion timeout.
 const LONG: Duration = Duration::from_secs(10);
 
 fn global(world: &World) -> Window<u64> {
     Window::builder().lock_all(LockAllDesign::Global).name("scores").allocate(world, 4).wait().unwrap()
 }
 
-/// Rank 0, which has the room, stays until rank 1 has gone on.
+/// Rank 0, which has the lock-all word, stays until rank 1 has continued.
 fn both_end(window: &Window<u64>) {
     if window.world().rank() == 0 {
         eventually(LONG, "rank 1 has gone on", || window.local().read(3..4)[0] == 1);
@@ -33,7 +33,7 @@ fn both_end(window: &Window<u64>) {
     ok();
 }
 
-/// The last rank dies inside; rank 0, which has the room, and rank 1 go on.
+/// The last rank dies inside; rank 0, which has the lock-all word, and rank 1 continue.
 fn dies(world: &World, all: bool) {
     let window = global(world);
     if world.rank() == 2 {
@@ -42,35 +42,36 @@ fn dies(world: &World, all: bool) {
         world.barrier().wait().unwrap();
         die();
     }
-    let _ = world.barrier().wait(); // whoever dies right behind it may be found dead in it
+    let _ = world.barrier().wait(); // a rank that dies right after the barrier may be found dead in it
     eventually(LONG, "the death is known", || !world.is_alive(2));
     let window = &window;
-    let told = |error: Error, kinds: &[FaultKind]| {
+    let check_error = |error: Error, kinds: &[FaultKind]| {
         let fault = error.fault().filter(|fault| fault.rank().map(|rank| rank.0) == Some(2));
         assert!(error.is_poisoned() && fault.is_some_and(|fault| kinds.contains(&fault.kind())), "{error}");
     };
     let exclusive = |target: u32| window.lock_exclusive(target).wait().map(drop).map_err(Error::from);
     if world.rank() == 0 {
         match all {
-            true => told(exclusive(1).unwrap_err(), &[FaultKind::ParticipantDied]),
-            false => told(exclusive(1).unwrap_err(), &[FaultKind::OwnerDied, FaultKind::ParticipantDied]),
+            true => check_error(exclusive(1).unwrap_err(), &[FaultKind::ParticipantDied]),
+            false => check_error(exclusive(1).unwrap_err(), &[FaultKind::OwnerDied, FaultKind::ParticipantDied]),
         }
-        // Whoever locks all waits for one that was held exclusively; it goes with one that locked all, until that is doubted.
+        // A `lock_all` waits for a lock that was held exclusively; an exclusive acquire waits for a
+        // dead `lock_all` until the suspicion timeout.
         let error = Error::from(window.lock_all().wait().map(drop).unwrap_err());
         assert!(error.to_string().starts_with("lock_all on rank 0 of window \"scores\": "), "{error}");
-        told(error, &[FaultKind::ParticipantDied]);
-        // Again and again, and also who tries, and for other parts.
-        told(window.lock_all().wait().map(drop).unwrap_err().into(), &[FaultKind::ParticipantDied]);
-        told(window.try_lock_exclusive(0).wait().map(drop).unwrap_err().into(), &[FaultKind::ParticipantDied]);
-        let heir = window.lock_exclusive(1).recover().wait().unwrap();
+        check_error(error, &[FaultKind::ParticipantDied]);
+        // Repeatedly, also for a try, and for other targets.
+        check_error(window.lock_all().wait().map(drop).unwrap_err().into(), &[FaultKind::ParticipantDied]);
+        check_error(window.try_lock_exclusive(0).wait().map(drop).unwrap_err().into(), &[FaultKind::ParticipantDied]);
+        let epoch = window.lock_exclusive(1).recover().wait().unwrap();
         assert!(
-            matches!(heir.previous_owner(), Some(PreviousOwner::Owner(2) | PreviousOwner::Participant(2))),
-            "{heir:?}"
+            matches!(epoch.previous_owner(), Some(PreviousOwner::Owner(2) | PreviousOwner::Participant(2))),
+            "{epoch:?}"
         );
-        heir.put(0, &[1]).unwrap();
-        heir.unlock().wait().unwrap();
+        epoch.put(0, &[1]).unwrap();
+        epoch.unlock().wait().unwrap();
     } else {
-        eventually(LONG, "it is healed", || window.local().read(0..1)[0] == 1);
+        eventually(LONG, "it is recovered", || window.local().read(0..1)[0] == 1);
     }
     for _ in 0..20 {
         let all = window.lock_all().wait().unwrap();
@@ -82,34 +83,34 @@ fn dies(world: &World, all: bool) {
     both_end(window);
 }
 
-/// The last rank dies while it waits for rank 0's part, which rank 0 has.
+/// The last rank dies while it waits for the lock of rank 0, which rank 0 holds.
 fn waiter_dies(world: World) {
     let window = global(&world);
     let held = (world.rank() == 0).then(|| window.lock_exclusive(0).wait().unwrap());
     world.barrier().wait().unwrap();
     if world.rank() == 2 {
         let _request = window.lock_exclusive(0);
-        std::thread::sleep(Duration::from_millis(50)); // it is in the room, or waits for it
+        std::thread::sleep(Duration::from_millis(50)); // it is announced at the lock-all word, or waits for it
         die();
     }
     eventually(LONG, "the death is known", || !world.is_alive(2));
     drop(held);
     if world.rank() == 1 {
-        // It may have held what it waited for: nobody can tell.
-        let inherit = || window.lock_exclusive(0).recover().wait().map(drop);
-        inherit().unwrap();
+        // It may have held the lock: a count does not tell.
+        let recover = || window.lock_exclusive(0).recover().wait().map(drop);
+        recover().unwrap();
         if let Err(error) = window.lock_all().wait().map(drop).map_err(Error::from) {
             assert!(error.is_poisoned(), "{error}");
-            inherit().unwrap();
+            recover().unwrap();
         }
         window.lock_all().wait().unwrap().unlock_all().wait().unwrap();
-        inherit().unwrap();
+        recover().unwrap();
     }
     both_end(&window);
 }
 
 #[test]
-fn a_death_inside_is_told_and_healed() {
+fn a_death_inside_is_reported_and_recovered() {
     for design in [LockDesign::TestAndSet, LockDesign::Mcs, LockDesign::Ticket, LockDesign::FetchAddQueue] {
         for role in ["all held by the dead", "one held by the dead", "one waited for by the dead"] {
             let ended = jobs::start_under(3, role, ("ONESIDED_LOCK", design.name())).wait();
@@ -119,11 +120,11 @@ fn a_death_inside_is_told_and_healed() {
 }
 
 #[test]
-fn what_cannot_be_had_is_refused() {
+fn unsupported_choices_are_refused() {
     ranks(2, |world| {
         let builder = || Window::<u64>::builder().lock_all(LockAllDesign::Global).name("scores");
-        let late = builder().lease_policy(LeasePolicy::VersionedCommit, Duration::from_secs(1));
-        let error = late.allocate(&world, 1).wait().map(drop).unwrap_err();
+        let leased = builder().lease_policy(LeasePolicy::VersionedCommit, Duration::from_secs(1));
+        let error = leased.allocate(&world, 1).wait().map(drop).unwrap_err();
         assert!(error.to_string().contains("cannot tell who is late"), "{error}");
         let design = if world.rank() == 0 { LockAllDesign::Global } else { LockAllDesign::EachTarget };
         let error = Window::<u64>::builder().lock_all(design).allocate(&world, 1).wait().map(drop).unwrap_err();
@@ -149,12 +150,12 @@ fn what_cannot_be_had_is_refused() {
     });
 }
 
-/// Those that lock, where all of them lock so.
+/// The tests that lock, with this design of `lock_all`.
 #[test]
 fn the_tests_that_lock_pass() {
     use LockAllDesign::{EachTarget, Global, OnDemand};
     if std::env::var_os("ONESIDED_LOCK_ALL").is_some() {
-        return; // it is one of those
+        return; // it was started by this test
     }
     let (simple, fair) = (LockDesign::TestAndSet, LockDesign::Ticket);
     for (design, all) in [(simple, Global), (fair, Global), (simple, EachTarget), (fair, OnDemand)] {

@@ -1,9 +1,10 @@
-//! What a user of the library can do with it and to it: on shared memory, by threads and by processes.
+//! The library as a user sees it: on shared memory, by threads and by processes.
 //!
-//! The processes are this very binary, started again; see `jobs`.
+//! The processes are this binary, started again; see `jobs`.
 #![allow(clippy::print_stderr)] // how a rank's process speaks to its test
 
 mod active;
+mod cancellation;
 mod collectives;
 mod creation;
 mod designs;
@@ -15,9 +16,7 @@ mod forks;
 mod handles;
 mod jobs;
 mod large;
-mod late;
-mod leavers;
-mod lent;
+mod lease;
 mod limits;
 mod litmus;
 mod lock_all;
@@ -32,3 +31,4 @@ mod scopes;
 mod shapes;
 mod support;
 mod tables;
+mod user_memory;

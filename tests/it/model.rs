@@ -1,4 +1,4 @@
-//! What every operation does to an element, written down once more.
+//! A sequential model of every operation on an element.
 
 use std::fmt::Debug;
 
@@ -6,8 +6,8 @@ use onesided::{AtomicElement, Element, Located, Op};
 use proptest::prelude::*;
 
 pub(crate) trait Model: AtomicElement + Debug {
-    /// What an operation makes of an element and an operand, written down once more; `None` where there is no such
-    /// operation.
+    /// The result of an operation on an element and an operand; `None` where the operation does not
+    /// exist for the type.
     fn model(op: Op, element: Self, operand: Self) -> Option<Self>;
 
     fn values() -> BoxedStrategy<Self>;
@@ -93,7 +93,7 @@ macro_rules! located {
 
 located!(u32, i32, f32);
 
-/// Bit for bit; but which not-a-number an operation gives is nobody's promise.
+/// Bit for bit, except that any NaN equals any other.
 #[allow(clippy::eq_op, reason = "what is not equal to itself is not a number")]
 pub(crate) fn same<T: Element + PartialEq>(left: T, right: T) -> bool {
     bytemuck::bytes_of(&left) == bytemuck::bytes_of(&right) || (left != left && right != right)

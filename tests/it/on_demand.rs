@@ -1,4 +1,5 @@
-//! Parts that `lock_all` locks when they are first reached: by threads at once, and of owners who die.
+//! Targets that `lock_all` locks on first access: by several threads at the same time, and with
+//! owners that die.
 
 use onesided::{Access, Error, LockAllDesign, LockDesign, Window, World};
 
@@ -7,12 +8,13 @@ use crate::support::{DEADLINE, eventually, ranks};
 
 pub(crate) const ROLES: &[Role] = &[("a part's owner dies", owner_dies)];
 
-/// Of the rank whose part is asked for.
+/// The rank that is accessed.
 const THREADS: u64 = 4;
 
-/// Threads of rank 0 reach one part at once, again and again, beside a writer: all have the same, and it is locked once.
+/// Threads of rank 0 access one target at the same time, repeatedly, beside a writer: all share one
+/// lock, which is taken once.
 #[test]
-fn threads_reach_a_part_at_once() {
+fn threads_access_one_target_at_the_same_time() {
     for design in LockDesign::ALL {
         ranks(2, move |world| {
             let builder = Window::<u64>::builder().lock(*design).lock_all(LockAllDesign::OnDemand);
@@ -53,9 +55,9 @@ fn threads_reach_a_part_at_once() {
     }
 }
 
-/// What is there already is not waited for, whoever may have it next; no such rank is told of, again and again.
+/// A target that is locked already is not waited for; a rank out of range is an error each time.
 #[test]
-fn a_part_that_is_there_is_there_at_once() {
+fn a_locked_target_is_returned_immediately() {
     for design in LockAllDesign::ALL {
         ranks(2, move |world| {
             let window = Window::<u64>::builder().lock_all(*design).name("scores").allocate(&world, 1).wait().unwrap();
@@ -77,7 +79,7 @@ fn a_part_that_is_there_is_there_at_once() {
     }
 }
 
-/// The last rank dies with rank 1's part, which rank 0 asks for when it has others.
+/// The last rank dies with the lock of rank 1, which rank 0 accesses after others.
 fn owner_dies(world: World) {
     let window = Window::<u64>::builder().lock_all(LockAllDesign::OnDemand).name("scores");
     let window = window.allocate(&world, 2).wait().unwrap();
@@ -86,7 +88,7 @@ fn owner_dies(world: World) {
         world.barrier().wait().unwrap();
         die();
     }
-    let _ = world.barrier().wait(); // whoever dies right behind it may be found dead in it
+    let _ = world.barrier().wait(); // a rank that dies right after the barrier may be found dead in it
     if world.rank() == 0 {
         eventually(DEADLINE, "the death is known", || !world.is_alive(2));
         let all = window.lock_all().wait().unwrap();
@@ -102,10 +104,10 @@ fn owner_dies(world: World) {
         all.at(1).wait().unwrap().put(1, &[7]).unwrap();
         all.unlock_all().wait().unwrap();
         assert_eq!(window.local().read(0..2), [7, 0]);
-        // The other one's memory stays as long as it does.
-        let told = window.lock_exclusive(1).wait().unwrap();
-        told.put(0, &[1]).unwrap();
-        told.unlock().wait().unwrap();
+        // The other rank's memory stays as long as that rank.
+        let epoch = window.lock_exclusive(1).wait().unwrap();
+        epoch.put(0, &[1]).unwrap();
+        epoch.unlock().wait().unwrap();
     } else {
         eventually(DEADLINE, "the other one has gone on", || window.local().read(0..1)[0] == 1);
         assert_eq!(window.local().read(1..2), [7]);
@@ -114,7 +116,7 @@ fn owner_dies(world: World) {
 }
 
 #[test]
-fn a_death_is_told_of_its_part_alone() {
+fn a_death_affects_only_its_target() {
     for design in LockDesign::ALL {
         let ended = jobs::start_under(3, "a part's owner dies", ("ONESIDED_LOCK", design.name())).wait();
         assert_eq!((ended.code, ended.ok()), (128 + 9, vec![0, 1]), "{design} {ended:#?}");

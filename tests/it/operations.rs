@@ -1,4 +1,4 @@
-//! Every operation against a plain model.
+//! Every operation against a sequential model.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +10,7 @@ use proptest::test_runner::{Config, TestRunner};
 use crate::model::{Model, same};
 use crate::support::ranks;
 
-/// Elements of a part: with those of one byte a few words and a rest.
+/// Elements at each rank: with elements of one byte a few words and a rest.
 const LEN: usize = 37;
 
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ enum Step<T> {
     Put(usize, Vec<T>),
     Get(usize, usize),
     Fetch(usize, usize, T),
-    /// Whether what is expected is what is there.
+    /// Compares expected and actual values.
     Swap(usize, bool, T),
     PutShaped(Vec<Range<usize>>, Vec<T>),
     GetShaped(Vec<Range<usize>>),
@@ -28,7 +28,7 @@ enum Step<T> {
     Flush,
 }
 
-/// Disjoint, because where they overlap there is no order; in any order, and some of them empty.
+/// Disjoint, because overlapping ranges have no order; in any order, and some of them empty.
 fn ranges() -> impl Strategy<Value = Vec<Range<usize>>> {
     let ranges = prop::collection::vec(0..=LEN, 0..12).prop_map(|mut cuts| {
         cuts.sort_unstable();
@@ -60,7 +60,7 @@ fn step<T: Model>() -> impl Strategy<Value = Step<T>> {
     ]
 }
 
-/// One rank tries steps on the other's part and on its own; the other checks at the end.
+/// One rank performs steps on the other's memory and on its own; the other checks at the end.
 fn follows_the_model<T: Model>() {
     ranks(2, |world| {
         let window = Window::<T>::builder().name("tried").allocate(&world, LEN).wait().unwrap();
@@ -78,7 +78,7 @@ fn follows_the_model<T: Model>() {
     });
 }
 
-/// What becomes of a row of elements; `None` where there is no such operation.
+/// The result of an operation on a row of elements; `None` where the operation does not exist.
 fn modelled<T: Model>(op: Op, elements: &[T], operands: &[T]) -> Option<Vec<T>> {
     T::model(op, T::zeroed(), T::zeroed())?;
     elements.iter().zip(operands).map(|(element, operand)| T::model(op, *element, *operand)).collect()
@@ -197,15 +197,15 @@ fn floats_follow_the_model() {
 }
 
 #[test]
-fn values_with_places_follow_the_model() {
+fn located_values_follow_the_model() {
     follows_the_model::<Located<u32>>();
     follows_the_model::<Located<i32>>();
     follows_the_model::<Located<f32>>();
 }
 
-/// Elements of one word that different ranks change at the same time do not disturb one another.
+/// Different ranks change elements of one word at the same time without disturbing one another.
 #[test]
-fn neighbours_in_a_word_are_apart() {
+fn neighbours_in_a_word_are_independent() {
     fn adds<T: Model + From<u8>>() {
         ranks(4, |world| {
             let window = Window::<T>::allocate(&world, 8).wait().unwrap();
@@ -236,7 +236,7 @@ fn neighbours_in_a_word_are_apart() {
 }
 
 #[test]
-fn a_range_outside_the_own_part_is_a_panic_before_any_memory_is_asked_for() {
+fn a_local_range_out_of_bounds_panics_before_allocating() {
     ranks(1, |world| {
         let window = Window::<u64>::allocate(&world, LEN).wait().unwrap();
         assert!(window.local().read(LEN..LEN).is_empty());

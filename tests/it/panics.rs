@@ -1,4 +1,5 @@
-//! Thread-ranks that panic, and ranks that go without closing: the others hear of it, wherever they wait.
+//! Ranks as threads that panic, and ranks that leave without closing: the others get an error
+//! wherever they wait.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Barrier, Mutex};
@@ -8,35 +9,36 @@ use onesided::{Error, Op, Window, World};
 
 use crate::support::DEADLINE;
 
-/// What rank 1 of three does at its end, and what the others do meanwhile, until they get an error.
-struct Story {
+/// The end of rank 1 of three, and what the others do meanwhile, until they get an error.
+struct Scenario {
     ends: fn(&World, &Window<u64>),
-    /// Asked again and again.
+    /// Called repeatedly.
     meanwhile: fn(&World, &Window<u64>) -> Result<(), Error>,
 }
 
-/// Plays it, and gives what the others were told.
-fn told(story: &Story, panics: bool) -> Vec<String> {
-    let told = Mutex::new(Vec::new());
-    let met = Barrier::new(3);
+/// Runs it, and returns the errors of the others.
+fn errors(scenario: &Scenario, panics: bool) -> Vec<String> {
+    let errors = Mutex::new(Vec::new());
+    let start = Barrier::new(3);
     let run = |world: World| {
         let window = Window::<u64>::builder().name("scores").allocate(&world, 100).wait().unwrap();
         world.barrier().wait().unwrap();
-        met.wait(); // else the end of rank 1 may be news to who is still in the barrier
+        start.wait(); // otherwise a rank that is still in the barrier may learn the end of rank 1 there
         if world.rank() == 1 {
-            return (story.ends)(&world, &window);
+            return (scenario.ends)(&world, &window);
         }
         let begin = Instant::now();
         let error = loop {
-            match (story.meanwhile)(&world, &window) {
-                Ok(()) => assert!(begin.elapsed() < DEADLINE, "nobody told rank {}", world.rank()),
+            match (scenario.meanwhile)(&world, &window) {
+                Ok(()) => assert!(begin.elapsed() < DEADLINE, "rank {} got no error", world.rank()),
                 Err(error) => break error,
             }
         };
         assert!(begin.elapsed() < Duration::from_secs(10), "{error}: after {:?}", begin.elapsed());
-        told.lock().unwrap().push(error.to_string());
-        // Who is told first stays: its leaving would be news too, and the other is asked about the death.
-        while told.lock().unwrap().len() < 2 && begin.elapsed() < DEADLINE {
+        errors.lock().unwrap().push(error.to_string());
+        // The first rank to get the error stays: its leaving would be an error, too, and the other
+        // must report the death.
+        while errors.lock().unwrap().len() < 2 && begin.elapsed() < DEADLINE {
             std::thread::sleep(Duration::from_millis(1));
         }
     };
@@ -48,14 +50,14 @@ fn told(story: &Story, panics: bool) -> Vec<String> {
             assert!(!panics);
         }
     }
-    let told = told.into_inner().unwrap();
-    assert_eq!(told.len(), 2, "{told:?}");
-    told
+    let errors = errors.into_inner().unwrap();
+    assert_eq!(errors.len(), 2, "{errors:?}");
+    errors
 }
 
-fn all_say(story: &Story, panics: bool, expected: &[&str]) {
-    let told = told(story, panics);
-    assert!(told.iter().all(|line| expected.contains(&&**line)), "{told:?}");
+fn all_report(scenario: &Scenario, panics: bool, expected: &[&str]) {
+    let errors = errors(scenario, panics);
+    assert!(errors.iter().all(|line| expected.contains(&&**line)), "{errors:?}");
 }
 
 fn barrier(world: &World, _: &Window<u64>) -> Result<(), Error> {
@@ -72,7 +74,7 @@ fn a_panic_between_a_put_and_its_flush() {
         drop(epoch.accumulate(0, &[7; 100], Op::Max));
         panic!("on purpose")
     };
-    all_say(&Story { ends, meanwhile: barrier }, true, &[DIED]);
+    all_report(&Scenario { ends, meanwhile: barrier }, true, &[DIED]);
 }
 
 #[test]
@@ -83,11 +85,11 @@ fn a_panic_in_a_lock() {
         panic!("on purpose")
     };
     let meanwhile = |world: &World, window: &Window<u64>| {
-        // The guard released as it was dropped: nobody waits for the dead.
+        // The guard released as it was dropped: there is no dead owner.
         window.lock_exclusive(0).wait()?.unlock().wait()?;
         barrier(world, window)
     };
-    all_say(&Story { ends, meanwhile }, true, &[DIED]);
+    all_report(&Scenario { ends, meanwhile }, true, &[DIED]);
 }
 
 #[test]
@@ -99,23 +101,23 @@ fn a_panic_that_leaks_its_lock() {
     let meanwhile = |_: &World, window: &Window<u64>| Ok(window.lock_exclusive(0).wait()?.unlock().wait()?);
     let died =
         "lock_exclusive on rank 0 of window \"scores\": rank 1 died while it held the lock (`inherit` takes it over)";
-    all_say(&Story { ends, meanwhile }, true, &[died]);
+    all_report(&Scenario { ends, meanwhile }, true, &[died]);
 }
 
 #[test]
 fn a_panic_in_a_collective() {
     let ends = |world: &World, _: &Window<u64>| {
-        // Entered, and not waited for: the first step is told, the others are not.
+        // Begun, and not waited for: the first step is posted, the others are not.
         let mut entered = world.barrier().into_future();
         let _ = crate::support::poll_once(&mut entered);
         panic!("on purpose")
     };
-    all_say(&Story { ends, meanwhile: barrier }, true, &[DIED]);
+    all_report(&Scenario { ends, meanwhile: barrier }, true, &[DIED]);
     let meanwhile = |world: &World, _: &Window<u64>| {
         Window::<u64>::builder().name("next").allocate(world, 1).wait()?.close().wait().map_err(Error::from)
     };
     let ends = |_: &World, _: &Window<u64>| panic!("on purpose");
-    all_say(&Story { ends, meanwhile }, true, &["create window \"next\": rank 1: the peer died"]);
+    all_report(&Scenario { ends, meanwhile }, true, &["create window \"next\": rank 1: the peer died"]);
 }
 
 #[test]
@@ -129,10 +131,11 @@ fn a_panic_in_a_fence() {
         window.fence().wait()?.end().wait()?;
         Ok(())
     };
-    all_say(&Story { ends, meanwhile }, true, &["fence window \"scores\": rank 1: the peer died"]);
+    all_report(&Scenario { ends, meanwhile }, true, &["fence window \"scores\": rank 1: the peer died"]);
 }
 
-/// A rank that returns with its windows open has left: those who wait for it hear that, and those who do not go on.
+/// A rank that returns with its windows open has left: ranks that wait for it get an error, the
+/// others continue.
 #[test]
 fn leaving_without_close() {
     let ends = |_: &World, window: &Window<u64>| {
@@ -144,8 +147,8 @@ fn leaving_without_close() {
         barrier(world, window)
     };
     // One of them waits for a signal of the other, which gave up.
-    all_say(
-        &Story { ends, meanwhile },
+    all_report(
+        &Scenario { ends, meanwhile },
         false,
         &[left, "barrier: rank 0: the peer left the world", "barrier: rank 2: the peer left the world"],
     );

@@ -1,4 +1,4 @@
-//! Locks that are asked for and waited for later, given up, dropped, leaked; and what is checked at run time.
+//! Lock requests that are waited for later, cancelled, dropped, leaked; and run-time checks.
 
 use std::future::Future;
 use std::pin::pin;
@@ -17,7 +17,7 @@ pub(crate) const ROLES: &[Role] = &[("gives up last", gives_up_last)];
 
 const SHORT: Duration = Duration::from_millis(50);
 
-/// The lock of every rank can be had at once.
+/// The lock of every rank is free.
 fn all_free(window: &Window<u64>) {
     for target in 0..window.world().size() {
         window.lock_exclusive(target).deadline(Duration::from_secs(5)).wait().unwrap().unlock().wait().unwrap();
@@ -25,7 +25,7 @@ fn all_free(window: &Window<u64>) {
     }
 }
 
-fn locked_elsewhere(window: &Window<u64>, target: u32) -> bool {
+fn is_locked_by_another(window: &Window<u64>, target: u32) -> bool {
     match window.lock_exclusive(target).deadline(SHORT).wait() {
         Ok(epoch) => {
             epoch.unlock().wait().unwrap();
@@ -44,17 +44,18 @@ fn a_lock_is_asked_for_first_and_waited_for_later() {
         let window = Window::<u64>::builder().name("later").allocate(&world, 4).wait().unwrap();
         if world.rank() == 0 {
             let request = window.lock_exclusive(1);
-            world.barrier().wait().unwrap(); // it has left: nobody else gets the lock
+            world.barrier().wait().unwrap(); // it was posted: no other rank gets the lock
             world.barrier().wait().unwrap();
             let epoch = request.wait().unwrap();
             assert_eq!((epoch.mode(), epoch.target(), epoch.len()), (Mode::Exclusive, 1, 4));
             epoch.unlock().wait().unwrap();
         } else {
             world.barrier().wait().unwrap();
-            // A thread at the target may hear first who rings last; and where all parts are locked at once it is announced only.
+            // A thread at the target may serve a later request first; and with a global `lock_all`
+            // an acquire is only announced.
             let info = window.info();
             let is_later = info.lock.is_served() || info.lock_all == LockAllDesign::Global;
-            assert!(locked_elsewhere(&window, 1) || is_later);
+            assert!(is_locked_by_another(&window, 1) || is_later);
             world.barrier().wait().unwrap();
         }
         all_free(&window);
@@ -66,7 +67,8 @@ fn two_requests_to_two_targets_are_under_way_together() {
     ranks(3, |world| {
         let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
         for _ in 0..200 {
-            // Both orders of asking and of waiting; each holds one lock at a time, or there would be a deadlock.
+            // Both orders of posting and of waiting; each rank holds one lock at a time, or there
+            // would be a deadlock.
             let (near, far) = (world.rank(), (world.rank() + 1) % world.size());
             let (first, second) = (window.lock_shared(near), window.lock_shared(far));
             let (second, first) = (second.wait().unwrap(), first.wait().unwrap());
@@ -107,7 +109,8 @@ fn tasks_of_any_runtime_lock_and_wait() {
     });
 }
 
-/// What is done with a request for a lock that rank 0 holds; afterwards the lock must be free as soon as rank 0 is done.
+/// What happens to a request for a lock that rank 0 holds; afterwards the lock must be free as soon
+/// as rank 0 releases it.
 fn given_up(give_up: fn(&Window<u64>)) {
     let computing = AtomicBool::new(false);
     ranks(3, move |world| {
@@ -123,7 +126,7 @@ fn given_up(give_up: fn(&Window<u64>)) {
                 if world.rank() == 1 {
                     give_up(&window);
                     computing.store(true, Ordering::Relaxed);
-                    compute(Duration::from_millis(600)); // and does not look at the library
+                    compute(Duration::from_millis(600)); // without a call of the library
                     computing.store(false, Ordering::Relaxed);
                 } else {
                     eventually(DEADLINE, "it was given up", || computing.load(Ordering::Relaxed));
@@ -187,7 +190,7 @@ fn a_deadline_ends_a_request_that_is_tested() {
     });
 }
 
-/// Each rank holds the lock in its turn; the others test it, or wait a little, until they have it.
+/// Each rank holds the lock once; the others test it, or wait a little, until they have it.
 #[test]
 fn a_lock_is_tested_until_it_is_held() {
     ranks(3, |world| {
@@ -206,10 +209,10 @@ fn a_lock_is_tested_until_it_is_held() {
             let mut count = [0];
             epoch.get(0, &mut count).wait().unwrap();
             epoch.put(0, &[count[0] + 1]).unwrap();
-            drop(request); // it has nothing any more
+            drop(request); // it holds nothing any more
             epoch.unlock().wait().unwrap();
         }
-        // One that was tested can be waited for.
+        // A request that was tested can be waited for.
         let of_all = window.clone();
         let mut request = of_all.lock_exclusive(0);
         match request.test().unwrap() {
@@ -245,9 +248,9 @@ fn a_deadline_leaves_nothing_locked() {
     });
 }
 
-/// Also one that is set when the request has been looked at.
+/// Also one that is set after a poll.
 #[test]
-fn a_late_deadline_leaves_nothing_locked() {
+fn a_deadline_set_after_a_poll_leaves_nothing_locked() {
     given_up(|window| {
         let mut request = window.lock_exclusive(0);
         for _ in 0..3 {
@@ -268,20 +271,20 @@ fn a_lock_of_all_that_is_dropped_leaves_nothing_locked() {
 }
 
 #[test]
-fn a_free_lock_is_had_within_no_time() {
+fn a_free_lock_is_acquired_with_a_zero_deadline() {
     ranks(1, |world| {
         let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
         if window.info().lock.is_served() {
-            return window.close().wait().unwrap(); // it takes the time of another thread
+            return window.close().wait().unwrap(); // this takes the time of another thread
         }
         window.lock_exclusive(0).deadline(Duration::ZERO).wait().unwrap().unlock().wait().unwrap();
         run_async(window.lock_shared(0).deadline(Duration::ZERO).into_future()).unwrap().unlock().wait().unwrap();
         drop(window.lock_exclusive(0));
-        assert!(!locked_elsewhere(&window, 0));
+        assert!(!is_locked_by_another(&window, 0));
     });
 }
 
-/// Rank 1 gives a lock up just before the end.
+/// Rank 1 cancels an acquire just before the end.
 fn gives_up_last(world: World) {
     let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
     if world.rank() == 0 {
@@ -298,16 +301,16 @@ fn gives_up_last(world: World) {
 }
 
 #[test]
-fn what_was_given_up_does_not_outlive_the_window() {
+fn a_cancelled_request_does_not_outlive_the_window() {
     for _ in 0..5 {
         let ended = jobs::start(2, "gives up last").wait();
-        // Had the endpoint still been at it, the rank would not have left the job.
+        // If the endpoint were still trying, the rank would not have left the job.
         assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:?}");
     }
 }
 
 #[test]
-fn a_lock_that_is_never_released_keeps_nobody() {
+fn a_lock_that_is_never_released_delays_no_exit() {
     ranks(2, |world| {
         let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
         if world.rank() == 0 {
@@ -318,7 +321,7 @@ fn a_lock_that_is_never_released_keeps_nobody() {
             drop(window.lock_exclusive(0));
         }
         window.close().wait().unwrap();
-        // What still tried would reach into a part that its owner may have freed.
+        // A further attempt would write to memory that its rank may have freed.
         assert_eq!(world.fabric().unfinished(), 0);
         if world.rank() == 0 {
             eventually(DEADLINE, "the other has left", || !world.is_alive(1));
@@ -327,8 +330,8 @@ fn a_lock_that_is_never_released_keeps_nobody() {
 }
 
 #[test]
-fn a_panic_is_a_death_whatever_was_given_up() {
-    let told = Mutex::new(None);
+fn a_panic_is_a_death_in_spite_of_cancelled_requests() {
+    let error_text = Mutex::new(None);
     let run = |world: World| {
         let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
         if world.rank() == 0 {
@@ -339,15 +342,15 @@ fn a_panic_is_a_death_whatever_was_given_up() {
             drop(window.lock_exclusive(0));
             std::panic::resume_unwind(Box::new("on purpose"));
         }
-        *told.lock().unwrap() = world.barrier().wait().err().map(|error| error.to_string());
+        *error_text.lock().unwrap() = world.barrier().wait().err().map(|error| error.to_string());
     };
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| onesided::threads(2, run))).is_err());
-    assert_eq!(told.lock().unwrap().as_deref(), Some("barrier: rank 1: the peer died"));
+    assert_eq!(error_text.lock().unwrap().as_deref(), Some("barrier: rank 1: the peer died"));
 }
 
 #[test]
 #[allow(clippy::forget_non_drop, reason = "which of them have something to drop is the library's business")]
-fn leaked_handles_harm_nobody_else() {
+fn leaked_handles_affect_no_other_rank() {
     ranks(2, |world| {
         let window = Window::<u64>::allocate(&world, 8).wait().unwrap();
         if world.rank() == 0 {
@@ -366,13 +369,13 @@ fn leaked_handles_harm_nobody_else() {
             std::mem::forget(window.lock_shared(1));
         }
         world.barrier().wait().unwrap();
-        // Both locks stay taken, and that is all.
+        // Both locks stay taken, without further effect.
         let tickets = [LockDesign::Ticket, LockDesign::FetchAddQueue, LockDesign::DistributedCounters];
         if tickets.contains(&window.info().lock) {
-            // Who gives up a ticket that others have come behind keeps its place: here for ever.
+            // A cancelled ticket that others have queued behind keeps its place: here for good.
             assert!([0, 1].into_iter().all(|target| window.try_lock_exclusive(target).wait().unwrap().is_none()));
         } else {
-            assert!(locked_elsewhere(&window, 0) && locked_elsewhere(&window, 1));
+            assert!(is_locked_by_another(&window, 0) && is_locked_by_another(&window, 1));
         }
         let epoch = window.lock_shared(1).wait().unwrap();
         epoch.fetch_add(0, 1).wait().unwrap();
@@ -387,7 +390,7 @@ fn leaked_handles_harm_nobody_else() {
     });
 }
 
-/// Every handle is tested until it is done, then tested, waited for and awaited once more.
+/// Every handle is tested until it is done, then tested, waited for and awaited again.
 #[test]
 fn handles_are_tested_and_then_waited_for() {
     ranks(2, |world| {
@@ -429,7 +432,7 @@ fn handles_are_tested_and_then_waited_for() {
             assert_eq!(found, Some(if swaps { 12 } else { 5 }));
         }
 
-        // What is refused stays refused.
+        // A refused handle stays refused.
         let mut wrong = epoch.accumulate(39, &[1, 2], Op::Min);
         let text = wrong.test().unwrap_err().to_string();
         assert_eq!(text, wrong.test().unwrap_err().to_string());
@@ -441,9 +444,10 @@ fn handles_are_tested_and_then_waited_for() {
     });
 }
 
-/// What gives its result away is looked at until it does, and waited for so long and no longer.
+/// A handle that returns its result is tested until it does, and waited for no longer than its
+/// timeout.
 #[test]
-fn requests_are_tested_and_waited_for_some_time() {
+fn requests_are_tested_and_waited_for_with_a_timeout() {
     ranks(2, |world| {
         let gate = Window::<u64>::allocate(&world, 1).wait().unwrap();
         let mut allocate = Window::<u64>::allocate(&world, 1);
@@ -469,7 +473,7 @@ fn requests_are_tested_and_waited_for_some_time() {
             assert!(begin.elapsed() >= Duration::from_millis(20));
             gate.lock_shared(1).wait().unwrap().signal(0, 1).unwrap();
         } else {
-            gate.local().wait_until(0, |told| told == 1).from_rank(0).wait().unwrap();
+            gate.local().wait_until(0, |value| value == 1).from_rank(0).wait().unwrap();
         }
         assert_eq!(close.wait_timeout(DEADLINE).unwrap(), Some(()));
         gate.close().wait().unwrap();

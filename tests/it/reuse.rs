@@ -1,4 +1,4 @@
-//! Memory of windows that are gone, used for others: without what was in it, and never while anybody still reaches it.
+//! Memory of closed windows is reused: zeroed, and never while a rank can still access it.
 
 use onesided::fabric::Fabric as _;
 use onesided::{Error, FaultKind, Window, World};
@@ -11,7 +11,7 @@ fn window(world: &World, len: usize) -> Window<u64> {
     Window::allocate(world, len).wait().unwrap()
 }
 
-/// Writes to all of every part, from everywhere; a part is all of one value then.
+/// Writes to all memory of every rank, from every rank; each rank's memory then has one value.
 fn fill(window: &Window<u64>) {
     let (world, len) = (window.world(), window.len(0));
     for target in (0..world.size()).filter(|target| *target != world.rank()) {
@@ -24,7 +24,7 @@ fn fill(window: &Window<u64>) {
     assert_eq!(window.local().read(0..len), vec![u64::MAX; len]);
 }
 
-/// All parts are zero, as their owners see them and as peers do.
+/// All memory is zero, as its own rank and its peers see it.
 fn assert_new(window: &Window<u64>) {
     let (world, len) = (window.world(), window.len(0));
     assert_eq!(window.local().read(0..len), vec![0; len], "rank {} sees old contents", world.rank());
@@ -38,11 +38,11 @@ fn assert_new(window: &Window<u64>) {
 }
 
 #[test]
-fn a_new_window_shows_nothing_of_those_before() {
+fn a_new_window_shows_no_old_data() {
     ranks(3, |world| {
         for round in 0..4 {
             for len in SIZES {
-                // Of the length before, of half of it, and of more than it in the same place.
+                // Of the previous length, of half of it, and of more than it at the same address.
                 let window = window(&world, len - len * (round % 3) / 5);
                 assert_new(&window);
                 fill(&window);
@@ -57,16 +57,16 @@ fn a_new_window_shows_nothing_of_those_before() {
     });
 }
 
-/// Over a card such an operation costs the connection.
+/// Over a card such an operation breaks the connection.
 fn may_be_late(world: &World) -> bool {
     world.fabric().capabilities().memory_survives
 }
 
 #[test]
-fn an_epoch_that_was_kept_reaches_no_later_window() {
+fn a_kept_epoch_reaches_no_later_window() {
     ranks(3, |world| {
         if !may_be_late(&world) {
-            return eprintln!("an_epoch_that_was_kept_reaches_no_later_window: NOT RUN, its writes are errors here");
+            return eprintln!("a_kept_epoch_reaches_no_later_window: NOT RUN, its writes are errors here");
         }
         for len in [1, 512, 9000, 70_000] {
             let old = window(&world, len);
@@ -88,7 +88,7 @@ fn an_epoch_that_was_kept_reaches_no_later_window() {
                 other.close().wait().unwrap();
                 new.close().wait().unwrap();
             }
-            // The words of the locks are the old ones, too.
+            // The lock words are the old ones, too.
             for late in epochs {
                 let mut seen = vec![0; len];
                 late.get(0, &mut seen).wait().unwrap();
@@ -100,7 +100,7 @@ fn an_epoch_that_was_kept_reaches_no_later_window() {
 }
 
 #[test]
-fn the_first_contact_by_a_handle_that_was_kept_is_an_error() {
+fn the_first_access_by_a_kept_handle_is_an_error() {
     ranks(2, |world| {
         let old = window(&world, 8);
         let kept = old.clone();

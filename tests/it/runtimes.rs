@@ -1,4 +1,4 @@
-//! Under an async runtime, and by several threads of one rank at once.
+//! Under an async runtime, and by several threads of one rank at the same time.
 
 use std::future::{Future, IntoFuture};
 use std::pin::{Pin, pin};
@@ -26,7 +26,7 @@ fn one_thread() -> Runtime {
     Builder::new_current_thread().enable_time().build().unwrap()
 }
 
-/// Many tasks at once, each with locks, gets and puts, atomics, and calls that do all of it.
+/// Many tasks at the same time, each with locks, gets and puts, atomics, and combined calls.
 async fn task(window: Window<u64>, number: u64) -> Result<u64, onesided_windows::Error> {
     let size = u64::from(window.world().size());
     let mut done = 0;
@@ -100,10 +100,10 @@ fn one_threads_tasks(world: World) {
     ok();
 }
 
-/// Threads of one rank at once, without a runtime.
+/// Threads of one rank at the same time, without a runtime.
 fn threads(world: World) {
     const THREADS: u64 = 4;
-    // An emulated device takes its time.
+    // An emulated device is slow.
     let rounds = if world.fabric().capabilities().agent == AtomicAgent::Card { 4 } else { 100 };
     let window = Window::<u64>::allocate(&world, 2 + 8 * THREADS as usize * world.size() as usize).wait().unwrap();
     std::thread::scope(|scope| {
@@ -160,7 +160,7 @@ fn many_threads_of_one_rank() {
     assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
 }
 
-/// Tasks that a runtime gives up on leave nothing locked, whether they waited for the lock or held it.
+/// Tasks that a runtime cancels leave nothing locked, whether they waited for the lock or held it.
 #[test]
 fn tasks_that_time_out_leave_nothing_locked() {
     for runtime in [many_threads, one_thread] {
@@ -195,7 +195,7 @@ fn tasks_that_time_out_leave_nothing_locked() {
                     }
                 });
                 world.barrier().wait().unwrap();
-                // One that holds the lock when it is given up.
+                // A task that holds the lock when it is cancelled.
                 runtime().block_on(async {
                     let mut held = false;
                     while !held {
@@ -219,7 +219,7 @@ fn tasks_that_time_out_leave_nothing_locked() {
     }
 }
 
-/// Counts how often a future is polled.
+/// Counts the polls of a future.
 struct Counted<'c, F>(F, &'c AtomicUsize);
 
 impl<F: Future + Unpin> Future for Counted<'_, F> {
@@ -231,9 +231,9 @@ impl<F: Future + Unpin> Future for Counted<'_, F> {
     }
 }
 
-/// Wakers are real: who waits is polled when there is something to look at, not all the time.
+/// Wakers are used: a waiting future is polled when its state may have changed, not continuously.
 #[test]
-fn who_waits_is_not_polled_all_the_time() {
+fn a_waiting_future_is_not_polled_continuously() {
     const LONG: Duration = Duration::from_millis(300);
     let polls = Arc::new(Mutex::new(Vec::new()));
     let theirs = Arc::clone(&polls);
@@ -254,8 +254,8 @@ fn who_waits_is_not_polled_all_the_time() {
                     let (count, begin) = (AtomicUsize::new(0), Instant::now());
                     match wait {
                         0 => {
-                            let told = window.local().wait_until(0, |told| told == 1).into_future();
-                            Counted(told, &count).await.unwrap();
+                            let future = window.local().wait_until(0, |value| value == 1).into_future();
+                            Counted(future, &count).await.unwrap();
                         }
                         1 => drop(Counted(window.lock_exclusive(1).into_future(), &count).await.unwrap()),
                         _ => Counted(world.barrier().into_future(), &count).await.unwrap(),
@@ -272,9 +272,9 @@ fn who_waits_is_not_polled_all_the_time() {
     });
     let polls = polls.lock().unwrap();
     let [signal, lock, barrier] = polls[..] else { panic!("{polls:?}") };
-    // Death is looked for now and then.
+    // Liveness is checked now and then.
     assert!(signal < 50 && barrier < 100, "{polls:?}");
-    // This lock's waiters try again by themselves, every 8 to 24 us; a busy loop would have done so a million times.
+    // This lock's waiters retry every 8 to 24 us; a busy loop would have done so a million times.
     assert!(lock < 100_000, "{polls:?}");
 }
 

@@ -1,4 +1,4 @@
-//! Operations on borrowed slices: what holds when closures panic.
+//! Operations on borrowed slices whose closures panic.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

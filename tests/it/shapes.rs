@@ -7,7 +7,7 @@ use onesided::{Element, Op, Shape, Window};
 
 use crate::support::ranks;
 
-/// Elements of a part: with those of one byte a few words and a rest.
+/// Elements at each rank: with elements of one byte a few words and a rest.
 const LEN: usize = 37;
 
 /// 13 bytes without padding, aligned to one.
@@ -26,7 +26,7 @@ struct Large {
 }
 
 #[test]
-fn structures_of_every_size_arrive_whole_and_nothing_beside() {
+fn structures_of_every_size_arrive_whole() {
     fn travels<T: Element + PartialEq + Debug>(make: fn(u64) -> T) {
         ranks(3, move |world| {
             const LEN: usize = 29;
@@ -57,7 +57,7 @@ fn structures_of_every_size_arrive_whole_and_nothing_beside() {
 
 /// Every form of a shape, with elements of every size.
 #[test]
-fn shapes_reach_their_places_and_no_others() {
+fn shapes_write_their_elements_and_no_others() {
     fn reaches<T: Element + PartialEq + Debug>(make: fn(u64) -> T) {
         ranks(2, move |world| {
             let window = Window::<T>::builder().name("shaped").allocate(&world, LEN).wait().unwrap();

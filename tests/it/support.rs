@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use onesided::World;
 
-/// More than anything here takes on a busy machine.
+/// Longer than any test takes on a busy machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Runs threads as ranks and gives what each returned. A test whose ranks do not end fails.
+/// Runs threads as ranks and returns their results. A test whose ranks do not end fails.
 pub(crate) fn ranks<T: Send + 'static>(count: u32, run: impl Fn(World) -> T + Send + Sync + 'static) -> Vec<T> {
     let (sender, receiver) = channel();
     let threads = std::thread::spawn(move || {
@@ -30,7 +30,7 @@ pub(crate) fn ranks<T: Send + 'static>(count: u32, run: impl Fn(World) -> T + Se
     }
 }
 
-/// What an async runtime does: parks the thread until a waker unparks it.
+/// A minimal async runtime: parks the thread until a waker unparks it.
 pub(crate) fn run_async<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let waker = Arc::new(Unpark(std::thread::current())).into();
@@ -44,7 +44,7 @@ pub(crate) fn run_async<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Polls once, on behalf of a runtime that is gone afterwards.
+/// Polls once, with a waker that is never used again.
 pub(crate) fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     let waker = Arc::new(Unpark(std::thread::current())).into();
     std::pin::Pin::new(future).poll(&mut Context::from_waker(&waker))

@@ -17,18 +17,18 @@ fn table(world: &World, design: LockDesign, here: usize) -> LockTable {
     LockTable::with_tokens(Window::<u64>::builder().lock(design).name("records"), world, here).wait().unwrap()
 }
 
-/// Numbers that look random.
+/// Pseudo-random numbers.
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *state >> 33
 }
 
-/// Those that tables can have.
+/// The designs that tables support.
 fn designs() -> impl Iterator<Item = &'static LockDesign> {
     LockDesign::ALL.iter().filter(|design| design.fits_tables())
 }
 
-/// A lock that has words at every rank, or a thread, cannot be had many times.
+/// A table does not support a lock with words at every rank, or with a thread.
 #[test]
 fn the_other_designs_are_refused() {
     for design in LockDesign::ALL.iter().filter(|design| !designs().any(|other| other == *design)) {
@@ -40,9 +40,9 @@ fn the_other_designs_are_refused() {
     }
 }
 
-/// A table's locks lie otherwise where they have tokens, and elsewhere than a window's.
+/// A table's locks have another layout with tokens, and another than a window's.
 #[test]
-fn ranks_that_make_different_tables_are_all_told() {
+fn ranks_with_different_tables_all_get_an_error() {
     type Make = fn(&World) -> Result<(), WindowError>;
     fn of<T: Element>() -> Builder<T> {
         Window::builder().lock(LockDesign::Ticket)
@@ -55,12 +55,12 @@ fn ranks_that_make_different_tables_are_all_told() {
     ];
     for first in makes {
         for other in makes.into_iter().filter(|other| other.0 != first.0) {
-            let told = ranks(3, move |world| {
+            let errors = ranks(3, move |world| {
                 let (_, make) = if world.rank() == 1 { other } else { first };
                 make(&world).unwrap_err().to_string()
             });
             let why = format!("rank 1 differs from rank 0 in the lock: ticket{} against ticket{}", other.0, first.0);
-            assert_eq!(told, [(); 3].map(|()| format!("create window \"\": {why}")));
+            assert_eq!(errors, [(); 3].map(|()| format!("create window \"\": {why}")));
         }
     }
 }
@@ -76,7 +76,7 @@ fn a_million_locks() {
             if [LockDesign::TestAndSet, LockDesign::Ticket].contains(design) {
                 assert_eq!(table.bytes_per_lock(), 8);
             }
-            // The counters are beside the locks, few so that the ranks meet.
+            // The counters are beside the locks, and few, so that the ranks contend.
             let window = Window::<u64>::allocate(&world, 100).wait().unwrap();
             let counters = window.no_check();
             let mut state = u64::from(world.rank());
@@ -146,9 +146,9 @@ fn each_lock_is_by_itself() {
     }
 }
 
-/// All lock the same two, given in their own order each.
+/// All ranks lock the same two, each in its own order.
 #[test]
-fn many_at_once_do_not_wait_in_a_circle() {
+fn concurrent_locks_do_not_deadlock() {
     for design in designs() {
         ranks(3, move |world| {
             let table = table(&world, *design, 2);
@@ -172,7 +172,7 @@ fn many_at_once_do_not_wait_in_a_circle() {
     }
 }
 
-/// Tokens rise from holder to holder, whoever they are and however they are asked for, for windows, tables and values.
+/// Tokens rise from owner to owner, however they are drawn, for windows, tables and values.
 #[test]
 fn tokens_rise() {
     for design in designs() {
@@ -180,7 +180,7 @@ fn tokens_rise() {
             let window = Window::<u64>::builder().lock(*design).allocate(&world, 1).wait().unwrap();
             let table = table(&world, *design, 4);
             for round in 0..200_u64 {
-                // The last token is what the lock protects.
+                // The lock protects the last token.
                 let (epoch, token) = match round % 2 {
                     0 => window.lock_exclusive(1).fenced().wait().unwrap(),
                     _ => {
@@ -197,7 +197,7 @@ fn tokens_rise() {
                 epoch.put(0, &[later]).unwrap();
                 epoch.unlock().wait().unwrap();
                 if round % 8 == 0 {
-                    // Readers have tokens as well, above those of who wrote before them.
+                    // Readers have tokens as well, above those of earlier writers.
                     let (epoch, token) = window.lock_shared(1).fenced().wait().unwrap();
                     epoch.get(0, &mut last).wait().unwrap();
                     assert!(token > last[0], "{design}: {token} after {}", last[0]);
@@ -207,7 +207,7 @@ fn tokens_rise() {
                 assert!(guard.fencing_token().wait().unwrap() == first + 1);
             }
             world.barrier().wait().unwrap();
-            // One for each draw, and no other lock's.
+            // One for each draw, and none of another lock.
             let guard = table.lock_exclusive(7).wait().unwrap();
             assert!((1201..1204).contains(&guard.fencing_token().wait().unwrap()));
             drop(guard);
@@ -239,14 +239,14 @@ fn tokens_rise() {
     });
 }
 
-/// Rank 0 dies and holds two locks of a table. Those are poisoned, each by itself, and no other.
+/// Rank 0 dies and holds two locks of a table. Those are poisoned, each separately, and no other.
 fn owner_dies(world: World) {
     let table = LockTable::with_tokens(Window::<u64>::builder().name("records"), &world, 4).wait().unwrap();
-    let healed = Window::<u64>::allocate(&world, 3).wait().unwrap();
+    let state = Window::<u64>::allocate(&world, 3).wait().unwrap();
     if world.rank() == 0 {
         let guards = [table.lock_exclusive(5).wait().unwrap(), table.lock_shared(10).wait().unwrap()];
         let token = guards[0].fencing_token().wait().unwrap();
-        healed.no_check().at(2).unwrap().fetch_add(1, token).wait().unwrap();
+        state.no_check().at(2).unwrap().fetch_add(1, token).wait().unwrap();
         world.barrier().wait().unwrap();
         std::thread::sleep(Duration::from_millis(100));
         die();
@@ -260,40 +260,40 @@ fn owner_dies(world: World) {
         format!("lock_exclusive of lock 5 of table \"records\", at rank 1: rank 0 {reason} (`inherit` takes it over)")
     );
     assert!(Error::from(table.lock_exclusive(10).wait().unwrap_err()).is_poisoned());
-    // The others of the same ranks.
+    // Other locks at the same ranks.
     for lock in [4, 6, 7, 8, 9, 11] {
         table.lock_exclusive(lock).wait().unwrap().unlock().wait().unwrap();
     }
-    let home = healed.no_check();
+    let home = state.no_check();
     home.at(2).unwrap().fetch_add(2, 1).wait().unwrap();
     if world.rank() == 2 {
-        eventually(DEADLINE / 2, "both have heard", || healed.local().read(2..3) == [2]);
+        eventually(DEADLINE / 2, "both got the error", || state.local().read(2..3) == [2]);
         let guard = table.lock_exclusive(5).recover().wait().unwrap();
-        let heir = if named { PreviousOwner::Owner(0) } else { PreviousOwner::Participant(0) };
-        assert_eq!((guard.previous_owner(), guard.mode()), (Some(heir), Mode::Exclusive));
-        assert!(guard.fencing_token().wait().unwrap() > healed.local().read(1..2)[0]);
+        let previous = if named { PreviousOwner::Owner(0) } else { PreviousOwner::Participant(0) };
+        assert_eq!((guard.previous_owner(), guard.mode()), (Some(previous), Mode::Exclusive));
+        assert!(guard.fencing_token().wait().unwrap() > state.local().read(1..2)[0]);
         guard.unlock().wait().unwrap();
         let guard = table.lock_shared(10).recover().wait().unwrap();
         assert_eq!((guard.previous_owner(), guard.mode()), (Some(PreviousOwner::Participant(0)), Mode::Exclusive));
         drop(guard);
         home.at(2).unwrap().fetch_add(0, 1).wait().unwrap();
     }
-    let is_healed = || home.at(2).unwrap().fetch_one(0).wait().unwrap() > 0;
-    eventually(DEADLINE / 2, "it is healed", is_healed);
+    let is_recovered = || home.at(2).unwrap().fetch_one(0).wait().unwrap() > 0;
+    eventually(DEADLINE / 2, "it is recovered", is_recovered);
     for lock in [5, 10] {
         table.lock_exclusive(lock).wait().unwrap().unlock().wait().unwrap();
     }
-    // Nobody leaves before the other one is done.
+    // No rank leaves before the other is done.
     home.at(2).unwrap().fetch_add(0, 1).wait().unwrap();
     eventually(DEADLINE / 2, "both are done", || home.at(2).unwrap().fetch_one(0).wait().unwrap() == 3);
     if world.rank() == 2 {
-        std::thread::sleep(Duration::from_millis(200)); // its memory is the other one's board
+        std::thread::sleep(Duration::from_millis(200)); // the other rank reads its memory
     }
     ok();
 }
 
 #[test]
-fn the_locks_of_the_dead_are_poisoned_and_no_others() {
+fn only_the_locks_of_a_failed_rank_are_poisoned() {
     for design in designs() {
         let ended = jobs::start_under(3, "table", ("ONESIDED_LOCK", design.name())).wait();
         assert_eq!((ended.code, ended.ok()), (128 + 9, vec![1, 2]), "{design} {ended:#?}");

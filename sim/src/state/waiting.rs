@@ -1,4 +1,4 @@
-//! Who waits for what, and who has gone.
+//! Waits, deaths and messages.
 
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Message, Notify, Patience, Port, Rank, Watch};
 
@@ -9,7 +9,7 @@ use crate::rank::Life;
 use crate::report::WaitsFor;
 
 impl State {
-    /// Bytes of a rank's memory changed: who waits for one of them looks again.
+    /// Bytes of a rank's memory changed: wakes the tasks that wait for one of them.
     pub(crate) fn changed(&mut self, rank: Rank, region: u32, offset: u64, len: u64, notify: Notify) {
         self.look(rank, notify, |what| match what {
             WaitsFor::Word { region: awaited, offset: word } => {
@@ -19,7 +19,8 @@ impl State {
         });
     }
 
-    /// A poller sees what it waits for at once; a sleeper only hears the doorbell, and then looks at everything.
+    /// A polling rank sees what it waits for immediately; a sleeping one notices only the doorbell,
+    /// and then checks everything.
     pub(super) fn look(&mut self, rank: Rank, notify: Notify, concerns: impl Fn(WaitsFor) -> bool) {
         let state = &mut self.ranks[rank.index()];
         if notify == Notify::Yes && state.serves() {
@@ -37,7 +38,7 @@ impl State {
         }
     }
 
-    /// A rank has gone: whoever watches it looks again.
+    /// A rank died or left: wakes the ranks that watch it.
     pub(super) fn wake_watchers(&mut self, ends: impl Fn(Watch) -> bool) {
         for (rank, state) in (0..).zip(&self.ranks) {
             if state.waiting().iter().any(|(_, watch)| ends(*watch)) {
@@ -51,7 +52,7 @@ impl State {
         self.agenda.enter(time, Due::Timer(rank.0));
     }
 
-    /// Notes what a future of this rank waits for.
+    /// Registers what a future of this rank waits for.
     pub(crate) fn wait(&mut self, rank: Rank, what: WaitsFor, watch: Watch) {
         let waiting = &mut self.ranks[rank.index()].more().waiting;
         if waiting.is_empty() {
@@ -60,15 +61,15 @@ impl State {
         waiting.push((what, watch));
     }
 
-    /// Takes such a note back.
-    pub(crate) fn wait_no_more(&mut self, rank: Rank, what: WaitsFor, watch: Watch) {
+    /// Removes such a registration.
+    pub(crate) fn stop_waiting(&mut self, rank: Rank, what: WaitsFor, watch: Watch) {
         let waiting = &mut self.ranks[rank.index()].more().waiting;
         if let Some(index) = waiting.iter().position(|note| *note == (what, watch)) {
             waiting.swap_remove(index);
         }
     }
 
-    /// Why a rank's wait ends without what it waits for, if it does.
+    /// The fault that ends a rank's wait, if there is one.
     pub(crate) fn out_of_patience(&self, rank: Rank, patience: Patience) -> Option<Fault> {
         let watched = match patience.watch {
             Watch::NoRank => None,
@@ -81,7 +82,7 @@ impl State {
 
     // ---- Life and death ----
 
-    /// The fault of needing a rank that is known to be gone.
+    /// The fault of needing a rank that is known to have died or left.
     pub(crate) fn absent(&self, rank: Rank) -> Option<Fault> {
         match self.liveness(rank) {
             Liveness::Alive => None,
@@ -90,13 +91,13 @@ impl State {
         }
     }
 
-    /// The fault of needing a rank if one of the two has ended the access of the other.
+    /// The fault of needing a rank if one of the two has revoked the access of the other.
     pub(crate) fn revoked(&self, rank: Rank, other: Rank) -> Option<Fault> {
         let either = [(rank.0, other.0), (other.0, rank.0)].iter().any(|pair| self.revoked.contains(pair));
         either.then(|| Fault::of(FaultKind::Revoked, other))
     }
 
-    /// Ends a peer's access to a rank's memory.
+    /// Revokes a peer's access to a rank's memory.
     pub(crate) fn revoke(&mut self, rank: Rank, peer: Rank) {
         self.revoked.insert((rank.0, peer.0));
         self.wake_watchers(|watch| match watch {
@@ -105,7 +106,7 @@ impl State {
         });
     }
 
-    /// What is known of a rank.
+    /// The liveness of a rank as others know it.
     pub(crate) fn liveness(&self, rank: Rank) -> Liveness {
         match self.lives.get(rank.index()) {
             Some(Life::Alive | Life::Closing | Life::Killed) => Liveness::Alive,
@@ -118,7 +119,7 @@ impl State {
         self.failed_rank
     }
 
-    /// Enters a rank's death.
+    /// Schedules a rank's death.
     pub(crate) fn kill_at(&mut self, rank: Rank, time: u64) {
         self.agenda.enter(time, Due::Kill(rank.0));
     }
@@ -134,12 +135,12 @@ impl State {
         Some(Step::Kill(rank))
     }
 
-    /// One more handle of a rank's endpoint.
+    /// Adds a handle of a rank's endpoint.
     pub(crate) fn open(&mut self, rank: Rank) {
         self.handles[rank.index()] += 1;
     }
 
-    /// One handle less. With the last one the rank closes its end: it leaves when what it posted is complete.
+    /// Removes a handle. With the last one the rank leaves as soon as what it posted is complete.
     pub(crate) fn close(&mut self, rank: Rank) {
         self.handles[rank.index()] -= 1;
         let life = &mut self.lives[rank.index()];
@@ -154,7 +155,7 @@ impl State {
 
     // ---- Messages ----
 
-    /// Sends a message if there is room on the way.
+    /// Sends a message if the connection has room.
     pub(crate) fn send(&mut self, to: Rank, port: Port, notify: Notify, message: Message) -> Result<bool, Fault> {
         if let Some(fault) = self.absent(to).or_else(|| self.revoked(message.from, to)) {
             return Err(fault);

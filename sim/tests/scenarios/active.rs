@@ -6,19 +6,19 @@ use onesided_windows::{Error, Op, Window};
 
 use crate::{Outcome, scenario};
 
-scenario!(fence, between_fences_everybody_sees_everything, [1, 2, 5]);
+scenario!(fence, fences_make_all_puts_visible, [1, 2, 5]);
 scenario!(fence_accumulates, fences_complete_posted_sums, [3]);
 scenario!(putpscw, a_ring_of_puts, [2, 6]);
 scenario!(pscw_ordering, each_access_is_behind_the_last_exposure, [2]);
 scenario!(pscw_groups, many_origins_of_many_targets, [5]);
-scenario!(pscw_to_itself, a_rank_accesses_its_own_part, [1, 3]);
+scenario!(pscw_to_itself, a_rank_accesses_its_own_memory, [1, 3]);
 scenario!(pscw_nocheck, what_is_known_to_be_exposed_is_not_looked_at, [2]);
 scenario!(pscw_test, a_target_looks_while_it_goes_on, [3]);
 scenario!(pscw_dropped, a_dropped_access_is_complete, [2]);
 scenario!(pscw_overlapping, an_open_access_keeps_back_those_behind_it, [2, 3]);
 scenario!(pscw_retried, a_start_that_failed_is_tried_again, [2]);
 
-async fn between_fences_everybody_sees_everything<F: Fabric>(world: World<F>) -> Outcome {
+async fn fences_make_all_puts_visible<F: Fabric>(world: World<F>) -> Outcome {
     let (me, size) = (world.rank(), world.size());
     let window = Window::<u32>::builder().allocate(&world, size as usize).await?;
     let mut epoch = window.fence().await?;
@@ -33,7 +33,7 @@ async fn between_fences_everybody_sees_everything<F: Fabric>(world: World<F>) ->
         epoch.at((me + 1) % size)?.get(0, &mut there).await?;
         assert_eq!(there, expected);
         epoch = epoch.fence().await?;
-        // One's own stores are seen behind the next fence, too.
+        // A rank's own stores are visible after the next fence, too.
         window.local().write(me as usize, &[1000 + round])?;
         epoch = epoch.fence().await?;
         let mut there = [0];
@@ -78,7 +78,8 @@ async fn a_ring_of_puts<F: Fabric>(world: World<F>) -> Outcome {
     window.close().await
 }
 
-/// The target changes its part between two exposures; the origin sees that, each time, and never too early.
+/// The target changes its memory between two exposures; the origin sees each change, and never too
+/// early.
 async fn each_access_is_behind_the_last_exposure<F: Fabric>(world: World<F>) -> Outcome {
     let window = Window::<u64>::builder().allocate(&world, 2).await?;
     for round in 1..30 {
@@ -98,7 +99,7 @@ async fn each_access_is_behind_the_last_exposure<F: Fabric>(world: World<F>) -> 
     window.close().await
 }
 
-/// Ranks 0 and 1 are targets, all others origins of both; 0 is an origin of 1 as well.
+/// Ranks 0 and 1 are targets, all other ranks origins of both; 0 is an origin of 1 as well.
 async fn many_origins_of_many_targets<F: Fabric>(world: World<F>) -> Outcome {
     let (me, size) = (world.rank(), world.size());
     let window = Window::<u32>::builder().allocate(&world, size as usize).await?;
@@ -112,7 +113,7 @@ async fn many_origins_of_many_targets<F: Fabric>(world: World<F>) -> Outcome {
                 epoch.complete().await?;
                 exposure.await?;
             }
-            1 => window.post(&[&[0], &origins[..], &[2]].concat())?.await?, // named twice is named once
+            1 => window.post(&[&[0], &origins[..], &[2]].concat())?.await?, // a rank that is named twice counts once
             _ => {
                 let epoch = window.start(&[1, 0, 1]).await?;
                 let error = epoch.at(2).unwrap_err().to_string();
@@ -132,7 +133,7 @@ async fn many_origins_of_many_targets<F: Fabric>(world: World<F>) -> Outcome {
     window.close().await
 }
 
-async fn a_rank_accesses_its_own_part<F: Fabric>(world: World<F>) -> Outcome {
+async fn a_rank_accesses_its_own_memory<F: Fabric>(world: World<F>) -> Outcome {
     let me = world.rank();
     let window = Window::<u8>::builder().allocate(&world, 3).await?;
     for round in 0..5 {
@@ -142,7 +143,7 @@ async fn a_rank_accesses_its_own_part<F: Fabric>(world: World<F>) -> Outcome {
         epoch.complete().await?;
         exposure.await?;
         assert_eq!(window.local().read(0..3), [round; 3]);
-        // Of nobody, by nobody.
+        // An empty group on both sides.
         let (exposure, epoch) = (window.post(&[])?, window.start(&[]).await?);
         epoch.complete().await?;
         exposure.await?;
@@ -161,7 +162,7 @@ async fn what_is_known_to_be_exposed_is_not_looked_at<F: Fabric>(world: World<F>
                 assert_eq!(window.local().read(0..1), [round]);
             }
             None => {
-                // With and without mix: both sides count.
+                // With and without a mix of both sides.
                 let start = window.start(&[0]);
                 let epoch = if round % 2 == 0 { start.no_check().await? } else { start.await? };
                 epoch.at(0)?.put(0, &[round])?;
@@ -235,26 +236,27 @@ async fn a_start_that_failed_is_tried_again<F: Fabric>(world: World<F>) -> Outco
     window.close().await
 }
 
-/// Lets some time go on.
+/// Lets some time pass.
 async fn pause<F: Fabric>(fabric: &F) {
     let own = fabric.world_segment(fabric.rank()).unwrap();
     RemoteMemory::pause(fabric, fabric.word_in(&own, 0).unwrap(), 1000).await;
 }
 
-/// Two accesses of one part are open, and the later one ends first: no exposure is taken for the other.
+/// Two accesses of one target are open, and the later one ends first: no exposure is mistaken for
+/// the other.
 async fn an_open_access_keeps_back_those_behind_it<F: Fabric>(world: World<F>) -> Outcome {
     let window = Window::<u64>::builder().allocate(&world, 2).await?;
-    let told = Window::<u64>::builder().allocate(&world, 1).await?;
+    let signals = Window::<u64>::builder().allocate(&world, 1).await?;
     for round in 1..=4 {
         if world.rank() == 0 {
             let mut first = window.post(&[1])?;
             let second = window.post(&[1])?;
             if round % 2 == 0 {
                 // The later access is complete.
-                told.local().wait_until(0, |seen| seen == round).from_rank(1).await?;
+                signals.local().wait_until(0, |seen| seen == round).from_rank(1).await?;
                 assert!(first.test()?.is_none(), "the first access is open");
-                told.local().write(0, &[round + 100])?;
-                let all = told.lock_all().await?;
+                signals.local().write(0, &[round + 100])?;
+                let all = signals.lock_all().await?;
                 all.at(1).await?.signal(0, round)?;
                 all.unlock_all().await?;
             }
@@ -268,16 +270,16 @@ async fn an_open_access_keeps_back_those_behind_it<F: Fabric>(world: World<F>) -
             other.at(0)?.put(1, &[round + 10])?;
             other.complete().await?;
             if round % 2 == 0 {
-                let all = told.lock_all().await?;
+                let all = signals.lock_all().await?;
                 all.at(0).await?.signal(0, round)?;
                 all.unlock_all().await?;
-                told.local().wait_until(0, |seen| seen == round).from_rank(0).await?;
+                signals.local().wait_until(0, |seen| seen == round).from_rank(0).await?;
             }
             one.at(0)?.put(0, &[round])?;
             drop(one);
         }
         world.barrier().await.unwrap();
     }
-    told.close().await?;
+    signals.close().await?;
     window.close().await
 }

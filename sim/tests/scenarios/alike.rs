@@ -1,4 +1,5 @@
-//! Operations in a row do the same on every fabric: over shared memory word after word, simulated many words at a time.
+//! Operations on rows have the same effect on every fabric: over shared memory word by word,
+//! simulated many words at a time.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -11,10 +12,10 @@ use onesided_windows::{AtomicElement, Error, Located, Op, Shape, Window};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-/// Elements of a part.
+/// Elements of a rank's memory.
 const LEN: usize = 61;
 
-/// A shape, a number from which its operands are made, and what to do.
+/// A shape, a seed for its operands, and the call.
 #[derive(Clone, Debug)]
 struct Step {
     ranges: Vec<Range<usize>>,
@@ -41,7 +42,7 @@ fn step() -> impl Strategy<Value = Step> {
         op().prop_map(Call::GetAccumulate),
         op().prop_map(Call::Fetch),
     ];
-    // Disjoint, because where they overlap there is no order; of any order, and some of them empty.
+    // Disjoint, because overlapping pieces have no order; in any order, and some of them empty.
     let cuts = prop_oneof![prop::collection::vec(0..=LEN, 2), prop::collection::vec(0..=LEN, 0..20)];
     let ranges = cuts.prop_map(|mut cuts| {
         cuts.sort_unstable();
@@ -50,7 +51,7 @@ fn step() -> impl Strategy<Value = Step> {
     (ranges.prop_shuffle(), any::<u8>(), call).prop_map(|(ranges, seed, call)| Step { ranges, seed, call })
 }
 
-/// What rank 0 does at rank 1, and all that it gets to see.
+/// The calls of rank 0 at rank 1, and everything that rank 0 sees.
 async fn runs<T: AtomicElement, F: Fabric>(
     world: World<F>,
     steps: Arc<Vec<Step>>,
@@ -92,7 +93,7 @@ async fn runs<T: AtomicElement, F: Fabric>(
 }
 
 fn alike<T: AtomicElement + Debug>(make: fn(u8) -> T) {
-    let cases = if std::env::var_os("ONESIDED_FABRIC").is_some() { 5 } else { 30 }; // each connects anew
+    let cases = if std::env::var_os("ONESIDED_FABRIC").is_some() { 5 } else { 30 }; // each case connects anew
     let config = Config { failure_persistence: None, ..Config::with_cases(cases) };
     let run = TestRunner::new(config).run(&prop::collection::vec(step(), 1..20), |steps| {
         let steps = Arc::new(steps);

@@ -1,4 +1,4 @@
-//! Atomic operations of several ranks on the same elements, and of one rank in a row.
+//! Atomic operations of several ranks on the same elements, and of one rank in sequence.
 
 use onesided_fabric::{Fabric, World};
 use onesided_windows::{Located, Op, Window};
@@ -12,10 +12,10 @@ scenario!(atomic_rmw, every_type_and_way, [3]);
 scenario!(atomic_get, a_read_is_never_half_a_write, [3]);
 scenario!(acc_ordering, program_order_holds, [3]);
 scenario!(large_small_acc, large_and_small_ones_keep_their_order, [2]);
-scenario!(linked_list, elements_are_appended_by_everybody, [4, 7]);
+scenario!(linked_list, every_rank_appends_elements, [4, 7]);
 scenario!(many_operands, more_operands_than_are_under_way, [2]);
 
-/// Everybody adds 1, by every call that can: each sees another value.
+/// Every rank adds 1, by every suitable call: each sees a different value.
 async fn fetches_are_a_permutation<F: Fabric>(world: World<F>) -> Outcome {
     const ROUNDS: u64 = 10;
     let size = u64::from(world.size());
@@ -66,7 +66,8 @@ async fn swaps_count_up<F: Fabric>(world: World<F>) -> Outcome {
     window.close().await
 }
 
-/// Rows that begin and end within words; everybody's results together tell of every addition once.
+/// Rows that begin and end within words; the results of all ranks together contain every addition
+/// once.
 async fn rows_are_fetched_and_added<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 23;
     const ROUNDS: u32 = 6;
@@ -95,7 +96,8 @@ async fn rows_are_fetched_and_added<F: Fabric>(world: World<F>) -> Outcome {
     window.close().await
 }
 
-/// Fetch-and-op, accumulate and get-accumulate on one element at the same time, of every size.
+/// Fetch-and-op, accumulate and get-accumulate on one element at the same time, for every element
+/// size.
 async fn every_type_and_way<F: Fabric>(world: World<F>) -> Outcome {
     async fn adds<T: onesided_windows::AtomicElement + From<u8> + std::fmt::Debug, F: Fabric>(
         world: &World<F>,
@@ -142,7 +144,8 @@ async fn every_type_and_way<F: Fabric>(world: World<F>) -> Outcome {
         let read = best.local().read(0..3);
         assert_eq!(read[2], Located::new(-(last as i32), last));
         assert_eq!(read[0], Located::new(7, 0));
-        // Each rank's last is the smallest that anybody writes: a maximum of that rank may come after it, and loses.
+        // Each rank's last value is the smallest of all that are written, so that a maximum after
+        // it has no effect.
         assert!(
             read[1].value() <= 0 && read[1].value() >= -(last as i32) && read[1].index() == -read[1].value() as u32
         );
@@ -150,8 +153,8 @@ async fn every_type_and_way<F: Fabric>(world: World<F>) -> Outcome {
     best.close().await
 }
 
-/// Replaced by one rank, read by the others, by no-op: always a value that was written, and never an older one after a
-/// newer.
+/// One rank replaces the value, the others read it by no-op: they see only values that were
+/// written, and never an older one after a newer one.
 async fn a_read_is_never_half_a_write<F: Fabric>(world: World<F>) -> Outcome {
     const ROUNDS: u64 = 200;
     let window = Window::<u64>::builder().allocate(&world, 3).await?;
@@ -174,8 +177,8 @@ async fn a_read_is_never_half_a_write<F: Fabric>(world: World<F>) -> Outcome {
     window.close().await
 }
 
-/// Operations of one rank on one element, without a flush between them; neighbours in the word belong to other ranks,
-/// which write them meanwhile.
+/// Operations of one rank on one element, without a flush between them, while other ranks write its
+/// neighbours in the same word.
 async fn program_order_holds<F: Fabric>(world: World<F>) -> Outcome {
     let me = world.rank() as usize;
     let narrow = Window::<i16>::builder().allocate(&world, 8).await?;
@@ -189,7 +192,7 @@ async fn program_order_holds<F: Fabric>(world: World<F>) -> Outcome {
         at.accumulate(me, &[1000], Op::Min).await?;
         assert_eq!(at.fetch_and_op(me, -1, Op::Xor).await?, 3 * round + 5);
         assert_eq!(at.fetch_one(me).await?, !(3 * round + 5));
-        // The sum is posted, all else is a loop.
+        // The sum is posted; the other operations are loops.
         let (at, round) = (many.at(0).await?, round as u64);
         at.accumulate(me, &[round], Op::Replace).await?;
         at.accumulate(me, &[4], Op::Sum).await?;
@@ -228,9 +231,9 @@ async fn large_and_small_ones_keep_their_order<F: Fabric>(world: World<F>) -> Ou
     window.close().await
 }
 
-/// A list whose elements lie with the ranks that appended them. An element is a value and the place of the next, 0 for
-/// none; places are 1 + rank + ranks * index.
-async fn elements_are_appended_by_everybody<F: Fabric>(world: World<F>) -> Outcome {
+/// A list whose elements lie at the ranks that appended them. An element is a value and the
+/// location of the next, 0 for none; a location is 1 + rank + ranks * index.
+async fn every_rank_appends_elements<F: Fabric>(world: World<F>) -> Outcome {
     const EACH: u64 = 6;
     let (me, size) = (u64::from(world.rank()), u64::from(world.size()));
     let window = Window::<[u64; 2]>::builder().allocate(&world, EACH as usize + 1).await?;
@@ -254,24 +257,24 @@ async fn elements_are_appended_by_everybody<F: Fabric>(world: World<F>) -> Outco
     all.unlock_all().await?;
     world.barrier().await.unwrap();
     let (all, next) = (window.lock_all().await?, links.lock_all().await?);
-    let mut met = vec![0; size as usize];
+    let mut seen = vec![0; size as usize];
     let mut at = next.at(0).await?.fetch_one(0).await?;
     while at != 0 {
         let (rank, index) = reach(at);
         let mut value = [[0; 2]];
         all.at(rank).await?.get(index, &mut value).await?;
-        met[value[0][0] as usize] += 1;
-        assert_eq!(value[0][1], met[value[0][0] as usize], "a rank's own elements are in order");
+        seen[value[0][0] as usize] += 1;
+        assert_eq!(value[0][1], seen[value[0][0] as usize], "a rank's own elements are in order");
         at = next.at(rank).await?.fetch_one(index).await?;
     }
-    assert_eq!(met, vec![EACH; size as usize]);
+    assert_eq!(seen, vec![EACH; size as usize]);
     next.unlock_all().await?;
     all.unlock_all().await?;
     links.close().await?;
     window.close().await
 }
 
-/// Of every kind: posted as a whole, loops, and direct ones with results.
+/// Of every kind: posted as a whole, loops, and native ones with results.
 async fn more_operands_than_are_under_way<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 203;
     let window = Window::<u64>::builder().allocate(&world, LEN).await?;

@@ -1,4 +1,4 @@
-//! Many operations on borrowed slices at once, and transfers of owned buffers.
+//! Many operations on borrowed slices at the same time, and transfers of owned buffers.
 
 use onesided_fabric::{Fabric, World};
 use onesided_windows::{Error, Op, Window};
@@ -6,9 +6,9 @@ use onesided_windows::{Error, Op, Window};
 use crate::{Outcome, scenario};
 
 scenario!(scope_of_many, a_scope_completes_all_of_them, [2, 4]);
-scenario!(scope_with_errors, the_first_error_is_told_and_all_else_is_done, [2]);
+scenario!(scope_with_errors, the_first_error_is_reported_and_the_rest_is_done, [2]);
 scenario!(scope_of_two_worlds, an_access_is_flushed_where_it_goes, [2, 3]);
-scenario!(buffers, buffers_come_back_with_what_they_got, [2, 3]);
+scenario!(buffers, buffers_return_with_their_data, [2, 3]);
 
 async fn a_scope_completes_all_of_them<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 130;
@@ -54,7 +54,7 @@ async fn a_scope_completes_all_of_them<F: Fabric>(world: World<F>) -> Outcome {
     window.close().await
 }
 
-/// The access is of another window, of a world whose ranks have other numbers.
+/// The access belongs to another window, of a world that numbers the ranks differently.
 async fn an_access_is_flushed_where_it_goes<F: Fabric>(world: World<F>) -> Outcome {
     let alone = world.split(world.rank(), 0).await.unwrap();
     let (mine, shared) =
@@ -74,7 +74,7 @@ async fn an_access_is_flushed_where_it_goes<F: Fabric>(world: World<F>) -> Outco
     shared.close().await
 }
 
-async fn the_first_error_is_told_and_all_else_is_done<F: Fabric>(world: World<F>) -> Outcome {
+async fn the_first_error_is_reported_and_the_rest_is_done<F: Fabric>(world: World<F>) -> Outcome {
     let window = Window::<u16>::builder().name("small").allocate(&world, 4).await?;
     if world.rank() == 0 {
         let epoch = window.lock_exclusive(1).await?;
@@ -104,7 +104,7 @@ async fn the_first_error_is_told_and_all_else_is_done<F: Fabric>(world: World<F>
     window.close().await
 }
 
-async fn buffers_come_back_with_what_they_got<F: Fabric>(world: World<F>) -> Outcome {
+async fn buffers_return_with_their_data<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 3000;
     let window = Window::<u32>::builder().allocate(&world, LEN).await?;
     let next = (world.rank() + 1) % world.size();
@@ -123,13 +123,13 @@ async fn buffers_come_back_with_what_they_got<F: Fabric>(world: World<F>) -> Out
         assert_eq!(window.local().read(0..LEN), [round; LEN]);
         world.barrier().await.unwrap();
     }
-    // Dropped under way: the memory lasts as long as the transfer.
+    // Dropped in flight: the memory lasts as long as the transfer.
     let epoch = window.lock_exclusive(next).await?;
     drop(epoch.put_buffer(0, buffer, 0..LEN));
     epoch.unlock().await?;
     world.barrier().await.unwrap();
     assert_eq!(window.local().read(0..LEN), [&[3; LEN - 1][..], &[0]].concat());
-    // What does not fit.
+    // Ranges that do not fit.
     let epoch = window.lock_exclusive(next).await?;
     for (offset, range) in [(1, 0..LEN), (0, 5..LEN + 6), (usize::MAX, 0..1)] {
         let buffer = window.buffer(LEN + 5)?;

@@ -1,4 +1,4 @@
-//! When something is done, and for whom: flush, requests, the end of a lock.
+//! Completion, and to which ranks it is visible: flush, requests, the end of a lock.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ scenario!(get_flushlocal, a_slice_may_be_reused_after_a_local_flush, [2]);
 scenario!(reqops, requests_are_waited_for_in_any_order, [2, 4]);
 scenario!(rput_local_comp, an_operand_may_be_reused_at_once, [2]);
 scenario!(rget_unlock, a_get_is_done_before_the_unlock, [3]);
-scenario!(contention_put, everybody_puts_to_everybody, [4, 8]);
+scenario!(contention_put, every_rank_puts_to_every_rank, [4, 8]);
 scenario!(close_behind_a_drop, a_window_ends_after_what_dropped_guards_have_left, [2, 3]);
 scenario!(close_behind_a_request, a_window_ends_after_the_requests_that_were_given_up, [2, 3]);
-scenario!(dropped_window, a_window_that_one_rank_drops_harms_nobody, [2, 3]);
+scenario!(dropped_window, a_window_that_one_rank_drops_affects_no_other_rank, [2, 3]);
 scenario!(overlapping, one_target_through_two_windows, [3]);
 
-/// Rank 0 changes an element of rank 1 and flushes; every other rank, told by a barrier alone, gets it. Then the owner
-/// does, by a get and at once.
+/// Rank 0 changes an element of rank 1 and flushes; every other rank, synchronised by a barrier
+/// alone, gets it. The target sees it by a get and by a local read.
 macro_rules! seen_after_a_flush {
     ($name:ident, |$access:ident, $round:ident| $change:expr, $expected:expr) => {
         async fn $name<F: Fabric>(world: World<F>) -> Outcome {
@@ -101,7 +101,7 @@ async fn requests_are_waited_for_in_any_order<F: Fabric>(world: World<F>) -> Out
     let (me, size) = (world.rank() as usize, world.size());
     let window = Window::<u64>::builder().allocate(&world, 4 * size as usize).await?;
     let all = window.lock_all().await?;
-    // All are under way before the first is waited for.
+    // All are in flight before the first is waited for.
     let (ones, mut before) = ([1; 4], vec![[9; 4]; size as usize]);
     let mut handles = Vec::new();
     let mut parts = Vec::new();
@@ -175,8 +175,9 @@ async fn a_get_is_done_before_the_unlock<F: Fabric>(world: World<F>) -> Outcome 
     window.close().await
 }
 
-/// Each rank has its own stripe of every part, of a length that shares words with its neighbours'.
-async fn everybody_puts_to_everybody<F: Fabric>(world: World<F>) -> Outcome {
+/// Each rank has its own stripe of every target's memory; the stripes share words with their
+/// neighbours.
+async fn every_rank_puts_to_every_rank<F: Fabric>(world: World<F>) -> Outcome {
     const STRIPE: usize = 8 * 3;
     let (me, size) = (world.rank() as usize, world.size());
     let window = Window::<u8>::builder().allocate(&world, STRIPE * size as usize).await?;
@@ -196,7 +197,7 @@ async fn everybody_puts_to_everybody<F: Fabric>(world: World<F>) -> Outcome {
     window.close().await
 }
 
-/// Two windows at a time: their locks and their memory have nothing to do with one another.
+/// Two windows at a time, whose locks and memory are independent.
 async fn one_target_through_two_windows<F: Fabric>(world: World<F>) -> Outcome {
     let narrow = Window::<u16>::builder().name("narrow").allocate(&world, 2).await?;
     let wide = Window::<u64>::builder().name("wide").allocate(&world, 2).await?;
@@ -222,7 +223,8 @@ async fn one_target_through_two_windows<F: Fabric>(world: World<F>) -> Outcome {
     narrow.close().await
 }
 
-/// A guard that is dropped leaves its release to the endpoint, which must not reach into a part whose window has ended.
+/// A dropped guard leaves its release to the endpoint, which must not write to the memory of a
+/// window that has ended.
 async fn a_window_ends_after_what_dropped_guards_have_left<F: Fabric>(world: World<F>) -> Outcome {
     let next = (world.rank() + 1) % world.size();
     for round in 0..20 {
@@ -235,8 +237,8 @@ async fn a_window_ends_after_what_dropped_guards_have_left<F: Fabric>(world: Wor
     Ok(())
 }
 
-/// A request that was given up for a lock that nobody releases must not try on when the window has ended, and its memory with
-/// it: on a card that would end the connection.
+/// A cancelled request for a lock that is never released must stop when the window and its memory
+/// end: on a card a further attempt would break the connection.
 async fn a_window_ends_after_the_requests_that_were_given_up<F: Fabric>(world: World<F>) -> Outcome {
     let mut last = None;
     for round in 0..5 {
@@ -254,7 +256,7 @@ async fn a_window_ends_after_the_requests_that_were_given_up<F: Fabric>(world: W
             }
         }
         window.close().await?;
-        // Time for what would try on; and the way to rank 0 still works.
+        // Gives further attempts time; the connection to rank 0 still works.
         let next = Window::<u64>::builder().allocate(&world, 1).await?;
         let own = world.fabric().world_segment(world.fabric().rank()).unwrap();
         world.fabric().pause(world.fabric().word_in(&own, 0).unwrap(), 5_000_000).await;
@@ -269,9 +271,9 @@ async fn a_window_ends_after_the_requests_that_were_given_up<F: Fabric>(world: W
     }
 }
 
-/// Rank 1 drops its handle of a window, and the others go on with theirs: what they then meet at rank 1 is for the fabric to
-/// say, but everything else works on.
-async fn a_window_that_one_rank_drops_harms_nobody<F: Fabric>(world: World<F>) -> Outcome {
+/// Rank 1 drops its handle of a window, and the others continue with theirs. The effect at rank 1
+/// depends on the fabric; everything else works.
+async fn a_window_that_one_rank_drops_affects_no_other_rank<F: Fabric>(world: World<F>) -> Outcome {
     for _ in 0..3 {
         let window = Window::<u64>::builder().allocate(&world, 100).await?;
         window.lock_shared(1).await?.put(0, &[1])?;
@@ -290,7 +292,8 @@ async fn a_window_that_one_rank_drops_harms_nobody<F: Fabric>(world: World<F>) -
         let next_is_served = next.info().lock.is_served();
         next.lock_shared(1).await?.fetch_add(0, 1).await?;
         let closed = next.close().await;
-        // Nobody waits for the unlock of a lock that a thread serves: the next flush to that rank tells what became of it.
+        // The unlock of a lock that a thread serves is not waited for: the next flush to that rank
+        // reports its outcome.
         assert!(closed.is_ok() || next_is_served, "{closed:?}");
     }
     Ok(())

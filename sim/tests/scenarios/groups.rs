@@ -17,12 +17,12 @@ async fn split<F: Fabric>(world: &World<F>, color: u32, key: u32) -> World<F> {
     world.split(color, key).await.unwrap()
 }
 
-/// Every rank is in a row and in a column at the same time, and in the world.
+/// Every rank is in a row, in a column and in the world at the same time.
 async fn a_grid_of_worlds<F: Fabric>(world: World<F>) -> Outcome {
     const WIDE: u32 = 2;
     let (x, y) = (world.rank() % WIDE, world.rank() / WIDE);
     let row = split(&world, y, 0).await;
-    // Counted from below: the key decides, not the rank.
+    // Numbered from below: by key, not by rank.
     let column = split(&world, x, world.size() - y).await;
     let tall = column.size();
     assert_eq!((row.rank(), row.size()), (x, WIDE));
@@ -43,7 +43,7 @@ async fn a_grid_of_worlds<F: Fabric>(world: World<F>) -> Outcome {
     let wrong = of_row.lock_shared(WIDE).await.unwrap_err();
     assert!(matches!(wrong, Error::Rank { target: WIDE, size: WIDE, .. }), "{wrong}");
     for round in 1..=10_u64 {
-        // Locks and atomics in the row, a fence in the column, each with the others under way.
+        // Locks and atomics in the row, a fence in the column, each while the others are in flight.
         for target in 0..WIDE {
             let epoch = of_row.lock_exclusive(target).await?;
             let before = epoch.fetch_add(0, 1).await?;
@@ -61,7 +61,7 @@ async fn a_grid_of_worlds<F: Fabric>(world: World<F>) -> Outcome {
         assert_eq!(of_column.local().read(0..1), [round * sum]);
         row.barrier().await.unwrap();
     }
-    // Exposure and signals are told by ranks of the row.
+    // Exposure and signals between ranks of the row.
     let (next, last) = ((x + 1) % WIDE, (x + WIDE - 1) % WIDE);
     let exposure = of_row.post(&[last])?;
     let epoch = of_row.start(&[next]).await?;
@@ -71,8 +71,8 @@ async fn a_grid_of_worlds<F: Fabric>(world: World<F>) -> Outcome {
     assert_eq!(of_row.local().read(2..3), [u64::from(y * WIDE + last)]);
     let all = of_row.lock_all().await?;
     all.at(next).await?.signal(3, 7)?;
-    assert_eq!(of_row.local().wait_until(3, |told| told == 7).from_rank(last).await?, 7);
-    assert_eq!(of_row.local().wait_until(3, |told| told == 7).await?, 7);
+    assert_eq!(of_row.local().wait_until(3, |value| value == 7).from_rank(last).await?, 7);
+    assert_eq!(of_row.local().wait_until(3, |value| value == 7).await?, 7);
     all.unlock_all().await?;
     of_column.close().await?;
     of_row.close().await?;
@@ -91,7 +91,7 @@ async fn each_rank_a_world<F: Fabric>(world: World<F>) -> Outcome {
     epoch.unlock().await?;
     alone.barrier().await.unwrap();
     assert_eq!(window.local().read(0..2), [0, world.rank()]);
-    drop((here, world)); // the part keeps this rank in the world
+    drop((here, world)); // the smaller world keeps this rank in the world
     window.close().await
 }
 
@@ -112,14 +112,14 @@ async fn a_world_is_divided_until_one_is_left<F: Fabric>(world: World<F>) -> Out
     Ok(())
 }
 
-/// Of four ranks the third dies; those of even rank, and those of odd rank, are a world each.
+/// The third of four ranks dies; the even ranks form one world, the odd ranks another.
 fn death<T, R: Future<Output = T>>(run: fn(World<SimFabric>, Window<u64, SimFabric>) -> R) -> Vec<Option<T>> {
     let simulation = Simulation::new(Network::default()).ranks(4).kill(2, Duration::from_millis(50));
     let report = simulation.run(|world| async move {
         let part = split(&world, world.rank() % 2, 0).await;
         let window = Window::builder().name("part").allocate(&part, 4).await.unwrap();
         if world.rank() == 2 {
-            pause(&world, 1_000_000_000).await; // dies meanwhile
+            pause(&world, 1_000_000_000).await; // rank 2 dies meanwhile
         }
         let outcome = run(part, window).await;
         pause(&world, 2_000_000_000).await; // the memory stays until all have asked
@@ -135,12 +135,12 @@ async fn pause(world: &World<SimFabric>, nanos: u64) {
 }
 
 #[test]
-fn a_death_ends_what_its_own_part_waits_for_and_nothing_else() {
+fn a_death_ends_waits_of_its_own_world_only() {
     let results = death(|part, window| async move {
         if part.rank_of(Rank(2)).is_none() {
             pause(&part, 100_000_000).await; // after the death
         }
-        let signal = window.local().wait_until(0, |told| told > 0).deadline(Duration::from_millis(300)).await;
+        let signal = window.local().wait_until(0, |value| value > 0).deadline(Duration::from_millis(300)).await;
         let fence = match window.fence().await {
             Ok(epoch) => epoch.end().await,
             Err(error) => Err(error),
@@ -149,7 +149,7 @@ fn a_death_ends_what_its_own_part_waits_for_and_nothing_else() {
         (signal.unwrap_err(), fence, barrier, [0, 1].map(|rank| part.is_alive(rank)))
     });
     let (signal, fence, barrier, alive) = results[0].as_ref().unwrap();
-    // In its part the dead one is rank 1.
+    // In its smaller world the failed rank is rank 1.
     let fault = fence.as_ref().unwrap_err().fault().unwrap();
     assert_eq!((fault.kind(), fault.rank()), (FaultKind::PeerDied, Some(Rank(1))));
     assert_eq!(signal.to_string(), "wait_until on rank 0 of window \"part\": rank 1: the peer died");
@@ -163,7 +163,7 @@ fn a_death_ends_what_its_own_part_waits_for_and_nothing_else() {
 }
 
 #[test]
-fn a_lock_of_the_dead_names_it_as_the_part_does() {
+fn a_poisoned_lock_names_the_rank_as_its_world_numbers_it() {
     let simulation = Simulation::new(Network::default()).ranks(4).kill(2, Duration::from_millis(50));
     let report = simulation.run(|world| async move {
         let part = split(&world, world.rank() % 2, 0).await;
@@ -179,10 +179,10 @@ fn a_lock_of_the_dead_names_it_as_the_part_does() {
         pause(&world, 2_000_000_000).await; // the memory stays until all have asked
         wait.err().map(|error| error.to_string())
     });
-    let told: Vec<_> = report.results.into_iter().flatten().flatten().collect();
+    let errors: Vec<_> = report.results.into_iter().flatten().flatten().collect();
     let lock = "lock_exclusive on rank 0 of window \"part\"";
     assert_eq!(
-        told,
+        errors,
         [
             format!("{lock}: rank 1 died while it held the lock (`inherit` takes it over)"),
             format!("{lock}: the deadline passed")

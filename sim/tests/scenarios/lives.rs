@@ -1,4 +1,4 @@
-//! How windows come and go: of no length, by the hundred, and with ranks that die.
+//! Creation and end of windows: without elements, by the hundred, and with ranks that die.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use onesided_windows::{Error, Op, Shape, Window};
 use crate::{Outcome, scenario};
 
 scenario!(null, operations_on_nothing, [1, 3]);
-scenario!(win_zero, parts_of_no_length, [3]);
+scenario!(win_zero, memory_of_no_length, [3]);
 scenario!(manywin, windows_by_the_hundred, [2, 4]);
 scenario!(closed, a_closed_window_begins_nothing, [1, 3]);
 
@@ -39,8 +39,8 @@ async fn operations_on_nothing<F: Fabric>(world: World<F>) -> Outcome {
     window.close().await
 }
 
-/// Some ranks have nothing; their locks work all the same.
-async fn parts_of_no_length<F: Fabric>(world: World<F>) -> Outcome {
+/// Some ranks expose no memory; their locks still work.
+async fn memory_of_no_length<F: Fabric>(world: World<F>) -> Outcome {
     let nothing = Window::<u64>::builder().allocate(&world, 0).await?;
     nothing.lock_exclusive(0).await?.unlock().await?;
     nothing.fence().await?.end().await?;
@@ -57,16 +57,16 @@ async fn parts_of_no_length<F: Fabric>(world: World<F>) -> Outcome {
     some.close().await
 }
 
-/// Whatever rank had been reached before, and whatever memory it is.
+/// Whichever rank was accessed before, and whatever memory it is.
 async fn a_closed_window_begins_nothing<F: Fabric>(world: World<F>) -> Outcome {
     fn closed<T>(outcome: Result<T, Error>) {
         let error = outcome.err().expect("the window was closed");
         assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::Closed), "{error}");
     }
     let next = (world.rank() + 1) % world.size();
-    for lent in [false, true] {
+    for created in [false, true] {
         let builder = Window::<u64>::builder();
-        let window = match lent {
+        let window = match created {
             true => builder.create(&world, vec![0; 2]).await?,
             false => builder.allocate(&world, 2).await?,
         };
@@ -85,7 +85,7 @@ async fn a_closed_window_begins_nothing<F: Fabric>(world: World<F>) -> Outcome {
         closed(table.read(next, 0, &mut [0]).await);
         closed(table.write(next).await);
         assert!(matches!(again.lock_shared(world.size()).await, Err(Error::Rank { .. })));
-        // Nobody else comes to the barrier of an end.
+        // No other rank takes part in the closing barrier.
         if world.rank() == 0 {
             closed(again.close().await);
             closed(table.into_window().close().await);
@@ -117,13 +117,13 @@ async fn windows_by_the_hundred<F: Fabric>(world: World<F>) -> Outcome {
     Ok(())
 }
 
-/// Rank 1 dies while the others do something with it; they get an error that names it.
+/// Rank 1 dies while the others operate on it; they get an error that names it.
 fn death<R: Future<Output = Result<(), Error>>>(run: fn(World<SimFabric>, Window<u64, SimFabric>) -> R) {
     let simulation = Simulation::new(Network::default()).ranks(3).kill(1, Duration::from_millis(50));
     let report = simulation.run(|world| async move {
         let window = Window::builder().name("mortal").allocate(&world, 4).await?;
         if world.rank() == 1 {
-            pause(&world, 1_000_000_000).await; // dies meanwhile
+            pause(&world, 1_000_000_000).await; // rank 1 dies meanwhile
         }
         let outcome = run(world.clone(), window).await;
         pause(&world, 2_000_000_000).await; // the memory stays until all have asked

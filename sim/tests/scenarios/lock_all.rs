@@ -1,4 +1,4 @@
-//! All parts locked by one operation, and by whatever else there is, beside exclusive and shared locks of single ones.
+//! `lock_all` of every design, beside exclusive and shared locks of single targets.
 
 use onesided_fabric::{Fabric, World};
 use onesided_sim::{End, Network, Simulation};
@@ -8,29 +8,29 @@ use crate::{Outcome, scenario};
 
 scenario!(all_and_one_exclude, nothing_moves_while_all_are_locked, [1, 3, 5]);
 scenario!(all_at_once_flushes, what_was_put_is_there, [1, 4]);
-scenario!(all_at_once_not_wanted, who_drops_it_leaves_nothing_locked, [3]);
-scenario!(no_circle_by_two_exclusive_locks, a_holder_comes_in_past_who_waits_for_all, [2]);
-scenario!(no_circle_by_a_reader, a_reader_comes_in_past_who_waits_for_all, [3]);
-scenario!(no_circle_by_two_windows, a_holder_elsewhere_comes_in_past_who_waits_for_all, [3]);
+scenario!(all_at_once_not_wanted, a_dropped_lock_all_leaves_nothing_locked, [3]);
+scenario!(no_circle_by_two_exclusive_locks, an_owner_passes_a_waiting_lock_all, [2]);
+scenario!(no_circle_by_a_reader, a_reader_passes_a_waiting_lock_all, [3]);
+scenario!(no_circle_by_two_windows, an_owner_of_another_window_passes_a_waiting_lock_all, [3]);
 
 fn global(design: LockDesign) -> Builder<u64> {
     Window::builder().lock(design).lock_all(LockAllDesign::Global).name(design.name())
 }
 
-/// Those that cards have a core for.
+/// The designs for which the machine has enough cores on cards.
 pub(crate) fn designs() -> impl Iterator<Item = LockDesign> {
     LockDesign::ALL.iter().copied().filter(|design| !design.name().ends_with("per-window"))
 }
 
-/// Until others have done what they do next.
+/// Gives the others time for their next step.
 pub(crate) async fn later<F: Fabric>(world: &World<F>) {
     let fabric = world.fabric();
     let own = fabric.world_segment(fabric.rank()).unwrap();
     fabric.pause(fabric.word_in(&own, 0).unwrap(), 20_000_000).await;
 }
 
-/// Ranks move one from a part to another one, under both locks, in the order of the ranks; seen by who locks all, the sum is
-/// always the same. Under a shared lock a part does not change.
+/// Ranks move one from a target to another, under both locks, in the order of the ranks. A rank
+/// that locks all always sees the same sum. Under a shared lock the memory does not change.
 async fn nothing_moves_while_all_are_locked<F: Fabric>(world: World<F>) -> Outcome {
     let (me, size) = (world.rank(), world.size());
     let of = |all| designs().map(move |design| (design, all));
@@ -99,7 +99,7 @@ async fn what_was_put_is_there<F: Fabric>(world: World<F>) -> Outcome {
         } else {
             all.unlock_all().await?;
         }
-        // Who has it now comes after what all did under theirs.
+        // The next owner comes after what all ranks did under their locks.
         window.lock_exclusive(me).await?.unlock().await?;
         world.barrier().await.unwrap();
         let epoch = window.lock_exclusive(me).await?;
@@ -114,7 +114,7 @@ async fn what_was_put_is_there<F: Fabric>(world: World<F>) -> Outcome {
     Ok(())
 }
 
-async fn who_drops_it_leaves_nothing_locked<F: Fabric>(world: World<F>) -> Outcome {
+async fn a_dropped_lock_all_leaves_nothing_locked<F: Fabric>(world: World<F>) -> Outcome {
     let window = global(LockDesign::default()).allocate(&world, 1).await?;
     let held = match world.rank() {
         0 => {
@@ -124,7 +124,7 @@ async fn who_drops_it_leaves_nothing_locked<F: Fabric>(world: World<F>) -> Outco
         _ => None,
     };
     world.barrier().await.unwrap();
-    drop(window.lock_all()); // it waits for who has one
+    drop(window.lock_all()); // it waits for an owner
     later(&world).await;
     world.barrier().await.unwrap();
     if world.rank() == 1 {
@@ -139,8 +139,8 @@ async fn who_drops_it_leaves_nothing_locked<F: Fabric>(world: World<F>) -> Outco
     window.close().await
 }
 
-/// Rank 1 waits for all, which waits for rank 0, which asks for another part.
-async fn a_holder_comes_in_past_who_waits_for_all<F: Fabric>(world: World<F>) -> Outcome {
+/// Rank 1 waits for all, which waits for rank 0, which asks for another target.
+async fn an_owner_passes_a_waiting_lock_all<F: Fabric>(world: World<F>) -> Outcome {
     for design in designs() {
         let window = global(design).allocate(&world, 1).await?;
         if world.rank() == 0 {
@@ -159,8 +159,9 @@ async fn a_holder_comes_in_past_who_waits_for_all<F: Fabric>(world: World<F>) ->
     Ok(())
 }
 
-/// Rank 2 waits for all, which waits for rank 1, which waits for what rank 0 reads, which asks for another part.
-async fn a_reader_comes_in_past_who_waits_for_all<F: Fabric>(world: World<F>) -> Outcome {
+/// Rank 2 waits for all, which waits for rank 1, which waits for a lock that rank 0 shares, which
+/// asks for another target.
+async fn a_reader_passes_a_waiting_lock_all<F: Fabric>(world: World<F>) -> Outcome {
     let window = global(LockDesign::default()).allocate(&world, 1).await?;
     let read = if world.rank() == 0 { Some(window.lock_shared(0).await?) } else { None };
     world.barrier().await.unwrap();
@@ -181,8 +182,9 @@ async fn a_reader_comes_in_past_who_waits_for_all<F: Fabric>(world: World<F>) ->
     window.close().await
 }
 
-/// The same, where what rank 0 holds is of another window: the order of the locks is the other window's part, and then this one's.
-async fn a_holder_elsewhere_comes_in_past_who_waits_for_all<F: Fabric>(world: World<F>) -> Outcome {
+/// The same, where rank 0 holds a lock of another window: the order is the other window's lock,
+/// then this one's.
+async fn an_owner_of_another_window_passes_a_waiting_lock_all<F: Fabric>(world: World<F>) -> Outcome {
     let other = global(LockDesign::Ticket).allocate(&world, 1).await?;
     let window = global(LockDesign::default()).allocate(&world, 1).await?;
     let held = match world.rank() {
@@ -209,7 +211,7 @@ async fn a_holder_elsewhere_comes_in_past_who_waits_for_all<F: Fabric>(world: Wo
     window.close().await
 }
 
-/// What rank 1 posts more for ten times more.
+/// How many more operations rank 1 posts for ten times as many.
 #[test]
 fn all_at_once_is_one_operation_whatever_the_number_of_ranks() {
     let posted = |design, ranks, times: u32| {

@@ -1,15 +1,15 @@
-//! What programs do with windows, after the meaning of MPICH's test/mpi/rma: each a body that knows no fabric, run by
-//! threads over shared memory, more of them than cores too, and in the simulator. With `ONESIDED_FABRIC` set, by threads
-//! over that fabric instead.
+//! What programs do with windows, after MPICH's test/mpi/rma. Each scenario is generic over the
+//! fabric and runs by threads over shared memory, also with more ranks than cores, and in the
+//! simulator. With `ONESIDED_FABRIC` set, it runs by threads over that fabric instead.
 
 mod active;
 mod alike;
 mod atomics;
 mod borrowed;
+mod combined;
 mod completion;
-mod fused;
 mod groups;
-mod late;
+mod lease;
 mod lives;
 mod lock_all;
 mod memory;
@@ -30,13 +30,13 @@ use onesided_fabric::{Any, World, block_on};
 use onesided_sim::{End, Network, SimFabric, Simulation};
 use onesided_windows::Error;
 
-/// What a body gives.
+/// The result of a scenario.
 pub(crate) type Outcome = Result<(), Error>;
 
-/// More than anything here takes on a busy machine.
+/// Longer than any scenario takes on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A test that runs a body, each time with another number of ranks.
+/// A test that runs a body with several numbers of ranks.
 #[macro_export]
 macro_rules! scenario {
     ($name:ident, $body:ident, $ranks:expr) => {
@@ -52,7 +52,8 @@ macro_rules! scenario {
     };
 }
 
-/// Over shared memory, or the fabric that the environment names. Ranks that do not end fail the test.
+/// Over shared memory, or the fabric that the environment names. Ranks that do not end fail the
+/// test.
 pub(crate) fn by_threads<R: Future<Output = Outcome> + 'static>(ranks: u32, body: fn(World<Any>) -> R) {
     let (sender, receiver) = channel();
     let threads = std::thread::spawn(move || {
@@ -72,7 +73,8 @@ pub(crate) fn by_threads<R: Future<Output = Outcome> + 'static>(ranks: u32, body
     }
 }
 
-/// In virtual time, on a network that loses messages and delays them; where the lock has to do with hosts, on several as well.
+/// In virtual time, on a network that loses and delays messages; with a lock that depends on hosts,
+/// on several hosts as well.
 pub(crate) fn simulated<R: Future<Output = Outcome>>(ranks: u32, body: fn(World<SimFabric>) -> R) {
     let network = Network { loss: 0.01, jitter: Duration::from_micros(3), ..Network::default() };
     for seed in 0..3 {
@@ -90,19 +92,19 @@ pub(crate) fn simulated<R: Future<Output = Outcome>>(ranks: u32, body: fn(World<
 #[test]
 fn scenarios_pass_under_every_lock_design() {
     if std::env::var_os("ONESIDED_LOCK").is_some() {
-        return; // it is one of those
+        return; // it was started by this test
     }
     // Hundreds of threads that poll are too much for the virtual machine's one core.
     let on_cards = std::env::var_os("ONESIDED_FABRIC").is_some();
-    // And where no CPU reaches a neighbour the two-level lock is test-and-set.
+    // Where no CPU reaches another rank of its host, the two-level lock is test-and-set.
     let apart = |design: &onesided_windows::LockDesign| {
         design.name().ends_with("per-window") || *design == onesided_windows::LockDesign::TwoLevel
     };
     let other = |design: &&onesided_windows::LockDesign| **design != onesided_windows::LockDesign::default();
     for design in onesided_windows::LockDesign::ALL.iter().filter(other).filter(|design| !(on_cards && apart(design))) {
         let ended = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["programs::", "fused::", "completion::", "atomics::", "no_check::", "lives::"])
-            // What an update costs with the default, and a guard that is leaked, behind which a queue stays.
+            .args(["programs::", "combined::", "completion::", "atomics::", "no_check::", "lives::"])
+            // The first measures the default; the second leaks a guard, which blocks a queue.
             .args(["--skip", "an_update_takes_one_round_trip", "--skip", "close_behind_a_request"])
             .env("ONESIDED_LOCK", design.name())
             .output()

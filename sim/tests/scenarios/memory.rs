@@ -1,4 +1,4 @@
-//! Windows over the user's memory, over memory that comes and goes, and over memory that is shared.
+//! Windows over user memory, dynamic memory and shared memory.
 
 use std::sync::atomic::Ordering;
 
@@ -8,9 +8,9 @@ use onesided_windows::{Error, Flavor, LockAll, Op, Path, RemotePtr, Shape, Windo
 
 use crate::{Outcome, scenario};
 
-scenario!(created, a_vector_is_lent_and_comes_back, [1, 2, 5]);
+scenario!(created, a_vector_is_exposed_and_returned, [1, 2, 5]);
 scenario!(created_uneven, vectors_of_any_length, [1, 4]);
-scenario!(created_sums, sums_on_lent_memory, [4]);
+scenario!(created_sums, sums_on_user_memory, [4]);
 scenario!(dynamic, memory_comes_and_goes, [1, 3]);
 scenario!(dynamic_full, no_more_than_256_pieces, [1]);
 scenario!(linked_list, a_list_under_exclusive_locks, [2, 4]);
@@ -21,12 +21,12 @@ scenario!(fence_shm, stores_between_fences, [2, 4]);
 scenario!(flush_get_shm, plain_loads_see_what_was_flushed, [2, 3]);
 scenario!(paths, paths_are_counted, [2]);
 
-async fn a_vector_is_lent_and_comes_back<F: Fabric>(world: World<F>) -> Outcome {
+async fn a_vector_is_exposed_and_returned<F: Fabric>(world: World<F>) -> Outcome {
     let (me, size) = (world.rank(), world.size());
     let next = (me + 1) % size;
     for turn in 0..3_u32 {
         let vector: Vec<u32> = (0..101).map(|at| me * 1000 + at + turn).collect();
-        let window = Window::builder().name("lent").create(&world, vector).await?;
+        let window = Window::builder().name("created").create(&world, vector).await?;
         assert_eq!((window.info().flavor, window.info().lengths), (Flavor::Created, vec![101; size as usize]));
         let epoch = window.lock_exclusive(next).await?;
         let mut seen = [0; 101];
@@ -52,7 +52,7 @@ async fn a_vector_is_lent_and_comes_back<F: Fabric>(world: World<F>) -> Outcome 
         assert_eq!((vector[1], vector[5], vector[50]), (100.max(before[1]), 3, me * 1000 + 53 + turn));
         assert_eq!((vector[20] >> 30, vector[29] >> 30, vector[21] >> 30), (1, 1, 0));
     }
-    // Close without the vector, and one that was not lent.
+    // Close without the vector, and a window that was not created over one.
     Window::builder().create(&world, vec![1_u8; 3]).await?.close().await?;
     let allocated = Window::<u8>::builder().allocate(&world, 3).await?;
     assert!(allocated.close_into().await.is_err());
@@ -81,7 +81,7 @@ async fn vectors_of_any_length<F: Fabric>(world: World<F>) -> Outcome {
     Ok(())
 }
 
-async fn sums_on_lent_memory<F: Fabric>(world: World<F>) -> Outcome {
+async fn sums_on_user_memory<F: Fabric>(world: World<F>) -> Outcome {
     const TURNS: u16 = 20;
     let window = Window::builder().create(&world, vec![0_u16; 7]).await?;
     let all = window.lock_all().await?;
@@ -99,8 +99,8 @@ async fn sums_on_lent_memory<F: Fabric>(world: World<F>) -> Outcome {
     Ok(())
 }
 
-/// What everybody tells everybody.
-async fn tell<F: Fabric>(world: &World<F>, mine: RemotePtr) -> Vec<RemotePtr> {
+/// Every rank passes its pointer to every rank.
+async fn exchange<F: Fabric>(world: &World<F>, mine: RemotePtr) -> Vec<RemotePtr> {
     let all = world.all_gather(&mine.to_word().to_le_bytes()).await.unwrap();
     all.iter().map(|bytes| RemotePtr::from_word(u64::from_le_bytes(bytes[..].try_into().unwrap()))).collect()
 }
@@ -111,17 +111,18 @@ async fn memory_comes_and_goes<F: Fabric>(world: World<F>) -> Outcome {
     let window = Window::<u64>::builder().name("loans").dynamic(&world).await?;
     let mut stale = RemotePtr::NULL;
     for turn in 0..20_u64 {
-        let lent = turn % 3 != 2;
-        let mine = if lent { window.attach(vec![turn; 10 + turn as usize])? } else { window.attach_zeroed(10)? };
-        let places = tell(&world, mine.checked_add(2).unwrap()).await;
+        let from_vector = turn % 3 != 2;
+        let mine =
+            if from_vector { window.attach(vec![turn; 10 + turn as usize])? } else { window.attach_zeroed(10)? };
+        let places = exchange(&world, mine.checked_add(2).unwrap()).await;
         let epoch = window.lock_shared(next).await?;
         let place = places[next as usize];
         assert_eq!(place.index(), 2);
         let there = epoch.attached(place).await?;
-        assert_eq!(there.len(), if lent { 10 + turn as usize } else { 10 });
+        assert_eq!(there.len(), if from_vector { 10 + turn as usize } else { 10 });
         there.put(place.index(), &[77 + turn])?;
         there.flush().await?;
-        assert_eq!(there.fetch_add(3, 5).await?, if lent { turn } else { 0 });
+        assert_eq!(there.fetch_add(3, 5).await?, if from_vector { turn } else { 0 });
         assert!(matches!(there.put(there.len(), &[0]), Err(Error::Range { .. })));
         assert!(epoch.attached(RemotePtr::NULL).await.is_err());
         if size > 1 && turn > 0 {
@@ -130,12 +131,12 @@ async fn memory_comes_and_goes<F: Fabric>(world: World<F>) -> Outcome {
         epoch.unlock().await?;
         world.barrier().await.unwrap();
         let vector = window.detach(mine).await?;
-        assert_eq!((vector[2], vector[3]), (77 + turn, if lent { turn + 5 } else { 5 }));
+        assert_eq!((vector[2], vector[3]), (77 + turn, if from_vector { turn + 5 } else { 5 }));
         assert!(window.detach(mine).await.is_err());
         stale = RemotePtr::from_word(place.to_word() ^ 1 << 40);
         world.barrier().await.unwrap();
     }
-    // What is still there at the end goes with the window.
+    // What is still attached at the end goes with the window.
     window.attach(vec![1; 10])?;
     window.attach_zeroed(3)?;
     window.close().await
@@ -155,7 +156,7 @@ async fn no_more_than_256_pieces<F: Fabric>(world: World<F>) -> Outcome {
     window.close().await
 }
 
-/// Which locks a walk through the list takes.
+/// The locks that a walk through the list takes.
 #[derive(Clone, Copy)]
 enum Walk {
     Exclusive,
@@ -163,13 +164,14 @@ enum Walk {
     All,
 }
 
-/// A list whose nodes lie in memory that the ranks attach, `[rank + 1 of the next or 0, its place, value]`, to whose end all
-/// ranks append at the same time: a compare-and-swap takes the end, then its taker tells where the next node lies.
+/// A list whose nodes lie in memory that the ranks attach,
+/// `[rank + 1 of the next or 0, its displacement, value]`. All ranks append at the same time: a
+/// compare-and-swap takes the end, then its owner writes where the next node lies.
 async fn append_and_count<F: Fabric>(world: World<F>, walk: Walk, nodes: u64) -> Outcome {
     let (me, size) = (world.rank(), world.size());
     let window = Window::<u64>::builder().name("list").dynamic(&world).await?;
     let mut mine = vec![window.attach(vec![0, 0, u64::MAX])?];
-    let head = (0, tell(&world, mine[0]).await[0]);
+    let head = (0, exchange(&world, mine[0]).await[0]);
     let all = match walk {
         Walk::All => Some(window.lock_all().await?),
         _ => None,
@@ -210,12 +212,12 @@ async fn append_and_count<F: Fabric>(world: World<F>, walk: Walk, nodes: u64) ->
     window.clone().close().await
 }
 
-type Held<'a, 'w, F> = (Walk, Option<&'a LockAll<'w, u64, F>>);
+type Locks<'a, 'w, F> = (Walk, Option<&'a LockAll<'w, u64, F>>);
 
-/// Makes a word of a node that is 0 this, or reads it; gives what was there.
+/// Sets a word of a node that is 0, or reads it; returns the previous value.
 async fn change<F: Fabric>(
     window: &Window<u64, F>,
-    (walk, all): Held<'_, '_, F>,
+    (walk, all): Locks<'_, '_, F>,
     (rank, place): (u32, RemotePtr),
     (word, new): (usize, Option<u64>),
 ) -> Result<u64, Error> {
@@ -227,7 +229,7 @@ async fn change<F: Fabric>(
     let access = match (&epoch, all) {
         (Some(epoch), _) => epoch,
         (None, Some(all)) => all.at(rank).await?,
-        (None, None) => unreachable!("one of them is held"),
+        (None, None) => unreachable!("one of them is locks"),
     };
     let node = access.attached(place).await?;
     let before = match new {
@@ -240,15 +242,15 @@ async fn change<F: Fabric>(
     Ok(before)
 }
 
-/// The node that comes next: its rank is known, its place will be told.
+/// The next node: its rank is known; waits for its displacement.
 async fn follow<F: Fabric>(
     window: &Window<u64, F>,
-    held: Held<'_, '_, F>,
+    locks: Locks<'_, '_, F>,
     at: (u32, RemotePtr),
     next: u64,
 ) -> Result<(u32, RemotePtr), Error> {
     loop {
-        let place = RemotePtr::from_word(change(window, held, at, (1, None)).await?);
+        let place = RemotePtr::from_word(change(window, locks, at, (1, None)).await?);
         if !place.is_null() {
             return Ok((next as u32 - 1, place));
         }
@@ -271,7 +273,8 @@ async fn a_long_list<F: Fabric>(world: World<F>) -> Outcome {
     append_and_count(world, Walk::All, 40).await
 }
 
-/// Whether a rank's part can be loaded and stored to: on shm anybody's, on mixed those of the same host. Where not, it is said.
+/// Whether a rank's memory can be loaded and stored to: on shm every rank's, on mixed those of the
+/// same host. Where not, `direct` returns an error.
 fn shares<F: Fabric>(window: &Window<u64, F>, rank: u32) -> bool {
     let path = window.world().fabric().path(&window.world().fabric().world_segment(Rank(rank)).unwrap());
     match window.direct(rank) {
@@ -313,11 +316,11 @@ async fn stores_between_fences<F: Fabric>(world: World<F>) -> Outcome {
         fence = fence.fence().await?;
     }
     fence.end().await?;
-    // What is lent may be taken back, so nobody gets a slice of it.
-    let lent = Window::builder().create(&world, vec![0_u64; 4]).await?;
-    assert!(size == 1 || lent.direct(next).is_err());
-    assert!(matches!(lent.direct(size), Err(Error::Rank { .. })));
-    lent.close().await?;
+    // User memory may be taken back, so `direct` refuses it.
+    let created = Window::builder().create(&world, vec![0_u64; 4]).await?;
+    assert!(size == 1 || created.direct(next).is_err());
+    assert!(matches!(created.direct(size), Err(Error::Rank { .. })));
+    created.close().await?;
     window.close().await
 }
 

@@ -1,4 +1,4 @@
-//! Programs that use several ways of synchronising one after the other, or many operations in each.
+//! Programs that use several kinds of synchronisation in sequence, or many operations in each.
 
 use onesided_fabric::{Fabric, World};
 use onesided_windows::{Access, Error, Mode, Op, Shape, Window};
@@ -13,8 +13,8 @@ scenario!(manyrma, thousands_of_small_operations, [2, 3]);
 scenario!(transpose, a_matrix_is_turned, [1, 2]);
 scenario!(accumulate_types, every_operation_on_every_type, [2]);
 
-/// Fence, exclusive and shared locks, lock_all, post-start, and no check, in one window: each sees what the one before it
-/// did.
+/// Fence, exclusive and shared locks, lock_all, post-start, and no check, in one window: each sees
+/// what the previous one did.
 async fn one_way_after_the_other<F: Fabric>(world: World<F>) -> Outcome {
     let (me, size) = (world.rank(), world.size());
     let (before, after) = ((me + size - 1) % size, (me + 1) % size);
@@ -59,12 +59,13 @@ async fn one_way_after_the_other<F: Fabric>(world: World<F>) -> Outcome {
     window.close().await
 }
 
-/// One rank holds locks of several windows and of several targets at a time, and lets them go in any order.
+/// One rank holds locks of several windows and of several targets at a time, and releases them in
+/// any order.
 async fn locks_of_several_windows_and_targets<F: Fabric>(world: World<F>) -> Outcome {
     let first = Window::<u64>::builder().allocate(&world, 1).await?;
     let second = Window::<u64>::builder().allocate(&world, 1).await?;
     for round in 0..6 {
-        // By rising targets, the first window before the second: so nobody waits in a circle.
+        // By rising targets, the first window before the second, so that there is no deadlock.
         let one = first.lock_exclusive(0).await?;
         let two = first.lock_exclusive(1).await?;
         let three = second.lock_exclusive(0).await?;
@@ -76,7 +77,8 @@ async fn locks_of_several_windows_and_targets<F: Fabric>(world: World<F>) -> Out
         for epoch in [&one, &two, &three] {
             epoch.put(0, &[found[0][0] + 1])?;
         }
-        // What is done under one of them need not be flushed for the others, because all three are taken.
+        // What is done under one of them needs no flush for the others, because all three are
+        // taken.
         match round % 3 {
             0 => {
                 one.unlock().await?;
@@ -134,8 +136,8 @@ async fn readers_and_one_writer<F: Fabric>(world: World<F>) -> Outcome {
     window.close().await
 }
 
-/// Everybody puts to a stripe of its own at everybody, and gets all stripes, at the same time: bytes of some round, never
-/// of none, and of one's own the last.
+/// Every rank puts to its own stripe at every rank, and gets all stripes, at the same time. It
+/// reads bytes of some round, and of its own stripe those of the last.
 async fn puts_and_gets_meet<F: Fabric>(world: World<F>) -> Outcome {
     const STRIPE: usize = 33;
     let (me, size) = (world.rank() as usize, world.size() as usize);
@@ -158,7 +160,7 @@ async fn puts_and_gets_meet<F: Fabric>(world: World<F>) -> Outcome {
     window.close().await
 }
 
-/// Thousands of operations of one element between two synchronisations, by each kind of them.
+/// Thousands of operations of one element between two synchronisations, by each kind.
 async fn thousands_of_small_operations<F: Fabric>(world: World<F>) -> Outcome {
     const COUNT: usize = 1000;
     let (me, size) = (world.rank(), world.size());
@@ -179,7 +181,7 @@ async fn thousands_of_small_operations<F: Fabric>(world: World<F>) -> Outcome {
     epoch.complete().await?;
     exposure.await?;
     check(2);
-    world.barrier().await.unwrap(); // nobody puts the next values before
+    world.barrier().await.unwrap(); // the next values are put after this
     let epoch = window.lock_exclusive(after).await?;
     puts(&epoch, 3).await?;
     epoch.unlock().await?;
@@ -197,7 +199,7 @@ async fn thousands_of_small_operations<F: Fabric>(world: World<F>) -> Outcome {
     window.close().await
 }
 
-/// Rows go out as columns, by puts, by gets and by accumulates.
+/// Rows are sent as columns, by puts, by gets and by accumulates.
 async fn a_matrix_is_turned<F: Fabric>(world: World<F>) -> Outcome {
     const ROWS: usize = 9;
     const COLUMNS: usize = 7;
@@ -206,7 +208,7 @@ async fn a_matrix_is_turned<F: Fabric>(world: World<F>) -> Outcome {
     let matrix: Vec<u16> = (0..(ROWS * COLUMNS) as u16).collect();
     let turned: Vec<u16> =
         (0..COLUMNS).flat_map(|column| (0..ROWS).map(move |row| row * COLUMNS + column)).map(|at| at as u16).collect();
-    // The target has COLUMNS rows of ROWS elements: each row of ours is a column there.
+    // The target has COLUMNS rows of ROWS elements: each row here is a column there.
     let column = Shape::Vector { count: COLUMNS, block: 1, stride: ROWS };
     for accumulates in [false, true] {
         let epoch = window.lock_exclusive(next).await?;
@@ -233,7 +235,8 @@ async fn a_matrix_is_turned<F: Fabric>(world: World<F>) -> Outcome {
     window.close().await
 }
 
-/// What is allowed gives the same by fetch, accumulate and get_accumulate; what is not is refused by all three.
+/// Allowed combinations give the same result by fetch, accumulate and get_accumulate; the others
+/// are refused by all three.
 async fn every_operation_on_every_type<F: Fabric>(world: World<F>) -> Outcome {
     async fn run<T: onesided_windows::AtomicElement + std::fmt::Debug, F: Fabric>(
         world: &World<F>,

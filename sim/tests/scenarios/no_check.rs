@@ -1,4 +1,5 @@
-//! Access without a lock, and then with one: the program on which an implementation hangs that takes the first for a lock.
+//! Access without a lock, and then with one: a program on which an implementation hangs that takes
+//! the first for a lock.
 
 use onesided_fabric::{Fabric, World};
 use onesided_windows::{Error, Op, Window};
@@ -7,13 +8,13 @@ use crate::{Outcome, scenario};
 
 scenario!(nocheck_then_check, locks_are_free_behind_an_unchecked_access, [2, 4]);
 scenario!(check_beside_nocheck, an_unchecked_access_waits_for_nobody, [2]);
-scenario!(nocheck_errors, what_is_not_there_is_refused, [2]);
+scenario!(nocheck_errors, missing_targets_and_ranges_are_refused, [2]);
 
 async fn locks_are_free_behind_an_unchecked_access<F: Fabric>(world: World<F>) -> Outcome {
     let (me, size) = (world.rank() as usize, world.size());
     let window = Window::<u64>::builder().allocate(&world, 2 * size as usize).await?;
     for round in 1..6 {
-        // Everybody to a place of its own, at everybody: nobody needs a lock.
+        // Every rank writes its own element at every rank: no lock is needed.
         let epoch = window.no_check();
         for target in 0..size {
             epoch.at(target)?.put(me, &[round])?;
@@ -22,7 +23,7 @@ async fn locks_are_free_behind_an_unchecked_access<F: Fabric>(world: World<F>) -
             assert_eq!(there, [round]);
         }
         epoch.end().await?;
-        // The same targets with locks, exclusive, shared and all.
+        // The same targets under exclusive locks, shared locks and a lock of all.
         for target in 0..size {
             let epoch = window.lock_exclusive(target).await?;
             let mut sum = [0];
@@ -62,7 +63,7 @@ async fn an_unchecked_access_waits_for_nobody<F: Fabric>(world: World<F>) -> Out
     window.close().await
 }
 
-async fn what_is_not_there_is_refused<F: Fabric>(world: World<F>) -> Outcome {
+async fn missing_targets_and_ranges_are_refused<F: Fabric>(world: World<F>) -> Outcome {
     let window = Window::<u8>::builder().allocate(&world, 2).await?;
     let epoch = window.no_check();
     assert!(matches!(epoch.at(2), Err(Error::Rank { .. })));

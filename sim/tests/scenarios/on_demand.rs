@@ -1,4 +1,4 @@
-//! Parts that `lock_all` locks when they are first reached.
+//! Targets that `lock_all` locks on first access.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -13,16 +13,16 @@ use onesided_windows::{Builder, Error, LockAllDesign, LockDesign, Window};
 use crate::lock_all::{designs, later};
 use crate::{Outcome, scenario};
 
-scenario!(only_what_was_reached_is_locked, a_part_that_is_not_reached_can_be_had_alone, [3]);
-scenario!(a_part_that_is_not_wanted, who_drops_a_part_leaves_it_free, [3]);
+scenario!(only_what_was_reached_is_locked, a_target_that_was_not_accessed_can_be_locked_exclusively, [3]);
+scenario!(a_part_that_is_not_wanted, a_dropped_target_is_unlocked, [3]);
 scenario!(no_circle_by_two_that_ask, the_second_one_does_not_wait_behind_a_writer, [3]);
-scenario!(no_circle_by_default, two_reach_in_different_orders, [4]);
+scenario!(no_circle_by_default, two_ranks_access_targets_in_different_orders, [4]);
 
 fn on_demand(design: LockDesign) -> Builder<u64> {
     Window::builder().lock(design).lock_all(LockAllDesign::OnDemand).name(design.name())
 }
 
-async fn a_part_that_is_not_reached_can_be_had_alone<F: Fabric>(world: World<F>) -> Outcome {
+async fn a_target_that_was_not_accessed_can_be_locked_exclusively<F: Fabric>(world: World<F>) -> Outcome {
     for design in designs() {
         let window = on_demand(design).allocate(&world, 1).await?;
         assert_eq!(window.info().lock_all, LockAllDesign::OnDemand);
@@ -59,7 +59,7 @@ async fn a_part_that_is_not_reached_can_be_had_alone<F: Fabric>(world: World<F>)
     Ok(())
 }
 
-async fn who_drops_a_part_leaves_it_free<F: Fabric>(world: World<F>) -> Outcome {
+async fn a_dropped_target_is_unlocked<F: Fabric>(world: World<F>) -> Outcome {
     for design in designs() {
         let window = on_demand(design).allocate(&world, 1).await?;
         let mut held = if world.rank() == 1 { Some(window.lock_exclusive(1).await?) } else { None };
@@ -76,7 +76,7 @@ async fn who_drops_a_part_leaves_it_free<F: Fabric>(world: World<F>) -> Outcome 
             }
             drop(part);
             world.barrier().await.unwrap();
-            world.barrier().await.unwrap(); // rank 2 has had it
+            world.barrier().await.unwrap(); // rank 2 has had the lock
             all.at(1).await?;
             all.unlock_all().await?;
         } else {
@@ -97,7 +97,8 @@ async fn who_drops_a_part_leaves_it_free<F: Fabric>(world: World<F>) -> Outcome 
     Ok(())
 }
 
-/// Both ask for the part under one `lock_all`, and between them a writer, who waits for the first.
+/// Both ask for the target under one `lock_all`, and between them a writer, which waits for the
+/// first.
 async fn the_second_one_does_not_wait_behind_a_writer<F: Fabric>(world: World<F>) -> Outcome {
     for design in designs() {
         let window = on_demand(design).allocate(&world, 1).await?;
@@ -124,7 +125,8 @@ async fn the_second_one_does_not_wait_behind_a_writer<F: Fabric>(world: World<F>
     Ok(())
 }
 
-/// Ranks 0 and 1 lock all. Each reaches a part for which a writer then waits, who has no other lock, and next the other one's.
+/// Ranks 0 and 1 lock all. Each accesses a target for which a writer without another lock then
+/// waits, and next the other's target.
 async fn cross<F: Fabric>(world: &World<F>, builder: Builder<u64>) -> Outcome {
     let (me, window) = (world.rank(), builder.allocate(world, 1).await?);
     if me < 2 {
@@ -142,16 +144,16 @@ async fn cross<F: Fabric>(world: &World<F>, builder: Builder<u64>) -> Outcome {
     window.close().await
 }
 
-async fn two_reach_in_different_orders<F: Fabric>(world: World<F>) -> Outcome {
+async fn two_ranks_access_targets_in_different_orders<F: Fabric>(world: World<F>) -> Outcome {
     for design in designs() {
         cross(&world, Window::builder().lock(design)).await?;
     }
     Ok(())
 }
 
-/// Why what is on demand is not the default with every lock.
+/// Why `on-demand` is not the default with every lock.
 #[test]
-fn readers_who_wait_behind_writers_may_wait_in_a_circle() {
+fn readers_that_wait_behind_writers_may_deadlock() {
     for design in designs() {
         let simulation = Simulation::new(Network::default()).ranks(4).until(Duration::from_secs(2));
         let report = simulation.run(|world| async move { cross(&world, on_demand(design)).await });
@@ -175,8 +177,11 @@ fn the_default_goes_with_the_lock() {
             let builder = Window::<u64>::builder().lock(design);
             for other in LockAllDesign::ALL.iter().filter(|other| **other != all) {
                 let window = builder.clone().lock_all(*other).allocate(&world, 1).await?;
-                let told = format!("lock {design}, lock_all {other}");
-                assert!(window.explain(1).ends_with(&told) && window.info().to_string().contains(&told), "{told}");
+                let expected = format!("lock {design}, lock_all {other}");
+                assert!(
+                    window.explain(1).ends_with(&expected) && window.info().to_string().contains(&expected),
+                    "{expected}"
+                );
                 window.close().await?;
             }
         }
@@ -186,9 +191,10 @@ fn the_default_goes_with_the_lock() {
     report.results.into_iter().for_each(|outcome| outcome.unwrap().unwrap());
 }
 
-/// What rank 1 posts more for ten times more, when it asks for some parts three times each.
+/// How many more operations rank 1 posts for ten times as many accesses, when it asks for some
+/// targets three times each.
 #[test]
-fn each_part_that_is_reached_is_locked_once() {
+fn each_accessed_target_is_locked_once() {
     let posted = |parts: u32, times: u32| {
         let report = Simulation::new(Network::default()).ranks(8).seed(1).run(move |world| async move {
             let window = on_demand(LockDesign::default()).allocate(&world, 1).await?;
@@ -222,16 +228,17 @@ async fn pause(world: &World<SimFabric>, time: Duration) {
     }
 }
 
-/// Rank 1 dies with rank 0's part, which rank 2 asks for when it has reached its own: that one goes on.
+/// Rank 1 dies with the lock of rank 0. Rank 2 accesses rank 0 after its own memory, whose lock
+/// continues to work.
 #[test]
-fn a_death_is_told_of_the_part_alone() {
+fn a_death_affects_its_target_alone() {
     for design in designs().filter(|design| *design != LockDesign::DistributedCounters) {
         let simulation = Simulation::new(Network::default()).ranks(3).kill(1, Duration::from_millis(50));
         let report = simulation.run(|world| async move {
             let window = on_demand(design).allocate(&world, 2).await?;
             if world.rank() == 1 {
                 std::mem::forget(window.lock_exclusive(0).await?);
-                pause(&world, Duration::from_secs(10)).await; // dies meanwhile
+                pause(&world, Duration::from_secs(10)).await; // rank 1 dies meanwhile
             }
             if world.rank() == 2 {
                 let all = window.lock_all().await?;
@@ -242,8 +249,8 @@ fn a_death_is_told_of_the_part_alone() {
                     let alone = window.lock_shared(0).await.map(drop).unwrap_err();
                     assert!(error.is_poisoned(), "{design}: {error}");
                     assert_eq!(error.fault(), alone.fault(), "{design}");
-                    let told = alone.to_string().replacen("lock_shared", "lock_all", 1);
-                    assert_eq!(error.to_string(), told);
+                    let expected = alone.to_string().replacen("lock_shared", "lock_all", 1);
+                    assert_eq!(error.to_string(), expected);
                 }
                 own.put(0, &[7])?;
                 window.lock_exclusive(0).recover().await?.unlock().await?;
@@ -259,37 +266,37 @@ fn a_death_is_told_of_the_part_alone() {
     }
 }
 
-/// Rank 1 dies when the others have reached its part.
+/// Rank 1 dies after the others have accessed it.
 #[test]
-fn what_fails_is_told_by_flush_all_and_unlock_all() {
+fn flush_all_and_unlock_all_report_failures() {
     for design in LockAllDesign::ALL.iter().copied() {
         let simulation = Simulation::new(Network::default()).ranks(3).kill(1, Duration::from_millis(50));
         let report = simulation.run(|world| async move {
             let builder = Window::<u64>::builder().name("scores").lock_all(design);
             let window = builder.allocate(&world, 2).await?;
             if world.rank() == 1 {
-                pause(&world, Duration::from_secs(10)).await; // dies meanwhile
+                pause(&world, Duration::from_secs(10)).await; // rank 1 dies meanwhile
             }
             let all = window.lock_all().await?;
             let (lost, kept) = (all.at(1).await?, all.at(world.rank()).await?);
             pause(&world, Duration::from_millis(60)).await;
-            let mut told = Vec::new();
+            let mut errors = Vec::new();
             for flush in [true, false] {
                 lost.put(0, &[7])?;
                 kept.put(usize::from(flush), &[7])?;
                 if flush {
-                    told.push(all.flush_all().await.unwrap_err());
+                    errors.push(all.flush_all().await.unwrap_err());
                 }
             }
-            told.push(all.unlock_all().await.unwrap_err());
+            errors.push(all.unlock_all().await.unwrap_err());
             window.lock_exclusive(world.rank()).await?.unlock().await?;
             pause(&world, Duration::from_millis(100)).await;
             assert_eq!(window.local().read(0..2), [7, 7]);
-            Ok::<_, Error>(told)
+            Ok::<_, Error>(errors)
         });
         for rank in [0, 2] {
-            let told = report.results[rank].as_ref().unwrap().as_ref().unwrap();
-            for (error, operation) in told.iter().zip(["flush_all", "unlock_all"]) {
+            let errors = report.results[rank].as_ref().unwrap().as_ref().unwrap();
+            for (error, operation) in errors.iter().zip(["flush_all", "unlock_all"]) {
                 let fault = error.fault().unwrap();
                 assert_eq!((fault.kind(), fault.rank()), (FaultKind::PeerDied, Some(Rank(1))), "{design}: {error}");
                 assert!(

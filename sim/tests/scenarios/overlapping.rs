@@ -1,5 +1,5 @@
-//! Windows that lie over one memory, in parts that overlap: what is done through one is seen through the others, atomics are
-//! atomic through all of them, and the memory comes back when the last is closed.
+//! Windows over overlapping ranges of one memory: operations through one are visible through the
+//! others, atomics are atomic through all of them, and the memory returns when the last is closed.
 
 use onesided_fabric::{Fabric, UserMemory, World};
 use onesided_windows::{Error, Op, Window, WindowMemory};
@@ -10,10 +10,10 @@ scenario!(overlapping, what_one_window_puts_another_gets, [1, 2, 4]);
 scenario!(overlapping_sums, atomics_through_several_windows, [1, 3, 4]);
 scenario!(overlapping_types, elements_of_other_types, [2, 3]);
 scenario!(overlapping_lives, the_memory_outlives_its_windows, [1, 2, 3]);
-scenario!(overlapping_limits, what_is_no_part, [1, 2]);
+scenario!(overlapping_limits, ranges_that_are_refused, [1, 2]);
 scenario!(created_from, memory_of_something_else, [1, 2, 3]);
 
-/// The windows' parts: elements that begin so, to the end, or to the beginning of the last one.
+/// The windows' ranges: from these elements to the end, or to the beginning of the last one.
 const STARTS: [usize; 3] = [0, 30, 55];
 const LEN: usize = 80;
 
@@ -29,7 +29,7 @@ async fn what_one_window_puts_another_gets<F: Fabric>(world: World<F>) -> Outcom
     for (from, to) in [(0, 1), (1, 2), (2, 0), (1, 0)] {
         let (start, other) = (STARTS[from].max(STARTS[to]), 100 * from as u64 + to as u64 + 1000);
         let values: Vec<u64> = (0..(LEN - start) as u64).map(|at| at + other * u64::from(me + 1)).collect();
-        // Through one and the other in the same epoch, completed by the flush of the first.
+        // Through both in the same epoch, completed by the flush of the first.
         let (put, get) = (windows[from].lock_exclusive(next).await?, windows[to].lock_shared(next).await?);
         put.put(start - STARTS[from], &values)?;
         put.flush().await?;
@@ -38,7 +38,7 @@ async fn what_one_window_puts_another_gets<F: Fabric>(world: World<F>) -> Outcom
         assert_eq!(seen, values);
         put.unlock().await?;
         get.unlock().await?;
-        // Their owner sees it through all of them.
+        // The rank itself sees it through all of them.
         world.barrier().await.unwrap();
         let expected: Vec<u64> = (0..(LEN - start) as u64).map(|at| at + other * u64::from(before + 1)).collect();
         for (window, first) in windows.iter().zip(STARTS) {
@@ -46,7 +46,7 @@ async fn what_one_window_puts_another_gets<F: Fabric>(world: World<F>) -> Outcom
             assert_eq!(window.local().read(shown - first..LEN - first), expected[shown - start..]);
         }
         world.barrier().await.unwrap();
-        // And by fences of the one, local writes of the other.
+        // And by fences of one, local writes of the other.
         windows[to].local().write(start - STARTS[to], &[u64::from(me) + 7])?;
         let epoch = windows[from].fence().await?;
         let mut one = [0];
@@ -73,7 +73,7 @@ async fn atomics_through_several_windows<F: Fabric>(world: World<F>) -> Outcome 
     for turn in 0..TURNS {
         let target = ((u64::from(me) + turn) % u64::from(size)) as u32;
         let (one, other) = (ones.at(target).await?, others.at(target).await?);
-        // All ranks on the same words, by turns through the one and the other.
+        // All ranks on the same words, alternating between the two windows.
         if turn % 2 == u64::from(me) % 2 {
             one.fetch_add(4, 1).await?;
             other.accumulate(2, &[1, 2], Op::Sum).await?;
@@ -81,7 +81,7 @@ async fn atomics_through_several_windows<F: Fabric>(world: World<F>) -> Outcome 
             other.fetch_add(2, 1).await?;
             one.accumulate(4, &[1, 2], Op::Sum).await?;
         }
-        // A compare-and-swap loop that reads through the other window than it swaps through.
+        // A compare-and-swap loop that reads through one window and swaps through the other.
         let mut found = one.fetch_one(3).await?;
         loop {
             let before = other.compare_and_swap(1, found, found + 1).await?;
@@ -98,7 +98,7 @@ async fn atomics_through_several_windows<F: Fabric>(world: World<F>) -> Outcome 
     one.close().await?;
     other.close().await?;
     let vector = memory.take_back().await?.into_vec::<u64>().unwrap();
-    // Each rank went round, so that each target had as many turns as every rank, more or less.
+    // Each rank went around, so every target was visited about as often as there are ranks.
     let total: u64 = vector[3];
     assert_eq!(vector, [0, 0, 0, total, 2 * total, 2 * total, 0, 0]);
     let all = world.all_gather(&total.to_le_bytes()).await.unwrap();
@@ -144,7 +144,7 @@ async fn the_memory_outlives_its_windows<F: Fabric>(world: World<F>) -> Outcome 
     assert!(matches!(refused.error(), Error::StillLent { windows: 2 }), "{refused}");
     memory = refused.into_parts().1.unwrap();
     first.close().await?;
-    // The other one is not harmed by that, and it takes another in its place.
+    // The other window is unaffected, and takes another memory in its place.
     let third = Window::<u64>::builder().create_over(&world, &memory, 0..6).await?;
     let (epoch, again) = (second.lock_shared(next).await?, third.lock_shared(next).await?);
     again.put(5, &[11])?;
@@ -159,12 +159,12 @@ async fn the_memory_outlives_its_windows<F: Fabric>(world: World<F>) -> Outcome 
     let other = memory.clone();
     let vector = memory.take_back().await?.into_vec::<u64>().unwrap();
     assert_eq!(vector, [0, 0, 0, 0, 0, 12, 0, 0, 0, 0]);
-    // Nothing is to be had of it any more, and every rank says so.
+    // The memory is exhausted, and every rank reports it.
     let again = Window::<u64>::builder().create_over(&world, &other, 0..1).await;
     assert!(matches!(again, Err(Error::Create { .. })), "{again:?}");
     let closed = other.take_back().await.unwrap_err();
     assert!(matches!(closed.error(), Error::TakeBack { .. }), "{closed}");
-    // The last window keeps memory whose handles are gone; and no elements are held, too.
+    // The last window keeps memory whose handles are gone; memory without elements is kept, too.
     let memory = WindowMemory::new(&world, vec![world.rank(); 4])?;
     let window = Window::<u32>::builder().create_over(&world, &memory, 2..4).await?;
     let none = Window::<u32>::builder().create_over(&world, &memory, 2..2).await?;
@@ -176,7 +176,7 @@ async fn the_memory_outlives_its_windows<F: Fabric>(world: World<F>) -> Outcome 
     window.close().await
 }
 
-async fn what_is_no_part<F: Fabric>(world: World<F>) -> Outcome {
+async fn ranges_that_are_refused<F: Fabric>(world: World<F>) -> Outcome {
     assert!(matches!(WindowMemory::new(&world, Vec::<u64>::new()), Err(Error::Lend { .. })));
     let memory = WindowMemory::new(&world, vec![1_u16; 8])?;
     assert_eq!((memory.len(), memory.is_empty()), (16, false));
@@ -192,7 +192,7 @@ async fn what_is_no_part<F: Fabric>(world: World<F>) -> Outcome {
         }
     }
     assert_eq!(memory.windows(), 0);
-    // Parts and memory of other kinds meet in one window.
+    // Ranges and memory of different kinds in one window.
     let window = match world.rank() {
         0 => Window::<u16>::builder().create_over(&world, &memory, 4..8).await?,
         _ => Window::<u16>::builder().create(&world, vec![1; 4]).await?,
@@ -218,7 +218,7 @@ async fn memory_of_something_else<F: Fabric>(world: World<F>) -> Outcome {
     epoch.unlock().await?;
     let memory = window.close_into_memory().await?;
     assert_eq!(memory.into_vec::<u64>().unwrap()[3..], [u64::from(me), u64::from(me) + 5]);
-    // Too little for an element, and what is no vector of the window's type.
+    // Too little for an element, and memory that is not a vector of the window's type.
     let window = Window::<[u64; 4]>::builder().create_from(&world, vec![1_u64; 3].into()).await?;
     assert_eq!(window.len(next), 0);
     assert_eq!(window.close_into_memory().await?.into_vec::<u64>().unwrap(), [1; 3]);

@@ -1,5 +1,5 @@
-//! Shapes of many small pieces: carried by helper threads where a window asks for that and there is no memory to map, as
-//! always elsewhere. Either way the same is there, in the same order.
+//! Shapes of many small pieces: carried by helper threads where a window asks for that and memory
+//! cannot be mapped, and otherwise piece by piece. The result and its order are the same.
 
 use onesided_fabric::{Fabric, Path, World};
 use onesided_windows::{Op, Shape, Window, field};
@@ -18,7 +18,7 @@ struct Record {
     rest: u32,
 }
 
-/// Puts, a shape, puts, and gets of both kinds behind one another: each sees what came before it.
+/// Puts, a shape, puts, and gets of both kinds in sequence: each sees what came before it.
 async fn shapes_are_carried_in_order<F: Fabric>(world: World<F>) -> Outcome {
     const PIECES: usize = 200;
     let next = (world.rank() + 1) % world.size();
@@ -54,7 +54,7 @@ async fn shapes_are_carried_in_order<F: Fabric>(world: World<F>) -> Outcome {
     Ok(())
 }
 
-/// More than one message each, in one direction and the other at the same time.
+/// More than one message each, in both directions at the same time.
 async fn fields_are_carried<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 1500;
     let window = Window::<Record>::builder().pack_shapes(true).allocate(&world, LEN).await?;

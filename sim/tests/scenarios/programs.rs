@@ -10,14 +10,14 @@ scenario!(mutex, a_queue_lock_made_of_windows, [2, 5]);
 scenario!(adlb_mimic, servers_and_clients, [4]);
 scenario!(linked_list_excl, a_list_under_exclusive_locks, [3]);
 
-/// The queue lock of Mellor-Crummey and Scott, as a program writes it: the tail on rank 0, each rank's next and a flag
-/// with it.
+/// The queue lock of Mellor-Crummey and Scott as a user program: the tail on rank 0, the next
+/// pointer and a flag on each rank.
 async fn a_queue_lock_made_of_windows<F: Fabric>(world: World<F>) -> Outcome {
     const ROUNDS: u64 = 12;
     const TAIL: usize = 0;
     const NEXT: usize = 1;
     const GRANTED: usize = 2;
-    let me = u64::from(world.rank()) + 1; // 0 is nobody
+    let me = u64::from(world.rank()) + 1; // 0 is no rank
     let queue = Window::<u64>::builder().allocate(&world, 3).await?;
     let counter = Window::<u64>::builder().allocate(&world, 1).await?;
     let (all, data) = (queue.lock_all().await?, counter.lock_all().await?);
@@ -56,7 +56,8 @@ async fn a_queue_lock_made_of_windows<F: Fabric>(world: World<F>) -> Outcome {
     queue.close().await
 }
 
-/// Clients take work from servers that only own the memory: by locks of changing targets, while others add to it.
+/// Clients take work from servers that only own the memory, under locks of changing targets, while
+/// others add work.
 async fn servers_and_clients<F: Fabric>(world: World<F>) -> Outcome {
     const WORK: u64 = 30;
     const SERVERS: u32 = 2;
@@ -107,7 +108,8 @@ async fn servers_and_clients<F: Fabric>(world: World<F>) -> Outcome {
 async fn a_list_under_exclusive_locks<F: Fabric>(world: World<F>) -> Outcome {
     const EACH: u64 = 5;
     let (me, size) = (u64::from(world.rank()), u64::from(world.size()));
-    // A value and the place of the next; places are 1 + rank + ranks * index, and the head lies at rank 0.
+    // A value and the location of the next; a location is 1 + rank + ranks * index, and the head
+    // lies at rank 0.
     let window = Window::<u64>::builder().allocate(&world, 2 * (EACH as usize + 1)).await?;
     let reach = |place: u64| (((place - 1) % size) as u32, 2 * ((place - 1) / size) as usize);
     let mut tail = 1;
@@ -130,25 +132,25 @@ async fn a_list_under_exclusive_locks<F: Fabric>(world: World<F>) -> Outcome {
         }
     }
     world.barrier().await.unwrap();
-    let mut met = vec![0; size as usize];
+    let mut seen = vec![0; size as usize];
     let mut place = 1;
     loop {
         let (rank, at) = reach(place);
         let mut element = [0; 2];
         window.locked(rank).get(at, &mut element).await?;
         if place != 1 {
-            met[element[0] as usize] += 1;
+            seen[element[0] as usize] += 1;
         }
         match element[1] {
             0 => break,
             next => place = next,
         }
     }
-    assert_eq!(met, vec![EACH; size as usize]);
+    assert_eq!(seen, vec![EACH; size as usize]);
     window.close().await
 }
 
-/// Lets some time go on.
+/// Lets some time pass.
 async fn pause<F: Fabric>(fabric: &F) {
     let own = fabric.world_segment(fabric.rank()).unwrap();
     RemoteMemory::pause(fabric, fabric.word_in(&own, 0).unwrap(), 1000).await;

@@ -7,22 +7,22 @@ use onesided_windows::{Element, Error, Window};
 
 use crate::{Outcome, scenario};
 
-scenario!(put_signal, data_is_there_when_its_signal_is, [2, 5]);
-scenario!(put_signal_all, everybody_signals_everybody, [3, 8]);
+scenario!(put_signal, data_precedes_its_signal, [2, 5]);
+scenario!(put_signal_all, every_rank_signals_every_rank, [3, 8]);
 scenario!(put_signal_refused, a_refused_put_signals_nothing, [2]);
 scenario!(wait_until_ends, a_wait_without_a_signal_ends, [2]);
-scenario!(put_signal_lent, data_is_there_when_its_signal_is_in_lent_memory, [2, 5]);
-scenario!(put_signal_all_lent, everybody_signals_everybodys_lent_memory, [3, 8]);
-scenario!(wait_until_ends_lent, a_wait_without_a_signal_in_lent_memory_ends, [2]);
+scenario!(put_signal_user_memory, data_precedes_its_signal_in_user_memory, [2, 5]);
+scenario!(put_signal_all_user_memory, every_rank_signals_every_rank_in_user_memory, [3, 8]);
+scenario!(wait_until_ends_user_memory, a_wait_without_a_signal_in_user_memory_ends, [2]);
 
-/// Windows over memory that the fabric allocates, or that is lent.
+/// Windows over allocated memory, or user memory.
 #[derive(Clone, Copy)]
-enum Kept {
+enum Backing {
     Allocated,
-    Lent,
+    User,
 }
 
-impl Kept {
+impl Backing {
     async fn window<T: Element, F: Fabric>(
         self,
         world: &World<F>,
@@ -32,47 +32,48 @@ impl Kept {
         let builder = Window::<T>::builder().name(name);
         match self {
             Self::Allocated => builder.allocate(world, len).await,
-            Self::Lent => builder.create(world, vec![T::zeroed(); len]).await,
+            Self::User => builder.create(world, vec![T::zeroed(); len]).await,
         }
     }
 }
 
-async fn data_is_there_when_its_signal_is<F: Fabric>(world: World<F>) -> Outcome {
-    ring(world, Kept::Allocated).await
+async fn data_precedes_its_signal<F: Fabric>(world: World<F>) -> Outcome {
+    ring(world, Backing::Allocated).await
 }
 
-async fn data_is_there_when_its_signal_is_in_lent_memory<F: Fabric>(world: World<F>) -> Outcome {
-    ring(world, Kept::Lent).await
+async fn data_precedes_its_signal_in_user_memory<F: Fabric>(world: World<F>) -> Outcome {
+    ring(world, Backing::User).await
 }
 
-async fn everybody_signals_everybody<F: Fabric>(world: World<F>) -> Outcome {
-    everybody(world, Kept::Allocated).await
+async fn every_rank_signals_every_rank<F: Fabric>(world: World<F>) -> Outcome {
+    all_to_all(world, Backing::Allocated).await
 }
 
-async fn everybody_signals_everybodys_lent_memory<F: Fabric>(world: World<F>) -> Outcome {
-    everybody(world, Kept::Lent).await
+async fn every_rank_signals_every_rank_in_user_memory<F: Fabric>(world: World<F>) -> Outcome {
+    all_to_all(world, Backing::User).await
 }
 
 async fn a_wait_without_a_signal_ends<F: Fabric>(world: World<F>) -> Outcome {
-    in_vain(world, Kept::Allocated).await
+    without_a_signal(world, Backing::Allocated).await
 }
 
-async fn a_wait_without_a_signal_in_lent_memory_ends<F: Fabric>(world: World<F>) -> Outcome {
-    in_vain(world, Kept::Lent).await
+async fn a_wait_without_a_signal_in_user_memory_ends<F: Fabric>(world: World<F>) -> Outcome {
+    without_a_signal(world, Backing::User).await
 }
 
-/// A ring: each rank passes on what it got, in data of another window than the signal, of a size that travels in pieces.
-async fn ring<F: Fabric>(world: World<F>, kept: Kept) -> Outcome {
+/// A ring: each rank passes on what it received. The data is in another window than the signal, and
+/// of a size that travels in pieces.
+async fn ring<F: Fabric>(world: World<F>, backing: Backing) -> Outcome {
     const LEN: usize = 5000;
-    let data = kept.window::<u32, F>(&world, "data", LEN).await?;
-    let signals = kept.window::<u64, F>(&world, "signals", 2).await?;
+    let data = backing.window::<u32, F>(&world, "data", LEN).await?;
+    let signals = backing.window::<u64, F>(&world, "signals", 2).await?;
     let (from, to) = ((world.rank() + world.size() - 1) % world.size(), (world.rank() + 1) % world.size());
     let (all_data, all_signals) = (data.lock_all().await?, signals.lock_all().await?);
     for round in 1..=10_u32 {
         let mut bytes = vec![round; LEN];
         if world.rank() > 0 {
-            let told = signals.local().wait_until(1, |told| told >= u64::from(round)).from_rank(from).await?;
-            assert_eq!(told, u64::from(round));
+            let value = signals.local().wait_until(1, |value| value >= u64::from(round)).from_rank(from).await?;
+            assert_eq!(value, u64::from(round));
             data.local().read_into(0, &mut bytes)?;
             assert!(bytes.iter().all(|element| *element == round + world.rank() - 1), "{:?}", &bytes[..8]);
             bytes.iter_mut().for_each(|element| *element += 1);
@@ -85,7 +86,7 @@ async fn ring<F: Fabric>(world: World<F>, kept: Kept) -> Outcome {
                 all_signals.at(to).await?.signal(1, round.into())?;
             }
         }
-        world.barrier().await.unwrap(); // nobody overwrites what is not read yet
+        world.barrier().await.unwrap(); // the data was read
     }
     all_data.unlock_all().await?;
     all_signals.unlock_all().await?;
@@ -93,9 +94,9 @@ async fn ring<F: Fabric>(world: World<F>, kept: Kept) -> Outcome {
     signals.close().await
 }
 
-/// Each origin has an element; nobody waits for anything but signals.
-async fn everybody<F: Fabric>(world: World<F>, kept: Kept) -> Outcome {
-    let window = kept.window::<i64, F>(&world, "all", 2 * world.size() as usize).await?;
+/// Each origin has an element; ranks wait for signals only.
+async fn all_to_all<F: Fabric>(world: World<F>, backing: Backing) -> Outcome {
+    let window = backing.window::<i64, F>(&world, "all", 2 * world.size() as usize).await?;
     let all = window.lock_all().await?;
     let at = |origin: u32| 2 * origin as usize;
     for round in 1..=20_i64 {
@@ -104,7 +105,7 @@ async fn everybody<F: Fabric>(world: World<F>, kept: Kept) -> Outcome {
             all.at(target).await?.signal(at(world.rank()) + 1, round)?;
         }
         for origin in 0..world.size() {
-            window.local().wait_until(at(origin) + 1, |told| told >= round).from_rank(origin).await?;
+            window.local().wait_until(at(origin) + 1, |value| value >= round).from_rank(origin).await?;
             assert!(window.local().read(at(origin)..at(origin) + 1)[0] <= -round);
         }
     }
@@ -112,7 +113,7 @@ async fn everybody<F: Fabric>(world: World<F>, kept: Kept) -> Outcome {
     window.close().await
 }
 
-/// Data and signal go together, or neither goes.
+/// Data and signal are both sent, or neither is.
 async fn a_refused_put_signals_nothing<F: Fabric>(world: World<F>) -> Outcome {
     let data = Window::<u16>::builder().name("data").allocate(&world, 4).await?;
     let signals = Window::<u64>::builder().name("signals").allocate(&world, 2).await?;
@@ -128,38 +129,38 @@ async fn a_refused_put_signals_nothing<F: Fabric>(world: World<F>) -> Outcome {
     let small = there.put_signal(0, &[1; 3], there, 3, 1).unwrap_err();
     assert!(matches!(small, Error::Type { .. }), "{small}");
     flag.signal(1, 1)?;
-    signals.local().wait_until(1, |told| told == 1).from_rank(other).await?;
+    signals.local().wait_until(1, |value| value == 1).from_rank(other).await?;
     assert_eq!((data.local().read(0..4), signals.local().read(0..1)), (vec![0; 4], vec![0]));
     world.barrier().await.unwrap();
-    // A put of nothing, which is a signal.
+    // An empty put, which is a signal.
     there.put_signal(4, &[], flag, 0, 5)?;
-    assert_eq!(signals.local().wait_until(0, |told| told > 0).from_rank(other).await?, 5);
+    assert_eq!(signals.local().wait_until(0, |value| value > 0).from_rank(other).await?, 5);
     to.unlock_all().await?;
     flags.unlock_all().await?;
     data.close().await?;
     signals.close().await
 }
 
-async fn in_vain<F: Fabric>(world: World<F>, kept: Kept) -> Outcome {
-    let window = kept.window::<u64, F>(&world, "quiet", 3).await?;
+async fn without_a_signal<F: Fabric>(world: World<F>, backing: Backing) -> Outcome {
+    let window = backing.window::<u64, F>(&world, "quiet", 3).await?;
     let local = window.local();
-    let late = local.wait_until(0, |told| told > 0).deadline(Duration::from_millis(5)).await.unwrap_err();
+    let late = local.wait_until(0, |value| value > 0).deadline(Duration::from_millis(5)).await.unwrap_err();
     assert!(late.is_timed_out(), "{late}");
     let far = local.wait_until(3, |_| true).await.unwrap_err();
     assert!(matches!(far, Error::Range { offset: 3, count: 1, len: 3, .. }), "{far}");
     let other = 1 - world.rank();
-    let nobody = local.wait_until(0, |told| told > 0).from_rank(9).await.unwrap_err();
-    assert!(matches!(nobody, Error::Rank { target: 9, .. }), "{nobody}");
-    // What is there already is not waited for.
+    let error = local.wait_until(0, |value| value > 0).from_rank(9).await.unwrap_err();
+    assert!(matches!(error, Error::Rank { target: 9, .. }), "{error}");
+    // A value that is already there is not waited for.
     let all = window.lock_all().await?;
     assert!(matches!(all.at(other).await?.signal(3, 1).unwrap_err(), Error::Range { .. }));
     all.at(other).await?.signal(2, 7)?;
-    assert_eq!(local.wait_until(2, |told| told == 7).await?, 7);
-    assert_eq!(local.wait_until(2, |told| told == 7).deadline(Duration::ZERO).await?, 7);
+    assert_eq!(local.wait_until(2, |value| value == 7).await?, 7);
+    assert_eq!(local.wait_until(2, |value| value == 7).deadline(Duration::ZERO).await?, 7);
     all.unlock_all().await?;
     window.close().await?;
 
-    let small = kept.window::<u16, F>(&world, "small", 4).await?;
+    let small = backing.window::<u16, F>(&world, "small", 4).await?;
     let wrong = small.local().wait_until(0, |_| true).await.unwrap_err();
     assert_eq!(wrong.to_string(), "wait_until on window \"small\": not for elements of type u16");
     let all = small.lock_all().await?;

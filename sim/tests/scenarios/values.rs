@@ -29,7 +29,7 @@ async fn every_change_counts<F: Fabric>(world: World<F>) -> Outcome {
         match round % 3 {
             0 => guard.unlock().await?,
             1 => drop(guard),
-            _ => drop(guard.unlock()), // as a drop of the guard
+            _ => drop(guard.unlock()), // as if the guard was dropped
         }
     }
     world.barrier().await.unwrap();
@@ -46,7 +46,7 @@ async fn readers_see_whole_values<F: Fabric>(world: World<F>) -> Outcome {
             last = guard[0] + 1;
             guard.fill(last);
         } else {
-            // Together with another one of this rank.
+            // Together with another lock of this rank.
             let (one, other) = (value.read().await?, value.read().await?);
             assert_eq!(*one, *other);
             assert_eq!(*one, [one[0]; 9]);
@@ -54,7 +54,7 @@ async fn readers_see_whole_values<F: Fabric>(world: World<F>) -> Outcome {
             last = one[0];
         }
     }
-    // A reader is in the way of writers, and of nobody else.
+    // A reader excludes writers only.
     let reader = value.read().await?;
     let error = value.write().deadline(Duration::from_millis(2)).await.unwrap_err();
     assert!(error.is_timed_out(), "{error}");
@@ -75,11 +75,11 @@ async fn what_nobody_waits_for_locks_and_changes_nothing<F: Fabric>(world: World
             let _unchanged: &[u64; 2] = guard.as_ref().unwrap();
         }
         drop(polled);
-        lock.set(value.lock()); // what was under way goes
+        lock.set(value.lock()); // cancels the operation in flight
         drop(value.lock().await?);
     }
     world.barrier().await.unwrap();
-    // It was never borrowed mutably: what another rank has put by other means stays.
+    // It was never borrowed mutably: what another rank has put otherwise stays.
     assert_eq!(*value.lock().await?, [5, 5]);
     value.close().await
 }
@@ -98,7 +98,7 @@ async fn a_panic_puts_nothing_back<F: Fabric>(world: World<F>) -> Outcome {
     world.barrier().await.unwrap();
     assert_eq!(*value.lock().await?, [1; 20]);
     world.barrier().await.unwrap();
-    // A destructor that runs because of a panic changes the value as anybody.
+    // A destructor that runs during a panic changes the value.
     struct Counts<L: FnMut()>(L);
     impl<L: FnMut()> Drop for Counts<L> {
         fn drop(&mut self) {
@@ -111,7 +111,8 @@ async fn a_panic_puts_nothing_back<F: Fabric>(world: World<F>) -> Outcome {
         let panic = catch_unwind(AssertUnwindSafe(|| {
             let _counts = Counts(|| {
                 let mut lock = lock.take().unwrap();
-                // On shared memory it is had at once; else it is as if the destructor had found no time.
+                // On shared memory the lock is acquired immediately; elsewhere the destructor may
+                // not get it.
                 if let Poll::Ready(guard) = lock.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                     let mut guard = guard.unwrap();
                     guard[0] = 3;

@@ -1,10 +1,11 @@
-//! What fences, exposures and barriers order.
+//! The order that fences, exposures and barriers promise.
 
 use onesided_fabric::{Fabric, World};
 
 use super::{Outcome, Rig, Seen};
 
-/// After a fence everybody sees what everybody did before it: at its own part at once, at others' by a get.
+/// After a fence every rank sees what every rank did before it: in its own memory directly, in
+/// others' by a get.
 pub(super) async fn fence<F: Fabric>(world: World<F>) -> Outcome {
     let mut rig = Rig::new(world);
     let (me, size) = (rig.rank() as usize, rig.world.size());
@@ -29,8 +30,8 @@ pub(super) async fn fence<F: Fabric>(world: World<F>) -> Outcome {
     Ok(seen)
 }
 
-/// An origin that has started sees what the target wrote before it posted; a target that has waited sees what the origin
-/// did before it completed.
+/// An origin that has started sees what the target wrote before it posted; a target that has waited
+/// sees what the origin did before it completed.
 pub(super) async fn post_start_complete_wait<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 50;
     let mut rig = Rig::new(world);

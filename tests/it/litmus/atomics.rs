@@ -1,11 +1,12 @@
-//! What atomic operations promise.
+//! The promises of atomic operations.
 
 use onesided_fabric::{AtomicAgent, Fabric, World};
 use onesided_windows::{AtomicElement, Op};
 
 use super::{Outcome, Rig, Seen};
 
-/// An atomic operation that gave its value is complete at the target: a third rank that is told of it sees it.
+/// An atomic operation that returned its value is complete at the target: a third rank that
+/// synchronises afterwards sees it.
 pub(super) async fn complete_when_waited<F: Fabric>(world: World<F>) -> Outcome {
     let mut rig = Rig::new(world);
     let window = rig.window::<u64>(4).await?;
@@ -20,10 +21,10 @@ pub(super) async fn complete_when_waited<F: Fabric>(world: World<F>) -> Outcome 
                 all.at(1).await?.get_accumulate(1, &[round], &mut before, Op::Replace).await?;
                 all.at(1).await?.compare_and_swap(2, round - 1, round).await?;
                 all.at(1).await?.fetch_and_op(3, round, Op::Max).await?;
-                rig.tell(2, round).await;
+                rig.send(2, round).await;
             }
             2 => {
-                let round = rig.told().await;
+                let round = rig.recv().await;
                 let mut found = [0; 4];
                 all.at(1).await?.get(0, &mut found).await?;
                 seen.forbidden += u64::from(found.iter().any(|found| *found < round));
@@ -69,7 +70,8 @@ pub(super) async fn accumulate_order<F: Fabric>(world: World<F>) -> Outcome {
     Ok(seen)
 }
 
-/// Atomic operations are atomic against one another, element by element, of every size, whoever issues them.
+/// Atomic operations are atomic with respect to one another, element by element, for every size,
+/// whichever rank issues them.
 pub(super) async fn atomicity<F: Fabric>(world: World<F>) -> Outcome {
     async fn run<T: AtomicElement + From<u8>, F: Fabric>(rig: &mut Rig<F>) -> Outcome {
         const LEN: usize = 9;
@@ -107,7 +109,7 @@ pub(super) async fn atomicity<F: Fabric>(world: World<F>) -> Outcome {
     Ok(seen)
 }
 
-/// Where the processor makes atomics atomic, they leave alone what others put beside them in the same word.
+/// Where the processor makes atomics atomic, they leave puts to neighbours in the same word alone.
 pub(super) async fn neighbours<F: Fabric>(world: World<F>) -> Outcome {
     let mut rig = Rig::new(world);
     let window = rig.window::<u16>(4).await?;

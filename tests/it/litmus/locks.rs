@@ -1,11 +1,11 @@
-//! What a lock orders, and what it does not.
+//! The order that a lock promises, and the order that it does not.
 
 use onesided_fabric::{Fabric, World};
 
 use super::{Outcome, Rig, Seen};
 
-/// What was done under an exclusive lock is seen whole by whoever has the lock next; what was read under a shared one was
-/// read before the next exclusive holder writes.
+/// The next owner of a lock sees everything that was done under an exclusive lock; what was read
+/// under a shared one was read before the next exclusive owner writes.
 pub(super) async fn lock_hands_over<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 40;
     let mut rig = Rig::new(world);
@@ -45,7 +45,7 @@ pub(super) async fn lock_hands_over<F: Fabric>(world: World<F>) -> Outcome {
     Ok(seen)
 }
 
-/// No update in one call is lost, and none sees half of another one, the owner's of the part included.
+/// No update in one call is lost, and none sees half of another one, the target's own included.
 pub(super) async fn locked_update<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 10;
     let mut rig = Rig::new(world);
@@ -67,7 +67,8 @@ pub(super) async fn locked_update<F: Fabric>(world: World<F>) -> Outcome {
     Ok(seen)
 }
 
-/// Under the lock of its own part a rank sees, at once, what others did under it, and they see what it wrote at once.
+/// Under the lock of its own memory a rank sees directly what others did under it, and they see
+/// what it wrote directly.
 pub(super) async fn local_under_lock<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 10;
     let mut rig = Rig::new(world);
@@ -97,8 +98,8 @@ pub(super) async fn local_under_lock<F: Fabric>(world: World<F>) -> Outcome {
     Ok(seen)
 }
 
-/// Data at rank 1 under the lock of rank 2: flushed before the unlock it is seen by the next holder; if not, it may be
-/// late.
+/// Data at rank 1 under the lock of rank 2: flushed before the unlock, the next owner sees it;
+/// otherwise it may be late.
 pub(super) async fn lock_elsewhere<F: Fabric>(world: World<F>) -> Outcome {
     let mut rig = Rig::new(world);
     let data = rig.window::<u64>(1).await?;
@@ -135,7 +136,7 @@ pub(super) async fn lock_elsewhere<F: Fabric>(world: World<F>) -> Outcome {
             },
             _ => {}
         }
-        // The next round begins with this one's data in its place.
+        // The next round starts with this one's data written.
         all.at(1).await?.flush().await?;
     }
     all.unlock_all().await?;

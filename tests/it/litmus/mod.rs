@@ -1,11 +1,12 @@
-//! Litmus tests of the memory model: small programs, run many times with random skew, that count how often they saw what
-//! `src/manual/memory_model.rs` forbids.
+//! Litmus tests of the memory model: small programs, run many times with random skew, that count
+//! how often they saw what `src/manual/memory_model.rs` forbids.
 //!
-//! Each of them has a test by threads and one by processes, on shared memory or, with `ONESIDED_FABRIC` and
-//! `ONESIDED_IT_FABRIC`, on another fabric; one in simulation, on a network whose messages overtake each other; and one
-//! on fabrics that break the promise on purpose (`planted`), which it has to catch: not every processor shows what a
-//! missing fence may do, the simulator does. One more is by processes whose windows lie over memory that they lend, by
-//! copies of the kernel and by their owners' helper threads.
+//! Each program has a test by threads and one by processes, on shared memory or, with
+//! `ONESIDED_FABRIC` and `ONESIDED_IT_FABRIC`, on another fabric; one in simulation, on a network
+//! whose messages overtake each other; and one on fabrics that break the promise on purpose
+//! (`planted`), which it must catch, because not every processor shows a missing fence, but the
+//! simulator does. One more runs by processes whose windows lie over user memory, by copies of the
+//! kernel and by the targets' helper threads.
 
 mod active;
 mod atomics;
@@ -26,7 +27,7 @@ use crate::jobs::{self, Role};
 use crate::support;
 use planted::{Flaw, Planted};
 
-/// How often ranks saw what is forbidden, and what is merely not promised.
+/// How often ranks saw a forbidden outcome, and one that is merely not promised.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     forbidden: u64,
@@ -42,21 +43,22 @@ impl AddAssign for Seen {
 
 type Outcome = Result<Seen, Error>;
 
-/// No message takes as long, in nanoseconds.
+/// Longer than any message takes, in nanoseconds.
 const LONG: u64 = 30_000_000_000;
 
-/// Has the windows of a rank's process lie over memory that each rank lends.
-const LENT: &str = "ONESIDED_IT_LENT";
+/// Makes a process's windows lie over user memory.
+const USER_MEMORY: &str = "ONESIDED_IT_USER_MEMORY";
 
-/// A way to lent memory, as `ONESIDED_PROCESS_VM` says it: by copies of the kernel, where the system allows them.
+/// A way to user memory, as `ONESIDED_PROCESS_VM` names it: by copies of the kernel, where the
+/// system allows them.
 const BY_KERNEL: &str = "on";
-/// By the owner's helper thread.
+/// By the target's helper thread.
 const BY_HELPER: &str = "off";
 const BOTH: &[&str] = &[BY_KERNEL, BY_HELPER];
-/// What stands on single accesses, which copies of the kernel are not.
+/// For promises that rest on single accesses, which copies of the kernel are not.
 const HELPER: &[&str] = &[BY_HELPER];
 
-/// The tests of each: `name: body, ranks, by which ways on lent memory, flaws that it must catch`.
+/// The tests of each: `name: body, ranks, the ways to user memory, flaws that it must catch`.
 macro_rules! litmus {
     ($($name:ident: $body:path, $ranks:expr, $ways:expr, [$($flaw:ident),+];)+) => {
         pub(crate) const ROLES: &[Role] = &[$((concat!("litmus ", stringify!($name)), |world| rank(world, $body)),)+];
@@ -75,8 +77,8 @@ macro_rules! litmus {
             }
 
             #[test]
-            fn lent() {
-                by_lending_processes($ranks, concat!("litmus ", stringify!($name)), $ways);
+            fn user_memory() {
+                by_processes_on_user_memory($ranks, concat!("litmus ", stringify!($name)), $ways);
             }
 
             #[test]
@@ -118,16 +120,16 @@ litmus! {
     neighbours: atomics::neighbours, 2, BOTH, [TornAtomics];
 }
 
-/// A fabric that keeps no order between regions, and tells so.
+/// A fabric that keeps no order between regions, and reports so.
 #[test]
 fn bytes_may_overtake_words_of_another_region() {
     for seed in 0..10 {
-        let told = |fabric| World::new(Planted::new(fabric, Flaw::ToldEarlyBytes));
+        let reported = |fabric| World::new(Planted::new(fabric, Flaw::ReportedEarlyBytes));
         let simulation = || Simulation::new(network()).ranks(3).seed(seed);
         let reports = [
-            simulation().run_direct(move |fabric| locks::lock_hands_over(told(fabric))),
-            simulation().run_direct(move |fabric| locks::locked_update(told(fabric))),
-            simulation().run_direct(move |fabric| locks::versioned_read(told(fabric))),
+            simulation().run_direct(move |fabric| locks::lock_hands_over(reported(fabric))),
+            simulation().run_direct(move |fabric| locks::locked_update(reported(fabric))),
+            simulation().run_direct(move |fabric| locks::versioned_read(reported(fabric))),
         ];
         for (number, report) in reports.into_iter().enumerate() {
             assert_eq!(report.end, End::Finished, "{number}, seed {seed}");
@@ -136,7 +138,7 @@ fn bytes_may_overtake_words_of_another_region() {
     }
 }
 
-/// What is not promised does happen, where the network shows it.
+/// An order that is not promised is indeed not kept, where the network shows it.
 #[test]
 fn a_lock_orders_nothing_elsewhere() {
     let weak: u64 = (0..10).map(|seed| simulate(3, seed, locks::lock_elsewhere).weak).sum();
@@ -164,9 +166,10 @@ fn by_processes(ranks: u32, role: &str) {
     assert_eq!((ended.code, ended.ok()), (0, (0..ranks).collect()), "{ended:#?}");
 }
 
-fn by_lending_processes(ranks: u32, role: &str, ways: &[&str]) {
+fn by_processes_on_user_memory(ranks: u32, role: &str, ways: &[&str]) {
     for way in ways {
-        let variables = [(jobs::ROLE, role.as_ref()), (LENT, "1".as_ref()), ("ONESIDED_PROCESS_VM", way.as_ref())];
+        let variables =
+            [(jobs::ROLE, role.as_ref()), (USER_MEMORY, "1".as_ref()), ("ONESIDED_PROCESS_VM", way.as_ref())];
         let ended = jobs::start_with(ranks, &variables).wait();
         assert_eq!((ended.code, ended.ok()), (0, (0..ranks).collect()), "process_vm {way}: {ended:#?}");
     }
@@ -189,7 +192,7 @@ fn simulate<R: Future<Output = Outcome>>(ranks: u32, seed: u64, body: fn(World<S
     sum(report.results.into_iter().flatten())
 }
 
-/// On a fabric that is wrong on purpose the forbidden is seen.
+/// On a fabric with a planted flaw the forbidden outcome occurs.
 fn catches<R: Future<Output = Outcome>>(ranks: u32, flaw: Flaw, body: fn(World<Planted>) -> R) {
     let caught = (0..10).any(|seed| {
         let report = Simulation::new(network())
@@ -198,7 +201,7 @@ fn catches<R: Future<Output = Outcome>>(ranks: u32, flaw: Flaw, body: fn(World<P
             .run_direct(|fabric| body(World::new(Planted::new(fabric, flaw))));
         assert_eq!(report.end, End::Finished, "{flaw:?}, seed {seed}");
         report.results.into_iter().flatten().any(|outcome| match outcome {
-            // A lock that excludes nobody is found out by its own release, too.
+            // A lock that does not exclude is also detected by its own release.
             Err(error) => error.fault().is_some_and(|fault| fault.kind() == FaultKind::NotHeld) || panic!("{error}"),
             Ok(seen) => seen.forbidden > 0,
         })
@@ -212,23 +215,23 @@ fn sum(outcomes: impl IntoIterator<Item = Outcome>) -> Seen {
     seen
 }
 
-/// What a body needs beside its window.
+/// What a body needs in addition to its window.
 struct Rig<F: Fabric> {
     world: World<F>,
-    dice: u64,
-    lent: bool,
+    rng: u64,
+    user_memory: bool,
 }
 
 impl<F: Fabric> Rig<F> {
     fn new(world: World<F>) -> Self {
-        let dice = u64::from(world.rank()) + 1;
-        Self { world, dice, lent: std::env::var_os(LENT).is_some() }
+        let rng = u64::from(world.rank()) + 1;
+        Self { world, rng, user_memory: std::env::var_os(USER_MEMORY).is_some() }
     }
 
-    /// A window over memory that the fabric allocates, or that this rank lends.
+    /// A window over allocated memory, or over user memory.
     async fn window<T: Element>(&self, len: usize) -> Result<Window<T, F>, Error> {
         let builder = Window::<T>::builder();
-        if self.lent {
+        if self.user_memory {
             builder.create(&self.world, vec![T::zeroed(); len]).await
         } else {
             builder.allocate(&self.world, len).await
@@ -243,24 +246,24 @@ impl<F: Fabric> Rig<F> {
         self.world.fabric().capabilities().agent
     }
 
-    /// How many rounds there is time for.
+    /// The number of rounds for which there is time.
     fn rounds(&self) -> u64 {
         match self.agent() {
             // A helper thread has to be woken, and a number that fits a byte has no halves.
-            AtomicAgent::Cpu if self.lent => 120,
+            AtomicAgent::Cpu if self.user_memory => 120,
             AtomicAgent::Cpu => 1500,
             AtomicAgent::Card => 12,
             _ => 24,
         }
     }
 
-    /// A number from 0 to `below` - 1.
+    /// A random number from 0 to `below` - 1.
     fn roll(&mut self, below: u64) -> u64 {
-        self.dice = self.dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.dice >> 33) % below
+        self.rng = self.rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.rng >> 33) % below
     }
 
-    /// Some time, often none, so that the ranks meet in ever other ways.
+    /// Pauses for a random time, often none, so that the ranks interleave differently each time.
     async fn skew(&mut self) {
         match self.agent() {
             AtomicAgent::Simulated => self.pause_up_to(8_000).await,
@@ -284,24 +287,24 @@ impl<F: Fabric> Rig<F> {
         self.world.barrier().await.unwrap();
     }
 
-    /// Tells a rank a number, by a message: a way that has nothing to do with windows.
-    async fn tell(&self, to: u32, value: u64) {
+    /// Sends a rank a number by a message, which does not depend on windows.
+    async fn send(&self, to: u32, value: u64) {
         let sent = self.world.fabric().send(Rank(to), Port::USER, &value.to_le_bytes(), Notify::Yes);
         sent.await.unwrap();
     }
 
-    async fn told(&self) -> u64 {
+    async fn recv(&self) -> u64 {
         let fabric = self.world.fabric();
         let message = fabric.recv(Port::USER, Patience::until(fabric.now() + LONG)).await.unwrap();
         u64::from_le_bytes(message.bytes().try_into().unwrap())
     }
 
-    /// How many cells, a bit each, both of two ranks missed. Rank 0 is told; rank 1 has told what it missed.
+    /// How many cells, a bit each, both of two ranks missed. Rank 1 sends rank 0 what it missed.
     async fn both_missed(&self, missed: u64) -> u64 {
         if self.rank() == 1 {
-            self.tell(0, missed).await;
+            self.send(0, missed).await;
             return 0;
         }
-        u64::from((missed & self.told().await).count_ones())
+        u64::from((missed & self.recv().await).count_ones())
     }
 }

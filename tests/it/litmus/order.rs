@@ -1,4 +1,4 @@
-//! What puts, gets, flushes and signals order.
+//! The order of puts, gets, flushes and signals.
 
 use std::sync::atomic::Ordering;
 
@@ -16,7 +16,7 @@ pub(super) async fn store_buffering<F: Fabric>(world: World<F>) -> Outcome {
     let mine = rig.rank() as usize;
     let mut seen = Seen::default();
     for batch in 1..=rig.rounds() {
-        // At whose part the two variables lie.
+        // The ranks that have the two variables.
         let homes = [[1, 0], [0, 1], [0, 0], [1, 1]][batch as usize % 4];
         let (to, from) = (all.at(homes[mine]).await?, all.at(homes[1 - mine]).await?);
         rig.barrier().await;
@@ -36,7 +36,8 @@ pub(super) async fn store_buffering<F: Fabric>(world: World<F>) -> Outcome {
     Ok(seen)
 }
 
-/// Data, a flush, then a flag, of whatever kind and wherever it lies: who sees the flag sees the data.
+/// Data, a flush, then a flag, of any kind and at any rank: a rank that sees the flag sees the
+/// data.
 pub(super) async fn message_passing<F: Fabric>(world: World<F>) -> Outcome {
     const DATA: usize = 20;
     const FLAGS: usize = 4;
@@ -77,8 +78,8 @@ pub(super) async fn message_passing<F: Fabric>(world: World<F>) -> Outcome {
     Ok(seen)
 }
 
-/// What was flushed is seen by whoever the origin then tells, by whatever means: the target itself, which looks at once,
-/// and a third rank, which gets.
+/// After a flush, any rank that synchronises with the origin by any means sees the data: the target
+/// itself by a local read, a third rank by a get.
 pub(super) async fn third_rank<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 600;
     let mut rig = Rig::new(world);
@@ -91,11 +92,11 @@ pub(super) async fn third_rank<F: Fabric>(world: World<F>) -> Outcome {
             rig.skew().await;
             all.at(1).await?.put(0, &[round; LEN][..len])?;
             all.at(1).await?.flush().await?;
-            rig.tell(1, round).await;
-            rig.tell(2, round).await;
+            rig.send(1, round).await;
+            rig.send(2, round).await;
         } else {
-            let told = rig.told().await;
-            assert_eq!(told, round);
+            let received = rig.recv().await;
+            assert_eq!(received, round);
             let mut found = vec![0; len];
             match rig.rank() {
                 1 => window.local().read_into(0, &mut found)?,
@@ -109,7 +110,7 @@ pub(super) async fn third_rank<F: Fabric>(world: World<F>) -> Outcome {
     Ok(seen)
 }
 
-/// One rank's puts to an element are seen in their order, by whoever looks twice.
+/// A rank that reads twice sees one rank's puts to an element in order.
 pub(super) async fn coherence<F: Fabric>(world: World<F>) -> Outcome {
     const PUTS: u64 = 30;
     let mut rig = Rig::new(world);
@@ -160,7 +161,8 @@ pub(super) async fn read_own_writes<F: Fabric>(world: World<F>) -> Outcome {
     Ok(seen)
 }
 
-/// Who was signalled sees what the one that signalled had put to it, through any window, flushed or not.
+/// A rank that got a signal sees what the signalling rank had put to it before, through any window,
+/// flushed or not.
 pub(super) async fn signal<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 100;
     let mut rig = Rig::new(world);
@@ -181,7 +183,7 @@ pub(super) async fn signal<F: Fabric>(world: World<F>) -> Outcome {
                 all.at(peer).await?.signal(0, round)?;
             }
         } else {
-            window.local().wait_until(0, |told| told >= round).await?;
+            window.local().wait_until(0, |value| value >= round).await?;
             let found = [window.local().read(1..1 + LEN), other.local().read(0..LEN)];
             seen.forbidden += u64::from(found.iter().flatten().any(|found| *found < round));
         }
@@ -193,15 +195,15 @@ pub(super) async fn signal<F: Fabric>(world: World<F>) -> Outcome {
     Ok(seen)
 }
 
-/// `write x; sync; read y` here and `write y; sync; read x` there, each `write` at one's own part and by the CPU: at least
-/// one of them sees the other's.
+/// `write x; sync; read y` here and `write y; sync; read x` there, each `write` to the rank's own
+/// memory by the CPU: at least one of them sees the other's.
 pub(super) async fn sync_store_buffering<F: Fabric>(world: World<F>) -> Outcome {
     const CELLS: usize = 64;
     let mut rig = Rig::new(world);
     let window = rig.window::<u64>(CELLS).await?;
     let all = window.lock_all().await?;
     let peer = 1 - rig.rank();
-    // Loads and stores themselves, where a peer's part is mapped.
+    // Plain loads and stores, where a peer's memory is mapped.
     let mapped = window.direct(rig.rank()).ok().zip(window.direct(peer).ok());
     let mut seen = Seen::default();
     for batch in 1..=rig.rounds() {
@@ -232,7 +234,8 @@ pub(super) async fn sync_store_buffering<F: Fabric>(world: World<F>) -> Outcome 
     Ok(seen)
 }
 
-/// Data, a flush, then a flag: whoever polls the flag in memory of its own, and then syncs, sees the data there.
+/// Data, a flush, then a flag: a rank that polls the flag in its own memory, and then syncs, sees
+/// the data there.
 pub(super) async fn sync_message_passing<F: Fabric>(world: World<F>) -> Outcome {
     const DATA: usize = 20;
     let mut rig = Rig::new(world);
@@ -265,7 +268,8 @@ pub(super) async fn sync_message_passing<F: Fabric>(world: World<F>) -> Outcome 
     Ok(seen)
 }
 
-/// An element of 8 bytes is never half of two values, whoever writes it and however it is read.
+/// An element of 8 bytes is never half of two values, whichever rank writes it and however it is
+/// read.
 pub(super) async fn single_access<F: Fabric>(world: World<F>) -> Outcome {
     const TURNS: u64 = 30;
     let mut rig = Rig::new(world);

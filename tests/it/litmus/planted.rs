@@ -9,30 +9,31 @@ use onesided_fabric::remote_memory::{At, Fault, Liveness, Mailbox, Notify, Patie
 use onesided_fabric::{Capabilities, Error, Fabric, Segment, SegmentKey, Task};
 use onesided_sim::{SimFabric, SimSegment, Word};
 
-/// What it does wrong, in the regions of windows.
+/// The flaw, in the regions of windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flaw {
     /// A flush waits for nothing.
     IdleFlush,
-    /// Puts leave later than the call returns, in any order, and no flush knows of them.
+    /// Puts leave after the call returns, in any order, and flushes do not wait for them.
     LatePuts,
-    /// What a rank writes to its own part leaves later than the call returns, as from a store buffer, and no fence knows of it.
+    /// A rank's writes to its own memory take effect after the call returns, as from a store
+    /// buffer, and fences do not wait for them.
     LateOwn,
     /// 8 bytes are put and got as two halves.
     TornBytes,
-    /// A compare-swap on a lock's word always succeeds.
+    /// A compare-and-swap on a lock's word always succeeds.
     OpenLocks,
-    /// An atomic operation gives its value before it takes effect.
+    /// An atomic operation returns its value before it takes effect.
     LateAtomics,
     /// Atomic operations are a read and a write.
     TornAtomics,
-    /// The version of a part is always read as it was at first.
+    /// The version of a record always reads as its first value.
     StaleVersion,
-    /// Puts and gets of one's own part take effect at once, ahead of words of other regions that were posted before them,
-    /// and the fabric does not tell.
+    /// Puts and gets of a rank's own memory take effect immediately, ahead of words of other
+    /// regions that were posted before them, and the fabric does not report it.
     EarlyBytes,
-    /// The same, and it tells: that is no flaw, as long as somebody asks.
-    ToldEarlyBytes,
+    /// The same, reported: that is no flaw, because the caller can ask.
+    ReportedEarlyBytes,
 }
 
 #[derive(Clone, Debug)]
@@ -59,15 +60,15 @@ impl Planted {
     }
 
     fn has_early_bytes(&self) -> bool {
-        matches!(self.flaw, Flaw::EarlyBytes | Flaw::ToldEarlyBytes)
+        matches!(self.flaw, Flaw::EarlyBytes | Flaw::ReportedEarlyBytes)
     }
 
-    /// Whether bytes of this segment do not wait for what was posted before.
+    /// Whether bytes of this segment overtake what was posted before.
     fn is_early(&self, segment: &SimSegment) -> bool {
         self.has_early_bytes() && segment.rank() == self.inner.rank() && segment.key().region.0 != 0
     }
 
-    /// Does something some time from now, even if nobody waits for it.
+    /// Runs something after some time, even if it is not waited for.
     fn later(&self, act: impl FnOnce(SimFabric) + Send + 'static) {
         let inner = self.inner.clone();
         let nanos = self.count.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) % 20_000;
@@ -115,7 +116,7 @@ impl RemoteMemory for Planted {
             return Box::pin(async move { read.await.map(|_| expected) });
         }
         if self.has_early_bytes() && word.at().rank == inner.rank() && word.at().region.0 != 0 {
-            // A card that takes its time; bytes do not wait for it.
+            // A slow card, and bytes that do not wait for it.
             return Box::pin(async move {
                 let own = inner.world_segment(inner.rank()).unwrap();
                 let until = inner.now() + 20_000;
@@ -149,7 +150,7 @@ impl RemoteMemory for Planted {
             return Box::pin(inner.read(word));
         }
         if self.flawed(Flaw::TornAtomics, word) {
-            // By the endpoint, because a posted sum is waited for by nobody.
+            // By the endpoint, because a posted sum is not waited for.
             let read = inner.read(word);
             self.spawn(Box::pin(async move {
                 if let Ok(found) = read.await {
@@ -214,7 +215,7 @@ impl Fabric for Planted {
 
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = self.inner.capabilities();
-        capabilities.ordered &= self.flaw != Flaw::ToldEarlyBytes;
+        capabilities.ordered &= self.flaw != Flaw::ReportedEarlyBytes;
         capabilities
     }
 

@@ -1,4 +1,5 @@
-//! Heirs who go away when they nearly have the lock: whoever asks next is told of the dead, because nobody has seen what they left.
+//! Recovering owners that cancel shortly before they have the lock: the next acquire gets the error
+//! again, because no rank has seen the data.
 
 mod common;
 
@@ -18,7 +19,7 @@ const MS: u64 = 1_000_000;
 const LATER: u64 = 30_000 * MS;
 const OVER: u64 = 2 * LATER;
 
-/// How a future ends, if it does by then; else it is dropped.
+/// Returns the future's outcome if it is ready by `time`; otherwise drops the future.
 async fn until<F: Future + Unpin>(world: &World<SimFabric>, time: u64, mut future: F) -> Option<F::Output> {
     let mut over = pin!(pause_until(world, time));
     poll_fn(|cx| match Pin::new(&mut future).poll(cx) {
@@ -36,9 +37,10 @@ enum How {
     Fenced,
 }
 
-/// Rank 0 would inherit what rank 1 left, and goes away after so long. How long that took, if it has it before; else whether who
-/// asks next, and does not inherit, is told.
-fn walked_away(design: LockDesign, all: LockAllDesign, how: How, nanos: u64) -> Result<u64, bool> {
+/// Rank 0 tries to recover the lock that rank 1 left, and cancels after `nanos`. Returns how long
+/// the acquire took, if it succeeded before; otherwise whether the next acquire without `recover`
+/// gets the error.
+fn cancelled_recovery(design: LockDesign, all: LockAllDesign, how: How, nanos: u64) -> Result<u64, bool> {
     let simulation = Simulation::new(Network::default()).ranks(3).kill(1, Duration::from_nanos(50 * MS));
     let report = simulation.run(move |world| async move {
         let builder = Window::<u64>::builder().lock(design);
@@ -80,14 +82,14 @@ fn walked_away(design: LockDesign, all: LockAllDesign, how: How, nanos: u64) -> 
 }
 
 #[test]
-fn what_nobody_has_inherited_is_told_of_again() {
+fn a_cancelled_recovery_leaves_the_lock_poisoned() {
     for design in LockDesign::ALL {
         for all in [LockAllDesign::OnDemand, LockAllDesign::Global] {
             for how in [How::Dropped, How::Deadline, How::Value, How::Fenced] {
-                let takes = walked_away(*design, all, how, LATER / 2).unwrap();
+                let takes = cancelled_recovery(*design, all, how, LATER / 2).unwrap();
                 for before in 0..40 {
                     let nanos = takes.saturating_sub(200 * before + 1);
-                    let ended = walked_away(*design, all, how, nanos);
+                    let ended = cancelled_recovery(*design, all, how, nanos);
                     assert_ne!(ended, Err(false), "{design}, {all}, {how:?} after {nanos} of {takes}");
                 }
             }
@@ -95,9 +97,9 @@ fn what_nobody_has_inherited_is_told_of_again() {
     }
 }
 
-/// The same of who only wants the lock, and takes it over from a late owner.
+/// The same for a takeover from an owner with an expired lease.
 #[test]
-fn a_lock_taken_over_by_nobody_is_told_of_again() {
+fn a_cancelled_takeover_is_reported_to_the_next_owner() {
     let simulate = |nanos: u64| {
         let report = Simulation::new(Network::default()).ranks(3).run(move |world: World<SimFabric>| async move {
             let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet);
@@ -106,7 +108,7 @@ fn a_lock_taken_over_by_nobody_is_told_of_again() {
             pause_until(&world, MS).await;
             let (mut takes, mut recovers) = (None, None);
             if world.rank() == 1 {
-                std::mem::forget(scores.lock_exclusive(2).await?); // late for ever
+                std::mem::forget(scores.lock_exclusive(2).await?); // keeps it for good
             }
             if world.rank() == 0 {
                 pause_until(&world, 2 * MS).await;

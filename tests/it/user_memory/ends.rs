@@ -1,4 +1,4 @@
-//! Owners and copiers that die, stop, or cannot answer.
+//! Targets and copiers that die, stop, or cannot answer.
 
 use std::time::{Duration, Instant};
 
@@ -10,18 +10,19 @@ use crate::jobs::{self, Role, ok, send, state};
 use crate::support::eventually;
 
 pub(super) const ROLES: &[Role] = &[
-    ("lent: copier dies", copier_dies),
-    ("lent: copier stops", copier_stops),
-    ("lent: owner dies", owner_dies),
-    ("lent: owner stops", owner_stops),
-    ("lent: end fails", end_fails),
-    ("lent: owner cannot answer", owner_cannot_answer),
+    ("user memory: copier dies", copier_dies),
+    ("user memory: copier stops", copier_stops),
+    ("user memory: owner dies", owner_dies),
+    ("user memory: owner stops", owner_stops),
+    ("user memory: end fails", end_fails),
+    ("user memory: owner cannot answer", owner_cannot_answer),
 ];
 
-/// 32 MiB at rank 0 that rank 1 puts to, over and over, until it fails; who learns where it lies, and rank 1's process.
+/// 32 MiB at rank 0 that rank 1 puts to repeatedly until it fails; the test learns its address, and
+/// rank 1's process id.
 struct Copied {
     window: Window<u64>,
-    board: Window<u64>,
+    status: Window<u64>,
 }
 
 const LONG: usize = 4 << 20;
@@ -29,27 +30,27 @@ const LONG: usize = 4 << 20;
 impl Copied {
     fn new(world: &World) -> Self {
         let window = Window::<u64>::builder().name("copied").dynamic(world).wait().unwrap();
-        let board = Window::<u64>::builder().name("board").allocate(world, 8).wait().unwrap();
-        Self { window, board }
+        let status = Window::<u64>::builder().name("status").allocate(world, 8).wait().unwrap();
+        Self { window, status }
     }
 
-    fn tell(&self, target: u32, at: usize, value: u64) {
-        let epoch = self.board.lock_exclusive(target).wait().unwrap();
+    fn publish(&self, target: u32, at: usize, value: u64) {
+        let epoch = self.status.lock_exclusive(target).wait().unwrap();
         epoch.put(at, &[value]).unwrap();
         epoch.unlock().wait().unwrap();
     }
 
-    fn told(&self, at: usize) -> u64 {
-        eventually(Duration::from_secs(10), "it is told", || self.board.local().read(at..at + 1)[0] != 0);
-        self.board.local().read(at..at + 1)[0]
+    fn wait_for(&self, at: usize) -> u64 {
+        eventually(Duration::from_secs(10), "it is published", || self.status.local().read(at..at + 1)[0] != 0);
+        self.status.local().read(at..at + 1)[0]
     }
 
-    /// Rank 1: copies until the memory is taken back, or its owner ends.
+    /// Rank 1: copies until the memory is taken back, or its rank ends.
     fn copy(&self) -> Error {
-        let place = RemotePtr::from_word(self.told(0));
+        let place = RemotePtr::from_word(self.wait_for(0));
         let epoch = self.window.lock_shared(0).wait().unwrap();
         let there = epoch.attached(place).wait().unwrap();
-        self.tell(0, 1, std::process::id().into());
+        self.publish(0, 1, std::process::id().into());
         let bytes = vec![u64::MAX; LONG];
         let mut turn = 0;
         let error = loop {
@@ -57,17 +58,17 @@ impl Copied {
                 break error;
             }
             turn += 1;
-            self.board.local().write(2, &[turn]).unwrap();
+            self.status.local().write(2, &[turn]).unwrap();
         };
-        std::mem::forget(epoch); // its target may be gone
+        std::mem::forget(epoch); // its target may have died
         error.into()
     }
 }
 
 #[test]
-fn memory_comes_back_from_under_a_copier_that_dies() {
+fn memory_is_returned_after_a_copier_died() {
     for path in BOTH {
-        let ended = jobs::start_under(2, "lent: copier dies", path).wait();
+        let ended = jobs::start_under(2, "user memory: copier dies", path).wait();
         assert_eq!(ended.ok(), [0], "{path:?}: {ended:?}");
     }
 }
@@ -78,8 +79,8 @@ fn copier_dies(world: World) {
         panic!("{}", copied.copy()); // it is killed in the middle
     }
     let place = copied.window.attach(vec![1_u64; LONG]).unwrap();
-    copied.tell(1, 0, place.to_word());
-    let copier = copied.told(1);
+    copied.publish(1, 0, place.to_word());
+    let copier = copied.wait_for(1);
     std::thread::sleep(Duration::from_millis(30));
     send(copier, Signal::KILL);
     let begin = Instant::now();
@@ -94,8 +95,8 @@ fn copier_dies(world: World) {
 }
 
 #[test]
-fn memory_does_not_come_back_while_a_stopped_copier_may_write_to_it() {
-    all_go_well(2, "lent: copier stops");
+fn memory_is_not_returned_while_a_stopped_copier_may_write_to_it() {
+    all_go_well(2, "user memory: copier stops");
 }
 
 fn copier_stops(world: World) {
@@ -103,18 +104,19 @@ fn copier_stops(world: World) {
     if world.rank() == 1 {
         let error = copied.copy();
         assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::NoSuchRegion), "{error}");
-        copied.tell(0, 3, 1);
+        copied.publish(0, 3, 1);
         ok();
-        copied.told(4);
+        copied.wait_for(4);
         return;
     }
     let place = copied.window.attach(vec![1_u64; LONG]).unwrap();
-    copied.tell(1, 0, place.to_word());
-    let copier = copied.told(1);
+    copied.publish(1, 0, place.to_word());
+    let copier = copied.wait_for(1);
     std::thread::sleep(Duration::from_millis(20));
     send(copier, Signal::STOP);
     eventually(Duration::from_secs(5), "it stops", || state(copier) == Some('T'));
-    // Where it was stopped, inside or outside, is chance: then the memory is back, or given up.
+    // Whether it was stopped inside or outside of the guard is chance: the memory is returned, or
+    // leaked.
     let mut vector = match copied.window.detach(place).wait() {
         Ok(mut vector) => {
             vector.fill(3);
@@ -126,18 +128,18 @@ fn copier_stops(world: World) {
         }
     };
     send(copier, Signal::CONT);
-    copied.told(3);
+    copied.wait_for(3);
     if let Some(vector) = &mut vector {
         assert!(vector.iter().all(|element| *element == 3));
     }
     ok();
-    copied.tell(1, 4, 1);
+    copied.publish(1, 4, 1);
 }
 
 #[test]
 fn a_copy_to_an_owner_that_dies_is_an_error() {
     for path in BOTH {
-        let ended = jobs::start_under(2, "lent: owner dies", path).wait();
+        let ended = jobs::start_under(2, "user memory: owner dies", path).wait();
         assert_eq!(ended.ok(), [1], "{path:?}: {ended:?}");
     }
 }
@@ -146,8 +148,8 @@ fn owner_dies(world: World) {
     let copied = Copied::new(&world);
     if world.rank() == 0 {
         let place = copied.window.attach(vec![1_u64; LONG]).unwrap();
-        copied.tell(1, 0, place.to_word());
-        copied.told(1);
+        copied.publish(1, 0, place.to_word());
+        copied.wait_for(1);
         std::thread::sleep(Duration::from_millis(30));
         jobs::die();
     }
@@ -156,7 +158,7 @@ fn owner_dies(world: World) {
     eventually(Duration::from_secs(5), "it is seen to be dead", || !world.is_alive(0));
     let epoch = copied.window.lock_shared(0).wait();
     if let Ok(epoch) = epoch {
-        let place = RemotePtr::from_word(copied.told(0));
+        let place = RemotePtr::from_word(copied.wait_for(0));
         let there = epoch.attached(place).wait().unwrap();
         let died =
             |error: Error| assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::PeerDied), "{error}");
@@ -169,21 +171,22 @@ fn owner_dies(world: World) {
 
 #[test]
 fn a_stopped_owner_is_waited_for_or_not_needed() {
-    all_go_well(2, "lent: owner stops");
+    all_go_well(2, "user memory: owner stops");
 }
 
-/// Its memory is reached while it is stopped where the kernel copies; its helper answers when it goes on.
+/// Its memory is reachable while it is stopped if the kernel copies; its helper thread answers when
+/// it continues.
 fn owner_stops(world: World) {
-    let board = Window::<u64>::builder().name("board").allocate(&world, 2).wait().unwrap();
+    let status = Window::<u64>::builder().name("status").allocate(&world, 2).wait().unwrap();
     let window = Window::<u64>::builder().name("stopped").create(&world, vec![5; 100]).wait().unwrap();
     if world.rank() == 0 {
-        let epoch = board.lock_exclusive(1).wait().unwrap();
+        let epoch = status.lock_exclusive(1).wait().unwrap();
         epoch.put(0, &[std::process::id().into()]).unwrap();
         epoch.unlock().wait().unwrap();
     }
     world.barrier().wait().unwrap();
     if world.rank() == 1 {
-        let owner = board.local().read(0..1)[0];
+        let owner = status.local().read(0..1)[0];
         let epoch = window.lock_exclusive(0).wait().unwrap();
         epoch.get(0, &mut [0]).wait().unwrap();
         send(owner, Signal::STOP);
@@ -204,17 +207,17 @@ fn owner_stops(world: World) {
         epoch.unlock().wait().unwrap();
     }
     window.close().wait().unwrap();
-    board.close().wait().unwrap();
+    status.close().wait().unwrap();
     ok();
 }
 
 #[test]
 fn an_owner_that_cannot_answer_is_an_error() {
-    let ended = jobs::start(2, "lent: owner cannot answer").wait();
+    let ended = jobs::start(2, "user memory: owner cannot answer").wait();
     assert_eq!((ended.code, ended.ok().len()), (0, 2), "{ended:?}");
 }
 
-/// Rank 0 has no descriptor for the memory in which rank 1 looks for the answer.
+/// Rank 0 has no descriptor for the memory in which rank 1 waits for the answer.
 fn owner_cannot_answer(world: World) {
     let window = Window::<u64>::builder().name("mute").create(&world, vec![5; 10]).wait().unwrap();
     let before = getrlimit(Resource::Nofile);
@@ -224,7 +227,7 @@ fn owner_cannot_answer(world: World) {
     world.barrier().wait().unwrap();
     if world.rank() == 1 {
         let epoch = window.lock_shared(0).wait().unwrap();
-        drop(epoch.fetch_add(3, 1)); // one that nobody waits for does not block the others
+        drop(epoch.fetch_add(3, 1)); // one that is not waited for does not block the others
         let error = epoch.fetch_add(3, 1).wait().unwrap_err();
         assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::NoDescriptors), "{error}");
         epoch.unlock().wait().unwrap();
@@ -244,8 +247,8 @@ fn owner_cannot_answer(world: World) {
 }
 
 #[test]
-fn a_vector_comes_back_from_a_window_whose_end_fails() {
-    let ended = jobs::start(2, "lent: end fails").wait();
+fn a_vector_is_returned_from_a_window_whose_close_fails() {
+    let ended = jobs::start(2, "user memory: end fails").wait();
     assert_eq!(ended.ok(), [0], "{ended:?}");
 }
 

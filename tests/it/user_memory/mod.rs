@@ -1,4 +1,4 @@
-//! Windows over the user's memory, between processes: by process_vm, and by the owner's helper thread.
+//! Windows over user memory, between processes: by process_vm, and by the target's helper thread.
 
 mod attached;
 mod ends;
@@ -24,12 +24,12 @@ fn all_go_well(ranks: u32, role: &str) {
     }
 }
 
-/// Which path peers' puts and gets take here.
+/// The path that puts and gets take here.
 fn expected_path(window: &Window<u64>, target: u32) -> Path {
     let helper = std::env::var("ONESIDED_PROCESS_VM").is_ok_and(|word| word == "off");
     let works = onesided_fabric::shm::process_vm_works().is_ok();
     let path = if helper || !works { Path::Helper } else { Path::ProcessVm };
-    let told = window.explain(target);
-    assert!(told.contains(if path == Path::Helper { "helper thread" } else { "by process_vm" }), "{told}");
+    let explained = window.explain(target);
+    assert!(explained.contains(if path == Path::Helper { "helper thread" } else { "by process_vm" }), "{explained}");
     path
 }

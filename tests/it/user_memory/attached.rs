@@ -1,4 +1,4 @@
-//! Memory that comes and goes while its window stays.
+//! Attached memory of a dynamic window.
 
 use onesided::{Error, FaultKind, RemotePtr, Window, World};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -6,18 +6,19 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::all_go_well;
 use crate::jobs::{self, Role, ok};
 
-pub(super) const ROLES: &[Role] = &[("lent: taken back", taken_back), ("lent: list", list), ("lent: many", many)];
+pub(super) const ROLES: &[Role] =
+    &[("user memory: taken back", taken_back), ("user memory: list", list), ("user memory: many", many)];
 
 #[test]
-fn memory_that_was_taken_back_is_an_error_for_peers() {
-    all_go_well(3, "lent: taken back");
+fn access_to_memory_that_was_taken_back_is_an_error() {
+    all_go_well(3, "user memory: taken back");
 }
 
-/// Rank 0's vector comes and goes; the others have places of it.
+/// Rank 0 attaches and detaches a vector; the others have pointers to it.
 fn taken_back(world: World) {
     let places = Window::<u64>::allocate(&world, 4).wait().unwrap();
     let window = Window::<u64>::builder().name("loans").dynamic(&world).wait().unwrap();
-    let tell = |what: u64| {
+    let publish = |what: u64| {
         for target in 0..world.size() {
             let epoch = places.lock_exclusive(target).wait().unwrap();
             epoch.put(0, &[what]).unwrap();
@@ -27,7 +28,7 @@ fn taken_back(world: World) {
     for turn in 0..5_u64 {
         let mine = (world.rank() == 0).then(|| {
             let place = window.attach(vec![turn; 1000]).unwrap();
-            tell(place.to_word());
+            publish(place.to_word());
             place
         });
         world.barrier().wait().unwrap();
@@ -63,7 +64,7 @@ fn taken_back(world: World) {
 
 #[test]
 fn a_list_over_attached_memory_of_processes_has_every_node() {
-    all_go_well(3, "lent: list");
+    all_go_well(3, "user memory: list");
 }
 
 /// Every rank pushes nodes to a list whose head is at rank 0; a node is `[next rank, next place, value]`.
@@ -109,12 +110,12 @@ fn list(world: World) {
 }
 
 #[test]
-fn memory_that_comes_and_goes_takes_no_descriptors_of_those_who_meet_it() {
-    let ended = jobs::start(2, "lent: many").wait();
+fn attached_memory_leaks_no_descriptors_of_peers() {
+    let ended = jobs::start(2, "user memory: many").wait();
     assert_eq!((ended.code, ended.ok().len()), (0, 2), "{ended:?}");
 }
 
-/// Rank 1 meets more memory of rank 0's than it may have files open.
+/// Rank 1 accesses more memory of rank 0 than it may have open files.
 fn many(world: World) {
     let places = Window::<u64>::allocate(&world, 1).wait().unwrap();
     let window = Window::<u64>::builder().name("many").dynamic(&world).wait().unwrap();
@@ -145,7 +146,7 @@ fn many(world: World) {
 }
 
 #[test]
-fn a_slot_that_is_freed_is_another_threads_at_once() {
+fn a_freed_slot_serves_another_thread() {
     onesided::threads(1, |world| {
         let window = Window::<u64>::builder().name("slots").dynamic(&world).wait().unwrap();
         let fill = window.attach_zeroed(1).unwrap();
@@ -154,7 +155,7 @@ fn a_slot_that_is_freed_is_another_threads_at_once() {
             for _ in 0..2 {
                 scope.spawn(|| {
                     for _ in 0..3000 {
-                        let Ok(place) = window.attach(vec![7]) else { continue }; // the other has the only one
+                        let Ok(place) = window.attach(vec![7]) else { continue }; // the other thread has the only one
                         let epoch = window.lock_shared(0).wait().unwrap();
                         epoch.attached(place).wait().unwrap();
                         epoch.unlock().wait().unwrap();

@@ -1,4 +1,4 @@
-//! Who goes away from a lock and computes: the others get it meanwhile.
+//! Ranks that cancel an acquire and compute: the others get the lock meanwhile.
 
 use std::time::Duration;
 
@@ -9,12 +9,13 @@ use crate::support::{compute, poll_once};
 
 pub(crate) const ROLES: &[Role] = &[("leavers", leaves)];
 
-/// For how long they compute, without a call of the library.
+/// How long they compute, without a call of the library.
 const LONG: Duration = Duration::from_millis(400);
-/// A machine that is busy with something else may not run rank 2 for so long, but not every time.
+/// A busy machine may not run rank 2 for that long, but not every time.
 const ROUNDS: usize = 5;
 
-/// Rank 0 drops a guard, rank 1 a pending acquire, and both compute; rank 2 has the lock before they are done.
+/// Rank 0 drops a guard, rank 1 a pending acquire, and both compute; rank 2 acquires the lock
+/// before they are done.
 fn leaves(world: World) {
     let window = Window::<u64>::allocate(&world, ROUNDS).wait().unwrap();
     let mut in_time = 0;
@@ -64,7 +65,7 @@ fn leaves(world: World) {
 }
 
 #[test]
-fn who_goes_away_and_computes_holds_nobody_up() {
+fn a_rank_that_cancels_and_computes_delays_no_other_rank() {
     for design in LockDesign::ALL {
         let ended = jobs::start_under(3, "leavers", ("ONESIDED_LOCK", design.name())).wait();
         assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2]), "{design} {ended:#?}");

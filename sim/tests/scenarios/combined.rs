@@ -12,11 +12,11 @@ use onesided_windows::{Error, Window};
 use crate::{Outcome, scenario};
 
 scenario!(locked_operations, calls_exclude_one_another_and_locks, [2, 4]);
-scenario!(locked_put, a_put_is_there_for_the_next_holder, [3]);
-scenario!(locked_errors, what_is_refused_leaves_nothing_locked, [2]);
+scenario!(locked_put, the_next_owner_sees_the_put, [3]);
+scenario!(locked_errors, a_refused_operation_leaves_nothing_locked, [2]);
 
 /// Polls once, then drops.
-async fn walk_away<H: Future + Unpin>(mut handle: H) {
+async fn cancel<H: Future + Unpin>(mut handle: H) {
     poll_fn(|cx| {
         let _ = Pin::new(&mut handle).poll(cx);
         Poll::Ready(())
@@ -24,7 +24,7 @@ async fn walk_away<H: Future + Unpin>(mut handle: H) {
     .await;
 }
 
-/// Records of equal words, counted up by calls, under locks, and by calls that nobody waits for to the end.
+/// Records of equal words, incremented by calls, under locks, and by calls that are cancelled.
 async fn calls_exclude_one_another_and_locks<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 40;
     const ROUNDS: u64 = 24;
@@ -60,9 +60,9 @@ async fn calls_exclude_one_another_and_locks<F: Fabric>(world: World<F>) -> Outc
             }
             4 => drop(home.update(0, &mut record, |_| unreachable!("nobody waits for it"))),
             _ => {
-                // Whether it comes to the change is a matter of time; if so, it is put and counted.
+                // Whether the change happens depends on timing; if it does, it is put and counted.
                 let mut added = false;
-                walk_away(
+                cancel(
                     home.update(0, &mut record, |record| {
                         added = true;
                         add(record)
@@ -86,7 +86,7 @@ async fn calls_exclude_one_another_and_locks<F: Fabric>(world: World<F>) -> Outc
     window.close().await
 }
 
-async fn a_put_is_there_for_the_next_holder<F: Fabric>(world: World<F>) -> Outcome {
+async fn the_next_owner_sees_the_put<F: Fabric>(world: World<F>) -> Outcome {
     const LEN: usize = 700;
     let window = Window::<u64>::builder().allocate(&world, LEN).await?;
     let next = (world.rank() + 1) % world.size();
@@ -104,7 +104,7 @@ async fn a_put_is_there_for_the_next_holder<F: Fabric>(world: World<F>) -> Outco
     window.close().await
 }
 
-async fn what_is_refused_leaves_nothing_locked<F: Fabric>(world: World<F>) -> Outcome {
+async fn a_refused_operation_leaves_nothing_locked<F: Fabric>(world: World<F>) -> Outcome {
     let window = Window::<u16>::builder().name("small").allocate(&world, 3).await?;
     if world.rank() == 0 {
         let home = window.locked(1);
@@ -114,7 +114,7 @@ async fn what_is_refused_leaves_nothing_locked<F: Fabric>(world: World<F>) -> Ou
         assert!(matches!(home.update(0, &mut four, |_| ()).await, Err(Error::Range { .. })));
         assert!(matches!(window.locked(2).put(0, &[1]).await, Err(Error::Rank { .. })));
         assert!(matches!(window.locked(2).flush().await, Err(Error::Rank { .. })));
-        // Behind somebody who has it.
+        // Behind an owner.
         let epoch = window.lock_exclusive(1).await?;
         let error = home.deadline(std::time::Duration::from_millis(2)).put(0, &[1]).await.unwrap_err();
         assert!(error.is_timed_out());
@@ -126,7 +126,8 @@ async fn what_is_refused_leaves_nothing_locked<F: Fabric>(world: World<F>) -> Ou
     window.close().await
 }
 
-/// Uncontended, over a network: one round trip, where lock, get, put and unlock apart take three.
+/// Uncontended, over a network: one round trip, where separate lock, get, put and unlock take
+/// three.
 #[test]
 fn an_update_takes_one_round_trip() {
     async fn times(world: World<SimFabric>) -> Result<[u64; 4], Error> {
@@ -135,7 +136,7 @@ fn an_update_takes_one_round_trip() {
         if world.rank() == 0 {
             let now = || world.fabric().now();
             let (home, mut record) = (window.locked(1), [0; 8]);
-            home.get(0, &mut record).await?; // reaches the target for the first time
+            home.get(0, &mut record).await?; // first access to the target
             home.flush().await?;
             let begin = now();
             let epoch = window.lock_exclusive(1).await?;
@@ -161,7 +162,7 @@ fn an_update_takes_one_round_trip() {
     let report = Simulation::new(Network::default()).run(times);
     assert_eq!(report.end, End::Finished);
     let times = report.results[0].as_ref().unwrap().as_ref().unwrap();
-    let round_trip = 2_000..3_000; // of the default network: 1 us each way, and the cards
+    let round_trip = 2_000..3_000; // of the default network: 1 us each way, plus the cards
     assert!(times[0] > 3 * round_trip.start, "{times:?}");
     assert!(times[1..].iter().all(|time| round_trip.contains(time)), "{times:?}");
 }

@@ -1,4 +1,4 @@
-//! Owners that keep a lock for longer than their lease, and what keeps them from harm then.
+//! Owners that keep a lock for longer than their lease, and the revocation of their access.
 
 use std::time::Duration;
 
@@ -8,17 +8,18 @@ use onesided_windows::{Error, LeasePolicy, LockAllDesign, LockDesign, PreviousOw
 
 use crate::{Outcome, scenario};
 
-scenario!(late_revoked, what_a_late_owner_does_has_no_effect, [3, 5]);
-scenario!(late_poisoned, who_does_not_inherit_is_told, [3]);
-scenario!(late_among_readers, who_locks_all_shares_with_the_others, [4]);
-scenario!(late_at_itself, an_owner_that_is_late_with_its_own_lock_is_waited_for, [2]);
+scenario!(late_revoked, operations_of_a_revoked_owner_have_no_effect, [3, 5]);
+scenario!(late_poisoned, an_acquire_without_recover_gets_lease_expired, [3]);
+scenario!(late_among_readers, lock_all_shares_an_expired_lock_with_readers, [4]);
+scenario!(late_at_itself, an_owner_of_its_own_lock_is_not_revoked, [2]);
 
-/// Longer than a barrier takes, on an emulated card too.
+/// Longer than a barrier takes, even on an emulated card.
 fn lease<F: Fabric>(world: &World<F>) -> Duration {
     Duration::from_millis(if world.fabric().capabilities().agent == AtomicAgent::Card { 600 } else { 30 })
 }
 
-/// Windows whose late owners are kept out, and without that policy; `None` where memory is mapped, and nobody can be.
+/// A window with the policy `Revoke`, and one without a policy; `None` where memory is mapped and
+/// access cannot be revoked.
 async fn windows<F: Fabric>(world: &World<F>) -> Result<Option<[Window<u64, F>; 2]>, Error> {
     let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet).name("scores");
     match builder.lease_policy(LeasePolicy::Revoke, lease(world)).allocate(world, 8).await {
@@ -30,27 +31,27 @@ async fn windows<F: Fabric>(world: &World<F>) -> Result<Option<[Window<u64, F>; 
     }
 }
 
-/// Does nothing for several leases.
-async fn late<F: Fabric>(world: &World<F>, window: &Window<u64, F>) {
+/// Sleeps for several leases.
+async fn outlive_lease<F: Fabric>(world: &World<F>, window: &Window<u64, F>) {
     let fabric = world.fabric();
     let own = fabric.world_segment(fabric.rank()).unwrap();
     fabric.pause(fabric.word_in(&own, 0).unwrap(), 10 * lease(world).as_nanos() as u64).await;
     drop(window.local().read(0..1));
 }
 
-/// Reaches a rank's part, perhaps for the first time.
+/// Accesses a rank's memory, perhaps for the first time.
 async fn add<F: Fabric>(window: &Window<u64, F>, rank: u32) -> Result<u64, Error> {
     window.no_check().at(rank)?.fetch_add(0, 7).await
 }
 
 fn is_revoked(error: &Error, other: u32) -> bool {
-    let told = "access was revoked, because a lock was kept for longer than its lease";
+    let expected = "access was revoked, because a lock was kept for longer than its lease";
     let named = error.fault().and_then(|fault| fault.rank()).is_some_and(|rank| rank.0 == other);
-    error.is_revoked() && named && error.to_string().ends_with(&format!("rank {other}: {told}"))
+    error.is_revoked() && named && error.to_string().ends_with(&format!("rank {other}: {expected}"))
 }
 
-/// Rank 0 is late with the lock of rank 2's part, rank 1 has it after that, and rank 0 goes on.
-async fn what_a_late_owner_does_has_no_effect<F: Fabric>(world: World<F>) -> Outcome {
+/// Rank 0's lease on the lock of rank 2 expires, rank 1 takes the lock over, and rank 0 continues.
+async fn operations_of_a_revoked_owner_have_no_effect<F: Fabric>(world: World<F>) -> Outcome {
     let Some([window, other]) = windows(&world).await? else { return Ok(()) };
     match world.rank() {
         0 => {
@@ -58,13 +59,14 @@ async fn what_a_late_owner_does_has_no_effect<F: Fabric>(world: World<F>) -> Out
             epoch.put(0, &[1; 8])?;
             epoch.flush().await?;
             world.barrier().await.unwrap();
-            late(&world, &window).await;
+            outlive_lease(&world, &window).await;
             epoch.put(0, &[7; 8])?;
             let error = epoch.flush().await.unwrap_err();
             assert!(is_revoked(&error, 2), "{error}");
             let error = epoch.unlock().await.unwrap_err();
             assert!(is_revoked(&error, 2), "{error}");
-            // In other windows as well, and not from other ranks. Nobody takes the target for dead.
+            // In other windows as well, and not from other ranks. No rank takes the target for
+            // dead.
             let error = window.lock_exclusive(2).await.unwrap_err();
             assert!(is_revoked(&error, 2), "{error}");
             let error = add(&other, 2).await.unwrap_err();
@@ -89,7 +91,8 @@ async fn what_a_late_owner_does_has_no_effect<F: Fabric>(world: World<F>) -> Out
             epoch.get(0, &mut found).await?;
             assert_eq!(found, [2; 8]);
             epoch.unlock().await?;
-            // With the others all goes on: the lock is as before, and so is the late rank for who is not the target.
+            // Everything continues with the other ranks: the lock is usable, and the revoked rank
+            // reaches every rank but the target.
             let epoch = window.lock_exclusive(2).await?;
             assert_eq!(epoch.previous_owner(), None);
             epoch.unlock().await?;
@@ -111,8 +114,8 @@ async fn what_a_late_owner_does_has_no_effect<F: Fabric>(world: World<F>) -> Out
     Ok(())
 }
 
-/// Rank 1 asks for the lock without saying that it recovers, and again.
-async fn who_does_not_inherit_is_told<F: Fabric>(world: World<F>) -> Outcome {
+/// Rank 1 asks for the lock without `recover`, twice.
+async fn an_acquire_without_recover_gets_lease_expired<F: Fabric>(world: World<F>) -> Outcome {
     let Some([window, other]) = windows(&world).await? else { return Ok(()) };
     if world.rank() == 0 {
         let epoch = window.lock_exclusive(2).await?;
@@ -128,9 +131,9 @@ async fn who_does_not_inherit_is_told<F: Fabric>(world: World<F>) -> Outcome {
             let error = window.lock_shared(2).await.unwrap_err();
             let fault = error.fault().unwrap();
             assert!(error.is_poisoned() && fault.kind() == FaultKind::LeaseExpired, "{error}");
-            let told =
+            let expected =
                 "rank 0 kept the lock for longer than its lease (`inherit` takes it over where access is revoked)";
-            assert!(error.to_string().ends_with(told), "{error}");
+            assert!(error.to_string().ends_with(expected), "{error}");
         }
         let epoch = window.lock_shared(2).recover().await?;
         assert_eq!(
@@ -141,7 +144,7 @@ async fn who_does_not_inherit_is_told<F: Fabric>(world: World<F>) -> Outcome {
         let readers = (window.lock_shared(2).await?, window.lock_shared(2).await?);
         drop(readers);
         other.no_check().at(0)?.signal(0, 1)?;
-        other.local().wait_until(0, |done| done == 1).await?; // then the target may leave
+        other.local().wait_until(0, |done| done == 1).await?; // the target may leave then
         other.no_check().at(2)?.signal(0, 1)?;
     } else {
         other.local().wait_until(0, |done| done == 1).await?;
@@ -149,8 +152,9 @@ async fn who_does_not_inherit_is_told<F: Fabric>(world: World<F>) -> Outcome {
     Ok(())
 }
 
-/// Rank 0 is late with the lock of rank 2's part. Rank 1 locks all, and then rank 3, who does not take that for late.
-async fn who_locks_all_shares_with_the_others<F: Fabric>(world: World<F>) -> Outcome {
+/// Rank 0's lease on the lock of rank 2 expires. Rank 1 and then rank 3 lock all; rank 3 must not
+/// mistake that for an expired lease.
+async fn lock_all_shares_an_expired_lock_with_readers<F: Fabric>(world: World<F>) -> Outcome {
     for design in [LockAllDesign::OnDemand, LockAllDesign::EachTarget] {
         let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet).lock_all(design);
         let builder = builder.lease_policy(LeasePolicy::VersionedCommit, lease(&world));
@@ -176,12 +180,8 @@ async fn who_locks_all_shares_with_the_others<F: Fabric>(world: World<F>) -> Out
                 let all = window.lock_all().await?;
                 let mut found = [0; 8];
                 all.at(2).await?.get(0, &mut found).await?;
-                let inherited = (world.rank() == 1).then_some(PreviousOwner::LeaseExpired(0));
-                assert_eq!(
-                    (found, all.previous_owner(0), all.previous_owner(2)),
-                    ([1; 8], None, inherited),
-                    "{design}"
-                );
+                let previous = (world.rank() == 1).then_some(PreviousOwner::LeaseExpired(0));
+                assert_eq!((found, all.previous_owner(0), all.previous_owner(2)), ([1; 8], None, previous), "{design}");
                 if world.rank() == 1 {
                     barrier().await;
                 }
@@ -196,13 +196,13 @@ async fn who_locks_all_shares_with_the_others<F: Fabric>(world: World<F>) -> Out
     Ok(())
 }
 
-/// Nobody is there to be asked. Rank 1 gives up, then waits for as long as it takes.
-async fn an_owner_that_is_late_with_its_own_lock_is_waited_for<F: Fabric>(world: World<F>) -> Outcome {
+/// No rank can be asked to revoke. Rank 1 gives up at a deadline, then waits as long as it takes.
+async fn an_owner_of_its_own_lock_is_not_revoked<F: Fabric>(world: World<F>) -> Outcome {
     let Some([window, _]) = windows(&world).await? else { return Ok(()) };
     if world.rank() == 0 {
         let epoch = window.lock_exclusive(0).await?;
         world.barrier().await.unwrap();
-        late(&world, &window).await;
+        outlive_lease(&world, &window).await;
         epoch.unlock().await?;
     } else {
         world.barrier().await.unwrap();

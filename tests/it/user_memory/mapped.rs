@@ -1,5 +1,5 @@
-//! Windows over mappings of the user's: anonymous ones, and of files.
-#![allow(unsafe_code)] // what a user writes who makes and lends a mapping
+//! Windows over user mappings: anonymous ones, and of files.
+#![allow(unsafe_code)] // what a user writes to create and expose a mapping
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -13,7 +13,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use super::{all_go_well, expected_path};
 use crate::jobs::{Role, ok};
 
-pub(super) const ROLES: &[Role] = &[("lent: mapped", mapped)];
+pub(super) const ROLES: &[Role] = &[("user memory: mapped", mapped)];
 
 /// Pages that are unmapped when they are dropped.
 struct Mapping {
@@ -28,7 +28,8 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: they were mapped so, and nobody reaches them any more: whoever lends them keeps this.
+        // SAFETY: `new` mapped these pages with this length, and nothing accesses them any more: the code that exposes a mapping
+        // upholds this.
         unsafe { munmap(self.start.as_ptr(), self.len) }.unwrap();
     }
 }
@@ -47,15 +48,15 @@ impl Mapping {
     }
 
     fn into_memory(self) -> UserMemory {
-        // SAFETY: as many bytes as the mapping has, which are initialised (with zeros, or what the file has) and which nobody
+        // SAFETY: as many bytes as the mapping has, which are initialised (with zeros, or what the file has) and which nothing
         // else reaches; the mapping unmaps them when it is dropped.
         unsafe { UserMemory::from_raw_parts(self.start.cast(), self.len, self) }.unwrap()
     }
 }
 
 #[test]
-fn a_mapping_is_lent_and_comes_back_as_it_was() {
-    all_go_well(2, "lent: mapped");
+fn a_mapping_is_exposed_and_returned_unchanged() {
+    all_go_well(2, "user memory: mapped");
 }
 
 fn mapped(world: World) {
@@ -78,7 +79,7 @@ fn mapped(world: World) {
     epoch.unlock().wait().unwrap();
     let memory = window.close_into_memory().wait().unwrap();
     assert_eq!((memory.len(), memory.bytes()[4080..4112].to_vec()), (LEN, b"12".repeat(16)));
-    let mapping = memory.into_owner::<Mapping>().unwrap_or_else(|_| panic!("it was lent so"));
+    let mapping = memory.into_owner::<Mapping>().unwrap_or_else(|_| panic!("it has this type"));
     let mut there = Vec::new();
     file.rewind().unwrap();
     file.read_to_end(&mut there).unwrap();
@@ -88,7 +89,8 @@ fn mapped(world: World) {
     );
     drop(mapping);
 
-    // Two windows over anonymous pages; a mapping that is never given back goes with the last of them.
+    // Two windows over anonymous pages; a mapping that is never taken back is dropped with the last
+    // of them.
     let memory = WindowMemory::new(&world, Mapping::new(None, LEN).into_memory()).unwrap();
     let whole = Window::<u64>::create_over(&world, &memory, 0..LEN / 8).wait().unwrap();
     let part = Window::<u64>::create_over(&world, &memory, 100..200).wait().unwrap();

@@ -1,4 +1,4 @@
-//! What operations do to lent memory.
+//! Operations on user memory.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,14 @@ use crate::jobs::{Role, ok};
 use crate::model::{Model, same};
 use crate::support::compute;
 
-pub(super) const ROLES: &[Role] = &[("lent: operations", operations), ("lent: counts", counts)];
+pub(super) const ROLES: &[Role] = &[("user memory: operations", operations), ("user memory: counts", counts)];
 
 #[test]
-fn every_operation_on_lent_memory_does_what_the_model_does() {
-    all_go_well(2, "lent: operations");
+fn every_operation_on_user_memory_follows_the_model() {
+    all_go_well(2, "user memory: operations");
 }
 
-/// Rank 0 does this and that to the vector of rank 1, and to a copy; a part of every type.
+/// Rank 0 performs random operations on the vector of rank 1, and on a copy, for every type.
 fn operations(world: World) {
     random_operations::<u8>(&world, 131);
     random_operations::<i16>(&world, 61);
@@ -69,7 +69,7 @@ fn random_operations<T: Model>(world: &World, len: usize) {
                     model[at] = T::model(op, model[at], operands[0]).unwrap();
                 }
                 4 => {
-                    // Every third element, so far as there are any.
+                    // Every third element, as many as there are.
                     let (block, stride) = (1, 3);
                     let shape = Shape::Vector { count: count.div_ceil(stride), block, stride };
                     let outcome = epoch.accumulate_shaped(at, shape, &operands[..count.div_ceil(stride)], op).wait();
@@ -119,8 +119,8 @@ fn random_operations<T: Model>(world: &World, len: usize) {
 }
 
 #[test]
-fn atomics_on_lent_memory_are_atomic_and_need_nothing_of_a_computing_owner() {
-    all_go_well(4, "lent: counts");
+fn atomics_on_user_memory_are_atomic_while_the_target_computes() {
+    all_go_well(4, "user memory: counts");
 }
 
 fn counts(world: World) {
@@ -129,7 +129,7 @@ fn counts(world: World) {
     let window = Window::<u64>::builder().name("counts").create(&world, vec![0; 10]).wait().unwrap();
     let all = window.lock_all().wait().unwrap();
     if me == 0 {
-        compute(Duration::from_millis(300)); // its helper serves meanwhile
+        compute(Duration::from_millis(300)); // its helper thread serves meanwhile
     }
     let begin = Instant::now();
     for turn in 0..TURNS {

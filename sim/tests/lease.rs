@@ -1,4 +1,4 @@
-//! Late owners, and the answers that are lost on the way to who takes the lock from them.
+//! Owners with an expired lease, and lost answers while their lock is taken over.
 
 mod common;
 
@@ -15,7 +15,7 @@ const S: u64 = 1_000 * MS;
 const LEASE: Duration = Duration::from_millis(30);
 const LONG: Duration = Duration::from_secs(10);
 
-/// When a rank had the lock, and what went wrong.
+/// When a rank acquired the lock, and the error.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     held: Option<(u64, u64)>,
@@ -23,9 +23,9 @@ struct Seen {
     recovered: Option<PreviousOwner>,
 }
 
-/// Rank 3 keeps rank 2's lock until `release`; rank 4 reads before, and at `reads` again. Rank 1 has found it reading first; rank 0
-/// does nothing, and then reaches rank 2.
-fn found_reading(release: u64, reads: u64) -> Vec<Seen> {
+/// Rank 3 keeps rank 2's lock until `release`. Rank 4 reads first, and again at `reads`. Rank 1
+/// finds it reading first; rank 0 does nothing, and then accesses rank 2.
+fn found_readers(release: u64, reads: u64) -> Vec<Seen> {
     const OVER: u64 = 300 * MS;
     let report = Simulation::new(Network::default()).ranks(5).run(move |world| async move {
         let builder = Window::<u64, _>::builder().lock(LockDesign::TestAndSet).name("scores");
@@ -49,7 +49,7 @@ fn found_reading(release: u64, reads: u64) -> Vec<Seen> {
                 pause_until(&world, 42 * MS + 1_000).await;
                 let epoch = window.lock_exclusive(2).await?;
                 pause_until(&world, release).await;
-                let _ = epoch.unlock().await; // an error if it was late
+                let _ = epoch.unlock().await; // an error if the lease expired
             }
             1 => {
                 pause_until(&world, 41 * MS).await;
@@ -72,18 +72,18 @@ fn found_reading(release: u64, reads: u64) -> Vec<Seen> {
     report.results.into_iter().map(|result| result.unwrap().unwrap_or_default()).collect()
 }
 
-/// A count of readers comes again: it is nobody's name, and says nothing of an owner that is late.
+/// A count of readers that occurs again names no rank, and says nothing about an owner's lease.
 #[test]
-fn who_found_readers_first_takes_the_lock_from_the_late_owner_alone() {
-    let usual = found_reading(250 * MS, 290 * MS);
+fn a_waiter_behind_readers_takes_over_from_the_expired_owner_alone() {
+    let usual = found_readers(250 * MS, 290 * MS);
     assert_eq!(usual[1].recovered, Some(PreviousOwner::LeaseExpired(3)), "{usual:?}");
     let (taken, _) = usual[1].held.unwrap();
 
-    // When rank 1 has found the owner late for the first time, a lease and some pauses before.
+    // From when rank 1 has first seen the owner: a lease and some pauses.
     let found = taken - LEASE.as_nanos() as u64 - MS;
     for release in (found - 500_000..found + 500_000).step_by(1_000) {
         for after in [500, 2_500] {
-            let seen = found_reading(release, release + after);
+            let seen = found_readers(release, release + after);
             let case = format!("released at {release}, read {after} ns later: {seen:#?}");
             assert!(seen[0].wrong.is_none() && seen[4].wrong.is_none(), "{case}");
             if let (Some((begin, end)), Some((from, until))) = (seen[1].held, seen[4].held) {
@@ -93,30 +93,30 @@ fn who_found_readers_first_takes_the_lock_from_the_late_owner_alone() {
     }
 }
 
-/// One in ten messages is lost, and what is lost twice is not known of. Rank 0 is late at rank 2, and rank 1 would have the lock;
-/// later rank 3 asks.
+/// One message in ten is lost, and an operation whose resend is lost is indeterminate. Rank 0's
+/// lease expires at rank 2, and rank 1 tries to take the lock over; rank 3 asks later.
 fn lossy(policy: LeasePolicy, seed: u64) -> Option<(String, String)> {
     let network = Network { loss: 0.1, retries: 1, ..Network::default() };
     let report = Simulation::new(network).ranks(4).seed(seed).run(move |world| async move {
         let builder = Window::<u64, _>::builder().lock(LockDesign::TestAndSet).name("scores");
         let window = builder.lease_policy(policy, LEASE).allocate(&world, 8).await?;
         pause_until(&world, 10 * S).await;
-        let mut told = String::new();
+        let mut outcome = String::new();
         match world.rank() {
             0 => std::mem::forget(window.lock_exclusive(2).await?),
             1 => {
                 pause_until(&world, 11 * S).await;
                 match window.lock_exclusive(2).recover().deadline(LONG).await {
                     Ok(epoch) => epoch.unlock().await?,
-                    Err(error) => told = error.to_string(),
+                    Err(error) => outcome = error.to_string(),
                 }
             }
             3 => {
                 pause_until(&world, 30 * S).await;
-                // Whose access was revoked cannot be asked about twice.
+                // A rank whose access was revoked cannot try again.
                 let request = window.lock_exclusive(2);
                 let request = if policy == LeasePolicy::Revoke { request } else { request.recover() };
-                told = match request.deadline(LONG).await {
+                outcome = match request.deadline(LONG).await {
                     Ok(epoch) => format!("{:?}", epoch.previous_owner()),
                     Err(error) => format!("{:?}", error.fault()),
                 };
@@ -124,17 +124,17 @@ fn lossy(policy: LeasePolicy, seed: u64) -> Option<(String, String)> {
             _ => {}
         }
         pause_until(&world, 60 * S).await;
-        Ok::<_, Error>(told)
+        Ok::<_, Error>(outcome)
     });
     match &report.results[..] {
         [Some(Ok(_)), Some(Ok(first)), Some(Ok(_)), Some(Ok(second))] => Some((first.clone(), second.clone())),
-        _ => None, // the losses were others
+        _ => None, // other messages were lost
     }
 }
 
-/// Who is told of an error does not have the lock, and an answer that was lost is asked for again.
+/// A rank that gets an error does not have the lock, and a lost answer is asked for again.
 #[test]
-fn lost_answers_leave_the_lock_with_nobody_who_does_not_know_it() {
+fn lost_answers_leave_no_unaware_owner() {
     for policy in [LeasePolicy::Revoke, LeasePolicy::VersionedCommit] {
         let mut ended = 0;
         for seed in 0..1_000 {

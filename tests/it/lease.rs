@@ -1,4 +1,4 @@
-//! Owners that are stopped for longer than their lease, and go on then.
+//! Owners that are stopped for longer than their lease, and then continue.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use crate::jobs::{self, Role, ok, send, state};
 use crate::support::{DEADLINE, eventually, ranks};
 
 pub(crate) const ROLES: &[Role] =
-    &[("late commit", commits), ("late killed", killed), ("late revoked", revoked), ("late waited for", waited_for)];
+    &[("lease commit", commits), ("lease kill", killed), ("lease revoke", revoked), ("lease none", waited_for)];
 
 const LEASE: Duration = Duration::from_millis(150);
 
-/// Where rank 1 finds the process of rank 0, and rank 0 what rank 1 has done.
-fn board(world: &World) -> Window<u64> {
-    let board = Window::<u64>::allocate(world, 2).wait().unwrap();
+/// Where rank 1 finds the process id of rank 0, and rank 0 the progress of rank 1.
+fn status(world: &World) -> Window<u64> {
+    let status = Window::<u64>::allocate(world, 2).wait().unwrap();
     if world.rank() == 0 {
-        board.no_check().at(1).unwrap().put(1, &[std::process::id().into()]).unwrap();
+        status.no_check().at(1).unwrap().put(1, &[std::process::id().into()]).unwrap();
     }
     world.barrier().wait().unwrap();
-    board
+    status
 }
 
 fn scores(world: &World, policy: LeasePolicy) -> Window<u64> {
@@ -31,15 +31,16 @@ fn scores(world: &World, policy: LeasePolicy) -> Window<u64> {
     builder.lease_policy(policy, LEASE).allocate(world, 16).wait().unwrap()
 }
 
-/// Stops this process until somebody lets it go on.
+/// Stops this process until it gets SIGCONT.
 fn stop() {
     send(std::process::id().into(), Signal::STOP);
-    std::thread::sleep(Duration::from_millis(50)); // another thread may get the signal, and this one run until then
+    std::thread::sleep(Duration::from_millis(50)); // another thread may get the signal, and this one runs until then
 }
 
-/// Rank 0 is stopped while it holds the lock of rank 2's part, rank 1 takes it over and commits, and rank 0 goes on.
+/// Rank 0 is stopped while it holds the lock of rank 2, rank 1 takes it over and commits, and rank
+/// 0 continues.
 fn commits(world: World) {
-    let (board, window) = (board(&world), scores(&world, LeasePolicy::VersionedCommit));
+    let (status, window) = (status(&world), scores(&world, LeasePolicy::VersionedCommit));
     match world.rank() {
         0 => {
             let epoch = window.lock_exclusive(2).wait().unwrap();
@@ -53,11 +54,11 @@ fn commits(world: World) {
             assert_eq!(epoch.lease_left(), Some(Duration::ZERO));
             let error = epoch.commit(3).wait().unwrap_err();
             assert!(matches!(error, WindowError::Late { target: 2, .. }), "{error}");
-            let told = "commit on rank 2 of window \"scores\": the lease was over, and another has taken the lock";
-            assert_eq!(error.to_string(), told);
+            let expected = "commit on rank 2 of window \"scores\": the lease was over, and another has taken the lock";
+            assert_eq!(error.to_string(), expected);
             let error = epoch.unlock().wait().unwrap_err();
             assert!(matches!(error, WindowError::Late { operation: "unlock", .. }), "{error}");
-            // As any other now; and rank 1's lock was not harmed.
+            // The lock works as any other; and rank 1's lock was unaffected.
             let epoch = window.lock_exclusive(2).wait().unwrap();
             assert_eq!((epoch.previous_owner(), epoch.committed().wait().unwrap()), (None, 4));
             epoch.commit(5).wait().unwrap();
@@ -66,9 +67,10 @@ fn commits(world: World) {
         }
         1 => {
             world.barrier().wait().unwrap();
-            let late = board.local().read(1..2)[0];
-            eventually(DEADLINE / 2, "rank 0 has stopped", || state(late) == Some('T'));
-            // A reader who meets a late owner has the lock alone, as every heir.
+            let pid = status.local().read(1..2)[0];
+            eventually(DEADLINE / 2, "rank 0 has stopped", || state(pid) == Some('T'));
+            // A reader that takes over from an expired owner holds the lock exclusively, as after
+            // any recovery.
             let epoch = window.lock_shared(2).wait().unwrap();
             assert_eq!(
                 (epoch.previous_owner(), epoch.mode()),
@@ -76,9 +78,9 @@ fn commits(world: World) {
             );
             assert_eq!(epoch.committed().wait().unwrap(), 1);
             epoch.commit(2).wait().unwrap();
-            send(late, Signal::CONT);
-            // It is late, and finds the lock held.
-            eventually(DEADLINE / 2, "rank 0 goes on", || state(late) != Some('T'));
+            send(pid, Signal::CONT);
+            // Its lease has expired, and it finds the lock held.
+            eventually(DEADLINE / 2, "rank 0 goes on", || state(pid) != Some('T'));
             std::thread::sleep(Duration::from_millis(50));
             assert!(window.try_lock_exclusive(2).wait().unwrap().is_none());
             epoch.commit(4).wait().unwrap();
@@ -91,9 +93,9 @@ fn commits(world: World) {
     ok();
 }
 
-/// The same, but rank 1 kills rank 0, and has the lock as after any death.
+/// The same, but rank 1 kills rank 0, and recovers the lock as after any death.
 fn killed(world: World) {
-    let (board, window) = (board(&world), scores(&world, LeasePolicy::Kill));
+    let (status, window) = (status(&world), scores(&world, LeasePolicy::Kill));
     let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet).lease_policy(LeasePolicy::Kill, LEASE);
     let table = LockTable::with(builder, &world, 1).wait().unwrap();
     let guard = table.lock_exclusive(u64::from(world.rank())).wait().unwrap();
@@ -107,8 +109,8 @@ fn killed(world: World) {
     }
     world.barrier().wait().unwrap();
     if world.rank() == 1 {
-        let late = board.local().read(1..2)[0];
-        eventually(DEADLINE / 2, "rank 0 has stopped", || state(late) == Some('T'));
+        let pid = status.local().read(1..2)[0];
+        eventually(DEADLINE / 2, "rank 0 has stopped", || state(pid) == Some('T'));
         let error = Error::from(window.lock_exclusive(2).wait().unwrap_err());
         assert!(error.is_owner_died() && !world.is_alive(0), "{error}");
         let epoch = window.lock_exclusive(2).recover().wait().unwrap();
@@ -123,10 +125,10 @@ fn killed(world: World) {
     ok();
 }
 
-/// The same, but rank 1 has rank 2 close its queue pair to rank 0, and has the lock after that. Over mapped memory nobody can be
-/// kept out, and that is told.
+/// The same, but rank 1 has rank 2 close its queue pair to rank 0 before it gets the lock. Over
+/// mapped memory access cannot be revoked, and the window is refused.
 fn revoked(world: World) {
-    let board = board(&world);
+    let status = status(&world);
     let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet).name("scores");
     let window = match builder.lease_policy(LeasePolicy::Revoke, LEASE).allocate(&world, 16).wait() {
         Err(error @ WindowError::LeasePolicy { .. }) => {
@@ -136,7 +138,7 @@ fn revoked(world: World) {
         made => made.unwrap(),
     };
     assert!(jobs::is_on_cards());
-    let done = |rank: u32| board.no_check().at(1).unwrap().fetch_add(0, 1 << (8 * rank)).wait().map(drop);
+    let done = |rank: u32| status.no_check().at(1).unwrap().fetch_add(0, 1 << (8 * rank)).wait().map(drop);
     match world.rank() {
         0 => {
             let epoch = window.lock_exclusive(2).wait().unwrap();
@@ -154,12 +156,12 @@ fn revoked(world: World) {
             assert!(window.lock_exclusive(2).wait().unwrap_err().is_revoked());
             assert!(world.barrier().wait().is_err());
             assert!(world.is_alive(2) && world.is_alive(1));
-            done(0).unwrap(); // it goes on with rank 1
+            done(0).unwrap(); // it can still reach rank 1
         }
         1 => {
             world.barrier().wait().unwrap();
-            let late = board.local().read(1..2)[0];
-            eventually(DEADLINE / 2, "rank 0 has stopped", || state(late) == Some('T'));
+            let pid = status.local().read(1..2)[0];
+            eventually(DEADLINE / 2, "rank 0 has stopped", || state(pid) == Some('T'));
             let epoch = window.lock_exclusive(2).recover().wait().unwrap();
             assert_eq!(epoch.previous_owner(), Some(PreviousOwner::LeaseExpired(0)));
             let mut found = [0; 8];
@@ -167,13 +169,13 @@ fn revoked(world: World) {
             assert_eq!(found, [1; 8]);
             epoch.put(0, &[2; 8]).unwrap();
             epoch.flush().wait().unwrap();
-            send(late, Signal::CONT);
-            eventually(DEADLINE / 2, "rank 0 has gone on", || board.local().read(0..1) == [1]);
+            send(pid, Signal::CONT);
+            eventually(DEADLINE / 2, "rank 0 has gone on", || status.local().read(0..1) == [1]);
             epoch.get(0, &mut found).wait().unwrap();
             assert_eq!(found, [2; 8]);
             epoch.unlock().wait().unwrap();
             window.no_check().at(2).unwrap().fetch_add(15, 1).wait().unwrap();
-            eventually(DEADLINE / 2, "rank 2 is done", || board.local().read(0..1) == [1 + (1 << 16)]);
+            eventually(DEADLINE / 2, "rank 2 is done", || status.local().read(0..1) == [1 + (1 << 16)]);
         }
         _ => {
             world.barrier().wait().unwrap();
@@ -187,9 +189,9 @@ fn revoked(world: World) {
     ok();
 }
 
-/// No policy: rank 1 waits until rank 0 goes on.
+/// No policy: rank 1 waits until rank 0 continues.
 fn waited_for(world: World) {
-    let (board, window) = (board(&world), scores(&world, LeasePolicy::None));
+    let (status, window) = (status(&world), scores(&world, LeasePolicy::None));
     match world.rank() {
         0 => {
             let epoch = window.lock_exclusive(2).wait().unwrap();
@@ -201,11 +203,11 @@ fn waited_for(world: World) {
         }
         1 => {
             world.barrier().wait().unwrap();
-            let late = board.local().read(1..2)[0];
-            eventually(DEADLINE / 2, "rank 0 has stopped", || state(late) == Some('T'));
+            let pid = status.local().read(1..2)[0];
+            eventually(DEADLINE / 2, "rank 0 has stopped", || state(pid) == Some('T'));
             let error = window.lock_exclusive(2).deadline(3 * LEASE).wait().unwrap_err();
             assert!(error.is_timed_out(), "{error}");
-            send(late, Signal::CONT);
+            send(pid, Signal::CONT);
             let epoch = window.lock_exclusive(2).wait().unwrap();
             let mut found = [0];
             epoch.get(0, &mut found).wait().unwrap();
@@ -220,32 +222,32 @@ fn waited_for(world: World) {
 }
 
 #[test]
-fn what_a_late_owner_commits_fails() {
-    let ended = jobs::start(3, "late commit").wait();
+fn a_commit_after_the_lease_fails() {
+    let ended = jobs::start(3, "lease commit").wait();
     assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2]), "{ended:#?}");
 }
 
 #[test]
-fn a_late_owner_is_killed() {
-    let ended = jobs::start(3, "late killed").wait();
+fn an_owner_with_an_expired_lease_is_killed() {
+    let ended = jobs::start(3, "lease kill").wait();
     assert_eq!((ended.code, ended.ok()), (128 + 9, vec![1, 2]), "{ended:#?}");
 }
 
 #[test]
-fn a_late_owner_is_kept_out() {
-    let ended = jobs::start(3, "late revoked").wait();
+fn an_owner_with_an_expired_lease_is_revoked() {
+    let ended = jobs::start(3, "lease revoke").wait();
     assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2]), "{ended:#?}");
 }
 
 #[test]
-fn without_a_policy_a_late_owner_is_waited_for() {
-    let ended = jobs::start(3, "late waited for").wait();
+fn without_a_policy_waiters_wait_for_a_slow_owner() {
+    let ended = jobs::start(3, "lease none").wait();
     assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2]), "{ended:#?}");
 }
 
-/// What cannot be had is told when the window is made, and so is a disagreement.
+/// Unsupported policies are refused when the window is created, and so is a disagreement.
 #[test]
-fn policies_that_cannot_be_had_are_told() {
+fn unsupported_policies_are_refused() {
     ranks(2, |world| {
         let make = |design, policy| {
             let builder = Window::<u64>::builder().lock(design).lease_policy(policy, LEASE);
@@ -274,7 +276,8 @@ fn policies_that_cannot_be_had_are_told() {
     });
 }
 
-/// Rank 0 has the lock for longer than its lease, and rank 1 takes it over and gives it back: then rank 0 does this.
+/// Rank 0 holds the lock for longer than its lease, and rank 1 takes it over and releases it: then
+/// rank 0 runs `late`.
 fn after_the_lease(
     lease: Duration,
     times: u32,
@@ -291,9 +294,9 @@ fn after_the_lease(
                 end(epoch);
             } else {
                 world.barrier().wait().unwrap();
-                let heir = window.lock_exclusive(1).wait().unwrap();
-                assert_eq!(heir.previous_owner(), Some(PreviousOwner::LeaseExpired(0)));
-                heir.unlock().wait().unwrap();
+                let epoch = window.lock_exclusive(1).wait().unwrap();
+                assert_eq!(epoch.previous_owner(), Some(PreviousOwner::LeaseExpired(0)));
+                epoch.unlock().wait().unwrap();
                 world.barrier().wait().unwrap();
             }
         }
@@ -301,27 +304,29 @@ fn after_the_lease(
     })
 }
 
-/// A guard that is dropped late is told of by the window's end, and costs nothing: there are more of them than slots.
+/// A guard that is dropped after its lease is reported when the window ends, and costs no slot:
+/// there are more of them than slots.
 #[test]
-fn guards_that_are_dropped_late_are_told_of() {
+fn guards_dropped_after_the_lease_are_reported() {
     let closed = after_the_lease(Duration::from_millis(2), 50, |epoch| {
         let _dropped = epoch;
     });
     assert!(closed[1].is_ok(), "{closed:?}");
-    let told = "unlock on rank 1 of window \"scores\": the lease was over, and another has taken the lock";
-    assert!(closed[0].as_ref().is_err_and(|error| error.to_string() == told), "{closed:?}");
+    let expected = "unlock on rank 1 of window \"scores\": the lease was over, and another has taken the lock";
+    assert!(closed[0].as_ref().is_err_and(|error| error.to_string() == expected), "{closed:?}");
 }
 
-/// A token that is drawn late would be larger than that of whoever has the lock by then.
+/// A token that is drawn after the lease could be larger than that of the next owner.
 #[test]
-fn late_owners_draw_no_token() {
+fn owners_with_an_expired_lease_draw_no_token() {
     let closed = after_the_lease(Duration::from_millis(2), 3, |epoch| {
         let error = epoch.fencing_token().wait().unwrap_err();
         assert!(matches!(error, WindowError::Late { operation: "fencing_token", .. }), "{error}");
         assert!(epoch.unlock().wait().is_err());
     });
     assert!(closed.iter().all(Result::is_ok), "{closed:?}");
-    // Who is not late gets it, asked for with the lock or under it, and so does a reader.
+    // An owner within its lease gets a token, with the acquire or under the lock, and so does a
+    // reader.
     ranks(2, |world| {
         let builder = Window::<u64>::builder().lease_policy(LeasePolicy::VersionedCommit, DEADLINE);
         let window = builder.lock(LockDesign::TestAndSet).allocate(&world, 1).wait().unwrap();
@@ -336,7 +341,7 @@ fn late_owners_draw_no_token() {
     });
 }
 
-/// A late writer and its heir would tear what is read.
+/// A writer with an expired lease and the next owner would tear what is read.
 #[test]
 fn versioned_windows_take_no_policy_that_lets_two_write() {
     ranks(2, |world| {
@@ -349,9 +354,9 @@ fn versioned_windows_take_no_policy_that_lets_two_write() {
     });
 }
 
-/// Many owners, none of them late: the leases cost no lock.
+/// Many owners within their leases: the leases cost no lock.
 #[test]
-fn who_is_not_late_keeps_the_lock() {
+fn an_owner_within_its_lease_keeps_the_lock() {
     ranks(3, |world| {
         let builder = Window::<u64>::builder().lease_policy(LeasePolicy::VersionedCommit, DEADLINE);
         let window = builder.allocate(&world, 1).wait().unwrap();
@@ -367,7 +372,7 @@ fn who_is_not_late_keeps_the_lock() {
     });
 }
 
-/// Each of them has the first slot, which is as the others, and gives it back.
+/// Each of them has the first slot and releases it.
 #[test]
 fn a_rank_has_as_many_locks_as_it_has_slots() {
     ranks(2, |world| {
