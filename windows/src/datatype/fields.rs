@@ -154,11 +154,11 @@ fn record<T>(run: &mut Range<usize>) -> u64 {
 
 /// Records as a whole.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Whole;
+pub(crate) struct WholeElement;
 
-impl Sealed for Whole {}
+impl Sealed for WholeElement {}
 
-impl<T: Element> Fields<T> for Whole {
+impl<T: Element> Fields<T> for WholeElement {
     type Values = T;
     const PIECES: Option<usize> = None;
     type Parts<'b> = std::option::IntoIter<(u64, &'b [u8])>;

@@ -7,7 +7,7 @@ use crate::{Element, Fields};
 
 /// What is to be put, piece after piece.
 #[derive(Clone)]
-pub(crate) struct Cuts<'b, T: Element, S: Fields<T>> {
+pub(crate) struct Pieces<'b, T: Element, S: Fields<T>> {
     runs: Runs<'b>,
     /// Where the shape lies in the part, in elements, and what is left of the run that was begun.
     offset: usize,
@@ -17,13 +17,13 @@ pub(crate) struct Cuts<'b, T: Element, S: Fields<T>> {
     parts: Option<S::Parts<'b>>,
 }
 
-impl<'b, T: Element, S: Fields<T>> Cuts<'b, T, S> {
+impl<'b, T: Element, S: Fields<T>> Pieces<'b, T, S> {
     pub(crate) fn new(offset: usize, runs: Runs<'b>, fields: S, values: &'b [S::Values]) -> Self {
         Self { runs, offset, run: 0..0, fields, values, parts: None }
     }
 }
 
-impl<'b, T: Element, S: Fields<T>> Iterator for Cuts<'b, T, S> {
+impl<'b, T: Element, S: Fields<T>> Iterator for Pieces<'b, T, S> {
     type Item = (u64, &'b [u8]);
 
     #[inline]
@@ -42,7 +42,7 @@ impl<'b, T: Element, S: Fields<T>> Iterator for Cuts<'b, T, S> {
 }
 
 /// What is to be got, piece after piece.
-pub(crate) struct CutsMut<'b, T: Element, S: Fields<T>> {
+pub(crate) struct PiecesMut<'b, T: Element, S: Fields<T>> {
     runs: Runs<'b>,
     offset: usize,
     run: Range<usize>,
@@ -51,13 +51,13 @@ pub(crate) struct CutsMut<'b, T: Element, S: Fields<T>> {
     parts: Option<S::PartsMut<'b>>,
 }
 
-impl<'b, T: Element, S: Fields<T>> CutsMut<'b, T, S> {
+impl<'b, T: Element, S: Fields<T>> PiecesMut<'b, T, S> {
     pub(crate) fn new(offset: usize, runs: Runs<'b>, fields: S, values: &'b mut [S::Values]) -> Self {
         Self { runs, offset, run: 0..0, fields, values, parts: None }
     }
 }
 
-impl<'b, T: Element, S: Fields<T>> Iterator for CutsMut<'b, T, S> {
+impl<'b, T: Element, S: Fields<T>> Iterator for PiecesMut<'b, T, S> {
     type Item = (u64, &'b mut [u8]);
 
     #[inline]

@@ -17,8 +17,8 @@ mod server;
 mod signal;
 
 pub(crate) use self::moves::has_packed;
-pub(crate) use self::origin::{Call, Lines, Rows, over_rows};
-pub(crate) use self::request::{Request, is_wordless};
+pub(crate) use self::origin::{HelperAccumulate, HelperCall, HelperRequests, by_helper};
+pub(crate) use self::request::{HelperRequest, is_wordless};
 pub(crate) use self::server::serve;
 
 /// What the requests and answers between this rank and its peers take of its hidden region: a line whose first word is 1
@@ -33,13 +33,13 @@ pub(crate) use self::server::serve;
 /// | 128 | the peer | runs and operands of its request |
 /// | 128 + room | the peer | results of what this rank has asked |
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Layout {
+pub(crate) struct RequestLayout {
     start: u64,
-    room: u64,
+    capacity: u64,
     size: u32,
 }
 
-impl Layout {
+impl RequestLayout {
     const LINES: u64 = 128;
     /// What all rooms of a region take together, more or less, and the bounds of one.
     const ROOMS: u64 = 1 << 20;
@@ -47,24 +47,24 @@ impl Layout {
     /// Behind what else lies there.
     pub(crate) const fn new(size: u32, start: u64) -> Self {
         let share = Self::ROOMS / 2 / size as u64 / 64 * 64;
-        let room = if share < 512 {
+        let capacity = if share < 512 {
             512
         } else if share > 16_384 {
             16_384
         } else {
             share
         };
-        Self { start, room, size }
+        Self { start, capacity, size }
     }
 
     /// Where all of it ends.
     pub(crate) const fn end(self) -> u64 {
-        self.start + 64 + self.size as u64 * (Self::LINES + 2 * self.room)
+        self.start + 64 + self.size as u64 * (Self::LINES + 2 * self.capacity)
     }
 
     /// How long a request's runs and operands, and its results, may be.
-    pub(crate) const fn room(self) -> usize {
-        self.room as usize
+    pub(crate) const fn capacity(self) -> usize {
+        self.capacity as usize
     }
 
     /// The word that tells that the owner answers no more.
@@ -73,7 +73,7 @@ impl Layout {
     }
 
     const fn of(self, peer: u32) -> u64 {
-        self.start + 64 + peer as u64 * (Self::LINES + 2 * self.room)
+        self.start + 64 + peer as u64 * (Self::LINES + 2 * self.capacity)
     }
 
     const fn request(self, by: u32) -> u64 {
@@ -100,7 +100,7 @@ impl Layout {
     }
 
     /// What it writes to wake this rank.
-    const fn rung(self, by: u32) -> u64 {
+    const fn doorbell(self, by: u32) -> u64 {
         self.of(by) + 96
     }
 
@@ -114,6 +114,6 @@ impl Layout {
     }
 
     const fn results(self, by: u32) -> u64 {
-        self.of(by) + Self::LINES + self.room
+        self.of(by) + Self::LINES + self.capacity
     }
 }

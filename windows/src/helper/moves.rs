@@ -7,10 +7,10 @@
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{AtomicAgent, Fabric, Path, Segment};
 
-use super::Request;
+use super::HelperRequest;
 use super::request::{Code, RUN, run_bytes};
 use crate::Op;
-use crate::window::exchange::Made;
+use crate::window::exchange::Flavor;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 
@@ -29,11 +29,14 @@ const LONGEST: usize = 256;
 impl<F: Fabric> Inner<F> {
     /// Whether the helper thread of the target's owner is to move so many pieces with so many bytes.
     pub(crate) fn is_packed(&self, target: &Target<F>, pieces: usize, bytes: usize) -> bool {
-        if pieces < PIECES || bytes / pieces > LONGEST || self.completes_at_post || self.memory.made != Made::Allocated
+        if pieces < PIECES
+            || bytes / pieces > LONGEST
+            || self.completes_at_post
+            || self.memory.flavor != Flavor::Allocated
         {
             return false;
         }
-        let end = self.layout().end();
+        let end = self.request_layout().end();
         target.locks.len() >= end
             && self.memory.hidden.len() >= end
             && target.fabric_rank() != self.fabric().rank()
@@ -46,11 +49,11 @@ impl<F: Fabric> Inner<F> {
         target: &Target<F>,
         mut pieces: impl Iterator<Item = (u64, &'p [u8])>,
     ) -> Result<(), Fault> {
-        let (room, mut rest) = (self.layout().room(), None);
+        let (capacity, mut rest) = (self.request_layout().capacity(), None);
         loop {
             let (mut table, mut bytes) = (Vec::new(), Vec::new());
             while let Some((at, piece)) = rest.take().or_else(|| pieces.next()) {
-                let free = room.saturating_sub((table.len() + 1) * RUN + bytes.len());
+                let free = capacity.saturating_sub((table.len() + 1) * RUN + bytes.len());
                 let (now, later) = piece.split_at(piece.len().min(free));
                 if !now.is_empty() {
                     table.push([at, now.len() as u64]);
@@ -66,7 +69,7 @@ impl<F: Fabric> Inner<F> {
             }
             let code = Code { op: Some(Op::Replace), element: BYTES, results: false, runs: table.len() as u32 };
             let (count, bytes) = (bytes.len(), [run_bytes(&table), bytes].concat());
-            self.ask(target, Request { code, count, place: target.place, bytes }).await?;
+            self.request_and_wait(target, HelperRequest { code, count, ptr: target.ptr, bytes }).await?;
         }
     }
 
@@ -76,13 +79,13 @@ impl<F: Fabric> Inner<F> {
         target: &Target<F>,
         mut pieces: impl Iterator<Item = (u64, &'p mut [u8])>,
     ) -> Result<(), Fault> {
-        let (room, mut rest) = (self.layout().room(), None);
+        let (capacity, mut rest) = (self.request_layout().capacity(), None);
         loop {
             let (mut table, mut into, mut count) = (Vec::new(), Vec::new(), 0);
             while let Some((at, piece)) = rest.take().or_else(|| pieces.next()) {
                 let piece: &'p mut [u8] = piece;
-                let fits = room >= (table.len() + 1) * RUN;
-                let free = if fits { room - count } else { 0 };
+                let fits = capacity >= (table.len() + 1) * RUN;
+                let free = if fits { capacity - count } else { 0 };
                 let taken = piece.len().min(free);
                 let (now, later) = piece.split_at_mut(taken);
                 if !now.is_empty() {
@@ -99,8 +102,8 @@ impl<F: Fabric> Inner<F> {
                 return Ok(());
             }
             let code = Code { op: Some(Op::NoOp), element: BYTES, results: true, runs: table.len() as u32 };
-            let request = Request { code, count, place: target.place, bytes: run_bytes(&table) };
-            let found = self.ask(target, request).await?;
+            let request = HelperRequest { code, count, ptr: target.ptr, bytes: run_bytes(&table) };
+            let found = self.request_and_wait(target, request).await?;
             let mut found = found.get(..count).ok_or(Fault::new(FaultKind::Protocol))?;
             for piece in into {
                 let (now, later) = found.split_at(piece.len());
@@ -111,7 +114,7 @@ impl<F: Fabric> Inner<F> {
     }
 }
 
-impl Request {
+impl HelperRequest {
     /// The owner's side: moves the bytes, if all pieces lie in its segment, and gives those that were asked for.
     pub(super) fn move_bytes<F: Fabric>(&self, fabric: &F, segment: &F::Segment) -> Result<Vec<u8>, Fault> {
         let wrong = Fault::new(FaultKind::Protocol);
@@ -163,22 +166,22 @@ mod tests {
         use FaultKind::{OutOfRange, Protocol};
         let seen = onesided_fabric::shm::threads(1, |shm| {
             let own = shm.allocate(32).unwrap();
-            let put = |runs: &[[u64; 2]], bytes: &[u8]| Request {
+            let put = |runs: &[[u64; 2]], bytes: &[u8]| HelperRequest {
                 code: Code { op: Some(Op::Replace), element: BYTES, results: false, runs: runs.len() as u32 },
                 count: bytes.len(),
-                place: 0,
+                ptr: 0,
                 bytes: [&run_bytes(runs)[..], bytes].concat(),
             };
             let good = put(&[[3, 2], [30, 2], [0, 0]], &[1, 2, 3, 4]);
             assert_eq!(good.perform(&shm, &own), Ok(Vec::new()));
-            let look = Request {
+            let look = HelperRequest {
                 code: Code { op: Some(Op::NoOp), results: true, ..good.code },
                 bytes: good.bytes[..3 * RUN].to_vec(),
                 ..good.clone()
             };
-            assert_eq!(look.wants(), Some(4));
+            assert_eq!(look.result_bytes(), Some(4));
             assert_eq!(look.perform(&shm, &own), Ok(vec![1, 2, 3, 4]));
-            let refused = |change: &dyn Fn(&mut Request)| {
+            let refused = |change: &dyn Fn(&mut HelperRequest)| {
                 [&good, &look].map(|request| {
                     let mut bad = request.clone();
                     change(&mut bad);

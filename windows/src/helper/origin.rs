@@ -8,62 +8,62 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
 use onesided_fabric::{Fabric, Segment};
 
-use super::Request;
-use crate::datatype::elements::{Spread, SpreadRuns};
+use super::HelperRequest;
+use crate::datatype::type_map::{TypeMap, TypeMapRuns};
 use crate::operation::combine::Work;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 use crate::{AtomicElement, Op};
 
 /// A request under way; its outcome is the elements as they were before, if they were wanted.
-pub(crate) type Call<'w> = Pin<Box<dyn Future<Output = Result<Vec<u8>, Fault>> + Send + 'w>>;
+pub(crate) type HelperCall<'w> = Pin<Box<dyn Future<Output = Result<Vec<u8>, Fault>> + Send + 'w>>;
 
 /// How long, in nanoseconds, before an origin looks whether the owner still answers.
 const LOOK: u64 = 100_000_000;
 
 /// Where the answer to a request goes: whoever sees it first takes it in, for whoever asked.
-type Reply = Arc<Mutex<Option<Result<Vec<u8>, Fault>>>>;
+type ReplyCell = Arc<Mutex<Option<Result<Vec<u8>, Fault>>>>;
 
 /// This rank's requests to each other, one at a time; and its signals to memory without words there.
 #[derive(Debug)]
-pub(crate) struct Lines(Box<[(Mutex<Line>, Mutex<u64>)]>);
+pub(crate) struct HelperRequests(Box<[(Mutex<InFlight>, Mutex<u64>)]>);
 
 #[derive(Debug, Default)]
-struct Line {
+struct InFlight {
     /// How many requests were posted.
     posted: u64,
     /// Who asked the last one, and how many bytes of results it wants, until it is answered.
-    current: Option<(Reply, usize)>,
+    current: Option<(ReplyCell, usize)>,
 }
 
-impl Lines {
+impl HelperRequests {
     pub(crate) fn new(size: u32) -> Self {
         Self((0..size).map(|_| Default::default()).collect())
     }
 
-    fn line(&self, rank: u32) -> Result<MutexGuard<'_, Line>, Fault> {
-        let line = self.0.get(rank as usize).ok_or(Fault::new(FaultKind::NoSuchRank))?;
-        Ok(line.0.lock().unwrap_or_else(PoisonError::into_inner))
+    fn in_flight(&self, rank: u32) -> Result<MutexGuard<'_, InFlight>, Fault> {
+        let in_flight = self.0.get(rank as usize).ok_or(Fault::new(FaultKind::NoSuchRank))?;
+        Ok(in_flight.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// How many signals there were to a rank; taken by who signals.
     pub(super) fn signals(&self, rank: u32) -> Result<MutexGuard<'_, u64>, Fault> {
-        let line = self.0.get(rank as usize).ok_or(Fault::new(FaultKind::NoSuchRank))?;
-        Ok(line.1.lock().unwrap_or_else(PoisonError::into_inner))
+        let in_flight = self.0.get(rank as usize).ok_or(Fault::new(FaultKind::NoSuchRank))?;
+        Ok(in_flight.1.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-fn take(reply: &Reply) -> Option<Result<Vec<u8>, Fault>> {
+fn take(reply: &ReplyCell) -> Option<Result<Vec<u8>, Fault>> {
     reply.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 impl<F: Fabric> Inner<F> {
     /// Has a request done by whoever can: this thread, or the owner's helper.
-    pub(crate) fn call<'w>(&'w self, target: &'w Target<F>, mut request: Request) -> Call<'w> {
-        request.place = target.place;
+    pub(crate) fn call<'w>(&'w self, target: &'w Target<F>, mut request: HelperRequest) -> HelperCall<'w> {
+        request.ptr = target.ptr;
         Box::pin(async move {
             match request.perform(self.fabric(), &target.data) {
-                Err(fault) if fault.kind() == FaultKind::NotOwn => self.ask(target, request).await,
+                Err(fault) if fault.kind() == FaultKind::NotOwn => self.request_and_wait(target, request).await,
                 done => {
                     target.count(onesided_fabric::Path::Cpu);
                     done
@@ -72,29 +72,29 @@ impl<F: Fabric> Inner<F> {
         })
     }
 
-    pub(super) async fn ask(&self, target: &Target<F>, request: Request) -> Result<Vec<u8>, Fault> {
-        let (fabric, layout, owner) = (self.fabric(), self.layout(), target.fabric_rank());
+    pub(super) async fn request_and_wait(&self, target: &Target<F>, request: HelperRequest) -> Result<Vec<u8>, Fault> {
+        let (fabric, layout, owner) = (self.fabric(), self.request_layout(), target.fabric_rank());
         if target.locks.len() < layout.end() || self.memory.hidden.len() < layout.end() {
             return Err(Fault::of(FaultKind::Unsupported, owner));
         }
-        let reply = Reply::default();
+        let reply = ReplyCell::default();
         let answer = fabric.word_in(&self.memory.hidden, layout.answer(target.rank))?;
         let mut request = Some(request);
         loop {
             let seen = {
-                let mut line = self.lines.line(target.rank)?;
+                let mut in_flight = self.helper_requests.in_flight(target.rank)?;
                 let seen = fabric.load(answer)?; // before anything is asked, or the answer might be taken for an old one
-                self.collect(target, &mut line)?;
+                self.take_answer(target, &mut in_flight)?;
                 if let Some(outcome) = take(&reply) {
                     target.count(onesided_fabric::Path::Helper);
                     return outcome;
                 }
-                if line.current.is_none()
+                if in_flight.current.is_none()
                     && let Some(request) = request.take()
                 {
-                    self.post_request(target, &request, line.posted + 1)?;
-                    line.posted += 1;
-                    line.current = Some((Arc::clone(&reply), request.wants().unwrap_or(0)));
+                    self.post_request(target, &request, in_flight.posted + 1)?;
+                    in_flight.posted += 1;
+                    in_flight.current = Some((Arc::clone(&reply), request.result_bytes().unwrap_or(0)));
                 }
                 seen
             };
@@ -109,11 +109,11 @@ impl<F: Fabric> Inner<F> {
                     }
                     fault = Fault::of(FaultKind::NoSuchRegion, owner);
                 }
-                let mut line = self.lines.line(target.rank)?;
-                self.collect(target, &mut line)?;
+                let mut in_flight = self.helper_requests.in_flight(target.rank)?;
+                self.take_answer(target, &mut in_flight)?;
                 let outcome = take(&reply);
-                if line.current.as_ref().is_some_and(|(current, _)| Arc::ptr_eq(current, &reply)) {
-                    line.current = None; // nobody will answer
+                if in_flight.current.as_ref().is_some_and(|(current, _)| Arc::ptr_eq(current, &reply)) {
+                    in_flight.current = None; // nobody will answer
                 }
                 return outcome.unwrap_or(Err(fault));
             }
@@ -122,15 +122,15 @@ impl<F: Fabric> Inner<F> {
 
     /// Ends the request under way if its owner has no way to answer it.
     async fn take_refusal(&self, target: &Target<F>) -> Result<(), Fault> {
-        let (fabric, layout) = (self.fabric(), self.layout());
+        let (fabric, layout) = (self.fabric(), self.request_layout());
         let at = layout.refusal(self.world.rank());
         let number = fabric.read(fabric.word_in(&target.locks, at)?).await?;
         let mut fault = [0; 8];
         fabric.get(&target.locks, at + 8, &mut fault).await?;
         let fault = Fault::from_bits(u64::from_le_bytes(fault)).unwrap_or(Fault::new(FaultKind::Protocol));
-        let mut line = self.lines.line(target.rank)?;
-        if number == line.posted
-            && let Some((reply, _)) = line.current.take()
+        let mut in_flight = self.helper_requests.in_flight(target.rank)?;
+        if number == in_flight.posted
+            && let Some((reply, _)) = in_flight.current.take()
         {
             *reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(fault));
         }
@@ -138,13 +138,13 @@ impl<F: Fabric> Inner<F> {
     }
 
     /// Takes in the answer to the request under way, if it has come.
-    fn collect(&self, target: &Target<F>, line: &mut Line) -> Result<(), Fault> {
-        let (fabric, layout) = (self.fabric(), self.layout());
+    fn take_answer(&self, target: &Target<F>, in_flight: &mut InFlight) -> Result<(), Fault> {
+        let (fabric, layout) = (self.fabric(), self.request_layout());
         let at = layout.answer(target.rank);
-        if fabric.load(fabric.word_in(&self.memory.hidden, at)?)? != line.posted {
+        if fabric.load(fabric.word_in(&self.memory.hidden, at)?)? != in_flight.posted {
             return Ok(());
         }
-        let Some((reply, wanted)) = line.current.take() else { return Ok(()) };
+        let Some((reply, wanted)) = in_flight.current.take() else { return Ok(()) };
         let mut fault = [0; 8];
         fabric.read_own(&self.memory.hidden, at + 8, &mut fault)?;
         let outcome = match Fault::from_bits(u64::from_le_bytes(fault)) {
@@ -158,11 +158,11 @@ impl<F: Fabric> Inner<F> {
         Ok(())
     }
 
-    fn post_request(&self, target: &Target<F>, request: &Request, number: u64) -> Result<(), Fault> {
-        let (fabric, layout) = (self.fabric(), self.layout());
+    fn post_request(&self, target: &Target<F>, request: &HelperRequest, number: u64) -> Result<(), Fault> {
+        let (fabric, layout) = (self.fabric(), self.request_layout());
         let me = self.world.rank();
         fabric.put(&target.locks, layout.operands(me), &request.bytes)?;
-        let words = [request.code.to_word(), request.count as u64, request.place, request.bytes.len() as u64];
+        let words = [request.code.to_word(), request.count as u64, request.ptr, request.bytes.len() as u64];
         fabric.put(&target.locks, layout.request(me) + 8, &words.map(u64::to_le_bytes).concat())?;
         // Behind the others on the same way, and it wakes the owner's helper.
         drop(fabric.write(fabric.word_in(&target.locks, layout.request(me))?, number, Notify::Yes));
@@ -171,21 +171,21 @@ impl<F: Fabric> Inner<F> {
 }
 
 /// An accumulate by the agent, request after request.
-pub(crate) struct Rows<'w, 's> {
+pub(crate) struct HelperAccumulate<'w, 's> {
     run: Range<usize>,
-    runs: SpreadRuns<'s>,
+    runs: TypeMapRuns<'s>,
     /// How many operands were sent, and how many of the elements that are under way.
     done: usize,
     count: usize,
-    call: Option<Call<'w>>,
+    call: Option<HelperCall<'w>>,
 }
 
 #[inline(always)] // its arguments are not to pass through memory before they are needed
-pub(crate) const fn over_rows<'w, 's>(spread: Spread<'s>) -> Rows<'w, 's> {
-    Rows { run: 0..0, runs: spread.runs(), done: 0, count: 0, call: None }
+pub(crate) const fn by_helper<'w, 's>(type_map: TypeMap<'s>) -> HelperAccumulate<'w, 's> {
+    HelperAccumulate { run: 0..0, runs: type_map.runs(), done: 0, count: 0, call: None }
 }
 
-impl<'w> Rows<'w, '_> {
+impl<'w> HelperAccumulate<'w, '_> {
     /// Goes on with it.
     pub(crate) fn poll<T: AtomicElement, F: Fabric>(
         &mut self,
@@ -208,10 +208,10 @@ impl<'w> Rows<'w, '_> {
                 }
                 self.done += self.count;
             }
-            let room = inner.layout().room();
+            let capacity = inner.request_layout().capacity();
             let mut operands = if work.op == Op::NoOp { &[][..] } else { &work.operands[self.done..] };
             let rest = (&mut self.run, &mut self.runs as &mut dyn Iterator<Item = _>);
-            let request = Request::of_runs::<T>(work.op, work.results.is_some(), room, rest, &mut operands);
+            let request = HelperRequest::of_runs::<T>(work.op, work.results.is_some(), capacity, rest, &mut operands);
             if request.count == 0 {
                 return std::task::Poll::Ready(Ok(()));
             }

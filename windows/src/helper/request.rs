@@ -20,12 +20,12 @@ pub(crate) fn is_wordless(fault: Fault) -> bool {
 /// The bytes are the runs, `start u64 | length u64` each, in elements of the part, little endian; then the operands in a
 /// row, or what a compare-and-swap expects and what it puts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Request {
+pub(crate) struct HelperRequest {
     pub(crate) code: Code,
     /// How many elements all runs have together.
     pub(crate) count: usize,
     /// Which attached memory; 0 where the window has one part a rank.
-    pub(crate) place: u64,
+    pub(crate) ptr: u64,
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -61,12 +61,12 @@ impl Code {
     }
 }
 
-impl Request {
+impl HelperRequest {
     /// As many of the runs, and of the run that was begun, as there is room for; what is left of them stays there.
     pub(crate) fn of_runs<T: AtomicElement>(
         op: Op,
         results: bool,
-        room: usize,
+        capacity: usize,
         (run, runs): (&mut Range<usize>, &mut dyn Iterator<Item = Range<usize>>),
         operands: &mut &[T],
     ) -> Self {
@@ -78,7 +78,7 @@ impl Request {
                     None => break,
                 }
             }
-            let free = room.saturating_sub((table.len() + 1) * RUN) / size_of::<T>();
+            let free = capacity.saturating_sub((table.len() + 1) * RUN) / size_of::<T>();
             let taken = run.len().min(free.saturating_sub(count));
             if taken == 0 {
                 break;
@@ -94,7 +94,7 @@ impl Request {
             *operands = later;
         }
         let code = Code { op: Some(op), element: element_code::<T>(), results, runs: table.len() as u32 };
-        Self { code, count, place: 0, bytes }
+        Self { code, count, ptr: 0, bytes }
     }
 
     /// A compare-and-swap of one element.
@@ -103,11 +103,11 @@ impl Request {
         bytes.extend_from_slice(bytemuck::bytes_of(&expected));
         bytes.extend_from_slice(bytemuck::bytes_of(&new));
         let code = Code { op: None, element: element_code::<T>(), results: true, runs: 1 };
-        Self { code, count: 1, place: 0, bytes }
+        Self { code, count: 1, ptr: 0, bytes }
     }
 
     /// How many bytes of results the origin wants; `None` if the element's type is unknown.
-    pub(crate) fn wants(&self) -> Option<usize> {
+    pub(crate) fn result_bytes(&self) -> Option<usize> {
         let size = match self.code.element {
             0 | 1 | BYTES => 1,
             2 | 3 => 2,
@@ -259,7 +259,7 @@ mod tests {
         let mut runs = runs.into_iter();
         let mut seen = Vec::new();
         loop {
-            let request = Request::of_runs(Op::Sum, false, 64, (&mut run, &mut runs), &mut rest);
+            let request = HelperRequest::of_runs(Op::Sum, false, 64, (&mut run, &mut runs), &mut rest);
             if request.count == 0 {
                 break;
             }
@@ -277,7 +277,7 @@ mod tests {
         use onesided_fabric::remote_memory::FaultKind::{OutOfRange, Protocol};
         let seen = onesided_fabric::shm::threads(1, |shm| {
             let own = shm.register(vec![7_u64; 4].into()).unwrap();
-            let good = Request::of_runs(
+            let good = HelperRequest::of_runs(
                 Op::Sum,
                 true,
                 512,
@@ -285,7 +285,7 @@ mod tests {
                 &mut &[1_u32, 2][..],
             );
             assert_eq!(good.perform(&shm, &own).unwrap().len(), 8);
-            let refused = |change: &dyn Fn(&mut Request)| {
+            let refused = |change: &dyn Fn(&mut HelperRequest)| {
                 let mut bad = good.clone();
                 change(&mut bad);
                 bad.perform(&shm, &own).unwrap_err().kind()

@@ -8,7 +8,7 @@ use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Notify};
 
 use super::request::Code;
-use super::{Layout, Request};
+use super::{HelperRequest, RequestLayout};
 use crate::window::inner::Inner;
 
 /// Starts to serve a window, until it is closed or dropped. The fabric's helper thread looks at the requests at each event
@@ -32,7 +32,7 @@ fn look<F: Fabric>(inner: &Weak<Inner<F>>, served: &mut [u64]) -> Poll<()> {
 
 /// Does what a peer asks, if it asks something new.
 fn answer<F: Fabric>(inner: &Inner<F>, origin: u32, served: &mut u64) -> Result<(), Fault> {
-    let (fabric, layout, me) = (inner.fabric(), inner.layout(), inner.world.rank());
+    let (fabric, layout, me) = (inner.fabric(), inner.request_layout(), inner.world.rank());
     let number = fabric.load(fabric.word_in(&inner.memory.hidden, layout.request(origin))?)?;
     if number == *served {
         return Ok(());
@@ -40,7 +40,7 @@ fn answer<F: Fabric>(inner: &Inner<F>, origin: u32, served: &mut u64) -> Result<
     *served = number;
     let to = inner.target(origin)?; // nothing is done that nobody would hear of
     let outcome = read(inner, layout, origin).and_then(|request| {
-        let segment = inner.memory.agent_segment(request.place)?;
+        let segment = inner.memory.agent_segment(request.ptr)?;
         request.perform(fabric, &segment)
     });
     let (results, fault) = match &outcome {
@@ -58,7 +58,7 @@ fn answer<F: Fabric>(inner: &Inner<F>, origin: u32, served: &mut u64) -> Result<
 
 /// Says here, where the origin looks now and then, that its request gets no answer there.
 fn refuse<F: Fabric>(inner: &Inner<F>, origin: u32, number: u64, fault: Fault) -> Result<(), Fault> {
-    let (fabric, at) = (inner.fabric(), inner.layout().refusal(origin));
+    let (fabric, at) = (inner.fabric(), inner.request_layout().refusal(origin));
     let fault = Fault::of(fault.kind(), fabric.rank()).with_detail(fault.detail());
     fabric.write_own(&inner.memory.hidden, at + 8, &fault.to_bits().to_le_bytes())?;
     drop(fabric.write(fabric.word_in(&inner.memory.hidden, at)?, number, Notify::No)); // of release order
@@ -66,17 +66,17 @@ fn refuse<F: Fabric>(inner: &Inner<F>, origin: u32, number: u64, fault: Fault) -
 }
 
 /// A peer's request, as far as it is one.
-fn read<F: Fabric>(inner: &Inner<F>, layout: Layout, origin: u32) -> Result<Request, Fault> {
+fn read<F: Fabric>(inner: &Inner<F>, layout: RequestLayout, origin: u32) -> Result<HelperRequest, Fault> {
     let fabric = inner.fabric();
-    let mut line = [0; 32];
-    fabric.read_own(&inner.memory.hidden, layout.request(origin) + 8, &mut line)?;
-    let word = |at: usize| line[8 * at..8 * at + 8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    let mut header = [0; 32];
+    fabric.read_own(&inner.memory.hidden, layout.request(origin) + 8, &mut header)?;
+    let word = |at: usize| header[8 * at..8 * at + 8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     let wrong = || Fault::new(FaultKind::Protocol);
     let code = Code::from_word(word(0)).ok_or_else(wrong)?;
     let (count, len) = (usize::try_from(word(1)), usize::try_from(word(3)));
     let (count, len) = (count.map_err(|_| wrong())?, len.map_err(|_| wrong())?);
-    let mut request = Request { code, count, place: word(2), bytes: Vec::new() };
-    if len > layout.room() || request.wants().is_none_or(|results| results > layout.room()) {
+    let mut request = HelperRequest { code, count, ptr: word(2), bytes: Vec::new() };
+    if len > layout.capacity() || request.result_bytes().is_none_or(|results| results > layout.capacity()) {
         return Err(wrong());
     }
     request.bytes = vec![0; len];

@@ -17,26 +17,26 @@ use crate::window::inner::Inner;
 use crate::window::target::Target;
 
 /// What a wait has seen.
-type Told = Arc<Mutex<Option<Result<u64, Fault>>>>;
+type Outcome = Arc<Mutex<Option<Result<u64, Fault>>>>;
 
 impl<F: Fabric> Inner<F> {
     /// Puts a word of a part that has none here, and wakes its owner. Memory without words is reached by operations that are
     /// done when they return.
     pub(crate) fn signal_wordless(&self, target: &Target<F>, offset: u64, value: u64) -> Result<(), Fault> {
-        let (fabric, layout, me) = (self.fabric(), self.layout(), self.world.rank());
+        let (fabric, layout, me) = (self.fabric(), self.request_layout(), self.world.rank());
         let word = |at| fabric.word_in(&target.locks, at);
-        let (begun, done, rung) = (word(layout.begun(me))?, word(layout.done(me))?, word(layout.rung(me))?);
-        let place = word(layout.signalled(me))?;
-        let mut signals = self.lines.signals(target.rank)?; // one at a time
+        let (begun, done, doorbell) = (word(layout.begun(me))?, word(layout.done(me))?, word(layout.doorbell(me))?);
+        let last_tag = word(layout.signalled(me))?;
+        let mut signals = self.helper_requests.signals(target.rank)?; // one at a time
         *signals = signals.wrapping_add(1);
-        drop(fabric.write(place, tag(*signals, offset), Notify::No));
+        drop(fabric.write(last_tag, tag(*signals, offset), Notify::No));
         drop(fabric.fetch_add(begun, 1));
         drop(fabric.flush(target.fabric_rank())); // before any byte of it
         let put = fabric.put(&target.data, offset, &value.to_ne_bytes());
         target.count(fabric.path(&target.data));
         // Of release order; also if it failed, so that nobody waits for what will not come.
         drop(fabric.fetch_add(done, 1));
-        drop(fabric.write(rung, 1, Notify::Yes));
+        drop(fabric.write(doorbell, 1, Notify::Yes));
         put
     }
 
@@ -53,7 +53,7 @@ impl<F: Fabric> Inner<F> {
 
     /// The same of a word that peers reach by a card, and that no reference of this rank's may point to, because the memory
     /// can be given back.
-    pub(crate) async fn wait_lent<'f>(
+    pub(crate) async fn wait_user_memory<'f>(
         &'f self,
         offset: u64,
         predicate: impl Fn(u64) -> bool + Send + Unpin + 'f,
@@ -75,29 +75,29 @@ impl<F: Fabric> Inner<F> {
         predicate: impl Fn(u64) -> bool + Send + Unpin + 'f,
         patience: Option<Patience>,
     ) -> Result<u64, Fault> {
-        let (fabric, told) = (self.fabric(), Told::default());
-        let tell = Arc::clone(&told);
+        let (fabric, seen) = (self.fabric(), Outcome::default());
+        let outcome = Arc::clone(&seen);
         // A signal rings the doorbell, and whatever rings it has every wait looked at.
         let look = move |_| match look() {
             Ok(Some(word)) if !predicate(word) => false,
             Ok(None) => false,
             seen => {
-                *tell.lock().unwrap_or_else(PoisonError::into_inner) = seen.transpose();
+                *outcome.lock().unwrap_or_else(PoisonError::into_inner) = seen.transpose();
                 true
             }
         };
-        let own = fabric.word_in(&self.memory.hidden, self.layout().closed())?;
+        let own = fabric.word_in(&self.memory.hidden, self.request_layout().closed())?;
         match patience {
             Some(patience) => fabric.wait_until(own, look, patience).await?,
             None => self.world.wait_until(own, look).await?,
         };
-        let told = told.lock().unwrap_or_else(PoisonError::into_inner).take();
-        told.unwrap_or(Err(Fault::new(FaultKind::Unknown)))
+        let seen = seen.lock().unwrap_or_else(PoisonError::into_inner).take();
+        seen.unwrap_or(Err(Fault::new(FaultKind::Unknown)))
     }
 
     /// One's own word, if no signal may have been in the middle of it.
     fn between_signals(&self, offset: u64, done: &mut Vec<u64>) -> Result<Option<u64>, Fault> {
-        let (fabric, layout, size) = (self.fabric(), self.layout(), self.world.size());
+        let (fabric, layout, size) = (self.fabric(), self.request_layout(), self.world.size());
         let load = |at| fabric.load(fabric.word_in(&self.memory.hidden, at)?); // of acquire order
         let word = || {
             let mut word = [0; 8];
@@ -111,11 +111,11 @@ impl<F: Fabric> Inner<F> {
 }
 
 /// How many bits of a tag say where.
-const PLACE_BITS: u32 = 40;
+const OFFSET_BITS: u32 = 40;
 
 /// A signal's number, as much of it as there is room for, and its word.
 const fn tag(number: u64, offset: u64) -> u64 {
-    number << PLACE_BITS | (offset / 8) & ((1 << PLACE_BITS) - 1)
+    number << OFFSET_BITS | (offset / 8) & ((1 << OFFSET_BITS) - 1)
 }
 
 /// A look at a word that origins signal to, among others: how many signals each has done, then the word, then how many each
@@ -136,10 +136,10 @@ fn look_between<E>(
     }
     let word = word()?;
     for (origin, done) in (0..).zip(before.iter()) {
-        let (begun, place) = begun(origin)?;
+        let (begun, last_tag) = begun(origin)?;
         let next = done.wrapping_add(1);
         let elsewhere =
-            begun == next && place >> PLACE_BITS == tag(next, 0) >> PLACE_BITS && place != tag(next, offset);
+            begun == next && last_tag >> OFFSET_BITS == tag(next, 0) >> OFFSET_BITS && last_tag != tag(next, offset);
         if begun != *done && !elsewhere {
             return Ok(None);
         }
@@ -161,7 +161,7 @@ mod tests {
         step: usize,
         begun: u64,
         done: u64,
-        place: u64,
+        last_tag: u64,
         dead: bool,
     }
 
@@ -173,7 +173,7 @@ mod tests {
         fn step(&mut self, words: &mut [[u64; 2]]) {
             let Some((at, value)) = self.signals.get(self.step / 5).copied().filter(|_| !self.dead) else { return };
             match self.step % 5 {
-                0 => self.place = tag(self.begun + 1, 8 * at as u64),
+                0 => self.last_tag = tag(self.begun + 1, 8 * at as u64),
                 1 => self.begun += 1,
                 2 => words[at][0] = value,
                 3 => words[at][1] = value,
@@ -262,7 +262,7 @@ mod tests {
             model.pass();
             let begun = model.origins[origin as usize].begun;
             model.pass();
-            Ok((begun, model.origins[origin as usize].place))
+            Ok((begun, model.origins[origin as usize].last_tag))
         };
         let Ok(seen) = look_between((2, 0), &mut Vec::new(), done, || Ok(word(model)), begun);
         seen
@@ -306,7 +306,7 @@ mod tests {
             let mut origin = Origin::of(&[(1, 2)]);
             (0..steps).for_each(|_| origin.step(&mut words));
             let look = |at: u64| {
-                let begun = |_| Ok::<_, Infallible>((origin.begun, origin.place));
+                let begun = |_| Ok::<_, Infallible>((origin.begun, origin.last_tag));
                 look_between((1, 8 * at), &mut Vec::new(), |_| Ok(origin.done), || Ok(7), begun).unwrap()
             };
             assert_eq!((look(0), look(1)), (Some(7), None), "{steps}");
@@ -317,8 +317,8 @@ mod tests {
     #[test]
     fn a_tag_is_of_its_number() {
         for done in [0, 6, (1 << 24) - 2, (1 << 24) - 1, u64::MAX] {
-            let look = |begun: u64, place: u64| {
-                let begun = |_| Ok::<_, Infallible>((begun, place));
+            let look = |begun: u64, last_tag: u64| {
+                let begun = |_| Ok::<_, Infallible>((begun, last_tag));
                 look_between((1, 16), &mut Vec::new(), |_| Ok(done), || Ok(7), begun).unwrap().is_some()
             };
             let next = done.wrapping_add(1);

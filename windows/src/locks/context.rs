@@ -15,7 +15,7 @@ use crate::window::target::Target;
 pub(crate) type Words<'w, F> = <AnyLock as LockAlgorithm>::Words<'w, F>;
 
 /// The rank that has the room of a [global](crate::LockAllDesign::Global) lock.
-pub(crate) const ROOM: u32 = 0;
+pub(crate) const LOCK_ALL_RANK: u32 = 0;
 
 /// Where a window keeps the lock of one target, for one owner, whose node is looked up when it is needed or known already.
 pub(crate) struct WindowLockContext<'w, F: Fabric, N = LookedUp> {
@@ -117,14 +117,16 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w,
         if !self.id.is_window_lock() {
             return Err(Fault::of(FaultKind::Unsupported, rank)); // tables have none
         }
-        self.inner.fabric().word_in(self.hidden(rank)?, self.inner.locks.layout.spread(self.target.rank))
+        self.inner.fabric().word_in(self.hidden(rank)?, self.inner.locks.layout.per_rank(self.target.rank))
     }
 
     fn host_word(&self, rank: Rank, index: usize) -> Result<F::Word<'w>, Fault> {
         if !self.id.is_window_lock() {
             return Err(Fault::of(FaultKind::Unsupported, rank)); // tables have none
         }
-        self.inner.fabric().same_host_word(self.hidden(rank)?, self.inner.locks.layout.near(self.target.rank, index))
+        self.inner
+            .fabric()
+            .same_host_word(self.hidden(rank)?, self.inner.locks.layout.per_host(self.target.rank, index))
     }
 
     fn cohort_home(&self) -> Option<Rank> {
@@ -182,23 +184,23 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w,
 
     #[inline]
     fn request_slots(&self) -> u16 {
-        crate::locks::server::lines(self.inner.world.size())
+        crate::locks::server::request_slots(self.inner.world.size())
     }
 
     #[inline]
     fn request_slot_of(&self, rank: Rank, line: u16) -> Result<F::Word<'w>, Fault> {
         let of = self.inner.world.rank_of(rank).ok_or(Fault::of(FaultKind::NoSuchRegion, rank))?;
-        self.inner.fabric().word_in(&self.target.locks, self.inner.locks.layout.line(of, line))
+        self.inner.fabric().word_in(&self.target.locks, self.inner.locks.layout.request_slot(of, line))
     }
 
     #[inline]
     fn take_request_slot(&self) -> Option<u16> {
-        self.target.lines_in_use.take(self.request_slots())
+        self.target.request_slots.take(self.request_slots())
     }
 
     #[inline]
-    fn release_request_slot(&self, slot: u16) {
-        self.target.lines_in_use.give_back(slot);
+    fn release_request_slot(&self, line: u16) {
+        self.target.request_slots.give_back(line);
     }
 
     fn participant_count(&self, rank: Rank) -> Result<Option<F::Word<'w>>, Fault> {
@@ -206,7 +208,7 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w,
     }
 
     fn lock_all_word(&self) -> Result<F::Word<'w>, Fault> {
-        self.inner.fabric().word_in(&self.inner.target(ROOM)?.locks, self.inner.locks.layout.room())
+        self.inner.fabric().word_in(&self.inner.target(LOCK_ALL_RANK)?.locks, self.inner.locks.layout.lock_all())
     }
 
     fn is_of_all(&self) -> bool {

@@ -137,7 +137,7 @@ impl LockDesign {
     }
 
     /// Who serves the lock, if somebody has to.
-    pub(crate) const fn attendant(self) -> Option<(Threads, ServerThread)> {
+    pub(crate) const fn server_thread(self) -> Option<(Threads, ServerThread)> {
         match self {
             Self::DedicatedThread(threads) => Some((threads, ServerThread::Polls)),
             Self::EventThread(threads) => Some((threads, ServerThread::Sleeps)),

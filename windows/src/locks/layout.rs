@@ -79,27 +79,27 @@ impl Table {
 
 /// Where a word of a rank's own lock lies.
 #[inline]
-const fn word(more: u64, index: usize) -> u64 {
-    if index < IN_LINE { 8 * index as u64 } else { more + 8 * (index - IN_LINE) as u64 }
+const fn word(overflow: u64, index: usize) -> u64 {
+    if index < IN_LINE { 8 * index as u64 } else { overflow + 8 * (index - IN_LINE) as u64 }
 }
 
 /// Where they lie: the same at every rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HiddenLayout {
     /// The words that do not fit into the line.
-    more: u64,
+    overflow: u64,
     /// A word for each rank's lock.
-    spread: u64,
+    per_rank: u64,
     /// Those that each rank's lock has here for the ranks of this host, one after the other.
-    near: u64,
-    near_words: u32,
+    per_host: u64,
+    per_host_words: u32,
     /// The [lines](crate::locks::server) of a lock that a thread here serves: the first one of each rank, then the second ones.
-    lines: u64,
+    request_slots: u64,
     /// The words by which ranks ask this one to [revoke](crate::locks::revoke) an owner's access, and by which it is told of what it has
     /// asked for: two for each rank.
-    asked: u64,
+    revoke_request: u64,
     /// The last word of a rank's own lock, which at rank 0 is the room of all, where there is one.
-    room: u64,
+    lock_all: u64,
     size: u32,
     end: u64,
 }
@@ -107,55 +107,55 @@ pub(crate) struct HiddenLayout {
 impl HiddenLayout {
     /// In a world of this size; `revokes`: owners' access may be revoked.
     pub(crate) fn new(size: u32, lock: &AnyLock, revokes: bool) -> Self {
-        let more = slots::hidden_bytes(size);
-        let spread = more + 8 * lock.home_words().saturating_sub(IN_LINE).next_multiple_of(8) as u64;
+        let overflow = slots::hidden_bytes(size);
+        let per_rank = overflow + 8 * lock.home_words().saturating_sub(IN_LINE).next_multiple_of(8) as u64;
         let words = if lock.is_spread() { u64::from(size).next_multiple_of(8) } else { 0 };
-        let near = spread + 8 * words;
-        let near_words = lock.host_words() as u32;
+        let per_host = per_rank + 8 * words;
+        let per_host_words = lock.host_words() as u32;
         // In lines of their own: whoever takes the card has nothing to do there.
-        let lines = near + (8 * u64::from(size) * u64::from(near_words)).next_multiple_of(64);
-        let count = if lock.is_served() { u64::from(size) * u64::from(server::lines(size)) } else { 0 };
-        let asked = (lines + count * server::stride(size)).next_multiple_of(64);
+        let request_slots = per_host + (8 * u64::from(size) * u64::from(per_host_words)).next_multiple_of(64);
+        let count = if lock.is_served() { u64::from(size) * u64::from(server::request_slots(size)) } else { 0 };
+        let revoke_request = (request_slots + count * server::stride(size)).next_multiple_of(64);
         let words = if revokes { 2 * u64::from(size) } else { 0 };
-        let end = (asked + 8 * words).next_multiple_of(64);
-        let room = word(more, lock.home_words() - 1);
-        Self { more, spread, near, near_words, lines, asked, room, size, end }
+        let end = (revoke_request + 8 * words).next_multiple_of(64);
+        let lock_all = word(overflow, lock.home_words() - 1);
+        Self { overflow, per_rank, per_host, per_host_words, request_slots, revoke_request, lock_all, size, end }
     }
 
     /// A word of the rank's own lock.
     #[inline]
     pub(crate) const fn word(self, index: usize) -> u64 {
-        word(self.more, index)
+        word(self.overflow, index)
     }
 
     /// The room that all ranks' locks share, at rank 0.
-    pub(crate) const fn room(self) -> u64 {
-        self.room
+    pub(crate) const fn lock_all(self) -> u64 {
+        self.lock_all
     }
 
     /// The word that the lock of a rank has here.
-    pub(crate) const fn spread(self, of: u32) -> u64 {
-        self.spread + 8 * of as u64
+    pub(crate) const fn per_rank(self, of: u32) -> u64 {
+        self.per_rank + 8 * of as u64
     }
 
     /// A word that the lock of a rank has here for the ranks of this host.
-    pub(crate) const fn near(self, of: u32, index: usize) -> u64 {
-        self.near + 8 * (self.near_words as u64 * of as u64 + index as u64)
+    pub(crate) const fn per_host(self, of: u32, index: usize) -> u64 {
+        self.per_host + 8 * (self.per_host_words as u64 * of as u64 + index as u64)
     }
 
     /// A line of a rank.
-    pub(crate) const fn line(self, of: u32, line: u16) -> u64 {
-        self.lines + (line as u64 * self.size as u64 + of as u64) * server::stride(self.size)
+    pub(crate) const fn request_slot(self, of: u32, request_slot: u16) -> u64 {
+        self.request_slots + (request_slot as u64 * self.size as u64 + of as u64) * server::stride(self.size)
     }
 
     /// Where a rank asks this one to revoke an owner's access.
-    pub(crate) const fn asked(self, by: u32) -> u64 {
-        self.asked + 16 * by as u64
+    pub(crate) const fn revoke_request(self, by: u32) -> u64 {
+        self.revoke_request + 16 * by as u64
     }
 
     /// Where a rank says here that it has done so.
-    pub(crate) const fn told(self, by: u32) -> u64 {
-        self.asked(by) + 8
+    pub(crate) const fn revoke_reply(self, by: u32) -> u64 {
+        self.revoke_request(by) + 8
     }
 
     /// The word that owners commit in, beside the rank's own lock.
@@ -187,29 +187,29 @@ mod tests {
             assert_eq!(layout.end(), slots::hidden_bytes(7));
             assert_eq!(layout.word(0), 0);
             let revoking = HiddenLayout::new(7, &lock, true);
-            assert_eq!((revoking.asked(0), revoking.told(0)), (layout.end(), layout.end() + 8));
-            assert!(revoking.told(6) + 8 <= revoking.end());
+            assert_eq!((revoking.revoke_request(0), revoking.revoke_reply(0)), (layout.end(), layout.end() + 8));
+            assert!(revoking.revoke_reply(6) + 8 <= revoking.end());
         }
     }
 
     #[test]
     fn words_do_not_overlap() {
-        let (near, lines) = (320, 448);
+        let (per_host, request_slots) = (320, 448);
         let layout = HiddenLayout {
-            more: 128,
-            spread: 256,
-            near,
-            near_words: 2,
-            lines,
-            asked: lines,
-            room: 0,
+            overflow: 128,
+            per_rank: 256,
+            per_host,
+            per_host_words: 2,
+            request_slots,
+            revoke_request: request_slots,
+            lock_all: 0,
             size: 8,
-            end: lines,
+            end: request_slots,
         };
         let offsets: Vec<_> = (0..IN_LINE + 16).map(|index| layout.word(index)).collect();
         assert!(offsets.windows(2).all(|two| two[1] >= two[0] + 8));
         assert!(offsets[IN_LINE - 1] + 8 < LOCK_BYTES && offsets[IN_LINE] == 128 && offsets[IN_LINE + 15] + 8 == 256);
-        assert_eq!((layout.spread(0), layout.spread(7) + 8), (256, layout.near(0, 0)));
-        assert_eq!((layout.near(3, 1), layout.near(7, 1) + 8), (layout.near(4, 0) - 8, layout.end()));
+        assert_eq!((layout.per_rank(0), layout.per_rank(7) + 8), (256, layout.per_host(0, 0)));
+        assert_eq!((layout.per_host(3, 1), layout.per_host(7, 1) + 8), (layout.per_host(4, 0) - 8, layout.end()));
     }
 }

@@ -178,17 +178,17 @@ impl<F: Fabric> Inner<F> {
         words: Words<'m, F>,
         mode: Mode,
         mut first: Result<u64, Fault>,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let (fabric, lock) = (self.fabric(), &self.locks.algorithm);
         let Some(leases) = &self.locks.leases else {
-            return lock.contend(fabric, context, words, mode, first, wish).await;
+            return lock.contend(fabric, context, words, mode, first, intent).await;
         };
         let slot = Owner::from_bits(words.1).slot;
         // It is asked before each compare-swap.
         let asked: IntentFn<'_> = &|| {
             leases.begin_attempt(slot, fabric.now());
-            wish()
+            intent()
         };
         loop {
             let fault = match lock.contend(fabric, context, words, mode, first, asked).await {
@@ -214,7 +214,7 @@ impl<F: Fabric> Inner<F> {
             let seen = first.ok().filter(|word| TestAndSet::owner(*word).is_some_and(|owner| owner.rank == rank));
             match (leases.policy, seen) {
                 (LeasePolicy::Revoke, Some(seen)) => {
-                    if let Some(held) = self.revoke_and_take(context, (words, seen), fault, wish).await? {
+                    if let Some(held) = self.revoke_and_take(context, (words, seen), fault, intent).await? {
                         return Ok(held);
                     }
                 }
@@ -240,7 +240,7 @@ impl<F: Fabric> Inner<F> {
         context: WindowLockContext<'m, F>,
         ((word, owner), seen): (Words<'m, F>, u64),
         fault: Fault,
-        wish: IntentFn<'_>,
+        intent: IntentFn<'_>,
     ) -> Result<Option<Held>, Fault> {
         let fabric = self.fabric();
         // An owner at its own part is waited for, and so is another guard of this rank's.
@@ -248,10 +248,10 @@ impl<F: Fabric> Inner<F> {
         if is_kept || fabric.read(word).await? != seen {
             return Ok(None);
         }
-        if !self.revoke(context.target, seen, || !wish().is_over()).await? {
+        if !self.revoke(context.target, seen, || !intent().is_over()).await? {
             return Err(Fault::new(FaultKind::Closed));
         }
-        if !wish().recovers {
+        if !intent().recovers {
             return Err(fault);
         }
         if let Some(leases) = &self.locks.leases {

@@ -32,7 +32,7 @@ const AGAIN: u64 = 250_000_000;
 pub(crate) fn serve<F: Fabric>(inner: &Arc<Inner<F>>) -> Result<(), Fault> {
     let (theirs, mut answered) = (Arc::downgrade(inner), vec![0; inner.world.size() as usize]);
     inner.fabric().serve(Box::pin(async move {
-        while let Some((asker, owner)) = asked(&theirs, &mut answered).await {
+        while let Some((asker, owner)) = next_request(&theirs, &mut answered).await {
             let Some(inner) = open(&theirs) else { return };
             // What fails fails for who asked, whose rank may have ended.
             let _ = inner.answer(asker, owner).await;
@@ -45,11 +45,11 @@ fn open<F: Fabric>(inner: &Weak<Inner<F>>) -> Option<Arc<Inner<F>>> {
 }
 
 /// Waits for what is asked next: by whom, and about which owner. `None` once the window has ended.
-async fn asked<F: Fabric>(inner: &Weak<Inner<F>>, answered: &mut [u64]) -> Option<(u32, u64)> {
+async fn next_request<F: Fabric>(inner: &Weak<Inner<F>>, answered: &mut [u64]) -> Option<(u32, u64)> {
     poll_fn(|_| {
         let Some(inner) = open(inner) else { return Poll::Ready(None) };
         for (asker, answered) in (0..).zip(&mut *answered) {
-            let word = inner.fabric().word_in(&inner.memory.hidden, inner.locks.layout.asked(asker));
+            let word = inner.fabric().word_in(&inner.memory.hidden, inner.locks.layout.revoke_request(asker));
             match word.and_then(|word| inner.fabric().load(word)) {
                 Ok(owner) if owner != *answered => {
                     *answered = owner;
@@ -66,8 +66,9 @@ async fn asked<F: Fabric>(inner: &Weak<Inner<F>>, answered: &mut [u64]) -> Optio
 impl<F: Fabric> Inner<F> {
     async fn answer(&self, asker: u32, owner: u64) -> Result<(), Fault> {
         let done = self.revoke_here(owner).await.map_or(owner | FAILED, |()| owner);
-        let told = self.fabric().word_in(&self.target(asker)?.locks, self.locks.layout.told(self.world.rank()))?;
-        drop(self.fabric().write(told, done, Notify::Yes));
+        let reply =
+            self.fabric().word_in(&self.target(asker)?.locks, self.locks.layout.revoke_reply(self.world.rank()))?;
+        drop(self.fabric().write(reply, done, Notify::Yes));
         Ok(())
     }
 
@@ -92,22 +93,22 @@ impl<F: Fabric> Inner<F> {
         if rank == fabric.rank() {
             return self.revoke_here(owner).await.map(|()| true);
         }
-        let asked = fabric.word_in(&target.locks, self.locks.layout.asked(self.world.rank()))?;
-        let told = fabric.word_in(&self.memory.hidden, self.locks.layout.told(target.rank))?;
+        let request = fabric.word_in(&target.locks, self.locks.layout.revoke_request(self.world.rank()))?;
+        let reply = fabric.word_in(&self.memory.hidden, self.locks.layout.revoke_reply(target.rank))?;
         let is_answer = move |word: u64| word & !FAILED == owner;
-        if fabric.load(told)? == owner | FAILED {
-            fabric.write(told, 0, Notify::No).await?; // that was then
+        if fabric.load(reply)? == owner | FAILED {
+            fabric.write(reply, 0, Notify::No).await?; // that was then
         }
         let mut again = 0;
         while wanted() {
-            let found = fabric.load(told)?;
+            let found = fabric.load(reply)?;
             if is_answer(found) {
                 return if found == owner { Ok(true) } else { Err(Fault::of(FaultKind::Refused, rank)) };
             }
-            drop(fabric.write(asked, owner ^ again, Notify::Yes));
+            drop(fabric.write(request, owner ^ again, Notify::Yes));
             again ^= FAILED;
             let patience = Patience::on(rank).and_until(fabric.now().saturating_add(AGAIN));
-            match fabric.wait_until(told, is_answer, patience).await {
+            match fabric.wait_until(reply, is_answer, patience).await {
                 Err(fault) if fault.kind() != FaultKind::TimedOut => return Err(fault),
                 _ => {}
             }

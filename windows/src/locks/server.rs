@@ -17,7 +17,7 @@ use crate::locks::slots;
 use crate::window::background::{poll_once, poll_until};
 
 /// How many lines each rank has at a home: 64 in small worlds, 8 in large ones.
-pub(crate) const fn lines(size: u32) -> u16 {
+pub(crate) const fn request_slots(size: u32) -> u16 {
     match 2048 / size {
         0..=8 => 8,
         many @ 9..=63 => many as u16,
@@ -32,15 +32,15 @@ pub(crate) const fn stride(size: u32) -> u64 {
 
 /// Which of this rank's lines at a target are in use: a bit each.
 #[derive(Debug, Default)]
-pub(crate) struct LinesInUse(AtomicU64);
+pub(crate) struct RequestSlots(AtomicU64);
 
-impl LinesInUse {
+impl RequestSlots {
     /// The lowest that is free: few are ever in use.
-    pub(crate) fn take(&self, lines: u16) -> Option<u16> {
+    pub(crate) fn take(&self, count: u16) -> Option<u16> {
         let mut found = self.0.load(Ordering::Relaxed);
         loop {
             let line = found.trailing_ones();
-            if line >= u32::from(lines) {
+            if line >= u32::from(count) {
                 return None;
             }
             // Whoever had it before has said his last word there.
@@ -79,7 +79,7 @@ impl<F: Fabric> LockServer<F> {
         (world, own): (&World<F>, &F::Segment),
         (lock, layout): (AnyLock, HiddenLayout),
         keys: Vec<SegmentKey>,
-        (threads, attendant): (Threads, ServerThread),
+        (threads, server_thread): (Threads, ServerThread),
     ) -> Result<Arc<Self>, Fault> {
         let server = Arc::new(Self {
             world: world.background(),
@@ -97,11 +97,11 @@ impl<F: Fabric> LockServer<F> {
             let Done(server) = &theirs;
             let open = || !server.closed.load(Ordering::Acquire);
             // What it fails with is of its own memory, or that this rank has left: nobody is there to be told.
-            let _ = server.lock.serve(server.world.fabric(), Desk { server }, open).await;
+            let _ = server.lock.serve(server.world.fabric(), ServerContext { server }, open).await;
         });
         let started = match threads {
-            Threads::Shared => server.world.assist(task, attendant).map(|()| None),
-            Threads::PerWindow => server.world.fabric().serve_apart(task, attendant),
+            Threads::Shared => server.world.assist(task, server_thread).map(|()| None),
+            Threads::PerWindow => server.world.fabric().serve_apart(task, server_thread),
         };
         match started {
             Ok(thread) => *server.thread.lock().unwrap_or_else(PoisonError::into_inner) = thread,
@@ -116,12 +116,12 @@ impl<F: Fabric> LockServer<F> {
 
     /// Tells peers, who have a window already, that nobody serves this rank's lock.
     fn give_up(&self) {
-        let _ = poll_once(self.lock.serve(self.world.fabric(), Desk { server: self }, || false)); // it waits for nothing
+        let _ = poll_once(self.lock.serve(self.world.fabric(), ServerContext { server: self }, || false)); // it waits for nothing
     }
 
     fn wake(&self) {
         // The write is posted at the first poll, and nobody waits for it.
-        let _ = poll_once(self.lock.wake_server(self.world.fabric(), Desk { server: self }));
+        let _ = poll_once(self.lock.wake_server(self.world.fabric(), ServerContext { server: self }));
     }
 
     /// From now on nobody gets the lock. Waits for nothing.
@@ -152,19 +152,19 @@ impl<F: Fabric> Drop for Done<F> {
 }
 
 /// The place of this rank's lock, for who serves it.
-struct Desk<'a, F: Fabric> {
+struct ServerContext<'a, F: Fabric> {
     server: &'a LockServer<F>,
 }
 
-impl<F: Fabric> Clone for Desk<'_, F> {
+impl<F: Fabric> Clone for ServerContext<'_, F> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<F: Fabric> Copy for Desk<'_, F> {}
+impl<F: Fabric> Copy for ServerContext<'_, F> {}
 
-impl<'a, F: Fabric> Desk<'a, F> {
+impl<'a, F: Fabric> ServerContext<'a, F> {
     fn fabric(&self) -> &'a F {
         self.server.world.fabric()
     }
@@ -185,7 +185,7 @@ impl<'a, F: Fabric> Desk<'a, F> {
     }
 }
 
-impl<'a, F: Fabric> LockContext<'a, F> for Desk<'a, F> {
+impl<'a, F: Fabric> LockContext<'a, F> for ServerContext<'a, F> {
     fn home(&self, index: usize) -> Result<F::Word<'a>, Fault> {
         self.fabric().word_in(&self.server.own, self.server.layout.word(index))
     }
@@ -212,12 +212,12 @@ impl<'a, F: Fabric> LockContext<'a, F> for Desk<'a, F> {
     }
 
     fn request_slots(&self) -> u16 {
-        lines(self.server.world.size())
+        request_slots(self.server.world.size())
     }
 
     fn request_slot_of(&self, rank: Rank, line: u16) -> Result<F::Word<'a>, Fault> {
         let of = self.server.world.rank_of(rank).ok_or(Fault::of(FaultKind::NoSuchRegion, rank))?;
-        self.fabric().word_in(&self.server.own, self.server.layout.line(of, line))
+        self.fabric().word_in(&self.server.own, self.server.layout.request_slot(of, line))
     }
 
     fn lock(&self) -> u64 {
@@ -235,19 +235,19 @@ mod tests {
 
     #[test]
     fn lines_are_bounded_in_worlds_of_every_size() {
-        assert_eq!([1, 2, 32, 33, 64, 228, 256, 1000, u32::MAX].map(lines), [64, 64, 64, 62, 32, 8, 8, 8, 8]);
+        assert_eq!([1, 2, 32, 33, 64, 228, 256, 1000, u32::MAX].map(request_slots), [64, 64, 64, 62, 32, 8, 8, 8, 8]);
         // 64 KiB for a thousand ranks.
-        assert!((1..2000).all(|size| u64::from(size) * u64::from(lines(size)) * stride(size) <= 128 << 10));
+        assert!((1..2000).all(|size| u64::from(size) * u64::from(request_slots(size)) * stride(size) <= 128 << 10));
     }
 
     #[test]
     fn every_line_is_taken_once_the_lowest_first() {
-        let lines = LinesInUse::default();
-        assert_eq!(std::iter::from_fn(|| lines.take(64)).collect::<Vec<_>>(), (0..64).collect::<Vec<_>>());
-        lines.give_back(63);
-        lines.give_back(7);
-        assert_eq!([lines.take(64), lines.take(64), lines.take(64)], [Some(7), Some(63), None]);
-        let few = LinesInUse::default();
+        let request_slots = RequestSlots::default();
+        assert_eq!(std::iter::from_fn(|| request_slots.take(64)).collect::<Vec<_>>(), (0..64).collect::<Vec<_>>());
+        request_slots.give_back(63);
+        request_slots.give_back(7);
+        assert_eq!([request_slots.take(64), request_slots.take(64), request_slots.take(64)], [Some(7), Some(63), None]);
+        let few = RequestSlots::default();
         assert_eq!(std::iter::from_fn(|| few.take(8)).count(), 8);
     }
 }

@@ -62,7 +62,7 @@ impl<F: Fabric> Locks<F> {
         hidden: &F::Segment,
         keys: impl Iterator<Item = SegmentKey>,
     ) -> Result<(), Fault> {
-        if let Some(how) = self.design.attendant() {
+        if let Some(how) = self.design.server_thread() {
             let server = LockServer::start((world, hidden), (self.algorithm, self.layout), keys.collect(), how)?;
             self.server.get_or_init(|| server);
         }

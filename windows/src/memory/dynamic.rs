@@ -9,8 +9,8 @@ use onesided_fabric::{Call, Drive, Fabric, Segment, call};
 
 use crate::helper::is_wordless;
 use crate::memory::remote_ptr::{Entry, SLOTS};
-use crate::memory::window_memory::Spare;
-use crate::window::exchange::Made;
+use crate::memory::window_memory::Backing;
+use crate::window::exchange::Flavor;
 use crate::window::inner::Inner;
 use crate::window::paths::Paths;
 use crate::window::target::Target;
@@ -19,146 +19,147 @@ use crate::{Access, Element, Error, RemotePtr, Request, Window};
 /// What this rank has attached, and what it has met at others.
 #[derive(Debug)]
 pub(crate) struct Attached<F: Fabric> {
-    own: Mutex<Own<F>>,
-    reached: OnceLock<Box<[Reached<F>]>>,
+    own: Mutex<OwnMemory<F>>,
+    caches: OnceLock<Box<[CachedSlots<F>]>>,
     /// What a window was created over, if not over memory that it was lent alone.
-    spare: Mutex<Option<Spare<F>>>,
+    backing: Mutex<Option<Backing<F>>>,
 }
 
 #[derive(Debug)]
-struct Own<F: Fabric> {
+struct OwnMemory<F: Fabric> {
     /// Slots and their next generations, those that were free longest first.
     free: VecDeque<(u32, u16)>,
-    taken: Vec<Piece<F>>,
+    attached_here: Vec<AttachedMemory<F>>,
     serving: bool,
 }
 
 /// Memory that this rank has attached.
 #[derive(Debug)]
-struct Piece<F: Fabric> {
-    place: RemotePtr,
+struct AttachedMemory<F: Fabric> {
+    ptr: RemotePtr,
     segment: F::Segment,
     len: usize,
     /// Whether it is the user's.
-    lent: bool,
+    is_user_memory: bool,
 }
 
 /// A rank's attached memory that was met, by slot: what was met is kept, so that it can be lent for as long as the window.
 /// On shm that is a mapping each, without a descriptor.
-type Reached<F> = OnceLock<Box<[Met<F>]>>;
+type CachedSlots<F> = OnceLock<Box<[SlotCache<F>]>>;
 
 /// The memory that was in a slot, one after another.
 #[derive(Debug)]
-struct Met<F: Fabric>(OnceLock<Box<Link<F>>>);
+struct SlotCache<F: Fabric>(OnceLock<Box<CachedMemory<F>>>);
 
 /// One of them, and the next.
-type Link<F> = (RemotePtr, Target<F>, Met<F>);
+type CachedMemory<F> = (RemotePtr, Target<F>, SlotCache<F>);
 
-impl<F: Fabric> Met<F> {
-    fn link(&self) -> Option<&Link<F>> {
-        self.0.get().map(|met| &**met)
+impl<F: Fabric> SlotCache<F> {
+    fn entry(&self) -> Option<&CachedMemory<F>> {
+        self.0.get().map(|cached| &**cached)
     }
 }
 
 impl<F: Fabric> Default for Attached<F> {
     fn default() -> Self {
-        let own = Own { free: (0..SLOTS).map(|slot| (slot, 1)).collect(), taken: Vec::new(), serving: false };
-        Self { own: Mutex::new(own), reached: OnceLock::new(), spare: Mutex::new(None) }
+        let own =
+            OwnMemory { free: (0..SLOTS).map(|slot| (slot, 1)).collect(), attached_here: Vec::new(), serving: false };
+        Self { own: Mutex::new(own), caches: OnceLock::new(), backing: Mutex::new(None) }
     }
 }
 
 impl<F: Fabric> Attached<F> {
-    fn own(&self) -> MutexGuard<'_, Own<F>> {
+    fn own(&self) -> MutexGuard<'_, OwnMemory<F>> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The segment of what this rank has attached.
-    pub(crate) fn segment(&self, place: u64) -> Result<F::Segment, Fault> {
+    pub(crate) fn segment(&self, ptr: u64) -> Result<F::Segment, Fault> {
         let own = self.own();
-        let piece = own.taken.iter().find(|piece| piece.place.0 == place);
-        piece.map(|piece| piece.segment.clone()).ok_or(Fault::new(FaultKind::NoSuchRegion))
+        let memory = own.attached_here.iter().find(|memory| memory.ptr.0 == ptr);
+        memory.map(|memory| memory.segment.clone()).ok_or(Fault::new(FaultKind::NoSuchRegion))
     }
 
     /// Keeps what this window does not take back from the fabric when it ends.
-    pub(crate) fn keep(&self, spare: Spare<F>) {
-        *self.spare.lock().unwrap_or_else(PoisonError::into_inner) = Some(spare);
+    pub(crate) fn set_backing(&self, backing: Backing<F>) {
+        *self.backing.lock().unwrap_or_else(PoisonError::into_inner) = Some(backing);
     }
 
-    pub(crate) fn kept(&self) -> Option<Spare<F>> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner).take()
+    pub(crate) fn take_backing(&self) -> Option<Backing<F>> {
+        self.backing.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// The memory of a rank that begins at a place, if it was met.
-    fn met(&self, rank: u32, place: RemotePtr) -> Option<&Target<F>> {
-        let mut met = self.reached.get()?.get(rank as usize)?.get()?.get(place.slot())?;
+    fn cached(&self, rank: u32, ptr: RemotePtr) -> Option<&Target<F>> {
+        let mut cached = self.caches.get()?.get(rank as usize)?.get()?.get(ptr.slot())?;
         loop {
-            let (this, target, next) = met.link()?;
-            if *this == place {
+            let (this, target, next) = cached.entry()?;
+            if *this == ptr {
                 return Some(target);
             }
-            met = next;
+            cached = next;
         }
     }
 
     /// What was counted of a rank's memory that was met.
     pub(crate) fn paths(&self, rank: u32) -> impl Iterator<Item = Paths> {
-        let slots = self.reached.get().and_then(|ranks| ranks.get(rank as usize)?.get());
-        slots.into_iter().flatten().flat_map(|met| {
-            std::iter::successors(met.link(), |(_, _, next)| next.link())
+        let slots = self.caches.get().and_then(|ranks| ranks.get(rank as usize)?.get());
+        slots.into_iter().flatten().flat_map(|cached| {
+            std::iter::successors(cached.entry(), |(_, _, next)| next.entry())
                 .filter_map(|(_, target, _)| target.paths.as_ref().map(|paths| paths.read()))
         })
     }
 
     /// Keeps what was met.
-    fn meet(&self, (rank, size): (u32, u32), place: RemotePtr, target: Target<F>) -> &Target<F> {
-        let ranks = self.reached.get_or_init(|| (0..size).map(|_| OnceLock::new()).collect());
-        let slots = || (0..SLOTS).map(|_| Met(OnceLock::new())).collect();
-        let mut met = &ranks[rank as usize].get_or_init(slots)[place.slot()];
+    fn cache(&self, (rank, size): (u32, u32), ptr: RemotePtr, target: Target<F>) -> &Target<F> {
+        let ranks = self.caches.get_or_init(|| (0..size).map(|_| OnceLock::new()).collect());
+        let slots = || (0..SLOTS).map(|_| SlotCache(OnceLock::new())).collect();
+        let mut cached = &ranks[rank as usize].get_or_init(slots)[ptr.slot()];
         let mut mine = Some(target);
         loop {
-            let make = |target| Box::new((place, target, Met(OnceLock::new())));
-            if met.0.get().is_none()
+            let make = |target| Box::new((ptr, target, SlotCache(OnceLock::new())));
+            if cached.0.get().is_none()
                 && let Some(target) = mine.take()
-                && let Err(taken) = met.0.set(make(target))
+                && let Err(taken) = cached.0.set(make(target))
             {
                 mine = Some(taken.1); // another thread was there first
             }
-            let Some((this, target, next)) = met.link() else { continue };
-            if *this == place {
+            let Some((this, target, next)) = cached.entry() else { continue };
+            if *this == ptr {
                 return target;
             }
-            met = next;
+            cached = next;
         }
     }
 }
 
 impl<F: Fabric> Inner<F> {
     /// Makes a segment known, and its agent if it needs one.
-    fn attach(self: &Arc<Self>, segment: F::Segment, len: usize, lent: bool) -> Result<RemotePtr, Fault> {
-        if self.memory.made != Made::Attached {
+    fn attach(self: &Arc<Self>, segment: F::Segment, len: usize, is_user_memory: bool) -> Result<RemotePtr, Fault> {
+        if self.memory.flavor != Flavor::Dynamic {
             return Err(Fault::new(FaultKind::Unsupported).with_detail(1));
         }
         self.check_open()?;
         let wordless = self.fabric().word_in(&segment, 0).is_err_and(is_wordless);
         let mut own = self.memory.attached.own();
         let (slot, generation) = own.free.pop_front().ok_or(Fault::of(FaultKind::Full, self.fabric().rank()))?;
-        let place = RemotePtr::new(slot, generation);
-        let entry = Entry::encode(place, len, &segment.key());
-        own.taken.push(Piece { place, segment, len, lent });
+        let ptr = RemotePtr::new(slot, generation);
+        let entry = Entry::encode(ptr, len, &segment.key());
+        own.attached_here.push(AttachedMemory { ptr, segment, len, is_user_memory });
         let serve = wordless && !std::mem::replace(&mut own.serving, true);
         drop(own);
         let served = if serve { crate::helper::serve(self) } else { Ok(()) };
-        if let Err(fault) = served.and_then(|()| self.enter(place, &entry)) {
+        if let Err(fault) = served.and_then(|()| self.write_entry(ptr, &entry)) {
             self.memory.attached.own().serving &= !serve;
-            drop(self.withdraw(place)?);
+            drop(self.withdraw(ptr)?);
             return Err(fault);
         }
-        Ok(place)
+        Ok(ptr)
     }
 
     /// Writes an entry, the seal first taken away and last put there. Peers read it at any time.
-    fn enter(&self, place: RemotePtr, entry: &[u8; Entry::BYTES]) -> Result<(), Fault> {
-        let at = Entry::offset(self.layout(), place.slot());
+    fn write_entry(&self, ptr: RemotePtr, entry: &[u8; Entry::BYTES]) -> Result<(), Fault> {
+        let at = Entry::offset(self.request_layout(), ptr.slot());
         let write = |offset: u64, bytes: &[u8]| self.fabric().write_own(&self.memory.hidden, at + offset, bytes);
         write(56, &[0; 8])?;
         write(0, &entry[..56])?;
@@ -166,44 +167,39 @@ impl<F: Fabric> Inner<F> {
     }
 
     /// Lets nobody find it any more, and gives what was there.
-    fn withdraw(&self, place: RemotePtr) -> Result<Piece<F>, Fault> {
+    fn withdraw(&self, ptr: RemotePtr) -> Result<AttachedMemory<F>, Fault> {
         let mut own = self.memory.attached.own();
-        let at = own.taken.iter().position(|piece| piece.place == place.start());
+        let at = own.attached_here.iter().position(|memory| memory.ptr == ptr.start());
         let at = at.ok_or(Fault::of(FaultKind::NoSuchRegion, self.fabric().rank()))?;
         // Before the slot is free: whoever takes it next writes there.
-        self.enter(place, &[0; Entry::BYTES])?;
-        let generation = place.generation();
-        own.free.push_back((place.slot() as u32, generation.checked_add(1).unwrap_or(1)));
-        Ok(own.taken.swap_remove(at))
+        self.write_entry(ptr, &[0; Entry::BYTES])?;
+        let generation = ptr.generation();
+        own.free.push_back((ptr.slot() as u32, generation.checked_add(1).unwrap_or(1)));
+        Ok(own.attached_here.swap_remove(at))
     }
 
     /// Takes everything back that is attached.
     pub(crate) async fn detach_all(&self) -> Result<(), Fault> {
-        let taken = std::mem::take(&mut self.memory.attached.own().taken);
+        let attached_here = std::mem::take(&mut self.memory.attached.own().attached_here);
         let mut outcome = Ok(());
-        for piece in taken.iter().filter(|piece| piece.lent) {
-            outcome = outcome.and(self.take_back(&piece.segment).await.map(drop));
+        for memory in attached_here.iter().filter(|memory| memory.is_user_memory) {
+            outcome = outcome.and(self.take_back(&memory.segment).await.map(drop));
         }
         outcome
     }
 
     /// Finds attached memory of a rank: met before, or by its table.
-    async fn find<'w>(
-        &'w self,
-        target: &'w Target<F>,
-        place: RemotePtr,
-        element: usize,
-    ) -> Result<&'w Target<F>, Fault> {
-        let (rank, start) = (target.rank, place.start());
+    async fn find<'w>(&'w self, target: &'w Target<F>, ptr: RemotePtr, element: usize) -> Result<&'w Target<F>, Fault> {
+        let (rank, start) = (target.rank, ptr.start());
         let gone = Fault::of(FaultKind::NoSuchRegion, target.fabric_rank());
-        if self.memory.made != Made::Attached || place.is_null() {
+        if self.memory.flavor != Flavor::Dynamic || ptr.is_null() {
             return Err(gone);
         }
-        if let Some(met) = self.memory.attached.met(rank, start) {
-            return Ok(met);
+        if let Some(cached) = self.memory.attached.cached(rank, start) {
+            return Ok(cached);
         }
         let mut bytes = [0; Entry::BYTES];
-        self.fabric().get(&target.locks, Entry::offset(self.layout(), place.slot()), &mut bytes).await?;
+        self.fabric().get(&target.locks, Entry::offset(self.request_layout(), ptr.slot()), &mut bytes).await?;
         let (len, key) = Entry::decode(&bytes, start).ok_or(gone)?;
         let there = len.checked_mul(element).is_some_and(|bytes| bytes as u64 <= key.len);
         if key.rank != target.fabric_rank() || !there {
@@ -211,14 +207,14 @@ impl<F: Fabric> Inner<F> {
         }
         let data = self.fabric().open(&key).map_err(|error| error.fault())?;
         let locks = target.locks.clone();
-        let met = self.target_of(rank, (data, locks), len, start.0);
-        Ok(self.memory.attached.meet((rank, self.world.size()), start, met))
+        let cached = self.new_target(rank, (data, locks), len, start.0);
+        Ok(self.memory.attached.cache((rank, self.world.size()), start, cached))
     }
 }
 
 impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     /// The operations on memory that the target has [attached](Window::attach), when it is waited for. Elements count from
-    /// the beginning of that memory: a place's own element is at [`place.index()`](RemotePtr::index). What was met once is
+    /// the beginning of that memory: a place's own element is at [`ptr.index()`](RemotePtr::index). What was met once is
     /// found again without asking the target's table.
     ///
     /// # Errors
@@ -229,8 +225,8 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     ///
     /// Every place that was met is remembered until this rank's window ends, on shm with a mapping of its own, of which a
     /// process has some 65,000: whoever attaches and detaches without end attaches pieces with room for many elements.
-    pub fn attached(&self, place: RemotePtr) -> Resolve<'_, 'w, T, F> {
-        Resolve { access: self, place, call: Call::Asked(()) }
+    pub fn attached(&self, ptr: RemotePtr) -> Resolve<'_, 'w, T, F> {
+        Resolve { access: self, ptr, call: Call::Asked(()) }
     }
 }
 
@@ -239,14 +235,14 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
 #[must_use = "nothing is looked up before it is waited for"]
 pub struct Resolve<'a, 'w, T: Element, F: Fabric> {
     access: &'a Access<'w, T, F>,
-    place: RemotePtr,
+    ptr: RemotePtr,
     call: Call<'a, (), Result<Access<'a, T, F>, Error>>,
 }
 
 impl<'a, 'w: 'a, T: Element, F: Fabric> Resolve<'a, 'w, T, F> {
-    async fn reach(access: &'a Access<'w, T, F>, place: RemotePtr) -> Result<Access<'a, T, F>, Error> {
+    async fn resolve(access: &'a Access<'w, T, F>, ptr: RemotePtr) -> Result<Access<'a, T, F>, Error> {
         let Access { inner, target, .. } = *access;
-        let found = inner.find(target, place, size_of::<T>()).await;
+        let found = inner.find(target, ptr, size_of::<T>()).await;
         found.map(|found| Access::new(inner, found)).map_err(|fault| inner.failed("attached", target.rank, fault))
     }
 }
@@ -262,13 +258,13 @@ impl<'a, T: Element, F: Drive> Resolve<'a, '_, T, F> {
 }
 
 call! {
-    ['a, 'w: 'a, T: Element, F], Resolve<'a, 'w, T, F>, Access<'a, T, F>, Error, |reach| reach.access.inner.fabric(),
-    |()| Self::reach(reach.access, reach.place)
+    ['a, 'w: 'a, T: Element, F], Resolve<'a, 'w, T, F>, Access<'a, T, F>, Error, |resolve| resolve.access.inner.fabric(),
+    |()| Self::resolve(resolve.access, resolve.ptr)
 }
 
 impl<T: Element, F: Fabric> fmt::Debug for Resolve<'_, '_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} at {:?}", self.place, self.access)
+        write!(f, "{:?} at {:?}", self.ptr, self.access)
     }
 }
 
@@ -324,11 +320,11 @@ impl<T: Element, F: Fabric> Window<T, F> {
         &self,
         segment: Result<F::Segment, onesided_fabric::Error>,
         len: usize,
-        lent: bool,
+        is_user_memory: bool,
     ) -> Result<RemotePtr, Error> {
         let inner = self.inner();
         let segment = segment.map_err(|source| Error::Attach { window: inner.name.clone(), source })?;
-        inner.attach(segment, len, lent).map_err(|fault| inner.failed("attach", inner.world.rank(), fault))
+        inner.attach(segment, len, is_user_memory).map_err(|fault| inner.failed("attach", inner.world.rank(), fault))
     }
 
     /// Detaches memory of this rank's (`MPI_Win_detach`) and gives it back: the vector, or what was allocated as a vector.
@@ -343,21 +339,21 @@ impl<T: Element, F: Fabric> Window<T, F> {
     ///
     /// # Cancel safety
     /// Dropped before it is done, the memory is detached and lost.
-    pub fn detach(&self, place: RemotePtr) -> Request<'_, Vec<T>, F> {
-        Request::new(self.inner().fabric().clone(), "detach", self.run_detach(place))
+    pub fn detach(&self, ptr: RemotePtr) -> Request<'_, Vec<T>, F> {
+        Request::new(self.inner().fabric().clone(), "detach", self.run_detach(ptr))
     }
 
-    async fn run_detach(&self, place: RemotePtr) -> Result<Vec<T>, Error> {
+    async fn run_detach(&self, ptr: RemotePtr) -> Result<Vec<T>, Error> {
         let inner = self.inner();
         let failed = |fault| inner.failed("detach", inner.world.rank(), fault);
-        let piece = inner.withdraw(place).map_err(failed)?;
-        if piece.lent {
-            let memory = inner.take_back(&piece.segment).await.map_err(failed)?;
+        let memory = inner.withdraw(ptr).map_err(failed)?;
+        if memory.is_user_memory {
+            let memory = inner.take_back(&memory.segment).await.map_err(failed)?;
             return memory.into_vec().map_err(|_| failed(Fault::new(FaultKind::Unsupported).with_detail(2)));
         }
-        let mut elements = vec![T::zeroed(); piece.len];
+        let mut elements = vec![T::zeroed(); memory.len];
         let bytes = bytemuck::cast_slice_mut(&mut elements);
-        inner.fabric().read_own(&piece.segment, 0, bytes).map_err(failed)?;
+        inner.fabric().read_own(&memory.segment, 0, bytes).map_err(failed)?;
         Ok(elements)
     }
 }

@@ -6,7 +6,7 @@ use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::Fault;
 
 use crate::memory::dynamic::Attached;
-use crate::window::exchange::{Keys, Made};
+use crate::window::exchange::{Flavor, Keys};
 use crate::window::paths::Paths;
 use crate::window::target::Target;
 
@@ -21,7 +21,7 @@ pub(crate) struct Regions<F: Fabric> {
     /// Every rank's memory, once it was resolved.
     pub(crate) targets: Box<[OnceLock<Target<F>>]>,
     /// How this rank's memory came to be.
-    pub(crate) made: Made,
+    pub(crate) flavor: Flavor,
     /// What this rank has attached, in a dynamic window.
     pub(crate) attached: Attached<F>,
     /// Whether paths are counted also where that costs something.
@@ -29,9 +29,9 @@ pub(crate) struct Regions<F: Fabric> {
 }
 
 impl<F: Fabric> Regions<F> {
-    pub(crate) fn new((own, hidden): (F::Segment, F::Segment), keys: Vec<Keys>, made: Made, counted: bool) -> Self {
+    pub(crate) fn new((own, hidden): (F::Segment, F::Segment), keys: Vec<Keys>, flavor: Flavor, counted: bool) -> Self {
         let targets = keys.iter().map(|_| OnceLock::new()).collect();
-        Self { own, hidden, keys, targets, made, attached: Attached::default(), counted }
+        Self { own, hidden, keys, targets, flavor, attached: Attached::default(), counted }
     }
 
     /// A target that was resolved.
@@ -51,9 +51,9 @@ impl<F: Fabric> Regions<F> {
     }
 
     /// The segment on which this rank's agent does what peers request.
-    pub(crate) fn agent_segment(&self, place: u64) -> Result<F::Segment, Fault> {
-        match self.made {
-            Made::Attached => self.attached.segment(place),
+    pub(crate) fn agent_segment(&self, ptr: u64) -> Result<F::Segment, Fault> {
+        match self.flavor {
+            Flavor::Dynamic => self.attached.segment(ptr),
             _ => Ok(self.own.clone()),
         }
     }

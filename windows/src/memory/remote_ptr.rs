@@ -4,7 +4,7 @@ use std::fmt;
 
 use onesided_fabric::SegmentKey;
 
-use crate::helper::Layout;
+use crate::helper::RequestLayout;
 
 /// How many pieces of memory a rank may have attached to one window at the same time.
 pub(crate) const SLOTS: u32 = 256;
@@ -97,11 +97,11 @@ impl Entry {
     pub(crate) const BYTES: usize = 64;
 
     /// Where the table ends in a rank's hidden region.
-    const fn end(layout: Layout) -> u64 {
+    const fn end(layout: RequestLayout) -> u64 {
         Self::offset(layout, SLOTS as usize)
     }
 
-    pub(crate) const fn offset(layout: Layout, slot: usize) -> u64 {
+    pub(crate) const fn offset(layout: RequestLayout, slot: usize) -> u64 {
         layout.end().next_multiple_of(64) + (slot * Self::BYTES) as u64
     }
 
@@ -134,7 +134,7 @@ impl Entry {
 }
 
 /// How many bytes of hidden region a window of attached memory has.
-pub(crate) const fn hidden_bytes(layout: Layout) -> u64 {
+pub(crate) const fn hidden_bytes(layout: RequestLayout) -> u64 {
     Entry::end(layout)
 }
 

@@ -75,7 +75,7 @@ impl<F: Fabric> WindowMemory<F> {
     /// [`Error::Lend`]: it has no bytes, or does not begin at a multiple of 8; no memory or descriptors for what peers need
     /// to find it. The memory is freed then.
     pub fn new(world: &World<F>, memory: impl Into<UserMemory>) -> Result<Self, Error> {
-        let segment = lend(world.fabric(), memory.into()).map_err(|source| Error::Lend { source })?;
+        let segment = user_segment(world.fabric(), memory.into()).map_err(|source| Error::Lend { source })?;
         Ok(Self(Arc::new(Shared { world: world.background(), segment, state: Mutex::default() })))
     }
 
@@ -137,7 +137,7 @@ impl<F: Fabric> WindowMemory<F> {
     pub(crate) fn part<T>(
         &self,
         range: &Range<usize>,
-    ) -> Result<(Option<F::Segment>, Hold<F>), onesided_fabric::Error> {
+    ) -> Result<(Option<F::Segment>, WindowRef<F>), onesided_fabric::Error> {
         let Shared { world, segment, .. } = &*self.0;
         let failed = |what: &str, kind| {
             let (len, fault) = (segment.len(), Fault::of(kind, world.fabric().rank()));
@@ -159,7 +159,7 @@ impl<F: Fabric> WindowMemory<F> {
         let part = (len > 0).then(|| world.fabric().part(segment, start, len)).transpose();
         let part = part.map_err(|fault| failed("the fabric has no parts of it", fault.kind()))?;
         state.windows += 1;
-        Ok((part, Hold(Arc::clone(&self.0))))
+        Ok((part, WindowRef(Arc::clone(&self.0))))
     }
 }
 
@@ -176,15 +176,15 @@ impl<F: Fabric> fmt::Debug for WindowMemory<F> {
 }
 
 /// A window's hold on memory that it lies over, until it ends.
-pub(crate) struct Hold<F: Fabric>(Arc<Shared<F>>);
+pub(crate) struct WindowRef<F: Fabric>(Arc<Shared<F>>);
 
-impl<F: Fabric> Drop for Hold<F> {
+impl<F: Fabric> Drop for WindowRef<F> {
     fn drop(&mut self) {
         self.0.state().windows -= 1;
     }
 }
 
-impl<F: Fabric> fmt::Debug for Hold<F> {
+impl<F: Fabric> fmt::Debug for WindowRef<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Hold")
     }
@@ -192,20 +192,20 @@ impl<F: Fabric> fmt::Debug for Hold<F> {
 
 /// What a created window has instead of memory that it was lent alone.
 #[derive(Debug)]
-pub(crate) enum Spare<F: Fabric> {
+pub(crate) enum Backing<F: Fabric> {
     /// It has no elements: there was nothing to lend.
     Empty(UserMemory),
     /// A part of memory that others lie over as well.
-    Part(#[expect(dead_code, reason = "its drop ends the hold")] Hold<F>),
+    Part(#[expect(dead_code, reason = "its drop ends the hold")] WindowRef<F>),
 }
 
 /// Lends memory, with the helper thread that is its agent where it has no words.
-pub(crate) fn lend<F: Fabric>(fabric: &F, memory: UserMemory) -> Result<F::Segment, onesided_fabric::Error> {
-    let lent = fabric.register(memory)?;
-    if fabric.word_in(&lent, 0).is_err_and(is_wordless) {
+pub(crate) fn user_segment<F: Fabric>(fabric: &F, memory: UserMemory) -> Result<F::Segment, onesided_fabric::Error> {
+    let segment = fabric.register(memory)?;
+    if fabric.word_in(&segment, 0).is_err_and(is_wordless) {
         fabric.serve(Box::pin(std::future::ready(()))).map_err(onesided_fabric::Error::operation("start its agent"))?;
     }
-    Ok(lent)
+    Ok(segment)
 }
 
 /// Takes memory back that was lent, or gives up if a peer stays in the middle of an operation on it.

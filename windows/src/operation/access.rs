@@ -127,7 +127,7 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     #[inline]
     pub(crate) fn range(&self, offset: usize, count: usize) -> Result<u64, Fault> {
         match offset.checked_add(count) {
-            Some(end) if end <= self.target.uncounted => Ok((offset * size_of::<T>()) as u64),
+            Some(end) if end <= self.target.uncounted_len => Ok((offset * size_of::<T>()) as u64),
             _ => counted_range::<T, F>(self.inner, self.target, (offset, count), true),
         }
     }
@@ -136,7 +136,7 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     #[inline]
     pub(crate) fn atomic_range(&self, offset: usize, count: usize) -> Result<u64, Fault> {
         match offset.checked_add(count) {
-            Some(end) if end <= self.target.uncounted => Ok((offset * size_of::<T>()) as u64),
+            Some(end) if end <= self.target.uncounted_len => Ok((offset * size_of::<T>()) as u64),
             _ => counted_range::<T, F>(self.inner, self.target, (offset, count), false),
         }
     }

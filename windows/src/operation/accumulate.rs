@@ -8,9 +8,9 @@ use std::task::{Context, Poll, ready};
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Drive, Fabric, handle, wait_for};
 
-use crate::datatype::elements::Spread;
-use crate::helper::{Rows, is_wordless, over_rows};
-use crate::operation::combine::{Piece, Pieces, Turn, Turns, Work};
+use crate::datatype::type_map::TypeMap;
+use crate::helper::{HelperAccumulate, by_helper, is_wordless};
+use crate::operation::combine::{WordSpan, WordSpans, WordUpdate, WordUpdates, Work};
 use crate::{Access, AtomicElement, Error, Op, Shape};
 
 /// Atomic operations on elements, to be waited for: `.wait()` blocks, `.await` does not, [`test`](Self::test) looks. See
@@ -19,8 +19,8 @@ use crate::{Access, AtomicElement, Error, Op, Shape};
 pub struct Accumulate<'w, 'b, T, F: Fabric> {
     access: Access<'w, T, F>,
     operation: &'static str,
-    place: (usize, usize),
-    spread: Spread<'b>,
+    range_at: (usize, usize),
+    type_map: TypeMap<'b>,
     work: Work<'b, T>,
     state: State<'w, 'b, F>,
 }
@@ -28,21 +28,21 @@ pub struct Accumulate<'w, 'b, T, F: Fabric> {
 enum State<'w, 'b, F: Fabric> {
     Done(Result<(), Fault>),
     /// Where an operation is done when it is posted, all is done when somebody asks.
-    Later,
+    AtWait,
     /// A single word.
-    Word(Turn<F>),
+    Word(WordUpdate<F>),
     /// In a box, because a handle that is as large as all the words under way is slow to move where there are none.
-    UnderWay(Box<Turns<'b, F>>),
+    UnderWay(Box<WordUpdates<'b, F>>),
     /// The region's agent does it, when somebody asks.
-    Asked(Option<Box<Rows<'w, 'b>>>),
+    Helper(Option<Box<HelperAccumulate<'w, 'b>>>),
 }
 
 impl<F: Fabric> State<'_, '_, F> {
     /// Where the fabric has no words of it, and nothing is done therefore, the agent is asked.
     #[inline(always)] // see `Accumulate::wait`
-    fn or_asked(outcome: Result<(), Fault>) -> Self {
+    fn or_helper(outcome: Result<(), Fault>) -> Self {
         match outcome {
-            Err(fault) if is_wordless(fault) => Self::Asked(None),
+            Err(fault) if is_wordless(fault) => Self::Helper(None),
             done => Self::Done(done),
         }
     }
@@ -60,7 +60,7 @@ impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
         results: Option<&'b mut [T]>,
     ) -> Self {
         let range = access.atomic_range(offset, shape.end());
-        Self::start_at(access, operation, (range, Spread::whole(offset, shape)), op, operands, results)
+        Self::start_at(access, operation, (range, TypeMap::of_shape(offset, shape)), op, operands, results)
     }
 
     /// The same, where the elements lie as told, in a range that was checked.
@@ -68,7 +68,7 @@ impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
     pub(crate) fn start_at(
         access: Access<'w, T, F>,
         operation: &'static str,
-        (range, spread): (Result<u64, Fault>, Spread<'b>),
+        (range, type_map): (Result<u64, Fault>, TypeMap<'b>),
         op: Op,
         operands: &'b [T],
         results: Option<&'b mut [T]>,
@@ -77,21 +77,21 @@ impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
         let allowed = if T::allows(op) { range } else { Err(Fault::new(FaultKind::Unsupported)) };
         let state = match allowed {
             Err(fault) => State::Done(Err(fault)),
-            Ok(_) if work.is_posted_whole(&access) => {
-                State::or_asked(work.post_all(access.copy(), Pieces::of::<T>(spread)))
+            Ok(_) if work.completes_by_post(&access) => {
+                State::or_helper(work.post_all(access.copy(), WordSpans::of::<T>(type_map)))
             }
-            Ok(_) if access.inner.completes_at_post => State::Later,
-            Ok(_) => begin(&access, &work, spread),
+            Ok(_) if access.inner.completes_at_post => State::AtWait,
+            Ok(_) => begin(&access, &work, type_map),
         };
-        Self { access, operation, place: spread.records(), spread, work, state }
+        Self { access, operation, range_at: type_map.records(), type_map, work, state }
     }
 
     /// One sum, which was posted or cannot be.
     #[inline(always)] // see `wait`
     pub(crate) fn added(access: Access<'w, T, F>, offset: usize, operands: &'b [T], added: Result<(), Fault>) -> Self {
         let work = Work { op: Op::Sum, operands, results: None };
-        let (place, spread) = ((offset, 1), Spread::whole(offset, Shape::Row(1)));
-        Self { access, operation: "accumulate", place, spread, work, state: State::or_asked(added) }
+        let (range_at, type_map) = ((offset, 1), TypeMap::of_shape(offset, Shape::Row(1)));
+        Self { access, operation: "accumulate", range_at, type_map, work, state: State::or_helper(added) }
     }
 
     /// What is done, or refused, when it begins.
@@ -99,12 +99,12 @@ impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
     pub(crate) fn done(
         access: Access<'w, T, F>,
         operation: &'static str,
-        place: (usize, usize),
+        range_at: (usize, usize),
         outcome: Result<(), Fault>,
     ) -> Self {
         let work = Work { op: Op::NoOp, operands: &[], results: None };
-        let spread = Spread::whole(0, Shape::Row(0));
-        Self { access, operation, place, spread, work, state: State::Done(outcome) }
+        let type_map = TypeMap::of_shape(0, Shape::Row(0));
+        Self { access, operation, range_at, type_map, work, state: State::Done(outcome) }
     }
 }
 
@@ -113,25 +113,26 @@ impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
 fn begin<'w, 'b, T: AtomicElement, F: Fabric>(
     access: &Access<'w, T, F>,
     work: &Work<'_, T>,
-    spread: Spread<'b>,
+    type_map: TypeMap<'b>,
 ) -> State<'w, 'b, F> {
-    let begun = match Piece::of_word::<T>(spread) {
-        Some(piece) => Turn::begin(access, work, piece).map(State::Word),
-        None => Turns::begin(access, work, Pieces::of::<T>(spread)).map(|turns| State::UnderWay(Box::new(turns))),
+    let begun = match WordSpan::of_word::<T>(type_map) {
+        Some(span) => WordUpdate::begin(access, work, span).map(State::Word),
+        None => WordUpdates::begin(access, work, WordSpans::of::<T>(type_map))
+            .map(|updates| State::UnderWay(Box::new(updates))),
     };
-    begun.unwrap_or_else(|fault| State::or_asked(Err(fault)))
+    begun.unwrap_or_else(|fault| State::or_helper(Err(fault)))
 }
 
 /// Waits for what the agent does, or reports another fault.
 #[cold]
 #[inline(never)]
-fn wait_asked<'w, T: AtomicElement, F: Drive>(
+fn wait_helper<'w, T: AtomicElement, F: Drive>(
     access: Access<'w, T, F>,
     mut work: Work<'_, T>,
-    mut rows: Rows<'w, '_>,
+    mut helper: HelperAccumulate<'w, '_>,
 ) -> Result<(), Fault> {
     let (inner, target) = (access.inner, access.target);
-    wait_for(inner.fabric(), std::future::poll_fn(|cx| rows.poll(inner, target, &mut work, cx)))
+    wait_for(inner.fabric(), std::future::poll_fn(|cx| helper.poll(inner, target, &mut work, cx)))
 }
 
 impl<T: AtomicElement, F: Drive> Accumulate<'_, '_, T, F> {
@@ -141,24 +142,24 @@ impl<T: AtomicElement, F: Drive> Accumulate<'_, '_, T, F> {
     /// See [`Access::accumulate`](crate::Access::accumulate).
     #[inline(always)] // a handle that passes through memory costs more than a small accumulate
     pub fn wait(self) -> Result<(), Error> {
-        let Self { access, operation, place, spread, mut work, state } = self;
-        let outcome = match (state, Piece::of_word::<T>(spread)) {
+        let Self { access, operation, range_at, type_map, mut work, state } = self;
+        let outcome = match (state, WordSpan::of_word::<T>(type_map)) {
             (State::Done(outcome), _) => outcome,
-            (State::Later, Some(piece)) => match work.run(&access, piece) {
+            (State::AtWait, Some(span)) => match work.run(&access, span) {
                 Err(fault) if is_wordless(fault) => {
                     // Made anew: what is handed to a function passes through memory, here and before.
                     let Work { op, operands, results } = work;
-                    wait_asked(access.copy(), Work { op, operands, results }, over_rows(spread))
+                    wait_helper(access.copy(), Work { op, operands, results }, by_helper(type_map))
                 }
                 done => done,
             },
-            (State::Later, None) => run_row(access.copy(), work, Pieces::of::<T>(spread)),
-            (State::Word(turn), _) => wait_word(access.copy(), work, turn),
-            (State::UnderWay(mut turns), _) => wait_turns(access.copy(), work, &mut turns),
-            (State::Asked(None), _) => wait_asked(access.copy(), work, over_rows(spread)),
-            (State::Asked(Some(rows)), _) => wait_asked(access.copy(), work, *rows),
+            (State::AtWait, None) => run_words(access.copy(), work, WordSpans::of::<T>(type_map)),
+            (State::Word(update), _) => wait_word(access.copy(), work, update),
+            (State::UnderWay(mut updates), _) => wait_words(access.copy(), work, &mut updates),
+            (State::Helper(None), _) => wait_helper(access.copy(), work, by_helper(type_map)),
+            (State::Helper(Some(helper)), _) => wait_helper(access.copy(), work, *helper),
         };
-        outcome.map_err(|fault| access.failed(operation, place, fault))
+        outcome.map_err(|fault| access.failed(operation, range_at, fault))
     }
 }
 
@@ -166,16 +167,16 @@ handle!([T: AtomicElement, F], Accumulate<'_, '_, T, F>, (), Error, |accumulate|
 
 /// One word after another, each to its end.
 #[inline(never)]
-fn run_row<T: AtomicElement, F: Drive>(
+fn run_words<T: AtomicElement, F: Drive>(
     access: Access<'_, T, F>,
     mut work: Work<'_, T>,
-    mut pieces: Pieces<'_>,
+    mut spans: WordSpans<'_>,
 ) -> Result<(), Fault> {
-    match pieces.try_for_each(|piece| work.run(&access, piece)) {
+    match spans.try_for_each(|span| work.run(&access, span)) {
         // The first word told, before anything was done.
         Err(fault) if is_wordless(fault) => {
-            let (spread, Work { op, operands, results }) = (pieces.spread(), work);
-            wait_asked(access.copy(), Work { op, operands, results }, over_rows(spread))
+            let (type_map, Work { op, operands, results }) = (spans.type_map(), work);
+            wait_helper(access.copy(), Work { op, operands, results }, by_helper(type_map))
         }
         done => done,
     }
@@ -186,19 +187,19 @@ fn run_row<T: AtomicElement, F: Drive>(
 fn wait_word<T: AtomicElement, F: Drive>(
     access: Access<'_, T, F>,
     mut work: Work<'_, T>,
-    mut turn: Turn<F>,
+    mut update: WordUpdate<F>,
 ) -> Result<(), Fault> {
-    wait_for(access.inner.fabric(), std::future::poll_fn(|cx| turn.poll(&access, &mut work, cx)))
+    wait_for(access.inner.fabric(), std::future::poll_fn(|cx| update.poll(&access, &mut work, cx)))
 }
 
 #[cold]
 #[inline(never)]
-fn wait_turns<T: AtomicElement, F: Drive>(
+fn wait_words<T: AtomicElement, F: Drive>(
     access: Access<'_, T, F>,
     mut work: Work<'_, T>,
-    turns: &mut Turns<'_, F>,
+    updates: &mut WordUpdates<'_, F>,
 ) -> Result<(), Fault> {
-    wait_for(access.inner.fabric(), std::future::poll_fn(|cx| turns.poll(&access, &mut work, cx)))
+    wait_for(access.inner.fabric(), std::future::poll_fn(|cx| updates.poll(&access, &mut work, cx)))
 }
 
 // The operations that the fabric gives are Unpin, and nothing else in it could care.
@@ -208,27 +209,27 @@ impl<T: AtomicElement, F: Fabric> Future for Accumulate<'_, '_, T, F> {
     type Output = Result<(), Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { access, operation, place, spread, work, state } = &mut *self;
-        if let State::Later = state {
-            *state = begin(access, work, *spread);
+        let Self { access, operation, range_at, type_map, work, state } = &mut *self;
+        if let State::AtWait = state {
+            *state = begin(access, work, *type_map);
         }
         let outcome = match state {
             State::Done(outcome) => *outcome,
-            State::Word(turn) => ready!(turn.poll(access, work, cx)),
-            State::UnderWay(turns) => ready!(turns.poll(access, work, cx)),
-            State::Asked(rows) => {
-                let rows = rows.get_or_insert_with(|| Box::new(over_rows(*spread)));
-                ready!(rows.poll(access.inner, access.target, work, cx))
+            State::Word(update) => ready!(update.poll(access, work, cx)),
+            State::UnderWay(updates) => ready!(updates.poll(access, work, cx)),
+            State::Helper(helper) => {
+                let helper = helper.get_or_insert_with(|| Box::new(by_helper(*type_map)));
+                ready!(helper.poll(access.inner, access.target, work, cx))
             }
-            State::Later => Err(Fault::new(FaultKind::Closed)), // it has just begun
+            State::AtWait => Err(Fault::new(FaultKind::Closed)), // it has just begun
         };
         *state = State::Done(outcome);
-        Poll::Ready(outcome.map_err(|fault| access.copy().failed(operation, *place, fault)))
+        Poll::Ready(outcome.map_err(|fault| access.copy().failed(operation, *range_at, fault)))
     }
 }
 
 impl<T, F: Fabric> fmt::Debug for Accumulate<'_, '_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {} of {:?}", self.operation, self.place.0, self.access)
+        write!(f, "{} at {} of {:?}", self.operation, self.range_at.0, self.access)
     }
 }

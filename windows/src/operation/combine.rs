@@ -9,8 +9,8 @@ use onesided_fabric::remote_memory::{Fault, Notify};
 use onesided_fabric::{Drive, Fabric, wait_for};
 
 use crate::datatype::element::{lanes, per_word, to_word};
-use crate::datatype::elements::{Spread, SpreadRuns};
 use crate::datatype::op::apply_row;
+use crate::datatype::type_map::{TypeMap, TypeMapRuns};
 use crate::{Access, AtomicElement, Op};
 
 /// How many words are under way at once, where an operation takes a round trip: what cards take at once on one connection.
@@ -25,8 +25,8 @@ pub(crate) struct Work<'b, T> {
 }
 
 /// The elements of an accumulate that are not begun, cut at words.
-pub(crate) struct Pieces<'s> {
-    runs: SpreadRuns<'s>,
+pub(crate) struct WordSpans<'s> {
+    runs: TypeMapRuns<'s>,
     /// In elements of the part: what is left of the run that was begun.
     run: Range<usize>,
     /// How many operands were given out.
@@ -36,7 +36,7 @@ pub(crate) struct Pieces<'s> {
 
 /// Elements of one word.
 #[derive(Clone, Copy)]
-pub(crate) struct Piece {
+pub(crate) struct WordSpan {
     /// Which word of the part.
     word: usize,
     /// The first of them in the word, and how many.
@@ -47,8 +47,8 @@ pub(crate) struct Piece {
 }
 
 /// A word under way.
-pub(crate) struct Turn<F: Fabric> {
-    piece: Piece,
+pub(crate) struct WordUpdate<F: Fabric> {
+    span: WordSpan,
     op: F::Op,
     step: Step,
 }
@@ -63,41 +63,41 @@ enum Step {
     Swap(u64),
 }
 
-impl<'s> Pieces<'s> {
-    pub(crate) const fn of<T>(spread: Spread<'s>) -> Self {
+impl<'s> WordSpans<'s> {
+    pub(crate) const fn of<T>(type_map: TypeMap<'s>) -> Self {
         let per_word = per_word::<T>();
-        Self { runs: spread.runs(), run: 0..0, done: 0, per_word }
+        Self { runs: type_map.runs(), run: 0..0, done: 0, per_word }
     }
 
     /// Where they lie, all of them.
-    pub(crate) const fn spread(&self) -> Spread<'s> {
-        self.runs.spread()
+    pub(crate) const fn type_map(&self) -> TypeMap<'s> {
+        self.runs.type_map()
     }
 }
 
-impl Iterator for Pieces<'_> {
-    type Item = Piece;
+impl Iterator for WordSpans<'_> {
+    type Item = WordSpan;
 
     #[inline]
-    fn next(&mut self) -> Option<Piece> {
+    fn next(&mut self) -> Option<WordSpan> {
         if self.run.is_empty() {
             self.run = self.runs.next()?;
         }
         let lane = self.run.start % self.per_word;
         let count = (self.per_word - lane).min(self.run.len());
-        let piece = Piece { word: self.run.start / self.per_word, lane, count, operand: self.done };
+        let span = WordSpan { word: self.run.start / self.per_word, lane, count, operand: self.done };
         self.run.start += count;
         self.done += count;
-        Some(piece)
+        Some(span)
     }
 }
 
-impl Piece {
+impl WordSpan {
     /// Elements in a row, if they lie in one word.
     #[inline]
-    pub(crate) const fn of_word<T>(spread: Spread<'_>) -> Option<Self> {
+    pub(crate) const fn of_word<T>(type_map: TypeMap<'_>) -> Option<Self> {
         let per_word = per_word::<T>();
-        match spread.row() {
+        match type_map.row() {
             Some((offset, count @ 1..)) if offset % per_word + count <= per_word => {
                 Some(Self { word: offset / per_word, lane: offset % per_word, count, operand: 0 })
             }
@@ -109,26 +109,26 @@ impl Piece {
 impl<T: AtomicElement> Work<'_, T> {
     /// What the operation makes of a word.
     #[inline]
-    fn apply(&self, piece: Piece, found: u64) -> u64 {
+    fn apply(&self, span: WordSpan, found: u64) -> u64 {
         let mut word = found;
         let elements = lanes::<T>(&mut word);
-        let operands = self.operands.get(piece.operand..).unwrap_or_default(); // a no-op has none
+        let operands = self.operands.get(span.operand..).unwrap_or_default(); // a no-op has none
         match operands.split_at_checked(elements.len()) {
             // Of a length that the compiler knows.
-            Some((operands, _)) if piece.count == elements.len() => apply_row(self.op, elements, operands),
-            _ => apply_row(self.op, &mut elements[piece.lane..piece.lane + piece.count], operands),
+            Some((operands, _)) if span.count == elements.len() => apply_row(self.op, elements, operands),
+            _ => apply_row(self.op, &mut elements[span.lane..span.lane + span.count], operands),
         }
         word
     }
 
     /// Keeps what was there before.
     #[inline]
-    fn keep(&mut self, piece: Piece, mut before: u64) {
+    fn keep(&mut self, span: WordSpan, mut before: u64) {
         let Some(results) = &mut self.results else { return };
-        let (results, before) = (&mut results[piece.operand..], lanes::<T>(&mut before));
+        let (results, before) = (&mut results[span.operand..], lanes::<T>(&mut before));
         match results.split_at_mut_checked(before.len()) {
-            Some((results, _)) if piece.count == before.len() => results.copy_from_slice(before),
-            _ => results[..piece.count].copy_from_slice(&before[piece.lane..piece.lane + piece.count]),
+            Some((results, _)) if span.count == before.len() => results.copy_from_slice(before),
+            _ => results[..span.count].copy_from_slice(&before[span.lane..span.lane + span.count]),
         }
     }
 
@@ -139,18 +139,18 @@ impl<T: AtomicElement> Work<'_, T> {
 
     /// Begins with a word.
     #[inline]
-    fn begin<F: Fabric>(&self, access: &Access<'_, T, F>, piece: Piece) -> Result<Turn<F>, Fault> {
-        let (fabric, word) = (access.inner.fabric(), word(access, piece)?);
+    fn begin<F: Fabric>(&self, access: &Access<'_, T, F>, span: WordSpan) -> Result<WordUpdate<F>, Fault> {
+        let (fabric, word) = (access.inner.fabric(), word(access, span)?);
         let (op, step) = match self.adds() {
-            true => (fabric.fetch_add(word, to_word(self.operands[piece.operand])), Step::Direct),
+            true => (fabric.fetch_add(word, to_word(self.operands[span.operand])), Step::Direct),
             false => (fabric.read(word), Step::Read),
         };
-        Ok(Turn { piece, op, step })
+        Ok(WordUpdate { span, op, step })
     }
 
     /// Whether nobody has to wait for the outcome of an operation to know the next.
     #[inline]
-    pub(crate) fn is_posted_whole<F: Fabric>(&self, access: &Access<'_, T, F>) -> bool {
+    pub(crate) fn completes_by_post<F: Fabric>(&self, access: &Access<'_, T, F>) -> bool {
         // Elsewhere a write may be lost to an atomic that it meets, and may overtake one before it.
         let writes =
             || size_of::<T>() == 8 && access.inner.completes_at_post && access.inner.fabric().write_is_atomic();
@@ -165,18 +165,18 @@ impl<T: AtomicElement> Work<'_, T> {
 
     /// Posts the whole at once.
     #[inline(never)]
-    pub(crate) fn post_all<F: Fabric>(&self, access: Access<'_, T, F>, pieces: Pieces<'_>) -> Result<(), Fault> {
+    pub(crate) fn post_all<F: Fabric>(&self, access: Access<'_, T, F>, spans: WordSpans<'_>) -> Result<(), Fault> {
         let (access, fabric) = (&access, access.inner.fabric());
         match self.op {
             Op::Sum => {
-                for piece in pieces {
-                    drop(fabric.fetch_add(word(access, piece)?, to_word(self.operands[piece.operand])));
+                for span in spans {
+                    drop(fabric.fetch_add(word(access, span)?, to_word(self.operands[span.operand])));
                 }
             }
             Op::Replace => {
-                for piece in pieces {
-                    let value = to_word(self.operands[piece.operand]);
-                    drop(fabric.write(word(access, piece)?, value, Notify::No));
+                for span in spans {
+                    let value = to_word(self.operands[span.operand]);
+                    drop(fabric.write(word(access, span)?, value, Notify::No));
                 }
             }
             _ => {}
@@ -186,9 +186,9 @@ impl<T: AtomicElement> Work<'_, T> {
 
     /// A word to its end.
     #[inline(always)] // see `Accumulate::wait`
-    pub(crate) fn run<F: Drive>(&mut self, access: &Access<'_, T, F>, piece: Piece) -> Result<(), Fault> {
-        let Turn { mut op, mut step, .. } = self.begin(access, piece)?;
-        while let Some(next) = self.go_on(access, piece, step, wait_for(access.inner.fabric(), op)?)? {
+    pub(crate) fn run<F: Drive>(&mut self, access: &Access<'_, T, F>, span: WordSpan) -> Result<(), Fault> {
+        let WordUpdate { mut op, mut step, .. } = self.begin(access, span)?;
+        while let Some(next) = self.next_step(access, span, step, wait_for(access.inner.fabric(), op)?)? {
             (op, step) = next;
         }
         Ok(())
@@ -196,10 +196,10 @@ impl<T: AtomicElement> Work<'_, T> {
 
     /// What follows when a step has found this word; `None` if nothing does.
     #[inline(always)] // as `run`
-    fn go_on<F: Fabric>(
+    fn next_step<F: Fabric>(
         &mut self,
         access: &Access<'_, T, F>,
-        piece: Piece,
+        span: WordSpan,
         step: Step,
         found: u64,
     ) -> Result<Option<(F::Op, Step)>, Fault> {
@@ -209,25 +209,25 @@ impl<T: AtomicElement> Work<'_, T> {
             Step::Read => false,
         };
         // What changes nothing is done with the look at the word.
-        let new = if done { found } else { self.apply(piece, found) };
+        let new = if done { found } else { self.apply(span, found) };
         if new == found {
-            self.keep(piece, found);
+            self.keep(span, found);
             return Ok(None);
         }
-        let op = access.inner.fabric().compare_swap(word(access, piece)?, found, new);
+        let op = access.inner.fabric().compare_swap(word(access, span)?, found, new);
         Ok(Some((op, Step::Swap(found))))
     }
 }
 
-impl<F: Fabric> Turn<F> {
+impl<F: Fabric> WordUpdate<F> {
     /// Puts a word under way.
     #[inline(never)] // its callers are cold, where nothing would be inlined; and the code that posts is there once
     pub(crate) fn begin<T: AtomicElement>(
         access: &Access<'_, T, F>,
         work: &Work<'_, T>,
-        piece: Piece,
+        span: WordSpan,
     ) -> Result<Self, Fault> {
-        work.begin(access, piece)
+        work.begin(access, span)
     }
 
     /// Drives it to its end.
@@ -240,7 +240,7 @@ impl<F: Fabric> Turn<F> {
     ) -> Poll<Result<(), Fault>> {
         loop {
             let found = ready!(Pin::new(&mut self.op).poll(cx))?;
-            match work.go_on(access, self.piece, self.step, found)? {
+            match work.next_step(access, self.span, self.step, found)? {
                 Some((op, step)) => (self.op, self.step) = (op, step),
                 None => return Poll::Ready(Ok(())),
             }
@@ -249,28 +249,28 @@ impl<F: Fabric> Turn<F> {
 }
 
 #[inline]
-fn word<'a, T, F: Fabric>(access: &'a Access<'_, T, F>, piece: Piece) -> Result<F::Word<'a>, Fault> {
-    access.inner.fabric().word_in(&access.target.data, 8 * piece.word as u64)
+fn word<'a, T, F: Fabric>(access: &'a Access<'_, T, F>, span: WordSpan) -> Result<F::Word<'a>, Fault> {
+    access.inner.fabric().word_in(&access.target.data, 8 * span.word as u64)
 }
 
 /// Words under way, and those that are not begun.
-pub(crate) struct Turns<'s, F: Fabric> {
-    pieces: Pieces<'s>,
+pub(crate) struct WordUpdates<'s, F: Fabric> {
+    spans: WordSpans<'s>,
     /// [`AHEAD`] of them, or all that there are.
-    turns: Vec<Option<Turn<F>>>,
+    updates: Vec<Option<WordUpdate<F>>>,
 }
 
-impl<'s, F: Fabric> Turns<'s, F> {
+impl<'s, F: Fabric> WordUpdates<'s, F> {
     /// Puts the first words under way.
     #[inline(never)] // its callers are cold, where nothing would be inlined
     pub(crate) fn begin<T: AtomicElement>(
         access: &Access<'_, T, F>,
         work: &Work<'_, T>,
-        mut pieces: Pieces<'s>,
+        mut spans: WordSpans<'s>,
     ) -> Result<Self, Fault> {
-        let turns = pieces.by_ref().take(AHEAD).map(|piece| Turn::begin(access, work, piece).map(Some));
-        let turns = turns.collect::<Result<_, _>>()?;
-        Ok(Self { pieces, turns })
+        let updates = spans.by_ref().take(AHEAD).map(|span| WordUpdate::begin(access, work, span).map(Some));
+        let updates = updates.collect::<Result<_, _>>()?;
+        Ok(Self { spans, updates })
     }
 
     /// Drives every word that is under way, and begins others in the place of those that are done.
@@ -282,14 +282,14 @@ impl<'s, F: Fabric> Turns<'s, F> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Fault>> {
         let mut under_way = false;
-        for place in &mut self.turns {
-            while let Some(turn) = place {
-                let Poll::Ready(done) = turn.poll(access, work, cx) else {
+        for slot in &mut self.updates {
+            while let Some(update) = slot {
+                let Poll::Ready(done) = update.poll(access, work, cx) else {
                     under_way = true;
                     break;
                 };
                 done?;
-                *place = self.pieces.next().map(|piece| Turn::begin(access, work, piece)).transpose()?;
+                *slot = self.spans.next().map(|span| WordUpdate::begin(access, work, span)).transpose()?;
             }
         }
         if under_way { Poll::Pending } else { Poll::Ready(Ok(())) }

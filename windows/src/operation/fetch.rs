@@ -9,7 +9,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Drive, Fabric, handle, wait_for};
 
 use crate::datatype::element::{from_word, lanes, same_bits, to_word};
-use crate::helper::{Call, Request, is_wordless};
+use crate::helper::{HelperCall, HelperRequest, is_wordless};
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 use crate::{Access, AtomicElement, Error, Op};
@@ -35,13 +35,13 @@ enum State<'w, T, F: Fabric> {
     /// The fabric's own operation does it all.
     Direct(F::Op),
     /// Compare-swaps on the word around the element.
-    Loop(Loop<'w, T, F>),
+    CasLoop(CasLoop<'w, T, F>),
     /// The region's agent does it.
-    Asked(Call<'w>),
+    Helper(HelperCall<'w>),
     Done(Result<T, Fault>),
 }
 
-struct Loop<'w, T, F: Fabric> {
+struct CasLoop<'w, T, F: Fabric> {
     op: F::Op,
     word: F::Word<'w>,
     /// Which of the word's elements.
@@ -59,18 +59,18 @@ impl<'w, T: AtomicElement, F: Fabric> Fetch<'w, T, F> {
         // In elements that are counted, for whoever reads errors, and in elements of this type.
         (offset, element): (usize, usize),
         change: Change<T>,
-        place: Result<(F::Word<'w>, usize), Fault>,
+        word_and_lane: Result<(F::Word<'w>, usize), Fault>,
     ) -> Self {
         let fabric = access.inner.fabric();
-        let whole = size_of::<T>() == 8;
-        let state = match (place, change) {
+        let is_word = size_of::<T>() == 8;
+        let state = match (word_and_lane, change) {
             (Err(fault), change) => {
                 let (op, one, other) = match change {
                     Change::Apply(op, operand) => (Some(op), operand, operand),
                     Change::Swap { expected, new } => (None, expected, new),
                 };
                 match wordless(access.inner, access.target, element, op, one, other, fault) {
-                    Ok(call) => State::Asked(call),
+                    Ok(call) => State::Helper(call),
                     Err(fault) => State::Done(Err(fault)),
                 }
             }
@@ -78,12 +78,12 @@ impl<'w, T: AtomicElement, F: Fabric> Fetch<'w, T, F> {
             (Ok((word, _)), Change::Apply(Op::Sum, operand)) if T::ADDS => {
                 State::Direct(fabric.fetch_add(word, to_word(operand)))
             }
-            (Ok((word, _)), Change::Apply(Op::NoOp, _)) if whole => State::Direct(fabric.read(word)),
-            (Ok((word, _)), Change::Swap { expected, new }) if whole => {
+            (Ok((word, _)), Change::Apply(Op::NoOp, _)) if is_word => State::Direct(fabric.read(word)),
+            (Ok((word, _)), Change::Swap { expected, new }) if is_word => {
                 State::Direct(fabric.compare_swap(word, to_word(expected), to_word(new)))
             }
             (Ok((word, lane)), change) => {
-                State::Loop(Loop { op: fabric.read(word), word, lane, change, expected: None })
+                State::CasLoop(CasLoop { op: fabric.read(word), word, lane, change, expected: None })
             }
         };
         Self { access, operation, offset, state }
@@ -104,15 +104,15 @@ fn wordless<'w, T: AtomicElement, F: Fabric>(
     operand: T,
     new: T,
     fault: Fault,
-) -> Result<Call<'w>, Fault> {
+) -> Result<HelperCall<'w>, Fault> {
     let request = match op {
         _ if !is_wordless(fault) => return Err(fault),
         Some(op) if !T::allows(op) => return Err(Fault::new(FaultKind::Unsupported)),
         Some(op) => {
             let all = offset..offset + 1; // the range was checked before there was a word to look for
-            Request::of_runs(op, true, usize::MAX, (&mut { all }, &mut std::iter::empty()), &mut &[operand][..])
+            HelperRequest::of_runs(op, true, usize::MAX, (&mut { all }, &mut std::iter::empty()), &mut &[operand][..])
         }
-        None => Request::swap(offset, operand, new),
+        None => HelperRequest::swap(offset, operand, new),
     };
     Ok(inner.call(target, request))
 }
@@ -123,7 +123,7 @@ fn element<T: AtomicElement>(bytes: &[u8]) -> Result<T, Fault> {
 
 #[cold]
 #[inline(never)]
-fn wait_asked<T: AtomicElement, F: Drive>(fabric: &F, call: Call<'_>) -> Result<T, Fault> {
+fn wait_helper<T: AtomicElement, F: Drive>(fabric: &F, call: HelperCall<'_>) -> Result<T, Fault> {
     element(&wait_for(fabric, call)?)
 }
 
@@ -140,8 +140,8 @@ impl<T: AtomicElement, F: Drive> Fetch<'_, T, F> {
         let fabric = access.inner.fabric();
         let outcome = match state {
             State::Direct(op) => wait_for(fabric, op).map(from_word),
-            State::Loop(turns) => wait_loop(fabric, turns),
-            State::Asked(call) => wait_asked(fabric, call),
+            State::CasLoop(steps) => wait_loop(fabric, steps),
+            State::Helper(call) => wait_helper(fabric, call),
             State::Done(outcome) => outcome,
         };
         outcome.map_err(|fault| access.failed(operation, (offset, 1), fault))
@@ -151,8 +151,8 @@ impl<T: AtomicElement, F: Drive> Fetch<'_, T, F> {
 handle!([T: AtomicElement, F], Fetch<'_, T, F>, T, Error, |fetch| fetch.access.inner.fabric());
 
 #[inline(never)]
-fn wait_loop<T: AtomicElement, F: Drive>(fabric: &F, mut turns: Loop<'_, T, F>) -> Result<T, Fault> {
-    wait_for(fabric, std::future::poll_fn(|cx| turns.poll(fabric, cx)))
+fn wait_loop<T: AtomicElement, F: Drive>(fabric: &F, mut steps: CasLoop<'_, T, F>) -> Result<T, Fault> {
+    wait_for(fabric, std::future::poll_fn(|cx| steps.poll(fabric, cx)))
 }
 
 // The operations that the fabric gives are Unpin, and nothing else in it could care.
@@ -166,8 +166,8 @@ impl<T: AtomicElement, F: Fabric> Future for Fetch<'_, T, F> {
         let fetch = &mut *self;
         let outcome = match &mut fetch.state {
             State::Direct(op) => ready!(Pin::new(op).poll(cx)).map(from_word),
-            State::Loop(turns) => ready!(turns.poll(fetch.access.inner.fabric(), cx)),
-            State::Asked(call) => ready!(call.as_mut().poll(cx)).and_then(|bytes| element(&bytes)),
+            State::CasLoop(steps) => ready!(steps.poll(fetch.access.inner.fabric(), cx)),
+            State::Helper(call) => ready!(call.as_mut().poll(cx)).and_then(|bytes| element(&bytes)),
             State::Done(outcome) => *outcome,
         };
         fetch.state = State::Done(outcome);
@@ -175,7 +175,7 @@ impl<T: AtomicElement, F: Fabric> Future for Fetch<'_, T, F> {
     }
 }
 
-impl<T: AtomicElement, F: Fabric> Loop<'_, T, F> {
+impl<T: AtomicElement, F: Fabric> CasLoop<'_, T, F> {
     fn poll(&mut self, fabric: &F, cx: &mut Context<'_>) -> Poll<Result<T, Fault>> {
         loop {
             let found = ready!(Pin::new(&mut self.op).poll(cx))?;

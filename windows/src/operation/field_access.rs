@@ -8,7 +8,7 @@ use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::Fault;
 
 use crate::datatype::element::per_word;
-use crate::datatype::elements::Spread;
+use crate::datatype::type_map::TypeMap;
 use crate::operation::fetch::Change;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
@@ -133,12 +133,12 @@ impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, F, Field<T,
             Some(results) if op == Op::NoOp || results.len() != count => results.len(),
             _ => operands.len(),
         };
-        let spread = Access::<'a, V, F>::lengths(count, given)
-            .and_then(|()| Spread::of_field(offset, shape, self.fields).map_err(|fault| self.of_owner(fault)));
-        match spread {
-            Ok(spread) => {
+        let type_map = Access::<'a, V, F>::lengths(count, given)
+            .and_then(|()| TypeMap::of_field(offset, shape, self.fields).map_err(|fault| self.of_owner(fault)));
+        match type_map {
+            Ok(type_map) => {
                 let range = self.of::<T>().atomic_range(offset, shape.end());
-                Accumulate::start_at(self.of::<V>(), operation, (range, spread), op, operands, results)
+                Accumulate::start_at(self.of::<V>(), operation, (range, type_map), op, operands, results)
             }
             Err(fault) => Accumulate::done(self.of::<V>(), operation, (count, given), Err(fault)),
         }
@@ -244,8 +244,9 @@ impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, F, Field<T,
         let Self { inner, target, .. } = self;
         let mut element = 0;
         let place = self.of::<T>().atomic_range(record, 1).and_then(|_| {
-            let spread = Spread::of_field(record, Shape::Row(1), self.fields).map_err(|fault| self.of_owner(fault))?;
-            element = spread.start();
+            let type_map =
+                TypeMap::of_field(record, Shape::Row(1), self.fields).map_err(|fault| self.of_owner(fault))?;
+            element = type_map.start();
             let per_word = const { per_word::<V>() };
             Ok((inner.fabric().word_in(&target.data, (element / per_word * 8) as u64)?, element % per_word))
         });

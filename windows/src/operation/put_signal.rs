@@ -196,7 +196,7 @@ impl<T: AtomicElement, F: Fabric> WaitUntil<'_, T, F> {
         let patience = origin.flatten().map(Patience::on);
         let told = match (word, patience) {
             (Ok(word), _) if fabric.load(word).is_err_and(|fault| fault.kind() == FaultKind::NotOwn) => {
-                inner.wait_lent(8 * offset as u64, predicate, patience).await
+                inner.wait_user_memory(8 * offset as u64, predicate, patience).await
             }
             (Ok(word), Some(patience)) => fabric.wait_until(word, predicate, patience).await,
             (Ok(word), None) => inner.world.wait_until(word, predicate).await,

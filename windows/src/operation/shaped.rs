@@ -8,8 +8,8 @@ use std::task::{Context, Poll, ready};
 use onesided_fabric::remote_memory::Fault;
 use onesided_fabric::{Drive, Fabric, handle, wait_for};
 
-use crate::datatype::fields::Whole;
-use crate::datatype::pieces::{Cuts, CutsMut};
+use crate::datatype::fields::WholeElement;
+use crate::datatype::pieces::{Pieces, PiecesMut};
 use crate::{Access, Accumulate, AtomicElement, Element, Error, Fields, Op, Shape};
 
 /// How many pieces of a get are under way at once.
@@ -39,7 +39,7 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// When waited for: [`Error::Range`] if the shape does not lie in the part, [`Error::Lengths`] if it has not as many
     /// elements as the slice, with nothing moved. What fails later is reported by the flush or the unlock.
     pub fn put_shaped<'s>(&'s self, offset: usize, shape: Shape<'s>, elements: &'s [T]) -> Shaped<'s, T, F> {
-        Shaped::put(self.copy(), "put_shaped", (offset, shape), Whole, elements)
+        Shaped::put(self.copy(), "put_shaped", (offset, shape), WholeElement, elements)
     }
 
     /// Gets the elements at the places of a shape that begins at `offset` (`MPI_Get` with a derived datatype at the
@@ -51,7 +51,7 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// # Cancel safety
     /// A get that is dropped, or leaked, has filled in some of its runs.
     pub fn get_shaped<'s>(&'s self, offset: usize, shape: Shape<'s>, into: &'s mut [T]) -> Shaped<'s, T, F> {
-        Shaped::get(self.copy(), "get_shaped", (offset, shape), Whole, into)
+        Shaped::get(self.copy(), "get_shaped", (offset, shape), WholeElement, into)
     }
 }
 
@@ -129,12 +129,12 @@ impl<'s, T: Element, F: Fabric> Shaped<'s, T, F> {
         values: &'s [S::Values],
     ) -> Self {
         let (place, checked) = Self::check::<S>(&access, (offset, shape), values.len());
-        let cuts = Cuts::<T, S>::new(offset, shape.runs(), fields, values);
+        let pieces = Pieces::<T, S>::new(offset, shape.runs(), fields, values);
         let Access { inner, target, .. } = access;
         let state = match checked {
             Err(fault) => State::Done(Err(fault)),
-            Ok(true) => State::UnderWay(Box::pin(inner.put_packed(target, cuts))),
-            Ok(false) => State::Done(inner.fabric().put_pieces(&target.data, cuts)),
+            Ok(true) => State::UnderWay(Box::pin(inner.put_packed(target, pieces))),
+            Ok(false) => State::Done(inner.fabric().put_pieces(&target.data, pieces)),
         };
         Self { access, operation, place, state }
     }
@@ -147,13 +147,13 @@ impl<'s, T: Element, F: Fabric> Shaped<'s, T, F> {
         into: &'s mut [S::Values],
     ) -> Self {
         let (place, checked) = Self::check::<S>(&access, (offset, shape), into.len());
-        let cuts = CutsMut::<T, S>::new(offset, shape.runs(), fields, into);
+        let pieces = PiecesMut::<T, S>::new(offset, shape.runs(), fields, into);
         let Access { inner, target, .. } = access;
         let state = match checked {
             Err(fault) => State::Done(Err(fault)),
-            Ok(true) => State::UnderWay(Box::pin(inner.get_packed(target, cuts))),
-            Ok(false) if inner.completes_at_post => State::Done(inner.fabric().get_pieces(&target.data, cuts)),
-            Ok(false) => State::UnderWay(Box::pin(Gets::begin(access.copy(), cuts))),
+            Ok(true) => State::UnderWay(Box::pin(inner.get_packed(target, pieces))),
+            Ok(false) if inner.completes_at_post => State::Done(inner.fabric().get_pieces(&target.data, pieces)),
+            Ok(false) => State::UnderWay(Box::pin(Gets::begin(access.copy(), pieces))),
         };
         Self { access, operation, place, state }
     }

@@ -43,7 +43,12 @@ impl<F: Fabric> Future for First<F> {
 
 impl<'w, F: Fabric> Started<'w, F> {
     #[inline(always)] // see `LockRequest::wait`
-    pub(super) fn new(inner: &'w Inner<F>, (rank, id): (u32, LockId), mode: Mode, wish: Intent) -> Result<Self, Fault> {
+    pub(super) fn new(
+        inner: &'w Inner<F>,
+        (rank, id): (u32, LockId),
+        mode: Mode,
+        intent: Intent,
+    ) -> Result<Self, Fault> {
         let target = inner.begin(rank)?;
         if let Some(lock) = inner.locks.algorithm.only_word(mode) {
             let context = inner.lock_context(target, id, inner.slotless());
@@ -51,13 +56,13 @@ impl<'w, F: Fabric> Started<'w, F> {
             let op = First::Posted(lock.start(inner.fabric(), context, words, mode)?);
             return Ok(Self { target, words, op });
         }
-        let leads = id.is_window_lock() && wish.is_patient();
+        let leads = id.is_window_lock() && intent.is_patient();
         if let Some(owner) = leads.then(|| inner.biased_owner(mode)).flatten() {
             let (words, first) = start_biased(inner, target, owner, mode)?;
             return Ok(Self { target, words, op: First::Done(first) });
         }
         // Taken apart: what a call returns lies in memory, and so would what stands in the same place otherwise.
-        let (word, owner, op) = Self::with_node(inner, (target, id), mode, wish)?;
+        let (word, owner, op) = Self::with_node(inner, (target, id), mode, intent)?;
         Ok(Self { target, words: (word, owner), op: First::Posted(op) })
     }
 
@@ -68,10 +73,10 @@ impl<'w, F: Fabric> Started<'w, F> {
         inner: &'w Inner<F>,
         (target, id): (&'w Target<F>, LockId),
         mode: Mode,
-        wish: Intent,
+        intent: Intent,
     ) -> Result<(F::Word<'w>, u64, F::Op), Fault> {
         let context = inner.lock_context(target, id, inner.owner(mode)?);
-        let words = match wish.is_patient() {
+        let words = match intent.is_patient() {
             true => inner.locks.algorithm.words(context),
             false => inner.locks.algorithm.words_to_try(context),
         };
@@ -125,7 +130,7 @@ fn start_now<'w, F: Fabric, A: LockAlgorithm<Words<'w, F> = Words<'w, F>>>(
     let words = (word, owner);
     let started = inner.lock_context(target, LockId::WINDOW, owner).with_cached_node();
     match started.and_then(|context| lock.start(inner.fabric(), context, words, mode)) {
-        Ok(op) => at_once(op).map_err(|fault| failed_now(inner, target, words, mode, fault)),
+        Ok(op) => completed_value(op).map_err(|fault| failed_now(inner, target, words, mode, fault)),
         Err(fault) => Err(never_started(inner, owner, fault)),
     }
 }
@@ -158,7 +163,7 @@ fn failed_now<'w, F: Fabric>(
 
 /// The value of an operation, where it is done when it is posted.
 #[inline(always)]
-pub(crate) fn at_once<O: Future<Output = Result<u64, Fault>> + Unpin>(mut op: O) -> Result<u64, Fault> {
+pub(crate) fn completed_value<O: Future<Output = Result<u64, Fault>> + Unpin>(mut op: O) -> Result<u64, Fault> {
     match poll_once(&mut op) {
         Poll::Ready(value) => value,
         Poll::Pending => Err(Fault::new(FaultKind::Protocol)), // a fabric that calls itself immediate and is not
@@ -172,16 +177,16 @@ pub(super) fn contend<'w, F: Drive>(
     inner: &'w Inner<F>,
     (target, id): (&'w Target<F>, LockId),
     words: Words<'w, F>,
-    (mode, wish): (Mode, Intent),
+    (mode, intent): (Mode, Intent),
     first: Result<u64, Fault>,
 ) -> Result<Holding, Fault> {
     let context = inner.lock_context(target, id, words.1);
     let held = match inner.locks.leases {
         None => block_on(
             inner.fabric(),
-            inner.locks.algorithm.contend(inner.fabric(), context, words, mode, first, &|| wish),
+            inner.locks.algorithm.contend(inner.fabric(), context, words, mode, first, &|| intent),
         ),
-        Some(_) => block_on(inner.fabric(), inner.contend(context, words, mode, first, &|| wish)),
+        Some(_) => block_on(inner.fabric(), inner.contend(context, words, mode, first, &|| intent)),
     };
     held.map(Holding::of).inspect_err(|fault| inner.end_cancelled(words.1, first, *fault))
 }

@@ -24,7 +24,7 @@ pub(crate) struct Cancellable<F: Fabric> {
     inner: Arc<Inner<F>>,
     target_lock: (u32, LockId),
     owner: u64,
-    wanted: Arc<AtomicBool>,
+    cancelled: Arc<AtomicBool>,
     /// May be said at any time.
     recovers: Arc<AtomicBool>,
     rest: Option<Rest>,
@@ -36,12 +36,12 @@ impl<F: Fabric> Cancellable<F> {
     /// `first` gives the value of the first operation.
     pub(crate) fn new(
         inner: Arc<Inner<F>>,
-        (target_lock, mode, wish): ((u32, LockId), Mode, Intent),
+        (target_lock, mode, intent): ((u32, LockId), Mode, Intent),
         owner: u64,
         first: impl Future<Output = Result<u64, Fault>> + Send + 'static,
     ) -> Self {
-        let (wanted, recovers) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(wish.recovers)));
-        let (theirs, still, said) = (Arc::clone(&inner), Arc::clone(&wanted), Arc::clone(&recovers));
+        let (cancelled, recovers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(intent.recovers)));
+        let (theirs, is_cancelled, recovering) = (Arc::clone(&inner), Arc::clone(&cancelled), Arc::clone(&recovers));
         let rest = Box::pin(async move {
             let context = theirs.lock_context(theirs.target(target_lock.0)?, target_lock.1, owner);
             let words = context.words()?;
@@ -49,14 +49,14 @@ impl<F: Fabric> Cancellable<F> {
             if first.is_ok_and(|first| theirs.locks.algorithm.holds::<F>(words, mode, first)) {
                 return Ok(Holding::cleanly(mode));
             }
-            let wish: IntentFn<'_> = &|| {
-                let wanted = if still.load(Ordering::Relaxed) { wish.wanted } else { WaitPolicy::Cancelled };
-                Intent { wanted, recovers: said.load(Ordering::Relaxed) }
+            let intent: IntentFn<'_> = &|| {
+                let wanted = if is_cancelled.load(Ordering::Relaxed) { WaitPolicy::Cancelled } else { intent.wanted };
+                Intent { wanted, recovers: recovering.load(Ordering::Relaxed) }
             };
-            let held = theirs.contend(context, words, mode, first, wish).await;
+            let held = theirs.contend(context, words, mode, first, intent).await;
             held.map(Holding::of).inspect_err(|fault| theirs.end_cancelled(owner, first, *fault))
         });
-        Self { inner, target_lock, owner, wanted, recovers, rest: Some(rest) }
+        Self { inner, target_lock, owner, cancelled, recovers, rest: Some(rest) }
     }
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, recovers: bool) -> Poll<Result<Holding, Fault>> {
@@ -71,7 +71,7 @@ impl<F: Fabric> Cancellable<F> {
 impl<F: Fabric> Drop for Cancellable<F> {
     fn drop(&mut self) {
         let Some(rest) = self.rest.take() else { return };
-        self.wanted.store(false, Ordering::Relaxed);
+        self.cancelled.store(true, Ordering::Relaxed);
         let (inner, target_lock, owner) = (Arc::clone(&self.inner), self.target_lock, self.owner);
         self.inner.run_or_spawn(async move {
             // An acquire that fails holds nothing.

@@ -52,7 +52,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     }
 
     /// Tells of an inheritance that was given back before this shared lock.
-    pub(crate) const fn tell(&mut self, before: Holding) {
+    pub(crate) const fn set_previous(&mut self, before: Holding) {
         self.holding = before.shared();
     }
 

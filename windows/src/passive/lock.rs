@@ -50,31 +50,31 @@ pub struct LockRequest<'w, T: Element, F: Fabric> {
     /// The first operation, while it is under way; then how it ended, or `None` while more is.
     started: Option<Result<Started<'w, F>, Fault>>,
     pub(crate) deadline: Option<Duration>,
-    pub(crate) wish: Intent,
+    pub(crate) intent: Intent,
     /// What is there once more than the first operation is waited for. Boxed, so that a request stays in registers.
-    later: Option<Box<Later<'w, F>>>,
+    contended: Option<Box<Contended<'w, F>>>,
 }
 
 /// A lock, and whether the first operation sufficed.
-type Held<'w, T, F> = Result<(Epoch<'w, T, F>, bool), Fault>;
+type PollHeld<'w, T, F> = Result<(Epoch<'w, T, F>, bool), Fault>;
 
 /// The parts of an epoch.
-type Parts<'w, F> = (&'w Target<F>, Words<'w, F>, Had);
+type Acquired<'w, F> = (&'w Target<F>, Words<'w, F>, How);
 
 /// How a lock was had.
-struct Had {
+struct How {
     holding: Holding,
     /// By the first operation, which was at the target.
-    at_once: bool,
+    by_first: bool,
 }
 
 /// The rest of an acquire whose first operation did not suffice, and when it has to end.
-struct Later<'w, F: Fabric> {
+struct Contended<'w, F: Fabric> {
     rest: Option<(&'w Target<F>, Words<'w, F>, Cancellable<F>)>,
     limit: Limit<'w, F>,
 }
 
-impl<F: Fabric> Default for Later<'_, F> {
+impl<F: Fabric> Default for Contended<'_, F> {
     fn default() -> Self {
         Self { rest: None, limit: Limit::NONE }
     }
@@ -85,22 +85,22 @@ impl<T: Element, F: Fabric> Unpin for LockRequest<'_, T, F> {}
 
 impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     #[inline(always)] // see `wait`
-    pub(crate) fn start(window: &'w Window<T, F>, rank: u32, mode: Mode, wish: Intent) -> Self {
-        Self::start_of(window, (rank, LockId::WINDOW), mode, wish)
+    pub(crate) fn start(window: &'w Window<T, F>, rank: u32, mode: Mode, intent: Intent) -> Self {
+        Self::start_of(window, (rank, LockId::WINDOW), mode, intent)
     }
 
     /// The same for any lock of the rank.
     #[inline(always)] // see `wait`
-    pub(crate) fn start_of(window: &'w Window<T, F>, (rank, id): (u32, LockId), mode: Mode, wish: Intent) -> Self {
+    pub(crate) fn start_of(window: &'w Window<T, F>, (rank, id): (u32, LockId), mode: Mode, intent: Intent) -> Self {
         Self {
             window,
             rank,
             id,
             mode,
-            started: Some(Started::new(window.inner(), (rank, id), mode, wish)),
+            started: Some(Started::new(window.inner(), (rank, id), mode, intent)),
             deadline: None,
-            wish,
-            later: None,
+            intent,
+            contended: None,
         }
     }
 
@@ -131,7 +131,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     /// ```
     #[inline]
     pub const fn recover(mut self) -> Self {
-        self.wish = self.wish.recovering();
+        self.intent = self.intent.recovering();
         self
     }
 
@@ -141,11 +141,11 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     /// # Cancel safety
     /// As the request.
     pub(crate) async fn held(self) -> Result<(Epoch<'w, T, F>, bool), Error> {
-        self.held_as(|_| ()).await
+        self.held_telling(|_| ()).await
     }
 
     /// The same where more may be said at each look.
-    pub(crate) async fn held_as(mut self, tell: impl Fn(&mut Self)) -> Result<(Epoch<'w, T, F>, bool), Error> {
+    pub(crate) async fn held_telling(mut self, tell: impl Fn(&mut Self)) -> Result<(Epoch<'w, T, F>, bool), Error> {
         let held = poll_fn(|cx| {
             tell(&mut self);
             self.poll_held(cx)
@@ -155,7 +155,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
 
     /// The same once more.
     pub(crate) fn again(&self) -> Self {
-        Self::start_of(self.window, self.target_lock(), self.mode, self.wish)
+        Self::start_of(self.window, self.target_lock(), self.mode, self.intent)
     }
 
     pub(crate) const fn inner(&self) -> &'w Arc<Inner<F>> {
@@ -177,50 +177,50 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         move |fault| failed(inner, rank, mode, fault)
     }
 
-    pub(crate) fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<Held<'w, T, F>> {
+    pub(crate) fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<PollHeld<'w, T, F>> {
         let (inner, id) = (self.window.inner(), self.id);
         if let Some(after) = self.deadline.take() {
-            self.later.get_or_insert_default().limit.said = Some(after); // it may be said at any time
+            self.contended.get_or_insert_default().limit.said = Some(after); // it may be said at any time
         }
         let outcome = match self.poll_stage(cx) {
             Poll::Pending => {
-                let Some(later) = &mut self.later else { return Poll::Pending };
-                ready!(later.limit.poll(cx, inner.fabric()));
+                let Some(contended) = &mut self.contended else { return Poll::Pending };
+                ready!(contended.limit.poll(cx, inner.fabric()));
                 Err(Fault::new(FaultKind::TimedOut))
             }
             Poll::Ready(outcome) => outcome,
         };
         // What was begun goes to the endpoint.
         self.cancel_rest(outcome.as_ref().err().copied().unwrap_or(Fault::new(FaultKind::Closed)));
-        Poll::Ready(outcome.map(|(target, words, Had { holding, at_once })| {
-            (Epoch::new(inner, (target, id), words, holding), at_once)
+        Poll::Ready(outcome.map(|(target, words, How { holding, by_first })| {
+            (Epoch::new(inner, (target, id), words, holding), by_first)
         }))
     }
 
     /// Whether the first operation sufficed, and the lock if it did: otherwise nothing is held, and nobody waits yet.
     pub(crate) fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Epoch<'w, T, F>>, Error>> {
         let first = ready!(self.poll_started(cx)).map_err(|fault| self.failed(fault))?;
-        Poll::Ready(Ok(first.map(|(target, words, Had { holding, .. })| {
+        Poll::Ready(Ok(first.map(|(target, words, How { holding, .. })| {
             self.cancel_rest(Fault::new(FaultKind::Closed)); // the lock is the epoch's
             Epoch::new(self.inner(), (target, self.id), words, holding)
         })))
     }
 
-    fn poll_stage(&mut self, cx: &mut Context<'_>) -> Poll<Result<Parts<'w, F>, Fault>> {
+    fn poll_stage(&mut self, cx: &mut Context<'_>) -> Poll<Result<Acquired<'w, F>, Fault>> {
         if let Some(held) = ready!(self.poll_started(cx))? {
             return Poll::Ready(Ok(held));
         }
-        match self.later.as_mut().and_then(|later| later.rest.as_mut()) {
+        match self.contended.as_mut().and_then(|contended| contended.rest.as_mut()) {
             Some((target, words, rest)) => {
-                let held = rest.poll(cx, self.wish.recovers); // it may be said at any time
-                held.map_ok(|holding| (*target, *words, Had { holding, at_once: false }))
+                let held = rest.poll(cx, self.intent.recovers); // it may be said at any time
+                held.map_ok(|holding| (*target, *words, How { holding, by_first: false }))
             }
             None => Poll::Ready(Err(Fault::new(FaultKind::Closed))),
         }
     }
 
     /// The first operation. `None` once more than it is needed.
-    fn poll_started(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Parts<'w, F>>, Fault>> {
+    fn poll_started(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Acquired<'w, F>>, Fault>> {
         let (inner, target_lock, mode) = (self.window.inner(), (self.rank, self.id), self.mode);
         match &mut self.started {
             // In place, so that a drop meanwhile is the drop of the request.
@@ -230,15 +230,16 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
                 self.started = None; // there is nothing to walk away from
                 match first {
                     Ok(first) if inner.locks.algorithm.holds::<F>(words, mode, first) => {
-                        let at_once = inner.locks.starts_at_target();
-                        let had = Had { holding: Holding::cleanly(mode), at_once };
+                        let by_first = inner.locks.starts_at_target();
+                        let had = How { holding: Holding::cleanly(mode), by_first };
                         return Poll::Ready(Ok(Some((target, words, had))));
                     }
                     first => {
                         let first = std::future::ready(first);
-                        let rest = Cancellable::new(Arc::clone(inner), (target_lock, mode, self.wish), words.1, first);
-                        let later = self.later.get_or_insert_default();
-                        later.rest = Some((target, words, rest));
+                        let rest =
+                            Cancellable::new(Arc::clone(inner), (target_lock, mode, self.intent), words.1, first);
+                        let contended = self.contended.get_or_insert_default();
+                        contended.rest = Some((target, words, rest));
                     }
                 }
             }
@@ -250,7 +251,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
 
     /// Ends it; a request is consumed by whoever takes the lock.
     fn cancel_rest(&mut self, why: Fault) {
-        self.later = None;
+        self.contended = None;
         if let Some(Ok(started)) = self.started.replace(Err(why)) {
             cancel(self.window.inner(), (self.rank, self.id), self.mode, started);
         }
@@ -282,14 +283,14 @@ impl<'w, T: Element, F: Drive> LockRequest<'w, T, F> {
     // A request that is taken apart in registers costs nothing; one that passes through memory costs more than the lock.
     #[inline(always)]
     pub(crate) fn hold(self) -> Result<Epoch<'w, T, F>, Fault> {
-        let (inner, id, mode, wish) = (self.window.inner(), self.id, self.mode, self.wish);
-        if self.deadline.is_some() || self.later.is_some() {
+        let (inner, id, mode, intent) = (self.window.inner(), self.id, self.mode, self.intent);
+        if self.deadline.is_some() || self.contended.is_some() {
             return self.hold_slowly();
         }
         let Started { target, words, op } = ManuallyDrop::new(self).take()?;
         let holding = match wait_for(inner.fabric(), op) {
             Ok(first) if inner.locks.algorithm.holds::<F>(words, mode, first) => Holding::cleanly(mode),
-            first => contend(inner, (target, id), words, (mode, wish), first)?,
+            first => contend(inner, (target, id), words, (mode, intent), first)?,
         };
         Ok(Epoch::new(inner, (target, id), words, holding))
     }

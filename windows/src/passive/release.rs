@@ -15,7 +15,7 @@ use crate::locks::by_design;
 use crate::locks::context::Words;
 use crate::locks::layout::LockId;
 use crate::locks::slots::BIASED_SLOT;
-use crate::passive::acquire::at_once;
+use crate::passive::acquire::completed_value;
 use crate::passive::previous_owner::Holding;
 use crate::window::background::poll_once;
 use crate::window::inner::Inner;
@@ -155,7 +155,7 @@ fn release_now<'w, F: Fabric, A: LockAlgorithm<Words<'w, F> = Words<'w, F>>>(
         Ok(started) => started,
         Err(fault) => return defer_error(inner, target.rank, fault),
     };
-    match at_once(started) {
+    match completed_value(started) {
         Ok(found) => match lock.released(inner.fabric(), context, words, mode, found) {
             Ok(true) => inner.locks.slots.free_biased(),
             Ok(false) => finish_now(inner, (target, LockId::WINDOW), owner, mode, found),

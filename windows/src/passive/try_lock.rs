@@ -35,7 +35,7 @@ impl<'w, T: Element, F: Fabric> TryLock<'w, T, F> {
     /// Takes the lock also from a rank that died while it held it: see [`LockRequest::recover`].
     #[inline]
     pub const fn recover(mut self) -> Self {
-        self.0.wish = self.0.wish.recovering();
+        self.0.intent = self.0.intent.recovering();
         self
     }
 }

@@ -67,7 +67,7 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     /// Those of [`LockRequest::wait`] and [`Access::get`].
     #[inline]
     pub fn get<'b>(&self, offset: usize, into: &'b mut [T]) -> LockedGet<'w, 'b, T, F> {
-        LockedGet { place: self.place(Mode::Shared), offset, call: Call::Asked(into) }
+        LockedGet { lock: self.deferred(Mode::Shared), offset, call: Call::Asked(into) }
     }
 
     /// Puts elements under the exclusive lock, when it is waited for. Then the lock was held, the slice may be used again,
@@ -78,7 +78,7 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     /// Those of [`LockRequest::wait`] and [`Access::put`]. What fails later is reported by the flush or the window's end.
     #[inline]
     pub fn put<'b>(&self, offset: usize, elements: &'b [T]) -> LockedPut<'w, 'b, T, F> {
-        LockedPut { place: self.place(Mode::Exclusive), offset, call: Call::Asked(elements) }
+        LockedPut { lock: self.deferred(Mode::Exclusive), offset, call: Call::Asked(elements) }
     }
 
     /// Gets elements under the exclusive lock, changes them, and puts them back as [`put`](Self::put) does, when it is
@@ -91,7 +91,7 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     where
         C: FnOnce(&mut [T]) -> R,
     {
-        LockedUpdate { place: self.place(Mode::Exclusive), offset, call: Call::Asked((elements, change)) }
+        LockedUpdate { lock: self.deferred(Mode::Exclusive), offset, call: Call::Asked((elements, change)) }
     }
 
     /// Completes everything that this rank has posted to the target before the call, there. See [`Access::flush`].
@@ -106,23 +106,23 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     }
 
     #[inline]
-    pub(crate) const fn place(&self, mode: Mode) -> LockedTarget<'w, T, F> {
-        LockedTarget { window: self.window, target: self.target, mode, deadline: self.deadline, wish: Intent::LOCK }
+    pub(crate) const fn deferred(&self, mode: Mode) -> DeferredLock<'w, T, F> {
+        DeferredLock { window: self.window, target: self.target, mode, deadline: self.deadline, intent: Intent::LOCK }
     }
 }
 
 /// A lock that is asked for when an operation is waited for.
-pub(crate) struct LockedTarget<'w, T: Element, F: Fabric> {
+pub(crate) struct DeferredLock<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
     target: u32,
     mode: Mode,
     deadline: Option<Duration>,
-    wish: Intent,
+    intent: Intent,
 }
 
-impl<'w, T: Element, F: Fabric> LockedTarget<'w, T, F> {
+impl<'w, T: Element, F: Fabric> DeferredLock<'w, T, F> {
     pub(crate) const fn recover(mut self) -> Self {
-        self.wish = self.wish.recovering();
+        self.intent = self.intent.recovering();
         self
     }
 
@@ -136,13 +136,13 @@ impl<'w, T: Element, F: Fabric> LockedTarget<'w, T, F> {
     }
 
     /// What was said until now: a deadline counts from now on, once.
-    pub(crate) const fn take(&mut self) -> Self {
+    pub(crate) const fn take_options(&mut self) -> Self {
         Self { deadline: self.deadline.take(), ..*self }
     }
 
     /// Says that of a request.
-    pub(crate) const fn tell(&mut self, request: &mut LockRequest<'w, T, F>) {
-        request.wish = self.wish;
+    pub(crate) const fn update_request(&mut self, request: &mut LockRequest<'w, T, F>) {
+        request.intent = self.intent;
         if let Some(after) = self.deadline.take() {
             request.deadline = Some(after);
         }
@@ -155,7 +155,7 @@ impl<'w, T: Element, F: Fabric> LockedTarget<'w, T, F> {
     }
 
     pub(crate) fn request(self) -> LockRequest<'w, T, F> {
-        let request = LockRequest::start(self.window, self.target, self.mode, self.wish);
+        let request = LockRequest::start(self.window, self.target, self.mode, self.intent);
         match self.deadline {
             Some(after) => request.deadline(after),
             None => request,
@@ -171,7 +171,7 @@ impl<'w, T: Element, F: Fabric> LockedTarget<'w, T, F> {
         self,
         offset: usize,
         into: &mut [T],
-        tell: impl Fn(&mut LockRequest<'w, T, F>),
+        update_request: impl Fn(&mut LockRequest<'w, T, F>),
     ) -> Result<Epoch<'w, T, F>, Error> {
         let inner = self.window.inner();
         let request = self.request();
@@ -182,7 +182,7 @@ impl<'w, T: Element, F: Fabric> LockedTarget<'w, T, F> {
         let early = ordered.map(|target| Access::new(inner, target));
         let epoch = {
             let get = early.as_ref().map(|access| access.get(offset, into));
-            match (request.held_as(tell).await?, get) {
+            match (request.held_telling(update_request).await?, get) {
                 ((epoch, true), Some(get)) => {
                     get.await?; // by its first operation nobody recovers
                     return Ok(epoch);
@@ -222,18 +222,18 @@ impl<'w, T: Element, F: Fabric> LockedTarget<'w, T, F> {
 }
 
 // By hand: derived ones would ask that of the fabric.
-impl<T: Element, F: Fabric> Clone for LockedTarget<'_, T, F> {
+impl<T: Element, F: Fabric> Clone for DeferredLock<'_, T, F> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T: Element, F: Fabric> Copy for LockedTarget<'_, T, F> {}
+impl<T: Element, F: Fabric> Copy for DeferredLock<'_, T, F> {}
 
 /// See [`Locked::get`]: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before.
 #[must_use = "the slice has the elements only after the get was waited for"]
 pub struct LockedGet<'w, 'b, T: Element, F: Fabric> {
-    place: LockedTarget<'w, T, F>,
+    lock: DeferredLock<'w, T, F>,
     offset: usize,
     call: Call<'b, &'b mut [T], Result<(), Error>>,
 }
@@ -246,8 +246,8 @@ impl<'w: 'b, 'b, T: Element, F: Drive> LockedGet<'w, 'b, T, F> {
     #[inline(always)] // see `LockRequest::wait`
     pub fn wait(self) -> Result<(), Error> {
         match self.call {
-            Call::Asked(into) if self.place.completes_at_post() => {
-                let epoch = self.place.window.lock_shared(self.place.target).wait()?;
+            Call::Asked(into) if self.lock.completes_at_post() => {
+                let epoch = self.lock.window.lock_shared(self.lock.target).wait()?;
                 epoch.get(self.offset, into).wait()?;
                 epoch.unlock().wait()
             }
@@ -265,7 +265,7 @@ impl<'w: 'b, 'b, T: Element, F: Drive> LockedGet<'w, 'b, T, F> {
 /// See [`Locked::put`]: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before.
 #[must_use = "the elements are put only when it is waited for"]
 pub struct LockedPut<'w, 'b, T: Element, F: Fabric> {
-    place: LockedTarget<'w, T, F>,
+    lock: DeferredLock<'w, T, F>,
     offset: usize,
     call: Call<'b, &'b [T], Result<(), Error>>,
 }
@@ -278,8 +278,8 @@ impl<'w: 'b, 'b, T: Element, F: Drive> LockedPut<'w, 'b, T, F> {
     #[inline(always)] // see `LockRequest::wait`
     pub fn wait(self) -> Result<(), Error> {
         match self.call {
-            Call::Asked(elements) if self.place.completes_at_post() => {
-                let epoch = self.place.window.lock_exclusive(self.place.target).wait()?;
+            Call::Asked(elements) if self.lock.completes_at_post() => {
+                let epoch = self.lock.window.lock_exclusive(self.lock.target).wait()?;
                 epoch.put(self.offset, elements)?;
                 epoch.unlock().wait()
             }
@@ -297,7 +297,7 @@ impl<'w: 'b, 'b, T: Element, F: Drive> LockedPut<'w, 'b, T, F> {
 /// See [`Locked::update`]: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before.
 #[must_use = "the elements are changed only when it is waited for"]
 pub struct LockedUpdate<'w, 'b, T: Element, F: Fabric, C, R = ()> {
-    place: LockedTarget<'w, T, F>,
+    lock: DeferredLock<'w, T, F>,
     offset: usize,
     /// The elements and the change.
     call: Call<'b, (&'b mut [T], C), Result<R, Error>>,
@@ -311,8 +311,8 @@ impl<'w, T: Element, F: Drive, C: FnOnce(&mut [T]) -> R, R> LockedUpdate<'w, '_,
     #[inline(always)] // see `LockRequest::wait`
     pub fn wait(self) -> Result<R, Error> {
         match self.call {
-            Call::Asked((elements, change)) if self.place.completes_at_post() => {
-                let epoch = self.place.window.lock_exclusive(self.place.target).wait()?;
+            Call::Asked((elements, change)) if self.lock.completes_at_post() => {
+                let epoch = self.lock.window.lock_exclusive(self.lock.target).wait()?;
                 epoch.get(self.offset, elements).wait()?;
                 let outcome = change(elements);
                 epoch.put(self.offset, elements)?;
@@ -327,37 +327,37 @@ impl<'w, T: Element, F: Drive, C: FnOnce(&mut [T]) -> R, R> LockedUpdate<'w, '_,
     #[cold]
     #[inline(never)]
     fn wait_slowly(self) -> Result<R, Error> {
-        let Self { place, offset, call } = self;
-        call.wait(place.window.inner().fabric(), |(elements, change)| place.update(offset, elements, change))
+        let Self { lock, offset, call } = self;
+        call.wait(lock.window.inner().fabric(), |(elements, change)| lock.update(offset, elements, change))
     }
 }
 
 call! {
-    ['w: 'b, 'b, T: Element, F], LockedGet<'w, 'b, T, F>, (), Error, |get| get.place.window.inner().fabric(),
-    |into| get.place.get(get.offset, into)
+    ['w: 'b, 'b, T: Element, F], LockedGet<'w, 'b, T, F>, (), Error, |get| get.lock.window.inner().fabric(),
+    |into| get.lock.get(get.offset, into)
 }
 
 call! {
-    ['w: 'b, 'b, T: Element, F], LockedPut<'w, 'b, T, F>, (), Error, |put| put.place.window.inner().fabric(),
-    |elements| put.place.put(put.offset, elements)
+    ['w: 'b, 'b, T: Element, F], LockedPut<'w, 'b, T, F>, (), Error, |put| put.lock.window.inner().fabric(),
+    |elements| put.lock.put(put.offset, elements)
 }
 
 handle! {
     ['w: 'b, 'b, T: Element, F, C: FnOnce(&mut [T]) -> R + Send + 'b, R: Send + 'b],
-    LockedUpdate<'w, 'b, T, F, C, R>, R, Error, |update| update.place.window.inner().fabric()
+    LockedUpdate<'w, 'b, T, F, C, R>, R, Error, |update| update.lock.window.inner().fabric()
 }
 
 call! {
     future ['w: 'b, 'b, T: Element, F, C: FnOnce(&mut [T]) -> R + Send + 'b, R: Send + 'b],
     LockedUpdate<'w, 'b, T, F, C, R>, R, Error,
-    |update, (elements, change)| update.place.update(update.offset, elements, change)
+    |update, (elements, change)| update.lock.update(update.offset, elements, change)
 }
 
 macro_rules! debug {
     ($name:ident, $operation:literal $(, [$($change:ident),+])?) => {
         impl<T: Element, F: Fabric $($(, $change)+)?> fmt::Debug for $name<'_, '_, T, F $($(, $change)+)?> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "locked {} at {} of rank {} of {:?}", $operation, self.offset, self.place.target, self.place.window)
+                write!(f, "locked {} at {} of rank {} of {:?}", $operation, self.offset, self.lock.target, self.lock.window)
             }
         }
     };

@@ -184,7 +184,7 @@ impl<F: Fabric> LockTable<F> {
     #[inline]
     fn request(&self, lock: u64, mode: Mode) -> TableRequest<'_, F> {
         let request = LockRequest::start_of(&self.window, self.target_lock(lock), mode, Intent::LOCK);
-        TableRequest { asked: Asked { table: self, lock, mode }, request }
+        TableRequest { requested: Requested { table: self, lock, mode }, request }
     }
 
     /// Asks for a lock alone, if nobody has to be waited for.
@@ -202,7 +202,7 @@ impl<F: Fabric> LockTable<F> {
     #[inline]
     fn try_lock(&self, lock: u64, mode: Mode) -> TableTry<'_, F> {
         TableTry {
-            asked: Asked { table: self, lock, mode },
+            requested: Requested { table: self, lock, mode },
             request: TryLock::start_of(&self.window, self.target_lock(lock), mode),
         }
     }
@@ -244,13 +244,13 @@ impl<F: Fabric> fmt::Debug for LockTable<F> {
 }
 
 /// What was asked for.
-struct Asked<'t, F: Fabric> {
+struct Requested<'t, F: Fabric> {
     table: &'t LockTable<F>,
     lock: u64,
     mode: Mode,
 }
 
-impl<F: Fabric> Asked<'_, F> {
+impl<F: Fabric> Requested<'_, F> {
     #[cold]
     fn failed(&self, error: Error) -> Error {
         let (operation, name) = (operation(self.mode), self.table.window.inner().name.clone());
@@ -267,13 +267,13 @@ impl<F: Fabric> Asked<'_, F> {
 }
 
 // By hand: derived ones would ask that of the fabric.
-impl<F: Fabric> Clone for Asked<'_, F> {
+impl<F: Fabric> Clone for Requested<'_, F> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<F: Fabric> Copy for Asked<'_, F> {}
+impl<F: Fabric> Copy for Requested<'_, F> {}
 
 /// A lock of a table that was asked for: the first operation has left. `.wait()` blocks until it is held, `.await` does not
 /// block, `.test()` looks.
@@ -282,7 +282,7 @@ impl<F: Fabric> Copy for Asked<'_, F> {}
 /// As [`LockRequest`].
 #[must_use = "a lock that nobody waits for is released at once"]
 pub struct TableRequest<'t, F: Fabric> {
-    asked: Asked<'t, F>,
+    requested: Requested<'t, F>,
     request: LockRequest<'t, u64, F>,
 }
 
@@ -310,25 +310,25 @@ impl<'t, F: Drive> TableRequest<'t, F> {
     /// rank has as many of its locks as it has slots, one for each rank and 31 more, at most 1024; [`Error::NoSuchLock`].
     #[inline]
     pub fn wait(self) -> Result<TableGuard<'t, F>, Error> {
-        let Self { asked, request } = self;
+        let Self { requested, request } = self;
         match request.wait() {
-            Ok(epoch) => Ok(TableGuard { epoch, lock: asked.lock }),
-            Err(error) => Err(asked.failed(error)),
+            Ok(epoch) => Ok(TableGuard { epoch, lock: requested.lock }),
+            Err(error) => Err(requested.failed(error)),
         }
     }
 }
 
-handle!(['t, F], TableRequest<'t, F>, TableGuard<'t, F>, Error, |lock| lock.asked.table.window.inner().fabric());
+handle!(['t, F], TableRequest<'t, F>, TableGuard<'t, F>, Error, |lock| lock.requested.table.window.inner().fabric());
 
 impl<'t, F: Fabric> Future for TableRequest<'t, F> {
     type Output = Result<TableGuard<'t, F>, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let asked = self.asked;
+        let requested = self.requested;
         let outcome = ready!(Pin::new(&mut self.request).poll(cx));
         Poll::Ready(match outcome {
-            Ok(epoch) => Ok(TableGuard { epoch, lock: asked.lock }),
-            Err(error) => Err(asked.failed(error)),
+            Ok(epoch) => Ok(TableGuard { epoch, lock: requested.lock }),
+            Err(error) => Err(requested.failed(error)),
         })
     }
 }
@@ -340,7 +340,7 @@ impl<'t, F: Fabric> Future for TableRequest<'t, F> {
 /// As [`LockRequest`].
 #[must_use = "a lock that nobody waits for is released at once"]
 pub struct TableTry<'t, F: Fabric> {
-    asked: Asked<'t, F>,
+    requested: Requested<'t, F>,
     request: TryLock<'t, u64, F>,
 }
 
@@ -360,25 +360,25 @@ impl<'t, F: Drive> TableTry<'t, F> {
     /// As [`TableRequest::wait`].
     #[inline]
     pub fn wait(self) -> Result<Option<TableGuard<'t, F>>, Error> {
-        let Self { asked, request } = self;
+        let Self { requested, request } = self;
         match request.wait() {
-            Ok(epoch) => Ok(epoch.map(|epoch| TableGuard { epoch, lock: asked.lock })),
-            Err(error) => Err(asked.failed(error)),
+            Ok(epoch) => Ok(epoch.map(|epoch| TableGuard { epoch, lock: requested.lock })),
+            Err(error) => Err(requested.failed(error)),
         }
     }
 }
 
-handle!(['t, F], TableTry<'t, F>, Option<TableGuard<'t, F>>, Error, |lock| lock.asked.table.window.inner().fabric());
+handle!(['t, F], TableTry<'t, F>, Option<TableGuard<'t, F>>, Error, |lock| lock.requested.table.window.inner().fabric());
 
 impl<'t, F: Fabric> Future for TableTry<'t, F> {
     type Output = Result<Option<TableGuard<'t, F>>, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let asked = self.asked;
+        let requested = self.requested;
         let outcome = ready!(Pin::new(&mut self.request).poll(cx));
         Poll::Ready(match outcome {
-            Ok(epoch) => Ok(epoch.map(|epoch| TableGuard { epoch, lock: asked.lock })),
-            Err(error) => Err(asked.failed(error)),
+            Ok(epoch) => Ok(epoch.map(|epoch| TableGuard { epoch, lock: requested.lock })),
+            Err(error) => Err(requested.failed(error)),
         })
     }
 }
@@ -441,7 +441,7 @@ macro_rules! debug {
 }
 
 debug! {
-    TableRequest, "lock {} of a table, asked for", |this| this.asked.lock;
-    TableTry, "try lock {} of a table", |this| this.asked.lock;
+    TableRequest, "lock {} of a table, asked for", |this| this.requested.lock;
+    TableTry, "try lock {} of a table", |this| this.requested.lock;
     TableGuard, "lock {} of a table, held", |this| this.lock;
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use onesided_fabric::{Call, Drive, Fabric, World, block_on, call, handle};
 use onesided_lock_algos::Mode;
 
-use crate::sync::combined::{Locked, LockedTarget};
+use crate::sync::combined::{DeferredLock, Locked};
 use crate::{Builder, Element, Epoch, Error, FencingToken, LockRequest, PreviousOwner, Request, Window};
 
 /// A window of one element, at one rank.
@@ -51,8 +51,8 @@ impl<T: Element, F: Fabric> Value<T, F> {
     where
         G: Guard<'m, T, F>,
     {
-        let place = Locked::new(&self.window, self.home).place(G::MODE);
-        ValueLock { place, under_way: None, guard: PhantomData }
+        let lock = Locked::new(&self.window, self.home).deferred(G::MODE);
+        ValueLock { lock, under_way: None, guard: PhantomData }
     }
 
     pub(crate) fn close(self) -> Request<'static, (), F> {
@@ -82,7 +82,7 @@ pub trait Sealed<'m, T: Element, F: Fabric> {
 /// Dropped before it is done, at whatever point, it leaves nothing locked: the endpoint finishes and releases what was begun.
 #[must_use = "nothing is locked before it is waited for"]
 pub struct ValueLock<'m, T: Element, F: Fabric, G> {
-    place: LockedTarget<'m, T, F>,
+    lock: DeferredLock<'m, T, F>,
     /// Once it has begun. Boxed, so that a request that is only waited for stays small.
     under_way: Option<Box<UnderWay<'m, T, F, G>>>,
     guard: PhantomData<G>,
@@ -90,14 +90,14 @@ pub struct ValueLock<'m, T: Element, F: Fabric, G> {
 
 struct UnderWay<'m, T: Element, F: Fabric, G> {
     /// What is asked for as it is now: it may be said at any time.
-    said: Arc<Mutex<LockedTarget<'m, T, F>>>,
+    options: Arc<Mutex<DeferredLock<'m, T, F>>>,
     call: Call<'m, (), Result<G, Error>>,
 }
 
 impl<'m, T: Element, F: Fabric, G: Guard<'m, T, F>> ValueLock<'m, T, F, G> {
     /// Gives up waiting for the lock after this time: the error is then [`TimedOut`](Error::is_timed_out).
     pub const fn deadline(mut self, after: Duration) -> Self {
-        self.place = self.place.deadline(after);
+        self.lock = self.lock.deadline(after);
         self
     }
 
@@ -105,7 +105,7 @@ impl<'m, T: Element, F: Fabric, G: Guard<'m, T, F>> ValueLock<'m, T, F, G> {
     /// held exclusively. The value may have been put back in part. See
     /// [`LockRequest::recover`](crate::LockRequest::recover).
     pub const fn recover(mut self) -> Self {
-        self.place = self.place.recover();
+        self.lock = self.lock.recover();
         self
     }
 }
@@ -118,8 +118,8 @@ impl<'m, T: Element, F: Drive, G: Guard<'m, T, F>> ValueLock<'m, T, F, G> {
     #[inline]
     pub fn wait(self) -> Result<G, Error> {
         match self.under_way {
-            None if self.place.completes_at_post() => {
-                let epoch = self.place.request().wait()?;
+            None if self.lock.completes_at_post() => {
+                let epoch = self.lock.request().wait()?;
                 let mut value = [T::zeroed()];
                 epoch.get(0, &mut value).wait()?;
                 Ok(G::new(epoch, value[0]))
@@ -129,9 +129,9 @@ impl<'m, T: Element, F: Drive, G: Guard<'m, T, F>> ValueLock<'m, T, F, G> {
     }
 
     fn wait_slowly(self) -> Result<G, Error> {
-        let fabric = self.place.window().inner().fabric();
+        let fabric = self.lock.window().inner().fabric();
         match self.under_way {
-            None => block_on(fabric, held(self.place, |_| ())),
+            None => block_on(fabric, held(self.lock, |_| ())),
             Some(_) => block_on(fabric, self),
         }
     }
@@ -139,7 +139,7 @@ impl<'m, T: Element, F: Drive, G: Guard<'m, T, F>> ValueLock<'m, T, F, G> {
 
 handle! {
     ['m, T: Element, F, G: Guard<'m, T, F>], ValueLock<'m, T, F, G>, G, Error,
-    |lock| lock.place.window().inner().fabric()
+    |lock| lock.lock.window().inner().fabric()
 }
 
 // Nothing in it is pinned in place: what must not move is boxed.
@@ -149,29 +149,29 @@ impl<'m, T: Element, F: Fabric, G: Guard<'m, T, F>> Future for ValueLock<'m, T, 
     type Output = Result<G, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { place, under_way, .. } = &mut *self;
-        let UnderWay { said, call } = &mut **under_way
-            .get_or_insert_with(|| Box::new(UnderWay { said: Arc::new(Mutex::new(*place)), call: Call::Asked(()) }));
-        *said.lock().unwrap_or_else(PoisonError::into_inner) = place.take();
+        let Self { lock, under_way, .. } = &mut *self;
+        let UnderWay { options, call } = &mut **under_way
+            .get_or_insert_with(|| Box::new(UnderWay { options: Arc::new(Mutex::new(*lock)), call: Call::Asked(()) }));
+        *options.lock().unwrap_or_else(PoisonError::into_inner) = lock.take_options();
         call.poll(cx, |()| {
-            let said = Arc::clone(said);
-            held(*place, move |request| said.lock().unwrap_or_else(PoisonError::into_inner).tell(request))
+            let options = Arc::clone(options);
+            held(*lock, move |request| options.lock().unwrap_or_else(PoisonError::into_inner).update_request(request))
         })
     }
 }
 
 async fn held<'m, T: Element, F: Fabric, G: Guard<'m, T, F>>(
-    place: LockedTarget<'m, T, F>,
-    tell: impl Fn(&mut LockRequest<'m, T, F>),
+    lock: DeferredLock<'m, T, F>,
+    update_request: impl Fn(&mut LockRequest<'m, T, F>),
 ) -> Result<G, Error> {
     let mut value = [T::zeroed()];
-    let epoch = place.held_with(0, &mut value, tell).await?;
+    let epoch = lock.held_with(0, &mut value, update_request).await?;
     Ok(G::new(epoch, value[0]))
 }
 
 impl<T: Element, F: Fabric, G> fmt::Debug for ValueLock<'_, T, F, G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a lock of {:?}, ", self.place.window())?;
+        write!(f, "a lock of {:?}, ", self.lock.window())?;
         match &self.under_way {
             None => f.write_str("not begun"),
             Some(under_way) => write!(f, "{:?}", under_way.call),

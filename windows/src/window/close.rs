@@ -5,8 +5,8 @@ use std::sync::Arc;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Fabric, UserMemory};
 
-use crate::memory::window_memory::Spare;
-use crate::window::exchange::Made;
+use crate::memory::window_memory::Backing;
+use crate::window::exchange::Flavor;
 use crate::{BufferError, Element, Error, Request, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
@@ -41,11 +41,11 @@ impl<T: Element, F: Fabric> Window<T, F> {
     async fn run_close(mut self) -> Result<(), Error> {
         self.begin_end().map_err(|fault| self.inner.failed("close", self.inner.world.rank(), fault))?;
         let ended = self.end().await;
-        let freed = match self.inner.memory.made {
-            Made::Created if self.inner.memory.attached.kept().is_some() => Ok(()),
-            Made::Created => self.inner.take_back(&self.inner.memory.own).await.map(drop),
-            Made::Allocated => Ok(()),
-            Made::Attached => self.inner.detach_all().await,
+        let freed = match self.inner.memory.flavor {
+            Flavor::Created if self.inner.memory.attached.take_backing().is_some() => Ok(()),
+            Flavor::Created => self.inner.take_back(&self.inner.memory.own).await.map(drop),
+            Flavor::Allocated => Ok(()),
+            Flavor::Dynamic => self.inner.detach_all().await,
         };
         let own = self.inner.world.rank();
         ended.and(freed.map_err(|fault| self.inner.failed("close", own, fault)))
@@ -83,7 +83,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     async fn run_close_into(mut self) -> Result<Vec<T>, BufferError<Vec<T>>> {
         let (ended, memory) = self.end_into().await;
         let vector = memory.and_then(|memory| memory.into_vec().map_err(|_| Fault::new(FaultKind::Unsupported)));
-        self.given_back("close_into", ended, vector)
+        self.with_memory("close_into", ended, vector)
     }
 
     /// Ends the window on all ranks, as [`close`](Self::close) does, and gives back the memory that this rank's part was
@@ -102,7 +102,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
 
     async fn run_close_into_memory(mut self) -> Result<UserMemory, BufferError<UserMemory>> {
         let (ended, memory) = self.end_into().await;
-        self.given_back("close_into_memory", ended, memory)
+        self.with_memory("close_into_memory", ended, memory)
     }
 
     /// Ends the window and takes its memory back.
@@ -112,17 +112,17 @@ impl<T: Element, F: Fabric> Window<T, F> {
         }
         let ended = self.end().await;
         let unsupported = Err(Fault::of(FaultKind::Unsupported, self.inner.fabric().rank()));
-        let memory = match self.inner.memory.attached.kept() {
-            _ if self.inner.memory.made != Made::Created => unsupported,
+        let memory = match self.inner.memory.attached.take_backing() {
+            _ if self.inner.memory.flavor != Flavor::Created => unsupported,
             // A part without elements lent nothing.
-            Some(Spare::Empty(memory)) => Ok(memory),
-            Some(Spare::Part(_)) => unsupported,
+            Some(Backing::Empty(memory)) => Ok(memory),
+            Some(Backing::Part(_)) => unsupported,
             None => self.inner.take_back(&self.inner.memory.own).await,
         };
         (ended, memory)
     }
 
-    fn given_back<M>(
+    fn with_memory<M>(
         &self,
         operation: &'static str,
         ended: Result<(), Error>,

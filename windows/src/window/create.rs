@@ -8,15 +8,15 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Fabric, Segment, UserMemory, World};
 use onesided_lock_algos::AnyLock;
 
-use crate::helper::{Layout, has_packed, is_wordless};
+use crate::helper::{RequestLayout, has_packed, is_wordless};
 use crate::locks::layout::{HiddenLayout, Table};
 use crate::locks::lease::LeaseChoice;
 use crate::memory::remote_ptr;
-use crate::memory::window_memory::{Spare, lend};
-use crate::window::exchange::{ElementType, Keys, Made, Part};
+use crate::memory::window_memory::{Backing, user_segment};
+use crate::window::exchange::{CreateMessage, ElementType, Flavor, Keys};
 use crate::window::info::lock_all_note;
+use crate::window::inner::Creation;
 use crate::window::inner::Inner;
-use crate::window::inner::Parts;
 use crate::{Element, Error, LeasePolicy, LockAllDesign, LockDesign, Request, Window, WindowMemory};
 
 /// Chooses what a window is before it is allocated: `Window::<u64>::builder().name("scores").allocate(&world, 1024).wait()`.
@@ -187,7 +187,7 @@ impl<T: Element> Builder<T> {
     /// # Cancel safety
     /// Not cancel safe: collective.
     pub fn allocate<F: Fabric>(self, world: &World<F>, len: usize) -> Request<'_, Window<T, F>, F> {
-        Request::new(world.fabric().clone(), "allocate", self.make(world, (Made::Allocated, None), len))
+        Request::new(world.fabric().clone(), "allocate", self.make(world, (Flavor::Allocated, None), len))
     }
 
     /// Makes a window over a vector of this rank's, and over those that the others give (`MPI_Win_create`): it is lent to
@@ -227,13 +227,13 @@ impl<T: Element> Builder<T> {
 
     async fn over<F: Fabric>(self, world: &World<F>, memory: UserMemory, len: usize) -> Result<Window<T, F>, Error> {
         if len == 0 {
-            let window = self.make(world, (Made::Created, None), 0).await?;
-            window.inner().memory.attached.keep(Spare::Empty(memory));
+            let window = self.make(world, (Flavor::Created, None), 0).await?;
+            window.inner().memory.attached.set_backing(Backing::Empty(memory));
             return Ok(window);
         }
         // The agent's thread has to be there before the others are told that all is well.
-        let lent = lend(world.fabric(), memory);
-        self.make(world, (Made::Created, Some(lent)), len).await?.served()
+        let user_memory = user_segment(world.fabric(), memory);
+        self.make(world, (Flavor::Created, Some(user_memory)), len).await?.served()
     }
 
     /// Makes a window over some elements of memory that this rank has lent, over which others may lie at the same time,
@@ -264,13 +264,13 @@ impl<T: Element> Builder<T> {
         memory: &WindowMemory<F>,
         range: Range<usize>,
     ) -> Result<Window<T, F>, Error> {
-        let (lent, hold) = match memory.part::<T>(&range) {
-            Ok((part, hold)) => (part.map(Ok), Some(hold)),
+        let (user_memory, window_ref) = match memory.part::<T>(&range) {
+            Ok((part, window_ref)) => (part.map(Ok), Some(window_ref)),
             Err(error) => (Some(Err(error)), None),
         };
-        let window = self.make(world, (Made::Created, lent), range.len()).await?;
-        if let Some(hold) = hold {
-            window.inner().memory.attached.keep(Spare::Part(hold));
+        let window = self.make(world, (Flavor::Created, user_memory), range.len()).await?;
+        if let Some(window_ref) = window_ref {
+            window.inner().memory.attached.set_backing(Backing::Part(window_ref));
         }
         window.served()
     }
@@ -284,7 +284,7 @@ impl<T: Element> Builder<T> {
     /// # Cancel safety
     /// Not cancel safe: collective.
     pub fn dynamic<F: Fabric>(self, world: &World<F>) -> Request<'_, Window<T, F>, F> {
-        Request::new(world.fabric().clone(), "dynamic", self.make(world, (Made::Attached, None), 0))
+        Request::new(world.fabric().clone(), "dynamic", self.make(world, (Flavor::Dynamic, None), 0))
     }
 
     /// The lock that it will use, and all of it.
@@ -303,7 +303,7 @@ impl<T: Element> Builder<T> {
     async fn make<F: Fabric>(
         self,
         world: &World<F>,
-        (made, lent): (Made, Option<Result<F::Segment, onesided_fabric::Error>>),
+        (flavor, user_memory): (Flavor, Option<Result<F::Segment, onesided_fabric::Error>>),
         len: usize,
     ) -> Result<Window<T, F>, Error> {
         let fabric = world.fabric();
@@ -316,20 +316,20 @@ impl<T: Element> Builder<T> {
         let algorithm = design.as_ref().map_or_else(|_| usual(), |(_, _, algorithm)| *algorithm);
         let revokes = self.lease.policy == LeasePolicy::Revoke;
         let locks = HiddenLayout::new(world.size(), &algorithm, revokes).end();
-        let layout = Layout::new(world.size(), locks);
-        let hidden = match made {
-            Made::Allocated if packed => layout.end(),
-            Made::Allocated => locks,
-            Made::Created => layout.end(),
-            Made::Attached => remote_ptr::hidden_bytes(layout),
+        let layout = RequestLayout::new(world.size(), locks);
+        let hidden = match flavor {
+            Flavor::Allocated if packed => layout.end(),
+            Flavor::Allocated => locks,
+            Flavor::Created => layout.end(),
+            Flavor::Dynamic => remote_ptr::hidden_bytes(layout),
         };
-        let helped = made == Made::Allocated && packed || revokes;
-        let parts = match lent {
-            Some(lent) => lent.and_then(|lent| Ok((lent, fabric.allocate(hidden)?))),
+        let helped = flavor == Flavor::Allocated && packed || revokes;
+        let parts = match user_memory {
+            Some(user_memory) => user_memory.and_then(|user_memory| Ok((user_memory, fabric.allocate(hidden)?))),
             None => bytes_of::<T>(fabric.rank(), len).and_then(|bytes| fabric.allocate_two([bytes, hidden])),
         };
         let parts = parts.and_then(|(data, locks)| {
-            if self.populated && made == Made::Allocated {
+            if self.populated && flavor == Flavor::Allocated {
                 fabric.populate(&data)?;
             }
             if helped {
@@ -339,13 +339,13 @@ impl<T: Element> Builder<T> {
             }
             Ok((data, locks))
         });
-        let mine = Part {
+        let mine = CreateMessage {
             outcome: match (&parts, &design) {
                 (Ok((data, locks)), Ok(_)) => Ok(Keys { data: data.key(), locks: locks.key(), len: len as u64 }),
                 (Err(error), _) => Err(error.fault()),
                 (_, Err(_)) => Err(Fault::of(FaultKind::Unsupported, fabric.rank())),
             },
-            made,
+            flavor,
             element: ElementType::of::<T>(),
             design: design.as_ref().map_or_else(
                 |_| String::new(),
@@ -357,7 +357,7 @@ impl<T: Element> Builder<T> {
         let segments = parts.map_err(|source| Error::Create { window: self.name.clone(), source })?;
         let design = design?;
         let mut keys = Vec::with_capacity(all.len());
-        let parts = all.iter().map(|bytes| Part::from_bytes(bytes).ok_or(Fault::new(FaultKind::Protocol)));
+        let parts = all.iter().map(|bytes| CreateMessage::from_bytes(bytes).ok_or(Fault::new(FaultKind::Protocol)));
         let parts = parts.collect::<Result<Vec<_>, _>>().map_err(collective)?;
         for (rank, part) in (0..).zip(&parts) {
             let window = || self.name.clone();
@@ -370,13 +370,13 @@ impl<T: Element> Builder<T> {
                 return Err(Error::Mismatch { window: window(), rank, what });
             }
             keys.push(match world.fabric_rank(rank) {
-                Some(owner) if theirs.are_whole(part.element.size, owner, locks) => theirs,
+                Some(owner) if theirs.are_valid(part.element.size, owner, locks) => theirs,
                 owner => return Err(elsewhere(Fault::of(FaultKind::Protocol, owner.unwrap_or(fabric.rank())))),
             });
         }
         let counted =
             self.counted.unwrap_or_else(|| std::env::var_os("ONESIDED_COUNT").is_some_and(|count| count == "1"));
-        let parts = Parts { segments, keys, made, counted, table: self.table, lease: self.lease };
+        let parts = Creation { segments, keys, flavor, counted, table: self.table, lease: self.lease };
         let window = Window::from_inner(world, Inner::new(world.background(), self.name, design, parts));
         let inner = window.inner();
         inner
@@ -386,7 +386,7 @@ impl<T: Element> Builder<T> {
         if revokes {
             crate::locks::revoke::serve(inner).map_err(|fault| inner.failed("create", world.rank(), fault))?;
         }
-        if made == Made::Allocated && packed {
+        if flavor == Flavor::Allocated && packed {
             crate::helper::serve(inner).map_err(|fault| inner.failed("create", world.rank(), fault))?;
         }
         Ok(window)

@@ -8,33 +8,12 @@ use onesided_fabric::remote_memory::{Fault, Rank};
 /// `version u8 | made u8 | fault u64 | data key, lock key, elements u64 | element: size u32, align u32, name | design name |
 /// window name`: integers little endian, names as `length u8, UTF-8`. The keys are there if the fault is 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct CreateMessage {
     pub(crate) outcome: Result<Keys, Fault>,
-    pub(crate) made: Made,
+    pub(crate) flavor: Flavor,
     pub(crate) element: ElementType,
     pub(crate) design: String,
     pub(crate) name: String,
-}
-
-/// How the memory of a window comes to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Made {
-    /// By the fabric.
-    Allocated = 0,
-    /// By the user, who has lent it.
-    Created = 1,
-    /// Piece by piece, while the window is there.
-    Attached = 2,
-}
-
-impl Made {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Allocated => "allocated",
-            Self::Created => "created",
-            Self::Attached => "dynamic",
-        }
-    }
 }
 
 /// How the memory of a window comes to be.
@@ -49,12 +28,13 @@ pub enum Flavor {
     Dynamic,
 }
 
-impl From<Made> for Flavor {
-    fn from(made: Made) -> Self {
-        match made {
-            Made::Allocated => Self::Allocated,
-            Made::Created => Self::Created,
-            Made::Attached => Self::Dynamic,
+impl Flavor {
+    /// Its name in errors.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Allocated => "allocated",
+            Self::Created => "created",
+            Self::Dynamic => "dynamic",
         }
     }
 }
@@ -80,7 +60,7 @@ pub(crate) struct Keys {
 
 impl Keys {
     /// Whether they are keys of the rank's own memory, of which there is as much as it says for elements of this size.
-    pub(crate) fn are_whole(&self, element: u32, owner: Rank, hidden: u64) -> bool {
+    pub(crate) fn are_valid(&self, element: u32, owner: Rank, hidden: u64) -> bool {
         let bytes = self.len.checked_mul(element.into());
         (self.data.rank, self.locks.rank) == (owner, owner)
             && bytes.is_some_and(|bytes| bytes <= self.data.len)
@@ -107,15 +87,15 @@ impl ElementType {
 
 const VERSION: u8 = 2;
 
-impl Part {
+impl CreateMessage {
     /// In what two parts of one window differ that must not.
     pub(crate) fn differs_from(&self, first: &Self, uneven: bool) -> Option<String> {
         let len = |part: &Self| part.outcome.map_or(0, |keys| keys.len);
         if self.element != first.element {
-            let tell = |kind: &ElementType| format!("{} ({} bytes)", kind.name, kind.size);
-            Some(format!("the type: {} against {}", tell(&self.element), tell(&first.element)))
-        } else if self.made != first.made {
-            Some(format!("how it is made: {} against {}", self.made.name(), first.made.name()))
+            let describe = |element: &ElementType| format!("{} ({} bytes)", element.name, element.size);
+            Some(format!("the type: {} against {}", describe(&self.element), describe(&first.element)))
+        } else if self.flavor != first.flavor {
+            Some(format!("how it is made: {} against {}", self.flavor.name(), first.flavor.name()))
         } else if self.design != first.design {
             Some(format!("the lock: {} against {}", self.design, first.design))
         } else if !uneven && len(self) != len(first) {
@@ -128,7 +108,7 @@ impl Part {
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![VERSION, self.made as u8];
+        let mut bytes = vec![VERSION, self.flavor as u8];
         match &self.outcome {
             Ok(keys) => {
                 bytes.extend(0_u64.to_le_bytes());
@@ -149,14 +129,14 @@ impl Part {
 
     /// `None` if the bytes are not of this form and version, to the last one.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let mut rest = Rest(bytes);
+        let mut rest = Cursor(bytes);
         if rest.take::<1>()? != [VERSION] {
             return None;
         }
-        let made = match rest.take()? {
-            [0] => Made::Allocated,
-            [1] => Made::Created,
-            [2] => Made::Attached,
+        let flavor = match rest.take()? {
+            [0] => Flavor::Allocated,
+            [1] => Flavor::Created,
+            [2] => Flavor::Dynamic,
             _ => return None,
         };
         let outcome = match u64::from_le_bytes(rest.take()?) {
@@ -169,15 +149,15 @@ impl Part {
         };
         let (size, align) = (u32::from_le_bytes(rest.take()?), u32::from_le_bytes(rest.take()?));
         let element = ElementType { size, align, name: rest.name()? };
-        let part = Self { outcome, made, element, design: rest.name()?, name: rest.name()? };
+        let part = Self { outcome, flavor, element, design: rest.name()?, name: rest.name()? };
         rest.0.is_empty().then_some(part)
     }
 }
 
 /// What is still to be read.
-struct Rest<'b>(&'b [u8]);
+struct Cursor<'b>(&'b [u8]);
 
-impl Rest<'_> {
+impl Cursor<'_> {
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (head, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
@@ -203,29 +183,30 @@ mod tests {
     fn keys_are_not_believed() {
         let key = |rank, len| SegmentKey { rank: Rank(rank), region: RegionId(2), len, address: 4, rkey: 5 };
         let keys = |data, locks, len| Keys { data, locks, len };
-        assert!(keys(key(1, 80), key(1, 64), 10).are_whole(8, Rank(1), 64));
-        assert!(keys(key(1, 8), key(1, 64), 0).are_whole(8, Rank(1), 64));
-        assert!(!keys(key(1, 79), key(1, 64), 10).are_whole(8, Rank(1), 64));
-        assert!(!keys(key(1, 80), key(1, 64), (1 << 61) + 1).are_whole(8, Rank(1), 64));
-        assert!(!keys(key(1, 80), key(1, 63), 10).are_whole(8, Rank(1), 64));
-        assert!(!keys(key(2, 80), key(1, 64), 10).are_whole(8, Rank(1), 64));
-        assert!(!keys(key(1, 80), key(0, 64), 10).are_whole(8, Rank(1), 64));
+        assert!(keys(key(1, 80), key(1, 64), 10).are_valid(8, Rank(1), 64));
+        assert!(keys(key(1, 8), key(1, 64), 0).are_valid(8, Rank(1), 64));
+        assert!(!keys(key(1, 79), key(1, 64), 10).are_valid(8, Rank(1), 64));
+        assert!(!keys(key(1, 80), key(1, 64), (1 << 61) + 1).are_valid(8, Rank(1), 64));
+        assert!(!keys(key(1, 80), key(1, 63), 10).are_valid(8, Rank(1), 64));
+        assert!(!keys(key(2, 80), key(1, 64), 10).are_valid(8, Rank(1), 64));
+        assert!(!keys(key(1, 80), key(0, 64), 10).are_valid(8, Rank(1), 64));
     }
 
     #[test]
     fn survives_the_wire_and_refuses_everything_else() {
         let key = SegmentKey { rank: Rank(1), region: RegionId(2), len: 3, address: 4, rkey: 5 };
         let element = ElementType::of::<[[u64; 2]; 3]>();
-        let made = [Made::Allocated, Made::Created, Made::Attached];
+        let flavor = [Flavor::Allocated, Flavor::Created, Flavor::Dynamic];
         let outcomes = [Ok(Keys { data: key, locks: key, len: 6 }), Err(Fault::new(FaultKind::NoMemory))];
-        for (outcome, made) in outcomes.into_iter().flat_map(|outcome| made.map(|made| (outcome, made))) {
-            let part = Part { outcome, made, element: element.clone(), design: "d".into(), name: "ä".repeat(60) };
+        for (outcome, flavor) in outcomes.into_iter().flat_map(|outcome| flavor.map(|flavor| (outcome, flavor))) {
+            let part =
+                CreateMessage { outcome, flavor, element: element.clone(), design: "d".into(), name: "ä".repeat(60) };
             let bytes = part.to_bytes();
-            assert_eq!(Part::from_bytes(&bytes), Some(part));
+            assert_eq!(CreateMessage::from_bytes(&bytes), Some(part));
             for len in 0..bytes.len() {
-                assert_eq!(Part::from_bytes(&bytes[..len]), None);
+                assert_eq!(CreateMessage::from_bytes(&bytes[..len]), None);
             }
-            assert_eq!(Part::from_bytes(&[&bytes[..], &[0]].concat()), None);
+            assert_eq!(CreateMessage::from_bytes(&[&bytes[..], &[0]].concat()), None);
         }
     }
 }

@@ -50,7 +50,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
         Info {
             name: inner.name.clone(),
             element: (std::any::type_name::<T>(), size_of::<T>()),
-            flavor: inner.memory.made.into(),
+            flavor: inner.memory.flavor,
             lengths: (0..size).map(|rank| inner.memory.len(rank)).collect(),
             lock: inner.locks.design,
             lock_all: inner.locks.lock_all,

@@ -8,15 +8,15 @@ use onesided_fabric::{AtomicAgent, Fabric, Segment, SegmentKey, UserMemory, Worl
 use onesided_lock_algos::AnyLock;
 
 use crate::active::signals::Counts;
-use crate::helper::{Layout, Lines, is_wordless};
+use crate::helper::{HelperRequests, RequestLayout, is_wordless};
 use crate::locks::context::{LookedUp, WindowLockContext};
 use crate::locks::layout::{LockId, Table};
 use crate::locks::lease::LeaseChoice;
-use crate::locks::server::LinesInUse;
+use crate::locks::server::RequestSlots;
 use crate::locks::state::Locks;
 use crate::memory::regions::Regions;
 use crate::memory::window_memory;
-use crate::window::exchange::{Keys, Made};
+use crate::window::exchange::{Flavor, Keys};
 use crate::window::lifecycle::Lifecycle;
 use crate::window::target::Target;
 use crate::{Error, LockAllDesign, LockDesign};
@@ -33,7 +33,7 @@ pub(crate) struct Inner<F: Fabric> {
     /// The exposures and accesses of this rank.
     pub(crate) counts: Counts,
     /// Requests to the agents of memory that has no words here.
-    pub(crate) lines: Lines,
+    pub(crate) helper_requests: HelperRequests,
     maker: Maker,
 }
 
@@ -49,7 +49,7 @@ impl<F: Fabric> Drop for Inner<F> {
         // Memory that is shared stays as long as a peer has it mapped. A card would end the connection to a peer that finds
         // it gone.
         if !self.lifecycle.has_ended() && self.fabric().capabilities().agent == AtomicAgent::Card {
-            if self.memory.made == Made::Allocated {
+            if self.memory.flavor == Flavor::Allocated {
                 self.world.keep(self.memory.own.clone());
             }
             self.world.keep(self.memory.hidden.clone());
@@ -58,10 +58,10 @@ impl<F: Fabric> Drop for Inner<F> {
 }
 
 /// What a window is made from.
-pub(crate) struct Parts<F: Fabric> {
+pub(crate) struct Creation<F: Fabric> {
     pub(crate) segments: (F::Segment, F::Segment),
     pub(crate) keys: Vec<Keys>,
-    pub(crate) made: Made,
+    pub(crate) flavor: Flavor,
     pub(crate) counted: bool,
     pub(crate) table: Table,
     pub(crate) lease: LeaseChoice,
@@ -73,13 +73,13 @@ impl<F: Fabric> Inner<F> {
         world: World<F>,
         name: Arc<str>,
         locks: (LockDesign, LockAllDesign, AnyLock),
-        parts: Parts<F>,
+        parts: Creation<F>,
     ) -> Self {
-        let Parts { segments, keys, made, counted, table, lease } = parts;
+        let Creation { segments, keys, flavor, counted, table, lease } = parts;
         Self {
             completes_at_post: world.fabric().capabilities().completes_at_post,
-            lines: Lines::new(keys.len() as u32),
-            memory: Regions::new(segments, keys, made, counted),
+            helper_requests: HelperRequests::new(keys.len() as u32),
+            memory: Regions::new(segments, keys, flavor, counted),
             locks: Locks::new(&world, locks, lease, table),
             lifecycle: Lifecycle::default(),
             counts: Counts::default(),
@@ -98,7 +98,7 @@ impl<F: Fabric> Inner<F> {
     pub(crate) fn target(&self, rank: u32) -> Result<&Target<F>, Fault> {
         match self.memory.cached(rank) {
             Some(target) => Ok(target),
-            None => self.reach(rank),
+            None => self.resolve(rank),
         }
     }
 
@@ -107,20 +107,20 @@ impl<F: Fabric> Inner<F> {
     pub(crate) fn begin(&self, rank: u32) -> Result<&Target<F>, Fault> {
         match self.memory.cached(rank) {
             Some(target) if !self.lifecycle.is_closed_relaxed() => Ok(target),
-            _ => self.reach(rank), // which tells of the end
+            _ => self.resolve(rank), // which tells of the end
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn reach(&self, rank: u32) -> Result<&Target<F>, Fault> {
+    fn resolve(&self, rank: u32) -> Result<&Target<F>, Fault> {
         let keys = self.memory.keys.get(rank as usize).ok_or(Fault::of(FaultKind::NoSuchRank, Rank(rank)))?;
         self.check_open()?;
         let open =
             |key: &SegmentKey| self.fabric().open(key).map_err(|error| self.why_unreachable(key.rank, error.fault()));
         // A part that does not fit the address space of this process cannot be reached by it anyway.
         let len = usize::try_from(keys.len).unwrap_or(usize::MAX);
-        let target = self.target_of(rank, (open(&keys.data)?, open(&keys.locks)?), len, 0);
+        let target = self.new_target(rank, (open(&keys.data)?, open(&keys.locks)?), len, 0);
         Ok(self.memory.targets[rank as usize].get_or_init(|| target))
     }
 
@@ -135,19 +135,19 @@ impl<F: Fabric> Inner<F> {
     }
 
     /// A rank's memory that was reached.
-    pub(crate) fn target_of(
+    pub(crate) fn new_target(
         &self,
         rank: u32,
         (data, locks): (F::Segment, F::Segment),
         len: usize,
-        place: u64,
+        ptr: u64,
     ) -> Target<F> {
         let wordless = self.fabric().word_in(&data, 0).is_err_and(is_wordless);
         // Where an operation is an instruction, nothing is counted unless somebody asked.
         let paths: Option<Box<_>> = (self.memory.counted || !self.completes_at_post || wordless).then(Box::default);
-        let uncounted = if paths.is_some() { 0 } else { len };
-        let lines_in_use = LinesInUse::default();
-        Target { rank, data, locks, len, uncounted, place, wordless, paths, lines_in_use }
+        let uncounted_len = if paths.is_some() { 0 } else { len };
+        let request_slots = RequestSlots::default();
+        Target { rank, data, locks, len, uncounted_len, ptr, wordless, paths, request_slots }
     }
 
     /// Puts the flushes of several targets under way at the same time, for who awaits them one after another then.
@@ -161,16 +161,16 @@ impl<F: Fabric> Inner<F> {
     }
 
     /// Where requests to the agents lie in a rank's hidden region.
-    pub(crate) fn layout(&self) -> Layout {
-        Layout::new(self.world.size(), self.locks.layout.end())
+    pub(crate) fn request_layout(&self) -> RequestLayout {
+        RequestLayout::new(self.world.size(), self.locks.layout.end())
     }
 
     /// From now on nobody is answered who asks this rank's agent.
     pub(crate) fn close_agent(&self) {
         self.lifecycle.set_closed();
-        let layout = self.layout();
-        if self.memory.hidden.len() >= layout.end() {
-            let closed = layout.closed();
+        let request_layout = self.request_layout();
+        if self.memory.hidden.len() >= request_layout.end() {
+            let closed = request_layout.closed();
             // It is one's own, and there.
             let _ = self.fabric().write_own(&self.memory.hidden, closed, &1_u64.to_le_bytes());
         }

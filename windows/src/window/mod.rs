@@ -21,7 +21,7 @@ use onesided_lock_algos::{Intent, Mode};
 use crate::memory::local::Local;
 use crate::passive::lock::LockRequest;
 use crate::passive::lock_all::LockAllRequest;
-use crate::window::exchange::Made;
+use crate::window::exchange::Flavor;
 use crate::window::info::{agent_name, lock_all_note};
 use crate::window::inner::Inner;
 use crate::window::paths::Paths;
@@ -239,7 +239,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
         let path = reached.as_ref().map_or(Path::Helper, |target| fabric.path(&target.data));
         let way = match path {
             _ if reached.is_err() => "it cannot be reached",
-            Path::Cpu if self.inner.memory.made == Made::Created => {
+            Path::Cpu if self.inner.memory.flavor == Flavor::Created => {
                 "puts and gets by the CPU, because it is the user's memory in this process"
             }
             Path::Cpu if capabilities.agent != AtomicAgent::Cpu => {

@@ -14,7 +14,7 @@ pub struct Paths([u64; Path::ALL.len()]);
 impl Paths {
     /// How many operations took this path.
     pub fn of(&self, path: Path) -> u64 {
-        place(path).map_or(0, |at| self.0[at])
+        index_of(path).map_or(0, |at| self.0[at])
     }
 
     /// Both together.
@@ -39,7 +39,7 @@ impl fmt::Display for Paths {
 }
 
 /// A path's place among all of them, if it is one of those that are known here.
-const fn place(path: Path) -> Option<usize> {
+const fn index_of(path: Path) -> Option<usize> {
     let at = path as usize; // their order is that of `Path::ALL`
     if at < Path::ALL.len() { Some(at) } else { None }
 }
@@ -50,7 +50,7 @@ pub(crate) struct PathCounts([AtomicU64; Path::ALL.len()]);
 
 impl PathCounts {
     fn add(&self, path: Path) {
-        if let Some(at) = place(path) {
+        if let Some(at) = index_of(path) {
             self.0[at].fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -77,7 +77,7 @@ mod tests {
     fn what_was_counted_is_told() {
         let counts = PathCounts::default();
         assert_eq!(counts.read().to_string(), "none");
-        assert!(Path::ALL.iter().enumerate().all(|(at, path)| place(*path) == Some(at)));
+        assert!(Path::ALL.iter().enumerate().all(|(at, path)| index_of(*path) == Some(at)));
         for path in [Path::Cpu, Path::Helper, Path::Cpu] {
             counts.add(path);
         }

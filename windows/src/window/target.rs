@@ -5,7 +5,7 @@ use std::fmt;
 use onesided_fabric::remote_memory::Rank;
 use onesided_fabric::{Fabric, Segment};
 
-use crate::locks::server::LinesInUse;
+use crate::locks::server::RequestSlots;
 use crate::window::paths::PathCounts;
 
 /// A rank's part of the window, as it is reached from here.
@@ -18,15 +18,15 @@ pub(crate) struct Target<F: Fabric> {
     pub(crate) len: usize,
     /// The same, where nothing is counted; otherwise 0, so that whoever looks for a range here goes on to count it. A test
     /// of its own on the path of an operation costs up to half of the operation.
-    pub(crate) uncounted: usize,
+    pub(crate) uncounted_len: usize,
     /// Which attached memory it is; 0 where the rank has one part.
-    pub(crate) place: u64,
+    pub(crate) ptr: u64,
     /// Whether the fabric has no words of it, so that atomics go by its agent.
     pub(crate) wordless: bool,
     /// How often which path was taken; `None` where nobody asked and counting costs something.
     pub(crate) paths: Option<Box<PathCounts>>,
     /// Of a lock that a thread there serves.
-    pub(crate) lines_in_use: LinesInUse,
+    pub(crate) request_slots: RequestSlots,
 }
 
 impl<F: Fabric> fmt::Debug for Target<F> {

@@ -15,7 +15,7 @@ use crate::passive::lock_all::reader::Reader;
 use crate::{Access, Element, Error, LockAll, LockRequest};
 
 /// How often who waits for a part looks whether somebody else has reached it.
-const LOOK: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A rank's part that was asked for: `.wait()` blocks, `.await` does not, `.test()` looks. It is done at once where the part is
 /// locked already; otherwise the first operation of its lock has left. See [`LockAll::at`].
@@ -36,13 +36,13 @@ pub struct At<'a, 'w, T: Element, F: Fabric> {
 enum State<'a, 'w, T: Element, F: Fabric> {
     Here(&'a Access<'w, T, F>),
     Failed(Fault),
-    Asked(Box<Asked<'w, T, F>>),
+    Requested(Box<Requested<'w, T, F>>),
 }
 
-struct Asked<'w, T: Element, F: Fabric> {
+struct Requested<'w, T: Element, F: Fabric> {
     reader: Reader<'w, T, F>,
     /// The time until the next look.
-    look: Limit<'w, F>,
+    interval: Limit<'w, F>,
 }
 
 impl<'a, 'w, T: Element, F: Fabric> At<'a, 'w, T, F> {
@@ -55,40 +55,40 @@ impl<'a, 'w, T: Element, F: Fabric> At<'a, 'w, T, F> {
     #[cold]
     #[inline(never)]
     pub(crate) fn start(all: &'a LockAll<'w, T, F>, target: u32) -> Self {
-        let state = match all.reached.reach(target) {
+        let state = match all.locked_ranks.resolve(target) {
             Some(Ok(access)) => State::Here(access),
             Some(Err(fault)) => State::Failed(fault),
             None if target >= all.window.world().size() => State::Failed(Fault::new(FaultKind::NoSuchRank)),
             None => {
                 let request = LockRequest::start(all.window, target, Mode::Shared, Intent::LOCK);
-                State::Asked(Box::new(Asked { reader: Reader::new(request), look: Limit::NONE }))
+                State::Requested(Box::new(Requested { reader: Reader::new(request), interval: Limit::NONE }))
             }
         };
         Self { all, target, state }
     }
 
-    fn poll_reached(&mut self, cx: &mut Context<'_>) -> Poll<Result<&'a Access<'w, T, F>, Error>> {
+    fn poll_resolved(&mut self, cx: &mut Context<'_>) -> Poll<Result<&'a Access<'w, T, F>, Error>> {
         let Self { all, target, state } = self;
         let (all, inner) = (*all, all.window.inner());
-        let asked = match state {
+        let requested = match state {
             State::Here(access) => return Poll::Ready(Ok(*access)),
             State::Failed(fault) => return Poll::Ready(Err(inner.failed("access", *target, *fault))),
-            State::Asked(asked) => asked,
+            State::Requested(requested) => requested,
         };
         let access = loop {
             // Of two that ask, the later one may queue behind a writer who waits for what the first one has.
-            if let Some(access) = all.reached.at(*target) {
+            if let Some(access) = all.locked_ranks.at(*target) {
                 break access;
             }
-            match asked.reader.poll_held(cx) {
-                Poll::Ready(Ok(epoch)) => break all.reached.keep(epoch),
+            match requested.reader.poll_held(cx) {
+                Poll::Ready(Ok(epoch)) => break all.locked_ranks.insert(epoch),
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(of_all(error))),
                 Poll::Pending => {
-                    if !asked.look.is_set() {
-                        asked.look.said = Some(LOOK);
+                    if !requested.interval.is_set() {
+                        requested.interval.said = Some(POLL_INTERVAL);
                     }
-                    ready!(asked.look.poll(cx, inner.fabric()));
-                    asked.look.said = Some(LOOK);
+                    ready!(requested.interval.poll(cx, inner.fabric()));
+                    requested.interval.said = Some(POLL_INTERVAL);
                 }
             }
         };
@@ -134,7 +134,7 @@ impl<'a, 'w, T: Element, F: Fabric> Future for At<'a, 'w, T, F> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.state {
             State::Here(access) => Poll::Ready(Ok(access)),
-            _ => self.poll_reached(cx),
+            _ => self.poll_resolved(cx),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use onesided_fabric::remote_memory::{Fault, Rank};
 use onesided_fabric::{Drive, Fabric, handle, wait_for};
 
-use crate::passive::lock_all::locked::Parts;
+use crate::passive::lock_all::locked::RankLocks;
 use crate::window::inner::Inner;
 use crate::{Element, Error};
 
@@ -20,7 +20,7 @@ pub struct FlushAll<'a, 'w, T: Element, F: Fabric> {
     operation: &'static str,
     inner: &'a Inner<F>,
     /// Those that are not flushed.
-    parts: &'a Parts<'w, T, F>,
+    ranks: &'a RankLocks<'w, T, F>,
     begin: fn(&'a F, Rank) -> F::Flush<'a>,
     /// Of the first of them.
     flush: Option<F::Flush<'a>>,
@@ -31,15 +31,15 @@ impl<'a, 'w, T: Element, F: Fabric> FlushAll<'a, 'w, T, F> {
     pub(crate) fn new(
         operation: &'static str,
         inner: &'a Inner<F>,
-        parts: &'a Parts<'w, T, F>,
+        ranks: &'a RankLocks<'w, T, F>,
         begin: fn(&'a F, Rank) -> F::Flush<'a>,
     ) -> Self {
         if !inner.completes_at_post {
-            for access in parts.iter().filter_map(OnceLock::get) {
+            for access in ranks.iter().filter_map(OnceLock::get) {
                 drop(begin(inner.fabric(), access.target.fabric_rank())); // all are under way
             }
         }
-        Self { operation, inner, parts, begin, flush: None, outcome: Ok(()) }
+        Self { operation, inner, ranks, begin, flush: None, outcome: Ok(()) }
     }
 }
 
@@ -62,15 +62,15 @@ impl<T: Element, F: Fabric> Future for FlushAll<'_, '_, T, F> {
     type Output = Result<(), Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { operation, inner, parts, begin, flush, outcome } = &mut *self;
-        while let Some((part, rest)) = parts.split_first() {
-            if let Some(access) = part.get() {
+        let Self { operation, inner, ranks, begin, flush, outcome } = &mut *self;
+        while let Some((lock, rest)) = ranks.split_first() {
+            if let Some(access) = lock.get() {
                 let under_way = flush.get_or_insert_with(|| begin(inner.fabric(), access.target.fabric_rank()));
                 let flushed = ready!(Pin::new(under_way).poll(cx));
                 *outcome = outcome.and(flushed.map_err(|fault| (access.target(), fault)));
                 *flush = None;
             }
-            *parts = rest;
+            *ranks = rest;
         }
         Poll::Ready((*outcome).map_err(|(rank, fault)| inner.failed(operation, rank, fault)))
     }
@@ -78,6 +78,6 @@ impl<T: Element, F: Fabric> Future for FlushAll<'_, '_, T, F> {
 
 impl<T: Element, F: Fabric> fmt::Debug for FlushAll<'_, '_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of window \"{}\", {} ranks are left", self.operation, self.inner.name, self.parts.len())
+        write!(f, "{} of window \"{}\", {} ranks are left", self.operation, self.inner.name, self.ranks.len())
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::Fault;
 
-use crate::locks::context::ROOM;
+use crate::locks::context::LOCK_ALL_RANK;
 use crate::locks::layout::LockId;
 use crate::passive::release::release;
 use crate::window::inner::Inner;
@@ -14,72 +14,72 @@ use crate::window::target::Target;
 use crate::{Access, Element, Epoch};
 
 /// Where the lock of all parts at once is.
-pub(crate) const LOCK_ALL: (u32, LockId) = (ROOM, LockId::ALL);
+pub(crate) const LOCK_ALL: (u32, LockId) = (LOCK_ALL_RANK, LockId::ALL);
 
 /// A part that was reached.
-pub(crate) enum Held<'w, T: Element, F: Fabric> {
+pub(crate) enum RankLock<'w, T: Element, F: Fabric> {
     /// By its own lock.
-    Alone(Epoch<'w, T, F>),
+    Own(Epoch<'w, T, F>),
     /// Under the lock of all.
-    Under(Access<'w, T, F>),
+    All(Access<'w, T, F>),
 }
 
-impl<'w, T: Element, F: Fabric> Deref for Held<'w, T, F> {
+impl<'w, T: Element, F: Fabric> Deref for RankLock<'w, T, F> {
     type Target = Access<'w, T, F>;
 
     #[inline]
     fn deref(&self) -> &Access<'w, T, F> {
         match self {
-            Self::Alone(epoch) => epoch,
-            Self::Under(access) => access,
+            Self::Own(epoch) => epoch,
+            Self::All(access) => access,
         }
     }
 }
 
 /// A part of each rank, once it was reached.
-pub(crate) type Parts<'w, T, F> = [OnceLock<Held<'w, T, F>>];
+pub(crate) type RankLocks<'w, T, F> = [OnceLock<RankLock<'w, T, F>>];
 
 /// What a `lock_all` has locked. Dropped, it flushes that and releases.
-pub(crate) struct Reached<'w, T: Element, F: Fabric> {
+pub(crate) struct LockedRanks<'w, T: Element, F: Fabric> {
     pub(crate) inner: &'w Arc<Inner<F>>,
-    pub(crate) parts: Box<Parts<'w, T, F>>,
+    pub(crate) ranks: Box<RankLocks<'w, T, F>>,
     /// The lock of all parts at once, where there is one and until it is released.
     pub(crate) all: Option<Epoch<'w, T, F>>,
 }
 
-impl<'w, T: Element, F: Fabric> Reached<'w, T, F> {
+impl<'w, T: Element, F: Fabric> LockedRanks<'w, T, F> {
     /// Nothing yet, under a lock of all or without one.
-    pub(crate) fn nothing(inner: &'w Arc<Inner<F>>, all: Option<Epoch<'w, T, F>>) -> Self {
-        Self { inner, parts: (0..inner.world.size()).map(|_| OnceLock::new()).collect(), all }
+    pub(crate) fn new(inner: &'w Arc<Inner<F>>, all: Option<Epoch<'w, T, F>>) -> Self {
+        Self { inner, ranks: (0..inner.world.size()).map(|_| OnceLock::new()).collect(), all }
     }
 
     /// A rank's part, if it was reached.
     #[inline]
     pub(crate) fn at(&self, rank: u32) -> Option<&Access<'w, T, F>> {
-        self.parts.get(rank as usize)?.get().map(|held| &**held)
+        self.ranks.get(rank as usize)?.get().map(|held| &**held)
     }
 
     /// A rank's part, if one lock is that of all parts.
-    pub(crate) fn reach(&self, rank: u32) -> Option<Result<&Access<'w, T, F>, Fault>> {
+    pub(crate) fn resolve(&self, rank: u32) -> Option<Result<&Access<'w, T, F>, Fault>> {
         self.all.as_ref()?;
         Some(self.inner.target(rank).map(|target| {
-            let part = &self.parts[rank as usize]; // there is such a rank
-            &**part.get_or_init(|| Held::Under(Access::new(self.inner, target)))
+            let lock = &self.ranks[rank as usize]; // there is such a rank
+            &**lock.get_or_init(|| RankLock::All(Access::new(self.inner, target)))
         }))
     }
 
     /// A part that was locked, by its own lock. If somebody has reached it meanwhile, that is kept and this one released.
-    pub(crate) fn keep(&self, epoch: Epoch<'w, T, F>) -> &Access<'w, T, F> {
-        self.parts[epoch.target() as usize].get_or_init(|| Held::Alone(epoch))
+    pub(crate) fn insert(&self, epoch: Epoch<'w, T, F>) -> &Access<'w, T, F> {
+        self.ranks[epoch.target() as usize].get_or_init(|| RankLock::Own(epoch))
     }
 
     /// Of the parts that were reached.
     pub(crate) fn targets(&self) -> impl Iterator<Item = &'w Target<F>> {
-        self.parts.iter().filter_map(OnceLock::get).map(|held| held.target)
+        self.ranks.iter().filter_map(OnceLock::get).map(|held| held.target)
     }
 }
 
-impl<T: Element, F: Fabric> Drop for Reached<'_, T, F> {
+impl<T: Element, F: Fabric> Drop for LockedRanks<'_, T, F> {
     fn drop(&mut self) {
         let Some(all) = self.all.take() else { return }; // each part flushes and releases itself
         let (inner, mode, owner) = (self.inner, all.mode(), all.held_word());

@@ -13,7 +13,7 @@ use onesided_fabric::remote_memory::Rank;
 use onesided_fabric::{Call, Drive, Fabric, call};
 use onesided_lock_algos::{Intent, Mode};
 
-use crate::passive::lock_all::locked::{Held, Reached};
+use crate::passive::lock_all::locked::{LockedRanks, RankLock};
 use crate::passive::lock_all::reader::Reader;
 use crate::{At, Element, Error, FlushAll, LockAllDesign, LockRequest, PreviousOwner, UnlockAll, Window};
 
@@ -50,45 +50,48 @@ impl<'w, T: Element, F: Fabric> LockAllRequest<'w, T, F> {
 
     async fn locked(window: &'w Window<T, F>, requests: Requests<'w, T, F>) -> Result<LockAll<'w, T, F>, Error> {
         let inner = window.inner();
-        let reached = match inner.locks.lock_all {
-            LockAllDesign::OnDemand => inner.check_open().map(|()| Reached::nothing(inner, None)).map_err(|fault| {
+        let locked_ranks = match inner.locks.lock_all {
+            LockAllDesign::OnDemand => inner.check_open().map(|()| LockedRanks::new(inner, None)).map_err(|fault| {
                 let (target, fault) = (inner.world.rank(), inner.world.translate(fault));
                 Error::Lock { operation: OPERATION, target, window: inner.name.clone(), fault }
             }),
             LockAllDesign::EachTarget => Self::each_locked(window, requests).await,
-            LockAllDesign::Global => Self::locked_at_once(window, requests).await,
+            LockAllDesign::Global => Self::locked_globally(window, requests).await,
         };
-        reached.map(|reached| LockAll { window, reached }).map_err(of_all)
+        locked_ranks.map(|locked_ranks| LockAll { window, locked_ranks }).map_err(of_all)
     }
 
     /// By the only request.
-    async fn locked_at_once(
+    async fn locked_globally(
         window: &'w Window<T, F>,
         mut requests: Requests<'w, T, F>,
-    ) -> Result<Reached<'w, T, F>, Error> {
+    ) -> Result<LockedRanks<'w, T, F>, Error> {
         let request = requests.pop().unwrap_or_else(|| unreachable!("there is one"));
-        Ok(Reached::nothing(window.inner(), Some(request.await?)))
+        Ok(LockedRanks::new(window.inner(), Some(request.await?)))
     }
 
-    async fn each_locked(window: &'w Window<T, F>, requests: Requests<'w, T, F>) -> Result<Reached<'w, T, F>, Error> {
-        let reached = Reached::nothing(window.inner(), None);
+    async fn each_locked(
+        window: &'w Window<T, F>,
+        requests: Requests<'w, T, F>,
+    ) -> Result<LockedRanks<'w, T, F>, Error> {
+        let locked_ranks = LockedRanks::new(window.inner(), None);
         let mut requests = requests.into_iter();
         while let Some(mut request) = requests.next() {
             match poll_fn(|cx| request.poll_first(cx)).await? {
                 Some(epoch) => {
-                    reached.keep(epoch);
+                    locked_ranks.insert(epoch);
                 }
                 None => {
                     // Who waits holds locks of lower ranks only. Else it and a writer who locks in the order of the ranks could
                     // wait for one another.
                     drop(requests);
                     let mut reader = Reader::new(request);
-                    let last = reached.keep(poll_fn(|cx| reader.poll_held(cx)).await?).target();
+                    let last = locked_ranks.insert(poll_fn(|cx| reader.poll_held(cx)).await?).target();
                     requests = Self::requests(window, last + 1).into_iter();
                 }
             }
         }
-        Ok(reached)
+        Ok(locked_ranks)
     }
 }
 
@@ -132,7 +135,7 @@ impl<T: Element, F: Fabric> fmt::Debug for LockAllRequest<'_, T, F> {
 #[must_use = "if unused the locks are released at once"]
 pub struct LockAll<'w, T: Element, F: Fabric> {
     pub(crate) window: &'w Window<T, F>,
-    pub(crate) reached: Reached<'w, T, F>,
+    pub(crate) locked_ranks: LockedRanks<'w, T, F>,
 }
 
 impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
@@ -160,7 +163,7 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
     /// the other one's lock is released. See [`At`].
     #[inline]
     pub fn at(&self, target: u32) -> At<'_, 'w, T, F> {
-        match self.reached.at(target) {
+        match self.locked_ranks.at(target) {
             Some(access) => At::here(self, access),
             None => At::start(self, target),
         }
@@ -170,14 +173,14 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
     /// [`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit): the lock was taken from it, given back at once, and is
     /// shared now, as all of them. What the late rank puts may still come, half done.
     pub fn previous_owner(&self, target: u32) -> Option<PreviousOwner> {
-        match self.reached.parts.get(target as usize)?.get()? {
-            Held::Alone(epoch) => epoch.previous_owner(),
-            Held::Under(_) => None,
+        match self.locked_ranks.ranks.get(target as usize)?.get()? {
+            RankLock::Own(epoch) => epoch.previous_owner(),
+            RankLock::All(_) => None,
         }
     }
 
     fn flush(&self, operation: &'static str, begin: for<'a> fn(&'a F, Rank) -> F::Flush<'a>) -> FlushAll<'_, 'w, T, F> {
-        FlushAll::new(operation, self.window.inner(), &self.reached.parts, begin)
+        FlushAll::new(operation, self.window.inner(), &self.locked_ranks.ranks, begin)
     }
 
     /// Completes everything that this rank has posted to all targets before the call, there (`MPI_Win_flush_all`): on all of
@@ -214,7 +217,7 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
     /// # Cancel safety
     /// Dropped before it is done, the releases are finished by the endpoint.
     pub fn unlock_all(self) -> UnlockAll<'w, T, F> {
-        UnlockAll::new(self.reached)
+        UnlockAll::new(self.locked_ranks)
     }
 }
 

@@ -40,7 +40,7 @@ impl<'w, T: Element, F: Fabric> Reader<'w, T, F> {
             let (mut epoch, _) = held.map_err(|fault| self.request.failed(fault))?;
             if epoch.mode() == Mode::Shared {
                 if let Some(inherited) = self.recovered {
-                    epoch.tell(inherited);
+                    epoch.set_previous(inherited);
                 }
                 return Poll::Ready(Ok(epoch));
             }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use onesided_fabric::remote_memory::Fault;
 use onesided_fabric::{Drive, Fabric, handle, wait_for};
 
-use crate::passive::lock_all::locked::{Held, Reached};
+use crate::passive::lock_all::locked::{LockedRanks, RankLock};
 use crate::{Element, Error, Unlock};
 
 /// An unlock of every rank that is locked, to be waited for: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens
@@ -18,18 +18,18 @@ use crate::{Element, Error, Unlock};
 /// Dropped before it is done, at whatever point, it releases all locks as a drop of the guard does.
 #[must_use = "an unlock that nobody waits for cannot tell what went wrong"]
 pub struct UnlockAll<'w, T: Element, F: Fabric> {
-    held: Reached<'w, T, F>,
+    held: LockedRanks<'w, T, F>,
     begun: bool,
     /// How many parts are left behind, and what is done to the next one: a flush or, if it has its own lock, the unlock.
-    passed: usize,
+    done: usize,
     flush: Option<F::Flush<'w>>,
     unlock: Option<Unlock<'w, T, F>>,
     outcome: Result<(), (u32, Fault)>,
 }
 
 impl<'w, T: Element, F: Fabric> UnlockAll<'w, T, F> {
-    pub(crate) const fn new(held: Reached<'w, T, F>) -> Self {
-        Self { held, begun: false, passed: 0, flush: None, unlock: None, outcome: Ok(()) }
+    pub(crate) const fn new(held: LockedRanks<'w, T, F>) -> Self {
+        Self { held, begun: false, done: 0, flush: None, unlock: None, outcome: Ok(()) }
     }
 }
 
@@ -52,18 +52,18 @@ impl<T: Element, F: Fabric> Future for UnlockAll<'_, T, F> {
     type Output = Result<(), Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { held, begun, passed, flush, unlock, outcome } = &mut *self;
+        let Self { held, begun, done, flush, unlock, outcome } = &mut *self;
         let inner = held.inner;
         if !std::mem::replace(begun, true) {
             inner.begin_flushes(held.targets()); // all are under way
         }
-        while let Some(part) = held.parts.get_mut(*passed) {
-            if let Some(Held::Under(access)) = part.get() {
+        while let Some(lock) = held.ranks.get_mut(*done) {
+            if let Some(RankLock::All(access)) = lock.get() {
                 let begin = || inner.fabric().flush_before_release(access.target.fabric_rank());
                 let flushed = ready!(Pin::new(flush.get_or_insert_with(begin)).poll(cx));
                 *outcome = outcome.and(flushed.map_err(|fault| (access.target(), fault)));
                 *flush = None;
-            } else if let Some(Held::Alone(epoch)) = part.take() {
+            } else if let Some(RankLock::Own(epoch)) = lock.take() {
                 *unlock = Some(epoch.unlock());
             }
             if let Some(under_way) = unlock {
@@ -71,7 +71,7 @@ impl<T: Element, F: Fabric> Future for UnlockAll<'_, T, F> {
                 *outcome = outcome.and(unlocked.map_err(|fault| (under_way.rank(), fault)));
                 *unlock = None;
             }
-            *passed += 1;
+            *done += 1;
         }
         if let Some(all) = held.all.take() {
             all.unlock_unchanged();
@@ -82,7 +82,7 @@ impl<T: Element, F: Fabric> Future for UnlockAll<'_, T, F> {
 
 impl<T: Element, F: Fabric> fmt::Debug for UnlockAll<'_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let left = self.held.parts.len() - self.passed;
+        let left = self.held.ranks.len() - self.done;
         write!(f, "unlock_all of window \"{}\", {left} ranks are left", self.held.inner.name)
     }
 }

@@ -9,17 +9,17 @@ use crate::{AtomicElement, Field, Shape};
 
 /// A shape at an offset, in records of `per_record` elements, of which each has one at `lane`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Spread<'s> {
+pub(crate) struct TypeMap<'s> {
     shape: Shape<'s>,
     offset: usize,
     per_record: usize,
     lane: usize,
 }
 
-impl<'s> Spread<'s> {
+impl<'s> TypeMap<'s> {
     /// All elements of the shape.
     #[inline(always)] // as what it is made for
-    pub(crate) const fn whole(offset: usize, shape: Shape<'s>) -> Self {
+    pub(crate) const fn of_shape(offset: usize, shape: Shape<'s>) -> Self {
         Self { shape, offset, per_record: 1, lane: 0 }
     }
 
@@ -59,33 +59,33 @@ impl<'s> Spread<'s> {
     }
 
     /// The runs of elements, from the beginning of the part.
-    pub(crate) const fn runs(self) -> SpreadRuns<'s> {
-        SpreadRuns { spread: self, runs: self.shape.runs(), run: 0..0 }
+    pub(crate) const fn runs(self) -> TypeMapRuns<'s> {
+        TypeMapRuns { type_map: self, runs: self.shape.runs(), run: 0..0 }
     }
 }
 
-/// The runs of a [`Spread`] whose range was checked.
+/// The runs of a [`TypeMap`] whose range was checked.
 #[derive(Clone, Debug)]
-pub(crate) struct SpreadRuns<'s> {
-    spread: Spread<'s>,
+pub(crate) struct TypeMapRuns<'s> {
+    type_map: TypeMap<'s>,
     runs: Runs<'s>,
     /// The records that are left of a run.
     run: Range<usize>,
 }
 
-impl<'s> SpreadRuns<'s> {
+impl<'s> TypeMapRuns<'s> {
     /// Whose runs they are.
-    pub(crate) const fn spread(&self) -> Spread<'s> {
-        self.spread
+    pub(crate) const fn type_map(&self) -> TypeMap<'s> {
+        self.type_map
     }
 }
 
-impl Iterator for SpreadRuns<'_> {
+impl Iterator for TypeMapRuns<'_> {
     type Item = Range<usize>;
 
     #[inline]
     fn next(&mut self) -> Option<Range<usize>> {
-        let Spread { offset, per_record, lane, .. } = self.spread;
+        let TypeMap { offset, per_record, lane, .. } = self.type_map;
         if per_record == 1 {
             let run = self.runs.next()?;
             return Some(offset + run.start..offset + run.end);
@@ -116,13 +116,13 @@ mod tests {
     fn fields_are_elements_of_the_part_or_refused() {
         let shape = Shape::Indexed(&[0..2, 5..6]);
         let third = crate::field!(Odd, third).element(2);
-        assert!(Spread::of_field(1, shape, crate::field!(Odd, second)).is_err());
-        assert!(Spread::of_field(1, shape, third).is_err());
-        let last = Spread::of_field(1, shape, crate::field!(Odd, last)).unwrap();
+        assert!(TypeMap::of_field(1, shape, crate::field!(Odd, second)).is_err());
+        assert!(TypeMap::of_field(1, shape, third).is_err());
+        let last = TypeMap::of_field(1, shape, crate::field!(Odd, last)).unwrap();
         assert_eq!(last.runs().collect::<Vec<_>>(), [23..24, 35..36, 83..84]);
         assert_eq!((last.records(), last.row()), ((1, 6), None));
-        let whole = Spread::whole(7, shape);
+        let whole = TypeMap::of_shape(7, shape);
         assert_eq!(whole.runs().collect::<Vec<_>>(), [7..9, 12..13]);
-        assert_eq!(Spread::whole(7, Shape::Row(3)).row(), Some((7, 3)));
+        assert_eq!(TypeMap::of_shape(7, Shape::Row(3)).row(), Some((7, 3)));
     }
 }
