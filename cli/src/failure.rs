@@ -4,14 +4,14 @@ use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Why a subcommand failed, and the exit status that says so.
+/// Why a subcommand failed, and its exit status.
 #[derive(Debug)]
 pub(crate) struct Failure {
     error: Box<dyn Error>,
     code: u8,
 }
 
-/// The exit status of what clap would have refused had it known.
+/// The exit status of a usage error, as clap's.
 pub(crate) const USAGE: u8 = 2;
 
 impl Failure {
@@ -19,7 +19,7 @@ impl Failure {
         Self { error: error.into(), code }
     }
 
-    /// Prints the error and what caused it.
+    /// Prints the error and its causes in one line.
     pub(crate) fn report(self) -> ExitCode {
         let mut line = self.error.to_string();
         let mut cause = self.error.source();
@@ -32,7 +32,7 @@ impl Failure {
     }
 }
 
-/// Prints a line on standard error, if anybody reads it.
+/// Prints a line on standard error. A closed pipe is no error.
 pub(crate) fn say(line: &str) {
     let _ = writeln!(io::stderr().lock(), "onesided: {line}");
 }

@@ -1,4 +1,4 @@
-//! `onesided info`: what this host can do, and what is missing.
+//! `onesided info`: the abilities of this host, and what is missing.
 
 mod devices;
 
@@ -13,14 +13,11 @@ use rustix::process::{PidfdFlags, Resource};
 use rustix::thread::futex;
 use serde::{Deserialize, Serialize};
 
+use crate::fabric::NO_VERBS;
 use crate::failure::Failure;
 use crate::info::devices::{Device, Devices};
 
-/// What a build without the feature says of verbs.
-pub(crate) const NO_VERBS: &str = "this program was built without verbs: `cargo build --release --features verbs` \
-    (Debian: apt install libibverbs-dev cmake libclang-dev)";
-
-/// Tells what this host can do: fabrics and devices, system calls, limits; what is missing and what to install.
+/// Shows what this host can do: fabrics and devices, system calls, limits; what is missing and what to install.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// One JSON object instead of text
@@ -28,13 +25,13 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What is printed; the field names stay.
+/// What is printed. The field names are stable.
 #[derive(Debug, Serialize)]
 struct Info {
     version: &'static str,
     machine: Machine,
     limits: Limits,
-    /// What the fabrics need of the kernel.
+    /// Kernel features that the fabrics need.
     kernel: Vec<Ability>,
     fabrics: Vec<Ability>,
     /// Each port of each RDMA device.
@@ -46,12 +43,12 @@ struct Info {
 pub(crate) struct Machine {
     pub(crate) kernel: String,
     pub(crate) architecture: String,
-    /// As many threads as may run at once here.
+    /// The number of threads that may run in parallel.
     pub(crate) cores: usize,
     pub(crate) memory_bytes: u64,
 }
 
-/// In bytes or a number; `null` is unlimited.
+/// Resource limits; `null` is unlimited.
 #[derive(Debug, Serialize)]
 struct Limits {
     locked_memory_bytes: Limit,
@@ -69,21 +66,21 @@ struct Limit {
 struct Ability {
     name: &'static str,
     available: bool,
-    /// What it is good for, or what is missing and what to do about it.
+    /// The purpose of it, or what is missing and how to get it.
     note: String,
 }
 
 #[derive(Debug, Serialize)]
 struct Launcher {
-    /// Whether somebody started this process as a rank of a job.
+    /// Whether this process was started as a rank of a job.
     present: bool,
-    /// Who, or by what: `onesided run`, `rendezvous`, `PMI-1`.
+    /// By what: `onesided run`, `rendezvous`, `PMI-1`.
     kind: Option<&'static str>,
     rank: Option<u32>,
     size: Option<u32>,
-    /// What is wrong with the environment.
+    /// The error in the environment variables.
     error: Option<String>,
-    /// By what `run --hosts` gets to other hosts.
+    /// How `run --hosts` reaches other hosts.
     remote_shell: RemoteShell,
 }
 
@@ -91,7 +88,7 @@ struct Launcher {
 struct RemoteShell {
     /// With its options.
     command: String,
-    /// Where it is; `null`: nowhere.
+    /// Its path; `null` if it was not found.
     path: Option<String>,
 }
 
@@ -100,14 +97,14 @@ impl RemoteShell {
         let command = std::env::var(crate::run::RSH).unwrap_or_else(|_| crate::run::SSH.to_owned());
         let program = command.split_whitespace().next().unwrap_or_default();
         let folders = std::env::var_os("PATH").unwrap_or_default();
-        let mut places = std::env::split_paths(&folders).map(|folder| folder.join(program));
-        let path = places.find(|path| !program.is_empty() && path.is_file()).map(|path| path.display().to_string());
+        let mut paths = std::env::split_paths(&folders).map(|folder| folder.join(program));
+        let path = paths.find(|path| !program.is_empty() && path.is_file()).map(|path| path.display().to_string());
         Self { command, path }
     }
 
     fn to_text(&self) -> String {
         match &self.path {
-            Some(path) => format!("`run --hosts` goes by {path} (`{}`)", self.command),
+            Some(path) => format!("`run --hosts` uses {path} (`{}`)", self.command),
             None => format!(
                 "`run --hosts`: {:?} is not there; Debian: apt install openssh-client, or set ONESIDED_RSH",
                 self.command
@@ -120,7 +117,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let info = Info::collect();
     let text = if args.json { serde_json::to_string_pretty(&info)? + "\n" } else { info.to_text() };
     match io::stdout().lock().write_all(text.as_bytes()) {
-        // A reader that has seen enough.
+        // A reader that closes the pipe early is no error.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(ExitCode::SUCCESS),
     }
@@ -230,14 +227,14 @@ impl Launcher {
     fn to_text(&self) -> String {
         match (self.kind, self.rank.zip(self.size), &self.error) {
             (Some(kind), Some((rank, size)), _) => format!("{kind}: rank {rank} of {size}"),
-            (Some(kind), None, _) => format!("{kind}, which knows the rank"),
+            (Some(kind), None, _) => format!("{kind}, which assigns the rank"),
             (None, _, Some(error)) => error.clone(),
             (None, ..) => "none: a program started like this is a world of one".to_owned(),
         }
     }
 }
 
-/// Each ability is tried, not looked up.
+/// Tries each ability.
 fn kernel() -> Vec<Ability> {
     let tried = |name, tried: io::Result<()>, purpose: &str| Ability {
         name,
@@ -245,29 +242,29 @@ fn kernel() -> Vec<Ability> {
         note: tried.map_or_else(|error| format!("{purpose}: {error}"), |()| purpose.to_owned()),
     };
     let memory = Mapping::create(4096).map(drop);
-    // Shared between processes, which is what a private futex would not be.
+    // Without FUTEX_PRIVATE_FLAG, because the fabric's futexes are shared between processes.
     let woken = futex::wake(&AtomicU32::new(0), futex::Flags::empty(), 1).map(drop).map_err(Into::into);
     let pidfd = rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty());
     vec![
-        tried("memfd", memory, "memory without a name, sealed"),
-        tried("futex", woken, "sleeping ranks are woken"),
-        tried("pidfd", pidfd.map(drop).map_err(Into::into), "deaths are noticed at once"),
+        tried("memfd", memory, "sealed anonymous memory"),
+        tried("futex", woken, "wakes sleeping ranks"),
+        tried("pidfd", pidfd.map(drop).map_err(Into::into), "detects deaths at once"),
         process_vm(),
     ]
 }
 
-/// Whether ranks reach memory of the user's by copies of the kernel, tried on a child.
+/// Whether the kernel copies user memory between processes, tried on a child.
 fn process_vm() -> Ability {
     let tried = process_vm_works();
     let note = match &tried {
-        Ok(()) => "windows over the user's memory: puts and gets are one copy".to_owned(),
+        Ok(()) => "windows over user memory: puts and gets are one copy".to_owned(),
         Err(error) => {
             let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
             let why = match scope.trim() {
                 "" | "0" | "1" => String::new(),
-                other => format!("; kernel.yama.ptrace_scope is {other}, up to 1 it would work"),
+                other => format!("; kernel.yama.ptrace_scope is {other}, and has to be 0 or 1"),
             };
-            format!("{error}{why}: windows over the user's memory go by their owners' helper threads")
+            format!("{error}{why}: windows over user memory use their owners' helper threads")
         }
     };
     Ability { name: "process_vm", available: tried.is_ok(), note }
@@ -300,7 +297,7 @@ fn verbs(devices: &Devices) -> Ability {
 fn mixed(shm: &Ability, verbs: &Ability) -> Ability {
     let missing = [shm, verbs].into_iter().find(|ability| !ability.available);
     let note = missing.map_or_else(
-        || "puts and gets within a host by shared memory, all else by cards".to_owned(),
+        || "puts and gets within a host by shared memory, everything else by cards".to_owned(),
         |missing| format!("needs {}", missing.name),
     );
     Ability { name: "mixed", available: missing.is_none(), note }

@@ -1,8 +1,9 @@
-//! The program `onesided`: starts jobs (`run`), tells what this host can do (`info`), measures (`bench`).
+//! The program `onesided`: starts jobs (`run`), shows what this host can do (`info`), measures (`bench`).
 //!
-//! May use: everything. One file a subcommand; begin to read at [`Command`].
+//! May use: everything. Each subcommand has a module; begin to read at [`Command`].
 
 mod bench;
+mod fabric;
 mod failure;
 mod info;
 mod run;
@@ -25,7 +26,7 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Info(info::Args),
-    /// What `run --hosts` starts on other hosts
+    /// The agent that `run --hosts` starts on other hosts
     #[command(hide = true)]
     Agent,
     #[command(subcommand)]
@@ -36,7 +37,7 @@ const EXIT_CODES: &str = "\
 Exit status:
   0        success
   1        onesided itself failed; standard error says why
-  2        the command line makes no sense, or asks for what this build does not have
+  2        the command line is wrong, or needs what this build does not have
   126/127  `run`: the program cannot be executed / was not found
   128+n    `run`: signal n ended the first rank that failed, or the job (130: Ctrl-C, 143: SIGTERM)
   other    `run`: the exit status of the first rank that failed";

@@ -14,32 +14,34 @@ use onesided_fabric::Error;
 use onesided_fabric::bootstrap::launcher::{Event, Hosts, Interrupt, Launch, OnFailure, SRUN, Slots};
 use rustix::process::Signal;
 
+use crate::fabric::FabricName;
 use crate::failure::{Failure, USAGE, say};
 
-/// Names the remote shell.
+/// The variable that sets the remote shell.
 pub(crate) const RSH: &str = "ONESIDED_RSH";
-/// If that is not set.
+/// The default remote shell.
 pub(crate) const SSH: &str = "ssh -x -T -o BatchMode=yes";
 
 /// Starts N processes of a program as the ranks of one job, on this host or, with `--hosts`, on several.
 ///
-/// Rank 0 reads standard input, the others read nothing. Each line of output begins with its rank when there are
-/// several. When a rank fails, the others get 2 s to report it, then SIGTERM, then, 2 s later, SIGKILL; with
-/// `--on-failure continue` they go on. The exit status is that of the first rank that failed. Ctrl-C and
-/// SIGTERM are forwarded to the ranks, which are killed if they do not end within 2 s; a second one kills them at once.
-/// Whatever the ranks have started and left running in their process groups is killed at the job's end.
-#[derive(Debug, clap::Args)]
+/// Rank 0 reads standard input; the standard input of the others is empty. With several ranks, each line of output begins
+/// with its rank. When a rank fails, the others get 2 s to report it, then SIGTERM, and SIGKILL 2 s later; with
+/// `--on-failure continue` they go on. The exit status is that of the first rank that failed. Ctrl-C and SIGTERM are
+/// forwarded to the ranks, which are killed if they do not end within 2 s; a second signal kills them at once. Processes
+/// that the ranks have started and left running in their process groups are killed at the job's end.
 ///
-/// With `--hosts` ssh starts `onesided` on each other host, where it has to lie in the same place as here (or --agent), as
-/// has the program. ssh asks nobody: `ssh -o BatchMode=yes HOST true` has to succeed from here. The ranks have the same
-/// working directory, and the variables ONESIDED_* and those that `--export` names. Standard input goes to rank 0 only if it
-/// runs on this host. A host that is silent for ONESIDED_SUSPECT_AFTER seconds (5) is lost, and that is a failure of its
-/// ranks. Between hosts memory is reached by `--fabric verbs` or `mixed`; shared memory joins ranks of one host only.
+/// With `--hosts`, ssh starts `onesided` on each other host. It has to have the same path there as here (or that of
+/// --agent), and so does the program. ssh must not prompt: `ssh -o BatchMode=yes HOST true` has to succeed from here. The
+/// ranks have the same working directory, the variables ONESIDED_*, and those that `--export` names. Rank 0 gets standard
+/// input only if it runs on this host. A host that is silent for ONESIDED_SUSPECT_AFTER seconds (5) is lost, and its
+/// ranks have failed. Between hosts, ranks access memory by `--fabric verbs` or `mixed`; shared memory connects only ranks
+/// of one host.
+#[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  onesided run -n 4 -- ./histogram data.txt\n  \
     onesided run --hosts alpha:2,beta:2 --fabric verbs -- ./histogram data.txt\n  \
     sbatch -N 2 -n 4 --wrap 'onesided run --hosts slurm --fabric verbs -- ./histogram data.txt'")]
 pub(crate) struct Args {
-    /// How many ranks; with `--hosts`, if not said, as many as they take
+    /// How many ranks [default with `--hosts`: as many as these take]
     #[arg(
         short = 'n',
         long = "ranks",
@@ -50,38 +52,38 @@ pub(crate) struct Args {
     )]
     ranks: Option<u32>,
 
-    /// What the ranks reach each other's memory by
+    /// How the ranks access each other's memory
     #[arg(long, value_enum, default_value_t = FabricName::Shm)]
     fabric: FabricName,
 
-    /// The hosts and how many ranks each takes, `a:2,b:4`, or a file (with a `/` in its name) with a host a line; each is
-    /// filled before the next. `slurm`: those of the Slurm allocation that this is called in, reached by srun
+    /// The hosts and how many ranks each takes, as in `a:2,b:4`, or a file (with a `/` in its name) with a host a line; each
+    /// is filled before the next. `slurm`: the hosts of the current Slurm allocation, reached by srun
     #[arg(long, value_name = "LIST")]
     hosts: Option<String>,
 
-    /// The remote shell and its options, called with a host and a command line. Split at white space, without regard to
-    /// quotes: what needs more is a script [env: ONESIDED_RSH] [default: ssh -x -T -o BatchMode=yes]
-    // The variable is read where it is needed: clap takes it for an option given, which `requires` hosts.
+    /// The remote shell and its options, called with a host and a command line. Split at white space, regardless of quotes;
+    /// use a script for anything else [env: ONESIDED_RSH] [default: ssh -x -T -o BatchMode=yes]
+    // Not clap's `env`: a set variable would count as a given option, which `requires` hosts.
     #[arg(long, value_name = "COMMAND", requires = "hosts")]
     rsh: Option<String>,
 
-    /// Where `onesided` is on the other hosts, if not in the same place as here
+    /// The path of `onesided` on the other hosts, if not the same as here
     #[arg(long, value_name = "PATH", requires = "hosts")]
     agent: Option<PathBuf>,
 
-    /// A variable that the ranks on other hosts get, beside ONESIDED_*; as often as needed
+    /// A variable that the ranks on other hosts get, beside ONESIDED_*; may be given several times
     #[arg(short = 'x', long = "export", value_name = "NAME", requires = "hosts")]
     export: Vec<OsString>,
 
-    /// What becomes of the other ranks when one fails
+    /// What happens to the other ranks when one fails
     #[arg(long, value_enum, default_value_t = Policy::Abort)]
     on_failure: Policy,
 
-    /// Begin each line of output with its rank, even if there is only one
+    /// Begin each line of output with its rank, even if there is only one rank
     #[arg(short = 'l', long, conflicts_with = "no_label")]
     label: bool,
 
-    /// Leave the lines of output as they are (they stay whole)
+    /// Do not begin lines of output with the rank (lines stay whole)
     #[arg(long, visible_alias = "no-prefix")]
     no_label: bool,
 
@@ -91,32 +93,10 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum FabricName {
-    /// Shared memory of this host; needs nothing installed
-    Shm,
-    /// RDMA cards and Soft-RoCE by libibverbs
-    Verbs,
-    /// Both: shared memory between ranks of one host, cards between hosts, and for all locks and atomics
-    Mixed,
-}
-
-impl FabricName {
-    /// Its name for the library, if this program was built with it.
-    pub(crate) fn built_in(self) -> Result<&'static str, Failure> {
-        match self {
-            Self::Shm => Ok("shm"),
-            Self::Verbs if cfg!(feature = "verbs") => Ok("verbs"),
-            Self::Mixed if cfg!(feature = "verbs") => Ok("mixed"),
-            Self::Verbs | Self::Mixed => Err(Failure::new(USAGE, crate::info::NO_VERBS)),
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
 enum Policy {
     /// End the job
     Abort,
-    /// Let them go on; what waits for the failed rank gets an error
+    /// Let them go on; operations that wait for the failed rank return an error
     Continue,
 }
 
@@ -124,9 +104,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let fabric = args.fabric.built_in()?.to_owned();
     let hosts = args.hosts.as_deref().map(|list| hosts(list, &args)).transpose()?;
     let mut command = args.program.into_iter();
-    // The sum of what fits a number each may not fit one; then there are too many in any case.
-    let room = hosts.iter().flat_map(|hosts| &hosts.list).fold(0_u32, |sum, host| sum.saturating_add(host.slots));
-    let size = args.ranks.unwrap_or(room);
+    // The sum may overflow; there are too many ranks then in any case.
+    let slots = hosts.iter().flat_map(|hosts| &hosts.list).fold(0_u32, |sum, host| sum.saturating_add(host.slots));
+    let size = args.ranks.unwrap_or(slots);
     let launch = Launch {
         size,
         program: command.next().unwrap_or_default(),
@@ -165,14 +145,14 @@ fn hosts(list: &str, args: &Args) -> Result<Hosts, Failure> {
     Ok(Hosts { list, rsh, before_line, agent, export: args.export.clone() })
 }
 
-/// `onesided agent`: what `run --hosts` starts elsewhere.
+/// `onesided agent`, which `run --hosts` starts on other hosts.
 pub(crate) fn agent() -> Result<ExitCode, Failure> {
     keep_children()?;
     onesided_fabric::bootstrap::launcher::agent()?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// As shells say it: 127 for a program that is not there, 126 for one that cannot be run.
+/// As in shells: 127 for a program that was not found, 126 for one that cannot be executed.
 fn code(error: &Error) -> u8 {
     match error {
         Error::Program { source, .. } if source.kind() == io::ErrorKind::NotFound => 127,
@@ -181,14 +161,15 @@ fn code(error: &Error) -> u8 {
     }
 }
 
-/// Has ended children wait for us though our parent ignores SIGCHLD: the kernel would reap them, and nobody knew how they
-/// ended.
+/// Handles SIGCHLD. If the parent of this process has ignored it, the kernel would reap ended children, and their exit
+/// statuses would be lost.
 pub(crate) fn keep_children() -> io::Result<()> {
     let unused = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(Signal::CHILD.as_raw(), unused).map(drop)
 }
 
-/// The signals that end a job, but for those that our parent had us ignore (`nohup`, a script's background job).
+/// The signals that end a job, except for those that the parent of this process has ignored (`nohup`, a script's
+/// background job).
 pub(crate) fn interrupts() -> io::Result<Vec<Interrupt>> {
     keep_children()?;
     let ignored = ignored();
@@ -204,7 +185,7 @@ pub(crate) fn interrupts() -> io::Result<Vec<Interrupt>> {
         .collect()
 }
 
-/// The mask of ignored signals; none where the kernel does not say.
+/// The mask of ignored signals; empty if the kernel does not report it.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

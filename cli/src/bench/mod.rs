@@ -1,39 +1,21 @@
-//! `onesided bench`: what this program does on this machine, beside what the machine itself can do.
+//! `onesided bench`: the library's performance on this machine, beside the machine's own limits.
 //!
-//! `bench locks` and `bench rma` start jobs of their own executable, whose ranks run the hidden `bench worker`: [`measure`]
-//! is the side of the user, [`worker`] that of a rank, [`report`] what goes from one to the other. The results leave as
-//! [`table`], [`json`] and [`html`].
+//! [`commands`] has the entry points. `bench locks` and `bench rma` start jobs of their own executable, whose ranks run the
+//! hidden `bench worker`: [`runner`] is the user's side, [`worker`] what ranks share, [`metrics`] and [`rma`] what they
+//! measure, [`baselines`] what they compare with. `bench scale` measures in simulation: [`simulated`]. All of them yield
+//! [`results`], and [`output`] prints them. [`peers`] is `bench peers`, with a worker and outputs of its own.
 
-mod bare;
-mod bare_locks;
-mod busy;
-mod concurrency;
-mod contended;
-mod contest;
-mod cpu;
-mod delay;
-mod html;
-mod job;
-mod json;
-mod locks;
-mod measure;
-mod messages;
-mod operations;
+mod baselines;
+mod commands;
+mod effort;
+mod lock_choice;
+mod metrics;
+mod output;
 mod peers;
-mod rank;
-mod recovery;
-mod report;
+mod results;
 mod rma;
-mod rounds;
-mod scale;
+mod runner;
 mod simulated;
-mod spread;
-mod sweep;
-mod table;
-mod transfers;
-mod units;
-mod waits;
-mod wake;
 mod worker;
 
 use std::process::ExitCode;
@@ -45,23 +27,23 @@ use crate::failure::Failure;
 /// Measures the library beside the limits of this machine.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Locks(locks::Args),
-    Rma(rma::Args),
-    Scale(scale::Args),
+    Locks(commands::locks::Args),
+    Rma(commands::rma::Args),
+    Scale(commands::scale::Args),
     Peers(peers::Args),
     #[command(hide = true)]
     Peer(peers::worker::Args),
     #[command(hide = true)]
-    Worker(worker::Args),
+    Worker(commands::worker::Args),
 }
 
 pub(crate) fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
-        Command::Locks(args) => locks::run(&args),
-        Command::Rma(args) => rma::run(&args),
-        Command::Scale(args) => scale::run(&args),
+        Command::Locks(args) => commands::locks::run(&args),
+        Command::Rma(args) => commands::rma::run(&args),
+        Command::Scale(args) => commands::scale::run(&args),
         Command::Peers(args) => peers::run(&args),
         Command::Peer(args) => peers::worker::run(&args),
-        Command::Worker(args) => worker::run(&args),
+        Command::Worker(args) => commands::worker::run(&args),
     }
 }

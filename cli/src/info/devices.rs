@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-/// What was found.
+/// All devices.
 #[derive(Debug)]
 pub(super) struct Devices {
     pub(super) list: Vec<Device>,
@@ -23,7 +23,7 @@ pub(super) struct Device {
     transport: String,
     /// `active`, or what it is instead.
     state: String,
-    /// What only a build with verbs can find out.
+    /// Known to builds with verbs only.
     #[serde(flatten)]
     capabilities: Option<Capabilities>,
 }
@@ -31,14 +31,14 @@ pub(super) struct Device {
 #[derive(Debug, Serialize)]
 struct Capabilities {
     address: String,
-    /// Whom its atomics are atomic with, as it says: `none`, `card` (its own only), `host` (the CPU's too).
+    /// The scope of its atomics: `none`, `card` (its own only), `host` (the CPU's too).
     atomics: &'static str,
     outstanding_reads: u32,
     inline_bytes: u32,
 }
 
 impl Devices {
-    /// Asks the verbs library, and where there is none, the kernel.
+    /// Asks the verbs library, or the kernel without that.
     pub(super) fn find() -> Self {
         #[cfg(feature = "verbs")]
         match onesided_fabric::verbs::devices() {
@@ -84,7 +84,7 @@ impl fmt::Display for Device {
     }
 }
 
-/// As the kernel lists them.
+/// The devices that the kernel lists.
 fn listed() -> Vec<Device> {
     let class = Path::new("/sys/class/infiniband");
     let read = |file| fs::read_to_string(file).unwrap_or_default().trim().to_owned();

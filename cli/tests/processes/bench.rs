@@ -159,7 +159,7 @@ fn every_metric_of_every_lock_is_measured() {
             ("lock + unlock, some to read", "acquisitions", 6),
             ("lock + work + unlock + work", "acquisitions", 5),
             ("lock + unlock, 65536 Zipf-distributed locks", "acquisitions", 4),
-            ("lock: owner killed to heir holds", "latency", 1),
+            ("lock: owner killed to recovered", "latency", 1),
         ] {
             if benchmark.contains("Zipf") && ["distributed-counters", "two-level", "event-thread"].contains(&lock) {
                 continue; // not for tables

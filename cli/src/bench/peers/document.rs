@@ -1,15 +1,15 @@
-//! The results of a run: the document that `--json` writes and `--from` reads. The field names stay.
+//! The results of a run: the document that `--json` writes and `--from` reads. Its field names are stable.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::bench::json::Machine;
-use crate::bench::report::Metric;
-use crate::bench::spread::Spread;
+use crate::bench::output::json::Machine;
+use crate::bench::results::quantity::Quantity;
+use crate::bench::results::summary::Summary;
 
-/// Ourselves, and bare instructions, among [`Result::values`].
+/// The names of this library and of bare instructions in [`Comparison::values`].
 pub(crate) const OURS: &str = "onesided";
 pub(crate) const LIMIT: &str = "limit";
 
@@ -19,11 +19,11 @@ pub(crate) struct Document {
     /// In seconds since 1970.
     pub(crate) begun: u64,
     pub(crate) command: String,
-    /// Who was measured: we, and the others.
+    /// This library and its peers.
     pub(crate) programs: Vec<Program>,
     /// What was left out, and why.
     pub(crate) notes: Vec<String>,
-    pub(crate) results: Vec<Result>,
+    pub(crate) results: Vec<Comparison>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -32,19 +32,21 @@ pub(crate) struct Program {
     pub(crate) version: String,
 }
 
+/// The values of all programs in one benchmark.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Result {
+pub(crate) struct Comparison {
     pub(crate) benchmark: String,
-    /// What it is drawn with.
+    /// Comparisons of a group are drawn together.
     pub(crate) group: String,
     pub(crate) size: Option<u64>,
     pub(crate) ranks: u32,
-    pub(crate) metric: Metric,
+    #[serde(rename = "metric")]
+    pub(crate) quantity: Quantity,
     pub(crate) unit: String,
     /// By program, and of [`LIMIT`].
-    pub(crate) values: BTreeMap<String, Spread>,
-    /// How many times as fast as each of the others we were, by runs; empty for shares.
-    pub(crate) ratios: BTreeMap<String, Spread>,
+    pub(crate) values: BTreeMap<String, Summary>,
+    /// By peer and [`LIMIT`]: how many times as fast this library was, over the runs. Empty for shares.
+    pub(crate) ratios: BTreeMap<String, Summary>,
 }
 
 impl Document {
@@ -54,13 +56,13 @@ impl Document {
         command: String,
         programs: Vec<Program>,
         notes: Vec<String>,
-        results: Vec<Result>,
+        results: Vec<Comparison>,
     ) -> Self {
         let begun = begun.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         Self { machine, begun, command, programs, notes, results }
     }
 
-    /// We, the limit, the others, as far as there are any.
+    /// The programs with values: this library, the limit, the peers.
     pub(crate) fn names(&self) -> Vec<&str> {
         let has = |name: &&str| self.results.iter().any(|result| result.values.contains_key(*name));
         let others = self.programs.iter().map(|program| &*program.name).filter(|name| *name != OURS);
@@ -68,43 +70,43 @@ impl Document {
     }
 }
 
-impl Result {
-    /// Nobody's yet.
-    pub(crate) fn new((benchmark, group): (&str, &str), size: Option<u64>, ranks: u32, metric: Metric) -> Self {
+impl Comparison {
+    /// Without values.
+    pub(crate) fn new((benchmark, group): (&str, &str), size: Option<u64>, ranks: u32, quantity: Quantity) -> Self {
         Self {
             benchmark: benchmark.to_owned(),
             group: group.to_owned(),
             size,
             ranks,
-            metric,
-            unit: metric.unit().to_owned(),
+            quantity,
+            unit: quantity.unit().to_owned(),
             values: BTreeMap::new(),
             ratios: BTreeMap::new(),
         }
     }
 
-    /// With everybody's runs, of which those of the same number were neighbours.
+    /// With the runs of all programs. Runs of the same number were measured next to one another.
     pub(crate) fn with(mut self, runs: &[(&str, &[f64])]) -> Self {
         let ours = runs.iter().find(|(name, _)| *name == OURS).map(|(_, values)| *values);
         for (name, values) in runs {
-            self.values.insert((*name).to_owned(), Spread::of(values));
-            let Some(ours) = ours.filter(|_| *name != OURS && self.metric != Metric::Share) else { continue };
-            let faster = |(ours, theirs): (&f64, &f64)| match self.metric {
-                Metric::Latency => theirs / ours,
+            self.values.insert((*name).to_owned(), Summary::of(values));
+            let Some(ours) = ours.filter(|_| *name != OURS && self.quantity != Quantity::Share) else { continue };
+            let ratio = |(ours, theirs): (&f64, &f64)| match self.quantity {
+                Quantity::Latency => theirs / ours,
                 _ => ours / theirs,
             };
-            let ratios: Vec<_> = ours.iter().zip(*values).map(faster).filter(|ratio| ratio.is_finite()).collect();
+            let ratios: Vec<_> = ours.iter().zip(*values).map(ratio).filter(|ratio| ratio.is_finite()).collect();
             if !ratios.is_empty() {
-                self.ratios.insert((*name).to_owned(), Spread::of(&ratios));
+                self.ratios.insert((*name).to_owned(), Summary::of(&ratios));
             }
         }
         self
     }
 
-    /// With what it differs by from others of its name.
+    /// The benchmark with its size and ranks, as far as these vary.
     pub(crate) fn label(&self) -> String {
-        let size = self.size.map(|size| format!(", {}", crate::bench::units::size(size as usize)));
-        let ranks = (self.ranks != 2 || self.metric == Metric::Acquisitions || self.metric == Metric::Share)
+        let size = self.size.map(|size| format!(", {}", crate::bench::output::units::size(size as usize)));
+        let ranks = (self.ranks != 2 || self.quantity == Quantity::Acquisitions || self.quantity == Quantity::Share)
             .then(|| format!(", {} ranks", self.ranks));
         format!("{}{}{}", self.benchmark, size.unwrap_or_default(), ranks.unwrap_or_default())
     }
@@ -115,26 +117,30 @@ pub(crate) mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_says_how_many_times_as_fast_we_were() {
+    fn a_ratio_is_how_many_times_as_fast_this_library_was() {
         let runs = [(OURS, &[10.0, 20.0, 40.0][..]), ("other", &[20.0, 60.0, 40.0]), (LIMIT, &[5.0, 10.0, 20.0])];
-        let slower = Result::new(("lock", "Locks"), None, 2, Metric::Latency).with(&runs);
-        assert_eq!(slower.ratios["other"], Spread { median: 2.0, min: 1.0, max: 3.0 }, "neighbours are compared");
+        let slower = Comparison::new(("lock", "Locks"), None, 2, Quantity::Latency).with(&runs);
+        assert_eq!(
+            slower.ratios["other"],
+            Summary { median: 2.0, min: 1.0, max: 3.0 },
+            "runs of the same number are compared"
+        );
         assert_eq!(slower.ratios[LIMIT].median, 0.5);
         assert_eq!(slower.values[OURS].median, 20.0);
-        let faster = Result::new(("put", "Bandwidth"), Some(8), 2, Metric::Bandwidth).with(&runs);
+        let faster = Comparison::new(("put", "Bandwidth"), Some(8), 2, Quantity::Bandwidth).with(&runs);
         assert_eq!(faster.ratios["other"].median, 0.5);
         assert!(!faster.ratios.contains_key(OURS));
-        let fair = Result::new(("lock", "Locks"), None, 2, Metric::Share).with(&runs);
+        let fair = Comparison::new(("lock", "Locks"), None, 2, Quantity::Share).with(&runs);
         assert!(fair.ratios.is_empty() && fair.values.len() == 3);
     }
 
-    /// A stored run, as `--json` wrote it.
+    /// A stored run, as written by `--json`.
     pub(crate) fn stored() -> Document {
         serde_json::from_str(include_str!("../../../../docs/peers.json")).unwrap()
     }
 
     #[test]
-    fn what_was_written_can_be_read() {
+    fn a_written_document_can_be_read() {
         let text = serde_json::to_string(&stored()).unwrap();
         let again: Document = serde_json::from_str(&text).unwrap();
         assert_eq!(serde_json::to_string(&again).unwrap(), text);

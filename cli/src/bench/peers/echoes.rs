@@ -1,4 +1,4 @@
-//! Loops that take two ranks: rank 0, which is timed, and the last one, which answers.
+//! Loops between two ranks: rank 0, which is timed, and the last rank, which answers.
 
 use std::time::Instant;
 
@@ -6,14 +6,14 @@ use onesided_fabric::remote_memory::{Fault, Mailbox, Notify, Patience, Port, Ran
 use onesided_fabric::{Any, World, block_on};
 use onesided_windows::Window;
 
-use crate::bench::rank::ROOM;
+use crate::bench::worker::rank::TRANSFER_AREA;
 use crate::failure::Failure;
 
-/// Where the signals lie in each part, in elements: where no other loop writes.
-const SIGNAL: usize = ROOM / 8 - 1;
+/// The displacement of the signals, in elements: the last element, which no other loop writes.
+const SIGNAL: usize = TRANSFER_AREA / 8 - 1;
 const PORT: Port = Port(Port::USER.0 + 1);
 
-/// How many of rank 0's nanoseconds so many rounds took, after some that are not counted.
+/// The nanoseconds of `times` rounds at rank 0, after some uncounted ones; 0 at the other rank.
 fn timed(world: &World<Any>, times: u64, mut round: impl FnMut() -> Result<(), Failure>) -> Result<f64, Failure> {
     world.barrier().wait()?;
     (0..times / 8 + 1).try_for_each(|_| round())?;
@@ -24,15 +24,15 @@ fn timed(world: &World<Any>, times: u64, mut round: impl FnMut() -> Result<(), F
     Ok(if world.rank() == 0 { taken } else { 0.0 })
 }
 
-/// A signal there, and one back.
+/// Round trips of signals.
 pub(super) fn signals(window: &Window<u64>, last: u32, times: u64) -> Result<f64, Failure> {
     let world = window.world();
     let other = if world.rank() == 0 { last } else { 0 };
     let all = window.no_check();
     let at = all.at(other)?;
-    // As many as came in earlier calls: both have the same number.
+    // Continues the numbers of earlier calls, which are equal at both ranks.
     let mut number = window.local().read(SIGNAL..SIGNAL + 1)[0];
-    let wait = |number| window.local().wait_until(SIGNAL, move |came| came >= number).from_rank(other).wait();
+    let wait = |number| window.local().wait_until(SIGNAL, move |signalled| signalled >= number).from_rank(other).wait();
     timed(world, times, || {
         number += 1;
         if world.rank() == 0 {
@@ -46,7 +46,7 @@ pub(super) fn signals(window: &Window<u64>, last: u32, times: u64) -> Result<f64
     })
 }
 
-/// So many messages of 8 B there, and one back.
+/// Rounds of `many` messages of 8 B to the last rank, and one back.
 pub(super) fn messages(world: &World<Any>, last: u32, many: u64, times: u64) -> Result<f64, Failure> {
     let fabric = world.fabric();
     let other = Rank(if world.rank() == 0 { last } else { 0 });

@@ -1,4 +1,4 @@
-//! The peers: fetched from PyPI, and our programs compiled against them.
+//! Installs the peers from PyPI and compiles the C programs against them.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use crate::failure::say;
 
-/// An MPI as PyPI has it.
+/// An MPI on PyPI.
 #[derive(Debug)]
 pub(crate) struct Mpi {
-    /// As people know it.
+    /// Its common name.
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
-    /// On PyPI.
+    /// Its name on PyPI.
     package: &'static str,
-    /// What `mpiexec` needs to leave the cores to the ranks, which choose their own, and to start more ranks than cores.
+    /// Options of `mpiexec` that leave the choice of cores to the ranks, and allow more ranks than cores.
     pub(crate) options: &'static [&'static str],
 }
 
@@ -25,14 +25,14 @@ pub(crate) const MPIS: [Mpi; 2] = [
     Mpi { name: "Open MPI", version: "5.0.11", package: "openmpi", options: &["--bind-to", "none", "--oversubscribe"] },
 ];
 
-/// An MPI that can be measured.
+/// An installed MPI.
 #[derive(Debug)]
 pub(crate) struct Installed {
     pub(crate) mpi: &'static Mpi,
     pub(crate) mpiexec: PathBuf,
-    /// Ours, compiled against it.
+    /// The C program, compiled against it.
     pub(crate) program: PathBuf,
-    /// What its jobs say.
+    /// The output of its jobs.
     pub(crate) log: PathBuf,
 }
 
@@ -42,17 +42,20 @@ const SOURCES: [(&str, &str); 3] = [
     ("probes.c", include_str!("../../../peers/probes.c")),
 ];
 
-/// More than a download takes.
+/// The longest that a download may take.
 const DEADLINE: Duration = Duration::from_secs(600);
 
-/// Installs an MPI below `folder`, if it is not there, and compiles our program; or says in a line why it cannot.
+/// Installs an MPI below `folder`, unless it is there, and compiles the C program.
+///
+/// # Errors
+/// A line that says why it failed.
 pub(crate) fn install(folder: &Path, mpi: &'static Mpi) -> Result<Installed, String> {
-    let told = |what: &Path, error: io::Error| format!("{}: {error}", what.display());
-    fs::create_dir_all(folder).map_err(|error| told(folder, error))?;
-    let folder = folder.canonicalize().map_err(|error| told(folder, error))?;
+    let failed = |what: &Path, error: io::Error| format!("{}: {error}", what.display());
+    fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
+    let folder = folder.canonicalize().map_err(|error| failed(folder, error))?;
     let root = folder.join(format!("{}-{}", mpi.package, mpi.version));
     let bin = root.join("bin");
-    let complete = root.join("complete"); // an interrupted installation has it not
+    let complete = root.join("complete"); // missing after an interrupted installation
     if !complete.exists() {
         let package = format!("{}=={}", mpi.package, mpi.version);
         say(&format!("installing {package} from PyPI into {}", root.display()));
@@ -60,11 +63,11 @@ pub(crate) fn install(folder: &Path, mpi: &'static Mpi) -> Result<Installed, Str
         run(Command::new("python3").args(["-m", "venv"]).arg(&root), &log, "apt install python3-venv")?;
         let pip = ["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--retries", "1"];
         run(Command::new(bin.join("python")).args(pip).arg(&package), &log, "apt install python3-pip")?;
-        File::create(&complete).map_err(|error| told(&complete, error))?;
+        File::create(&complete).map_err(|error| failed(&complete, error))?;
     }
     for (name, text) in SOURCES {
         let path = root.join(name);
-        fs::write(&path, text).map_err(|error| told(&path, error))?;
+        fs::write(&path, text).map_err(|error| failed(&path, error))?;
     }
     let program = root.join("peer");
     let mut compiler = Command::new(bin.join("mpicc"));
@@ -73,7 +76,10 @@ pub(crate) fn install(folder: &Path, mpi: &'static Mpi) -> Result<Installed, Str
     Ok(Installed { mpi, mpiexec: bin.join("mpiexec"), program, log: root.join("run.log") })
 }
 
-/// Runs a command to its end; if it fails, the line that says why. `debian` brings it where it is missing.
+/// Runs a command to its end. `debian` is the command that installs it on Debian.
+///
+/// # Errors
+/// A line that says why it failed.
 fn run(command: &mut Command, log: &Path, debian: &str) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let failed = |error: io::Error| match error.kind() {
@@ -101,7 +107,7 @@ fn run(command: &mut Command, log: &Path, debian: &str) -> Result<(), String> {
     Err(format!("{name}: {} (Debian: {debian}; all it said is in {})", reason(log, &status.to_string()), log.display()))
 }
 
-/// What a log says of an error: the last line that names one, or the last of all, or `otherwise`.
+/// The error in a log: the last line that names one, or else the last line, or else `otherwise`.
 pub(crate) fn reason(log: &Path, otherwise: &str) -> String {
     let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty()).rev();

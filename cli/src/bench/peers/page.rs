@@ -2,23 +2,24 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::bench::html::page::{facts, to_html, utc, whole};
-use crate::bench::html::svg::{self, escape};
+use crate::bench::output::html::page::{document_of, facts, to_html};
+use crate::bench::output::html::svg::{self, escape};
+use crate::bench::output::units::{self, number, utc};
 use crate::bench::peers::chart::{self, Plot, WIDTH};
-use crate::bench::peers::document::{Document, LIMIT, Result};
+use crate::bench::peers::document::{Comparison, Document, LIMIT};
 use crate::bench::peers::perftest;
 use crate::bench::peers::table;
-use crate::bench::units::number;
 
 const TITLE: &str = "onesided bench peers";
 
-/// What is compared with what, for whoever reads the figures.
-const ALIKE: &str = "Everybody had as many processes, kept on the same cores, and did batches of the same loop in turns. \
-    Latencies are of one operation and its flush while the lock is held. A ratio says how many times as fast onesided was: \
-    above 1 it was ahead. It is the median over the runs, each of which compares neighbours; lines go from the least to the most.";
+/// How to read the figures.
+const ALIKE: &str = "All programs had the same number of processes on the same cores, and did batches of the same loop, interleaved. \
+    Latencies are of one operation and its flush while the lock is held. A ratio is how many times as fast onesided was: \
+    above 1 it was ahead. It is the median over the runs, each of which compares adjacent batches; lines go from the \
+    smallest to the largest.";
 const NOT_ALIKE: &str = "The limit is memcpy or a bare atomic instruction on shared memory, and a full fence where there is a \
-    flush: onesided's flush has one, and promises that the target's processor sees the data. MPI looks at types and \
-    communicators in every call; onesided's are known to its compiler.";
+    flush: onesided's flush has one, and promises that the target's processor sees the data. MPI checks types and \
+    communicators in every call; onesided's are known at compile time.";
 
 impl Document {
     pub(crate) fn to_page(&self) -> String {
@@ -48,17 +49,16 @@ impl Document {
         page += "<h2>Results</h2>\n";
         let head = table::head(&names);
         let head: Vec<_> = head.iter().map(|name| &**name).collect();
-        let about =
-            "Medians, and how many times as fast as each of the others onesided was (least and most of the runs).";
+        let about = "Medians, and how many times as fast onesided was as each of the others (smallest and largest of the runs).";
         page += &to_html(about, &head, self.results.iter().map(|result| table::cells(result, &names)));
-        page += "<h2>Spreads</h2>\n";
-        let spreads = self.results.iter().flat_map(|result| names.iter().filter_map(|name| spread(result, name)));
+        page += "<h2>Ranges</h2>\n";
+        let ranges = self.results.iter().flat_map(|result| names.iter().filter_map(|name| range(result, name)));
         page += &to_html(
             "The smallest and the largest run.",
             &["benchmark", "who", "metric", "median", "min", "max", "unit"],
-            spreads,
+            ranges,
         );
-        whole(TITLE, &page)
+        document_of(TITLE, &page)
     }
 
     /// The ratios alone, as a file of their own: two columns of plots.
@@ -72,9 +72,9 @@ impl Document {
         });
         let plots: Vec<_> = plots.collect();
         let total: f64 = plots.iter().map(|(_, plot)| plot.height + GAP).sum();
-        let (mut content, mut told) = (String::new(), Vec::new());
+        let (mut content, mut alt_texts) = (String::new(), Vec::new());
         let mut tops = [28.0 + MARGIN; 2];
-        for (group, Plot { content: plot, height, told: tells }) in &plots {
+        for (group, Plot { content: plot, height, alt_text }) in &plots {
             let column = usize::from(tops[0] + height / 2.0 > 28.0 + MARGIN + total / 2.0);
             let x = MARGIN + column as f64 * (WIDTH + GAP);
             let top = tops[column];
@@ -82,7 +82,7 @@ impl Document {
             content += &svg::text("heading", (0.0, 0.0), group);
             content += &format!("<g transform=\"translate(0 12)\">\n{plot}</g>\n</g>\n");
             tops[column] += height + GAP;
-            told.push(format!("{group}: {tells}"));
+            alt_texts.push(format!("{group}: {alt_text}"));
         }
         let programs = self.programs.iter().skip(1).map(|program| format!("{} {}", program.name, program.version));
         let begun = utc(UNIX_EPOCH + Duration::from_secs(self.begun));
@@ -95,22 +95,22 @@ impl Document {
             begun.split(' ').next().unwrap_or_default(),
         );
         let size = (2.0 * (WIDTH + MARGIN) + GAP, tops[0].max(tops[1]) - GAP + MARGIN);
-        let style = include_str!("../html/page.css");
+        let style = include_str!("../output/html/page.css");
         let content = format!(
             "<style>\n{style}</style>\n{}{}{content}",
             svg::rect("paper", (0.0, 0.0), size),
             svg::text("start", (MARGIN, 20.0), heading)
         );
-        svg::picture("picture", size, (TITLE, &told.join(". ")), &content).replacen(
+        svg::picture("picture", size, (TITLE, &alt_texts.join(". ")), &content).replacen(
             "<svg ",
             "<svg xmlns=\"http://www.w3.org/2000/svg\" ",
             1,
         )
     }
 
-    /// The results that are drawn together, by the order of their first.
-    fn groups(&self) -> Vec<(&str, Vec<&Result>)> {
-        let mut groups: Vec<(&str, Vec<&Result>)> = Vec::new();
+    /// The results that are drawn together, in the order of the first of each group.
+    fn groups(&self) -> Vec<(&str, Vec<&Comparison>)> {
+        let mut groups: Vec<(&str, Vec<&Comparison>)> = Vec::new();
         for result in &self.results {
             match groups.iter_mut().find(|(name, _)| *name == result.group) {
                 Some((_, results)) => results.push(result),
@@ -121,27 +121,27 @@ impl Document {
     }
 }
 
-/// The figures of a page, each with an id of its own.
+/// The figures of a page, each with a unique id.
 struct Figures {
     count: usize,
     html: String,
 }
 
 impl Figures {
-    fn add(&mut self, title: &str, Plot { content, height, told }: Plot) {
-        let svg = svg::picture(&format!("plot-{}", self.count), (WIDTH, height), (title, &told), &content);
+    fn add(&mut self, title: &str, Plot { content, height, alt_text }: Plot) {
+        let svg = svg::picture(&format!("plot-{}", self.count), (WIDTH, height), (title, &alt_text), &content);
         self.html += &format!("<figure>\n<figcaption>{}</figcaption>\n{svg}</figure>\n", escape(title));
         self.count += 1;
     }
 }
 
-fn spread(result: &Result, name: &str) -> Option<Vec<String>> {
+fn range(result: &Comparison, name: &str) -> Option<Vec<String>> {
     let value = result.values.get(name)?;
     let digits = |value| number(value, &result.unit);
     let who = if name == LIMIT { "limit" } else { name };
     let numbers = [value.median, value.min, value.max].map(digits);
-    let head = [result.label(), who.to_owned(), result.metric.name().to_owned()];
-    Some(head.into_iter().chain(numbers).chain([crate::bench::units::unit(&result.unit)]).collect())
+    let head = [result.label(), who.to_owned(), result.quantity.name().to_owned()];
+    Some(head.into_iter().chain(numbers).chain([units::unit(&result.unit)]).collect())
 }
 
 #[cfg(test)]

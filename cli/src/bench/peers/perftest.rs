@@ -1,4 +1,4 @@
-//! perftest, the peer on verbs: its programs, a server and a client a time, on the device that ours use.
+//! perftest, the peer on verbs: runs a server and a client of its programs, on the same device as this library.
 
 use std::fs;
 use std::io::Read;
@@ -13,24 +13,24 @@ use crate::bench::peers::plan::Measure;
 
 pub(crate) const NAME: &str = "perftest";
 
-/// For a server and its client.
+/// The longest that a server and its client may take.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Few: some rounds take milliseconds where a software device shares two cores with two processes that spin.
+/// Few, because rounds may take milliseconds if a software device shares two cores with two spinning processes.
 const ROUNDS: &str = "300";
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Where it measures.
+/// The installed perftest, and the device that it measures.
 #[derive(Debug)]
 pub(crate) struct Perftest {
     device: String,
-    /// Whether the device is reached by an address of the network below, as over Ethernet.
+    /// Whether connections need a GID index, as over Ethernet.
     by_address: bool,
-    /// Whether it is a driver that shares the processors with who waits for it.
+    /// Whether the device is emulated by a driver, on the same processors as its users.
     is_software: bool,
     pub(crate) version: String,
 }
 
-/// What it does instead of a measure of ours.
+/// The program that corresponds to a measure.
 #[derive(Debug, PartialEq)]
 struct Job {
     program: &'static str,
@@ -38,13 +38,13 @@ struct Job {
     figure: Figure,
 }
 
-/// Which of its figures counts.
+/// Which figure of its output counts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Figure {
-    /// The median latency, in microseconds; of an echo half a round trip. The average holds every wait for a core.
+    /// The median latency, in microseconds; for echoes, half a round trip. The average would include every wait for a core.
     Typical,
-    /// The average bandwidth, in MiB/s, of messages of so many bytes. It holds every wait for a core, as ours does: on
-    /// Soft-RoCE it differs from run to run as often as not by half, on a busy host tenfold. The peak is nobody's rate.
+    /// The average bandwidth, in MiB/s, of messages of so many bytes. It includes every wait for a core, as this library's
+    /// does: on Soft-RoCE, runs often differ by half, on a busy host tenfold. The peak is not sustained.
     Average(u32),
 }
 
@@ -66,13 +66,13 @@ impl Job {
     }
 }
 
-/// Whether it has something to compare with the measure.
-pub(crate) fn knows(measure: &Measure) -> bool {
+/// Whether perftest has a program that corresponds to the measure.
+pub(crate) fn supports(measure: &Measure) -> bool {
     Job::of(measure).is_some()
 }
 
 impl Perftest {
-    /// On the device that our fabric takes: the one that `ONESIDED_DEVICE` names, or the first.
+    /// Finds the programs, and the device that the verbs fabric uses: the one that `ONESIDED_DEVICE` names, or the first.
     pub(crate) fn find() -> Result<Self, String> {
         let names = fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
         let mut names: Vec<_> = names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
@@ -94,15 +94,15 @@ impl Perftest {
         Ok(Self { device, by_address, is_software, version })
     }
 
-    /// What runs its programs, and ours: where two processes that spin on the only two cores would keep a software device
-    /// from its work, they are idle tasks, which make way at once.
-    pub(crate) fn before(&self) -> &'static [&'static str] {
+    /// The command that runs all processes. On a software device they are idle tasks, which yield at once: else two
+    /// spinning processes would keep the device from its work on a host of two cores.
+    pub(crate) fn wrapper(&self) -> &'static [&'static str] {
         if self.is_software { &["chrt", "-i", "0"] } else { &[] }
     }
 
-    /// Nanoseconds of one operation.
+    /// Measures the nanoseconds of one operation, until `over` is set.
     pub(crate) fn measure(&self, measure: &Measure, over: &AtomicBool) -> Result<f64, String> {
-        let job = Job::of(measure).ok_or("it has nothing alike")?;
+        let job = Job::of(measure).ok_or("no program corresponds to it")?;
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr());
         let port = port.map_err(|error| error.to_string())?.port();
         let deadline = Instant::now() + DEADLINE;
@@ -111,7 +111,7 @@ impl Perftest {
             if let Some(said) = server.ended()? {
                 return Err(format!("{}: {said}", job.program));
             }
-            look(over, deadline, job.program)?;
+            poll_wait(over, deadline, job.program)?;
         }
         let mut client = self.command(&job, port);
         client.arg("127.0.0.1");
@@ -121,12 +121,12 @@ impl Perftest {
                 return nanos(&said, job.figure)
                     .ok_or_else(|| format!("{}: {}", job.program, said.trim().lines().last().unwrap_or("no figures")));
             }
-            look(over, deadline, job.program)?;
+            poll_wait(over, deadline, job.program)?;
         }
     }
 
     fn command(&self, job: &Job, port: u16) -> Command {
-        let mut words = self.before().iter().copied().chain([job.program]);
+        let mut words = self.wrapper().iter().copied().chain([job.program]);
         let mut command = Command::new(words.next().unwrap_or(job.program));
         command.args(words).args(["-d", &self.device, "-n", ROUNDS, "-p", &port.to_string()]).args(job.options);
         if self.by_address {
@@ -136,18 +136,22 @@ impl Perftest {
     }
 }
 
-fn look(over: &AtomicBool, deadline: Instant, program: &str) -> Result<(), String> {
+/// Waits for the next poll.
+///
+/// # Errors
+/// If the run is over, or the deadline has passed.
+fn poll_wait(over: &AtomicBool, deadline: Instant, program: &str) -> Result<(), String> {
     if over.load(Ordering::Relaxed) {
         return Err("the run was ended".to_owned());
     }
     if Instant::now() > deadline {
         return Err(format!("{program} was not done within {} s", DEADLINE.as_secs()));
     }
-    thread::sleep(LOOK);
+    thread::sleep(POLL_INTERVAL);
     Ok(())
 }
 
-/// Whether somebody waits for calls at a port; a call to find out would be taken for the client's.
+/// Whether a socket listens at a port. A connection attempt would be taken for the client's.
 fn listens(port: u16) -> bool {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| fs::read_to_string(table).unwrap_or_default());
     let here = format!(":{port:04X}");
@@ -157,7 +161,7 @@ fn listens(port: u16) -> bool {
     })
 }
 
-/// What a client's line of figures says of one operation.
+/// The nanoseconds of one operation, from the output of a client.
 fn nanos(said: &str, figure: Figure) -> Option<f64> {
     let column = match figure {
         Figure::Typical => "t_typical",
@@ -181,11 +185,11 @@ impl Tool {
     fn start(mut command: Command) -> Result<Self, String> {
         let name = command.get_program().to_string_lossy().into_owned();
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        // Ctrl-C is for this program, which then ends it.
+        // In another process group, so that Ctrl-C reaches only this program, which then ends the process.
         command.process_group(0).spawn().map(Self).map_err(|error| format!("{name}: {error}"))
     }
 
-    /// What it said, once it has ended: less than a pipe holds.
+    /// Its output once it has ended. The output is smaller than a pipe's buffer.
     fn ended(&mut self) -> Result<Option<String>, String> {
         if self.0.try_wait().map_err(|error| error.to_string())?.is_none() {
             return Ok(None);
@@ -210,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clients_figures_are_read() {
+    fn a_clients_figures_are_parsed() {
         let latency = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]\n\
             8       300          39.78          5335.71      56.24    \t       66.13       \t49.36\n----\n";
         assert_eq!(nanos(latency, Figure::Typical), Some(56240.0));
@@ -223,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_seen_to_listen_without_a_call() {
+    fn a_listening_port_is_detected_without_a_connection() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         assert!(listens(port));

@@ -1,40 +1,40 @@
-//! What is measured.
+//! The measures of a run.
 
-use crate::bench::report::Metric;
-use crate::bench::worker::Effort;
+use crate::bench::effort::Effort;
+use crate::bench::results::quantity::Quantity;
 
 /// One line of the results.
 #[derive(Debug, Clone)]
 pub(crate) struct Measure {
-    /// As people read it.
+    /// The benchmark's name.
     pub(crate) benchmark: &'static str,
-    /// Whatever is drawn together.
+    /// Measures of a group are drawn together.
     pub(crate) group: &'static str,
-    /// What the ranks know it as.
+    /// The name of the probe that the ranks run.
     pub(crate) probe: &'static str,
-    /// What they know the limit as.
+    /// The name of the limit's probe.
     pub(crate) limit: Option<&'static str>,
     pub(crate) size: u64,
-    /// Whether the size is said.
+    /// Whether the size is part of the result.
     pub(crate) sized: bool,
     pub(crate) argument: u64,
-    pub(crate) metric: Metric,
-    /// How many operations are done each time.
+    pub(crate) quantity: Quantity,
+    /// How many operations an iteration does.
     pub(crate) operations: u64,
-    pub(crate) how: How,
+    pub(crate) repeat: Repeat,
 }
 
-/// How often it is done.
+/// How often a measure is repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum How {
-    /// As often as a batch has room for.
+pub(crate) enum Repeat {
+    /// As many iterations as fit into a batch.
     Batches,
-    /// So often a batch, in a few batches.
+    /// A few batches of so many iterations.
     Times(u64),
     /// Once a run.
     Once,
-    /// All ranks at one lock, once a run, for so many milliseconds.
-    Contest(u64),
+    /// Once a run, a throughput run of so many milliseconds with all ranks at one lock.
+    Throughput(u64),
 }
 
 pub(crate) const LOCKS: &str = "Locks";
@@ -42,24 +42,28 @@ pub(crate) const SMALL: &str = "Operations of 8 B";
 pub(crate) const TRANSFERS: &str = "Bandwidth";
 pub(crate) const WINDOWS: &str = "Windows";
 pub(crate) const BUSY: &str = "First lock + put + unlock after 10 ms";
-pub(crate) const CONTESTS: &str = "Contended locks";
+pub(crate) const CONTENDED: &str = "Contended locks";
 
-/// How many operations go before one flush in a row of many.
+/// Operations before one flush in probes of many operations.
 pub(crate) const MANY: u64 = 64;
 
-// What is timed of a window beside its allocation: that every rank writes to each page of its part, that it is freed.
+// Flags of what is timed in addition to a window's allocation: each rank's writes to all pages of its window memory, and
+// the deallocation.
 pub(crate) const TOUCH: u64 = 1;
 pub(crate) const FREE: u64 = 2;
 
-/// What jobs of so many ranks are asked, in order.
+/// The measures of jobs with so many ranks, in order.
 pub(crate) fn measures(ranks: u32, effort: Effort) -> Vec<Measure> {
     let mut all = Vec::new();
     if ranks == 2 {
         all.extend(uncontended(effort));
     }
-    let contest = How::Contest(effort.contending().as_millis() as u64);
-    let contended =
-        Measure { how: contest, metric: Metric::Acquisitions, ..one("lock + unlock, contended", CONTESTS, "contend") };
+    let throughput = Repeat::Throughput(effort.contending().as_millis() as u64);
+    let contended = Measure {
+        repeat: throughput,
+        quantity: Quantity::Acquisitions,
+        ..one("lock + unlock, contended", CONTENDED, "contend")
+    };
     all.push(Measure { limit: Some("bare_contend"), ..contended });
     all
 }
@@ -73,16 +77,16 @@ fn one(benchmark: &'static str, group: &'static str, probe: &'static str) -> Mea
         size: 8,
         sized: false,
         argument: 0,
-        metric: Metric::Latency,
+        quantity: Quantity::Latency,
         operations: 1,
-        how: How::Batches,
+        repeat: Repeat::Batches,
     }
 }
 
 #[rustfmt::skip] // a table
 fn uncontended(effort: Effort) -> Vec<Measure> {
     let against = |limit, measure| Measure { limit: Some(limit), ..measure };
-    let many = |measure| Measure { metric: Metric::MessageRate, operations: MANY, ..measure };
+    let many = |measure| Measure { quantity: Quantity::MessageRate, operations: MANY, ..measure };
     let mut all = vec![
         against("bare_lock",   one("lock + unlock",              LOCKS, "lock_unlock")),
         against("bare_lock",   one("lock + put 8 B + unlock",    LOCKS, "lock_put_unlock")),
@@ -95,12 +99,12 @@ fn uncontended(effort: Effort) -> Vec<Measure> {
         against("bare_gets",   many(one("64 gets + flush",       SMALL, "get_many"))),
     ];
     for size in [64 << 10, 1 << 20, 4 << 20] {
-        let transfer = |measure| Measure { size, sized: true, metric: Metric::Bandwidth, ..measure };
+        let transfer = |measure| Measure { size, sized: true, quantity: Quantity::Bandwidth, ..measure };
         all.push(against("bare_put", transfer(one("put + flush", TRANSFERS, "put"))));
         all.push(against("bare_get", transfer(one("get + flush", TRANSFERS, "get"))));
     }
     for size in [4 << 10, 1 << 20, 16 << 20] {
-        let window = |measure| Measure { size, sized: true, how: How::Times(3), ..measure };
+        let window = |measure| Measure { size, sized: true, repeat: Repeat::Times(3), ..measure };
         for (benchmark, argument) in [
             ("allocate",                  0),
             ("allocate, touch all",       TOUCH),
@@ -110,7 +114,7 @@ fn uncontended(effort: Effort) -> Vec<Measure> {
             all.push(Measure { argument, ..window(one(benchmark, WINDOWS, "allocate")) });
         }
     }
-    let first = |benchmark, argument| Measure { argument, how: How::Once, ..one(benchmark, BUSY, "first_lock") };
+    let first = |benchmark, argument| Measure { argument, repeat: Repeat::Once, ..one(benchmark, BUSY, "first_lock") };
     all.push(first("target waits in a barrier", 0));
     let computing = effort.computing().as_millis() as u64;
     let computes = match effort {
@@ -121,43 +125,43 @@ fn uncontended(effort: Effort) -> Vec<Measure> {
     all
 }
 
-/// What two ranks do over a card, beside what a card's own tools do; an echo's value is that of one way.
+/// The measures of two ranks over a card that perftest's programs correspond to. An echo's value is half a round trip.
 #[rustfmt::skip] // a table
 pub(crate) fn over_cards() -> Vec<Measure> {
     let echo = |measure| Measure { operations: 2, ..measure };
-    let many = |measure| Measure { metric: Metric::MessageRate, operations: MANY, ..measure };
+    let many = |measure| Measure { quantity: Quantity::MessageRate, operations: MANY, ..measure };
     let pieces = Measure { size: 64 << 10, sized: true, ..one("64 puts + flush", TRANSFERS, "put_many") };
     vec![
         echo(one("signal, one way",       SMALL, "signal_echo")),
         echo(one("message, one way",      SMALL, "message_echo")),
         many(one("64 messages + answer",  SMALL, "message_many")),
-        Measure { metric: Metric::Bandwidth, operations: MANY, ..pieces },
+        Measure { quantity: Quantity::Bandwidth, operations: MANY, ..pieces },
     ]
 }
 
 impl Measure {
-    /// Whether it is a lock's doing.
-    pub(crate) fn is_of_locks(&self) -> bool {
-        matches!(self.group, LOCKS | BUSY | CONTESTS)
+    /// Whether the result depends on the lock.
+    pub(crate) fn depends_on_lock(&self) -> bool {
+        matches!(self.group, LOCKS | BUSY | CONTENDED)
     }
 
-    /// Batches of a run.
+    /// The batches of a run.
     pub(crate) const fn batches(&self, effort: Effort) -> usize {
-        match (self.how, effort) {
-            (How::Once | How::Contest(_), _) => 1,
-            (How::Times(_), Effort::Full) => 5,
-            (How::Times(_), Effort::Quick) => 2,
-            (How::Batches, Effort::Full) => 15,
-            (How::Batches, Effort::Quick) => 5,
+        match (self.repeat, effort) {
+            (Repeat::Once | Repeat::Throughput(_), _) => 1,
+            (Repeat::Times(_), Effort::Full) => 5,
+            (Repeat::Times(_), Effort::Quick) => 2,
+            (Repeat::Batches, Effort::Full) => 15,
+            (Repeat::Batches, Effort::Quick) => 5,
         }
     }
 
-    /// One time's nanoseconds, told as the metric.
+    /// The nanoseconds of one iteration, as the measure's quantity.
     pub(crate) fn value(&self, nanos: f64) -> f64 {
         let nanos = nanos / self.operations as f64;
-        match self.metric {
-            Metric::Bandwidth => self.size as f64 / nanos,
-            Metric::MessageRate => 1e9 / nanos,
+        match self.quantity {
+            Quantity::Bandwidth => self.size as f64 / nanos,
+            Quantity::MessageRate => 1e9 / nanos,
             _ => nanos,
         }
     }
@@ -180,7 +184,7 @@ mod tests {
     fn more_ranks_only_contend() {
         for ranks in [4, 8] {
             let all = measures(ranks, Effort::Quick);
-            assert!(all.len() == 1 && matches!(all[0].how, How::Contest(60)), "{all:?}");
+            assert!(all.len() == 1 && matches!(all[0].repeat, Repeat::Throughput(60)), "{all:?}");
         }
     }
 }

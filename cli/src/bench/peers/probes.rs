@@ -1,5 +1,5 @@
-//! The timed loops of ours, with the shapes of those in benches/peers/probes.c, and the bare ones.
-#![allow(unsafe_code)] // the bare memory, for memcpy
+//! The timed loops of this library, with the same shapes as those in benches/peers/probes.c, and the bare ones.
+#![allow(unsafe_code)] // memcpy to and from bare memory
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,21 +7,20 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use onesided_windows::{Error, LockDesign, Op, Window};
-use rustix::time::{ClockId, clock_gettime};
 
-use crate::bench::bare;
-use crate::bench::busy;
+use crate::bench::baselines::bare;
+use crate::bench::peers::control::Request;
 use crate::bench::peers::echoes;
 use crate::bench::peers::plan::{FREE, MANY, TOUCH};
-use crate::bench::peers::subject::Order;
-use crate::bench::rank::{ROOM, RankOfBench};
+use crate::bench::worker::rank::{BenchRank, TRANSFER_AREA};
+use crate::bench::worker::timing;
 use crate::failure::Failure;
 
 type Access<'w> = onesided_windows::Access<'w, u64, onesided_fabric::Any>;
 
 const WORD: usize = 8;
 const PAGE: usize = 4096;
-// Places in the target's part, in elements.
+// Displacements in the target's window memory, in elements.
 const COUNTER: usize = 16;
 const SWAPPED: usize = 32;
 const SUM: usize = 48;
@@ -30,22 +29,22 @@ const LOCK: u64 = 0;
 const COUNT: u64 = 1;
 
 pub(crate) struct Probes<'r> {
-    rank: &'r RankOfBench,
+    rank: &'r BenchRank,
     window: Window<u64>,
-    /// [`ROOM`] bytes from `begin` on, where a page begins, as the peers' buffer does.
+    /// [`TRANSFER_AREA`] bytes from `begin` on, which is page-aligned like the peers' buffer.
     buffer: Vec<u64>,
     begin: usize,
 }
 
-/// A loop that locks for itself.
-type Loop = fn(&Window<u64>, u32, u64) -> Result<(), Error>;
+/// A loop that acquires and releases the lock.
+type LockingLoop = fn(&Window<u64>, u32, u64) -> Result<(), Error>;
 /// A loop under a held lock, whose operations have as many elements as the buffer, or as each of [`MANY`] pieces of it.
-type Held = fn(&Access<'_>, &mut [u64], u64) -> Result<(), Error>;
+type LockedLoop = fn(&Access<'_>, &mut [u64], u64) -> Result<(), Error>;
 
 impl<'r> Probes<'r> {
-    pub(crate) fn new(rank: &'r RankOfBench) -> Result<Self, Failure> {
-        let window = Window::<u64>::allocate(&rank.world, ROOM / WORD).wait()?;
-        let buffer = vec![1_u64; (ROOM + PAGE) / WORD];
+    pub(crate) fn new(rank: &'r BenchRank) -> Result<Self, Failure> {
+        let window = Window::<u64>::allocate(&rank.world, TRANSFER_AREA / WORD).wait()?;
+        let buffer = vec![1_u64; (TRANSFER_AREA + PAGE) / WORD];
         let begin = buffer.as_ptr().addr().wrapping_neg() % PAGE / WORD;
         Ok(Self { rank, window, buffer, begin })
     }
@@ -54,28 +53,29 @@ impl<'r> Probes<'r> {
         Ok(self.window.close().wait()?)
     }
 
-    /// On rank 0 how many nanoseconds all times took, or what the probe says; nothing if there is no such probe.
-    pub(crate) fn run(&mut self, order: Order<'_>) -> Result<Option<f64>, Failure> {
-        if let Some((probe, lock)) = order.probe.split_once(':') {
-            // For one order: a thread that serves a lock would take its core from the others.
+    /// Runs a probe. Returns the nanoseconds of all iterations at rank 0, or the probe's own result; `None` if there is no
+    /// such probe.
+    pub(crate) fn run(&mut self, request: Request<'_>) -> Result<Option<f64>, Failure> {
+        if let Some((probe, lock)) = request.probe.split_once(':') {
+            // Closed after the request, because a thread that serves the lock would take its core from the others.
             let window =
                 Window::<u64>::builder().lock(lock.parse::<LockDesign>()?).allocate(&self.rank.world, 8).wait()?;
-            let told = self.locking(&window, Order { probe, ..order })?;
+            let taken = self.locking(&window, Request { probe, ..request })?;
             window.close().wait()?;
-            return Ok(told);
+            return Ok(taken);
         }
-        if let Some(told) = self.locking(&self.window, order)? {
-            return Ok(Some(told));
+        if let Some(taken) = self.locking(&self.window, request)? {
+            return Ok(Some(taken));
         }
-        let held: Held = match order.probe {
-            "allocate" => return self.allocate(order).map(Some),
+        let run: LockedLoop = match request.probe {
+            "allocate" => return self.allocate(request).map(Some),
             "bare_contend" => {
-                return self.contend(order, |over| Ok(bare::contend(self.rank.word(LOCK), over, 1))).map(Some);
+                return self.contend(request, |over| Ok(bare::contend(self.rank.word(LOCK), over, 1))).map(Some);
             }
-            "signal_echo" => return echoes::signals(&self.window, self.rank.peer(), order.times).map(Some),
+            "signal_echo" => return echoes::signals(&self.window, self.rank.peer(), request.times).map(Some),
             "message_echo" | "message_many" => {
-                let many = if order.probe.ends_with("_many") { MANY } else { 1 };
-                return echoes::messages(&self.rank.world, self.rank.peer(), many, order.times).map(Some);
+                let many = if request.probe.ends_with("_many") { MANY } else { 1 };
+                return echoes::messages(&self.rank.world, self.rank.peer(), many, request.times).map(Some);
             }
             "put" => put,
             "get" => get,
@@ -84,87 +84,91 @@ impl<'r> Probes<'r> {
             "accumulate" => accumulate,
             "fetch_and_op" => fetch_and_op,
             "compare_and_swap" => compare_and_swap,
-            _ => return self.bare(order),
+            _ => return self.bare(request),
         };
-        let many = if order.probe.ends_with("_many") { MANY } else { 1 };
-        self.held(held, order, (order.size * many) as usize / WORD).map(Some)
+        let many = if request.probe.ends_with("_many") { MANY } else { 1 };
+        self.locked(run, request, (request.size * many) as usize / WORD).map(Some)
     }
 
-    /// What has to do with the window's lock.
-    fn locking(&self, window: &Window<u64>, order: Order<'_>) -> Result<Option<f64>, Failure> {
-        let told = match order.probe {
-            "lock_unlock" => self.loops(window, lock_unlock, order),
-            "lock_put_unlock" => self.loops(window, lock_put_unlock, order),
-            "first_lock" => self.first_lock(window, order),
-            "contend" => self.contend(order, |over| Ok(lock_until(window, over)?)),
+    /// Runs a probe that depends on the window's lock.
+    fn locking(&self, window: &Window<u64>, request: Request<'_>) -> Result<Option<f64>, Failure> {
+        let taken = match request.probe {
+            "lock_unlock" => self.loops(window, lock_unlock, request),
+            "lock_put_unlock" => self.loops(window, lock_put_unlock, request),
+            "first_lock" => self.first_lock(window, request),
+            "contend" => self.contend(request, |over| Ok(lock_until(window, over)?)),
             _ => return Ok(None),
         };
-        told.map(Some)
+        taken.map(Some)
     }
 
-    fn loops(&self, window: &Window<u64>, run: Loop, order: Order<'_>) -> Result<f64, Failure> {
-        timed(self.rank, || Ok(time(order.times, |n| run(window, self.rank.peer(), n))?))
+    fn loops(&self, window: &Window<u64>, run: LockingLoop, request: Request<'_>) -> Result<f64, Failure> {
+        timed(self.rank, || Ok(time(request.times, |n| run(window, self.rank.peer(), n))?))
     }
 
-    fn held(&mut self, run: Held, order: Order<'_>, elements: usize) -> Result<f64, Failure> {
+    fn locked(&mut self, run: LockedLoop, request: Request<'_>, elements: usize) -> Result<f64, Failure> {
         timed(self.rank, || {
             let epoch = self.window.lock_exclusive(self.rank.peer()).wait()?;
-            let taken = time(order.times, |n| run(&epoch, &mut self.buffer[self.begin..][..elements], n))?;
+            let taken = time(request.times, |n| run(&epoch, &mut self.buffer[self.begin..][..elements], n))?;
             epoch.unlock().wait()?;
             Ok(taken)
         })
     }
 
-    /// The limits.
-    fn bare(&mut self, order: Order<'_>) -> Result<Option<f64>, Failure> {
+    /// Runs a limit.
+    fn bare(&mut self, request: Request<'_>) -> Result<Option<f64>, Failure> {
         let rank = self.rank;
         let (lock, count) = (rank.word(LOCK), rank.word(COUNT));
-        let pieces = if matches!(order.probe, "bare_puts" | "bare_gets") { MANY as usize } else { 1 };
-        let row = &mut self.buffer[self.begin..][..order.size as usize / WORD * pieces];
-        let mut run: Box<dyn FnMut(u64)> = match order.probe {
+        let pieces = if matches!(request.probe, "bare_puts" | "bare_gets") { MANY as usize } else { 1 };
+        let row = &mut self.buffer[self.begin..][..request.size as usize / WORD * pieces];
+        let mut run: Box<dyn FnMut(u64)> = match request.probe {
             "bare_lock" => Box::new(|n| bare::cas_store(lock, n)),
             "bare_fetch" => Box::new(|n| bare::fetch_add(count, n)),
             "bare_swap" => Box::new(|n| bare::compare_swap(count, n)),
-            // SAFETY: the bare memory has ROOM bytes, which a row of order.size or MANY small pieces does not exceed; it
-            // begins with a page; nobody else uses it.
-            "bare_put" | "bare_puts" => Box::new(|n| unsafe { bare::copy_in(rank.bytes(), row, (pieces, true), n) }),
+            // SAFETY: the transfer area has TRANSFER_AREA bytes, which a row of request.size or MANY small pieces does not
+            // exceed; it is page-aligned; no other rank accesses it now.
+            "bare_put" | "bare_puts" => {
+                Box::new(|n| unsafe { bare::copy_in(rank.transfer_area(), row, (pieces, true), n) })
+            }
             // SAFETY: as above.
-            "bare_get" | "bare_gets" => Box::new(|n| unsafe { bare::copy_out(row, rank.bytes(), (pieces, true), n) }),
+            "bare_get" | "bare_gets" => {
+                Box::new(|n| unsafe { bare::copy_out(row, rank.transfer_area(), (pieces, true), n) })
+            }
             _ => return Ok(None),
         };
         let run = |n| {
             run(n);
             Ok(())
         };
-        timed(rank, || Ok(time(order.times, run)?)).map(Some)
+        timed(rank, || Ok(time(request.times, run)?)).map(Some)
     }
 
-    /// How long rank 0 takes to allocate windows; if the argument says so until each rank has written to every page of its
-    /// part, and until the window is gone.
-    fn allocate(&self, order: Order<'_>) -> Result<f64, Failure> {
+    /// The time of rank 0 to allocate windows; depending on the argument, until each rank has written to every page of its
+    /// window memory, and until the window is freed.
+    fn allocate(&self, request: Request<'_>) -> Result<f64, Failure> {
         let world = &self.rank.world;
         let mut taken = 0.0;
-        for _ in 0..order.times {
+        for _ in 0..request.times {
             world.barrier().wait()?;
             let start = Instant::now();
-            let window = Window::<u64>::allocate(world, order.size as usize / WORD).wait()?;
-            if order.argument & TOUCH != 0 {
+            let window = Window::<u64>::allocate(world, request.size as usize / WORD).wait()?;
+            if request.argument & TOUCH != 0 {
                 let local = window.local();
-                for place in (0..local.len()).step_by(PAGE / WORD) {
-                    local.write(place, &[1])?;
+                for at in (0..local.len()).step_by(PAGE / WORD) {
+                    local.write(at, &[1])?;
                 }
             }
             let used = start.elapsed();
             window.close().wait()?;
             let freed = start.elapsed();
-            taken += if order.argument & FREE != 0 { freed } else { used }.as_nanos() as f64;
+            taken += if request.argument & FREE != 0 { freed } else { used }.as_nanos() as f64;
         }
         Ok(if world.rank() == 0 { taken } else { 0.0 })
     }
 
-    /// The first lock, put and unlock after a while, the target being at its work for some milliseconds; in a barrier
-    /// if none.
-    fn first_lock(&self, window: &Window<u64>, order: Order<'_>) -> Result<f64, Failure> {
+    /// The first lock, put and unlock after 10 ms, while the target computes for `argument` ms, or waits in a barrier if
+    /// that is 0.
+    fn first_lock(&self, window: &Window<u64>, request: Request<'_>) -> Result<f64, Failure> {
         let (world, peer) = (&self.rank.world, self.rank.peer());
         let mut taken = 0.0;
         world.barrier().wait()?;
@@ -174,26 +178,26 @@ impl<'r> Probes<'r> {
             lock_put_unlock(window, peer, 1)?;
             taken = start.elapsed().as_nanos() as f64;
         } else if world.rank() == peer {
-            busy::compute(Duration::from_millis(order.argument));
+            timing::compute(Duration::from_millis(request.argument));
         }
         world.barrier().wait()?;
         Ok(taken)
     }
 
-    /// All ranks at one lock from `argument` for `times` ms: how often this one had it.
+    /// All ranks at one lock from the time `argument` on for `times` ms: how often this rank acquires it.
     fn contend(
         &self,
-        order: Order<'_>,
+        request: Request<'_>,
         lock_until: impl FnOnce(&AtomicU64) -> Result<u64, Failure>,
     ) -> Result<f64, Failure> {
         let over = AtomicU64::new(0);
         self.rank.world.barrier().wait()?;
         let acquired = thread::scope(|scope| {
             scope.spawn(|| {
-                sleep_until(order.argument + order.times * 1_000_000);
+                sleep_until(request.argument + request.times * 1_000_000);
                 over.store(1, Ordering::Relaxed);
             });
-            sleep_until(order.argument);
+            sleep_until(request.argument);
             lock_until(&over)
         })?;
         self.rank.world.barrier().wait()?;
@@ -201,15 +205,15 @@ impl<'r> Probes<'r> {
     }
 }
 
-/// Rank 0 is timed; the others are in a barrier meanwhile.
-fn timed(rank: &RankOfBench, run: impl FnOnce() -> Result<f64, Failure>) -> Result<f64, Failure> {
+/// Times rank 0, while the others wait in a barrier.
+fn timed(rank: &BenchRank, run: impl FnOnce() -> Result<f64, Failure>) -> Result<f64, Failure> {
     rank.world.barrier().wait()?;
     let taken = if rank.world.rank() == 0 { run()? } else { 0.0 };
     rank.world.barrier().wait()?;
     Ok(taken)
 }
 
-/// First some of it: the caches were another program's.
+/// Times a loop after some warm-up, because other programs have used the caches.
 fn time(times: u64, mut run: impl FnMut(u64) -> Result<(), Error>) -> Result<f64, Error> {
     run(times / 8 + 1)?;
     let start = Instant::now();
@@ -218,12 +222,10 @@ fn time(times: u64, mut run: impl FnMut(u64) -> Result<(), Error>) -> Result<f64
 }
 
 fn sleep_until(nanos: u64) {
-    let now = clock_gettime(ClockId::Monotonic);
-    let now = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
-    thread::sleep(Duration::from_nanos(nanos.saturating_sub(now)));
+    thread::sleep(Duration::from_nanos(nanos.saturating_sub(timing::now())));
 }
 
-// The timed loops, each a function of its own, so that no loop's code depends on another's.
+// The timed loops. Each is a function of its own, so that the compiler optimizes it alone.
 
 #[inline(never)]
 fn lock_unlock(window: &Window<u64>, target: u32, n: u64) -> Result<(), Error> {
@@ -315,7 +317,7 @@ fn fetch_and_op(access: &Access<'_>, _: &mut [u64], n: u64) -> Result<(), Error>
     Ok(())
 }
 
-/// Each swap finds what it expects.
+/// Each compare-and-swap succeeds.
 #[inline(never)]
 fn compare_and_swap(access: &Access<'_>, _: &mut [u64], n: u64) -> Result<(), Error> {
     access.put(SWAPPED, &[0])?;

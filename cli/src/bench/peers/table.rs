@@ -1,10 +1,11 @@
-//! The results for people.
+//! The results as text.
 
 use std::iter;
 
-use crate::bench::peers::document::{Document, LIMIT, OURS, Result};
-use crate::bench::table::{columns, machine};
-use crate::bench::units::{number, unit};
+use crate::bench::output::table::{columns, machine};
+use crate::bench::output::units::{number, unit};
+use crate::bench::peers::document::{Comparison, Document, LIMIT, OURS};
+use crate::bench::results::quantity::Quantity;
 
 impl Document {
     pub(crate) fn to_text(&self) -> String {
@@ -12,8 +13,7 @@ impl Document {
         let names = self.names();
         let head = head(&names);
         text += &columns(&head, self.results.iter().map(|result| cells(result, &names)));
-        text +=
-            "\nMedians. x NAME: how many times as fast as NAME onesided was, and the least and the most of the runs.\n";
+        text += "\nMedians. x NAME: how many times as fast onesided was as NAME, and the smallest and the largest of the runs.\n";
         for note in &self.notes {
             text += &format!("{note}\n");
         }
@@ -27,9 +27,9 @@ pub(crate) fn head(names: &[&str]) -> Vec<String> {
     ["benchmark"].into_iter().chain(names.iter().copied()).chain([""]).map(str::to_owned).chain(ratios).collect()
 }
 
-/// What, everybody's median, the unit, the ratios.
-pub(crate) fn cells(result: &Result, names: &[&str]) -> Vec<String> {
-    // Long times in microseconds.
+/// The cells label, medians of all programs, unit, ratios.
+pub(crate) fn cells(result: &Comparison, names: &[&str]) -> Vec<String> {
+    // Long times are in microseconds.
     let least = result.values.values().map(|value| value.median).fold(f64::INFINITY, f64::min);
     let (scale, name) = if result.unit == "ns" && least >= 1e4 { (1e3, "µs") } else { (1.0, &*result.unit) };
     let value = |name: &&str| {
@@ -49,8 +49,8 @@ pub(crate) fn cells(result: &Result, names: &[&str]) -> Vec<String> {
             }
         })
     };
-    let label = match result.metric.name() {
-        "smallest/largest share" => "  smallest/largest share".to_owned(),
+    let label = match result.quantity {
+        Quantity::Share => format!("  {}", Quantity::Share),
         _ => result.label(),
     };
     let others = names.iter().filter(|name| **name != OURS);

@@ -1,4 +1,4 @@
-//! Stand-ins for jobs: some fail on the way, and the others are measured all the same.
+//! Simulated jobs: when some fail, the others are measured all the same.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -6,11 +6,11 @@ use std::thread;
 
 use super::*;
 
-fn field(locks: &[LockDesign]) -> Field<'static> {
-    Field { fabric: "shm", locks: locks.to_vec(), installed: &[], perftest: None }
+fn setup(locks: &[LockDesign]) -> Setup<'static> {
+    Setup { fabric: "shm", locks: locks.to_vec(), installed: &[], perftest: None }
 }
 
-/// After so many orders.
+/// What a simulated job does, after so many requests.
 #[derive(Clone, Copy)]
 enum Fate {
     Answers,
@@ -20,11 +20,11 @@ enum Fate {
     LacksPut,
 }
 
-/// A rank of a stand-in: every batch takes a millisecond.
+/// A rank of a simulated job: every batch takes a millisecond.
 fn rank(number: u32, fate: Fate, mut stream: UnixStream) {
     writeln!(stream, "{number}").unwrap();
-    let orders = BufReader::new(stream.try_clone().unwrap()).lines();
-    for (count, order) in orders.map_while(Result::ok).enumerate() {
+    let requests = BufReader::new(stream.try_clone().unwrap()).lines();
+    for (count, order) in requests.map_while(Result::ok).enumerate() {
         let answer = match fate {
             Fate::Dies(after) if count >= after => return,
             Fate::FallsSilent(after) if count >= after => continue,
@@ -37,35 +37,35 @@ fn rank(number: u32, fate: Fate, mut stream: UnixStream) {
     }
 }
 
-fn lane<'o>(name: &'static str, fate: Fate, over: &'o AtomicBool) -> Lane<'static, 'o> {
-    let door = Door::open().unwrap();
+fn participant<'o>(name: &'static str, fate: Fate, over: &'o AtomicBool) -> Participant<'static, 'o> {
+    let listener = Listener::open().unwrap();
     for number in 0..2 {
-        let stream = UnixStream::connect(door.path()).unwrap();
+        let stream = UnixStream::connect(listener.path()).unwrap();
         thread::spawn(move || rank(number, fate, stream));
     }
-    let mut subject = Subject::answer(&door, 2, over, || None).unwrap();
-    subject.set_limit(Duration::from_millis(300));
-    Lane { name, subject, job: None }
+    let mut control = ControlledJob::accept(&listener, 2, over, || None).unwrap();
+    control.set_limit(Duration::from_millis(300));
+    Participant { name, control, job: None }
 }
 
-/// What came of onesided beside a peer of that fate, and what was said.
-fn beside(fate: Fate) -> (Result<Vec<Row>, String>, Vec<String>) {
+/// The results of onesided beside a peer of that fate, and the notes.
+fn beside(fate: Fate) -> (Result<Vec<Comparison>, String>, Vec<String>) {
     let over = AtomicBool::new(false);
-    let mut lanes = vec![lane(OURS, Fate::Answers, &over), lane("peer", fate, &over)];
+    let mut participants = vec![participant(OURS, Fate::Answers, &over), participant("peer", fate, &over)];
     let mut notes = Vec::new();
     let rows = rounds(
         2,
         Effort::Quick,
-        &field(&[LockDesign::TestAndSet]),
-        &mut lanes,
+        &setup(&[LockDesign::TestAndSet]),
+        &mut participants,
         &mut |note| notes.push(note),
         &ProgressBar::hidden(),
     );
     (rows, notes)
 }
 
-/// Where the peer has values, onesided and the limits having theirs.
-fn measured(rows: &[Row]) -> usize {
+/// How many rows have values of the peer. All rows have values of onesided.
+fn measured(rows: &[Comparison]) -> usize {
     assert!(rows.len() > 20, "{rows:?}");
     assert!(rows.iter().all(|row| row.values.contains_key(OURS)), "{rows:?}");
     assert!(rows.iter().any(|row| row.values.contains_key(LIMIT)), "{rows:?}");
@@ -74,10 +74,10 @@ fn measured(rows: &[Row]) -> usize {
 
 #[test]
 fn a_peer_that_dies_is_left_out_and_the_others_go_on() {
-    // While the batches are sized, and later.
+    // During calibration, and later.
     for after in [0, 20, 60] {
         let (rows, notes) = beside(Fate::Dies(after));
-        assert_eq!(measured(&rows.unwrap()), 0, "after {after} orders");
+        assert_eq!(measured(&rows.unwrap()), 0, "after {after} requests");
         assert_eq!(notes.len(), 1, "{notes:?}");
         assert!(notes[0].starts_with("peer is left out with 2 ranks: at `"), "{notes:?}");
     }
@@ -87,7 +87,7 @@ fn a_peer_that_dies_is_left_out_and_the_others_go_on() {
 fn a_peer_that_falls_silent_is_left_out_when_its_time_is_over() {
     for after in [20, 60] {
         let (rows, notes) = beside(Fate::FallsSilent(after));
-        assert_eq!(measured(&rows.unwrap()), 0, "after {after} orders");
+        assert_eq!(measured(&rows.unwrap()), 0, "after {after} requests");
         assert_eq!(notes.len(), 1, "{notes:?}");
         assert!(notes[0].contains("no answer within"), "{notes:?}");
     }
@@ -107,12 +107,13 @@ fn a_peer_that_lacks_a_probe_has_the_others() {
 fn without_us_there_is_nothing_to_go_on_with() {
     let over = AtomicBool::new(false);
     for after in [20, 60] {
-        let mut lanes = vec![lane(OURS, Fate::Dies(after), &over), lane("peer", Fate::Answers, &over)];
+        let mut participants =
+            vec![participant(OURS, Fate::Dies(after), &over), participant("peer", Fate::Answers, &over)];
         let why = rounds(
             2,
             Effort::Quick,
-            &field(&[LockDesign::Mcs]),
-            &mut lanes,
+            &setup(&[LockDesign::Mcs]),
+            &mut participants,
             &mut |note| panic!("{note}"),
             &ProgressBar::hidden(),
         );
@@ -123,10 +124,16 @@ fn without_us_there_is_nothing_to_go_on_with() {
 #[test]
 fn each_of_several_locks_stands_beside_the_same_peer() {
     let over = AtomicBool::new(false);
-    let mut lanes = vec![lane(OURS, Fate::Answers, &over), lane("peer", Fate::Answers, &over)];
+    let mut participants = vec![participant(OURS, Fate::Answers, &over), participant("peer", Fate::Answers, &over)];
     let locks = [LockDesign::TestAndSet, LockDesign::Mcs];
-    let rows =
-        rounds(2, Effort::Quick, &field(&locks), &mut lanes, &mut |note| panic!("{note}"), &ProgressBar::hidden());
+    let rows = rounds(
+        2,
+        Effort::Quick,
+        &setup(&locks),
+        &mut participants,
+        &mut |note| panic!("{note}"),
+        &ProgressBar::hidden(),
+    );
     let rows = rows.unwrap();
     assert_eq!(measured(&rows), rows.len());
     for (benchmark, metrics) in
@@ -139,5 +146,5 @@ fn each_of_several_locks_stands_beside_the_same_peer() {
         }
     }
     let puts = rows.iter().filter(|row| row.benchmark == "put + flush" && row.size.is_none());
-    assert_eq!(puts.count(), 1, "what is no lock's doing is measured once");
+    assert_eq!(puts.count(), 1, "measured once, because it does not depend on the lock");
 }

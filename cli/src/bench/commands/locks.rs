@@ -1,0 +1,88 @@
+//! `onesided bench locks`.
+
+use std::process::ExitCode;
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+
+use crate::bench::lock_choice::{self, Locks};
+use crate::bench::metrics::{LOCK_METRICS, LockMetric};
+use crate::bench::runner::suite::Suite;
+use crate::bench::runner::{self, Job, Options};
+use crate::failure::Failure;
+
+/// Measures locks and small operations between processes of this host, beside what bare instructions can do.
+///
+/// First without contention: one rank locks, puts, gets and swaps, at its own window memory and at a peer's, also while
+/// the peer computes. Then all ranks contend for one lock. The limits of the machine (compare-and-swap locks, the same
+/// algorithms by bare instructions, a shared pthread mutex, stores, memcpy) are measured interleaved with the results, by
+/// the same processes. Uncontended, every lock is compared with a bare compare-and-swap lock, whatever its own algorithm.
+/// Contended, it is compared with the same algorithm (fetch-add-queue: a bare ticket lock), or with nothing if there is
+/// no bare one. --metric measures more. Each rank is kept on one core. Every figure is the median of 7 runs (--quick: 3).
+/// The benchmark assumes an otherwise idle machine.
+#[derive(Debug, clap::Args)]
+#[command(after_help = runner::help())]
+pub(crate) struct Args {
+    /// How many ranks [default: 2, and contended 2, 4 and 8]; some metrics always have their own number
+    #[arg(short = 'n', long = "ranks", visible_alias = "np", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    ranks: Option<u32>,
+
+    /// Which locks, by name, or all; several, with commas between them, are shown side by side
+    #[arg(long = "lock", value_name = "NAME", value_delimiter = ',', default_value = "test-and-set", value_parser = lock_choice::parse)]
+    locks: Vec<Locks>,
+
+    /// What is measured; several with commas between them
+    #[arg(
+        long = "metric",
+        value_name = "METRIC",
+        value_delimiter = ',',
+        default_value = "overhead,contended",
+        value_parser = metric_parser()
+    )]
+    metrics: Vec<Metrics>,
+
+    #[command(flatten)]
+    options: Options,
+}
+
+/// One metric, or all of them.
+#[derive(Debug, Clone)]
+struct Metrics(Vec<&'static LockMetric>);
+
+const ALL: &str = "all";
+
+/// Parses a name of [`LOCK_METRICS`].
+fn metric_parser() -> impl TypedValueParser<Value = Metrics> {
+    let each = LOCK_METRICS.iter().map(|metric| PossibleValue::new(metric.name).help(metric.help));
+    let all = PossibleValue::new(ALL).help("All of these");
+    PossibleValuesParser::new(each.chain([all])).map(|name| {
+        let chosen = LOCK_METRICS.into_iter().filter(|metric| name == ALL || name == metric.name);
+        Metrics(chosen.collect())
+    })
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let locks = lock_choice::unique(&args.locks);
+    let metrics = || args.metrics.iter().flat_map(|metrics| &metrics.0).copied();
+    if args.options.wants_picture() && !metrics().any(LockMetric::has_curves) {
+        return Err(no_curves().into());
+    }
+    let mut suites: Vec<(&'static Suite, u32)> = Vec::new();
+    for (suite, ranks) in metrics().flat_map(|metric| metric.jobs) {
+        for ranks in ranks.numbers(args.ranks) {
+            if !suites.contains(&(suite, ranks)) {
+                suites.push((suite, ranks));
+            }
+        }
+    }
+    // The same suite with each lock, in direct succession.
+    let jobs: Vec<Job> =
+        suites.iter().flat_map(|(suite, ranks)| locks.iter().map(|lock| (*suite, *ranks, *lock))).collect();
+    let descriptions = LOCK_METRICS.iter().flat_map(|metric| metric.descriptions).collect();
+    runner::run("onesided bench locks", &args.options, &jobs, descriptions)
+}
+
+/// Tells which metrics `--picture` can draw.
+fn no_curves() -> String {
+    let drawn: Vec<_> = LOCK_METRICS.iter().filter(|metric| metric.has_curves()).map(|metric| metric.name).collect();
+    format!("{}; {} have, and `bench scale`", runner::NO_CURVES, drawn.join(", "))
+}

@@ -1,0 +1,6 @@
+//! The entry points of `onesided bench locks`, `rma`, `scale` and `worker`.
+
+pub(crate) mod locks;
+pub(crate) mod rma;
+pub(crate) mod scale;
+pub(crate) mod worker;

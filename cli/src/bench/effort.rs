@@ -1,0 +1,77 @@
+//! How long a benchmark measures.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+/// `--quick` or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Effort {
+    Full,
+    Quick,
+}
+
+impl Effort {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Quick => "quick",
+        }
+    }
+
+    /// Runs of each measurement. The median counts.
+    pub(crate) const fn runs(self) -> usize {
+        match self {
+            Self::Full => 7,
+            Self::Quick => 3,
+        }
+    }
+
+    /// Batches of a run, in which limits and results are interleaved.
+    pub(crate) const fn batches(self) -> usize {
+        match self {
+            Self::Full => 31,
+            Self::Quick => 7,
+        }
+    }
+
+    /// How long a computing target computes.
+    pub(crate) const fn computing(self) -> Duration {
+        match self {
+            Self::Full => Duration::from_millis(400),
+            Self::Quick => Duration::from_millis(100),
+        }
+    }
+
+    /// How long all ranks contend for one lock.
+    pub(crate) const fn contending(self) -> Duration {
+        match self {
+            Self::Full => Duration::from_millis(250),
+            Self::Quick => Duration::from_millis(60),
+        }
+    }
+
+    /// How long one point of a sweep takes.
+    pub(crate) const fn sweeping(self) -> Duration {
+        match self {
+            Self::Full => Duration::from_millis(50),
+            Self::Quick => Duration::from_millis(20),
+        }
+    }
+
+    /// How long an idle process is observed.
+    pub(crate) const fn idle(self) -> Duration {
+        match self {
+            Self::Full => Duration::from_secs(1),
+            Self::Quick => Duration::from_millis(200),
+        }
+    }
+
+    /// Hand-overs between two origins in a run.
+    pub(crate) const fn handovers(self) -> u64 {
+        match self {
+            Self::Full => 400,
+            Self::Quick => 80,
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Several origins, each with its own window, at one target (jiang-2004, section 6.3).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use onesided_windows::Window;
+
+use crate::bench::effort::Effort;
+use crate::bench::metrics::{LockMetric, Ranks};
+use crate::bench::results::description::{Description, Name};
+use crate::bench::results::quantity::Quantity;
+use crate::bench::results::report::Parameter;
+use crate::bench::runner::suite::{Program, Suite};
+use crate::bench::worker::rank::BenchRank;
+use crate::bench::worker::throughput::{Outcome, Stop, Throughput, lock_unlock};
+use crate::failure::Failure;
+
+pub(super) static METRIC: LockMetric = LockMetric {
+    name: "concurrency",
+    help: "1 to 8 origins, each with its own window, at one target",
+    jobs: &[(Suite::new("concurrency", Program::Plain(run)), Ranks::Always(&[2, 3, 5, 9]))],
+    descriptions: &[Description {
+        benchmark: Name::Is(BENCHMARK),
+        sentence: "Each origin acquires and releases a lock of its own at one target, which sleeps.",
+        headings: &[(Quantity::Latency, "A window for each origin: lock + unlock")],
+    }],
+};
+
+const BENCHMARK: &str = "lock + unlock, a window for each origin";
+const LIMIT: &str = "lock: CAS + store, one for each";
+
+/// The last rank is the target, and sleeps.
+fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
+    let world = &rank.world;
+    let (origins, target) = (world.size() - 1, world.size() - 1);
+    let windows: Vec<_> = (0..origins).map(|_| Window::<u64>::allocate(world, 8).wait()).collect::<Result<_, _>>()?;
+    let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    let mut throughput = Throughput::new(rank);
+    let mine = windows.get(world.rank() as usize);
+    for _ in 0..effort.runs() {
+        if rank.has_limits() {
+            let word = rank.scratch_word(world.rank() as usize * 16);
+            word.store(0, Ordering::Relaxed);
+            let outcome = throughput.run(effort.sweeping(), |stop| Ok(mine.map_or(0, |_| cas_store(word, stop))))?;
+            bare.push(latency(&outcome));
+        }
+        let outcome = throughput.run(effort.sweeping(), |stop| match mine {
+            Some(window) => lock_unlock(window, target, stop),
+            None => Ok(0),
+        })?;
+        ours.push(latency(&outcome));
+        rank.step()?;
+    }
+    if world.rank() == 0 {
+        let origins = Parameter::new("origins", origins.into(), "1");
+        if rank.has_limits() {
+            rank.point((LIMIT, Some(origins.clone())), Quantity::Latency, &bare, None)?;
+        }
+        rank.point((BENCHMARK, Some(origins)), Quantity::Latency, &ours, Some(LIMIT))?;
+    }
+    for window in windows {
+        window.close().wait()?;
+    }
+    Ok(())
+}
+
+/// The mean nanoseconds of an operation, over the ranks that have done some.
+fn latency(outcome: &Outcome) -> f64 {
+    let origins = outcome.counts.iter().filter(|count| **count > 0.0);
+    let times: Vec<_> = origins.map(|count| outcome.seconds * 1e9 / count).collect();
+    times.iter().sum::<f64>() / times.len().max(1) as f64
+}
+
+#[inline(never)]
+fn cas_store(word: &AtomicU64, stop: Stop<'_>) -> u64 {
+    let mut acquired = 0;
+    while !stop.is_set() {
+        while word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {}
+        word.store(0, Ordering::Release);
+        acquired += 1;
+    }
+    acquired
+}

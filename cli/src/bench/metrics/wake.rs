@@ -1,0 +1,96 @@
+//! An idle lock: what the first acquire costs, and what the target uses of its core meanwhile. Where a sleeping thread
+//! serves the lock, the request has to wake it.
+
+use std::time::{Duration, Instant};
+
+use onesided_windows::{Error, Window};
+
+use crate::bench::baselines::signals::{answer_wakes, wake_and_wait};
+use crate::bench::effort::Effort;
+use crate::bench::metrics::{LockMetric, Ranks};
+use crate::bench::results::quantity::Quantity;
+use crate::bench::results::summary::Summary;
+use crate::bench::runner::suite::{Program, Suite};
+use crate::bench::worker::rank::BenchRank;
+use crate::bench::worker::timing::{CpuUse, spin_for};
+use crate::failure::Failure;
+
+pub(super) static METRIC: LockMetric = LockMetric {
+    name: "wake",
+    help: "The first acquire of an idle lock, beside a bare futex wake where a thread has to be woken for it, and what an \
+           idle target uses of its core",
+    jobs: &[(Suite::new("wake", Program::Plain(run)), Ranks::Always(&[2]))],
+    descriptions: &[],
+};
+
+/// How long the lock is idle before each acquire, and how many acquires a run has.
+const IDLE: Duration = Duration::from_millis(3);
+const TIMES: u64 = 20;
+
+const LIMIT: &str = "futex wake, seen by the waker";
+const AFTER_IDLE: &str = "lock, nobody wanted it for 3 ms";
+const IN_BARRIER: &str = "lock, nobody wanted it for 3 ms, target waits in a barrier";
+const CPU: &str = "lock: processor time of a target at rest";
+
+/// Rank 0 acquires the lock of rank 1, which sleeps: first in a bare futex, interleaved with the lock, then in a barrier,
+/// where events of its rank wake it as well.
+fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
+    let (world, target) = (&rank.world, rank.peer());
+    let window = Window::<u64>::allocate(world, 8).wait()?;
+    if world.rank() == 0 {
+        window.lock_exclusive(target).wait()?.unlock().wait()?; // resolves the target
+    }
+    let (mut cpu, mut bare, mut after_idle, mut in_barrier) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut wakes = 0;
+    for _ in 0..effort.runs() {
+        world.barrier().wait()?;
+        let cpu_use = CpuUse::begin();
+        std::thread::sleep(effort.idle());
+        cpu.push(cpu_use.fraction());
+        world.barrier().wait()?;
+        let numbers = wakes + 1..=wakes + TIMES;
+        wakes += TIMES;
+        if rank.is_target() {
+            answer_wakes(rank, numbers);
+        } else {
+            let (mut woken, mut acquired) = (Vec::new(), Vec::new());
+            for number in numbers {
+                acquired.push(lock(&window, target)?);
+                spin_for(IDLE);
+                woken.push(wake_and_wait(rank, number));
+            }
+            bare.push(Summary::of(&woken).median);
+            after_idle.push(Summary::of(&acquired).median);
+            let acquired: Result<Vec<_>, _> = (0..TIMES).map(|_| lock(&window, target)).collect();
+            in_barrier.push(Summary::of(&acquired?).median);
+        }
+        world.barrier().wait()?;
+        rank.step()?;
+    }
+    let cpu = rank.values_of_target(&cpu)?;
+    if world.rank() == 0 {
+        rank.uncompared((CPU, None), Quantity::Cpu, &cpu)?;
+        // Other locks wake no thread.
+        let is_served = window.info().lock.is_served();
+        if is_served && rank.has_limits() {
+            rank.limit(LIMIT, Quantity::Latency, &bare)?;
+        }
+        for (what, times) in [(AFTER_IDLE, after_idle), (IN_BARRIER, in_barrier)] {
+            match is_served {
+                true => rank.result(what, Quantity::Latency, &times, LIMIT)?,
+                false => rank.uncompared((what, None), Quantity::Latency, &times)?,
+            }
+        }
+    }
+    Ok(window.close().wait()?)
+}
+
+/// The nanoseconds of an acquire of an idle lock.
+fn lock(window: &Window<u64>, target: u32) -> Result<f64, Error> {
+    spin_for(IDLE);
+    let begin = Instant::now();
+    let epoch = window.lock_exclusive(target).wait()?;
+    let took = begin.elapsed().as_nanos() as f64;
+    epoch.unlock().wait()?;
+    Ok(took)
+}

@@ -1,0 +1,107 @@
+//! The results as a page: one self-contained HTML file, without scripts.
+//!
+//! [`scale`] maps values to an axis, [`plot`] draws curves and bars of [`svg`], [`many`] those of several locks,
+//! [`figures`] and [`compared`] choose which results are drawn together, and [`page`](self::page()) assembles the page.
+
+mod compared;
+mod figures;
+mod many;
+pub(crate) mod page;
+mod plot;
+pub(crate) mod scale;
+pub(crate) mod svg;
+
+pub(crate) use figures::picture;
+pub(crate) use page::page;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use crate::bench::output::json::{Document, Machine};
+    use crate::bench::results::description::{Description, Name};
+    use crate::bench::results::quantity::Quantity;
+    use crate::bench::results::report::{Against, Measured, Parameter};
+    use crate::bench::results::summary::Summary;
+
+    const DESCRIPTIONS: &[Description] = &[Description {
+        benchmark: Name::Is("lock + unlock, contended"),
+        sentence: "All ranks at one lock.",
+        headings: &[(Quantity::Acquisitions, "Contended: acquisitions a second")],
+    }];
+
+    /// A result, and its limit at half the latency or twice the rate.
+    fn measured(what: &str, size: Option<usize>, ranks: u32, quantity: Quantity, value: f64) -> [Measured; 2] {
+        let of = |what: &str, value: f64, against| {
+            let value = Summary { median: value, min: value * 0.75, max: value * 1.25 };
+            Measured {
+                what: what.to_owned(),
+                size,
+                parameter: None,
+                quantity,
+                ranks,
+                value,
+                against,
+                lock: "test-and-set".to_owned(),
+            }
+        };
+        let bare = format!("bare {what}");
+        let limit = if quantity == Quantity::Latency { value / 2.0 } else { value * 2.0 };
+        [of(what, value, Against::Limit(bare.clone())), of(&bare, limit, Against::IsLimit)]
+    }
+
+    /// A document as of `bench rma`, with two sizes.
+    pub(crate) fn sweep() -> Document {
+        let mut all = Vec::new();
+        for (size, nanos) in [(8, 20.0), (4 << 20, 500_000.0)] {
+            all.extend(measured("put + flush", Some(size), 2, Quantity::Latency, nanos));
+            all.extend(measured("many put + flush", Some(size), 2, Quantity::Bandwidth, size as f64 / nanos));
+            all.extend(measured("many put + flush", Some(size), 2, Quantity::MessageRate, 1e9 / nanos));
+        }
+        all.extend(measured("CAS + flush", Some(8), 2, Quantity::Latency, 20.0));
+        all.extend(measured("many CAS + flush", Some(8), 2, Quantity::MessageRate, 5e7));
+        Document::new(Machine::collect(), "shm", &all, DESCRIPTIONS.iter().collect())
+    }
+
+    /// A document as of `bench locks`.
+    pub(crate) fn locks() -> Document {
+        let mut all = Vec::new();
+        all.extend(measured("exclusive lock + unlock", None, 2, Quantity::Latency, 20.0));
+        all.extend(measured("shared lock <&> unlock", None, 2, Quantity::Latency, 30.0));
+        all.extend(measured("first lock", None, 2, Quantity::Latency, 900.0));
+        for ranks in [2, 4, 8] {
+            all.extend(measured(
+                "lock + unlock, contended",
+                None,
+                ranks,
+                Quantity::Acquisitions,
+                1e7 / f64::from(ranks),
+            ));
+        }
+        let [mut jain, _] = measured("lock + unlock, contended", None, 2, Quantity::Jain, 0.75);
+        jain.against = Against::Nothing;
+        all.push(jain);
+        Document::new(Machine::collect(), "shm", &all, DESCRIPTIONS.iter().collect())
+    }
+
+    /// A document with two locks.
+    pub(crate) fn several() -> Document {
+        let mut all = Vec::new();
+        for lock in ["test-and-set", "mcs"] {
+            let mut of = |measured: Vec<Measured>| {
+                all.extend(measured.into_iter().map(|measured| Measured { lock: lock.to_owned(), ..measured }));
+            };
+            of(measured("exclusive lock + unlock", None, 2, Quantity::Latency, 20.0).into());
+            for ranks in [2, 4, 8] {
+                of(measured("lock + unlock, contended", None, ranks, Quantity::Acquisitions, 1e7 / f64::from(ranks))
+                    .into());
+            }
+            for readers in [0.0, 50.0, 100.0] {
+                let [mut result, _] =
+                    measured("lock + unlock, some to read", None, 4, Quantity::Acquisitions, 1e6 + readers);
+                result.parameter = Some(Parameter::new("readers", readers, "%"));
+                result.against = Against::Nothing;
+                of(vec![result]);
+            }
+        }
+        Document::new(Machine::collect(), "shm", &all, DESCRIPTIONS.iter().collect())
+    }
+}

@@ -1,0 +1,257 @@
+//! `bench rma`: every operation at every size, one with its flush, many with one flush, and many open requests.
+
+mod bare_loops;
+mod loops;
+
+use std::cell::RefCell;
+use std::iter;
+
+use clap::ValueEnum;
+use onesided_fabric::{Any, World};
+use onesided_windows::{Path, Window};
+
+use crate::bench::effort::Effort;
+use crate::bench::results::quantity::Quantity;
+use crate::bench::rma::loops::{Access, Row};
+use crate::bench::runner::suite::{Program, Suite};
+use crate::bench::worker::probes::{self, Probe};
+use crate::bench::worker::rank::{BenchRank, LARGEST, TRANSFER_AREA};
+use crate::failure::Failure;
+
+/// An operation, and bare instructions that do the same.
+struct Operation {
+    name: &'static str,
+    /// Does the whole row so many times, with a flush if the last argument says so.
+    run: fn(&Access<'_>, Row<'_>, u64, bool) -> Result<(), onesided_windows::Error>,
+    limit: &'static str,
+    bare: fn(&BenchRank, Row<'_>, u64, bool),
+    /// The name of the limit without a fence, for requests without a flush. `None` if the operation has no request: its
+    /// buffer is free when it returns.
+    requests: Option<&'static str>,
+    /// In bytes.
+    largest: usize,
+    /// How many bytes of the window one byte of the operation spans.
+    extent: usize,
+}
+
+#[rustfmt::skip] // a table
+const OPERATIONS: [Operation; 7] = [
+    Operation { name: "put", run: loops::put, limit: "memcpy to shared + fence", bare: bare_loops::copy_in,
+                requests: None, largest: LARGEST, extent: 1 },
+    Operation { name: "get", run: loops::get, limit: "memcpy from shared + fence", bare: bare_loops::copy_out,
+                requests: Some("memcpy from shared"), largest: LARGEST, extent: 1 },
+    Operation { name: "strided put", run: loops::strided_put, limit: "stores to every second word + fence", bare: bare_loops::strided,
+                requests: None, largest: LARGEST, extent: 2 },
+    Operation { name: "accumulate", run: loops::accumulate, limit: "fetch-add of each word", bare: bare_loops::add_each,
+                requests: Some("fetch-add of each word"), largest: LARGEST_ATOMIC, extent: 1 },
+    Operation { name: "get_accumulate", run: loops::get_accumulate, limit: "fetch-add of each word, results kept", bare: bare_loops::fetch_each,
+                requests: Some("fetch-add of each word, results kept"), largest: LARGEST_ATOMIC, extent: 1 },
+    Operation { name: "fetch_and_op", run: loops::fetch_and_op, limit: "fetch-add", bare: bare_loops::fetch_add,
+                requests: Some("fetch-add"), largest: WORD, extent: 1 },
+    Operation { name: "compare_and_swap", run: loops::compare_and_swap, limit: "CAS", bare: bare_loops::compare_swap,
+                requests: Some("CAS"), largest: WORD, extent: 1 },
+];
+
+/// The same on user memory, where the kernel's calls are the limit.
+#[rustfmt::skip] // a table
+const BY_PROCESS_VM: [Operation; 2] = [
+    Operation { name: "put", run: loops::put, limit: "process_vm_writev", bare: bare_loops::write_there,
+                requests: None, largest: LARGEST, extent: 1 },
+    Operation { name: "get", run: loops::get, limit: "process_vm_readv", bare: bare_loops::read_there,
+                requests: Some("process_vm_readv"), largest: LARGEST, extent: 1 },
+];
+
+/// How a window's operations reach a peer's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Transport {
+    /// Memory that the window has allocated: by instructions over shm, by the card over verbs
+    Direct,
+    /// User memory of the peer: put and get by process_vm_writev and process_vm_readv, whose bare calls are the limit
+    ProcessVm,
+    /// User memory of the peer, where its helper thread does everything
+    Helper,
+}
+
+fn steps(effort: Effort) -> u64 {
+    (sizes(effort).count() * effort.runs()) as u64
+}
+
+static DIRECT: Suite = suite("rma", |rank, effort| run(rank, effort, Transport::Direct), &[]);
+static PROCESS_VM: Suite = suite("rma-process-vm", |rank, effort| run(rank, effort, Transport::ProcessVm), &[]);
+static HELPER: Suite =
+    suite("rma-helper", |rank, effort| run(rank, effort, Transport::Helper), &["ONESIDED_PROCESS_VM=off"]);
+
+const fn suite(
+    name: &'static str,
+    run: fn(&BenchRank, Effort) -> Result<(), Failure>,
+    environment: &'static [&'static str],
+) -> Suite {
+    Suite { steps, environment, ..Suite::new(name, Program::Plain(run)) }
+}
+
+impl Transport {
+    pub(crate) fn suite(self) -> &'static Suite {
+        match self {
+            Self::Direct => &DIRECT,
+            Self::ProcessVm => &PROCESS_VM,
+            Self::Helper => &HELPER,
+        }
+    }
+
+    pub(crate) fn suites() -> impl Iterator<Item = &'static Suite> {
+        Self::value_variants().iter().map(|transport| transport.suite())
+    }
+
+    fn operations(self) -> impl Iterator<Item = &'static Operation> {
+        let operations = if self == Self::ProcessVm { &BY_PROCESS_VM[..] } else { &OPERATIONS };
+        // A request for each element would take the helper thread seconds.
+        operations.iter().filter(move |operation| self != Self::Helper || operation.extent == 1)
+    }
+
+    /// The end of its results' names.
+    const fn ending(self) -> &'static str {
+        match self {
+            Self::Direct => "",
+            Self::ProcessVm => ", process_vm",
+            Self::Helper => ", helper thread",
+        }
+    }
+
+    fn window(self, world: &World<Any>) -> Result<Window<u64>, onesided_windows::Error> {
+        match self {
+            Self::Direct => Window::allocate(world, TRANSFER_AREA / WORD).wait(),
+            Self::ProcessVm | Self::Helper => Window::create(world, vec![0; TRANSFER_AREA / WORD]).wait(),
+        }
+    }
+
+    /// Fails if the operations use another transport than this one.
+    fn check(self, window: &Window<u64>, target: u32) -> Result<(), Failure> {
+        let taken = match self {
+            Self::Direct => return Ok(()),
+            Self::ProcessVm => Path::ProcessVm,
+            Self::Helper => Path::Helper,
+        };
+        window.lock_exclusive(target).wait()?.put(0, &[0])?;
+        if window.paths(target).of(taken) == 0 {
+            return Err(format!("this transport is not available here: {}", window.explain(target)).into());
+        }
+        Ok(())
+    }
+}
+
+/// The smallest size, and the only one of single-element atomic operations.
+const WORD: usize = 8;
+/// The largest accumulate. It is one atomic operation for each word, so that larger ones only take longer.
+const LARGEST_ATOMIC: usize = 4 << 10;
+/// How many operations make a row, if they fit in [`TRANSFER_AREA`].
+const MANY: usize = 64;
+
+/// The measured sizes in bytes: 8, and then powers of two (`--quick`: of four) up to 4 MiB.
+fn sizes(effort: Effort) -> impl Iterator<Item = usize> {
+    let (first, factor) = match effort {
+        Effort::Full => (2 * WORD, 2),
+        Effort::Quick => (2 * WORD, 4),
+    };
+    iter::once(WORD)
+        .chain(iter::successors(Some(first), move |size| Some(size * factor)).take_while(|size| *size <= LARGEST))
+}
+
+fn run(rank: &BenchRank, effort: Effort, transport: Transport) -> Result<(), Failure> {
+    let window = transport.window(&rank.world)?;
+    // The target of the kernel's calls in the limits: memory like the window's, outside any window.
+    let mut plain =
+        vec![0_u64; if transport == Transport::ProcessVm && rank.is_target() { TRANSFER_AREA / WORD } else { 0 }];
+    bare_loops::publish(rank, &mut plain);
+    rank.world.barrier().wait()?;
+    // The other ranks wait in `close`.
+    if rank.world.rank() == 0 {
+        transport.check(&window, rank.peer())?;
+        let epoch = window.lock_exclusive(rank.peer()).wait()?;
+        let buffers = Buffers {
+            elements: RefCell::new(vec![1; TRANSFER_AREA / WORD]),
+            results: RefCell::new(vec![0; MANY * LARGEST_ATOMIC / WORD]),
+        };
+        for size in sizes(effort) {
+            let operations = transport.operations().filter(|operation| size <= operation.largest);
+            let probes =
+                operations.flat_map(|operation| operation.probes((rank, transport), &epoch, &buffers, size)).collect();
+            probes::run(rank, effort, probes)?;
+        }
+        epoch.unlock().wait()?;
+    }
+    window.close().wait()?;
+    drop(plain); // after the last copy from or to it
+    Ok(())
+}
+
+/// The local buffers of all operations.
+struct Buffers {
+    elements: RefCell<Vec<u64>>,
+    /// For operations of at most [`LARGEST_ATOMIC`] bytes.
+    results: RefCell<Vec<u64>>,
+}
+
+impl Buffers {
+    fn with_row(&self, elements: usize, pieces: usize, run: impl FnOnce(Row<'_>)) {
+        let (mut buffer, mut results) = (self.elements.borrow_mut(), self.results.borrow_mut());
+        let result_elements = elements.min(results.len());
+        run(Row { buffer: &mut buffer[..elements], results: &mut results[..result_elements], pieces });
+    }
+}
+
+impl Operation {
+    fn probes<'p>(
+        &'p self,
+        (rank, transport): (&'p BenchRank, Transport),
+        access: &'p Access<'_>,
+        buffers: &'p Buffers,
+        size: usize,
+    ) -> Vec<Probe<'p>> {
+        let rates: &[Quantity] =
+            if self.largest > WORD { &[Quantity::Bandwidth, Quantity::MessageRate] } else { &[Quantity::MessageRate] };
+        let many = MANY.min(TRANSFER_AREA / (size * self.extent));
+        let mut variants = vec![
+            (format!("{} + flush", self.name), self.limit.to_owned(), 1, &[Quantity::Latency][..], true),
+            (format!("many {} + flush", self.name), format!("many {}", self.limit), many, rates, true),
+        ];
+        if let Some(limit) = self.requests {
+            variants.push((format!("many {}, requests", self.name), format!("many {limit}"), many, rates, false));
+        }
+        // A helper thread has no bare counterpart.
+        let has_limits = rank.has_limits() && transport != Transport::Helper;
+        let mut probes = Vec::new();
+        let mut limits = Vec::new();
+        for (what, limit, pieces, metrics, flush) in variants {
+            let elements = pieces * size / WORD;
+            let ours = move |n| {
+                let mut done = Ok(());
+                buffers.with_row(elements, pieces, |row| done = (self.run)(access, row, n, flush));
+                done
+            };
+            let mut both = vec![Probe::ours(&(what + transport.ending()), &limit, ours)];
+            // Where the bare instructions have no fence, requests and flushed operations have the same limit.
+            if has_limits && !limits.contains(&limit) {
+                let bare = move |n| buffers.with_row(elements, pieces, |row| (self.bare)(rank, row, n, flush));
+                both.push(Probe::limit(&limit, bare));
+                limits.push(limit);
+            }
+            probes.extend(both.into_iter().map(|probe| probe.of_size(size).measures(metrics).each_time(pieces)));
+        }
+        probes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_go_from_a_word_to_the_largest() {
+        for effort in [Effort::Full, Effort::Quick] {
+            let sizes: Vec<_> = sizes(effort).collect();
+            assert_eq!((sizes[0], sizes[sizes.len() - 1]), (8, 4 << 20));
+            assert!(sizes.iter().all(|size| size.is_power_of_two()), "{sizes:?}");
+            assert!(sizes.is_sorted(), "{sizes:?}");
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The user's side of every benchmark: its options, its jobs, and the output of the results.
+
+pub(crate) mod job;
+pub(crate) mod suite;
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use onesided_windows::LockDesign;
+
+use crate::bench::effort::Effort;
+use crate::bench::output::html;
+use crate::bench::output::json::{Document, Machine};
+use crate::bench::results::description::Description;
+use crate::bench::results::quantity::Quantity;
+use crate::bench::results::report::{Against, Measured};
+use crate::bench::runner::job::Outcome;
+use crate::bench::runner::suite::Suite;
+use crate::fabric::FabricName;
+use crate::failure::Failure;
+use crate::run::interrupts;
+
+/// The options of every benchmark.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// How the ranks access each other's memory
+    #[arg(long, value_enum, default_value_t = FabricName::Shm)]
+    fabric: FabricName,
+
+    #[command(flatten)]
+    files: Files,
+
+    /// Fewer and shorter runs: some seconds, and more noise
+    #[arg(long)]
+    quick: bool,
+}
+
+impl Options {
+    pub(crate) fn is_shm(&self) -> bool {
+        matches!(self.fabric, FabricName::Shm)
+    }
+
+    pub(crate) fn wants_picture(&self) -> bool {
+        self.files.picture.is_some()
+    }
+}
+
+/// Where the results go, beside standard output.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Files {
+    /// Also write the results as one JSON object
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Also write a page with plots and all results: one self-contained HTML file
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+
+    /// Also draw the main curves of locks as a picture; contended metrics need several numbers of ranks for a curve
+    #[arg(long, value_name = "FILE.svg")]
+    picture: Option<PathBuf>,
+}
+
+/// The error of `--picture` without anything to draw.
+pub(crate) const NO_CURVES: &str = "--picture: these results have no curves to draw";
+
+/// The same files, open.
+pub(crate) struct Open {
+    json: Option<File>,
+    report: Option<File>,
+    picture: Option<(File, PathBuf)>,
+}
+
+impl Files {
+    /// Creates the files before anything is measured: minutes of measurements must not end in a file that cannot be
+    /// written.
+    pub(crate) fn create(&self) -> io::Result<Open> {
+        let open = |path: &Option<PathBuf>| path.as_deref().map(create).transpose();
+        let picture = open(&self.picture)?.zip(self.picture.clone());
+        Ok(Open { json: open(&self.json)?, report: open(&self.report)?, picture })
+    }
+}
+
+impl Open {
+    pub(crate) fn write(self, document: &Document, title: &str, begun: SystemTime) -> io::Result<()> {
+        if let Some(mut json) = self.json {
+            json.write_all((serde_json::to_string_pretty(document)? + "\n").as_bytes())?;
+        }
+        if let Some(mut report) = self.report {
+            report.write_all(html::page(document, title, &command(), begun).as_bytes())?;
+        }
+        if let Some((mut file, path)) = self.picture {
+            let Some(picture) = html::picture(document, begun) else {
+                if file.metadata()?.is_file() {
+                    drop(std::fs::remove_file(path)); // it is empty
+                }
+                return Err(io::Error::other(NO_CURVES));
+            };
+            file.write_all(picture.as_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+/// The end of every benchmark's help.
+pub(crate) fn help() -> String {
+    let text = format!(
+        "JSON: an object with `machine`, `limits` and `results`. Each result has `benchmark`, `algorithm`, `fabric`, \
+         `size` (the bytes of one operation, or null), `parameter` (`name`, `value` and `unit` of a sweep's point, or \
+         null), `ranks`, `metric`, `value` (the median), `unit`, `limit` (what bare instructions reach, or null) and \
+         `ratio` (value / limit, or null). These names stay. Metrics: {}.",
+        Quantity::help()
+    );
+    wrap(&text, 120)
+}
+
+/// Breaks a text into lines of at most `width` characters.
+fn wrap(text: &str, width: usize) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.len() - 1;
+        if lines[last].is_empty() {
+            lines[last] = word.to_owned();
+        } else if lines[last].chars().count() + 1 + word.chars().count() > width {
+            lines.push(word.to_owned());
+        } else {
+            lines[last] += " ";
+            lines[last] += word;
+        }
+    }
+    lines.join("\n")
+}
+
+/// A suite, the number of its ranks, and the lock of their windows.
+pub(crate) type Job = (&'static Suite, u32, LockDesign);
+
+/// Runs the jobs, and prints and writes the results.
+pub(crate) fn run(
+    title: &str,
+    options: &Options,
+    jobs: &[Job],
+    descriptions: Vec<&'static Description>,
+) -> Result<ExitCode, Failure> {
+    let fabric = options.fabric.built_in()?;
+    let (machine, begun) = (Machine::collect(), SystemTime::now());
+    let files = options.files.create()?;
+    let interrupts = interrupts()?;
+    let effort = if options.quick { Effort::Quick } else { Effort::Full };
+
+    let progress = progress(jobs.iter().map(|(suite, ..)| (suite.steps)(effort)).sum());
+    let mut measured = Vec::new();
+    for (suite, ranks, lock) in jobs {
+        progress.set_message(format!("{}, {ranks} ranks, {lock}", suite.name));
+        let first = jobs.first().is_some_and(|(.., first)| first == lock);
+        match job::run((suite, effort, lock.name()), (*ranks, fabric), &interrupts, || progress.inc(1))? {
+            Outcome::Measured(more) => measured.extend(more.into_iter().filter(|one| first || depends_on_lock(one))),
+            Outcome::Ended(code) => return Ok(code.into()),
+        }
+    }
+    progress.finish_and_clear();
+
+    let document = Document::new(machine, fabric, &measured, descriptions);
+    finish(&document, files, title, begun)
+}
+
+/// Prints the results, then writes them, so that they are printed even if a file cannot be written.
+pub(crate) fn finish(document: &Document, files: Open, title: &str, begun: SystemTime) -> Result<ExitCode, Failure> {
+    let printed = print(&document.to_text());
+    files.write(document, title, begun)?;
+    printed?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints on standard output. A reader that closes it early is no error.
+pub(crate) fn print(text: &str) -> io::Result<()> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the results of several locks differ in it; everything else is kept for the first lock alone. Limits are kept
+/// for each lock, because each result is compared with those of its own job; the document has them once.
+fn depends_on_lock(one: &Measured) -> bool {
+    one.against == Against::IsLimit || one.what.contains("lock")
+}
+
+pub(crate) fn create(path: &Path) -> io::Result<File> {
+    File::create(path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
+
+/// A bar on standard error if that is a terminal. It is drawn between the steps, never during a measurement.
+pub(crate) fn progress(steps: u64) -> ProgressBar {
+    let target = if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let style = ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}");
+    ProgressBar::with_draw_target(Some(steps), target)
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// The command line of this process, with the program's plain name.
+pub(crate) fn command() -> String {
+    let mut command = "onesided".to_owned();
+    for argument in std::env::args_os().skip(1) {
+        let argument = argument.to_string_lossy();
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+%@".contains(c);
+        if !argument.is_empty() && argument.chars().all(plain) {
+            command += &format!(" {argument}");
+        } else {
+            command += &format!(" '{}'", argument.replace('\'', r"'\''"));
+        }
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_help_are_short() {
+        assert_eq!(wrap("one two three", 7), "one two\nthree");
+        assert!(help().lines().all(|line| line.len() <= 120), "{}", help());
+    }
+}

@@ -1,0 +1,121 @@
+//! Limits and results, interleaved batch by batch, so that other load on the machine hits both.
+
+use std::time::{Duration, Instant};
+
+use crate::bench::effort::Effort;
+use crate::bench::results::quantity::Quantity;
+use crate::bench::results::summary::Summary;
+use crate::bench::worker::rank::BenchRank;
+use crate::failure::Failure;
+
+/// The approximate duration of a batch: long compared with reading the clock, short compared with a time slice.
+const BATCH: Duration = Duration::from_micros(500);
+
+/// A loop whose time is measured.
+pub(crate) struct Probe<'p> {
+    what: String,
+    /// The limit to compare with; none if this is a limit.
+    limit: Option<String>,
+    /// The bytes of one operation, where they vary.
+    size: Option<usize>,
+    quantities: &'static [Quantity],
+    /// How many operations an iteration does.
+    operations: u64,
+    batch: Batch<'p>,
+}
+
+type Batch<'p> = Box<dyn FnMut(u64) -> Result<(), Failure> + 'p>;
+
+impl<'p> Probe<'p> {
+    /// A loop over bare instructions. `batch` does so many iterations.
+    pub(crate) fn limit(what: &str, mut batch: impl FnMut(u64) + 'p) -> Self {
+        let batch = Box::new(move |n| {
+            batch(n);
+            Ok(())
+        });
+        Self::new(what, None, batch)
+    }
+
+    /// A loop over the library's operations. `batch` does so many iterations.
+    pub(crate) fn ours(
+        what: &str,
+        limit: &str,
+        mut batch: impl FnMut(u64) -> Result<(), onesided_windows::Error> + 'p,
+    ) -> Self {
+        let batch = Box::new(move |n| Ok(batch(n)?));
+        Self::new(what, Some(limit.to_owned()), batch)
+    }
+
+    /// Measures the latency, with one operation an iteration.
+    fn new(what: &str, limit: Option<String>, batch: Batch<'p>) -> Self {
+        Self { what: what.to_owned(), limit, size: None, quantities: &[Quantity::Latency], operations: 1, batch }
+    }
+
+    /// Each operation moves so many bytes.
+    pub(crate) fn of_size(self, bytes: usize) -> Self {
+        Self { size: Some(bytes), ..self }
+    }
+
+    /// Reports the time as these quantities.
+    pub(crate) fn measures(self, quantities: &'static [Quantity]) -> Self {
+        Self { quantities, ..self }
+    }
+
+    /// Each iteration does so many operations.
+    pub(crate) fn each_time(self, operations: usize) -> Self {
+        Self { operations: operations as u64, ..self }
+    }
+
+    /// The nanoseconds of one operation, over `n` iterations.
+    fn time(&mut self, n: u64) -> Result<f64, Failure> {
+        let start = Instant::now();
+        (self.batch)(n)?;
+        Ok(start.elapsed().as_nanos() as f64 / (n * self.operations) as f64)
+    }
+
+    /// How many iterations make a batch. The shortest of three counts: the first is cold, and any may lose its core.
+    fn calibrate(&mut self) -> Result<u64, Failure> {
+        let mut n = 1;
+        loop {
+            let shortest = self.time(n)?.min(self.time(n)?).min(self.time(n)?);
+            if shortest * (n * self.operations) as f64 * 2.0 >= BATCH.as_nanos() as f64 {
+                return Ok(n);
+            }
+            n *= 2;
+        }
+    }
+
+    /// The nanoseconds of one operation, as a quantity.
+    fn value(&self, quantity: Quantity, nanos: f64) -> f64 {
+        match quantity {
+            Quantity::Bandwidth => self.size.unwrap_or(0) as f64 / nanos,
+            Quantity::MessageRate => 1e9 / nanos,
+            _ => nanos,
+        }
+    }
+}
+
+/// Measures the probes, interleaved, and reports them. The value of a run is the median of its batches.
+pub(crate) fn run(rank: &BenchRank, effort: Effort, mut probes: Vec<Probe<'_>>) -> Result<(), Failure> {
+    let sizes = probes.iter_mut().map(Probe::calibrate).collect::<Result<Vec<_>, _>>()?;
+    let mut runs = vec![Vec::new(); probes.len()];
+    for _ in 0..effort.runs() {
+        let mut batches = vec![Vec::new(); probes.len()];
+        for _ in 0..effort.batches() {
+            for ((probe, n), nanos) in probes.iter_mut().zip(&sizes).zip(&mut batches) {
+                nanos.push(probe.time(*n)?);
+            }
+        }
+        for (nanos, values) in batches.iter().zip(&mut runs) {
+            values.push(Summary::of(nanos).median);
+        }
+        rank.step()?;
+    }
+    for (probe, nanos) in probes.iter().zip(&runs) {
+        for quantity in probe.quantities {
+            let values: Vec<_> = nanos.iter().map(|nanos| probe.value(*quantity, *nanos)).collect();
+            rank.measured((&probe.what, probe.size), *quantity, &values, probe.limit.as_deref())?;
+        }
+    }
+    Ok(())
+}

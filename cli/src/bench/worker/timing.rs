@@ -1,0 +1,67 @@
+//! Clocks, waits without a system call, and processor time.
+
+use std::hint::{black_box, spin_loop};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::yield_now;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// The monotonic clock, which all processes share, in nanoseconds.
+pub(crate) fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Waits until a word is at least `value`.
+pub(crate) fn await_word(word: &AtomicU64, value: u64) {
+    let mut polls = 0;
+    while word.load(Ordering::Acquire) < value {
+        polls += 1;
+        if polls % 1000 == 0 { yield_now() } else { spin_loop() }
+    }
+}
+
+/// Waits without giving up the core, which would have to wake up first.
+pub(crate) fn spin_for(duration: Duration) {
+    if duration.is_zero() {
+        return;
+    }
+    let begin = Instant::now();
+    while begin.elapsed() < duration {
+        spin_loop();
+    }
+}
+
+/// What a program does that calls no library for a while.
+pub(crate) fn compute(duration: Duration) {
+    let begin = Instant::now();
+    let mut value = 1_u64;
+    while begin.elapsed() < duration {
+        for _ in 0..10_000 {
+            value = black_box(value.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ value >> 29);
+        }
+    }
+}
+
+/// Measures how much of a core all threads of this process use.
+pub(crate) struct CpuUse {
+    begin: Instant,
+    processor_time: Duration,
+}
+
+impl CpuUse {
+    pub(crate) fn begin() -> Self {
+        Self { begin: Instant::now(), processor_time: processor_time() }
+    }
+
+    /// The fraction of a core since `begin`.
+    pub(crate) fn fraction(&self) -> f64 {
+        (processor_time() - self.processor_time).as_secs_f64() / self.begin.elapsed().as_secs_f64()
+    }
+}
+
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
