@@ -1,4 +1,5 @@
-//! Threads that assist: tasks that serve peers, on a thread of their own or one for all of a rank.
+//! Server threads: they run tasks that serve peers, one thread per task or one for all tasks of a
+//! rank.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -14,17 +15,17 @@ use rustix::io::Errno;
 use crate::drive::{self, Blocking};
 use crate::{Drive, Fabric, Task};
 
-/// How a thread that assists waits.
+/// How a server thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ServerThread {
-    /// It looks, again and again: a core is spent on it.
+    /// Polls without pause and occupies a core.
     Polls,
-    /// It sleeps until something happens to its rank.
+    /// Sleeps until an event of its rank.
     Sleeps,
 }
 
 impl ServerThread {
-    /// The name of the thread.
+    /// The thread's name.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Polls => "onesided-poll",
@@ -33,20 +34,20 @@ impl ServerThread {
     }
 }
 
-/// Every so many looks a thread that polls gives its core away, if somebody else wants it: whoever it waits for may.
+/// A polling thread yields its core after this many polls, perhaps to the thread that it waits for.
 const LOOKS: u32 = 256;
-/// The same where there are more threads than cores.
+/// The same if the host has more threads than cores.
 const LOOKS_CROWDED: u32 = 16;
 
-/// How many such threads this process has.
+/// The number of server threads in this process.
 static ATTENDING: AtomicU32 = AtomicU32::new(0);
 
-/// Whether this process has any.
+/// Whether this process has server threads.
 pub(crate) fn attends() -> bool {
     ATTENDING.load(Ordering::Relaxed) > 0
 }
 
-/// One of them, while it runs.
+/// Counts one server thread while it runs.
 pub(crate) struct Attending;
 
 impl Attending {
@@ -62,7 +63,7 @@ impl Drop for Attending {
     }
 }
 
-/// Runs a task to its end on a thread of its own, which drives the fabric.
+/// Runs a task to completion on its own thread, which drives the fabric.
 pub(crate) fn spawn<D: Drive>(drive: &D, task: Task, attendant: ServerThread) -> Result<JoinHandle<()>, Fault> {
     let drive = drive.clone();
     let attending = Attending::begin();
@@ -80,7 +81,7 @@ pub(crate) fn spawn<D: Drive>(drive: &D, task: Task, attendant: ServerThread) ->
 fn poll<D: Drive>(drive: &D, mut task: Task) {
     let _blocking = Blocking::begin();
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    // A rank with such a thread has two that look.
+    // A rank with a polling server thread needs two cores.
     let looks = if drive.oversubscribed() || drive.shares_its_core() || cores < 2 * drive.size() as usize {
         LOOKS_CROWDED
     } else {
@@ -95,12 +96,14 @@ fn poll<D: Drive>(drive: &D, mut task: Task) {
     }
 }
 
-/// The threads that all windows of a rank share, one of a kind; there while they have something to do.
+/// The server threads that all windows of a rank share, one of each kind. Each exists while it has
+/// tasks.
 #[derive(Default)]
 pub(crate) struct Attendants([Mutex<Weak<Pool>>; 2]);
 
 impl Attendants {
-    /// Has a task run by the rank's thread of this kind. Whoever asks has to wake it: it may sleep.
+    /// Runs a task on the rank's thread of this kind. The caller wakes the thread, which may be
+    /// asleep.
     pub(crate) fn run<F: Fabric>(&self, fabric: &F, task: Task, attendant: ServerThread) -> Result<(), Fault> {
         let mut current = lock(&self.0[attendant as usize]);
         let left = match current.upgrade() {
@@ -121,11 +124,11 @@ impl fmt::Debug for Attendants {
     }
 }
 
-/// Tasks that came and were not polled yet; `None` once the thread has ended.
+/// New tasks that were not polled yet; `None` once the thread has ended.
 struct Pool(Mutex<Option<Vec<Task>>>);
 
 impl Pool {
-    /// Takes a task, or gives it back if the thread has ended.
+    /// Takes a task; returns it if the thread has ended.
     fn take(&self, task: Task) -> Option<Task> {
         match &mut *lock(&self.0) {
             Some(tasks) => {
@@ -136,12 +139,12 @@ impl Pool {
         }
     }
 
-    /// All of them as one, until there is none.
+    /// One future that runs all tasks and completes when none is left.
     fn task(self: Arc<Self>) -> Task {
         let mut mine: Vec<Task> = Vec::new();
         Box::pin(poll_fn(move |cx| {
             mine.append(lock(&self.0).get_or_insert_default());
-            // One that panics is over; the others are not.
+            // A panic ends one task and leaves the others running.
             mine.retain_mut(|task| {
                 matches!(catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx))), Ok(Poll::Pending))
             });
@@ -167,7 +170,7 @@ mod tests {
 
     use super::*;
 
-    /// Waits for what another thread does, but not for ever.
+    /// Waits for another thread's action, with a time limit.
     fn comes(what: impl Fn() -> bool) -> bool {
         let end = Instant::now() + Duration::from_secs(20);
         while !what() && Instant::now() < end {

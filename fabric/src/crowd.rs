@@ -1,4 +1,4 @@
-//! Whether the ranks of a host have to take turns.
+//! Detects oversubscription: more ranks on a host than cores.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,27 +11,27 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use crate::assist;
 use crate::shm::Board;
 
-/// Whether a host runs more ranks than it has cores for them. That a rank is kept on one core says nothing about it: what
-/// counts is the cores that all of them have together.
+/// Whether the host runs more ranks than it has cores for them. The union of the ranks' core sets
+/// counts: a rank pinned to one core alone implies no oversubscription.
 #[derive(Debug)]
 pub(crate) struct Crowd {
-    /// Of this rank.
+    /// This rank's cores.
     cores: CpuSet,
-    /// Whether that is one.
+    /// Whether this rank has one core.
     alone: bool,
-    /// How many cores' time there is, if less than those.
+    /// The CPU quota in cores, if it is less.
     limit: Option<u32>,
-    /// What was found, or how often it was not to be had yet.
+    /// The result, or the number of failed attempts.
     state: AtomicU32,
 }
 
 const NO: u32 = u32::MAX;
 const YES: u32 = NO - 1;
-/// So often ranks are looked for that have not come; then those are.
+/// The maximum number of attempts while ranks are missing; then the ranks present decide.
 const LOOKS: u32 = 100;
 
 impl Crowd {
-    /// Of the rank whose thread this is.
+    /// For the calling rank's thread.
     pub(crate) fn new() -> Self {
         let time = available_parallelism().map_or(1, NonZero::get) as u32;
         let cores = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
@@ -43,7 +43,7 @@ impl Crowd {
         }
     }
 
-    /// Whether that is so.
+    /// Whether the host is oversubscribed.
     #[inline]
     pub(crate) fn is(&self, board: &Board, me: Rank) -> bool {
         match self.state.load(Ordering::Relaxed) {
@@ -78,7 +78,7 @@ impl Crowd {
         oversubscribed
     }
 
-    /// Whether this rank shares its only core with a thread that serves others.
+    /// Whether this rank shares its only core with a server thread.
     #[inline]
     pub(crate) fn attends(&self) -> bool {
         self.alone && assist::attends()

@@ -1,17 +1,18 @@
-//! Which pieces of something are free.
+//! A lock-free list of free entries.
 
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// No piece.
+/// No entry.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// A stack of free pieces: who gives one back and who takes one pays one compare-swap, and what was used last, which the
-/// caches still hold, is used next.
+/// A stack of free entries. Taking or returning one costs one compare-swap, and the entry used
+/// last, which is still in the caches, is used next.
 ///
-/// The head counts its changes: a piece that was taken and given back in between is not taken for the one that was seen.
+/// The head counts its changes, which avoids the ABA problem of an entry taken and returned in
+/// between.
 #[derive(Debug)]
 pub(crate) struct FreeList {
-    /// The first free piece in the low half, the count in the high half.
+    /// The first free entry in the low half, the count in the high half.
     head: AtomicU64,
 }
 
@@ -20,7 +21,7 @@ impl FreeList {
         Self { head: AtomicU64::new(u64::from(NONE)) }
     }
 
-    /// Takes a piece out. `next` gives the word of a piece that holds the one behind it.
+    /// Takes an entry. `next` returns the word that links an entry to the one behind it.
     #[inline]
     pub(crate) fn take<'n>(&self, next: impl Fn(u32) -> &'n AtomicU32) -> Option<u32> {
         let mut head = self.head.load(Ordering::Acquire);
@@ -29,7 +30,7 @@ impl FreeList {
             if piece == NONE {
                 return None;
             }
-            // Perhaps somebody else's by now, who writes it: then the count has changed.
+            // Another holder may write the word by now; the count has changed then.
             let behind = next(piece).load(Ordering::Relaxed);
             match self.head.compare_exchange_weak(head, succeed(head, behind), Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => return Some(piece),
@@ -38,7 +39,7 @@ impl FreeList {
         }
     }
 
-    /// Gives a piece back. What was done with it happens before what its next holder does.
+    /// Returns an entry. The holder's accesses happen before those of the next holder.
     #[inline]
     pub(crate) fn give<'n>(&self, piece: u32, next: impl Fn(u32) -> &'n AtomicU32) {
         let mut head = self.head.load(Ordering::Relaxed);
@@ -52,13 +53,14 @@ impl FreeList {
     }
 }
 
-/// The head after `head`, with this piece first.
+/// The head after `head` with this entry first.
 #[inline]
 const fn succeed(head: u64, first: u32) -> u64 {
     (head >> 32).wrapping_add(1) << 32 | first as u64
 }
 
-/// Explored by loom: `RUSTFLAGS="--cfg onesided_loom" cargo test -p onesided-fabric --lib --release`.
+/// Checked by loom: `RUSTFLAGS="--cfg onesided_loom" cargo test -p onesided-fabric --lib
+/// --release`.
 #[cfg(all(test, onesided_loom))]
 mod explored {
     use loom::cell::UnsafeCell;
@@ -86,12 +88,13 @@ mod explored {
             pieces
         }
 
-        /// Takes a piece, is alone with it (loom sees two at once), gives it back.
+        /// Takes an entry, has exclusive access (loom detects two holders), returns it.
         fn use_one(&self) -> bool {
             let next = |piece: u32| &self.next[piece as usize];
             let Some(piece) = self.list.take(next) else { return false };
             self.used[piece as usize].with_mut(|used| {
-                // SAFETY: loom reports an access at the same time as any other.
+                // SAFETY: the entry was taken, so no other thread accesses it; loom reports a
+                // concurrent access, which is what is tested.
                 #[allow(unsafe_code)]
                 unsafe {
                     *used += 1

@@ -1,4 +1,4 @@
-//! Which ranks a world has, and how they reach one another's collectives.
+//! The ranks of a world, and their collective segments.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -9,21 +9,21 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Patience, Rank};
 
 use crate::{Fabric, Segment, SegmentKey};
 
-/// The ranks of a world, in the world's order, and the segment at each that its collectives use.
+/// The ranks of a world, in the world's order, and the segment of each for collectives.
 pub(crate) struct Members<F: Fabric>(Kind<F>);
 
 enum Kind<F: Fabric> {
-    /// All ranks of the fabric, with the segments that they have from the start.
+    /// All ranks of the fabric, with their world segments.
     All,
     Some(AnyLock<F>),
 }
 
 struct AnyLock<F: Fabric> {
-    /// This rank, as the world counts.
+    /// This rank's number in the world.
     me: u32,
-    /// Kept registered for as long as the world is.
+    /// Kept allocated for as long as the world.
     own: F::Segment,
-    /// By rank; a key names the rank as the fabric counts.
+    /// By world rank; a key contains the fabric's rank.
     keys: Box<[SegmentKey]>,
     reached: Box<[OnceLock<F::Segment>]>,
 }
@@ -33,7 +33,7 @@ impl<F: Fabric> Members<F> {
         Self(Kind::All)
     }
 
-    /// Some ranks: their segments, in the order in which they are to count. `None`: this rank is not among them.
+    /// Some ranks: their segments, in rank order. `None`: this rank is not among them.
     pub(crate) fn chosen(own: F::Segment, keys: Vec<SegmentKey>) -> Option<Self> {
         let me = keys.iter().position(|key| key.rank == own.rank())? as u32;
         let reached = keys.iter().map(|_| OnceLock::new()).collect();
@@ -54,7 +54,7 @@ impl<F: Fabric> Members<F> {
         }
     }
 
-    /// A rank of this world, as the fabric counts.
+    /// The fabric's rank of a world rank.
     pub(crate) fn named_by_fabric(&self, fabric: &F, rank: u32) -> Option<Rank> {
         match &self.0 {
             Kind::All => (rank < fabric.size()).then_some(Rank(rank)),
@@ -62,7 +62,7 @@ impl<F: Fabric> Members<F> {
         }
     }
 
-    /// A rank of the fabric, as this world counts.
+    /// The world's rank of a fabric rank.
     pub(crate) fn named_by_world(&self, rank: Rank) -> Option<u32> {
         match &self.0 {
             Kind::All => Some(rank.0),
@@ -70,7 +70,7 @@ impl<F: Fabric> Members<F> {
         }
     }
 
-    /// A fault that names the rank as this world counts; one that is not of this world is not named.
+    /// Translates the rank of a fault to the world's; a rank outside the world is omitted.
     pub(crate) fn translate(&self, fault: Fault) -> Fault {
         match (&self.0, fault.rank()) {
             (Kind::All, _) | (_, None) => fault,
@@ -81,7 +81,7 @@ impl<F: Fabric> Members<F> {
         }
     }
 
-    /// A rank's segment for collectives, reached when it is first needed.
+    /// A rank's segment for collectives, opened when first needed.
     pub(crate) fn segment(&self, fabric: &F, rank: u32) -> Result<F::Segment, Fault> {
         let chosen = match &self.0 {
             Kind::All => return fabric.world_segment(Rank(rank)).map_err(|error| error.fault()),
@@ -96,7 +96,7 @@ impl<F: Fabric> Members<F> {
         Ok(reached.get_or_init(|| segment).clone())
     }
 
-    /// A rank of this world that died, as the fabric counts.
+    /// A rank of this world that died, as a fabric rank.
     pub(crate) fn failed_rank(&self, fabric: &F) -> Option<Rank> {
         let first = fabric.failed_rank()?;
         match &self.0 {
@@ -108,7 +108,8 @@ impl<F: Fabric> Members<F> {
         }
     }
 
-    /// Waits until one's own word is what the predicate asks for, or a rank of this world has died, or `from` has left.
+    /// Waits until the own word satisfies the predicate, a rank of this world dies, or `from`
+    /// leaves.
     pub(crate) async fn wait_until<'f, P>(
         &'f self,
         fabric: &'f F,
@@ -121,7 +122,8 @@ impl<F: Fabric> Members<F> {
     {
         let mut wait = fabric.wait_until(own, predicate, Patience::with_failures(from).and_until(deadline));
         poll_fn(|cx| {
-            // Asked before the word, which then has all that the dead wrote: what came before the end counts.
+            // Checked before the word, which then contains everything that the dead rank wrote: a
+            // write before the death counts.
             let dead = self.failed_rank(fabric);
             match (Pin::new(&mut wait).poll(cx), dead) {
                 (Poll::Pending | Poll::Ready(Err(_)), Some(dead)) => {

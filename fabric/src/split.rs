@@ -1,4 +1,4 @@
-//! How a world is divided.
+//! Splitting a world.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use onesided_remote_memory::{Fault, FaultKind, Rank};
 use crate::members::Members;
 use crate::{Call, Drive, Error, Fabric, Segment, SegmentKey, WORLD_BYTES, World};
 
-/// A division of a world, to be waited for: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before. See
-/// [`World::split`].
+/// A pending split of a world: `.wait()` blocks, `.await` suspends, `.test()` polls once. Does
+/// nothing unless waited on or polled. See [`World::split`].
 ///
 /// # Cancel safety
 /// Not cancel safe: collective.
@@ -20,8 +20,9 @@ pub struct Split<'w, F: Fabric> {
     call: Call<'w, (), Result<World<F>, Error>>,
 }
 
-/// What a rank tells the others: color and key, and where its part's collectives reach it. On the wire, little endian:
-/// version 1 (1 byte), color (4), key (4), fault (8), and the segment's key if the fault is 0.
+/// A rank's contribution: color and key, and the segment of its new world's collectives. On the
+/// wire, little endian: version 1 (1 byte), color (4), key (4), fault (8), and the segment's key if
+/// the fault is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Choice {
     color: u32,
@@ -61,7 +62,7 @@ impl<'w, F: Fabric> Split<'w, F> {
     async fn run(world: &World<F>, color: u32, key: u32) -> Result<World<F>, Error> {
         let failed = |fault| Error::operation("split a world")(fault);
         let own = world.fabric().allocate(WORLD_BYTES);
-        // Whatever fails here, the others are told before it is returned: they wait for this rank.
+        // A failure here is sent to the others before it is returned: they wait for this rank.
         let segment = own.as_ref().map(Segment::key).map_err(Error::fault);
         let all = world.all_gather(&Choice { color, key, segment }.to_bytes()).await.map_err(failed)?;
         let part = own.and_then(|own| Self::part(world, color, own, &all).map_err(failed));
@@ -86,7 +87,7 @@ impl<'w, F: Fabric> Split<'w, F> {
         Ok(part)
     }
 
-    /// This rank's part, from what all have told. Faults count as the fabric does.
+    /// This rank's new world, from all contributions. Faults contain the fabric's ranks.
     fn part(world: &World<F>, color: u32, own: F::Segment, all: &[Vec<u8>]) -> Result<World<F>, Fault> {
         let mut chosen = Vec::new();
         for (rank, bytes) in (0..).map(Rank).zip(all) {
@@ -95,7 +96,7 @@ impl<'w, F: Fabric> Split<'w, F> {
                 chosen.push((choice.key, choice.segment));
             }
         }
-        // A stable sort: ranks of one key keep their order.
+        // A stable sort: ranks with equal keys keep their order.
         chosen.sort_by_key(|(key, _)| *key);
         let keys = chosen.into_iter().map(|(_, segment)| segment).collect::<Result<_, _>>()?;
         let members = Members::chosen(own, keys).ok_or(Fault::new(FaultKind::Protocol))?;
@@ -104,11 +105,12 @@ impl<'w, F: Fabric> Split<'w, F> {
 }
 
 impl<F: Drive> Split<'_, F> {
-    /// Blocks until every rank has come; gives this rank's part.
+    /// Blocks until every rank has arrived; returns this rank's new world.
     ///
     /// # Errors
-    /// [`Error::Allocate`] where this rank has no memory or descriptors; [`Error::Operation`] where another of the part has
-    /// none, with its rank, or where one died or left.
+    /// - [`Error::Allocate`]: this rank has no memory or descriptors.
+    /// - [`Error::Operation`]: another rank of the new world has none, died, or left; the fault
+    ///   names it.
     pub fn wait(self) -> Result<World<F>, Error> {
         self.block()
     }

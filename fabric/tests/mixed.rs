@@ -1,5 +1,6 @@
-//! Shared memory and cards in one world, on a real device: run inside `scripts/soft-roce` where the host has none. The ranks
-//! are threads, dealt out to two pretended hosts where both ways are to be met.
+//! Shared memory and cards in one world, on a real device: run inside `scripts/soft-roce` where the
+//! host has none. The ranks are threads, dealt out to two pretended hosts where both ways are to be
+//! met.
 #![cfg(feature = "verbs")]
 
 use onesided_fabric::bootstrap::Job;
@@ -29,9 +30,9 @@ fn conforms() {
     }
 }
 
-/// A word that was written is in memory when a flush says so: until then a put to its region goes by the card, behind it, and
-/// to other regions by the CPU. (Soft-RoCE has done a request to oneself when the call returns, so that its effect would
-/// come in order either way.)
+/// A word that was written is in memory when a flush says so: until then a put to its region goes
+/// by the card, behind it, and to other regions by the CPU. (Soft-RoCE has done a request to
+/// oneself when the call returns, so that its effect would come in order either way.)
 #[test]
 fn what_follows_a_written_word_follows_its_way() {
     let Some(_device) = device("what_follows_a_written_word_follows_its_way") else { return };
@@ -96,7 +97,8 @@ fn a_rank_of_this_host_costs_the_card_nothing() {
     });
 }
 
-/// What one rank does to one region takes effect in order, whichever way each step takes, and nothing is awaited between.
+/// What one rank does to one region takes effect in order, whichever way each step takes, and
+/// nothing is awaited between.
 #[test]
 fn one_ranks_steps_stay_in_order() {
     let Some(_device) = device("one_ranks_steps_stay_in_order") else { return };
@@ -144,8 +146,8 @@ fn one_ranks_steps_stay_in_order() {
     });
 }
 
-/// The release of a lock goes by the card, behind the CPU's stores: whoever takes the lock next sees them, whichever way it
-/// looks, and however many bytes there are.
+/// The release of a lock goes by the card, behind the CPU's stores: whoever takes the lock next
+/// sees them, whichever way it looks, and however many bytes there are.
 #[test]
 fn a_lock_hands_over_what_was_put() {
     let Some(_device) = device("a_lock_hands_over_what_was_put") else { return };
@@ -176,7 +178,8 @@ fn a_lock_hands_over_what_was_put() {
     });
 }
 
-/// A rank that has left is gone for the ranks of its host as for all others, and a region that was taken back is not opened.
+/// A rank that has left is gone for the ranks of its host as for all others, and a region that was
+/// taken back is not opened.
 #[test]
 fn the_end_of_a_rank_is_one_thing() {
     let Some(_device) = device("the_end_of_a_rank_is_one_thing") else { return };

@@ -254,8 +254,8 @@ fn mail_arrives_in_order_by_port() {
     });
 }
 
-/// More mail, and more doorbells, than a receiver that makes no progress has room for: the senders wait, and all of it
-/// arrives once it makes some.
+/// More mail, and more doorbells, than a receiver that makes no progress has room for: the senders
+/// wait, and all of it arrives once it makes some.
 #[test]
 fn a_flood_is_held_back() {
     let Some(_device) = device("a_flood_is_held_back") else { return };
@@ -283,8 +283,9 @@ fn a_flood_is_held_back() {
     });
 }
 
-/// A peer that lives and makes no progress while it is rung and written to without end: who sends and who posts is told in
-/// the end that there is no room, and no more than that arrives. When it goes on, so does all else.
+/// A peer that lives and makes no progress while it is rung and written to without end: who sends
+/// and who posts is told in the end that there is no room, and no more than that arrives. When it
+/// goes on, so does all else.
 #[test]
 fn posting_to_a_peer_that_takes_nothing_ends() {
     let Some(_device) = device("posting_to_a_peer_that_takes_nothing_ends") else { return };
@@ -322,7 +323,8 @@ fn posting_to_a_peer_that_takes_nothing_ends() {
     });
 }
 
-/// What was posted to such a peer, and what was posted behind it, ends as well: later, with the connection.
+/// What was posted to such a peer, and what was posted behind it, ends as well: later, with the
+/// connection.
 #[test]
 fn what_was_posted_to_a_peer_that_takes_nothing_ends() {
     let Some(_device) = device("what_was_posted_to_a_peer_that_takes_nothing_ends") else { return };
@@ -347,7 +349,8 @@ fn what_was_posted_to_a_peer_that_takes_nothing_ends() {
     });
 }
 
-/// Far more operations than the send queue holds and than reads may be under way, from several threads at once.
+/// Far more operations than the send queue holds and than reads may be under way, from several
+/// threads at once.
 #[test]
 fn full_queues_are_waited_for() {
     let Some(_device) = device("full_queues_are_waited_for") else { return };
@@ -371,7 +374,8 @@ fn full_queues_are_waited_for() {
     });
 }
 
-/// Several threads of one rank sleep at once, each on a word of its own; each is woken by its write.
+/// Several threads of one rank sleep at once, each on a word of its own; each is woken by its
+/// write.
 #[test]
 fn sleepers_are_woken() {
     let Some(_device) = device("sleepers_are_woken") else { return };
@@ -422,8 +426,8 @@ fn with_a_stale_key(count: u32, run: impl Fn(&Verbs, &VerbsSegment, &[VerbsSegme
     });
 }
 
-/// A typed error for the one who used it, later operations end at once and name the peer, and no other connection
-/// suffers.
+/// A typed error for the one who used it, later operations end at once and name the peer, and no
+/// other connection suffers.
 #[test]
 fn a_stale_key_ends_in_an_error() {
     let Some(_device) = device("a_stale_key_ends_in_an_error") else { return };
@@ -454,7 +458,8 @@ fn an_unawaited_fault_sticks_until_the_flush() {
     });
 }
 
-/// A process that is killed loses its memory before anybody is told of its end: whoever used that memory is told of the end.
+/// A process that is killed loses its memory before anybody is told of its end: whoever used that
+/// memory is told of the end.
 #[test]
 fn the_news_of_a_death_says_more_than_the_card() {
     let Some(_device) = device("the_news_of_a_death_says_more_than_the_card") else { return };
@@ -492,7 +497,8 @@ fn the_news_of_a_death_says_more_than_the_card() {
     }
 }
 
-/// A rank dies: whoever waits for it, and whoever has operations under way to it, hears of it within a second.
+/// A rank dies: whoever waits for it, and whoever has operations under way to it, hears of it
+/// within a second.
 #[test]
 fn death_ends_waits_and_operations() {
     let Some(_device) = device("death_ends_waits_and_operations") else { return };
@@ -533,7 +539,8 @@ fn death_ends_waits_and_operations() {
     });
 }
 
-/// A peer that nobody can reach, and of whom nobody says that it died or left: its queue pairs are gone.
+/// A peer that nobody can reach, and of whom nobody says that it died or left: its queue pairs are
+/// gone.
 fn with_a_lost_peer(body: impl Fn(&Verbs, &VerbsSegment, &VerbsSegment) + Sync) {
     let mut jobs = local::jobs(2).unwrap();
     jobs[1].board = local::jobs(2).unwrap()[1].board.clone(); // on which it leaves

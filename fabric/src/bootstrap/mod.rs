@@ -1,23 +1,26 @@
-//! How a process finds its job: who it is, who the others are, and how it gets at their memory for the first time.
+//! How a process finds its job: its rank, its peers, and the first access to their memory.
 //!
-//! A [`Job`] is made by [`local::jobs`] (ranks as threads), by [`Job::alone`], or by [`join`], from what the environment
-//! says: under `onesided run` [`client`] speaks to the launcher; started by others, ranks meet by [`pmi`] or a
-//! [`rendezvous`]. The endpoints of all fabrics are made from it.
+//! A [`Job`] comes from [`local::jobs`] (ranks as threads), from [`Job::alone`], or from [`join`],
+//! which follows the environment: under `onesided run` the [`client`] talks to the launcher;
+//! otherwise ranks meet by [`pmi`] or a [`rendezvous`]. Every fabric makes its endpoint from a
+//! `Job`.
 //!
 //! # Who keeps a job
 //!
-//! Somebody makes the board, serves values and memory, and declares deaths: the launcher, where it is ours. Otherwise it
-//! is rank 0, from a thread, in the launcher's place in all that is said below, and then
+//! A daemon creates the job segment, serves values and memory, and declares deaths. Under `onesided
+//! run` this is the launcher. Otherwise a thread of rank 0 takes the launcher's part, and then:
 //!
-//! - **joining is collective**: it returns when all ranks have come, or fails everywhere;
-//! - **rank 0 goes last**: having left, it waits until all others have left or died, because they may still need to map
-//!   one another's memory. One that ends without leaving still waits, 5 s at most, until the others of its host know that
-//!   all have come;
-//! - **a rank's death** rank 0 sees by its connection and its process. When rank 0 itself has died, the first of the
-//!   others that still runs sees to it. Memory that was mapped stays reachable; new values and new memory are errors.
+//! - **Joining is collective**: it returns when all ranks have arrived, or fails on all.
+//! - **Rank 0 ends last**: after leaving, it waits until all others have left or died, because they
+//!   may still need to map one another's memory. If it ends without leaving, it waits at most 5 s
+//!   until the other ranks of its host know that all have arrived.
+//! - **Rank 0 detects the death of a rank** by its connection and its process. If rank 0 itself
+//!   dies, the lowest surviving rank takes over detection. Mapped memory stays accessible; new
+//!   values and new memory are errors.
 //!
-//! On several hosts each has such a keeper: an agent of the launcher, or the lowest rank of that host. A *bridge* makes
-//! their boards alike, so that all that stands above a board knows nothing of it.
+//! On several hosts each host has such a daemon: an agent of the launcher, or the lowest rank of
+//! that host. A *control relay* keeps their job segments consistent, transparently to the layers
+//! above.
 
 mod addresses;
 pub(crate) mod bridge;
@@ -60,21 +63,21 @@ pub(crate) use crate::bootstrap::process::Process;
 use crate::Error;
 use crate::shm::{Board, Mapping};
 
-/// A process's (or thread's) place in a job.
+/// A process's (or thread's) membership in a job.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// Which rank this is.
+    /// This rank.
     pub rank: Rank,
-    /// What all ranks of the host share: who lives, doorbells, message rings.
+    /// What all ranks of the host share: liveness, doorbells, message rings.
     pub board: Arc<Board>,
-    /// The way to the others before there is a fabric. Kept for as long as the rank is in the job: to the launcher, a
-    /// rank whose connection ends before it has left is dead.
+    /// The exchange with the other ranks before there is a fabric. Held while the rank is in the
+    /// job: the launcher takes the end of a connection before leaving for the rank's death.
     pub exchange: Arc<dyn Exchange>,
 }
 
 impl Job {
-    /// On which host a rank is: hosts are numbered from 0 in the order of their lowest ranks, so rank 0 is on host 0. All
-    /// are on host 0 where the ranks are threads, and in a world of one.
+    /// The host of a rank. Hosts are numbered from 0 in the order of their lowest ranks, so rank 0
+    /// is on host 0. All ranks are on host 0 if they are threads, and in a world of one.
     ///
     /// # Panics
     /// If the job has no such rank.
@@ -83,7 +86,7 @@ impl Job {
         self.board.host_of(rank)
     }
 
-    /// Whether two ranks are on one host, so that they can share memory.
+    /// Whether two ranks are on one host and can share memory.
     ///
     /// # Panics
     /// If the job has no such rank.
@@ -92,37 +95,39 @@ impl Job {
         self.host_of(a) == self.host_of(b)
     }
 
-    /// How many hosts the ranks are on.
+    /// The number of hosts.
     #[must_use]
     pub fn hosts(&self) -> u32 {
         (0..self.board.size()).map(|rank| self.host_of(Rank(rank)) + 1).max().unwrap_or(1)
     }
 }
 
-/// The way to the others before there is a fabric: small values by name, and memory by region.
+/// The exchange between ranks before there is a fabric: small values by name, and memory by region.
 ///
-/// Nothing here needs the other ranks' help once they have put or published.
+/// It needs no help of the other ranks once they have put or published.
 pub trait Exchange: Debug + Send + Sync {
-    /// Makes a value known to all ranks under a name (at most 64 bytes of printable ASCII). Each name once.
+    /// Publishes a value to all ranks under a name: at most 64 bytes of printable ASCII, and used
+    /// once.
     ///
     /// # Errors
     /// [`Error::Join`]: the name is taken, or the launcher is gone.
     fn put(&self, name: &str, value: &[u8]) -> Result<(), Error>;
 
-    /// The value under a name, waiting until somebody puts it.
+    /// Waits for the value under a name.
     ///
     /// # Errors
-    /// [`Error::Operation`]: nobody did in time (`TimedOut`), or a rank died meanwhile (`PeerDied`; nobody knows whose
-    /// value it would have been). [`Error::Join`]: the launcher is gone.
+    /// - [`Error::Operation`]: no rank put it in time (`TimedOut`), or a rank died meanwhile
+    ///   (`PeerDied`), which may have been the one to put it.
+    /// - [`Error::Join`]: the launcher is gone.
     fn get(&self, name: &str, patience: Duration) -> Result<Vec<u8>, Error>;
 
     /// Lets peers map this rank's region.
     ///
     /// # Errors
-    /// [`Error::Allocate`]: no descriptors left at the launcher, or it is gone.
+    /// [`Error::Allocate`]: the launcher has no free descriptor, or is gone.
     fn publish(&self, region: RegionId, memory: &Arc<Mapping>) -> Result<(), Error>;
 
-    /// Lets peers map two regions, in the time of one: both, or none.
+    /// Lets peers map both regions or neither, in one round trip.
     ///
     /// # Errors
     /// As [`publish`](Self::publish).
@@ -132,13 +137,13 @@ pub trait Exchange: Debug + Send + Sync {
         self.publish(second, other).inspect_err(|_| self.retract(first))
     }
 
-    /// Takes a region back. Peers that have mapped it keep it mapped.
+    /// Withdraws a region. Peers that have mapped it keep it mapped.
     fn retract(&self, region: RegionId);
 
     /// Maps a peer's region.
     ///
     /// # Errors
-    /// [`Error::Open`]: there is none, no descriptors, no memory, or the launcher is gone.
+    /// [`Error::Open`]: no such region, no descriptors, no memory, or the launcher is gone.
     fn fetch(&self, rank: Rank, region: RegionId) -> Result<Arc<Mapping>, Error>;
 
     /// The file of a peer's region, not mapped.
@@ -148,7 +153,7 @@ pub trait Exchange: Debug + Send + Sync {
     fn fetch_file(&self, rank: Rank, region: RegionId) -> Result<OwnedFd, Error>;
 }
 
-/// A duration for the system's calls.
+/// Converts a duration for system calls.
 pub(crate) fn timespec(duration: Duration) -> rustix::time::Timespec {
     let tv_sec = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
     rustix::time::Timespec { tv_sec, tv_nsec: duration.subsec_nanos().into() }

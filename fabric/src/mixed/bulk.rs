@@ -1,4 +1,5 @@
-//! Bytes: by the CPU where the memory is mapped and nothing stands in the way, else by the card.
+//! Bulk operations: by the CPU where the memory is mapped and no change is in flight, else by the
+//! card.
 
 use std::future::{Ready, ready};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -15,21 +16,21 @@ use crate::shm::ShmSegment;
 use crate::verbs::{Verbs, VerbsGet, VerbsTransfer};
 use crate::{Capabilities, Error, Fabric, Path, Segment, SegmentKey, Task, UserMemory};
 
-/// A get under way: done when it was posted, or the card's.
+/// A get: completed at post, or in flight on the card.
 pub type MixedGet<'b> = EitherFuture<Ready<Result<(), Fault>>, VerbsGet<'b>>;
-/// A transfer under way: done when it was posted, or the card's.
+/// A transfer: completed at post, or in flight on the card.
 pub type MixedTransfer = EitherFuture<Ready<Result<(), Fault>>, VerbsTransfer>;
 
-/// The way to bytes of a segment.
+/// The path to the bytes of a segment.
 enum Way<'s> {
-    /// The CPU comes after everything that this rank has done to the region.
+    /// The CPU: all changes that this rank has posted to the region are in memory.
     Cpu(&'s ShmSegment),
-    /// The card: for want of another, or behind changes that are under way.
+    /// The card: the only path, or behind changes in flight.
     Card(Option<&'s Change>),
 }
 
 impl Mixed {
-    /// The way to take now.
+    /// The path to take now.
     #[inline]
     fn way<'s>(&'s self, segment: &'s MixedSegment) -> Way<'s> {
         let Some(memory) = &segment.near else { return Way::Card(None) };
@@ -39,7 +40,7 @@ impl Mixed {
         if change.is_settled(&self.verbs, rank) { Way::Cpu(memory) } else { Way::Card(Some(change)) }
     }
 
-    /// Moves bytes between one's own segment and another one by the CPU, if that is the way.
+    /// Moves bytes between an own segment and another by the CPU, if that is the path.
     fn copied(
         &self,
         own: (&MixedSegment, u64),
@@ -51,7 +52,7 @@ impl Mixed {
         let Some(mine) = own.0.near.as_ref().filter(|mine| mine.rank() == self.rank()) else {
             return Some(Err(Fault::of(FaultKind::NotOwn, own.0.rank())));
         };
-        // All errors of the place come first, as over the card.
+        // Errors about the ranges come first, as on the card's path.
         let checked = own.0.card.check(own.1, len).and_then(|()| other.0.card.check(other.1, len));
         Some(checked.and_then(|()| {
             self.verbs.check_alive(other.0.rank())?;
@@ -70,7 +71,7 @@ impl Fabric for Mixed {
         Capabilities { name: self.ways.name, ordered: !self.has_near(), ..self.verbs.capabilities() }
     }
 
-    /// Of the ranks of this host bytes go another way than words.
+    /// For ranks of this host, bytes and words take different paths.
     fn keeps_order(&self, target: Rank) -> bool {
         self.near(target).is_none()
     }
@@ -83,10 +84,10 @@ impl Fabric for Mixed {
         self.publish(self.verbs.allocate(len)?)
     }
 
-    /// A peer of this host: its directory is asked, by the card, and then the exchange for the memory.
+    /// A peer of this host: the card reads its region table, then the exchange provides the memory.
     fn open(&self, key: &SegmentKey) -> Result<MixedSegment, Error> {
         let card = self.verbs.open(key)?;
-        // That one is mapped already.
+        // That segment is mapped already.
         if key.region == RegionId(0) { self.world_segment(key.rank) } else { self.map(card) }
     }
 
@@ -99,7 +100,7 @@ impl Fabric for Mixed {
         Ok(near.world.get_or_init(|| world).clone())
     }
 
-    /// Reached by the card alone, by the ranks of this host as well.
+    /// Only the card accesses it, for ranks of this host too.
     fn register(&self, memory: UserMemory) -> Result<MixedSegment, Error> {
         Ok(MixedSegment { card: self.verbs.register(memory)?, near: None })
     }
@@ -112,7 +113,8 @@ impl Fabric for Mixed {
         Ok(MixedSegment { card: self.verbs.part(&own.card, offset, len)?, near: None })
     }
 
-    /// Of ranks of this host as well. A change of a word by the CPU is not atomic against the card's.
+    /// Includes segments of ranks of this host. The CPU's change of a word is not atomic against
+    /// the card's.
     fn mapped<'s>(&self, segment: &'s MixedSegment) -> Option<&'s [AtomicU64]> {
         segment.near.as_ref().map_or_else(|| self.verbs.mapped(&segment.card), ShmSegment::words)
     }
@@ -160,7 +162,7 @@ impl Fabric for Mixed {
                 memory.check(offset, from.len())?;
                 match self.verbs.check_alive(memory.rank()) {
                     Ok(()) => memory.write(offset, from)?,
-                    Err(fault) => self.verbs.stick(fault), // for the flush, as over the card
+                    Err(fault) => self.verbs.stick(fault), // reported by the flush, as on the card's path
                 }
                 Ok(())
             }
@@ -206,8 +208,8 @@ impl Fabric for Mixed {
         }
     }
 
-    /// The CPU's puts are complete behind a full fence, which `put x; flush; get y` needs as well; the card's as on verbs.
-    /// Where the card has nothing under way it is not asked.
+    /// A full fence completes the CPU's puts, which `put x; flush; get y` needs as well. The card's
+    /// complete as on verbs; a card with nothing in flight is not asked.
     #[inline]
     fn flush(&self, target: Rank) -> Self::Flush<'_> {
         if self.near(target).is_some() {
@@ -216,7 +218,7 @@ impl Fabric for Mixed {
         self.verbs.flush(target)
     }
 
-    /// As on verbs, behind the CPU's stores.
+    /// As on verbs, after the CPU's stores.
     fn post_release(&self, release: Link<MixedWord<'_>>) {
         if release.word().card().and_then(|word| self.change_of(word)).is_some() {
             fence(Ordering::SeqCst);
@@ -236,7 +238,7 @@ impl Fabric for Mixed {
         self.verbs.write_own(&own.card, offset, from)
     }
 
-    /// Not within a host, where it has the memory mapped.
+    /// Not within a host, where the peer has the memory mapped.
     fn can_revoke(&self, rank: Rank) -> bool {
         self.near(rank).is_none() && self.verbs.can_revoke(rank)
     }

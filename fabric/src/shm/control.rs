@@ -1,4 +1,4 @@
-//! The page that tells peers of memory which they cannot map, and by which it is taken back.
+//! The control page of user memory: peers find the memory by it, and its owner reclaims it by it.
 
 use std::io;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::shm::gate::{Announced, Gate};
 /// `LENTMEM` and the layout's version.
 const MAGIC: u64 = u64::from_le_bytes(*b"LENTMEM\x02");
 
-// The layout, in bytes: a header line, a line a rank, then at a page's beginning a buffer a rank.
+// The layout, in bytes: a header line, a line a rank, then at a page's start a buffer a rank.
 const HEADER: u64 = 64;
 const LINE: u64 = 64;
 const PAGE: u64 = 4096;
 
-// The header's fields, behind the magic number.
+// The header's fields, after the magic number.
 const PID_AT: u64 = 8;
 const SIZE_AT: u64 = 12;
 const STARTED_AT: u64 = 16;
@@ -29,7 +29,8 @@ const LEN_AT: u64 = 40;
 const SHUT_AT: u64 = 48;
 const ASKED_AT: u64 = 56;
 
-// A rank's line: whether a thread of it is inside the gate, and how many others; what it asks the owner's helper thread to do.
+// A rank's line: whether a thread of it has access, and how many others; and its request to the
+// owner's progress thread.
 const INSIDE_AT: u64 = 0;
 const STATE_AT: u64 = 8;
 const OFFSET_AT: u64 = 16;
@@ -37,20 +38,21 @@ const COUNT_AT: u64 = 24;
 const FAULT_AT: u64 = 32;
 const OTHERS_AT: u64 = 40;
 
-/// All buffers together, and the bounds of one.
+/// The length of all buffers together.
 const BUFFERS: u64 = 1 << 20;
 
-/// Where the owner's memory is.
+/// The descriptor by which peers find the owner's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Whereabouts {
     pub(crate) process: Process,
-    /// The same for all threads of a process, and for no other process: process numbers are told apart by namespaces.
+    /// The same for all threads of a process, and unique to it: process numbers are ambiguous
+    /// across namespaces.
     pub(crate) nonce: u64,
     pub(crate) address: u64,
     pub(crate) len: u64,
 }
 
-/// The page, one's own or a peer's.
+/// The page, an own or a peer's.
 #[derive(Debug)]
 pub(crate) struct Control {
     memory: Arc<Mapping>,
@@ -60,11 +62,11 @@ pub(crate) struct Control {
 /// A rank's request to the owner.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'c> {
-    /// 0: none. Otherwise what `lent` and `serving` say.
+    /// 0: none. Otherwise as defined in `lent` and `serving`.
     pub(crate) state: &'c AtomicU64,
     pub(crate) offset: &'c AtomicU64,
     pub(crate) count: &'c AtomicU64,
-    /// How it ended: a fault's bits, or 0.
+    /// The outcome: a fault's bits, or 0.
     pub(crate) fault: &'c AtomicU64,
 }
 
@@ -85,7 +87,7 @@ impl Control {
         Ok(control)
     }
 
-    /// `None` if it is no such page of this version for a world of this size.
+    /// `None` if it is not a control page of this version for a world of this size.
     pub(crate) fn open(memory: Arc<Mapping>, size: u32) -> Option<(Self, Whereabouts)> {
         let magic = memory.word(0)?.load(Ordering::Acquire);
         if magic != MAGIC || memory.len() as u64 != Self::length(size) {
@@ -109,7 +111,7 @@ impl Control {
         (HEADER + size as u64 * LINE).next_multiple_of(PAGE)
     }
 
-    /// How long a rank's buffer is in a world of this size.
+    /// The length of a rank's buffer in a world of this size.
     fn buffer_bytes(size: u32) -> u64 {
         (BUFFERS / u64::from(size.max(1)) / PAGE * PAGE).clamp(PAGE, 16 * PAGE)
     }
@@ -132,14 +134,14 @@ impl Control {
         HEADER + u64::from(rank.0) * LINE
     }
 
-    /// The gate, as a rank passes it.
+    /// The access guard, as a rank uses it.
     pub(crate) fn gate(&self, rank: Rank) -> Gate<'_> {
         let line = self.line(rank);
         let announced = Announced { place: self.word(line + INSIDE_AT), count: self.word(line + OTHERS_AT) };
         Gate { shut: self.word(SHUT_AT), announced }
     }
 
-    /// How many requests there were.
+    /// The number of requests so far.
     pub(crate) fn asked(&self) -> &AtomicU64 {
         self.word(ASKED_AT)
     }
@@ -149,25 +151,25 @@ impl Control {
         Request { state: word(STATE_AT), offset: word(OFFSET_AT), count: word(COUNT_AT), fault: word(FAULT_AT) }
     }
 
-    /// A rank's buffer: where it begins in the page's memory, and how long it is.
+    /// A rank's buffer: its offset in the page's memory, and its length.
     pub(crate) fn buffer(&self, rank: Rank) -> (u64, u64) {
         let bytes = Self::buffer_bytes(self.size);
         (Self::buffers_at(self.size) + u64::from(rank.0) * bytes, bytes)
     }
 }
 
-/// This process's number that no other has.
+/// A number unique to this process.
 pub(crate) fn nonce() -> u64 {
     static NONCE: OnceLock<(u32, u64)> = OnceLock::new();
     let pid = std::process::id();
     let (of, nonce) = *NONCE.get_or_init(|| {
         let mut bytes = [0; 8];
         let random = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-        // Without random numbers the clock has to do.
+        // The clock replaces missing random numbers.
         let nonce = if random == Ok(8) { u64::from_le_bytes(bytes) } else { crate::drive::now() };
         (pid, nonce | 1)
     });
-    if of == pid { nonce } else { 0 } // a fork has other memory at the same addresses
+    if of == pid { nonce } else { 0 } // a forked child has different memory at the same addresses
 }
 
 #[cfg(test)]

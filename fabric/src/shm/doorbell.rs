@@ -1,16 +1,16 @@
-//! Waking who sleeps, and only who sleeps.
+//! Doorbells: wake only the threads that sleep.
 //!
-//! The hand-shake is Dekker's: the sleeper announces itself, then looks again; the ringer writes, then looks for
-//! sleepers. A full fence on both sides between the write and the look makes it impossible that both miss the other.
-//! Explored by loom in `explored`.
+//! The protocol is Dekker's: the sleeper announces itself, then polls again; the ringer writes,
+//! then checks for sleepers. A full fence on each side between the write and the read prevents that
+//! both miss each other. Checked by loom in `explored`.
 
 use crate::Ticket;
 use crate::sync::atomic::{AtomicU32, Ordering, fence};
 
-/// A rank's doorbell: a futex word that counts rings, and how many threads have announced that they sleep.
+/// A rank's doorbell: a futex word that counts rings, and the number of announced sleepers.
 ///
-/// All its orderings are relaxed: between a ringer and a sleeper that sees the new count in its ticket stand the same
-/// two fences, so that it sees what the ringer wrote.
+/// All orderings are relaxed: the same two fences stand between a ringer and a sleeper whose ticket
+/// has the new count, so the sleeper sees the ringer's writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Doorbell<'a> {
     pub(crate) rings: &'a AtomicU32,
@@ -18,7 +18,8 @@ pub(crate) struct Doorbell<'a> {
 }
 
 impl Doorbell<'_> {
-    /// Wakes whoever sleeps. What was written before is seen by whoever looks after it has [armed](Self::arm).
+    /// Wakes the sleepers. Earlier writes are visible to any thread that polls after it has
+    /// [armed](Self::arm).
     pub(crate) fn ring(self, wake: impl FnOnce(&AtomicU32)) {
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::Relaxed) != 0 {
@@ -27,7 +28,8 @@ impl Doorbell<'_> {
         }
     }
 
-    /// Wakes whoever else sleeps, for one who has armed. Gives the ticket on which that one sleeps through its own ring.
+    /// Wakes the other sleepers, for a thread that has armed. Returns a ticket that its own ring
+    /// does not end.
     pub(crate) fn ring_others(self, armed: Ticket, wake: impl FnOnce(&AtomicU32)) -> Ticket {
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::Relaxed) <= 1 {
@@ -35,11 +37,12 @@ impl Doorbell<'_> {
         }
         self.rings.fetch_add(1, Ordering::Relaxed);
         wake(self.rings);
-        // Had anybody else rung since the arming, the count would be another.
+        // A ring of any other thread since the arming makes the counts differ.
         Ticket(armed.0.wrapping_add(1))
     }
 
-    /// Announces a sleeper. After it, look again, then sleep on the ticket or [`disarm`](Self::disarm).
+    /// Announces a sleeper. Poll again afterwards, then sleep on the ticket or
+    /// [`disarm`](Self::disarm).
     pub(crate) fn arm(self) -> Ticket {
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         let ticket = Ticket(self.rings.load(Ordering::Relaxed));
@@ -47,7 +50,7 @@ impl Doorbell<'_> {
         ticket
     }
 
-    /// Takes the announcement back.
+    /// Withdraws the announcement.
     pub(crate) fn disarm(self) {
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,5 +1,6 @@
-//! Many pieces of lent memory at once: in one call of the kernel, by one pass of the gate, or in one request to the owner's
-//! helper thread (jiang-2004, section 4: the thread at the target takes what is not contiguous).
+//! Several pieces of user memory at once: in one system call, under one access, or in one request
+//! to the owner's progress thread (jiang-2004, section 4: the thread at the target handles
+//! noncontiguous data).
 
 use std::ffi::c_void;
 
@@ -10,15 +11,15 @@ use crate::shm::process_vm::{self, bare::Range};
 use crate::shm::segment::LentRange;
 use crate::shm::serving::{GET_PIECES, PUT_PIECES};
 
-/// How many pieces are moved by one call of the kernel. Measured, 8 bytes each: from 64 up a call costs nothing beside its
-/// pieces.
+/// The number of pieces of one system call. Measured with 8 bytes each: from 64 pieces up, the call
+/// itself costs nothing beside its pieces.
 const BATCH: usize = 256;
 
-/// What a piece takes of a request: `offset u64 | length u64`, little endian. Those of all pieces come first, then the bytes,
-/// of what is to be put.
+/// The request's entry of a piece: `offset u64 | length u64`, little endian. The entries of all
+/// pieces come first, then the bytes of a put.
 const ENTRY: usize = 16;
 
-/// A piece of lent memory, and where it comes from or goes to.
+/// A piece of user memory, and its source or destination.
 #[derive(Clone, Copy)]
 pub(super) struct Piece {
     pub(super) offset: u64,
@@ -27,7 +28,7 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    /// What is left of it.
+    /// The rest of a piece.
     const fn after(self, done: usize) -> Self {
         Self { offset: self.offset + done as u64, bytes: self.bytes.after(done), len: self.len - done }
     }
@@ -48,7 +49,7 @@ impl LentRange {
 }
 
 impl Lent {
-    /// Moves pieces whose places are told from where they lie in a range.
+    /// Moves pieces whose offsets count from the start of a range.
     fn move_pieces(
         &self,
         place: impl Fn(u64, usize) -> Result<u64, Fault>,
@@ -74,9 +75,9 @@ impl Lent {
         self.move_batch(&batch)
     }
 
-    /// Moves pieces that were checked, all of them to be put or all to be got.
+    /// Moves checked pieces, all puts or all gets.
     fn move_batch(&self, mut pieces: &[Piece]) -> Result<(), Fault> {
-        let mut begun = 0; // how much of the first one is done
+        let mut begun = 0; // the completed bytes of the first one
         while let [first, rest @ ..] = pieces {
             let mut done = match (self.way(), begun) {
                 (Way::Direct, 0) => return self.copy_directly(pieces),
@@ -101,7 +102,8 @@ impl Lent {
         Ok(())
     }
 
-    /// By one call of the kernel; gives how many bytes were copied, none where the way has just been found to be shut.
+    /// Copies by one system call; returns the number of bytes, or 0 if the path has just been found
+    /// to be forbidden.
     #[allow(unsafe_code)]
     fn copy_batch(&self, pieces: &[Piece], begun: usize) -> Result<usize, Fault> {
         let [first, rest @ ..] = pieces else { return Ok(0) };
@@ -112,17 +114,18 @@ impl Lent {
             there.push(Range { base: (self.address + offset) as *mut c_void, len });
         }
         let _inside = self.pass()?;
-        self.alive()?; // its number may be another process's by and by
+        self.alive()?; // a dead owner's process number may be reused
         self.copied(match first.bytes {
-            // SAFETY: `len` bytes of each piece, which the caller lends; the owner has lent the places, and the pass keeps
-            // them lent.
+            // SAFETY: `len` bytes of each piece, which the caller provides; the owner has published
+            // the ranges, and the access keeps them valid.
             Bytes::From(_) => unsafe { process_vm::write_ranges(self.process.pid, &here, &there) },
             // SAFETY: as above.
             Bytes::Into(_) => unsafe { process_vm::read_ranges(self.process.pid, &here, &there) },
         })
     }
 
-    /// By the owner's helper thread, as many as there is room for, in one request. Gives how many bytes they have.
+    /// Copies by the owner's progress thread, as many pieces as fit one request. Returns their
+    /// number of bytes.
     #[allow(unsafe_code)]
     fn ask_for_pieces(&self, pieces: &[Piece]) -> Result<usize, Fault> {
         let room = self.control.buffer(self.me).1 as usize;
@@ -135,7 +138,7 @@ impl Lent {
         }
         let [first, ..] = pieces else { return Ok(0) };
         if count < 2 {
-            self.copy(first.offset, first.bytes, first.len)?; // it is a long one
+            self.copy(first.offset, first.bytes, first.len)?; // it exceeds the buffer
             return Ok(first.len);
         }
         let pieces = &pieces[..count];
@@ -146,11 +149,11 @@ impl Lent {
                 let mut entry = [0; ENTRY];
                 entry[..8].copy_from_slice(&piece.offset.to_le_bytes());
                 entry[8..].copy_from_slice(&(piece.len as u64).to_le_bytes());
-                // SAFETY: the entries and the bytes of `count` pieces were found to fit the buffer, which is of the page's
-                // mapping.
+                // SAFETY: the entries and the bytes of `count` pieces were found to fit the buffer,
+                // which is part of the page's mapping.
                 unsafe { crate::copy::into_shared(buffer.wrapping_add(number * ENTRY), &entry) };
                 if let Bytes::From(from) = piece.bytes {
-                    // SAFETY: as above, and `len` bytes that the caller lends.
+                    // SAFETY: as above, and `len` bytes that the caller provides.
                     unsafe { crate::copy::copy(buffer.wrapping_add(at), from, piece.len) };
                 }
                 at += piece.len;
@@ -160,7 +163,7 @@ impl Lent {
             let mut at = count * ENTRY;
             for piece in pieces {
                 if let Bytes::Into(into) = piece.bytes {
-                    // SAFETY: as above; the caller lends its bytes exclusively.
+                    // SAFETY: as above; the caller provides its bytes exclusively.
                     unsafe { crate::copy::copy(into, buffer.wrapping_add(at), piece.len) };
                 }
                 at += piece.len;
@@ -170,15 +173,15 @@ impl Lent {
         Ok(bytes)
     }
 
-    /// The owner's side: does what a peer has asked, if all of it lies in the lent memory.
+    /// The owner's side: serves a peer's request if all of it lies in the user memory.
     #[allow(unsafe_code)]
     pub(super) fn serve_pieces(&self, rank: Rank, put: bool, count: u64, bytes: u64) -> Result<(), Fault> {
         let wrong = Fault::of(FaultKind::Protocol, rank);
         let (at, room) = self.control.buffer(rank);
         let buffer = self.control.memory().bytes(at, bytes).filter(|_| bytes <= room).ok_or(wrong)?.as_ptr();
-        // A copy, because the peer can write there at any time.
+        // Copied first, because the peer may write the buffer at any time.
         let mut message = vec![0; bytes as usize];
-        // SAFETY: as many bytes of the page's mapping, which `self` keeps.
+        // SAFETY: `bytes` bytes of the page's mapping, which `self` keeps.
         unsafe { crate::copy::out_of_shared(&mut message, buffer) };
         let entries = usize::try_from(count).ok().and_then(|count| count.checked_mul(ENTRY)).ok_or(wrong)?;
         let (table, rest) = message.split_at_mut_checked(entries).ok_or(wrong)?;
@@ -214,7 +217,7 @@ mod tests {
     use crate::Segment as _;
     use crate::shm::control::Control;
 
-    /// What a peer may have written to its line and its buffer, true or not.
+    /// Any content that a peer may have written to its line and its buffer.
     #[test]
     fn only_what_lies_in_the_lent_memory_is_done() {
         let seen = crate::shm::threads(2, |shm| {

@@ -1,4 +1,4 @@
-//! Transfers of bytes, and flush.
+//! Bulk transfers, and flush.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,10 +20,10 @@ use crate::verbs::words::Posted;
 use crate::verbs::{Verbs, VerbsSegment, VerbsWord};
 use crate::{Capabilities, Drive, Error, Fabric, Segment, SegmentKey, Task, UserMemory};
 
-/// How many reads of a long get are under way at once.
+/// How many reads of a long get are in flight at once.
 const AHEAD: usize = 4;
 
-/// A transfer between registered segments under way.
+/// A transfer between registered segments, in flight.
 #[derive(Debug)]
 #[must_use = "the transfer is posted, but only awaiting tells when it is done"]
 pub struct VerbsTransfer(Result<Option<Posted>, Fault>);
@@ -40,7 +40,7 @@ impl Future for VerbsTransfer {
     }
 }
 
-/// A get under way: reads into slots, and copies into the caller's buffer in the order of the bytes.
+/// A get in flight: reads into bounce buffers, and copies into the caller's buffer in order.
 #[derive(Debug)]
 #[must_use = "the buffer is filled only when it is awaited"]
 pub struct VerbsGet<'b> {
@@ -48,7 +48,7 @@ pub struct VerbsGet<'b> {
     rank: Rank,
     from: Remote,
     into: &'b mut [u8],
-    /// How many bytes have been asked for, and how many are in the buffer.
+    /// How many bytes have been requested, and how many are in the buffer.
     posted: usize,
     done: usize,
     reads: [Option<Posted>; AHEAD],
@@ -56,7 +56,7 @@ pub struct VerbsGet<'b> {
 }
 
 impl VerbsGet<'_> {
-    /// Posts reads as long as there is room for them.
+    /// Posts reads while there is space for them.
     fn post(&mut self) {
         while self.posted < self.into.len() && self.fault.is_none() {
             let read = &mut self.reads[self.posted / LONGEST % AHEAD];
@@ -107,7 +107,7 @@ impl Future for VerbsGet<'_> {
     }
 }
 
-/// A flush under way.
+/// A flush in flight.
 #[derive(Debug)]
 #[must_use = "nothing is known to be complete before it is awaited"]
 pub struct VerbsFlush<'f> {
@@ -125,7 +125,7 @@ impl Future for VerbsFlush<'_> {
             Ok(peer) => peer,
             Err(fault) => return Poll::Ready(Err(fault)),
         };
-        // On a short way the completions are there at the first look.
+        // For a close target, the completions are there at the first poll.
         let done = || peer.has_completed(self.posted);
         if !done() && (self.fabric.progress() == 0 || !done()) {
             self.fabric.0.give_up_on_the_dead();
@@ -176,7 +176,7 @@ impl Fabric for Verbs {
         self.0.directory.lend(LentRegion::new(&self.0.domain, memory)?)
     }
 
-    /// Whatever peers have under way to it then fails at this rank's card, which breaks their connections.
+    /// Peers' operations in flight then fail at this rank's card, which breaks their connections.
     fn reclaim(&self, own: &VerbsSegment) -> Result<Option<UserMemory>, Fault> {
         self.0.progress();
         if self.0.kept().values().any(|Kept { segments: (one, other), .. }| one.is(own) || other.is(own)) {
@@ -189,7 +189,7 @@ impl Fabric for Verbs {
         own.part(offset, len)
     }
 
-    /// Of one's own memory. A change of a word by the CPU is not atomic against the card's.
+    /// For own memory. The CPU's change of a word is not atomic against the card's.
     fn mapped<'s>(&self, segment: &'s VerbsSegment) -> Option<&'s [AtomicU64]> {
         memory::words(segment.allocated()?.memory())
     }
@@ -210,7 +210,7 @@ impl Fabric for Verbs {
         crate::assist::spawn(self, task, attendant).map(Some)
     }
 
-    /// Asks the owner's directory, one-sided: a key whose segment is gone is refused here.
+    /// Reads the owner's region table, one-sided: a key whose segment is gone is refused here.
     fn open(&self, key: &SegmentKey) -> Result<VerbsSegment, Error> {
         let rank = key.rank;
         let found = || {
@@ -269,14 +269,15 @@ impl Fabric for Verbs {
         self.transfer(into, from, len, |remote| Verb::Read { from: remote })
     }
 
-    /// A completed write was taken over by the card at the target, which does not prove that it is placed in memory.
-    /// A read that follows it on the same connection does: it is answered from memory, behind the writes before it. So
-    /// when there were writes, a read goes behind them; and since requests complete in order, its completion is
-    /// theirs. An atomic, or a read for its own sake, that was posted behind them does as well: its target's card had to
-    /// read the memory, too.
+    /// A write's completion means that the target's card has received it, not that it is placed in
+    /// memory. A later read on the same connection proves the placement, because it is answered
+    /// from memory after the writes. So a flush after writes posts a read; requests complete in
+    /// order, so the read's completion is also theirs. An atomic, or any other read, posted after
+    /// the writes proves the same.
     fn flush(&self, target: Rank) -> VerbsFlush<'_> {
         if let Ok(peer) = self.0.peer(target) {
-            // Another thread's read that goes behind them is counted in what was posted, or goes twice.
+            // A read that another thread posts after them is counted as posted, or a second one is
+            // posted.
             if peer.is_unproven() {
                 match self.0.take_slot(8) {
                     Ok(room) => self.0.post_and_forget(target, Order::new(Verb::Read { from: peer.home }, &room, 8)),
@@ -309,26 +310,26 @@ impl Fabric for Verbs {
     }
 }
 
-/// For a fabric that reaches some ranks by another way as well.
+/// For a fabric that also reaches some ranks by shared memory.
 impl Verbs {
     /// How many requests were posted to a rank so far.
     pub(crate) fn posted(&self, rank: Rank) -> u64 {
         self.0.peer(rank).map_or(0, Peer::posted)
     }
 
-    /// Whether the first `count` requests to a rank have completed, and the writes among the first `writes` are known to be
-    /// in memory.
+    /// Whether the first `count` requests to a rank have completed, and the writes among the first
+    /// `writes` are known to be in memory.
     pub(crate) fn has_settled(&self, rank: Rank, count: u64, writes: u64) -> bool {
         let settled = |peer: &Peer| peer.has_completed(count) && peer.has_proven(writes);
         self.0.peer(rank).is_ok_and(|peer| settled(peer) || (self.progress() > 0 && settled(peer)))
     }
 
-    /// What posting to a rank that has ended would tell.
+    /// The fault of a post to a rank that has died or left.
     pub(crate) fn check_alive(&self, rank: Rank) -> Result<(), Fault> {
         self.ended(Patience::on(rank))
     }
 
-    /// Keeps a fault that nobody awaited for the next flush.
+    /// Stores an unawaited fault for the next flush.
     pub(crate) fn stick(&self, fault: Fault) {
         if let Some(Ok(peer)) = fault.rank().map(|rank| self.0.peer(rank)) {
             peer.stick(fault);
@@ -337,13 +338,14 @@ impl Verbs {
 }
 
 impl Verbs {
-    /// A get of any place.
+    /// A get from any remote address.
     pub(super) fn get_from<'b>(&self, rank: Rank, from: Remote, into: &'b mut [u8]) -> VerbsGet<'b> {
         let reads = [const { None }; AHEAD];
         VerbsGet { fabric: self.clone(), rank, from, into, posted: 0, done: 0, reads, fault: None }
     }
 
-    /// Moves bytes between one's own segment and anybody's, in as few requests as the card's limit allows.
+    /// Moves bytes between an own segment and any segment, in the fewest requests that the card's
+    /// limit allows.
     fn transfer(
         &self,
         (own, own_offset): (&VerbsSegment, u64),

@@ -17,21 +17,22 @@ use crate::verbs::raw::{BATCH, SharedReceiveQueue};
 use crate::verbs::{Inner, Verbs};
 use crate::{Drive, Error, Ticket};
 
-/// Marks the numbers of receives; the rest is the slot.
+/// Marks the ids of receives; the rest is the slot.
 const RECEIVE: u64 = 1 << 63;
-/// The longest sleep: deaths are declared on the board, which no card tells of.
+/// The longest sleep: the job segment records deaths, which raise no event of the card.
 const STEP: Duration = Duration::from_millis(100);
 
-/// Receives that are not posted again yet, because the port of their message is full or the queue refused.
+/// Receives that are not reposted yet, because the port of their message is full or the queue
+/// refused.
 pub(super) type Held = Vec<(Option<Port>, u32)>;
 
-/// How threads of this rank sleep: one on the card's events, the others on the board's doorbell. Whoever takes in
-/// completions rings for all of them.
+/// The event wait of this rank's threads: one waits for the card's events, the others for the job
+/// segment's doorbell. A thread that drains completions wakes them all.
 #[derive(Debug)]
 pub(super) struct Bed {
-    /// Taken by the one that listens to the card.
+    /// Held by the thread that waits for the card's events.
     listens: Mutex<()>,
-    /// Whether it is about to sleep, so that a ring has to reach it too.
+    /// Whether that thread is about to sleep, so that a wake-up has to reach it.
     asleep: AtomicBool,
     bell: rustix::fd::OwnedFd,
 }
@@ -49,11 +50,11 @@ impl Drive for Verbs {
         self.0.progress()
     }
 
-    /// Nothing: a look at a completion queue takes as long as a pause.
+    /// Empty: polling a completion queue takes as long as a pause.
     #[inline]
     fn relax(&self) {}
 
-    /// A turn has no pause, and an event comes by the card's interrupt and a descriptor.
+    /// A poll has no pause, and an event involves the card's interrupt and a descriptor.
     fn spins(&self) -> u32 {
         20_000
     }
@@ -83,7 +84,7 @@ impl Drive for Verbs {
     }
 }
 
-/// The endpoint as its helper thread has it: gone when the last handle is.
+/// The endpoint as its progress thread holds it: gone with the last handle.
 #[derive(Debug)]
 pub(super) struct Card(pub(super) Weak<Inner>);
 
@@ -126,7 +127,7 @@ impl Driver for Card {
 impl Inner {
     fn arm(&self) -> Ticket {
         let ticket = self.board.doorbell(self.rank).arm();
-        // With nothing of one's own under way only what a peer solicits is worth waking up for.
+        // With no own request in flight, only solicited events of peers are worth a wake-up.
         self.completions.request_event(!self.is_busy());
         ticket
     }
@@ -148,7 +149,7 @@ impl Inner {
                 PollFd::from_borrowed_fd(bed.bell.as_fd(), PollFlags::IN),
             ];
             let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) };
-            // Every outcome (an event, the bell, timed out, a signal) means: look.
+            // On every outcome (an event, the eventfd, a timeout, a signal) the caller polls.
             let _ = rustix::event::poll(&mut fds, Some(&timeout));
         }
         bed.asleep.store(false, Ordering::Relaxed);
@@ -156,13 +157,13 @@ impl Inner {
         self.completions.take_events();
         drop(listener);
         doorbell.disarm();
-        // The event was for all, and somebody else has to listen now.
+        // The event was for all threads, and another one has to wait for the card now.
         self.ring();
     }
 
     /// See [`Drive::progress`].
     pub(super) fn progress(&self) -> usize {
-        // Whoever has the lock takes in everybody's completions, and rings for those that sleep.
+        // The holder of the lock drains all completions, and wakes the sleepers.
         let Ok(mut held) = self.reaping.try_lock() else { return 0 };
         let mut batch = [const { MaybeUninit::uninit() }; BATCH];
         let mut total = 0;
@@ -191,7 +192,7 @@ impl Inner {
         (0..count).try_for_each(|slot| receives.post(slot, RECEIVE | u64::from(slot)))
     }
 
-    /// Wakes the threads of this rank that sleep.
+    /// Wakes the sleeping threads of this rank.
     fn ring(&self) {
         let doorbell = self.board.doorbell(self.rank);
         fence(Ordering::SeqCst);
@@ -202,11 +203,11 @@ impl Inner {
         self.ring_bell();
     }
 
-    /// Wakes the thread that listens to the card.
+    /// Wakes the thread that waits for the card's events.
     fn ring_bell(&self) {
         fence(Ordering::SeqCst);
         if self.bed.asleep.load(Ordering::SeqCst) {
-            // Fails only when the bell is ringing already.
+            // Fails only if the eventfd is already readable.
             let _ = rustix::io::write(&self.bed.bell, &1_u64.to_ne_bytes());
         }
     }
@@ -221,14 +222,14 @@ impl Inner {
         let port = if status == 0 && completion.opcode() == ibv_wc_opcode::IBV_WC_RECV {
             self.take_message(completion, slot)
         } else {
-            None // a doorbell
+            None // a doorbell write
         };
         if !self.post_again(port, slot) {
             held.push((port, slot));
         }
     }
 
-    /// Puts a message where its receiver finds it. A message that no rank of ours can have sent is dropped.
+    /// Queues a message for its receiver. Drops a message that no rank of this job can have sent.
     fn take_message(&self, completion: &ibv_wc, slot: u32) -> Option<Port> {
         let from = self.by_number.binary_search_by_key(&completion.qp_num, |(number, _)| *number).ok()?;
         let (_, from) = self.by_number[from];
@@ -240,7 +241,8 @@ impl Inner {
         Some(port)
     }
 
-    /// Posts a receive again if its message's port has room for another: where it has none, senders have to wait.
+    /// Reposts a receive if its message's port has space for another. Senders have to wait
+    /// otherwise.
     #[inline]
     fn post_again(&self, port: Option<Port>, slot: u32) -> bool {
         port.is_none_or(|port| self.ports.has_room(port)) && self.receives.post(slot, RECEIVE | u64::from(slot)).is_ok()

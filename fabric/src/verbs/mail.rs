@@ -1,4 +1,4 @@
-//! Small messages: sends into the shared receive queue of their receiver.
+//! Small messages: sends into the receiver's shared receive queue.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,15 +22,15 @@ pub struct VerbsSend<'f> {
     port: Port,
     message: Result<Message, Fault>,
     notify: Notify,
-    /// When it gives up, once it was found that there is no room.
+    /// The deadline, set when there was no space.
     until: Option<u64>,
 }
 
 impl VerbsSend<'_> {
-    /// Sends if there is room at once.
+    /// Sends if there is space now.
     fn try_now(&self, message: &Message) -> Result<bool, Fault> {
         let inner = &*self.fabric.0;
-        // What came may have come from others.
+        // Messages that arrived may be from other ranks.
         if !inner.has_room(self.to) && (inner.progress() == 0 || !inner.has_room(self.to)) {
             return Ok(false);
         }
@@ -42,7 +42,7 @@ impl VerbsSend<'_> {
         if posted {
             inner.forget(self.to, room.slot);
         } else {
-            inner.slots.free(room.slot); // another thread was faster
+            inner.slots.free(room.slot); // another thread took the space
         }
         Ok(posted)
     }
@@ -90,7 +90,7 @@ impl Future for VerbsRecv<'_> {
             let taken = self.fabric.0.ports.pop(self.port).transpose()?;
             Some(taken.map(|Taken { message, made_room }| {
                 if made_room {
-                    self.fabric.progress(); // posts the receives that were held back
+                    self.fabric.progress(); // reposts the receives that were held back
                 }
                 message
             }))
@@ -103,7 +103,7 @@ impl Future for VerbsRecv<'_> {
             return Poll::Ready(found);
         }
         if let Err(fault) = self.fabric.wait_on(self.patience) {
-            return Poll::Ready(look_again().unwrap_or(Err(fault))); // what came before the end counts
+            return Poll::Ready(look_again().unwrap_or(Err(fault))); // a message before the end counts
         }
         self.fabric.0.endpoint.pend(cx, self.patience.deadline);
         Poll::Pending

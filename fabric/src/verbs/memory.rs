@@ -1,4 +1,5 @@
-//! The bytes of registered memory: written by the card at any time, reached here by atomics and racy copies.
+//! The bytes of registered memory. The card may write them at any time; the CPU accesses them by
+//! atomics and racy copies.
 #![allow(unsafe_code)] // raw copies
 
 use std::sync::atomic::AtomicU64;
@@ -7,16 +8,16 @@ use crate::copy;
 use crate::shm::Mapping;
 use crate::verbs::raw::{LentRegion, Local, MemoryRegion};
 
-/// Copies bytes in; `None` where they do not fit.
+/// Copies bytes in; `None` if they do not fit.
 pub(super) fn write(memory: &Mapping, offset: u64, from: &[u8]) -> Option<()> {
     let to = memory.bytes(offset, from.len() as u64)?;
-    // SAFETY: that many bytes of the mapping, which outlives the call; nobody has references to them, the card and
-    // other threads write them as the copy allows.
+    // SAFETY: that many bytes of the mapping, which outlives the call; there are no references to
+    // them, and the card and other threads write them as the copy allows.
     unsafe { copy::into_shared(to.as_ptr(), from) };
     Some(())
 }
 
-/// Copies bytes out; `None` where there are not so many.
+/// Copies bytes out; `None` if the range does not fit.
 pub(super) fn read(memory: &Mapping, offset: u64, into: &mut [u8]) -> Option<()> {
     let from = memory.bytes(offset, into.len() as u64)?;
     // SAFETY: as in `write`.
@@ -24,15 +25,16 @@ pub(super) fn read(memory: &Mapping, offset: u64, into: &mut [u8]) -> Option<()>
     Some(())
 }
 
-/// Copies bytes into the user's memory; `None` where they do not fit.
+/// Copies bytes into user memory; `None` if they do not fit.
 pub(super) fn write_lent(memory: &LentRegion, offset: u64, from: &[u8]) -> Option<()> {
     let to = place(memory, offset, from.len())?;
-    // SAFETY: that many bytes, which the region keeps lent; the card and other threads write them as the copy allows.
+    // SAFETY: that many bytes, which the region keeps registered; the card and other threads write
+    // them as the copy allows.
     unsafe { copy::into_shared(to, from) };
     Some(())
 }
 
-/// Copies bytes out of the user's memory; `None` where there are not so many.
+/// Copies bytes out of user memory; `None` if the range does not fit.
 pub(super) fn read_lent(memory: &LentRegion, offset: u64, into: &mut [u8]) -> Option<()> {
     let from = place(memory, offset, into.len())?;
     // SAFETY: as in `write_lent`.
@@ -51,12 +53,13 @@ fn place(memory: &LentRegion, offset: u64, len: usize) -> Option<*mut u8> {
 /// All words of a mapping.
 pub(super) fn words(memory: &Mapping) -> Option<&[AtomicU64]> {
     let start = memory.bytes(0, memory.len() as u64)?;
-    // SAFETY: so many words of the mapping, which begins at a page and outlives the slice; the card and other threads reach
-    // them by atomics and racy copies.
+    // SAFETY: that many words of the mapping, which begins at a page and outlives the slice; the
+    // card and other threads access them by atomics and racy copies.
     Some(unsafe { std::slice::from_raw_parts(start.cast().as_ptr(), memory.len() / 8) })
 }
 
-/// A part of registered memory that an operation of this rank uses: a result cell, or a staging buffer.
+/// The part of registered memory that an operation of this rank uses: a result cell, or a bounce
+/// buffer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece<'m> {
     region: &'m MemoryRegion,
@@ -68,7 +71,7 @@ impl<'m> Piece<'m> {
         Self { region, offset }
     }
 
-    /// Its first `len` bytes, as the card wants them.
+    /// Its first `len` bytes as a scatter-gather entry.
     #[inline]
     pub(super) fn local(&self, len: u32) -> Local {
         Local { address: self.region.address() + self.offset, len, key: self.region.local_key() }

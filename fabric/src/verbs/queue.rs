@@ -1,5 +1,5 @@
-//! The send queue to one peer: what is posted, in order, and how it ends.
-#![allow(unsafe_code)] // posting hands memory to the card
+//! The send queue to one peer: work requests in order, and their completion.
+#![allow(unsafe_code)] // a post gives the card access to memory
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -14,17 +14,17 @@ use crate::verbs::revoke::Revocation;
 use crate::verbs::slots::{Outcome, Room};
 use crate::verbs::{Inner, VerbsSegment};
 
-/// A work request's number: whose queue, 24 bits; the number of the request in it, 40 bits. Requests of one queue
-/// complete in the order of their numbers.
+/// A work request id: the queue, 24 bits; the number of the request in it, 40 bits. Requests of one
+/// queue complete in the order of their numbers.
 const NUMBER_BITS: u32 = 40;
 const NUMBER: u64 = (1 << NUMBER_BITS) - 1;
 
-/// The status of what was refused before it left; the library's own are small.
+/// The status of a request that was refused before it was posted; the library's own are small.
 pub(super) const REFUSED: u32 = 256;
-/// The status of what found no room for too long.
+/// The status of a request that found no space for too long.
 const CROWDED_OUT: u32 = 257;
 
-/// The status of what met a connection that one side has closed against the other.
+/// The status of a request on a connection that one side has revoked.
 const REVOKED: u32 = 258;
 
 /// The connection to a peer.
@@ -33,49 +33,51 @@ pub(super) struct Peer {
     pub(super) pair: QueuePair,
     /// The start of its home region.
     pub(super) home: Remote,
-    /// Taken to post, so that requests are numbered in the order in which they are posted.
+    /// Held while posting, so that requests are numbered in posting order.
     posting: Mutex<Posting>,
-    /// How many requests were posted. Written by who posts.
+    /// How many requests were posted. Written by the posting thread.
     posted: AtomicU64,
-    /// How many have completed. Written by who takes in completions.
+    /// How many have completed. Written by the thread that drains completions.
     completed: AtomicU64,
-    /// How many may be under way.
+    /// The maximum number in flight.
     depth: usize,
-    /// The request `n` that is under way, at `n` modulo the length, a power of two.
+    /// The request `n` in flight, at `n` modulo the length, a power of two.
     under_way: Box<[AtomicU64]>,
     /// The status that broke the connection; 0 while it works.
     broken: AtomicU32,
-    /// When a wait first saw that it is broken; 0 before.
+    /// When a wait first found it broken; 0 before.
     noticed: AtomicU64,
-    /// The number of the last request that brings something back, plus one: the writes before it are in memory when it has
-    /// completed. Written by who posts.
+    /// The number of the last request with a response, plus one: once it has completed, the writes
+    /// before it are in memory. Written by the posting thread.
     proof: AtomicU64,
-    /// The number of the last request that takes a receive at the peer, plus one. Written by who posts.
+    /// The number of the last request that takes a receive at the peer, plus one. Written by the
+    /// posting thread.
     rung: AtomicU64,
-    /// How many requests had completed when posting last gave up; `u64::MAX` before.
+    /// How many requests had completed when a post last gave up; `u64::MAX` before.
     stalled: AtomicU64,
-    /// Whether somebody waits for what comes from it alone, since the last look.
+    /// Whether a thread has waited for this peer's writes since the last check.
     waited_on: AtomicBool,
-    /// The first fault that nobody awaited, since the last flush.
+    /// The deferred error: the first unawaited fault since the last flush.
     stuck: Mutex<Option<Fault>>,
-    /// How far its access has been revoked.
+    /// The state of the revocation of its access.
     pub(super) revocation: Mutex<Revocation>,
 }
 
 #[derive(Debug, Default)]
 struct Posting {
-    /// Whether a write was posted that nothing follows yet which brings something back.
+    /// Whether a write was posted with no later request that has a response.
     unproven: bool,
 }
 
-/// A request under way, in a word: its number's low half, whether it keeps segments, its slot.
+/// A request in flight, in one word: the low half of its number, whether it keeps segments, its
+/// slot.
 #[derive(Clone, Copy)]
 struct Entry(u64);
 
 impl Entry {
-    /// Of no request.
+    /// No request.
     const EMPTY: u64 = u64::MAX;
-    /// There are fewer slots.
+    /// Above all slot numbers.
     const KEEPS: u64 = 1 << 31;
 
     const fn new(number: u64, order: &Order) -> Self {
@@ -95,16 +97,17 @@ impl Entry {
     }
 }
 
-/// A request to be posted, with the slot that it reports to.
+/// A work request, with the slot of its outcome.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Order {
     pub(super) verb: Verb,
     pub(super) slot: u32,
-    /// From or to where: the slot's memory, or a segment's, which is kept then.
+    /// Source or destination: the slot's memory, or a segment's, which is kept then.
     pub(super) local: Local,
-    /// The segments that it moves bytes between are kept under its slot until it has completed, see [`Inner::keep`].
+    /// Whether its slot holds references to the segments until it has completed, see
+    /// [`Inner::keep`].
     pub(super) keeps: bool,
-    /// A later request of the same list tells of its completion.
+    /// Whether it is unsignaled: a later request of the same list reports its completion.
     pub(super) quiet: bool,
 }
 
@@ -116,7 +119,7 @@ impl Order {
     }
 }
 
-/// What a request moves bytes between, and how many.
+/// In-flight references: the segments of a request, and its length.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) segments: (VerbsSegment, VerbsSegment),
@@ -124,7 +127,7 @@ pub(super) struct Kept {
 }
 
 impl Peer {
-    /// A connection for `depth` requests under way.
+    /// A connection for `depth` requests in flight.
     pub(super) fn new(pair: QueuePair, home: Remote, depth: u32) -> Self {
         Self {
             pair,
@@ -155,21 +158,21 @@ impl Peer {
         self.posted.load(Ordering::Acquire)
     }
 
-    /// Whether requests are under way.
+    /// Whether requests are in flight.
     pub(super) fn is_busy(&self) -> bool {
         !self.has_completed(self.posted())
     }
 
-    /// Whether `count` more requests can be posted at once.
+    /// Whether `count` more requests can be posted now.
     #[inline]
     fn has_room(&self, count: usize) -> bool {
-        // Acquire: an entry is written again only after it was taken in. What somebody posts just now may have completed
-        // before it is counted.
+        // Acquire: an entry is reused only after its completion was drained. A concurrent post may
+        // complete before it is counted.
         let under_way = self.posted().saturating_sub(self.completed.load(Ordering::Acquire));
         under_way as usize + count <= self.depth
     }
 
-    /// Where the entry of a request lies.
+    /// The entry of a request.
     #[inline]
     fn entry(&self, number: u64) -> &AtomicU64 {
         &self.under_way[number as usize & (self.under_way.len() - 1)]
@@ -180,7 +183,7 @@ impl Peer {
         self.completed.load(Ordering::Acquire) >= count
     }
 
-    /// Whether writes were posted that nothing follows which brings something back; from now on something does.
+    /// Whether writes were posted with no later request that has a response; clears the flag.
     pub(super) fn is_unproven(&self) -> bool {
         self.posting().unproven
     }
@@ -196,52 +199,52 @@ impl Peer {
         self.completed.load(Ordering::Acquire)
     }
 
-    /// Whether it works no more.
+    /// Whether it is broken.
     pub(super) fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Acquire) != 0
     }
 
-    /// Whether that is because one side is not to reach the other any more.
+    /// Whether it is broken because one side has revoked the other's access.
     pub(super) fn is_closed(&self) -> bool {
         self.broken.load(Ordering::Acquire) == REVOKED
     }
 
-    /// Since when it has been known to who waits that it works no more.
+    /// When a wait first found it broken.
     pub(super) fn noticed_broken(&self, now: u64) -> u64 {
         self.noticed.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed).map_or_else(|since| since, |_| now)
     }
 
-    /// Whether a request is under way that takes a receive: the peer may have none to give, for as long as it likes.
+    /// Whether a request in flight takes a receive: the peer may delay it without bound.
     pub(super) fn needs_receive(&self) -> bool {
         self.rung.load(Ordering::Acquire) > self.completed()
     }
 
-    /// Says that somebody waits for what comes from the peer.
+    /// Records that a thread waits for the peer's writes.
     pub(super) fn wait_on(&self) {
         self.waited_on.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody has said so since the last call.
+    /// Whether a thread has recorded that since the last call.
     pub(super) fn was_waited_on(&self) -> bool {
         self.waited_on.swap(false, Ordering::Relaxed)
     }
 
-    /// The slot of the oldest request under way, if it keeps segments.
+    /// The slot of the oldest request in flight, if it keeps segments.
     pub(super) fn oldest_kept(&self) -> Option<u32> {
         let number = self.completed();
         let entry = Entry(self.entry(number).load(Ordering::Acquire));
         (entry.is_of(number) && entry.keeps()).then(|| entry.slot())
     }
 
-    /// Gives the connection up: whatever is under way ends in an error.
+    /// Abandons the connection: requests in flight end in an error.
     pub(super) fn fail(&self) {
         self.fail_as(ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
     }
 
-    /// The same, because one side is not to reach the other any more. Nothing is posted after this returns.
+    /// The same after a revocation. Nothing is posted after this returns.
     pub(super) fn close(&self) {
         self.fail_as(REVOKED);
-        drop(self.posting()); // whoever was at it has not seen that
+        drop(self.posting()); // waits for a post that started before
     }
 
     fn fail_as(&self, status: u32) {
@@ -250,23 +253,23 @@ impl Peer {
         }
     }
 
-    /// Tells the card that the connection is given up.
+    /// Sets the queue pair to the error state.
     pub(super) fn fail_again(&self) {
-        // A queue pair that cannot even be failed is in error already.
+        // If this fails, the queue pair is in the error state already.
         let _ = self.pair.fail();
     }
 
-    /// Keeps a fault that nobody awaited.
+    /// Stores a deferred error.
     pub(super) fn stick(&self, fault: Fault) {
         self.stuck.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
     }
 
-    /// Whether there is one.
+    /// Whether there is a deferred error.
     pub(super) fn has_stuck(&self) -> bool {
         self.stuck.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Takes the fault that nobody awaited.
+    /// Takes the deferred error.
     pub(super) fn take_stuck(&self) -> Option<Fault> {
         self.stuck.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -278,8 +281,8 @@ impl Inner {
         self.peers.get(rank.index()).ok_or_else(|| Fault::of(FaultKind::NoSuchRank, rank))
     }
 
-    /// A slot for `len` bytes, waiting for one while any operation can still give one back, but not for longer than for room
-    /// in a queue.
+    /// Takes a slot for `len` bytes. Waits while an operation can still free one, but no longer
+    /// than for space in a queue.
     #[inline]
     pub(super) fn take_slot(&self, len: usize) -> Result<Room<'_>, Fault> {
         self.slots.take(len).map_or_else(|| self.wait_for_slot(len), Ok)
@@ -315,17 +318,17 @@ impl Inner {
         }
     }
 
-    /// Whether requests are under way to anybody.
+    /// Whether requests are in flight to any rank.
     pub(super) fn is_busy(&self) -> bool {
         self.peers.iter().any(Peer::is_busy)
     }
 
-    /// Whether a request can be posted to a peer at once.
+    /// Whether a request can be posted to a peer now.
     pub(super) fn has_room(&self, rank: Rank) -> bool {
         self.peer(rank).is_ok_and(|peer| peer.has_room(1))
     }
 
-    /// Waits for room; `None` if nothing completes for too long.
+    /// Waits for space; `None` if nothing completes for too long.
     #[cold]
     fn wait_for_room<'p>(
         &self,
@@ -334,7 +337,7 @@ impl Inner {
         count: usize,
     ) -> Option<MutexGuard<'p, Posting>> {
         let (mut completed, mut since) = (peer.completed(), now());
-        // What is broken takes nothing any more, and refuses.
+        // A broken connection does not make space; the post is refused.
         while !peer.has_room(count) && !peer.is_broken() {
             drop(posting);
             if self.progress() == 0 {
@@ -343,9 +346,9 @@ impl Inner {
                 std::thread::yield_now();
             }
             if peer.completed() == completed {
-                // A request that moves many bytes has more time.
+                // A long transfer gets more time.
                 let quiet = now().saturating_sub(since).saturating_sub(self.time_for_bytes(peer));
-                // Whoever comes after one that gave up waits no longer than that one.
+                // A post after one that gave up does not wait again.
                 if quiet >= self.full_after.nanos() || peer.stalled.load(Ordering::Relaxed) == completed {
                     peer.stalled.store(completed, Ordering::Relaxed);
                     return None;
@@ -358,7 +361,8 @@ impl Inner {
         Some(posting)
     }
 
-    /// Posts requests to one peer as one list, waiting for room. Their slots tell how they end, a refusal included.
+    /// Posts requests to one peer as one list; waits for space. Their slots report the outcome, a
+    /// refusal included.
     #[inline]
     pub(super) fn post<const N: usize>(&self, rank: Rank, orders: [Order; N]) {
         let Ok(peer) = self.peer(rank) else { return self.refuse(rank, &orders) };
@@ -375,7 +379,7 @@ impl Inner {
         self.post_in_turn((rank, peer), posting, orders);
     }
 
-    /// Posts one request if there is room for it at once.
+    /// Posts one request if there is space now.
     pub(super) fn try_post(&self, rank: Rank, order: Order) -> bool {
         let Ok(peer) = self.peer(rank) else { return false };
         let posting = peer.posting();
@@ -386,7 +390,7 @@ impl Inner {
         room
     }
 
-    /// Posts requests for which there is room.
+    /// Posts requests for which there is space.
     #[inline(always)] // the path of every operation
     fn post_in_turn<const N: usize>(
         &self,
@@ -395,7 +399,7 @@ impl Inner {
         orders: [Order; N],
     ) {
         if peer.broken.load(Ordering::Acquire) != 0 || self.board.liveness(rank) != Liveness::Alive {
-            posting.unproven = false; // nothing ever proves it; who flushes is told of it once
+            posting.unproven = false; // nothing will prove it; a flush reports the fault once
             drop(posting);
             return self.refuse(rank, &orders);
         }
@@ -404,15 +408,15 @@ impl Inner {
         let mut returns = false;
         for (at, order) in orders.iter().enumerate() {
             let number = first + at as u64;
-            // Before it is posted: whoever takes its completion in reads it.
+            // Before the post: the thread that drains its completion reads the entry.
             peer.entry(number).store(Entry::new(number, order).0, Ordering::Release);
             let request = Request {
                 id: u64::from(rank.0) << NUMBER_BITS | number & NUMBER,
                 verb: order.verb,
                 local: order.local,
-                // A request that does not report is one that a later one of this list reports for.
+                // A later request of the list reports for an unsignaled one.
                 signalled: !order.quiet || at + 1 == N,
-                // Only a fence keeps it from overtaking a read or an atomic before it.
+                // Only a fence keeps it from overtaking an earlier read or atomic.
                 fenced: returns && self.fences,
                 inline: !order.verb.returns() && !order.keeps && order.local.len <= peer.pair.inline(),
             };
@@ -426,14 +430,15 @@ impl Inner {
                 peer.rung.store(number + 1, Ordering::Release);
             }
         }
-        // SAFETY: the memory is a slot's, which is not freed before its completion is taken in, or of a segment that is
-        // kept until then. When the endpoint goes, queue pairs are destroyed before slots and kept segments.
+        // SAFETY: the memory is a slot's, which is not freed before its completion is drained, or a
+        // segment's, which is kept until then. When the endpoint goes, queue pairs are destroyed
+        // before slots and kept segments.
         let posted = unsafe { peer.pair.post(&mut requests) };
         let count = posted.map_or_else(|(count, _)| count, |()| N);
         peer.posted.store(first + count as u64, Ordering::Release);
         drop(posting);
         if count < N {
-            // The queue had room: what the library says is no passing state.
+            // The queue had space, so the library's error is permanent.
             peer.fail();
             self.refuse(rank, &orders[count..]);
         }
@@ -454,19 +459,20 @@ impl Inner {
         }
     }
 
-    /// Keeps the segments that a request will move bytes between, until it has completed. `order.keeps` has to be set.
+    /// Holds references to the segments of a request until it has completed. `order.keeps` has to
+    /// be set.
     pub(super) fn keep(&self, slot: u32, kept: Kept) {
         self.kept().insert(slot, kept);
     }
 
-    /// Posts one request that nobody waits for.
+    /// Posts one request that is not awaited.
     pub(super) fn post_and_forget(&self, rank: Rank, order: Order) {
         let slot = order.slot;
         self.post(rank, [order]);
         self.forget(rank, slot);
     }
 
-    /// Lets go of a slot whose outcome nobody waits for.
+    /// Detaches a slot whose outcome is not awaited.
     pub(super) fn forget(&self, rank: Rank, slot: u32) {
         self.settle(rank, self.slots.detach(slot));
     }
@@ -478,8 +484,8 @@ impl Inner {
         }
     }
 
-    /// Takes in a completion: of the request with this number, and of those before it that do not report. Only one thread
-    /// at a time does: the one that reaps.
+    /// Drains a completion: of the request with this number, and of the unsignaled ones before it.
+    /// Only the thread that holds the drain lock calls it.
     pub(super) fn complete(&self, id: u64, status: u32) {
         let rank = Rank((id >> NUMBER_BITS) as u32);
         let Ok(peer) = self.peer(rank) else { return };
@@ -489,12 +495,13 @@ impl Inner {
         let first = peer.completed.load(Ordering::Relaxed);
         let ahead = id.wrapping_sub(first) & NUMBER;
         if ahead >= peer.depth as u64 {
-            return peer.fail(); // of a request that has completed: no card does that, and no wait may be for it
+            return peer.fail(); // a duplicate: no correct card sends one, and no wait may follow
         }
         let last = first + ahead;
         let mut number = first;
         loop {
-            // It was written before the request was posted, so the loop ends at once; that it was read shows its slot too.
+            // It was written before the request was posted, so the loop ends at once; reading it
+            // orders its slot as well.
             let entry = loop {
                 let entry = Entry(peer.entry(number).load(Ordering::Acquire));
                 if entry.is_of(number) {
@@ -514,11 +521,11 @@ impl Inner {
         }
     }
 
-    /// What a completion's status means.
+    /// The fault of a completion's status.
     pub(super) fn fault(&self, rank: Rank, status: u32) -> Fault {
         let broken = self.peer(rank).map_or(0, |peer| peer.broken.load(Ordering::Acquire));
         let kind = match (self.board.liveness(rank), status) {
-            // That says it all, whichever of the library's numbers it came as.
+            // A death takes precedence over the library's status.
             (Liveness::Dead, _) => return Fault::of(FaultKind::PeerDied, rank),
             (Liveness::Left, _) => return Fault::of(FaultKind::PeerLeft, rank),
             _ if self.is_revoked(rank) => return Fault::of(FaultKind::Revoked, rank),
@@ -531,7 +538,8 @@ impl Inner {
         Fault::of(kind, rank).with_detail(status)
     }
 
-    /// Ends at once what is under way to ranks that died: their cards' silence would end it too, but later.
+    /// Ends requests in flight to dead ranks at once. Their cards' silence would end them too, but
+    /// later.
     pub(super) fn give_up_on_the_dead(&self) {
         self.turn();
         if self.board.failed_rank().is_none() {

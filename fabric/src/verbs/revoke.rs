@@ -1,22 +1,24 @@
-//! Ending a peer's access, though it lives: [`Fabric::revoke`](crate::Fabric::revoke).
+//! Ends a living peer's access: [`Fabric::revoke`](crate::Fabric::revoke).
 //!
-//! The rank whose memory it is closes its queue pair to the peer, as Mu does with a leader that is not one any more (Aguilera
-//! et al., OSDI 2020): from then on its card drops what comes from there, whatever the peer has posted and however long ago.
-//! It takes three steps, so that nothing of either side is left without an end:
+//! The owner of the memory closes its queue pair to the peer, as Mu does with a deposed leader
+//! (Aguilera et al., OSDI 2020): its card then drops all requests of the peer, whenever they were
+//! posted. Revocation takes three steps, so that all requests of both sides end:
 //!
-//! 1. *The peer is told*, by a write to its home, which needs no help of it: it may be stopped. A peer that is not reached
-//!    within a second is not told.
-//! 2. *The queue pair goes to the error state.* What this rank has under way there ends, which is waited for; nothing is
-//!    posted to it any more. A card may still be in the middle of a request that came before.
-//! 3. *The queue pair is reset.* That is done when the call returns, and ends the middle of a request as well: a card that has
-//!    forgotten its peer has nothing to do for it.
+//! 1. *Notice*: a write to the peer's home, which needs no action of the peer, because it may be
+//!   stopped. A peer that is unreachable for a second gets no notice.
+//! 2. *Error state*: the queue pair fails. This rank's requests in flight to the peer end, which is
+//!   waited for, and nothing is posted to it any more. A card may still be executing an earlier
+//!   request.
+//! 3. *Reset*: the queue pair is reset. When the call returns, no request is executing either: a
+//!   card that has forgotten its peer has nothing to do for it.
 //!
-//! A key that is invalidated would not do in its place: it would be every peer's, and a request with a stale key ends the
-//! connection as well.
+//! Invalidating a key is no substitute: all peers share the key, and a request with a stale key
+//! breaks the connection as well.
 //!
-//! The peer finds out by its own requests, which nobody answers any more. Before its card gives up, after two seconds or more,
-//! it finds the notice: whoever waits looks for one a few times a second, and closes this side of the connection, too. What it
-//! had under way ends as `Revoked`, and what it posts later.
+//! The peer's own requests are no longer answered. Before its card gives up, after two seconds or
+//! more, it finds the notice: a waiting thread checks for one several times a second, and closes
+//! its side of the connection, too. The peer's requests in flight and its later ones end as
+//! `Revoked`.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -29,22 +31,22 @@ use crate::verbs::queue::{Order, Peer};
 use crate::verbs::raw::Verb;
 use crate::verbs::segment::Directory;
 
-/// How long the peer may take to be told, in nanoseconds.
+/// How long the notice may take, in nanoseconds.
 const TELLING: u64 = 1_000_000_000;
-/// How long the card may take to end what is under way.
+/// How long the card may take to end requests in flight.
 const CLOSING: u64 = 5_000_000_000;
 
-/// How far a peer's access has been revoked.
+/// The state of a revocation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Revocation {
     #[default]
     Not,
-    /// The notice is among so many requests; how long that may take.
+    /// The notice is among the first `posted` requests; and its deadline.
     Telling {
         posted: u64,
         until: u64,
     },
-    /// The queue pair is in the error state; until when it may have requests.
+    /// The queue pair is in the error state; and the deadline of its requests.
     Closing {
         until: u64,
     },
@@ -52,7 +54,7 @@ pub(super) enum Revocation {
 }
 
 impl Inner {
-    /// Whether one of this rank and a peer has ended the access of the other.
+    /// Whether this rank or a peer has revoked the other's access.
     pub(super) fn is_revoked(&self, rank: Rank) -> bool {
         self.peer(rank).is_ok_and(Peer::is_closed) || self.directory.is_noticed(rank)
     }
@@ -78,7 +80,7 @@ impl Inner {
         }
         if let Revocation::Closing { until } = *revocation {
             if peer.is_busy() {
-                // Asked again it waits as long: the card may be slow.
+                // A repeated call waits as long again: the card may be slow.
                 return if now() < until {
                     Ok(false)
                 } else {
@@ -94,7 +96,7 @@ impl Inner {
         Ok(true)
     }
 
-    /// Writes the notice, if that can be posted at once. Gives how many requests were posted then.
+    /// Writes the notice if it can be posted now. Returns how many requests were posted then.
     fn tell(&self, rank: Rank, peer: &Peer) -> u64 {
         if let Some(room) = self.slots.take(8) {
             room.piece.word().store(1, Ordering::Relaxed);

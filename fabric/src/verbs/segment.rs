@@ -1,7 +1,8 @@
-//! Registered memory, and the directory in which peers find it.
+//! Registered memory, and the region table in which peers find it.
 //!
-//! Every rank has a home region, whose address and key all ranks learn at the start: its world segment, then a
-//! directory of its regions. Whoever wants to reach a region reads its entry, one-sided.
+//! Every rank has a home region, whose address and key all ranks learn at the start. It contains
+//! the rank's world segment and its region table. A rank that opens a region reads the owner's
+//! table entry, one-sided.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -17,13 +18,13 @@ use crate::verbs::memory;
 use crate::verbs::raw::{LentRegion, Local, MemoryRegion, ProtectionDomain, Remote};
 use crate::{Error, Segment, SegmentKey, UserMemory, WORLD_BYTES};
 
-/// How many regions a rank has at most, and the bits of a region's number that tell its place in the directory; the
-/// others tell apart the regions that had it one after another.
+/// The maximum number of regions of a rank, as the bits of a region's number that are its index in
+/// the table. The other bits distinguish successive regions of one index.
 const PLACE_BITS: u32 = 12;
 const PLACES: usize = 1 << PLACE_BITS;
 const PLACE: u32 = PLACES as u32 - 1;
 
-/// Registered memory over verbs, one's own or a peer's.
+/// Registered memory over verbs, an own or a peer's.
 #[derive(Clone, Debug)]
 pub struct VerbsSegment(Arc<Inner>);
 
@@ -33,7 +34,7 @@ struct Inner {
     own: Option<Own>,
 }
 
-/// What only the owner has.
+/// The owner's part.
 #[derive(Debug)]
 struct Own {
     memory: Memory,
@@ -44,15 +45,15 @@ struct Own {
 #[derive(Debug)]
 enum Memory {
     Allocated(Arc<MemoryRegion>),
-    /// The user's, until it is given back.
+    /// User memory, until it is reclaimed.
     Lent(RwLock<Option<LentRegion>>),
-    /// A part of that, and where it begins.
+    /// A part of it, and its offset.
     Part(VerbsSegment, u64),
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // The directory is memory that a forked child shares with its parent.
+        // The table is memory that a forked child shares with its parent.
         let own = self.own.as_ref().filter(|own| own.maker.is_here());
         if let Some(directory) = own.and_then(|own| own.directory.upgrade()) {
             directory.retract(self.key.region);
@@ -66,7 +67,7 @@ impl VerbsSegment {
         Self(Arc::new(Inner { key, own: None }))
     }
 
-    /// One's own memory, where it is.
+    /// This rank's own memory.
     fn own(&self) -> Result<&Memory, Fault> {
         match &self.0.own {
             Some(own) => Ok(&own.memory),
@@ -74,17 +75,17 @@ impl VerbsSegment {
         }
     }
 
-    /// One's own memory that this rank allocated, to be mapped by others.
+    /// Own memory that this rank allocated, for others to map.
     pub(crate) fn mapping(&self) -> Result<&Arc<Mapping>, Fault> {
         self.allocated().map(|own| own.shared()).ok_or(Fault::of(FaultKind::NotOwn, self.rank()))
     }
 
-    /// What was allocated by this rank; `None` of everything else.
+    /// Memory that this rank allocated; `None` for any other.
     pub(super) fn allocated(&self) -> Option<&Arc<MemoryRegion>> {
         self.own().ok().and_then(Memory::allocated)
     }
 
-    /// Takes the user's memory away from the card and gives it back.
+    /// Deregisters user memory and returns it.
     pub(super) fn reclaim(&self) -> Result<UserMemory, Fault> {
         let Memory::Lent(lent) = self.own()? else { return Err(Fault::of(FaultKind::Unsupported, self.rank())) };
         if let Some(directory) = self.0.own.as_ref().and_then(|own| own.directory.upgrade()) {
@@ -95,7 +96,7 @@ impl VerbsSegment {
         lent.give_back().ok_or(Fault::of(FaultKind::Refused, self.rank()))
     }
 
-    /// A part of the user's memory that this rank has lent. It has no entry in the directory: peers look up the whole.
+    /// A part of this rank's user memory. It has no table entry: peers look up the whole.
     pub(super) fn part(&self, offset: u64, len: u64) -> Result<Self, Fault> {
         let refused = |kind| Err(Fault::of(kind, self.rank()));
         match self.own()? {
@@ -118,17 +119,17 @@ impl VerbsSegment {
         }
     }
 
-    /// Refuses what does not lie inside.
+    /// Refuses ranges that are not inside.
     pub(crate) fn check(&self, offset: u64, len: u64) -> Result<(), Fault> {
         check(&self.0.key, offset, len)
     }
 
-    /// A place in it, as the card at its owner counts.
+    /// A remote address in it.
     pub(super) fn remote(&self, offset: u64) -> Remote {
         Remote { address: self.0.key.address, key: self.0.key.rkey }.after(offset)
     }
 
-    /// A place in one's own, as one's own card counts.
+    /// A local address in own memory.
     pub(super) fn local(&self, offset: u64) -> Result<Local, Fault> {
         let key = match self.own()? {
             Memory::Allocated(memory) => memory.local_key(),
@@ -138,13 +139,13 @@ impl VerbsSegment {
         Ok(Local { address: self.0.key.address + offset, len: 0, key })
     }
 
-    /// Reaches the user's memory, which is not given back meanwhile.
+    /// Runs with user memory, which is not reclaimed meanwhile.
     fn while_lent<R>(&self, lent: &RwLock<Option<LentRegion>>, run: impl FnOnce(&LentRegion) -> R) -> Result<R, Fault> {
         let lent = lent.read().unwrap_or_else(PoisonError::into_inner);
         lent.as_ref().map(run).ok_or(Fault::of(FaultKind::NoSuchRegion, self.rank()))
     }
 
-    /// A word of the user's memory has no address here: it would outlive the loan.
+    /// User memory has no words here: a reference to one would outlive the registration.
     pub(super) fn word(&self, offset: u64) -> Result<VerbsWord<'_>, Fault> {
         let of = &*self.0;
         match offset.is_multiple_of(8) {
@@ -204,7 +205,8 @@ fn check(key: &SegmentKey, offset: u64, len: u64) -> Result<(), Fault> {
     }
 }
 
-/// Where a key lies in what its owner's directory has under its number: all of it, or a part of memory that was lent.
+/// The offset of a key within the owner's table entry for its number: the whole, or a part of user
+/// memory.
 pub(super) fn check_within(there: &SegmentKey, key: &SegmentKey) -> Result<u64, Fault> {
     let offset = key.address.checked_sub(there.address).filter(|offset| offset % 8 == 0);
     let same = (key.region, key.rkey) == (there.region, there.rkey) && key.len > 0;
@@ -214,8 +216,9 @@ pub(super) fn check_within(there: &SegmentKey, key: &SegmentKey) -> Result<u64, 
     }
 }
 
-/// A word that was resolved: the way to it through the card, and to one's own by a look as well.
-// Two machine words: where shared memory is chosen at run time, its words are as large as these (see `Any`).
+/// A resolved word: its remote descriptor, and a pointer to an own word.
+// Two machine words: with runtime dispatch, shared memory's words are as large as these (see
+// `Any`).
 #[derive(Clone, Copy)]
 pub struct VerbsWord<'f> {
     of: &'f Inner,
@@ -231,13 +234,15 @@ impl<'f> VerbsWord<'f> {
         self.of.key.region
     }
 
-    /// As the card at its owner counts.
+    /// Its remote address.
     pub(super) const fn place(&self) -> Remote {
         Remote { address: self.of.key.address, key: self.of.key.rkey }.after(self.offset)
     }
 
-    /// One's own word itself. An aligned load is atomic to the card's atomics; a change by the CPU is not, and there is
-    /// none but [`store`](onesided_remote_memory::RemoteMemory::store), for words that nobody else may write at that time.
+    /// The own word in memory. An aligned load is atomic against the card's atomics; a CPU atomic
+    /// is not. The only change by the CPU is
+    /// [`store`](onesided_remote_memory::RemoteMemory::store), for words that no other rank may
+    /// write at that time.
     pub(crate) fn own(&self) -> Result<&'f AtomicU64, Fault> {
         let memory = self.of.own.as_ref().and_then(|own| own.memory.allocated());
         memory.and_then(|own| own.memory().word(self.offset)).ok_or(Fault::of(FaultKind::NotOwn, self.rank()))
@@ -250,31 +255,31 @@ impl fmt::Debug for VerbsWord<'_> {
     }
 }
 
-/// One's own regions, and the entries in which peers find them.
+/// The region table: own regions, and the entries in which peers find them.
 #[derive(Debug)]
 pub(super) struct Directory {
     home: VerbsSegment,
     memory: Arc<MemoryRegion>,
     places: Mutex<Places>,
-    /// Regions that a word was resolved in by number: the word borrows from here, so they stay.
+    /// Regions with a word resolved by number: the word borrows from here, so they stay.
     pinned: Box<[OnceLock<VerbsSegment>]>,
 }
 
 #[derive(Debug)]
 struct Places {
-    /// The next region of each free place, the place that was free longest first.
+    /// The next region of each free index, least recently used first.
     free: VecDeque<RegionId>,
     taken: HashMap<RegionId, Weak<Inner>>,
 }
 
-/// An entry of the directory: four words, so that it never crosses a cache line.
+/// An entry of the region table: four words, so that it never crosses a cache line.
 ///
 /// | word | |
 /// |---|---|
 /// | 0 | region number, 32 bits; remote key, 32 bits |
 /// | 1 | address |
 /// | 2 | length |
-/// | 3 | the three before it combined, so that an entry that is being changed is not believed; 0: no region |
+/// | 3 | a checksum of the three before it, which invalidates an entry that is being changed; 0: no region |
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry([u64; 4]);
 
@@ -292,12 +297,12 @@ impl Entry {
         mixed | 1
     }
 
-    /// Where a region's entry lies in its owner's home.
+    /// The offset of a region's entry in its owner's home.
     pub(super) const fn offset(region: RegionId) -> u64 {
         WORLD_BYTES + (region.0 & PLACE) as u64 * Self::BYTES
     }
 
-    /// What an owner's entry says of a region.
+    /// Decodes an owner's entry for a region.
     pub(super) fn decode(
         bytes: &[u8; Self::BYTES as usize],
         rank: Rank,
@@ -316,7 +321,7 @@ impl Entry {
 }
 
 impl Directory {
-    /// Where the notices lie in a home region, behind the entries: a word for each rank.
+    /// The offset of the notices in a home region, after the entries: a word for each rank.
     const NOTICES: u64 = WORLD_BYTES + PLACES as u64 * Entry::BYTES;
 
     pub(super) fn new(domain: &Arc<ProtectionDomain>, rank: Rank, size: u32) -> Result<Arc<Self>, Error> {
@@ -337,12 +342,13 @@ impl Directory {
         Ok(Arc::new(Self { home, memory, places, pinned }))
     }
 
-    /// Where in a home region a rank says that it has [revoked](crate::Fabric::revoke) the access of whose home it is.
+    /// The offset in a home region of a rank's notice that it has [revoked](crate::Fabric::revoke)
+    /// the owner's access.
     pub(super) const fn notice_of(rank: Rank) -> u64 {
         Self::NOTICES + 8 * rank.0 as u64
     }
 
-    /// Whether a rank has said so to this one.
+    /// Whether a rank has revoked this one's access.
     pub(super) fn is_noticed(&self, rank: Rank) -> bool {
         self.memory.memory().word(Self::notice_of(rank)).is_some_and(|notice| notice.load(Ordering::Acquire) != 0)
     }
@@ -356,13 +362,13 @@ impl Directory {
         &self.home
     }
 
-    /// Makes memory known to peers.
+    /// Publishes memory to peers.
     pub(super) fn publish(self: &Arc<Self>, memory: MemoryRegion) -> Result<VerbsSegment, Error> {
         let place = (memory.memory().len() as u64, memory.address(), memory.remote_key());
         self.enter_new(place, Memory::Allocated(Arc::new(memory)))
     }
 
-    /// Makes the user's memory known to peers.
+    /// Publishes user memory to peers.
     pub(super) fn lend(self: &Arc<Self>, memory: LentRegion) -> Result<VerbsSegment, Error> {
         let place = (memory.bytes().1 as u64, memory.address(), memory.remote_key());
         self.enter_new(place, Memory::Lent(RwLock::new(Some(memory))))
@@ -390,24 +396,24 @@ impl Directory {
         Ok(VerbsSegment(segment))
     }
 
-    /// Takes a region back: peers that look for it from now on find none.
+    /// Retracts a region: peers cannot look it up any more.
     fn retract(&self, region: RegionId) {
         self.enter(region, Entry([0; 4]));
         let mut places = self.places();
         places.taken.remove(&region);
-        // The next region at this place has another number. A pinned one keeps its place.
+        // The next region at this index has another number. A pinned region keeps its index.
         if self.pinned[(region.0 & PLACE) as usize].get().is_none() {
             places.free.push_back(RegionId(region.0.wrapping_add(1 << PLACE_BITS)));
         }
     }
 
-    /// Lets nobody find a region any more whose place stays taken.
+    /// Makes a region unavailable to peers; its index stays taken.
     fn hide(&self, region: RegionId) {
         self.enter(region, Entry([0; 4]));
         self.places().taken.remove(&region);
     }
 
-    /// Writes an entry, the seal first taken away and last put there. Peers read it at any time.
+    /// Writes an entry: clears the checksum first, and sets it last. Peers may read at any time.
     fn enter(&self, region: RegionId, entry: Entry) {
         let word = |at: u64| self.memory.memory().word(Entry::offset(region) + at * 8);
         for (at, value) in [(3, 0), (0, entry.0[0]), (1, entry.0[1]), (2, entry.0[2]), (3, entry.0[3])] {
@@ -415,14 +421,15 @@ impl Directory {
         }
     }
 
-    /// One's own region by its number.
+    /// An own region by its number.
     pub(super) fn find(&self, region: RegionId) -> Result<VerbsSegment, Fault> {
         let found = self.places().taken.get(&region).and_then(Weak::upgrade);
         found.map(VerbsSegment).ok_or(Fault::of(FaultKind::NoSuchRegion, self.home.rank()))
     }
 
-    /// One's own region by its number, kept for as long as the endpoint; peers do not find it any more when its last handle has
-    /// gone. Of the user's memory, which has no address here, only what its number means is kept.
+    /// An own region by its number, kept for the life of the endpoint; peers cannot find it any
+    /// more after its last handle has gone. For user memory, which has no words here, only the
+    /// number is kept.
     pub(super) fn pin(&self, region: RegionId) -> Result<&VerbsSegment, Fault> {
         let segment = self.find(region)?;
         let keep = || {
@@ -436,16 +443,16 @@ impl Directory {
     }
 }
 
-/// Peers' regions that words were asked for by number, kept until the end: words borrow from them.
+/// Peers' regions whose words were resolved by number, kept until the end: words borrow from them.
 #[derive(Debug, Default)]
 pub(super) struct Opened {
-    /// Which one is which in the table.
+    /// Their numbers in the table.
     numbers: Mutex<HashMap<(Rank, RegionId), u32>>,
     table: OnceTable<VerbsSegment>,
 }
 
 impl Opened {
-    /// A peer's region, looked up if it was not met before.
+    /// A peer's region, looked up on first use.
     pub(super) fn get(
         &self,
         of: (Rank, RegionId),
@@ -460,7 +467,7 @@ impl Opened {
                 let mut numbers = numbers();
                 let next = numbers.len() as u32;
                 let number = *numbers.entry(of).or_insert(next);
-                // Whoever finds the number finds what is under it.
+                // The table entry exists before its number is published.
                 let _ = self.table.get_or_try_init(number, || Ok::<_, Fault>(segment))?;
                 number
             }

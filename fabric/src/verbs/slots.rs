@@ -1,4 +1,4 @@
-//! The landing slots of operations.
+//! The bounce buffers of operations.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -11,15 +11,15 @@ use crate::verbs::raw::{MemoryRegion, ProtectionDomain};
 
 /// A slot's own cell: one cache line.
 const CELL: usize = 64;
-/// A staging buffer.
+/// The size of a large bounce buffer.
 const BUFFER: usize = 16 << 10;
 
-/// Up to how many bytes travel through a slot.
+/// The maximum number of bytes of one slot.
 pub(super) const LONGEST: usize = BUFFER;
 
-/// What operations under way need of this rank's memory: a state, a 64-byte registered cell, and for more bytes a
-/// staging buffer. A slot has two holders, the send queue until the completion and the caller's future until it is
-/// dropped; whoever lets go last frees it.
+/// What operations in flight need of this rank's memory: a state, a registered 64-byte cell, and a
+/// large bounce buffer for more bytes. A slot has two holders: the send queue until the completion,
+/// and the caller's future until its drop. The last holder frees it.
 #[derive(Debug)]
 pub(super) struct Slots {
     cells: Pool<State, CELL, 10>,
@@ -53,14 +53,14 @@ const POSTED: u32 = 0;
 const DETACHED: u32 = 1;
 const DONE: u32 = 2;
 
-/// What became of a slot's operation.
+/// The outcome of a slot's operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Its future will see.
+    /// Its future will read it.
     Awaited,
-    /// Nobody waited for it, and it went well.
+    /// Not awaited, and successful.
     Unnoticed,
-    /// Nobody waited for it, and it ended in this status.
+    /// Not awaited, and ended with this status.
     Missed(u32),
 }
 
@@ -69,7 +69,7 @@ impl Slots {
         Self { cells: Pool::new(domain, 64), buffers: Pool::new(domain, 64) }
     }
 
-    /// Takes a slot for `len` bytes. `None` if there is none now, and no more can be made.
+    /// Takes a slot for `len` bytes. `None` if none is free and no more can be made.
     #[inline]
     pub(super) fn take(&self, len: usize) -> Option<Room<'_>> {
         if len > CELL {
@@ -93,7 +93,7 @@ impl Slots {
         Some(Room { slot, piece: self.buffers.piece(buffer) })
     }
 
-    /// Why there is no slot, and none to come back.
+    /// Why there is no slot, and none will be freed.
     pub(super) fn why_none(&self) -> Fault {
         let starved = [&self.cells.starved, &self.buffers.starved];
         let why = starved.into_iter().find_map(|starved| Fault::from_bits(starved.load(Ordering::Relaxed)));
@@ -106,7 +106,7 @@ impl Slots {
         &chunk.items[at].state
     }
 
-    /// The first word of a slot that has no buffer.
+    /// The first word of a slot without a large buffer.
     #[inline]
     pub(super) fn word(&self, slot: u32) -> &AtomicU64 {
         let (chunk, at) = self.cells.find(slot);
@@ -122,14 +122,15 @@ impl Slots {
         }
     }
 
-    /// The status of the operation once it is done; what it brought is in the [piece](Self::piece) then.
+    /// The status of the operation once it is done; its result is then in the
+    /// [buffer](Self::piece).
     #[inline]
     pub(super) fn status(&self, slot: u32) -> Option<u32> {
         let state = self.state(slot);
         (state.phase.load(Ordering::Acquire) == DONE).then(|| state.status.load(Ordering::Relaxed))
     }
 
-    /// The send queue lets go: the operation completed.
+    /// The send queue's release: the operation completed.
     #[inline]
     pub(super) fn complete(&self, slot: u32, status: u32) -> Outcome {
         let state = self.state(slot);
@@ -141,7 +142,7 @@ impl Slots {
         if status == 0 { Outcome::Unnoticed } else { Outcome::Missed(status) }
     }
 
-    /// The caller lets go, not knowing whether the operation has completed.
+    /// The caller's release, whether or not the operation has completed.
     #[inline]
     pub(super) fn detach(&self, slot: u32) -> Outcome {
         let state = self.state(slot);
@@ -153,7 +154,7 @@ impl Slots {
         if status == 0 { Outcome::Unnoticed } else { Outcome::Missed(status) }
     }
 
-    /// Gives back a slot that was never posted, or whose operation the caller has seen to be done.
+    /// Frees a slot that was never posted, or whose operation the caller has seen complete.
     #[inline]
     pub(super) fn free(&self, slot: u32) {
         let (chunk, at) = self.cells.find(slot);
@@ -166,16 +167,16 @@ impl Slots {
     }
 }
 
-/// Pieces of registered memory, of `SIZE` bytes each, registered by the chunk, 2^`SHIFT` of them, as they are needed;
-/// each with a state.
+/// Buffers of registered memory, `SIZE` bytes each, each with a state. They are registered on
+/// demand in chunks of 2^`SHIFT`.
 #[derive(Debug)]
 struct Pool<S, const SIZE: usize, const SHIFT: u32> {
     domain: Arc<ProtectionDomain>,
     chunks: Box<[OnceLock<Chunk<S>>]>,
     free: FreeList,
-    /// How many chunks there are.
+    /// The number of chunks.
     made: Mutex<u32>,
-    /// Why the last chunk that was asked for could not be had, as a fault's bits; 0 if it could.
+    /// Why the last requested chunk could not be made, as a fault's bits; 0 if it was.
     starved: AtomicU64,
 }
 
@@ -187,7 +188,7 @@ struct Chunk<S> {
 
 #[derive(Debug)]
 struct Item<S> {
-    /// The free piece behind this one, if it is free.
+    /// The next free buffer, if this one is free.
     next: AtomicU32,
     state: S,
 }
@@ -211,15 +212,15 @@ impl<S: Default, const SIZE: usize, const SHIFT: u32> Pool<S, SIZE, SHIFT> {
         self.free.give(piece, |piece| self.next(piece));
     }
 
-    /// Makes a chunk and takes a piece of it.
+    /// Makes a chunk and takes a buffer of it.
     #[cold]
     fn grow(&self) -> Option<u32> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(piece) = self.free.take(|piece| self.next(piece)) {
-            return Some(piece); // somebody else made the chunk
+            return Some(piece); // another thread made the chunk
         }
         let chunk = self.chunks.get(*made as usize)?;
-        // A chunk that cannot be had is no error yet: pieces come back.
+        // Failing to make a chunk is not an error yet: buffers are freed.
         let memory = MemoryRegion::new(&self.domain, (SIZE as u64) << SHIFT);
         self.starved.store(memory.as_ref().map_or_else(|error| error.fault().to_bits(), |_| 0), Ordering::Relaxed);
         let memory = memory.ok()?;
@@ -232,7 +233,7 @@ impl<S: Default, const SIZE: usize, const SHIFT: u32> Pool<S, SIZE, SHIFT> {
         Some(first)
     }
 
-    /// A piece's chunk, and which of its pieces it is.
+    /// A buffer's chunk, and its index there.
     #[inline]
     fn find(&self, piece: u32) -> (&Chunk<S>, usize) {
         let chunk = self.chunks[(piece >> SHIFT) as usize].get().expect("a piece is of a chunk that was made");

@@ -1,13 +1,16 @@
-//! The watch over connections, without which some waits would have no end.
+//! Keepalive of connections, without which some waits would not end.
 //!
-//! A card ends what it was told to do: by the peer's answer, or by its silence. Three things are left to this watch:
+//! A card ends a request by the peer's answer, or by its silence. Three cases are left to the
+//! keepalive:
 //!
-//! - *Nobody asks.* Whoever waits for what comes from a peer has nothing under way to it, so that no card notices that the
-//!   peer cannot be reached. Then the peer is asked for a sign of life, by a read that needs no help of it.
-//! - *A driver forgets* that it may go on with the next request, until another is posted. So another is posted.
-//! - *A card says nothing at all*, neither that a request went well nor that it failed: the connection is given up.
+//! - *No request in flight.* A thread that waits for a peer's write has none, so no card notices
+//!   that the peer is unreachable. The keepalive reads from the peer, which needs no action of the
+//!   peer.
+//! - *A stalled driver* does not continue with the next request until another one is posted. So
+//!   another one is posted.
+//! - *A silent card* reports neither success nor failure: the connection is abandoned.
 //!
-//! A look is taken by threads that wait, a few times a second; operations pay nothing for it.
+//! Waiting threads check several times a second; operations pay nothing.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, TryLockError};
@@ -20,40 +23,41 @@ use crate::verbs::queue::{Kept, Order, Peer, REFUSED};
 use crate::verbs::raw::Verb;
 use crate::verbs::{Inner, Verbs};
 
-/// How often to look, in nanoseconds.
+/// The poll interval, in nanoseconds.
 const LOOK: u64 = 250_000_000;
-/// After so long without a completion something is posted.
+/// After this time without a completion a request is posted.
 const QUIET: u64 = 2_000_000_000;
-/// After so long without one the connection is given up, whatever its card may still be waiting for: some ten times what
-/// [the card](crate::verbs::raw) is told to wait. A request that moves bytes has more time.
+/// After this time without a completion the connection is abandoned: about ten times the timeout of
+/// [the card](crate::verbs::raw). A request that moves bytes gets more time.
 const SILENT: u64 = 30_000_000_000;
-/// Nanoseconds that a byte may take: 1 MB/s.
+/// The maximum nanoseconds a byte: 1 MB/s.
 const SLOWEST: u64 = 1_000;
-/// How long the news of a death may take that broke a connection. The memory of a process that is killed is gone before
-/// anybody is told: until then what its card says sounds like a peer that lives.
+/// The failure-detection timeout of a death that broke a connection. A killed process loses its
+/// memory before its death is declared; until then the card's status looks like that of a living
+/// peer.
 const NEWS: u64 = 1_000_000_000;
-/// A thread that spins looks at the clock every so many turns.
+/// A spinning thread reads the clock once in this many polls.
 const TURNS: u32 = 1 << 12;
 
 #[derive(Debug)]
 pub(super) struct Vigil {
-    /// When to look next.
+    /// The time of the next check.
     due: AtomicU64,
     turns: AtomicU32,
-    /// [`SILENT`], but in tests.
+    /// [`SILENT`], except in tests.
     silent: AtomicU64,
     looks: Mutex<Box<[Look]>>,
 }
 
-/// What was seen of a connection.
+/// The state of a connection at the last check.
 #[derive(Clone, Debug, Default)]
 struct Look {
     completed: u64,
-    /// Since when there are no more, while some are under way or somebody waits.
+    /// Since when there were no completions, with requests in flight or a waiting thread.
     since: u64,
-    /// Whether something was posted since then.
+    /// Whether a probe was posted since then.
     probed: bool,
-    /// The slot of what was posted, until it is done.
+    /// The slot of the probe, until it is done.
     probe: Option<u32>,
 }
 
@@ -64,17 +68,17 @@ impl Vigil {
         Self { due, turns, silent, looks: Mutex::new(looks) }
     }
 
-    /// For tests, which do not wait so long.
+    /// For tests.
     pub(super) fn set_silent(&self, nanos: u64) {
         self.silent.store(nanos, Ordering::Relaxed);
     }
 }
 
 impl Inner {
-    /// For threads that spin: now and then a [`patrol`](Self::patrol).
+    /// For spinning threads: occasionally runs a [check](Self::patrol).
     #[inline]
     pub(super) fn turn(&self) {
-        // Two threads may count as one: nothing depends on it.
+        // Concurrent increments may be lost, which is harmless.
         let turn = self.vigil.turns.load(Ordering::Relaxed).wrapping_add(1);
         self.vigil.turns.store(turn, Ordering::Relaxed);
         if turn.is_multiple_of(TURNS) {
@@ -82,7 +86,7 @@ impl Inner {
         }
     }
 
-    /// Looks at all connections, if it is time to.
+    /// Checks all connections, if it is time.
     #[cold]
     pub(super) fn patrol(&self) {
         if now() < self.vigil.due.load(Ordering::Relaxed) {
@@ -93,13 +97,13 @@ impl Inner {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        // Only now: another thread may have looked since, with a later clock.
+        // Read under the lock: another thread may have checked since, with a later clock.
         let (now, due) = (now(), self.vigil.due.load(Ordering::Relaxed));
         if now < due {
             return;
         }
         self.vigil.due.store(now + LOOK, Ordering::Relaxed);
-        // Nobody has waited meanwhile, so nobody has seen since when it is quiet.
+        // No thread has waited meanwhile, so the start of the silence is unknown.
         let anew = now > due + 4 * LOOK;
         for ((rank, peer), look) in (0..).map(Rank).zip(&self.peers).zip(looks.iter_mut()) {
             if let Some(slot) = look.probe.filter(|slot| self.slots.status(*slot).is_some()) {
@@ -115,8 +119,8 @@ impl Inner {
         }
     }
 
-    /// Until when the reason why a connection works no more may still come as news: the peer's end says more than any status.
-    /// `None`: it works, or there is nothing to wait for.
+    /// Until when a death may still be declared as the cause of a broken connection, which says
+    /// more than any status. `None`: the connection works, or nothing is expected.
     #[cold]
     pub(super) fn news_until(&self, rank: Rank) -> Option<u64> {
         let peer = self.peer(rank).ok().filter(|peer| peer.is_broken() && !self.is_revoked(rank))?;
@@ -126,7 +130,7 @@ impl Inner {
     }
 
     fn look_at(&self, (rank, peer): (Rank, &Peer), look: &mut Look, (now, anew): (u64, bool)) {
-        // Both are asked, whatever the first says.
+        // Both are evaluated: the second one resets its flag.
         let (busy, waited_on) = (peer.is_busy(), peer.was_waited_on() && rank != self.rank);
         let completed = peer.completed();
         if anew || completed != look.completed || !(busy || waited_on) {
@@ -135,7 +139,7 @@ impl Inner {
         }
         let quiet = now.saturating_sub(look.since);
         if peer.is_broken() {
-            // What is under way should have ended with it: the driver is told once more.
+            // Requests in flight should have ended with it: fail the queue pair once more.
             if quiet >= QUIET {
                 look.since = now;
                 peer.fail_again();
@@ -146,8 +150,8 @@ impl Inner {
             look.probed = true;
             look.probe = self.probe(rank, peer);
         }
-        // What takes a receive waits for the peer to make progress, which may be far away; but not for ever, and neither does
-        // what was posted behind it.
+        // A request that takes a receive waits for the peer's progress, which may take long; but
+        // not without bound, and neither do the requests after it.
         let silent = self.vigil.silent.load(Ordering::Relaxed);
         let patience =
             if peer.needs_receive() { self.full_after.nanos().saturating_mul(2).max(silent) } else { silent };
@@ -156,8 +160,8 @@ impl Inner {
         }
     }
 
-    /// Posts a read, if that can be done at once. Its slot is kept, so that its failure is nobody's news: it is the
-    /// connection's.
+    /// Posts a read, if it can be posted now. Its slot is kept, so that a failure is reported by
+    /// the connection alone.
     fn probe(&self, rank: Rank, peer: &Peer) -> Option<u32> {
         let room = self.slots.take(8)?;
         if self.try_post(rank, Order::new(Verb::Read { from: peer.home }, &room, 8)) {
@@ -167,22 +171,22 @@ impl Inner {
         None
     }
 
-    /// How long the oldest request under way may take for its bytes alone.
+    /// The time that the oldest request in flight may take for its bytes alone.
     pub(super) fn time_for_bytes(&self, peer: &Peer) -> u64 {
         peer.oldest_kept().and_then(|slot| self.kept().get(&slot).map(Kept::time)).unwrap_or(0)
     }
 }
 
 impl Kept {
-    /// How long it may take for its bytes alone, whatever else the segments hold.
+    /// The time that it may take for its bytes alone, whatever else the segments contain.
     const fn time(&self) -> u64 {
         self.len.saturating_mul(SLOWEST)
     }
 }
 
 impl Verbs {
-    /// What a wait reports that is not satisfied: the deadline, somebody's end, a connection that nothing comes by any more,
-    /// or nothing yet.
+    /// The state of an unsatisfied wait: past its deadline, ended by a peer's status, on a broken
+    /// connection, or pending.
     pub(super) fn wait_on(&self, patience: Patience) -> Result<(), Fault> {
         self.out_of_patience(patience)?;
         let rank = match patience.watch {
@@ -190,7 +194,7 @@ impl Verbs {
             Watch::Rank(rank) | Watch::RankAndFailures(rank) => rank,
         };
         if rank == self.rank() {
-            return Ok(()); // what others write comes by their connections
+            return Ok(()); // other ranks' writes arrive on their own connections
         }
         let peer = self.0.peer(rank)?;
         if peer.is_broken() && self.0.news_until(rank).is_none() {

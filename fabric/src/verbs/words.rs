@@ -17,13 +17,13 @@ use crate::verbs::slots::Room;
 use crate::verbs::{Inner, Verbs, VerbsWord};
 use crate::{SegmentKey, block_on};
 
-/// An operation on a word under way.
+/// An operation on a word, in flight.
 #[derive(Debug)]
 #[must_use = "the operation is posted, but only awaiting tells how it went"]
 pub struct VerbsOp(State);
 
 impl VerbsOp {
-    /// One that needs no card.
+    /// An operation that needs no card.
     pub(crate) const fn ended(end: Result<u64, Fault>) -> Self {
         Self(State::Ended(end))
     }
@@ -32,18 +32,18 @@ impl VerbsOp {
 #[derive(Debug)]
 enum State {
     Posted(Posted),
-    /// It was not posted: this is its end.
+    /// Not posted; its result.
     Ended(Result<u64, Fault>),
     Taken,
 }
 
-/// The caller's hold on a slot.
+/// The caller's reference to a slot.
 #[derive(Debug)]
 pub(super) struct Posted {
     pub(super) fabric: Verbs,
     pub(super) rank: Rank,
     pub(super) slot: u32,
-    /// The operation is known to be done, and the caller to know how it ended: nothing of it is left to notice.
+    /// Whether the result was taken, so that a drop reports nothing.
     told: bool,
 }
 
@@ -56,7 +56,7 @@ impl Posted {
     #[inline]
     pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<(), Fault>> {
         let Inner { slots, .. } = &*self.fabric.0;
-        // On a short way the completion is there at the first look.
+        // For a close target, the completion is there at the first poll.
         let status = slots.status(self.slot).or_else(|| {
             self.fabric.0.progress();
             slots.status(self.slot)
@@ -79,7 +79,7 @@ impl Posted {
 }
 
 impl Posted {
-    /// What came back.
+    /// The result value.
     #[inline]
     fn value(&self) -> Result<u64, Fault> {
         let inner = &*self.fabric.0;
@@ -112,7 +112,7 @@ impl Future for VerbsOp {
                 Poll::Pending => return Poll::Pending,
             },
             State::Ended(end) => *end,
-            State::Taken => Err(Fault::new(FaultKind::Closed)), // polled again after it was ready
+            State::Taken => Err(Fault::new(FaultKind::Closed)), // polled after completion
         };
         self.0 = State::Taken;
         Poll::Ready(result)
@@ -142,7 +142,7 @@ impl<P: Fn(u64) -> bool + Unpin + Send> Future for VerbsWait<'_, P> {
             return Poll::Ready(Ok(value));
         }
         if let Err(fault) = self.fabric.wait_on(self.patience) {
-            return Poll::Ready(look().ok_or(fault)); // what came before the end counts
+            return Poll::Ready(look().ok_or(fault)); // a write before the end counts
         }
         self.fabric.0.endpoint.pend(cx, self.patience.deadline);
         Poll::Pending
@@ -183,7 +183,7 @@ impl RemoteMemory for Verbs {
         self.0.peers.len() as u32
     }
 
-    /// A peer's region that was not met before is looked up in the peer's directory, one-sided.
+    /// A peer's region is looked up in its region table on first use, one-sided.
     fn word(&self, at: At) -> Result<VerbsWord<'_>, Fault> {
         let segment = match at.rank == self.0.rank {
             true => self.0.directory.pin(at.region)?,
@@ -212,7 +212,8 @@ impl RemoteMemory for Verbs {
         self.operate(Step::of(Link::FetchAdd { word, add, waited: true }))
     }
 
-    /// One list, one doorbell: every link behind a read or an atomic is fenced, so that none overtakes it.
+    /// One list, one doorbell: every link after a read or an atomic is fenced against overtaking
+    /// it.
     fn post<const N: usize>(&self, links: [Link<VerbsWord<'_>>; N]) -> Chain<VerbsOp, N> {
         let steps = links.map(Step::of);
         let rank = steps.first().map_or(self.0.rank, |step| step.rank);
@@ -237,7 +238,7 @@ impl RemoteMemory for Verbs {
             self.post_apart(rank, &links, orders);
         }
         Chain::of(std::array::from_fn(|at| {
-            // Whoever does not wait drops the operation, and its slot lets go.
+            // Dropping an unawaited operation detaches its slot.
             let posted = Posted::new(self, rank, orders[at].slot);
             links[at].waited().then(|| VerbsOp(State::Posted(posted)))
         }))
@@ -279,17 +280,17 @@ impl RemoteMemory for Verbs {
 /// The length of a word in bytes.
 const WORD: usize = 8;
 
-/// An operation on a word, as the card wants it.
+/// An operation on a word, as a work request needs it.
 #[derive(Clone, Copy)]
 struct Step {
     rank: Rank,
     verb: Verb,
-    /// What a write writes.
+    /// The value of a write.
     value: u64,
 }
 
 impl Step {
-    #[inline(always)] // of a link that the compiler sees nothing is left but the stores
+    #[inline(always)] // for a constant link, only the stores remain
     fn of(link: Link<VerbsWord<'_>>) -> Self {
         let (word, verb, value) = match link {
             Link::Read { word, .. } => (word, Verb::Read { from: word.place() }, 0),
@@ -316,15 +317,15 @@ impl Step {
     }
 }
 
-/// Whether a read that somebody waits for has anything but reads behind it.
+/// Whether an awaited read is followed by anything but reads.
 fn has_change_behind_read<W>(links: &[Link<W>]) -> bool {
     let first = links.iter().position(|link| matches!(link, Link::Read { waited: true, .. }));
     first.is_some_and(|first| links[first..].iter().any(|link| !matches!(link, Link::Read { .. })))
 }
 
 impl Verbs {
-    /// Posts a chain without fences. A read whose answer is lost is done again: it must not find what comes behind it, which is
-    /// posted when the answer is there.
+    /// Posts a chain without fences. A read whose answer is lost is repeated, and must not see
+    /// later links, which are therefore posted after the answer.
     #[cold]
     fn post_apart<const N: usize>(&self, rank: Rank, links: &[Link<VerbsWord<'_>>; N], orders: [Order; N]) {
         for (link, order) in links.iter().zip(orders) {
@@ -358,7 +359,7 @@ impl Verbs {
         VerbsPause { fabric: self, until: self.now().saturating_add(nanos) }
     }
 
-    /// Reads a region's entry in its owner's directory.
+    /// Reads a region's entry in its owner's region table.
     pub(super) fn look_up(&self, rank: Rank, region: RegionId) -> Result<SegmentKey, Fault> {
         let peer = self.0.peer(rank)?;
         let mut bytes = [0; Entry::BYTES as usize];

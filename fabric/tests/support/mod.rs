@@ -21,7 +21,8 @@ pub(crate) fn device(test: &str) -> Option<MutexGuard<'static, ()>> {
     None
 }
 
-/// Runs `body` on `size` ranks, each a thread. Every rank gives its result; a rank that panicked is dead to the others.
+/// Runs `body` on `size` ranks, each a thread. Every rank gives its result; a rank that panicked is
+/// dead to the others.
 pub(crate) fn ranks<F: Fabric, T: Send>(
     size: u32,
     join: impl Fn(Job) -> Result<F, Error> + Sync,

@@ -1,30 +1,30 @@
-//! Which places of an arena are free.
+//! The free ranges of an arena.
 
 use std::collections::VecDeque;
 
-/// A place of an arena: a power of two of bytes, of which one use needs `len`.
+/// A range of an arena: its size is a power of two, of which one use needs `len` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) start: u64,
     pub(super) class: u32,
-    /// How many bytes of it are kept with their pages though it is free; its pages are not there if 0.
+    /// How many bytes with pages the free range keeps; 0: it has no pages.
     pub(super) kept: u64,
-    /// Whether it may still have contents: it is to be given up before it is used.
+    /// Whether it may still have contents: its pages are given up before it is used.
     pub(super) doubtful: bool,
 }
 
-/// The smallest place: a cache line. From a page up, places begin at pages.
+/// The smallest range: a cache line. From a page up, ranges are page-aligned.
 const LINE: u32 = 6;
 pub(super) const PAGE: u64 = 4096;
 
-/// The places of an arena that are free: those that were used before and are zero, by size, those that may not be, and the
-/// rest that was not used.
+/// The free ranges of an arena: by size, ranges that were used and are zero; ranges that may not be
+/// zero; and the unused rest.
 #[derive(Debug)]
 pub(super) struct Free {
-    /// Those that keep pages are taken first, and of these the one that came last: so it does not matter to those who use
-    /// their memory that there are others.
+    /// Ranges with pages are taken first, the last freed before the others, so unused ranges cost
+    /// active users nothing.
     by_class: [VecDeque<Place>; 64],
-    /// The oldest first. They are few, for each of them keeps pages.
+    /// The oldest first. They are few, because each of them keeps pages.
     doubtful: Vec<Place>,
     next: u64,
     end: u64,
@@ -33,14 +33,15 @@ pub(super) struct Free {
 }
 
 impl Free {
-    /// Everything from `start` to `end`; free places may keep pages of so many bytes together.
+    /// Everything from `start` to `end`; free ranges together keep pages of at most `most_kept`
+    /// bytes.
     pub(super) fn new(start: u64, end: u64, most_kept: u64) -> Self {
         let by_class = [const { VecDeque::new() }; 64];
         Self { by_class, doubtful: Vec::new(), next: start, end, kept: 0, most_kept }
     }
 
-    /// A place for `len` bytes; `None` if there is none, or the length has no class. One that is doubtful only if there is
-    /// no other.
+    /// A range for `len` bytes; `None` if there is none, or the length has no size class. Ranges
+    /// with unknown contents are the last choice.
     pub(super) fn take(&mut self, len: u64) -> Option<Place> {
         let class = len.checked_next_power_of_two()?.ilog2().max(LINE);
         if let Some(place) = self.by_class.get_mut(class as usize)?.pop_back() {
@@ -60,7 +61,7 @@ impl Free {
         Some(Place { start, class, kept: 0, doubtful: false })
     }
 
-    /// Takes the doubtful place that came first, of those that keep pages which others need.
+    /// Takes the oldest range with unknown contents, whose pages are needed elsewhere.
     pub(super) fn oldest_doubtful(&mut self) -> Option<Place> {
         (!self.doubtful.is_empty()).then(|| self.doubt(0))
     }
@@ -71,19 +72,19 @@ impl Free {
         place
     }
 
-    /// Whether a place could keep pages of so many bytes if no other did.
+    /// Whether a range could keep pages of this many bytes if no other did.
     pub(super) const fn may_keep(&self, bytes: u64) -> bool {
         bytes <= self.most_kept
     }
 
-    /// Whether a place may keep pages of so many bytes; counted from now on.
+    /// Whether a range may keep pages of this many bytes; counts them if so.
     pub(super) fn keeps(&mut self, bytes: u64) -> bool {
         let may = self.kept + bytes <= self.most_kept;
         self.kept += if may { bytes } else { 0 };
         may
     }
 
-    /// Gives a place back, whose `kept` bytes were [counted](Self::keeps).
+    /// Frees a range whose `kept` bytes were [counted](Self::keeps).
     pub(super) fn give(&mut self, place: Place) {
         let places = &mut self.by_class[place.class as usize];
         if place.doubtful {

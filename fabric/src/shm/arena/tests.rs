@@ -1,4 +1,4 @@
-//! Pieces: who may reach them, when their places are used again, and what is in them then.
+//! Blocks: which ranks may access them, when their ranges are reused, and what they contain then.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ fn owner(len: u64, kept: u64) -> Arc<Owner> {
     Arc::new(Owner::over(Arc::new(Mapping::reserve(len as usize).unwrap()), exchange, kept))
 }
 
-/// What a peer has mapped.
+/// A peer's mapping.
 fn peer(owner: &Owner) -> Arc<Arena> {
     let file = owner.arena().memory.file().unwrap().try_clone_to_owned().unwrap();
     Arc::new(Arena::new(Arc::new(Mapping::reach(file).unwrap())))
@@ -26,7 +26,7 @@ fn pages(owner: &Owner) -> u64 {
     rustix::fs::fstat(owner.arena().memory.file().unwrap()).unwrap().st_blocks as u64 * 512
 }
 
-/// Writes to all words of a piece, which has to be zero.
+/// Writes to all words of a block, which has to be zero.
 fn fill(arena: &Arena, start: u64, len: u64) {
     for at in (start..start + len / 8 * 8).step_by(8) {
         assert_eq!(arena.memory.word(at).unwrap().swap(u64::MAX, Ordering::Relaxed), 0, "old contents at {at}");
@@ -48,7 +48,7 @@ fn a_place_is_used_again_without_its_old_contents() {
                 assert!(owner.arena().open(id).is_err(), "{len} bytes in round {round}");
             }
         }
-        let used: u64 = 1 << 23; // the powers of two of the lengths together, and a page for what is smaller than one
+        let used: u64 = 1 << 23; // the size classes together, and a page for the smaller ones
         assert!(owner.allocate(4 * MIB).is_some() && pages(&owner) <= used);
         assert!(kept > 0 || pages(&owner) <= 16 << 10, "the table, and a page of small pieces");
     }
@@ -72,7 +72,7 @@ fn a_place_keeps_its_pages_for_as_long_as_they_are_used() {
 
 #[test]
 fn pages_of_a_longer_use_before_are_counted() {
-    // The last of these has no room left, but for what was counted as too short.
+    // The last of these has space only for what was counted too low.
     for (kept, lens) in [(MIB, [MIB, 600 << 10, 300 << 10]), (64 << 10, [64 << 10, 40 << 10, 16 << 10])] {
         let owner = owner(16 * MIB, kept);
         for len in lens {
@@ -92,13 +92,13 @@ fn a_place_that_looked_untouched_has_no_old_contents() {
         fill(owner.arena(), start, MIB);
         drop(piece);
         let (_, piece, again) = owner.allocate(MIB).unwrap();
-        // Pages that nobody looks at.
+        // Pages that are not sampled.
         for page in (0..256).filter(|page| page % 4 != 0) {
             owner.arena().memory.word(start + page * 4096).unwrap().store(7, Ordering::Relaxed);
         }
         drop(piece);
         assert_eq!(again, start);
-        // Its pages make room for those of others, or nothing else is left.
+        // Its pages make room for other ranges', or nothing else is left.
         let others: Vec<_> = std::iter::from_fn(|| owner.allocate(MIB)).collect();
         others.iter().for_each(|(.., start)| fill(owner.arena(), *start, MIB));
         assert!(others.iter().any(|(.., theirs)| *theirs == start), "it comes back when all others are used");

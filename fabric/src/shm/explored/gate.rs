@@ -1,4 +1,4 @@
-//! The gate of memory that is taken back.
+//! The access guard of user memory that is reclaimed.
 
 use std::sync::Arc;
 
@@ -9,25 +9,26 @@ use crate::sync::atomic::{AtomicU64, fence};
 use crate::sync::thread;
 use loom::cell::UnsafeCell;
 
-/// What is wrong with the gate.
+/// A flaw of the guard.
 #[derive(Clone, Copy, PartialEq)]
 enum Flaw {
     None,
-    /// The look whether it is shut may come before the announcement.
+    /// The check for a closed guard may come before the announcement.
     PassWithoutFence,
-    /// The look who is inside may come before it is shut.
+    /// The check for accesses may come before the guard closes.
     ShutWithoutFence,
-    /// The pass is asked for before the announcement.
+    /// The check precedes the announcement.
     LookBeforeAnnouncement,
-    /// What was copied may come after the owner found nobody inside.
+    /// The copy may come after the owner found no access.
     LeaveRelaxed,
-    /// The owner waits for nobody.
+    /// The owner waits for no peer.
     NoWait,
-    /// The owner looks only at the place that one thread of a rank has.
+    /// The owner checks only the slot of a rank's first thread.
     OthersUnseen,
 }
 
-/// Memory behind a gate with as many ranks; loom finds two that are in it at once, one of them writing.
+/// Memory with a guard for this many ranks; loom detects two concurrent accesses, one of them a
+/// write.
 struct Lent {
     shut: AtomicU64,
     inside: Vec<[AtomicU64; 2]>,
@@ -42,11 +43,11 @@ unsafe impl Sync for Lent {}
 unsafe impl Send for Lent {}
 
 impl Lent {
-    /// What a peer does: passes and copies.
+    /// A peer: acquires access and copies.
     fn copy(&self, rank: usize, flaw: Flaw) {
         let [place, count] = &self.inside[rank];
         let inside = place;
-        let touch = || self.memory.with(|_| {}); // peers may race with one another: that is what their copies allow for
+        let touch = || self.memory.with(|_| {}); // peers' copies may race with one another
         match flaw {
             Flaw::None | Flaw::ShutWithoutFence | Flaw::NoWait | Flaw::OthersUnseen => {
                 if let Some(_inside) = (Gate { shut: &self.shut, announced: Announced { place, count } }).pass() {
@@ -74,7 +75,7 @@ impl Lent {
         }
     }
 
-    /// What the owner does: takes the memory back and has it to itself.
+    /// The owner: reclaims the memory for exclusive use.
     fn take_back(&self, flaw: Flaw) {
         if flaw == Flaw::ShutWithoutFence {
             self.shut.store(1, Relaxed);
@@ -111,7 +112,7 @@ fn lent(ranks: usize, flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
     }
 }
 
-/// Two threads of one rank share its place and its count.
+/// Two threads of one rank share its slot and its count.
 fn two_threads_of_a_rank(flaw: Flaw) {
     let inside = vec![[0, 0].map(AtomicU64::new)];
     let lent = Arc::new(Lent { shut: AtomicU64::new(0), inside, memory: UnsafeCell::new(0) });

@@ -1,4 +1,4 @@
-//! Who holds a place that is used again.
+//! The generation and reference count of a range that is reused.
 
 use std::sync::Arc;
 
@@ -9,23 +9,23 @@ use crate::sync::atomic::Ordering::{Acquire, Relaxed};
 use crate::sync::thread;
 use loom::cell::UnsafeCell;
 
-/// What is wrong with it.
+/// A flaw of the protocol.
 #[derive(Clone, Copy, PartialEq)]
 enum Flaw {
     None,
-    /// A peer holds whatever use it finds.
+    /// A peer takes a reference to any generation.
     AnyUse,
-    /// What a peer did may come after the next use began.
+    /// A peer's accesses may come after the next generation began.
     ReleaseRelaxed,
-    /// The owner's writes may come after a peer holds the place.
+    /// The owner's writes may come after a peer takes a reference.
     BeginRelaxed,
-    /// The owner looks who holds it, and then ends the use.
+    /// The owner reads the count before it ends the generation.
     LookThenEnd,
-    /// The owner waits for nobody.
+    /// The owner waits for no peer.
     NoWait,
 }
 
-/// A place with the number of the use that owns it; loom finds the owner writing while a peer reads.
+/// A range with the current generation; loom detects the owner writing while a peer reads.
 struct Place {
     word: AtomicU64,
     memory: UnsafeCell<u32>,
@@ -43,7 +43,7 @@ impl Place {
         Hold(&self.word)
     }
 
-    /// What a peer does that knows of the first use.
+    /// A peer that knows the first generation.
     fn reach(&self, flaw: Flaw) {
         let held = if flaw == Flaw::AnyUse {
             self.word.fetch_add(1, Acquire);
@@ -64,7 +64,7 @@ impl Place {
         }
     }
 
-    /// What the owner does: the first use.
+    /// The owner: the first generation.
     fn begin(&self, flaw: Flaw) {
         self.write(1);
         if flaw == Flaw::BeginRelaxed {
@@ -74,7 +74,7 @@ impl Place {
         }
     }
 
-    /// What the owner does: the next use, if nobody holds the place.
+    /// The owner: the next generation, if no peer has a reference.
     fn use_again(&self, flaw: Flaw) {
         let left = match flaw {
             Flaw::LookThenEnd => self.hold().is_left() && (self.hold().end() || true),
@@ -94,7 +94,8 @@ impl Place {
     }
 }
 
-/// An owner that begins the first use before its peers come, or beside them, then ends it and begins the next.
+/// An owner that begins the first generation before or while its peers arrive, then ends it and
+/// begins the next.
 fn used_twice(peers: usize, begun: bool, flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
     move || {
         let place = Arc::new(Place { word: AtomicU64::new(0), memory: UnsafeCell::new(0) });
