@@ -35,90 +35,90 @@ impl ServerThread {
 }
 
 /// A polling thread yields its core after this many polls, perhaps to the thread that it waits for.
-const LOOKS: u32 = 256;
+const POLLS: u32 = 256;
 /// The same if the host has more threads than cores.
-const LOOKS_CROWDED: u32 = 16;
+const POLLS_OVERSUBSCRIBED: u32 = 16;
 
 /// The number of server threads in this process.
-static ATTENDING: AtomicU32 = AtomicU32::new(0);
+static SERVER_THREADS: AtomicU32 = AtomicU32::new(0);
 
 /// Whether this process has server threads.
-pub(crate) fn attends() -> bool {
-    ATTENDING.load(Ordering::Relaxed) > 0
+pub(crate) fn has_server_threads() -> bool {
+    SERVER_THREADS.load(Ordering::Relaxed) > 0
 }
 
 /// Counts one server thread while it runs.
-pub(crate) struct Attending;
+pub(crate) struct RunningThread;
 
-impl Attending {
+impl RunningThread {
     pub(crate) fn begin() -> Self {
-        ATTENDING.fetch_add(1, Ordering::Relaxed);
+        SERVER_THREADS.fetch_add(1, Ordering::Relaxed);
         Self
     }
 }
 
-impl Drop for Attending {
+impl Drop for RunningThread {
     fn drop(&mut self) {
-        ATTENDING.fetch_sub(1, Ordering::Relaxed);
+        SERVER_THREADS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Runs a task to completion on its own thread, which drives the fabric.
-pub(crate) fn spawn<D: Drive>(drive: &D, task: Task, attendant: ServerThread) -> Result<JoinHandle<()>, Fault> {
+pub(crate) fn spawn<D: Drive>(drive: &D, task: Task, kind: ServerThread) -> Result<JoinHandle<()>, Fault> {
     let drive = drive.clone();
-    let attending = Attending::begin();
+    let running = RunningThread::begin();
     let run = move || {
-        let _attending = attending;
-        match attendant {
+        let _running = running;
+        match kind {
             ServerThread::Polls => poll(&drive, task),
             ServerThread::Sleeps => drive::block_on(&drive, task),
         }
     };
     let refused = |_| Fault::new(FaultKind::Refused).with_detail(Errno::AGAIN.raw_os_error() as u32);
-    thread::Builder::new().name(attendant.name().into()).spawn(run).map_err(refused)
+    thread::Builder::new().name(kind.name().into()).spawn(run).map_err(refused)
 }
 
 fn poll<D: Drive>(drive: &D, mut task: Task) {
     let _blocking = Blocking::begin();
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     // A rank with a polling server thread needs two cores.
-    let looks = if drive.oversubscribed() || drive.shares_its_core() || cores < 2 * drive.size() as usize {
-        LOOKS_CROWDED
+    let polls = if drive.oversubscribed() || drive.shares_its_core() || cores < 2 * drive.size() as usize {
+        POLLS_OVERSUBSCRIBED
     } else {
-        LOOKS
+        POLLS
     };
     let mut cx = Context::from_waker(drive::NOBODY);
     let mut turn = 0_u32;
     while task.as_mut().poll(&mut cx).is_pending() {
         drive.progress();
         turn = turn.wrapping_add(1);
-        if turn.is_multiple_of(looks) { thread::yield_now() } else { drive.relax() }
+        if turn.is_multiple_of(polls) { thread::yield_now() } else { drive.relax() }
     }
 }
 
 /// The server threads that all windows of a rank share, one of each kind. Each exists while it has
 /// tasks.
 #[derive(Default)]
-pub(crate) struct Attendants([Mutex<Weak<Pool>>; 2]);
+pub(crate) struct ServerThreads([Mutex<Weak<Pool>>; 2]);
 
-impl Attendants {
+impl ServerThreads {
     /// Runs a task on the rank's thread of this kind. The caller wakes the thread, which may be
     /// asleep.
-    pub(crate) fn run<F: Fabric>(&self, fabric: &F, task: Task, attendant: ServerThread) -> Result<(), Fault> {
-        let mut current = lock(&self.0[attendant as usize]);
+    pub(crate) fn run<F: Fabric>(&self, fabric: &F, task: Task, kind: ServerThread) -> Result<(), Fault> {
+        let mut current = lock(&self.0[kind as usize]);
         let left = match current.upgrade() {
             Some(pool) => pool.take(task),
             None => Some(task),
         };
         let Some(task) = left else { return Ok(()) };
         let pool = Arc::new(Pool(Mutex::new(Some(vec![task]))));
-        fabric.serve_apart(Arc::clone(&pool).task(), attendant)?;
+        fabric.serve_apart(Arc::clone(&pool).task(), kind)?;
         *current = Arc::downgrade(&pool);
         Ok(())
     }
 }
 
-impl fmt::Debug for Attendants {
+impl fmt::Debug for ServerThreads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.iter().map(|pool| lock(pool).strong_count() > 0)).finish()
     }
@@ -188,19 +188,19 @@ mod tests {
 
     #[test]
     fn a_pool_ends_with_its_last_task_and_begins_anew() {
-        for attendant in [ServerThread::Polls, ServerThread::Sleeps] {
+        for kind in [ServerThread::Polls, ServerThread::Sleeps] {
             crate::shm::threads(1, |shm| {
-                let (pools, ran) = (Attendants::default(), Arc::new(AtomicU32::new(0)));
+                let (pools, ran) = (ServerThreads::default(), Arc::new(AtomicU32::new(0)));
                 for round in 1..4 {
                     let ran = Arc::clone(&ran);
                     let task = async move {
                         ran.fetch_add(1, Ordering::Relaxed);
                     };
-                    pools.run(&shm, Box::pin(task), attendant).unwrap();
-                    assert!(comes(|| pools.0[attendant as usize].lock().unwrap().strong_count() == 0), "{round}");
+                    pools.run(&shm, Box::pin(task), kind).unwrap();
+                    assert!(comes(|| pools.0[kind as usize].lock().unwrap().strong_count() == 0), "{round}");
                 }
                 assert_eq!(ran.load(Ordering::Relaxed), 3);
-                assert!(comes(|| threads_named(attendant.name()) == 0));
+                assert!(comes(|| threads_named(kind.name()) == 0));
             })
             .unwrap();
         }

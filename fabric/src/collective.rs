@@ -19,7 +19,7 @@ const GATHER: [u64; 2] = [1024, 1024 + 8 + GATHER_BYTES];
 pub(crate) const GATHER_BYTES: u64 = 1024;
 
 /// The failure-detection timeout after a failed write, in nanoseconds.
-const NEWS: u64 = 1_000_000_000;
+const DETECTION_TIMEOUT: u64 = 1_000_000_000;
 
 const _: () = assert!(ROUNDS * 8 <= GATHER[0] && GATHER[1] + 8 + GATHER_BYTES <= WORLD_BYTES);
 
@@ -74,19 +74,19 @@ impl<F: Fabric> Collective<F> {
         let mut buffer = vec![0; 8 + mine.len()];
         buffer[..8].copy_from_slice(&(mine.len() as u64).to_le_bytes());
         buffer[8..].copy_from_slice(mine);
-        let place = GATHER[(self.gathers.fetch_add(1, Ordering::Relaxed) % 2) as usize];
-        fabric.write_own(&own, place, &buffer)?;
+        let offset = GATHER[(self.gathers.fetch_add(1, Ordering::Relaxed) % 2) as usize];
+        fabric.write_own(&own, offset, &buffer)?;
         let survives = fabric.capabilities().memory_survives;
         // Segments opened before the barrier stay readable if memory survives its owner, whatever
         // the owner does next.
-        let held = if survives { self.all_segments(fabric) } else { Ok(Vec::new()) };
+        let opened = if survives { self.all_segments(fabric) } else { Ok(Vec::new()) };
         self.barrier(fabric).await?;
         if survives {
-            return self.read_all(fabric, held?, place).await;
+            return self.read_all(fabric, opened?, offset).await;
         }
         // This rank enters the last barrier even if it could not read.
         let all = match self.all_segments(fabric) {
-            Ok(segments) => self.read_all(fabric, segments, place).await,
+            Ok(segments) => self.read_all(fabric, segments, offset).await,
             Err(fault) => Err(fault),
         };
         self.barrier(fabric).await?;
@@ -97,11 +97,11 @@ impl<F: Fabric> Collective<F> {
         (0..self.members.size(fabric)).map(|rank| self.members.segment(fabric, rank)).collect()
     }
 
-    async fn read_all(&self, fabric: &F, segments: Vec<F::Segment>, place: u64) -> Result<Vec<Vec<u8>>, Fault> {
+    async fn read_all(&self, fabric: &F, segments: Vec<F::Segment>, offset: u64) -> Result<Vec<Vec<u8>>, Fault> {
         let mut all = Vec::with_capacity(segments.len());
         for from in segments {
             let mut buffer = [0; 8 + GATHER_BYTES as usize];
-            fabric.get(&from, place, &mut buffer).await?;
+            fabric.get(&from, offset, &mut buffer).await?;
             let len = buffer[..8].iter().rev().fold(0, |len, byte| len << 8 | u64::from(*byte));
             if len > GATHER_BYTES {
                 return Err(Fault::of(FaultKind::Protocol, from.rank()));
@@ -113,7 +113,7 @@ impl<F: Fabric> Collective<F> {
 
     /// Connects to the ranks that this rank signals in a barrier, so that no barrier fails for lack
     /// of a connection.
-    pub(crate) fn reach_neighbours(&self, fabric: &F) -> Result<(), Fault> {
+    pub(crate) fn connect_neighbours(&self, fabric: &F) -> Result<(), Fault> {
         let (me, size) = (self.members.me(fabric), self.members.size(fabric));
         let mut distances =
             std::iter::successors(Some(1), |distance| Some(distance * 2)).take_while(|distance| *distance < size);
@@ -161,7 +161,7 @@ impl<F: Fabric> Collective<F> {
     /// The cause of a failed write, if it was a death: a dying rank's card refuses before the death
     /// is known.
     async fn cause<'f>(&'f self, fabric: &'f F, own: F::Word<'f>, (from, fault): (Rank, Fault)) -> Fault {
-        let until = fabric.now().saturating_add(NEWS);
+        let until = fabric.now().saturating_add(DETECTION_TIMEOUT);
         match self.members.wait_until(fabric, own, |_| false, (from, until)).await {
             Err(death) if death.kind() == FaultKind::PeerDied => death,
             _ => fault,

@@ -28,7 +28,7 @@ pub(crate) struct Crowd {
 const NO: u32 = u32::MAX;
 const YES: u32 = NO - 1;
 /// The maximum number of attempts while ranks are missing; then the ranks present decide.
-const LOOKS: u32 = 100;
+const ATTEMPTS: u32 = 100;
 
 impl Crowd {
     /// For the calling rank's thread.
@@ -49,12 +49,12 @@ impl Crowd {
         match self.state.load(Ordering::Relaxed) {
             NO => false,
             YES => true,
-            looks => self.look(board, me, looks),
+            attempts => self.detect(board, me, attempts),
         }
     }
 
     #[cold]
-    fn look(&self, board: &Board, me: Rank, looks: u32) -> bool {
+    fn detect(&self, board: &Board, me: Rank, attempts: u32) -> bool {
         let here = (0..board.size()).map(Rank).filter(|rank| board.host_of(*rank) == board.host_of(me));
         let (mut cores, mut ranks, mut known) = (self.cores, 0, 0);
         for rank in here {
@@ -67,8 +67,8 @@ impl Crowd {
                 .for_each(|core| cores.set(core));
         }
         let oversubscribed = self.limit.unwrap_or(u32::MAX).min(cores.count()) < ranks;
-        let state = if known < ranks && looks < LOOKS {
-            looks + 1
+        let state = if known < ranks && attempts < ATTEMPTS {
+            attempts + 1
         } else if oversubscribed {
             YES
         } else {
@@ -81,7 +81,7 @@ impl Crowd {
     /// Whether this rank shares its only core with a server thread.
     #[inline]
     pub(crate) fn attends(&self) -> bool {
-        self.alone && assist::attends()
+        self.alone && assist::has_server_threads()
     }
 }
 
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rank_that_is_kept_on_a_core_is_no_crowd() {
+    fn a_pinned_rank_alone_is_not_oversubscribed() {
         let all = sched_getaffinity(None).unwrap();
         let cores: Vec<_> = (0..CpuSet::MAX_CPU).filter(|core| all.is_set(*core)).collect();
         let crowd_of = |ranks: u32| {
@@ -103,12 +103,12 @@ mod tests {
             one.set(cores[0]);
             rustix::thread::sched_setaffinity(None, &one).unwrap();
             assert!(!crowd_of(cores.len() as u32) && crowd_of(cores.len() as u32 + 1));
-            let _serves = assist::Attending::begin();
+            let _serves = assist::RunningThread::begin();
             assert!(Crowd::new().attends());
         })
         .join()
         .unwrap();
-        let _serves = assist::Attending::begin();
+        let _serves = assist::RunningThread::begin();
         assert_eq!(Crowd::new().attends(), all.count() == 1);
         let time = available_parallelism().unwrap().get() as u32;
         assert!(!crowd_of(time) && crowd_of(time + 1));

@@ -11,7 +11,7 @@ use crate::sync::thread_local;
 /// Polls before the core is yielded on an oversubscribed host, where the awaited thread may wait
 /// for this core. With 20, 4 and 8 ranks on two cores handed a queue lock over at two thirds of the
 /// rate.
-const SPINS_CROWDED: u32 = 2;
+const SPINS_OVERSUBSCRIBED: u32 = 2;
 /// Yields after that, before the thread sleeps.
 const YIELDS: u32 = 50;
 /// A nap of fewer nanoseconds is not worth a sleep.
@@ -125,8 +125,8 @@ fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output 
     let blocking = Blocking::begin();
     let mut cx = Context::from_waker(NOBODY);
     let (spins, watched) = match drive.oversubscribed() {
-        true => (SPINS_CROWDED, 0),
-        false if drive.shares_its_core() => (SPINS_CROWDED, drive.now().saturating_add(WAKING)),
+        true => (SPINS_OVERSUBSCRIBED, 0),
+        false if drive.shares_its_core() => (SPINS_OVERSUBSCRIBED, drive.now().saturating_add(WAKING)),
         false => (drive.spins(), 0),
     };
     let mut turn = 0_u32;

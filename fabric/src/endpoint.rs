@@ -24,7 +24,7 @@ use crate::sync::{Condvar, Mutex, MutexGuard, thread};
 use crate::{Task, Ticket};
 
 /// How long a leaving application waits for its background work.
-const SETTLE: Duration = Duration::from_secs(2);
+const GRACE_PERIOD: Duration = Duration::from_secs(2);
 
 /// The part of a fabric that the progress thread holds: enough to sleep and to be woken, and
 /// nothing that keeps the rank in its job. The last handle of a rank may be dropped at any time,
@@ -60,7 +60,7 @@ struct Shared<D> {
 #[derive(Default)]
 struct State {
     waiting: Vec<Waiting>,
-    adopted: Vec<Adopted>,
+    spawned: Vec<Spawned>,
     /// How many tasks that count as unfinished the progress thread is polling.
     running: usize,
     started: bool,
@@ -70,7 +70,7 @@ struct State {
 }
 
 /// A task that the progress thread runs.
-struct Adopted {
+struct Spawned {
     task: Task,
     /// Whether it serves peers and has no awaited end.
     serves: bool,
@@ -79,7 +79,7 @@ struct Adopted {
 impl State {
     /// The number of unfinished tasks with an awaited end.
     fn unfinished(&self) -> usize {
-        self.adopted.iter().filter(|adopted| !adopted.serves).count() + self.running
+        self.spawned.iter().filter(|spawned| !spawned.serves).count() + self.running
     }
 }
 
@@ -135,7 +135,7 @@ impl<D: Driver> Endpoint<D> {
         // It polled before it was registered, perhaps before the progress thread armed: it polls
         // once more.
         let unseen = new && asleep.is_some();
-        if !self.call_helper() || unseen {
+        if !self.wake_or_start() || unseen {
             cx.waker().wake_by_ref();
         }
         if asleep.is_some_and(|end| until < end) {
@@ -146,27 +146,27 @@ impl<D: Driver> Endpoint<D> {
     /// See [`Fabric::spawn`](crate::Fabric::spawn).
     pub(crate) fn spawn(&self, task: Task) {
         // If no thread can be started, the task stays until one can.
-        self.take_on(Adopted { task, serves: false });
+        self.push_task(Spawned { task, serves: false });
     }
 
     /// See [`Fabric::serve`](crate::Fabric::serve).
     pub(crate) fn serve(&self, task: Task) -> Result<(), Fault> {
-        if !self.call_helper() {
+        if !self.wake_or_start() {
             return Err(Fault::new(FaultKind::Refused).with_detail(Errno::AGAIN.raw_os_error() as u32));
         }
-        self.take_on(Adopted { task, serves: true });
+        self.push_task(Spawned { task, serves: true });
         Ok(())
     }
 
-    fn take_on(&self, adopted: Adopted) {
-        self.shared.lock().adopted.push(adopted);
-        self.call_helper();
+    fn push_task(&self, spawned: Spawned) {
+        self.shared.lock().spawned.push(spawned);
+        self.wake_or_start();
         self.shared.driver.wake();
     }
 
     /// Waits briefly until the spawned tasks are finished: the application is leaving.
     pub(crate) fn settle(&self) {
-        let deadline = Instant::now() + SETTLE;
+        let deadline = Instant::now() + GRACE_PERIOD;
         while self.adopted() > 0 && Instant::now() < deadline {
             sleep(Duration::from_micros(100)); // the progress thread works on them
         }
@@ -179,7 +179,7 @@ impl<D: Driver> Endpoint<D> {
 
     /// Notifies the progress thread of work, or starts it. `false` if it cannot be started: the
     /// next caller tries again.
-    fn call_helper(&self) -> bool {
+    fn wake_or_start(&self) -> bool {
         if std::mem::replace(&mut self.shared.lock().started, true) {
             self.shared.work.notify_one();
             return true;
@@ -214,7 +214,7 @@ impl<D: Driver> Shared<D> {
             let blocking = Blocking::begin();
             let ticket = self.driver.arm();
             self.driver.progress();
-            self.run_adopted();
+            self.run_spawned();
             // From here on, a registration with an earlier deadline wakes this thread.
             let (woken, until) = self.fall_asleep(blocking.earliest());
             let any = !woken.is_empty();
@@ -231,27 +231,27 @@ impl<D: Driver> Shared<D> {
         let mut state = self.lock();
         state.asleep = None;
         state.waiting.retain(|waiting| waiting.again);
-        while state.waiting.is_empty() && state.adopted.is_empty() && !state.closed {
+        while state.waiting.is_empty() && state.spawned.is_empty() && !state.closed {
             state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         !state.closed
     }
 
-    fn run_adopted(&self) {
+    fn run_spawned(&self) {
         let mut tasks = {
             let mut state = self.lock();
             state.running = state.unfinished();
-            std::mem::take(&mut state.adopted)
+            std::mem::take(&mut state.spawned)
         };
         let mut cx = Context::from_waker(Waker::noop());
-        tasks.retain_mut(|Adopted { task, .. }| {
+        tasks.retain_mut(|Spawned { task, .. }| {
             // A panic ends one task and leaves the others running.
             let polled = catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(&mut cx)));
             matches!(polled, Ok(Poll::Pending))
         });
         let mut state = self.lock();
         state.running = 0;
-        state.adopted.append(&mut tasks);
+        state.spawned.append(&mut tasks);
     }
 
     /// Returns the wakers to wake now, because every task polls after the arming, and the end of

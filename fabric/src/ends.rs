@@ -14,7 +14,7 @@ pub(crate) const fn ended(rank: Rank, liveness: Liveness) -> Result<(), Fault> {
 }
 
 /// The peer-status check of every wait on a real fabric.
-pub(crate) trait Ends: RemoteMemory {
+pub(crate) trait PeerStatus: RemoteMemory {
     /// The fault of a wait whose peer died or left, if one did.
     fn ended(&self, patience: Patience) -> Result<(), Fault> {
         let rank = match patience.watch {
@@ -36,4 +36,4 @@ pub(crate) trait Ends: RemoteMemory {
     }
 }
 
-impl<M: RemoteMemory> Ends for M {}
+impl<M: RemoteMemory> PeerStatus for M {}

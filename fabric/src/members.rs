@@ -10,15 +10,15 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Patience, Rank};
 use crate::{Fabric, Segment, SegmentKey};
 
 /// The ranks of a world, in the world's order, and the segment of each for collectives.
-pub(crate) struct Members<F: Fabric>(Kind<F>);
+pub(crate) struct Members<F: Fabric>(Ranks<F>);
 
-enum Kind<F: Fabric> {
+enum Ranks<F: Fabric> {
     /// All ranks of the fabric, with their world segments.
     All,
-    Some(AnyLock<F>),
+    Some(Subset<F>),
 }
 
-struct AnyLock<F: Fabric> {
+struct Subset<F: Fabric> {
     /// This rank's number in the world.
     me: u32,
     /// Kept allocated for as long as the world.
@@ -30,51 +30,51 @@ struct AnyLock<F: Fabric> {
 
 impl<F: Fabric> Members<F> {
     pub(crate) const fn all() -> Self {
-        Self(Kind::All)
+        Self(Ranks::All)
     }
 
     /// Some ranks: their segments, in rank order. `None`: this rank is not among them.
     pub(crate) fn chosen(own: F::Segment, keys: Vec<SegmentKey>) -> Option<Self> {
         let me = keys.iter().position(|key| key.rank == own.rank())? as u32;
         let reached = keys.iter().map(|_| OnceLock::new()).collect();
-        Some(Self(Kind::Some(AnyLock { me, own, keys: keys.into(), reached })))
+        Some(Self(Ranks::Some(Subset { me, own, keys: keys.into(), reached })))
     }
 
     pub(crate) fn me(&self, fabric: &F) -> u32 {
         match &self.0 {
-            Kind::All => fabric.rank().0,
-            Kind::Some(chosen) => chosen.me,
+            Ranks::All => fabric.rank().0,
+            Ranks::Some(subset) => subset.me,
         }
     }
 
     pub(crate) fn size(&self, fabric: &F) -> u32 {
         match &self.0 {
-            Kind::All => fabric.size(),
-            Kind::Some(chosen) => chosen.keys.len() as u32,
+            Ranks::All => fabric.size(),
+            Ranks::Some(subset) => subset.keys.len() as u32,
         }
     }
 
     /// The fabric's rank of a world rank.
     pub(crate) fn named_by_fabric(&self, fabric: &F, rank: u32) -> Option<Rank> {
         match &self.0 {
-            Kind::All => (rank < fabric.size()).then_some(Rank(rank)),
-            Kind::Some(chosen) => chosen.keys.get(rank as usize).map(|key| key.rank),
+            Ranks::All => (rank < fabric.size()).then_some(Rank(rank)),
+            Ranks::Some(subset) => subset.keys.get(rank as usize).map(|key| key.rank),
         }
     }
 
     /// The world's rank of a fabric rank.
     pub(crate) fn named_by_world(&self, rank: Rank) -> Option<u32> {
         match &self.0 {
-            Kind::All => Some(rank.0),
-            Kind::Some(chosen) => chosen.keys.iter().position(|key| key.rank == rank).map(|at| at as u32),
+            Ranks::All => Some(rank.0),
+            Ranks::Some(subset) => subset.keys.iter().position(|key| key.rank == rank).map(|at| at as u32),
         }
     }
 
     /// Translates the rank of a fault to the world's; a rank outside the world is omitted.
     pub(crate) fn translate(&self, fault: Fault) -> Fault {
         match (&self.0, fault.rank()) {
-            (Kind::All, _) | (_, None) => fault,
-            (Kind::Some(_), Some(rank)) => match self.named_by_world(rank) {
+            (Ranks::All, _) | (_, None) => fault,
+            (Ranks::Some(_), Some(rank)) => match self.named_by_world(rank) {
                 Some(rank) => Fault::of(fault.kind(), Rank(rank)).with_detail(fault.detail()),
                 None => Fault::new(fault.kind()).with_detail(fault.detail()),
             },
@@ -83,16 +83,16 @@ impl<F: Fabric> Members<F> {
 
     /// A rank's segment for collectives, opened when first needed.
     pub(crate) fn segment(&self, fabric: &F, rank: u32) -> Result<F::Segment, Fault> {
-        let chosen = match &self.0 {
-            Kind::All => return fabric.world_segment(Rank(rank)).map_err(|error| error.fault()),
-            Kind::Some(chosen) if rank == chosen.me => return Ok(chosen.own.clone()),
-            Kind::Some(chosen) => chosen,
+        let subset = match &self.0 {
+            Ranks::All => return fabric.world_segment(Rank(rank)).map_err(|error| error.fault()),
+            Ranks::Some(subset) if rank == subset.me => return Ok(subset.own.clone()),
+            Ranks::Some(subset) => subset,
         };
-        let reached = chosen.reached.get(rank as usize).ok_or(Fault::new(FaultKind::NoSuchRank))?;
+        let reached = subset.reached.get(rank as usize).ok_or(Fault::new(FaultKind::NoSuchRank))?;
         if let Some(segment) = reached.get() {
             return Ok(segment.clone());
         }
-        let segment = fabric.open(&chosen.keys[rank as usize]).map_err(|error| error.fault())?;
+        let segment = fabric.open(&subset.keys[rank as usize]).map_err(|error| error.fault())?;
         Ok(reached.get_or_init(|| segment).clone())
     }
 
@@ -100,9 +100,9 @@ impl<F: Fabric> Members<F> {
     pub(crate) fn failed_rank(&self, fabric: &F) -> Option<Rank> {
         let first = fabric.failed_rank()?;
         match &self.0 {
-            Kind::All => Some(first),
-            Kind::Some(chosen) => {
-                let mut ranks = chosen.keys.iter().map(|key| key.rank);
+            Ranks::All => Some(first),
+            Ranks::Some(subset) => {
+                let mut ranks = subset.keys.iter().map(|key| key.rank);
                 ranks.find(|rank| fabric.liveness(*rank) == Liveness::Dead)
             }
         }
@@ -139,8 +139,8 @@ impl<F: Fabric> Members<F> {
 impl<F: Fabric> std::fmt::Debug for Members<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.0 {
-            Kind::All => f.write_str("all ranks"),
-            Kind::Some(chosen) => f.debug_list().entries(chosen.keys.iter().map(|key| key.rank)).finish(),
+            Ranks::All => f.write_str("all ranks"),
+            Ranks::Some(subset) => f.debug_list().entries(subset.keys.iter().map(|key| key.rank)).finish(),
         }
     }
 }

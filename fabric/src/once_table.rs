@@ -19,17 +19,17 @@ impl<T> OnceTable<T> {
     /// stays.
     pub(crate) fn get_or_try_init<E>(&self, number: u32, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         // Number n lies in bucket log2(n + 1), which has 2^bucket slots.
-        let place = u64::from(number) + 1;
-        let bucket = place.ilog2().min(31);
+        let position = u64::from(number) + 1;
+        let bucket = position.ilog2().min(31);
         let size = 1_u64 << bucket;
-        let slot = (place - size) as usize;
+        let slot = (position - size) as usize;
         let bucket = &self.buckets[bucket as usize];
         if let Some(value) = bucket.get().and_then(|slots| slots.get(slot)?.get()) {
             return Ok(value);
         }
         // Made before its bucket is allocated: a failure must not cost a bucket.
         let value = make()?;
-        let slots = bucket.get_or_init(|| (0..size.max(place - size + 1)).map(|_| OnceLock::new()).collect());
+        let slots = bucket.get_or_init(|| (0..size.max(position - size + 1)).map(|_| OnceLock::new()).collect());
         Ok(slots[slot].get_or_init(|| value))
     }
 }

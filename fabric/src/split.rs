@@ -24,13 +24,13 @@ pub struct Split<'w, F: Fabric> {
 /// wire, little endian: version 1 (1 byte), color (4), key (4), fault (8), and the segment's key if
 /// the fault is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Choice {
+struct Contribution {
     color: u32,
     key: u32,
     segment: Result<SegmentKey, Fault>,
 }
 
-impl Choice {
+impl Contribution {
     fn to_bytes(self) -> Vec<u8> {
         let mut bytes = vec![1];
         bytes.extend(self.color.to_le_bytes());
@@ -64,9 +64,9 @@ impl<'w, F: Fabric> Split<'w, F> {
         let own = world.fabric().allocate(WORLD_BYTES);
         // A failure here is sent to the others before it is returned: they wait for this rank.
         let segment = own.as_ref().map(Segment::key).map_err(Error::fault);
-        let all = world.all_gather(&Choice { color, key, segment }.to_bytes()).await.map_err(failed)?;
+        let all = world.all_gather(&Contribution { color, key, segment }.to_bytes()).await.map_err(failed)?;
         let part = own.and_then(|own| Self::part(world, color, own, &all).map_err(failed));
-        let outcome = part.as_ref().map_err(Error::fault).and_then(World::reach_neighbours);
+        let outcome = part.as_ref().map_err(Error::fault).and_then(World::connect_neighbours);
         let told = world.all_gather(&outcome.err().map_or(0, Fault::to_bits).to_le_bytes()).await.map_err(failed)?;
         let part = part.map_err(|error| match error {
             Error::Operation { fault, .. } => failed(world.translate(fault)),
@@ -91,7 +91,7 @@ impl<'w, F: Fabric> Split<'w, F> {
     fn part(world: &World<F>, color: u32, own: F::Segment, all: &[Vec<u8>]) -> Result<World<F>, Fault> {
         let mut chosen = Vec::new();
         for (rank, bytes) in (0..).map(Rank).zip(all) {
-            let choice = Choice::from_bytes(bytes).ok_or(Fault::of(FaultKind::Protocol, rank))?;
+            let choice = Contribution::from_bytes(bytes).ok_or(Fault::of(FaultKind::Protocol, rank))?;
             if choice.color == color {
                 chosen.push((choice.key, choice.segment));
             }
@@ -136,13 +136,13 @@ mod tests {
     fn choices_travel_and_nothing_else_does() {
         let segment = SegmentKey { rank: Rank(1), region: RegionId(2), len: 3, address: 4, rkey: 5 };
         for segment in [Ok(segment), Err(Fault::of(FaultKind::NoMemory, Rank(3)))] {
-            let choice = Choice { color: 7, key: u32::MAX, segment };
+            let choice = Contribution { color: 7, key: u32::MAX, segment };
             let bytes = choice.to_bytes();
-            assert_eq!(Choice::from_bytes(&bytes), Some(choice));
+            assert_eq!(Contribution::from_bytes(&bytes), Some(choice));
             for len in 0..bytes.len() {
-                assert_eq!(Choice::from_bytes(&bytes[..len]), None);
+                assert_eq!(Contribution::from_bytes(&bytes[..len]), None);
             }
-            assert_eq!(Choice::from_bytes(&[&bytes[..], &[0]].concat()), None);
+            assert_eq!(Contribution::from_bytes(&[&bytes[..], &[0]].concat()), None);
         }
     }
 }

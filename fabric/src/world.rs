@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
-use crate::assist::Attendants;
+use crate::assist::ServerThreads;
 #[cfg(not(onesided_loom))]
 use crate::bootstrap::Maker;
 use crate::collective::Collective;
@@ -31,7 +31,7 @@ pub struct World<F: Fabric> {
     /// Memory that peers may still access, kept while this rank is in the world.
     kept: Arc<Mutex<Vec<F::Segment>>>,
     /// The shared server threads.
-    attendants: Arc<Attendants>,
+    server_threads: Arc<ServerThreads>,
 }
 
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl<F: Fabric> World<F> {
             maker: Maker::this(),
         };
         let collective = Arc::new(Collective::new(Members::all()));
-        Self { fabric, collective, _presence: Some(Arc::new(presence)), kept, attendants: Arc::default() }
+        Self { fabric, collective, _presence: Some(Arc::new(presence)), kept, server_threads: Arc::default() }
     }
 
     /// A world of some of this one's ranks.
@@ -85,9 +85,9 @@ impl<F: Fabric> World<F> {
         self.collective.give_up();
     }
 
-    /// See [`Collective::reach_neighbours`].
-    pub(crate) fn reach_neighbours(&self) -> Result<(), Fault> {
-        self.collective.reach_neighbours(&self.fabric)
+    /// See [`Collective::connect_neighbours`].
+    pub(crate) fn connect_neighbours(&self) -> Result<(), Fault> {
+        self.collective.connect_neighbours(&self.fabric)
     }
 
     /// A handle for background work: it does not keep this rank in the world.
@@ -101,8 +101,8 @@ impl<F: Fabric> World<F> {
     ///
     /// # Errors
     /// As [`Fabric::serve_apart`].
-    pub fn assist(&self, task: Task, attendant: ServerThread) -> Result<(), Fault> {
-        self.attendants.run(&self.fabric, task, attendant)
+    pub fn assist(&self, task: Task, kind: ServerThread) -> Result<(), Fault> {
+        self.server_threads.run(&self.fabric, task, kind)
     }
 
     /// Keeps own memory until this rank leaves the world, for memory that peers may still access

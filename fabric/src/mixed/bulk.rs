@@ -22,7 +22,7 @@ pub type MixedGet<'b> = EitherFuture<Ready<Result<(), Fault>>, VerbsGet<'b>>;
 pub type MixedTransfer = EitherFuture<Ready<Result<(), Fault>>, VerbsTransfer>;
 
 /// The path to the bytes of a segment.
-enum Way<'s> {
+enum DataPath<'s> {
     /// The CPU: all changes that this rank has posted to the region are in memory.
     Cpu(&'s ShmSegment),
     /// The card: the only path, or behind changes in flight.
@@ -32,12 +32,12 @@ enum Way<'s> {
 impl Mixed {
     /// The path to take now.
     #[inline]
-    fn way<'s>(&'s self, segment: &'s MixedSegment) -> Way<'s> {
-        let Some(memory) = &segment.near else { return Way::Card(None) };
+    fn data_path<'s>(&'s self, segment: &'s MixedSegment) -> DataPath<'s> {
+        let Some(memory) = &segment.mapped else { return DataPath::Card(None) };
         let SegmentKey { rank, region, .. } = memory.key();
-        let Some(near) = self.near(rank) else { return Way::Card(None) };
-        let change = near.changes.of(region);
-        if change.is_settled(&self.verbs, rank) { Way::Cpu(memory) } else { Way::Card(Some(change)) }
+        let Some(host_peer) = self.host_peer(rank) else { return DataPath::Card(None) };
+        let change = host_peer.changes.of(region);
+        if change.is_placed(&self.verbs, rank) { DataPath::Cpu(memory) } else { DataPath::Card(Some(change)) }
     }
 
     /// Moves bytes between an own segment and another by the CPU, if that is the path.
@@ -48,8 +48,8 @@ impl Mixed {
         len: u64,
         copy: impl FnOnce((&ShmSegment, u64), (&ShmSegment, u64)) -> Result<(), Fault>,
     ) -> Option<Result<(), Fault>> {
-        let Way::Cpu(theirs) = self.way(other.0) else { return None };
-        let Some(mine) = own.0.near.as_ref().filter(|mine| mine.rank() == self.rank()) else {
+        let DataPath::Cpu(theirs) = self.data_path(other.0) else { return None };
+        let Some(mine) = own.0.mapped.as_ref().filter(|mine| mine.rank() == self.rank()) else {
             return Some(Err(Fault::of(FaultKind::NotOwn, own.0.rank())));
         };
         // Errors about the ranges come first, as on the card's path.
@@ -68,16 +68,16 @@ impl Fabric for Mixed {
     type Flush<'f> = <Verbs as Fabric>::Flush<'f>;
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { name: self.ways.name, ordered: !self.has_near(), ..self.verbs.capabilities() }
+        Capabilities { name: self.paths.name, ordered: !self.has_host_peers(), ..self.verbs.capabilities() }
     }
 
     /// For ranks of this host, bytes and words take different paths.
     fn keeps_order(&self, target: Rank) -> bool {
-        self.near(target).is_none()
+        self.host_peer(target).is_none()
     }
 
     fn host_of(&self, rank: Rank) -> u32 {
-        self.ways.pretended.get(rank.index()).copied().unwrap_or_else(|| self.verbs.host_of(rank))
+        self.paths.pretended.get(rank.index()).copied().unwrap_or_else(|| self.verbs.host_of(rank))
     }
 
     fn allocate(&self, len: u64) -> Result<MixedSegment, Error> {
@@ -92,17 +92,17 @@ impl Fabric for Mixed {
     }
 
     fn world_segment(&self, rank: Rank) -> Result<MixedSegment, Error> {
-        let Some(near) = self.near(rank) else { return self.map(self.verbs.world_segment(rank)?) };
-        if let Some(world) = near.world.get() {
+        let Some(host_peer) = self.host_peer(rank) else { return self.map(self.verbs.world_segment(rank)?) };
+        if let Some(world) = host_peer.world.get() {
             return Ok(world.clone());
         }
         let world = self.map(self.verbs.world_segment(rank)?)?;
-        Ok(near.world.get_or_init(|| world).clone())
+        Ok(host_peer.world.get_or_init(|| world).clone())
     }
 
     /// Only the card accesses it, for ranks of this host too.
     fn register(&self, memory: UserMemory) -> Result<MixedSegment, Error> {
-        Ok(MixedSegment { card: self.verbs.register(memory)?, near: None })
+        Ok(MixedSegment { card: self.verbs.register(memory)?, mapped: None })
     }
 
     fn reclaim(&self, own: &MixedSegment) -> Result<Option<UserMemory>, Fault> {
@@ -110,39 +110,39 @@ impl Fabric for Mixed {
     }
 
     fn part(&self, own: &MixedSegment, offset: u64, len: u64) -> Result<MixedSegment, Fault> {
-        Ok(MixedSegment { card: self.verbs.part(&own.card, offset, len)?, near: None })
+        Ok(MixedSegment { card: self.verbs.part(&own.card, offset, len)?, mapped: None })
     }
 
     /// Includes segments of ranks of this host. The CPU's change of a word is not atomic against
     /// the card's.
     fn mapped<'s>(&self, segment: &'s MixedSegment) -> Option<&'s [AtomicU64]> {
-        segment.near.as_ref().map_or_else(|| self.verbs.mapped(&segment.card), ShmSegment::words)
+        segment.mapped.as_ref().map_or_else(|| self.verbs.mapped(&segment.card), ShmSegment::words)
     }
 
     fn read_mapped(&self, segment: &MixedSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
-        match &segment.near {
+        match &segment.mapped {
             Some(memory) => memory.read(offset, into),
             None => self.verbs.read_mapped(&segment.card, offset, into),
         }
     }
 
     fn write_mapped(&self, segment: &MixedSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
-        match &segment.near {
+        match &segment.mapped {
             Some(memory) => memory.write(offset, from),
             None => self.verbs.write_mapped(&segment.card, offset, from),
         }
     }
 
     fn path(&self, segment: &MixedSegment) -> Path {
-        if segment.near.is_some() { Path::Cpu } else { Path::Card }
+        if segment.mapped.is_some() { Path::Cpu } else { Path::Card }
     }
 
     fn serve(&self, task: Task) -> Result<(), Fault> {
         self.verbs.serve(task)
     }
 
-    fn serve_apart(&self, task: Task, attendant: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
-        crate::assist::spawn(self, task, attendant).map(Some)
+    fn serve_apart(&self, task: Task, kind: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
+        crate::assist::spawn(self, task, kind).map(Some)
     }
 
     fn word_in<'s>(&'s self, segment: &'s MixedSegment, offset: u64) -> Result<MixedWord<'s>, Fault> {
@@ -150,23 +150,23 @@ impl Fabric for Mixed {
     }
 
     fn same_host_word<'s>(&'s self, segment: &'s MixedSegment, offset: u64) -> Result<MixedWord<'s>, Fault> {
-        let Some(memory) = &segment.near else { return Err(Fault::of(FaultKind::Unsupported, segment.rank())) };
+        let Some(memory) = &segment.mapped else { return Err(Fault::of(FaultKind::Unsupported, segment.rank())) };
         self.verbs.check_alive(segment.rank())?;
         memory.word(offset).map(|word| MixedWord(AgentWord::Cpu(word)))
     }
 
     #[inline]
     fn put(&self, to: &MixedSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
-        match self.way(to) {
-            Way::Cpu(memory) => {
+        match self.data_path(to) {
+            DataPath::Cpu(memory) => {
                 memory.check(offset, from.len())?;
                 match self.verbs.check_alive(memory.rank()) {
                     Ok(()) => memory.write(offset, from)?,
-                    Err(fault) => self.verbs.stick(fault), // reported by the flush, as on the card's path
+                    Err(fault) => self.verbs.defer(fault), // reported by the flush, as on the card's path
                 }
                 Ok(())
             }
-            Way::Card(change) => {
+            DataPath::Card(change) => {
                 self.verbs.put(&to.card, offset, from)?;
                 if let Some(change) = change {
                     change.note(&self.verbs, to.rank(), true);
@@ -178,13 +178,13 @@ impl Fabric for Mixed {
 
     #[inline]
     fn get<'b>(&self, from: &MixedSegment, offset: u64, into: &'b mut [u8]) -> MixedGet<'b> {
-        match self.way(from) {
-            Way::Cpu(memory) => {
+        match self.data_path(from) {
+            DataPath::Cpu(memory) => {
                 let alive = || self.verbs.check_alive(memory.rank());
                 let checked = memory.check(offset, into.len()).and_then(|()| alive());
                 EitherFuture::first(ready(checked.and_then(|()| memory.read(offset, into))))
             }
-            Way::Card(_) => EitherFuture::second(self.verbs.get(&from.card, offset, into)),
+            DataPath::Card(_) => EitherFuture::second(self.verbs.get(&from.card, offset, into)),
         }
     }
 
@@ -193,8 +193,8 @@ impl Fabric for Mixed {
             Some(copied) => EitherFuture::first(ready(copied)),
             None => {
                 let transfer = self.verbs.rdma_write((&from.0.card, from.1), (&to.0.card, to.1), len);
-                if let Some(near) = self.near(to.0.rank()) {
-                    near.changes.of(to.0.key().region).note(&self.verbs, to.0.rank(), true);
+                if let Some(host_peer) = self.host_peer(to.0.rank()) {
+                    host_peer.changes.of(to.0.key().region).note(&self.verbs, to.0.rank(), true);
                 }
                 EitherFuture::second(transfer)
             }
@@ -212,7 +212,7 @@ impl Fabric for Mixed {
     /// complete as on verbs; a card with nothing in flight is not asked.
     #[inline]
     fn flush(&self, target: Rank) -> Self::Flush<'_> {
-        if self.near(target).is_some() {
+        if self.host_peer(target).is_some() {
             fence(Ordering::SeqCst);
         }
         self.verbs.flush(target)
@@ -240,7 +240,7 @@ impl Fabric for Mixed {
 
     /// Not within a host, where the peer has the memory mapped.
     fn can_revoke(&self, rank: Rank) -> bool {
-        self.near(rank).is_none() && self.verbs.can_revoke(rank)
+        self.host_peer(rank).is_none() && self.verbs.can_revoke(rank)
     }
 
     fn revoke(&self, rank: Rank) -> Result<bool, Fault> {

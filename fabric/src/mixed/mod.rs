@@ -68,21 +68,21 @@ pub use crate::mixed::segment::{MixedSegment, MixedWord};
 #[derive(Clone)]
 pub struct Mixed {
     verbs: Verbs,
-    ways: Arc<Ways>,
+    paths: Arc<HostPaths>,
 }
 
 /// What a rank has besides the cards.
-struct Ways {
+struct HostPaths {
     name: &'static str,
     exchange: Arc<dyn Exchange>,
     /// By rank; `None` for ranks that only the card reaches.
-    near: Box<[Option<Near>]>,
+    host_peers: Box<[Option<HostPeer>]>,
     /// The host of each rank, if hosts are pretended.
     pretended: Box<[u32]>,
 }
 
 /// A rank of this host.
-struct Near {
+struct HostPeer {
     changes: Changes,
     /// Its world segment once opened; this rank's own from the start.
     world: OnceLock<MixedSegment>,
@@ -135,22 +135,23 @@ impl Mixed {
         job: Job,
         name: &'static str,
         pretended: Box<[u32]>,
-        is_near: impl Fn(Rank) -> bool,
+        is_host_peer: impl Fn(Rank) -> bool,
     ) -> Result<Self, Error> {
         let (me, exchange) = (job.rank, Arc::clone(&job.exchange));
-        let near = |rank| is_near(rank).then(|| Near { changes: Changes::default(), world: OnceLock::new() });
-        let near: Box<[_]> = (0..job.board.size()).map(Rank).map(near).collect();
-        let ways = Arc::new(Ways { name, exchange, near, pretended });
+        let host_peer =
+            |rank| is_host_peer(rank).then(|| HostPeer { changes: Changes::default(), world: OnceLock::new() });
+        let host_peers: Box<[_]> = (0..job.board.size()).map(Rank).map(host_peer).collect();
+        let paths = Arc::new(HostPaths { name, exchange, host_peers, pretended });
         let join = |verbs: &Verbs| {
-            let fabric = Self { verbs: verbs.clone(), ways: Arc::clone(&ways) };
-            if let Some(Near { world, .. }) = fabric.near(me) {
+            let fabric = Self { verbs: verbs.clone(), paths: Arc::clone(&paths) };
+            if let Some(HostPeer { world, .. }) = fabric.host_peer(me) {
                 let home = fabric.publish(verbs.world_segment(me)?)?;
                 world.get_or_init(|| home);
             }
             Ok(())
         };
         let verbs = Verbs::join(job, join)?;
-        Ok(Self { verbs, ways })
+        Ok(Self { verbs, paths })
     }
 
     /// How many requests this rank has posted to its card for a target so far. Operations by the
@@ -161,20 +162,20 @@ impl Mixed {
     }
 
     /// Whether the CPU reaches any rank.
-    fn has_near(&self) -> bool {
-        self.ways.near.iter().any(Option::is_some)
+    fn has_host_peers(&self) -> bool {
+        self.paths.host_peers.iter().any(Option::is_some)
     }
 
     /// The state of a rank of this host; `None` for another rank.
     #[inline]
-    fn near(&self, rank: Rank) -> Option<&Near> {
-        self.ways.near.get(rank.index())?.as_ref()
+    fn host_peer(&self, rank: Rank) -> Option<&HostPeer> {
+        self.paths.host_peers.get(rank.index())?.as_ref()
     }
 }
 
 impl fmt::Debug for Mixed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let near = self.ways.near.iter().flatten().count();
-        write!(f, "Mixed({} of {}, {near} by shared memory, {:?})", self.rank(), self.size(), self.verbs)
+        let host_peers = self.paths.host_peers.iter().flatten().count();
+        write!(f, "Mixed({} of {}, {host_peers} by shared memory, {:?})", self.rank(), self.size(), self.verbs)
     }
 }

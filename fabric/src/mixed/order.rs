@@ -8,7 +8,7 @@ use crate::verbs::Verbs;
 
 /// Regions are distinguished by this many of their numbers' low bits; regions that share them wait
 /// for one another.
-const PLACES: usize = 256;
+const BUCKETS: usize = 256;
 
 /// The changes of a peer's regions.
 #[derive(Debug)]
@@ -25,14 +25,14 @@ pub(super) struct Change {
 
 impl Default for Changes {
     fn default() -> Self {
-        Self((0..PLACES).map(|_| Change::default()).collect())
+        Self((0..BUCKETS).map(|_| Change::default()).collect())
     }
 }
 
 impl Changes {
     #[inline]
     pub(super) fn of(&self, region: RegionId) -> &Change {
-        &self.0[region.0 as usize % PLACES]
+        &self.0[region.0 as usize % BUCKETS]
     }
 }
 
@@ -50,19 +50,19 @@ impl Change {
 
     /// Whether all changes are in memory, so that the CPU may follow.
     #[inline]
-    pub(super) fn is_settled(&self, verbs: &Verbs, rank: Rank) -> bool {
+    pub(super) fn is_placed(&self, verbs: &Verbs, rank: Rank) -> bool {
         // A concurrent post of another thread is unordered with the operation that follows.
         let any = self.any.load(Ordering::Acquire);
-        any == 0 || self.has_settled(verbs, rank, any)
+        any == 0 || self.has_placed(verbs, rank, any)
     }
 
     #[cold]
-    fn has_settled(&self, verbs: &Verbs, rank: Rank, any: u64) -> bool {
-        let settled = verbs.has_settled(rank, any, self.write.load(Ordering::Relaxed));
-        if settled {
+    fn has_placed(&self, verbs: &Verbs, rank: Rank, any: u64) -> bool {
+        let placed = verbs.has_placed(rank, any, self.write.load(Ordering::Relaxed));
+        if placed {
             // Cleared, unless there is a later one, which is the only way to fail.
             let _ = self.any.compare_exchange(any, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
-        settled
+        placed
     }
 }

@@ -11,7 +11,7 @@ use crate::{Error, Segment, SegmentKey};
 #[derive(Clone, Debug)]
 pub struct MixedSegment {
     pub(super) card: VerbsSegment,
-    pub(super) near: Option<ShmSegment>,
+    pub(super) mapped: Option<ShmSegment>,
 }
 
 /// A resolved word.
@@ -55,23 +55,23 @@ impl Mixed {
     /// Publishes an own segment so that the ranks of this host can map it.
     pub(super) fn publish(&self, card: VerbsSegment) -> Result<MixedSegment, Error> {
         let SegmentKey { rank, region, len, .. } = card.key();
-        let near = if self.near(rank).is_some() {
+        let mapped = if self.host_peer(rank).is_some() {
             let failed = |fault: Fault| Error::operation("publish a segment")(fault);
             let mapping = card.mapping().map_err(failed)?;
-            let exchange = self.ways.exchange.clone();
+            let exchange = self.paths.exchange.clone();
             exchange.publish(region, mapping)?;
             Some(ShmSegment::new(mapping.clone(), (0, len), (rank, region), Some(exchange)).map_err(failed)?)
         } else {
             None
         };
-        Ok(MixedSegment { card, near })
+        Ok(MixedSegment { card, mapped })
     }
 
     /// A peer's segment that the card has opened; mapped if its owner is on this host.
     pub(super) fn map(&self, card: VerbsSegment) -> Result<MixedSegment, Error> {
         let SegmentKey { rank, region, len, .. } = card.key();
-        let near = if self.near(rank).is_some() {
-            match self.ways.exchange.fetch(rank, region) {
+        let mapped = if self.host_peer(rank).is_some() {
+            match self.paths.exchange.fetch(rank, region) {
                 Ok(memory) => {
                     let segment = ShmSegment::new(memory, (0, len), (rank, region), None);
                     Some(segment.map_err(Error::operation("map a peer's segment"))?)
@@ -83,6 +83,6 @@ impl Mixed {
         } else {
             None
         };
-        Ok(MixedSegment { card, near })
+        Ok(MixedSegment { card, mapped })
     }
 }

@@ -17,7 +17,7 @@ use crate::{Error, Segment as _, SegmentKey};
 /// Memory for a region.
 enum Fresh {
     /// Peers find it in the arena.
-    Piece(ShmSegment),
+    Block(ShmSegment),
     /// Not published yet.
     File(RegionId, Arc<Mapping>),
 }
@@ -38,7 +38,7 @@ impl Shm {
         headroom::admit(len).map_err(failed)?;
         if let Some((id, piece, start)) = self.own_arena().and_then(|arena| arena.allocate(len)) {
             let segment = ShmSegment::of_piece(piece, (start, len), (self.me(), id));
-            return segment.map(Fresh::Piece).map_err(Error::operation("allocate"));
+            return segment.map(Fresh::Block).map_err(Error::operation("allocate"));
         }
         let memory = Mapping::reserve(bytes).map_err(failed)?;
         Ok(Fresh::File(self.next_region(0), Arc::new(memory)))
@@ -63,7 +63,7 @@ impl Shm {
 
     fn publish(&self, fresh: Fresh) -> Result<ShmSegment, Error> {
         match fresh {
-            Fresh::Piece(segment) => Ok(segment),
+            Fresh::Block(segment) => Ok(segment),
             Fresh::File(id, memory) => {
                 self.0.job.exchange.publish(id, &memory)?;
                 self.published(id, memory)

@@ -20,13 +20,13 @@ const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x04");
 
 // The layout, in bytes: a header line, two lines a rank, a world segment a rank, the rings.
 const HEADER: u64 = 64;
-const SEAT: u64 = 128;
+const RANK_FIELDS: u64 = 128;
 
 // The header's fields: the magic number, the number of ranks, the slots a ring, the first failed
 // rank plus one, and the number of status changes.
 const SIZE_AT: u64 = 8;
 const SLOTS_AT: u64 = 12;
-const CASUALTY_AT: u64 = 16;
+const FAILED_RANK_AT: u64 = 16;
 const CHANGES_AT: u64 = 20;
 
 // A rank's fields: its status, its process, its host, whether it knows that all ranks have arrived,
@@ -114,7 +114,7 @@ impl Board {
     }
 
     const fn rings_start(size: u32) -> u64 {
-        (HEADER + size as u64 * (SEAT + WORLD_BYTES)).next_multiple_of(WORLD_BYTES)
+        (HEADER + size as u64 * (RANK_FIELDS + WORLD_BYTES)).next_multiple_of(WORLD_BYTES)
     }
 
     const fn ring_bytes(slots: u32) -> u64 {
@@ -142,14 +142,14 @@ impl Board {
         self.memory.half(offset).expect("the layout fits the board")
     }
 
-    fn seat(&self, rank: Rank) -> u64 {
-        assert!(rank.0 < self.size, "{rank} has no seat among {}", self.size);
-        HEADER + u64::from(rank.0) * SEAT
+    fn fields_of(&self, rank: Rank) -> u64 {
+        assert!(rank.0 < self.size, "{rank} is not among the {}", self.size);
+        HEADER + u64::from(rank.0) * RANK_FIELDS
     }
 
     /// The offset of a rank's world segment.
     pub(crate) fn world(&self, rank: Rank) -> u64 {
-        HEADER + u64::from(self.size) * SEAT + u64::from(rank.0) * WORLD_BYTES
+        HEADER + u64::from(self.size) * RANK_FIELDS + u64::from(rank.0) * WORLD_BYTES
     }
 
     /// The offset of the ring from one rank to another.
@@ -159,24 +159,24 @@ impl Board {
     }
 
     fn status(&self, rank: Rank) -> &AtomicU32 {
-        self.half(self.seat(rank))
+        self.half(self.fields_of(rank))
     }
 
     /// Records a rank's process for its observers, before the rank joins.
     pub(crate) fn introduce(&self, rank: Rank, process: Process) {
-        let seat = self.seat(rank);
+        let fields_of = self.fields_of(rank);
         self.memory
-            .word(seat + STARTED_AT)
+            .word(fields_of + STARTED_AT)
             .expect("the layout fits the board")
             .store(process.started, Ordering::Relaxed);
-        self.half(seat + PID_AT).store(process.pid, Ordering::Release);
+        self.half(fields_of + PID_AT).store(process.pid, Ordering::Release);
     }
 
     /// A rank's process, if it was recorded.
     pub(crate) fn process(&self, rank: Rank) -> Option<Process> {
-        let seat = self.seat(rank);
-        let pid = self.half(seat + PID_AT).load(Ordering::Acquire);
-        let started = self.memory.word(seat + STARTED_AT)?.load(Ordering::Relaxed);
+        let fields_of = self.fields_of(rank);
+        let pid = self.half(fields_of + PID_AT).load(Ordering::Acquire);
+        let started = self.memory.word(fields_of + STARTED_AT)?.load(Ordering::Relaxed);
         (pid != 0).then_some(Process { pid, started })
     }
 
@@ -185,12 +185,12 @@ impl Board {
     /// # Panics
     /// If there is no such rank.
     pub fn place(&self, rank: Rank, host: u32) {
-        self.half(self.seat(rank) + HOST_AT).store(host, Ordering::Release);
+        self.half(self.fields_of(rank) + HOST_AT).store(host, Ordering::Release);
     }
 
     /// The host of a rank, see [`Job::host_of`](crate::bootstrap::Job::host_of).
     pub(crate) fn host_of(&self, rank: Rank) -> u32 {
-        self.half(self.seat(rank) + HOST_AT).load(Ordering::Acquire)
+        self.half(self.fields_of(rank) + HOST_AT).load(Ordering::Acquire)
     }
 
     /// Joins as a rank, which counts as alive from now on.
@@ -206,12 +206,12 @@ impl Board {
 
     /// Records that the rank knows that all have arrived; used without our own launcher.
     pub(crate) fn arrive(&self, rank: Rank) {
-        self.half(self.seat(rank) + ARRIVED_AT).store(1, Ordering::Release);
+        self.half(self.fields_of(rank) + ARRIVED_AT).store(1, Ordering::Release);
     }
 
     /// Whether a rank has recorded that.
     pub(crate) fn has_arrived(&self, rank: Rank) -> bool {
-        self.half(self.seat(rank) + ARRIVED_AT).load(Ordering::Acquire) == 1
+        self.half(self.fields_of(rank) + ARRIVED_AT).load(Ordering::Acquire) == 1
     }
 
     /// Leaves the job in order. In a child made by `fork`, this and the following calls do nothing.
@@ -236,13 +236,13 @@ impl Board {
         let died = status
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |now| (now != LEFT && now != DEAD).then_some(DEAD));
         if died.is_ok() {
-            self.note_casualty(rank);
+            self.note_failed_rank(rank);
             self.ring_all();
         }
     }
 
-    fn note_casualty(&self, rank: Rank) {
-        let _ = self.half(CASUALTY_AT).compare_exchange(0, rank.0 + 1, Ordering::AcqRel, Ordering::Relaxed);
+    fn note_failed_rank(&self, rank: Rank) {
+        let _ = self.half(FAILED_RANK_AT).compare_exchange(0, rank.0 + 1, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     fn ring_all(&self) {
@@ -277,7 +277,7 @@ impl Board {
                 // The declaring process may have stopped before this: make `failed_rank` consistent
                 // with the status.
                 if self.failed_rank().is_none() {
-                    self.note_casualty(rank);
+                    self.note_failed_rank(rank);
                 }
                 Liveness::Dead
             }
@@ -288,12 +288,12 @@ impl Board {
     /// The first rank that died, if any did.
     #[must_use]
     pub fn failed_rank(&self) -> Option<Rank> {
-        self.half(CASUALTY_AT).load(Ordering::Acquire).checked_sub(1).map(Rank)
+        self.half(FAILED_RANK_AT).load(Ordering::Acquire).checked_sub(1).map(Rank)
     }
 
     pub(crate) fn doorbell(&self, rank: Rank) -> Doorbell<'_> {
-        let seat = self.seat(rank);
-        Doorbell { rings: self.half(seat + RINGS_AT), sleepers: self.half(seat + SLEEPERS_AT) }
+        let fields_of = self.fields_of(rank);
+        Doorbell { rings: self.half(fields_of + RINGS_AT), sleepers: self.half(fields_of + SLEEPERS_AT) }
     }
 
     /// Wakes the sleeping threads of a rank.
@@ -361,7 +361,7 @@ mod tests {
         for size in [1, 2, 3, 64, 200] {
             let board = Board::create(size).unwrap();
             let last = Rank(size - 1);
-            assert!(board.world(Rank(0)) >= board.seat(last) + SEAT);
+            assert!(board.world(Rank(0)) >= board.fields_of(last) + RANK_FIELDS);
             assert!(board.ring(Rank(0), Rank(0)) >= board.world(last) + WORLD_BYTES);
             assert_eq!(board.ring(last, last) + Board::ring_bytes(board.slots), board.memory.len() as u64);
             let again = Board::open(board.file().try_clone_to_owned().unwrap()).unwrap();
@@ -392,7 +392,7 @@ mod tests {
 
     /// The declaring process was stopped in between.
     #[test]
-    fn who_sees_a_death_tells_of_a_casualty() {
+    fn an_observer_of_a_death_completes_its_declaration() {
         let board = Board::create(2).unwrap();
         board.status(Rank(1)).store(DEAD, Ordering::Release);
         assert_eq!((board.failed_rank(), board.liveness(Rank(0)), board.failed_rank()), (None, Liveness::Alive, None));

@@ -9,7 +9,7 @@ use onesided_remote_memory::Rank;
 
 use crate::bootstrap::Process;
 use crate::shm::Mapping;
-use crate::shm::gate::{Announced, Gate};
+use crate::shm::gate::{AccessGuard, Announced};
 
 /// `LENTMEM` and the layout's version.
 const MAGIC: u64 = u64::from_le_bytes(*b"LENTMEM\x02");
@@ -27,7 +27,7 @@ const NONCE_AT: u64 = 24;
 const ADDRESS_AT: u64 = 32;
 const LEN_AT: u64 = 40;
 const SHUT_AT: u64 = 48;
-const ASKED_AT: u64 = 56;
+const REQUESTS_AT: u64 = 56;
 
 // A rank's line: whether a thread of it has access, and how many others; and its request to the
 // owner's progress thread.
@@ -43,7 +43,7 @@ const BUFFERS: u64 = 1 << 20;
 
 /// The descriptor by which peers find the owner's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Whereabouts {
+pub(crate) struct RemoteDescriptor {
     pub(crate) process: Process,
     /// The same for all threads of a process, and unique to it: process numbers are ambiguous
     /// across namespaces.
@@ -61,7 +61,7 @@ pub(crate) struct Control {
 
 /// A rank's request to the owner.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Request<'c> {
+pub(crate) struct HelperRequest<'c> {
     /// 0: none. Otherwise as defined in `lent` and `serving`.
     pub(crate) state: &'c AtomicU64,
     pub(crate) offset: &'c AtomicU64,
@@ -71,15 +71,15 @@ pub(crate) struct Request<'c> {
 }
 
 impl Control {
-    pub(crate) fn create(size: u32, whereabouts: &Whereabouts) -> io::Result<Self> {
+    pub(crate) fn create(size: u32, descriptor: &RemoteDescriptor) -> io::Result<Self> {
         let control = Self { memory: Arc::new(Mapping::create(Self::length(size) as usize)?), size };
         control.half(SIZE_AT).store(size, Ordering::Relaxed);
-        control.half(PID_AT).store(whereabouts.process.pid, Ordering::Relaxed);
+        control.half(PID_AT).store(descriptor.process.pid, Ordering::Relaxed);
         for (at, value) in [
-            (STARTED_AT, whereabouts.process.started),
-            (NONCE_AT, whereabouts.nonce),
-            (ADDRESS_AT, whereabouts.address),
-            (LEN_AT, whereabouts.len),
+            (STARTED_AT, descriptor.process.started),
+            (NONCE_AT, descriptor.nonce),
+            (ADDRESS_AT, descriptor.address),
+            (LEN_AT, descriptor.len),
         ] {
             control.word(at).store(value, Ordering::Relaxed);
         }
@@ -88,7 +88,7 @@ impl Control {
     }
 
     /// `None` if it is not a control page of this version for a world of this size.
-    pub(crate) fn open(memory: Arc<Mapping>, size: u32) -> Option<(Self, Whereabouts)> {
+    pub(crate) fn open(memory: Arc<Mapping>, size: u32) -> Option<(Self, RemoteDescriptor)> {
         let magic = memory.word(0)?.load(Ordering::Acquire);
         if magic != MAGIC || memory.len() as u64 != Self::length(size) {
             return None;
@@ -100,7 +100,7 @@ impl Control {
         let sound = control.half(SIZE_AT).load(Ordering::Relaxed) == size
             && address % 8 == 0
             && address.checked_add(len).is_some_and(|end| end <= isize::MAX as u64);
-        sound.then_some((control, Whereabouts { process, nonce, address, len }))
+        sound.then_some((control, RemoteDescriptor { process, nonce, address, len }))
     }
 
     fn length(size: u32) -> u64 {
@@ -135,20 +135,20 @@ impl Control {
     }
 
     /// The access guard, as a rank uses it.
-    pub(crate) fn gate(&self, rank: Rank) -> Gate<'_> {
+    pub(crate) fn gate(&self, rank: Rank) -> AccessGuard<'_> {
         let line = self.line(rank);
-        let announced = Announced { place: self.word(line + INSIDE_AT), count: self.word(line + OTHERS_AT) };
-        Gate { shut: self.word(SHUT_AT), announced }
+        let announced = Announced { single: self.word(line + INSIDE_AT), count: self.word(line + OTHERS_AT) };
+        AccessGuard { shut: self.word(SHUT_AT), announced }
     }
 
     /// The number of requests so far.
-    pub(crate) fn asked(&self) -> &AtomicU64 {
-        self.word(ASKED_AT)
+    pub(crate) fn requests(&self) -> &AtomicU64 {
+        self.word(REQUESTS_AT)
     }
 
-    pub(crate) fn request(&self, rank: Rank) -> Request<'_> {
+    pub(crate) fn request(&self, rank: Rank) -> HelperRequest<'_> {
         let word = |at| self.word(self.line(rank) + at);
-        Request { state: word(STATE_AT), offset: word(OFFSET_AT), count: word(COUNT_AT), fault: word(FAULT_AT) }
+        HelperRequest { state: word(STATE_AT), offset: word(OFFSET_AT), count: word(COUNT_AT), fault: word(FAULT_AT) }
     }
 
     /// A rank's buffer: its offset in the page's memory, and its length.
@@ -179,15 +179,15 @@ mod tests {
     #[test]
     fn layout_is_disjoint_and_checked() {
         let process = Process { pid: 7, started: 11 };
-        let whereabouts = Whereabouts { process, nonce: 3, address: 4096, len: 64 };
+        let descriptor = RemoteDescriptor { process, nonce: 3, address: 4096, len: 64 };
         for size in [1, 2, 3, 64, 300] {
-            let control = Control::create(size, &whereabouts).unwrap();
+            let control = Control::create(size, &descriptor).unwrap();
             let last = Rank(size - 1);
             assert!(control.line(last) + LINE <= Control::buffers_at(size));
             let (at, bytes) = control.buffer(last);
             assert_eq!(at + bytes, control.memory.len() as u64);
             let again = || Control::open(Arc::clone(&control.memory), size);
-            assert_eq!(again().unwrap().1, whereabouts);
+            assert_eq!(again().unwrap().1, descriptor);
             assert!(Control::open(Arc::clone(&control.memory), size + 1).is_none());
             control.word(ADDRESS_AT).store(4097, Ordering::Relaxed);
             assert!(again().is_none());

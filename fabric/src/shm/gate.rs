@@ -10,7 +10,7 @@ use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// One rank's view of the guard: whether it is closed, and which threads of the rank have access.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Gate<'a> {
+pub(crate) struct AccessGuard<'a> {
     pub(crate) shut: &'a AtomicU64,
     pub(crate) announced: Announced<'a>,
 }
@@ -20,31 +20,31 @@ pub(crate) struct Gate<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Announced<'a> {
     /// 1 while a thread has it.
-    pub(crate) place: &'a AtomicU64,
+    pub(crate) single: &'a AtomicU64,
     /// The number of other threads.
     pub(crate) count: &'a AtomicU64,
 }
 
 /// The access of a thread, until it is dropped.
 #[derive(Debug)]
-pub(crate) enum Inside<'a> {
-    Placed(&'a AtomicU64),
+pub(crate) enum Access<'a> {
+    Single(&'a AtomicU64),
     Counted(&'a AtomicU64),
 }
 
-impl<'a> Gate<'a> {
+impl<'a> AccessGuard<'a> {
     /// Acquires access, unless the guard is closed. While the access is held, the owner does not
     /// reclaim its memory.
-    pub(crate) fn pass(self) -> Option<Inside<'a>> {
+    pub(crate) fn enter(self) -> Option<Access<'a>> {
         // Both are in the single order of all sequentially consistent operations and of the owner's
         // fence, so no fence is needed between them: on x86-64 that is one locked instruction
         // instead of two.
-        let Announced { place, count } = self.announced;
-        let inside = match place.compare_exchange(0, 1, Ordering::SeqCst, Ordering::Relaxed) {
-            Ok(_) => Inside::Placed(place),
+        let Announced { single, count } = self.announced;
+        let inside = match single.compare_exchange(0, 1, Ordering::SeqCst, Ordering::Relaxed) {
+            Ok(_) => Access::Single(single),
             Err(_) => {
                 count.fetch_add(1, Ordering::SeqCst);
-                Inside::Counted(count)
+                Access::Counted(count)
             }
         };
         #[cfg(onesided_loom)]
@@ -53,11 +53,11 @@ impl<'a> Gate<'a> {
     }
 }
 
-impl Drop for Inside<'_> {
+impl Drop for Access<'_> {
     fn drop(&mut self) {
         // Release: the copy comes before the owner's load that finds no access.
         match self {
-            Self::Placed(place) => place.store(0, Ordering::Release),
+            Self::Single(single) => single.store(0, Ordering::Release),
             Self::Counted(count) => {
                 count.fetch_sub(1, Ordering::Release);
             }
@@ -74,5 +74,5 @@ pub(crate) fn shut(gate: &AtomicU64) {
 /// Whether a rank has access through a closed guard. Once it has not, it never will.
 pub(crate) fn is_inside(rank: Announced<'_>) -> bool {
     // A count below 0 comes from a broken peer and counts as access.
-    rank.place.load(Ordering::Acquire) != 0 || rank.count.load(Ordering::Acquire) != 0
+    rank.single.load(Ordering::Acquire) != 0 || rank.count.load(Ordering::Acquire) != 0
 }

@@ -9,13 +9,13 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 // The word: the generation, a bit once the owner has ended it, the reference count.
 const USE: u32 = 32;
 const ENDED: u64 = 1 << 31;
-const HOLDERS: u64 = ENDED - 1;
+const REFS: u64 = ENDED - 1;
 
 /// The word, as the owner and its peers see it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Hold<'a>(pub(crate) &'a AtomicU64);
+pub(crate) struct GenRefCount<'a>(pub(crate) &'a AtomicU64);
 
-impl Hold<'_> {
+impl GenRefCount<'_> {
     /// Owner: begins a generation of memory without references. Earlier writes are visible to a
     /// peer that [takes](Self::take) a reference.
     pub(crate) fn begin(self, number: u32) {
@@ -25,7 +25,7 @@ impl Hold<'_> {
     /// Peer: takes a reference if the generation matches.
     pub(crate) fn take(self, number: u32) -> bool {
         let held = |now: u64| {
-            let there = now >> USE == u64::from(number) && now & ENDED == 0 && now & HOLDERS < HOLDERS;
+            let there = now >> USE == u64::from(number) && now & ENDED == 0 && now & REFS < REFS;
             there.then_some(now + 1)
         };
         // Acquire: the owner's writes before it began.
@@ -40,11 +40,11 @@ impl Hold<'_> {
 
     /// Owner: ends the generation. No reference can be taken from now on; `true` if none is left.
     pub(crate) fn end(self) -> bool {
-        self.0.fetch_or(ENDED, Ordering::Acquire) & HOLDERS == 0
+        self.0.fetch_or(ENDED, Ordering::Acquire) & REFS == 0
     }
 
     /// Whether an ended generation has no references left; this is final.
     pub(crate) fn is_left(self) -> bool {
-        self.0.load(Ordering::Acquire) & HOLDERS == 0
+        self.0.load(Ordering::Acquire) & REFS == 0
     }
 }

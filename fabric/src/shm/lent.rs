@@ -16,8 +16,8 @@ use rustix::io::Errno;
 use crate::bootstrap::{Maker, Process, timespec};
 use crate::ends::ended;
 use crate::shm::Board;
-use crate::shm::control::{Control, Whereabouts, nonce};
-use crate::shm::gate::{Inside, is_inside, shut};
+use crate::shm::control::{Control, RemoteDescriptor, nonce};
+use crate::shm::gate::{Access, is_inside, shut};
 use crate::shm::pieces::Piece;
 use crate::shm::process_vm;
 use crate::shm::serving::Service;
@@ -39,10 +39,10 @@ pub(crate) struct Lent {
     pub(super) process: Process,
     pub(super) address: u64,
     len: u64,
-    way: AtomicU8,
+    copy_path: AtomicU8,
     /// One request at a time; `true` once a request was abandoned, because the line's state is then
     /// unknown.
-    pub(super) asking: Mutex<bool>,
+    pub(super) requesting: Mutex<bool>,
     /// The owner's memory, until it is reclaimed.
     memory: Mutex<Option<UserMemory>>,
     maker: Maker,
@@ -51,7 +51,7 @@ pub(crate) struct Lent {
 /// The path by which this rank accesses it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Way {
+pub(super) enum CopyPath {
     /// The memory lies in this process.
     Direct,
     ProcessVm,
@@ -79,12 +79,12 @@ impl Lent {
         let Between { board, service, me } = between;
         let (process, len) = (Process::own(), memory.len() as u64);
         let address = memory.start().as_ptr().expose_provenance() as u64;
-        let whereabouts = Whereabouts { process, nonce: nonce(), address, len };
-        match Control::create(board.size(), &whereabouts) {
+        let descriptor = RemoteDescriptor { process, nonce: nonce(), address, len };
+        match Control::create(board.size(), &descriptor) {
             Ok(control) => {
                 // Otherwise Yama admits ancestors only. Without Yama the call does not exist.
                 let _ = rustix::process::set_ptracer(rustix::process::PTracer::Any);
-                let (way, asking) = (AtomicU8::new(Way::Direct as u8), Mutex::default());
+                let (copy_path, requesting) = (AtomicU8::new(CopyPath::Direct as u8), Mutex::default());
                 let memory = Mutex::new(Some(memory));
                 Ok(Self {
                     control,
@@ -95,8 +95,8 @@ impl Lent {
                     process,
                     address,
                     len,
-                    way,
-                    asking,
+                    copy_path,
+                    requesting,
                     memory,
                     maker: Maker::this(),
                 })
@@ -112,11 +112,11 @@ impl Lent {
     pub(crate) fn open(between: Between, owner: Rank, page: Arc<crate::shm::Mapping>) -> Result<Self, Fault> {
         let Between { board, service, me } = between;
         let opened = Control::open(page, board.size());
-        let (control, whereabouts) = opened.ok_or(Fault::of(FaultKind::Protocol, owner))?;
-        let Whereabouts { process, nonce: theirs, address, len } = whereabouts;
+        let (control, descriptor) = opened.ok_or(Fault::of(FaultKind::Protocol, owner))?;
+        let RemoteDescriptor { process, nonce: theirs, address, len } = descriptor;
         let here = theirs == nonce() && theirs != 0 && process.pid == std::process::id();
-        let way = AtomicU8::new(if here { Way::Direct } else { Way::Helper } as u8);
-        let (asking, memory) = (Mutex::default(), Mutex::new(None));
+        let copy_path = AtomicU8::new(if here { CopyPath::Direct } else { CopyPath::Helper } as u8);
+        let (requesting, memory) = (Mutex::default(), Mutex::new(None));
         let lent = Self {
             control,
             board,
@@ -126,20 +126,20 @@ impl Lent {
             process,
             address,
             len,
-            way,
-            asking,
+            copy_path,
+            requesting,
             memory,
             maker: Maker::this(),
         };
         if !here && lent.may_be_copied()? {
-            lent.way.store(Way::ProcessVm as u8, Ordering::Relaxed);
+            lent.copy_path.store(CopyPath::ProcessVm as u8, Ordering::Relaxed);
         }
         Ok(lent)
     }
 
     /// Whether the kernel copies to and from the owner's process; tested by reading a word.
     fn may_be_copied(&self) -> Result<bool, Fault> {
-        let _inside = self.pass()?;
+        let _access = self.access()?;
         // The number must not refer to another process, in another namespace or after the owner's
         // end.
         let met = self.process.started != 0 && matches!(self.process.watch(), Ok(Some(_)));
@@ -154,19 +154,19 @@ impl Lent {
         Ok(read.is_ok_and(|count| count == len))
     }
 
-    pub(super) fn way(&self) -> Way {
-        match self.way.load(Ordering::Relaxed) {
-            0 => Way::Direct,
-            1 => Way::ProcessVm,
-            _ => Way::Helper,
+    pub(super) fn copy_path(&self) -> CopyPath {
+        match self.copy_path.load(Ordering::Relaxed) {
+            0 => CopyPath::Direct,
+            1 => CopyPath::ProcessVm,
+            _ => CopyPath::Helper,
         }
     }
 
     pub(crate) fn path(&self) -> Path {
-        match self.way() {
-            Way::Direct => Path::Cpu,
-            Way::ProcessVm => Path::ProcessVm,
-            Way::Helper => Path::Helper,
+        match self.copy_path() {
+            CopyPath::Direct => Path::Cpu,
+            CopyPath::ProcessVm => Path::ProcessVm,
+            CopyPath::Helper => Path::Helper,
         }
     }
 
@@ -182,8 +182,8 @@ impl Lent {
     }
 
     /// Delays the owner's reclaim while the access is held.
-    pub(super) fn pass(&self) -> Result<Inside<'_>, Fault> {
-        self.control.gate(self.me).pass().ok_or(Fault::of(FaultKind::NoSuchRegion, self.owner))
+    pub(super) fn access(&self) -> Result<Access<'_>, Fault> {
+        self.control.gate(self.me).enter().ok_or(Fault::of(FaultKind::NoSuchRegion, self.owner))
     }
 
     /// The fault if the owner is no longer alive.
@@ -211,10 +211,10 @@ impl Lent {
         let mut done = 0;
         while done < len {
             let (at, bytes, piece) = (offset + done as u64, bytes.after(done), CUT.min(len - done));
-            done += match self.way() {
-                Way::Direct => self.copy_direct(at, bytes, piece)?,
-                Way::ProcessVm => self.copy_by_process_vm(at, bytes, piece)?,
-                Way::Helper => self.ask(at, bytes, piece)?,
+            done += match self.copy_path() {
+                CopyPath::Direct => self.copy_direct(at, bytes, piece)?,
+                CopyPath::ProcessVm => self.copy_by_process_vm(at, bytes, piece)?,
+                CopyPath::Helper => self.request(at, bytes, piece)?,
             };
         }
         Ok(())
@@ -222,7 +222,7 @@ impl Lent {
 
     /// Returns the number of bytes copied; 0 if the path has just been found to be forbidden.
     fn copy_by_process_vm(&self, offset: u64, bytes: Bytes, len: usize) -> Result<usize, Fault> {
-        let _inside = self.pass()?;
+        let _access = self.access()?;
         self.alive()?; // a dead owner's process number may be reused
         let (pid, place) = (self.process.pid, self.address + offset);
         #[allow(unsafe_code)]
@@ -249,7 +249,7 @@ impl Lent {
             Errno::NOMEM => fault(FaultKind::NoMemory),
             // Forbidden since it was tested.
             Errno::PERM | Errno::ACCESS | Errno::NOSYS => {
-                self.way.store(Way::Helper as u8, Ordering::Relaxed);
+                self.copy_path.store(CopyPath::Helper as u8, Ordering::Relaxed);
                 Ok(0)
             }
             other => Err(Fault::of(FaultKind::Refused, self.owner).with_detail(other.raw_os_error().unsigned_abs())),
@@ -315,7 +315,7 @@ mod direct {
     use std::slice;
     use std::sync::atomic::AtomicU64;
 
-    use super::{Bytes, Fault, FaultKind, Lent, NonNull, Ordering, Piece, Way};
+    use super::{Bytes, CopyPath, Fault, FaultKind, Lent, NonNull, Ordering, Piece};
     use crate::copy;
 
     impl Lent {
@@ -333,7 +333,7 @@ mod direct {
 
         /// Copies checked pieces under one access.
         pub(in crate::shm) fn copy_directly(&self, pieces: &[Piece]) -> Result<(), Fault> {
-            let _inside = self.pass()?;
+            let _access = self.access()?;
             pieces.iter().for_each(|piece| self.copy_piece(*piece));
             Ok(())
         }
@@ -371,10 +371,10 @@ mod direct {
             if !offset.is_multiple_of(8) {
                 return Err(Fault::of(FaultKind::Misaligned, self.owner));
             }
-            if self.way() != Way::Direct {
+            if self.copy_path() != CopyPath::Direct {
                 return Err(Fault::of(FaultKind::NotOwn, self.owner));
             }
-            let _inside = self.pass()?;
+            let _access = self.access()?;
             for word in 0..words {
                 let place = self.place(offset + 8 * word as u64);
                 // SAFETY: 8 bytes of the region, which begins at a multiple of 8; the access keeps

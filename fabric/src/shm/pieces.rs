@@ -6,9 +6,9 @@ use std::ffi::c_void;
 
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
-use crate::shm::lent::{Bytes, CUT, Lent, Way};
+use crate::shm::lent::{Bytes, CUT, CopyPath, Lent};
 use crate::shm::process_vm::{self, bare::Range};
-use crate::shm::segment::LentRange;
+use crate::shm::segment::UserRange;
 use crate::shm::serving::{GET_PIECES, PUT_PIECES};
 
 /// The number of pieces of one system call. Measured with 8 bytes each: from 64 pieces up, the call
@@ -34,7 +34,7 @@ impl Piece {
     }
 }
 
-impl LentRange {
+impl UserRange {
     /// Puts pieces, one after another.
     pub(crate) fn write_pieces<'p>(&self, pieces: impl Iterator<Item = (u64, &'p [u8])>) -> Result<(), Fault> {
         let pieces = pieces.map(|(offset, from)| (offset, Bytes::From(from.as_ptr()), from.len()));
@@ -79,10 +79,10 @@ impl Lent {
     fn move_batch(&self, mut pieces: &[Piece]) -> Result<(), Fault> {
         let mut begun = 0; // the completed bytes of the first one
         while let [first, rest @ ..] = pieces {
-            let mut done = match (self.way(), begun) {
-                (Way::Direct, 0) => return self.copy_directly(pieces),
-                (Way::ProcessVm, _) => self.copy_batch(pieces, begun)?,
-                (Way::Helper, 0) if !rest.is_empty() => self.ask_for_pieces(pieces)?,
+            let mut done = match (self.copy_path(), begun) {
+                (CopyPath::Direct, 0) => return self.copy_directly(pieces),
+                (CopyPath::ProcessVm, _) => self.copy_batch(pieces, begun)?,
+                (CopyPath::Helper, 0) if !rest.is_empty() => self.request_pieces(pieces)?,
                 _ => {
                     let rest = first.after(begun);
                     self.copy(rest.offset, rest.bytes, rest.len)?;
@@ -113,7 +113,7 @@ impl Lent {
             here.push(Range { base: bytes.address().cast(), len });
             there.push(Range { base: (self.address + offset) as *mut c_void, len });
         }
-        let _inside = self.pass()?;
+        let _access = self.access()?;
         self.alive()?; // a dead owner's process number may be reused
         self.copied(match first.bytes {
             // SAFETY: `len` bytes of each piece, which the caller provides; the owner has published
@@ -127,7 +127,7 @@ impl Lent {
     /// Copies by the owner's progress thread, as many pieces as fit one request. Returns their
     /// number of bytes.
     #[allow(unsafe_code)]
-    fn ask_for_pieces(&self, pieces: &[Piece]) -> Result<usize, Fault> {
+    fn request_pieces(&self, pieces: &[Piece]) -> Result<usize, Fault> {
         let room = self.control.buffer(self.me).1 as usize;
         let (mut count, mut bytes) = (0, 0);
         for piece in pieces {
@@ -142,7 +142,7 @@ impl Lent {
             return Ok(first.len);
         }
         let pieces = &pieces[..count];
-        let asked = if matches!(first.bytes, Bytes::From(_)) { PUT_PIECES } else { GET_PIECES };
+        let request_kind = if matches!(first.bytes, Bytes::From(_)) { PUT_PIECES } else { GET_PIECES };
         let fill = |buffer: *mut u8| {
             let mut at = count * ENTRY;
             for (number, piece) in pieces.iter().enumerate() {
@@ -169,7 +169,7 @@ impl Lent {
                 at += piece.len;
             }
         };
-        self.ask_with(asked, (count as u64, (count * ENTRY + bytes) as u64), fill, take)?;
+        self.request_with(request_kind, (count as u64, (count * ENTRY + bytes) as u64), fill, take)?;
         Ok(bytes)
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use crate::bootstrap::{Exchange, Maker};
-use crate::shm::arena::Piece;
+use crate::shm::arena::Block;
 use crate::shm::lent::Lent;
 use crate::shm::{Mapping, ShmWord};
 use crate::{Segment, SegmentKey};
@@ -43,13 +43,13 @@ impl Region {
 enum Memory {
     Mapped(Arc<Mapping>),
     /// A range of an arena, whose mapping it keeps.
-    Piece(Piece),
-    Lent(LentRange),
+    Block(Block),
+    User(UserRange),
 }
 
 /// User memory, or a part of it.
 #[derive(Clone)]
-pub(crate) struct LentRange {
+pub(crate) struct UserRange {
     pub(crate) memory: Arc<Lent>,
     at: u64,
     len: u64,
@@ -57,7 +57,7 @@ pub(crate) struct LentRange {
     whole: Option<ShmSegment>,
 }
 
-impl LentRange {
+impl UserRange {
     /// Translates a range to the whole's offset.
     pub(crate) fn place(&self, offset: u64, len: usize) -> Result<u64, Fault> {
         match offset.checked_add(len as u64) {
@@ -106,24 +106,24 @@ impl ShmSegment {
 
     /// A block of an arena: `len` bytes at `offset` of its mapping.
     pub(crate) fn of_piece(
-        piece: Piece,
+        block: Block,
         (offset, len): (u64, u64),
         (rank, id): (Rank, RegionId),
     ) -> Result<Self, Fault> {
-        let start = piece.memory().bytes(offset, len).ok_or(Fault::of(FaultKind::OutOfRange, rank))?;
-        let (memory, published, maker) = (Memory::Piece(piece), Mutex::default(), Maker::this());
+        let start = block.memory().bytes(offset, len).ok_or(Fault::of(FaultKind::OutOfRange, rank))?;
+        let (memory, published, maker) = (Memory::Block(block), Mutex::default(), Maker::this());
         Ok(Self { start, len, region: Arc::new(Region { memory, rank, id, published, maker }) })
     }
 
     /// User memory of its owner.
     pub(crate) fn of_lent(memory: Arc<Lent>, place: (Rank, RegionId), published: Option<Arc<dyn Exchange>>) -> Self {
-        let range = LentRange { at: 0, len: memory.len(), memory, whole: None };
+        let range = UserRange { at: 0, len: memory.len(), memory, whole: None };
         Self::of_range(range, place, published)
     }
 
-    fn of_range(range: LentRange, (rank, id): (Rank, RegionId), published: Option<Arc<dyn Exchange>>) -> Self {
+    fn of_range(range: UserRange, (rank, id): (Rank, RegionId), published: Option<Arc<dyn Exchange>>) -> Self {
         let (published, maker) = (Mutex::new(published), Maker::this());
-        let region = Region { memory: Memory::Lent(range), rank, id, published, maker };
+        let region = Region { memory: Memory::User(range), rank, id, published, maker };
         Self { start: NonNull::dangling(), len: 0, region: Arc::new(region) }
     }
 
@@ -136,14 +136,14 @@ impl ShmSegment {
         }
         let bytes = usize::try_from(len).ok().filter(|len| *len > 0).ok_or(refused(FaultKind::OutOfRange))?;
         let at = range.place(offset, bytes)?;
-        let part = LentRange { memory: Arc::clone(&range.memory), at, len, whole: Some(self.clone()) };
+        let part = UserRange { memory: Arc::clone(&range.memory), at, len, whole: Some(self.clone()) };
         Ok(Self::of_range(part, (self.region.rank, self.region.id), None))
     }
 
-    pub(crate) fn lent(&self) -> Option<&LentRange> {
+    pub(crate) fn lent(&self) -> Option<&UserRange> {
         match &self.region.memory {
-            Memory::Lent(lent) => Some(lent),
-            Memory::Mapped(_) | Memory::Piece(_) => None,
+            Memory::User(lent) => Some(lent),
+            Memory::Mapped(_) | Memory::Block(_) => None,
         }
     }
 
@@ -151,8 +151,8 @@ impl ShmSegment {
     pub(crate) fn mapping(&self) -> Option<(&Arc<Mapping>, u64)> {
         let memory = match &self.region.memory {
             Memory::Mapped(memory) => memory,
-            Memory::Piece(piece) => piece.memory(),
-            Memory::Lent(_) => return None,
+            Memory::Block(block) => block.memory(),
+            Memory::User(_) => return None,
         };
         Some((memory, (self.start.addr().get() - memory.bytes(0, 0)?.addr().get()) as u64))
     }
@@ -218,7 +218,7 @@ mod access {
         #[inline]
         pub(crate) fn write(&self, offset: u64, from: &[u8]) -> Result<(), Fault> {
             if let Err(fault) = self.check(offset, from.len()) {
-                return self.write_lent(offset, from, fault);
+                return self.write_user(offset, from, fault);
             }
             // SAFETY: offset <= len was just checked.
             let to = unsafe { self.start.add(offset as usize) };
@@ -231,7 +231,7 @@ mod access {
         #[inline(always)]
         pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
             if let Err(fault) = self.check(offset, into.len()) {
-                return self.read_lent(offset, into, fault);
+                return self.read_user(offset, into, fault);
             }
             // SAFETY: offset <= len was just checked.
             let from = unsafe { self.start.add(offset as usize) };
@@ -243,14 +243,14 @@ mod access {
 
         #[cold]
         #[inline(never)]
-        fn write_lent(&self, offset: u64, from: &[u8], fault: Fault) -> Result<(), Fault> {
+        fn write_user(&self, offset: u64, from: &[u8], fault: Fault) -> Result<(), Fault> {
             let lent = self.lent().ok_or(fault)?;
             lent.memory.write(lent.place(offset, from.len())?, from)
         }
 
         #[cold]
         #[inline(never)]
-        fn read_lent(&self, offset: u64, into: &mut [u8], fault: Fault) -> Result<(), Fault> {
+        fn read_user(&self, offset: u64, into: &mut [u8], fault: Fault) -> Result<(), Fault> {
             let lent = self.lent().ok_or(fault)?;
             lent.memory.read(lent.place(offset, into.len())?, into)
         }
@@ -271,7 +271,7 @@ mod access {
         pub(crate) fn transfer(&self, offset: u64, into: (&Self, u64), len: u64) -> Result<(), Fault> {
             let bytes = usize::try_from(len).map_err(|_| Fault::of(FaultKind::OutOfRange, self.region.rank))?;
             if self.lent().is_some() || into.0.lent().is_some() {
-                return self.transfer_lent(offset, into, bytes);
+                return self.transfer_user(offset, into, bytes);
             }
             self.check(offset, bytes)?;
             into.0.check(into.1, bytes)?;
@@ -286,7 +286,7 @@ mod access {
         }
 
         /// The same through a buffer.
-        fn transfer_lent(&self, offset: u64, into: (&Self, u64), len: usize) -> Result<(), Fault> {
+        fn transfer_user(&self, offset: u64, into: (&Self, u64), len: usize) -> Result<(), Fault> {
             // Checked first: a range that does not fit is not copied in part.
             for (segment, offset) in [(self, offset), into] {
                 let end = offset.checked_add(len as u64).filter(|end| *end <= segment.len());

@@ -87,23 +87,23 @@ impl Service {
 impl Lent {
     /// The owner's side: serves the requests since the last check.
     fn serve(&self, seen: &mut u64) {
-        let asked = self.control.asked().load(Ordering::Acquire);
-        if asked == *seen {
+        let count = self.control.requests().load(Ordering::Acquire);
+        if count == *seen {
             return;
         }
-        *seen = asked;
+        *seen = count;
         for rank in (0..self.board.size()).map(Rank) {
             let request = self.control.request(rank);
-            let asked = request.state.load(Ordering::Acquire);
-            if !matches!(asked, PUT | GET | PUT_PIECES | GET_PIECES)
-                || request.state.compare_exchange(asked, SERVED, Ordering::Acquire, Ordering::Relaxed).is_err()
+            let request_kind = request.state.load(Ordering::Acquire);
+            if !matches!(request_kind, PUT | GET | PUT_PIECES | GET_PIECES)
+                || request.state.compare_exchange(request_kind, SERVED, Ordering::Acquire, Ordering::Relaxed).is_err()
             {
                 continue; // abandoned meanwhile
             }
             let (offset, count) = (request.offset.load(Ordering::Relaxed), request.count.load(Ordering::Relaxed));
-            let outcome = match asked {
-                PUT_PIECES | GET_PIECES => self.serve_pieces(rank, asked == PUT_PIECES, offset, count),
-                _ => self.serve_one(rank, asked == PUT, offset, count),
+            let outcome = match request_kind {
+                PUT_PIECES | GET_PIECES => self.serve_pieces(rank, request_kind == PUT_PIECES, offset, count),
+                _ => self.serve_one(rank, request_kind == PUT, offset, count),
             };
             let fault = outcome.map_or_else(Fault::to_bits, |()| 0);
             request.fault.store(fault, Ordering::Relaxed);
@@ -130,9 +130,9 @@ impl Lent {
 
     /// The peer's side: requests a copy of the start of a range; returns the number of bytes
     /// copied. Blocks.
-    pub(super) fn ask(&self, offset: u64, bytes: Bytes, len: usize) -> Result<usize, Fault> {
+    pub(super) fn request(&self, offset: u64, bytes: Bytes, len: usize) -> Result<usize, Fault> {
         let len = len.min(self.control.buffer(self.me).1 as usize);
-        let asked = if matches!(bytes, Bytes::From(_)) { PUT } else { GET };
+        let request_kind = if matches!(bytes, Bytes::From(_)) { PUT } else { GET };
         #[allow(unsafe_code)]
         let fill = |buffer: *mut u8| {
             if let Bytes::From(from) = bytes {
@@ -147,21 +147,21 @@ impl Lent {
                 unsafe { crate::copy::copy(into, buffer, len) };
             }
         };
-        self.ask_with(asked, (offset, len as u64), fill, take)?;
+        self.request_with(request_kind, (offset, len as u64), fill, take)?;
         Ok(len)
     }
 
     /// Sends the owner a request that `fill` writes to this rank's buffer; `take` reads the answer
     /// there. Blocks.
-    pub(super) fn ask_with(
+    pub(super) fn request_with(
         &self,
-        asked: u64,
+        request_kind: u64,
         (offset, count): (u64, u64),
         fill: impl FnOnce(*mut u8),
         take: impl FnOnce(*mut u8),
     ) -> Result<(), Fault> {
         let mut orphans = Vec::new(); // dropped after the lock
-        let mut broken = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut broken = self.requesting.lock().unwrap_or_else(PoisonError::into_inner);
         self.alive()?; // first: a dead owner is the usual cause of an abandoned line
         if *broken {
             return Err(Fault::of(FaultKind::Refused, self.owner));
@@ -175,10 +175,10 @@ impl Lent {
         let request = self.control.request(self.me);
         request.offset.store(offset, Ordering::Relaxed);
         request.count.store(count, Ordering::Relaxed);
-        request.state.store(asked, Ordering::Release);
-        self.control.asked().fetch_add(1, Ordering::Release);
+        request.state.store(request_kind, Ordering::Release);
+        self.control.requests().fetch_add(1, Ordering::Release);
         self.board.wake(self.owner);
-        match self.answered(asked, &mut orphans) {
+        match self.answered(request_kind, &mut orphans) {
             Ok(()) => {}
             Err(fault) => {
                 *broken = !matches!(fault.kind(), FaultKind::TimedOut | FaultKind::NoSuchRegion);
@@ -198,7 +198,7 @@ impl Lent {
     }
 
     /// Waits for the answer to this rank's request.
-    fn answered(&self, asked: u64, orphans: &mut Vec<Lent>) -> Result<(), Fault> {
+    fn answered(&self, request_kind: u64, orphans: &mut Vec<Lent>) -> Result<(), Fault> {
         let state = self.control.request(self.me).state;
         let done = || state.load(Ordering::Acquire) == DONE;
         let (until, mut turn) = (now() + PATIENCE, 0_u32);
@@ -218,7 +218,7 @@ impl Lent {
             let late = now() >= until;
             if late || self.is_shut() {
                 let kind = if late { FaultKind::TimedOut } else { FaultKind::NoSuchRegion };
-                match state.compare_exchange(asked, NONE, Ordering::Relaxed, Ordering::Acquire) {
+                match state.compare_exchange(request_kind, NONE, Ordering::Relaxed, Ordering::Acquire) {
                     Ok(_) => return Err(Fault::of(kind, self.owner)),
                     Err(DONE) => return Ok(()),
                     Err(_) if late => return Err(Fault::of(FaultKind::Unknown, self.owner)), // stopped during the copy
@@ -293,7 +293,7 @@ mod tests {
                     let between = Between { board: Arc::clone(&board), service: Arc::clone(&service), me: Rank(0) };
                     let lent = Arc::new(Lent::new(between, memory).map_err(|(error, _)| error).unwrap());
                     service.add(&lent);
-                    lent.control.asked().fetch_add(1, Ordering::Release);
+                    lent.control.requests().fetch_add(1, Ordering::Release);
                     for _ in 0..round % 512 {
                         std::hint::spin_loop();
                     }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use onesided_remote_memory::{Fault, FaultKind, Message, Notify, Patience, Port, Rank, RemoteMemory};
 
-use crate::ends::Ends;
+use crate::ends::PeerStatus;
 use crate::ports::Taken;
 use crate::shm::board::BoardRing;
 use crate::shm::{Shm, ShmWord};

@@ -9,11 +9,11 @@ use std::thread::JoinHandle;
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RegionId, RemoteMemory};
 
 use crate::ServerThread;
-use crate::ends::Ends;
+use crate::ends::PeerStatus;
 use crate::fabric::check_rank;
 use crate::verbs::memory;
-use crate::verbs::queue::{Kept, Order, Peer};
-use crate::verbs::raw::{LentRegion, Local, MemoryRegion, Remote, Verb};
+use crate::verbs::queue::{InFlight, Peer, WorkRequest};
+use crate::verbs::raw::{Local, MemoryRegion, Remote, UserRegion, Verb};
 use crate::verbs::segment::check_within;
 use crate::verbs::slots::LONGEST;
 use crate::verbs::words::Posted;
@@ -65,10 +65,10 @@ impl VerbsGet<'_> {
             }
             let len = LONGEST.min(self.into.len() - self.posted);
             match self.fabric.0.take_slot(len) {
-                Ok(room) => {
+                Ok(taken) => {
                     let verb = Verb::Read { from: self.from.after(self.posted as u64) };
-                    self.fabric.0.post(self.rank, [Order::new(verb, &room, len)]);
-                    *read = Some(Posted::new(&self.fabric, self.rank, room.slot));
+                    self.fabric.0.post(self.rank, [WorkRequest::new(verb, &taken, len)]);
+                    *read = Some(Posted::new(&self.fabric, self.rank, taken.slot));
                     self.posted += len;
                 }
                 Err(fault) => self.fault = Some(fault),
@@ -92,7 +92,7 @@ impl Future for VerbsGet<'_> {
             match posted.poll(cx) {
                 Poll::Ready(Ok(())) => {
                     let end = get.into.len().min(get.done + LONGEST);
-                    get.fabric.0.slots.piece(posted.slot).read(&mut get.into[get.done..end]);
+                    get.fabric.0.buffers.buffer(posted.slot).read(&mut get.into[get.done..end]);
                     get.done = end;
                     *read = None;
                 }
@@ -132,15 +132,15 @@ impl Future for VerbsFlush<'_> {
             self.fabric.0.endpoint.pend(cx, u64::MAX);
             return Poll::Pending;
         }
-        if !peer.has_stuck() {
+        if !peer.has_deferred() {
             return Poll::Ready(Ok(()));
         }
-        if let Some(until) = self.fabric.0.news_until(self.target) {
+        if let Some(until) = self.fabric.0.detection_until(self.target) {
             self.fabric.0.endpoint.pend(cx, until);
             return Poll::Pending;
         }
         let ended = self.fabric.ended(Patience::on(self.target));
-        Poll::Ready(peer.take_stuck().map_or(Ok(()), |fault| ended.and(Err(fault))))
+        Poll::Ready(peer.take_deferred().map_or(Ok(()), |fault| ended.and(Err(fault))))
     }
 }
 
@@ -159,7 +159,7 @@ impl Fabric for Verbs {
     }
 
     fn allocate(&self, len: u64) -> Result<VerbsSegment, Error> {
-        self.0.directory.publish(MemoryRegion::new(&self.0.domain, len)?)
+        self.0.region_table.publish(MemoryRegion::new(&self.0.domain, len)?)
     }
 
     fn register(&self, memory: UserMemory) -> Result<VerbsSegment, Error> {
@@ -173,13 +173,13 @@ impl Fabric for Verbs {
         if !memory.start().addr().get().is_multiple_of(8) {
             return failed("the memory does not begin at a multiple of 8", FaultKind::Misaligned);
         }
-        self.0.directory.lend(LentRegion::new(&self.0.domain, memory)?)
+        self.0.region_table.publish_user(UserRegion::new(&self.0.domain, memory)?)
     }
 
     /// Peers' operations in flight then fail at this rank's card, which breaks their connections.
     fn reclaim(&self, own: &VerbsSegment) -> Result<Option<UserMemory>, Fault> {
         self.0.progress();
-        if self.0.kept().values().any(|Kept { segments: (one, other), .. }| one.is(own) || other.is(own)) {
+        if self.0.in_flight().values().any(|InFlight { segments: (one, other), .. }| one.is(own) || other.is(own)) {
             return Ok(None);
         }
         own.reclaim().map(Some)
@@ -206,8 +206,8 @@ impl Fabric for Verbs {
         self.0.endpoint.serve(task)
     }
 
-    fn serve_apart(&self, task: Task, attendant: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
-        crate::assist::spawn(self, task, attendant).map(Some)
+    fn serve_apart(&self, task: Task, kind: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
+        crate::assist::spawn(self, task, kind).map(Some)
     }
 
     /// Reads the owner's region table, one-sided: a key whose segment is gone is refused here.
@@ -215,7 +215,7 @@ impl Fabric for Verbs {
         let rank = key.rank;
         let found = || {
             if rank == self.rank() {
-                let whole = self.0.directory.find(key.region)?;
+                let whole = self.0.region_table.find(key.region)?;
                 let offset = check_within(&whole.key(), key)?;
                 return if whole.key() == *key { Ok(whole) } else { whole.part(offset, key.len) };
             }
@@ -227,7 +227,7 @@ impl Fabric for Verbs {
 
     fn world_segment(&self, rank: Rank) -> Result<VerbsSegment, Error> {
         if rank == self.rank() {
-            return Ok(self.0.directory.home().clone());
+            return Ok(self.0.region_table.home().clone());
         }
         self.look_up(rank, RegionId(0)).map(VerbsSegment::of_peer).map_err(|fault| Error::Open {
             rank,
@@ -245,9 +245,9 @@ impl Fabric for Verbs {
         to.check(offset, from.len() as u64)?;
         let mut at = offset;
         for bytes in from.chunks(LONGEST) {
-            let room = self.0.take_slot(bytes.len())?;
-            room.piece.write(bytes);
-            self.0.post_and_forget(to.rank(), Order::new(Verb::Write { to: to.remote(at) }, &room, bytes.len()));
+            let taken = self.0.take_slot(bytes.len())?;
+            taken.buffer.write(bytes);
+            self.0.post_and_forget(to.rank(), WorkRequest::new(Verb::Write { to: to.remote(at) }, &taken, bytes.len()));
             at += bytes.len() as u64;
         }
         Ok(())
@@ -280,8 +280,10 @@ impl Fabric for Verbs {
             // posted.
             if peer.is_unproven() {
                 match self.0.take_slot(8) {
-                    Ok(room) => self.0.post_and_forget(target, Order::new(Verb::Read { from: peer.home }, &room, 8)),
-                    Err(fault) => peer.stick(fault),
+                    Ok(taken) => {
+                        self.0.post_and_forget(target, WorkRequest::new(Verb::Read { from: peer.home }, &taken, 8))
+                    }
+                    Err(fault) => peer.defer(fault),
                 }
             }
         }
@@ -319,7 +321,7 @@ impl Verbs {
 
     /// Whether the first `count` requests to a rank have completed, and the writes among the first
     /// `writes` are known to be in memory.
-    pub(crate) fn has_settled(&self, rank: Rank, count: u64, writes: u64) -> bool {
+    pub(crate) fn has_placed(&self, rank: Rank, count: u64, writes: u64) -> bool {
         let settled = |peer: &Peer| peer.has_completed(count) && peer.has_proven(writes);
         self.0.peer(rank).is_ok_and(|peer| settled(peer) || (self.progress() > 0 && settled(peer)))
     }
@@ -330,9 +332,9 @@ impl Verbs {
     }
 
     /// Stores an unawaited fault for the next flush.
-    pub(crate) fn stick(&self, fault: Fault) {
+    pub(crate) fn defer(&self, fault: Fault) {
         if let Some(Ok(peer)) = fault.rank().map(|rank| self.0.peer(rank)) {
-            peer.stick(fault);
+            peer.defer(fault);
         }
     }
 }
@@ -361,11 +363,11 @@ impl Verbs {
             while at < len {
                 let piece = (len - at).min(self.0.capabilities.longest_transfer);
                 let local = Local { len: piece as u32, ..own.local(own_offset + at)? };
-                let room = self.0.take_slot(0)?;
-                let order = Order::new(verb(other.remote(offset + at)), &room, 0);
-                self.0.keep(room.slot, Kept { segments: (own.clone(), other.clone()), len: piece });
-                self.0.post(other.rank(), [Order { local, keeps: true, ..order }]);
-                last = Some(Posted::new(self, other.rank(), room.slot));
+                let taken = self.0.take_slot(0)?;
+                let request = WorkRequest::new(verb(other.remote(offset + at)), &taken, 0);
+                self.0.keep(taken.slot, InFlight { segments: (own.clone(), other.clone()), len: piece });
+                self.0.post(other.rank(), [WorkRequest { local, keeps: true, ..request }]);
+                last = Some(Posted::new(self, other.rank(), taken.slot));
                 at += piece;
             }
             own.local(own_offset)?;

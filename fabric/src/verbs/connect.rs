@@ -9,7 +9,7 @@ use crate::verbs::raw::{Gid, Mtu, Remote};
 
 /// A rank's endpoint address: what the others need to connect to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Card {
+pub(super) struct EndpointAddress {
     pub(super) gid: Gid,
     pub(super) lid: u16,
     pub(super) mtu: Mtu,
@@ -23,7 +23,7 @@ pub(super) struct Card {
     pub(super) pairs: Vec<u32>,
 }
 
-impl Card {
+impl EndpointAddress {
     /// The wire form, little endian: version 2 (1 byte), MTU (1), LID (2), first packet number (4),
     /// GID (16), home address (8), home key (4), reads (1), then the queue pair numbers (4 each).
     fn to_bytes(&self) -> Vec<u8> {
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn cards_travel() {
-        let card = Card {
+        let address = EndpointAddress {
             gid: Gid([7; 16]),
             lid: 0x1234,
             mtu: 5,
@@ -107,16 +107,16 @@ mod tests {
             home: Remote { address: u64::MAX - 9, key: 0xdead_beef },
             pairs: vec![17, u32::MAX, 0],
         };
-        let bytes = card.to_bytes();
-        assert_eq!(Card::from_bytes(&bytes, 3), Some(card));
-        assert_eq!(Card::from_bytes(&bytes, 2), None);
+        let bytes = address.to_bytes();
+        assert_eq!(EndpointAddress::from_bytes(&bytes, 3), Some(address));
+        assert_eq!(EndpointAddress::from_bytes(&bytes, 2), None);
         for len in 0..bytes.len() {
-            assert_eq!(Card::from_bytes(&bytes[..len], 3), None);
+            assert_eq!(EndpointAddress::from_bytes(&bytes[..len], 3), None);
         }
         for (at, wrong) in [(0, 1), (1, 0), (1, 6), (36, 0)] {
             let mut bytes = bytes.clone();
             bytes[at] = wrong;
-            assert_eq!(Card::from_bytes(&bytes, 3), None);
+            assert_eq!(EndpointAddress::from_bytes(&bytes, 3), None);
         }
     }
 }

@@ -24,24 +24,24 @@ const STEP: Duration = Duration::from_millis(100);
 
 /// Receives that are not reposted yet, because the port of their message is full or the queue
 /// refused.
-pub(super) type Held = Vec<(Option<Port>, u32)>;
+pub(super) type UnpostedReceives = Vec<(Option<Port>, u32)>;
 
 /// The event wait of this rank's threads: one waits for the card's events, the others for the job
 /// segment's doorbell. A thread that drains completions wakes them all.
 #[derive(Debug)]
-pub(super) struct Bed {
+pub(super) struct EventWait {
     /// Held by the thread that waits for the card's events.
     listens: Mutex<()>,
     /// Whether that thread is about to sleep, so that a wake-up has to reach it.
     asleep: AtomicBool,
-    bell: rustix::fd::OwnedFd,
+    eventfd: rustix::fd::OwnedFd,
 }
 
-impl Bed {
+impl EventWait {
     pub(super) fn new() -> Result<Self, Error> {
-        let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        let eventfd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|source| Error::Verbs { call: "eventfd", source: source.into(), hint: "" })?;
-        Ok(Self { listens: Mutex::new(()), asleep: AtomicBool::new(false), bell })
+        Ok(Self { listens: Mutex::new(()), asleep: AtomicBool::new(false), eventfd })
     }
 }
 
@@ -86,9 +86,9 @@ impl Drive for Verbs {
 
 /// The endpoint as its progress thread holds it: gone with the last handle.
 #[derive(Debug)]
-pub(super) struct Card(pub(super) Weak<Inner>);
+pub(super) struct EventSource(pub(super) Weak<Inner>);
 
-impl Driver for Card {
+impl Driver for EventSource {
     fn now(&self) -> u64 {
         now()
     }
@@ -118,7 +118,7 @@ impl Driver for Card {
     fn wake_others(&self, armed: Ticket) -> Ticket {
         self.0.upgrade().map_or(armed, |inner| {
             let ticket = inner.board.wake_others(inner.rank, armed);
-            inner.ring_bell();
+            inner.wake_listener();
             ticket
         })
     }
@@ -133,27 +133,27 @@ impl Inner {
     }
 
     fn sleep(&self, ticket: Ticket, until: u64) {
-        self.patrol();
+        self.check_connections();
         let limit = Duration::from_nanos(until.saturating_sub(now())).min(STEP);
-        let bed = &self.bed;
+        let event_wait = &self.event_wait;
         let doorbell = self.board.doorbell(self.rank);
-        let Ok(listener) = bed.listens.try_lock() else {
+        let Ok(listener) = event_wait.listens.try_lock() else {
             self.board.sleep(self.rank, ticket, limit);
             return doorbell.disarm();
         };
-        bed.asleep.store(true, Ordering::SeqCst);
+        event_wait.asleep.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         if doorbell.rings.load(Ordering::Acquire) == ticket.0 {
             let mut fds = [
                 PollFd::from_borrowed_fd(self.completions.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(bed.bell.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(event_wait.eventfd.as_fd(), PollFlags::IN),
             ];
             let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) };
             // On every outcome (an event, the eventfd, a timeout, a signal) the caller polls.
             let _ = rustix::event::poll(&mut fds, Some(&timeout));
         }
-        bed.asleep.store(false, Ordering::Relaxed);
-        let _ = rustix::io::read(&bed.bell, &mut [0; 8]);
+        event_wait.asleep.store(false, Ordering::Relaxed);
+        let _ = rustix::io::read(&event_wait.eventfd, &mut [0; 8]);
         self.completions.take_events();
         drop(listener);
         doorbell.disarm();
@@ -164,23 +164,23 @@ impl Inner {
     /// See [`Drive::progress`].
     pub(super) fn progress(&self) -> usize {
         // The holder of the lock drains all completions, and wakes the sleepers.
-        let Ok(mut held) = self.reaping.try_lock() else { return 0 };
+        let Ok(mut unposted) = self.reaping.try_lock() else { return 0 };
         let mut batch = [const { MaybeUninit::uninit() }; BATCH];
         let mut total = 0;
         loop {
             let completions = self.completions.poll(&mut batch);
             for completion in completions {
-                self.take_in(completion, &mut held);
+                self.drain(completion, &mut unposted);
             }
             total += completions.len();
             if completions.len() < BATCH {
                 break;
             }
         }
-        if !held.is_empty() {
-            held.retain(|(port, slot)| !self.post_again(*port, *slot));
+        if !unposted.is_empty() {
+            unposted.retain(|(port, slot)| !self.post_again(*port, *slot));
         }
-        drop(held);
+        drop(unposted);
         if total > 0 {
             self.ring();
         }
@@ -200,19 +200,19 @@ impl Inner {
             return;
         }
         self.board.wake(self.rank);
-        self.ring_bell();
+        self.wake_listener();
     }
 
     /// Wakes the thread that waits for the card's events.
-    fn ring_bell(&self) {
+    fn wake_listener(&self) {
         fence(Ordering::SeqCst);
-        if self.bed.asleep.load(Ordering::SeqCst) {
+        if self.event_wait.asleep.load(Ordering::SeqCst) {
             // Fails only if the eventfd is already readable.
-            let _ = rustix::io::write(&self.bed.bell, &1_u64.to_ne_bytes());
+            let _ = rustix::io::write(&self.event_wait.eventfd, &1_u64.to_ne_bytes());
         }
     }
 
-    fn take_in(&self, completion: &ibv_wc, held: &mut Held) {
+    fn drain(&self, completion: &ibv_wc, unposted: &mut UnpostedReceives) {
         let status = completion.error().map_or(0, |(status, _)| status);
         let id = completion.wr_id();
         if id & RECEIVE == 0 {
@@ -225,7 +225,7 @@ impl Inner {
             None // a doorbell write
         };
         if !self.post_again(port, slot) {
-            held.push((port, slot));
+            unposted.push((port, slot));
         }
     }
 

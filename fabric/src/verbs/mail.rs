@@ -7,10 +7,10 @@ use std::task::{Context, Poll};
 use onesided_remote_memory::{Fault, FaultKind, Mailbox, Message, Notify, Patience, Port, Rank, RemoteMemory};
 
 use crate::Drive;
-use crate::ends::Ends;
+use crate::ends::PeerStatus;
 use crate::ports::Taken;
 use crate::verbs::Verbs;
-use crate::verbs::queue::Order;
+use crate::verbs::queue::WorkRequest;
 use crate::verbs::raw::Verb;
 
 /// See [`Mailbox::send`].
@@ -35,14 +35,14 @@ impl VerbsSend<'_> {
             return Ok(false);
         }
         let bytes = message.bytes();
-        let room = inner.take_slot(bytes.len())?;
-        room.piece.write(bytes);
+        let taken = inner.take_slot(bytes.len())?;
+        taken.buffer.write(bytes);
         let verb = Verb::Send { immediate: u32::from(self.port.0), solicited: self.notify == Notify::Yes };
-        let posted = inner.try_post(self.to, Order::new(verb, &room, bytes.len()));
+        let posted = inner.try_post(self.to, WorkRequest::new(verb, &taken, bytes.len()));
         if posted {
-            inner.forget(self.to, room.slot);
+            inner.forget(self.to, taken.slot);
         } else {
-            inner.slots.free(room.slot); // another thread took the space
+            inner.buffers.free(taken.slot); // another thread took the space
         }
         Ok(posted)
     }

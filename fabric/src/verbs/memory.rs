@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use crate::copy;
 use crate::shm::Mapping;
-use crate::verbs::raw::{LentRegion, Local, MemoryRegion};
+use crate::verbs::raw::{Local, MemoryRegion, UserRegion};
 
 /// Copies bytes in; `None` if they do not fit.
 pub(super) fn write(memory: &Mapping, offset: u64, from: &[u8]) -> Option<()> {
@@ -26,8 +26,8 @@ pub(super) fn read(memory: &Mapping, offset: u64, into: &mut [u8]) -> Option<()>
 }
 
 /// Copies bytes into user memory; `None` if they do not fit.
-pub(super) fn write_lent(memory: &LentRegion, offset: u64, from: &[u8]) -> Option<()> {
-    let to = place(memory, offset, from.len())?;
+pub(super) fn write_user(memory: &UserRegion, offset: u64, from: &[u8]) -> Option<()> {
+    let to = address_in(memory, offset, from.len())?;
     // SAFETY: that many bytes, which the region keeps registered; the card and other threads write
     // them as the copy allows.
     unsafe { copy::into_shared(to, from) };
@@ -35,14 +35,14 @@ pub(super) fn write_lent(memory: &LentRegion, offset: u64, from: &[u8]) -> Optio
 }
 
 /// Copies bytes out of user memory; `None` if the range does not fit.
-pub(super) fn read_lent(memory: &LentRegion, offset: u64, into: &mut [u8]) -> Option<()> {
-    let from = place(memory, offset, into.len())?;
-    // SAFETY: as in `write_lent`.
+pub(super) fn read_user(memory: &UserRegion, offset: u64, into: &mut [u8]) -> Option<()> {
+    let from = address_in(memory, offset, into.len())?;
+    // SAFETY: as in `write_user`.
     unsafe { copy::out_of_shared(into, from) };
     Some(())
 }
 
-fn place(memory: &LentRegion, offset: u64, len: usize) -> Option<*mut u8> {
+fn address_in(memory: &UserRegion, offset: u64, len: usize) -> Option<*mut u8> {
     let (start, there) = memory.bytes();
     let offset = usize::try_from(offset).ok()?;
     let fits = offset.checked_add(len).is_some_and(|end| end <= there);
@@ -61,12 +61,12 @@ pub(super) fn words(memory: &Mapping) -> Option<&[AtomicU64]> {
 /// The part of registered memory that an operation of this rank uses: a result cell, or a bounce
 /// buffer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece<'m> {
+pub(super) struct BounceBuffer<'m> {
     region: &'m MemoryRegion,
     offset: u64,
 }
 
-impl<'m> Piece<'m> {
+impl<'m> BounceBuffer<'m> {
     pub(super) const fn new(region: &'m MemoryRegion, offset: u64) -> Self {
         Self { region, offset }
     }
@@ -80,14 +80,14 @@ impl<'m> Piece<'m> {
     /// Its first word.
     #[inline]
     pub(super) fn word(&self) -> &'m AtomicU64 {
-        self.region.memory().word(self.offset).expect("pieces are aligned parts of their region")
+        self.region.memory().word(self.offset).expect("buffers are aligned parts of their region")
     }
 
     pub(super) fn write(&self, from: &[u8]) {
-        write(self.region.memory(), self.offset, from).expect("whoever took the piece asked for the length");
+        write(self.region.memory(), self.offset, from).expect("the buffer was taken for this length");
     }
 
     pub(super) fn read(&self, into: &mut [u8]) {
-        read(self.region.memory(), self.offset, into).expect("whoever took the piece asked for the length");
+        read(self.region.memory(), self.offset, into).expect("the buffer was taken for this length");
     }
 }

@@ -71,14 +71,14 @@ use crate::endpoint::Endpoint;
 use crate::full::FullAfter;
 use crate::ports::Ports;
 use crate::shm::Board;
-use crate::verbs::connect::Card;
+use crate::verbs::connect::EndpointAddress;
 use crate::verbs::device::Device;
-use crate::verbs::drive::{Bed, Held};
-use crate::verbs::queue::{Kept, Peer};
+use crate::verbs::drive::{EventWait, UnpostedReceives};
+use crate::verbs::queue::{InFlight, Peer};
 use crate::verbs::raw::{CompletionQueue, ProtectionDomain, QueuePair, Route, SharedReceiveQueue};
-use crate::verbs::segment::{Directory, Opened};
-use crate::verbs::slots::Slots;
-use crate::verbs::vigil::Vigil;
+use crate::verbs::segment::{Opened, RegionTable};
+use crate::verbs::slots::BounceBuffers;
+use crate::verbs::vigil::Keepalive;
 use crate::{AtomicAgent, Capabilities, Error, Fabric, block_on};
 
 pub use crate::verbs::bulk::{VerbsFlush, VerbsGet, VerbsTransfer};
@@ -111,17 +111,17 @@ struct Inner {
     /// The rank of each queue pair, by queue pair number.
     by_number: Box<[(u32, Rank)]>,
     completions: Arc<CompletionQueue>,
-    reaping: Mutex<Held>,
+    reaping: Mutex<UnpostedReceives>,
     receives: Arc<SharedReceiveQueue>,
     ports: Ports,
-    bed: Bed,
-    endpoint: Endpoint<drive::Card>,
-    vigil: Vigil,
+    event_wait: EventWait,
+    endpoint: Endpoint<drive::EventSource>,
+    keepalive: Keepalive,
     full_after: FullAfter,
-    slots: Slots,
+    buffers: BounceBuffers,
     /// The in-flight references to the segments of transfers, by slot.
-    kept: Mutex<HashMap<u32, Kept>>,
-    directory: Arc<Directory>,
+    in_flight: Mutex<HashMap<u32, InFlight>>,
+    region_table: Arc<RegionTable>,
     /// Peers' regions whose words were resolved by number.
     opened: Opened,
     domain: Arc<ProtectionDomain>,
@@ -138,8 +138,8 @@ struct Inner {
 }
 
 impl Inner {
-    fn kept(&self) -> MutexGuard<'_, HashMap<u32, Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn in_flight(&self) -> MutexGuard<'_, HashMap<u32, InFlight>> {
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -167,7 +167,7 @@ impl Verbs {
     #[doc(hidden)]
     pub fn set_full_after(&self, after: Duration) {
         self.0.full_after.set(after);
-        self.0.vigil.set_silent(self.0.full_after.nanos().saturating_mul(2));
+        self.0.keepalive.set_silent(self.0.full_after.nanos().saturating_mul(2));
     }
 
     /// The same; `prepare` runs before any other rank's call returns.
@@ -188,21 +188,21 @@ impl Verbs {
         let completions = CompletionQueue::new(&device.context, receive_count + size * depth)?;
         let receives = SharedReceiveQueue::new(&domain, receive_count)?;
         Inner::post_receives(&receives, receive_count)?;
-        let directory = Directory::new(&domain, job.rank, size)?;
+        let region_table = RegionTable::new(&domain, job.rank, size)?;
         let pairs = (0..size)
             .map(|_| QueuePair::new(&domain, &completions, &receives, depth))
             .collect::<Result<Vec<_>, _>>()?;
         let mut by_number: Box<[_]> = pairs.iter().map(QueuePair::number).zip((0..).map(Rank)).collect();
         by_number.sort_unstable();
         let inline = pairs.first().map_or(0, QueuePair::inline);
-        let peers = connect(&job, &device, &directory, pairs, depth)?;
+        let peers = connect(&job, &device, &region_table, pairs, depth)?;
 
         let mut capabilities = Capabilities::new("verbs", AtomicAgent::Card);
         capabilities.ordered = true; // one connection per target
         capabilities.inline = inline;
         capabilities.outstanding_reads = u32::from(device.reads());
         capabilities.longest_transfer = LONGEST_REQUEST.min(u64::from(device.state.max_msg_sz));
-        let bed = Bed::new()?;
+        let event_wait = EventWait::new()?;
         let fabric = Self(Arc::new_cyclic(|inner| Inner {
             peers,
             by_number,
@@ -210,13 +210,13 @@ impl Verbs {
             reaping: Mutex::default(),
             receives,
             ports: Ports::default(),
-            bed,
-            endpoint: Endpoint::new(drive::Card(Weak::clone(inner))),
-            vigil: Vigil::new(size),
+            event_wait,
+            endpoint: Endpoint::new(drive::EventSource(Weak::clone(inner))),
+            keepalive: Keepalive::new(size),
             full_after,
-            slots: Slots::new(&domain),
-            kept: Mutex::default(),
-            directory,
+            buffers: BounceBuffers::new(&domain),
+            in_flight: Mutex::default(),
+            region_table,
             opened: Opened::default(),
             domain,
             capabilities,
@@ -264,7 +264,7 @@ impl Verbs {
 fn connect(
     job: &Job,
     device: &Device,
-    directory: &Directory,
+    region_table: &RegionTable,
     pairs: Vec<QueuePair>,
     depth: u32,
 ) -> Result<Box<[Peer]>, Error> {
@@ -273,13 +273,13 @@ fn connect(
     // packets might be accepted.
     let first =
         (std::process::id() ^ rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_nsec as u32) & 0xff_ffff;
-    let mine = Card {
+    let mine = EndpointAddress {
         gid,
         lid: device.state.lid,
         mtu: device.state.active_mtu,
         reads: device.reads(),
         first,
-        home: directory.home().remote(0),
+        home: region_table.home().remote(0),
         pairs: pairs.iter().map(QueuePair::number).collect(),
     };
     mine.put(job)?;
@@ -287,21 +287,21 @@ fn connect(
         .map(Rank)
         .zip(pairs)
         .map(|(rank, pair)| {
-            let card = Card::get(job, rank)?;
+            let address = EndpointAddress::get(job, rank)?;
             pair.connect(&Route {
                 port: device.port,
                 gid_index,
-                mtu: mine.mtu.min(card.mtu),
+                mtu: mine.mtu.min(address.mtu),
                 global: device.is_global(),
-                gid: card.gid,
-                lid: card.lid,
-                queue_pair: card.pairs[job.rank.index()],
-                their_first: card.first,
+                gid: address.gid,
+                lid: address.lid,
+                queue_pair: address.pairs[job.rank.index()],
+                their_first: address.first,
                 our_first: first,
-                reads_of_ours: device.reads().min(card.reads),
+                reads_of_ours: device.reads().min(address.reads),
                 reads_of_theirs: device.reads(),
             })?;
-            Ok(Peer::new(pair, card.home, depth))
+            Ok(Peer::new(pair, address.home, depth))
         })
         .collect()
 }

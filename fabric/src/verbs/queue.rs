@@ -9,9 +9,9 @@ use ibverbs_sys::ibv_wc_status;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 
 use crate::drive::now;
-use crate::verbs::raw::{Local, QueuePair, Remote, Request, Requests, Verb};
+use crate::verbs::raw::{Local, QueuePair, RawWorkRequest, RawWorkRequests, Remote, Verb};
 use crate::verbs::revoke::Revocation;
-use crate::verbs::slots::{Outcome, Room};
+use crate::verbs::slots::{Outcome, TakenSlot};
 use crate::verbs::{Inner, VerbsSegment};
 
 /// A work request id: the queue, 24 bits; the number of the request in it, 40 bits. Requests of one
@@ -22,7 +22,7 @@ const NUMBER: u64 = (1 << NUMBER_BITS) - 1;
 /// The status of a request that was refused before it was posted; the library's own are small.
 pub(super) const REFUSED: u32 = 256;
 /// The status of a request that found no space for too long.
-const CROWDED_OUT: u32 = 257;
+const NO_SPACE: u32 = 257;
 
 /// The status of a request on a connection that one side has revoked.
 const REVOKED: u32 = 258;
@@ -58,7 +58,7 @@ pub(super) struct Peer {
     /// Whether a thread has waited for this peer's writes since the last check.
     waited_on: AtomicBool,
     /// The deferred error: the first unawaited fault since the last flush.
-    stuck: Mutex<Option<Fault>>,
+    deferred: Mutex<Option<Fault>>,
     /// The state of the revocation of its access.
     pub(super) revocation: Mutex<Revocation>,
 }
@@ -80,8 +80,8 @@ impl Entry {
     /// Above all slot numbers.
     const KEEPS: u64 = 1 << 31;
 
-    const fn new(number: u64, order: &Order) -> Self {
-        Self(number << 32 | if order.keeps { Self::KEEPS } else { 0 } | order.slot as u64)
+    const fn new(number: u64, request: &WorkRequest) -> Self {
+        Self(number << 32 | if request.keeps { Self::KEEPS } else { 0 } | request.slot as u64)
     }
 
     const fn is_of(self, number: u64) -> bool {
@@ -99,7 +99,7 @@ impl Entry {
 
 /// A work request, with the slot of its outcome.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Order {
+pub(super) struct WorkRequest {
     pub(super) verb: Verb,
     pub(super) slot: u32,
     /// Source or destination: the slot's memory, or a segment's, which is kept then.
@@ -108,20 +108,20 @@ pub(super) struct Order {
     /// [`Inner::keep`].
     pub(super) keeps: bool,
     /// Whether it is unsignaled: a later request of the same list reports its completion.
-    pub(super) quiet: bool,
+    pub(super) unsignaled: bool,
 }
 
-impl Order {
+impl WorkRequest {
     /// From or to the slot's memory.
     #[inline]
-    pub(super) fn new(verb: Verb, room: &Room<'_>, len: usize) -> Self {
-        Self { verb, slot: room.slot, local: room.piece.local(len as u32), keeps: false, quiet: false }
+    pub(super) fn new(verb: Verb, taken: &TakenSlot<'_>, len: usize) -> Self {
+        Self { verb, slot: taken.slot, local: taken.buffer.local(len as u32), keeps: false, unsignaled: false }
     }
 }
 
 /// In-flight references: the segments of a request, and its length.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct InFlight {
     pub(super) segments: (VerbsSegment, VerbsSegment),
     pub(super) len: u64,
 }
@@ -143,7 +143,7 @@ impl Peer {
             rung: AtomicU64::new(0),
             stalled: AtomicU64::new(u64::MAX),
             waited_on: AtomicBool::new(false),
-            stuck: Mutex::new(None),
+            deferred: Mutex::new(None),
             revocation: Mutex::default(),
         }
     }
@@ -230,7 +230,7 @@ impl Peer {
     }
 
     /// The slot of the oldest request in flight, if it keeps segments.
-    pub(super) fn oldest_kept(&self) -> Option<u32> {
+    pub(super) fn oldest_in_flight(&self) -> Option<u32> {
         let number = self.completed();
         let entry = Entry(self.entry(number).load(Ordering::Acquire));
         (entry.is_of(number) && entry.keeps()).then(|| entry.slot())
@@ -260,18 +260,18 @@ impl Peer {
     }
 
     /// Stores a deferred error.
-    pub(super) fn stick(&self, fault: Fault) {
-        self.stuck.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
+    pub(super) fn defer(&self, fault: Fault) {
+        self.deferred.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
     }
 
     /// Whether there is a deferred error.
-    pub(super) fn has_stuck(&self) -> bool {
-        self.stuck.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    pub(super) fn has_deferred(&self) -> bool {
+        self.deferred.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Takes the deferred error.
-    pub(super) fn take_stuck(&self) -> Option<Fault> {
-        self.stuck.lock().unwrap_or_else(PoisonError::into_inner).take()
+    pub(super) fn take_deferred(&self) -> Option<Fault> {
+        self.deferred.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -284,24 +284,24 @@ impl Inner {
     /// Takes a slot for `len` bytes. Waits while an operation can still free one, but no longer
     /// than for space in a queue.
     #[inline]
-    pub(super) fn take_slot(&self, len: usize) -> Result<Room<'_>, Fault> {
-        self.slots.take(len).map_or_else(|| self.wait_for_slot(len), Ok)
+    pub(super) fn take_slot(&self, len: usize) -> Result<TakenSlot<'_>, Fault> {
+        self.buffers.take(len).map_or_else(|| self.wait_for_slot(len), Ok)
     }
 
     #[cold]
-    fn wait_for_slot(&self, len: usize) -> Result<Room<'_>, Fault> {
+    fn wait_for_slot(&self, len: usize) -> Result<TakenSlot<'_>, Fault> {
         let until = now().saturating_add(self.full_after.nanos());
         loop {
             if self.progress() == 0 {
                 if !self.is_busy() || now() >= until {
-                    return self.slots.take(len).ok_or_else(|| self.slots.why_none());
+                    return self.buffers.take(len).ok_or_else(|| self.buffers.why_none());
                 }
                 self.give_up_on_the_dead();
-                self.patrol();
+                self.check_connections();
                 std::thread::yield_now();
             }
-            if let Some(room) = self.slots.take(len) {
-                return Ok(room);
+            if let Some(taken) = self.buffers.take(len) {
+                return Ok(taken);
             }
         }
     }
@@ -309,10 +309,10 @@ impl Inner {
     /// Waits until a slot's operation is done.
     #[cold]
     pub(super) fn wait_for(&self, slot: u32) {
-        while self.slots.status(slot).is_none() {
+        while self.buffers.status(slot).is_none() {
             if self.progress() == 0 {
                 self.give_up_on_the_dead();
-                self.patrol();
+                self.check_connections();
                 std::thread::yield_now();
             }
         }
@@ -342,14 +342,14 @@ impl Inner {
             drop(posting);
             if self.progress() == 0 {
                 self.give_up_on_the_dead();
-                self.patrol();
+                self.check_connections();
                 std::thread::yield_now();
             }
             if peer.completed() == completed {
                 // A long transfer gets more time.
-                let quiet = now().saturating_sub(since).saturating_sub(self.time_for_bytes(peer));
+                let idle = now().saturating_sub(since).saturating_sub(self.time_for_bytes(peer));
                 // A post after one that gave up does not wait again.
-                if quiet >= self.full_after.nanos() || peer.stalled.load(Ordering::Relaxed) == completed {
+                if idle >= self.full_after.nanos() || peer.stalled.load(Ordering::Relaxed) == completed {
                     peer.stalled.store(completed, Ordering::Relaxed);
                     return None;
                 }
@@ -364,28 +364,28 @@ impl Inner {
     /// Posts requests to one peer as one list; waits for space. Their slots report the outcome, a
     /// refusal included.
     #[inline]
-    pub(super) fn post<const N: usize>(&self, rank: Rank, orders: [Order; N]) {
-        let Ok(peer) = self.peer(rank) else { return self.refuse(rank, &orders) };
+    pub(super) fn post<const N: usize>(&self, rank: Rank, work: [WorkRequest; N]) {
+        let Ok(peer) = self.peer(rank) else { return self.refuse(rank, &work) };
         if N > peer.depth {
-            return self.refuse(rank, &orders);
+            return self.refuse(rank, &work);
         }
         let mut posting = peer.posting();
         if !peer.has_room(N) {
             posting = match self.wait_for_room(peer, posting, N) {
                 Some(posting) => posting,
-                None => return self.refuse_as(rank, &orders, CROWDED_OUT),
+                None => return self.refuse_as(rank, &work, NO_SPACE),
             };
         }
-        self.post_in_turn((rank, peer), posting, orders);
+        self.post_in_turn((rank, peer), posting, work);
     }
 
     /// Posts one request if there is space now.
-    pub(super) fn try_post(&self, rank: Rank, order: Order) -> bool {
+    pub(super) fn try_post(&self, rank: Rank, request: WorkRequest) -> bool {
         let Ok(peer) = self.peer(rank) else { return false };
         let posting = peer.posting();
         let room = peer.has_room(1);
         if room {
-            self.post_in_turn((rank, peer), posting, [order]);
+            self.post_in_turn((rank, peer), posting, [request]);
         }
         room
     }
@@ -396,37 +396,37 @@ impl Inner {
         &self,
         (rank, peer): (Rank, &Peer),
         mut posting: MutexGuard<'_, Posting>,
-        orders: [Order; N],
+        work: [WorkRequest; N],
     ) {
         if peer.broken.load(Ordering::Acquire) != 0 || self.board.liveness(rank) != Liveness::Alive {
             posting.unproven = false; // nothing will prove it; a flush reports the fault once
             drop(posting);
-            return self.refuse(rank, &orders);
+            return self.refuse(rank, &work);
         }
         let first = peer.posted.load(Ordering::Relaxed);
-        let mut requests = Requests::<N>::new();
+        let mut requests = RawWorkRequests::<N>::new();
         let mut returns = false;
-        for (at, order) in orders.iter().enumerate() {
+        for (at, request) in work.iter().enumerate() {
             let number = first + at as u64;
             // Before the post: the thread that drains its completion reads the entry.
-            peer.entry(number).store(Entry::new(number, order).0, Ordering::Release);
-            let request = Request {
+            peer.entry(number).store(Entry::new(number, request).0, Ordering::Release);
+            let request = RawWorkRequest {
                 id: u64::from(rank.0) << NUMBER_BITS | number & NUMBER,
-                verb: order.verb,
-                local: order.local,
+                verb: request.verb,
+                local: request.local,
                 // A later request of the list reports for an unsignaled one.
-                signalled: !order.quiet || at + 1 == N,
+                signalled: !request.unsignaled || at + 1 == N,
                 // Only a fence keeps it from overtaking an earlier read or atomic.
                 fenced: returns && self.fences,
-                inline: !order.verb.returns() && !order.keeps && order.local.len <= peer.pair.inline(),
+                inline: !request.verb.returns() && !request.keeps && request.local.len <= peer.pair.inline(),
             };
             requests.set(at, request);
-            returns |= order.verb.returns();
-            posting.unproven = order.verb.writes() || (posting.unproven && !order.verb.returns());
-            if order.verb.returns() {
+            returns |= request.verb.returns();
+            posting.unproven = request.verb.writes() || (posting.unproven && !request.verb.returns());
+            if request.verb.returns() {
                 peer.proof.store(number + 1, Ordering::Release);
             }
-            if order.verb.takes_receive() {
+            if request.verb.takes_receive() {
                 peer.rung.store(number + 1, Ordering::Release);
             }
         }
@@ -440,47 +440,47 @@ impl Inner {
         if count < N {
             // The queue had space, so the library's error is permanent.
             peer.fail();
-            self.refuse(rank, &orders[count..]);
+            self.refuse(rank, &work[count..]);
         }
     }
 
     #[cold]
-    fn refuse(&self, rank: Rank, orders: &[Order]) {
-        self.refuse_as(rank, orders, REFUSED);
+    fn refuse(&self, rank: Rank, work: &[WorkRequest]) {
+        self.refuse_as(rank, work, REFUSED);
     }
 
     #[cold]
-    fn refuse_as(&self, rank: Rank, orders: &[Order], status: u32) {
-        for order in orders {
-            if order.keeps {
-                self.kept().remove(&order.slot);
+    fn refuse_as(&self, rank: Rank, work: &[WorkRequest], status: u32) {
+        for request in work {
+            if request.keeps {
+                self.in_flight().remove(&request.slot);
             }
-            self.settle(rank, self.slots.complete(order.slot, status));
+            self.report(rank, self.buffers.complete(request.slot, status));
         }
     }
 
     /// Holds references to the segments of a request until it has completed. `order.keeps` has to
     /// be set.
-    pub(super) fn keep(&self, slot: u32, kept: Kept) {
-        self.kept().insert(slot, kept);
+    pub(super) fn keep(&self, slot: u32, in_flight: InFlight) {
+        self.in_flight().insert(slot, in_flight);
     }
 
     /// Posts one request that is not awaited.
-    pub(super) fn post_and_forget(&self, rank: Rank, order: Order) {
-        let slot = order.slot;
-        self.post(rank, [order]);
+    pub(super) fn post_and_forget(&self, rank: Rank, request: WorkRequest) {
+        let slot = request.slot;
+        self.post(rank, [request]);
         self.forget(rank, slot);
     }
 
     /// Detaches a slot whose outcome is not awaited.
     pub(super) fn forget(&self, rank: Rank, slot: u32) {
-        self.settle(rank, self.slots.detach(slot));
+        self.report(rank, self.buffers.detach(slot));
     }
 
     #[inline]
-    fn settle(&self, rank: Rank, outcome: Outcome) {
+    fn report(&self, rank: Rank, outcome: Outcome) {
         if let (Outcome::Missed(status), Ok(peer)) = (outcome, self.peer(rank)) {
-            peer.stick(self.fault(rank, status));
+            peer.defer(self.fault(rank, status));
         }
     }
 
@@ -510,9 +510,9 @@ impl Inner {
                 spin_loop();
             };
             if entry.keeps() {
-                self.kept().remove(&entry.slot());
+                self.in_flight().remove(&entry.slot());
             }
-            self.settle(rank, self.slots.complete(entry.slot(), if number == last { status } else { 0 }));
+            self.report(rank, self.buffers.complete(entry.slot(), if number == last { status } else { 0 }));
             peer.completed.store(number + 1, Ordering::Release);
             if number == last {
                 return;
@@ -529,7 +529,7 @@ impl Inner {
             (Liveness::Dead, _) => return Fault::of(FaultKind::PeerDied, rank),
             (Liveness::Left, _) => return Fault::of(FaultKind::PeerLeft, rank),
             _ if self.is_revoked(rank) => return Fault::of(FaultKind::Revoked, rank),
-            (Liveness::Alive, CROWDED_OUT) => return Fault::of(FaultKind::Full, rank),
+            (Liveness::Alive, NO_SPACE) => return Fault::of(FaultKind::Full, rank),
             (Liveness::Alive, REFUSED) => return Fault::of(FaultKind::Refused, rank).with_detail(broken),
             // The target's card found no such memory, and did nothing.
             (Liveness::Alive, ibv_wc_status::IBV_WC_REM_ACCESS_ERR) => FaultKind::NoSuchRegion,

@@ -27,9 +27,9 @@ use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::drive::now;
 use crate::verbs::Inner;
-use crate::verbs::queue::{Order, Peer};
+use crate::verbs::queue::{Peer, WorkRequest};
 use crate::verbs::raw::Verb;
-use crate::verbs::segment::Directory;
+use crate::verbs::segment::RegionTable;
 
 /// How long the notice may take, in nanoseconds.
 const TELLING: u64 = 1_000_000_000;
@@ -56,7 +56,7 @@ pub(super) enum Revocation {
 impl Inner {
     /// Whether this rank or a peer has revoked the other's access.
     pub(super) fn is_revoked(&self, rank: Rank) -> bool {
-        self.peer(rank).is_ok_and(Peer::is_closed) || self.directory.is_noticed(rank)
+        self.peer(rank).is_ok_and(Peer::is_closed) || self.region_table.is_noticed(rank)
     }
 
     /// See [`Fabric::revoke`](crate::Fabric::revoke).
@@ -98,13 +98,13 @@ impl Inner {
 
     /// Writes the notice if it can be posted now. Returns how many requests were posted then.
     fn tell(&self, rank: Rank, peer: &Peer) -> u64 {
-        if let Some(room) = self.slots.take(8) {
-            room.piece.word().store(1, Ordering::Relaxed);
-            let to = peer.home.after(Directory::notice_of(self.rank));
-            if self.try_post(rank, Order::new(Verb::Write { to }, &room, 8)) {
-                self.forget(rank, room.slot);
+        if let Some(taken) = self.buffers.take(8) {
+            taken.buffer.word().store(1, Ordering::Relaxed);
+            let to = peer.home.after(RegionTable::notice_of(self.rank));
+            if self.try_post(rank, WorkRequest::new(Verb::Write { to }, &taken, 8)) {
+                self.forget(rank, taken.slot);
             } else {
-                self.slots.free(room.slot);
+                self.buffers.free(taken.slot);
             }
         }
         peer.posted()

@@ -15,14 +15,14 @@ use crate::bootstrap::Maker;
 use crate::once_table::OnceTable;
 use crate::shm::Mapping;
 use crate::verbs::memory;
-use crate::verbs::raw::{LentRegion, Local, MemoryRegion, ProtectionDomain, Remote};
+use crate::verbs::raw::{Local, MemoryRegion, ProtectionDomain, Remote, UserRegion};
 use crate::{Error, Segment, SegmentKey, UserMemory, WORLD_BYTES};
 
 /// The maximum number of regions of a rank, as the bits of a region's number that are its index in
 /// the table. The other bits distinguish successive regions of one index.
-const PLACE_BITS: u32 = 12;
-const PLACES: usize = 1 << PLACE_BITS;
-const PLACE: u32 = PLACES as u32 - 1;
+const INDEX_BITS: u32 = 12;
+const MAX_REGIONS: usize = 1 << INDEX_BITS;
+const INDEX_MASK: u32 = MAX_REGIONS as u32 - 1;
 
 /// Registered memory over verbs, an own or a peer's.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ struct Inner {
 #[derive(Debug)]
 struct Own {
     memory: Memory,
-    directory: Weak<Directory>,
+    region_table: Weak<RegionTable>,
     maker: Maker,
 }
 
@@ -46,7 +46,7 @@ struct Own {
 enum Memory {
     Allocated(Arc<MemoryRegion>),
     /// User memory, until it is reclaimed.
-    Lent(RwLock<Option<LentRegion>>),
+    User(RwLock<Option<UserRegion>>),
     /// A part of it, and its offset.
     Part(VerbsSegment, u64),
 }
@@ -55,8 +55,8 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // The table is memory that a forked child shares with its parent.
         let own = self.own.as_ref().filter(|own| own.maker.is_here());
-        if let Some(directory) = own.and_then(|own| own.directory.upgrade()) {
-            directory.retract(self.key.region);
+        if let Some(region_table) = own.and_then(|own| own.region_table.upgrade()) {
+            region_table.retract(self.key.region);
         }
     }
 }
@@ -87,13 +87,13 @@ impl VerbsSegment {
 
     /// Deregisters user memory and returns it.
     pub(super) fn reclaim(&self) -> Result<UserMemory, Fault> {
-        let Memory::Lent(lent) = self.own()? else { return Err(Fault::of(FaultKind::Unsupported, self.rank())) };
-        if let Some(directory) = self.0.own.as_ref().and_then(|own| own.directory.upgrade()) {
-            directory.hide(self.0.key.region);
+        let Memory::User(user) = self.own()? else { return Err(Fault::of(FaultKind::Unsupported, self.rank())) };
+        if let Some(region_table) = self.0.own.as_ref().and_then(|own| own.region_table.upgrade()) {
+            region_table.hide(self.0.key.region);
         }
-        let lent = lent.write().unwrap_or_else(PoisonError::into_inner).take();
-        let lent = lent.ok_or(Fault::new(FaultKind::Closed))?;
-        lent.give_back().ok_or(Fault::of(FaultKind::Refused, self.rank()))
+        let user = user.write().unwrap_or_else(PoisonError::into_inner).take();
+        let user = user.ok_or(Fault::new(FaultKind::Closed))?;
+        user.deregister().ok_or(Fault::of(FaultKind::Refused, self.rank()))
     }
 
     /// A part of this rank's user memory. It has no table entry: peers look up the whole.
@@ -101,12 +101,12 @@ impl VerbsSegment {
         let refused = |kind| Err(Fault::of(kind, self.rank()));
         match self.own()? {
             Memory::Allocated(_) => return refused(FaultKind::Unsupported),
-            Memory::Lent(_) | Memory::Part(..) if !offset.is_multiple_of(8) => return refused(FaultKind::Misaligned),
-            Memory::Lent(_) | Memory::Part(..) if len == 0 => return refused(FaultKind::OutOfRange),
-            Memory::Lent(_) | Memory::Part(..) => self.check(offset, len)?,
+            Memory::User(_) | Memory::Part(..) if !offset.is_multiple_of(8) => return refused(FaultKind::Misaligned),
+            Memory::User(_) | Memory::Part(..) if len == 0 => return refused(FaultKind::OutOfRange),
+            Memory::User(_) | Memory::Part(..) => self.check(offset, len)?,
         }
         let key = SegmentKey { len, address: self.0.key.address + offset, ..self.0.key };
-        let own = Own { memory: Memory::Part(self.clone(), offset), directory: Weak::new(), maker: Maker::this() };
+        let own = Own { memory: Memory::Part(self.clone(), offset), region_table: Weak::new(), maker: Maker::this() };
         Ok(Self(Arc::new(Inner { key, own: Some(own) })))
     }
 
@@ -133,16 +133,20 @@ impl VerbsSegment {
     pub(super) fn local(&self, offset: u64) -> Result<Local, Fault> {
         let key = match self.own()? {
             Memory::Allocated(memory) => memory.local_key(),
-            Memory::Lent(lent) => self.while_lent(lent, LentRegion::local_key)?,
+            Memory::User(user) => self.with_user_memory(user, UserRegion::local_key)?,
             Memory::Part(whole, at) => return whole.local(at + offset),
         };
         Ok(Local { address: self.0.key.address + offset, len: 0, key })
     }
 
     /// Runs with user memory, which is not reclaimed meanwhile.
-    fn while_lent<R>(&self, lent: &RwLock<Option<LentRegion>>, run: impl FnOnce(&LentRegion) -> R) -> Result<R, Fault> {
-        let lent = lent.read().unwrap_or_else(PoisonError::into_inner);
-        lent.as_ref().map(run).ok_or(Fault::of(FaultKind::NoSuchRegion, self.rank()))
+    fn with_user_memory<R>(
+        &self,
+        user: &RwLock<Option<UserRegion>>,
+        run: impl FnOnce(&UserRegion) -> R,
+    ) -> Result<R, Fault> {
+        let user = user.read().unwrap_or_else(PoisonError::into_inner);
+        user.as_ref().map(run).ok_or(Fault::of(FaultKind::NoSuchRegion, self.rank()))
     }
 
     /// User memory has no words here: a reference to one would outlive the registration.
@@ -158,7 +162,7 @@ impl VerbsSegment {
         self.check(offset, into.len() as u64)?;
         match self.own()? {
             Memory::Allocated(own) => memory::read(own.memory(), offset, into),
-            Memory::Lent(lent) => self.while_lent(lent, |lent| memory::read_lent(lent, offset, into))?,
+            Memory::User(user) => self.with_user_memory(user, |user| memory::read_user(user, offset, into))?,
             Memory::Part(whole, at) => return whole.read(at + offset, into),
         }
         .ok_or(Fault::of(FaultKind::OutOfRange, self.rank()))
@@ -168,7 +172,7 @@ impl VerbsSegment {
         self.check(offset, from.len() as u64)?;
         match self.own()? {
             Memory::Allocated(own) => memory::write(own.memory(), offset, from),
-            Memory::Lent(lent) => self.while_lent(lent, |lent| memory::write_lent(lent, offset, from))?,
+            Memory::User(user) => self.with_user_memory(user, |user| memory::write_user(user, offset, from))?,
             Memory::Part(whole, at) => return whole.write(at + offset, from),
         }
         .ok_or(Fault::of(FaultKind::OutOfRange, self.rank()))
@@ -179,7 +183,7 @@ impl Memory {
     fn allocated(&self) -> Option<&Arc<MemoryRegion>> {
         match self {
             Self::Allocated(memory) => Some(memory),
-            Self::Lent(_) | Self::Part(..) => None,
+            Self::User(_) | Self::Part(..) => None,
         }
     }
 }
@@ -235,7 +239,7 @@ impl<'f> VerbsWord<'f> {
     }
 
     /// Its remote address.
-    pub(super) const fn place(&self) -> Remote {
+    pub(super) const fn remote(&self) -> Remote {
         Remote { address: self.of.key.address, key: self.of.key.rkey }.after(self.offset)
     }
 
@@ -257,16 +261,16 @@ impl fmt::Debug for VerbsWord<'_> {
 
 /// The region table: own regions, and the entries in which peers find them.
 #[derive(Debug)]
-pub(super) struct Directory {
+pub(super) struct RegionTable {
     home: VerbsSegment,
     memory: Arc<MemoryRegion>,
-    places: Mutex<Places>,
+    indices: Mutex<FreeIndices>,
     /// Regions with a word resolved by number: the word borrows from here, so they stay.
     pinned: Box<[OnceLock<VerbsSegment>]>,
 }
 
 #[derive(Debug)]
-struct Places {
+struct FreeIndices {
     /// The next region of each free index, least recently used first.
     free: VecDeque<RegionId>,
     taken: HashMap<RegionId, Weak<Inner>>,
@@ -299,7 +303,7 @@ impl Entry {
 
     /// The offset of a region's entry in its owner's home.
     pub(super) const fn offset(region: RegionId) -> u64 {
-        WORLD_BYTES + (region.0 & PLACE) as u64 * Self::BYTES
+        WORLD_BYTES + (region.0 & INDEX_MASK) as u64 * Self::BYTES
     }
 
     /// Decodes an owner's entry for a region.
@@ -320,9 +324,9 @@ impl Entry {
     }
 }
 
-impl Directory {
+impl RegionTable {
     /// The offset of the notices in a home region, after the entries: a word for each rank.
-    const NOTICES: u64 = WORLD_BYTES + PLACES as u64 * Entry::BYTES;
+    const NOTICES: u64 = WORLD_BYTES + MAX_REGIONS as u64 * Entry::BYTES;
 
     pub(super) fn new(domain: &Arc<ProtectionDomain>, rank: Rank, size: u32) -> Result<Arc<Self>, Error> {
         let memory = Arc::new(MemoryRegion::new(domain, Self::notice_of(Rank(size)))?);
@@ -333,13 +337,16 @@ impl Directory {
             address: memory.address(),
             rkey: memory.remote_key(),
         };
-        let own =
-            Some(Own { memory: Memory::Allocated(Arc::clone(&memory)), directory: Weak::new(), maker: Maker::this() });
+        let own = Some(Own {
+            memory: Memory::Allocated(Arc::clone(&memory)),
+            region_table: Weak::new(),
+            maker: Maker::this(),
+        });
         let home = VerbsSegment(Arc::new(Inner { key, own }));
-        let free = (1..PLACES as u32).map(RegionId).collect();
-        let places = Mutex::new(Places { free, taken: HashMap::from([(RegionId(0), Arc::downgrade(&home.0))]) });
-        let pinned = (0..PLACES).map(|_| OnceLock::new()).collect();
-        Ok(Arc::new(Self { home, memory, places, pinned }))
+        let free = (1..MAX_REGIONS as u32).map(RegionId).collect();
+        let indices = Mutex::new(FreeIndices { free, taken: HashMap::from([(RegionId(0), Arc::downgrade(&home.0))]) });
+        let pinned = (0..MAX_REGIONS).map(|_| OnceLock::new()).collect();
+        Ok(Arc::new(Self { home, memory, indices, pinned }))
     }
 
     /// The offset in a home region of a rank's notice that it has [revoked](crate::Fabric::revoke)
@@ -353,8 +360,8 @@ impl Directory {
         self.memory.memory().word(Self::notice_of(rank)).is_some_and(|notice| notice.load(Ordering::Acquire) != 0)
     }
 
-    fn places(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn indices(&self) -> MutexGuard<'_, FreeIndices> {
+        self.indices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The world segment, at the start of the home region.
@@ -364,14 +371,14 @@ impl Directory {
 
     /// Publishes memory to peers.
     pub(super) fn publish(self: &Arc<Self>, memory: MemoryRegion) -> Result<VerbsSegment, Error> {
-        let place = (memory.memory().len() as u64, memory.address(), memory.remote_key());
-        self.enter_new(place, Memory::Allocated(Arc::new(memory)))
+        let remote = (memory.memory().len() as u64, memory.address(), memory.remote_key());
+        self.enter_new(remote, Memory::Allocated(Arc::new(memory)))
     }
 
     /// Publishes user memory to peers.
-    pub(super) fn lend(self: &Arc<Self>, memory: LentRegion) -> Result<VerbsSegment, Error> {
-        let place = (memory.bytes().1 as u64, memory.address(), memory.remote_key());
-        self.enter_new(place, Memory::Lent(RwLock::new(Some(memory))))
+    pub(super) fn publish_user(self: &Arc<Self>, memory: UserRegion) -> Result<VerbsSegment, Error> {
+        let remote = (memory.bytes().1 as u64, memory.address(), memory.remote_key());
+        self.enter_new(remote, Memory::User(RwLock::new(Some(memory))))
     }
 
     fn enter_new(
@@ -379,19 +386,19 @@ impl Directory {
         (len, address, rkey): (u64, u64, u32),
         memory: Memory,
     ) -> Result<VerbsSegment, Error> {
-        let Some(region) = self.places().free.pop_front() else {
+        let Some(region) = self.indices().free.pop_front() else {
             let fault = Fault::of(FaultKind::Full, self.home.rank());
             return Err(Error::Allocate {
                 len,
-                what: format!("{PLACES} regions are there already"),
+                what: format!("{MAX_REGIONS} regions are there already"),
                 fault,
                 source: None,
             });
         };
         let key = SegmentKey { rank: self.home.rank(), region, len, address, rkey };
-        let own = Some(Own { memory, directory: Arc::downgrade(self), maker: Maker::this() });
+        let own = Some(Own { memory, region_table: Arc::downgrade(self), maker: Maker::this() });
         let segment = Arc::new(Inner { key, own });
-        self.places().taken.insert(region, Arc::downgrade(&segment));
+        self.indices().taken.insert(region, Arc::downgrade(&segment));
         self.enter(region, Entry::new(&key));
         Ok(VerbsSegment(segment))
     }
@@ -399,18 +406,18 @@ impl Directory {
     /// Retracts a region: peers cannot look it up any more.
     fn retract(&self, region: RegionId) {
         self.enter(region, Entry([0; 4]));
-        let mut places = self.places();
-        places.taken.remove(&region);
+        let mut indices = self.indices();
+        indices.taken.remove(&region);
         // The next region at this index has another number. A pinned region keeps its index.
-        if self.pinned[(region.0 & PLACE) as usize].get().is_none() {
-            places.free.push_back(RegionId(region.0.wrapping_add(1 << PLACE_BITS)));
+        if self.pinned[(region.0 & INDEX_MASK) as usize].get().is_none() {
+            indices.free.push_back(RegionId(region.0.wrapping_add(1 << INDEX_BITS)));
         }
     }
 
     /// Makes a region unavailable to peers; its index stays taken.
     fn hide(&self, region: RegionId) {
         self.enter(region, Entry([0; 4]));
-        self.places().taken.remove(&region);
+        self.indices().taken.remove(&region);
     }
 
     /// Writes an entry: clears the checksum first, and sets it last. Peers may read at any time.
@@ -423,7 +430,7 @@ impl Directory {
 
     /// An own region by its number.
     pub(super) fn find(&self, region: RegionId) -> Result<VerbsSegment, Fault> {
-        let found = self.places().taken.get(&region).and_then(Weak::upgrade);
+        let found = self.indices().taken.get(&region).and_then(Weak::upgrade);
         found.map(VerbsSegment).ok_or(Fault::of(FaultKind::NoSuchRegion, self.home.rank()))
     }
 
@@ -436,10 +443,10 @@ impl Directory {
             let key = segment.key();
             let Some(memory) = segment.allocated() else { return VerbsSegment::of_peer(key) };
             let memory = Memory::Allocated(Arc::clone(memory));
-            let own = Some(Own { memory, directory: Weak::new(), maker: Maker::this() });
+            let own = Some(Own { memory, region_table: Weak::new(), maker: Maker::this() });
             VerbsSegment(Arc::new(Inner { key, own }))
         };
-        Ok(self.pinned[(region.0 & PLACE) as usize].get_or_init(keep))
+        Ok(self.pinned[(region.0 & INDEX_MASK) as usize].get_or_init(keep))
     }
 }
 

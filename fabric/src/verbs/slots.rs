@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use onesided_remote_memory::{Fault, FaultKind};
 
 use crate::free_list::{FreeList, NONE};
-use crate::verbs::memory::Piece;
+use crate::verbs::memory::BounceBuffer;
 use crate::verbs::raw::{MemoryRegion, ProtectionDomain};
 
 /// A slot's own cell: one cache line.
@@ -21,16 +21,16 @@ pub(super) const LONGEST: usize = BUFFER;
 /// large bounce buffer for more bytes. A slot has two holders: the send queue until the completion,
 /// and the caller's future until its drop. The last holder frees it.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(super) struct BounceBuffers {
     cells: Pool<State, CELL, 10>,
     buffers: Pool<(), BUFFER, 6>,
 }
 
 /// A slot that was taken, and its memory: the cell, or the buffer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room<'s> {
+pub(super) struct TakenSlot<'s> {
     pub(super) slot: u32,
-    pub(super) piece: Piece<'s>,
+    pub(super) buffer: BounceBuffer<'s>,
 }
 
 #[derive(Debug, Default)]
@@ -64,25 +64,25 @@ pub(super) enum Outcome {
     Missed(u32),
 }
 
-impl Slots {
+impl BounceBuffers {
     pub(super) fn new(domain: &Arc<ProtectionDomain>) -> Self {
         Self { cells: Pool::new(domain, 64), buffers: Pool::new(domain, 64) }
     }
 
     /// Takes a slot for `len` bytes. `None` if none is free and no more can be made.
     #[inline]
-    pub(super) fn take(&self, len: usize) -> Option<Room<'_>> {
+    pub(super) fn take(&self, len: usize) -> Option<TakenSlot<'_>> {
         if len > CELL {
             return self.take_buffer(len);
         }
         let slot = self.cells.take()?;
         let (chunk, at) = self.cells.find(slot);
         chunk.items[at].state.begin(NONE);
-        Some(Room { slot, piece: Piece::new(&chunk.memory, (at * CELL) as u64) })
+        Some(TakenSlot { slot, buffer: BounceBuffer::new(&chunk.memory, (at * CELL) as u64) })
     }
 
     #[inline(never)]
-    fn take_buffer(&self, len: usize) -> Option<Room<'_>> {
+    fn take_buffer(&self, len: usize) -> Option<TakenSlot<'_>> {
         debug_assert!(len <= LONGEST, "longer transfers go in pieces");
         let buffer = self.buffers.take()?;
         let Some(slot) = self.cells.take() else {
@@ -90,7 +90,7 @@ impl Slots {
             return None;
         };
         self.state(slot).begin(buffer);
-        Some(Room { slot, piece: self.buffers.piece(buffer) })
+        Some(TakenSlot { slot, buffer: self.buffers.buffer(buffer) })
     }
 
     /// Why there is no slot, and none will be freed.
@@ -110,20 +110,20 @@ impl Slots {
     #[inline]
     pub(super) fn word(&self, slot: u32) -> &AtomicU64 {
         let (chunk, at) = self.cells.find(slot);
-        Piece::new(&chunk.memory, (at * CELL) as u64).word()
+        BounceBuffer::new(&chunk.memory, (at * CELL) as u64).word()
     }
 
     /// The memory of a slot.
     #[inline]
-    pub(super) fn piece(&self, slot: u32) -> Piece<'_> {
+    pub(super) fn buffer(&self, slot: u32) -> BounceBuffer<'_> {
         match self.state(slot).buffer.load(Ordering::Relaxed) {
-            NONE => self.cells.piece(slot),
-            buffer => self.buffers.piece(buffer),
+            NONE => self.cells.buffer(slot),
+            buffer => self.buffers.buffer(buffer),
         }
     }
 
     /// The status of the operation once it is done; its result is then in the
-    /// [buffer](Self::piece).
+    /// [buffer](Self::buffer).
     #[inline]
     pub(super) fn status(&self, slot: u32) -> Option<u32> {
         let state = self.state(slot);
@@ -204,20 +204,20 @@ impl<S: Default, const SIZE: usize, const SHIFT: u32> Pool<S, SIZE, SHIFT> {
 
     #[inline]
     fn take(&self) -> Option<u32> {
-        self.free.take(|piece| self.next(piece)).or_else(|| self.grow())
+        self.free.take(|entry| self.next(entry)).or_else(|| self.grow())
     }
 
     #[inline]
-    fn give(&self, piece: u32) {
-        self.free.give(piece, |piece| self.next(piece));
+    fn give(&self, entry: u32) {
+        self.free.give(entry, |entry| self.next(entry));
     }
 
     /// Makes a chunk and takes a buffer of it.
     #[cold]
     fn grow(&self) -> Option<u32> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(piece) = self.free.take(|piece| self.next(piece)) {
-            return Some(piece); // another thread made the chunk
+        if let Some(entry) = self.free.take(|entry| self.next(entry)) {
+            return Some(entry); // another thread made the chunk
         }
         let chunk = self.chunks.get(*made as usize)?;
         // Failing to make a chunk is not an error yet: buffers are freed.
@@ -229,26 +229,26 @@ impl<S: Default, const SIZE: usize, const SHIFT: u32> Pool<S, SIZE, SHIFT> {
         chunk.set(Chunk { memory, items }).ok()?;
         let first = *made << SHIFT;
         *made += 1;
-        (first + 1..first + Self::MANY).rev().for_each(|piece| self.give(piece));
+        (first + 1..first + Self::MANY).rev().for_each(|entry| self.give(entry));
         Some(first)
     }
 
     /// A buffer's chunk, and its index there.
     #[inline]
-    fn find(&self, piece: u32) -> (&Chunk<S>, usize) {
-        let chunk = self.chunks[(piece >> SHIFT) as usize].get().expect("a piece is of a chunk that was made");
-        (chunk, (piece & (Self::MANY - 1)) as usize)
+    fn find(&self, entry: u32) -> (&Chunk<S>, usize) {
+        let chunk = self.chunks[(entry >> SHIFT) as usize].get().expect("an entry belongs to a chunk that was made");
+        (chunk, (entry & (Self::MANY - 1)) as usize)
     }
 
     #[inline]
-    fn next(&self, piece: u32) -> &AtomicU32 {
-        let (chunk, at) = self.find(piece);
+    fn next(&self, entry: u32) -> &AtomicU32 {
+        let (chunk, at) = self.find(entry);
         &chunk.items[at].next
     }
 
     #[inline]
-    fn piece(&self, piece: u32) -> Piece<'_> {
-        let (chunk, at) = self.find(piece);
-        Piece::new(&chunk.memory, (at * SIZE) as u64)
+    fn buffer(&self, entry: u32) -> BounceBuffer<'_> {
+        let (chunk, at) = self.find(entry);
+        BounceBuffer::new(&chunk.memory, (at * SIZE) as u64)
     }
 }

@@ -18,40 +18,40 @@ use std::sync::{Mutex, TryLockError};
 use onesided_remote_memory::{Fault, Liveness, Patience, Rank, RemoteMemory, Watch};
 
 use crate::drive::now;
-use crate::ends::Ends;
-use crate::verbs::queue::{Kept, Order, Peer, REFUSED};
+use crate::ends::PeerStatus;
+use crate::verbs::queue::{InFlight, Peer, REFUSED, WorkRequest};
 use crate::verbs::raw::Verb;
 use crate::verbs::{Inner, Verbs};
 
 /// The poll interval, in nanoseconds.
-const LOOK: u64 = 250_000_000;
+const POLL_INTERVAL: u64 = 250_000_000;
 /// After this time without a completion a request is posted.
-const QUIET: u64 = 2_000_000_000;
+const PROBE_AFTER: u64 = 2_000_000_000;
 /// After this time without a completion the connection is abandoned: about ten times the timeout of
 /// [the card](crate::verbs::raw). A request that moves bytes gets more time.
-const SILENT: u64 = 30_000_000_000;
+const ABANDON_AFTER: u64 = 30_000_000_000;
 /// The maximum nanoseconds a byte: 1 MB/s.
 const SLOWEST: u64 = 1_000;
 /// The failure-detection timeout of a death that broke a connection. A killed process loses its
 /// memory before its death is declared; until then the card's status looks like that of a living
 /// peer.
-const NEWS: u64 = 1_000_000_000;
+const DETECTION_TIMEOUT: u64 = 1_000_000_000;
 /// A spinning thread reads the clock once in this many polls.
 const TURNS: u32 = 1 << 12;
 
 #[derive(Debug)]
-pub(super) struct Vigil {
+pub(super) struct Keepalive {
     /// The time of the next check.
     due: AtomicU64,
     turns: AtomicU32,
-    /// [`SILENT`], except in tests.
+    /// [`ABANDON_AFTER`], except in tests.
     silent: AtomicU64,
-    looks: Mutex<Box<[Look]>>,
+    observations: Mutex<Box<[Observation]>>,
 }
 
 /// The state of a connection at the last check.
 #[derive(Clone, Debug, Default)]
-struct Look {
+struct Observation {
     completed: u64,
     /// Since when there were no completions, with requests in flight or a waiting thread.
     since: u64,
@@ -61,11 +61,11 @@ struct Look {
     probe: Option<u32>,
 }
 
-impl Vigil {
+impl Keepalive {
     pub(super) fn new(size: u32) -> Self {
-        let looks = vec![Look::default(); size as usize].into();
-        let (due, turns, silent) = (AtomicU64::new(0), AtomicU32::new(0), AtomicU64::new(SILENT));
-        Self { due, turns, silent, looks: Mutex::new(looks) }
+        let observations = vec![Observation::default(); size as usize].into();
+        let (due, turns, silent) = (AtomicU64::new(0), AtomicU32::new(0), AtomicU64::new(ABANDON_AFTER));
+        Self { due, turns, silent, observations: Mutex::new(observations) }
     }
 
     /// For tests.
@@ -75,46 +75,46 @@ impl Vigil {
 }
 
 impl Inner {
-    /// For spinning threads: occasionally runs a [check](Self::patrol).
+    /// For spinning threads: occasionally runs a [check](Self::check_connections).
     #[inline]
     pub(super) fn turn(&self) {
         // Concurrent increments may be lost, which is harmless.
-        let turn = self.vigil.turns.load(Ordering::Relaxed).wrapping_add(1);
-        self.vigil.turns.store(turn, Ordering::Relaxed);
+        let turn = self.keepalive.turns.load(Ordering::Relaxed).wrapping_add(1);
+        self.keepalive.turns.store(turn, Ordering::Relaxed);
         if turn.is_multiple_of(TURNS) {
-            self.patrol();
+            self.check_connections();
         }
     }
 
     /// Checks all connections, if it is time.
     #[cold]
-    pub(super) fn patrol(&self) {
-        if now() < self.vigil.due.load(Ordering::Relaxed) {
+    pub(super) fn check_connections(&self) {
+        if now() < self.keepalive.due.load(Ordering::Relaxed) {
             return;
         }
-        let mut looks = match self.vigil.looks.try_lock() {
-            Ok(looks) => looks,
+        let mut observations = match self.keepalive.observations.try_lock() {
+            Ok(observations) => observations,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
         // Read under the lock: another thread may have checked since, with a later clock.
-        let (now, due) = (now(), self.vigil.due.load(Ordering::Relaxed));
+        let (now, due) = (now(), self.keepalive.due.load(Ordering::Relaxed));
         if now < due {
             return;
         }
-        self.vigil.due.store(now + LOOK, Ordering::Relaxed);
+        self.keepalive.due.store(now + POLL_INTERVAL, Ordering::Relaxed);
         // No thread has waited meanwhile, so the start of the silence is unknown.
-        let anew = now > due + 4 * LOOK;
-        for ((rank, peer), look) in (0..).map(Rank).zip(&self.peers).zip(looks.iter_mut()) {
-            if let Some(slot) = look.probe.filter(|slot| self.slots.status(*slot).is_some()) {
-                self.slots.free(slot);
-                look.probe = None;
+        let anew = now > due + 4 * POLL_INTERVAL;
+        for ((rank, peer), seen) in (0..).map(Rank).zip(&self.peers).zip(observations.iter_mut()) {
+            if let Some(slot) = seen.probe.filter(|slot| self.buffers.status(*slot).is_some()) {
+                self.buffers.free(slot);
+                seen.probe = None;
             }
             if self.board.liveness(rank) == Liveness::Alive {
                 if self.is_revoked(rank) {
                     peer.close();
                 }
-                self.look_at((rank, peer), look, (now, anew));
+                self.check((rank, peer), seen, (now, anew));
             }
         }
     }
@@ -122,40 +122,40 @@ impl Inner {
     /// Until when a death may still be declared as the cause of a broken connection, which says
     /// more than any status. `None`: the connection works, or nothing is expected.
     #[cold]
-    pub(super) fn news_until(&self, rank: Rank) -> Option<u64> {
+    pub(super) fn detection_until(&self, rank: Rank) -> Option<u64> {
         let peer = self.peer(rank).ok().filter(|peer| peer.is_broken() && !self.is_revoked(rank))?;
         let now = now();
-        let until = peer.noticed_broken(now) + NEWS;
+        let until = peer.noticed_broken(now) + DETECTION_TIMEOUT;
         (now < until && self.board.liveness(rank) == Liveness::Alive).then_some(until)
     }
 
-    fn look_at(&self, (rank, peer): (Rank, &Peer), look: &mut Look, (now, anew): (u64, bool)) {
+    fn check(&self, (rank, peer): (Rank, &Peer), seen: &mut Observation, (now, anew): (u64, bool)) {
         // Both are evaluated: the second one resets its flag.
         let (busy, waited_on) = (peer.is_busy(), peer.was_waited_on() && rank != self.rank);
         let completed = peer.completed();
-        if anew || completed != look.completed || !(busy || waited_on) {
-            *look = Look { completed, since: now, probed: false, probe: look.probe };
+        if anew || completed != seen.completed || !(busy || waited_on) {
+            *seen = Observation { completed, since: now, probed: false, probe: seen.probe };
             return;
         }
-        let quiet = now.saturating_sub(look.since);
+        let idle = now.saturating_sub(seen.since);
         if peer.is_broken() {
             // Requests in flight should have ended with it: fail the queue pair once more.
-            if quiet >= QUIET {
-                look.since = now;
+            if idle >= PROBE_AFTER {
+                seen.since = now;
                 peer.fail_again();
             }
             return;
         }
-        if quiet >= QUIET && !look.probed && look.probe.is_none() {
-            look.probed = true;
-            look.probe = self.probe(rank, peer);
+        if idle >= PROBE_AFTER && !seen.probed && seen.probe.is_none() {
+            seen.probed = true;
+            seen.probe = self.probe(rank, peer);
         }
         // A request that takes a receive waits for the peer's progress, which may take long; but
         // not without bound, and neither do the requests after it.
-        let silent = self.vigil.silent.load(Ordering::Relaxed);
+        let silent = self.keepalive.silent.load(Ordering::Relaxed);
         let patience =
             if peer.needs_receive() { self.full_after.nanos().saturating_mul(2).max(silent) } else { silent };
-        if busy && quiet >= patience && quiet - patience >= self.time_for_bytes(peer) {
+        if busy && idle >= patience && idle - patience >= self.time_for_bytes(peer) {
             peer.fail();
         }
     }
@@ -163,21 +163,21 @@ impl Inner {
     /// Posts a read, if it can be posted now. Its slot is kept, so that a failure is reported by
     /// the connection alone.
     fn probe(&self, rank: Rank, peer: &Peer) -> Option<u32> {
-        let room = self.slots.take(8)?;
-        if self.try_post(rank, Order::new(Verb::Read { from: peer.home }, &room, 8)) {
-            return Some(room.slot);
+        let taken = self.buffers.take(8)?;
+        if self.try_post(rank, WorkRequest::new(Verb::Read { from: peer.home }, &taken, 8)) {
+            return Some(taken.slot);
         }
-        self.slots.free(room.slot);
+        self.buffers.free(taken.slot);
         None
     }
 
     /// The time that the oldest request in flight may take for its bytes alone.
     pub(super) fn time_for_bytes(&self, peer: &Peer) -> u64 {
-        peer.oldest_kept().and_then(|slot| self.kept().get(&slot).map(Kept::time)).unwrap_or(0)
+        peer.oldest_in_flight().and_then(|slot| self.in_flight().get(&slot).map(InFlight::time)).unwrap_or(0)
     }
 }
 
-impl Kept {
+impl InFlight {
     /// The time that it may take for its bytes alone, whatever else the segments contain.
     const fn time(&self) -> u64 {
         self.len.saturating_mul(SLOWEST)
@@ -197,7 +197,7 @@ impl Verbs {
             return Ok(()); // other ranks' writes arrive on their own connections
         }
         let peer = self.0.peer(rank)?;
-        if peer.is_broken() && self.0.news_until(rank).is_none() {
+        if peer.is_broken() && self.0.detection_until(rank).is_none() {
             return Err(self.0.fault(rank, REFUSED));
         }
         peer.wait_on();
@@ -216,8 +216,8 @@ mod tests {
     #[test]
     fn a_request_has_time_for_its_own_bytes_and_not_for_those_of_its_segments() {
         let key = SegmentKey { rank: Rank(1), region: RegionId(1), len: 1 << 40, address: 0, rkey: 1 };
-        let kept = |len| Kept { segments: (VerbsSegment::of_peer(key), VerbsSegment::of_peer(key)), len };
-        assert_eq!(kept(8).time(), 8_000);
-        assert_eq!(kept(1 << 30).time(), 1_000 << 30);
+        let in_flight = |len| InFlight { segments: (VerbsSegment::of_peer(key), VerbsSegment::of_peer(key)), len };
+        assert_eq!(in_flight(8).time(), 8_000);
+        assert_eq!(in_flight(1 << 30).time(), 1_000 << 30);
     }
 }

@@ -10,10 +10,10 @@ use onesided_remote_memory::{
 };
 
 use crate::drive;
-use crate::verbs::queue::Order;
+use crate::verbs::queue::WorkRequest;
 use crate::verbs::raw::Verb;
 use crate::verbs::segment::Entry;
-use crate::verbs::slots::Room;
+use crate::verbs::slots::TakenSlot;
 use crate::verbs::{Inner, Verbs, VerbsWord};
 use crate::{SegmentKey, block_on};
 
@@ -55,13 +55,14 @@ impl Posted {
     /// Ready when the operation has completed.
     #[inline]
     pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<(), Fault>> {
-        let Inner { slots, .. } = &*self.fabric.0;
+        let Inner { buffers, .. } = &*self.fabric.0;
         // For a close target, the completion is there at the first poll.
-        let status = slots.status(self.slot).or_else(|| {
+        let status = buffers.status(self.slot).or_else(|| {
             self.fabric.0.progress();
-            slots.status(self.slot)
+            buffers.status(self.slot)
         });
-        if let Some(until) = status.filter(|status| *status != 0).and_then(|_| self.fabric.0.news_until(self.rank)) {
+        if let Some(until) = status.filter(|status| *status != 0).and_then(|_| self.fabric.0.detection_until(self.rank))
+        {
             self.fabric.0.endpoint.pend(cx, until);
             return Poll::Pending;
         }
@@ -83,7 +84,7 @@ impl Posted {
     #[inline]
     fn value(&self) -> Result<u64, Fault> {
         let inner = &*self.fabric.0;
-        let value = inner.slots.word(self.slot).load(Ordering::Acquire);
+        let value = inner.buffers.word(self.slot).load(Ordering::Acquire);
         match inner.unanswered {
             Some(nothing) if value == nothing => Err(Fault::of(FaultKind::Unknown, self.rank)),
             _ => Ok(value),
@@ -94,7 +95,7 @@ impl Posted {
 impl Drop for Posted {
     fn drop(&mut self) {
         if self.told {
-            self.fabric.0.slots.free(self.slot);
+            self.fabric.0.buffers.free(self.slot);
         } else {
             self.fabric.0.forget(self.rank, self.slot);
         }
@@ -186,7 +187,7 @@ impl RemoteMemory for Verbs {
     /// A peer's region is looked up in its region table on first use, one-sided.
     fn word(&self, at: At) -> Result<VerbsWord<'_>, Fault> {
         let segment = match at.rank == self.0.rank {
-            true => self.0.directory.pin(at.region)?,
+            true => self.0.region_table.pin(at.region)?,
             false => self.0.opened.get((at.rank, at.region), || self.look_up(at.rank, at.region))?,
         };
         segment.word(at.offset)
@@ -221,25 +222,27 @@ impl RemoteMemory for Verbs {
         if let Some(other) = steps.iter().find(|step| step.rank != rank) {
             return refused(Fault::of(FaultKind::Unsupported, other.rank));
         }
-        let mut orders = [None; N];
+        let mut requests = [None; N];
         for (at, (step, link)) in steps.iter().zip(&links).enumerate() {
             match self.0.take_slot(WORD) {
-                Ok(room) => orders[at] = Some(Order { quiet: !link.waited(), ..step.order(&self.0, &room) }),
+                Ok(taken) => {
+                    requests[at] = Some(WorkRequest { unsignaled: !link.waited(), ..step.request(&self.0, &taken) })
+                }
                 Err(fault) => {
-                    orders.iter().flatten().for_each(|order| self.0.slots.free(order.slot));
+                    requests.iter().flatten().for_each(|request| self.0.buffers.free(request.slot));
                     return refused(fault);
                 }
             }
         }
-        let orders = orders.map(|order| order.expect("each has a slot"));
+        let requests = requests.map(|request| request.expect("each has a slot"));
         if self.0.fences || !has_change_behind_read(&links) {
-            self.0.post(rank, orders);
+            self.0.post(rank, requests);
         } else {
-            self.post_apart(rank, &links, orders);
+            self.post_apart(rank, &links, requests);
         }
         Chain::of(std::array::from_fn(|at| {
             // Dropping an unawaited operation detaches its slot.
-            let posted = Posted::new(self, rank, orders[at].slot);
+            let posted = Posted::new(self, rank, requests[at].slot);
             links[at].waited().then(|| VerbsOp(State::Posted(posted)))
         }))
     }
@@ -293,27 +296,27 @@ impl Step {
     #[inline(always)] // for a constant link, only the stores remain
     fn of(link: Link<VerbsWord<'_>>) -> Self {
         let (word, verb, value) = match link {
-            Link::Read { word, .. } => (word, Verb::Read { from: word.place() }, 0),
-            Link::Write { word, value, notify: Notify::No, .. } => (word, Verb::Write { to: word.place() }, value),
+            Link::Read { word, .. } => (word, Verb::Read { from: word.remote() }, 0),
+            Link::Write { word, value, notify: Notify::No, .. } => (word, Verb::Write { to: word.remote() }, value),
             Link::Write { word, value, notify: Notify::Yes, .. } => {
-                (word, Verb::WriteAndRing { to: word.place() }, value)
+                (word, Verb::WriteAndRing { to: word.remote() }, value)
             }
             Link::CompareSwap { word, expected, new, .. } => {
-                (word, Verb::CompareSwap { at: word.place(), expected, new }, 0)
+                (word, Verb::CompareSwap { at: word.remote(), expected, new }, 0)
             }
-            Link::FetchAdd { word, add, .. } => (word, Verb::FetchAdd { at: word.place(), add }, 0),
+            Link::FetchAdd { word, add, .. } => (word, Verb::FetchAdd { at: word.remote(), add }, 0),
         };
         Self { rank: word.rank(), verb, value }
     }
 
     #[inline]
-    fn order(self, inner: &Inner, room: &Room<'_>) -> Order {
+    fn request(self, inner: &Inner, taken: &TakenSlot<'_>) -> WorkRequest {
         if self.verb.writes() {
-            room.piece.word().store(self.value, Ordering::Relaxed);
+            taken.buffer.word().store(self.value, Ordering::Relaxed);
         } else if let Some(nothing) = inner.unanswered {
-            room.piece.word().store(nothing, Ordering::Relaxed);
+            taken.buffer.word().store(nothing, Ordering::Relaxed);
         }
-        Order::new(self.verb, room, WORD)
+        WorkRequest::new(self.verb, taken, WORD)
     }
 }
 
@@ -327,20 +330,20 @@ impl Verbs {
     /// Posts a chain without fences. A read whose answer is lost is repeated, and must not see
     /// later links, which are therefore posted after the answer.
     #[cold]
-    fn post_apart<const N: usize>(&self, rank: Rank, links: &[Link<VerbsWord<'_>>; N], orders: [Order; N]) {
-        for (link, order) in links.iter().zip(orders) {
-            self.0.post(rank, [Order { quiet: false, ..order }]);
+    fn post_apart<const N: usize>(&self, rank: Rank, links: &[Link<VerbsWord<'_>>; N], requests: [WorkRequest; N]) {
+        for (link, request) in links.iter().zip(requests) {
+            self.0.post(rank, [WorkRequest { unsignaled: false, ..request }]);
             if matches!(link, Link::Read { waited: true, .. }) {
-                self.0.wait_for(order.slot);
+                self.0.wait_for(request.slot);
             }
         }
     }
 
     fn operate(&self, step: Step) -> VerbsOp {
         match self.0.take_slot(WORD) {
-            Ok(room) => {
-                self.0.post(step.rank, [step.order(&self.0, &room)]);
-                VerbsOp(State::Posted(Posted::new(self, step.rank, room.slot)))
+            Ok(taken) => {
+                self.0.post(step.rank, [step.request(&self.0, &taken)]);
+                VerbsOp(State::Posted(Posted::new(self, step.rank, taken.slot)))
             }
             Err(fault) => VerbsOp::ended(Err(fault)),
         }

@@ -35,7 +35,7 @@ use onesided_remote_memory::RegionId;
 use crate::bootstrap::Maker;
 use crate::shm::Mapping;
 use crate::shm::arena::free::PAGE;
-use crate::shm::hold::Hold;
+use crate::shm::hold::GenRefCount;
 
 pub(crate) use crate::shm::arena::owner::Owner;
 
@@ -89,32 +89,32 @@ impl Arena {
         self.memory.word(u64::from(slot) * SLOT + at).filter(|_| slot < self.slots)
     }
 
-    fn hold(&self, slot: u32) -> Option<Hold<'_>> {
-        self.field(slot, 0).map(Hold)
+    fn refs(&self, slot: u32) -> Option<GenRefCount<'_>> {
+        self.field(slot, 0).map(GenRefCount)
     }
 
     /// Takes a peer's reference to a block. Returns the block, its start in its
-    /// [memory](Piece::memory), and its length.
+    /// [memory](Block::memory), and its length.
     /// # Errors
     /// `NotFound` if the block does not exist or its use has ended; else the error of the mapping.
-    pub(crate) fn open(self: &Arc<Self>, region: RegionId) -> io::Result<(Piece, u64, u64)> {
+    pub(crate) fn open(self: &Arc<Self>, region: RegionId) -> io::Result<(Block, u64, u64)> {
         let (slot, number) = (slot_of(region), (region.0 & !PIECE) >> SLOT_BITS);
-        let held = number != 0 && self.hold(slot).is_some_and(|hold| hold.take(number));
+        let held = number != 0 && self.refs(slot).is_some_and(|refs| refs.take(number));
         if !held {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let mut piece = Piece { arena: Arc::clone(self), slot, part: None, owner: None, maker: Maker::this() };
+        let mut block = Block { arena: Arc::clone(self), slot, part: None, owner: None, maker: Maker::this() };
         let field = |at| self.field(slot, at).map_or(0, |field| field.load(Ordering::Relaxed));
         let (start, len) = (field(START_AT), field(LEN_AT));
         if start % 8 != 0 {
             return Err(io::ErrorKind::InvalidData.into()); // its words would be misaligned
         }
-        let Some(file) = &self.rest else { return Ok((piece, start, len)) };
+        let Some(file) = &self.rest else { return Ok((block, start, len)) };
         let page = start / PAGE * PAGE;
         let end = start.checked_add(len).and_then(|end| end.checked_next_multiple_of(PAGE));
         let end = end.ok_or(io::ErrorKind::InvalidData)?;
-        piece.part = Some(Arc::new(Mapping::part(file, page, end - page)?));
-        Ok((piece, start - page, len))
+        block.part = Some(Arc::new(Mapping::part(file, page, end - page)?));
+        Ok((block, start - page, len))
     }
 }
 
@@ -129,7 +129,7 @@ fn region(slot: u32, number: u32) -> RegionId {
 
 /// A block that its owner uses, or that a peer references.
 #[derive(Debug)]
-pub(crate) struct Piece {
+pub(crate) struct Block {
     arena: Arc<Arena>,
     slot: u32,
     /// The mapping of this block alone.
@@ -139,14 +139,14 @@ pub(crate) struct Piece {
     maker: Maker,
 }
 
-impl Piece {
+impl Block {
     /// The mapping that contains it.
     pub(crate) fn memory(&self) -> &Arc<Mapping> {
         self.part.as_ref().unwrap_or(&self.arena.memory)
     }
 }
 
-impl Drop for Piece {
+impl Drop for Block {
     fn drop(&mut self) {
         // A forked child's is a copy.
         if !self.maker.is_here() {
@@ -155,8 +155,8 @@ impl Drop for Piece {
         match &self.owner {
             Some(owner) => owner.end(self.slot),
             None => {
-                if let Some(hold) = self.arena.hold(self.slot) {
-                    hold.release();
+                if let Some(refs) = self.arena.refs(self.slot) {
+                    refs.release();
                 }
             }
         }

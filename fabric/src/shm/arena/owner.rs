@@ -11,9 +11,9 @@ use rustix::process::{Resource, getrlimit};
 use crate::Error;
 use crate::bootstrap::{Exchange, Maker};
 use crate::shm::Mapping;
-use crate::shm::arena::free::{Free, PAGE, Place};
-use crate::shm::arena::{Arena, LAST_USE, LEN_AT, PIECE, Piece, SLOT, START_AT, region, slots_in};
-use crate::shm::hold::Hold;
+use crate::shm::arena::free::{Free, FreeRange, PAGE};
+use crate::shm::arena::{Arena, Block, LAST_USE, LEN_AT, PIECE, SLOT, START_AT, region, slots_in};
+use crate::shm::hold::GenRefCount;
 
 /// The maximum length of an arena, of all ranks' arenas together, and the minimum, below which
 /// there is none. It is bounded because a process that locks its memory (mlockall) has all pages of
@@ -27,8 +27,8 @@ const PIECES: u64 = 4;
 /// Up to this many bytes a block has its pages when it is allocated, near its owner's CPU.
 const PRESENT: u64 = 64 << 10;
 /// How many bytes of pages free ranges keep at most, and those of all ranks together.
-const KEPT: u64 = 32 << 20;
-const KEPT_TOGETHER: u64 = 256 << 20;
+const KEPT_BYTES: u64 = 32 << 20;
+const KEPT_BYTES_TOGETHER: u64 = 256 << 20;
 
 /// How many pages of a large block its owner checks for contents.
 const SAMPLES: u64 = 64;
@@ -60,7 +60,7 @@ struct State {
 #[derive(Clone, Copy, Debug)]
 struct Use {
     number: u32,
-    place: Place,
+    range: FreeRange,
     len: u64,
 }
 
@@ -75,14 +75,14 @@ impl Owner {
         let failed = |source: io::Error| Error::Join { what: "make an arena".to_owned(), source: Some(source) };
         let memory = Arc::new(Mapping::sparse(len as usize).map_err(failed)?);
         exchange.publish(RegionId(PIECE), &memory)?;
-        let kept = KEPT.min(KEPT_TOGETHER / u64::from(ranks));
+        let kept = KEPT_BYTES.min(KEPT_BYTES_TOGETHER / u64::from(ranks));
         Ok(Some(Arc::new(Self::over(memory, exchange, kept))))
     }
 
     pub(super) fn over(memory: Arc<Mapping>, exchange: Arc<dyn Exchange>, kept: u64) -> Self {
         let len = memory.len() as u64;
-        let pieces = u64::from(slots_in(len)) * SLOT;
-        let free = Free::new(pieces, len, kept);
+        let blocks = u64::from(slots_in(len)) * SLOT;
+        let free = Free::new(blocks, len, kept);
         let (uses, spare, ended) = (Vec::new(), Vec::new(), VecDeque::new());
         let state = Mutex::new(State { free, uses, spare, ended });
         Self { arena: Arc::new(Arena::new(memory)), exchange, maker: Maker::this(), state }
@@ -102,36 +102,36 @@ impl Owner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hold(&self, slot: u32) -> Hold<'_> {
-        self.arena.hold(slot).expect("a slot that was used is in the table")
+    fn refs(&self, slot: u32) -> GenRefCount<'_> {
+        self.arena.refs(slot).expect("a slot that was used is in the table")
     }
 
     /// Allocates `len` zeroed bytes: their region, and their start. `None` if they do not fit, or
     /// are too many.
-    pub(crate) fn allocate(self: &Arc<Self>, len: u64) -> Option<(RegionId, Piece, u64)> {
+    pub(crate) fn allocate(self: &Arc<Self>, len: u64) -> Option<(RegionId, Block, u64)> {
         if len == 0 || len > self.arena.memory.len() as u64 / PIECES {
             return None;
         }
         self.look_again();
-        let (slot, Use { number, place, .. }) = self.state().take(len, self.arena.slots)?;
-        if place.doubtful {
-            self.give_up(place);
+        let (slot, Use { number, range, .. }) = self.state().take(len, self.arena.slots)?;
+        if range.dirty {
+            self.give_up(range);
         }
-        if place.kept == 0 && len <= PRESENT {
-            self.arena.memory.zero(place.start, len); // allocates its pages
+        if range.kept == 0 && len <= PRESENT {
+            self.arena.memory.zero(range.start, len); // allocates its pages
         }
-        for (at, value) in [(START_AT, place.start), (LEN_AT, len)] {
+        for (at, value) in [(START_AT, range.start), (LEN_AT, len)] {
             self.arena.field(slot, at)?.store(value, Ordering::Relaxed);
         }
-        self.hold(slot).begin(number);
+        self.refs(slot).begin(number);
         let arena = Arc::clone(&self.arena);
-        let piece = Piece { arena, slot, part: None, owner: Some(Arc::clone(self)), maker: self.maker };
-        Some((region(slot, number), piece, place.start))
+        let block = Block { arena, slot, part: None, owner: Some(Arc::clone(self)), maker: self.maker };
+        Some((region(slot, number), block, range.start))
     }
 
     /// Ends a block's use.
     pub(super) fn end(&self, slot: u32) {
-        if self.hold(slot).end() {
+        if self.refs(slot).end() {
             self.clean(slot);
         } else {
             self.state().ended.push_back(slot);
@@ -142,7 +142,7 @@ impl Owner {
     fn look_again(&self) {
         for _ in 0..LOOKS {
             let Some(slot) = self.state().ended.pop_front() else { return };
-            if self.hold(slot).is_left() {
+            if self.refs(slot).is_left() {
                 self.clean(slot);
             } else {
                 self.state().ended.push_back(slot);
@@ -152,10 +152,10 @@ impl Owner {
 
     /// Frees a range that no rank references.
     fn clean(&self, slot: u32) {
-        let Use { number, place, len } = self.state().uses[slot as usize];
-        let place = self.wipe(place, len);
+        let Use { number, range, len } = self.state().uses[slot as usize];
+        let range = self.wipe(range, len);
         let mut state = self.state();
-        state.free.give(place);
+        state.free.give(range);
         if number < LAST_USE {
             state.spare.push(slot);
         }
@@ -163,23 +163,23 @@ impl Owner {
 
     /// Zeroes a range of which `len` bytes were used; returns it with its remaining pages. Zeroing
     /// a page costs a fraction of a new one.
-    fn wipe(&self, place: Place, len: u64) -> Place {
-        let (memory, all) = (&self.arena.memory, 1_u64 << place.class);
-        let free = |kept, doubtful| Place { kept, doubtful, ..place };
+    fn wipe(&self, range: FreeRange, len: u64) -> FreeRange {
+        let (memory, all) = (&self.arena.memory, 1_u64 << range.class);
+        let free = |kept, dirty| FreeRange { kept, dirty, ..range };
         if all < PAGE {
-            memory.zero(place.start, len);
+            memory.zero(range.start, len);
             return free(0, false);
         }
         // A small range has its pages. A large one has those touched in this use or an earlier,
         // perhaps longer one; bytes beyond this use are then zero.
-        let ranges = if len <= PRESENT { Ok(vec![(place.start, all)]) } else { memory.present(place.start, all) };
+        let ranges = if len <= PRESENT { Ok(vec![(range.start, all)]) } else { memory.present(range.start, all) };
         if let Ok(ranges) = &ranges {
             let bytes = ranges.iter().map(|(_, len)| len).sum();
             if bytes == 0 {
                 return free(0, false);
             }
             if self.keeps(bytes) {
-                let end = place.start + len.next_multiple_of(PAGE);
+                let end = range.start + len.next_multiple_of(PAGE);
                 let used = || ranges.iter().map(|(at, len)| (*at, (*len).min(end.saturating_sub(*at))));
                 // What was not written this time may not be written the next time: zeroing it would
                 // be wasted.
@@ -190,7 +190,7 @@ impl Owner {
                 return free(bytes, false);
             }
         }
-        self.give_up(place);
+        self.give_up(range);
         free(0, false)
     }
 
@@ -211,19 +211,19 @@ impl Owner {
             if state.free.keeps(bytes) {
                 return true;
             }
-            let doubtful = if state.free.may_keep(bytes) { state.free.oldest_doubtful() } else { None };
+            let dirty = if state.free.may_keep(bytes) { state.free.oldest_dirty() } else { None };
             drop(state);
-            let Some(place) = doubtful else { return false };
-            self.give_up(place);
-            self.state().free.give(Place { kept: 0, doubtful: false, ..place });
+            let Some(range) = dirty else { return false };
+            self.give_up(range);
+            self.state().free.give(FreeRange { kept: 0, dirty: false, ..range });
         }
     }
 
     /// Returns all pages that a range may have to the system, which zeroes it.
-    fn give_up(&self, place: Place) {
-        let (memory, all) = (&self.arena.memory, 1_u64 << place.class);
-        if memory.discard(place.start, all).is_err() {
-            memory.zero(place.start, all);
+    fn give_up(&self, range: FreeRange) {
+        let (memory, all) = (&self.arena.memory, 1_u64 << range.class);
+        if memory.discard(range.start, all).is_err() {
+            memory.zero(range.start, all);
         }
     }
 }
@@ -233,10 +233,10 @@ impl State {
         if self.spare.is_empty() && self.uses.len() >= slots as usize {
             return None;
         }
-        let place = self.free.take(len)?;
+        let range = self.free.take(len)?;
         let slot = self.spare.pop().unwrap_or(self.uses.len() as u32);
         let number = self.uses.get(slot as usize).map_or(0, |last| last.number) + 1;
-        let new = Use { number, place, len };
+        let new = Use { number, range, len };
         match self.uses.get_mut(slot as usize) {
             Some(last) => *last = new,
             None => self.uses.push(new),

@@ -39,11 +39,11 @@ pub(super) enum Flaw {
     /// The sleeper's poll may come before its announcement.
     ArmWithoutFence,
     /// A ring between the poll and the ticket is taken for an old one.
-    LookBeforeArm,
+    PollBeforeArm,
     /// A ring changes nothing that the sleeper compares.
     RingWithoutCount,
     /// The announcement comes after the last poll.
-    AnnounceAfterLook,
+    AnnounceAfterPoll,
 }
 
 /// A sleeping rank: its doorbell, and two words that others write.
@@ -92,13 +92,13 @@ impl Sleeper {
                 self.sleepers.fetch_add(1, Relaxed);
                 Ticket(self.rings.load(Relaxed))
             }
-            Flaw::AnnounceAfterLook => Ticket(self.rings.load(Relaxed)),
+            Flaw::AnnounceAfterPoll => Ticket(self.rings.load(Relaxed)),
             _ => self.doorbell().arm(),
         }
     }
 
     pub(super) fn sleep(&self, ticket: Ticket) {
-        if self.flaw == Flaw::AnnounceAfterLook {
+        if self.flaw == Flaw::AnnounceAfterPoll {
             self.doorbell().arm();
         }
         self.futex.wait(&self.rings, ticket.0);
@@ -108,9 +108,9 @@ impl Sleeper {
     /// What a blocking thread does, without spinning.
     pub(super) fn wait(&self, look: impl Fn() -> bool) {
         loop {
-            let early = self.flaw == Flaw::LookBeforeArm && look();
+            let early = self.flaw == Flaw::PollBeforeArm && look();
             let ticket = self.arm();
-            if early || self.flaw != Flaw::LookBeforeArm && look() {
+            if early || self.flaw != Flaw::PollBeforeArm && look() {
                 return self.doorbell().disarm();
             }
             self.sleep(ticket);
@@ -144,8 +144,8 @@ fn one_writer_wakes_one_sleeper() {
 
 #[test]
 fn every_flaw_of_the_hand_shake_is_caught() {
-    use Flaw::{AnnounceAfterLook, ArmWithoutFence, LookBeforeArm, RingWithoutCount, RingWithoutFence};
-    for flaw in [RingWithoutFence, ArmWithoutFence, LookBeforeArm, RingWithoutCount, AnnounceAfterLook] {
+    use Flaw::{AnnounceAfterPoll, ArmWithoutFence, PollBeforeArm, RingWithoutCount, RingWithoutFence};
+    for flaw in [RingWithoutFence, ArmWithoutFence, PollBeforeArm, RingWithoutCount, AnnounceAfterPoll] {
         caught(LOST, one_write(flaw));
     }
 }

@@ -98,7 +98,7 @@ fn a_task(flaw: Flaw, words: usize) -> impl Fn() + Send + Sync + 'static {
 fn the_helper_wakes_a_task() {
     holds(Some(3), 13_314, a_task(Flaw::None, 1));
     holds(Some(2), 5_691, a_task(Flaw::None, 2));
-    for flaw in [Flaw::RingWithoutFence, Flaw::ArmWithoutFence, Flaw::AnnounceAfterLook] {
+    for flaw in [Flaw::RingWithoutFence, Flaw::ArmWithoutFence, Flaw::AnnounceAfterPoll] {
         caught(LOST, a_task(flaw, 1));
     }
 }

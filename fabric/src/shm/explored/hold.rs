@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::shm::explored::{caught, explore, holds, together};
-use crate::shm::hold::Hold;
+use crate::shm::hold::GenRefCount;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed};
 use crate::sync::thread;
@@ -20,27 +20,27 @@ enum Flaw {
     /// The owner's writes may come after a peer takes a reference.
     BeginRelaxed,
     /// The owner reads the count before it ends the generation.
-    LookThenEnd,
+    CheckThenEnd,
     /// The owner waits for no peer.
     NoWait,
 }
 
 /// A range with the current generation; loom detects the owner writing while a peer reads.
-struct Place {
+struct Range {
     word: AtomicU64,
     memory: UnsafeCell<u32>,
 }
 
 // SAFETY: loom watches the accesses to the cell, which is what is tested.
 #[allow(unsafe_code)]
-unsafe impl Sync for Place {}
+unsafe impl Sync for Range {}
 // SAFETY: as above.
 #[allow(unsafe_code)]
-unsafe impl Send for Place {}
+unsafe impl Send for Range {}
 
-impl Place {
-    fn hold(&self) -> Hold<'_> {
-        Hold(&self.word)
+impl Range {
+    fn refs(&self) -> GenRefCount<'_> {
+        GenRefCount(&self.word)
     }
 
     /// A peer that knows the first generation.
@@ -49,7 +49,7 @@ impl Place {
             self.word.fetch_add(1, Acquire);
             true
         } else {
-            self.hold().take(1)
+            self.refs().take(1)
         };
         if held {
             // SAFETY: as above.
@@ -59,7 +59,7 @@ impl Place {
             if flaw == Flaw::ReleaseRelaxed {
                 self.word.fetch_sub(1, Relaxed);
             } else {
-                self.hold().release();
+                self.refs().release();
             }
         }
     }
@@ -70,20 +70,20 @@ impl Place {
         if flaw == Flaw::BeginRelaxed {
             self.word.store(1 << 32, Relaxed);
         } else {
-            self.hold().begin(1);
+            self.refs().begin(1);
         }
     }
 
     /// The owner: the next generation, if no peer has a reference.
     fn use_again(&self, flaw: Flaw) {
         let left = match flaw {
-            Flaw::LookThenEnd => self.hold().is_left() && (self.hold().end() || true),
-            Flaw::NoWait => self.hold().end() || true,
-            _ => self.hold().end() || self.hold().is_left(),
+            Flaw::CheckThenEnd => self.refs().is_left() && (self.refs().end() || true),
+            Flaw::NoWait => self.refs().end() || true,
+            _ => self.refs().end() || self.refs().is_left(),
         };
         if left {
             self.write(2);
-            self.hold().begin(2);
+            self.refs().begin(2);
         }
     }
 
@@ -98,21 +98,21 @@ impl Place {
 /// begins the next.
 fn used_twice(peers: usize, begun: bool, flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
     move || {
-        let place = Arc::new(Place { word: AtomicU64::new(0), memory: UnsafeCell::new(0) });
+        let range = Arc::new(Range { word: AtomicU64::new(0), memory: UnsafeCell::new(0) });
         if begun {
-            place.begin(flaw);
+            range.begin(flaw);
         }
         let peer = || {
-            let place = Arc::clone(&place);
-            Box::new(move || place.reach(flaw)) as Box<dyn FnOnce() + Send>
+            let range = Arc::clone(&range);
+            Box::new(move || range.reach(flaw)) as Box<dyn FnOnce() + Send>
         };
         let owner = {
-            let place = Arc::clone(&place);
+            let range = Arc::clone(&range);
             Box::new(move || {
                 if !begun {
-                    place.begin(flaw);
+                    range.begin(flaw);
                 }
-                place.use_again(flaw);
+                range.use_again(flaw);
             }) as Box<dyn FnOnce() + Send>
         };
         match peers {
@@ -137,7 +137,7 @@ fn every_flaw_of_holds_is_caught() {
         (Flaw::AnyUse, true, "reached another one"),
         (Flaw::ReleaseRelaxed, true, RACE),
         (Flaw::BeginRelaxed, false, RACE),
-        (Flaw::LookThenEnd, true, RACE),
+        (Flaw::CheckThenEnd, true, RACE),
         (Flaw::NoWait, true, RACE),
     ] {
         caught(found, used_twice(1, begun, flaw));

@@ -22,7 +22,7 @@ enum Flaw {
     /// The reader's fence between its data and its second load of the version.
     ReaderFence,
     /// The second load of the version.
-    SecondLook,
+    SecondLoad,
 }
 
 /// Two words of data, and one beside them: a flag, a lock, or a version.
@@ -98,7 +98,7 @@ fn versioned(flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
             if flaw != Flaw::ReaderFence {
                 fence(SeqCst);
             }
-            let after = if flaw == Flaw::SecondLook { before } else { part.word.load(Acquire) };
+            let after = if flaw == Flaw::SecondLoad { before } else { part.word.load(Acquire) };
             if before == after && before % 2 == 0 {
                 assert_eq!(data, [before / 2; 2], "late data");
             }
@@ -126,7 +126,7 @@ fn the_next_holder_sees_the_data() {
 #[test]
 fn a_versioned_read_is_whole() {
     holds(None, 735, versioned(Flaw::None));
-    for flaw in [Flaw::WriterTells, Flaw::ReaderListens, Flaw::WriterFence, Flaw::ReaderFence, Flaw::SecondLook] {
+    for flaw in [Flaw::WriterTells, Flaw::ReaderListens, Flaw::WriterFence, Flaw::ReaderFence, Flaw::SecondLoad] {
         caught("late data", versioned(flaw));
     }
 }

@@ -175,7 +175,7 @@ fn mail(flaw: Flaw, slots: usize) -> impl Fn() + Send + Sync + 'static {
 fn mail_wakes_its_receiver() {
     holds(Some(4), 7_721, mail(Flaw::None, 2));
     holds(Some(4), 11_312, mail(Flaw::None, 1));
-    for flaw in [Flaw::RingWithoutFence, Flaw::ArmWithoutFence, Flaw::LookBeforeArm] {
+    for flaw in [Flaw::RingWithoutFence, Flaw::ArmWithoutFence, Flaw::PollBeforeArm] {
         caught(LOST, mail(flaw, 2));
     }
 }

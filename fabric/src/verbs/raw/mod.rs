@@ -17,7 +17,7 @@ use crate::bootstrap::Maker;
 use crate::shm::{self, Mapping};
 use crate::{Error, UserMemory};
 
-pub(super) use self::pair::{Local, Mtu, QueuePair, Remote, Request, Requests, Route, Verb};
+pub(super) use self::pair::{Local, Mtu, QueuePair, RawWorkRequest, RawWorkRequests, Remote, Route, Verb};
 
 /// How many completions one poll returns.
 pub(super) const BATCH: usize = 16;
@@ -270,12 +270,12 @@ impl MemoryRegion {
 
 /// User memory registered with the card, until it is reclaimed.
 #[derive(Debug)]
-pub(super) struct LentRegion {
+pub(super) struct UserRegion {
     registration: Registration,
     memory: UserMemory,
 }
 
-impl LentRegion {
+impl UserRegion {
     pub(super) fn new(domain: &Arc<ProtectionDomain>, memory: UserMemory) -> Result<Self, Error> {
         // SAFETY: the memory is owned, and kept until the registration has ended; its owner makes
         // no references to it.
@@ -301,7 +301,7 @@ impl LentRegion {
     }
 
     /// Deregisters it. `None` if the card still accesses it: the memory is then leaked.
-    pub(super) fn give_back(self) -> Option<UserMemory> {
+    pub(super) fn deregister(self) -> Option<UserMemory> {
         let Self { registration, memory } = self;
         if registration.end() {
             return Some(memory);

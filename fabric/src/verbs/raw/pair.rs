@@ -124,12 +124,12 @@ impl QueuePair {
             mask::IBV_QP_STATE | mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_ACCESS_FLAGS,
         )?;
 
-        let mut way = ibv::ibv_ah_attr { dlid: route.lid, port_num: route.port, ..Default::default() };
+        let mut address = ibv::ibv_ah_attr { dlid: route.lid, port_num: route.port, ..Default::default() };
         if route.global {
-            way.is_global = 1;
-            way.grh.dgid.raw = route.gid.0;
-            way.grh.sgid_index = route.gid_index;
-            way.grh.hop_limit = 64;
+            address.is_global = 1;
+            address.grh.dgid.raw = route.gid.0;
+            address.grh.sgid_index = route.gid_index;
+            address.grh.hop_limit = 64;
         }
         let mut receive = ibv::ibv_qp_attr {
             qp_state: ibv::ibv_qp_state::IBV_QPS_RTR,
@@ -138,7 +138,7 @@ impl QueuePair {
             rq_psn: route.their_first,
             max_dest_rd_atomic: route.reads_of_theirs,
             min_rnr_timer: NO_RECEIVE_WAIT,
-            ah_attr: way,
+            ah_attr: address,
             ..Default::default()
         };
         self.modify(
@@ -199,9 +199,9 @@ impl QueuePair {
     #[inline]
     pub(in crate::verbs) unsafe fn post<const N: usize>(
         &self,
-        requests: &mut Requests<N>,
+        requests: &mut RawWorkRequests<N>,
     ) -> Result<(), (usize, io::Error)> {
-        let Requests { list, pieces } = requests;
+        let RawWorkRequests { list, pieces } = requests;
         for (raw, piece) in list.iter_mut().zip(pieces) {
             raw.num_sge = i32::from(piece.length > 0);
             raw.sg_list = piece;
@@ -303,7 +303,7 @@ impl Verb {
 
 /// A work request.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::verbs) struct Request {
+pub(in crate::verbs) struct RawWorkRequest {
     pub(in crate::verbs) id: u64,
     pub(in crate::verbs) verb: Verb,
     pub(in crate::verbs) local: Local,
@@ -313,12 +313,12 @@ pub(in crate::verbs) struct Request {
 }
 
 /// Work requests to be posted as one list, in the library's form.
-pub(in crate::verbs) struct Requests<const N: usize> {
+pub(in crate::verbs) struct RawWorkRequests<const N: usize> {
     list: [ibv::ibv_send_wr; N],
     pieces: [ibv::ibv_sge; N],
 }
 
-impl<const N: usize> Requests<N> {
+impl<const N: usize> RawWorkRequests<N> {
     /// Empty: each entry has to be set.
     #[inline]
     pub(in crate::verbs) fn new() -> Self {
@@ -326,14 +326,14 @@ impl<const N: usize> Requests<N> {
     }
 
     #[inline]
-    pub(in crate::verbs) fn set(&mut self, at: usize, request: Request) {
+    pub(in crate::verbs) fn set(&mut self, at: usize, request: RawWorkRequest) {
         let Local { address, len, key } = request.local;
         self.pieces[at] = ibv::ibv_sge { addr: address, length: len, lkey: key };
         request.write_to(&mut self.list[at]);
     }
 }
 
-impl Request {
+impl RawWorkRequest {
     #[inline]
     fn write_to(&self, raw: &mut ibv::ibv_send_wr) {
         use ibv::{ibv_send_flags as flags, ibv_wr_opcode as code};
