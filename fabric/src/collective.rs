@@ -135,8 +135,8 @@ impl<F: Fabric> Collective<F> {
             let mut wait = pin!(members.wait_until(fabric, own, move |seen| seen >= epoch, (from, u64::MAX)));
             let mut untold = None;
             let waited = poll_fn(|cx| {
-                // A rank that cannot be signalled waits without end, and so do the ranks that wait
-                // for it.
+                // A rank that cannot be signalled never completes its barrier, nor do the ranks
+                // that wait for it.
                 match told.as_mut().map(|told| Pin::new(told).poll(cx)) {
                     Some(Poll::Ready(Err(fault))) => {
                         untold = Some(fault);

@@ -36,7 +36,7 @@ pub(crate) unsafe fn into_shared(to: *mut u8, from: &[u8]) {
         to.store(u64::from_ne_bytes(word), Ordering::Release);
     } else {
         fence(Ordering::Release);
-        // SAFETY: the caller vouches for `to`; `from` is a live slice that nobody writes.
+        // SAFETY: the caller vouches for `to`; `from` is a live shared slice, so it is not written.
         unsafe { copy(to, from.as_ptr(), from.len()) };
     }
 }

@@ -114,8 +114,8 @@ impl<D: Driver> Endpoint<D> {
     /// after an event.
     pub(crate) fn pend(&self, cx: &Context<'_>, until: u64) {
         let Shared { driver, .. } = &*self.shared;
-        let again = drive::look_again(until) // The thread polls again, and a collection of futures those woken.
-            || cx.waker().will_wake(drive::NOBODY) // Whoever polls with it polls again by itself.
+        let again = drive::look_again(until) // The thread polls again; a collection of futures polls the woken ones.
+            || cx.waker().will_wake(drive::NOBODY) // The polling thread polls again by itself.
             || until <= driver.now();
         if again {
             return cx.waker().wake_by_ref();

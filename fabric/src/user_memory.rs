@@ -157,7 +157,7 @@ impl UserMemory {
             return Err(Self { start, len, keep });
         }
         let keep: Box<dyn Any> = keep;
-        let apart = keep.downcast::<Apart<T>>().unwrap_or_else(|_| unreachable!("its type was just asked"));
+        let apart = keep.downcast::<Apart<T>>().unwrap_or_else(|_| unreachable!("its type was checked"));
         Ok(apart.together())
     }
 
@@ -171,7 +171,7 @@ impl UserMemory {
             return Err(Self { start, len, keep });
         }
         let keep: Box<dyn Any> = keep;
-        Ok(*keep.downcast().unwrap_or_else(|_| unreachable!("its type was just asked")))
+        Ok(*keep.downcast().unwrap_or_else(|_| unreachable!("its type was checked")))
     }
 
     /// Its start.

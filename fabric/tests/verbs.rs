@@ -1,8 +1,9 @@
-//! The verbs fabric on a real device: run inside `scripts/soft-roce` where the host has none.
+//! The verbs fabric on a real device; on hosts without one run it inside `scripts/soft-roce`.
 //!
-//! Without a device every test says so and passes, unless `ONESIDED_REQUIRE_VERBS=1`.
+//! Without a device every test prints that it is skipped and passes, unless
+//! `ONESIDED_REQUIRE_VERBS=1`.
 #![cfg(feature = "verbs")]
-#![allow(clippy::print_stderr)] // what is skipped is said
+#![allow(clippy::print_stderr)] // reports skipped tests
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -63,7 +64,7 @@ fn words_of_everybody_oneself_included() {
             let word = fabric.word_in(segment, 8).unwrap();
             for _ in 0..ROUNDS {
                 block_on(fabric, fabric.fetch_add(word, 1)).unwrap();
-                // A counter by compare-swap beside it.
+                // A counter by compare-swap next to it.
                 let other = fabric.word_in(segment, 16).unwrap();
                 let mut seen = block_on(fabric, fabric.read(other)).unwrap();
                 loop {
@@ -81,7 +82,7 @@ fn words_of_everybody_oneself_included() {
             assert_eq!(fabric.load(fabric.word_in(own, offset).unwrap()), Ok(3 * ROUNDS));
         }
         world.barrier().wait().unwrap();
-        // A write to everybody's slot for this rank; each sees all.
+        // Every rank writes to its slot at every rank; each rank sees all.
         for segment in &all {
             let slot = fabric.word_in(segment, 24 + 8 * u64::from(world.rank())).unwrap();
             block_on(fabric, fabric.write(slot, u64::MAX - u64::from(world.rank()), Notify::No)).unwrap();
@@ -149,14 +150,14 @@ fn bytes_of_every_length_arrive() {
                 assert_eq!(back[..len], pattern[..len], "{len} bytes");
                 back.fill(0);
             }
-            // Without a copy, both ways, through the own segment.
+            // Zero-copy transfers in both directions, from and to the own segment.
             fabric.write_own(own, 0, &pattern).unwrap();
             block_on(fabric, fabric.rdma_write((own, 0), (other, 0), LEN as u64)).unwrap();
             fabric.write_own(own, 0, &back).unwrap();
             block_on(fabric, fabric.rdma_read((other, 0), (own, 0), LEN as u64)).unwrap();
             fabric.read_own(own, 0, &mut back).unwrap();
             assert!(back == pattern);
-            // Many gets that nobody takes in order, and some that nobody takes at all.
+            // Many gets that are polled out of order, and some that are never polled.
             let mut buffers = vec![vec![0; 40_000]; 20];
             let mut gets: Vec<_> = buffers.iter_mut().map(|buffer| fabric.get(other, 5, buffer)).collect();
             gets.truncate(18);
@@ -165,7 +166,7 @@ fn bytes_of_every_length_arrive() {
             }
             drop(gets);
             assert!(buffers[..18].iter().all(|buffer| buffer[..] == pattern[5..40_005]));
-            // What lies outside is refused here.
+            // Ranges outside are refused locally.
             assert_eq!(kind(fabric.put(other, LEN as u64, &[1])), FaultKind::OutOfRange);
             assert_eq!(kind(block_on(fabric, fabric.get(other, u64::MAX, &mut [0; 2]))), FaultKind::OutOfRange);
             assert_eq!(kind(block_on(fabric, fabric.rdma_write((other, 0), (own, 0), 8))), FaultKind::NotOwn);
@@ -254,8 +255,8 @@ fn mail_arrives_in_order_by_port() {
     });
 }
 
-/// More mail, and more doorbells, than a receiver that makes no progress has room for: the senders
-/// wait, and all of it arrives once it makes some.
+/// More messages and doorbells than a receiver without progress has space for: the senders wait,
+/// and all arrive once it makes progress.
 #[test]
 fn a_flood_is_held_back() {
     let Some(_device) = device("a_flood_is_held_back") else { return };
@@ -283,9 +284,9 @@ fn a_flood_is_held_back() {
     });
 }
 
-/// A peer that lives and makes no progress while it is rung and written to without end: who sends
-/// and who posts is told in the end that there is no room, and no more than that arrives. When it
-/// goes on, so does all else.
+/// A peer that is alive but makes no progress, under endless messages and doorbells: sends and
+/// posts end as `Full`, and refused ones do not arrive. When the peer continues, so does everything
+/// else.
 #[test]
 fn posting_to_a_peer_that_takes_nothing_ends() {
     let Some(_device) = device("posting_to_a_peer_that_takes_nothing_ends") else { return };
@@ -308,7 +309,7 @@ fn posting_to_a_peer_that_takes_nothing_ends() {
             let begin = Instant::now();
             let again = block_on(fabric, fabric.write(word, 1, Notify::Yes));
             assert_eq!(again, Err(Fault::of(FaultKind::Full, Rank(1))));
-            assert!(begin.elapsed() < Duration::from_secs(2), "who comes later waits no longer");
+            assert!(begin.elapsed() < Duration::from_secs(2), "a later post does not wait again");
             fabric.set_full_after(Duration::from_secs(60));
             let mut send = fabric.send(Rank(1), Port::USER, &[], Notify::No);
             assert!(wait_timeout(fabric, &mut send, Duration::from_millis(10)).is_none(), "by its own deadline");
@@ -323,7 +324,7 @@ fn posting_to_a_peer_that_takes_nothing_ends() {
     });
 }
 
-/// What was posted to such a peer, and what was posted behind it, ends as well: later, with the
+/// Requests already posted to such a peer, and those after them, end as well: later, with the
 /// connection.
 #[test]
 fn what_was_posted_to_a_peer_that_takes_nothing_ends() {
@@ -349,7 +350,7 @@ fn what_was_posted_to_a_peer_that_takes_nothing_ends() {
     });
 }
 
-/// Far more operations than the send queue holds and than reads may be under way, from several
+/// Far more operations than the send queue holds and than reads may be in flight, from several
 /// threads at once.
 #[test]
 fn full_queues_are_waited_for() {
@@ -374,8 +375,7 @@ fn full_queues_are_waited_for() {
     });
 }
 
-/// Several threads of one rank sleep at once, each on a word of its own; each is woken by its
-/// write.
+/// Several threads of one rank sleep at once, each on its own word; its write wakes each.
 #[test]
 fn sleepers_are_woken() {
     let Some(_device) = device("sleepers_are_woken") else { return };
@@ -410,7 +410,7 @@ fn sleepers_are_woken() {
     });
 }
 
-/// What rank 0 does with a segment of rank 1 that is gone; it also gets those of the others.
+/// Rank 0 accesses a freed segment of rank 1; it also gets those of the others.
 fn with_a_stale_key(count: u32, run: impl Fn(&Verbs, &VerbsSegment, &[VerbsSegment]) + Sync) {
     let step = std::sync::Barrier::new(count as usize); // the fabric's own barrier does not outlive the connection
     ranks(count, |world| {
@@ -426,8 +426,8 @@ fn with_a_stale_key(count: u32, run: impl Fn(&Verbs, &VerbsSegment, &[VerbsSegme
     });
 }
 
-/// A typed error for the one who used it, later operations end at once and name the peer, and no
-/// other connection suffers.
+/// The access fails with a typed error, later operations fail at once and name the peer, and no
+/// other connection is affected.
 #[test]
 fn a_stale_key_ends_in_an_error() {
     let Some(_device) = device("a_stale_key_ends_in_an_error") else { return };
@@ -447,7 +447,7 @@ fn a_stale_key_ends_in_an_error() {
     });
 }
 
-/// The error of an operation that nobody awaited is told by the next flush, once.
+/// The next flush reports the error of an unawaited operation, once.
 #[test]
 fn an_unawaited_fault_sticks_until_the_flush() {
     let Some(_device) = device("an_unawaited_fault_sticks_until_the_flush") else { return };
@@ -458,8 +458,8 @@ fn an_unawaited_fault_sticks_until_the_flush() {
     });
 }
 
-/// A process that is killed loses its memory before anybody is told of its end: whoever used that
-/// memory is told of the end.
+/// A killed process loses its memory before its death is declared: an access to that memory still
+/// reports the death.
 #[test]
 fn the_news_of_a_death_says_more_than_the_card() {
     let Some(_device) = device("the_news_of_a_death_says_more_than_the_card") else { return };
@@ -479,7 +479,7 @@ fn the_news_of_a_death_says_more_than_the_card() {
                         drop(all.remove(1));
                         step.wait();
                         std::thread::sleep(Duration::from_millis(200));
-                        board.declare_dead(Rank(1)); // as the launcher does
+                        board.declare_dead(Rank(1)); // as the launcher would
                         return;
                     }
                     step.wait();
@@ -497,8 +497,7 @@ fn the_news_of_a_death_says_more_than_the_card() {
     }
 }
 
-/// A rank dies: whoever waits for it, and whoever has operations under way to it, hears of it
-/// within a second.
+/// After a rank's death, waits for it and operations in flight to it end within a second.
 #[test]
 fn death_ends_waits_and_operations() {
     let Some(_device) = device("death_ends_waits_and_operations") else { return };
@@ -514,7 +513,7 @@ fn death_ends_waits_and_operations() {
                 world.barrier().wait().unwrap();
                 if world.rank() == 2 {
                     std::thread::sleep(Duration::from_millis(300));
-                    board.declare_dead(Rank(2)); // as the launcher does
+                    board.declare_dead(Rank(2)); // as the launcher would
                     return;
                 }
                 let began = Instant::now();
@@ -528,7 +527,7 @@ fn death_ends_waits_and_operations() {
                 let sent = block_on(fabric, fabric.send(Rank(2), Port::USER, b"x", Notify::No));
                 assert_eq!(kind(sent), FaultKind::PeerDied);
                 assert!(began.elapsed() < Duration::from_millis(1300), "{:?}", began.elapsed());
-                // The living go on.
+                // The surviving ranks continue.
                 let other = fabric.word_in(&all[1 - world.rank() as usize], 8).unwrap();
                 block_on(fabric, fabric.fetch_add(other, 1)).unwrap();
                 let mine = fabric.word_in(&all[world.rank() as usize], 8).unwrap();
@@ -539,11 +538,10 @@ fn death_ends_waits_and_operations() {
     });
 }
 
-/// A peer that nobody can reach, and of whom nobody says that it died or left: its queue pairs are
-/// gone.
+/// An unreachable peer that counts as alive: its queue pairs are gone.
 fn with_a_lost_peer(body: impl Fn(&Verbs, &VerbsSegment, &VerbsSegment) + Sync) {
     let mut jobs = local::jobs(2).unwrap();
-    jobs[1].board = local::jobs(2).unwrap()[1].board.clone(); // on which it leaves
+    jobs[1].board = local::jobs(2).unwrap()[1].board.clone(); // the one on which it leaves
     std::thread::scope(|scope| {
         for job in jobs {
             let body = &body;
@@ -551,7 +549,7 @@ fn with_a_lost_peer(body: impl Fn(&Verbs, &VerbsSegment, &VerbsSegment) + Sync) 
                 let world = World::new(Verbs::new(job).unwrap());
                 let all = segments(&world, 64);
                 let told = fabric_word(&world, &all[0]);
-                world.barrier().wait().unwrap(); // both have reached the other's memory
+                world.barrier().wait().unwrap(); // both have opened the other's memory
                 if world.rank() == 1 {
                     return block_on(world.fabric(), world.fabric().write(told, 1, Notify::Yes)).map(drop).unwrap();
                 }
@@ -568,7 +566,7 @@ fn fabric_word<'w>(world: &'w World<Verbs>, segment: &'w VerbsSegment) -> VerbsW
     world.fabric().word_in(segment, 56).unwrap()
 }
 
-/// The card's retries end the operation, and everything behind it.
+/// The card's retries end the operation, and all later ones.
 #[test]
 fn silence_ends_operations() {
     let Some(_device) = device("silence_ends_operations") else { return };
@@ -583,7 +581,7 @@ fn silence_ends_operations() {
     });
 }
 
-/// Whoever only waits for what comes from it hears that nothing will.
+/// A wait for the peer's write alone fails, too.
 #[test]
 fn silence_ends_waits() {
     let Some(_device) = device("silence_ends_waits") else { return };
@@ -593,13 +591,13 @@ fn silence_ends_waits() {
         let silent = Fault::of(FaultKind::Refused, Rank(1)).with_detail(12);
         assert_eq!(block_on(fabric, fabric.wait_until(word, |seen| seen != 0, patience)), Err(silent));
         assert_eq!(block_on(fabric, fabric.recv(Port::USER, patience)).unwrap_err(), silent);
-        // What watches nobody has its deadline.
+        // A wait without a peer ends at its deadline.
         let soon = Patience::until(until(fabric, Duration::from_millis(30)));
         assert_eq!(kind(block_on(fabric, fabric.recv(Port::USER, soon))), FaultKind::TimedOut);
     });
 }
 
-/// A peer that computes for long is not given up: its card answers.
+/// The connection to a peer that computes for long stays up: its card answers.
 #[test]
 fn a_peer_that_computes_is_waited_for() {
     let Some(_device) = device("a_peer_that_computes_is_waited_for") else { return };
@@ -611,7 +609,7 @@ fn a_peer_that_computes_is_waited_for() {
             let patience = Patience::on(Rank(1)).and_until(until(fabric, LONG));
             assert_eq!(block_on(fabric, fabric.wait_until(own, |seen| seen == 7, patience)), Ok(7));
         } else {
-            std::thread::sleep(Duration::from_secs(7)); // several signs of life
+            std::thread::sleep(Duration::from_secs(7)); // several keepalives
             block_on(fabric, fabric.write(fabric.word_in(&all[0], 0).unwrap(), 7, Notify::Yes)).unwrap();
         }
         world.barrier().wait().unwrap();
@@ -643,7 +641,7 @@ fn leaving_ends_waits_and_operations() {
     });
 }
 
-/// A task that was handed over runs to its end while its rank computes.
+/// A spawned task runs to its end while its rank computes.
 #[test]
 fn adopted_work_goes_on() {
     let Some(_device) = device("adopted_work_goes_on") else { return };

@@ -109,7 +109,7 @@ pub(super) async fn whole_words<F: Fabric>(cx: &Context<F>) -> Verdict {
     Ok(())
 }
 
-/// A third rank sees what was put and flushed, once it is told.
+/// A rank that reads a flag after a put and a flush sees the put data.
 pub(super) async fn flushed<F: Fabric>(cx: &Context<F>) -> Verdict {
     const ROUNDS: u64 = 10;
     let fabric = cx.fabric();
@@ -120,7 +120,7 @@ pub(super) async fn flushed<F: Fabric>(cx: &Context<F>) -> Verdict {
         let bytes = |from: Rank| pattern(from.0 + round as u32 * 31, len);
         fabric.put(cx.segment(cx.next()), 16, &bytes(cx.me()))?;
         fabric.flush(cx.next()).await?;
-        // Words: at 0 what a rank is told, at 8 that the told ranks have read.
+        // Words: at 0 the flag, at 8 the count of ranks that have read.
         drop(fabric.write(cx.word(told, 0)?, round, Notify::Yes));
         fabric.wait_until(cx.word(cx.me(), 0)?, move |told| told >= round, cx.soon()).await?;
         let mut seen = vec![0; len];

@@ -63,7 +63,7 @@ pub(super) async fn lent<F: Fabric>(cx: &Context<F>) -> Verdict {
         &memory.bytes()[..7],
         &[&here_begins(cx)[..3], &[9, 8, 7], &here_begins(cx)[6..7]].concat(),
     )?;
-    let bytes = memory.into_vec::<u8>().map_err(|_| Wrong("it is the vector that was lent".into()))?;
+    let bytes = memory.into_vec::<u8>().map_err(|_| Wrong("it is the registered vector".into()))?;
     same("its length", bytes.len(), LEN)?;
     fails("a second time", fabric.reclaim(&own).map(drop), FaultKind::Closed)?;
     fails("one's own, taken back", fabric.read_own(&own, 0, &mut [0]), FaultKind::NoSuchRegion)?;

@@ -136,7 +136,7 @@ impl Shm {
         ShmSegment::of_piece(piece, (start, len), (rank, region)).map_err(Error::operation("open"))
     }
 
-    /// A block addressed by its region number is kept for ever, so its slot is never reused.
+    /// A block addressed by its region number is never released, so its slot is never reused.
     pub(super) fn piece(&self, rank: Rank, region: RegionId) -> Result<&ShmSegment, Fault> {
         let reach = || {
             let arena = self.arena_of(rank).map_err(|error| error.fault())?;

@@ -65,7 +65,7 @@ impl Drop for Access<'_> {
     }
 }
 
-/// Closes a guard for ever. Afterwards, check which ranks [have access](is_inside).
+/// Closes a guard permanently. Afterwards, check which ranks [have access](is_inside).
 pub(crate) fn shut(gate: &AtomicU64) {
     gate.store(1, Ordering::Relaxed);
     fence(Ordering::SeqCst);

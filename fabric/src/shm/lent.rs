@@ -40,7 +40,7 @@ pub(crate) struct Lent {
     pub(super) address: u64,
     len: u64,
     copy_path: AtomicU8,
-    /// One request at a time; `true` once a request was abandoned, because the line's state is then
+    /// One request at a time; `true` once a request was given up, because the line's state is then
     /// unknown.
     pub(super) requesting: Mutex<bool>,
     /// The owner's memory, until it is reclaimed.
@@ -322,7 +322,7 @@ mod direct {
         /// The address of an offset in memory of this process.
         fn place(&self, offset: u64) -> NonNull<u8> {
             let address = (self.address + offset) as usize;
-            NonNull::new(std::ptr::with_exposed_provenance_mut(address)).expect("lent memory does not begin at 0")
+            NonNull::new(std::ptr::with_exposed_provenance_mut(address)).expect("user memory does not begin at 0")
         }
 
         /// Copies a checked range of memory in this process.
@@ -466,7 +466,7 @@ impl Lent {
 
 impl fmt::Debug for Lent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes lent by {}, reached by {:?}", self.len, self.owner, self.path())
+        write!(f, "{} bytes of user memory of {}, reached by {:?}", self.len, self.owner, self.path())
     }
 }
 

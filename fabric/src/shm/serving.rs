@@ -24,8 +24,8 @@ const DONE: u64 = 4;
 pub(super) const PUT_PIECES: u64 = 5;
 pub(super) const GET_PIECES: u64 = 6;
 
-/// After how many nanoseconds a request to a living owner is abandoned: the owner is stopped, or
-/// has no progress thread.
+/// After how many nanoseconds a request to a living owner is given up: the owner is stopped, or has
+/// no progress thread.
 const PATIENCE: u64 = 30_000_000_000;
 /// Polls, and yields of the core, before the thread sleeps; and its longest sleep.
 const SPINS: u32 = 2_000;
@@ -98,7 +98,7 @@ impl Lent {
             if !matches!(request_kind, PUT | GET | PUT_PIECES | GET_PIECES)
                 || request.state.compare_exchange(request_kind, SERVED, Ordering::Acquire, Ordering::Relaxed).is_err()
             {
-                continue; // abandoned meanwhile
+                continue; // given up in between
             }
             let (offset, count) = (request.offset.load(Ordering::Relaxed), request.count.load(Ordering::Relaxed));
             let outcome = match request_kind {
@@ -162,7 +162,7 @@ impl Lent {
     ) -> Result<(), Fault> {
         let mut orphans = Vec::new(); // dropped after the lock
         let mut broken = self.requesting.lock().unwrap_or_else(PoisonError::into_inner);
-        self.alive()?; // first: a dead owner is the usual cause of an abandoned line
+        self.alive()?; // first: a dead owner is the usual cause of a broken line
         if *broken {
             return Err(Fault::of(FaultKind::Refused, self.owner));
         }

@@ -37,8 +37,7 @@
 //!   that its senders, and their later requests to it, wait until it makes progress or dies. Once
 //!   the queue of requests to it is full as well, a post blocks. After
 //!   [`FULL_AFTER`](crate::FULL_AFTER) without any completion the request fails as `Full` and was
-//!   not posted. After twice that time the connection is abandoned, so that posted requests end
-//!   too.
+//!   not posted. After twice that time the connection is given up, so that posted requests end too.
 //!
 //! Start with [`Verbs`], then `queue` (posting and completing), `drive` (progress and sleep),
 //! `segment` (memory), `words`, `mail` and `bulk` (the traits). `raw` has the library's objects.

@@ -236,7 +236,7 @@ impl Peer {
         (entry.is_of(number) && entry.keeps()).then(|| entry.slot())
     }
 
-    /// Abandons the connection: requests in flight end in an error.
+    /// Gives up the connection: requests in flight end in an error.
     pub(super) fn fail(&self) {
         self.fail_as(ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
     }

@@ -8,7 +8,7 @@
 //!   peer.
 //! - *A stalled driver* does not continue with the next request until another one is posted. So
 //!   another one is posted.
-//! - *A silent card* reports neither success nor failure: the connection is abandoned.
+//! - *A silent card* reports neither success nor failure: the connection is given up.
 //!
 //! Waiting threads check several times a second; operations pay nothing.
 
@@ -27,9 +27,9 @@ use crate::verbs::{Inner, Verbs};
 const POLL_INTERVAL: u64 = 250_000_000;
 /// After this time without a completion a request is posted.
 const PROBE_AFTER: u64 = 2_000_000_000;
-/// After this time without a completion the connection is abandoned: about ten times the timeout of
+/// After this time without a completion the connection is given up: about ten times the timeout of
 /// [the card](crate::verbs::raw). A request that moves bytes gets more time.
-const ABANDON_AFTER: u64 = 30_000_000_000;
+const GIVE_UP_AFTER: u64 = 30_000_000_000;
 /// The maximum nanoseconds a byte: 1 MB/s.
 const SLOWEST: u64 = 1_000;
 /// The failure-detection timeout of a death that broke a connection. A killed process loses its
@@ -44,7 +44,7 @@ pub(super) struct Keepalive {
     /// The time of the next check.
     due: AtomicU64,
     turns: AtomicU32,
-    /// [`ABANDON_AFTER`], except in tests.
+    /// [`GIVE_UP_AFTER`], except in tests.
     silent: AtomicU64,
     observations: Mutex<Box<[Observation]>>,
 }
@@ -64,7 +64,7 @@ struct Observation {
 impl Keepalive {
     pub(super) fn new(size: u32) -> Self {
         let observations = vec![Observation::default(); size as usize].into();
-        let (due, turns, silent) = (AtomicU64::new(0), AtomicU32::new(0), AtomicU64::new(ABANDON_AFTER));
+        let (due, turns, silent) = (AtomicU64::new(0), AtomicU32::new(0), AtomicU64::new(GIVE_UP_AFTER));
         Self { due, turns, silent, observations: Mutex::new(observations) }
     }
 

@@ -8,8 +8,8 @@
 //! A block is found by its region number, which contains a slot of the table at the file's start
 //! and the slot's *generation*. No number is reused. A peer holds a reference to a block while it
 //! has a segment of it (`hold`), and the owner reuses the range only when no peer does: a handle
-//! that was kept too long accesses memory that no other region uses. A killed peer keeps its
-//! references for ever.
+//! that was kept too long accesses memory that no other region uses. The references of a killed
+//! peer are never dropped.
 //!
 //! A range is zeroed when its use ends. For a large one that seems unwritten this is not worth the
 //! time: it is set aside with its pages, whatever they hold. The pages are given up when other

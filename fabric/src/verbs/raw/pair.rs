@@ -172,7 +172,7 @@ impl QueuePair {
         )
     }
 
-    /// Abandons the connection: requests in flight end in an error.
+    /// Gives up the connection: requests in flight end in an error.
     pub(in crate::verbs) fn fail(&self) -> Result<(), Error> {
         let mut error = ibv::ibv_qp_attr { qp_state: ibv::ibv_qp_state::IBV_QPS_ERR, ..Default::default() };
         self.modify(&mut error, ibv::ibv_qp_attr_mask::IBV_QP_STATE)
