@@ -34,8 +34,7 @@ use crate::{
     WORDLESS, WORLD_BYTES,
 };
 
-/// A rank's end of the shared-memory fabric. All clones are the same rank; the last one that is
-/// dropped leaves the job.
+/// A rank's end of the shared-memory fabric. All clones are the same rank; the last one that is dropped leaves the job.
 #[derive(Clone, Debug)]
 pub struct Shm(pub(super) Arc<Inner>);
 
@@ -59,8 +58,7 @@ pub(super) struct Inner {
     pub(super) full_after: FullAfter,
     /// What this rank has lent.
     service: Arc<Service>,
-    /// Peers' lent memory that was opened, once for all who reach it from here: they share one line
-    /// to its owner.
+    /// Peers' lent memory that was opened, once for all who reach it from here: they share one line to its owner.
     opened: Mutex<HashMap<(Rank, RegionId), Weak<Lent>>>,
 }
 
@@ -116,9 +114,8 @@ impl Shm {
     /// The endpoint of a job's rank.
     ///
     /// # Errors
-    /// [`Error::NoFabric`] if the ranks are on several hosts. [`Error::Operation`] if the board
-    /// does not hold what it should. [`Error::Join`] if [`FULL_AFTER`](crate::FULL_AFTER) makes no
-    /// sense.
+    /// [`Error::NoFabric`] if the ranks are on several hosts. [`Error::Operation`] if the board does not hold what it
+    /// should. [`Error::Join`] if [`FULL_AFTER`](crate::FULL_AFTER) makes no sense.
     pub fn new(job: Job) -> Result<Self, Error> {
         let hosts = job.hosts();
         if hosts > 1 {
@@ -535,9 +532,8 @@ impl Fabric for Shm {
 
     #[inline]
     fn flush(&self, target: Rank) -> Self::Flush<'_> {
-        // Whoever's later store we do not see has to see what we stored: that takes the full fence.
-        // rustc 1.95 makes it a locked `or` on x86-64, 8 ns; older ones that make it an `mfence`
-        // pay 17 ns.
+        // Whoever's later store we do not see has to see what we stored: that takes the full fence. rustc 1.95 makes it
+        // a locked `or` on x86-64, 8 ns; older ones that make it an `mfence` pay 17 ns.
         fence(Ordering::SeqCst);
         ready(check_rank(self, target))
     }
@@ -672,8 +668,8 @@ pub(crate) fn explain(source: &io::Error) -> (&'static str, FaultKind) {
     }
 }
 
-/// Runs `ranks` threads, each with an endpoint of one job, and gives what each returned: for tests
-/// of what stands on this fabric; [`crate::threads`] is for everybody else.
+/// Runs `ranks` threads, each with an endpoint of one job, and gives what each returned: for tests of what stands on
+/// this fabric; [`crate::threads`] is for everybody else.
 ///
 /// # Errors
 /// [`Error::Join`]: no memory for the board, or no threads.
