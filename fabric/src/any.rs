@@ -1,32 +1,32 @@
-//! The fabric that a process finds itself on.
+//! The fabric that a process chooses at run time.
 
 use onesided_job::{Job, environment};
 
 use crate::shm::Shm;
 use crate::{Error, World};
 
-/// The fabric that was chosen at run time: shared memory or, with the feature `verbs`, RDMA verbs.
+/// The fabric chosen at run time: shared memory or, with the feature `verbs`, RDMA verbs.
 #[cfg(not(feature = "verbs"))]
 pub type Any = Shm;
 
-/// The fabric that was chosen at run time: shared memory, RDMA verbs, or both of them in one world.
+/// The fabric chosen at run time: shared memory, RDMA verbs, or both in one world.
 #[cfg(feature = "verbs")]
 pub type Any = crate::Either<Shm, crate::mixed::Mixed>;
 
-/// A word that is chosen at run time is copied with the larger one's size: of 64 bytes, which it was once, that was most of a
-/// lock on shared memory.
+/// `Either` copies words at the size of the larger variant. Words of 64 bytes took most of a lock's
+/// time on shared memory.
 #[cfg(feature = "verbs")]
 const _: () = assert!(size_of::<<Any as onesided_remote_memory::RemoteMemory>::Word<'_>>() <= 24);
 
-/// Deals the ranks out to so many hosts for `mixed`, as if they were on them: for trying both ways on one machine.
+/// Distributes the ranks over this many pretended hosts, to test `mixed` on one machine.
 #[cfg(feature = "verbs")]
 const PRETEND: &str = "ONESIDED_PRETEND_HOSTS";
 
 /// An endpoint of the named fabric for a job's rank: `shm`, `verbs` or `mixed`.
 ///
-/// # Errors
-/// [`Error::NoFabric`]: there is none of that name, this build does not have it, or the host has no device for it; and
-/// what the fabric reports.
+/// - [`Error::NoFabric`]: the name is unknown, this build lacks the fabric, or the host has no
+///   device for it.
+/// - Whatever the fabric reports.
 pub fn endpoint(name: &str, job: Job) -> Result<Any, Error> {
     match name {
         #[cfg(not(feature = "verbs"))]
@@ -57,19 +57,20 @@ fn mixed(job: Job) -> Result<crate::mixed::Mixed, Error> {
     crate::mixed::Mixed::pretending(job, number.ok_or_else(wrong)?)
 }
 
-/// The fabric that the environment asks for: `ONESIDED_FABRIC`, or `shm`.
+/// The name in `ONESIDED_FABRIC`, or `shm`.
 fn chosen() -> String {
-    // What is no text is no fabric's name either.
+    // A value that is not UTF-8 names no fabric.
     std::env::var_os(environment::FABRIC).map_or_else(|| "shm".into(), |name| name.to_string_lossy().into())
 }
 
 impl World<Any> {
-    /// Joins the job that this process was started for: one of its ranks under `onesided run`, MPICH's `mpiexec` or
-    /// whatever sets the variables of a rendezvous ([`onesided_job::Start`]), otherwise a world of one. On the fabric that
-    /// `ONESIDED_FABRIC` names, shared memory if it is not set.
+    /// Joins the job that this process was started for. The process is a rank if `onesided run`,
+    /// MPICH's `mpiexec` or a rendezvous started it ([`bootstrap::Start`]), else the only rank of a
+    /// world of one. `ONESIDED_FABRIC` names the fabric; the default is shared memory.
     ///
-    /// Once a process: a second call finds its rank taken. The world is left when the last handle to it is dropped. Without
-    /// a launcher of ours, rank 0 keeps the job: its last handle is dropped when all others have left.
+    /// A process joins once: a second call finds its rank taken. The rank leaves the world when its
+    /// last handle is dropped. Without `onesided run`, rank 0 serves the job: the drop of its last
+    /// handle returns after all other ranks have left.
     ///
     /// # Errors
     /// [`Error::Join`], [`Error::Secret`], [`Error::NoFabric`], and what the fabric reports.
@@ -82,14 +83,16 @@ impl World<Any> {
     }
 }
 
-/// Runs `ranks` threads, each a rank of one world, and gives what each returned, by rank: for tests, examples and small
-/// programs. On the fabric that `ONESIDED_FABRIC` names, shared memory if it is not set.
+/// Runs `ranks` threads, each a rank of one world, and returns their results by rank. Meant for
+/// tests, examples and small programs. `ONESIDED_FABRIC` names the fabric; the default is shared
+/// memory.
 ///
 /// # Errors
-/// [`Error::Join`]: no memory for the board, no threads; and what the fabric reports.
+/// - [`Error::Join`]: no memory for the job segment, or no threads.
+/// - Whatever the fabric reports.
 ///
 /// # Panics
-/// If a rank panics: the others see it as dead, and the panic goes on here when all have ended.
+/// If a rank panics. The other ranks see it as dead; the panic resumes after all have ended.
 pub fn threads<T: Send>(ranks: u32, run: impl Fn(World<Any>) -> T + Sync) -> Result<Vec<T>, Error> {
     let name = chosen();
     onesided_job::local::threads(ranks, |job| Ok(run(World::new(endpoint(&name, job)?))))

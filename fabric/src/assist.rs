@@ -1,4 +1,5 @@
-//! Threads that assist: tasks that serve peers, on a thread of their own or one for all of a rank.
+//! Server threads: they run tasks that serve peers, one thread per task or one for all tasks of a
+//! rank.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -14,17 +15,17 @@ use rustix::io::Errno;
 use crate::drive::{self, Blocking};
 use crate::{Drive, Fabric, Task};
 
-/// How a thread that assists waits.
+/// How a server thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ServerThread {
-    /// It looks, again and again: a core is spent on it.
+    /// Polls without pause and occupies a core.
     Polls,
-    /// It sleeps until something happens to its rank.
+    /// Sleeps until an event of its rank.
     Sleeps,
 }
 
 impl ServerThread {
-    /// The name of the thread.
+    /// The thread's name.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Polls => "onesided-poll",
@@ -33,99 +34,101 @@ impl ServerThread {
     }
 }
 
-/// Every so many looks a thread that polls gives its core away, if somebody else wants it: whoever it waits for may.
-const LOOKS: u32 = 256;
-/// The same where there are more threads than cores.
-const LOOKS_CROWDED: u32 = 16;
+/// A polling thread yields its core after this many polls, perhaps to the thread that it waits for.
+const POLLS: u32 = 256;
+/// The same if the host has more threads than cores.
+const POLLS_OVERSUBSCRIBED: u32 = 16;
 
-/// How many such threads this process has.
-static ATTENDING: AtomicU32 = AtomicU32::new(0);
+/// The number of server threads in this process.
+static SERVER_THREADS: AtomicU32 = AtomicU32::new(0);
 
-/// Whether this process has any.
-pub(crate) fn attends() -> bool {
-    ATTENDING.load(Ordering::Relaxed) > 0
+/// Whether this process has server threads.
+pub(crate) fn has_server_threads() -> bool {
+    SERVER_THREADS.load(Ordering::Relaxed) > 0
 }
 
-/// One of them, while it runs.
-pub(crate) struct Attending;
+/// Counts one server thread while it runs.
+pub(crate) struct RunningThread;
 
-impl Attending {
+impl RunningThread {
     pub(crate) fn begin() -> Self {
-        ATTENDING.fetch_add(1, Ordering::Relaxed);
+        SERVER_THREADS.fetch_add(1, Ordering::Relaxed);
         Self
     }
 }
 
-impl Drop for Attending {
+impl Drop for RunningThread {
     fn drop(&mut self) {
-        ATTENDING.fetch_sub(1, Ordering::Relaxed);
+        SERVER_THREADS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Runs a task to its end on a thread of its own, which drives the fabric.
-pub(crate) fn spawn<D: Drive>(drive: &D, task: Task, attendant: ServerThread) -> Result<JoinHandle<()>, Fault> {
+/// Runs a task to completion on its own thread, which drives the fabric.
+pub(crate) fn spawn<D: Drive>(drive: &D, task: Task, kind: ServerThread) -> Result<JoinHandle<()>, Fault> {
     let drive = drive.clone();
-    let attending = Attending::begin();
+    let running = RunningThread::begin();
     let run = move || {
-        let _attending = attending;
-        match attendant {
+        let _running = running;
+        match kind {
             ServerThread::Polls => poll(&drive, task),
             ServerThread::Sleeps => drive::block_on(&drive, task),
         }
     };
     let refused = |_| Fault::new(FaultKind::Refused).with_detail(Errno::AGAIN.raw_os_error() as u32);
-    thread::Builder::new().name(attendant.name().into()).spawn(run).map_err(refused)
+    thread::Builder::new().name(kind.name().into()).spawn(run).map_err(refused)
 }
 
 fn poll<D: Drive>(drive: &D, mut task: Task) {
     let _blocking = Blocking::begin();
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    // A rank with such a thread has two that look.
-    let looks = if drive.oversubscribed() || drive.shares_its_core() || cores < 2 * drive.size() as usize {
-        LOOKS_CROWDED
+    // A rank with a polling server thread needs two cores.
+    let polls = if drive.oversubscribed() || drive.shares_its_core() || cores < 2 * drive.size() as usize {
+        POLLS_OVERSUBSCRIBED
     } else {
-        LOOKS
+        POLLS
     };
     let mut cx = Context::from_waker(drive::NOBODY);
     let mut turn = 0_u32;
     while task.as_mut().poll(&mut cx).is_pending() {
         drive.progress();
         turn = turn.wrapping_add(1);
-        if turn.is_multiple_of(looks) { thread::yield_now() } else { drive.relax() }
+        if turn.is_multiple_of(polls) { thread::yield_now() } else { drive.relax() }
     }
 }
 
-/// The threads that all windows of a rank share, one of a kind; there while they have something to do.
+/// The server threads that all windows of a rank share, one of each kind. Each exists while it has
+/// tasks.
 #[derive(Default)]
-pub(crate) struct Attendants([Mutex<Weak<Pool>>; 2]);
+pub(crate) struct ServerThreads([Mutex<Weak<Pool>>; 2]);
 
-impl Attendants {
-    /// Has a task run by the rank's thread of this kind. Whoever asks has to wake it: it may sleep.
-    pub(crate) fn run<F: Fabric>(&self, fabric: &F, task: Task, attendant: ServerThread) -> Result<(), Fault> {
-        let mut current = lock(&self.0[attendant as usize]);
+impl ServerThreads {
+    /// Runs a task on the rank's thread of this kind. The caller wakes the thread, which may be
+    /// asleep.
+    pub(crate) fn run<F: Fabric>(&self, fabric: &F, task: Task, kind: ServerThread) -> Result<(), Fault> {
+        let mut current = lock(&self.0[kind as usize]);
         let left = match current.upgrade() {
             Some(pool) => pool.take(task),
             None => Some(task),
         };
         let Some(task) = left else { return Ok(()) };
         let pool = Arc::new(Pool(Mutex::new(Some(vec![task]))));
-        fabric.serve_apart(Arc::clone(&pool).task(), attendant)?;
+        fabric.serve_apart(Arc::clone(&pool).task(), kind)?;
         *current = Arc::downgrade(&pool);
         Ok(())
     }
 }
 
-impl fmt::Debug for Attendants {
+impl fmt::Debug for ServerThreads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.iter().map(|pool| lock(pool).strong_count() > 0)).finish()
     }
 }
 
-/// Tasks that came and were not polled yet; `None` once the thread has ended.
+/// New tasks that were not polled yet; `None` once the thread has ended.
 struct Pool(Mutex<Option<Vec<Task>>>);
 
 impl Pool {
-    /// Takes a task, or gives it back if the thread has ended.
+    /// Takes a task; returns it if the thread has ended.
     fn take(&self, task: Task) -> Option<Task> {
         match &mut *lock(&self.0) {
             Some(tasks) => {
@@ -136,12 +139,12 @@ impl Pool {
         }
     }
 
-    /// All of them as one, until there is none.
+    /// One future that runs all tasks and completes when none is left.
     fn task(self: Arc<Self>) -> Task {
         let mut mine: Vec<Task> = Vec::new();
         Box::pin(poll_fn(move |cx| {
             mine.append(lock(&self.0).get_or_insert_default());
-            // One that panics is over; the others are not.
+            // A panic ends one task and leaves the others running.
             mine.retain_mut(|task| {
                 matches!(catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx))), Ok(Poll::Pending))
             });
@@ -167,7 +170,7 @@ mod tests {
 
     use super::*;
 
-    /// Waits for what another thread does, but not for ever.
+    /// Waits for another thread's action, with a time limit.
     fn comes(what: impl Fn() -> bool) -> bool {
         let end = Instant::now() + Duration::from_secs(20);
         while !what() && Instant::now() < end {
@@ -185,19 +188,19 @@ mod tests {
 
     #[test]
     fn a_pool_ends_with_its_last_task_and_begins_anew() {
-        for attendant in [ServerThread::Polls, ServerThread::Sleeps] {
+        for kind in [ServerThread::Polls, ServerThread::Sleeps] {
             crate::shm::threads(1, |shm| {
-                let (pools, ran) = (Attendants::default(), Arc::new(AtomicU32::new(0)));
+                let (pools, ran) = (ServerThreads::default(), Arc::new(AtomicU32::new(0)));
                 for round in 1..4 {
                     let ran = Arc::clone(&ran);
                     let task = async move {
                         ran.fetch_add(1, Ordering::Relaxed);
                     };
-                    pools.run(&shm, Box::pin(task), attendant).unwrap();
-                    assert!(comes(|| pools.0[attendant as usize].lock().unwrap().strong_count() == 0), "{round}");
+                    pools.run(&shm, Box::pin(task), kind).unwrap();
+                    assert!(comes(|| pools.0[kind as usize].lock().unwrap().strong_count() == 0), "{round}");
                 }
                 assert_eq!(ran.load(Ordering::Relaxed), 3);
-                assert!(comes(|| threads_named(attendant.name()) == 0));
+                assert!(comes(|| threads_named(kind.name()) == 0));
             })
             .unwrap();
         }

@@ -55,10 +55,12 @@ pub struct Capabilities {
     pub agent: AtomicAgent,
     /// Whether an operation is done when the call that posts it returns.
     pub completes_at_post: bool,
-    /// Whether the memory of a rank that died can still be reached. Without it, operations on it fail as `PeerDied`.
+    /// Whether the memory of a rank that died can still be reached. Without it, operations on it
+    /// fail as `PeerDied`.
     pub memory_survives: bool,
-    /// Whether bytes and words that a rank posts to one target take effect in the order of posting, whatever regions they
-    /// are of, where an operation is not waited for before the next. Without it [`Fabric::keeps_order`](crate::Fabric::keeps_order) tells of a target.
+    /// Whether bytes and words that a rank posts to one target take effect in the order of posting,
+    /// whatever regions they are of, where an operation is not waited for before the next. Without
+    /// it [`Fabric::keeps_order`] tells of a target.
     pub ordered: bool,
     /// Up to how many bytes a put travels inside the work request (0: never).
     pub inline: u32,

@@ -1,4 +1,4 @@
-//! Barrier and all-gather, over words and puts alone: what works on one fabric works on all.
+//! Barrier and all-gather, built from words and puts alone, so that they run on every fabric.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -12,13 +12,14 @@ use crate::{Fabric, Segment, WORLD_BYTES};
 
 /// Rounds of the dissemination barrier: enough for [`Rank::LIMIT`].
 const ROUNDS: u64 = 24;
-/// Where the two gather buffers begin in the world segment: they are used in turn.
+/// The offsets of the two gather buffers in the world segment, used alternately.
 const GATHER: [u64; 2] = [1024, 1024 + 8 + GATHER_BYTES];
-/// The most that one rank contributes to a [`Collective::all_gather`], in bytes: the first word is the length.
+/// The maximum contribution of a rank to [`Collective::all_gather`], in bytes. The first word is
+/// the length.
 pub(crate) const GATHER_BYTES: u64 = 1024;
 
-/// For how long after a failed write the news of a death may come, in nanoseconds.
-const NEWS: u64 = 1_000_000_000;
+/// The failure-detection timeout after a failed write, in nanoseconds.
+const DETECTION_TIMEOUT: u64 = 1_000_000_000;
 
 const _: () = assert!(ROUNDS * 8 <= GATHER[0] && GATHER[1] + 8 + GATHER_BYTES <= WORLD_BYTES);
 
@@ -37,30 +38,33 @@ impl<F: Fabric> Collective<F> {
         Self { members, barriers, gathers, broken: AtomicBool::new(false) }
     }
 
-    /// The dissemination barrier (Hensgen, Finkel, Manber 1988): in round r each rank signals the one 2^r after it and
-    /// waits for the one 2^r before it. A slot holds the number of the last barrier its one writer came to, so a peer
-    /// that is already in the next barrier harms nothing.
+    /// The dissemination barrier (Hensgen, Finkel, Manber 1988): in round r each rank signals the
+    /// rank 2^r after it and waits for the rank 2^r before it. A slot holds the number of the last
+    /// barrier that its single writer entered, so a peer that is already in the next barrier is
+    /// harmless.
     pub(crate) async fn barrier(&self, fabric: &F) -> Result<(), Fault> {
         if self.broken.load(Ordering::Relaxed) {
             return Err(Fault::new(FaultKind::Closed));
         }
         let epoch = self.barriers.fetch_add(1, Ordering::Relaxed) + 1;
         let result = self.rounds(fabric, epoch).await;
-        // A rank that left in the middle has not signalled the others, and its numbers are out of step.
+        // A rank that left the barrier early has not signalled the others, and its numbers are
+        // inconsistent.
         self.broken.fetch_or(result.is_err(), Ordering::Relaxed);
         result
     }
 
-    /// Lets no later collective of this rank succeed: it walked away from one.
+    /// Makes every later collective of this rank fail, after it cancelled one.
     pub(crate) fn give_up(&self) {
         self.broken.store(true, Ordering::Relaxed);
     }
 
-    /// Everybody's contribution, by rank.
+    /// Gathers all ranks' contributions, by rank. ||
     ///
-    /// One barrier, between what all write and what all read. Whoever writes its buffer again has passed the barrier of the
-    /// gather between, which everybody entered after having read. A second barrier, where memory goes with its rank:
-    /// whoever returns may leave.
+    /// One barrier separates the writes from the reads. A rank that writes its buffer again has
+    /// passed the barrier of the next gather, which all ranks entered after reading. A second
+    /// barrier is needed where memory is freed with its rank, because a rank may leave after
+    /// returning.
     pub(crate) async fn all_gather(&self, fabric: &F, mine: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
         if mine.len() as u64 > GATHER_BYTES {
             return Err(Fault::new(FaultKind::TooLong).with_detail(mine.len() as u32));
@@ -70,18 +74,19 @@ impl<F: Fabric> Collective<F> {
         let mut buffer = vec![0; 8 + mine.len()];
         buffer[..8].copy_from_slice(&(mine.len() as u64).to_le_bytes());
         buffer[8..].copy_from_slice(mine);
-        let place = GATHER[(self.gathers.fetch_add(1, Ordering::Relaxed) % 2) as usize];
-        fabric.write_own(&own, place, &buffer)?;
+        let offset = GATHER[(self.gathers.fetch_add(1, Ordering::Relaxed) % 2) as usize];
+        fabric.write_own(&own, offset, &buffer)?;
         let survives = fabric.capabilities().memory_survives;
-        // Held from before the barrier on, memory that survives can be read whatever its owner does after it.
-        let held = if survives { self.all_segments(fabric) } else { Ok(Vec::new()) };
+        // Segments opened before the barrier stay readable if memory survives its owner, whatever
+        // the owner does next.
+        let opened = if survives { self.all_segments(fabric) } else { Ok(Vec::new()) };
         self.barrier(fabric).await?;
         if survives {
-            return self.read_all(fabric, held?, place).await;
+            return self.read_all(fabric, opened?, offset).await;
         }
-        // Whatever this rank could not read, the others wait for it at the end.
+        // This rank enters the last barrier even if it could not read.
         let all = match self.all_segments(fabric) {
-            Ok(segments) => self.read_all(fabric, segments, place).await,
+            Ok(segments) => self.read_all(fabric, segments, offset).await,
             Err(fault) => Err(fault),
         };
         self.barrier(fabric).await?;
@@ -92,11 +97,11 @@ impl<F: Fabric> Collective<F> {
         (0..self.members.size(fabric)).map(|rank| self.members.segment(fabric, rank)).collect()
     }
 
-    async fn read_all(&self, fabric: &F, segments: Vec<F::Segment>, place: u64) -> Result<Vec<Vec<u8>>, Fault> {
+    async fn read_all(&self, fabric: &F, segments: Vec<F::Segment>, offset: u64) -> Result<Vec<Vec<u8>>, Fault> {
         let mut all = Vec::with_capacity(segments.len());
         for from in segments {
             let mut buffer = [0; 8 + GATHER_BYTES as usize];
-            fabric.get(&from, place, &mut buffer).await?;
+            fabric.get(&from, offset, &mut buffer).await?;
             let len = buffer[..8].iter().rev().fold(0, |len, byte| len << 8 | u64::from(*byte));
             if len > GATHER_BYTES {
                 return Err(Fault::of(FaultKind::Protocol, from.rank()));
@@ -106,8 +111,9 @@ impl<F: Fabric> Collective<F> {
         Ok(all)
     }
 
-    /// Reaches whom this rank signals in a barrier, so that no barrier fails for want of that.
-    pub(crate) fn reach_neighbours(&self, fabric: &F) -> Result<(), Fault> {
+    /// Connects to the ranks that this rank signals in a barrier, so that no barrier fails for lack
+    /// of a connection.
+    pub(crate) fn connect_neighbours(&self, fabric: &F) -> Result<(), Fault> {
         let (me, size) = (self.members.me(fabric), self.members.size(fabric));
         let mut distances =
             std::iter::successors(Some(1), |distance| Some(distance * 2)).take_while(|distance| *distance < size);
@@ -129,7 +135,8 @@ impl<F: Fabric> Collective<F> {
             let mut wait = pin!(members.wait_until(fabric, own, move |seen| seen >= epoch, (from, u64::MAX)));
             let mut untold = None;
             let waited = poll_fn(|cx| {
-                // Whoever cannot be told, over a broken connection, waits for ever, and so do those who wait for it.
+                // A rank that cannot be signalled never completes its barrier, nor do the ranks
+                // that wait for it.
                 match told.as_mut().map(|told| Pin::new(told).poll(cx)) {
                     Some(Poll::Ready(Err(fault))) => {
                         untold = Some(fault);
@@ -151,9 +158,10 @@ impl<F: Fabric> Collective<F> {
         Ok(())
     }
 
-    /// What made a write fail, if a death did: the card of a rank that dies refuses before its death is known.
+    /// The cause of a failed write, if it was a death: a dying rank's card refuses before the death
+    /// is known.
     async fn cause<'f>(&'f self, fabric: &'f F, own: F::Word<'f>, (from, fault): (Rank, Fault)) -> Fault {
-        let until = fabric.now().saturating_add(NEWS);
+        let until = fabric.now().saturating_add(DETECTION_TIMEOUT);
         match self.members.wait_until(fabric, own, |_| false, (from, until)).await {
             Err(death) if death.kind() == FaultKind::PeerDied => death,
             _ => fault,

@@ -1,4 +1,4 @@
-//! Whether the ranks of a host have to take turns.
+//! Detects oversubscription: more ranks on a host than cores.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,27 +11,27 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use crate::assist;
 use crate::shm::Board;
 
-/// Whether a host runs more ranks than it has cores for them. That a rank is kept on one core says nothing about it: what
-/// counts is the cores that all of them have together.
+/// Whether the host runs more ranks than it has cores for them. The union of the ranks' core sets
+/// counts: a rank pinned to one core alone implies no oversubscription.
 #[derive(Debug)]
 pub(crate) struct Crowd {
-    /// Of this rank.
+    /// This rank's cores.
     cores: CpuSet,
-    /// Whether that is one.
+    /// Whether this rank has one core.
     alone: bool,
-    /// How many cores' time there is, if less than those.
+    /// The CPU quota in cores, if it is less.
     limit: Option<u32>,
-    /// What was found, or how often it was not to be had yet.
+    /// The result, or the number of failed attempts.
     state: AtomicU32,
 }
 
 const NO: u32 = u32::MAX;
 const YES: u32 = NO - 1;
-/// So often ranks are looked for that have not come; then those are.
-const LOOKS: u32 = 100;
+/// The maximum number of attempts while ranks are missing; then the ranks present decide.
+const ATTEMPTS: u32 = 100;
 
 impl Crowd {
-    /// Of the rank whose thread this is.
+    /// For the calling rank's thread.
     pub(crate) fn new() -> Self {
         let time = available_parallelism().map_or(1, NonZero::get) as u32;
         let cores = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
@@ -43,18 +43,18 @@ impl Crowd {
         }
     }
 
-    /// Whether that is so.
+    /// Whether the host is oversubscribed.
     #[inline]
     pub(crate) fn is(&self, board: &Board, me: Rank) -> bool {
         match self.state.load(Ordering::Relaxed) {
             NO => false,
             YES => true,
-            looks => self.look(board, me, looks),
+            attempts => self.detect(board, me, attempts),
         }
     }
 
     #[cold]
-    fn look(&self, board: &Board, me: Rank, looks: u32) -> bool {
+    fn detect(&self, board: &Board, me: Rank, attempts: u32) -> bool {
         let here = (0..board.size()).map(Rank).filter(|rank| board.host_of(*rank) == board.host_of(me));
         let (mut cores, mut ranks, mut known) = (self.cores, 0, 0);
         for rank in here {
@@ -67,8 +67,8 @@ impl Crowd {
                 .for_each(|core| cores.set(core));
         }
         let oversubscribed = self.limit.unwrap_or(u32::MAX).min(cores.count()) < ranks;
-        let state = if known < ranks && looks < LOOKS {
-            looks + 1
+        let state = if known < ranks && attempts < ATTEMPTS {
+            attempts + 1
         } else if oversubscribed {
             YES
         } else {
@@ -78,10 +78,10 @@ impl Crowd {
         oversubscribed
     }
 
-    /// Whether this rank shares its only core with a thread that serves others.
+    /// Whether this rank shares its only core with a server thread.
     #[inline]
     pub(crate) fn attends(&self) -> bool {
-        self.alone && assist::attends()
+        self.alone && assist::has_server_threads()
     }
 }
 
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rank_that_is_kept_on_a_core_is_no_crowd() {
+    fn a_pinned_rank_alone_is_not_oversubscribed() {
         let all = sched_getaffinity(None).unwrap();
         let cores: Vec<_> = (0..CpuSet::MAX_CPU).filter(|core| all.is_set(*core)).collect();
         let crowd_of = |ranks: u32| {
@@ -103,12 +103,12 @@ mod tests {
             one.set(cores[0]);
             rustix::thread::sched_setaffinity(None, &one).unwrap();
             assert!(!crowd_of(cores.len() as u32) && crowd_of(cores.len() as u32 + 1));
-            let _serves = assist::Attending::begin();
+            let _serves = assist::RunningThread::begin();
             assert!(Crowd::new().attends());
         })
         .join()
         .unwrap();
-        let _serves = assist::Attending::begin();
+        let _serves = assist::RunningThread::begin();
         assert_eq!(Crowd::new().attends(), all.count() == 1);
         let time = available_parallelism().unwrap().get() as u32;
         assert!(!crowd_of(time) && crowd_of(time + 1));

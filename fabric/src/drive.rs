@@ -1,4 +1,4 @@
-//! How a thread waits: look, spin, yield, sleep.
+//! How a thread waits: poll, spin, yield, sleep.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -27,24 +27,26 @@ pub trait Drive: Fabric {
     /// Takes the announcement back without sleeping.
     fn disarm(&self, ticket: Ticket);
 
-    /// What a thread does between two looks that found nothing, while it does not give its core away.
+    /// What a thread does between two looks that found nothing, while it does not give its core
+    /// away.
     #[inline]
     fn relax(&self) {
         std::hint::spin_loop();
     }
 
-    /// How many such looks before a thread gives its core away, where every rank has one: they take longer than being
-    /// woken up, or two ranks that answer one another would sleep every time once they have slept.
+    /// How many such looks before a thread gives its core away, where every rank has one: they take
+    /// longer than being woken up, or two ranks that answer one another would sleep every time once
+    /// they have slept.
     fn spins(&self) -> u32 {
         2_000
     }
 
-    /// Whether this host runs more ranks than it has cores for them: then whoever waits gives the core away at once. Ranks that are
-    /// kept on a core each are none too many.
+    /// Whether this host runs more ranks than it has cores for them: then whoever waits gives the
+    /// core away at once. Ranks that are kept on a core each are none too many.
     fn oversubscribed(&self) -> bool;
 
-    /// Whether a thread that serves peers runs on this thread's only core: then whoever waits gives the core away at once, but goes
-    /// on looking for as long as it would take to be woken up.
+    /// Whether a thread that serves peers runs on this thread's only core: then whoever waits gives
+    /// the core away at once, but goes on looking for as long as it would take to be woken up.
     fn shares_its_core(&self) -> bool {
         false
     }
@@ -53,34 +55,37 @@ pub trait Drive: Fabric {
     fn unfinished(&self) -> usize;
 }
 
-/// Turns of looking before the core is given away where ranks share cores: whoever is waited for may be waiting for this
-/// one. With 20, a queue lock of 4 and 8 ranks on two cores was handed over at two thirds of the rate.
-const SPINS_CROWDED: u32 = 2;
-/// Turns of yielding after that, before the thread sleeps.
+/// Polls before the core is yielded on an oversubscribed host, where the awaited thread may wait
+/// for this core. With 20, 4 and 8 ranks on two cores handed a queue lock over at two thirds of the
+/// rate.
+const SPINS_OVERSUBSCRIBED: u32 = 2;
+/// Yields after that, before the thread sleeps.
 const YIELDS: u32 = 50;
-/// A nap that ends within this many nanoseconds is not worth sleeping for.
+/// A nap of fewer nanoseconds is not worth a sleep.
 const SHORT: u64 = 60_000;
-/// More than it takes to wake a thread on a core at rest, in nanoseconds: whoever is waited for may be waking up. A virtual machine
-/// took 50 to 90 us; who sleeps meanwhile has to be woken in turn, and waits twice as long.
+/// More than the time to wake a thread on an idle core, in nanoseconds: the awaited thread may be
+/// waking up. On a virtual machine it took 50 to 90 us; a thread that sleeps meanwhile needs a
+/// wake-up in turn, and waits twice as long.
 const WAKING: u64 = 150_000;
 
-/// The waker of a thread that looks again by itself. A static, because only its own copy of a waker is known to be equal.
+/// The waker of a thread that polls again by itself. A static, because `will_wake` is known to hold
+/// only for copies of one waker.
 pub(crate) static NOBODY: &Waker = Waker::noop();
 
 thread_local! {
-    /// Set while this thread blocks: when the earliest thing that it waits for by the clock is due.
+    /// Set while this thread blocks: the earliest time at which a polled future is due.
     #[allow(clippy::missing_const_for_thread_local)] // loom's macro does not take it
     static BLOCKING: Cell<Option<u64>> = Cell::new(None);
 }
 
-/// The time of the real fabrics, in nanoseconds.
+/// The clock of the real fabrics, in nanoseconds.
 pub(crate) fn now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Tells the thread that blocks here to look again at `until` at the latest. `false` if none does: then the caller has
-/// to keep a waker.
+/// Makes the blocking thread poll again at `until` at the latest. `false` if no thread blocks here:
+/// the caller then has to register a waker.
 pub(crate) fn look_again(until: u64) -> bool {
     BLOCKING.with(|blocking| match blocking.get() {
         Some(earliest) => {
@@ -93,11 +98,12 @@ pub(crate) fn look_again(until: u64) -> bool {
 
 /// Blocks the thread until the future is ready, driving the fabric meanwhile.
 ///
-/// The future should wait for this fabric only: what something else wakes is polled at the fabric's next event.
+/// The future should wait for this fabric only: what something else wakes is polled at the fabric's
+/// next event.
 #[inline]
 pub fn block_on<D: Drive, T>(drive: &D, future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
-    // What is done when it is posted pays for nothing more than this poll.
+    // An operation that completes at post costs nothing more than this poll.
     match future.as_mut().poll(&mut Context::from_waker(NOBODY)) {
         Poll::Ready(value) => value,
         Poll::Pending => block_slowly(drive, future),
@@ -105,7 +111,7 @@ pub fn block_on<D: Drive, T>(drive: &D, future: impl Future<Output = T>) -> T {
 }
 
 /// [`block_on`] for an operation: one that is done when it is posted costs nothing beside itself.
-#[inline(always)] // an operation that passes through memory costs more than itself
+#[inline(always)] // passing the operation through memory costs more than the operation
 pub fn wait_for<D: Drive, O: Future + Unpin>(drive: &D, mut operation: O) -> O::Output {
     match Pin::new(&mut operation).poll(&mut Context::from_waker(NOBODY)) {
         Poll::Ready(value) => value,
@@ -121,14 +127,15 @@ pub fn wait_timeout<D: Drive, O: Future + Unpin>(drive: &D, operation: &mut O, t
         Poll::Ready(value) => Poll::Ready(Some(value)),
         Poll::Pending if drive.now() >= until => Poll::Ready(None),
         Poll::Pending => {
-            look_again(until); // without effect at the first poll, which another follows
+            look_again(until); // has no effect before the first poll, which another follows
             Poll::Pending
         }
     });
     block_on(drive, looks)
 }
 
-/// Takes in what has arrived and looks at an operation once, without waiting: for somebody who looks again by himself.
+/// Takes in what has arrived and looks at an operation once, without waiting: for somebody who
+/// looks again by himself.
 pub fn poll_now<D: Drive, O: Future + Unpin>(fabric: &D, operation: &mut O) -> Poll<O::Output> {
     fabric.progress();
     Pin::new(operation).poll(&mut Context::from_waker(NOBODY))
@@ -140,7 +147,8 @@ fn wait_slowly<D: Drive, O: Future + Unpin>(drive: &D, mut operation: O) -> O::O
     block_slowly(drive, Pin::new(&mut operation))
 }
 
-/// Puts the thread-local back when the wait ends, by panic as well: waits may be nested (a drop inside a wait).
+/// Restores the thread-local when the wait ends, by panic too. Waits may be nested (a drop inside a
+/// wait).
 pub(crate) struct Blocking(Option<u64>);
 
 impl Blocking {
@@ -148,7 +156,7 @@ impl Blocking {
         Self(BLOCKING.with(|blocking| blocking.replace(Some(u64::MAX))))
     }
 
-    /// When to look again at the latest, as far as those who were polled since said.
+    /// The earliest time at which a future polled since is due.
     pub(crate) fn earliest(&self) -> u64 {
         BLOCKING.with(Cell::get).unwrap_or(u64::MAX)
     }
@@ -170,13 +178,13 @@ fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output 
     let blocking = Blocking::begin();
     let mut cx = Context::from_waker(NOBODY);
     let (spins, watched) = match drive.oversubscribed() {
-        true => (SPINS_CROWDED, 0),
-        false if drive.shares_its_core() => (SPINS_CROWDED, drive.now().saturating_add(WAKING)),
+        true => (SPINS_OVERSUBSCRIBED, 0),
+        false if drive.shares_its_core() => (SPINS_OVERSUBSCRIBED, drive.now().saturating_add(WAKING)),
         false => (drive.spins(), 0),
     };
     let mut turn = 0_u32;
     loop {
-        // It was polled just now, or the thread has slept: another poll finds something only if something came.
+        // Just polled, or just woken: another poll finds something only after an event.
         let any = drive.progress() > 0;
         blocking.forget();
         if let Poll::Ready(value) = future.as_mut().poll(&mut cx) {

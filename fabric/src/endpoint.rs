@@ -1,12 +1,13 @@
-//! What the endpoints of all real fabrics have: who waits, and what was adopted.
+//! What the endpoints of all real fabrics share: registered wakers and spawned tasks.
 //!
-//! A thread that blocks drives the fabric itself. Everybody else (a task of an async runtime, work whose caller walked
-//! away) is served by the endpoint's helper thread: started when first needed, asleep while there is nothing to do.
+//! A thread that blocks drives the fabric itself. Everything else (tasks of an async runtime,
+//! spawned background work) is served by the endpoint's progress thread, which starts when first
+//! needed and sleeps while there is nothing to do.
 //!
-//! No task misses what it waits for, because each looks again after the helper has armed the doorbell on which it
-//! sleeps: those that wait already are woken by the helper between its arming and its sleep, and a task that comes while
-//! the helper sleeps is polled once more at once. A task that waits is polled for nothing else than an event of its rank
-//! or a time that is due.
+//! No task misses its event, because each polls again after the progress thread has armed the
+//! doorbell on which it sleeps. The progress thread wakes the tasks registered before its arming
+//! between the arming and its sleep, and it polls a task that arrives while it sleeps once more at
+//! once. A waiting task is polled only after an event of its rank or at its deadline.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,11 +23,12 @@ use crate::drive::{self, Blocking};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread};
 use crate::{Task, Ticket};
 
-/// How long an application that leaves waits for what it walked away from.
-const SETTLE: Duration = Duration::from_secs(2);
+/// How long a leaving application waits for its background work.
+const GRACE_PERIOD: Duration = Duration::from_secs(2);
 
-/// What the helper thread holds of a fabric: enough to sleep and to be woken, and nothing that keeps the rank in its
-/// job. The last handle of a rank may be dropped at any time, and the process may end right after it.
+/// The part of a fabric that the progress thread holds: enough to sleep and to be woken, and
+/// nothing that keeps the rank in its job. The last handle of a rank may be dropped at any time,
+/// and the process may end right after.
 pub(crate) trait Driver: Send + Sync + 'static {
     /// See [`RemoteMemory::now`](onesided_remote_memory::RemoteMemory::now).
     fn now(&self) -> u64;
@@ -36,13 +38,14 @@ pub(crate) trait Driver: Send + Sync + 'static {
     fn arm(&self) -> Ticket;
     /// See [`Drive::sleep`](crate::Drive::sleep).
     fn sleep(&self, ticket: Ticket, until: u64);
-    /// Ends the sleep of every thread of this rank that has armed.
+    /// Ends the sleep of all threads of this rank that have armed.
     fn wake(&self);
-    /// The same for all but the caller, which has armed. Gives the ticket to sleep on in place of its own.
+    /// The same for all but the caller, which has armed. Returns the ticket to sleep on instead of
+    /// its own.
     fn wake_others(&self, armed: Ticket) -> Ticket;
 }
 
-/// The part of an endpoint that knows no fabric.
+/// The fabric-independent part of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Endpoint<D: Driver> {
     shared: Arc<Shared<D>>,
@@ -57,35 +60,36 @@ struct Shared<D> {
 #[derive(Default)]
 struct State {
     waiting: Vec<Waiting>,
-    adopted: Vec<Adopted>,
-    /// How many tasks that somebody waits for the helper has taken out to poll them.
+    spawned: Vec<Spawned>,
+    /// How many tasks that count as unfinished the progress thread is polling.
     running: usize,
     started: bool,
-    /// Until when the helper sleeps, or is about to.
+    /// Until when the progress thread sleeps, or is about to.
     asleep: Option<u64>,
     closed: bool,
 }
 
-/// A task that the helper runs.
-struct Adopted {
+/// A task that the progress thread runs.
+struct Spawned {
     task: Task,
-    /// Whether it serves others for as long as there is something to serve: nobody waits for its end.
+    /// Whether it serves peers and has no awaited end.
     serves: bool,
 }
 
 impl State {
-    /// How many tasks are not finished that somebody waits for.
+    /// The number of unfinished tasks with an awaited end.
     fn unfinished(&self) -> usize {
-        self.adopted.iter().filter(|adopted| !adopted.serves).count() + self.running
+        self.spawned.iter().filter(|spawned| !spawned.serves).count() + self.running
     }
 }
 
-/// A task that some async runtime polls.
+/// A registered waker of a task in an async runtime.
 struct Waiting {
     waker: Waker,
-    /// When to wake it at the latest.
+    /// The deadline of its wake-up.
     until: u64,
-    /// Whether it waits again since it was last woken. One that does not has perhaps finished: it is forgotten.
+    /// Whether it registered again since its last wake-up. If not, it may have finished and is
+    /// forgotten.
     again: bool,
 }
 
@@ -106,12 +110,12 @@ impl<D: Driver> Endpoint<D> {
         &self.shared.driver
     }
 
-    /// What a future that cannot go on calls before it returns `Pending`: it is polled again at `until` at the latest,
-    /// or when something happens.
+    /// Registers the waker of a pending future: it is polled again at `until` at the latest, or
+    /// after an event.
     pub(crate) fn pend(&self, cx: &Context<'_>, until: u64) {
         let Shared { driver, .. } = &*self.shared;
-        let again = drive::look_again(until) // The thread polls again, and a collection of futures those woken.
-            || cx.waker().will_wake(drive::NOBODY) // Whoever polls with it polls again by itself.
+        let again = drive::look_again(until) // The thread polls again; a collection of futures polls the woken ones.
+            || cx.waker().will_wake(drive::NOBODY) // The polling thread polls again by itself.
             || until <= driver.now();
         if again {
             return cx.waker().wake_by_ref();
@@ -128,9 +132,10 @@ impl<D: Driver> Endpoint<D> {
         }
         let asleep = state.asleep;
         drop(state);
-        // It looked before it was known here, perhaps before the helper armed: it looks once more.
+        // It polled before it was registered, perhaps before the progress thread armed: it polls
+        // once more.
         let unseen = new && asleep.is_some();
-        if !self.call_helper() || unseen {
+        if !self.wake_or_start() || unseen {
             cx.waker().wake_by_ref();
         }
         if asleep.is_some_and(|end| until < end) {
@@ -140,40 +145,41 @@ impl<D: Driver> Endpoint<D> {
 
     /// See [`Fabric::spawn`](crate::Fabric::spawn).
     pub(crate) fn spawn(&self, task: Task) {
-        // Without a helper it stays until one can be started.
-        self.take_on(Adopted { task, serves: false });
+        // If no thread can be started, the task stays until one can.
+        self.push_task(Spawned { task, serves: false });
     }
 
     /// See [`Fabric::serve`](crate::Fabric::serve).
     pub(crate) fn serve(&self, task: Task) -> Result<(), Fault> {
-        if !self.call_helper() {
+        if !self.wake_or_start() {
             return Err(Fault::new(FaultKind::Refused).with_detail(Errno::AGAIN.raw_os_error() as u32));
         }
-        self.take_on(Adopted { task, serves: true });
+        self.push_task(Spawned { task, serves: true });
         Ok(())
     }
 
-    fn take_on(&self, adopted: Adopted) {
-        self.shared.lock().adopted.push(adopted);
-        self.call_helper();
+    fn push_task(&self, spawned: Spawned) {
+        self.shared.lock().spawned.push(spawned);
+        self.wake_or_start();
         self.shared.driver.wake();
     }
 
-    /// Waits until the adopted tasks are finished, but not for long: the application is leaving.
+    /// Waits briefly until the spawned tasks are finished: the application is leaving.
     pub(crate) fn settle(&self) {
-        let deadline = Instant::now() + SETTLE;
+        let deadline = Instant::now() + GRACE_PERIOD;
         while self.adopted() > 0 && Instant::now() < deadline {
-            sleep(Duration::from_micros(100)); // the helper thread is at it
+            sleep(Duration::from_micros(100)); // the progress thread works on them
         }
     }
 
-    /// How many adopted tasks are not finished.
+    /// The number of unfinished spawned tasks.
     pub(crate) fn adopted(&self) -> usize {
         self.shared.lock().unfinished()
     }
 
-    /// Tells the helper that there is work, or starts it. `false` if no thread is to be had: the next caller tries again.
-    fn call_helper(&self) -> bool {
+    /// Notifies the progress thread of work, or starts it. `false` if it cannot be started: the
+    /// next caller tries again.
+    fn wake_or_start(&self) -> bool {
         if std::mem::replace(&mut self.shared.lock().started, true) {
             self.shared.work.notify_one();
             return true;
@@ -202,58 +208,59 @@ impl<D> Shared<D> {
 }
 
 impl<D: Driver> Shared<D> {
-    /// The helper thread.
+    /// The progress thread.
     fn help(&self) {
         while self.has_work() {
             let blocking = Blocking::begin();
             let ticket = self.driver.arm();
             self.driver.progress();
-            self.run_adopted();
-            // From here on who comes and may not wait that long wakes us.
+            self.run_spawned();
+            // From here on, a registration with an earlier deadline wakes this thread.
             let (woken, until) = self.fall_asleep(blocking.earliest());
             let any = !woken.is_empty();
             woken.into_iter().for_each(Waker::wake);
-            // A thread that blocks may be the one to poll what was woken now, and sleeps by the doorbell.
+            // A blocking thread that polls a future woken now may sleep by the doorbell.
             let ticket = if any { self.driver.wake_others(ticket) } else { ticket };
             self.driver.sleep(ticket, until);
             drop(blocking);
         }
     }
 
-    /// Waits until there is something to do; `false` once the endpoint is closed.
+    /// Waits until there is work; `false` once the endpoint is closed.
     fn has_work(&self) -> bool {
         let mut state = self.lock();
         state.asleep = None;
         state.waiting.retain(|waiting| waiting.again);
-        while state.waiting.is_empty() && state.adopted.is_empty() && !state.closed {
+        while state.waiting.is_empty() && state.spawned.is_empty() && !state.closed {
             state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         !state.closed
     }
 
-    fn run_adopted(&self) {
+    fn run_spawned(&self) {
         let mut tasks = {
             let mut state = self.lock();
             state.running = state.unfinished();
-            std::mem::take(&mut state.adopted)
+            std::mem::take(&mut state.spawned)
         };
         let mut cx = Context::from_waker(Waker::noop());
-        tasks.retain_mut(|Adopted { task, .. }| {
-            // One that panics is over; the others are not.
+        tasks.retain_mut(|Spawned { task, .. }| {
+            // A panic ends one task and leaves the others running.
             let polled = catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(&mut cx)));
             matches!(polled, Ok(Poll::Pending))
         });
         let mut state = self.lock();
         state.running = 0;
-        state.adopted.append(&mut tasks);
+        state.spawned.append(&mut tasks);
     }
 
-    /// Whom to wake now, because all have to look after the arming, and until when to sleep: until `earliest`, or until
-    /// the first time that somebody named; not at all if the endpoint was closed before the arming.
+    /// Returns the wakers to wake now, because every task polls after the arming, and the end of
+    /// the sleep: `earliest` or the first registered deadline; no sleep if the endpoint was closed
+    /// before the arming.
     fn fall_asleep(&self, earliest: u64) -> (Vec<Waker>, u64) {
         let now = self.driver.now();
         let mut state = self.lock();
-        // Who is due has been woken by now, and names another time when it waits again.
+        // Due tasks have been woken by now, and register a new deadline if they wait again.
         let times = state.waiting.iter().map(|waiting| waiting.until).filter(|until| *until > now);
         let until = if state.closed { 0 } else { times.fold(earliest, u64::min) };
         state.asleep = Some(until);

@@ -1,10 +1,10 @@
-//! Whose end ends a wait.
+//! The peer status that ends a wait.
 
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Patience, Rank, RemoteMemory, Watch};
 
 use crate::fabric::check_rank;
 
-/// The fault that a rank's end is for whoever needs it.
+/// The fault of an operation that needs a rank that has died or left.
 pub(crate) const fn ended(rank: Rank, liveness: Liveness) -> Result<(), Fault> {
     match liveness {
         Liveness::Alive => Ok(()),
@@ -13,20 +13,20 @@ pub(crate) const fn ended(rank: Rank, liveness: Liveness) -> Result<(), Fault> {
     }
 }
 
-/// What every wait on a real fabric asks before it goes on waiting.
-pub(crate) trait Ends: RemoteMemory {
-    /// The fault of a wait that somebody's end ended, if it did.
+/// The peer-status check of every wait on a real fabric.
+pub(crate) trait PeerStatus: RemoteMemory {
+    /// The fault of a wait whose peer died or left, if one did.
     fn ended(&self, patience: Patience) -> Result<(), Fault> {
         let rank = match patience.watch {
             Watch::NoRank => return Ok(()),
-            // A death rings every doorbell, so that all waits are polled then.
+            // A death rings every doorbell, so all waits are polled then.
             Watch::Rank(rank) | Watch::RankAndFailures(rank) => rank,
         };
         check_rank(self, rank)?;
         ended(rank, self.liveness(rank))
     }
 
-    /// What a wait reports that is not satisfied: the deadline, somebody's end, or nothing yet.
+    /// The state of an unsatisfied wait: past its deadline, ended by a peer's status, or pending.
     fn out_of_patience(&self, patience: Patience) -> Result<(), Fault> {
         self.ended(patience)?;
         if patience.deadline != u64::MAX && self.now() >= patience.deadline {
@@ -36,4 +36,4 @@ pub(crate) trait Ends: RemoteMemory {
     }
 }
 
-impl<M: RemoteMemory> Ends for M {}
+impl<M: RemoteMemory> PeerStatus for M {}

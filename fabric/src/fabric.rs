@@ -13,10 +13,11 @@ use crate::capabilities::{AtomicAgent, Capabilities, Path};
 use crate::segment::{Segment, SegmentKey};
 use crate::{Error, ServerThread, UserMemory};
 
-/// A rank's end of a fabric: the words and messages of the [boundary](onesided_remote_memory), and what moves bulk data.
+/// A rank's end of a fabric: the words and messages of the [boundary](onesided_remote_memory), and
+/// what moves bulk data.
 ///
-/// Handles are cheap to clone; all clones are one endpoint, and the last one that is dropped leaves the world, unless
-/// [`leave`](Self::leave) did before.
+/// Handles are cheap to clone; all clones are one endpoint, and the last one that is dropped leaves
+/// the world, unless [`leave`](Self::leave) did before.
 ///
 /// What the layers above need of it, and how they get it:
 ///
@@ -28,13 +29,14 @@ use crate::{Error, ServerThread, UserMemory};
 /// | RGET, RPUT, pipelined rendezvous | [`allocate`](Self::allocate) (a registered buffer), keys that travel in messages, [`rdma_read`](Self::rdma_read), [`rdma_write`](Self::rdma_write) |
 /// | collectives | [`world_segment`](Self::world_segment) |
 pub trait Fabric: Mailbox + Clone + Debug {
-    /// Registered memory, one's own or a peer's; counted: a segment stays as long as somebody here holds it.
+    /// Registered memory, one's own or a peer's; counted: a segment stays as long as somebody here
+    /// holds it.
     type Segment: Segment;
-    /// A transfer under way, done when the future is ready: the local buffer may be used again, and what was read is
-    /// there. Dropping it detaches.
+    /// A transfer under way, done when the future is ready: the local buffer may be used again, and
+    /// what was read is there. Dropping it detaches.
     type Transfer: Future<Output = Result<(), Fault>> + Unpin + Send + 'static;
-    /// A get into a borrowed buffer. The bytes land in memory of the driver and are copied when the future is ready,
-    /// so that leaking the future leaves nobody writing to the buffer.
+    /// A get into a borrowed buffer. The bytes land in memory of the driver and are copied when the
+    /// future is ready, so that leaking the future leaves nobody writing to the buffer.
     type Get<'b>: Future<Output = Result<(), Fault>> + Unpin + Send;
     /// See [`flush`](Self::flush).
     type Flush<'f>: Future<Output = Result<(), Fault>> + Unpin + Send;
@@ -42,16 +44,17 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// What this fabric states about itself.
     fn capabilities(&self) -> Capabilities;
 
-    /// Whether what this rank posts to a target takes effect there in the order of posting: a get behind a compare-swap of
-    /// another region is answered after it, a put behind a word's write comes after that. Otherwise only operations on one
-    /// region do, and words (of any region) behind bytes: who needs more waits, or flushes.
+    /// Whether what this rank posts to a target takes effect there in the order of posting: a get
+    /// behind a compare-swap of another region is answered after it, a put behind a word's write
+    /// comes after that. Otherwise only operations on one region do, and words (of any region)
+    /// behind bytes: who needs more waits, or flushes.
     fn keeps_order(&self, target: Rank) -> bool {
         let _ = target;
         self.capabilities().ordered
     }
 
-    /// On which host a rank is, numbered from 0 in the order of the hosts' lowest ranks; all on one, if nothing else is
-    /// said. 0 for a rank that there is not.
+    /// On which host a rank is, numbered from 0 in the order of the hosts' lowest ranks; all on
+    /// one, if nothing else is said. 0 for a rank that there is not.
     fn host_of(&self, rank: Rank) -> u32 {
         let _ = rank;
         0
@@ -59,18 +62,21 @@ pub trait Fabric: Mailbox + Clone + Debug {
 
     /// Registers `len` zeroed bytes that peers can reach with the segment's [key](Segment::key).
     ///
-    /// On shm the pages of more than 64 KiB come when they are first touched, near the CPU that does, so that a rank that
-    /// initializes its memory has it near itself. What is clearly more than the host, or the control group, has left is
-    /// refused here. Whether the rest can still be had when it is touched is as with memory from `malloc`: where it cannot,
-    /// the kernel's out-of-memory killer ends a process. Only where the system overcommits nothing (`vm.overcommit_memory`
-    /// is 2) all pages are there when this returns, as they always are on verbs. [`populate`](Self::populate) has them come.
+    /// On shm the pages of more than 64 KiB come when they are first touched, near the CPU that
+    /// does, so that a rank that initializes its memory has it near itself. What is clearly more
+    /// than the host, or the control group, has left is refused here. Whether the rest can still be
+    /// had when it is touched is as with memory from `malloc`: where it cannot, the kernel's
+    /// out-of-memory killer ends a process. Only where the system overcommits nothing
+    /// (`vm.overcommit_memory` is 2) all pages are there when this returns, as they always are on
+    /// verbs. [`populate`](Self::populate) has them come.
     ///
     /// # Errors
     /// [`Error::Allocate`]: no memory, no descriptors, or the length is 0 or not addressable.
     fn allocate(&self, len: u64) -> Result<Self::Segment, Error>;
 
-    /// Has all pages of one's own segment come now, near the CPU that runs this, where they were to come when they are first
-    /// touched. Nothing to do on fabrics whose memory is registered with a card.
+    /// Has all pages of one's own segment come now, near the CPU that runs this, where they were to
+    /// come when they are first touched. Nothing to do on fabrics whose memory is registered with a
+    /// card.
     ///
     /// # Errors
     /// [`Error::Allocate`]: there is not so much memory. [`Error::Operation`]: `NotOwn`.
@@ -87,21 +93,23 @@ pub trait Fabric: Mailbox + Clone + Debug {
         Ok((self.allocate(lens[0])?, self.allocate(lens[1])?))
     }
 
-    /// Reaches the memory behind a key (one's own or a peer's), lazily: the owner need not do anything.
+    /// Reaches the memory behind a key (one's own or a peer's), lazily: the owner need not do
+    /// anything.
     ///
     /// # Errors
     /// [`Error::Open`].
     fn open(&self, key: &SegmentKey) -> Result<Self::Segment, Error>;
 
-    /// The segment of [`WORLD_BYTES`](crate::WORLD_BYTES) that every rank has from the start (region 0), for [`World`](crate::World)'s
-    /// collectives.
+    /// The segment of [`WORLD_BYTES`] that every rank has from the start (region 0), for
+    /// [`World`](crate::World)'s collectives.
     ///
     /// # Errors
     /// [`Error::Open`].
     fn world_segment(&self, rank: Rank) -> Result<Self::Segment, Error>;
 
-    /// Lends memory of the user's to peers, who reach it with the segment's [key](Segment::key), until it is
-    /// [reclaimed](Self::reclaim). A segment that is dropped frees it, or leaks it where a peer may still be writing to it.
+    /// Lends memory of the user's to peers, who reach it with the segment's [key](Segment::key),
+    /// until it is [reclaimed](Self::reclaim). A segment that is dropped frees it, or leaks it
+    /// where a peer may still be writing to it.
     ///
     /// | fabric | how peers reach it |
     /// |---|---|
@@ -110,8 +118,8 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// | sim | it is copied in, and back when it is reclaimed |
     ///
     /// # Errors
-    /// [`Error::Allocate`]: it has no bytes, or does not begin at a multiple of 8; no memory or descriptors for what peers
-    /// need to find it. The memory is freed then.
+    /// [`Error::Allocate`]: it has no bytes, or does not begin at a multiple of 8; no memory or
+    /// descriptors for what peers need to find it. The memory is freed then.
     fn register(&self, memory: UserMemory) -> Result<Self::Segment, Error> {
         Err(Error::Allocate {
             len: memory.len() as u64,
@@ -121,38 +129,42 @@ pub trait Fabric: Mailbox + Clone + Debug {
         })
     }
 
-    /// Ends the loan of a [registered](Self::register) segment and gives the memory back. From the first call on nobody
-    /// begins an operation on it: peers get `NoSuchRegion` (on verbs by a broken connection, as with any stale key). `None`
-    /// while somebody is still in the middle of one: ask again. A peer that died is not waited for; one that is stopped is.
+    /// Ends the loan of a [registered](Self::register) segment and gives the memory back. From the
+    /// first call on nobody begins an operation on it: peers get `NoSuchRegion` (on verbs by a
+    /// broken connection, as with any stale key). `None` while somebody is still in the middle of
+    /// one: ask again. A peer that died is not waited for; one that is stopped is.
     ///
     /// Words of it that were resolved before are dead: operations on them fail.
     ///
     /// # Errors
-    /// `NotOwn` for a peer's, `Closed` for one that was given back before, `Unsupported` for memory that was allocated.
+    /// `NotOwn` for a peer's, `Closed` for one that was given back before, `Unsupported` for memory
+    /// that was allocated.
     fn reclaim(&self, own: &Self::Segment) -> Result<Option<UserMemory>, Fault> {
         Err(Fault::of(FaultKind::Unsupported, own.rank()))
     }
 
-    /// A part of memory that this rank has [registered](Self::register), as a segment with a key of its own. Parts may
-    /// overlap: they are one memory, whose atomics are atomic against one another through whatever part. It is given back by
-    /// [reclaiming](Self::reclaim) what was registered, not a part; after that every part fails as the whole does. A part
-    /// keeps the whole from being dropped.
+    /// A part of memory that this rank has [registered](Self::register), as a segment with a key of
+    /// its own. Parts may overlap: they are one memory, whose atomics are atomic against one
+    /// another through whatever part. It is given back by [reclaiming](Self::reclaim) what was
+    /// registered, not a part; after that every part fails as the whole does. A part keeps the
+    /// whole from being dropped.
     ///
     /// # Errors
-    /// `NotOwn` for a peer's, `OutOfRange` (it has to have a byte), `Misaligned` if the offset is no multiple of 8,
-    /// `Unsupported` for memory that was allocated.
+    /// `NotOwn` for a peer's, `OutOfRange` (it has to have a byte), `Misaligned` if the offset is
+    /// no multiple of 8, `Unsupported` for memory that was allocated.
     fn part(&self, own: &Self::Segment, offset: u64, len: u64) -> Result<Self::Segment, Fault> {
         let _ = (offset, len);
         Err(Fault::of(FaultKind::Unsupported, own.rank()))
     }
 
-    /// Changes words in a row, each atomically against all other atomics on it, where they lie in this process's memory but
-    /// [`word_in`](Self::word_in) gives none. `change` gets the word's number from `offset` on and what was found there,
-    /// and gives what it shall be. It may be called several times for a word; the last call counts.
+    /// Changes words in a row, each atomically against all other atomics on it, where they lie in
+    /// this process's memory but [`word_in`](Self::word_in) gives none. `change` gets the word's
+    /// number from `offset` on and what was found there, and gives what it shall be. It may be
+    /// called several times for a word; the last call counts.
     ///
     /// # Errors
-    /// `NotOwn` for memory in another process, `OutOfRange`, `Misaligned`, `NoSuchRegion` if it was taken back,
-    /// `Unsupported` for memory that has words.
+    /// `NotOwn` for memory in another process, `OutOfRange`, `Misaligned`, `NoSuchRegion` if it was
+    /// taken back, `Unsupported` for memory that has words.
     fn change(
         &self,
         segment: &Self::Segment,
@@ -164,15 +176,15 @@ pub trait Fabric: Mailbox + Clone + Debug {
         Err(Fault::of(FaultKind::Unsupported, segment.rank()))
     }
 
-    /// The words of a segment that is mapped here for as long as the segment: what plain loads and stores reach. `None` for
-    /// what is not, or may be taken back.
+    /// The words of a segment that is mapped here for as long as the segment: what plain loads and
+    /// stores reach. `None` for what is not, or may be taken back.
     fn mapped<'s>(&self, segment: &'s Self::Segment) -> Option<&'s [AtomicU64]> {
         let _ = segment;
         None
     }
 
-    /// Copies bytes out of a [mapped](Self::mapped) segment, by loads of this thread, at once: it waits for nothing that is
-    /// under way.
+    /// Copies bytes out of a [mapped](Self::mapped) segment, by loads of this thread, at once: it
+    /// waits for nothing that is under way.
     ///
     /// # Errors
     /// `OutOfRange`, `Unsupported` for what is not mapped.
@@ -187,7 +199,8 @@ pub trait Fabric: Mailbox + Clone + Debug {
         }
     }
 
-    /// Copies bytes into a [mapped](Self::mapped) segment, by stores of this thread. See [`read_mapped`](Self::read_mapped).
+    /// Copies bytes into a [mapped](Self::mapped) segment, by stores of this thread. See
+    /// [`read_mapped`](Self::read_mapped).
     ///
     /// # Errors
     /// As [`read_mapped`](Self::read_mapped).
@@ -211,8 +224,8 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// Resolves a word of a segment: as [`RemoteMemory::word`], without looking for the region.
     ///
     /// # Errors
-    /// `OutOfRange`, `Misaligned`; `Unsupported` with the detail [`WORDLESS`](crate::WORDLESS) for memory that its owner may take back
-    /// while the word is held: its owner's process [changes](Self::change) it.
+    /// `OutOfRange`, `Misaligned`; `Unsupported` with the detail [`WORDLESS`] for memory that its
+    /// owner may take back while the word is held: its owner's process [changes](Self::change) it.
     fn word_in<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault>;
 
     /// Resolves words that follow one another, the first at `offset`.
@@ -231,12 +244,13 @@ pub trait Fabric: Mailbox + Clone + Debug {
         Ok(words)
     }
 
-    /// Resolves a word that only ranks of the segment's host ever touch, and only as such a word: the CPU's, where other words
-    /// take the card. Its atomics are atomic with one another, and with no others. Nobody is waked by a write to it, and a
-    /// chain has words of one kind.
+    /// Resolves a word that only ranks of the segment's host ever touch, and only as such a word:
+    /// the CPU's, where other words take the card. Its atomics are atomic with one another, and
+    /// with no others. Nobody is waked by a write to it, and a chain has words of one kind.
     ///
     /// # Errors
-    /// As [`word_in`](Self::word_in); `Unsupported` where the CPU does not reach it, `PeerDied` and `PeerLeft`.
+    /// As [`word_in`](Self::word_in); `Unsupported` where the CPU does not reach it, `PeerDied` and
+    /// `PeerLeft`.
     fn same_host_word<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault> {
         match self.path(segment) {
             Path::Card => Err(Fault::of(FaultKind::Unsupported, segment.rank())),
@@ -244,8 +258,9 @@ pub trait Fabric: Mailbox + Clone + Debug {
         }
     }
 
-    /// Puts bytes. The slice may be used again when the call returns; the data is complete at the target after a
-    /// [`flush`](Self::flush). 8 bytes to an offset that is a multiple of 8 arrive as one word.
+    /// Puts bytes. The slice may be used again when the call returns; the data is complete at the
+    /// target after a [`flush`](Self::flush). 8 bytes to an offset that is a multiple of 8 arrive
+    /// as one word.
     ///
     /// # Errors
     /// `OutOfRange`. What fails later is reported by the flush.
@@ -257,8 +272,8 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// From the future: `OutOfRange`, `Unknown`, `PeerDied`.
     fn get<'b>(&self, from: &Self::Segment, offset: u64, into: &'b mut [u8]) -> Self::Get<'b>;
 
-    /// Puts bytes to several places, each as by [`put`](Self::put), in less time than one after the other where the fabric
-    /// can.
+    /// Puts bytes to several places, each as by [`put`](Self::put), in less time than one after the
+    /// other where the fabric can.
     ///
     /// # Errors
     /// As [`put`](Self::put), the first one; the pieces before it were put.
@@ -269,8 +284,9 @@ pub trait Fabric: Mailbox + Clone + Debug {
         Ok(())
     }
 
-    /// Gets bytes of several places where a get is done when it is posted ([`Capabilities::completes_at_post`]), in less time than
-    /// one after the other where the fabric can.
+    /// Gets bytes of several places where a get is done when it is posted
+    /// ([`Capabilities::completes_at_post`]), in less time than one after the other where the
+    /// fabric can.
     ///
     /// # Errors
     /// As [`get`](Self::get), the first one; `Unsupported` where a get takes its time.
@@ -288,32 +304,35 @@ pub trait Fabric: Mailbox + Clone + Debug {
         Ok(())
     }
 
-    /// Writes `len` bytes of one's own segment to a peer's, without a copy. Both segments are held until it is done.
+    /// Writes `len` bytes of one's own segment to a peer's, without a copy. Both segments are held
+    /// until it is done.
     ///
     /// # Errors
     /// From the future: `OutOfRange`, `NotOwn` (the source is not), `Unknown`, `PeerDied`.
     fn rdma_write(&self, from: (&Self::Segment, u64), to: (&Self::Segment, u64), len: u64) -> Self::Transfer;
 
-    /// Reads `len` bytes of a peer's segment into one's own, without a copy. Both segments are held until it is done.
+    /// Reads `len` bytes of a peer's segment into one's own, without a copy. Both segments are held
+    /// until it is done.
     ///
     /// # Errors
     /// From the future: `OutOfRange`, `NotOwn` (the destination is not), `Unknown`, `PeerDied`.
     fn rdma_read(&self, from: (&Self::Segment, u64), into: (&Self::Segment, u64), len: u64) -> Self::Transfer;
 
-    /// Completes everything that this rank has posted to `target`, there and here, and reports the first fault of an
-    /// operation that nobody awaited. After it, any rank that synchronises with this one sees the data, and this
-    /// rank's next reads see what others had completed before.
+    /// Completes everything that this rank has posted to `target`, there and here, and reports the
+    /// first fault of an operation that nobody awaited. After it, any rank that synchronises with
+    /// this one sees the data, and this rank's next reads see what others had completed before.
     ///
     /// # Errors
-    /// From the future: `NoSuchRank`, and the first fault of what was posted (`Unknown`, `Refused`, `NoSuchRegion`,
-    /// `PeerDied`, `PeerLeft`).
+    /// From the future: `NoSuchRank`, and the first fault of what was posted (`Unknown`, `Refused`,
+    /// `NoSuchRegion`, `PeerDied`, `PeerLeft`).
     ///
     /// # Cancel safety
     /// Dropped before it is ready, it has promised nothing; what was posted goes on.
     fn flush(&self, target: Rank) -> Self::Flush<'_>;
 
-    /// Completes what this rank has posted to `target` as far as a release that is posted next needs it: whoever sees
-    /// that release sees the data. A [`flush`](Self::flush), where order alone does not give that.
+    /// Completes what this rank has posted to `target` as far as a release that is posted next
+    /// needs it: whoever sees that release sees the data. A [`flush`](Self::flush), where order
+    /// alone does not give that.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
@@ -321,11 +340,13 @@ pub trait Fabric: Mailbox + Clone + Debug {
         self.flush(target)
     }
 
-    /// Posts a release behind what this rank has posted to the word's owner, and waits for nothing: whoever sees the
-    /// release sees the data, as after [`flush_before_release`](Self::flush_before_release). What failed before it is
-    /// reported by the next flush.
+    /// Posts a release behind what this rank has posted to the word's owner, and waits for nothing:
+    /// whoever sees the release sees the data, as after
+    /// [`flush_before_release`](Self::flush_before_release). What failed before it is reported by
+    /// the next flush.
     fn post_release(&self, release: Link<Self::Word<'_>>) {
-        // The read is answered from memory, behind the writes before it; a link takes effect behind the one before it.
+        // The read is answered from memory, behind the writes before it; a link takes effect behind
+        // the one before it.
         drop(self.post([Link::Read { word: release.word(), waited: false }, release]));
     }
 
@@ -356,11 +377,13 @@ pub trait Fabric: Mailbox + Clone + Debug {
         false
     }
 
-    /// Ends the process of a rank that is only late, as nothing else can (SIGKILL by a pidfd, so that it is no other process that
-    /// has its number meanwhile). It is done when the rank is dead for [`liveness`](RemoteMemory::liveness).
+    /// Ends the process of a rank that is only late, as nothing else can (SIGKILL by a pidfd, so
+    /// that it is no other process that has its number meanwhile). It is done when the rank is dead
+    /// for [`liveness`](RemoteMemory::liveness).
     ///
     /// # Errors
-    /// `Unsupported` where it is no process of this host, or this very one; `Refused` where this process may not.
+    /// `Unsupported` where it is no process of this host, or this very one; `Refused` where this
+    /// process may not.
     fn kill(&self, rank: Rank) -> Result<(), Fault> {
         Err(Fault::of(FaultKind::Unsupported, rank))
     }
@@ -371,12 +394,14 @@ pub trait Fabric: Mailbox + Clone + Debug {
         false
     }
 
-    /// Ends a peer's access to this rank's memory, all of it and for good, though the peer lives: it may be late, and must not
-    /// do any more what it has begun. `true` once that is so: from then on nothing that the peer has posted, or will post,
-    /// takes effect here. `false`: not yet, and it goes on when it is asked again, some time later.
+    /// Ends a peer's access to this rank's memory, all of it and for good, though the peer lives:
+    /// it may be late, and must not do any more what it has begun. `true` once that is so: from
+    /// then on nothing that the peer has posted, or will post, takes effect here. `false`: not yet,
+    /// and it goes on when it is asked again, some time later.
     ///
-    /// It is mutual: what either of the two posts to the other, has under way, or waits for, ends as
-    /// [`Revoked`](FaultKind::Revoked). With all other ranks both go on, and neither is dead for anybody.
+    /// It is mutual: what either of the two posts to the other, has under way, or waits for, ends
+    /// as [`Revoked`](FaultKind::Revoked). With all other ranks both go on, and neither is dead for
+    /// anybody.
     ///
     /// | fabric | how |
     /// |---|---|
@@ -385,18 +410,19 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// | shm, and mixed within a host | not at all: the peer has the memory mapped |
     ///
     /// # Errors
-    /// `Unsupported` where that cannot be done, and for this rank itself; `TimedOut` if the card does not end what is under
-    /// way; `Refused` if it does not do what it is told.
+    /// `Unsupported` where that cannot be done, and for this rank itself; `TimedOut` if the card
+    /// does not end what is under way; `Refused` if it does not do what it is told.
     fn revoke(&self, rank: Rank) -> Result<bool, Fault> {
         Err(Fault::of(FaultKind::Unsupported, rank))
     }
 
-    /// Runs a task to its end, even while the application computes: what is left of an acquire or a release whose
-    /// caller walked away. The task owns what it needs, a clone of the fabric included.
+    /// Runs a task to its end, even while the application computes: what is left of an acquire or a
+    /// release whose caller walked away. The task owns what it needs, a clone of the fabric
+    /// included.
     fn spawn(&self, task: Task);
 
-    /// Runs a task that serves peers, as [`spawn`](Self::spawn) does, but nobody waits for its end: not
-    /// [`leave`](Self::leave), and not [`unfinished`](crate::Drive::unfinished).
+    /// Runs a task that serves peers, as [`spawn`](Self::spawn) does, but nobody waits for its end:
+    /// not [`leave`](Self::leave), and not [`unfinished`](Drive::unfinished).
     ///
     /// # Errors
     /// `Refused` if there is no thread to run it: the task is dropped, and peers are not served.
@@ -405,8 +431,9 @@ pub trait Fabric: Mailbox + Clone + Debug {
         Ok(())
     }
 
-    /// Runs a task that serves peers, as [`serve`](Self::serve) does, but on a thread of its own that waits in this way; the
-    /// thread ends with the task, and can be joined. `None` where time is virtual: there are no threads there.
+    /// Runs a task that serves peers, as [`serve`](Self::serve) does, but on a thread of its own
+    /// that waits in this way; the thread ends with the task, and can be joined. `None` where time
+    /// is virtual: there are no threads there.
     ///
     /// # Errors
     /// `Refused` if there is no thread to run it: the task is dropped, and peers are not served.
@@ -415,8 +442,9 @@ pub trait Fabric: Mailbox + Clone + Debug {
         self.serve(task).map(|()| None)
     }
 
-    /// Leaves the world: the application has dropped its last handle. Gives adopted work some time to be finished.
-    /// What the endpoint itself still holds on to may be dropped later, or never, when the process ends.
+    /// Leaves the world: the application has dropped its last handle. Gives adopted work some time
+    /// to be finished. What the endpoint itself still holds on to may be dropped later, or never,
+    /// when the process ends.
     fn leave(&self);
 }
 

@@ -1,4 +1,4 @@
-//! How long who sends waits for room at a rank that takes nothing.
+//! How long a sender waits for space at a target that accepts nothing.
 
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use crate::Error;
 
-/// How many seconds who sends, or posts, waits for room while its target takes nothing.
+/// After how many seconds a send or a post fails while its target accepts nothing.
 pub const FULL_AFTER: &str = "ONESIDED_FULL_AFTER";
-/// If that is not set.
+/// The default.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// That time, of one endpoint.
+/// The timeout of one endpoint.
 #[derive(Debug)]
 pub(crate) struct FullAfter(AtomicU64);
 
 impl FullAfter {
-    /// As the environment says.
+    /// Reads the environment.
     ///
     /// # Errors
-    /// [`Error::Join`]: that is no number of seconds, or less than 0.1.
+    /// [`Error::Join`]: the value is not a number of seconds, or is less than 0.1.
     pub(crate) fn read() -> Result<Self, Error> {
         parse(std::env::var_os(FULL_AFTER)).map(|after| Self(AtomicU64::new(after.as_nanos() as u64)))
     }

@@ -1,4 +1,4 @@
-//! What every handle has beside its own `wait`, here and in the crates above: said once.
+//! What every handle has besides its own `wait`, in this crate and those above.
 
 use std::fmt;
 use std::future::Future;
@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 
 use crate::{Drive, block_on};
 
-/// A call that begins when it is first looked at: what it was asked for, then the future, boxed because it has to stay where
-/// it is. One that is only waited for is never boxed.
+/// A call that starts at its first poll: first its arguments, then its future, boxed because it
+/// must not move. A call that is only waited for is never boxed.
 #[doc(hidden)]
 pub enum Call<'a, Q, R> {
     Asked(Q),
@@ -53,8 +53,8 @@ impl<Q, R> fmt::Debug for Call<'_, Q, R> {
     }
 }
 
-/// `test` and `wait_timeout` of a handle that is a future: its parameters without bounds on the fabric `F`, its type, what it
-/// gives and its error, and where its fabric is.
+/// `test` and `wait_timeout` of a handle that is a future. Arguments: its parameters without bounds
+/// on the fabric `F`, its type, its value and its error, and its fabric.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! handle {
@@ -63,7 +63,8 @@ macro_rules! handle {
         where
             F: $crate::Drive,
         {
-            /// What it gives if it is done, without waiting (`MPI_Test`); what it needs for that goes on.
+            /// Returns the result if there is one, without waiting (`MPI_Test`). The operation
+            /// makes progress in the background.
             ///
             /// # Errors
             /// As [`wait`](Self::wait).
@@ -76,7 +77,8 @@ macro_rules! handle {
                 }
             }
 
-            /// Blocks until it is done, at most this long; then `None`, and it can be waited for again.
+            /// Blocks until completion, at most this long. On `None` the operation continues, and
+            /// the caller may wait again.
             ///
             /// # Errors
             /// As [`wait`](Self::wait).
@@ -92,8 +94,8 @@ macro_rules! handle {
     };
 }
 
-/// As [`call`], of a handle that also has a [`Limit`](crate::Limit) named `limit`, and how it ends when that has passed: what
-/// was begun is dropped then.
+/// Like [`call`], for a handle that also has a [`Limit`](crate::Limit) named `limit`, with its
+/// result after the deadline, which drops the operation.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! limited {
@@ -142,8 +144,8 @@ macro_rules! limited {
     };
 }
 
-/// A handle with a [`Call`] named `call`: as [`handle`], and how what was asked for runs. It is a future then, and has a
-/// `block` for its `wait`.
+/// A handle with a [`Call`] named `call`: like [`handle`], with the function that runs the call.
+/// The handle is then a future and has a `block` for its `wait`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! call {

@@ -1,12 +1,13 @@
 //! RDMA primitives, the endpoint that drives them, and the fabrics `shm` and `verbs`.
 //!
-//! May use: the operating system, atomics, threads, libibverbs. May not know: windows, locks, message protocols; they
-//! stand above, generic over [`Fabric`].
+//! This crate may use the operating system, atomics, threads and libibverbs. It does not know
+//! windows, locks or message protocols, which are generic over [`Fabric`].
 //!
-//! Begin to read at [`Fabric`] (what every fabric provides) and [`Drive`] (what a thread can wait on), then
-//! [`shm`] (processes and threads of one host), `verbs` (RDMA cards and Soft-RoCE, feature `verbs`), `mixed` (both in one
-//! world), and [`bootstrap`] (how a process finds its job). [`World`] is what users hold: a fabric with its collectives.
-#![cfg_attr(onesided_loom, allow(dead_code))] // what is left out would use it
+//! Start with [`Fabric`] (what every fabric provides) and [`Drive`] (what a thread can wait on),
+//! then [`shm`] (processes and threads of one host), `verbs` (RDMA cards and Soft-RoCE, feature
+//! `verbs`), `mixed` (both in one world), and [`bootstrap`] (how a process finds its job).
+//! [`World`] is what users hold: a fabric with its collectives.
+#![cfg_attr(onesided_loom, allow(dead_code))] // its users are not compiled under loom
 
 #[macro_use]
 mod handle;
@@ -47,7 +48,8 @@ mod user_memory;
 pub mod verbs;
 mod world;
 
-/// Of shared memory only what loom explores: its atomics cannot lie in memory that processes share.
+/// The part of shared memory that loom checks: its atomics cannot lie in memory that processes
+/// share.
 #[cfg(onesided_loom)]
 mod shm {
     #[cfg(test)]

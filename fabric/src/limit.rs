@@ -1,4 +1,4 @@
-//! When a handle gives up.
+//! The deadline of a handle.
 
 use std::fmt;
 use std::pin::Pin;
@@ -9,18 +9,19 @@ use onesided_remote_memory::{At, RegionId};
 
 use crate::Fabric;
 
-/// The deadline of a handle, which may be said, and said again, at any time: it counts from the next look at the handle on.
+/// The deadline of a handle, which may be set at any time. It counts from the next poll of the
+/// handle.
 #[doc(hidden)]
 pub struct Limit<'f, F: Fabric> {
-    /// What was said since the last look.
+    /// The duration set since the last poll.
     pub said: Option<Duration>,
-    /// Boxed, so that a handle without a deadline is hardly longer for it.
+    /// Boxed, to keep a handle without a deadline small.
     timer: Option<Box<Timer<'f, F>>>,
 }
 
 struct Timer<'f, F: Fabric> {
     until: u64,
-    /// A word of one's own that nobody changes: the fabric has pauses between two looks at a word.
+    /// An own word that nothing changes, for the fabric's pause.
     word: F::Word<'f>,
     pause: F::Pause<'f>,
 }
@@ -38,19 +39,21 @@ impl<F: Fabric> fmt::Debug for Limit<'_, F> {
 }
 
 impl<'f, F: Fabric> Limit<'f, F> {
-    /// Never.
+    /// No deadline.
     pub const NONE: Self = Self { said: None, timer: None };
 
-    /// Whether there is one.
+    /// Whether there is a deadline.
     pub const fn is_set(&self) -> bool {
         self.said.is_some() || self.timer.is_some()
     }
 
-    /// Ready once it has passed. To be asked after what it limits, which counts if it is done.
+    /// Ready once the deadline has passed. Polled after the operation, whose completion takes
+    /// precedence.
     pub fn poll(&mut self, cx: &mut Context<'_>, fabric: &'f F) -> Poll<()> {
         if let Some(after) = self.said.take() {
             let nanos = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
-            // A world segment is there as long as its fabric; one without it has nothing to wait for either.
+            // The world segment lives as long as its fabric; a fabric without one has no waits to
+            // limit.
             let Ok(word) = fabric.word(At { rank: fabric.rank(), region: RegionId(0), offset: 0 }) else {
                 return Poll::Ready(());
             };

@@ -1,4 +1,4 @@
-//! Which ranks a world has, and how they reach one another's collectives.
+//! The ranks of a world, and their collective segments.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -9,106 +9,107 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Patience, Rank};
 
 use crate::{Fabric, Segment, SegmentKey};
 
-/// The ranks of a world, in the world's order, and the segment at each that its collectives use.
-pub(crate) struct Members<F: Fabric>(Kind<F>);
+/// The ranks of a world, in the world's order, and the segment of each for collectives.
+pub(crate) struct Members<F: Fabric>(Ranks<F>);
 
-enum Kind<F: Fabric> {
-    /// All ranks of the fabric, with the segments that they have from the start.
+enum Ranks<F: Fabric> {
+    /// All ranks of the fabric, with their world segments.
     All,
-    Some(AnyLock<F>),
+    Some(Subset<F>),
 }
 
-struct AnyLock<F: Fabric> {
-    /// This rank, as the world counts.
+struct Subset<F: Fabric> {
+    /// This rank's number in the world.
     me: u32,
-    /// Kept registered for as long as the world is.
+    /// Kept allocated for as long as the world.
     own: F::Segment,
-    /// By rank; a key names the rank as the fabric counts.
+    /// By world rank; a key contains the fabric's rank.
     keys: Box<[SegmentKey]>,
     reached: Box<[OnceLock<F::Segment>]>,
 }
 
 impl<F: Fabric> Members<F> {
     pub(crate) const fn all() -> Self {
-        Self(Kind::All)
+        Self(Ranks::All)
     }
 
-    /// Some ranks: their segments, in the order in which they are to count. `None`: this rank is not among them.
+    /// Some ranks: their segments, in rank order. `None`: this rank is not among them.
     pub(crate) fn chosen(own: F::Segment, keys: Vec<SegmentKey>) -> Option<Self> {
         let me = keys.iter().position(|key| key.rank == own.rank())? as u32;
         let reached = keys.iter().map(|_| OnceLock::new()).collect();
-        Some(Self(Kind::Some(AnyLock { me, own, keys: keys.into(), reached })))
+        Some(Self(Ranks::Some(Subset { me, own, keys: keys.into(), reached })))
     }
 
     pub(crate) fn me(&self, fabric: &F) -> u32 {
         match &self.0 {
-            Kind::All => fabric.rank().0,
-            Kind::Some(chosen) => chosen.me,
+            Ranks::All => fabric.rank().0,
+            Ranks::Some(subset) => subset.me,
         }
     }
 
     pub(crate) fn size(&self, fabric: &F) -> u32 {
         match &self.0 {
-            Kind::All => fabric.size(),
-            Kind::Some(chosen) => chosen.keys.len() as u32,
+            Ranks::All => fabric.size(),
+            Ranks::Some(subset) => subset.keys.len() as u32,
         }
     }
 
-    /// A rank of this world, as the fabric counts.
+    /// The fabric's rank of a world rank.
     pub(crate) fn named_by_fabric(&self, fabric: &F, rank: u32) -> Option<Rank> {
         match &self.0 {
-            Kind::All => (rank < fabric.size()).then_some(Rank(rank)),
-            Kind::Some(chosen) => chosen.keys.get(rank as usize).map(|key| key.rank),
+            Ranks::All => (rank < fabric.size()).then_some(Rank(rank)),
+            Ranks::Some(subset) => subset.keys.get(rank as usize).map(|key| key.rank),
         }
     }
 
-    /// A rank of the fabric, as this world counts.
+    /// The world's rank of a fabric rank.
     pub(crate) fn named_by_world(&self, rank: Rank) -> Option<u32> {
         match &self.0 {
-            Kind::All => Some(rank.0),
-            Kind::Some(chosen) => chosen.keys.iter().position(|key| key.rank == rank).map(|at| at as u32),
+            Ranks::All => Some(rank.0),
+            Ranks::Some(subset) => subset.keys.iter().position(|key| key.rank == rank).map(|at| at as u32),
         }
     }
 
-    /// A fault that names the rank as this world counts; one that is not of this world is not named.
+    /// Translates the rank of a fault to the world's; a rank outside the world is omitted.
     pub(crate) fn translate(&self, fault: Fault) -> Fault {
         match (&self.0, fault.rank()) {
-            (Kind::All, _) | (_, None) => fault,
-            (Kind::Some(_), Some(rank)) => match self.named_by_world(rank) {
+            (Ranks::All, _) | (_, None) => fault,
+            (Ranks::Some(_), Some(rank)) => match self.named_by_world(rank) {
                 Some(rank) => Fault::of(fault.kind(), Rank(rank)).with_detail(fault.detail()),
                 None => Fault::new(fault.kind()).with_detail(fault.detail()),
             },
         }
     }
 
-    /// A rank's segment for collectives, reached when it is first needed.
+    /// A rank's segment for collectives, opened when first needed.
     pub(crate) fn segment(&self, fabric: &F, rank: u32) -> Result<F::Segment, Fault> {
-        let chosen = match &self.0 {
-            Kind::All => return fabric.world_segment(Rank(rank)).map_err(|error| error.fault()),
-            Kind::Some(chosen) if rank == chosen.me => return Ok(chosen.own.clone()),
-            Kind::Some(chosen) => chosen,
+        let subset = match &self.0 {
+            Ranks::All => return fabric.world_segment(Rank(rank)).map_err(|error| error.fault()),
+            Ranks::Some(subset) if rank == subset.me => return Ok(subset.own.clone()),
+            Ranks::Some(subset) => subset,
         };
-        let reached = chosen.reached.get(rank as usize).ok_or(Fault::new(FaultKind::NoSuchRank))?;
+        let reached = subset.reached.get(rank as usize).ok_or(Fault::new(FaultKind::NoSuchRank))?;
         if let Some(segment) = reached.get() {
             return Ok(segment.clone());
         }
-        let segment = fabric.open(&chosen.keys[rank as usize]).map_err(|error| error.fault())?;
+        let segment = fabric.open(&subset.keys[rank as usize]).map_err(|error| error.fault())?;
         Ok(reached.get_or_init(|| segment).clone())
     }
 
-    /// A rank of this world that died, as the fabric counts.
+    /// A rank of this world that died, as a fabric rank.
     pub(crate) fn failed_rank(&self, fabric: &F) -> Option<Rank> {
         let first = fabric.failed_rank()?;
         match &self.0 {
-            Kind::All => Some(first),
-            Kind::Some(chosen) => {
-                let mut ranks = chosen.keys.iter().map(|key| key.rank);
+            Ranks::All => Some(first),
+            Ranks::Some(subset) => {
+                let mut ranks = subset.keys.iter().map(|key| key.rank);
                 ranks.find(|rank| fabric.liveness(*rank) == Liveness::Dead)
             }
         }
     }
 
-    /// Waits until one's own word is what the predicate asks for, or a rank of this world has died, or `from` has left.
+    /// Waits until the own word satisfies the predicate, a rank of this world dies, or `from`
+    /// leaves.
     pub(crate) async fn wait_until<'f, P>(
         &'f self,
         fabric: &'f F,
@@ -121,7 +122,8 @@ impl<F: Fabric> Members<F> {
     {
         let mut wait = fabric.wait_until(own, predicate, Patience::with_failures(from).and_until(deadline));
         poll_fn(|cx| {
-            // Asked before the word, which then has all that the dead wrote: what came before the end counts.
+            // Checked before the word, which then contains everything that the dead rank wrote: a
+            // write before the death counts.
             let dead = self.failed_rank(fabric);
             match (Pin::new(&mut wait).poll(cx), dead) {
                 (Poll::Pending | Poll::Ready(Err(_)), Some(dead)) => {
@@ -137,8 +139,8 @@ impl<F: Fabric> Members<F> {
 impl<F: Fabric> std::fmt::Debug for Members<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.0 {
-            Kind::All => f.write_str("all ranks"),
-            Kind::Some(chosen) => f.debug_list().entries(chosen.keys.iter().map(|key| key.rank)).finish(),
+            Ranks::All => f.write_str("all ranks"),
+            Ranks::Some(subset) => f.debug_list().entries(subset.keys.iter().map(|key| key.rank)).finish(),
         }
     }
 }

@@ -1,8 +1,8 @@
-//! A table that only grows, so that what is borrowed from it stays.
+//! A table that only grows, so that references into it stay valid.
 
 use std::sync::OnceLock;
 
-/// Values by number, each made once and kept: buckets of doubling size, none of which ever moves.
+/// Values by number, each made once and kept. The buckets double in size and never move.
 #[derive(Debug)]
 pub(crate) struct OnceTable<T> {
     buckets: [OnceLock<Box<[OnceLock<T>]>>; 32],
@@ -15,20 +15,21 @@ impl<T> Default for OnceTable<T> {
 }
 
 impl<T> OnceTable<T> {
-    /// The value under a number, made now if it is not there. Of several makers at once one's value stays.
+    /// The value of a number, made now if it is missing. Of several concurrent makers, one value
+    /// stays.
     pub(crate) fn get_or_try_init<E>(&self, number: u32, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
-        // Number n lies in bucket log2(n + 1), which has 2^bucket places.
-        let place = u64::from(number) + 1;
-        let bucket = place.ilog2().min(31);
+        // Number n lies in bucket log2(n + 1), which has 2^bucket slots.
+        let position = u64::from(number) + 1;
+        let bucket = position.ilog2().min(31);
         let size = 1_u64 << bucket;
-        let slot = (place - size) as usize;
+        let slot = (position - size) as usize;
         let bucket = &self.buckets[bucket as usize];
         if let Some(value) = bucket.get().and_then(|slots| slots.get(slot)?.get()) {
             return Ok(value);
         }
-        // Made before there is a place for it: a number that nobody uses must not cost its bucket.
+        // Made before its bucket is allocated: a failure must not cost a bucket.
         let value = make()?;
-        let slots = bucket.get_or_init(|| (0..size.max(place - size + 1)).map(|_| OnceLock::new()).collect());
+        let slots = bucket.get_or_init(|| (0..size.max(position - size + 1)).map(|_| OnceLock::new()).collect());
         Ok(slots[slot].get_or_init(|| value))
     }
 }

@@ -1,4 +1,4 @@
-//! The messages that have arrived, by port.
+//! Receive queues: the messages that have arrived, by port.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,17 +6,17 @@ use std::sync::{Mutex, PoisonError};
 
 use onesided_remote_memory::{Fault, FaultKind, Message, Port};
 
-/// The most messages that wait at one port; a sender then waits as for a full ring.
+/// The maximum number of messages waiting at one port. A sender then waits as for a full ring.
 pub(crate) const PORT_LIMIT: usize = 1 << 16;
 
-/// A queue for each port.
+/// A receive queue for each port.
 #[derive(Debug, Default)]
 pub(crate) struct Ports([PortQueue; Port::COUNT]);
 
 #[derive(Debug, Default)]
 struct PortQueue {
-    /// The queue's length, for who only asks. Relaxed: whoever may not miss a change has armed its doorbell before it
-    /// looks here, or has the lock of those who take messages in.
+    /// The queue's length, readable without the lock. Relaxed: a reader that must not miss a change
+    /// has armed its doorbell before the load, or holds the lock of the drain.
     len: AtomicUsize,
     queue: Mutex<VecDeque<Message>>,
 }
@@ -24,7 +24,8 @@ struct PortQueue {
 /// The oldest message of a port.
 pub(crate) struct Taken {
     pub(crate) message: Message,
-    /// Whether the port was full: then messages may be held back that others wait for, and they have to look.
+    /// Whether the port was full. Messages of other ports may have been held back then, and their
+    /// receivers have to poll.
     pub(crate) made_room: bool,
 }
 
@@ -33,12 +34,12 @@ impl Ports {
         self.0.get(usize::from(port.0)).ok_or(Fault::new(FaultKind::Protocol).with_detail(u32::from(port.0)))
     }
 
-    /// Whether a message for this port could be taken in.
+    /// Whether the port can accept a message.
     pub(crate) fn has_room(&self, port: Port) -> bool {
         self.port(port).is_ok_and(|queue| queue.len.load(Ordering::Relaxed) < PORT_LIMIT)
     }
 
-    /// Takes a message in.
+    /// Queues a message.
     pub(crate) fn push(&self, port: Port, message: Message) -> Result<(), Fault> {
         let port = self.port(port)?;
         let mut queue = port.queue.lock().unwrap_or_else(PoisonError::into_inner);
@@ -47,7 +48,7 @@ impl Ports {
         Ok(())
     }
 
-    /// Takes the oldest message of a port out.
+    /// Removes the oldest message of a port.
     pub(crate) fn pop(&self, port: Port) -> Result<Option<Taken>, Fault> {
         let port = self.port(port)?;
         if port.len.load(Ordering::Relaxed) == 0 {

@@ -33,7 +33,8 @@ pub struct SegmentKey {
     pub region: RegionId,
     /// Length in bytes.
     pub len: u64,
-    /// The fabric's own: on verbs the virtual address, elsewhere where a [part](crate::Fabric::part) begins.
+    /// The fabric's own: on verbs the virtual address, elsewhere where a [part](Fabric::part)
+    /// begins.
     pub address: u64,
     /// The fabric's own: on verbs the remote key.
     pub rkey: u32,
@@ -55,8 +56,8 @@ impl SegmentKey {
         bytes
     }
 
-    /// The inverse of [`to_bytes`](Self::to_bytes); `None` if the length is wrong. Nothing else can be wrong here:
-    /// [`Fabric::open`](crate::Fabric::open) checks what the key says.
+    /// The inverse of [`to_bytes`](Self::to_bytes); `None` if the length is wrong. Nothing else can
+    /// be wrong here: [`Fabric::open`] checks what the key says.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::BYTES] = bytes.try_into().ok()?;

@@ -1,4 +1,4 @@
-//! How a world is divided.
+//! Splitting a world.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use onesided_remote_memory::{Fault, FaultKind, Rank};
 use crate::members::Members;
 use crate::{Call, Drive, Error, Fabric, Segment, SegmentKey, WORLD_BYTES, World};
 
-/// A division of a world, to be waited for: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before. See
-/// [`World::split`].
+/// A pending split of a world: `.wait()` blocks, `.await` suspends, `.test()` polls once. Does
+/// nothing unless waited on or polled. See [`World::split`].
 ///
 /// # Cancel safety
 /// Not cancel safe: collective.
@@ -20,16 +20,17 @@ pub struct Split<'w, F: Fabric> {
     call: Call<'w, (), Result<World<F>, Error>>,
 }
 
-/// What a rank tells the others: color and key, and where its part's collectives reach it. On the wire, little endian:
-/// version 1 (1 byte), color (4), key (4), fault (8), and the segment's key if the fault is 0.
+/// A rank's contribution: color and key, and the segment of its new world's collectives. On the
+/// wire, little endian: version 1 (1 byte), color (4), key (4), fault (8), and the segment's key if
+/// the fault is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Choice {
+struct Contribution {
     color: u32,
     key: u32,
     segment: Result<SegmentKey, Fault>,
 }
 
-impl Choice {
+impl Contribution {
     fn to_bytes(self) -> Vec<u8> {
         let mut bytes = vec![1];
         bytes.extend(self.color.to_le_bytes());
@@ -61,11 +62,11 @@ impl<'w, F: Fabric> Split<'w, F> {
     async fn run(world: &World<F>, color: u32, key: u32) -> Result<World<F>, Error> {
         let failed = |fault| Error::operation("split a world")(fault);
         let own = world.fabric().allocate(WORLD_BYTES);
-        // Whatever fails here, the others are told before it is returned: they wait for this rank.
+        // A failure here is sent to the others before it is returned: they wait for this rank.
         let segment = own.as_ref().map(Segment::key).map_err(Error::fault);
-        let all = world.all_gather(&Choice { color, key, segment }.to_bytes()).await.map_err(failed)?;
+        let all = world.all_gather(&Contribution { color, key, segment }.to_bytes()).await.map_err(failed)?;
         let part = own.and_then(|own| Self::part(world, color, own, &all).map_err(failed));
-        let outcome = part.as_ref().map_err(Error::fault).and_then(World::reach_neighbours);
+        let outcome = part.as_ref().map_err(Error::fault).and_then(World::connect_neighbours);
         let told = world.all_gather(&outcome.err().map_or(0, Fault::to_bits).to_le_bytes()).await.map_err(failed)?;
         let part = part.map_err(|error| match error {
             Error::Operation { fault, .. } => failed(world.translate(fault)),
@@ -86,16 +87,16 @@ impl<'w, F: Fabric> Split<'w, F> {
         Ok(part)
     }
 
-    /// This rank's part, from what all have told. Faults count as the fabric does.
+    /// This rank's new world, from all contributions. Faults contain the fabric's ranks.
     fn part(world: &World<F>, color: u32, own: F::Segment, all: &[Vec<u8>]) -> Result<World<F>, Fault> {
         let mut chosen = Vec::new();
         for (rank, bytes) in (0..).map(Rank).zip(all) {
-            let choice = Choice::from_bytes(bytes).ok_or(Fault::of(FaultKind::Protocol, rank))?;
+            let choice = Contribution::from_bytes(bytes).ok_or(Fault::of(FaultKind::Protocol, rank))?;
             if choice.color == color {
                 chosen.push((choice.key, choice.segment));
             }
         }
-        // A stable sort: ranks of one key keep their order.
+        // A stable sort: ranks with equal keys keep their order.
         chosen.sort_by_key(|(key, _)| *key);
         let keys = chosen.into_iter().map(|(_, segment)| segment).collect::<Result<_, _>>()?;
         let members = Members::chosen(own, keys).ok_or(Fault::new(FaultKind::Protocol))?;
@@ -104,11 +105,12 @@ impl<'w, F: Fabric> Split<'w, F> {
 }
 
 impl<F: Drive> Split<'_, F> {
-    /// Blocks until every rank has come; gives this rank's part.
+    /// Blocks until every rank has arrived; returns this rank's new world.
     ///
     /// # Errors
-    /// [`Error::Allocate`] where this rank has no memory or descriptors; [`Error::Operation`] where another of the part has
-    /// none, with its rank, or where one died or left.
+    /// - [`Error::Allocate`]: this rank has no memory or descriptors.
+    /// - [`Error::Operation`]: another rank of the new world has none, died, or left; the fault
+    ///   names it.
     pub fn wait(self) -> Result<World<F>, Error> {
         self.block()
     }
@@ -134,13 +136,13 @@ mod tests {
     fn choices_travel_and_nothing_else_does() {
         let segment = SegmentKey { rank: Rank(1), region: RegionId(2), len: 3, address: 4, rkey: 5 };
         for segment in [Ok(segment), Err(Fault::of(FaultKind::NoMemory, Rank(3)))] {
-            let choice = Choice { color: 7, key: u32::MAX, segment };
+            let choice = Contribution { color: 7, key: u32::MAX, segment };
             let bytes = choice.to_bytes();
-            assert_eq!(Choice::from_bytes(&bytes), Some(choice));
+            assert_eq!(Contribution::from_bytes(&bytes), Some(choice));
             for len in 0..bytes.len() {
-                assert_eq!(Choice::from_bytes(&bytes[..len]), None);
+                assert_eq!(Contribution::from_bytes(&bytes[..len]), None);
             }
-            assert_eq!(Choice::from_bytes(&[&bytes[..], &[0]].concat()), None);
+            assert_eq!(Contribution::from_bytes(&[&bytes[..], &[0]].concat()), None);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Atomics, locks and threads: the standard library's, or loom's where loom explores what is made of them.
+//! Atomics, locks and threads: the standard library's, or loom's under loom.
 
 #[cfg(onesided_loom)]
 pub(crate) use loom::{

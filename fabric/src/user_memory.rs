@@ -1,5 +1,5 @@
-//! Memory that the user made, to be lent to a fabric and given back.
-#![allow(unsafe_code)] // a vector taken apart and put together again
+//! User memory: registered with a fabric and returned.
+#![allow(unsafe_code)] // takes a vector apart and reassembles it
 
 use std::any::{Any, TypeId};
 use std::fmt;
@@ -10,12 +10,13 @@ use std::slice;
 use bytemuck::Pod;
 use onesided_remote_memory::{Fault, FaultKind};
 
-/// Owned memory of the user's, without a type: what [`Fabric::register`](crate::Fabric::register) takes and
-/// [`Fabric::reclaim`](crate::Fabric::reclaim) gives back.
+/// Owned, untyped memory of the user: [`Fabric::register`](crate::Fabric::register) takes it, and
+/// [`Fabric::reclaim`](crate::Fabric::reclaim) returns it.
 ///
-/// Owned and never borrowed: a loan would end by a guard, and a guard that is forgotten ends nothing. Its length in bytes is
-/// a multiple of 8, so that every element lies in a word of it: a vector's spare capacity fills the last word up, and a
-/// vector without any is given some, which may move it.
+/// It is owned and not borrowed, because forgetting a borrow's guard would not end peers' access.
+/// Its length in bytes is a multiple of 8, so that every element lies in one of its words. A
+/// vector's spare capacity fills the last word; a vector without spare capacity is reallocated,
+/// which may move it.
 ///
 /// ```
 /// # use onesided_fabric::UserMemory;
@@ -31,17 +32,17 @@ pub struct UserMemory {
     keep: Box<dyn Keep>,
 }
 
-// SAFETY: it owns the bytes alone; what it keeps is Send.
+// SAFETY: it alone owns the bytes; its keeper is Send.
 unsafe impl Send for UserMemory {}
 // SAFETY: through a shared reference the bytes can only be read.
 unsafe impl Sync for UserMemory {}
 
-/// What the memory belongs to.
+/// The owner of the memory.
 trait Keep: Send + Sync + Any {}
 
 impl<K: Send + Sync + Any> Keep for K {}
 
-/// A vector, taken apart: no reference to its elements is made before it is put together again.
+/// A vector, taken apart: no reference to its elements exists until it is reassembled.
 struct Apart<T: Pod> {
     start: NonNull<T>,
     len: usize,
@@ -50,7 +51,7 @@ struct Apart<T: Pod> {
 
 // SAFETY: it owns the elements, as the vector did; plain data is Send.
 unsafe impl<T: Pod> Send for Apart<T> {}
-// SAFETY: nothing is reached through a shared reference to it.
+// SAFETY: nothing is accessed through a shared reference to it.
 unsafe impl<T: Pod> Sync for Apart<T> {}
 
 impl<T: Pod> Apart<T> {
@@ -63,7 +64,8 @@ impl<T: Pod> Apart<T> {
 
     fn together(self) -> Vec<T> {
         let apart = ManuallyDrop::new(self);
-        // SAFETY: the parts of one vector, which was not dropped; this is the only time, because `self` is consumed.
+        // SAFETY: the parts of one vector, which was not dropped; `self` is consumed, so they are
+        // used once.
         unsafe { Vec::from_raw_parts(apart.start.as_ptr(), apart.len, apart.capacity) }
     }
 }
@@ -85,9 +87,10 @@ impl<T: Pod> From<Vec<T>> for UserMemory {
         let len = if size_of::<T>() > 0 { len } else { 0 };
         let apart = Apart::of(vec);
         let start = apart.start.cast::<u8>();
-        // SAFETY: `used` bytes are the elements', the others up to `len` are capacity, made sure of above.
+        // SAFETY: `used` bytes are the elements'; the bytes up to `len` are capacity, as ensured
+        // above.
         let fill = unsafe { start.add(used) };
-        // SAFETY: as above; nobody else has them.
+        // SAFETY: as above; only this value has access to them.
         unsafe { fill.write_bytes(0, len - used) };
         Self { start, len, keep: Box::new(apart) }
     }
@@ -100,15 +103,16 @@ impl<T: Pod> From<Box<[T]>> for UserMemory {
 }
 
 impl UserMemory {
-    /// Memory that something else owns: a mapping, say, or what another library gave. [`into_owner`](Self::into_owner)
-    /// gives `keep` back.
+    /// Memory that something else owns, such as a mapping or another library's buffer.
+    /// [`into_owner`](Self::into_owner) returns `keep`.
     ///
     /// # Errors
-    /// `Misaligned` if the address or the length is no multiple of 8.
+    /// `Misaligned` if the address or the length is not a multiple of 8.
     ///
     /// # Safety
-    /// Until `keep` is dropped, `len` bytes at `start` are initialised, valid for reads and writes by whatever thread, and
-    /// reached by nothing but this value and the fabric that it is lent to.
+    /// Until `keep` is dropped, `len` bytes at `start` are initialised, valid for reads and writes
+    /// by any thread, and accessed by nothing but this value and the fabric that it is registered
+    /// with.
     pub unsafe fn from_raw_parts(start: NonNull<u8>, len: usize, keep: impl Any + Send + Sync) -> Result<Self, Fault> {
         if !start.addr().get().is_multiple_of(8) || !len.is_multiple_of(8) {
             return Err(Fault::new(FaultKind::Misaligned));
@@ -116,27 +120,27 @@ impl UserMemory {
         Ok(Self { start, len, keep: Box::new(keep) })
     }
 
-    /// How many bytes it has; a multiple of 8.
+    /// Its length in bytes; a multiple of 8.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no bytes; a fabric refuses such.
+    /// Whether it has no bytes; fabrics refuse such memory.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Its bytes, which nobody else reaches while it is not lent.
+    /// Its bytes. Nothing else accesses them while the memory is not registered.
     #[must_use]
     pub const fn bytes(&self) -> &[u8] {
-        // SAFETY: `len` initialised bytes that this value alone owns; whoever lends them to peers takes the pointer, and
-        // lets nobody have the value before it is sure that they are done.
+        // SAFETY: `len` initialised bytes that this value alone owns. A fabric that gives peers
+        // access keeps the value, and returns it only after their accesses have ended.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
-    /// The same, to be changed.
+    /// Its bytes, mutable.
     #[must_use]
     pub const fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as `bytes`, borrowed exclusively.
@@ -146,31 +150,31 @@ impl UserMemory {
     /// The vector, or the boxed slice, that it was made from.
     ///
     /// # Errors
-    /// Itself, if it was made from something else.
+    /// Returns the memory if it was made from something else.
     pub fn into_vec<T: Pod>(self) -> Result<Vec<T>, Self> {
         let Self { start, len, keep } = self;
         if (*keep).type_id() != TypeId::of::<Apart<T>>() {
             return Err(Self { start, len, keep });
         }
         let keep: Box<dyn Any> = keep;
-        let apart = keep.downcast::<Apart<T>>().unwrap_or_else(|_| unreachable!("its type was just asked"));
+        let apart = keep.downcast::<Apart<T>>().unwrap_or_else(|_| unreachable!("its type was checked"));
         Ok(apart.together())
     }
 
-    /// What it [belongs to](Self::from_raw_parts).
+    /// Its [owner](Self::from_raw_parts).
     ///
     /// # Errors
-    /// Itself, if that is of another type.
+    /// Returns the memory if its owner has another type.
     pub fn into_owner<K: Any + Send + Sync>(self) -> Result<K, Self> {
         let Self { start, len, keep } = self;
         if (*keep).type_id() != TypeId::of::<K>() {
             return Err(Self { start, len, keep });
         }
         let keep: Box<dyn Any> = keep;
-        Ok(*keep.downcast().unwrap_or_else(|_| unreachable!("its type was just asked")))
+        Ok(*keep.downcast().unwrap_or_else(|_| unreachable!("its type was checked")))
     }
 
-    /// Where it begins.
+    /// Its start.
     pub(crate) const fn start(&self) -> NonNull<u8> {
         self.start
     }
@@ -220,7 +224,7 @@ mod tests {
     fn what_is_kept_is_dropped_once() {
         let keep = Arc::new(vec![[0_u64; 4]]);
         let start = NonNull::from(&keep[0]).cast();
-        // SAFETY: 32 bytes that `keep` owns, and which the test does not touch.
+        // SAFETY: 32 bytes that `keep` owns, and which the test does not access.
         let memory = unsafe { UserMemory::from_raw_parts(start, 32, Arc::clone(&keep)) }.unwrap();
         assert_eq!(Arc::strong_count(&keep), 2);
         let memory = memory.into_vec::<u64>().unwrap_err().into_owner::<Vec<u64>>().unwrap_err();
@@ -233,7 +237,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&keep), 2);
         drop(memory);
         assert_eq!(Arc::strong_count(&keep), 1);
-        // SAFETY: it is refused.
+        // SAFETY: the call is refused.
         assert!(unsafe { UserMemory::from_raw_parts(start, 7, ()) }.is_err());
         drop(UserMemory::from(vec![5_u8; 1000]));
     }

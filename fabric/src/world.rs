@@ -7,27 +7,30 @@ use std::time::Duration;
 use onesided_job::Maker;
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
-use crate::assist::Attendants;
+use crate::assist::ServerThreads;
 use crate::collective::Collective;
 use crate::members::Members;
 use crate::{Call, Drive, Error, Fabric, Limit, ServerThread, Split, Task};
-/// The ranks that run together, or [some of them](Self::split), seen from one of them: what MPI calls a communicator.
+/// The ranks that run together, or [some of them](Self::split), as one of them sees them: an MPI
+/// communicator.
 ///
-/// Cheap to clone; all clones are the same rank. Threads may share it. **Collective** calls ([`barrier`](Self::barrier),
-/// [`all_gather`](Self::all_gather), window creation) are made by every rank, in the same order, by one thread at a time.
+/// Cheap to clone; all clones are the same rank. Threads may share it. Every rank makes the
+/// **collective** calls ([`barrier`](Self::barrier), [`all_gather`](Self::all_gather), window
+/// creation) in the same order, by one thread at a time.
 ///
-/// The rank leaves the world when the last handle is dropped, its windows' included. What it walked away from
-/// (a dropped lock request, say) is given two seconds to be finished; [`close`](Self::close) waits longer and reports.
+/// The rank leaves the world when its last handle is dropped, its windows' included. Background
+/// work, such as a cancelled lock request, then gets two seconds to finish; [`close`](Self::close)
+/// waits longer and reports.
 #[derive(Debug, Clone)]
 pub struct World<F: Fabric> {
     fabric: F,
     collective: Arc<Collective<F>>,
-    /// Shared by the application's handles alone, so that its drop tells that there are none left.
+    /// Held by the application's handles alone, so that the last drop is detected.
     _presence: Option<Arc<Presence<F>>>,
-    /// Memory that peers may still reach into, for as long as this rank is in the world.
+    /// Memory that peers may still access, kept while this rank is in the world.
     kept: Arc<Mutex<Vec<F::Segment>>>,
-    /// Threads that all who serve peers share.
-    attendants: Arc<Attendants>,
+    /// The shared server threads.
+    server_threads: Arc<ServerThreads>,
 }
 
 #[derive(Debug)]
@@ -42,7 +45,7 @@ impl<F: Fabric> Drop for Presence<F> {
     fn drop(&mut self) {
         #[cfg(not(onesided_loom))]
         if !self.maker.is_here() {
-            // What a forked child drops is a copy, of things that its parent goes on with: files, threads, memory.
+            // A forked child drops a copy: its parent still uses the files, threads and memory.
             std::mem::forget((self.fabric.clone(), std::mem::take(&mut *lock(&self.kept))));
             return;
         }
@@ -56,7 +59,7 @@ fn lock<T>(kept: &Mutex<Vec<T>>) -> MutexGuard<'_, Vec<T>> {
 }
 
 impl<F: Fabric> World<F> {
-    /// A world over an endpoint. One per endpoint: the collectives count.
+    /// A world over an endpoint. Make only one per endpoint: the collectives are numbered.
     pub fn new(fabric: F) -> Self {
         let kept = Arc::default();
         let presence = Presence {
@@ -66,7 +69,7 @@ impl<F: Fabric> World<F> {
             maker: Maker::this(),
         };
         let collective = Arc::new(Collective::new(Members::all()));
-        Self { fabric, collective, _presence: Some(Arc::new(presence)), kept, attendants: Arc::default() }
+        Self { fabric, collective, _presence: Some(Arc::new(presence)), kept, server_threads: Arc::default() }
     }
 
     /// A world of some of this one's ranks.
@@ -74,34 +77,36 @@ impl<F: Fabric> World<F> {
         Self { collective: Arc::new(Collective::new(members)), ..self.clone() }
     }
 
-    /// For who walks away from a collective: the others may wait in it for this rank, so that it has no later one.
+    /// Called on the cancellation of a collective: the others may wait in it for this rank, so
+    /// later ones fail.
     #[doc(hidden)]
     pub fn give_up_collectives(&self) {
         self.collective.give_up();
     }
 
-    /// See [`Collective::reach_neighbours`].
-    pub(crate) fn reach_neighbours(&self) -> Result<(), Fault> {
-        self.collective.reach_neighbours(&self.fabric)
+    /// See [`Collective::connect_neighbours`].
+    pub(crate) fn connect_neighbours(&self) -> Result<(), Fault> {
+        self.collective.connect_neighbours(&self.fabric)
     }
 
-    /// A handle for work in the background: it does not keep this rank in the world.
+    /// A handle for background work: it does not keep this rank in the world.
     pub fn background(&self) -> Self {
         Self { _presence: None, ..self.clone() }
     }
 
-    /// Has a task that serves peers run by a thread that waits in this way: the same one for all such tasks of this rank,
-    /// there for as long as it has any. It may sleep: whoever asks writes to a word of his own with
-    /// [`Notify::Yes`](onesided_remote_memory::Notify::Yes) then.
+    /// Runs a task that serves peers on a server thread of this kind, which all such tasks of this
+    /// rank share and which exists while there are any. The thread may sleep: a requester then
+    /// writes to its own word with [`Notify::Yes`](onesided_remote_memory::Notify::Yes).
     ///
     /// # Errors
     /// As [`Fabric::serve_apart`].
-    pub fn assist(&self, task: Task, attendant: ServerThread) -> Result<(), Fault> {
-        self.attendants.run(&self.fabric, task, attendant)
+    pub fn assist(&self, task: Task, kind: ServerThread) -> Result<(), Fault> {
+        self.server_threads.run(&self.fabric, task, kind)
     }
 
-    /// Keeps one's own memory until this rank leaves the world: for what peers may reach into at any time, although nobody
-    /// here holds it any more. A card that is asked for memory that is gone ends the connection.
+    /// Keeps own memory until this rank leaves the world, for memory that peers may still access
+    /// after its last local handle is gone. A card ends the connection of a peer that accesses
+    /// freed memory.
     pub fn keep(&self, segment: F::Segment) {
         lock(&self.kept).push(segment);
     }
@@ -111,30 +116,32 @@ impl<F: Fabric> World<F> {
         self.collective.members.me(&self.fabric)
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     pub fn size(&self) -> u32 {
         self.collective.members.size(&self.fabric)
     }
 
-    /// The fabric beneath, for what windows and locks do not offer. It counts the ranks of the whole job: see
-    /// [`fabric_rank`](Self::fabric_rank).
+    /// The underlying fabric, for operations that windows and locks do not offer. It uses the ranks
+    /// of the whole job: see [`fabric_rank`](Self::fabric_rank).
     pub const fn fabric(&self) -> &F {
         &self.fabric
     }
 
-    /// Waits until every rank has come here. What a rank flushed before it, every rank sees after it.
+    /// Waits until every rank has entered the barrier. Each rank then sees what the others flushed
+    /// before it.
     ///
     /// # Errors
-    /// `PeerDied`, `PeerLeft`, `TimedOut`. A barrier that failed cannot be taken up again: every later collective of
-    /// this rank fails with `Closed`.
+    /// `PeerDied`, `PeerLeft`, `TimedOut`. A failed barrier cannot be resumed: every later
+    /// collective of this rank fails with `Closed`.
     ///
     /// # Cancel safety
-    /// Not cancel safe: a rank that dropped its barrier has perhaps let the others pass and perhaps not.
+    /// Not cancel safe: a rank that dropped its barrier may or may not have let the others pass.
     pub fn barrier(&self) -> Barrier<'_, F> {
         Barrier { world: self, limit: Limit::NONE, call: Call::Asked(()) }
     }
 
-    /// Everybody's bytes, by rank. At most 1024 bytes each. Collective; returns when everybody has come here.
+    /// All ranks' bytes, by rank; at most 1024 bytes each. Collective; returns when all ranks have
+    /// arrived.
     ///
     /// # Errors
     /// `TooLong`, and those of [`barrier`](Self::barrier).
@@ -145,18 +152,18 @@ impl<F: Fabric> World<F> {
         self.collective.all_gather(&self.fabric, mine).await.map_err(|fault| self.translate(fault))
     }
 
-    /// Whether a rank is known to be alive: `false` once it died or left.
+    /// Whether a rank counts as alive: `false` once it died or left.
     pub fn is_alive(&self, rank: u32) -> bool {
         let alive = |rank| self.fabric.liveness(rank) == onesided_remote_memory::Liveness::Alive;
         self.fabric_rank(rank).is_some_and(alive)
     }
 
-    /// Divides this world: the ranks that give the same `color` make one, in the order of their `key`s, and of their ranks
-    /// here where those are equal (`MPI_Comm_split`). Collective, when it is waited for.
+    /// Splits this world: the ranks with the same `color` form a new one, ordered by their `key`s
+    /// and then by their ranks here (`MPI_Comm_split`). Collective, once it is waited on.
     ///
-    /// A part is a world like any other, with barriers and windows of its own, in which ranks count from 0 again; errors
-    /// name them so. Only the deaths of its own ranks end its collectives. Its ranks never change: one that dies stays a
-    /// dead member.
+    /// The result is a world like any other, with its own barriers and windows and with ranks from
+    /// 0; errors contain its ranks. Only deaths of its own ranks end its collectives. Its
+    /// membership never changes: a dead rank stays a dead member.
     ///
     /// ```
     /// # use onesided_fabric::Fabric;
@@ -174,29 +181,31 @@ impl<F: Fabric> World<F> {
         Split::new(self, color, key)
     }
 
-    /// Divides this world by hosts: the ranks of each, in their order here (`MPI_Comm_split_type` by shared memory).
-    /// Collective, when it is waited for.
+    /// Splits this world by hosts: the ranks of each, in their order here (`MPI_Comm_split_type` by
+    /// shared memory). Collective, once it is waited on.
     pub fn split_by_host(&self) -> Split<'_, F> {
         self.split(self.fabric.host_of(self.fabric.rank()), 0)
     }
 
-    /// A rank of this world, as the [fabric](Self::fabric) counts.
+    /// Translates a rank of this world to the [fabric](Self::fabric)'s.
     pub fn fabric_rank(&self, rank: u32) -> Option<Rank> {
         self.collective.members.named_by_fabric(&self.fabric, rank)
     }
 
-    /// A rank of the [fabric](Self::fabric), as this world counts; `None` if it is not of this world.
+    /// Translates a rank of the [fabric](Self::fabric) to this world's; `None` if it is not in this
+    /// world.
     pub fn rank_of(&self, rank: Rank) -> Option<u32> {
         self.collective.members.named_by_world(rank)
     }
 
-    /// What the fabric reported, in this world's counting; a rank that is not of this world is left out.
+    /// Translates the rank of the fabric's fault to this world's; a rank outside this world is
+    /// omitted.
     pub fn translate(&self, fault: Fault) -> Fault {
         self.collective.members.translate(fault)
     }
 
-    /// As [`RemoteMemory::wait_until`](onesided_remote_memory::RemoteMemory::wait_until) over one's own word, until any rank of this
-    /// world dies.
+    /// As [`RemoteMemory::wait_until`](onesided_remote_memory::RemoteMemory::wait_until) for an own
+    /// word, until any rank of this world dies.
     ///
     /// # Errors
     /// `PeerDied`, `NotOwn`.
@@ -213,27 +222,29 @@ impl<F: Fabric> World<F> {
 }
 
 impl<F: Drive> World<F> {
-    /// Waits until the work that callers walked away from is finished, at most `patience`, then drops this handle.
+    /// Waits at most `patience` until background work is finished, then drops this handle.
     ///
     /// # Errors
-    /// `TimedOut` if some is still unfinished, with their number.
+    /// `TimedOut` with the number of unfinished tasks.
     pub fn close(self, patience: Duration) -> Result<(), Error> {
-        // None: a patience that the clock cannot express has no end.
+        // None: a patience beyond the clock's range is unlimited.
         let until = std::time::Instant::now().checked_add(patience);
         while self.fabric.unfinished() > 0 {
             if until.is_some_and(|until| std::time::Instant::now() >= until) {
                 let fault = Fault::new(FaultKind::TimedOut).with_detail(self.fabric.unfinished() as u32);
                 return Err(Error::Operation { operation: "close the world", fault });
             }
-            std::thread::sleep(Duration::from_micros(100)); // the helper thread is at it
+            std::thread::sleep(Duration::from_micros(100)); // the progress thread works on them
         }
         Ok(())
     }
 }
 
-/// A barrier to be waited for: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before.
+/// A pending barrier: `.wait()` blocks, `.await` suspends, `.test()` polls once. Does nothing
+/// unless waited on or polled.
 ///
-/// It is entered at the first look, and then to be waited for: a rank that goes no further keeps the others.
+/// The first poll enters it, and the caller must then wait for it: a rank that stops here blocks
+/// the others.
 #[derive(Debug)]
 #[must_use = "a barrier that nobody waits for is not entered"]
 pub struct Barrier<'w, F: Fabric> {
@@ -243,7 +254,8 @@ pub struct Barrier<'w, F: Fabric> {
 }
 
 impl<F: Fabric> Barrier<'_, F> {
-    /// Gives up after this time, counted from the next look at it; see [`World::barrier`] for what that means.
+    /// Gives up after this time, counted from the next poll; see [`World::barrier`] for the
+    /// consequences.
     pub const fn deadline(mut self, after: Duration) -> Self {
         self.limit.said = Some(after);
         self
@@ -261,7 +273,7 @@ impl<F: Fabric> Barrier<'_, F> {
 }
 
 impl<F: Drive> Barrier<'_, F> {
-    /// Blocks until every rank has come.
+    /// Blocks until every rank has arrived.
     ///
     /// # Errors
     /// See [`World::barrier`].

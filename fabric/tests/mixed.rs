@@ -1,5 +1,6 @@
-//! Shared memory and cards in one world, on a real device: run inside `scripts/soft-roce` where the host has none. The ranks
-//! are threads, dealt out to two pretended hosts where both ways are to be met.
+//! Shared memory and cards in one world, on a real device; on hosts without one run it inside
+//! `scripts/soft-roce`. The ranks are threads, dealt out to two pretended hosts where both paths
+//! are needed.
 #![cfg(feature = "verbs")]
 
 use onesided_fabric::bootstrap::Job;
@@ -11,7 +12,7 @@ mod support;
 
 use support::{device, ranks, segments};
 
-/// All on one host, and the even and the odd ranks apart.
+/// All ranks on one host, and the even and the odd ranks on separate hosts.
 fn both(size: u32, body: impl Fn(World<Mixed>, &dyn Fn(u32, u32) -> bool) + Sync) {
     ranks(size, Mixed::new, |world| body(world, &|_, _| true));
     ranks(size, |job: Job| Mixed::pretending(job, 2), |world| body(world, &|a, b| a % 2 == b % 2));
@@ -29,9 +30,9 @@ fn conforms() {
     }
 }
 
-/// A word that was written is in memory when a flush says so: until then a put to its region goes by the card, behind it, and
-/// to other regions by the CPU. (Soft-RoCE has done a request to oneself when the call returns, so that its effect would
-/// come in order either way.)
+/// A flush proves that a written word is in memory. Until then a put to its region uses the card,
+/// after it, and puts to other regions use the CPU. (Soft-RoCE completes a request to its own rank
+/// when the call returns, so this order holds there in any case.)
 #[test]
 fn what_follows_a_written_word_follows_its_way() {
     let Some(_device) = device("what_follows_a_written_word_follows_its_way") else { return };
@@ -56,7 +57,7 @@ fn what_follows_a_written_word_follows_its_way() {
             drop(fabric.write(word, 2, Notify::Yes));
             flush();
             assert_eq!(requests(&|| put(segment)), 0);
-            // An atomic that was waited for is in memory.
+            // An awaited atomic is in memory.
             block_on(fabric, fabric.fetch_add(word, 1)).unwrap();
             assert_eq!(requests(&|| put(segment)), 0);
         }
@@ -64,7 +65,7 @@ fn what_follows_a_written_word_follows_its_way() {
     });
 }
 
-/// What takes the CPU leaves no trace at the card, and what takes the card does.
+/// Operations by the CPU post no requests to the card, and operations by the card do.
 #[test]
 fn a_rank_of_this_host_costs_the_card_nothing() {
     let Some(_device) = device("a_rank_of_this_host_costs_the_card_nothing") else { return };
@@ -75,7 +76,7 @@ fn a_rank_of_this_host_costs_the_card_nothing() {
         for to in (0..3).map(Rank) {
             let (segment, is_near) = (&all[to.index()], near(me, to.0));
             assert_eq!(fabric.path(segment), if is_near { Path::Cpu } else { Path::Card });
-            block_on(fabric, fabric.flush(to)).unwrap(); // behind what the barrier has written
+            block_on(fabric, fabric.flush(to)).unwrap(); // after the barrier's writes
             let before = fabric.card_requests(to);
             let mut bytes = vec![0; 30_000];
             for offset in [0, 3, 40_000] {
@@ -96,7 +97,8 @@ fn a_rank_of_this_host_costs_the_card_nothing() {
     });
 }
 
-/// What one rank does to one region takes effect in order, whichever way each step takes, and nothing is awaited between.
+/// One rank's operations on one region take effect in order, on either path, without awaiting in
+/// between.
 #[test]
 fn one_ranks_steps_stay_in_order() {
     let Some(_device) = device("one_ranks_steps_stay_in_order") else { return };
@@ -114,12 +116,12 @@ fn one_ranks_steps_stay_in_order() {
             let put = |value: u64| fabric.put(segment, at, &value.to_ne_bytes()).unwrap();
             for round in (1..=200).map(|round| round * 10) {
                 put(round);
-                drop(fabric.fetch_add(word, 1)); // on what was put
+                drop(fabric.fetch_add(word, 1)); // on the put data
                 assert_eq!(read(segment, at), round + 1);
                 drop(fabric.write(word, round + 2, Notify::No));
                 assert_eq!(read(segment, at), round + 2);
                 drop(fabric.write(word, round + 3, Notify::Yes));
-                put(round + 4); // behind the write, and stays
+                put(round + 4); // after the write, and final
                 assert_eq!(read(segment, at), round + 4);
                 put(round + 5);
                 drop(fabric.compare_swap(word, round + 5, round + 6));
@@ -144,8 +146,8 @@ fn one_ranks_steps_stay_in_order() {
     });
 }
 
-/// The release of a lock goes by the card, behind the CPU's stores: whoever takes the lock next sees them, whichever way it
-/// looks, and however many bytes there are.
+/// The card executes the release of a lock after the CPU's stores: the next holder sees them, by
+/// either path and for any length.
 #[test]
 fn a_lock_hands_over_what_was_put() {
     let Some(_device) = device("a_lock_hands_over_what_was_put") else { return };
@@ -162,7 +164,7 @@ fn a_lock_hands_over_what_was_put() {
             let mut bytes = [0; 8 * WORDS];
             block_on(fabric, fabric.get(&data[1], 0, &mut bytes)).unwrap();
             let first = bytes[..8].to_vec();
-            assert!(bytes.chunks(8).all(|word| word == first), "halves of two holders' data");
+            assert!(bytes.chunks(8).all(|word| word == first), "parts of two holders' data");
             let next = u64::from_ne_bytes(first.try_into().unwrap()) + 1;
             fabric.put(&data[1], 0, &next.to_ne_bytes().repeat(WORDS)).unwrap();
             block_on(fabric, fabric.flush_before_release(Rank(1))).unwrap();
@@ -176,7 +178,8 @@ fn a_lock_hands_over_what_was_put() {
     });
 }
 
-/// A rank that has left is gone for the ranks of its host as for all others, and a region that was taken back is not opened.
+/// A rank that has left is unavailable to the ranks of its host as to all others, and a retracted
+/// region cannot be opened.
 #[test]
 fn the_end_of_a_rank_is_one_thing() {
     let Some(_device) = device("the_end_of_a_rank_is_one_thing") else { return };
@@ -205,7 +208,7 @@ fn the_end_of_a_rank_is_one_thing() {
         fabric.put(&all[0], 0, &[1]).unwrap();
         assert_eq!(block_on(fabric, fabric.flush(Rank(0))), Err(left));
         assert_eq!(block_on(fabric, fabric.flush(Rank(0))), Ok(()));
-        // Those who stay go on.
+        // The remaining ranks continue.
         let other = Rank(3 - world.rank());
         fabric.put(&all[other.index()], 8, &[1]).unwrap();
         block_on(fabric, fabric.flush(other)).unwrap();

@@ -1,13 +1,13 @@
-//! At which addresses other hosts may reach this one.
+//! The addresses at which other hosts may reach this host.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The most of each family that are told.
+/// The maximum number of addresses of each family.
 const MOST: usize = 8;
 
-/// The addresses of this network namespace's interfaces, as the kernel tells them, but for those that mean the host itself
-/// or its link only. The first of IPv4, then of IPv6.
+/// The addresses of this network namespace's interfaces as the kernel reports them, without
+/// loopback and link-local ones; IPv4 before IPv6.
 pub(crate) fn own() -> Vec<IpAddr> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let four = of_fib_trie(&read("/proc/net/fib_trie")).into_iter().take(MOST).map(IpAddr::V4);
@@ -15,7 +15,8 @@ pub(crate) fn own() -> Vec<IpAddr> {
     four.chain(six).collect()
 }
 
-/// The routing table has each address on a line of its own, followed by what it is: `/32 host LOCAL`.
+/// Parses `/proc/net/fib_trie`: each address has its own line, and the next says what it is: `/32
+/// host LOCAL`.
 fn of_fib_trie(text: &str) -> Vec<Ipv4Addr> {
     let mut found = Vec::new();
     let mut last = None;
@@ -30,7 +31,8 @@ fn of_fib_trie(text: &str) -> Vec<Ipv4Addr> {
     found
 }
 
-/// A line for each: 32 hexadecimal digits, index, length of the prefix, scope (0: all the world), flags, name.
+/// One line an address: 32 hexadecimal digits, index, prefix length, scope (0: global), flags,
+/// name.
 fn of_if_inet6(text: &str) -> Vec<Ipv6Addr> {
     let address = |line: &str| {
         let mut words = line.split_ascii_whitespace();

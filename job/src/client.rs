@@ -1,4 +1,5 @@
-//! A rank's side of the bootstrap: its connection to whoever keeps the job, the launcher or [rank 0](super#who-keeps-a-job).
+//! A rank's side of the bootstrap: its connection to the host daemon, which is the launcher or
+//! [rank 0](crate#who-keeps-a-job).
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,16 +21,16 @@ use crate::segment::{Board, Mapping};
 use crate::wire::{self, Descriptor};
 use crate::{Exchange, Job, Process};
 
-/// How long the launcher may take to answer what it can answer at once. It may share its core with many ranks.
+/// How long the launcher may take for an immediate answer. It may share its core with many ranks.
 const ANSWER: Duration = Duration::from_secs(30);
 
 /// Joins the job of the launcher that `environment` describes.
 ///
-/// The rank's seat is taken when this returns: whoever ends without [leaving](Board::leave) from now on has died.
+/// The rank has joined when this returns. From then on, a process that ends without
+/// [leaving](Board::leave) counts as dead.
 ///
-/// # Errors
-/// [`Error::Join`]: the launcher is gone, does not answer within 30 s, or refuses. [`Error::Secret`]: either side does
-/// not know the job's secret.
+/// - [`Error::Join`]: the launcher is gone, does not answer within 30 s, or refuses.
+/// - [`Error::Secret`]: either side does not know the job's secret.
 pub fn join_as(environment: &Environment) -> Result<Job, Error> {
     let rank = environment.rank;
     let client = Client::connect(environment, "the launcher")?;
@@ -41,12 +42,13 @@ pub fn join_as(environment: &Environment) -> Result<Job, Error> {
     Ok(Job { rank, board, exchange: Arc::new(client) })
 }
 
-/// When the launcher is killed, the kernel kills its children. A rank that is none of them, because a script stands
-/// between, has to see to that itself: nobody would end its waits.
+/// Ends this rank when the launcher dies. The kernel does so for the launcher's children, but not
+/// for a rank that a script started.
 fn end_with_the_launcher(connection: &Connection, rank: Rank, board: &Arc<Board>) -> io::Result<()> {
     let launcher = rustix::net::sockopt::socket_peercred(&connection.0)?.pid;
     if rustix::process::getppid() == Some(launcher) {
-        // Once more: a program with capabilities of its own, or another user's, lost what the launcher asked for.
+        // Set again: a program with capabilities, or of another user, loses the launcher's setting
+        // on exec.
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
         if rustix::process::getppid() == Some(launcher) {
             return Ok(());
@@ -55,8 +57,8 @@ fn end_with_the_launcher(connection: &Connection, rank: Rank, board: &Arc<Board>
     let launcher = rustix::process::pidfd_open(launcher, PidfdFlags::empty())?;
     let board = Arc::clone(board);
     let watch = move || {
-        while poll(&mut [PollFd::new(&launcher, PollFlags::IN)], None).is_err() {} // a signal; or no memory, which may pass
-        // One that has left goes on: it is nobody's rank any more.
+        while poll(&mut [PollFd::new(&launcher, PollFlags::IN)], None).is_err() {} // EINTR, or a transient lack of memory
+        // A rank that has left continues as an ordinary process.
         if board.liveness(rank) == Liveness::Alive {
             let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
         }
@@ -64,7 +66,7 @@ fn end_with_the_launcher(connection: &Connection, rank: Rank, board: &Arc<Board>
     std::thread::Builder::new().name("launcher".to_owned()).spawn(watch).map(drop)
 }
 
-/// Both sides prove that they know the secret; then the launcher hands over the board.
+/// Both sides prove that they know the secret; then the launcher sends the job segment.
 fn handshake(environment: &Environment, keeper: &'static str) -> Result<(Connection, OwnedFd), Error> {
     let Environment { rank, size, address, secret } = environment;
     let failed = |what: &str| {
@@ -99,25 +101,26 @@ fn handshake(environment: &Environment, keeper: &'static str) -> Result<(Connect
     }
 }
 
-/// The [`Exchange`] over the socket of whoever keeps the job.
+/// The [`Exchange`] over the host daemon's socket.
 #[derive(Debug)]
 pub(crate) struct Client {
     board: Arc<Board>,
-    /// Who keeps the job, for errors.
+    /// The name of the host daemon, for errors.
     keeper: &'static str,
     connection: Mutex<Connection>,
-    /// Questions and answers would no longer match. The connection stays open all the same: its end is this rank's.
+    /// Requests and answers may no longer match. The connection stays open, because its end would
+    /// mean this rank's death.
     broken: AtomicBool,
 }
 
-/// Why a request got no answer that helps.
+/// Why a request failed.
 enum Unanswered {
     Failed(Failure),
     Broken(io::Error),
 }
 
 impl Unanswered {
-    /// The cause in one word, and the texts of a rich error.
+    /// The kind of failure, its text and its cause.
     fn explain(self, keeper: &str) -> (Fault, String, Option<io::Error>) {
         match self {
             Self::Failed(failure) => (failure.fault(), failure.to_string(), None),
@@ -142,7 +145,7 @@ impl Failure {
 }
 
 impl Client {
-    /// Connects to the job's keeper; both prove that they know the secret. The seat is not taken yet.
+    /// Connects to the host daemon; both sides prove that they know the secret. Does not join yet.
     pub(crate) fn connect(environment: &Environment, keeper: &'static str) -> Result<Self, Error> {
         let size = environment.size;
         let failed = |what: &str, source| Error::Join { what: what.to_owned(), source };
@@ -155,12 +158,12 @@ impl Client {
         Ok(Self { board: Arc::new(board), keeper, connection, broken: AtomicBool::new(false) })
     }
 
-    /// Says who keeps the job, for errors.
+    /// Names the host daemon, for errors.
     pub(crate) const fn name_keeper(&mut self, keeper: &'static str) {
         self.keeper = keeper;
     }
 
-    /// Takes the rank's seat.
+    /// Joins as this rank.
     pub(crate) fn sit(&self, rank: Rank) -> Result<(), Error> {
         let failed = |source| Error::Join { what: "take a seat".to_owned(), source: Some(source) };
         self.board.join(rank).map_err(failed)
@@ -174,13 +177,13 @@ impl Client {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request and waits for the answer.
     fn ask(&self, request: &FromRank, memory: Option<&Mapping>, patience: Duration) -> Answer {
         let answers = self.ask_all(&[(request, memory)], patience);
         answers.into_iter().next().unwrap_or_else(|| Err(Unanswered::Broken(unexpected())))
     }
 
-    /// Asks everything, then waits for the answers, as many: whoever keeps the job is woken once.
+    /// Sends all requests, then waits for all answers, which wakes the host daemon once.
     fn ask_all(&self, requests: &[(&FromRank, Option<&Mapping>)], patience: Duration) -> Vec<Answer> {
         let connection = self.connection();
         let until = Instant::now().checked_add(patience).unwrap_or_else(|| Instant::now() + FOREVER);
@@ -193,7 +196,7 @@ impl Client {
         said.into_iter().map(hear).collect()
     }
 
-    /// Does something with the connection, unless it broke before.
+    /// Uses the connection unless it is broken.
     fn unbroken<T>(&self, run: impl FnOnce() -> io::Result<T>) -> Result<T, Unanswered> {
         if self.broken.load(Ordering::Relaxed) {
             return Err(Unanswered::Broken(io::Error::new(io::ErrorKind::NotConnected, "it broke before")));
@@ -204,7 +207,7 @@ impl Client {
         })
     }
 
-    /// What became of a region that was published.
+    /// The outcome of a publication.
     fn published(&self, memory: &Mapping, answer: Answer) -> Result<(), Error> {
         match answer {
             Ok((FromLauncher::Done, _)) => Ok(()),
@@ -221,7 +224,7 @@ impl Client {
     }
 }
 
-/// Patience that the clock cannot express.
+/// Stands for a patience that the clock cannot express.
 const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 
 impl Exchange for Client {
@@ -255,7 +258,8 @@ impl Exchange for Client {
     fn publish_two(&self, regions: [(RegionId, &Arc<Mapping>); 2]) -> Result<(), Error> {
         let [first, second] = regions.map(|(region, memory)| (FromRank::Publish { region }, memory));
         let answers = self.ask_all(&[(&first.0, Some(first.1)), (&second.0, Some(second.1))], ANSWER);
-        // Both are looked at before the first failure is told: what did succeed is to be taken back.
+        // Both outcomes are checked before the first failure is reported, so that a success can be
+        // undone.
         let outcomes =
             regions.into_iter().zip(answers).map(|((region, memory), answer)| (region, self.published(memory, answer)));
         let outcomes: Vec<_> = outcomes.collect();
@@ -266,7 +270,7 @@ impl Exchange for Client {
     }
 
     fn retract(&self, region: RegionId) {
-        // If the launcher is gone, so is its table.
+        // A launcher that is gone has lost its table, too.
         let _ = self.ask(&FromRank::Retract { region }, None, ANSWER);
     }
 
@@ -338,7 +342,7 @@ pub(crate) struct Connection(pub(crate) OwnedFd);
 impl Connection {
     fn open(address: &str) -> io::Result<Self> {
         let socket = wire::socket(SocketFlags::empty())?;
-        // Bounds connecting too: a launcher that is stopped accepts nobody.
+        // Bounds connecting too: a stopped launcher accepts no connection.
         rustix::net::sockopt::set_socket_timeout(&socket, Timeout::Send, Some(ANSWER))?;
         rustix::net::connect(&socket, &wire::address(address)?)?;
         Ok(Self(socket))
@@ -348,7 +352,8 @@ impl Connection {
         wire::send(&self.0, &request.encode(), memory.and_then(Mapping::file))
     }
 
-    /// The launcher's next frame, with the descriptor that belongs to it unless this process may have no more of them.
+    /// The launcher's next frame and its descriptor, which is missing if this process has no free
+    /// descriptor.
     fn hear(&self, until: Instant) -> io::Result<(FromLauncher, Option<OwnedFd>)> {
         wait_readable(&self.0, until)?;
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);

@@ -1,4 +1,4 @@
-//! How a process is told which rank it is: environment variables.
+//! The environment variables that tell a process its rank and job.
 
 use std::ffi::OsString;
 
@@ -11,15 +11,17 @@ use crate::Secret;
 pub const RANK: &str = "ONESIDED_RANK";
 /// How many ranks the job has.
 pub const SIZE: &str = "ONESIDED_SIZE";
-/// The name of the launcher's abstract Unix socket; with [`SECRET_FILE`], `HOST:PORT` of a rendezvous.
+/// The name of the launcher's abstract Unix socket; with [`SECRET_FILE`], `HOST:PORT` of a
+/// rendezvous.
 pub const ADDRESS: &str = "ONESIDED_ADDRESS";
 /// The job's secret, 64 hexadecimal digits.
 pub const SECRET: &str = "ONESIDED_SECRET";
-/// A file with the job's secret, for ranks that no launcher of ours starts: see [`rendezvous`](super::rendezvous).
+/// A file with the job's secret, for ranks started without `onesided run`: see
+/// [`rendezvous`](super::rendezvous).
 pub const SECRET_FILE: &str = "ONESIDED_SECRET_FILE";
-/// Those that tell a process its place in one job, and are of no use, or a secret, to any other.
+/// Variables of one job, which are useless to any other, or secret.
 pub(crate) const OF_A_JOB: [&str; 5] = [RANK, SIZE, ADDRESS, SECRET, SECRET_FILE];
-/// The fabric that `onesided run --fabric` named. A user may set it for a program that runs alone, too.
+/// The fabric named by `onesided run --fabric`. Users may set it for a program that runs alone.
 pub const FABRIC: &str = "ONESIDED_FABRIC";
 
 /// What the launcher put into this process's environment.
@@ -36,10 +38,10 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Reads the process's environment. `None` if no launcher of ours started it.
+    /// Reads the process's environment. `None` if `onesided run` did not start the process.
     ///
     /// # Errors
-    /// [`Error::Join`] that names the variable which is missing or makes no sense.
+    /// [`Error::Join`] names the variable that is missing or invalid.
     pub fn read() -> Result<Option<Self>, Error> {
         Self::parse(|name| std::env::var_os(name))
     }
@@ -67,13 +69,13 @@ impl Environment {
     }
 }
 
-/// A variable that has to be set.
+/// The value of a required variable.
 pub(crate) fn text(variable: impl Fn(&str) -> Option<OsString>, name: &str) -> Result<String, Error> {
     let value = variable(name).ok_or_else(|| wrong(name, "is not set, but others of ONESIDED_* are"))?;
     value.into_string().map_err(|_| wrong(name, "is not text"))
 }
 
-/// The same, or what `srun` says where nobody said it.
+/// The rank and the size, with Slurm's variables as the fallback.
 pub(crate) fn rank_and_size_or_slurms(variable: impl Fn(&str) -> Option<OsString>) -> Result<(Rank, u32), Error> {
     let slurms = variable("SLURM_STEP_ID").is_some() && variable(RANK).is_none() && variable(SIZE).is_none();
     rank_and_size(|name| match name {
@@ -83,7 +85,7 @@ pub(crate) fn rank_and_size_or_slurms(variable: impl Fn(&str) -> Option<OsString
     })
 }
 
-/// The rank and the size, which have to be set and to fit.
+/// The rank and the size, which are required and have to be consistent.
 pub(crate) fn rank_and_size(variable: impl Fn(&str) -> Option<OsString>) -> Result<(Rank, u32), Error> {
     let number = |name: &str| {
         text(&variable, name)?.parse().map_err(|_| wrong(name, "is not a whole number that a job can have"))

@@ -1,101 +1,102 @@
-//! What the fabrics and the bootstrap report.
+//! Errors of the fabrics and the bootstrap.
 
 use std::io;
 
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
-/// What the fabric crate reports: one variant for each thing that can fail, with its source and what to do about it.
+/// The error of this crate, with its cause and advice.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Memory could not be registered.
     #[error("allocate {len} bytes: {what}")]
     Allocate {
-        /// How many bytes were asked for.
+        /// The requested length in bytes.
         len: u64,
-        /// Which step failed, and what would help.
+        /// The step that failed, and advice.
         what: String,
-        /// The cause in one word.
+        /// The kind of failure.
         fault: Fault,
-        /// The system's error, where there is one.
+        /// The system's error, if there is one.
         #[source]
         source: Option<io::Error>,
     },
-    /// A peer's memory could not be reached.
+    /// A peer's memory could not be opened.
     #[error("open a segment of {rank}: {what}")]
     Open {
         /// The owner.
         rank: Rank,
-        /// Which step failed, and what would help.
+        /// The step that failed, and advice.
         what: String,
-        /// The cause in one word.
+        /// The kind of failure.
         fault: Fault,
-        /// The system's error, where there is one.
+        /// The system's error, if there is one.
         #[source]
         source: Option<io::Error>,
     },
     /// An operation failed.
     #[error("{operation}: {fault}")]
     Operation {
-        /// Which one.
+        /// The operation.
         operation: &'static str,
-        /// Whom it concerned and why.
+        /// The rank concerned, and the kind of failure.
         fault: Fault,
     },
     /// The job could not be joined.
     #[error("join the job: {what}{}", advice(.source.as_ref()))]
     Join {
-        /// Which step failed, and what would help.
+        /// The step that failed, and advice.
         what: String,
-        /// The system's error, where there is one.
+        /// The system's error, if there is one.
         #[source]
         source: Option<io::Error>,
     },
-    /// Whoever keeps the job refused this process, or this process the keeper: one of them does not know the job's secret.
+    /// The host daemon refused this process, or this process the daemon: one of them does not know
+    /// the job's secret.
     #[error("join the job: the secret (ONESIDED_SECRET, ONESIDED_SECRET_FILE) is not the job's")]
     Secret,
-    /// The launcher could not start the job or keep it going.
+    /// The launcher could not start the job or keep it running.
     #[error("start the job: {what}{}", advice(.source.as_ref()))]
     Launch {
-        /// Which step failed, and what would help.
+        /// The step that failed, and advice.
         what: String,
-        /// The system's error, where there is one.
+        /// The system's error, if there is one.
         #[source]
         source: Option<io::Error>,
     },
-    /// The program that a rank was to run cannot be started.
+    /// The program of a rank cannot be started.
     #[error("start the program {program:?}{}", host.as_ref().map_or_else(String::new, |host| format!(" on host {host}")))]
     Program {
-        /// As it was given.
+        /// The program as the user gave it.
         program: std::ffi::OsString,
-        /// Where, if it is not the launcher's own host.
+        /// The host, if it is not the launcher's own.
         host: Option<String>,
-        /// Why: `NotFound`, `PermissionDenied`, `WouldBlock` (too many processes), ...
+        /// The cause: `NotFound`, `PermissionDenied`, `WouldBlock` (too many processes), ...
         #[source]
         source: io::Error,
     },
-    /// The fabric that was asked for is not to be had.
+    /// The requested fabric is not available.
     #[error("fabric {name}: {what}")]
     NoFabric {
         /// Its name.
         name: String,
-        /// Why, and what would help.
+        /// The reason, and advice.
         what: String,
     },
     /// A call of the verbs library failed.
     #[error("{call}: {source}{hint}")]
     Verbs {
-        /// Which one.
+        /// The function.
         call: &'static str,
         /// Its error number.
         #[source]
         source: io::Error,
-        /// What would help, where that is known; begins with `; `.
+        /// Advice, where there is any; begins with `; `.
         hint: &'static str,
     },
 }
 
-/// What would help where the system refused, where that is known; begins with `; `.
+/// Advice for a refusal of the system, where there is any; begins with `; `.
 pub fn advice(source: Option<&io::Error>) -> &'static str {
     use rustix::io::Errno;
     match source.and_then(io::Error::raw_os_error).map(Errno::from_raw_os_error) {
@@ -111,7 +112,7 @@ pub fn advice(source: Option<&io::Error>) -> &'static str {
 }
 
 impl Error {
-    /// The cause in one word.
+    /// The kind of failure.
     #[must_use]
     pub fn fault(&self) -> Fault {
         match self {
@@ -125,7 +126,7 @@ impl Error {
         }
     }
 
-    /// Names the operation that a fault ended.
+    /// Names the operation that failed.
     pub fn operation(operation: &'static str) -> impl FnOnce(Fault) -> Self {
         move |fault| Self::Operation { operation, fault }
     }

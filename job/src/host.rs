@@ -1,9 +1,9 @@
-//! A job that no launcher of ours started: rank 0 keeps what the launcher would keep. On every other host its lowest rank
-//! does, with a [bridge](crate::daemon::bridge) to rank 0.
+//! A job without our launcher: rank 0 takes the launcher's part, as the head daemon. On every other
+//! host its lowest rank is the host daemon, with a [control relay](super::bridge) to rank 0.
 //!
-//! The keeper makes the board and serves values and memory from a thread. The others, which learnt its socket and the secret in
-//! some way, join there as they would at the launcher, with the same proofs. What that promises: see
-//! [`bootstrap`](super#who-keeps-a-job).
+//! The daemon creates the job segment, and a thread of it serves values and memory. The other ranks
+//! of the host learn its socket and the secret, and join there as at a launcher, with the same
+//! proofs. For the guarantees see [`bootstrap`](crate#who-keeps-a-job).
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -22,17 +22,18 @@ use crate::process::Process;
 use crate::segment::{Board, Mapping};
 use crate::{Exchange, Job, Secret, Server};
 
-/// Under these names in the exchange each rank says that it is there, and rank 0 that all are.
+/// The names of exchange values: each rank's arrival, and rank 0's that all have arrived.
 const HERE: &str = "join/";
 const ALL_HERE: &str = "join/all";
-/// How much longer the others wait for rank 0 than it for them: it knows who is missing.
+/// The additional time that other ranks wait for rank 0, which knows the missing rank.
 const LONGER: Duration = Duration::from_secs(2);
-/// How long a keeper that ends without having left waits for ranks that do not know yet that all have come.
+/// How long a daemon that ends without leaving waits for ranks that do not know yet that all have
+/// arrived.
 pub(super) const SLOW: Duration = Duration::from_secs(5);
-/// How often a keeper that ends looks whether the others have, at first and at most.
+/// The poll interval of a daemon that waits for the other ranks, at first and at most.
 const LOOK: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(10));
 
-/// What a keeper keeps.
+/// The state of a host daemon.
 #[derive(Debug)]
 pub(crate) struct Host {
     server: Server,
@@ -42,7 +43,8 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Makes the board and begins to serve. Regions may take half of the descriptors that this process may have.
+    /// Creates the job segment and starts the server. Regions may take half of this process's
+    /// descriptors.
     ///
     /// # Errors
     /// [`Error::Join`], [`Error::Launch`]: no memory, no descriptors, no thread, a bad size.
@@ -54,7 +56,7 @@ impl Host {
         Ok(Self { server: Server::start(Arc::clone(&board), secret.clone(), regions)?, board, size, secret })
     }
 
-    /// The name of its socket.
+    /// The name of the server's socket.
     pub(crate) fn address(&self) -> &str {
         self.server.address()
     }
@@ -63,7 +65,7 @@ impl Host {
         &self.secret
     }
 
-    /// There are other hosts, and this is how they are reached.
+    /// Connects this daemon to those of other hosts.
     ///
     /// # Errors
     /// [`Error::Launch`]: no thread.
@@ -73,7 +75,7 @@ impl Host {
         self.server.bridge(bridge)
     }
 
-    /// Joins it as the rank that keeps it.
+    /// Joins as the rank that runs this daemon.
     ///
     /// # Errors
     /// As [`join`].
@@ -84,11 +86,11 @@ impl Host {
     }
 }
 
-/// Joins the job that rank 0 keeps, and waits for all others. `host`: what this rank itself keeps.
+/// Joins the job that rank 0 serves, and waits for all other ranks. `host`: this rank's own daemon.
 ///
 /// # Errors
-/// [`Error::Join`], [`Error::Secret`]: rank 0 is not there, or refuses. [`Error::Operation`]: a rank did not come in time
-/// (`TimedOut`), or died on its way (`PeerDied`).
+/// - [`Error::Join`], [`Error::Secret`]: rank 0 is absent or refuses.
+/// - [`Error::Operation`]: a rank did not arrive in time (`TimedOut`), or died first (`PeerDied`).
 pub(crate) fn join(environment: &Environment, host: Option<Host>, until: Instant) -> Result<Job, Error> {
     let rank = environment.rank;
     let keeper = if host.is_some() { "this rank's own service" } else { "rank 0, or this host's lowest rank" };
@@ -100,7 +102,7 @@ pub(crate) fn join(environment: &Environment, host: Option<Host>, until: Instant
     board.introduce(rank, Process::own());
     client.sit(rank)?;
     let hosted = Hosted { rank, board: Arc::clone(&board), client, host };
-    hosted.meet(until).inspect_err(|_| board.declare_dead(rank))?; // its process may go on
+    hosted.meet(until).inspect_err(|_| board.declare_dead(rank))?; // its process may continue
     board.arrive(rank);
     Ok(Job { rank, board, exchange: Arc::new(hosted) })
 }
@@ -116,9 +118,9 @@ struct Hosted {
 }
 
 impl Hosted {
-    /// Waits until all ranks have come.
+    /// Waits until all ranks have arrived.
     fn meet(&self, until: Instant) -> Result<(), Error> {
-        // Who has come as far as this is on its way: at the last moment is early enough.
+        // A rank that is this far is about to arrive, even at the last moment.
         let left = || until.saturating_duration_since(Instant::now()).max(LONGER);
         self.put(&format!("{HERE}{}", self.rank.0), &[])?;
         if self.host.is_none() {
@@ -129,7 +131,7 @@ impl Hosted {
             return self.get(ALL_HERE, left() + LONGER).map(drop).map_err(missing(KEEPER));
         }
         for rank in (0..self.board.size()).map(Rank) {
-            // The others are told whom the job lacks.
+            // Makes the other ranks report which rank is missing.
             self.get(&format!("{HERE}{}", rank.0), left())
                 .inspect_err(|_| self.board.declare_dead(rank))
                 .map_err(missing(rank))?;
@@ -137,16 +139,18 @@ impl Hosted {
         self.put(ALL_HERE, &[])
     }
 
-    /// The keeper has left: waits until nobody needs it any more. That is everybody for rank 0, its host for another.
+    /// After leaving, waits until no rank needs this daemon: all ranks for rank 0, its host's for
+    /// another.
     fn go_last(&self) {
         let served = |rank| self.rank == KEEPER || self.is_here(rank);
         self.wait_while(|rank| served(rank) && self.board.liveness(rank) == Liveness::Alive, None);
     }
 
-    /// The keeper ends without having left: waits, not for long, until whoever came on this host has heard how the meeting
-    /// ended. What is refused to one rank right after the meeting is often refused to all, and each is to say why.
+    /// A daemon that ends without leaving waits briefly until the ranks of its host know the
+    /// outcome of the join. A resource refused to one rank right after the join is often refused to
+    /// all, and each rank reports its own error.
     fn see_all_arrive(&self, host: &Host) {
-        host.server.look(); // who waits for a value hears of a death
+        host.server.look(); // ends waits for values after a death
         let arrives = |rank| {
             let came = rank != self.rank && self.is_here(rank) && self.board.process(rank).is_some();
             came && self.board.liveness(rank) == Liveness::Alive && !self.board.has_arrived(rank)
@@ -158,7 +162,7 @@ impl Hosted {
         self.board.host_of(rank) == self.board.host_of(self.rank)
     }
 
-    /// Waits while this can be said of any rank.
+    /// Waits while the condition holds for any rank.
     fn wait_while(&self, condition: impl Fn(Rank) -> bool, limit: Option<Duration>) {
         let begin = Instant::now();
         let mut pause = LOOK.0;
@@ -169,7 +173,7 @@ impl Hosted {
     }
 }
 
-/// Names the rank that did not come; who died is named already.
+/// Names the missing rank; an error about a death names its rank already.
 fn missing(rank: Rank) -> impl FnOnce(Error) -> Error {
     move |error| match error.fault().kind() {
         FaultKind::TimedOut => came_not(rank),
@@ -177,20 +181,21 @@ fn missing(rank: Rank) -> impl FnOnce(Error) -> Error {
     }
 }
 
-/// What everybody is told when a rank did not come in time.
+/// The error of all ranks when one did not arrive in time.
 pub(crate) const fn came_not(rank: Rank) -> Error {
     Error::Operation { operation: "wait for all ranks to join the job", fault: Fault::of(FaultKind::TimedOut, rank) }
 }
 
 impl Drop for Hosted {
     fn drop(&mut self) {
-        // One that did not leave is dead, and the others will notice.
+        // A rank that did not leave is dead, and the others notice.
         match &self.host {
             Some(_) if self.board.liveness(self.rank) == Liveness::Left => self.go_last(),
             Some(host) => self.see_all_arrive(host),
             None => {}
         }
-        // The watch over rank 0 has a duplicate. To rank 0, the connection's end is this rank's.
+        // The watch over rank 0 holds a duplicate of the socket. Shutting down the connection ends
+        // this rank for rank 0.
         let _ = rustix::net::shutdown(&self.client.connection().0, Shutdown::Both);
     }
 }

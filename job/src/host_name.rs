@@ -1,11 +1,12 @@
-//! Which host this is, so that ranks know whether they can share memory.
+//! The identity of a host, by which ranks know whether they can share memory.
 
 use std::fs;
 
-/// A host, or what counts as one: ranks that have the same one reach each other by abstract Unix sockets.
+/// A host: ranks with the same id reach each other by abstract Unix sockets.
 pub(crate) type HostId = [u8; 16];
 
-/// This process's host: one boot of one kernel, and in it one network namespace, for such sockets belong to one.
+/// This process's host: one boot of one kernel and one network namespace, the scope of abstract
+/// sockets.
 pub(crate) fn own() -> HostId {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = rustix::fs::stat("/proc/self/ns/net").map_or((0, 0), |stat| (stat.st_dev, stat.st_ino));

@@ -1,23 +1,26 @@
-//! How a process finds its job: who it is, who the others are, and how it gets at their memory for the first time.
+//! How a process finds its job: its rank, its peers, and the first access to their memory.
 //!
-//! A [`Job`] is made by [`local::jobs`] (ranks as threads), by [`Job::alone`], or by [`join`], from what the environment
-//! says: under `onesided run` [`client`] speaks to the launcher; started by others, ranks meet by [`pmi`] or a
-//! [`rendezvous`]. The endpoints of all fabrics are made from it.
+//! A [`Job`] comes from [`local::jobs`] (ranks as threads), from [`Job::alone`], or from [`join`],
+//! which follows the environment: under `onesided run` the [`client`] talks to the launcher;
+//! otherwise ranks meet by [`pmi`] or a [`rendezvous`]. Every fabric makes its endpoint from a
+//! `Job`.
 //!
 //! # Who keeps a job
 //!
-//! Somebody makes the board, serves values and memory, and declares deaths: the launcher, where it is ours. Otherwise it
-//! is rank 0, from a thread, in the launcher's place in all that is said below, and then
+//! A daemon creates the job segment, serves values and memory, and declares deaths. Under `onesided
+//! run` this is the launcher. Otherwise a thread of rank 0 takes the launcher's part, and then:
 //!
-//! - **joining is collective**: it returns when all ranks have come, or fails everywhere;
-//! - **rank 0 goes last**: having left, it waits until all others have left or died, because they may still need to map
-//!   one another's memory. One that ends without leaving still waits, 5 s at most, until the others of its host know that
-//!   all have come;
-//! - **a rank's death** rank 0 sees by its connection and its process. When rank 0 itself has died, the first of the
-//!   others that still runs sees to it. Memory that was mapped stays reachable; new values and new memory are errors.
+//! - **Joining is collective**: it returns when all ranks have arrived, or fails on all.
+//! - **Rank 0 ends last**: after leaving, it waits until all others have left or died, because they
+//!   may still need to map one another's memory. If it ends without leaving, it waits at most 5 s
+//!   until the other ranks of its host know that all have arrived.
+//! - **Rank 0 detects the death of a rank** by its connection and its process. If rank 0 itself
+//!   dies, the lowest surviving rank takes over detection. Mapped memory stays accessible; new
+//!   values and new memory are errors.
 //!
-//! On several hosts each has such a keeper: an agent of the launcher, or the lowest rank of that host. A *bridge* makes
-//! their boards alike, so that all that stands above a board knows nothing of it.
+//! On several hosts each host has such a daemon: an agent of the launcher, or the lowest rank of
+//! that host. A *control relay* keeps their job segments consistent, transparently to the layers
+//! above.
 #![cfg_attr(onesided_loom, allow(dead_code))] // what is left out would use it
 
 #[cfg(not(onesided_loom))]

@@ -13,13 +13,13 @@ use crate::Error;
 use crate::segment::{Board, Mapping};
 use crate::{Exchange, Job, Process};
 
-/// How soon a wait for a value looks whether somebody has died.
+/// How often a wait for a value checks for deaths.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A job for each of `size` ranks of this process.
 ///
 /// # Errors
-/// [`Error::Join`]: no memory or descriptors for the board, or a bad size.
+/// [`Error::Join`]: no memory or descriptors for the job segment, or an invalid size.
 pub fn jobs(size: u32) -> Result<Vec<Job>, Error> {
     let failed =
         |source: io::Error| Error::Join { what: format!("make a board for {size} ranks"), source: Some(source) };
@@ -36,17 +36,18 @@ pub fn jobs(size: u32) -> Result<Vec<Job>, Error> {
         .collect()
 }
 
-/// Runs a thread for each of `ranks` ranks, and gives what each returned, by rank.
+/// Runs a thread for each of `ranks` ranks, and returns their results by rank.
 ///
 /// # Errors
-/// [`Error::Join`]: no memory for the board, or no threads; and the first that `run` gives: its rank counts as dead.
+/// [`Error::Join`]: no memory for the job segment, or no threads. Also the first error of `run`:
+/// that rank counts as dead.
 ///
 /// # Panics
-/// If a rank panics: the others see it as dead, and the panic goes on here when all have ended.
+/// If a rank panics. The other ranks see it as dead; the panic resumes after all have ended.
 pub fn threads<T: Send>(ranks: u32, run: impl Fn(Job) -> Result<T, Error> + Sync) -> Result<Vec<T>, Error> {
     let run = |job: Job| {
         let (board, rank) = (Arc::clone(&job.board), job.rank);
-        // Whoever never had an endpoint cannot leave, and the others must not wait for it.
+        // A rank without an endpoint cannot leave, and the others must not wait for it.
         run(job).inspect_err(|_| board.declare_dead(rank))
     };
     let jobs = jobs(ranks)?;
@@ -59,7 +60,7 @@ pub fn threads<T: Send>(ranks: u32, run: impl Fn(Job) -> Result<T, Error> + Sync
                 Error::Join { what: format!("start a thread for {rank}"), source: Some(source) }
             })
         };
-        // All are started, or declared dead, before any is waited for.
+        // All threads are started, or their ranks declared dead, before any is joined.
         let threads: Vec<_> = jobs.into_iter().map(start).collect();
         let join = |thread: std::thread::ScopedJoinHandle<'_, _>| thread.join();
         let joined: Vec<_> = threads.into_iter().map(|thread| thread.map(join)).collect();
@@ -73,16 +74,16 @@ pub fn threads<T: Send>(ranks: u32, run: impl Fn(Job) -> Result<T, Error> + Sync
 }
 
 impl Job {
-    /// A world of one: what a program is that nobody launched.
+    /// A world of one: the job of a program that nothing launched.
     ///
     /// # Errors
-    /// [`Error::Join`]: no memory or descriptors for the board.
+    /// [`Error::Join`]: no memory or descriptors for the job segment.
     pub fn alone() -> Result<Self, Error> {
         jobs(1)?.pop().ok_or(Error::Join { what: "make a job of one".into(), source: None })
     }
 }
 
-/// One rank's exchange with the others of its process.
+/// A rank's exchange with the other ranks of its process.
 #[derive(Debug)]
 struct Local {
     rank: Rank,
@@ -135,7 +136,7 @@ impl Exchange for Local {
             if let Some(fault) = fault {
                 return Err(Error::Operation { operation: "wait for a value of the job", fault });
             }
-            // A death rings no bell here.
+            // A death does not notify this wait.
             tables = self.place.put.wait_timeout(tables, left.min(LOOK)).unwrap_or_else(PoisonError::into_inner).0;
         }
     }

@@ -1,4 +1,4 @@
-//! Which process a rank is, so that others can watch it.
+//! The process of a rank, for others to watch.
 
 use std::fs;
 use std::io;
@@ -8,12 +8,12 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// A process, told apart from a later one of the same number by when it started.
+/// A process, identified by its number and its start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
     /// Its number.
     pub pid: u32,
-    /// In the kernel's ticks since it was booted; 0: nobody knows.
+    /// In the kernel's ticks since boot; 0: unknown.
     pub started: u64,
 }
 
@@ -24,15 +24,15 @@ impl Process {
         Self { pid, started: started(pid).unwrap_or(0) }
     }
 
-    /// Whether that is the process that runs here.
+    /// Whether this is the running process.
     pub fn is_own(self) -> bool {
         self.pid == rustix::process::getpid().as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Ends it as nothing else can, if it has not ended.
+    /// Sends it SIGKILL, if it has not ended.
     ///
     /// # Errors
-    /// It may not, or has no descriptors for it.
+    /// No permission, or no descriptors.
     pub fn kill(self) -> io::Result<()> {
         let Some(pidfd) = self.watch()? else { return Ok(()) };
         match rustix::process::pidfd_send_signal(pidfd, rustix::process::Signal::KILL) {
@@ -41,15 +41,15 @@ impl Process {
         }
     }
 
-    /// What becomes readable when the process ends; `None` if it has ended.
+    /// A descriptor that becomes readable when the process ends; `None` if it has ended.
     ///
     /// # Errors
-    /// No descriptors, no memory: nobody knows whether it runs.
+    /// No descriptors or no memory: it is unknown whether the process runs.
     pub fn watch(self) -> io::Result<Option<OwnedFd>> {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
         match pidfd_open(pid, PidfdFlags::empty()) {
-            // Asked after it was opened: a number that is used again only then does no harm. Where the system does not say
-            // when processes start, the number has to do.
+            // Checked after opening: a number that is reused only later is harmless. Where the
+            // system does not report start times, the number has to do.
             Ok(opened) => {
                 let another = self.started != 0 && started(self.pid).is_some_and(|started| started != self.started);
                 Ok((!another).then_some(opened))
@@ -60,7 +60,8 @@ impl Process {
     }
 }
 
-/// The process that made something: a child made by `fork` gets a copy of it, which must not end what the parent goes on with.
+/// The process that created an object. A child made by `fork` has a copy of it, and must not end
+/// what the parent still uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Maker(i32);
 
@@ -70,25 +71,26 @@ impl Maker {
         Self(rustix::process::getpid().as_raw_nonzero().get())
     }
 
-    /// No process of ours.
+    /// Another process.
     pub const fn another() -> Self {
         Self(0)
     }
 
-    /// Whether that is the process that runs here.
+    /// Whether this is the running process.
     pub fn is_here(self) -> bool {
         self.0 == Self::this().0
     }
 }
 
-/// When a process started; `None` if there is none of that number.
+/// The start time of a process; `None` if there is no such process.
 fn started(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may contain anything, so the fields are counted from its end: the state is the third, the start the 22nd.
+    // The name may contain anything, so the fields are counted from its end: the state is the
+    // third, the start time the 22nd.
     stat.rsplit_once(") ")?.1.split(' ').nth(22 - 3)?.parse().ok()
 }
 
-/// A duration for the system's calls.
+/// Converts a duration for system calls.
 pub fn timespec(duration: Duration) -> rustix::time::Timespec {
     let tv_sec = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
     rustix::time::Timespec { tv_sec, tv_nsec: duration.subsec_nanos().into() }

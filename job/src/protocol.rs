@@ -1,7 +1,8 @@
-//! What launcher and ranks say to each other: the wire format, all of it. Rank 0, where it keeps the job, speaks as the
+//! The wire format between launcher and ranks. Where rank 0 is the host daemon, it speaks as the
 //! launcher.
 //!
-//! A frame is one packet of a `SOCK_SEQPACKET` socket, at most [`MAX_FRAME`] bytes, integers little endian:
+//! A frame is one packet of a `SOCK_SEQPACKET` socket, at most [`MAX_FRAME`] bytes, integers little
+//! endian:
 //!
 //! | bytes | field |
 //! |---|---|
@@ -10,13 +11,14 @@
 //! | 2 | kind |
 //! | rest | the kind's fields, in the order of the tables below; nothing may follow them |
 //!
-//! `name` is a length byte (1 to [`MAX_NAME`]) and that many bytes of printable ASCII without spaces. `value` is all
-//! that is left of the frame, at most [`MAX_VALUE`] bytes. *fd*: exactly one descriptor comes along by `SCM_RIGHTS`.
+//! `name` is a length byte (1 to [`MAX_NAME`]) and that many bytes of printable ASCII without
+//! spaces. `value` is the rest of the frame, at most [`MAX_VALUE`] bytes. *fd*: exactly one
+//! descriptor comes along by `SCM_RIGHTS`.
 //!
 //! | kind | from the launcher | fields |
 //! |---|---|---|
 //! | 1 | challenge | launcher's nonce 32 |
-//! | 2 | welcome | size 4, launcher's proof 32, *fd* of the board |
+//! | 2 | welcome | size 4, launcher's proof 32, *fd* of the job segment |
 //! | 3 | refused | reason 2 ([`Refusal`]) |
 //! | 4 | done | |
 //! | 5 | value | value |
@@ -32,12 +34,13 @@
 //! | 133 | retract | region 4 | done |
 //! | 134 | fetch | rank 4, region 4 | memory or failed |
 //!
-//! The launcher speaks first (challenge); from then on every frame of a rank has one answer, and the rank waits for it.
-//! Whoever breaks any rule is told `refused` where that can help, and the connection is closed.
+//! The launcher speaks first (challenge). After that every frame of a rank has one answer, and the
+//! rank waits for it. A peer that violates the protocol is told `refused` where that can help, and
+//! the connection is closed.
 
 use onesided_remote_memory::{Rank, RegionId};
 
-/// The version of this format. Two programs that differ refuse each other.
+/// The version of this format. Programs of different versions refuse each other.
 pub(crate) const VERSION: u16 = 2;
 /// The longest frame in bytes.
 pub(crate) const MAX_FRAME: usize = 64 << 10;
@@ -48,12 +51,12 @@ pub(crate) const MAX_NAME: usize = 64;
 
 const MAGIC: [u8; 4] = *b"1SID";
 
-/// A number used once, by which a proof is bound to a connection.
+/// A number used once, which binds a proof to a connection.
 pub(crate) type Nonce = [u8; 32];
 /// See [`Secret::proof`](crate::Secret::proof).
 pub(crate) type Proof = [u8; 32];
 
-/// What the launcher says.
+/// A frame from the launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FromLauncher {
     Challenge { nonce: Nonce },
@@ -65,7 +68,7 @@ pub(crate) enum FromLauncher {
     Failed(Failure),
 }
 
-/// What a rank says.
+/// A frame from a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FromRank {
     Hello { rank: Rank, nonce: Nonce, proof: Proof },
@@ -245,7 +248,7 @@ impl Failure {
     }
 }
 
-/// Whether `name` may stand in a frame.
+/// Whether `name` is valid in a frame.
 pub(crate) fn is_name(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -271,7 +274,7 @@ pub(crate) fn open(frame: &[u8]) -> Result<(u16, Fields<'_>), Malformed> {
     }
 }
 
-/// The fields of a frame that are not read yet.
+/// The unread fields of a frame.
 pub(crate) struct Fields<'f>(&'f [u8]);
 
 impl<'f> Fields<'f> {
@@ -322,7 +325,7 @@ impl<'f> Fields<'f> {
         Ok(bytes)
     }
 
-    /// All that is left.
+    /// The unread rest.
     pub(crate) fn rest(&mut self) -> &'f [u8] {
         std::mem::take(&mut self.0)
     }

@@ -1,4 +1,4 @@
-//! The job's secret, and how both sides prove that they know it without saying it.
+//! The job's secret, and how both sides prove that they know it without revealing it.
 
 use std::fmt;
 
@@ -6,11 +6,11 @@ use onesided_remote_memory::Rank;
 
 use crate::protocol::{Nonce, Proof, VERSION};
 
-/// 32 random bytes that the launcher gives to the processes it starts, and to nobody else.
+/// 32 random bytes that the launcher gives only to the processes it starts.
 #[derive(Clone)]
 pub struct Secret([u8; 32]);
 
-/// Which side proves that it knows the secret: a proof of one side must not pass as one of the other.
+/// The side that proves the secret: a proof of one side is not valid for the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Launcher,
@@ -18,13 +18,13 @@ pub(crate) enum Side {
 }
 
 impl Secret {
-    /// A new one, from the system's random numbers.
+    /// A new secret from the system's random numbers.
     #[must_use]
     pub fn random() -> Self {
         Self(random_bytes())
     }
 
-    /// Reads the hexadecimal form; `None` if it is none of 32 bytes.
+    /// Parses the hexadecimal form; `None` unless it has 32 bytes.
     #[must_use]
     pub fn from_hex(text: &str) -> Option<Self> {
         blake3::Hash::from_hex(text).ok().map(|hash| Self(hash.into()))
@@ -36,8 +36,8 @@ impl Secret {
         blake3::Hash::from_bytes(self.0).to_hex().to_string()
     }
 
-    /// What `side` sends to prove that it knows the secret. Both nonces make it of no use for any other connection.
-    /// A [`blake3::Hash`] is compared in constant time.
+    /// The proof of `side`. Both nonces bind it to one connection. [`blake3::Hash`] compares in
+    /// constant time.
     pub(crate) fn proof(&self, side: Side, rank: Rank, launcher: &Nonce, client: &Nonce) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
         hasher.update(match side {
@@ -51,7 +51,7 @@ impl Secret {
         hasher.finalize()
     }
 
-    /// A proof over any parts, for one purpose. Parts are told apart by their lengths.
+    /// A proof over any parts, for one purpose. The lengths separate the parts.
     pub(crate) fn proof_of(&self, purpose: &str, parts: &[&[u8]]) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
         for part in std::iter::once(&purpose.as_bytes()).chain(parts) {
@@ -61,7 +61,7 @@ impl Secret {
         hasher.finalize()
     }
 
-    /// Whether `proof` is what `side` should have sent.
+    /// Whether `proof` is the correct proof of `side`.
     pub(crate) fn accepts(&self, proof: &Proof, side: Side, rank: Rank, launcher: &Nonce, client: &Nonce) -> bool {
         self.proof(side, rank, launcher, client) == blake3::Hash::from_bytes(*proof)
     }
@@ -78,7 +78,7 @@ pub(crate) fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     let mut filled = 0;
     while filled < N {
-        // A kernel without random numbers is none that the rest of this crate runs on; a signal only interrupts.
+        // Every supported kernel has random numbers; only a signal interrupts the call.
         filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()).unwrap_or(0);
     }
     bytes

@@ -9,20 +9,21 @@ use crate::Error;
 use crate::environment::{Environment, SECRET_FILE};
 use crate::{Job, client, pmi, rendezvous};
 
-/// How many seconds the ranks of a job may take to come together, where no launcher of ours starts them.
+/// How many seconds the ranks of a job may take to arrive, unless `onesided run` starts them.
 pub const JOIN_TIMEOUT: &str = "ONESIDED_JOIN_TIMEOUT";
-/// Says that a process which `srun` or `mpirun` started with others is meant to be a world of one.
+/// Declares that a process started with others by `srun` or `mpirun` is meant to be a world of one.
 const ALONE: &str = "ONESIDED_ALONE";
-/// If [`JOIN_TIMEOUT`] is not set.
+/// The default.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How this process was started, as its environment tells. What comes first here goes first.
+/// How this process was started, from its environment. Earlier variants take precedence.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Start {
     /// By `onesided run`.
     Launched(Environment),
-    /// By whoever set `ONESIDED_ADDRESS`, `ONESIDED_RANK`, `ONESIDED_SIZE` and `ONESIDED_SECRET_FILE`.
+    /// By whatever set `ONESIDED_ADDRESS`, `ONESIDED_RANK`, `ONESIDED_SIZE` and
+    /// `ONESIDED_SECRET_FILE`.
     Rendezvous(rendezvous::Place),
     /// By a process manager that speaks PMI-1: MPICH's `mpiexec`, Slurm's `srun --mpi=pmi2`.
     Pmi(pmi::Place),
@@ -34,7 +35,7 @@ impl Start {
     /// Reads the process's environment.
     ///
     /// # Errors
-    /// [`Error::Join`] that names the variable which is missing or makes no sense.
+    /// [`Error::Join`] names the variable that is missing or invalid.
     pub fn find() -> Result<Self, Error> {
         Self::parse(|name| std::env::var_os(name))
     }
@@ -52,7 +53,7 @@ impl Start {
         one_of_many(&variable).map_or(Ok(Self::Alone), Err)
     }
 
-    /// This process's rank and how many there are, as far as the environment says.
+    /// This process's rank and the job's size, if the environment has them.
     #[must_use]
     pub fn rank_and_size(&self) -> Option<(Rank, u32)> {
         match self {
@@ -64,8 +65,8 @@ impl Start {
     }
 }
 
-/// Whoever started this process started others with it, and told them no way to one another: an error, rather than as many
-/// worlds of one, each of which takes itself for all.
+/// An error if this process was started together with others that it cannot reach. Without the
+/// check, each would run as its own world of one.
 fn one_of_many(variable: impl Fn(&str) -> Option<OsString>) -> Option<Error> {
     let number = |name: &str| variable(name)?.to_str()?.parse::<u32>().ok();
     let (by, size, instead) = if variable("SLURM_STEP_ID").is_some() && variable("SLURM_PROCID").is_some() {
@@ -86,16 +87,18 @@ fn one_of_many(variable: impl Fn(&str) -> Option<OsString>) -> Option<Error> {
     Some(Error::Join { what, source: None })
 }
 
-/// Joins the job that this process was started for. `None` if it was started alone. Where no launcher of ours keeps the
-/// job, this is collective, and rank 0 keeps it, see [there](super#who-keeps-a-job).
+/// Joins the job that this process was started for. `None` if it was started alone. Without our own
+/// launcher this is collective, and rank 0 is the host daemon, see [there](crate#who-keeps-a-job).
 ///
-/// The rank's seat is taken when this returns: whoever ends without [leaving](crate::segment::Board::leave) from now on has
-/// died.
+/// The rank has joined when this returns. From then on, a process that ends without
+/// [leaving](crate::shm::Board::leave) counts as dead.
 ///
 /// # Errors
-/// [`Error::Join`]: the environment is half set or makes no sense; whoever keeps the job is gone, refuses, or speaks
-/// something else. [`Error::Secret`]: either side does not know the job's secret. [`Error::Operation`]: not all came
-/// within `ONESIDED_JOIN_TIMEOUT` seconds (60 if it is not set; a launcher of ours has 30 s to answer), or one died.
+/// - [`Error::Join`]: the environment is incomplete or invalid; the host daemon is gone, refuses,
+///   or speaks another protocol.
+/// - [`Error::Secret`]: either side does not know the job's secret.
+/// - [`Error::Operation`]: not all ranks arrived within `ONESIDED_JOIN_TIMEOUT` seconds (default
+///   60; our own launcher has 30 s to answer), or one died.
 pub fn join() -> Result<Option<Job>, Error> {
     match Start::find()? {
         Start::Alone => Ok(None),
@@ -105,7 +108,7 @@ pub fn join() -> Result<Option<Job>, Error> {
     }
 }
 
-/// How long the ranks may take to come together.
+/// How long the ranks may take to arrive.
 pub fn patience() -> Result<Duration, Error> {
     let Some(value) = std::env::var_os(JOIN_TIMEOUT) else { return Ok(PATIENCE) };
     let seconds = value.to_str().and_then(|value| value.parse::<u32>().ok()).filter(|seconds| *seconds > 0);
@@ -120,7 +123,7 @@ mod tests {
     #[test]
     fn one_of_many_tasks_is_no_world_of_one() {
         let slurm = |tasks| vec![("SLURM_STEP_ID", "0"), ("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_TASKS", tasks)];
-        // What a batch script gets before any `srun`.
+        // The environment of a batch script before any `srun`.
         let batch = vec![("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4"), ("SLURM_JOB_ID", "7")];
         let alone = [slurm("4"), vec![(ALONE, "1")]].concat();
         let mpirun = vec![("OMPI_COMM_WORLD_SIZE", "2"), ("OMPI_COMM_WORLD_RANK", "0")];

@@ -11,21 +11,21 @@ use rustix::net::{
 
 use crate::protocol::MAX_FRAME;
 
-/// What came in with one packet.
+/// A received packet.
 #[derive(Debug)]
 pub(crate) struct Packet {
     pub(crate) frame: Vec<u8>,
     pub(crate) descriptor: Descriptor,
 }
 
-/// Which descriptor came along.
+/// The received descriptor.
 #[derive(Debug)]
 pub(crate) enum Descriptor {
     None,
     One(OwnedFd),
-    /// More than any frame may bring; they are closed.
+    /// More than any frame may have; they are closed.
     TooMany,
-    /// One was sent, but this process may have no more of them.
+    /// One was sent, but this process has no free descriptor.
     Lost,
 }
 
@@ -35,12 +35,12 @@ pub(crate) fn socket(flags: SocketFlags) -> io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// The address behind a name: abstract, that is, in no file system.
+/// The abstract address of a name: it is not in a file system.
 pub(crate) fn address(name: &str) -> io::Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
 }
 
-/// Sends one frame, whole or not at all; never raises `SIGPIPE`.
+/// Sends one frame, completely or not at all; never raises `SIGPIPE`.
 pub(crate) fn send(socket: impl AsFd, frame: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -57,10 +57,11 @@ pub(crate) fn send(socket: impl AsFd, frame: &[u8], descriptor: Option<BorrowedF
 /// Receives one frame. `None`: the other side has closed.
 ///
 /// # Errors
-/// `InvalidData` for a frame longer than [`MAX_FRAME`]; else the system's.
+/// `InvalidData` for a frame longer than [`MAX_FRAME`], or the system's error.
 pub(crate) fn receive(socket: impl AsFd) -> io::Result<Option<Packet>> {
     let mut frame = vec![0; MAX_FRAME];
-    // Room for one more than any frame brings, so that one too many is noticed; what has no room the system closes.
+    // Space for one descriptor more than any frame has, so that an extra one is noticed. The system
+    // closes those without space.
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = rustix::io::retry_on_intr(|| {
@@ -85,6 +86,6 @@ pub(crate) fn receive(socket: impl AsFd) -> io::Result<Option<Packet>> {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a frame of impossible length"));
     }
     frame.truncate(received.bytes);
-    // A packet of no bytes cannot be told from the end; no frame is empty.
+    // An empty packet is indistinguishable from the end; no frame is empty.
     Ok((received.bytes > 0).then_some(Packet { frame, descriptor }))
 }

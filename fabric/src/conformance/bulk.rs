@@ -1,4 +1,4 @@
-//! Bytes: puts, gets, transfers, one's own.
+//! Bulk operations: puts, gets, transfers, own memory.
 
 use onesided_remote_memory::{FaultKind, Notify, Rank};
 
@@ -16,7 +16,8 @@ pub(super) const TRANSFERS: u64 = 2 * (200 * 1024 + 3);
 
 const MEBIBYTE: u64 = 1 << 20;
 
-/// Every length around words and cache lines, at every offset within a word; what lies around must not change.
+/// Every length around words and cache lines, at every offset within a word; neighbouring bytes
+/// must not change.
 pub(super) async fn sizes_and_offsets<F: Fabric>(cx: &Context<F>) -> Verdict {
     let next = cx.segment(cx.next());
     let mut expected = vec![0xee; AREA as usize];
@@ -81,7 +82,7 @@ pub(super) async fn ranges<F: Fabric>(cx: &Context<F>) -> Verdict {
         }
         same("put of nothing at the end", fabric.put(segment, 100, &[]), Ok(()))?;
         same("get of nothing at the end", fabric.get(segment, 100, &mut []).await, Ok(()))?;
-        // What nobody awaited would be told here.
+        // An unawaited error would be reported here.
         let _ = fabric.flush(rank).await;
         let mut all = [1; 100];
         fabric.get(segment, 0, &mut all).await?;
@@ -90,7 +91,7 @@ pub(super) async fn ranges<F: Fabric>(cx: &Context<F>) -> Verdict {
     Ok(())
 }
 
-/// A put of 8 aligned bytes is never seen half.
+/// A put of 8 aligned bytes is never seen in part.
 pub(super) async fn whole_words<F: Fabric>(cx: &Context<F>) -> Verdict {
     const ROUNDS: u64 = 300;
     const PER_RANK_WORD: u64 = 0x0101_0101_0101_0101;
@@ -108,7 +109,7 @@ pub(super) async fn whole_words<F: Fabric>(cx: &Context<F>) -> Verdict {
     Ok(())
 }
 
-/// What was put and flushed, a third rank sees that is told so.
+/// A rank that reads a flag after a put and a flush sees the put data.
 pub(super) async fn flushed<F: Fabric>(cx: &Context<F>) -> Verdict {
     const ROUNDS: u64 = 10;
     let fabric = cx.fabric();
@@ -119,7 +120,7 @@ pub(super) async fn flushed<F: Fabric>(cx: &Context<F>) -> Verdict {
         let bytes = |from: Rank| pattern(from.0 + round as u32 * 31, len);
         fabric.put(cx.segment(cx.next()), 16, &bytes(cx.me()))?;
         fabric.flush(cx.next()).await?;
-        // Words: at 0 what one is told, at 8 that those who were told have looked.
+        // Words: at 0 the flag, at 8 the count of ranks that have read.
         drop(fabric.write(cx.word(told, 0)?, round, Notify::Yes));
         fabric.wait_until(cx.word(cx.me(), 0)?, move |told| told >= round, cx.soon()).await?;
         let mut seen = vec![0; len];
@@ -131,12 +132,12 @@ pub(super) async fn flushed<F: Fabric>(cx: &Context<F>) -> Verdict {
     Ok(())
 }
 
-/// Data that was put is there when the flag is that was written behind it.
+/// Put data is visible when the flag written after it is.
 pub(super) async fn data_before_flag<F: Fabric>(cx: &Context<F>) -> Verdict {
     const ROUNDS: u64 = 40;
     const LEN: usize = 901;
     let fabric = cx.fabric();
-    // Words: at 0 the flag that comes from the previous rank, at 8 the next rank's acknowledgement.
+    // Words: at 0 the flag from the previous rank, at 8 the next rank's acknowledgement.
     for round in 1..=ROUNDS {
         fabric.put(cx.segment(cx.next()), 16, &pattern(round as u32, LEN))?;
         drop(fabric.write(cx.word(cx.next(), 0)?, round, Notify::Yes));
@@ -152,7 +153,7 @@ pub(super) async fn data_before_flag<F: Fabric>(cx: &Context<F>) -> Verdict {
     Ok(fabric.flush(cx.previous()).await?)
 }
 
-/// RDMA writes to the next rank's upper half, and reads it back to where it was not.
+/// RDMA writes to the next rank's upper half, and reads it back to another place.
 pub(super) async fn transfers<F: Fabric>(cx: &Context<F>) -> Verdict {
     let fabric = cx.fabric();
     let (own, next) = (cx.own(), cx.segment(cx.next()));

@@ -7,7 +7,7 @@ use crate::Fabric;
 
 /// More than any ring holds.
 const FLOOD: u32 = 2_000;
-/// Two of the users' ports.
+/// Two user ports.
 const HERE: Port = Port(Port::USER.0);
 const THERE: Port = Port(Port::USER.0 + 1);
 
@@ -65,7 +65,7 @@ pub(super) async fn edges<F: Fabric>(cx: &Context<F>) -> Verdict {
     Ok(())
 }
 
-/// Ports are queues of their own: what lies in one does not hold up the other.
+/// Each port has its own receive queue: messages of one do not block the other.
 pub(super) async fn ports<F: Fabric>(cx: &Context<F>) -> Verdict {
     let fabric = cx.fabric();
     for (port, bytes) in [(HERE, b"one"), (THERE, b"two"), (HERE, b"six")] {
@@ -77,7 +77,7 @@ pub(super) async fn ports<F: Fabric>(cx: &Context<F>) -> Verdict {
     Ok(())
 }
 
-/// Everybody sends far more than fits, and receives as much.
+/// Every rank sends far more than fits, and receives as much.
 pub(super) async fn flood<F: Fabric>(cx: &Context<F>) -> Verdict {
     let send = async {
         for number in 0..FLOOD {

@@ -1,9 +1,9 @@
-//! The conformance suite: what every fabric must do, written once.
+//! The conformance suite: what every fabric must do.
 //!
-//! Every rank of a world of any size calls [`run`]. The ranks go through the same checks in lockstep, and after each
-//! they tell each other how it went, so all of them stop at the same check with the same [`Failure`]. A rank whose
-//! check fails half way still comes to the check's barriers, and nothing in a check waits without a deadline: a wrong
-//! fabric ends in a failure and not in a hang, as long as its barrier works at all.
+//! Every rank of a world of any size calls [`run`]. The ranks run the same checks in lockstep and
+//! exchange the result of each, so all stop at the same check with the same [`Failure`]. A rank
+//! whose check fails half way still enters the check's barriers, and every wait in a check has a
+//! deadline: a wrong fabric ends in a failure and not in a hang, as long as its barrier works.
 
 mod bulk;
 mod messages;
@@ -25,12 +25,12 @@ use onesided_remote_memory::{Fault, FaultKind, Notify, Patience, Port, Rank};
 
 use crate::{Error, Fabric, Segment, SegmentKey, World};
 
-/// What a conforming fabric gets.
+/// The result of a conforming fabric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// The fabric's name.
     pub fabric: &'static str,
-    /// The checks that it passed, in order.
+    /// The names of the checks, in order.
     pub passed: Vec<&'static str>,
 }
 
@@ -40,7 +40,7 @@ pub struct Summary {
 pub struct Failure {
     /// Its name.
     pub check: &'static str,
-    /// What was seen, by rank.
+    /// What was wrong, by rank.
     pub wrong: Vec<(u32, String)>,
 }
 
@@ -52,10 +52,11 @@ impl fmt::Display for Listed<'_> {
     }
 }
 
-/// Runs every check. All ranks of the world call it, with nothing else under way.
+/// Runs every check. All ranks of the world call it, with no other operation in flight.
 ///
 /// # Errors
-/// The first check that failed on any rank; the same one on every rank, unless the collectives themselves failed.
+/// The first check that failed on any rank; the same one on every rank, unless the collectives
+/// failed.
 pub async fn run<F: Fabric>(world: &World<F>) -> Result<Summary, Failure> {
     let mut passed = Vec::new();
     for check in checks() {
@@ -72,7 +73,7 @@ pub async fn run<F: Fabric>(world: &World<F>) -> Result<Summary, Failure> {
     Ok(Summary { fabric: world.fabric().capabilities().name, passed })
 }
 
-/// A check: every rank gets a zeroed segment, runs the body, and comes to so many barriers.
+/// A check: every rank gets a zeroed segment, runs the body, and enters this many barriers.
 struct Check<F: Fabric> {
     name: &'static str,
     bytes: u64,
@@ -137,12 +138,12 @@ fn checks<F: Fabric>() -> Vec<Check<F>> {
 }
 
 impl<F: Fabric> Check<F> {
-    /// What every rank has to complain of; nothing is an empty string.
+    /// The complaints by rank; an empty string is none.
     async fn judge(&self, world: &World<F>) -> Result<Vec<String>, Fault> {
         let own = world.fabric().allocate(self.bytes);
         let key = own.as_ref().map(|own| own.key().to_bytes().to_vec()).unwrap_or_default();
         let keys = world.all_gather(&key).await?;
-        // Kept until everybody has told: nobody's segment goes while somebody still uses it.
+        // Held until all ranks have reported: no segment is freed while a rank uses it.
         let context = own.map_err(Wrong::from).and_then(|own| Context::new(world, own, &keys));
         let verdict = match &context {
             Ok(context) => (self.body)(context).await,
@@ -165,19 +166,19 @@ impl<F: Fabric> Check<F> {
     }
 }
 
-/// No barrier of a fabric that works takes as long.
+/// No barrier of a working fabric takes longer.
 const LONG: Duration = Duration::from_secs(30);
-/// Nor does any wait.
+/// No wait of a working fabric takes longer, in nanoseconds.
 const SOON: u64 = 10_000_000_000;
 /// Long enough for a waiting rank to fall asleep; in nanoseconds.
 const NAP: u64 = 5_000_000;
 
-/// What a check works with.
+/// The environment of a check.
 struct Context<F: Fabric> {
     world: World<F>,
-    /// By rank; one's own among them.
+    /// The segments by rank, this rank's included.
     segments: Vec<F::Segment>,
-    /// How many barriers this rank has come to.
+    /// How many barriers this rank has entered.
     barriers: Cell<u32>,
 }
 
@@ -207,12 +208,12 @@ impl<F: Fabric> Context<F> {
         self.fabric().size()
     }
 
-    /// The rank that this one works on; itself, if it is alone.
+    /// The rank that this one accesses; itself if it is alone.
     fn next(&self) -> Rank {
         Rank((self.me().0 + 1) % self.size())
     }
 
-    /// The rank that works on this one.
+    /// The rank that accesses this one.
     fn previous(&self) -> Rank {
         Rank((self.me().0 + self.size() - 1) % self.size())
     }
@@ -229,12 +230,12 @@ impl<F: Fabric> Context<F> {
         self.fabric().word_in(self.segment(rank), offset)
     }
 
-    /// A deadline for what comes at once on a fabric that works.
+    /// A deadline for what completes immediately on a working fabric.
     fn soon(&self) -> Patience {
         Patience::until(self.fabric().now() + SOON)
     }
 
-    /// Sends a message; a receiver that does not take any is a complaint and not a hang.
+    /// Sends a message; a receiver that accepts none is a complaint and not a hang.
     async fn send(&self, to: Rank, port: Port, bytes: &[u8]) -> Verdict {
         let mut send = self.fabric().send(to, port, bytes, Notify::Yes);
         let mut limit = self.fabric().wait_until(self.word(self.me(), 0)?, |_| false, self.soon());
@@ -251,7 +252,7 @@ impl<F: Fabric> Context<F> {
     }
 }
 
-/// What was wrong, for a person.
+/// A complaint, for humans.
 #[derive(Clone, Debug)]
 struct Wrong(String);
 
@@ -267,17 +268,17 @@ impl From<Error> for Wrong {
     }
 }
 
-/// Complains unless what was seen is what was expected.
+/// Complains unless the observed value is the expected one.
 fn same<T: PartialEq + fmt::Debug>(what: &str, seen: T, expected: T) -> Verdict {
     if seen == expected { Ok(()) } else { Err(Wrong(format!("{what}: saw {seen:?} instead of {expected:?}"))) }
 }
 
-/// Complains unless it holds.
+/// Complains unless the condition holds.
 fn holds(what: &str, condition: bool) -> Verdict {
     if condition { Ok(()) } else { Err(Wrong(what.into())) }
 }
 
-/// Complains unless the bytes are the same; tells the first that is not.
+/// Complains unless the bytes are equal; names the first difference.
 fn same_bytes(what: &str, seen: &[u8], expected: &[u8]) -> Verdict {
     same(&format!("{what}: length"), seen.len(), expected.len())?;
     match seen.iter().zip(expected).position(|(seen, expected)| seen != expected) {
@@ -286,17 +287,17 @@ fn same_bytes(what: &str, seen: &[u8], expected: &[u8]) -> Verdict {
     }
 }
 
-/// Complains unless it fails in this way.
+/// Complains unless it fails with this kind.
 fn fails<T: fmt::Debug>(what: &str, result: Result<T, Fault>, kind: FaultKind) -> Verdict {
     same(what, result.map(drop).map_err(Fault::kind), Err(kind))
 }
 
-/// Bytes that tell where they come from.
+/// Bytes that identify their origin.
 fn pattern(salt: u32, len: usize) -> Vec<u8> {
     (0..len as u32).map(|at| (salt.wrapping_add(at).wrapping_mul(0x9e37_79b1) >> 24) as u8).collect()
 }
 
-/// Runs two halves of a check side by side; complains if either does.
+/// Runs two halves of a check concurrently; complains if either does.
 async fn both(one: impl Future<Output = Verdict>, other: impl Future<Output = Verdict>) -> Verdict {
     let (mut one, mut other) = (pin!(one), pin!(other));
     let (mut first, mut second) = (None, None);

@@ -1,4 +1,4 @@
-//! What a fabric says about itself and its ranks, and the collectives upon it.
+//! What a fabric reports about itself and its ranks, and its collectives.
 
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 
@@ -37,7 +37,7 @@ pub(super) async fn gather_any_length<F: Fabric>(cx: &Context<F>) -> Verdict {
     let mut verdict = Ok(());
     for step in [1, 0, 1024, 8, 333] {
         let len = |rank: u32| (step * (rank as usize + 1)) % 1025;
-        // Whatever it gave, everybody comes to the next one.
+        // Whatever the result, all ranks enter the next gather.
         let all = cx.world.all_gather(&pattern(cx.me().0, len(cx.me().0))).await;
         verdict = verdict.and(compare(cx, all, len));
     }

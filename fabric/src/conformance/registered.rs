@@ -1,15 +1,15 @@
-//! The user's memory: lent, reached as any other, and given back.
+//! User memory: registered, accessed like any other segment, and returned.
 
 use onesided_remote_memory::FaultKind;
 
 use super::{Context, Verdict, Wrong, fails, holds, pattern, same, same_bytes};
 use crate::{Error, Fabric, Segment, SegmentKey, UserMemory, WORDLESS};
 
-/// Bytes for [`lent`]: room for the owner's key, then for what peers tell.
+/// Bytes for [`lent`]: space for the owner's key, then for the peers' reports.
 pub(super) const KEY: u64 = 64;
 const LEN: usize = 100_003;
 
-/// Tells the next rank the key of what this one has lent, and gives that of the previous one's.
+/// Sends the next rank this rank's key, and returns that of the previous rank.
 async fn exchange<F: Fabric>(cx: &Context<F>, own: &F::Segment) -> Result<SegmentKey, Wrong> {
     let fabric = cx.fabric();
     fabric.put(cx.segment(cx.next()), 0, &own.key().to_bytes())?;
@@ -63,7 +63,7 @@ pub(super) async fn lent<F: Fabric>(cx: &Context<F>) -> Verdict {
         &memory.bytes()[..7],
         &[&here_begins(cx)[..3], &[9, 8, 7], &here_begins(cx)[6..7]].concat(),
     )?;
-    let bytes = memory.into_vec::<u8>().map_err(|_| Wrong("it is the vector that was lent".into()))?;
+    let bytes = memory.into_vec::<u8>().map_err(|_| Wrong("it is the registered vector".into()))?;
     same("its length", bytes.len(), LEN)?;
     fails("a second time", fabric.reclaim(&own).map(drop), FaultKind::Closed)?;
     fails("one's own, taken back", fabric.read_own(&own, 0, &mut [0]), FaultKind::NoSuchRegion)?;
@@ -73,14 +73,14 @@ pub(super) async fn lent<F: Fabric>(cx: &Context<F>) -> Verdict {
     cx.barrier().await
 }
 
-/// What the next rank has put to the beginning of this one's memory.
+/// What the next rank has put at the start of this rank's memory.
 fn here_begins<F: Fabric>(cx: &Context<F>) -> Vec<u8> {
     let mut bytes = pattern(cx.me().0, 7);
     bytes[0] = pattern(cx.next().0 + 77, 1)[0];
     bytes
 }
 
-/// Reclaims, for as long as somebody is still at it.
+/// Reclaims; retries while a peer still accesses the memory.
 async fn take_back<F: Fabric>(cx: &Context<F>, own: &F::Segment) -> Result<UserMemory, Wrong> {
     let until = cx.fabric().now() + super::SOON;
     loop {
@@ -92,7 +92,7 @@ async fn take_back<F: Fabric>(cx: &Context<F>, own: &F::Segment) -> Result<UserM
     }
 }
 
-/// Words of it are either the fabric's, or are changed by whoever has them in his process.
+/// Words of user memory are either the fabric's, or a process that maps them changes them.
 pub(super) async fn changed<F: Fabric>(cx: &Context<F>) -> Verdict {
     let fabric = cx.fabric();
     let own = fabric.register(vec![5_u64, 6, 7].into())?;
@@ -127,7 +127,7 @@ pub(super) async fn changed<F: Fabric>(cx: &Context<F>) -> Verdict {
     cx.barrier().await
 }
 
-/// Parts of it that overlap are one memory, through whatever part it is reached.
+/// Overlapping parts are one memory, whichever part is used to access it.
 pub(super) async fn parts<F: Fabric>(cx: &Context<F>) -> Verdict {
     let fabric = cx.fabric();
     let whole = fabric.register((0..100_u64).collect::<Vec<_>>().into())?;
@@ -176,7 +176,8 @@ pub(super) async fn parts<F: Fabric>(cx: &Context<F>) -> Verdict {
     cx.barrier().await
 }
 
-/// One that is dropped without being reclaimed is gone for peers, and nobody's memory is harmed.
+/// User memory that is dropped without being reclaimed disappears for peers, and no memory is
+/// corrupted.
 pub(super) async fn dropped<F: Fabric>(cx: &Context<F>) -> Verdict {
     let fabric = cx.fabric();
     for turn in 0..20_u32 {

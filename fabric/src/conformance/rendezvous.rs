@@ -1,5 +1,5 @@
-//! A rendezvous over RDMA read (RGET: sur-2006, section 4): the sender announces its buffer in a message (RTS), the
-//! receiver reads the bytes itself and says when it has them (FIN).
+//! A rendezvous over RDMA read (RGET: sur-2006, section 4): the sender announces its buffer in a
+//! message (RTS); the receiver reads the bytes and sends a completion (FIN).
 
 use onesided_remote_memory::Port;
 
@@ -8,10 +8,10 @@ use crate::{Fabric, Segment, SegmentKey};
 
 const RTS: Port = Port(Port::USER.0);
 const FIN: Port = Port(Port::USER.0 + 1);
-/// Lengths of the blocks, which are all under way at once.
+/// Lengths of the blocks, all in flight concurrently.
 const BLOCKS: [u64; 6] = [1, 48, 4096, 200_003, 65_536, 2];
 
-/// Every rank sends its blocks to the next one, and receives those of the previous one.
+/// Every rank sends its blocks to the next rank, and receives those of the previous one.
 pub(super) async fn read<F: Fabric>(cx: &Context<F>) -> Verdict {
     both(send(cx), receive(cx)).await
 }

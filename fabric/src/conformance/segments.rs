@@ -1,11 +1,11 @@
-//! Segments: keys, allocation, how long they stay.
+//! Segments: keys, allocation, lifetime.
 
 use onesided_remote_memory::Rank;
 
 use super::{Context, Verdict, Wrong, holds, pattern, same, same_bytes};
 use crate::{Error, Fabric, Segment, SegmentKey};
 
-/// Bytes for [`many`]: room for the keys.
+/// Bytes for [`many`]: space for the keys.
 pub(super) const KEYS: u64 = MANY as u64 * SegmentKey::BYTES as u64;
 /// Bytes for [`dropped_transfers`].
 pub(super) const SOURCE: u64 = 64 * 1024;
@@ -72,7 +72,8 @@ fn key_at(number: u32) -> u64 {
     u64::from(number) * SegmentKey::BYTES as u64
 }
 
-/// Segments and transfers may be dropped while bytes are under way: the transfer keeps what it needs.
+/// Segments and transfers may be dropped while bytes are in flight: the transfer holds what it
+/// needs.
 pub(super) async fn dropped_transfers<F: Fabric>(cx: &Context<F>) -> Verdict {
     let fabric = cx.fabric();
     let bytes = pattern(cx.me().0, SOURCE as usize);
@@ -89,7 +90,7 @@ pub(super) async fn dropped_transfers<F: Fabric>(cx: &Context<F>) -> Verdict {
             drop(into);
             transfer.await?;
         }
-        // Memory that comes into the place of the last one is not written behind our back.
+        // Memory allocated in place of the dropped segment is not overwritten.
         let fresh = fabric.allocate(SOURCE)?;
         fabric.flush(cx.next()).await?;
         let mut seen = vec![1; SOURCE as usize];

@@ -52,7 +52,7 @@ pub(super) async fn deadline<F: Fabric>(cx: &Context<F>) -> Verdict {
     Ok(())
 }
 
-/// A wait that was dropped harms neither the word nor the next wait for it.
+/// A dropped wait affects neither the word nor the next wait for it.
 pub(super) async fn dropped<F: Fabric>(cx: &Context<F>) -> Verdict {
     let fabric = cx.fabric();
     let own = cx.word(cx.me(), 0)?;
@@ -75,7 +75,7 @@ pub(super) async fn pauses<F: Fabric>(cx: &Context<F>) -> Verdict {
     Ok(())
 }
 
-/// Work that was handed over goes on while its rank waits.
+/// Spawned work continues while its rank waits.
 pub(super) async fn adopted<F: Fabric>(cx: &Context<F>) -> Verdict {
     let own = cx.word(cx.me(), 0)?;
     let (fabric, segment) = (cx.fabric().clone(), cx.own().clone());
@@ -83,7 +83,7 @@ pub(super) async fn adopted<F: Fabric>(cx: &Context<F>) -> Verdict {
         for _ in 0..3 {
             let Ok(word) = fabric.word_in(&segment, 0) else { return };
             let added = fabric.fetch_add(word, 1);
-            // What it finds does not matter: the wait below sees whether it added.
+            // The result does not matter: the wait below checks whether it added.
             let _ = added.await;
         }
         if let Ok(word) = fabric.word_in(&segment, 8) {

@@ -1,4 +1,4 @@
-//! Words: places, operations, atomicity, order.
+//! Words: addressing, operations, atomicity, order.
 
 use onesided_remote_memory::{At, FaultKind, Link, Notify, Rank, RegionId};
 
@@ -32,7 +32,7 @@ pub(super) async fn places<F: Fabric>(cx: &Context<F>) -> Verdict {
     Ok(())
 }
 
-/// Words that are resolved at once are those that are resolved one by one.
+/// Words resolved together are the words resolved one by one.
 pub(super) async fn neighbours<F: Fabric>(cx: &Context<F>) -> Verdict {
     let (fabric, own) = (cx.fabric(), cx.segment(cx.me()));
     for offset in (0..64).step_by(8) {
@@ -116,7 +116,7 @@ pub(super) async fn sums<F: Fabric>(cx: &Context<F>) -> Verdict {
     let word = cx.word(Rank(0), 0)?;
     let mut last = None;
     for turn in 0..EACH {
-        // Sometimes several are under way.
+        // Sometimes several are in flight.
         let dropped = (turn % 4 == 0).then(|| cx.fabric().fetch_add(word, 1));
         let found = cx.fabric().fetch_add(word, 1 << 32).await?;
         holds("what is found rises", last < Some(found))?;
@@ -129,7 +129,7 @@ pub(super) async fn sums<F: Fabric>(cx: &Context<F>) -> Verdict {
     same("the sum", cx.fabric().read(word).await, Ok((all << 32) | (all / 4)))
 }
 
-/// Words near: of ranks of one host, by whom alone they are changed.
+/// Same-host words, which only ranks of one host change.
 pub(super) async fn near_words<F: Fabric>(cx: &Context<F>) -> Verdict {
     const EACH: u64 = 200;
     let fabric = cx.fabric();

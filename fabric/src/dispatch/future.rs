@@ -1,15 +1,17 @@
 //! An operation of one of two fabrics.
 //!
-//! An operation of the first fabric that is done when it is posted has to be as cheap as without a choice. All of it is
-//! some nanoseconds; that it passes through memory alone costs ten, because a locked instruction waits for the stores
-//! before it. The optimiser keeps a value in registers only if nobody takes its address, on no path however cold, and the
-//! second fabric's code is not inlined. So:
+//! An operation of the first fabric that completes at post has to be as cheap as without dispatch:
+//! some nanoseconds. Passing it through memory alone costs ten, because a locked instruction waits
+//! for the stores before it. The optimiser keeps a value in registers only if no path, however
+//! cold, takes its address, and if the second fabric's code is not inlined. Therefore:
 //!
-//! - the second operation is polled and dropped by value, in functions apart;
+//! - the second operation is polled and dropped by value, in separate functions;
 //! - there is no drop glue, which would take its address;
-//! - the tag is a word of its own: one in a spare byte of the second operation would have that copied by bytes.
+//! - the tag is a word of its own: in a spare byte of the second operation, it would be copied by
+//!   bytes.
 //!
-//! `onesided bench locks` of a build with two fabrics shows it (most of a lock's time was such copies once).
+//! `onesided bench locks` of a build with two fabrics measures it; such copies once took most of a
+//! lock's time.
 
 use std::future::Future;
 use std::mem::{ManuallyDrop, forget, needs_drop, replace};
@@ -18,7 +20,7 @@ use std::task::{Context, Poll, Waker};
 
 use onesided_remote_memory::{Fault, FaultKind};
 
-/// An operation of one of two fabrics, or one that neither would take.
+/// An operation of one of two fabrics, or one that both rejected.
 #[derive(Debug)]
 pub struct EitherFuture<A, B>(ManuallyDrop<State<A, B>>);
 
@@ -28,7 +30,7 @@ enum State<A, B> {
     First(A),
     Second(B),
     Failed(Fault),
-    /// What is left of the second when its poll panicked.
+    /// The state after a panic in the second operation's poll.
     Taken,
 }
 
@@ -53,21 +55,22 @@ impl<A, B> Drop for EitherFuture<A, B> {
     #[inline(always)]
     fn drop(&mut self) {
         match replace(&mut *self.0, State::Taken) {
-            // Made anew: for one that is only read the optimiser would hand out the address of the old one.
+            // Rebuilt: for a value that is only read, the optimiser would pass the address of the
+            // old one.
             State::Second(second) if needs_drop::<B>() => discard(State::<A, B>::Second(second)),
-            _ => {} // the first one is dropped here
+            _ => {} // drops the first one
         }
     }
 }
 
-/// Runs what is of the second fabric, out of the first one's way.
+/// Runs the second fabric's code out of line.
 #[cold]
 #[inline(never)]
 pub(super) fn aside<T>(run: impl FnOnce() -> T) -> T {
     warm(run)
 }
 
-/// The way into it is cold, and it is not: in a cold function hardly anything is inlined.
+/// Not cold itself, although the path to it is: a cold function inlines hardly anything.
 #[inline(never)]
 fn warm<T>(run: impl FnOnce() -> T) -> T {
     run()
@@ -79,7 +82,8 @@ fn discard<T>(value: T) {
     warm(|| drop(value));
 }
 
-/// Polls a future and gives it back. By its waker: a context that is lent to a function passes through memory, too.
+/// Polls a future and returns it. Takes the waker, because a context passed by reference goes
+/// through memory, too.
 #[cold]
 #[inline(never)]
 fn poll_aside<B: Future + Unpin>(mut second: B, waker: &Waker) -> (B, Poll<B::Output>) {
@@ -106,7 +110,7 @@ where
             return Poll::Ready(Err(Fault::new(FaultKind::Closed)));
         };
         let (second, poll) = poll_aside(second, cx.waker());
-        forget(replace(state, State::Second(second))); // there is nothing in it, and its drop would take its address
+        forget(replace(state, State::Second(second))); // it is empty, and a drop would take its address
         poll
     }
 }
@@ -130,7 +134,7 @@ mod tests {
         }
     }
 
-    /// Ready with its number of polls at the third, counting its drops.
+    /// Ready at the third poll with the number of polls; counts its drops.
     fn operation(drops: &Cell<u32>) -> impl Future<Output = Result<u64, Fault>> + Unpin {
         let (counted, mut polls) = (Counted(drops), 0);
         poll_fn(move |_| {

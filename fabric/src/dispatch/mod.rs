@@ -20,12 +20,12 @@ pub use crate::dispatch::future::EitherFuture;
 
 /// One of two fabrics, or what belongs to one of them.
 ///
-/// What is resolved once (a word, a segment) remembers its fabric, so an operation looks at its word and goes straight to
-/// memory, or to the card: one predictable branch, no table, no virtual call. A word or a segment of the other fabric is
-/// refused as `NoSuchRegion`.
+/// What is resolved once (a word, a segment) remembers its fabric, so an operation looks at its
+/// word and goes straight to memory, or to the card: one predictable branch, no table, no virtual
+/// call. A word or a segment of the other fabric is refused as `NoSuchRegion`.
 ///
-/// The first one's operations are inlined and the second one's are called, so the one whose operations are done when they
-/// are posted comes first.
+/// The first one's operations are inlined and the second one's are called, so the one whose
+/// operations are done when they are posted comes first.
 #[derive(Clone, Copy, Debug)]
 pub enum Either<A, B> {
     /// Of the first.

@@ -1,4 +1,5 @@
-//! Bytes: by the CPU where the memory is mapped and nothing stands in the way, else by the card.
+//! Bulk operations: by the CPU where the memory is mapped and no change is in flight, else by the
+//! card.
 
 use std::future::{Ready, ready};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -15,31 +16,31 @@ use crate::shm::ShmSegment;
 use crate::verbs::{Verbs, VerbsGet, VerbsTransfer};
 use crate::{Capabilities, Error, Fabric, Path, Segment, SegmentKey, Task, UserMemory};
 
-/// A get under way: done when it was posted, or the card's.
+/// A get: completed at post, or in flight on the card.
 pub type MixedGet<'b> = EitherFuture<Ready<Result<(), Fault>>, VerbsGet<'b>>;
-/// A transfer under way: done when it was posted, or the card's.
+/// A transfer: completed at post, or in flight on the card.
 pub type MixedTransfer = EitherFuture<Ready<Result<(), Fault>>, VerbsTransfer>;
 
-/// The way to bytes of a segment.
-enum Way<'s> {
-    /// The CPU comes after everything that this rank has done to the region.
+/// The path to the bytes of a segment.
+enum DataPath<'s> {
+    /// The CPU: all changes that this rank has posted to the region are in memory.
     Cpu(&'s ShmSegment),
-    /// The card: for want of another, or behind changes that are under way.
+    /// The card: the only path, or behind changes in flight.
     Card(Option<&'s Change>),
 }
 
 impl Mixed {
-    /// The way to take now.
+    /// The path to take now.
     #[inline]
-    fn way<'s>(&'s self, segment: &'s MixedSegment) -> Way<'s> {
-        let Some(memory) = &segment.near else { return Way::Card(None) };
+    fn data_path<'s>(&'s self, segment: &'s MixedSegment) -> DataPath<'s> {
+        let Some(memory) = &segment.mapped else { return DataPath::Card(None) };
         let SegmentKey { rank, region, .. } = memory.key();
-        let Some(near) = self.near(rank) else { return Way::Card(None) };
-        let change = near.changes.of(region);
-        if change.is_settled(&self.verbs, rank) { Way::Cpu(memory) } else { Way::Card(Some(change)) }
+        let Some(host_peer) = self.host_peer(rank) else { return DataPath::Card(None) };
+        let change = host_peer.changes.of(region);
+        if change.is_placed(&self.verbs, rank) { DataPath::Cpu(memory) } else { DataPath::Card(Some(change)) }
     }
 
-    /// Moves bytes between one's own segment and another one by the CPU, if that is the way.
+    /// Moves bytes between an own segment and another by the CPU, if that is the path.
     fn copied(
         &self,
         own: (&MixedSegment, u64),
@@ -47,11 +48,11 @@ impl Mixed {
         len: u64,
         copy: impl FnOnce((&ShmSegment, u64), (&ShmSegment, u64)) -> Result<(), Fault>,
     ) -> Option<Result<(), Fault>> {
-        let Way::Cpu(theirs) = self.way(other.0) else { return None };
-        let Some(mine) = own.0.near.as_ref().filter(|mine| mine.rank() == self.rank()) else {
+        let DataPath::Cpu(theirs) = self.data_path(other.0) else { return None };
+        let Some(mine) = own.0.mapped.as_ref().filter(|mine| mine.rank() == self.rank()) else {
             return Some(Err(Fault::of(FaultKind::NotOwn, own.0.rank())));
         };
-        // All errors of the place come first, as over the card.
+        // Errors about the ranges come first, as on the card's path.
         let checked = own.0.card.check(own.1, len).and_then(|()| other.0.card.check(other.1, len));
         Some(checked.and_then(|()| {
             self.verbs.check_alive(other.0.rank())?;
@@ -67,41 +68,41 @@ impl Fabric for Mixed {
     type Flush<'f> = <Verbs as Fabric>::Flush<'f>;
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { name: self.ways.name, ordered: !self.has_near(), ..self.verbs.capabilities() }
+        Capabilities { name: self.paths.name, ordered: !self.has_host_peers(), ..self.verbs.capabilities() }
     }
 
-    /// Of the ranks of this host bytes go another way than words.
+    /// For ranks of this host, bytes and words take different paths.
     fn keeps_order(&self, target: Rank) -> bool {
-        self.near(target).is_none()
+        self.host_peer(target).is_none()
     }
 
     fn host_of(&self, rank: Rank) -> u32 {
-        self.ways.pretended.get(rank.index()).copied().unwrap_or_else(|| self.verbs.host_of(rank))
+        self.paths.pretended.get(rank.index()).copied().unwrap_or_else(|| self.verbs.host_of(rank))
     }
 
     fn allocate(&self, len: u64) -> Result<MixedSegment, Error> {
         self.publish(self.verbs.allocate(len)?)
     }
 
-    /// A peer of this host: its directory is asked, by the card, and then the exchange for the memory.
+    /// A peer of this host: the card reads its region table, then the exchange provides the memory.
     fn open(&self, key: &SegmentKey) -> Result<MixedSegment, Error> {
         let card = self.verbs.open(key)?;
-        // That one is mapped already.
+        // That segment is mapped already.
         if key.region == RegionId(0) { self.world_segment(key.rank) } else { self.map(card) }
     }
 
     fn world_segment(&self, rank: Rank) -> Result<MixedSegment, Error> {
-        let Some(near) = self.near(rank) else { return self.map(self.verbs.world_segment(rank)?) };
-        if let Some(world) = near.world.get() {
+        let Some(host_peer) = self.host_peer(rank) else { return self.map(self.verbs.world_segment(rank)?) };
+        if let Some(world) = host_peer.world.get() {
             return Ok(world.clone());
         }
         let world = self.map(self.verbs.world_segment(rank)?)?;
-        Ok(near.world.get_or_init(|| world).clone())
+        Ok(host_peer.world.get_or_init(|| world).clone())
     }
 
-    /// Reached by the card alone, by the ranks of this host as well.
+    /// Only the card accesses it, for ranks of this host too.
     fn register(&self, memory: UserMemory) -> Result<MixedSegment, Error> {
-        Ok(MixedSegment { card: self.verbs.register(memory)?, near: None })
+        Ok(MixedSegment { card: self.verbs.register(memory)?, mapped: None })
     }
 
     fn reclaim(&self, own: &MixedSegment) -> Result<Option<UserMemory>, Fault> {
@@ -109,38 +110,39 @@ impl Fabric for Mixed {
     }
 
     fn part(&self, own: &MixedSegment, offset: u64, len: u64) -> Result<MixedSegment, Fault> {
-        Ok(MixedSegment { card: self.verbs.part(&own.card, offset, len)?, near: None })
+        Ok(MixedSegment { card: self.verbs.part(&own.card, offset, len)?, mapped: None })
     }
 
-    /// Of ranks of this host as well. A change of a word by the CPU is not atomic against the card's.
+    /// Includes segments of ranks of this host. The CPU's change of a word is not atomic against
+    /// the card's.
     fn mapped<'s>(&self, segment: &'s MixedSegment) -> Option<&'s [AtomicU64]> {
-        segment.near.as_ref().map_or_else(|| self.verbs.mapped(&segment.card), ShmSegment::words)
+        segment.mapped.as_ref().map_or_else(|| self.verbs.mapped(&segment.card), ShmSegment::words)
     }
 
     fn read_mapped(&self, segment: &MixedSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
-        match &segment.near {
+        match &segment.mapped {
             Some(memory) => memory.read(offset, into),
             None => self.verbs.read_mapped(&segment.card, offset, into),
         }
     }
 
     fn write_mapped(&self, segment: &MixedSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
-        match &segment.near {
+        match &segment.mapped {
             Some(memory) => memory.write(offset, from),
             None => self.verbs.write_mapped(&segment.card, offset, from),
         }
     }
 
     fn path(&self, segment: &MixedSegment) -> Path {
-        if segment.near.is_some() { Path::Cpu } else { Path::Card }
+        if segment.mapped.is_some() { Path::Cpu } else { Path::Card }
     }
 
     fn serve(&self, task: Task) -> Result<(), Fault> {
         self.verbs.serve(task)
     }
 
-    fn serve_apart(&self, task: Task, attendant: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
-        crate::assist::spawn(self, task, attendant).map(Some)
+    fn serve_apart(&self, task: Task, kind: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
+        crate::assist::spawn(self, task, kind).map(Some)
     }
 
     fn word_in<'s>(&'s self, segment: &'s MixedSegment, offset: u64) -> Result<MixedWord<'s>, Fault> {
@@ -148,23 +150,23 @@ impl Fabric for Mixed {
     }
 
     fn same_host_word<'s>(&'s self, segment: &'s MixedSegment, offset: u64) -> Result<MixedWord<'s>, Fault> {
-        let Some(memory) = &segment.near else { return Err(Fault::of(FaultKind::Unsupported, segment.rank())) };
+        let Some(memory) = &segment.mapped else { return Err(Fault::of(FaultKind::Unsupported, segment.rank())) };
         self.verbs.check_alive(segment.rank())?;
         memory.word(offset).map(|word| MixedWord(AgentWord::Cpu(word)))
     }
 
     #[inline]
     fn put(&self, to: &MixedSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
-        match self.way(to) {
-            Way::Cpu(memory) => {
+        match self.data_path(to) {
+            DataPath::Cpu(memory) => {
                 memory.check(offset, from.len())?;
                 match self.verbs.check_alive(memory.rank()) {
                     Ok(()) => memory.write(offset, from)?,
-                    Err(fault) => self.verbs.stick(fault), // for the flush, as over the card
+                    Err(fault) => self.verbs.defer(fault), // reported by the flush, as on the card's path
                 }
                 Ok(())
             }
-            Way::Card(change) => {
+            DataPath::Card(change) => {
                 self.verbs.put(&to.card, offset, from)?;
                 if let Some(change) = change {
                     change.note(&self.verbs, to.rank(), true);
@@ -176,13 +178,13 @@ impl Fabric for Mixed {
 
     #[inline]
     fn get<'b>(&self, from: &MixedSegment, offset: u64, into: &'b mut [u8]) -> MixedGet<'b> {
-        match self.way(from) {
-            Way::Cpu(memory) => {
+        match self.data_path(from) {
+            DataPath::Cpu(memory) => {
                 let alive = || self.verbs.check_alive(memory.rank());
                 let checked = memory.check(offset, into.len()).and_then(|()| alive());
                 EitherFuture::first(ready(checked.and_then(|()| memory.read(offset, into))))
             }
-            Way::Card(_) => EitherFuture::second(self.verbs.get(&from.card, offset, into)),
+            DataPath::Card(_) => EitherFuture::second(self.verbs.get(&from.card, offset, into)),
         }
     }
 
@@ -191,8 +193,8 @@ impl Fabric for Mixed {
             Some(copied) => EitherFuture::first(ready(copied)),
             None => {
                 let transfer = self.verbs.rdma_write((&from.0.card, from.1), (&to.0.card, to.1), len);
-                if let Some(near) = self.near(to.0.rank()) {
-                    near.changes.of(to.0.key().region).note(&self.verbs, to.0.rank(), true);
+                if let Some(host_peer) = self.host_peer(to.0.rank()) {
+                    host_peer.changes.of(to.0.key().region).note(&self.verbs, to.0.rank(), true);
                 }
                 EitherFuture::second(transfer)
             }
@@ -206,17 +208,17 @@ impl Fabric for Mixed {
         }
     }
 
-    /// The CPU's puts are complete behind a full fence, which `put x; flush; get y` needs as well; the card's as on verbs.
-    /// Where the card has nothing under way it is not asked.
+    /// A full fence completes the CPU's puts, which `put x; flush; get y` needs as well. The card's
+    /// complete as on verbs; a card with nothing in flight is not asked.
     #[inline]
     fn flush(&self, target: Rank) -> Self::Flush<'_> {
-        if self.near(target).is_some() {
+        if self.host_peer(target).is_some() {
             fence(Ordering::SeqCst);
         }
         self.verbs.flush(target)
     }
 
-    /// As on verbs, behind the CPU's stores.
+    /// As on verbs, after the CPU's stores.
     fn post_release(&self, release: Link<MixedWord<'_>>) {
         if release.word().card().and_then(|word| self.change_of(word)).is_some() {
             fence(Ordering::SeqCst);
@@ -236,9 +238,9 @@ impl Fabric for Mixed {
         self.verbs.write_own(&own.card, offset, from)
     }
 
-    /// Not within a host, where it has the memory mapped.
+    /// Not within a host, where the peer has the memory mapped.
     fn can_revoke(&self, rank: Rank) -> bool {
-        self.near(rank).is_none() && self.verbs.can_revoke(rank)
+        self.host_peer(rank).is_none() && self.verbs.can_revoke(rank)
     }
 
     fn revoke(&self, rank: Rank) -> Result<bool, Fault> {

@@ -1,44 +1,50 @@
 //! Ranks of one host by shared memory, all others by RDMA cards, in one world.
 //!
-//! # Which way an operation takes
+//! # The path of an operation
 //!
-//! | operation | to a rank of this host, oneself included | to any other rank |
+//! | operation | to a rank of this host, this rank included | to any other rank |
 //! |---|---|---|
 //! | put, get, RDMA read and write | the CPU, through a mapping of the peer's memory | the card |
 //! | words: locks, the accumulate family, plain reads and writes | the card, by loopback | the card |
 //! | messages, doorbells | the card, by loopback | the card |
 //!
-//! **Words have one agent.** A region that some ranks reach through a card has that card as the one agent of its atomics
-//! (see [`AtomicAgent`](crate::AtomicAgent)): its atomics and the CPU's are not atomic with one another, so the ranks of its own host
-//! take the card, too. Devices that say otherwise (`IBV_ATOMIC_GLOB`) are not believed: nothing here could try it.
+//! **Words have one agent.** The card is the one agent of the atomics of a region that some ranks
+//! access through it (see [`AtomicAgent`](crate::AtomicAgent)): its atomics and the CPU's are not
+//! atomic with one another, so the ranks of the owner's host use the card, too. Devices that claim
+//! otherwise (`IBV_ATOMIC_GLOB`) are not trusted, because this could not be tested.
 //!
-//! **Messages and doorbells** take the card because a rank sleeps on its card's events, which no futex raises, and because
-//! they keep their order with the words on the same connection.
+//! **Messages and doorbells** use the card because a rank sleeps on its card's events, which no
+//! futex raises, and because they stay in order with the words on the same connection.
 //!
-//! A segment is a memory file that is registered with the card and that the ranks of the host map, when they open it, from
-//! the job's [exchange](onesided_job::Exchange).
+//! A segment is a memory file registered with the card. The ranks of the host map it when they open
+//! it, by the job's [exchange](crate::bootstrap::Exchange).
 //!
-//! # Order between the two ways
+//! # Order between the two paths
 //!
-//! - *A word behind a put.* The CPU's stores come first in program order, and the card is told of the request afterwards:
-//!   posting takes a lock and rings the card's doorbell behind a barrier for stores (`ibv_post_send` owes that to the
-//!   buffers it sends from). So the stores are in the memory that all caches agree on before the card moves, and whoever
-//!   sees the word (through its card, or by a look at its own memory) sees the data. A [flush](crate::Fabric::flush), and
-//!   the one before a release, add a full fence of their own.
-//! - *A put or get behind words of the same region.* It takes the CPU only if the changes that this rank has posted to
-//!   words of that region are known to be in memory: compare-swaps and fetch-adds when they have completed, writes when a
-//!   later flush has (a write's completion does not prove that it is placed). Otherwise it takes the card, in order behind
-//!   them on the same connection. So what this rank does to one region takes effect in order, as the boundary promises.
-//! - *A put or get behind words of another region* may overtake them. Nothing else would do: a rank writes a word of the
-//!   world segment in every barrier, and would take the card ever after. The fabric says so
-//!   ([`keeps_order`](crate::Fabric::keeps_order)), and who puts or gets behind a lock, or a version, waits for that.
+//! - *A word after a put.* The CPU's stores come first in program order; the request is posted
+//!   afterwards. Posting takes a lock and rings the card's doorbell behind a store barrier
+//!   (`ibv_post_send` owes that to the buffers that it sends from). So the stores are visible to
+//!   all caches before the card acts, and a rank that sees the word (through its card, or in its
+//!   own memory) sees the data. A [flush](crate::Fabric::flush), and the one before a release, add
+//!   a full fence.
+//! - *A put or get after words of the same region.* It uses the CPU only if the changes that this
+//!   rank has posted to words of that region are known to be in memory: compare-swaps and
+//!   fetch-adds once they have completed, writes once a later flush has (a write's completion does
+//!   not prove its placement). Otherwise it uses the card, in order after them on the same
+//!   connection. So one rank's operations on one region take effect in order, as the boundary
+//!   promises.
+//! - *A put or get after words of another region* may overtake them. A stronger rule is
+//!   impractical: every barrier writes a word of the world segment, and would force all later
+//!   operations to the card. The fabric reports it ([`keeps_order`](crate::Fabric::keeps_order)); a
+//!   put or get that depends on a lock or a version waits for the word first.
 //!
 //! # Death
 //!
-//! The memory of a dead or departed rank of this host is still mapped. It is refused all the same, as over the card, so
-//! that a rank's end is one thing in one world: its locks cannot be reached any more.
+//! The memory of a dead or departed rank of this host is still mapped. Access is refused all the
+//! same, as on the card's path, so that peer status means the same throughout a world.
 //!
-//! Begin to read at [`Mixed`], then `segment` (the two handles of a segment), `order` (what is known of words under way).
+//! Start with [`Mixed`], then `segment` (the two handles of a segment) and `order` (word changes in
+//! flight).
 
 mod bulk;
 mod order;
@@ -58,41 +64,44 @@ use crate::{Error, Fabric};
 pub use crate::mixed::bulk::{MixedGet, MixedTransfer};
 pub use crate::mixed::segment::{MixedSegment, MixedWord};
 
-/// A rank's end of a world whose ranks share hosts. Cheap to clone; all clones are one endpoint.
+/// An endpoint in a world whose ranks share hosts. Cheap to clone; all clones are one endpoint.
 #[derive(Clone)]
 pub struct Mixed {
     verbs: Verbs,
-    ways: Arc<Ways>,
+    paths: Arc<HostPaths>,
 }
 
-/// What there is beside the cards.
-struct Ways {
+/// What a rank has besides the cards.
+struct HostPaths {
     name: &'static str,
     exchange: Arc<dyn Exchange>,
-    /// By rank; none of those that only the card reaches.
-    near: Box<[Option<Near>]>,
-    /// On which host each rank is, if hosts are pretended.
+    /// By rank; `None` for ranks that only the card reaches.
+    host_peers: Box<[Option<HostPeer>]>,
+    /// The host of each rank, if hosts are pretended.
     pretended: Box<[u32]>,
 }
 
 /// A rank of this host.
-struct Near {
+struct HostPeer {
     changes: Changes,
-    /// Its world segment, once it was reached; one's own from the start.
+    /// Its world segment once opened; this rank's own from the start.
     world: OnceLock<MixedSegment>,
 }
 
 impl Mixed {
-    /// Joins a job: ranks of the same host by shared memory, the others by cards. Every rank of the job has to do it.
+    /// Joins a job: ranks of the same host by shared memory, the others by cards. Every rank of the
+    /// job has to call it.
     ///
     /// # Errors
-    /// As [`Verbs::new`], and [`Error::Allocate`] where the host's ranks cannot be given the world segment.
+    /// As [`Verbs::new`], and [`Error::Allocate`] where the host's ranks cannot share the world
+    /// segment.
     pub fn new(job: Job) -> Result<Self, Error> {
         let (me, hosts) = (job.rank, job.clone());
         Self::with(job, "mixed", Box::default(), |rank| hosts.same_host(me, rank))
     }
 
-    /// The same by cards alone: `verbs`, chosen by name. What the card costs is measured so, and its faults are met.
+    /// The same by cards alone: the fabric named `verbs`. It serves to measure the card's cost and
+    /// to test its failures.
     ///
     /// # Errors
     /// As [`Verbs::new`].
@@ -100,8 +109,9 @@ impl Mixed {
         Self::with(job, "verbs", Box::default(), |_| false)
     }
 
-    /// As [`new`](Self::new), but as if the ranks were on `hosts` hosts, dealt out in turn: so that a world on one machine
-    /// meets both ways, in tests and trials. Ranks that are on several hosts already stay apart.
+    /// Like [`new`](Self::new), but with the ranks dealt out to `hosts` pretended hosts, so that a
+    /// world on one machine uses both paths in tests and trials. Ranks on different hosts stay
+    /// apart.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -125,45 +135,47 @@ impl Mixed {
         job: Job,
         name: &'static str,
         pretended: Box<[u32]>,
-        is_near: impl Fn(Rank) -> bool,
+        is_host_peer: impl Fn(Rank) -> bool,
     ) -> Result<Self, Error> {
         let (me, exchange) = (job.rank, Arc::clone(&job.exchange));
-        let near = |rank| is_near(rank).then(|| Near { changes: Changes::default(), world: OnceLock::new() });
-        let near: Box<[_]> = (0..job.board.size()).map(Rank).map(near).collect();
-        let ways = Arc::new(Ways { name, exchange, near, pretended });
+        let host_peer =
+            |rank| is_host_peer(rank).then(|| HostPeer { changes: Changes::default(), world: OnceLock::new() });
+        let host_peers: Box<[_]> = (0..job.board.size()).map(Rank).map(host_peer).collect();
+        let paths = Arc::new(HostPaths { name, exchange, host_peers, pretended });
         let join = |verbs: &Verbs| {
-            let fabric = Self { verbs: verbs.clone(), ways: Arc::clone(&ways) };
-            if let Some(Near { world, .. }) = fabric.near(me) {
+            let fabric = Self { verbs: verbs.clone(), paths: Arc::clone(&paths) };
+            if let Some(HostPeer { world, .. }) = fabric.host_peer(me) {
                 let home = fabric.publish(verbs.world_segment(me)?)?;
                 world.get_or_init(|| home);
             }
             Ok(())
         };
         let verbs = Verbs::join(job, join)?;
-        Ok(Self { verbs, ways })
+        Ok(Self { verbs, paths })
     }
 
-    /// How many requests this rank has posted to its card for a target so far: what went by the CPU is not among them.
+    /// How many requests this rank has posted to its card for a target so far. Operations by the
+    /// CPU do not count.
     #[must_use]
     pub fn card_requests(&self, target: Rank) -> u64 {
         self.verbs.posted(target)
     }
 
-    /// Whether any rank is reached by the CPU.
-    fn has_near(&self) -> bool {
-        self.ways.near.iter().any(Option::is_some)
+    /// Whether the CPU reaches any rank.
+    fn has_host_peers(&self) -> bool {
+        self.paths.host_peers.iter().any(Option::is_some)
     }
 
-    /// A rank of this host, if it is one.
+    /// The state of a rank of this host; `None` for another rank.
     #[inline]
-    fn near(&self, rank: Rank) -> Option<&Near> {
-        self.ways.near.get(rank.index())?.as_ref()
+    fn host_peer(&self, rank: Rank) -> Option<&HostPeer> {
+        self.paths.host_peers.get(rank.index())?.as_ref()
     }
 }
 
 impl fmt::Debug for Mixed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let near = self.ways.near.iter().flatten().count();
-        write!(f, "Mixed({} of {}, {near} by shared memory, {:?})", self.rank(), self.size(), self.verbs)
+        let host_peers = self.paths.host_peers.iter().flatten().count();
+        write!(f, "Mixed({} of {}, {host_peers} by shared memory, {:?})", self.rank(), self.size(), self.verbs)
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of the words of a peer's regions that this rank has changed through the card.
+//! Tracks this rank's changes by the card to words of a peer's regions.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,62 +6,63 @@ use onesided_remote_memory::{Rank, RegionId};
 
 use crate::verbs::Verbs;
 
-/// Regions are told apart by so many of their numbers' low bits; those that share them wait for one another.
-const PLACES: usize = 256;
+/// Regions are distinguished by this many of their numbers' low bits; regions that share them wait
+/// for one another.
+const BUCKETS: usize = 256;
 
-/// A peer's regions.
+/// The changes of a peer's regions.
 #[derive(Debug)]
 pub(super) struct Changes(Box<[Change]>);
 
-/// The last changes that this rank has posted to words of a region, as counts of requests on the connection to its owner; 0
-/// is none.
+/// The last changes that this rank has posted to words of a region, as request counts of the
+/// connection to its owner; 0 is none.
 #[derive(Debug, Default)]
 pub(super) struct Change {
     any: AtomicU64,
-    /// A write by word, or a put that went behind one.
+    /// A write by word, or a put that followed one.
     write: AtomicU64,
 }
 
 impl Default for Changes {
     fn default() -> Self {
-        Self((0..PLACES).map(|_| Change::default()).collect())
+        Self((0..BUCKETS).map(|_| Change::default()).collect())
     }
 }
 
 impl Changes {
     #[inline]
     pub(super) fn of(&self, region: RegionId) -> &Change {
-        &self.0[region.0 as usize % PLACES]
+        &self.0[region.0 as usize % BUCKETS]
     }
 }
 
 impl Change {
-    /// A change was posted; call it after the posting.
+    /// Records a posted change; called after the post.
     pub(super) fn note(&self, verbs: &Verbs, rank: Rank, is_write: bool) {
-        // What other threads have posted meanwhile is counted with it: then more is waited for than need be.
+        // Includes posts of other threads in between, which can only lengthen a wait.
         let posted = verbs.posted(rank);
         if is_write {
             self.write.fetch_max(posted, Ordering::Relaxed);
         }
-        // Release: whoever sees it sees the write above.
+        // Release: a reader of this value sees the write above.
         self.any.fetch_max(posted, Ordering::Release);
     }
 
-    /// Whether all of them are in memory, so that the CPU may come next.
+    /// Whether all changes are in memory, so that the CPU may follow.
     #[inline]
-    pub(super) fn is_settled(&self, verbs: &Verbs, rank: Rank) -> bool {
-        // What another thread posts at the same time has no order with what this one is about to do.
+    pub(super) fn is_placed(&self, verbs: &Verbs, rank: Rank) -> bool {
+        // A concurrent post of another thread is unordered with the operation that follows.
         let any = self.any.load(Ordering::Acquire);
-        any == 0 || self.has_settled(verbs, rank, any)
+        any == 0 || self.has_placed(verbs, rank, any)
     }
 
     #[cold]
-    fn has_settled(&self, verbs: &Verbs, rank: Rank, any: u64) -> bool {
-        let settled = verbs.has_settled(rank, any, self.write.load(Ordering::Relaxed));
-        if settled {
-            // Forgotten, unless there is a later one; its failure means just that.
+    fn has_placed(&self, verbs: &Verbs, rank: Rank, any: u64) -> bool {
+        let placed = verbs.has_placed(rank, any, self.write.load(Ordering::Relaxed));
+        if placed {
+            // Cleared, unless there is a later one, which is the only way to fail.
             let _ = self.any.compare_exchange(any, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
-        settled
+        placed
     }
 }

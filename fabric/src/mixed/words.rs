@@ -1,4 +1,4 @@
-//! Words, messages and waiting: the card's, with a note of what changes words that the CPU may come to next.
+//! Words, messages and waiting by the card. Changes are recorded for CPU accesses that may follow.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,12 +12,12 @@ use crate::verbs::{Verbs, VerbsOp, VerbsWord};
 use crate::{Drive, Ticket};
 
 impl Mixed {
-    /// Where changes of a word are noted, if puts and gets of the same region may take another way.
+    /// Where changes of a word are recorded, if puts and gets of the same region may use the CPU.
     pub(super) fn change_of(&self, word: VerbsWord<'_>) -> Option<&Change> {
-        self.near(word.rank()).map(|near| near.changes.of(word.region()))
+        self.host_peer(word.rank()).map(|host_peer| host_peer.changes.of(word.region()))
     }
 
-    /// Notes that a change of this word was posted.
+    /// Records that a change of this word was posted.
     fn note<T>(&self, word: VerbsWord<'_>, is_write: bool, posted: T) -> T {
         if let Some(change) = self.change_of(word) {
             change.note(&self.verbs, word.rank(), is_write);
@@ -25,7 +25,7 @@ impl Mixed {
         posted
     }
 
-    /// One's own word itself.
+    /// An own word in memory.
     fn own<'f>(&self, word: MixedWord<'f>) -> Result<&'f AtomicU64, Fault> {
         match word.0 {
             Card(word) => word.own(),

@@ -1,4 +1,5 @@
-//! How a rank's memory comes to be: a piece of its arena, or a file of its own; and how a peer reaches a piece.
+//! Allocation of a rank's memory: a block of its arena, or a separate file; and how a peer opens a
+//! block.
 
 #[cfg(test)]
 mod tests;
@@ -16,9 +17,9 @@ use crate::{Error, Segment as _, SegmentKey};
 
 /// Memory for a region.
 enum Fresh {
-    /// Peers know where to look.
-    Piece(ShmSegment),
-    /// Nobody else knows of it yet.
+    /// Peers find it in the arena.
+    Block(ShmSegment),
+    /// Not published yet.
     File(RegionId, Arc<Mapping>),
 }
 
@@ -38,13 +39,14 @@ impl Shm {
         headroom::admit(len).map_err(failed)?;
         if let Some((id, piece, start)) = self.own_arena().and_then(|arena| arena.allocate(len)) {
             let segment = ShmSegment::of_piece(piece, (start, len), (self.me(), id));
-            return segment.map(Fresh::Piece).map_err(Error::operation("allocate"));
+            return segment.map(Fresh::Block).map_err(Error::operation("allocate"));
         }
         let memory = Mapping::reserve(bytes).map_err(failed)?;
         Ok(Fresh::File(self.next_region(0), Arc::new(memory)))
     }
 
-    /// This rank's arena, made if it is not there. What hinders that is told by the file that is made instead.
+    /// This rank's arena, made on first use. On failure, the caller's separate file reports the
+    /// cause.
     fn own_arena(&self) -> Option<Arc<Owner>> {
         let mut arena = self.0.arena.lock().unwrap_or_else(PoisonError::into_inner);
         if arena.is_none() {
@@ -54,7 +56,7 @@ impl Shm {
         arena.clone()
     }
 
-    /// The segment of a file that peers can map. It takes the region back when it is dropped.
+    /// The segment of a file that peers can map. Dropping it retracts the region.
     fn published(&self, id: RegionId, memory: Arc<Mapping>) -> Result<ShmSegment, Error> {
         let (exchange, len) = (Arc::clone(&self.0.job.exchange), memory.len() as u64);
         ShmSegment::new(memory, (0, len), (self.me(), id), Some(exchange)).map_err(Error::operation("allocate"))
@@ -62,7 +64,7 @@ impl Shm {
 
     fn publish(&self, fresh: Fresh) -> Result<ShmSegment, Error> {
         match fresh {
-            Fresh::Piece(segment) => Ok(segment),
+            Fresh::Block(segment) => Ok(segment),
             Fresh::File(id, memory) => {
                 self.0.job.exchange.publish(id, &memory)?;
                 self.published(id, memory)
@@ -119,10 +121,10 @@ impl Shm {
         Ok(Arc::clone(reached.get_or_init(|| Arc::new(arena))))
     }
 
-    /// Reaches a piece of a rank that there is.
+    /// Opens a block of an existing rank.
     pub(super) fn open_piece(&self, key: &SegmentKey) -> Result<ShmSegment, Error> {
         let &SegmentKey { rank, region, len, .. } = key;
-        // The arena of one that has left is still mapped.
+        // The arena of a rank that left is still mapped.
         if self.board().liveness(rank) == Liveness::Left {
             let fault = Fault::of(FaultKind::PeerLeft, rank);
             return Err(Error::Open { rank, what: "it has left".into(), fault, source: None });
@@ -135,7 +137,7 @@ impl Shm {
         ShmSegment::of_piece(piece, (start, len), (rank, region)).map_err(Error::operation("open"))
     }
 
-    /// A piece that is reached by its region's number, from then on for ever: so its slot is never used for another one.
+    /// A block addressed by its region number is never released, so its slot is never reused.
     pub(super) fn piece(&self, rank: Rank, region: RegionId) -> Result<&ShmSegment, Fault> {
         let reach = || {
             let arena = self.arena_of(rank).map_err(|error| error.fault())?;
@@ -152,7 +154,7 @@ fn no_piece(rank: Rank) -> Error {
     Error::Open { rank, what: "it has no such region".into(), fault, source: None }
 }
 
-/// Why a piece cannot be mapped: it is not there, or there is no room.
+/// Why a block cannot be mapped: it does not exist, or there is no memory.
 fn no_room(rank: Rank, source: io::Error) -> Error {
     if source.kind() == io::ErrorKind::NotFound {
         return no_piece(rank);

@@ -211,8 +211,9 @@ impl Fabric for Shm {
 
     #[inline]
     fn flush(&self, target: Rank) -> Self::Flush<'_> {
-        // Whoever's later store we do not see has to see what we stored: that takes the full fence. rustc 1.95 makes it
-        // a locked `or` on x86-64, 8 ns; older ones that make it an `mfence` pay 17 ns.
+        // Whoever's later store we do not see has to see what we stored: that takes the full fence.
+        // rustc 1.95 makes it a locked `or` on x86-64, 8 ns; older ones that make it an `mfence`
+        // pay 17 ns.
         fence(Ordering::SeqCst);
         ready(check_rank(self, target))
     }

@@ -1,4 +1,4 @@
-//! The page that tells peers of memory which they cannot map, and by which it is taken back.
+//! The control page of user memory: peers find the memory by it, and its owner reclaims it by it.
 
 use std::io;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use onesided_job::Process;
 use onesided_remote_memory::Rank;
 
 use crate::shm::Mapping;
-use crate::shm::gate::{Announced, Gate};
+use crate::shm::gate::{AccessGuard, Announced};
 
 /// `LENTMEM` and the layout's version.
 const MAGIC: u64 = u64::from_le_bytes(*b"LENTMEM\x02");
 
-// The layout, in bytes: a header line, a line a rank, then at a page's beginning a buffer a rank.
+// The layout, in bytes: a header line, a line a rank, then at a page's start a buffer a rank.
 const HEADER: u64 = 64;
 const LINE: u64 = 64;
 const PAGE: u64 = 4096;
 
-// The header's fields, behind the magic number.
+// The header's fields, after the magic number.
 const PID_AT: u64 = 8;
 const SIZE_AT: u64 = 12;
 const STARTED_AT: u64 = 16;
@@ -27,9 +27,10 @@ const NONCE_AT: u64 = 24;
 const ADDRESS_AT: u64 = 32;
 const LEN_AT: u64 = 40;
 const SHUT_AT: u64 = 48;
-const ASKED_AT: u64 = 56;
+const REQUESTS_AT: u64 = 56;
 
-// A rank's line: whether a thread of it is inside the gate, and how many others; what it asks the owner's helper thread to do.
+// A rank's line: whether a thread of it has access, and how many others; and its request to the
+// owner's progress thread.
 const INSIDE_AT: u64 = 0;
 const STATE_AT: u64 = 8;
 const OFFSET_AT: u64 = 16;
@@ -37,20 +38,21 @@ const COUNT_AT: u64 = 24;
 const FAULT_AT: u64 = 32;
 const OTHERS_AT: u64 = 40;
 
-/// All buffers together, and the bounds of one.
+/// The length of all buffers together.
 const BUFFERS: u64 = 1 << 20;
 
-/// Where the owner's memory is.
+/// The descriptor by which peers find the owner's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Whereabouts {
+pub(crate) struct RemoteDescriptor {
     pub(crate) process: Process,
-    /// The same for all threads of a process, and for no other process: process numbers are told apart by namespaces.
+    /// The same for all threads of a process, and unique to it: process numbers are ambiguous
+    /// across namespaces.
     pub(crate) nonce: u64,
     pub(crate) address: u64,
     pub(crate) len: u64,
 }
 
-/// The page, one's own or a peer's.
+/// The page, an own or a peer's.
 #[derive(Debug)]
 pub(crate) struct Control {
     memory: Arc<Mapping>,
@@ -59,25 +61,25 @@ pub(crate) struct Control {
 
 /// A rank's request to the owner.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Request<'c> {
-    /// 0: none. Otherwise what `lent` and `serving` say.
+pub(crate) struct HelperRequest<'c> {
+    /// 0: none. Otherwise as defined in `lent` and `serving`.
     pub(crate) state: &'c AtomicU64,
     pub(crate) offset: &'c AtomicU64,
     pub(crate) count: &'c AtomicU64,
-    /// How it ended: a fault's bits, or 0.
+    /// The outcome: a fault's bits, or 0.
     pub(crate) fault: &'c AtomicU64,
 }
 
 impl Control {
-    pub(crate) fn create(size: u32, whereabouts: &Whereabouts) -> io::Result<Self> {
+    pub(crate) fn create(size: u32, descriptor: &RemoteDescriptor) -> io::Result<Self> {
         let control = Self { memory: Arc::new(Mapping::create(Self::length(size) as usize)?), size };
         control.half(SIZE_AT).store(size, Ordering::Relaxed);
-        control.half(PID_AT).store(whereabouts.process.pid, Ordering::Relaxed);
+        control.half(PID_AT).store(descriptor.process.pid, Ordering::Relaxed);
         for (at, value) in [
-            (STARTED_AT, whereabouts.process.started),
-            (NONCE_AT, whereabouts.nonce),
-            (ADDRESS_AT, whereabouts.address),
-            (LEN_AT, whereabouts.len),
+            (STARTED_AT, descriptor.process.started),
+            (NONCE_AT, descriptor.nonce),
+            (ADDRESS_AT, descriptor.address),
+            (LEN_AT, descriptor.len),
         ] {
             control.word(at).store(value, Ordering::Relaxed);
         }
@@ -85,8 +87,8 @@ impl Control {
         Ok(control)
     }
 
-    /// `None` if it is no such page of this version for a world of this size.
-    pub(crate) fn open(memory: Arc<Mapping>, size: u32) -> Option<(Self, Whereabouts)> {
+    /// `None` if it is not a control page of this version for a world of this size.
+    pub(crate) fn open(memory: Arc<Mapping>, size: u32) -> Option<(Self, RemoteDescriptor)> {
         let magic = memory.word(0)?.load(Ordering::Acquire);
         if magic != MAGIC || memory.len() as u64 != Self::length(size) {
             return None;
@@ -98,7 +100,7 @@ impl Control {
         let sound = control.half(SIZE_AT).load(Ordering::Relaxed) == size
             && address % 8 == 0
             && address.checked_add(len).is_some_and(|end| end <= isize::MAX as u64);
-        sound.then_some((control, Whereabouts { process, nonce, address, len }))
+        sound.then_some((control, RemoteDescriptor { process, nonce, address, len }))
     }
 
     fn length(size: u32) -> u64 {
@@ -109,7 +111,7 @@ impl Control {
         (HEADER + size as u64 * LINE).next_multiple_of(PAGE)
     }
 
-    /// How long a rank's buffer is in a world of this size.
+    /// The length of a rank's buffer in a world of this size.
     fn buffer_bytes(size: u32) -> u64 {
         (BUFFERS / u64::from(size.max(1)) / PAGE * PAGE).clamp(PAGE, 16 * PAGE)
     }
@@ -132,42 +134,42 @@ impl Control {
         HEADER + u64::from(rank.0) * LINE
     }
 
-    /// The gate, as a rank passes it.
-    pub(crate) fn gate(&self, rank: Rank) -> Gate<'_> {
+    /// The access guard, as a rank uses it.
+    pub(crate) fn gate(&self, rank: Rank) -> AccessGuard<'_> {
         let line = self.line(rank);
-        let announced = Announced { place: self.word(line + INSIDE_AT), count: self.word(line + OTHERS_AT) };
-        Gate { shut: self.word(SHUT_AT), announced }
+        let announced = Announced { single: self.word(line + INSIDE_AT), count: self.word(line + OTHERS_AT) };
+        AccessGuard { shut: self.word(SHUT_AT), announced }
     }
 
-    /// How many requests there were.
-    pub(crate) fn asked(&self) -> &AtomicU64 {
-        self.word(ASKED_AT)
+    /// The number of requests so far.
+    pub(crate) fn requests(&self) -> &AtomicU64 {
+        self.word(REQUESTS_AT)
     }
 
-    pub(crate) fn request(&self, rank: Rank) -> Request<'_> {
+    pub(crate) fn request(&self, rank: Rank) -> HelperRequest<'_> {
         let word = |at| self.word(self.line(rank) + at);
-        Request { state: word(STATE_AT), offset: word(OFFSET_AT), count: word(COUNT_AT), fault: word(FAULT_AT) }
+        HelperRequest { state: word(STATE_AT), offset: word(OFFSET_AT), count: word(COUNT_AT), fault: word(FAULT_AT) }
     }
 
-    /// A rank's buffer: where it begins in the page's memory, and how long it is.
+    /// A rank's buffer: its offset in the page's memory, and its length.
     pub(crate) fn buffer(&self, rank: Rank) -> (u64, u64) {
         let bytes = Self::buffer_bytes(self.size);
         (Self::buffers_at(self.size) + u64::from(rank.0) * bytes, bytes)
     }
 }
 
-/// This process's number that no other has.
+/// A number unique to this process.
 pub(crate) fn nonce() -> u64 {
     static NONCE: OnceLock<(u32, u64)> = OnceLock::new();
     let pid = std::process::id();
     let (of, nonce) = *NONCE.get_or_init(|| {
         let mut bytes = [0; 8];
         let random = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-        // Without random numbers the clock has to do.
+        // The clock replaces missing random numbers.
         let nonce = if random == Ok(8) { u64::from_le_bytes(bytes) } else { crate::drive::now() };
         (pid, nonce | 1)
     });
-    if of == pid { nonce } else { 0 } // a fork has other memory at the same addresses
+    if of == pid { nonce } else { 0 } // a forked child has different memory at the same addresses
 }
 
 #[cfg(test)]
@@ -177,15 +179,15 @@ mod tests {
     #[test]
     fn layout_is_disjoint_and_checked() {
         let process = Process { pid: 7, started: 11 };
-        let whereabouts = Whereabouts { process, nonce: 3, address: 4096, len: 64 };
+        let descriptor = RemoteDescriptor { process, nonce: 3, address: 4096, len: 64 };
         for size in [1, 2, 3, 64, 300] {
-            let control = Control::create(size, &whereabouts).unwrap();
+            let control = Control::create(size, &descriptor).unwrap();
             let last = Rank(size - 1);
             assert!(control.line(last) + LINE <= Control::buffers_at(size));
             let (at, bytes) = control.buffer(last);
             assert_eq!(at + bytes, control.memory.len() as u64);
             let again = || Control::open(Arc::clone(&control.memory), size);
-            assert_eq!(again().unwrap().1, whereabouts);
+            assert_eq!(again().unwrap().1, descriptor);
             assert!(Control::open(Arc::clone(&control.memory), size + 1).is_none());
             control.word(ADDRESS_AT).store(4097, Ordering::Relaxed);
             assert!(again().is_none());

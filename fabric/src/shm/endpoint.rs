@@ -23,7 +23,8 @@ use crate::shm::serving::Service;
 use crate::shm::{Board, ShmSegment};
 use crate::{Error, WORLD_BYTES};
 
-/// A rank's end of the shared-memory fabric. All clones are the same rank; the last one that is dropped leaves the job.
+/// A rank's end of the shared-memory fabric. All clones are the same rank; the last one that is
+/// dropped leaves the job.
 #[derive(Clone, Debug)]
 pub struct Shm(pub(super) Arc<Inner>);
 
@@ -47,7 +48,8 @@ pub(super) struct Inner {
     pub(super) full_after: FullAfter,
     /// What this rank has lent.
     pub(super) service: Arc<Service>,
-    /// Peers' lent memory that was opened, once for all who reach it from here: they share one line to its owner.
+    /// Peers' lent memory that was opened, once for all who reach it from here: they share one line
+    /// to its owner.
     pub(super) opened: Mutex<HashMap<(Rank, RegionId), Weak<Lent>>>,
 }
 
@@ -55,8 +57,9 @@ impl Shm {
     /// The endpoint of a job's rank.
     ///
     /// # Errors
-    /// [`Error::NoFabric`] if the ranks are on several hosts. [`Error::Operation`] if the board does not hold what it
-    /// should. [`Error::Join`] if [`FULL_AFTER`](crate::FULL_AFTER) makes no sense.
+    /// [`Error::NoFabric`] if the ranks are on several hosts. [`Error::Operation`] if the board
+    /// does not hold what it should. [`Error::Join`] if [`FULL_AFTER`](crate::FULL_AFTER) makes no
+    /// sense.
     pub fn new(job: Job) -> Result<Self, Error> {
         let hosts = job.hosts();
         if hosts > 1 {
@@ -137,8 +140,8 @@ impl Drop for Inner {
     }
 }
 
-/// Runs `ranks` threads, each with an endpoint of one job, and gives what each returned: for tests of what stands on
-/// this fabric; [`crate::threads`] is for everybody else.
+/// Runs `ranks` threads, each with an endpoint of one job, and gives what each returned: for tests
+/// of what stands on this fabric; [`crate::threads`] is for everybody else.
 ///
 /// # Errors
 /// [`Error::Join`]: no memory for the board, or no threads.

@@ -1,5 +1,6 @@
-//! Memory of the user's that peers cannot map: reached by the kernel's copies from process to process, or by the owner's
-//! helper thread where the system forbids them, or at once by threads of the owner's process.
+//! User memory, which peers cannot map. Threads of the owner's process copy directly; other
+//! processes copy through the kernel, or by the owner's progress thread where the system forbids
+//! that.
 
 use std::fmt;
 use std::io;
@@ -15,17 +16,17 @@ use rustix::io::Errno;
 
 use crate::ends::ended;
 use crate::shm::Board;
-use crate::shm::control::{Control, Whereabouts, nonce};
-use crate::shm::gate::{Inside, is_inside, shut};
+use crate::shm::control::{Control, RemoteDescriptor, nonce};
+use crate::shm::gate::{Access, is_inside, shut};
 use crate::shm::piece::{Bytes, CUT, Piece};
 use crate::shm::process_vm;
 use crate::shm::serving::Service;
 use crate::{Path, UserMemory, WORDLESS};
 
-/// `off`: copies from process to process are not even tried.
+/// `off` disables copies by the kernel.
 const PROCESS_VM: &str = "ONESIDED_PROCESS_VM";
 
-/// The user's memory that a rank has lent, as one rank reaches it.
+/// The user memory of a rank, as one rank accesses it.
 pub(crate) struct Lent {
     pub(super) control: Control,
     pub(super) board: Arc<Board>,
@@ -35,25 +36,26 @@ pub(crate) struct Lent {
     pub(super) process: Process,
     pub(super) address: u64,
     len: u64,
-    way: AtomicU8,
-    /// One request at a time; `true` once one was left unanswered, so that there is no telling what the line means.
-    pub(super) asking: Mutex<bool>,
-    /// What its owner has lent, until it is given back.
+    copy_path: AtomicU8,
+    /// One request at a time; `true` once a request was given up, because the line's state is then
+    /// unknown.
+    pub(super) requesting: Mutex<bool>,
+    /// The owner's memory, until it is reclaimed.
     memory: Mutex<Option<UserMemory>>,
     maker: Maker,
 }
 
-/// How this rank reaches it.
+/// The path by which this rank accesses it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Way {
-    /// It lies in this process.
+pub(super) enum CopyPath {
+    /// The memory lies in this process.
     Direct,
     ProcessVm,
     Helper,
 }
 
-/// What ranks need to reach one another's memory.
+/// What ranks need to access one another's user memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Between {
     pub(crate) board: Arc<Board>,
@@ -62,17 +64,17 @@ pub(crate) struct Between {
 }
 
 impl Lent {
-    /// Lends one's own. Gives the memory back where it fails.
+    /// Publishes own memory. Returns the memory on failure.
     pub(crate) fn new(between: Between, memory: UserMemory) -> Result<Self, (io::Error, UserMemory)> {
         let Between { board, service, me } = between;
         let (process, len) = (Process::own(), memory.len() as u64);
         let address = memory.start().as_ptr().expose_provenance() as u64;
-        let whereabouts = Whereabouts { process, nonce: nonce(), address, len };
-        match Control::create(board.size(), &whereabouts) {
+        let descriptor = RemoteDescriptor { process, nonce: nonce(), address, len };
+        match Control::create(board.size(), &descriptor) {
             Ok(control) => {
-                // Yama lets only ancestors in otherwise. Where there is no Yama the call does not exist.
+                // Otherwise Yama admits ancestors only. Without Yama the call does not exist.
                 let _ = rustix::process::set_ptracer(rustix::process::PTracer::Any);
-                let (way, asking) = (AtomicU8::new(Way::Direct as u8), Mutex::default());
+                let (copy_path, requesting) = (AtomicU8::new(CopyPath::Direct as u8), Mutex::default());
                 let memory = Mutex::new(Some(memory));
                 Ok(Self {
                     control,
@@ -83,8 +85,8 @@ impl Lent {
                     process,
                     address,
                     len,
-                    way,
-                    asking,
+                    copy_path,
+                    requesting,
                     memory,
                     maker: Maker::this(),
                 })
@@ -93,18 +95,18 @@ impl Lent {
         }
     }
 
-    /// Finds out how to reach a peer's.
+    /// Determines the path to a peer's memory.
     ///
     /// # Errors
-    /// `Protocol` if the page is none, `NoSuchRegion` if the memory was taken back.
+    /// `Protocol` if the page is invalid, `NoSuchRegion` if the memory was reclaimed.
     pub(crate) fn open(between: Between, owner: Rank, page: Arc<crate::shm::Mapping>) -> Result<Self, Fault> {
         let Between { board, service, me } = between;
         let opened = Control::open(page, board.size());
-        let (control, whereabouts) = opened.ok_or(Fault::of(FaultKind::Protocol, owner))?;
-        let Whereabouts { process, nonce: theirs, address, len } = whereabouts;
+        let (control, descriptor) = opened.ok_or(Fault::of(FaultKind::Protocol, owner))?;
+        let RemoteDescriptor { process, nonce: theirs, address, len } = descriptor;
         let here = theirs == nonce() && theirs != 0 && process.pid == std::process::id();
-        let way = AtomicU8::new(if here { Way::Direct } else { Way::Helper } as u8);
-        let (asking, memory) = (Mutex::default(), Mutex::new(None));
+        let copy_path = AtomicU8::new(if here { CopyPath::Direct } else { CopyPath::Helper } as u8);
+        let (requesting, memory) = (Mutex::default(), Mutex::new(None));
         let lent = Self {
             control,
             board,
@@ -114,21 +116,22 @@ impl Lent {
             process,
             address,
             len,
-            way,
-            asking,
+            copy_path,
+            requesting,
             memory,
             maker: Maker::this(),
         };
         if !here && lent.may_be_copied()? {
-            lent.way.store(Way::ProcessVm as u8, Ordering::Relaxed);
+            lent.copy_path.store(CopyPath::ProcessVm as u8, Ordering::Relaxed);
         }
         Ok(lent)
     }
 
-    /// Whether the kernel copies to and from the owner's process, found by reading a word.
+    /// Whether the kernel copies to and from the owner's process; tested by reading a word.
     fn may_be_copied(&self) -> Result<bool, Fault> {
-        let _inside = self.pass()?;
-        // Somebody else's process, in another namespace or after the owner's end, is not to be met by its number.
+        let _access = self.access()?;
+        // The number must not refer to another process, in another namespace or after the owner's
+        // end.
         let met = self.process.started != 0 && matches!(self.process.watch(), Ok(Some(_)));
         if !met || std::env::var_os(PROCESS_VM).is_some_and(|word| word == "off") {
             return Ok(false);
@@ -141,19 +144,19 @@ impl Lent {
         Ok(read.is_ok_and(|count| count == len))
     }
 
-    pub(super) fn way(&self) -> Way {
-        match self.way.load(Ordering::Relaxed) {
-            0 => Way::Direct,
-            1 => Way::ProcessVm,
-            _ => Way::Helper,
+    pub(super) fn copy_path(&self) -> CopyPath {
+        match self.copy_path.load(Ordering::Relaxed) {
+            0 => CopyPath::Direct,
+            1 => CopyPath::ProcessVm,
+            _ => CopyPath::Helper,
         }
     }
 
     pub(crate) fn path(&self) -> Path {
-        match self.way() {
-            Way::Direct => Path::Cpu,
-            Way::ProcessVm => Path::ProcessVm,
-            Way::Helper => Path::Helper,
+        match self.copy_path() {
+            CopyPath::Direct => Path::Cpu,
+            CopyPath::ProcessVm => Path::ProcessVm,
+            CopyPath::Helper => Path::Helper,
         }
     }
 
@@ -168,17 +171,17 @@ impl Lent {
         }
     }
 
-    /// Keeps the owner from having its memory back for as long as the pass is held.
-    pub(super) fn pass(&self) -> Result<Inside<'_>, Fault> {
-        self.control.gate(self.me).pass().ok_or(Fault::of(FaultKind::NoSuchRegion, self.owner))
+    /// Delays the owner's reclaim while the access is held.
+    pub(super) fn access(&self) -> Result<Access<'_>, Fault> {
+        self.control.gate(self.me).enter().ok_or(Fault::of(FaultKind::NoSuchRegion, self.owner))
     }
 
-    /// The fault that the owner's end is.
+    /// The fault if the owner is no longer alive.
     pub(super) fn alive(&self) -> Result<(), Fault> {
         ended(self.owner, self.board.liveness(self.owner))
     }
 
-    /// Why there is no word to be had of it: a word is a reference that would outlive the loan.
+    /// Why it has no words: a word is a reference that would outlive the registration.
     pub(crate) const fn wordless(&self) -> Fault {
         Fault::of(FaultKind::Unsupported, self.owner).with_detail(WORDLESS)
     }
@@ -193,58 +196,60 @@ impl Lent {
         self.copy(offset, Bytes::Into(into.as_mut_ptr()), into.len())
     }
 
-    /// Copies a range that was checked, in pieces, each with a pass of its own.
+    /// Copies a checked range in pieces, acquiring access for each.
     pub(super) fn copy(&self, offset: u64, bytes: Bytes, len: usize) -> Result<(), Fault> {
         let mut done = 0;
         while done < len {
             let (at, bytes, piece) = (offset + done as u64, bytes.after(done), CUT.min(len - done));
-            done += match self.way() {
-                Way::Direct => self.copy_direct(at, bytes, piece)?,
-                Way::ProcessVm => self.copy_by_process_vm(at, bytes, piece)?,
-                Way::Helper => self.ask(at, bytes, piece)?,
+            done += match self.copy_path() {
+                CopyPath::Direct => self.copy_direct(at, bytes, piece)?,
+                CopyPath::ProcessVm => self.copy_by_process_vm(at, bytes, piece)?,
+                CopyPath::Helper => self.request(at, bytes, piece)?,
             };
         }
         Ok(())
     }
 
-    /// Gives how many bytes were copied; none where the way has just been found to be shut.
+    /// Returns the number of bytes copied; 0 if the path has just been found to be forbidden.
     fn copy_by_process_vm(&self, offset: u64, bytes: Bytes, len: usize) -> Result<usize, Fault> {
-        let _inside = self.pass()?;
-        self.alive()?; // its number may be another process's by and by
+        let _access = self.access()?;
+        self.alive()?; // a dead owner's process number may be reused
         let (pid, place) = (self.process.pid, self.address + offset);
         #[allow(unsafe_code)]
         self.copied(match bytes {
-            // SAFETY: `len` bytes that the caller lends; the owner has lent the place, and the pass keeps it lent.
+            // SAFETY: `len` bytes that the caller provides; the owner has published the range, and
+            // the access keeps it valid.
             Bytes::From(from) => unsafe { process_vm::write(pid, place, from, len) },
             // SAFETY: as above.
             Bytes::Into(into) => unsafe { process_vm::read(pid, place, into, len) },
         })
     }
 
-    /// What a copy by the kernel means: how many bytes were copied; none where the way has just been found to be shut.
+    /// The result of a copy by the kernel: the number of bytes, or 0 if the path has just been
+    /// found to be forbidden.
     pub(super) fn copied(&self, copied: io::Result<usize>) -> Result<usize, Fault> {
         let fault = |kind| Err(Fault::of(kind, self.owner));
         let error = match copied {
-            Ok(0) => Errno::FAULT, // nothing, and no reason
+            Ok(0) => Errno::FAULT, // no bytes, and no error
             Ok(count) => return Ok(count),
             Err(error) => error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error),
         };
         match error {
             Errno::SRCH => fault(FaultKind::PeerDied),
             Errno::NOMEM => fault(FaultKind::NoMemory),
-            // Forbidden since it was tried.
+            // Forbidden since it was tested.
             Errno::PERM | Errno::ACCESS | Errno::NOSYS => {
-                self.way.store(Way::Helper as u8, Ordering::Relaxed);
+                self.copy_path.store(CopyPath::Helper as u8, Ordering::Relaxed);
                 Ok(0)
             }
             other => Err(Fault::of(FaultKind::Refused, self.owner).with_detail(other.raw_os_error().unsigned_abs())),
         }
     }
 
-    /// Tells peers that the memory is no longer lent; gives it once none of them can reach it any more.
+    /// Announces to peers that the memory is withdrawn; returns it once no peer has access.
     ///
     /// # Errors
-    /// `NotOwn`, `Closed` if it was given back before.
+    /// `NotOwn`, `Closed` if it was reclaimed before.
     pub(crate) fn take_back(&self) -> Result<Option<UserMemory>, Fault> {
         let mut memory = self.memory();
         match &*memory {
@@ -264,8 +269,9 @@ impl Lent {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a rank will never come out of the gate, because its process has ended: then no thread of it is in the
-    /// kernel either. That the board says so is not enough: a rank that panicked may have other threads.
+    /// Whether a rank can no longer end its access, because its process has ended: then none of its
+    /// threads is in the kernel either. Its status in the job segment is not sufficient: a rank
+    /// that panicked may have other threads.
     fn is_gone(&self, rank: Rank) -> bool {
         if self.board.liveness(rank) == Liveness::Alive {
             return false;
@@ -276,48 +282,49 @@ impl Lent {
     }
 }
 
-#[allow(unsafe_code)] // copies to and from memory of this process, by its address
+#[allow(unsafe_code)] // accesses memory of this process by its address
 mod direct {
     use std::slice;
     use std::sync::atomic::AtomicU64;
 
     use onesided_job::segment::copy;
 
-    use super::{Bytes, Fault, FaultKind, Lent, NonNull, Ordering, Piece, Way};
+    use super::{Bytes, CopyPath, Fault, FaultKind, Lent, NonNull, Ordering, Piece};
 
     impl Lent {
-        /// A place of memory that lies in this process.
+        /// The address of an offset in memory of this process.
         fn place(&self, offset: u64) -> NonNull<u8> {
             let address = (self.address + offset) as usize;
-            NonNull::new(std::ptr::with_exposed_provenance_mut(address)).expect("lent memory does not begin at 0")
+            NonNull::new(std::ptr::with_exposed_provenance_mut(address)).expect("user memory does not begin at 0")
         }
 
-        /// Copies a range that was checked, of memory in this process.
+        /// Copies a checked range of memory in this process.
         pub(super) fn copy_direct(&self, offset: u64, bytes: Bytes, len: usize) -> Result<usize, Fault> {
             self.copy_directly(&[Piece { offset, bytes, len }])?;
             Ok(len)
         }
 
-        /// Copies pieces that were checked, by one pass of the gate.
+        /// Copies checked pieces under one access.
         pub(in crate::shm) fn copy_directly(&self, pieces: &[Piece]) -> Result<(), Fault> {
-            let _inside = self.pass()?;
+            let _access = self.access()?;
             pieces.iter().for_each(|piece| self.copy_piece(*piece));
             Ok(())
         }
 
-        /// Copies a range that was checked, of memory in this process, while a pass is held.
+        /// Copies a checked range of memory in this process, while access is held.
         fn copy_piece(&self, Piece { offset, bytes, len }: Piece) {
             let place = self.place(offset).as_ptr();
             match bytes {
                 Bytes::From(from) => {
-                    // SAFETY: `len` bytes that the caller lends.
+                    // SAFETY: `len` bytes that the caller provides.
                     let from = unsafe { slice::from_raw_parts(from, len) };
-                    // SAFETY: the range was checked against the lent one, which is memory of this process; the caller's pass
-                    // keeps it lent, so that others reach it by atomics and racy copies only.
+                    // SAFETY: the range was checked against the region, which is memory of this
+                    // process; the caller's access keeps it valid, so others use it by atomics and
+                    // racy copies only.
                     unsafe { copy::into_shared(place, from) };
                 }
                 Bytes::Into(into) => {
-                    // SAFETY: `len` bytes that the caller lends exclusively.
+                    // SAFETY: `len` bytes that the caller provides exclusively.
                     let into = unsafe { slice::from_raw_parts_mut(into, len) };
                     // SAFETY: as above.
                     unsafe { copy::out_of_shared(into, place) };
@@ -325,7 +332,7 @@ mod direct {
             }
         }
 
-        /// Changes words in a row, each atomically.
+        /// Changes consecutive words, each atomically.
         pub(crate) fn change(
             &self,
             offset: u64,
@@ -337,14 +344,14 @@ mod direct {
             if !offset.is_multiple_of(8) {
                 return Err(Fault::of(FaultKind::Misaligned, self.owner));
             }
-            if self.way() != Way::Direct {
+            if self.copy_path() != CopyPath::Direct {
                 return Err(Fault::of(FaultKind::NotOwn, self.owner));
             }
-            let _inside = self.pass()?;
+            let _access = self.access()?;
             for word in 0..words {
                 let place = self.place(offset + 8 * word as u64);
-                // SAFETY: 8 bytes of the lent range, which begins at a multiple of 8; the pass keeps it lent, and others
-                // reach it by atomics and racy copies only.
+                // SAFETY: 8 bytes of the region, which begins at a multiple of 8; the access keeps
+                // it valid, and others use it by atomics and racy copies only.
                 let place = unsafe { AtomicU64::from_ptr(place.as_ptr().cast()) };
                 let mut found = place.load(Ordering::Acquire);
                 loop {
@@ -364,7 +371,7 @@ mod direct {
         /// Copies from a mapping.
         ///
         /// # Safety
-        /// `from` is valid for `len` bytes, which others reach by atomics and racy copies only.
+        /// `from` is valid for `len` bytes, which others access by atomics and racy copies only.
         pub(crate) unsafe fn write_from(&self, offset: u64, from: NonNull<u8>, len: usize) -> Result<(), Fault> {
             self.check(offset, len)?;
             self.copy_shared(offset, Bytes::From(from.as_ptr()), len)
@@ -379,7 +386,8 @@ mod direct {
             self.copy_shared(offset, Bytes::Into(into.as_ptr()), len)
         }
 
-        /// Copies between lent memory and a mapping by way of a buffer: no slice may point into either.
+        /// Copies between user memory and a mapping through a buffer: no slice may point into
+        /// either.
         fn copy_shared(&self, offset: u64, bytes: Bytes, len: usize) -> Result<(), Fault> {
             let mut buffer = vec![0; len.min(64 << 10)];
             let mut done = 0;
@@ -388,8 +396,8 @@ mod direct {
                 let buffer = &mut buffer[..piece];
                 match bytes.after(done) {
                     Bytes::From(from) => {
-                        // SAFETY: the caller vouches for `len` bytes of a mapping; others reach them by atomics or racy
-                        // copies.
+                        // SAFETY: the caller vouches for `len` bytes of a mapping; others access
+                        // them by atomics or racy copies.
                         unsafe { copy::out_of_shared(buffer, from) };
                         self.write(offset + done as u64, buffer)?;
                     }
@@ -418,11 +426,11 @@ impl Lent {
             return;
         }
         if !self.maker.is_here() {
-            // A forked child drops a copy: it is its parent who has lent.
+            // A forked child drops a copy of its parent's region.
             return std::mem::forget(self.memory().take());
         }
-        // Nobody asked for it: it goes if nobody is inside, and otherwise it stays for ever, because a peer may still
-        // write to it.
+        // Dropped without reclaim: the memory is freed if no peer has access, and leaked otherwise,
+        // because a peer may still write to it.
         if !matches!(self.take_back(), Ok(Some(_))) {
             std::mem::forget(self.memory().take());
         }
@@ -431,7 +439,7 @@ impl Lent {
 
 impl fmt::Debug for Lent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes lent by {}, reached by {:?}", self.len, self.owner, self.path())
+        write!(f, "{} bytes of user memory of {}, reached by {:?}", self.len, self.owner, self.path())
     }
 }
 
@@ -443,7 +451,7 @@ mod tests {
 
     use super::*;
 
-    /// What a forked child drops is a copy: peers go on reaching what its parent has lent.
+    /// A drop in a forked child concerns a copy: peers keep access to the parent's memory.
     #[test]
     fn a_copy_in_a_child_shuts_no_gate() {
         let job = local::jobs(1).unwrap().remove(0);

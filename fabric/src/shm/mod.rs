@@ -1,18 +1,19 @@
-//! The fabric of one host: processes, and threads of one process, over shared memory.
+//! The fabric of one host: processes and threads over shared memory.
 //!
-//! Memory is sealed memory files ([`Mapping`]) that peers map when they first need them; nothing has a name, so nothing
-//! is left behind by a kill. An operation is an instruction and is done when the call returns. Who waits spins, then
-//! yields, then sleeps on the doorbell of its rank, a futex; who writes with `Notify::Yes` wakes only a sleeper.
+//! Memory consists of sealed memory files ([`Mapping`]) that peers map when they first need them.
+//! They have no names, so a killed process leaves nothing behind. An operation is an instruction
+//! and completes at post. A waiter spins, then yields, then sleeps on its rank's doorbell, a futex;
+//! a write with `Notify::Yes` wakes only sleepers.
 //!
-//! Regions are cut from a file that each rank has, and that a peer maps once ([`Fabric::allocate`](crate::Fabric::allocate)),
-//! or large ones have a file each (`arena`).
+//! Regions are blocks of a file that each rank has and that a peer maps once
+//! ([`Fabric::allocate`](crate::Fabric::allocate)); large regions have a file each (`arena`).
 //!
-//! Memory that the user made cannot be mapped: it is lent ([`Fabric::register`](crate::Fabric::register)). Threads of the
-//! owner's process copy to and from it at once, other processes by the kernel (process_vm_readv), or by the owner's helper
-//! thread where the system forbids that. Each copy passes a gate in shared memory, which the owner shuts before it has its
-//! memory back (`gate`).
+//! User memory ([`Fabric::register`](crate::Fabric::register)) cannot be mapped. Threads of the
+//! owner's process copy directly, other processes through the kernel (process_vm_readv), or by the
+//! owner's progress thread where the system forbids that. Each copy holds access through a guard in
+//! shared memory, which the owner closes to reclaim its memory (`gate`).
 //!
-//! Begin to read at [`Shm`]; then [`Board`], what all ranks share from the start.
+//! Start with [`Shm`], then [`Board`], the job segment.
 
 mod allocation;
 mod arena;

@@ -1,9 +1,9 @@
 //! A piece of registered memory to be copied, and where it comes from or goes to.
 
-/// The most that is copied by one call: an owner that takes its memory back waits for no more.
+/// The maximum length of one copy, which bounds the wait of an owner that reclaims its memory.
 pub(super) const CUT: usize = 4 << 20;
 
-/// Private bytes, or bytes of a mapping, to be copied to or from.
+/// Private bytes, or bytes of a mapping: the source or destination of a copy.
 #[derive(Clone, Copy)]
 pub(super) enum Bytes {
     From(*const u8),
@@ -11,7 +11,7 @@ pub(super) enum Bytes {
 }
 
 impl Bytes {
-    /// Where it begins; what is to be copied from is not written there.
+    /// Its start; a source is not written through it.
     pub(super) const fn address(self) -> *mut u8 {
         match self {
             Self::From(from) => from.cast_mut(),
@@ -28,7 +28,7 @@ impl Bytes {
     }
 }
 
-/// A piece of lent memory, and where it comes from or goes to.
+/// A piece of user memory, and its source or destination.
 #[derive(Clone, Copy)]
 pub(super) struct Piece {
     pub(super) offset: u64,
@@ -37,7 +37,7 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    /// What is left of it.
+    /// The rest of a piece.
     pub(super) const fn after(self, done: usize) -> Self {
         Self { offset: self.offset + done as u64, bytes: self.bytes.after(done), len: self.len - done }
     }

@@ -1,26 +1,27 @@
-//! Many pieces of lent memory at once: in one call of the kernel, by one pass of the gate, or in one request to the owner's
-//! helper thread (jiang-2004, section 4: the thread at the target takes what is not contiguous).
+//! Several pieces of user memory at once: in one system call, under one access, or in one request
+//! to the owner's progress thread (jiang-2004, section 4: the thread at the target handles
+//! noncontiguous data).
 
 use std::ffi::c_void;
 
 use onesided_job::segment::copy;
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
-use crate::shm::lent::{Lent, Way};
+use crate::shm::lent::{CopyPath, Lent};
 use crate::shm::piece::{Bytes, CUT, Piece};
 use crate::shm::process_vm::{self, bare::Range};
-use crate::shm::segment::LentRange;
+use crate::shm::segment::UserRange;
 use crate::shm::serving::{GET_PIECES, PUT_PIECES};
 
-/// How many pieces are moved by one call of the kernel. Measured, 8 bytes each: from 64 up a call costs nothing beside its
-/// pieces.
+/// The number of pieces of one system call. Measured with 8 bytes each: from 64 pieces up, the call
+/// itself costs nothing beside its pieces.
 const BATCH: usize = 256;
 
-/// What a piece takes of a request: `offset u64 | length u64`, little endian. Those of all pieces come first, then the bytes,
-/// of what is to be put.
+/// The request's entry of a piece: `offset u64 | length u64`, little endian. The entries of all
+/// pieces come first, then the bytes of a put.
 const ENTRY: usize = 16;
 
-impl LentRange {
+impl UserRange {
     /// Puts pieces, one after another.
     pub(crate) fn write_pieces<'p>(&self, pieces: impl Iterator<Item = (u64, &'p [u8])>) -> Result<(), Fault> {
         let pieces = pieces.map(|(offset, from)| (offset, Bytes::From(from.as_ptr()), from.len()));
@@ -35,7 +36,7 @@ impl LentRange {
 }
 
 impl Lent {
-    /// Moves pieces whose places are told from where they lie in a range.
+    /// Moves pieces whose offsets count from the start of a range.
     fn move_pieces(
         &self,
         place: impl Fn(u64, usize) -> Result<u64, Fault>,
@@ -61,14 +62,14 @@ impl Lent {
         self.move_batch(&batch)
     }
 
-    /// Moves pieces that were checked, all of them to be put or all to be got.
+    /// Moves checked pieces, all puts or all gets.
     fn move_batch(&self, mut pieces: &[Piece]) -> Result<(), Fault> {
-        let mut begun = 0; // how much of the first one is done
+        let mut begun = 0; // the completed bytes of the first one
         while let [first, rest @ ..] = pieces {
-            let mut done = match (self.way(), begun) {
-                (Way::Direct, 0) => return self.copy_directly(pieces),
-                (Way::ProcessVm, _) => self.copy_batch(pieces, begun)?,
-                (Way::Helper, 0) if !rest.is_empty() => self.ask_for_pieces(pieces)?,
+            let mut done = match (self.copy_path(), begun) {
+                (CopyPath::Direct, 0) => return self.copy_directly(pieces),
+                (CopyPath::ProcessVm, _) => self.copy_batch(pieces, begun)?,
+                (CopyPath::Helper, 0) if !rest.is_empty() => self.request_pieces(pieces)?,
                 _ => {
                     let rest = first.after(begun);
                     self.copy(rest.offset, rest.bytes, rest.len)?;
@@ -88,7 +89,8 @@ impl Lent {
         Ok(())
     }
 
-    /// By one call of the kernel; gives how many bytes were copied, none where the way has just been found to be shut.
+    /// Copies by one system call; returns the number of bytes, or 0 if the path has just been found
+    /// to be forbidden.
     #[allow(unsafe_code)]
     fn copy_batch(&self, pieces: &[Piece], begun: usize) -> Result<usize, Fault> {
         let [first, rest @ ..] = pieces else { return Ok(0) };
@@ -98,20 +100,21 @@ impl Lent {
             here.push(Range { base: bytes.address().cast(), len });
             there.push(Range { base: (self.address + offset) as *mut c_void, len });
         }
-        let _inside = self.pass()?;
-        self.alive()?; // its number may be another process's by and by
+        let _access = self.access()?;
+        self.alive()?; // a dead owner's process number may be reused
         self.copied(match first.bytes {
-            // SAFETY: `len` bytes of each piece, which the caller lends; the owner has lent the places, and the pass keeps
-            // them lent.
+            // SAFETY: `len` bytes of each piece, which the caller provides; the owner has published
+            // the ranges, and the access keeps them valid.
             Bytes::From(_) => unsafe { process_vm::write_ranges(self.process.pid, &here, &there) },
             // SAFETY: as above.
             Bytes::Into(_) => unsafe { process_vm::read_ranges(self.process.pid, &here, &there) },
         })
     }
 
-    /// By the owner's helper thread, as many as there is room for, in one request. Gives how many bytes they have.
+    /// Copies by the owner's progress thread, as many pieces as fit one request. Returns their
+    /// number of bytes.
     #[allow(unsafe_code)]
-    fn ask_for_pieces(&self, pieces: &[Piece]) -> Result<usize, Fault> {
+    fn request_pieces(&self, pieces: &[Piece]) -> Result<usize, Fault> {
         let room = self.control.buffer(self.me).1 as usize;
         let (mut count, mut bytes) = (0, 0);
         for piece in pieces {
@@ -122,22 +125,22 @@ impl Lent {
         }
         let [first, ..] = pieces else { return Ok(0) };
         if count < 2 {
-            self.copy(first.offset, first.bytes, first.len)?; // it is a long one
+            self.copy(first.offset, first.bytes, first.len)?; // it exceeds the buffer
             return Ok(first.len);
         }
         let pieces = &pieces[..count];
-        let asked = if matches!(first.bytes, Bytes::From(_)) { PUT_PIECES } else { GET_PIECES };
+        let request_kind = if matches!(first.bytes, Bytes::From(_)) { PUT_PIECES } else { GET_PIECES };
         let fill = |buffer: *mut u8| {
             let mut at = count * ENTRY;
             for (number, piece) in pieces.iter().enumerate() {
                 let mut entry = [0; ENTRY];
                 entry[..8].copy_from_slice(&piece.offset.to_le_bytes());
                 entry[8..].copy_from_slice(&(piece.len as u64).to_le_bytes());
-                // SAFETY: the entries and the bytes of `count` pieces were found to fit the buffer, which is of the page's
-                // mapping.
+                // SAFETY: the entries and the bytes of `count` pieces were found to fit the buffer,
+                // which is part of the page's mapping.
                 unsafe { copy::into_shared(buffer.wrapping_add(number * ENTRY), &entry) };
                 if let Bytes::From(from) = piece.bytes {
-                    // SAFETY: as above, and `len` bytes that the caller lends.
+                    // SAFETY: as above, and `len` bytes that the caller provides.
                     unsafe { copy::copy(buffer.wrapping_add(at), from, piece.len) };
                 }
                 at += piece.len;
@@ -147,25 +150,25 @@ impl Lent {
             let mut at = count * ENTRY;
             for piece in pieces {
                 if let Bytes::Into(into) = piece.bytes {
-                    // SAFETY: as above; the caller lends its bytes exclusively.
+                    // SAFETY: as above; the caller provides its bytes exclusively.
                     unsafe { copy::copy(into, buffer.wrapping_add(at), piece.len) };
                 }
                 at += piece.len;
             }
         };
-        self.ask_with(asked, (count as u64, (count * ENTRY + bytes) as u64), fill, take)?;
+        self.request_with(request_kind, (count as u64, (count * ENTRY + bytes) as u64), fill, take)?;
         Ok(bytes)
     }
 
-    /// The owner's side: does what a peer has asked, if all of it lies in the lent memory.
+    /// The owner's side: serves a peer's request if all of it lies in the user memory.
     #[allow(unsafe_code)]
     pub(super) fn serve_pieces(&self, rank: Rank, put: bool, count: u64, bytes: u64) -> Result<(), Fault> {
         let wrong = Fault::of(FaultKind::Protocol, rank);
         let (at, room) = self.control.buffer(rank);
         let buffer = self.control.memory().bytes(at, bytes).filter(|_| bytes <= room).ok_or(wrong)?.as_ptr();
-        // A copy, because the peer can write there at any time.
+        // Copied first, because the peer may write the buffer at any time.
         let mut message = vec![0; bytes as usize];
-        // SAFETY: as many bytes of the page's mapping, which `self` keeps.
+        // SAFETY: `bytes` bytes of the page's mapping, which `self` keeps.
         unsafe { copy::out_of_shared(&mut message, buffer) };
         let entries = usize::try_from(count).ok().and_then(|count| count.checked_mul(ENTRY)).ok_or(wrong)?;
         let (table, rest) = message.split_at_mut_checked(entries).ok_or(wrong)?;
@@ -201,7 +204,7 @@ mod tests {
     use crate::Segment as _;
     use crate::shm::control::Control;
 
-    /// What a peer may have written to its line and its buffer, true or not.
+    /// Any content that a peer may have written to its line and its buffer.
     #[test]
     fn only_what_lies_in_the_lent_memory_is_done() {
         let seen = crate::shm::threads(2, |shm| {

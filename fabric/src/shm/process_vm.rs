@@ -7,7 +7,7 @@ use std::process::Command;
 
 use self::bare::{Range, process_vm_readv, process_vm_writev};
 
-/// The calls themselves, which rustix does not have. Public for a benchmark that measures them beside what stands on them.
+/// The raw calls, which rustix lacks. Public for a benchmark that compares them with the fabric.
 pub mod bare {
     use std::ffi::{c_int, c_ulong, c_void};
 
@@ -15,9 +15,9 @@ pub mod bare {
     #[derive(Debug)]
     #[repr(C)]
     pub struct Range {
-        /// Where it begins.
+        /// Its start.
         pub base: *mut c_void,
-        /// In bytes.
+        /// Its length in bytes.
         pub len: usize,
     }
 
@@ -43,33 +43,37 @@ pub mod bare {
     }
 }
 
-/// Reads another process's memory; gives how many bytes there were.
+/// Reads another process's memory; returns the number of bytes read.
 ///
 /// # Errors
-/// The system's: `ESRCH` (no such process), `EPERM` (it may not be reached), `EFAULT` (there is nothing), `ENOSYS`.
+/// The system's: `ESRCH` (no such process), `EPERM` (access denied), `EFAULT` (no memory there),
+/// `ENOSYS`.
 ///
 /// # Safety
-/// `into` is valid for writes of `len` bytes, which others reach by atomics or racy copies only.
+/// `into` is valid for writes of `len` bytes, which others access by atomics or racy copies only.
 pub(crate) unsafe fn read(pid: u32, from: u64, into: *mut u8, len: usize) -> io::Result<usize> {
     let (local, remote) = (Range { base: into.cast(), len }, Range { base: from as *mut c_void, len });
-    // SAFETY: one range each. The kernel checks the other process's; this one's is the caller's to vouch for.
+    // SAFETY: one range each. The kernel checks the other process's; this one's is the caller's to
+    // vouch for.
     copied(unsafe { process_vm_readv(number(pid)?, &local, 1, &remote, 1, 0) })
 }
 
-/// Writes another process's memory; gives how many bytes there was room for.
+/// Writes another process's memory; returns the number of bytes written.
 ///
 /// # Errors
 /// As [`read`].
 ///
 /// # Safety
-/// `from` is valid for reads of `len` bytes. The other process has lent the memory at `to` to this one.
+/// `from` is valid for reads of `len` bytes. The other process has published the memory at `to` to
+/// this one.
 pub(crate) unsafe fn write(pid: u32, to: u64, from: *const u8, len: usize) -> io::Result<usize> {
     let (local, remote) = (Range { base: from.cast_mut().cast(), len }, Range { base: to as *mut c_void, len });
     // SAFETY: one range each; the kernel reads the local one only.
     copied(unsafe { process_vm_writev(number(pid)?, &local, 1, &remote, 1, 0) })
 }
 
-/// Reads ranges of another process's memory into ranges of this one's; gives how many bytes there were.
+/// Reads ranges of another process's memory into ranges of this one's; returns the number of bytes
+/// read.
 ///
 /// # Errors
 /// As [`read`].
@@ -78,11 +82,13 @@ pub(crate) unsafe fn write(pid: u32, to: u64, from: *const u8, len: usize) -> io
 /// As [`read`], for each range of `into`.
 pub(crate) unsafe fn read_ranges(pid: u32, into: &[Range], from: &[Range]) -> io::Result<usize> {
     let (locals, remotes) = (into.len() as c_ulong, from.len() as c_ulong);
-    // SAFETY: so many ranges each. The kernel checks the other process's; this one's are the caller's to vouch for.
+    // SAFETY: `locals` and `remotes` ranges. The kernel checks the other process's; the caller
+    // vouches for this one's.
     copied(unsafe { process_vm_readv(number(pid)?, into.as_ptr(), locals, from.as_ptr(), remotes, 0) })
 }
 
-/// Writes ranges of this process's memory to ranges of another's; gives how many bytes there was room for.
+/// Writes ranges of this process's memory to ranges of another's; returns the number of bytes
+/// written.
 ///
 /// # Errors
 /// As [`read`].
@@ -91,7 +97,7 @@ pub(crate) unsafe fn read_ranges(pid: u32, into: &[Range], from: &[Range]) -> io
 /// As [`write`], for each range.
 pub(crate) unsafe fn write_ranges(pid: u32, from: &[Range], to: &[Range]) -> io::Result<usize> {
     let (locals, remotes) = (from.len() as c_ulong, to.len() as c_ulong);
-    // SAFETY: so many ranges each; the kernel reads the local ones only.
+    // SAFETY: `locals` and `remotes` ranges; the kernel only reads the local ones.
     copied(unsafe { process_vm_writev(number(pid)?, from.as_ptr(), locals, to.as_ptr(), remotes, 0) })
 }
 
@@ -103,11 +109,12 @@ fn copied(count: isize) -> io::Result<usize> {
     usize::try_from(count).map_err(|_| io::Error::last_os_error())
 }
 
-/// Whether the system lets one process of this user read and write another's memory, found by trying it on a child: what is
-/// allowed there, ranks that lend memory allow one another (`PR_SET_PTRACER`), also where Yama restricts it to ancestors.
+/// Whether the system lets one process of this user access another's memory, tested on a child.
+/// Ranks with user memory allow one another what is allowed there (`PR_SET_PTRACER`), also where
+/// Yama restricts it to ancestors.
 ///
 /// # Errors
-/// The system's, where it does not.
+/// The system's, if it is forbidden.
 pub fn process_vm_works() -> io::Result<()> {
     let word = 0_u64;
     let address = std::ptr::from_ref(&word) as u64;
@@ -118,7 +125,7 @@ pub fn process_vm_works() -> io::Result<()> {
     let _ = child.kill();
     let _ = child.wait();
     match outcome {
-        // This process's address means nothing in the child; that the kernel looked is what was asked.
+        // The address is invalid in the child; `EFAULT` proves that the kernel tried.
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::FAULT.raw_os_error()) => Ok(()),
         Err(error) => Err(error),
         Ok(_) => Ok(()),

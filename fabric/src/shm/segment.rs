@@ -1,4 +1,4 @@
-//! Registered memory on one host: a range of a mapping, or memory that its owner has lent.
+//! Segments on one host: a range of a mapping, or user memory.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -7,26 +7,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 use onesided_job::{Exchange, Maker};
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
-use crate::shm::arena::Piece;
+use crate::shm::arena::Block;
 use crate::shm::lent::Lent;
 use crate::shm::{Mapping, ShmWord};
 use crate::{Segment, SegmentKey};
 
-/// A segment of shared memory, one's own or a peer's, mapped here or lent by its owner.
+/// A segment of shared memory: a range mapped here, or user memory of its owner.
 #[derive(Clone)]
 pub struct ShmSegment {
     start: NonNull<u8>,
-    /// How much is mapped. Of lent memory nothing, so that whoever looks for it here goes on to ask the region.
+    /// The mapped length. 0 for user memory, so that accesses fall through to the region.
     len: u64,
     region: Arc<Region>,
 }
 
-/// What keeps the memory mapped, and published while its owner holds it.
+/// Keeps the memory mapped, and published while its owner holds it.
 struct Region {
     memory: Memory,
     rank: Rank,
     id: RegionId,
-    /// The owner's way to take the region back, once.
+    /// The owner's means to retract the region, once.
     published: Mutex<Option<Arc<dyn Exchange>>>,
     maker: Maker,
 }
@@ -43,22 +43,22 @@ impl Region {
 enum Memory {
     Mapped(Arc<Mapping>),
     /// A range of an arena, whose mapping it keeps.
-    Piece(Piece),
-    Lent(LentRange),
+    Block(Block),
+    User(UserRange),
 }
 
-/// Memory that its owner has lent, or a part of it.
+/// User memory, or a part of it.
 #[derive(Clone)]
-pub(crate) struct LentRange {
+pub(crate) struct UserRange {
     pub(crate) memory: Arc<Lent>,
     at: u64,
     len: u64,
-    /// Of a part: what keeps the whole published.
+    /// For a part: keeps the whole published.
     whole: Option<ShmSegment>,
 }
 
-impl LentRange {
-    /// What lies in this range, as the whole counts.
+impl UserRange {
+    /// Translates a range to the whole's offset.
     pub(crate) fn place(&self, offset: u64, len: usize) -> Result<u64, Fault> {
         match offset.checked_add(len as u64) {
             Some(end) if end <= self.len => Ok(self.at + offset),
@@ -66,7 +66,7 @@ impl LentRange {
         }
     }
 
-    /// Whether it was registered so, and not as a part of something.
+    /// Whether it is the registered whole, and not a part.
     pub(crate) const fn is_whole(&self) -> bool {
         self.whole.is_none()
     }
@@ -78,18 +78,20 @@ impl Drop for Region {
     }
 }
 
-#[allow(unsafe_code)] // the pointer is kept beside what keeps it valid
+#[allow(unsafe_code)] // stores a pointer next to its owner
 mod send {
     use super::ShmSegment;
 
-    // SAFETY: `start` points into a `Mapping`, which is Send and Sync and is kept by `region`, or nowhere.
+    // SAFETY: `start` points into a `Mapping`, which is Send and Sync and is kept by `region`, or
+    // is dangling and unused.
     unsafe impl Send for ShmSegment {}
     // SAFETY: as above.
     unsafe impl Sync for ShmSegment {}
 }
 
 impl ShmSegment {
-    /// `len` bytes at `offset` of a mapping. `published`: one's own, to be retracted with the last clone.
+    /// `len` bytes at `offset` of a mapping. `published`: for an own segment, retracted with the
+    /// last clone.
     pub(crate) fn new(
         memory: Arc<Mapping>,
         (offset, len): (u64, u64),
@@ -102,30 +104,30 @@ impl ShmSegment {
         Ok(Self { start, len, region: Arc::new(Region { memory, rank, id, published, maker }) })
     }
 
-    /// A piece of an arena: `len` bytes at `offset` of its mapping.
+    /// A block of an arena: `len` bytes at `offset` of its mapping.
     pub(crate) fn of_piece(
-        piece: Piece,
+        block: Block,
         (offset, len): (u64, u64),
         (rank, id): (Rank, RegionId),
     ) -> Result<Self, Fault> {
-        let start = piece.memory().bytes(offset, len).ok_or(Fault::of(FaultKind::OutOfRange, rank))?;
-        let (memory, published, maker) = (Memory::Piece(piece), Mutex::default(), Maker::this());
+        let start = block.memory().bytes(offset, len).ok_or(Fault::of(FaultKind::OutOfRange, rank))?;
+        let (memory, published, maker) = (Memory::Block(block), Mutex::default(), Maker::this());
         Ok(Self { start, len, region: Arc::new(Region { memory, rank, id, published, maker }) })
     }
 
-    /// Memory that its owner has lent.
+    /// User memory of its owner.
     pub(crate) fn of_lent(memory: Arc<Lent>, place: (Rank, RegionId), published: Option<Arc<dyn Exchange>>) -> Self {
-        let range = LentRange { at: 0, len: memory.len(), memory, whole: None };
+        let range = UserRange { at: 0, len: memory.len(), memory, whole: None };
         Self::of_range(range, place, published)
     }
 
-    fn of_range(range: LentRange, (rank, id): (Rank, RegionId), published: Option<Arc<dyn Exchange>>) -> Self {
+    fn of_range(range: UserRange, (rank, id): (Rank, RegionId), published: Option<Arc<dyn Exchange>>) -> Self {
         let (published, maker) = (Mutex::new(published), Maker::this());
-        let region = Region { memory: Memory::Lent(range), rank, id, published, maker };
+        let region = Region { memory: Memory::User(range), rank, id, published, maker };
         Self { start: NonNull::dangling(), len: 0, region: Arc::new(region) }
     }
 
-    /// A part of memory that its owner has lent.
+    /// A part of user memory.
     pub(crate) fn part(&self, offset: u64, len: u64) -> Result<Self, Fault> {
         let refused = |kind| Fault::of(kind, self.region.rank);
         let range = self.lent().ok_or(refused(FaultKind::Unsupported))?;
@@ -134,28 +136,28 @@ impl ShmSegment {
         }
         let bytes = usize::try_from(len).ok().filter(|len| *len > 0).ok_or(refused(FaultKind::OutOfRange))?;
         let at = range.place(offset, bytes)?;
-        let part = LentRange { memory: Arc::clone(&range.memory), at, len, whole: Some(self.clone()) };
+        let part = UserRange { memory: Arc::clone(&range.memory), at, len, whole: Some(self.clone()) };
         Ok(Self::of_range(part, (self.region.rank, self.region.id), None))
     }
 
-    pub(crate) fn lent(&self) -> Option<&LentRange> {
+    pub(crate) fn lent(&self) -> Option<&UserRange> {
         match &self.region.memory {
-            Memory::Lent(lent) => Some(lent),
-            Memory::Mapped(_) | Memory::Piece(_) => None,
+            Memory::User(lent) => Some(lent),
+            Memory::Mapped(_) | Memory::Block(_) => None,
         }
     }
 
-    /// The mapping that it is a range of, and where it begins there; `None` for lent memory.
+    /// Its mapping and its start there; `None` for user memory.
     pub(crate) fn mapping(&self) -> Option<(&Arc<Mapping>, u64)> {
         let memory = match &self.region.memory {
             Memory::Mapped(memory) => memory,
-            Memory::Piece(piece) => piece.memory(),
-            Memory::Lent(_) => return None,
+            Memory::Block(block) => block.memory(),
+            Memory::User(_) => return None,
         };
         Some((memory, (self.start.addr().get() - memory.bytes(0, 0)?.addr().get()) as u64))
     }
 
-    /// Takes the region back before the last clone is dropped: who looks for it from now on finds none.
+    /// Retracts the region before the last clone is dropped: it cannot be opened any more.
     pub(crate) fn retract(&self) {
         self.region.retract();
     }
@@ -169,7 +171,7 @@ impl ShmSegment {
     }
 }
 
-#[allow(unsafe_code)] // the checked way from a segment to its bytes
+#[allow(unsafe_code)] // checked access to a segment's bytes
 mod access {
     use std::sync::atomic::AtomicU64;
 
@@ -186,7 +188,7 @@ mod access {
             self.words_at(offset).map(|[word]| word)
         }
 
-        /// `N` words that follow one another.
+        /// `N` consecutive words.
         #[inline]
         pub(crate) fn words_at<const N: usize>(&self, offset: u64) -> Result<[ShmWord<'_>; N], Fault> {
             if !offset.is_multiple_of(8) || self.check(offset, 8 * N).is_err() {
@@ -194,13 +196,14 @@ mod access {
             }
             // SAFETY: offset + 8 * N <= len was just checked, and start is valid for len bytes.
             let first = unsafe { self.start.add(offset as usize) };
-            // SAFETY: N words of a mapping that `self` keeps; segments begin at multiples of 8 (pages, or 64-byte lines
-            // of the board), and everybody reaches them by atomics or racy copies.
+            // SAFETY: N words of a mapping that `self` keeps; segments begin at multiples of 8
+            // (pages, or 64-byte lines of the job segment), and all ranks access them by atomics or
+            // racy copies.
             let words = unsafe { first.cast::<[AtomicU64; N]>().as_ref() };
             Ok(words.each_ref().map(|word| ShmWord { word, owner: self.region.rank }))
         }
 
-        /// Why there are none.
+        /// The error if they do not fit.
         #[cold]
         #[inline(never)]
         fn no_words(&self, offset: u64, bytes: usize) -> Fault {
@@ -217,12 +220,12 @@ mod access {
         #[inline]
         pub(crate) fn write(&self, offset: u64, from: &[u8]) -> Result<(), Fault> {
             if let Err(fault) = self.check(offset, from.len()) {
-                return self.write_lent(offset, from, fault);
+                return self.write_user(offset, from, fault);
             }
             // SAFETY: offset <= len was just checked.
             let to = unsafe { self.start.add(offset as usize) };
-            // SAFETY: from.len() bytes from there lie inside the mapping, which `self` keeps; others reach them by
-            // atomics or racy copies.
+            // SAFETY: from.len() bytes from there lie inside the mapping, which `self` keeps;
+            // others access them by atomics or racy copies.
             unsafe { copy::into_shared(to.as_ptr(), from) };
             Ok(())
         }
@@ -230,46 +233,47 @@ mod access {
         #[inline(always)]
         pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
             if let Err(fault) = self.check(offset, into.len()) {
-                return self.read_lent(offset, into, fault);
+                return self.read_user(offset, into, fault);
             }
             // SAFETY: offset <= len was just checked.
             let from = unsafe { self.start.add(offset as usize) };
-            // SAFETY: into.len() bytes from there lie inside the mapping, which `self` keeps; others reach them by
-            // atomics or racy copies.
+            // SAFETY: into.len() bytes from there lie inside the mapping, which `self` keeps;
+            // others access them by atomics or racy copies.
             unsafe { copy::out_of_shared(into, from.as_ptr()) };
             Ok(())
         }
 
         #[cold]
         #[inline(never)]
-        fn write_lent(&self, offset: u64, from: &[u8], fault: Fault) -> Result<(), Fault> {
+        fn write_user(&self, offset: u64, from: &[u8], fault: Fault) -> Result<(), Fault> {
             let lent = self.lent().ok_or(fault)?;
             lent.memory.write(lent.place(offset, from.len())?, from)
         }
 
         #[cold]
         #[inline(never)]
-        fn read_lent(&self, offset: u64, into: &mut [u8], fault: Fault) -> Result<(), Fault> {
+        fn read_user(&self, offset: u64, into: &mut [u8], fault: Fault) -> Result<(), Fault> {
             let lent = self.lent().ok_or(fault)?;
             lent.memory.read(lent.place(offset, into.len())?, into)
         }
 
-        /// All of it, as words; `None` if it is not mapped.
+        /// All of it as words; `None` if it is not mapped.
         pub(crate) fn words(&self) -> Option<&[AtomicU64]> {
             if self.lent().is_some() {
                 return None;
             }
             let words = (self.len / 8) as usize;
-            // SAFETY: so many words of a mapping that `self` keeps, at a multiple of 8 (see `word`); everybody reaches them
-            // by atomics or racy copies.
+            // SAFETY: `words` words of a mapping that `self` keeps, at a multiple of 8 (see
+            // `word`); all ranks access them by atomics or racy copies.
             Some(unsafe { std::slice::from_raw_parts(self.start.cast().as_ptr(), words) })
         }
 
-        /// Copies between two segments. Where they overlap the bytes may come from before or from within the copy.
+        /// Copies between two segments. Where they overlap, bytes may come from before or from
+        /// within the copy.
         pub(crate) fn transfer(&self, offset: u64, into: (&Self, u64), len: u64) -> Result<(), Fault> {
             let bytes = usize::try_from(len).map_err(|_| Fault::of(FaultKind::OutOfRange, self.region.rank))?;
             if self.lent().is_some() || into.0.lent().is_some() {
-                return self.transfer_lent(offset, into, bytes);
+                return self.transfer_user(offset, into, bytes);
             }
             self.check(offset, bytes)?;
             into.0.check(into.1, bytes)?;
@@ -277,14 +281,15 @@ mod access {
             let from = unsafe { self.start.add(offset as usize) };
             // SAFETY: the offset is at most the length of that segment.
             let to = unsafe { into.0.start.add(into.1 as usize) };
-            // SAFETY: both ranges were just checked and both mappings are kept; both are shared memory.
+            // SAFETY: both ranges were just checked and both mappings are kept; both are shared
+            // memory.
             unsafe { copy::copy(to.as_ptr(), from.as_ptr(), bytes) };
             Ok(())
         }
 
-        /// The same by way of a buffer.
-        fn transfer_lent(&self, offset: u64, into: (&Self, u64), len: usize) -> Result<(), Fault> {
-            // Nothing is copied of what does not fit as a whole.
+        /// The same through a buffer.
+        fn transfer_user(&self, offset: u64, into: (&Self, u64), len: usize) -> Result<(), Fault> {
+            // Checked first: a range that does not fit is not copied in part.
             for (segment, offset) in [(self, offset), into] {
                 let end = offset.checked_add(len as u64).filter(|end| *end <= segment.len());
                 end.ok_or(Fault::of(FaultKind::OutOfRange, segment.region.rank))?;

@@ -1,7 +1,8 @@
-//! Copies by the owner's helper thread, for peers whose system forbids copies from process to process.
+//! Copies by the owner's progress thread, for peers whose system forbids copies between processes.
 //!
-//! A rank that wants a copy fills in its line of the control page, bytes to be put go into its buffer there, and rings the
-//! owner's doorbell; the helper thread copies, says how it went, and rings back. One request at a time a rank.
+//! A requesting rank fills in its line of the control page, writes the bytes of a put to its buffer
+//! there, and rings the owner's doorbell. The progress thread copies, records the outcome, and
+//! rings back. A rank has at most one request in flight.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -20,25 +21,26 @@ const PUT: u64 = 1;
 const GET: u64 = 2;
 const SERVED: u64 = 3;
 const DONE: u64 = 4;
-/// As `PUT` and `GET`, of pieces: their number in the place of the offset, and how much of the buffer they take.
+/// Like `PUT` and `GET`, for pieces: the offset is their number, the count is the used length of
+/// the buffer.
 pub(super) const PUT_PIECES: u64 = 5;
 pub(super) const GET_PIECES: u64 = 6;
 
-/// How long, in nanoseconds, before a request that a living owner does not answer is given up: it is stopped, or has no helper
-/// thread.
+/// After how many nanoseconds a request to a living owner is given up: the owner is stopped, or has
+/// no progress thread.
 const PATIENCE: u64 = 30_000_000_000;
-/// Turns of looking, and of giving the core away, before the thread sleeps; and how long at most.
+/// Polls, and yields of the core, before the thread sleeps; and its longest sleep.
 const SPINS: u32 = 2_000;
 const YIELDS: u32 = 50;
 const NAP: Duration = Duration::from_millis(50);
 
-/// What a rank has lent, to be looked through by its helper thread.
+/// The user memory of a rank, which its progress thread serves.
 #[derive(Debug, Default)]
 pub(crate) struct Service(Mutex<Regions>);
 
 #[derive(Debug, Default)]
 struct Regions {
-    /// With the number of requests that there were at the last look.
+    /// With the number of requests at the last check.
     lent: Vec<(Weak<Lent>, u64)>,
     running: bool,
 }
@@ -48,27 +50,27 @@ impl Service {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on requests for this memory are served. `true`: by a task that calls [`serve`](Self::serve) and is not
-    /// there yet.
+    /// Starts serving requests for this memory. `true`: the caller has to start the task that calls
+    /// [`serve`](Self::serve).
     pub(crate) fn add(&self, lent: &Arc<Lent>) -> bool {
         let mut regions = self.regions();
         regions.lent.push((Arc::downgrade(lent), 0));
         !std::mem::replace(&mut regions.running, true)
     }
 
-    /// The task could not be started: the next memory that is lent asks for it again.
+    /// The task could not be started: the next registration tries again.
     pub(crate) fn stopped(&self) {
         self.regions().running = false;
     }
 
-    /// Serves what peers have asked for. `false` once nothing is lent any more.
+    /// Serves peers' requests. `false` once there is no user memory left.
     pub(crate) fn serve(&self) -> bool {
         let mut orphans = Vec::new();
-        self.serve_and_keep(&mut orphans) // they are dropped now
+        self.serve_and_keep(&mut orphans) // dropped after the lock
     }
 
-    /// The same, and gives what nobody else had any more when it was served: to be dropped where no lock is held, because what
-    /// the user's memory belongs to is dropped with it, by code of the user's.
+    /// The same; returns regions whose last reference is held here, for the caller to drop without
+    /// a lock: the drop of user memory runs user code.
     fn serve_and_keep(&self, orphans: &mut Vec<Lent>) -> bool {
         let mut regions = self.regions();
         regions.lent.retain_mut(|(lent, seen)| match lent.upgrade() {
@@ -85,25 +87,25 @@ impl Service {
 }
 
 impl Lent {
-    /// The owner's side: does what peers have asked for since the last look.
+    /// The owner's side: serves the requests since the last check.
     fn serve(&self, seen: &mut u64) {
-        let asked = self.control.asked().load(Ordering::Acquire);
-        if asked == *seen {
+        let count = self.control.requests().load(Ordering::Acquire);
+        if count == *seen {
             return;
         }
-        *seen = asked;
+        *seen = count;
         for rank in (0..self.board.size()).map(Rank) {
             let request = self.control.request(rank);
-            let asked = request.state.load(Ordering::Acquire);
-            if !matches!(asked, PUT | GET | PUT_PIECES | GET_PIECES)
-                || request.state.compare_exchange(asked, SERVED, Ordering::Acquire, Ordering::Relaxed).is_err()
+            let request_kind = request.state.load(Ordering::Acquire);
+            if !matches!(request_kind, PUT | GET | PUT_PIECES | GET_PIECES)
+                || request.state.compare_exchange(request_kind, SERVED, Ordering::Acquire, Ordering::Relaxed).is_err()
             {
-                continue; // given up meanwhile
+                continue; // given up in between
             }
             let (offset, count) = (request.offset.load(Ordering::Relaxed), request.count.load(Ordering::Relaxed));
-            let outcome = match asked {
-                PUT_PIECES | GET_PIECES => self.serve_pieces(rank, asked == PUT_PIECES, offset, count),
-                _ => self.serve_one(rank, asked == PUT, offset, count),
+            let outcome = match request_kind {
+                PUT_PIECES | GET_PIECES => self.serve_pieces(rank, request_kind == PUT_PIECES, offset, count),
+                _ => self.serve_one(rank, request_kind == PUT, offset, count),
             };
             let fault = outcome.map_or_else(Fault::to_bits, |()| 0);
             request.fault.store(fault, Ordering::Relaxed);
@@ -128,39 +130,41 @@ impl Lent {
         }
     }
 
-    /// The peer's side: has the beginning of a range copied by its owner, and gives how much that was. Blocks.
-    pub(super) fn ask(&self, offset: u64, bytes: Bytes, len: usize) -> Result<usize, Fault> {
+    /// The peer's side: requests a copy of the start of a range; returns the number of bytes
+    /// copied. Blocks.
+    pub(super) fn request(&self, offset: u64, bytes: Bytes, len: usize) -> Result<usize, Fault> {
         let len = len.min(self.control.buffer(self.me).1 as usize);
-        let asked = if matches!(bytes, Bytes::From(_)) { PUT } else { GET };
+        let request_kind = if matches!(bytes, Bytes::From(_)) { PUT } else { GET };
         #[allow(unsafe_code)]
         let fill = |buffer: *mut u8| {
             if let Bytes::From(from) = bytes {
-                // SAFETY: `len` bytes that the caller lends, and as many of the page's mapping.
+                // SAFETY: `len` bytes that the caller provides, and as many of the page's mapping.
                 unsafe { copy::copy(buffer, from, len) };
             }
         };
         #[allow(unsafe_code)]
         let take = |buffer: *mut u8| {
             if let Bytes::Into(into) = bytes {
-                // SAFETY: as above; the caller lends its bytes exclusively.
+                // SAFETY: as above; the caller provides its bytes exclusively.
                 unsafe { copy::copy(into, buffer, len) };
             }
         };
-        self.ask_with(asked, (offset, len as u64), fill, take)?;
+        self.request_with(request_kind, (offset, len as u64), fill, take)?;
         Ok(len)
     }
 
-    /// Asks the owner, with what `fill` writes to this rank's buffer, and lets `take` read the answer there. Blocks.
-    pub(super) fn ask_with(
+    /// Sends the owner a request that `fill` writes to this rank's buffer; `take` reads the answer
+    /// there. Blocks.
+    pub(super) fn request_with(
         &self,
-        asked: u64,
+        request_kind: u64,
         (offset, count): (u64, u64),
         fill: impl FnOnce(*mut u8),
         take: impl FnOnce(*mut u8),
     ) -> Result<(), Fault> {
         let mut orphans = Vec::new(); // dropped after the lock
-        let mut broken = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        self.alive()?; // first: it is why the line broke, most of the time
+        let mut broken = self.requesting.lock().unwrap_or_else(PoisonError::into_inner);
+        self.alive()?; // first: a dead owner is the usual cause of a broken line
         if *broken {
             return Err(Fault::of(FaultKind::Refused, self.owner));
         }
@@ -173,10 +177,10 @@ impl Lent {
         let request = self.control.request(self.me);
         request.offset.store(offset, Ordering::Relaxed);
         request.count.store(count, Ordering::Relaxed);
-        request.state.store(asked, Ordering::Release);
-        self.control.asked().fetch_add(1, Ordering::Release);
+        request.state.store(request_kind, Ordering::Release);
+        self.control.requests().fetch_add(1, Ordering::Release);
         self.board.wake(self.owner);
-        match self.answered(asked, &mut orphans) {
+        match self.answered(request_kind, &mut orphans) {
             Ok(()) => {}
             Err(fault) => {
                 *broken = !matches!(fault.kind(), FaultKind::TimedOut | FaultKind::NoSuchRegion);
@@ -195,8 +199,8 @@ impl Lent {
         self.control.gate(self.me).shut.load(Ordering::Acquire) != 0
     }
 
-    /// Waits for the answer to what this rank has just asked.
-    fn answered(&self, asked: u64, orphans: &mut Vec<Lent>) -> Result<(), Fault> {
+    /// Waits for the answer to this rank's request.
+    fn answered(&self, request_kind: u64, orphans: &mut Vec<Lent>) -> Result<(), Fault> {
         let state = self.control.request(self.me).state;
         let done = || state.load(Ordering::Acquire) == DONE;
         let (until, mut turn) = (now() + PATIENCE, 0_u32);
@@ -206,20 +210,21 @@ impl Lent {
                 std::hint::spin_loop();
                 continue;
             }
-            // The owner may wait for this rank in the same way, and this thread may be this rank's helper.
+            // The owner may wait for this rank in the same way, and this thread may be this rank's
+            // progress thread.
             self.service.serve_and_keep(orphans);
             if let Err(fault) = self.alive() {
                 return if done() { Ok(()) } else { Err(fault) };
             }
-            // An owner that has its memory back may not look here any more.
+            // An owner that has reclaimed its memory may not serve any more.
             let late = now() >= until;
             if late || self.is_shut() {
                 let kind = if late { FaultKind::TimedOut } else { FaultKind::NoSuchRegion };
-                match state.compare_exchange(asked, NONE, Ordering::Relaxed, Ordering::Acquire) {
+                match state.compare_exchange(request_kind, NONE, Ordering::Relaxed, Ordering::Acquire) {
                     Ok(_) => return Err(Fault::of(kind, self.owner)),
                     Err(DONE) => return Ok(()),
-                    Err(_) if late => return Err(Fault::of(FaultKind::Unknown, self.owner)), // stopped in the middle
-                    Err(_) => {}                                                             // it is at it
+                    Err(_) if late => return Err(Fault::of(FaultKind::Unknown, self.owner)), // stopped during the copy
+                    Err(_) => {}                                                             // being served
                 }
             }
             if turn <= SPINS + YIELDS {
@@ -248,7 +253,8 @@ mod tests {
     use crate::UserMemory;
     use crate::shm::lent::Between;
 
-    /// What the user's memory belongs to; its drop uses the fabric that it was lent to, as a drop may.
+    /// The owner of user memory; its drop uses the fabric with which it was registered, as a drop
+    /// may.
     struct Owner(Arc<Service>);
 
     impl Drop for Owner {
@@ -257,10 +263,11 @@ mod tests {
         }
     }
 
-    /// Who serves may be the last to have some memory, and its owner's drop is the user's code: it runs under no lock of ours.
+    /// The serving thread may hold the last reference to user memory, whose drop is user code: no
+    /// lock may be held.
     #[test]
     fn the_users_drop_runs_under_no_lock() {
-        // Many ranks to look through, so that memory is let go of while it is served.
+        // Many ranks to check, so that a region is released while it is served.
         let jobs = local::jobs(1_000).unwrap();
         let (service, over) = (Arc::<Service>::default(), Arc::new(AtomicBool::new(false)));
         let dropped = Arc::new(AtomicBool::new(false));
@@ -281,14 +288,15 @@ mod tests {
                 for round in 0..300_u64 {
                     let mut bytes = vec![0_u64; 8];
                     let start = std::ptr::NonNull::new(bytes.as_mut_ptr()).unwrap().cast();
-                    // SAFETY: 64 bytes of the vector, which is kept with the owner and touched by nobody else.
+                    // SAFETY: 64 bytes of the vector, which the owner keeps and nothing else
+                    // accesses.
                     #[allow(unsafe_code)]
                     let memory =
                         unsafe { UserMemory::from_raw_parts(start, 64, (bytes, Owner(Arc::clone(&service)))) }.unwrap();
                     let between = Between { board: Arc::clone(&board), service: Arc::clone(&service), me: Rank(0) };
                     let lent = Arc::new(Lent::new(between, memory).map_err(|(error, _)| error).unwrap());
                     service.add(&lent);
-                    lent.control.asked().fetch_add(1, Ordering::Release);
+                    lent.control.requests().fetch_add(1, Ordering::Release);
                     for _ in 0..round % 512 {
                         std::hint::spin_loop();
                     }

@@ -1,4 +1,4 @@
-//! The futures of shared memory that may have to wait.
+//! The pending futures of shared memory.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,12 +8,13 @@ use std::task::{Context, Poll};
 
 use onesided_remote_memory::{Fault, FaultKind, Message, Notify, Patience, Port, Rank, RemoteMemory};
 
-use crate::ends::Ends;
+use crate::ends::PeerStatus;
 use crate::ports::Taken;
 use crate::shm::board_ring::BoardRing;
 use crate::shm::{Shm, ShmWord};
 
-/// A full ring's reader rings nobody when it makes room, so a sender looks again after this many nanoseconds.
+/// A full ring's reader rings no doorbell when it makes space, so a sender polls again after this
+/// many nanoseconds.
 const FULL: u64 = 20_000;
 
 /// The future of [`RemoteMemory::wait_until`] over shared memory.
@@ -38,7 +39,7 @@ impl<P: Fn(u64) -> bool + Unpin> Future for ShmWait<'_, P> {
             return Poll::Ready(Ok(value));
         }
         if let Err(fault) = shm.out_of_patience(*patience) {
-            // The end was seen after the word: what was written before the end counts.
+            // The peer status was read before the word: a write before the end counts.
             return Poll::Ready(look().ok_or(fault));
         }
         shm.0.endpoint.pend(cx, patience.deadline);
@@ -62,7 +63,7 @@ impl Future for ShmPause<'_> {
         let until = match self.until {
             Some(until) if now >= until => return Poll::Ready(()),
             Some(until) => until,
-            // Pending at least once, so that an attempt without backoff gives everybody else a turn.
+            // Pending at least once, so that an attempt without backoff yields to others.
             None => *self.until.insert(now.saturating_add(nanos)),
         };
         self.shm.0.endpoint.pend(cx, until);
@@ -79,12 +80,13 @@ pub struct ShmSend<'f> {
     pub(super) notify: Notify,
     pub(super) message: Result<Message, Fault>,
     pub(super) sent: bool,
-    /// When it gives up, once it was found that there is no room.
+    /// The deadline, set when the ring was found full.
     pub(super) until: Option<u64>,
 }
 
 impl ShmSend<'_> {
-    /// Sends if there is room; not to a rank that has ended, which the poll then tells.
+    /// Sends if there is space. Does not send to a rank that has died or left; the poll then
+    /// returns the fault.
     pub(super) fn try_now(&mut self) {
         let Ok(message) = &self.message else { return };
         if self.shm.ended(Patience::on(self.to)).is_err() {
@@ -117,7 +119,7 @@ impl Future for ShmSend<'_> {
         if let Err(fault) = self.shm.ended(Patience::on(self.to)) {
             return Poll::Ready(Err(fault));
         }
-        // Two ranks that send to each other before they receive both make room.
+        // Two ranks that send to each other before they receive both drain.
         if let Err(fault) = self.shm.take_in() {
             return Poll::Ready(Err(fault));
         }
@@ -149,7 +151,7 @@ impl Future for ShmRecv<'_> {
             shm.take_in()?;
             let Some(Taken { message, made_room }) = shm.0.ports.pop(port)? else { return Ok(None) };
             if made_room {
-                shm.board().wake(shm.rank()); // for who waits for a message behind one that found no room
+                shm.board().wake(shm.rank()); // for receivers of messages that were held back
             }
             Ok(Some(message))
         };
@@ -159,7 +161,7 @@ impl Future for ShmRecv<'_> {
             Err(fault) => return Poll::Ready(Err(fault)),
         }
         if let Err(fault) = shm.out_of_patience(patience) {
-            // The end was seen after the mail: what was sent before the end counts.
+            // The peer status was read before the queue: a message sent before the end counts.
             return Poll::Ready(take().transpose().unwrap_or(Err(fault)));
         }
         shm.0.endpoint.pend(cx, patience.deadline);

@@ -1,4 +1,4 @@
-//! Transfers of bytes, and flush.
+//! Bulk transfers, and flush.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,22 +9,22 @@ use std::thread::JoinHandle;
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RegionId, RemoteMemory};
 
 use crate::ServerThread;
-use crate::ends::Ends;
+use crate::ends::PeerStatus;
 use crate::fabric::check_rank;
 use crate::verbs::memory;
 use crate::verbs::peer::Peer;
-use crate::verbs::queue::{Kept, Order};
-use crate::verbs::raw::{LentRegion, Local, MemoryRegion, Remote, Verb};
+use crate::verbs::queue::{InFlight, WorkRequest};
+use crate::verbs::raw::{Local, MemoryRegion, Remote, UserRegion, Verb};
 use crate::verbs::segment::check_within;
 use crate::verbs::slots::LONGEST;
 use crate::verbs::words::Posted;
 use crate::verbs::{Verbs, VerbsSegment, VerbsWord};
 use crate::{Capabilities, Drive, Error, Fabric, Segment, SegmentKey, Task, UserMemory};
 
-/// How many reads of a long get are under way at once.
+/// How many reads of a long get are in flight at once.
 const AHEAD: usize = 4;
 
-/// A transfer between registered segments under way.
+/// A transfer between registered segments, in flight.
 #[derive(Debug)]
 #[must_use = "the transfer is posted, but only awaiting tells when it is done"]
 pub struct VerbsTransfer(Result<Option<Posted>, Fault>);
@@ -41,7 +41,7 @@ impl Future for VerbsTransfer {
     }
 }
 
-/// A get under way: reads into slots, and copies into the caller's buffer in the order of the bytes.
+/// A get in flight: reads into bounce buffers, and copies into the caller's buffer in order.
 #[derive(Debug)]
 #[must_use = "the buffer is filled only when it is awaited"]
 pub struct VerbsGet<'b> {
@@ -49,7 +49,7 @@ pub struct VerbsGet<'b> {
     rank: Rank,
     from: Remote,
     into: &'b mut [u8],
-    /// How many bytes have been asked for, and how many are in the buffer.
+    /// How many bytes have been requested, and how many are in the buffer.
     posted: usize,
     done: usize,
     reads: [Option<Posted>; AHEAD],
@@ -57,7 +57,7 @@ pub struct VerbsGet<'b> {
 }
 
 impl VerbsGet<'_> {
-    /// Posts reads as long as there is room for them.
+    /// Posts reads while there is space for them.
     fn post(&mut self) {
         while self.posted < self.into.len() && self.fault.is_none() {
             let read = &mut self.reads[self.posted / LONGEST % AHEAD];
@@ -66,10 +66,10 @@ impl VerbsGet<'_> {
             }
             let len = LONGEST.min(self.into.len() - self.posted);
             match self.fabric.0.take_slot(len) {
-                Ok(room) => {
+                Ok(taken) => {
                     let verb = Verb::Read { from: self.from.after(self.posted as u64) };
-                    self.fabric.0.post(self.rank, [Order::new(verb, &room, len)]);
-                    *read = Some(Posted::new(&self.fabric, self.rank, room.slot));
+                    self.fabric.0.post(self.rank, [WorkRequest::new(verb, &taken, len)]);
+                    *read = Some(Posted::new(&self.fabric, self.rank, taken.slot));
                     self.posted += len;
                 }
                 Err(fault) => self.fault = Some(fault),
@@ -93,7 +93,7 @@ impl Future for VerbsGet<'_> {
             match posted.poll(cx) {
                 Poll::Ready(Ok(())) => {
                     let end = get.into.len().min(get.done + LONGEST);
-                    get.fabric.0.slots.piece(posted.slot).read(&mut get.into[get.done..end]);
+                    get.fabric.0.buffers.buffer(posted.slot).read(&mut get.into[get.done..end]);
                     get.done = end;
                     *read = None;
                 }
@@ -108,7 +108,7 @@ impl Future for VerbsGet<'_> {
     }
 }
 
-/// A flush under way.
+/// A flush in flight.
 #[derive(Debug)]
 #[must_use = "nothing is known to be complete before it is awaited"]
 pub struct VerbsFlush<'f> {
@@ -126,22 +126,22 @@ impl Future for VerbsFlush<'_> {
             Ok(peer) => peer,
             Err(fault) => return Poll::Ready(Err(fault)),
         };
-        // On a short way the completions are there at the first look.
+        // For a close target, the completions are there at the first poll.
         let done = || peer.has_completed(self.posted);
         if !done() && (self.fabric.progress() == 0 || !done()) {
             self.fabric.0.give_up_on_the_dead();
             self.fabric.0.endpoint.pend(cx, u64::MAX);
             return Poll::Pending;
         }
-        if !peer.has_stuck() {
+        if !peer.has_deferred() {
             return Poll::Ready(Ok(()));
         }
-        if let Some(until) = self.fabric.0.news_until(self.target) {
+        if let Some(until) = self.fabric.0.detection_until(self.target) {
             self.fabric.0.endpoint.pend(cx, until);
             return Poll::Pending;
         }
         let ended = self.fabric.ended(Patience::on(self.target));
-        Poll::Ready(peer.take_stuck().map_or(Ok(()), |fault| ended.and(Err(fault))))
+        Poll::Ready(peer.take_deferred().map_or(Ok(()), |fault| ended.and(Err(fault))))
     }
 }
 
@@ -160,7 +160,7 @@ impl Fabric for Verbs {
     }
 
     fn allocate(&self, len: u64) -> Result<VerbsSegment, Error> {
-        self.0.directory.publish(MemoryRegion::new(&self.0.domain, len)?)
+        self.0.region_table.publish(MemoryRegion::new(&self.0.domain, len)?)
     }
 
     fn register(&self, memory: UserMemory) -> Result<VerbsSegment, Error> {
@@ -174,13 +174,13 @@ impl Fabric for Verbs {
         if !memory.start().addr().get().is_multiple_of(8) {
             return failed("the memory does not begin at a multiple of 8", FaultKind::Misaligned);
         }
-        self.0.directory.lend(LentRegion::new(&self.0.domain, memory)?)
+        self.0.region_table.publish_user(UserRegion::new(&self.0.domain, memory)?)
     }
 
-    /// Whatever peers have under way to it then fails at this rank's card, which breaks their connections.
+    /// Peers' operations in flight then fail at this rank's card, which breaks their connections.
     fn reclaim(&self, own: &VerbsSegment) -> Result<Option<UserMemory>, Fault> {
         self.0.progress();
-        if self.0.kept().values().any(|Kept { segments: (one, other), .. }| one.is(own) || other.is(own)) {
+        if self.0.in_flight().values().any(|InFlight { segments: (one, other), .. }| one.is(own) || other.is(own)) {
             return Ok(None);
         }
         own.reclaim().map(Some)
@@ -190,7 +190,7 @@ impl Fabric for Verbs {
         own.part(offset, len)
     }
 
-    /// Of one's own memory. A change of a word by the CPU is not atomic against the card's.
+    /// For own memory. The CPU's change of a word is not atomic against the card's.
     fn mapped<'s>(&self, segment: &'s VerbsSegment) -> Option<&'s [AtomicU64]> {
         memory::words(segment.allocated()?.memory())
     }
@@ -207,16 +207,16 @@ impl Fabric for Verbs {
         self.0.endpoint.serve(task)
     }
 
-    fn serve_apart(&self, task: Task, attendant: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
-        crate::assist::spawn(self, task, attendant).map(Some)
+    fn serve_apart(&self, task: Task, kind: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
+        crate::assist::spawn(self, task, kind).map(Some)
     }
 
-    /// Asks the owner's directory, one-sided: a key whose segment is gone is refused here.
+    /// Reads the owner's region table, one-sided: a key whose segment is gone is refused here.
     fn open(&self, key: &SegmentKey) -> Result<VerbsSegment, Error> {
         let rank = key.rank;
         let found = || {
             if rank == self.rank() {
-                let whole = self.0.directory.find(key.region)?;
+                let whole = self.0.region_table.find(key.region)?;
                 let offset = check_within(&whole.key(), key)?;
                 return if whole.key() == *key { Ok(whole) } else { whole.part(offset, key.len) };
             }
@@ -228,7 +228,7 @@ impl Fabric for Verbs {
 
     fn world_segment(&self, rank: Rank) -> Result<VerbsSegment, Error> {
         if rank == self.rank() {
-            return Ok(self.0.directory.home().clone());
+            return Ok(self.0.region_table.home().clone());
         }
         self.look_up(rank, RegionId(0)).map(VerbsSegment::of_peer).map_err(|fault| Error::Open {
             rank,
@@ -246,9 +246,9 @@ impl Fabric for Verbs {
         to.check(offset, from.len() as u64)?;
         let mut at = offset;
         for bytes in from.chunks(LONGEST) {
-            let room = self.0.take_slot(bytes.len())?;
-            room.piece.write(bytes);
-            self.0.post_and_forget(to.rank(), Order::new(Verb::Write { to: to.remote(at) }, &room, bytes.len()));
+            let taken = self.0.take_slot(bytes.len())?;
+            taken.buffer.write(bytes);
+            self.0.post_and_forget(to.rank(), WorkRequest::new(Verb::Write { to: to.remote(at) }, &taken, bytes.len()));
             at += bytes.len() as u64;
         }
         Ok(())
@@ -270,18 +270,21 @@ impl Fabric for Verbs {
         self.transfer(into, from, len, |remote| Verb::Read { from: remote })
     }
 
-    /// A completed write was taken over by the card at the target, which does not prove that it is placed in memory.
-    /// A read that follows it on the same connection does: it is answered from memory, behind the writes before it. So
-    /// when there were writes, a read goes behind them; and since requests complete in order, its completion is
-    /// theirs. An atomic, or a read for its own sake, that was posted behind them does as well: its target's card had to
-    /// read the memory, too.
+    /// A write's completion means that the target's card has received it, not that it is placed in
+    /// memory. A later read on the same connection proves the placement, because it is answered
+    /// from memory after the writes. So a flush after writes posts a read; requests complete in
+    /// order, so the read's completion is also theirs. An atomic, or any other read, posted after
+    /// the writes proves the same.
     fn flush(&self, target: Rank) -> VerbsFlush<'_> {
         if let Ok(peer) = self.0.peer(target) {
-            // Another thread's read that goes behind them is counted in what was posted, or goes twice.
+            // A read that another thread posts after them is counted as posted, or a second one is
+            // posted.
             if peer.is_unproven() {
                 match self.0.take_slot(8) {
-                    Ok(room) => self.0.post_and_forget(target, Order::new(Verb::Read { from: peer.home }, &room, 8)),
-                    Err(fault) => peer.stick(fault),
+                    Ok(taken) => {
+                        self.0.post_and_forget(target, WorkRequest::new(Verb::Read { from: peer.home }, &taken, 8))
+                    }
+                    Err(fault) => peer.defer(fault),
                 }
             }
         }
@@ -310,41 +313,42 @@ impl Fabric for Verbs {
     }
 }
 
-/// For a fabric that reaches some ranks by another way as well.
+/// For a fabric that also reaches some ranks by shared memory.
 impl Verbs {
     /// How many requests were posted to a rank so far.
     pub(crate) fn posted(&self, rank: Rank) -> u64 {
         self.0.peer(rank).map_or(0, Peer::posted)
     }
 
-    /// Whether the first `count` requests to a rank have completed, and the writes among the first `writes` are known to be
-    /// in memory.
-    pub(crate) fn has_settled(&self, rank: Rank, count: u64, writes: u64) -> bool {
+    /// Whether the first `count` requests to a rank have completed, and the writes among the first
+    /// `writes` are known to be in memory.
+    pub(crate) fn has_placed(&self, rank: Rank, count: u64, writes: u64) -> bool {
         let settled = |peer: &Peer| peer.has_completed(count) && peer.has_proven(writes);
         self.0.peer(rank).is_ok_and(|peer| settled(peer) || (self.progress() > 0 && settled(peer)))
     }
 
-    /// What posting to a rank that has ended would tell.
+    /// The fault of a post to a rank that has died or left.
     pub(crate) fn check_alive(&self, rank: Rank) -> Result<(), Fault> {
         self.ended(Patience::on(rank))
     }
 
-    /// Keeps a fault that nobody awaited for the next flush.
-    pub(crate) fn stick(&self, fault: Fault) {
+    /// Stores an unawaited fault for the next flush.
+    pub(crate) fn defer(&self, fault: Fault) {
         if let Some(Ok(peer)) = fault.rank().map(|rank| self.0.peer(rank)) {
-            peer.stick(fault);
+            peer.defer(fault);
         }
     }
 }
 
 impl Verbs {
-    /// A get of any place.
+    /// A get from any remote address.
     pub(super) fn get_from<'b>(&self, rank: Rank, from: Remote, into: &'b mut [u8]) -> VerbsGet<'b> {
         let reads = [const { None }; AHEAD];
         VerbsGet { fabric: self.clone(), rank, from, into, posted: 0, done: 0, reads, fault: None }
     }
 
-    /// Moves bytes between one's own segment and anybody's, in as few requests as the card's limit allows.
+    /// Moves bytes between an own segment and any segment, in the fewest requests that the card's
+    /// limit allows.
     fn transfer(
         &self,
         (own, own_offset): (&VerbsSegment, u64),
@@ -360,11 +364,11 @@ impl Verbs {
             while at < len {
                 let piece = (len - at).min(self.0.capabilities.longest_transfer);
                 let local = Local { len: piece as u32, ..own.local(own_offset + at)? };
-                let room = self.0.take_slot(0)?;
-                let order = Order::new(verb(other.remote(offset + at)), &room, 0);
-                self.0.keep(room.slot, Kept { segments: (own.clone(), other.clone()), len: piece });
-                self.0.post(other.rank(), [Order { local, keeps: true, ..order }]);
-                last = Some(Posted::new(self, other.rank(), room.slot));
+                let taken = self.0.take_slot(0)?;
+                let request = WorkRequest::new(verb(other.remote(offset + at)), &taken, 0);
+                self.0.keep(taken.slot, InFlight { segments: (own.clone(), other.clone()), len: piece });
+                self.0.post(other.rank(), [WorkRequest { local, keeps: true, ..request }]);
+                last = Some(Posted::new(self, other.rank(), taken.slot));
                 at += piece;
             }
             own.local(own_offset)?;

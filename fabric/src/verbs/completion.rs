@@ -7,20 +7,20 @@ use ibverbs_sys::ibv_wc_status;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 
 use crate::verbs::Inner;
-use crate::verbs::peer::{CROWDED_OUT, Entry, REFUSED};
+use crate::verbs::peer::{Entry, NO_SPACE, REFUSED};
 use crate::verbs::queue::{NUMBER, NUMBER_BITS};
 use crate::verbs::slots::Outcome;
 
 impl Inner {
     #[inline]
-    pub(super) fn settle(&self, rank: Rank, outcome: Outcome) {
+    pub(super) fn report(&self, rank: Rank, outcome: Outcome) {
         if let (Outcome::Missed(status), Ok(peer)) = (outcome, self.peer(rank)) {
-            peer.stick(self.fault(rank, status));
+            peer.defer(self.fault(rank, status));
         }
     }
 
-    /// Takes in a completion: of the request with this number, and of those before it that do not report. Only one thread
-    /// at a time does: the one that reaps.
+    /// Drains a completion: of the request with this number, and of the unsignaled ones before it.
+    /// Only the thread that holds the drain lock calls it.
     pub(super) fn complete(&self, id: u64, status: u32) {
         let rank = Rank((id >> NUMBER_BITS) as u32);
         let Ok(peer) = self.peer(rank) else { return };
@@ -30,12 +30,13 @@ impl Inner {
         let first = peer.completed.load(Ordering::Relaxed);
         let ahead = id.wrapping_sub(first) & NUMBER;
         if ahead >= peer.depth as u64 {
-            return peer.fail(); // of a request that has completed: no card does that, and no wait may be for it
+            return peer.fail(); // a duplicate: no correct card sends one, and no wait may follow
         }
         let last = first + ahead;
         let mut number = first;
         loop {
-            // It was written before the request was posted, so the loop ends at once; that it was read shows its slot too.
+            // It was written before the request was posted, so the loop ends at once; reading it
+            // orders its slot as well.
             let entry = loop {
                 let entry = Entry(peer.entry(number).load(Ordering::Acquire));
                 if entry.is_of(number) {
@@ -44,9 +45,9 @@ impl Inner {
                 spin_loop();
             };
             if entry.keeps() {
-                self.kept().remove(&entry.slot());
+                self.in_flight().remove(&entry.slot());
             }
-            self.settle(rank, self.slots.complete(entry.slot(), if number == last { status } else { 0 }));
+            self.report(rank, self.buffers.complete(entry.slot(), if number == last { status } else { 0 }));
             peer.completed.store(number + 1, Ordering::Release);
             if number == last {
                 return;
@@ -55,15 +56,15 @@ impl Inner {
         }
     }
 
-    /// What a completion's status means.
+    /// The fault of a completion's status.
     pub(super) fn fault(&self, rank: Rank, status: u32) -> Fault {
         let broken = self.peer(rank).map_or(0, |peer| peer.broken.load(Ordering::Acquire));
         let kind = match (self.board.liveness(rank), status) {
-            // That says it all, whichever of the library's numbers it came as.
+            // A death takes precedence over the library's status.
             (Liveness::Dead, _) => return Fault::of(FaultKind::PeerDied, rank),
             (Liveness::Left, _) => return Fault::of(FaultKind::PeerLeft, rank),
             _ if self.is_revoked(rank) => return Fault::of(FaultKind::Revoked, rank),
-            (Liveness::Alive, CROWDED_OUT) => return Fault::of(FaultKind::Full, rank),
+            (Liveness::Alive, NO_SPACE) => return Fault::of(FaultKind::Full, rank),
             (Liveness::Alive, REFUSED) => return Fault::of(FaultKind::Refused, rank).with_detail(broken),
             // The target's card found no such memory, and did nothing.
             (Liveness::Alive, ibv_wc_status::IBV_WC_REM_ACCESS_ERR) => FaultKind::NoSuchRegion,
@@ -72,7 +73,8 @@ impl Inner {
         Fault::of(kind, rank).with_detail(status)
     }
 
-    /// Ends at once what is under way to ranks that died: their cards' silence would end it too, but later.
+    /// Ends requests in flight to dead ranks at once. Their cards' silence would end them too, but
+    /// later.
     pub(super) fn give_up_on_the_dead(&self) {
         self.turn();
         if self.board.failed_rank().is_none() {

@@ -1,4 +1,5 @@
-//! How the queue pairs of a job find one another: each rank puts its card into the job's exchange.
+//! Connection setup of the queue pairs: each rank puts its endpoint address into the job's
+//! exchange.
 
 use onesided_job::{Job, patience};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
@@ -6,15 +7,15 @@ use onesided_remote_memory::{Fault, FaultKind, Rank};
 use crate::Error;
 use crate::verbs::raw::{Gid, Mtu, Remote};
 
-/// What the others need in order to connect to a rank.
+/// A rank's endpoint address: what the others need to connect to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Card {
+pub(super) struct EndpointAddress {
     pub(super) gid: Gid,
     pub(super) lid: u16,
     pub(super) mtu: Mtu,
-    /// How many reads and atomics may be under way to it on a connection.
+    /// How many reads and atomics may be in flight to it on a connection.
     pub(super) reads: u8,
-    /// The number that the first packet of each of its connections bears.
+    /// The number of the first packet of each of its connections.
     pub(super) first: u32,
     /// Its home region.
     pub(super) home: Remote,
@@ -22,9 +23,9 @@ pub(super) struct Card {
     pub(super) pairs: Vec<u32>,
 }
 
-impl Card {
-    /// The wire form, little endian: version 2 (1 byte), MTU (1), LID (2), first packet number (4), GID (16), home
-    /// address (8), home key (4), reads (1), then the queue pair numbers (4 each).
+impl EndpointAddress {
+    /// The wire form, little endian: version 2 (1 byte), MTU (1), LID (2), first packet number (4),
+    /// GID (16), home address (8), home key (4), reads (1), then the queue pair numbers (4 each).
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![2, self.mtu as u8];
         bytes.extend(self.lid.to_le_bytes());
@@ -54,12 +55,12 @@ impl Card {
         })
     }
 
-    /// Gives the card to the others.
+    /// Publishes the address.
     pub(super) fn put(&self, job: &Job) -> Result<(), Error> {
         job.exchange.put(&name(job.rank), &self.to_bytes())
     }
 
-    /// The card of another rank, waiting for it.
+    /// Waits for the address of another rank.
     pub(super) fn get(job: &Job, rank: Rank) -> Result<Self, Error> {
         let bytes = job.exchange.get(&name(rank), patience()?).map_err(missing(rank))?;
         Self::from_bytes(&bytes, job.board.size() as usize)
@@ -71,7 +72,7 @@ fn name(rank: Rank) -> String {
     format!("verbs/{}", rank.0)
 }
 
-/// Waits until every rank is connected to all: a packet to one that is not would be lost.
+/// Waits until every rank is connected to all: a packet to an unconnected one would be lost.
 pub(super) fn meet(job: &Job) -> Result<(), Error> {
     let name = |rank: u32| format!("verbs/{rank}/connected");
     job.exchange.put(&name(job.rank.0), &[])?;
@@ -80,7 +81,7 @@ pub(super) fn meet(job: &Job) -> Result<(), Error> {
         .try_for_each(|rank| job.exchange.get(&name(rank), patience).map(drop).map_err(missing(Rank(rank))))
 }
 
-/// Names the rank that did not come; who died is named already.
+/// Names the missing rank; an error about a death names its rank already.
 fn missing(rank: Rank) -> impl FnOnce(Error) -> Error {
     move |error| match error.fault().kind() {
         FaultKind::TimedOut => Error::Operation {
@@ -97,7 +98,7 @@ mod tests {
 
     #[test]
     fn cards_travel() {
-        let card = Card {
+        let address = EndpointAddress {
             gid: Gid([7; 16]),
             lid: 0x1234,
             mtu: 5,
@@ -106,16 +107,16 @@ mod tests {
             home: Remote { address: u64::MAX - 9, key: 0xdead_beef },
             pairs: vec![17, u32::MAX, 0],
         };
-        let bytes = card.to_bytes();
-        assert_eq!(Card::from_bytes(&bytes, 3), Some(card));
-        assert_eq!(Card::from_bytes(&bytes, 2), None);
+        let bytes = address.to_bytes();
+        assert_eq!(EndpointAddress::from_bytes(&bytes, 3), Some(address));
+        assert_eq!(EndpointAddress::from_bytes(&bytes, 2), None);
         for len in 0..bytes.len() {
-            assert_eq!(Card::from_bytes(&bytes[..len], 3), None);
+            assert_eq!(EndpointAddress::from_bytes(&bytes[..len], 3), None);
         }
         for (at, wrong) in [(0, 1), (1, 0), (1, 6), (36, 0)] {
             let mut bytes = bytes.clone();
             bytes[at] = wrong;
-            assert_eq!(Card::from_bytes(&bytes, 3), None);
+            assert_eq!(EndpointAddress::from_bytes(&bytes, 3), None);
         }
     }
 }

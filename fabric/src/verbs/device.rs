@@ -1,4 +1,4 @@
-//! Which devices there are, and which of them to use.
+//! The available devices, and the choice of one.
 
 use std::fmt;
 use std::io;
@@ -12,14 +12,14 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::Error;
 use crate::verbs::raw::{CompletionQueue, Context, Gid, ProtectionDomain, QueuePair, SharedReceiveQueue};
 
-/// What is told to people who have no device.
+/// The advice to users without a device.
 const HOW_TO_HAVE_ONE: &str = "this host has no RDMA device; on plain Ethernet the kernel's Soft-RoCE is one: \
     `modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0`";
 
-/// What Soft-RoCE gives as its vendor.
+/// Soft-RoCE's vendor id.
 const SOFT_ROCE: u32 = 0xff_ffff;
 
-/// A port of an RDMA device, for people.
+/// A port of an RDMA device, for display.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeviceInfo {
@@ -27,17 +27,17 @@ pub struct DeviceInfo {
     pub name: String,
     /// The port, from 1.
     pub port: u8,
-    /// `InfiniBand`, `RoCE v1`, `RoCE v2`, or what the port calls itself.
+    /// `InfiniBand`, `RoCE v1`, `RoCE v2`, or the port's own name for it.
     pub transport: &'static str,
-    /// `active`, or what it is instead.
+    /// `active`, or another state.
     pub state: &'static str,
-    /// The address that connections would use; on InfiniBand the LID.
+    /// The address for connections; on InfiniBand the LID.
     pub address: String,
-    /// Whom its atomics are atomic with, as it says: `none`, `card` (its own only), `host` (the CPU's too).
+    /// The reported scope of its atomics: `none`, `card` (its own only), `host` (the CPU's too).
     pub atomics: &'static str,
-    /// How many reads and atomics may be under way on a connection.
+    /// How many reads and atomics may be in flight on a connection.
     pub outstanding_reads: u32,
-    /// How many bytes travel inside a work request, as found by trying.
+    /// How many bytes fit inside a work request, as tested.
     pub inline: u32,
 }
 
@@ -49,10 +49,10 @@ impl fmt::Display for DeviceInfo {
     }
 }
 
-/// Every port of every RDMA device of this host; none is no error.
+/// Every port of every RDMA device of this host; an empty list is not an error.
 ///
 /// # Errors
-/// [`Error::Verbs`]: there are devices, but they cannot be used.
+/// [`Error::Verbs`]: there are devices, but they are unusable.
 pub fn devices() -> Result<Vec<DeviceInfo>, Error> {
     let mut all = Vec::new();
     for device in ports()? {
@@ -89,7 +89,7 @@ pub(super) struct Device {
     pub(super) attributes: ibv::ibv_device_attr,
     pub(super) port: u8,
     pub(super) state: ibv::ibv_port_attr,
-    /// Where RoCE connections leave from: index, address, kind.
+    /// The source address of RoCE connections: index, address, type.
     pub(super) gid: Option<(u8, Gid, ibv::ibv_gid_type)>,
 }
 
@@ -97,13 +97,14 @@ impl Device {
     /// The first active port, or that of the device named in `ONESIDED_DEVICE`.
     ///
     /// # Errors
-    /// [`Error::NoFabric`] without one, [`Error::Verbs`].
+    /// [`Error::NoFabric`] without such a port, or [`Error::Verbs`].
     pub(super) fn choose() -> Result<Self, Error> {
         let wanted = std::env::var("ONESIDED_DEVICE").ok();
         let all = ports()?;
         let nothing = |what: String| Error::NoFabric { name: "verbs".into(), what };
         if all.is_empty() {
-            // The library opens some files to look, and says nothing of those that it could not open.
+            // The library ignores device files that it cannot open, so descriptors are checked
+            // first.
             let spare: io::Result<Vec<_>> = (0..4).map(|_| Ok(eventfd(0, EventfdFlags::CLOEXEC)?)).collect();
             if let Err(error) = spare {
                 return Err(nothing(format!("cannot look for devices: {error}{}", advice(Some(&error)))));
@@ -143,22 +144,23 @@ impl Device {
         }
     }
 
-    /// How many reads and atomics may be under way on a connection, either way.
+    /// How many reads and atomics may be in flight on a connection, in either direction.
     pub(super) fn reads(&self) -> u8 {
         let most = self.attributes.max_qp_rd_atom.min(self.attributes.max_qp_init_rd_atom);
         u8::try_from(most.max(1)).unwrap_or(u8::MAX)
     }
 
-    /// Whether a request may be told to wait for the reads and atomics before it. Soft-RoCE keeps requests in order by itself,
-    /// and one that waits and is lost on its way hangs there: sent again, it waits for itself (seen with Linux 6.1: no packet
-    /// leaves any more, and no completion comes).
+    /// Whether requests may be fenced behind earlier reads and atomics. Soft-RoCE keeps requests in
+    /// order by itself. A fenced request that is lost in transit hangs there: the retransmission
+    /// waits for itself (seen with Linux 6.1: no packet is sent any more, and no completion comes).
     pub(super) const fn fences(&self) -> bool {
         self.attributes.vendor_id != SOFT_ROCE
     }
 
-    /// Whether an atomic may end well without its old value. To a write that comes a second time Soft-RoCE acknowledges all that
-    /// it has done since; if the last of that is an atomic, whose own answer has not come yet, the origin's driver takes the
-    /// acknowledgement for the answer and completes the atomic, with nothing written to its cell (seen with Linux 6.1 on a
+    /// Whether an atomic may complete successfully without its old value. Soft-RoCE answers a
+    /// duplicate write by acknowledging all later requests as well. If the last of them is an
+    /// atomic whose own answer has not arrived, the origin's driver takes the acknowledgement for
+    /// the answer and completes the atomic without writing its cell (seen with Linux 6.1 on a
     /// network that reorders).
     pub(super) const fn loses_answers(&self) -> bool {
         self.attributes.vendor_id == SOFT_ROCE
@@ -185,8 +187,8 @@ fn ports() -> Result<Vec<Device>, Error> {
     Ok(all)
 }
 
-/// RoCE v2 over IPv4 before RoCE v2 over IPv6 before anything else; a link-local address last of its kind, because it
-/// does not reach beyond the link.
+/// RoCE v2 over IPv4, then RoCE v2 over IPv6, then anything else; a link-local address last of its
+/// type, because it is not reachable beyond the link.
 fn choose_gid(context: &Context, port: u8, entries: i32) -> Option<(u8, Gid, ibv::ibv_gid_type)> {
     let entries = u8::try_from(entries).unwrap_or(u8::MAX);
     (0..entries)

@@ -17,30 +17,31 @@ use crate::verbs::raw::{BATCH, SharedReceiveQueue};
 use crate::verbs::{Inner, Verbs};
 use crate::{Drive, Error, Ticket};
 
-/// Marks the numbers of receives; the rest is the slot.
+/// Marks the ids of receives; the rest is the slot.
 const RECEIVE: u64 = 1 << 63;
-/// The longest sleep: deaths are declared on the board, which no card tells of.
+/// The longest sleep: the job segment records deaths, which raise no event of the card.
 const STEP: Duration = Duration::from_millis(100);
 
-/// Receives that are not posted again yet, because the port of their message is full or the queue refused.
-pub(super) type Held = Vec<(Option<Port>, u32)>;
+/// Receives that are not reposted yet, because the port of their message is full or the queue
+/// refused.
+pub(super) type UnpostedReceives = Vec<(Option<Port>, u32)>;
 
-/// How threads of this rank sleep: one on the card's events, the others on the board's doorbell. Whoever takes in
-/// completions rings for all of them.
+/// The event wait of this rank's threads: one waits for the card's events, the others for the job
+/// segment's doorbell. A thread that drains completions wakes them all.
 #[derive(Debug)]
-pub(super) struct Bed {
-    /// Taken by the one that listens to the card.
+pub(super) struct EventWait {
+    /// Held by the thread that waits for the card's events.
     listens: Mutex<()>,
-    /// Whether it is about to sleep, so that a ring has to reach it too.
+    /// Whether that thread is about to sleep, so that a wake-up has to reach it.
     asleep: AtomicBool,
-    bell: rustix::fd::OwnedFd,
+    eventfd: rustix::fd::OwnedFd,
 }
 
-impl Bed {
+impl EventWait {
     pub(super) fn new() -> Result<Self, Error> {
-        let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        let eventfd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|source| Error::Verbs { call: "eventfd", source: source.into(), hint: "" })?;
-        Ok(Self { listens: Mutex::new(()), asleep: AtomicBool::new(false), bell })
+        Ok(Self { listens: Mutex::new(()), asleep: AtomicBool::new(false), eventfd })
     }
 }
 
@@ -49,11 +50,11 @@ impl Drive for Verbs {
         self.0.progress()
     }
 
-    /// Nothing: a look at a completion queue takes as long as a pause.
+    /// Empty: polling a completion queue takes as long as a pause.
     #[inline]
     fn relax(&self) {}
 
-    /// A turn has no pause, and an event comes by the card's interrupt and a descriptor.
+    /// A poll has no pause, and an event involves the card's interrupt and a descriptor.
     fn spins(&self) -> u32 {
         20_000
     }
@@ -83,11 +84,11 @@ impl Drive for Verbs {
     }
 }
 
-/// The endpoint as its helper thread has it: gone when the last handle is.
+/// The endpoint as its progress thread holds it: gone with the last handle.
 #[derive(Debug)]
-pub(super) struct Card(pub(super) Weak<Inner>);
+pub(super) struct EventSource(pub(super) Weak<Inner>);
 
-impl Driver for Card {
+impl Driver for EventSource {
     fn now(&self) -> u64 {
         now()
     }
@@ -117,7 +118,7 @@ impl Driver for Card {
     fn wake_others(&self, armed: Ticket) -> Ticket {
         self.0.upgrade().map_or(armed, |inner| {
             let ticket = inner.board.wake_others(inner.rank, armed);
-            inner.ring_bell();
+            inner.wake_listener();
             ticket
         })
     }
@@ -126,60 +127,60 @@ impl Driver for Card {
 impl Inner {
     fn arm(&self) -> Ticket {
         let ticket = self.board.doorbell(self.rank).arm();
-        // With nothing of one's own under way only what a peer solicits is worth waking up for.
+        // With no own request in flight, only solicited events of peers are worth a wake-up.
         self.completions.request_event(!self.is_busy());
         ticket
     }
 
     fn sleep(&self, ticket: Ticket, until: u64) {
-        self.patrol();
+        self.check_connections();
         let limit = Duration::from_nanos(until.saturating_sub(now())).min(STEP);
-        let bed = &self.bed;
+        let event_wait = &self.event_wait;
         let doorbell = self.board.doorbell(self.rank);
-        let Ok(listener) = bed.listens.try_lock() else {
+        let Ok(listener) = event_wait.listens.try_lock() else {
             self.board.sleep(self.rank, ticket, limit);
             return doorbell.disarm();
         };
-        bed.asleep.store(true, Ordering::SeqCst);
+        event_wait.asleep.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         if doorbell.rings.load(Ordering::Acquire) == ticket.0 {
             let mut fds = [
                 PollFd::from_borrowed_fd(self.completions.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(bed.bell.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(event_wait.eventfd.as_fd(), PollFlags::IN),
             ];
             let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) };
-            // Every outcome (an event, the bell, timed out, a signal) means: look.
+            // On every outcome (an event, the eventfd, a timeout, a signal) the caller polls.
             let _ = rustix::event::poll(&mut fds, Some(&timeout));
         }
-        bed.asleep.store(false, Ordering::Relaxed);
-        let _ = rustix::io::read(&bed.bell, &mut [0; 8]);
+        event_wait.asleep.store(false, Ordering::Relaxed);
+        let _ = rustix::io::read(&event_wait.eventfd, &mut [0; 8]);
         self.completions.take_events();
         drop(listener);
         doorbell.disarm();
-        // The event was for all, and somebody else has to listen now.
+        // The event was for all threads, and another one has to wait for the card now.
         self.ring();
     }
 
     /// See [`Drive::progress`].
     pub(super) fn progress(&self) -> usize {
-        // Whoever has the lock takes in everybody's completions, and rings for those that sleep.
-        let Ok(mut held) = self.reaping.try_lock() else { return 0 };
+        // The holder of the lock drains all completions, and wakes the sleepers.
+        let Ok(mut unposted) = self.reaping.try_lock() else { return 0 };
         let mut batch = [const { MaybeUninit::uninit() }; BATCH];
         let mut total = 0;
         loop {
             let completions = self.completions.poll(&mut batch);
             for completion in completions {
-                self.take_in(completion, &mut held);
+                self.drain(completion, &mut unposted);
             }
             total += completions.len();
             if completions.len() < BATCH {
                 break;
             }
         }
-        if !held.is_empty() {
-            held.retain(|(port, slot)| !self.post_again(*port, *slot));
+        if !unposted.is_empty() {
+            unposted.retain(|(port, slot)| !self.post_again(*port, *slot));
         }
-        drop(held);
+        drop(unposted);
         if total > 0 {
             self.ring();
         }
@@ -191,7 +192,7 @@ impl Inner {
         (0..count).try_for_each(|slot| receives.post(slot, RECEIVE | u64::from(slot)))
     }
 
-    /// Wakes the threads of this rank that sleep.
+    /// Wakes the sleeping threads of this rank.
     fn ring(&self) {
         let doorbell = self.board.doorbell(self.rank);
         fence(Ordering::SeqCst);
@@ -199,19 +200,19 @@ impl Inner {
             return;
         }
         self.board.wake(self.rank);
-        self.ring_bell();
+        self.wake_listener();
     }
 
-    /// Wakes the thread that listens to the card.
-    fn ring_bell(&self) {
+    /// Wakes the thread that waits for the card's events.
+    fn wake_listener(&self) {
         fence(Ordering::SeqCst);
-        if self.bed.asleep.load(Ordering::SeqCst) {
-            // Fails only when the bell is ringing already.
-            let _ = rustix::io::write(&self.bed.bell, &1_u64.to_ne_bytes());
+        if self.event_wait.asleep.load(Ordering::SeqCst) {
+            // Fails only if the eventfd is already readable.
+            let _ = rustix::io::write(&self.event_wait.eventfd, &1_u64.to_ne_bytes());
         }
     }
 
-    fn take_in(&self, completion: &ibv_wc, held: &mut Held) {
+    fn drain(&self, completion: &ibv_wc, unposted: &mut UnpostedReceives) {
         let status = completion.error().map_or(0, |(status, _)| status);
         let id = completion.wr_id();
         if id & RECEIVE == 0 {
@@ -221,14 +222,14 @@ impl Inner {
         let port = if status == 0 && completion.opcode() == ibv_wc_opcode::IBV_WC_RECV {
             self.take_message(completion, slot)
         } else {
-            None // a doorbell
+            None // a doorbell write
         };
         if !self.post_again(port, slot) {
-            held.push((port, slot));
+            unposted.push((port, slot));
         }
     }
 
-    /// Puts a message where its receiver finds it. A message that no rank of ours can have sent is dropped.
+    /// Queues a message for its receiver. Drops a message that no rank of this job can have sent.
     fn take_message(&self, completion: &ibv_wc, slot: u32) -> Option<Port> {
         let from = self.by_number.binary_search_by_key(&completion.qp_num, |(number, _)| *number).ok()?;
         let (_, from) = self.by_number[from];
@@ -240,7 +241,8 @@ impl Inner {
         Some(port)
     }
 
-    /// Posts a receive again if its message's port has room for another: where it has none, senders have to wait.
+    /// Reposts a receive if its message's port has space for another. Senders have to wait
+    /// otherwise.
     #[inline]
     fn post_again(&self, port: Option<Port>, slot: u32) -> bool {
         port.is_none_or(|port| self.ports.has_room(port)) && self.receives.post(slot, RECEIVE | u64::from(slot)).is_ok()

@@ -1,4 +1,4 @@
-//! Small messages: sends into the shared receive queue of their receiver.
+//! Small messages: sends into the receiver's shared receive queue.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,10 +7,10 @@ use std::task::{Context, Poll};
 use onesided_remote_memory::{Fault, FaultKind, Mailbox, Message, Notify, Patience, Port, Rank, RemoteMemory};
 
 use crate::Drive;
-use crate::ends::Ends;
+use crate::ends::PeerStatus;
 use crate::ports::Taken;
 use crate::verbs::Verbs;
-use crate::verbs::queue::Order;
+use crate::verbs::queue::WorkRequest;
 use crate::verbs::raw::Verb;
 
 /// See [`Mailbox::send`].
@@ -22,27 +22,27 @@ pub struct VerbsSend<'f> {
     port: Port,
     message: Result<Message, Fault>,
     notify: Notify,
-    /// When it gives up, once it was found that there is no room.
+    /// The deadline, set when there was no space.
     until: Option<u64>,
 }
 
 impl VerbsSend<'_> {
-    /// Sends if there is room at once.
+    /// Sends if there is space now.
     fn try_now(&self, message: &Message) -> Result<bool, Fault> {
         let inner = &*self.fabric.0;
-        // What came may have come from others.
+        // Messages that arrived may be from other ranks.
         if !inner.has_room(self.to) && (inner.progress() == 0 || !inner.has_room(self.to)) {
             return Ok(false);
         }
         let bytes = message.bytes();
-        let room = inner.take_slot(bytes.len())?;
-        room.piece.write(bytes);
+        let taken = inner.take_slot(bytes.len())?;
+        taken.buffer.write(bytes);
         let verb = Verb::Send { immediate: u32::from(self.port.0), solicited: self.notify == Notify::Yes };
-        let posted = inner.try_post(self.to, Order::new(verb, &room, bytes.len()));
+        let posted = inner.try_post(self.to, WorkRequest::new(verb, &taken, bytes.len()));
         if posted {
-            inner.forget(self.to, room.slot);
+            inner.forget(self.to, taken.slot);
         } else {
-            inner.slots.free(room.slot); // another thread was faster
+            inner.buffers.free(taken.slot); // another thread took the space
         }
         Ok(posted)
     }
@@ -90,7 +90,7 @@ impl Future for VerbsRecv<'_> {
             let taken = self.fabric.0.ports.pop(self.port).transpose()?;
             Some(taken.map(|Taken { message, made_room }| {
                 if made_room {
-                    self.fabric.progress(); // posts the receives that were held back
+                    self.fabric.progress(); // reposts the receives that were held back
                 }
                 message
             }))
@@ -103,7 +103,7 @@ impl Future for VerbsRecv<'_> {
             return Poll::Ready(found);
         }
         if let Err(fault) = self.fabric.wait_on(self.patience) {
-            return Poll::Ready(look_again().unwrap_or(Err(fault))); // what came before the end counts
+            return Poll::Ready(look_again().unwrap_or(Err(fault))); // a message before the end counts
         }
         self.fabric.0.endpoint.pend(cx, self.patience.deadline);
         Poll::Pending

@@ -1,4 +1,5 @@
-//! The bytes of registered memory: written by the card at any time, reached here by atomics and racy copies.
+//! The bytes of registered memory. The card may write them at any time; the CPU accesses them by
+//! atomics and racy copies.
 #![allow(unsafe_code)] // raw copies
 
 use std::sync::atomic::AtomicU64;
@@ -6,18 +7,18 @@ use std::sync::atomic::AtomicU64;
 use onesided_job::segment::copy;
 
 use crate::shm::Mapping;
-use crate::verbs::raw::{LentRegion, Local, MemoryRegion};
+use crate::verbs::raw::{Local, MemoryRegion, UserRegion};
 
-/// Copies bytes in; `None` where they do not fit.
+/// Copies bytes in; `None` if they do not fit.
 pub(super) fn write(memory: &Mapping, offset: u64, from: &[u8]) -> Option<()> {
     let to = memory.bytes(offset, from.len() as u64)?;
-    // SAFETY: that many bytes of the mapping, which outlives the call; nobody has references to them, the card and
-    // other threads write them as the copy allows.
+    // SAFETY: that many bytes of the mapping, which outlives the call; there are no references to
+    // them, and the card and other threads write them as the copy allows.
     unsafe { copy::into_shared(to.as_ptr(), from) };
     Some(())
 }
 
-/// Copies bytes out; `None` where there are not so many.
+/// Copies bytes out; `None` if the range does not fit.
 pub(super) fn read(memory: &Mapping, offset: u64, into: &mut [u8]) -> Option<()> {
     let from = memory.bytes(offset, into.len() as u64)?;
     // SAFETY: as in `write`.
@@ -25,23 +26,24 @@ pub(super) fn read(memory: &Mapping, offset: u64, into: &mut [u8]) -> Option<()>
     Some(())
 }
 
-/// Copies bytes into the user's memory; `None` where they do not fit.
-pub(super) fn write_lent(memory: &LentRegion, offset: u64, from: &[u8]) -> Option<()> {
-    let to = place(memory, offset, from.len())?;
-    // SAFETY: that many bytes, which the region keeps lent; the card and other threads write them as the copy allows.
+/// Copies bytes into user memory; `None` if they do not fit.
+pub(super) fn write_user(memory: &UserRegion, offset: u64, from: &[u8]) -> Option<()> {
+    let to = address_in(memory, offset, from.len())?;
+    // SAFETY: that many bytes, which the region keeps registered; the card and other threads write
+    // them as the copy allows.
     unsafe { copy::into_shared(to, from) };
     Some(())
 }
 
-/// Copies bytes out of the user's memory; `None` where there are not so many.
-pub(super) fn read_lent(memory: &LentRegion, offset: u64, into: &mut [u8]) -> Option<()> {
-    let from = place(memory, offset, into.len())?;
-    // SAFETY: as in `write_lent`.
+/// Copies bytes out of user memory; `None` if the range does not fit.
+pub(super) fn read_user(memory: &UserRegion, offset: u64, into: &mut [u8]) -> Option<()> {
+    let from = address_in(memory, offset, into.len())?;
+    // SAFETY: as in `write_user`.
     unsafe { copy::out_of_shared(into, from) };
     Some(())
 }
 
-fn place(memory: &LentRegion, offset: u64, len: usize) -> Option<*mut u8> {
+fn address_in(memory: &UserRegion, offset: u64, len: usize) -> Option<*mut u8> {
     let (start, there) = memory.bytes();
     let offset = usize::try_from(offset).ok()?;
     let fits = offset.checked_add(len).is_some_and(|end| end <= there);
@@ -52,24 +54,25 @@ fn place(memory: &LentRegion, offset: u64, len: usize) -> Option<*mut u8> {
 /// All words of a mapping.
 pub(super) fn words(memory: &Mapping) -> Option<&[AtomicU64]> {
     let start = memory.bytes(0, memory.len() as u64)?;
-    // SAFETY: so many words of the mapping, which begins at a page and outlives the slice; the card and other threads reach
-    // them by atomics and racy copies.
+    // SAFETY: that many words of the mapping, which begins at a page and outlives the slice; the
+    // card and other threads access them by atomics and racy copies.
     Some(unsafe { std::slice::from_raw_parts(start.cast().as_ptr(), memory.len() / 8) })
 }
 
-/// A part of registered memory that an operation of this rank uses: a result cell, or a staging buffer.
+/// The part of registered memory that an operation of this rank uses: a result cell, or a bounce
+/// buffer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece<'m> {
+pub(super) struct BounceBuffer<'m> {
     region: &'m MemoryRegion,
     offset: u64,
 }
 
-impl<'m> Piece<'m> {
+impl<'m> BounceBuffer<'m> {
     pub(super) const fn new(region: &'m MemoryRegion, offset: u64) -> Self {
         Self { region, offset }
     }
 
-    /// Its first `len` bytes, as the card wants them.
+    /// Its first `len` bytes as a scatter-gather entry.
     #[inline]
     pub(super) fn local(&self, len: u32) -> Local {
         Local { address: self.region.address() + self.offset, len, key: self.region.local_key() }
@@ -78,14 +81,14 @@ impl<'m> Piece<'m> {
     /// Its first word.
     #[inline]
     pub(super) fn word(&self) -> &'m AtomicU64 {
-        self.region.memory().word(self.offset).expect("pieces are aligned parts of their region")
+        self.region.memory().word(self.offset).expect("buffers are aligned parts of their region")
     }
 
     pub(super) fn write(&self, from: &[u8]) {
-        write(self.region.memory(), self.offset, from).expect("whoever took the piece asked for the length");
+        write(self.region.memory(), self.offset, from).expect("the buffer was taken for this length");
     }
 
     pub(super) fn read(&self, into: &mut [u8]) {
-        read(self.region.memory(), self.offset, into).expect("whoever took the piece asked for the length");
+        read(self.region.memory(), self.offset, into).expect("the buffer was taken for this length");
     }
 }

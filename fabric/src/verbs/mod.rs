@@ -1,39 +1,46 @@
 //! The fabric of RDMA cards, over libibverbs: InfiniBand, RoCE, and the kernel's Soft-RoCE.
 //!
-//! # What it is made of
+//! # Structure
 //!
-//! Every pair of ranks is joined by one reliable connection, and every rank to itself by another: a region's lock words
-//! are changed through one card, by their owner as well, because a card's atomics are atomic with one another and not
-//! with the CPU's. All queue pairs of a rank share one receive queue (64-byte slots for messages and doorbells) and one
-//! completion queue with one completion channel.
+//! A reliable connection joins every pair of ranks, and every rank to itself. A region's lock words
+//! are changed through one card, by their owner as well, because a card's atomics are atomic with
+//! one another and not with the CPU's. All queue pairs of a rank share one receive queue (64-byte
+//! slots for messages and doorbells) and one completion queue with one completion channel.
 //!
-//! An operation takes a slot with a registered 64-byte cell, or a staging buffer for more bytes; results land there, and
-//! neither futures nor callers' buffers are ever written by the card. Requests on one connection complete in order, so
-//! the oldest entry of its send queue is the one that a completion tells of.
+//! An operation takes a slot with a registered 64-byte cell, or a bounce buffer for more bytes.
+//! Results arrive there; the card never writes futures or callers' buffers. Requests on one
+//! connection complete in order, so a completion belongs to the oldest entry of the send queue.
 //!
-//! # What it promises, and what it relies on
+//! # Guarantees and assumptions
 //!
-//! - Order on a connection is the transport's; links of a chain behind a read or an atomic are fenced, but on Soft-RoCE
-//!   (`device` says why). Registration is without relaxed ordering.
-//! - An aligned word is written and read whole, as cards do over PCI Express. Soft-RoCE copies by the kernel's memcpy:
-//!   whole words there too, unless the CPU has ERMS and the kernel uses it (`scripts/soft-roce` hides it).
-//! - A flush puts a read behind the writes, because a write's completion does not prove that the data is placed.
-//! - An atomic that ends well has brought the old value. Soft-RoCE sometimes ends one well without it, when packets were lost
-//!   and overtaken: that is found out, and the atomic ends as `Unknown` (`device`).
-//! - A connection that broke stays broken: the operations under way end as `Unknown`, `NoSuchRegion` (the target's card
-//!   refused the key) or `PeerDied`, and every later one is `Refused` (or `PeerDied`), naming the peer. A stale key that
-//!   is opened or looked up is refused before it can break anything: the owner's directory is read first.
-//! - A rank whose access was revoked has that told by a write to its home, and by its connection, which is closed. (`revoke`)
-//! - The board's word of a death ends an operation at once, a peer's silence after about two seconds, whether the peer is
-//!   dead or merely cannot be reached. Whoever waits for what comes from a peer has it asked for a sign of life every two
-//!   seconds, one-sided, and fails as later operations do if the connection is broken. (`vigil`)
-//! - A receiver that makes no progress has room for [`RECEIVES`] messages and doorbells; then its senders, and what they
-//!   post to it after, wait until it makes some or dies. Once the queue of requests to it is full as well, the call that
-//!   posts waits: for as long as [`FULL_AFTER`](crate::FULL_AFTER) says without any completion, then the request fails as
-//!   `Full` and was not posted. After twice that time the connection is given up, so that what was posted ends too.
+//! - The transport keeps order on a connection. Links of a chain after a read or an atomic are
+//!   fenced, except on Soft-RoCE (see `device`). Registration does not use relaxed ordering.
+//! - Aligned words are written and read atomically, as cards do over PCI Express. Soft-RoCE copies
+//!   by the kernel's memcpy, which does so too unless the CPU has ERMS and the kernel uses it
+//!   (`scripts/soft-roce` hides it).
+//! - A flush posts a read after the writes, because a write's completion does not prove that the
+//!   data is placed.
+//! - An atomic that completes successfully has returned the old value. Soft-RoCE sometimes violates
+//!   this after lost and reordered packets; the violation is detected, and the atomic ends as
+//!   `Unknown` (`device`).
+//! - A broken connection stays broken. Operations in flight end as `Unknown`, `NoSuchRegion` (the
+//!   target's card refused the key) or `PeerDied`, and every later one as `Refused` (or
+//!   `PeerDied`), naming the peer. A stale key is refused when it is opened or looked up, before it
+//!   can break a connection: the owner's region table is read first.
+//! - A rank whose access was revoked learns it from a write to its home, and from its connection,
+//!   which is closed. (`revoke`)
+//! - A death recorded in the job segment ends an operation at once. A peer's silence ends it after
+//!   about two seconds, whether the peer is dead or unreachable. While a thread waits for a peer's
+//!   write, a keepalive reads from the peer every two seconds; the wait fails like later operations
+//!   if the connection is broken. (`vigil`)
+//! - A receiver that makes no progress has space for [`RECEIVES`] messages and doorbells. After
+//!   that its senders, and their later requests to it, wait until it makes progress or dies. Once
+//!   the queue of requests to it is full as well, a post blocks. After
+//!   [`FULL_AFTER`](crate::FULL_AFTER) without any completion the request fails as `Full` and was
+//!   not posted. After twice that time the connection is given up, so that posted requests end too.
 //!
-//! Begin to read at [`Verbs`], then `queue` (posting), `completion`, `drive` (progress and sleep), `segment`
-//! (memory), `words`, `mail` and `bulk` (the traits). `raw` has the library's objects.
+//! Start with [`Verbs`], then `queue` (posting and completing), `drive` (progress and sleep),
+//! `segment` (memory), `words`, `mail` and `bulk` (the traits). `raw` has the library's objects.
 
 mod bulk;
 mod completion;
@@ -65,15 +72,15 @@ use crate::endpoint::Endpoint;
 use crate::full::FullAfter;
 use crate::ports::Ports;
 use crate::shm::Board;
-use crate::verbs::connect::Card;
+use crate::verbs::connect::EndpointAddress;
 use crate::verbs::device::Device;
-use crate::verbs::drive::{Bed, Held};
+use crate::verbs::drive::{EventWait, UnpostedReceives};
 use crate::verbs::peer::Peer;
-use crate::verbs::queue::Kept;
+use crate::verbs::queue::InFlight;
 use crate::verbs::raw::{CompletionQueue, ProtectionDomain, QueuePair, Route, SharedReceiveQueue};
-use crate::verbs::segment::{Directory, Opened};
-use crate::verbs::slots::Slots;
-use crate::verbs::vigil::Vigil;
+use crate::verbs::segment::{Opened, RegionTable};
+use crate::verbs::slots::BounceBuffers;
+use crate::verbs::vigil::Keepalive;
 use crate::{AtomicAgent, Capabilities, Error, Fabric, block_on};
 
 pub use crate::verbs::bulk::{VerbsFlush, VerbsGet, VerbsTransfer};
@@ -82,56 +89,59 @@ pub use crate::verbs::mail::{VerbsRecv, VerbsSend};
 pub use crate::verbs::segment::{VerbsSegment, VerbsWord};
 pub use crate::verbs::words::{VerbsOp, VerbsPause, VerbsWait};
 
-/// How many messages and doorbells a rank has room for that makes no progress; fewer if the device allows fewer.
+/// The space for messages and doorbells of a rank that makes no progress; less if the device allows
+/// less.
 pub const RECEIVES: u32 = 1024;
-/// How many requests may be under way on one connection, where the completion queue is long enough for all.
+/// The maximum number of requests in flight on one connection, if the completion queue is long
+/// enough for all.
 const DEPTH: u32 = 128;
-/// With less a connection is of no use: a chain must fit.
+/// The minimum: a chain must fit.
 const SHALLOW: u32 = 16;
-/// The most that one request moves: less than the 2 GiB of the specification, so that errors show early.
+/// The maximum length of one request: less than the specification's 2 GiB, so that errors show
+/// early.
 const LONGEST_REQUEST: u64 = 1 << 30;
-/// How long the last clone waits for what is under way when it is dropped.
+/// How long the drop of the last clone waits for requests in flight.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// A rank's end of a fabric of RDMA cards. Cheap to clone; all clones are one endpoint.
+/// A rank's endpoint on RDMA cards. Cheap to clone; all clones are one endpoint.
 #[derive(Clone)]
 pub struct Verbs(Arc<Inner>);
 
 /// Fields are dropped in this order: the connections before the memory that their requests may use.
 struct Inner {
     peers: Box<[Peer]>,
-    /// Whose connection has a number, by number.
+    /// The rank of each queue pair, by queue pair number.
     by_number: Box<[(u32, Rank)]>,
     completions: Arc<CompletionQueue>,
-    reaping: Mutex<Held>,
+    reaping: Mutex<UnpostedReceives>,
     receives: Arc<SharedReceiveQueue>,
     ports: Ports,
-    bed: Bed,
-    endpoint: Endpoint<drive::Card>,
-    vigil: Vigil,
+    event_wait: EventWait,
+    endpoint: Endpoint<drive::EventSource>,
+    keepalive: Keepalive,
     full_after: FullAfter,
-    slots: Slots,
-    /// What transfers under way move bytes between, by their slots.
-    kept: Mutex<HashMap<u32, Kept>>,
-    directory: Arc<Directory>,
-    /// Peers' regions that words were asked for by number.
+    buffers: BounceBuffers,
+    /// The in-flight references to the segments of transfers, by slot.
+    in_flight: Mutex<HashMap<u32, InFlight>>,
+    region_table: Arc<RegionTable>,
+    /// Peers' regions whose words were resolved by number.
     opened: Opened,
     domain: Arc<ProtectionDomain>,
     capabilities: Capabilities,
-    /// Whether the card keeps a request from overtaking those before it when it is told to; one that is not told keeps order.
+    /// Whether the card honours fences; a card without fences keeps requests in order.
     fences: bool,
-    /// What a cell holds that an atomic's old value is to come to, where it may not come (`device` says why).
+    /// The initial value of an atomic's cell where its old value may not arrive (see `device`).
     unanswered: Option<u64>,
     rank: Rank,
     board: Arc<Board>,
     crowd: Crowd,
-    /// To the launcher a rank whose connection ends is dead.
+    /// To the launcher, a rank whose connection ends is dead.
     _exchange: Arc<dyn Exchange>,
 }
 
 impl Inner {
-    fn kept(&self) -> MutexGuard<'_, HashMap<u32, Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn in_flight(&self) -> MutexGuard<'_, HashMap<u32, InFlight>> {
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -144,20 +154,22 @@ impl fmt::Debug for Verbs {
 }
 
 impl Verbs {
-    /// Joins a job: makes and connects all queue pairs. Every rank of the job has to do it.
+    /// Joins a job: creates and connects all queue pairs. Every rank of the job has to call it.
     ///
     /// # Errors
-    /// [`Error::NoFabric`] without a device that can do what is needed; [`Error::Verbs`], [`Error::Allocate`] where the
-    /// device or the limit of locked memory does not suffice; [`Error::Join`] if others do not come.
+    /// - [`Error::NoFabric`]: no device with the required features.
+    /// - [`Error::Verbs`], [`Error::Allocate`]: the device or the limit of locked memory is
+    ///   insufficient.
+    /// - [`Error::Join`]: other ranks do not arrive.
     pub fn new(job: Job) -> Result<Self, Error> {
         Self::join(job, |_| Ok(()))
     }
 
-    /// Sets what [`FULL_AFTER`](crate::FULL_AFTER) says: for tests, which do not wait for a minute.
+    /// Overrides [`FULL_AFTER`](crate::FULL_AFTER), for tests.
     #[doc(hidden)]
     pub fn set_full_after(&self, after: Duration) {
         self.0.full_after.set(after);
-        self.0.vigil.set_silent(self.0.full_after.nanos().saturating_mul(2));
+        self.0.keepalive.set_silent(self.0.full_after.nanos().saturating_mul(2));
     }
 
     /// The same; `prepare` runs before any other rank's call returns.
@@ -178,21 +190,21 @@ impl Verbs {
         let completions = CompletionQueue::new(&device.context, receive_count + size * depth)?;
         let receives = SharedReceiveQueue::new(&domain, receive_count)?;
         Inner::post_receives(&receives, receive_count)?;
-        let directory = Directory::new(&domain, job.rank, size)?;
+        let region_table = RegionTable::new(&domain, job.rank, size)?;
         let pairs = (0..size)
             .map(|_| QueuePair::new(&domain, &completions, &receives, depth))
             .collect::<Result<Vec<_>, _>>()?;
         let mut by_number: Box<[_]> = pairs.iter().map(QueuePair::number).zip((0..).map(Rank)).collect();
         by_number.sort_unstable();
         let inline = pairs.first().map_or(0, QueuePair::inline);
-        let peers = connect(&job, &device, &directory, pairs, depth)?;
+        let peers = connect(&job, &device, &region_table, pairs, depth)?;
 
         let mut capabilities = Capabilities::new("verbs", AtomicAgent::Card);
-        capabilities.ordered = true; // one connection to a target
+        capabilities.ordered = true; // one connection per target
         capabilities.inline = inline;
         capabilities.outstanding_reads = u32::from(device.reads());
         capabilities.longest_transfer = LONGEST_REQUEST.min(u64::from(device.state.max_msg_sz));
-        let bed = Bed::new()?;
+        let event_wait = EventWait::new()?;
         let fabric = Self(Arc::new_cyclic(|inner| Inner {
             peers,
             by_number,
@@ -200,13 +212,13 @@ impl Verbs {
             reaping: Mutex::default(),
             receives,
             ports: Ports::default(),
-            bed,
-            endpoint: Endpoint::new(drive::Card(Weak::clone(inner))),
-            vigil: Vigil::new(size),
+            event_wait,
+            endpoint: Endpoint::new(drive::EventSource(Weak::clone(inner))),
+            keepalive: Keepalive::new(size),
             full_after,
-            slots: Slots::new(&domain),
-            kept: Mutex::default(),
-            directory,
+            buffers: BounceBuffers::new(&domain),
+            in_flight: Mutex::default(),
+            region_table,
             opened: Opened::default(),
             domain,
             capabilities,
@@ -228,18 +240,19 @@ impl Verbs {
         match joined() {
             Ok(()) => Ok(fabric),
             Err(error) => {
-                job.board.declare_dead(job.rank); // dropped as it is, it would leave in good order, and the others wait
+                job.board.declare_dead(job.rank); // a plain drop would leave in order, and the others would wait
                 Err(error)
             }
         }
     }
 
-    /// Whether words can be written and changed, by trying it on oneself: what the device says of itself is not asked.
+    /// Whether words can be written and changed, tested on this rank: the device's attributes are
+    /// not trusted.
     fn try_words(&self) -> Result<bool, Error> {
         let scratch = self.allocate(8)?;
         let run = async {
             let word = self.word_in(&scratch, 0)?;
-            self.write(word, 3, Notify::Yes).await?; // inline, where the device made us believe that it can
+            self.write(word, 3, Notify::Yes).await?; // inline, if the device claims support
             let written = self.read(word).await?;
             let added = self.fetch_add(word, 5).await?;
             let swapped = self.compare_swap(word, 8, 13).await?;
@@ -249,25 +262,26 @@ impl Verbs {
     }
 }
 
-/// Exchanges cards with all ranks, oneself included, and connects to them.
+/// Exchanges endpoint addresses with all ranks, this one included, and connects to them.
 fn connect(
     job: &Job,
     device: &Device,
-    directory: &Directory,
+    region_table: &RegionTable,
     pairs: Vec<QueuePair>,
     depth: u32,
 ) -> Result<Box<[Peer]>, Error> {
     let (gid_index, gid) = device.gid.map_or((0, raw::Gid::default()), |(index, gid, _)| (index, gid));
-    // Any number will do, but one that a queue pair of this number had before might take old packets for new ones.
+    // Any number except one that an earlier queue pair of the same number used, for which old
+    // packets might be accepted.
     let first =
         (std::process::id() ^ rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_nsec as u32) & 0xff_ffff;
-    let mine = Card {
+    let mine = EndpointAddress {
         gid,
         lid: device.state.lid,
         mtu: device.state.active_mtu,
         reads: device.reads(),
         first,
-        home: directory.home().remote(0),
+        home: region_table.home().remote(0),
         pairs: pairs.iter().map(QueuePair::number).collect(),
     };
     mine.put(job)?;
@@ -275,21 +289,21 @@ fn connect(
         .map(Rank)
         .zip(pairs)
         .map(|(rank, pair)| {
-            let card = Card::get(job, rank)?;
+            let address = EndpointAddress::get(job, rank)?;
             pair.connect(&Route {
                 port: device.port,
                 gid_index,
-                mtu: mine.mtu.min(card.mtu),
+                mtu: mine.mtu.min(address.mtu),
                 global: device.is_global(),
-                gid: card.gid,
-                lid: card.lid,
-                queue_pair: card.pairs[job.rank.index()],
-                their_first: card.first,
+                gid: address.gid,
+                lid: address.lid,
+                queue_pair: address.pairs[job.rank.index()],
+                their_first: address.first,
                 our_first: first,
-                reads_of_ours: device.reads().min(card.reads),
+                reads_of_ours: device.reads().min(address.reads),
                 reads_of_theirs: device.reads(),
             })?;
-            Ok(Peer::new(pair, card.home, depth))
+            Ok(Peer::new(pair, address.home, depth))
         })
         .collect()
 }
@@ -301,10 +315,10 @@ impl Drop for Inner {
 }
 
 impl Inner {
-    /// Finishes what was posted, and leaves.
+    /// Completes what was posted, and leaves.
     fn leave(&self) {
         if std::thread::panicking() {
-            return self.board.declare_dead(self.rank); // whoever unwinds has not done what the others wait for
+            return self.board.declare_dead(self.rank); // an unwinding rank has not done what the others wait for
         }
         let deadline = Instant::now() + DRAIN;
         while self.owes_anybody() && Instant::now() < deadline {
@@ -315,7 +329,7 @@ impl Inner {
         self.board.leave(self.rank);
     }
 
-    /// Whether anything is under way to a rank that can still take it.
+    /// Whether requests are in flight to a rank that can still complete them.
     fn owes_anybody(&self) -> bool {
         let alive = |rank| self.board.liveness(rank) == Liveness::Alive;
         (0..).map(Rank).zip(&self.peers).any(|(rank, peer)| peer.is_busy() && alive(rank))

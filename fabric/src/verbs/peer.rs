@@ -8,13 +8,13 @@ use onesided_remote_memory::Fault;
 
 use crate::verbs::raw::{QueuePair, Remote};
 
-/// The status of what was refused before it left; the library's own are small.
+/// The status of a request that was refused before it was posted; the library's own are small.
 pub(super) const REFUSED: u32 = 256;
 
-/// The status of what found no room for too long.
-pub(super) const CROWDED_OUT: u32 = 257;
+/// The status of a request that found no space for too long.
+pub(super) const NO_SPACE: u32 = 257;
 
-/// The status of what met a connection that one side has closed against the other.
+/// The status of a request on a connection that one side has revoked.
 pub(super) const REVOKED: u32 = 258;
 
 /// The connection to a peer.
@@ -23,49 +23,51 @@ pub(super) struct Peer {
     pub(super) pair: QueuePair,
     /// The start of its home region.
     pub(super) home: Remote,
-    /// Taken to post, so that requests are numbered in the order in which they are posted.
+    /// Held while posting, so that requests are numbered in posting order.
     posting: Mutex<Posting>,
-    /// How many requests were posted. Written by who posts.
+    /// How many requests were posted. Written by the posting thread.
     pub(super) posted: AtomicU64,
-    /// How many have completed. Written by who takes in completions.
+    /// How many have completed. Written by the thread that drains completions.
     pub(super) completed: AtomicU64,
-    /// How many may be under way.
+    /// The maximum number in flight.
     pub(super) depth: usize,
-    /// The request `n` that is under way, at `n` modulo the length, a power of two.
+    /// The request `n` in flight, at `n` modulo the length, a power of two.
     pub(super) under_way: Box<[AtomicU64]>,
     /// The status that broke the connection; 0 while it works.
     pub(super) broken: AtomicU32,
-    /// When a wait first saw that it is broken; 0 before.
+    /// When a wait first found it broken; 0 before.
     noticed: AtomicU64,
-    /// The number of the last request that brings something back, plus one: the writes before it are in memory when it has
-    /// completed. Written by who posts.
+    /// The number of the last request with a response, plus one: once it has completed, the writes
+    /// before it are in memory. Written by the posting thread.
     pub(super) proof: AtomicU64,
-    /// The number of the last request that takes a receive at the peer, plus one. Written by who posts.
+    /// The number of the last request that takes a receive at the peer, plus one. Written by the
+    /// posting thread.
     pub(super) rung: AtomicU64,
-    /// How many requests had completed when posting last gave up; `u64::MAX` before.
+    /// How many requests had completed when a post last gave up; `u64::MAX` before.
     pub(super) stalled: AtomicU64,
-    /// Whether somebody waits for what comes from it alone, since the last look.
+    /// Whether a thread has waited for this peer's writes since the last check.
     waited_on: AtomicBool,
-    /// The first fault that nobody awaited, since the last flush.
-    stuck: Mutex<Option<Fault>>,
-    /// How far its access has been revoked.
+    /// The deferred error: the first unawaited fault since the last flush.
+    deferred: Mutex<Option<Fault>>,
+    /// The state of the revocation of its access.
     pub(super) revocation: Mutex<Revocation>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Posting {
-    /// Whether a write was posted that nothing follows yet which brings something back.
+    /// Whether a write was posted with no later request that has a response.
     pub(super) unproven: bool,
 }
 
-/// A request under way, in a word: its number's low half, whether it keeps segments, its slot.
+/// A request in flight, in one word: the low half of its number, whether it keeps segments, its
+/// slot.
 #[derive(Clone, Copy)]
 pub(super) struct Entry(pub(super) u64);
 
 impl Entry {
-    /// Of no request.
+    /// No request.
     const EMPTY: u64 = u64::MAX;
-    /// There are fewer slots.
+    /// Above all slot numbers.
     const KEEPS: u64 = 1 << 31;
 
     pub(super) const fn new(number: u64, keeps: bool, slot: u32) -> Self {
@@ -86,7 +88,7 @@ impl Entry {
 }
 
 impl Peer {
-    /// A connection for `depth` requests under way.
+    /// A connection for `depth` requests in flight.
     pub(super) fn new(pair: QueuePair, home: Remote, depth: u32) -> Self {
         Self {
             pair,
@@ -102,7 +104,7 @@ impl Peer {
             rung: AtomicU64::new(0),
             stalled: AtomicU64::new(u64::MAX),
             waited_on: AtomicBool::new(false),
-            stuck: Mutex::new(None),
+            deferred: Mutex::new(None),
             revocation: Mutex::default(),
         }
     }
@@ -117,21 +119,21 @@ impl Peer {
         self.posted.load(Ordering::Acquire)
     }
 
-    /// Whether requests are under way.
+    /// Whether requests are in flight.
     pub(super) fn is_busy(&self) -> bool {
         !self.has_completed(self.posted())
     }
 
-    /// Whether `count` more requests can be posted at once.
+    /// Whether `count` more requests can be posted now.
     #[inline]
     pub(super) fn has_room(&self, count: usize) -> bool {
-        // Acquire: an entry is written again only after it was taken in. What somebody posts just now may have completed
-        // before it is counted.
+        // Acquire: an entry is reused only after its completion was drained. A concurrent post may
+        // complete before it is counted.
         let under_way = self.posted().saturating_sub(self.completed.load(Ordering::Acquire));
         under_way as usize + count <= self.depth
     }
 
-    /// Where the entry of a request lies.
+    /// The entry of a request.
     #[inline]
     pub(super) fn entry(&self, number: u64) -> &AtomicU64 {
         &self.under_way[number as usize & (self.under_way.len() - 1)]
@@ -142,7 +144,7 @@ impl Peer {
         self.completed.load(Ordering::Acquire) >= count
     }
 
-    /// Whether writes were posted that nothing follows which brings something back; from now on something does.
+    /// Whether writes were posted with no later request that has a response; clears the flag.
     pub(super) fn is_unproven(&self) -> bool {
         self.posting().unproven
     }
@@ -158,52 +160,52 @@ impl Peer {
         self.completed.load(Ordering::Acquire)
     }
 
-    /// Whether it works no more.
+    /// Whether it is broken.
     pub(super) fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Acquire) != 0
     }
 
-    /// Whether that is because one side is not to reach the other any more.
+    /// Whether it is broken because one side has revoked the other's access.
     pub(super) fn is_closed(&self) -> bool {
         self.broken.load(Ordering::Acquire) == REVOKED
     }
 
-    /// Since when it has been known to who waits that it works no more.
+    /// When a wait first found it broken.
     pub(super) fn noticed_broken(&self, now: u64) -> u64 {
         self.noticed.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed).map_or_else(|since| since, |_| now)
     }
 
-    /// Whether a request is under way that takes a receive: the peer may have none to give, for as long as it likes.
+    /// Whether a request in flight takes a receive: the peer may delay it without bound.
     pub(super) fn needs_receive(&self) -> bool {
         self.rung.load(Ordering::Acquire) > self.completed()
     }
 
-    /// Says that somebody waits for what comes from the peer.
+    /// Records that a thread waits for the peer's writes.
     pub(super) fn wait_on(&self) {
         self.waited_on.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody has said so since the last call.
+    /// Whether a thread has recorded that since the last call.
     pub(super) fn was_waited_on(&self) -> bool {
         self.waited_on.swap(false, Ordering::Relaxed)
     }
 
-    /// The slot of the oldest request under way, if it keeps segments.
-    pub(super) fn oldest_kept(&self) -> Option<u32> {
+    /// The slot of the oldest request in flight, if it keeps segments.
+    pub(super) fn oldest_in_flight(&self) -> Option<u32> {
         let number = self.completed();
         let entry = Entry(self.entry(number).load(Ordering::Acquire));
         (entry.is_of(number) && entry.keeps()).then(|| entry.slot())
     }
 
-    /// Gives the connection up: whatever is under way ends in an error.
+    /// Gives up the connection: requests in flight end in an error.
     pub(super) fn fail(&self) {
         self.fail_as(ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
     }
 
-    /// The same, because one side is not to reach the other any more. Nothing is posted after this returns.
+    /// The same after a revocation. Nothing is posted after this returns.
     pub(super) fn close(&self) {
         self.fail_as(REVOKED);
-        drop(self.posting()); // whoever was at it has not seen that
+        drop(self.posting()); // waits for a post that started before
     }
 
     fn fail_as(&self, status: u32) {
@@ -212,39 +214,39 @@ impl Peer {
         }
     }
 
-    /// Tells the card that the connection is given up.
+    /// Sets the queue pair to the error state.
     pub(super) fn fail_again(&self) {
-        // A queue pair that cannot even be failed is in error already.
+        // If this fails, the queue pair is in the error state already.
         let _ = self.pair.fail();
     }
 
-    /// Keeps a fault that nobody awaited.
-    pub(super) fn stick(&self, fault: Fault) {
-        self.stuck.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
+    /// Stores a deferred error.
+    pub(super) fn defer(&self, fault: Fault) {
+        self.deferred.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
     }
 
-    /// Whether there is one.
-    pub(super) fn has_stuck(&self) -> bool {
-        self.stuck.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    /// Whether there is a deferred error.
+    pub(super) fn has_deferred(&self) -> bool {
+        self.deferred.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Takes the fault that nobody awaited.
-    pub(super) fn take_stuck(&self) -> Option<Fault> {
-        self.stuck.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// Takes the deferred error.
+    pub(super) fn take_deferred(&self) -> Option<Fault> {
+        self.deferred.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// How far a peer's access has been revoked.
+/// The state of a revocation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Revocation {
     #[default]
     Not,
-    /// The notice is among so many requests; how long that may take.
+    /// The notice is among the first `posted` requests; and its deadline.
     Telling {
         posted: u64,
         until: u64,
     },
-    /// The queue pair is in the error state; until when it may have requests.
+    /// The queue pair is in the error state; and the deadline of its requests.
     Closing {
         until: u64,
     },

@@ -1,22 +1,24 @@
-//! Ending a peer's access, though it lives: [`Fabric::revoke`](crate::Fabric::revoke).
+//! Ends a living peer's access: [`Fabric::revoke`](crate::Fabric::revoke).
 //!
-//! The rank whose memory it is closes its queue pair to the peer, as Mu does with a leader that is not one any more (Aguilera
-//! et al., OSDI 2020): from then on its card drops what comes from there, whatever the peer has posted and however long ago.
-//! It takes three steps, so that nothing of either side is left without an end:
+//! The owner of the memory closes its queue pair to the peer, as Mu does with a deposed leader
+//! (Aguilera et al., OSDI 2020): its card then drops all requests of the peer, whenever they were
+//! posted. Revocation takes three steps, so that all requests of both sides end:
 //!
-//! 1. *The peer is told*, by a write to its home, which needs no help of it: it may be stopped. A peer that is not reached
-//!    within a second is not told.
-//! 2. *The queue pair goes to the error state.* What this rank has under way there ends, which is waited for; nothing is
-//!    posted to it any more. A card may still be in the middle of a request that came before.
-//! 3. *The queue pair is reset.* That is done when the call returns, and ends the middle of a request as well: a card that has
-//!    forgotten its peer has nothing to do for it.
+//! 1. *Notice*: a write to the peer's home, which needs no action of the peer, because it may be
+//!   stopped. A peer that is unreachable for a second gets no notice.
+//! 2. *Error state*: the queue pair fails. This rank's requests in flight to the peer end, which is
+//!   waited for, and nothing is posted to it any more. A card may still be executing an earlier
+//!   request.
+//! 3. *Reset*: the queue pair is reset. When the call returns, no request is executing either: a
+//!   card that has forgotten its peer has nothing to do for it.
 //!
-//! A key that is invalidated would not do in its place: it would be every peer's, and a request with a stale key ends the
-//! connection as well.
+//! Invalidating a key is no substitute: all peers share the key, and a request with a stale key
+//! breaks the connection as well.
 //!
-//! The peer finds out by its own requests, which nobody answers any more. Before its card gives up, after two seconds or more,
-//! it finds the notice: whoever waits looks for one a few times a second, and closes this side of the connection, too. What it
-//! had under way ends as `Revoked`, and what it posts later.
+//! The peer's own requests are no longer answered. Before its card gives up, after two seconds or
+//! more, it finds the notice: a waiting thread checks for one several times a second, and closes
+//! its side of the connection, too. The peer's requests in flight and its later ones end as
+//! `Revoked`.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -26,19 +28,19 @@ use onesided_remote_memory::{Fault, FaultKind, Rank};
 use crate::drive::now;
 use crate::verbs::Inner;
 use crate::verbs::peer::{Peer, Revocation};
-use crate::verbs::queue::Order;
+use crate::verbs::queue::WorkRequest;
 use crate::verbs::raw::Verb;
-use crate::verbs::segment::Directory;
+use crate::verbs::segment::RegionTable;
 
-/// How long the peer may take to be told, in nanoseconds.
+/// How long the notice may take, in nanoseconds.
 const TELLING: u64 = 1_000_000_000;
-/// How long the card may take to end what is under way.
+/// How long the card may take to end requests in flight.
 const CLOSING: u64 = 5_000_000_000;
 
 impl Inner {
-    /// Whether one of this rank and a peer has ended the access of the other.
+    /// Whether this rank or a peer has revoked the other's access.
     pub(super) fn is_revoked(&self, rank: Rank) -> bool {
-        self.peer(rank).is_ok_and(Peer::is_closed) || self.directory.is_noticed(rank)
+        self.peer(rank).is_ok_and(Peer::is_closed) || self.region_table.is_noticed(rank)
     }
 
     /// See [`Fabric::revoke`](crate::Fabric::revoke).
@@ -62,7 +64,7 @@ impl Inner {
         }
         if let Revocation::Closing { until } = *revocation {
             if peer.is_busy() {
-                // Asked again it waits as long: the card may be slow.
+                // A repeated call waits as long again: the card may be slow.
                 return if now() < until {
                     Ok(false)
                 } else {
@@ -78,15 +80,15 @@ impl Inner {
         Ok(true)
     }
 
-    /// Writes the notice, if that can be posted at once. Gives how many requests were posted then.
+    /// Writes the notice if it can be posted now. Returns how many requests were posted then.
     fn tell(&self, rank: Rank, peer: &Peer) -> u64 {
-        if let Some(room) = self.slots.take(8) {
-            room.piece.word().store(1, Ordering::Relaxed);
-            let to = peer.home.after(Directory::notice_of(self.rank));
-            if self.try_post(rank, Order::new(Verb::Write { to }, &room, 8)) {
-                self.forget(rank, room.slot);
+        if let Some(taken) = self.buffers.take(8) {
+            taken.buffer.word().store(1, Ordering::Relaxed);
+            let to = peer.home.after(RegionTable::notice_of(self.rank));
+            if self.try_post(rank, WorkRequest::new(Verb::Write { to }, &taken, 8)) {
+                self.forget(rank, taken.slot);
             } else {
-                self.slots.free(room.slot);
+                self.buffers.free(taken.slot);
             }
         }
         peer.posted()

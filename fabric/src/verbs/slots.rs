@@ -1,4 +1,4 @@
-//! The landing slots of operations.
+//! The bounce buffers of operations.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -6,31 +6,31 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use onesided_remote_memory::{Fault, FaultKind};
 
 use crate::free_list::{FreeList, NONE};
-use crate::verbs::memory::Piece;
+use crate::verbs::memory::BounceBuffer;
 use crate::verbs::raw::{MemoryRegion, ProtectionDomain};
 
 /// A slot's own cell: one cache line.
 const CELL: usize = 64;
-/// A staging buffer.
+/// The size of a large bounce buffer.
 const BUFFER: usize = 16 << 10;
 
-/// Up to how many bytes travel through a slot.
+/// The maximum number of bytes of one slot.
 pub(super) const LONGEST: usize = BUFFER;
 
-/// What operations under way need of this rank's memory: a state, a 64-byte registered cell, and for more bytes a
-/// staging buffer. A slot has two holders, the send queue until the completion and the caller's future until it is
-/// dropped; whoever lets go last frees it.
+/// What operations in flight need of this rank's memory: a state, a registered 64-byte cell, and a
+/// large bounce buffer for more bytes. A slot has two holders: the send queue until the completion,
+/// and the caller's future until its drop. The last holder frees it.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(super) struct BounceBuffers {
     cells: Pool<State, CELL, 10>,
     buffers: Pool<(), BUFFER, 6>,
 }
 
 /// A slot that was taken, and its memory: the cell, or the buffer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room<'s> {
+pub(super) struct TakenSlot<'s> {
     pub(super) slot: u32,
-    pub(super) piece: Piece<'s>,
+    pub(super) buffer: BounceBuffer<'s>,
 }
 
 #[derive(Debug, Default)]
@@ -53,36 +53,36 @@ const POSTED: u32 = 0;
 const DETACHED: u32 = 1;
 const DONE: u32 = 2;
 
-/// What became of a slot's operation.
+/// The outcome of a slot's operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Its future will see.
+    /// Its future will read it.
     Awaited,
-    /// Nobody waited for it, and it went well.
+    /// Not awaited, and successful.
     Unnoticed,
-    /// Nobody waited for it, and it ended in this status.
+    /// Not awaited, and ended with this status.
     Missed(u32),
 }
 
-impl Slots {
+impl BounceBuffers {
     pub(super) fn new(domain: &Arc<ProtectionDomain>) -> Self {
         Self { cells: Pool::new(domain, 64), buffers: Pool::new(domain, 64) }
     }
 
-    /// Takes a slot for `len` bytes. `None` if there is none now, and no more can be made.
+    /// Takes a slot for `len` bytes. `None` if none is free and no more can be made.
     #[inline]
-    pub(super) fn take(&self, len: usize) -> Option<Room<'_>> {
+    pub(super) fn take(&self, len: usize) -> Option<TakenSlot<'_>> {
         if len > CELL {
             return self.take_buffer(len);
         }
         let slot = self.cells.take()?;
         let (chunk, at) = self.cells.find(slot);
         chunk.items[at].state.begin(NONE);
-        Some(Room { slot, piece: Piece::new(&chunk.memory, (at * CELL) as u64) })
+        Some(TakenSlot { slot, buffer: BounceBuffer::new(&chunk.memory, (at * CELL) as u64) })
     }
 
     #[inline(never)]
-    fn take_buffer(&self, len: usize) -> Option<Room<'_>> {
+    fn take_buffer(&self, len: usize) -> Option<TakenSlot<'_>> {
         debug_assert!(len <= LONGEST, "longer transfers go in pieces");
         let buffer = self.buffers.take()?;
         let Some(slot) = self.cells.take() else {
@@ -90,10 +90,10 @@ impl Slots {
             return None;
         };
         self.state(slot).begin(buffer);
-        Some(Room { slot, piece: self.buffers.piece(buffer) })
+        Some(TakenSlot { slot, buffer: self.buffers.buffer(buffer) })
     }
 
-    /// Why there is no slot, and none to come back.
+    /// Why there is no slot, and none will be freed.
     pub(super) fn why_none(&self) -> Fault {
         let starved = [&self.cells.starved, &self.buffers.starved];
         let why = starved.into_iter().find_map(|starved| Fault::from_bits(starved.load(Ordering::Relaxed)));
@@ -106,30 +106,31 @@ impl Slots {
         &chunk.items[at].state
     }
 
-    /// The first word of a slot that has no buffer.
+    /// The first word of a slot without a large buffer.
     #[inline]
     pub(super) fn word(&self, slot: u32) -> &AtomicU64 {
         let (chunk, at) = self.cells.find(slot);
-        Piece::new(&chunk.memory, (at * CELL) as u64).word()
+        BounceBuffer::new(&chunk.memory, (at * CELL) as u64).word()
     }
 
     /// The memory of a slot.
     #[inline]
-    pub(super) fn piece(&self, slot: u32) -> Piece<'_> {
+    pub(super) fn buffer(&self, slot: u32) -> BounceBuffer<'_> {
         match self.state(slot).buffer.load(Ordering::Relaxed) {
-            NONE => self.cells.piece(slot),
-            buffer => self.buffers.piece(buffer),
+            NONE => self.cells.buffer(slot),
+            buffer => self.buffers.buffer(buffer),
         }
     }
 
-    /// The status of the operation once it is done; what it brought is in the [piece](Self::piece) then.
+    /// The status of the operation once it is done; its result is then in the
+    /// [buffer](Self::buffer).
     #[inline]
     pub(super) fn status(&self, slot: u32) -> Option<u32> {
         let state = self.state(slot);
         (state.phase.load(Ordering::Acquire) == DONE).then(|| state.status.load(Ordering::Relaxed))
     }
 
-    /// The send queue lets go: the operation completed.
+    /// The send queue's release: the operation completed.
     #[inline]
     pub(super) fn complete(&self, slot: u32, status: u32) -> Outcome {
         let state = self.state(slot);
@@ -141,7 +142,7 @@ impl Slots {
         if status == 0 { Outcome::Unnoticed } else { Outcome::Missed(status) }
     }
 
-    /// The caller lets go, not knowing whether the operation has completed.
+    /// The caller's release, whether or not the operation has completed.
     #[inline]
     pub(super) fn detach(&self, slot: u32) -> Outcome {
         let state = self.state(slot);
@@ -153,7 +154,7 @@ impl Slots {
         if status == 0 { Outcome::Unnoticed } else { Outcome::Missed(status) }
     }
 
-    /// Gives back a slot that was never posted, or whose operation the caller has seen to be done.
+    /// Frees a slot that was never posted, or whose operation the caller has seen complete.
     #[inline]
     pub(super) fn free(&self, slot: u32) {
         let (chunk, at) = self.cells.find(slot);
@@ -166,16 +167,16 @@ impl Slots {
     }
 }
 
-/// Pieces of registered memory, of `SIZE` bytes each, registered by the chunk, 2^`SHIFT` of them, as they are needed;
-/// each with a state.
+/// Buffers of registered memory, `SIZE` bytes each, each with a state. They are registered on
+/// demand in chunks of 2^`SHIFT`.
 #[derive(Debug)]
 struct Pool<S, const SIZE: usize, const SHIFT: u32> {
     domain: Arc<ProtectionDomain>,
     chunks: Box<[OnceLock<Chunk<S>>]>,
     free: FreeList,
-    /// How many chunks there are.
+    /// The number of chunks.
     made: Mutex<u32>,
-    /// Why the last chunk that was asked for could not be had, as a fault's bits; 0 if it could.
+    /// Why the last requested chunk could not be made, as a fault's bits; 0 if it was.
     starved: AtomicU64,
 }
 
@@ -187,7 +188,7 @@ struct Chunk<S> {
 
 #[derive(Debug)]
 struct Item<S> {
-    /// The free piece behind this one, if it is free.
+    /// The next free buffer, if this one is free.
     next: AtomicU32,
     state: S,
 }
@@ -203,23 +204,23 @@ impl<S: Default, const SIZE: usize, const SHIFT: u32> Pool<S, SIZE, SHIFT> {
 
     #[inline]
     fn take(&self) -> Option<u32> {
-        self.free.take(|piece| self.next(piece)).or_else(|| self.grow())
+        self.free.take(|entry| self.next(entry)).or_else(|| self.grow())
     }
 
     #[inline]
-    fn give(&self, piece: u32) {
-        self.free.give(piece, |piece| self.next(piece));
+    fn give(&self, entry: u32) {
+        self.free.give(entry, |entry| self.next(entry));
     }
 
-    /// Makes a chunk and takes a piece of it.
+    /// Makes a chunk and takes a buffer of it.
     #[cold]
     fn grow(&self) -> Option<u32> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(piece) = self.free.take(|piece| self.next(piece)) {
-            return Some(piece); // somebody else made the chunk
+        if let Some(entry) = self.free.take(|entry| self.next(entry)) {
+            return Some(entry); // another thread made the chunk
         }
         let chunk = self.chunks.get(*made as usize)?;
-        // A chunk that cannot be had is no error yet: pieces come back.
+        // Failing to make a chunk is not an error yet: buffers are freed.
         let memory = MemoryRegion::new(&self.domain, (SIZE as u64) << SHIFT);
         self.starved.store(memory.as_ref().map_or_else(|error| error.fault().to_bits(), |_| 0), Ordering::Relaxed);
         let memory = memory.ok()?;
@@ -228,26 +229,26 @@ impl<S: Default, const SIZE: usize, const SHIFT: u32> Pool<S, SIZE, SHIFT> {
         chunk.set(Chunk { memory, items }).ok()?;
         let first = *made << SHIFT;
         *made += 1;
-        (first + 1..first + Self::MANY).rev().for_each(|piece| self.give(piece));
+        (first + 1..first + Self::MANY).rev().for_each(|entry| self.give(entry));
         Some(first)
     }
 
-    /// A piece's chunk, and which of its pieces it is.
+    /// A buffer's chunk, and its index there.
     #[inline]
-    fn find(&self, piece: u32) -> (&Chunk<S>, usize) {
-        let chunk = self.chunks[(piece >> SHIFT) as usize].get().expect("a piece is of a chunk that was made");
-        (chunk, (piece & (Self::MANY - 1)) as usize)
+    fn find(&self, entry: u32) -> (&Chunk<S>, usize) {
+        let chunk = self.chunks[(entry >> SHIFT) as usize].get().expect("an entry belongs to a chunk that was made");
+        (chunk, (entry & (Self::MANY - 1)) as usize)
     }
 
     #[inline]
-    fn next(&self, piece: u32) -> &AtomicU32 {
-        let (chunk, at) = self.find(piece);
+    fn next(&self, entry: u32) -> &AtomicU32 {
+        let (chunk, at) = self.find(entry);
         &chunk.items[at].next
     }
 
     #[inline]
-    fn piece(&self, piece: u32) -> Piece<'_> {
-        let (chunk, at) = self.find(piece);
-        Piece::new(&chunk.memory, (at * SIZE) as u64)
+    fn buffer(&self, entry: u32) -> BounceBuffer<'_> {
+        let (chunk, at) = self.find(entry);
+        BounceBuffer::new(&chunk.memory, (at * SIZE) as u64)
     }
 }

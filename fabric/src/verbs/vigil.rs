@@ -1,13 +1,16 @@
-//! The watch over connections, without which some waits would have no end.
+//! Keepalive of connections, without which some waits would not end.
 //!
-//! A card ends what it was told to do: by the peer's answer, or by its silence. Three things are left to this watch:
+//! A card ends a request by the peer's answer, or by its silence. Three cases are left to the
+//! keepalive:
 //!
-//! - *Nobody asks.* Whoever waits for what comes from a peer has nothing under way to it, so that no card notices that the
-//!   peer cannot be reached. Then the peer is asked for a sign of life, by a read that needs no help of it.
-//! - *A driver forgets* that it may go on with the next request, until another is posted. So another is posted.
-//! - *A card says nothing at all*, neither that a request went well nor that it failed: the connection is given up.
+//! - *No request in flight.* A thread that waits for a peer's write has none, so no card notices
+//!   that the peer is unreachable. The keepalive reads from the peer, which needs no action of the
+//!   peer.
+//! - *A stalled driver* does not continue with the next request until another one is posted. So
+//!   another one is posted.
+//! - *A silent card* reports neither success nor failure: the connection is given up.
 //!
-//! A look is taken by threads that wait, a few times a second; operations pay nothing for it.
+//! Waiting threads check several times a second; operations pay nothing.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, TryLockError};
@@ -15,175 +18,176 @@ use std::sync::{Mutex, TryLockError};
 use onesided_remote_memory::{Fault, Liveness, Patience, Rank, RemoteMemory, Watch};
 
 use crate::drive::now;
-use crate::ends::Ends;
+use crate::ends::PeerStatus;
 use crate::verbs::peer::{Peer, REFUSED};
-use crate::verbs::queue::{Kept, Order};
+use crate::verbs::queue::{InFlight, WorkRequest};
 use crate::verbs::raw::Verb;
 use crate::verbs::{Inner, Verbs};
 
-/// How often to look, in nanoseconds.
-const LOOK: u64 = 250_000_000;
-/// After so long without a completion something is posted.
-const QUIET: u64 = 2_000_000_000;
-/// After so long without one the connection is given up, whatever its card may still be waiting for: some ten times what
-/// [the card](crate::verbs::raw) is told to wait. A request that moves bytes has more time.
-const SILENT: u64 = 30_000_000_000;
-/// Nanoseconds that a byte may take: 1 MB/s.
+/// The poll interval, in nanoseconds.
+const POLL_INTERVAL: u64 = 250_000_000;
+/// After this time without a completion a request is posted.
+const PROBE_AFTER: u64 = 2_000_000_000;
+/// After this time without a completion the connection is given up: about ten times the timeout of
+/// [the card](crate::verbs::raw). A request that moves bytes gets more time.
+const GIVE_UP_AFTER: u64 = 30_000_000_000;
+/// The maximum nanoseconds a byte: 1 MB/s.
 const SLOWEST: u64 = 1_000;
-/// How long the news of a death may take that broke a connection. The memory of a process that is killed is gone before
-/// anybody is told: until then what its card says sounds like a peer that lives.
-const NEWS: u64 = 1_000_000_000;
-/// A thread that spins looks at the clock every so many turns.
+/// The failure-detection timeout of a death that broke a connection. A killed process loses its
+/// memory before its death is declared; until then the card's status looks like that of a living
+/// peer.
+const DETECTION_TIMEOUT: u64 = 1_000_000_000;
+/// A spinning thread reads the clock once in this many polls.
 const TURNS: u32 = 1 << 12;
 
 #[derive(Debug)]
-pub(super) struct Vigil {
-    /// When to look next.
+pub(super) struct Keepalive {
+    /// The time of the next check.
     due: AtomicU64,
     turns: AtomicU32,
-    /// [`SILENT`], but in tests.
+    /// [`GIVE_UP_AFTER`], except in tests.
     silent: AtomicU64,
-    looks: Mutex<Box<[Look]>>,
+    observations: Mutex<Box<[Observation]>>,
 }
 
-/// What was seen of a connection.
+/// The state of a connection at the last check.
 #[derive(Clone, Debug, Default)]
-struct Look {
+struct Observation {
     completed: u64,
-    /// Since when there are no more, while some are under way or somebody waits.
+    /// Since when there were no completions, with requests in flight or a waiting thread.
     since: u64,
-    /// Whether something was posted since then.
+    /// Whether a probe was posted since then.
     probed: bool,
-    /// The slot of what was posted, until it is done.
+    /// The slot of the probe, until it is done.
     probe: Option<u32>,
 }
 
-impl Vigil {
+impl Keepalive {
     pub(super) fn new(size: u32) -> Self {
-        let looks = vec![Look::default(); size as usize].into();
-        let (due, turns, silent) = (AtomicU64::new(0), AtomicU32::new(0), AtomicU64::new(SILENT));
-        Self { due, turns, silent, looks: Mutex::new(looks) }
+        let observations = vec![Observation::default(); size as usize].into();
+        let (due, turns, silent) = (AtomicU64::new(0), AtomicU32::new(0), AtomicU64::new(GIVE_UP_AFTER));
+        Self { due, turns, silent, observations: Mutex::new(observations) }
     }
 
-    /// For tests, which do not wait so long.
+    /// For tests.
     pub(super) fn set_silent(&self, nanos: u64) {
         self.silent.store(nanos, Ordering::Relaxed);
     }
 }
 
 impl Inner {
-    /// For threads that spin: now and then a [`patrol`](Self::patrol).
+    /// For spinning threads: occasionally runs a [check](Self::check_connections).
     #[inline]
     pub(super) fn turn(&self) {
-        // Two threads may count as one: nothing depends on it.
-        let turn = self.vigil.turns.load(Ordering::Relaxed).wrapping_add(1);
-        self.vigil.turns.store(turn, Ordering::Relaxed);
+        // Concurrent increments may be lost, which is harmless.
+        let turn = self.keepalive.turns.load(Ordering::Relaxed).wrapping_add(1);
+        self.keepalive.turns.store(turn, Ordering::Relaxed);
         if turn.is_multiple_of(TURNS) {
-            self.patrol();
+            self.check_connections();
         }
     }
 
-    /// Looks at all connections, if it is time to.
+    /// Checks all connections, if it is time.
     #[cold]
-    pub(super) fn patrol(&self) {
-        if now() < self.vigil.due.load(Ordering::Relaxed) {
+    pub(super) fn check_connections(&self) {
+        if now() < self.keepalive.due.load(Ordering::Relaxed) {
             return;
         }
-        let mut looks = match self.vigil.looks.try_lock() {
-            Ok(looks) => looks,
+        let mut observations = match self.keepalive.observations.try_lock() {
+            Ok(observations) => observations,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        // Only now: another thread may have looked since, with a later clock.
-        let (now, due) = (now(), self.vigil.due.load(Ordering::Relaxed));
+        // Read under the lock: another thread may have checked since, with a later clock.
+        let (now, due) = (now(), self.keepalive.due.load(Ordering::Relaxed));
         if now < due {
             return;
         }
-        self.vigil.due.store(now + LOOK, Ordering::Relaxed);
-        // Nobody has waited meanwhile, so nobody has seen since when it is quiet.
-        let anew = now > due + 4 * LOOK;
-        for ((rank, peer), look) in (0..).map(Rank).zip(&self.peers).zip(looks.iter_mut()) {
-            if let Some(slot) = look.probe.filter(|slot| self.slots.status(*slot).is_some()) {
-                self.slots.free(slot);
-                look.probe = None;
+        self.keepalive.due.store(now + POLL_INTERVAL, Ordering::Relaxed);
+        // No thread has waited meanwhile, so the start of the silence is unknown.
+        let anew = now > due + 4 * POLL_INTERVAL;
+        for ((rank, peer), seen) in (0..).map(Rank).zip(&self.peers).zip(observations.iter_mut()) {
+            if let Some(slot) = seen.probe.filter(|slot| self.buffers.status(*slot).is_some()) {
+                self.buffers.free(slot);
+                seen.probe = None;
             }
             if self.board.liveness(rank) == Liveness::Alive {
                 if self.is_revoked(rank) {
                     peer.close();
                 }
-                self.look_at((rank, peer), look, (now, anew));
+                self.check((rank, peer), seen, (now, anew));
             }
         }
     }
 
-    /// Until when the reason why a connection works no more may still come as news: the peer's end says more than any status.
-    /// `None`: it works, or there is nothing to wait for.
+    /// Until when a death may still be declared as the cause of a broken connection, which says
+    /// more than any status. `None`: the connection works, or nothing is expected.
     #[cold]
-    pub(super) fn news_until(&self, rank: Rank) -> Option<u64> {
+    pub(super) fn detection_until(&self, rank: Rank) -> Option<u64> {
         let peer = self.peer(rank).ok().filter(|peer| peer.is_broken() && !self.is_revoked(rank))?;
         let now = now();
-        let until = peer.noticed_broken(now) + NEWS;
+        let until = peer.noticed_broken(now) + DETECTION_TIMEOUT;
         (now < until && self.board.liveness(rank) == Liveness::Alive).then_some(until)
     }
 
-    fn look_at(&self, (rank, peer): (Rank, &Peer), look: &mut Look, (now, anew): (u64, bool)) {
-        // Both are asked, whatever the first says.
+    fn check(&self, (rank, peer): (Rank, &Peer), seen: &mut Observation, (now, anew): (u64, bool)) {
+        // Both are evaluated: the second one resets its flag.
         let (busy, waited_on) = (peer.is_busy(), peer.was_waited_on() && rank != self.rank);
         let completed = peer.completed();
-        if anew || completed != look.completed || !(busy || waited_on) {
-            *look = Look { completed, since: now, probed: false, probe: look.probe };
+        if anew || completed != seen.completed || !(busy || waited_on) {
+            *seen = Observation { completed, since: now, probed: false, probe: seen.probe };
             return;
         }
-        let quiet = now.saturating_sub(look.since);
+        let idle = now.saturating_sub(seen.since);
         if peer.is_broken() {
-            // What is under way should have ended with it: the driver is told once more.
-            if quiet >= QUIET {
-                look.since = now;
+            // Requests in flight should have ended with it: fail the queue pair once more.
+            if idle >= PROBE_AFTER {
+                seen.since = now;
                 peer.fail_again();
             }
             return;
         }
-        if quiet >= QUIET && !look.probed && look.probe.is_none() {
-            look.probed = true;
-            look.probe = self.probe(rank, peer);
+        if idle >= PROBE_AFTER && !seen.probed && seen.probe.is_none() {
+            seen.probed = true;
+            seen.probe = self.probe(rank, peer);
         }
-        // What takes a receive waits for the peer to make progress, which may be far away; but not for ever, and neither does
-        // what was posted behind it.
-        let silent = self.vigil.silent.load(Ordering::Relaxed);
+        // A request that takes a receive waits for the peer's progress, which may take long; but
+        // not without bound, and neither do the requests after it.
+        let silent = self.keepalive.silent.load(Ordering::Relaxed);
         let patience =
             if peer.needs_receive() { self.full_after.nanos().saturating_mul(2).max(silent) } else { silent };
-        if busy && quiet >= patience && quiet - patience >= self.time_for_bytes(peer) {
+        if busy && idle >= patience && idle - patience >= self.time_for_bytes(peer) {
             peer.fail();
         }
     }
 
-    /// Posts a read, if that can be done at once. Its slot is kept, so that its failure is nobody's news: it is the
-    /// connection's.
+    /// Posts a read, if it can be posted now. Its slot is kept, so that a failure is reported by
+    /// the connection alone.
     fn probe(&self, rank: Rank, peer: &Peer) -> Option<u32> {
-        let room = self.slots.take(8)?;
-        if self.try_post(rank, Order::new(Verb::Read { from: peer.home }, &room, 8)) {
-            return Some(room.slot);
+        let taken = self.buffers.take(8)?;
+        if self.try_post(rank, WorkRequest::new(Verb::Read { from: peer.home }, &taken, 8)) {
+            return Some(taken.slot);
         }
-        self.slots.free(room.slot);
+        self.buffers.free(taken.slot);
         None
     }
 
-    /// How long the oldest request under way may take for its bytes alone.
+    /// The time that the oldest request in flight may take for its bytes alone.
     pub(super) fn time_for_bytes(&self, peer: &Peer) -> u64 {
-        peer.oldest_kept().and_then(|slot| self.kept().get(&slot).map(Kept::time)).unwrap_or(0)
+        peer.oldest_in_flight().and_then(|slot| self.in_flight().get(&slot).map(InFlight::time)).unwrap_or(0)
     }
 }
 
-impl Kept {
-    /// How long it may take for its bytes alone, whatever else the segments hold.
+impl InFlight {
+    /// The time that it may take for its bytes alone, whatever else the segments contain.
     const fn time(&self) -> u64 {
         self.len.saturating_mul(SLOWEST)
     }
 }
 
 impl Verbs {
-    /// What a wait reports that is not satisfied: the deadline, somebody's end, a connection that nothing comes by any more,
-    /// or nothing yet.
+    /// The state of an unsatisfied wait: past its deadline, ended by a peer's status, on a broken
+    /// connection, or pending.
     pub(super) fn wait_on(&self, patience: Patience) -> Result<(), Fault> {
         self.out_of_patience(patience)?;
         let rank = match patience.watch {
@@ -191,10 +195,10 @@ impl Verbs {
             Watch::Rank(rank) | Watch::RankAndFailures(rank) => rank,
         };
         if rank == self.rank() {
-            return Ok(()); // what others write comes by their connections
+            return Ok(()); // other ranks' writes arrive on their own connections
         }
         let peer = self.0.peer(rank)?;
-        if peer.is_broken() && self.0.news_until(rank).is_none() {
+        if peer.is_broken() && self.0.detection_until(rank).is_none() {
             return Err(self.0.fault(rank, REFUSED));
         }
         peer.wait_on();
@@ -213,8 +217,8 @@ mod tests {
     #[test]
     fn a_request_has_time_for_its_own_bytes_and_not_for_those_of_its_segments() {
         let key = SegmentKey { rank: Rank(1), region: RegionId(1), len: 1 << 40, address: 0, rkey: 1 };
-        let kept = |len| Kept { segments: (VerbsSegment::of_peer(key), VerbsSegment::of_peer(key)), len };
-        assert_eq!(kept(8).time(), 8_000);
-        assert_eq!(kept(1 << 30).time(), 1_000 << 30);
+        let in_flight = |len| InFlight { segments: (VerbsSegment::of_peer(key), VerbsSegment::of_peer(key)), len };
+        assert_eq!(in_flight(8).time(), 8_000);
+        assert_eq!(in_flight(1 << 30).time(), 1_000 << 30);
     }
 }

@@ -10,20 +10,20 @@ use onesided_remote_memory::{
 };
 
 use crate::drive;
-use crate::verbs::queue::Order;
+use crate::verbs::queue::WorkRequest;
 use crate::verbs::raw::Verb;
 use crate::verbs::segment::Entry;
-use crate::verbs::slots::Room;
+use crate::verbs::slots::TakenSlot;
 use crate::verbs::{Inner, Verbs, VerbsWord};
 use crate::{SegmentKey, block_on};
 
-/// An operation on a word under way.
+/// An operation on a word, in flight.
 #[derive(Debug)]
 #[must_use = "the operation is posted, but only awaiting tells how it went"]
 pub struct VerbsOp(State);
 
 impl VerbsOp {
-    /// One that needs no card.
+    /// An operation that needs no card.
     pub(crate) const fn ended(end: Result<u64, Fault>) -> Self {
         Self(State::Ended(end))
     }
@@ -32,18 +32,18 @@ impl VerbsOp {
 #[derive(Debug)]
 enum State {
     Posted(Posted),
-    /// It was not posted: this is its end.
+    /// Not posted; its result.
     Ended(Result<u64, Fault>),
     Taken,
 }
 
-/// The caller's hold on a slot.
+/// The caller's reference to a slot.
 #[derive(Debug)]
 pub(super) struct Posted {
     pub(super) fabric: Verbs,
     pub(super) rank: Rank,
     pub(super) slot: u32,
-    /// The operation is known to be done, and the caller to know how it ended: nothing of it is left to notice.
+    /// Whether the result was taken, so that a drop reports nothing.
     told: bool,
 }
 
@@ -55,13 +55,14 @@ impl Posted {
     /// Ready when the operation has completed.
     #[inline]
     pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<(), Fault>> {
-        let Inner { slots, .. } = &*self.fabric.0;
-        // On a short way the completion is there at the first look.
-        let status = slots.status(self.slot).or_else(|| {
+        let Inner { buffers, .. } = &*self.fabric.0;
+        // For a close target, the completion is there at the first poll.
+        let status = buffers.status(self.slot).or_else(|| {
             self.fabric.0.progress();
-            slots.status(self.slot)
+            buffers.status(self.slot)
         });
-        if let Some(until) = status.filter(|status| *status != 0).and_then(|_| self.fabric.0.news_until(self.rank)) {
+        if let Some(until) = status.filter(|status| *status != 0).and_then(|_| self.fabric.0.detection_until(self.rank))
+        {
             self.fabric.0.endpoint.pend(cx, until);
             return Poll::Pending;
         }
@@ -79,11 +80,11 @@ impl Posted {
 }
 
 impl Posted {
-    /// What came back.
+    /// The result value.
     #[inline]
     fn value(&self) -> Result<u64, Fault> {
         let inner = &*self.fabric.0;
-        let value = inner.slots.word(self.slot).load(Ordering::Acquire);
+        let value = inner.buffers.word(self.slot).load(Ordering::Acquire);
         match inner.unanswered {
             Some(nothing) if value == nothing => Err(Fault::of(FaultKind::Unknown, self.rank)),
             _ => Ok(value),
@@ -94,7 +95,7 @@ impl Posted {
 impl Drop for Posted {
     fn drop(&mut self) {
         if self.told {
-            self.fabric.0.slots.free(self.slot);
+            self.fabric.0.buffers.free(self.slot);
         } else {
             self.fabric.0.forget(self.rank, self.slot);
         }
@@ -112,7 +113,7 @@ impl Future for VerbsOp {
                 Poll::Pending => return Poll::Pending,
             },
             State::Ended(end) => *end,
-            State::Taken => Err(Fault::new(FaultKind::Closed)), // polled again after it was ready
+            State::Taken => Err(Fault::new(FaultKind::Closed)), // polled after completion
         };
         self.0 = State::Taken;
         Poll::Ready(result)
@@ -142,7 +143,7 @@ impl<P: Fn(u64) -> bool + Unpin + Send> Future for VerbsWait<'_, P> {
             return Poll::Ready(Ok(value));
         }
         if let Err(fault) = self.fabric.wait_on(self.patience) {
-            return Poll::Ready(look().ok_or(fault)); // what came before the end counts
+            return Poll::Ready(look().ok_or(fault)); // a write before the end counts
         }
         self.fabric.0.endpoint.pend(cx, self.patience.deadline);
         Poll::Pending
@@ -183,10 +184,10 @@ impl RemoteMemory for Verbs {
         self.0.peers.len() as u32
     }
 
-    /// A peer's region that was not met before is looked up in the peer's directory, one-sided.
+    /// A peer's region is looked up in its region table on first use, one-sided.
     fn word(&self, at: At) -> Result<VerbsWord<'_>, Fault> {
         let segment = match at.rank == self.0.rank {
-            true => self.0.directory.pin(at.region)?,
+            true => self.0.region_table.pin(at.region)?,
             false => self.0.opened.get((at.rank, at.region), || self.look_up(at.rank, at.region))?,
         };
         segment.word(at.offset)
@@ -212,7 +213,8 @@ impl RemoteMemory for Verbs {
         self.operate(Step::of(Link::FetchAdd { word, add, waited: true }))
     }
 
-    /// One list, one doorbell: every link behind a read or an atomic is fenced, so that none overtakes it.
+    /// One list, one doorbell: every link after a read or an atomic is fenced against overtaking
+    /// it.
     fn post<const N: usize>(&self, links: [Link<VerbsWord<'_>>; N]) -> Chain<VerbsOp, N> {
         let steps = links.map(Step::of);
         let rank = steps.first().map_or(self.0.rank, |step| step.rank);
@@ -220,25 +222,27 @@ impl RemoteMemory for Verbs {
         if let Some(other) = steps.iter().find(|step| step.rank != rank) {
             return refused(Fault::of(FaultKind::Unsupported, other.rank));
         }
-        let mut orders = [None; N];
+        let mut requests = [None; N];
         for (at, (step, link)) in steps.iter().zip(&links).enumerate() {
             match self.0.take_slot(WORD) {
-                Ok(room) => orders[at] = Some(Order { quiet: !link.waited(), ..step.order(&self.0, &room) }),
+                Ok(taken) => {
+                    requests[at] = Some(WorkRequest { unsignaled: !link.waited(), ..step.request(&self.0, &taken) })
+                }
                 Err(fault) => {
-                    orders.iter().flatten().for_each(|order| self.0.slots.free(order.slot));
+                    requests.iter().flatten().for_each(|request| self.0.buffers.free(request.slot));
                     return refused(fault);
                 }
             }
         }
-        let orders = orders.map(|order| order.expect("each has a slot"));
+        let requests = requests.map(|request| request.expect("each has a slot"));
         if self.0.fences || !has_change_behind_read(&links) {
-            self.0.post(rank, orders);
+            self.0.post(rank, requests);
         } else {
-            self.post_apart(rank, &links, orders);
+            self.post_apart(rank, &links, requests);
         }
         Chain::of(std::array::from_fn(|at| {
-            // Whoever does not wait drops the operation, and its slot lets go.
-            let posted = Posted::new(self, rank, orders[at].slot);
+            // Dropping an unawaited operation detaches its slot.
+            let posted = Posted::new(self, rank, requests[at].slot);
             links[at].waited().then(|| VerbsOp(State::Posted(posted)))
         }))
     }
@@ -279,67 +283,67 @@ impl RemoteMemory for Verbs {
 /// The length of a word in bytes.
 const WORD: usize = 8;
 
-/// An operation on a word, as the card wants it.
+/// An operation on a word, as a work request needs it.
 #[derive(Clone, Copy)]
 struct Step {
     rank: Rank,
     verb: Verb,
-    /// What a write writes.
+    /// The value of a write.
     value: u64,
 }
 
 impl Step {
-    #[inline(always)] // of a link that the compiler sees nothing is left but the stores
+    #[inline(always)] // for a constant link, only the stores remain
     fn of(link: Link<VerbsWord<'_>>) -> Self {
         let (word, verb, value) = match link {
-            Link::Read { word, .. } => (word, Verb::Read { from: word.place() }, 0),
-            Link::Write { word, value, notify: Notify::No, .. } => (word, Verb::Write { to: word.place() }, value),
+            Link::Read { word, .. } => (word, Verb::Read { from: word.remote() }, 0),
+            Link::Write { word, value, notify: Notify::No, .. } => (word, Verb::Write { to: word.remote() }, value),
             Link::Write { word, value, notify: Notify::Yes, .. } => {
-                (word, Verb::WriteAndRing { to: word.place() }, value)
+                (word, Verb::WriteAndRing { to: word.remote() }, value)
             }
             Link::CompareSwap { word, expected, new, .. } => {
-                (word, Verb::CompareSwap { at: word.place(), expected, new }, 0)
+                (word, Verb::CompareSwap { at: word.remote(), expected, new }, 0)
             }
-            Link::FetchAdd { word, add, .. } => (word, Verb::FetchAdd { at: word.place(), add }, 0),
+            Link::FetchAdd { word, add, .. } => (word, Verb::FetchAdd { at: word.remote(), add }, 0),
         };
         Self { rank: word.rank(), verb, value }
     }
 
     #[inline]
-    fn order(self, inner: &Inner, room: &Room<'_>) -> Order {
+    fn request(self, inner: &Inner, taken: &TakenSlot<'_>) -> WorkRequest {
         if self.verb.writes() {
-            room.piece.word().store(self.value, Ordering::Relaxed);
+            taken.buffer.word().store(self.value, Ordering::Relaxed);
         } else if let Some(nothing) = inner.unanswered {
-            room.piece.word().store(nothing, Ordering::Relaxed);
+            taken.buffer.word().store(nothing, Ordering::Relaxed);
         }
-        Order::new(self.verb, room, WORD)
+        WorkRequest::new(self.verb, taken, WORD)
     }
 }
 
-/// Whether a read that somebody waits for has anything but reads behind it.
+/// Whether an awaited read is followed by anything but reads.
 fn has_change_behind_read<W>(links: &[Link<W>]) -> bool {
     let first = links.iter().position(|link| matches!(link, Link::Read { waited: true, .. }));
     first.is_some_and(|first| links[first..].iter().any(|link| !matches!(link, Link::Read { .. })))
 }
 
 impl Verbs {
-    /// Posts a chain without fences. A read whose answer is lost is done again: it must not find what comes behind it, which is
-    /// posted when the answer is there.
+    /// Posts a chain without fences. A read whose answer is lost is repeated, and must not see
+    /// later links, which are therefore posted after the answer.
     #[cold]
-    fn post_apart<const N: usize>(&self, rank: Rank, links: &[Link<VerbsWord<'_>>; N], orders: [Order; N]) {
-        for (link, order) in links.iter().zip(orders) {
-            self.0.post(rank, [Order { quiet: false, ..order }]);
+    fn post_apart<const N: usize>(&self, rank: Rank, links: &[Link<VerbsWord<'_>>; N], requests: [WorkRequest; N]) {
+        for (link, request) in links.iter().zip(requests) {
+            self.0.post(rank, [WorkRequest { unsignaled: false, ..request }]);
             if matches!(link, Link::Read { waited: true, .. }) {
-                self.0.wait_for(order.slot);
+                self.0.wait_for(request.slot);
             }
         }
     }
 
     fn operate(&self, step: Step) -> VerbsOp {
         match self.0.take_slot(WORD) {
-            Ok(room) => {
-                self.0.post(step.rank, [step.order(&self.0, &room)]);
-                VerbsOp(State::Posted(Posted::new(self, step.rank, room.slot)))
+            Ok(taken) => {
+                self.0.post(step.rank, [step.request(&self.0, &taken)]);
+                VerbsOp(State::Posted(Posted::new(self, step.rank, taken.slot)))
             }
             Err(fault) => VerbsOp::ended(Err(fault)),
         }
@@ -358,7 +362,7 @@ impl Verbs {
         VerbsPause { fabric: self, until: self.now().saturating_add(nanos) }
     }
 
-    /// Reads a region's entry in its owner's directory.
+    /// Reads a region's entry in its owner's region table.
     pub(super) fn look_up(&self, rank: Rank, region: RegionId) -> Result<SegmentKey, Fault> {
         let peer = self.0.peer(rank)?;
         let mut bytes = [0; Entry::BYTES as usize];

@@ -1,5 +1,5 @@
-//! What the tests on a real device share.
-#![allow(clippy::print_stderr)] // what is skipped is said
+//! Shared by the tests on a real device.
+#![allow(clippy::print_stderr)] // reports skipped tests
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use onesided_fabric::bootstrap::{Job, local};
 use onesided_fabric::verbs::devices;
 use onesided_fabric::{Drive, Error, Fabric, Segment, SegmentKey, World, block_on};
 
-/// One test at a time has the device: Soft-RoCE drops completions with very many queue pairs.
+/// Runs one test at a time: Soft-RoCE drops completions with very many queue pairs.
 static DEVICE: Mutex<()> = Mutex::new(());
 
 pub(crate) fn device(test: &str) -> Option<MutexGuard<'static, ()>> {
@@ -21,7 +21,8 @@ pub(crate) fn device(test: &str) -> Option<MutexGuard<'static, ()>> {
     None
 }
 
-/// Runs `body` on `size` ranks, each a thread. Every rank gives its result; a rank that panicked is dead to the others.
+/// Runs `body` on `size` ranks, each a thread, and returns their results. A rank that panicked is
+/// dead to the others.
 pub(crate) fn ranks<F: Fabric, T: Send>(
     size: u32,
     join: impl Fn(Job) -> Result<F, Error> + Sync,
@@ -51,6 +52,6 @@ pub(crate) fn segments<F: Drive>(world: &World<F>, len: u64) -> Vec<F::Segment> 
         .iter()
         .map(|key| fabric.open(&SegmentKey::from_bytes(key).expect("a key")).expect("a peer's segment"))
         .collect();
-    all[world.rank() as usize] = own; // the owner's handle is what keeps it
+    all[world.rank() as usize] = own; // the owner's handle keeps it alive
     all
 }

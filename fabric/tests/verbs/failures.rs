@@ -10,7 +10,7 @@ use onesided_fabric::{Fabric, World, block_on};
 use crate::support::{device, segments};
 use crate::{LONG, kind, ranks, until};
 
-/// What rank 0 does with a segment of rank 1 that is gone; it also gets those of the others.
+/// Rank 0 accesses a freed segment of rank 1; it also gets those of the others.
 fn with_a_stale_key(count: u32, run: impl Fn(&Verbs, &VerbsSegment, &[VerbsSegment]) + Sync) {
     let step = std::sync::Barrier::new(count as usize); // the fabric's own barrier does not outlive the connection
     ranks(count, |world| {
@@ -26,8 +26,8 @@ fn with_a_stale_key(count: u32, run: impl Fn(&Verbs, &VerbsSegment, &[VerbsSegme
     });
 }
 
-/// A typed error for the one who used it, later operations end at once and name the peer, and no other connection
-/// suffers.
+/// The access fails with a typed error, later operations fail at once and name the peer, and no
+/// other connection is affected.
 #[test]
 fn a_stale_key_ends_in_an_error() {
     let Some(_device) = device("a_stale_key_ends_in_an_error") else { return };
@@ -47,7 +47,7 @@ fn a_stale_key_ends_in_an_error() {
     });
 }
 
-/// The error of an operation that nobody awaited is told by the next flush, once.
+/// The next flush reports the error of an unawaited operation, once.
 #[test]
 fn an_unawaited_fault_sticks_until_the_flush() {
     let Some(_device) = device("an_unawaited_fault_sticks_until_the_flush") else { return };
@@ -58,7 +58,8 @@ fn an_unawaited_fault_sticks_until_the_flush() {
     });
 }
 
-/// A process that is killed loses its memory before anybody is told of its end: whoever used that memory is told of the end.
+/// A killed process loses its memory before its death is declared: an access to that memory still
+/// reports the death.
 #[test]
 fn the_news_of_a_death_says_more_than_the_card() {
     let Some(_device) = device("the_news_of_a_death_says_more_than_the_card") else { return };
@@ -78,7 +79,7 @@ fn the_news_of_a_death_says_more_than_the_card() {
                         drop(all.remove(1));
                         step.wait();
                         std::thread::sleep(Duration::from_millis(200));
-                        board.declare_dead(Rank(1)); // as the launcher does
+                        board.declare_dead(Rank(1)); // as the launcher would
                         return;
                     }
                     step.wait();
@@ -96,7 +97,7 @@ fn the_news_of_a_death_says_more_than_the_card() {
     }
 }
 
-/// A rank dies: whoever waits for it, and whoever has operations under way to it, hears of it within a second.
+/// After a rank's death, waits for it and operations in flight to it end within a second.
 #[test]
 fn death_ends_waits_and_operations() {
     let Some(_device) = device("death_ends_waits_and_operations") else { return };
@@ -112,7 +113,7 @@ fn death_ends_waits_and_operations() {
                 world.barrier().wait().unwrap();
                 if world.rank() == 2 {
                     std::thread::sleep(Duration::from_millis(300));
-                    board.declare_dead(Rank(2)); // as the launcher does
+                    board.declare_dead(Rank(2)); // as the launcher would
                     return;
                 }
                 let began = Instant::now();
@@ -126,7 +127,7 @@ fn death_ends_waits_and_operations() {
                 let sent = block_on(fabric, fabric.send(Rank(2), Port::USER, b"x", Notify::No));
                 assert_eq!(kind(sent), FaultKind::PeerDied);
                 assert!(began.elapsed() < Duration::from_millis(1300), "{:?}", began.elapsed());
-                // The living go on.
+                // The surviving ranks continue.
                 let other = fabric.word_in(&all[1 - world.rank() as usize], 8).unwrap();
                 block_on(fabric, fabric.fetch_add(other, 1)).unwrap();
                 let mine = fabric.word_in(&all[world.rank() as usize], 8).unwrap();
@@ -137,10 +138,10 @@ fn death_ends_waits_and_operations() {
     });
 }
 
-/// A peer that nobody can reach, and of whom nobody says that it died or left: its queue pairs are gone.
+/// An unreachable peer that counts as alive: its queue pairs are gone.
 fn with_a_lost_peer(body: impl Fn(&Verbs, &VerbsSegment, &VerbsSegment) + Sync) {
     let mut jobs = local::jobs(2).unwrap();
-    jobs[1].board = local::jobs(2).unwrap()[1].board.clone(); // on which it leaves
+    jobs[1].board = local::jobs(2).unwrap()[1].board.clone(); // the one on which it leaves
     std::thread::scope(|scope| {
         for job in jobs {
             let body = &body;
@@ -148,7 +149,7 @@ fn with_a_lost_peer(body: impl Fn(&Verbs, &VerbsSegment, &VerbsSegment) + Sync) 
                 let world = World::new(Verbs::new(job).unwrap());
                 let all = segments(&world, 64);
                 let told = fabric_word(&world, &all[0]);
-                world.barrier().wait().unwrap(); // both have reached the other's memory
+                world.barrier().wait().unwrap(); // both have opened the other's memory
                 if world.rank() == 1 {
                     return block_on(world.fabric(), world.fabric().write(told, 1, Notify::Yes)).map(drop).unwrap();
                 }
@@ -165,7 +166,7 @@ fn fabric_word<'w>(world: &'w World<Verbs>, segment: &'w VerbsSegment) -> VerbsW
     world.fabric().word_in(segment, 56).unwrap()
 }
 
-/// The card's retries end the operation, and everything behind it.
+/// The card's retries end the operation, and all later ones.
 #[test]
 fn silence_ends_operations() {
     let Some(_device) = device("silence_ends_operations") else { return };
@@ -180,7 +181,7 @@ fn silence_ends_operations() {
     });
 }
 
-/// Whoever only waits for what comes from it hears that nothing will.
+/// A wait for the peer's write alone fails, too.
 #[test]
 fn silence_ends_waits() {
     let Some(_device) = device("silence_ends_waits") else { return };
@@ -190,13 +191,13 @@ fn silence_ends_waits() {
         let silent = Fault::of(FaultKind::Refused, Rank(1)).with_detail(12);
         assert_eq!(block_on(fabric, fabric.wait_until(word, |seen| seen != 0, patience)), Err(silent));
         assert_eq!(block_on(fabric, fabric.recv(Port::USER, patience)).unwrap_err(), silent);
-        // What watches nobody has its deadline.
+        // A wait without a peer ends at its deadline.
         let soon = Patience::until(until(fabric, Duration::from_millis(30)));
         assert_eq!(kind(block_on(fabric, fabric.recv(Port::USER, soon))), FaultKind::TimedOut);
     });
 }
 
-/// A peer that computes for long is not given up: its card answers.
+/// The connection to a peer that computes for long stays up: its card answers.
 #[test]
 fn a_peer_that_computes_is_waited_for() {
     let Some(_device) = device("a_peer_that_computes_is_waited_for") else { return };
@@ -208,7 +209,7 @@ fn a_peer_that_computes_is_waited_for() {
             let patience = Patience::on(Rank(1)).and_until(until(fabric, LONG));
             assert_eq!(block_on(fabric, fabric.wait_until(own, |seen| seen == 7, patience)), Ok(7));
         } else {
-            std::thread::sleep(Duration::from_secs(7)); // several signs of life
+            std::thread::sleep(Duration::from_secs(7)); // several keepalives
             block_on(fabric, fabric.write(fabric.word_in(&all[0], 0).unwrap(), 7, Notify::Yes)).unwrap();
         }
         world.barrier().wait().unwrap();
@@ -240,7 +241,7 @@ fn leaving_ends_waits_and_operations() {
     });
 }
 
-/// A task that was handed over runs to its end while its rank computes.
+/// A spawned task runs to its end while its rank computes.
 #[test]
 fn adopted_work_goes_on() {
     let Some(_device) = device("adopted_work_goes_on") else { return };

@@ -9,8 +9,8 @@ use onesided_fabric::{Fabric, block_on, wait_timeout};
 use crate::support::{device, segments};
 use crate::{LONG, kind, ranks, until};
 
-/// More mail, and more doorbells, than a receiver that makes no progress has room for: the senders wait, and all of it
-/// arrives once it makes some.
+/// More messages and doorbells than a receiver without progress has space for: the senders wait,
+/// and all arrive once it makes progress.
 #[test]
 fn a_flood_is_held_back() {
     let Some(_device) = device("a_flood_is_held_back") else { return };
@@ -38,8 +38,9 @@ fn a_flood_is_held_back() {
     });
 }
 
-/// A peer that lives and makes no progress while it is rung and written to without end: who sends and who posts is told in
-/// the end that there is no room, and no more than that arrives. When it goes on, so does all else.
+/// A peer that is alive but makes no progress, under endless messages and doorbells: sends and
+/// posts end as `Full`, and refused ones do not arrive. When the peer continues, so does everything
+/// else.
 #[test]
 fn posting_to_a_peer_that_takes_nothing_ends() {
     let Some(_device) = device("posting_to_a_peer_that_takes_nothing_ends") else { return };
@@ -62,7 +63,7 @@ fn posting_to_a_peer_that_takes_nothing_ends() {
             let begin = Instant::now();
             let again = block_on(fabric, fabric.write(word, 1, Notify::Yes));
             assert_eq!(again, Err(Fault::of(FaultKind::Full, Rank(1))));
-            assert!(begin.elapsed() < Duration::from_secs(2), "who comes later waits no longer");
+            assert!(begin.elapsed() < Duration::from_secs(2), "a later post does not wait again");
             fabric.set_full_after(Duration::from_secs(60));
             let mut send = fabric.send(Rank(1), Port::USER, &[], Notify::No);
             assert!(wait_timeout(fabric, &mut send, Duration::from_millis(10)).is_none(), "by its own deadline");
@@ -77,7 +78,8 @@ fn posting_to_a_peer_that_takes_nothing_ends() {
     });
 }
 
-/// What was posted to such a peer, and what was posted behind it, ends as well: later, with the connection.
+/// Requests already posted to such a peer, and those after them, end as well: later, with the
+/// connection.
 #[test]
 fn what_was_posted_to_a_peer_that_takes_nothing_ends() {
     let Some(_device) = device("what_was_posted_to_a_peer_that_takes_nothing_ends") else { return };
@@ -102,7 +104,8 @@ fn what_was_posted_to_a_peer_that_takes_nothing_ends() {
     });
 }
 
-/// Far more operations than the send queue holds and than reads may be under way, from several threads at once.
+/// Far more operations than the send queue holds and than reads may be in flight, from several
+/// threads at once.
 #[test]
 fn full_queues_are_waited_for() {
     let Some(_device) = device("full_queues_are_waited_for") else { return };
@@ -126,7 +129,7 @@ fn full_queues_are_waited_for() {
     });
 }
 
-/// Several threads of one rank sleep at once, each on a word of its own; each is woken by its write.
+/// Several threads of one rank sleep at once, each on its own word; its write wakes each.
 #[test]
 fn sleepers_are_woken() {
     let Some(_device) = device("sleepers_are_woken") else { return };

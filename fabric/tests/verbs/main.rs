@@ -1,8 +1,9 @@
-//! The verbs fabric on a real device: run inside `scripts/soft-roce` where the host has none.
+//! The verbs fabric on a real device; on hosts without one run it inside `scripts/soft-roce`.
 //!
-//! Without a device every test says so and passes, unless `ONESIDED_REQUIRE_VERBS=1`.
+//! Without a device every test prints that it is skipped and passes, unless
+//! `ONESIDED_REQUIRE_VERBS=1`.
 #![cfg(feature = "verbs")]
-#![allow(clippy::print_stderr)] // what is skipped is said
+#![allow(clippy::print_stderr)] // reports skipped tests
 
 use std::time::Duration;
 

@@ -21,7 +21,7 @@ fn words_of_everybody_oneself_included() {
             let word = fabric.word_in(segment, 8).unwrap();
             for _ in 0..ROUNDS {
                 block_on(fabric, fabric.fetch_add(word, 1)).unwrap();
-                // A counter by compare-swap beside it.
+                // A counter by compare-swap next to it.
                 let other = fabric.word_in(segment, 16).unwrap();
                 let mut seen = block_on(fabric, fabric.read(other)).unwrap();
                 loop {
@@ -39,7 +39,7 @@ fn words_of_everybody_oneself_included() {
             assert_eq!(fabric.load(fabric.word_in(own, offset).unwrap()), Ok(3 * ROUNDS));
         }
         world.barrier().wait().unwrap();
-        // A write to everybody's slot for this rank; each sees all.
+        // Every rank writes to its slot at every rank; each rank sees all.
         for segment in &all {
             let slot = fabric.word_in(segment, 24 + 8 * u64::from(world.rank())).unwrap();
             block_on(fabric, fabric.write(slot, u64::MAX - u64::from(world.rank()), Notify::No)).unwrap();
@@ -107,14 +107,14 @@ fn bytes_of_every_length_arrive() {
                 assert_eq!(back[..len], pattern[..len], "{len} bytes");
                 back.fill(0);
             }
-            // Without a copy, both ways, through the own segment.
+            // Zero-copy transfers in both directions, from and to the own segment.
             fabric.write_own(own, 0, &pattern).unwrap();
             block_on(fabric, fabric.rdma_write((own, 0), (other, 0), LEN as u64)).unwrap();
             fabric.write_own(own, 0, &back).unwrap();
             block_on(fabric, fabric.rdma_read((other, 0), (own, 0), LEN as u64)).unwrap();
             fabric.read_own(own, 0, &mut back).unwrap();
             assert!(back == pattern);
-            // Many gets that nobody takes in order, and some that nobody takes at all.
+            // Many gets that are polled out of order, and some that are never polled.
             let mut buffers = vec![vec![0; 40_000]; 20];
             let mut gets: Vec<_> = buffers.iter_mut().map(|buffer| fabric.get(other, 5, buffer)).collect();
             gets.truncate(18);
@@ -123,7 +123,7 @@ fn bytes_of_every_length_arrive() {
             }
             drop(gets);
             assert!(buffers[..18].iter().all(|buffer| buffer[..] == pattern[5..40_005]));
-            // What lies outside is refused here.
+            // Ranges outside are refused locally.
             assert_eq!(kind(fabric.put(other, LEN as u64, &[1])), FaultKind::OutOfRange);
             assert_eq!(kind(block_on(fabric, fabric.get(other, u64::MAX, &mut [0; 2]))), FaultKind::OutOfRange);
             assert_eq!(kind(block_on(fabric, fabric.rdma_write((other, 0), (own, 0), 8))), FaultKind::NotOwn);

@@ -1,7 +1,8 @@
-//! The launcher's side of the bootstrap: one thread that serves all ranks from one poll loop.
+//! The launcher's side of the bootstrap: one thread serves all ranks from one poll loop.
 //!
-//! Nobody can hold it up: every socket is nonblocking, a connection that has not proven the secret is dropped after a
-//! few seconds or when too many others come, and a rank that does not read its answers loses its connection.
+//! No peer can block it. Every socket is nonblocking. A connection that has not proven the secret
+//! is dropped after a few seconds, or when too many others arrive. A rank that does not read its
+//! answers loses its connection.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -22,11 +23,11 @@ use crate::secret::random_bytes;
 use crate::segment::Board;
 use crate::{Secret, timespec, wire};
 
-/// How many connections that have not proven the secret there may be, beside one a rank.
+/// The maximum number of unproven connections, besides one a rank.
 const STRANGERS: usize = 64;
-/// How many are let in before those that are in are heard again.
+/// How many connections are accepted before existing ones are read again.
 const A_TURN: usize = 16;
-/// How long to leave the listener alone when no descriptor is left for a new connection.
+/// How long to pause accepting when descriptors are exhausted.
 const NO_ROOM: Duration = Duration::from_millis(50);
 
 /// Serves a job's ranks until it is dropped.
@@ -36,7 +37,7 @@ pub struct Server {
     board: Arc<Board>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    /// Tells the other thread of changes on the board, where other hosts have to hear of them.
+    /// Reports changes of the job segment to the server's thread, if there are other hosts.
     watch: Option<JoinHandle<()>>,
 }
 
@@ -47,7 +48,7 @@ struct Shared {
     orders: Mutex<Vec<Order>>,
 }
 
-/// What the server's thread is to do.
+/// A command for the server's thread.
 #[derive(Debug)]
 enum Order {
     Bridge(Bridge),
@@ -55,8 +56,8 @@ enum Order {
 }
 
 impl Server {
-    /// Listens on an abstract Unix socket of a random name. At most `regions` regions of all ranks together are kept,
-    /// each of which takes a descriptor.
+    /// Listens on an abstract Unix socket with a random name. Stores at most `regions` regions of
+    /// all ranks together, each of which takes a descriptor.
     ///
     /// # Errors
     /// [`Error::Launch`]: no descriptors, no thread.
@@ -90,12 +91,12 @@ impl Server {
         &self.address
     }
 
-    /// To be called when a death was declared on the board: whoever waits for a value hears of it.
+    /// Call after declaring a death on the job segment: it ends waits for values.
     pub fn look(&self) {
         self.shared.wake();
     }
 
-    /// From now on the job has other hosts, whose keepers are at the other ends.
+    /// Connects the server to the daemons of other hosts.
     ///
     /// # Errors
     /// [`Error::Launch`]: no thread.
@@ -105,7 +106,7 @@ impl Server {
             loop {
                 let changes = board.changes();
                 if shared.stop.load(Ordering::Acquire) {
-                    return; // who stops us notes a change after that
+                    return; // stopping the server notes a change after the flag
                 }
                 shared.wake();
                 board.wait_for_change(changes);
@@ -125,7 +126,7 @@ impl Server {
 
 impl Shared {
     fn wake(&self) {
-        // Full means that it is readable already.
+        // A full eventfd is already readable.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
@@ -136,12 +137,12 @@ impl Shared {
 }
 
 impl Server {
-    /// Ends it before it is dropped.
+    /// Ends the server before it is dropped.
     pub(crate) fn stop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         self.look();
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // a panic there has been printed
+            let _ = thread.join(); // a panic there was printed
         }
         if let Some(watch) = self.watch.take() {
             self.board.note_change();
@@ -160,11 +161,11 @@ struct Service {
     listener: OwnedFd,
     shared: Arc<Shared>,
     tables: Tables,
-    /// Those that came first come first.
+    /// Oldest first.
     sessions: Vec<Session>,
-    /// Set while there was no descriptor for a new connection.
+    /// Set while descriptors are exhausted.
     closed_until: Option<Instant>,
-    /// To other hosts, if there are any.
+    /// The relay to other hosts, if there are any.
     bridge: Option<Bridge>,
 }
 
@@ -183,13 +184,13 @@ impl Service {
                 _ => Next::Stay,
             });
             self.turn();
-            // Only now: what one puts another may wait for.
+            // After all input was read: a put may complete another session's get.
             self.keep(|session, tables| session.look(tables, now));
             if ready.visitors {
                 self.accept(now);
             }
         }
-        // Last words for who waits for a value, if it never comes because somebody died.
+        // Last answers to waiting gets: a death may have ended them.
         self.keep(|session, tables| session.look(tables, Instant::now()));
         self.turn();
         if let Some(bridge) = self.bridge.take() {
@@ -197,7 +198,7 @@ impl Service {
         }
     }
 
-    /// What there is to do for other hosts.
+    /// Runs the relay.
     fn turn(&mut self) {
         let orders = std::mem::take(&mut *self.shared.orders.lock().unwrap_or_else(PoisonError::into_inner));
         for order in orders {
@@ -207,7 +208,7 @@ impl Service {
                     self.bridge = Some(bridge);
                 }
                 (Order::Post { host, kind, fields }, Some(bridge)) => {
-                    bridge.tell(&self.tables); // what happened before goes before
+                    bridge.tell(&self.tables); // keeps the order of events
                     bridge.post(host, kind, fields);
                 }
                 (Order::Post { .. }, None) => {}
@@ -241,7 +242,7 @@ impl Service {
         polled.push(PollFd::new(&self.shared.wake, PollFlags::IN));
         polled.push(PollFd::new(&self.listener, visitors));
         for session in &self.sessions {
-            // Where there is no process to be watched, the socket once more, for nothing but its end.
+            // Without a process descriptor, the socket is polled again for its end alone.
             let (process, what) =
                 session.process().map_or((session.socket(), PollFlags::empty()), |p| (p, PollFlags::IN));
             polled.push(PollFd::from_borrowed_fd(session.socket(), PollFlags::IN));
@@ -250,7 +251,7 @@ impl Service {
         let to_hosts = bridge.into_iter().flat_map(Bridge::polled);
         polled.extend(to_hosts.map(|(fd, what)| PollFd::from_borrowed_fd(fd, what)));
         if poll(&mut polled, timeout.as_ref()).is_err() {
-            return Ready::default(); // a signal; or no memory, which may pass
+            return Ready::default(); // EINTR, or a transient lack of memory
         }
         let ready = |polled: &PollFd<'_>| !polled.revents().is_empty();
         Ready {
@@ -263,7 +264,7 @@ impl Service {
         }
     }
 
-    /// Lets some of those in who wait at the door: not all, who may come without end.
+    /// Accepts some of the waiting connections, whose number has no bound.
     fn accept(&mut self, now: Instant) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         for _ in 0..A_TURN {
@@ -282,7 +283,8 @@ impl Service {
         }
     }
 
-    /// A flood of strangers drives out strangers, the oldest first: whoever knows the secret proves it at once.
+    /// A flood of strangers evicts the oldest strangers: a peer that knows the secret proves it at
+    /// once.
     fn make_room(&mut self) {
         let strangers = self.sessions.iter().filter(|session| session.is_stranger()).count();
         if strangers >= STRANGERS + self.tables.size() as usize {
@@ -297,12 +299,12 @@ impl Service {
     }
 }
 
-/// What the poll found.
+/// The result of the poll.
 #[derive(Default)]
 struct Ready {
     woken: bool,
     visitors: bool,
-    /// In the order of the sessions.
+    /// In session order.
     sessions: Vec<Readable>,
 }
 

@@ -12,31 +12,31 @@ use crate::protocol::{FromLauncher, FromRank, Nonce, Proof, Refusal};
 use crate::secret::{Side, random_bytes};
 use crate::wire::{self, Descriptor};
 
-/// How long a connection may take to prove that it knows the secret.
+/// How long a connection may take to prove the secret.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Session {
     socket: OwnedFd,
-    /// The process at the other end: a child that it forked would keep the connection open after its end.
+    /// The process at the other end: a forked child would keep the connection open after its end.
     process: Option<OwnedFd>,
     state: State,
 }
 
 #[derive(Debug)]
 enum State {
-    /// It has been challenged and has proven nothing yet.
+    /// Challenged, not proven yet.
     Stranger { nonce: Nonce, until: Instant },
-    /// A rank that may ask.
+    /// A rank that may send a request.
     Rank(Rank),
-    /// A rank whose `get` waits for a value; it may not ask for anything else meanwhile.
+    /// A rank whose `get` waits for a value; it may not send another request meanwhile.
     Waiting { rank: Rank, name: String, until: Option<Instant> },
-    /// A rank whose `put` waits for the hub's word.
+    /// A rank whose `put` waits for the head daemon's answer.
     Putting { rank: Rank, ticket: u64 },
 }
 
-/// What becomes of a connection.
+/// Whether a connection stays open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Stay,
@@ -44,7 +44,7 @@ pub(crate) enum Next {
 }
 
 impl Session {
-    /// Challenges a new connection. `None`: it is another user's, or gone already.
+    /// Challenges a new connection. `None`: it belongs to another user, or is already gone.
     pub(crate) fn begin(socket: OwnedFd, now: Instant) -> Option<Self> {
         // An abstract socket has no permissions of its own.
         let peer = rustix::net::sockopt::socket_peercred(&socket).ok()?;
@@ -60,7 +60,7 @@ impl Session {
         self.socket.as_fd()
     }
 
-    /// What becomes readable when the rank's process ends, where there is such a thing.
+    /// Becomes readable when the rank's process ends, where the system supports that.
     pub(crate) fn process(&self) -> Option<BorrowedFd<'_>> {
         self.process.as_ref().map(OwnedFd::as_fd)
     }
@@ -76,7 +76,7 @@ impl Session {
         }
     }
 
-    /// When [`look`](Self::look) has something to do at the latest.
+    /// The latest time for the next [`look`](Self::look).
     pub(crate) const fn deadline(&self) -> Option<Instant> {
         match &self.state {
             State::Stranger { until, .. } => Some(*until),
@@ -85,20 +85,20 @@ impl Session {
         }
     }
 
-    /// The rank's process has ended. It never ends between a question and the answer that the question waits for, so
-    /// nothing that counts is left unread.
+    /// Handles the end of the rank's process. A process does not end between a request and the
+    /// answer that it waits for, so no effective request is left unread.
     pub(crate) fn ended(&self, tables: &Tables) -> Next {
         self.gone(tables)
     }
 
-    /// Takes in one frame and answers it.
+    /// Reads one frame and answers it.
     pub(crate) fn hear(&mut self, tables: &mut Tables) -> Next {
         let packet = match wire::receive(&self.socket) {
             Ok(Some(packet)) => packet,
             Ok(None) => return self.gone(tables),
             Err(error) => match error.kind() {
                 ErrorKind::WouldBlock => return Next::Stay,
-                ErrorKind::ConnectionReset => return self.gone(tables), // with an answer unread
+                ErrorKind::ConnectionReset => return self.gone(tables), // the peer left an answer unread
                 _ => return self.refuse(Refusal::Malformed),
             },
         };
@@ -128,13 +128,13 @@ impl Session {
                 }
                 Put::Asked(ticket) => {
                     self.state = State::Putting { rank: *rank, ticket };
-                    Next::Stay // `look`, when the answer has come
+                    Next::Stay // `look` answers later
                 }
             },
             (State::Rank(rank), FromRank::Get { name, patience_ms }) => {
                 let until = Instant::now().checked_add(Duration::from_millis(patience_ms));
                 self.state = State::Waiting { rank: *rank, name, until };
-                Next::Stay // `look` comes next
+                Next::Stay // `look` follows
             }
             (State::Rank(rank), request) => {
                 let answer = tables.serve(*rank, request, memory);
@@ -143,7 +143,7 @@ impl Session {
         }
     }
 
-    /// Does what is due: drops a silent stranger, answers a `get` that waits.
+    /// Performs due work: drops a silent stranger, answers a waiting `get`.
     pub(crate) fn look(&mut self, tables: &mut Tables, now: Instant) -> Next {
         match &self.state {
             State::Stranger { until, .. } if *until <= now => Next::Close,
@@ -168,7 +168,7 @@ impl Session {
         }
     }
 
-    /// Says goodbye to the tables.
+    /// Removes the session from the tables.
     pub(crate) fn end(&self, tables: &mut Tables) {
         if let Some(rank) = self.rank() {
             tables.disconnected(rank);
@@ -177,7 +177,7 @@ impl Session {
 
     fn admit(&mut self, tables: &mut Tables, rank: Rank, (ours, theirs): (Nonce, Nonce), proof: &Proof) -> Next {
         let secret = tables.secret();
-        // First of all: who does not know the secret learns nothing else.
+        // Checked first: a peer without the secret learns nothing else.
         if !secret.accepts(proof, Side::Rank, rank, &ours, &theirs) {
             return self.refuse(Refusal::Secret);
         }
@@ -186,15 +186,15 @@ impl Session {
             return self.refuse(refusal);
         }
         self.state = State::Rank(rank);
-        // Without it (no descriptors) the connection's end has to do.
+        // Without a process descriptor, the end of the connection has to do.
         let peer = rustix::net::sockopt::socket_peercred(&self.socket).ok();
         self.process = peer.and_then(|peer| pidfd_open(peer.pid, PidfdFlags::empty()).ok());
         let board = tables.board();
         self.say(&FromLauncher::Welcome { size: board.size(), proof }, Some(board.file()))
     }
 
-    /// The other side is no more. A rank that had not left has died, even if what the launcher started, a script around
-    /// it perhaps, goes on.
+    /// The peer is gone. A rank that had not left has died, even if the process that the launcher
+    /// started, such as a script around it, continues.
     fn gone(&self, tables: &Tables) -> Next {
         if let Some(rank) = self.rank() {
             tables.board().declare_dead(rank);
@@ -214,7 +214,7 @@ impl Session {
         Next::Close
     }
 
-    /// A rank has at most one answer under way, so a full socket is a peer that does not read.
+    /// A rank has at most one answer in flight, so a full socket means a peer that does not read.
     fn say(&self, frame: &FromLauncher, descriptor: Option<BorrowedFd<'_>>) -> Next {
         match wire::send(&self.socket, &frame.encode(), descriptor) {
             Ok(()) => Next::Stay,

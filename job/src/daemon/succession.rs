@@ -1,11 +1,13 @@
-//! Who declares deaths when the rank that kept its host is no more: rank 0, or the lowest rank of another host.
+//! Failover: failure detection after a host daemon's rank has died, which was rank 0 or the lowest
+//! rank of another host.
 //!
-//! Without it nobody could take memory or values any more, which is an error at whoever tries. But a rank that waits for
-//! another must still learn of that one's death, so the watch goes on: each rank waits for the ends of the processes
-//! before it, in turn, and the first that still runs watches all behind it. A process that left the job watches on for as
-//! long as it runs.
+//! Without the daemon no rank gets new memory or values; attempts fail with an error. But a rank
+//! that waits for another must still learn of that rank's death. So each rank waits for the ends of
+//! the processes before it, in order, and the first surviving rank watches all ranks after it. A
+//! process that left the job keeps watching while it runs.
 //!
-//! With its keeper a host has lost the way to all others, which declare its ranks dead. Its ranks do the same.
+//! A host without its daemon is disconnected from the other hosts, which declare its ranks dead.
+//! Its ranks do the same for theirs.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,12 +21,13 @@ use rustix::process::{PidfdFlags, pidfd_open};
 use crate::segment::Board;
 use crate::timespec;
 
-/// Who keeps a job that no launcher of ours started, and its own host.
+/// The daemon of a job without our launcher, and of its own host.
 pub(crate) const KEEPER: Rank = Rank(0);
-/// How soon to look again where the system cannot tell.
+/// The poll interval where the system offers no notification.
 const SOON: Duration = Duration::from_millis(100);
 
-/// Watches the keeper of this host, at the other end of `connection`, from a thread of its own; and after it the others.
+/// Watches this host's daemon, at the other end of `connection`, and then the other ranks, from its
+/// own thread.
 ///
 /// # Errors
 /// The system's: no descriptors, no thread.
@@ -49,18 +52,19 @@ fn on_the_host_of(board: &Board, me: Rank) -> impl Iterator<Item = Rank> {
     (0..board.size()).map(Rank).filter(move |rank| board.host_of(*rank) == board.host_of(me))
 }
 
-/// Until the keeper's process has ended, or it serves no more although it goes on: it panicked, or left when all others had.
+/// Waits until the daemon's process has ended, or until it stops serving: it panicked, or left
+/// after all others.
 fn wait_for_the_keeper(connection: &OwnedFd, keeper: &OwnedFd, board: &Board, rank: Rank) {
     let mut hung_up = false;
     while board.liveness(rank) == Liveness::Alive || !hung_up {
-        // Asked for nothing, a socket tells of its end alone. That may be ours alone, too.
+        // Polled for no event, a socket reports its end alone, which may be this side's.
         let mut polled = [PollFd::new(keeper, PollFlags::IN), PollFd::new(connection, PollFlags::empty())];
         let (polled, limit) = if hung_up { (&mut polled[..1], Some(timespec(SOON))) } else { (&mut polled[..], None) };
         if poll(polled, limit.as_ref()).is_err() {
-            continue; // a signal; or no memory, which may pass
+            continue; // EINTR, or a transient lack of memory
         }
         if !polled[0].revents().is_empty() {
-            return board.declare_dead(rank); // unless it left
+            return board.declare_dead(rank); // has no effect if it left
         }
         hung_up |= polled.get(1).is_some_and(|connection| !connection.revents().is_empty());
     }
@@ -68,15 +72,15 @@ fn wait_for_the_keeper(connection: &OwnedFd, keeper: &OwnedFd, board: &Board, ra
 
 fn succeed(board: &Board, me: Rank) {
     let elsewhere = (0..board.size()).map(Rank).filter(|rank| board.host_of(*rank) != board.host_of(me));
-    elsewhere.for_each(|rank| board.declare_dead(rank)); // unless it left
+    elsewhere.for_each(|rank| board.declare_dead(rank)); // has no effect if it left
     let others = on_the_host_of(board, me).skip(1).filter(|rank| *rank != me);
     let (before, behind): (Vec<_>, Vec<_>) = others.partition(|rank| *rank < me);
     before.into_iter().for_each(|before| declare_ends(board, vec![before]));
     declare_ends(board, behind);
 }
 
-/// Waits until these ranks' processes have ended, and declares each dead that had not left; a rank that has not come by
-/// now never will.
+/// Waits until these ranks' processes have ended, and declares each dead that had not left. A rank
+/// that has not joined by now never will.
 fn declare_ends(board: &Board, ranks: Vec<Rank>) {
     let mut watched: Vec<(Rank, Option<OwnedFd>)> = ranks.into_iter().map(|rank| (rank, None)).collect();
     loop {
@@ -89,7 +93,7 @@ fn declare_ends(board: &Board, ranks: Vec<Rank>) {
                         false
                     }
                     Ok(None) => true,
-                    Err(_) => false, // asked again below
+                    Err(_) => false, // checked again below
                 },
             };
             if ended {
@@ -104,6 +108,6 @@ fn declare_ends(board: &Board, ranks: Vec<Rank>) {
         let limit = unknown.then(|| timespec(SOON));
         let mut polled: Vec<_> =
             watched.iter().filter_map(|(_, watch)| Some(PollFd::new(watch.as_ref()?, PollFlags::IN))).collect();
-        let _ = poll(&mut polled, limit.as_ref()); // whatever it says, look
+        let _ = poll(&mut polled, limit.as_ref()); // the loop checks the state in any case
     }
 }

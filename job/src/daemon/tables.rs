@@ -1,4 +1,4 @@
-//! What the launcher keeps for the ranks: seats, values by name, memory by region.
+//! The launcher's tables: joined ranks, values by name, memory by region.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,53 +12,53 @@ use crate::daemon::bridge::frames::Said;
 use crate::protocol::{Failure, FromLauncher, FromRank, Refusal};
 use crate::segment::Board;
 
-/// The most bytes of names and values together that are kept a rank.
+/// The maximum bytes of names and values together, per rank.
 const BYTES_A_RANK: usize = 4 << 20;
 
-/// What the launcher keeps for the ranks.
+/// The launcher's tables.
 #[derive(Debug)]
 pub(crate) struct Tables {
     board: Arc<Board>,
     secret: Secret,
     seated: Vec<bool>,
     values: HashMap<String, Vec<u8>>,
-    /// What may still be put, in bytes.
+    /// How many bytes may still be put.
     room: usize,
     regions: HashMap<(Rank, RegionId), OwnedFd>,
     most_regions: usize,
-    /// What the keepers of other hosts are to hear; `None` where there are no other hosts.
+    /// Frames for the daemons of other hosts; `None` without other hosts.
     outbox: Option<Outbox>,
 }
 
-/// What waits to be told to the keepers of other hosts.
+/// Frames that wait to be sent to the daemons of other hosts.
 #[derive(Debug, Default)]
 struct Outbox {
     waiting: Vec<Said>,
-    /// The hub decides about values; on other hosts, it is asked.
+    /// The head daemon decides about values; daemons of other hosts ask it.
     asks: Asks,
 }
 
-/// Whether the hub is asked about values.
+/// Whether the head daemon is asked about values.
 #[derive(Debug, Default)]
 enum Asks {
-    /// This is the hub.
+    /// This is the head daemon.
     #[default]
     Nobody,
-    /// The next ticket, and the answers to those before.
+    /// The next request id, and the answers received.
     Hub { next: u64, answers: HashMap<u64, Result<(), Failure>> },
-    /// The hub is no more: a rank that was there, and what it still answered.
+    /// The head is gone: a rank of its host, and the answers that it still sent.
     Gone { rank: Rank, answers: HashMap<u64, Result<(), Failure>> },
 }
 
-/// What becomes of a value that a rank puts.
+/// The outcome of a rank's put.
 #[derive(Debug)]
 pub(crate) enum Put {
     Done(Result<(), Failure>),
-    /// Somebody else decides; ask for [`Tables::stored`].
+    /// The head decides; [`Tables::stored`] has the answer later.
     Asked(u64),
 }
 
-/// What to answer a rank.
+/// The answer to a rank.
 #[derive(Debug)]
 pub(crate) enum Answer<'t> {
     Say(FromLauncher),
@@ -86,28 +86,29 @@ impl Tables {
         }
     }
 
-    /// From now on there are other hosts; `hub`: whether this one decides about values.
+    /// Starts relaying to other hosts. `hub`: whether this daemon decides about values.
     pub(crate) fn bridge(&mut self, hub: bool) {
         let asks = if hub { Asks::Nobody } else { Asks::Hub { next: 0, answers: HashMap::new() } };
-        // What was put before there was a bridge goes to the others all the same.
+        // Relays the values that were put before.
         let values = self.values.iter().map(|(name, value)| Said::Value { name: name.clone(), value: value.clone() });
         let waiting = if hub { values.collect() } else { Vec::new() };
         self.outbox = Some(Outbox { waiting, asks });
     }
 
-    /// What the keepers of other hosts are to hear, in this order.
+    /// Takes the frames for the daemons of other hosts, in order.
     pub(crate) fn outgoing(&mut self) -> Vec<Said> {
         self.outbox.as_mut().map_or_else(Vec::new, |outbox| std::mem::take(&mut outbox.waiting))
     }
 
-    /// The hub has answered.
+    /// Records the head's answer.
     pub(crate) fn answered(&mut self, ticket: u64, outcome: Result<(), Failure>) {
         if let Some(Outbox { asks: Asks::Hub { answers, .. }, .. }) = &mut self.outbox {
             answers.insert(ticket, outcome);
         }
     }
 
-    /// The hub is no more; a rank that was there. What it answered holds, even if nobody has looked yet.
+    /// Records that the head is gone; `rank` was on its host. Its answers remain valid, read or
+    /// not.
     pub(crate) fn hub_gone(&mut self, rank: Rank) {
         if let Some(Outbox { waiting, asks }) = &mut self.outbox {
             waiting.clear();
@@ -119,7 +120,7 @@ impl Tables {
         }
     }
 
-    /// The hub's answer, once it is there.
+    /// The head's answer, once it is there.
     pub(crate) fn stored(&mut self, ticket: u64) -> Option<Answer<'_>> {
         let outcome = match &mut self.outbox.as_mut()?.asks {
             Asks::Hub { answers, .. } => answers.remove(&ticket)?,
@@ -129,7 +130,7 @@ impl Tables {
         Some(outcome.map_or_else(Answer::from, |()| Answer::Say(FromLauncher::Done)))
     }
 
-    /// A rank of this host puts a value.
+    /// Puts a value for a rank of this host.
     pub(crate) fn put_by_rank(&mut self, name: String, value: Vec<u8>) -> Put {
         match &mut self.outbox {
             Some(Outbox { waiting, asks: Asks::Hub { next, .. } }) => {
@@ -155,20 +156,20 @@ impl Tables {
         &self.secret
     }
 
-    /// A rank joins once: a second process in its seat would be taken for the first.
+    /// A rank joins once: a second process would be taken for the first.
     pub(crate) fn take_seat(&mut self, rank: Rank) -> Result<(), Refusal> {
         let seat = self.seated.get_mut(rank.index()).ok_or(Refusal::NoSuchRank)?;
         if std::mem::replace(seat, true) { Err(Refusal::Taken) } else { Ok(()) }
     }
 
-    /// A rank that left takes its memory with it; that of a dead one stays for whoever recovers from its death.
+    /// A rank that left takes its memory with it. A dead rank's memory stays for recovery.
     pub(crate) fn disconnected(&mut self, rank: Rank) {
         if self.board.liveness(rank) == Liveness::Left {
             self.regions.retain(|(owner, _), _| *owner != rank);
         }
     }
 
-    /// Serves a request that has its answer at once. `memory` is missing where it was lost on the way.
+    /// Serves a request with an immediate answer. `memory` is missing if it was lost in transit.
     pub(crate) fn serve(&mut self, from: Rank, request: FromRank, memory: Option<OwnedFd>) -> Answer<'_> {
         let done = match request {
             FromRank::Publish { region } => self.publish((from, region), memory),
@@ -194,14 +195,14 @@ impl Tables {
         if let Some(value) = self.values.get(name) {
             return Some(Answer::Say(FromLauncher::Value(value.clone())));
         }
-        // Nobody knows whose value it would be. Like a barrier, a wait needs everybody.
+        // It is unknown which rank would put the value. Like a barrier, a wait needs all ranks.
         match self.board.failed_rank() {
             Some(rank) => Some(Failure::PeerDied(rank).into()),
             None => late.then(|| Failure::TimedOut.into()),
         }
     }
 
-    /// Keeps a value, and tells the other hosts if this one is the hub.
+    /// Stores a value; the head relays it to the other hosts.
     pub(crate) fn put(&mut self, name: String, value: Vec<u8>) -> Result<(), Failure> {
         let room = self.room.checked_sub(name.len() + value.len()).ok_or(Failure::Full)?;
         match self.values.entry(name) {

@@ -1,4 +1,4 @@
-//! An agent: keeps its host for a launcher elsewhere.
+//! The agent: the host daemon that a launcher starts on another host.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,22 +22,25 @@ use crate::secret::random_bytes;
 use crate::segment::Board;
 use crate::{Secret, Server, timespec};
 
-/// How long the launcher may take to say what to start: other hosts' agents may be slow to come.
+/// How long the launcher may take to send the start command: agents of other hosts may be slow.
 const ORDERS: Duration = Duration::from_secs(600);
-/// The longest first line, in bytes: two numbers of 64 digits, a space and the end.
+/// The longest first line, in bytes: two numbers of 64 digits, a space and the newline.
 const LINE: usize = 130;
 
-/// Keeps this host for the launcher at the other end of standard input and output, which a remote shell carries. Returns
-/// when the launcher needs it no more, or is lost; the host's ranks have been killed then.
+/// Serves this host for the launcher at the other end of standard input and output, which a remote
+/// shell carries. Returns when the launcher is done with it or is lost; the host's ranks have been
+/// killed then.
 ///
 /// # Errors
-/// [`Error::Launch`]: what comes is no launcher of this version; no memory, no descriptors.
+/// [`Error::Launch`]: the input is not from a launcher of this version, or memory or descriptors
+/// are exhausted.
 pub fn agent() -> Result<(), Error> {
     let Some((start, layout, secret, link)) = introduce()? else { return Ok(()) };
     serve(start, &layout, &secret, link)
 }
 
-/// Up to the launcher's first order. `None`: it went away before that, and knows why.
+/// Reads up to the launcher's first command. `None`: the launcher went away before that, and knows
+/// why.
 fn introduce() -> Result<Option<(Start, Layout, Secret, Link)>, Error> {
     let stream = || -> io::Result<LinkStream> {
         Ok(LinkStream::Pipes(
@@ -48,7 +51,7 @@ fn introduce() -> Result<Option<(Start, Layout, Secret, Link)>, Error> {
     let (secret, theirs) = first_line()?;
     let ours: Nonce = random_bytes();
     let hex = blake3::Hash::from_bytes(ours).to_hex();
-    // On a line of its own, whatever was printed before.
+    // Starts a new line, after whatever was printed before.
     let answer = format!("\n{MARK}{VERSION} {} {hex}\n", env!("CARGO_PKG_VERSION"));
     write_all(io::stdout().as_fd(), answer.as_bytes()).map_err(failed("answer the launcher"))?;
     let stream = stream().map_err(failed("use the stream to the launcher"))?;
@@ -76,7 +79,7 @@ fn lost(why: Lost) -> Error {
     Error::Launch { what: format!("hear from the launcher: {why}"), source: None }
 }
 
-/// Starts this host's ranks, and keeps them.
+/// Starts and serves this host's ranks.
 fn serve(start: Start, layout: &Layout, secret: &Secret, link: Link) -> Result<(), Error> {
     let size = u32::try_from(layout.hosts.len()).map_err(|_| lost(Lost::OutOfTurn))?;
     let launch = Launch {
@@ -85,7 +88,7 @@ fn serve(start: Start, layout: &Layout, secret: &Secret, link: Link) -> Result<(
         args: start.args,
         fabric: start.fabric.to_string_lossy().into_owned(),
         on_failure: OnFailure::Continue,
-        labels: true, // so that there are pipes; the launcher labels
+        labels: true, // makes pipes; the launcher adds the labels
     };
     let spare = launch.check()?;
     let board = Arc::new(Board::create(size).map_err(failed("make the job's board"))?);
@@ -122,7 +125,7 @@ fn serve(start: Start, layout: &Layout, secret: &Secret, link: Link) -> Result<(
     }
 }
 
-/// Until the launcher has taken in what was said.
+/// Waits until the launcher has read everything.
 fn wait_for_the_end(desk: &Desk) -> Result<(), Error> {
     loop {
         let _ = poll(&mut [PollFd::new(&desk.readable(), PollFlags::IN)], None);
@@ -132,7 +135,8 @@ fn wait_for_the_end(desk: &Desk) -> Result<(), Error> {
     }
 }
 
-/// The secret, and the launcher's nonce. Byte by byte: what follows is the link's.
+/// The secret, and the launcher's nonce. Reads single bytes: what follows belongs to the relay
+/// stream.
 fn first_line() -> Result<(Secret, Nonce), Error> {
     let wrong = |source| Error::Launch { what: "an agent is started by `onesided run --hosts`".to_owned(), source };
     let until = Instant::now() + ORDERS;
@@ -168,9 +172,9 @@ fn write_all(to: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// A host's ranks, once they run.
+/// A host's running ranks.
 struct Agent {
-    /// First to be dropped, and so killed.
+    /// Dropped first, which kills the ranks.
     ranks: Ranks,
     board: Arc<Board>,
     server: Server,
@@ -178,14 +182,15 @@ struct Agent {
     pipes: Vec<Pipe>,
 }
 
-/// A stream of a rank on its way to the launcher.
+/// An output stream of a rank to the launcher.
 struct Pipe {
     rank: Rank,
     target: Target,
     fd: OwnedFd,
-    /// What may still be sent.
+    /// The free part of the window, in bytes.
     room: usize,
-    /// Once the job is over, how much is still to be read: what a rank left running may write for ever.
+    /// How many bytes are still to be read once the job is over. A process that a rank left running
+    /// may write without end.
     rest: Option<usize>,
 }
 
@@ -201,7 +206,7 @@ impl Agent {
             self.wait()?;
             for news in self.desk.take() {
                 match news {
-                    News::Lost { .. } => return Ok(()), // the ranks are killed as they are dropped
+                    News::Lost { .. } => return Ok(()), // dropping the ranks kills them
                     News::Said { kind, fields, .. } => {
                         if let Ok(order) = Order::decode(kind, &fields) {
                             self.obey(&order);
@@ -249,7 +254,7 @@ impl Agent {
         }
     }
 
-    /// Passes on what the ranks wrote.
+    /// Forwards the ranks' output.
     fn pass_on(&mut self) {
         let Self { pipes, server, .. } = self;
         let mut buffer = vec![0; PART];

@@ -1,28 +1,29 @@
-//! What the launcher and its agents on other hosts say to each other, in the control frames of their
-//! [bridge](crate::daemon::bridge).
+//! The protocol between the launcher and its agents, in the control frames of their [control
+//! relay](crate::bridge).
 //!
-//! Before there are frames there is a line of text each way, whose form never changes. The launcher writes its secret and
-//! its nonce, in hexadecimal with a space between, to the agent's input. The agent answers `onesided agent`, the version of
-//! the protocol, that of the package, and its nonce; whatever a login shell printed before is passed over.
+//! Before the frames, each side sends one line of text, whose form never changes. The launcher
+//! writes its secret and its nonce, in hexadecimal with a space between them, to the agent's input.
+//! The agent answers `onesided agent`, the protocol's version, the package's version, and its
+//! nonce. The launcher skips whatever a login shell prints before that.
 //!
-//! | kind | the launcher says | fields |
+//! | kind | from the launcher | fields |
 //! |---|---|---|
 //! | 512 | more of a start | part of the next |
 //! | 513 | start | host 2, program, folder, fabric, number of arguments 4, arguments, variables (name, value) |
 //! | 514 | signal | its number 4 |
-//! | 515 | taken | rank 4, stream 1 (1: output, 2: error), how many bytes 4 |
-//! | 516 | closed | rank 4, stream 1: nobody reads it any more |
+//! | 515 | taken | rank 4, stream 1 (1: output, 2: error), number of bytes 4 |
+//! | 516 | closed | rank 4, stream 1: no longer read |
 //! | 517 | finish | all ranks have ended: each stream ends with what its pipe holds now |
 //!
-//! | kind | an agent says | fields |
+//! | kind | from an agent | fields |
 //! |---|---|---|
 //! | 640 | started | |
-//! | 641 | failed | the system's error 4 or 0, what 2 + n |
+//! | 641 | failed | the system's error 4 or 0, text 2 + n |
 //! | 642 | output | rank 4, stream 1, bytes (none: its end) |
 //! | 643 | ended | rank 4, process 4, failed 1, how 1 (0: exit, 1: signal, 2: deserted, 3: lost), status or signal 4 |
 //!
-//! Strings have their length, 4 bytes, before them. An agent has at most [`WINDOW`] bytes of a stream under way that the
-//! launcher has not taken.
+//! A string has its length, 4 bytes, before it. At most [`WINDOW`] bytes of a stream are in flight
+//! from an agent.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -33,14 +34,14 @@ use crate::launcher::End;
 use crate::launcher::output::Target;
 use crate::protocol::{Fields, Malformed};
 
-/// How many bytes of a rank's stream may be under way.
+/// The maximum number of bytes in flight of a rank's stream.
 pub(super) const WINDOW: usize = 64 << 10;
 /// The longest part of a start, and of output.
 pub(super) const PART: usize = 32 << 10;
-/// Begins the agent's line.
+/// The beginning of the agent's line.
 pub(super) const MARK: &str = "onesided agent ";
 
-/// What the launcher says.
+/// A command of the launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     Signal(i32),
@@ -49,10 +50,10 @@ pub(super) enum Order {
     Finish,
 }
 
-/// The first order of all.
+/// The first command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Start {
-    /// The agent's own.
+    /// The agent's own host number.
     pub(super) host: u16,
     pub(super) program: OsString,
     pub(super) folder: OsString,
@@ -61,7 +62,7 @@ pub(super) struct Start {
     pub(super) variables: Vec<(OsString, OsString)>,
 }
 
-/// What an agent says.
+/// A message of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Report {
     Started,
@@ -74,7 +75,7 @@ const MORE: u16 = 512;
 const START: u16 = 513;
 
 impl Start {
-    /// As control frames: kinds and fields.
+    /// Encodes control frames: kinds and fields.
     pub(super) fn encode(&self) -> Vec<(u16, Vec<u8>)> {
         let Self { host, program, folder, fabric, args, variables } = self;
         let mut bytes = host.to_le_bytes().to_vec();
@@ -93,11 +94,11 @@ impl Start {
         bytes.chunks(PART).zip(1..).map(|(part, at)| (if at < count { MORE } else { START }, part.to_vec())).collect()
     }
 
-    /// Collects parts. `None` while there are more to come.
+    /// Collects parts. `None` while more are to come.
     pub(super) fn decode(kind: u16, part: &[u8], begun: &mut Vec<u8>) -> Result<Option<Self>, Malformed> {
         begun.extend_from_slice(part);
         match kind {
-            MORE if begun.len() <= 16 << 20 => return Ok(None), // no system takes so many arguments
+            MORE if begun.len() <= 16 << 20 => return Ok(None), // no system accepts more arguments
             START => {}
             _ => return Err(Malformed::Kind(kind)),
         }
@@ -268,7 +269,7 @@ mod tests {
             assert_eq!(whole, Some(start));
             assert!((0..begun.len()).all(|cut| {
                 let cut = &begun[..cut];
-                // What ends between two variables is a whole start of fewer.
+                // A start cut between two variables is a valid start with fewer of them.
                 Start::decode(START, cut, &mut Vec::new()).map_or(true, |start| start.unwrap().variables.is_empty())
             }));
         }

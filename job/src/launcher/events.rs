@@ -1,42 +1,42 @@
-//! What the launcher tells whoever started the job.
+//! Events that the launcher reports to its caller.
 
 use std::fmt;
 
 use onesided_remote_memory::Rank;
 use rustix::process::Signal;
 
-/// What happens to a job on its way.
+/// An event in a running job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A rank ended as it should not.
+    /// A rank failed.
     Failed {
-        /// Which one.
+        /// The rank.
         rank: Rank,
         /// Its process.
         pid: i32,
-        /// How it ended.
+        /// How the process ended.
         end: End,
     },
-    /// A host was lost with all ranks that still ran there.
+    /// A host was lost with all ranks that still ran on it.
     HostLost {
         /// Its name.
         host: String,
-        /// How many ranks.
+        /// The number of ranks lost.
         ranks: usize,
-        /// Why: its stream ended, or it was silent.
+        /// The cause: its stream ended, or it was silent.
         why: String,
     },
-    /// The survivors of a failure did not end by themselves; they are sent a signal.
+    /// The survivors of a failure did not end by themselves; the launcher sends them a signal.
     Stopping {
-        /// How many there are.
+        /// The number of survivors.
         left: usize,
-        /// Which signal.
+        /// The signal.
         signal: Signal,
     },
-    /// Lines of the ranks could not be written to the launcher's own output: a full disk.
+    /// Output of the ranks could not be written, because of a full disk for example.
     OutputLost {
-        /// The system's number of the error.
+        /// The system's error number.
         errno: i32,
     },
 }
@@ -46,16 +46,16 @@ pub enum Event {
 pub enum End {
     /// With this status.
     Exited(u8),
-    /// With status 0, but it had joined the job and did not leave it: its peers may wait for it.
+    /// With status 0, but without leaving the job that it had joined: its peers may wait for it.
     Deserted,
     /// By this signal.
     Killed(i32),
-    /// Nobody knows: its host was lost.
+    /// Unknown: its host was lost.
     Lost,
 }
 
 impl End {
-    /// As shells say it: 128 + n for signal n.
+    /// The shells' exit status: 128 + n for signal n.
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Exited(status) => status,
@@ -124,7 +124,7 @@ pub(super) struct Ended {
     pub(super) rank: Rank,
     pub(super) pid: i32,
     pub(super) end: End,
-    /// Then its agent has settled the rest, and it failed.
+    /// A remote rank: its agent has updated the job segment, and it failed.
     pub(super) remote: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Which hosts a job runs on, and how programs are started there.
+//! The hosts that a job runs on, and how to start programs there.
 
 use std::ffi::OsString;
 use std::fs;
@@ -6,37 +6,40 @@ use std::path::PathBuf;
 
 use crate::Error;
 
-/// The hosts of a job, and the way to them.
+/// The hosts of a job, and how to reach them.
 #[derive(Debug, Clone)]
 pub struct Hosts {
-    /// In the order in which they get their ranks.
+    /// In the order in which ranks are assigned.
     pub list: Vec<Slots>,
-    /// The remote shell and its options, at least one word: it is called with a host and a command line for a shell there.
+    /// The remote shell and its options, at least one word. It is called with a host and a command
+    /// line for a shell there.
     pub rsh: Vec<OsString>,
-    /// What the remote shell is given between the host and the command line: nothing where it is a shell's, `sh -c` where
-    /// what is called starts programs.
+    /// Words between the host and the command line: none for a shell, `sh -c` for a tool that
+    /// starts programs directly.
     pub before_line: Vec<OsString>,
-    /// This program, on the other hosts.
+    /// The path of this program on the other hosts.
     pub agent: PathBuf,
-    /// Variables that the ranks get beside those whose name begins with `ONESIDED_`.
+    /// Variables that the ranks get besides those whose name begins with `ONESIDED_`.
     pub export: Vec<OsString>,
 }
 
-/// A host, and how many ranks it takes.
+/// A host, and the number of ranks that it takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slots {
-    /// As the remote shell knows it.
+    /// The name that the remote shell uses.
     pub name: String,
     /// At least one.
     pub slots: u32,
 }
 
 impl Slots {
-    /// Reads a list: `a:2,b:4`, a host without a number taking one rank, an IPv6 address in brackets; or, if there is a `/`
-    /// in it, the file of that name, a host a line, with comments behind `#`.
+    /// Parses a list such as `a:2,b:4`. A host without a number takes one rank; an IPv6 address
+    /// stands in brackets. An argument with a `/` is a file with one host a line and comments after
+    /// `#`.
     ///
     /// # Errors
-    /// [`Error::Launch`]: a host without name, twice, or with no whole number of ranks; a file that cannot be read.
+    /// [`Error::Launch`]: a host without a name, listed twice, or without a whole number of ranks;
+    /// an unreadable file.
     pub fn parse(list: &str) -> Result<Vec<Self>, Error> {
         let failed = |what: String, source| Error::Launch { what, source };
         let text = if list.contains('/') {
@@ -74,7 +77,7 @@ impl Slots {
         Ok(hosts)
     }
 
-    /// Whether this is the host that we are on.
+    /// Whether this is the current host.
     pub(crate) fn is_here(&self) -> bool {
         let here = rustix::system::uname();
         let here = here.nodename().to_string_lossy();
@@ -83,10 +86,11 @@ impl Slots {
 }
 
 impl Hosts {
-    /// The hosts that get ranks, and by rank the number of its host: each is filled before the next.
+    /// The hosts that get ranks, and the host number of each rank. Each host is filled before the
+    /// next.
     ///
     /// # Errors
-    /// [`Error::Launch`]: there is not room for so many, or two of them are this host.
+    /// [`Error::Launch`]: too few slots, or two entries that are both this host.
     pub(crate) fn assign(&self, size: u32) -> Result<(Vec<&Slots>, Vec<u16>), Error> {
         let room: u64 = self.list.iter().map(|host| u64::from(host.slots)).sum();
         if u64::from(size) > room {

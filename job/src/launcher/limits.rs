@@ -1,4 +1,4 @@
-//! What ends a job's start before all hosts have come.
+//! What ends a job's start before all hosts have answered.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -10,11 +10,11 @@ use crate::Error;
 use crate::launcher::Interrupt;
 use crate::timespec;
 
-/// How long hosts may take to come, and who may end it sooner.
+/// How long hosts may take to answer, and the interrupts that end the start sooner.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits<'i> {
     pub(super) until: Instant,
-    /// How long that was from the beginning.
+    /// The total patience, for errors.
     pub(super) patience: Duration,
     pub(super) interrupts: &'i [Interrupt],
 }
@@ -32,12 +32,12 @@ impl From<Error> for NotStarted {
 }
 
 impl Limits<'_> {
-    /// Waits until something can be read there. `false`: it is too late.
+    /// Waits until this is readable. `false`: out of time.
     pub(super) fn wait_for(&self, readable: BorrowedFd<'_>) -> Result<bool, NotStarted> {
         self.wait_for_any(&[readable])
     }
 
-    /// Waits until something can be read from any of these. `false`: it is too late.
+    /// Waits until any of these is readable. `false`: out of time.
     pub(super) fn wait_for_any(&self, readable: &[BorrowedFd<'_>]) -> Result<bool, NotStarted> {
         loop {
             let left = self.until.saturating_duration_since(Instant::now());
@@ -55,10 +55,10 @@ impl Limits<'_> {
     }
 }
 
-/// The first interrupt that was raised; those were polled first.
+/// The first interrupt that was raised; the interrupts come first among the polled.
 pub(super) fn raised_of(interrupts: &[Interrupt], polled: &[PollFd<'_>]) -> Option<Signal> {
     let (interrupt, _) = interrupts.iter().zip(polled).find(|(_, polled)| !polled.revents().is_empty())?;
-    // One byte, so that two signals are two interrupts.
+    // Reads one byte: two signals are two interrupts.
     let _ = rustix::io::read(&interrupt.raised, &mut [0; 1]);
     Some(interrupt.signal)
 }

@@ -1,14 +1,16 @@
-//! `onesided run` as a library: starts the processes of a job, watches over them, ends them; on several hosts by an agent
-//! on each.
+//! `onesided run` as a library: starts, supervises and ends the processes of a job, on several
+//! hosts with an agent on each.
 //!
-//! Each rank's process leads a process group of its own: a signal for the job reaches what the rank has started as
-//! well, a Ctrl-C at the terminal reaches the launcher alone, which forwards it once, and whatever is left of a group
-//! at the job's end is killed. When the launcher itself is killed, the kernel kills the ranks (`PR_SET_PDEATHSIG`).
+//! Each rank's process leads its own process group. A signal to the job reaches the rank's children
+//! too. A Ctrl-C reaches the launcher alone, which forwards it once. At the end of the job the
+//! launcher kills whatever is left of a group. When the launcher itself is killed, the kernel kills
+//! the ranks (`PR_SET_PDEATHSIG`).
 //!
-//! On other hosts a remote shell starts an *agent*, this program with another subcommand. It keeps its host: a board, the
-//! ranks' processes and their output. Its input and output, as the remote shell carries them, are its stream to the
-//! launcher, which is the hub of the job's bridge. So no port is opened, whatever reaches the host will
-//! do, and the end of either side, or of what is between them, is the end of the stream.
+//! On other hosts a remote shell starts an *agent*: this program with another subcommand. The agent
+//! is its host's daemon: it holds the job segment, the ranks' processes and their output. Its
+//! standard input and output, carried by the remote shell, are its stream to the launcher, which is
+//! the head daemon. So no port is opened, any remote shell works, and the stream ends when either
+//! side, or anything between them, ends.
 #![allow(unsafe_code)] // one call between fork and exec
 
 mod agent;
@@ -52,46 +54,47 @@ use crate::launcher::supervisor::Supervisor;
 use crate::segment::Board;
 use crate::{SUSPECT_AFTER, Secret, Server, start};
 
-/// How long survivors may take to notice a failure and report it, and then to obey `SIGTERM`.
+/// How long survivors may take to notice and report a failure, and then to react to `SIGTERM`.
 pub const GRACE: Duration = Duration::from_secs(2);
-/// Descriptors of the launcher for each rank (process, two pipes, connection and its process), and beside them.
+/// The launcher's descriptors for each rank (process, two pipes, connection and its process), and
+/// in addition.
 const DESCRIPTORS_A_RANK: u64 = 5;
 const DESCRIPTORS: u64 = 128;
 
 /// A job to be started.
 #[derive(Debug, Clone)]
 pub struct Launch {
-    /// How many ranks.
+    /// The number of ranks.
     pub size: u32,
-    /// What each of them runs; found by `PATH`.
+    /// The program that each rank runs, looked up in `PATH`.
     pub program: OsString,
     /// Its arguments.
     pub args: Vec<OsString>,
-    /// The fabric they shall use, for `ONESIDED_FABRIC`.
+    /// The value of `ONESIDED_FABRIC`.
     pub fabric: String,
-    /// What becomes of the others when one fails.
+    /// What happens to the other ranks when one fails.
     pub on_failure: OnFailure,
     /// Whether each line of output begins with its rank.
     pub labels: bool,
 }
 
-/// What becomes of the other ranks when one fails.
+/// What happens to the other ranks when one fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnFailure {
-    /// They get [`GRACE`] to report it, then `SIGTERM`, then, [`GRACE`] later, `SIGKILL`.
+    /// They get [`GRACE`] to report it, then `SIGTERM`, then `SIGKILL` after another [`GRACE`].
     Abort,
-    /// Nothing: the library tells them, and they go on.
+    /// Nothing: the library reports the failure to them, and they continue.
     Continue,
 }
 
-/// What a rank finds beside the job.
+/// A rank's surroundings besides the job.
 #[derive(Debug)]
 struct Surroundings {
-    /// Whether our standard input is for rank 0.
+    /// Whether rank 0 reads the launcher's standard input.
     reads: bool,
-    /// If not ours.
+    /// The working directory, if not the launcher's.
     folder: Option<OsString>,
-    /// Beside ours.
+    /// Variables in addition to the launcher's.
     variables: Vec<(OsString, OsString)>,
 }
 
@@ -101,29 +104,34 @@ impl Surroundings {
     }
 }
 
-/// A signal that ends the job, and what becomes readable when it comes. Whoever handles signals makes it.
+/// A signal that ends the job, and a descriptor that becomes readable when it arrives. The owner of
+/// the signal handlers makes it.
 #[derive(Debug)]
 pub struct Interrupt {
-    /// Which signal; it is forwarded.
+    /// The signal, which is forwarded.
     pub signal: Signal,
-    /// A pipe or socket that the handler writes to; nonblocking.
+    /// A nonblocking pipe or socket that the handler writes to.
     pub raised: OwnedFd,
 }
 
-/// What keeps a job, its processes, and their output.
+/// A started job: its server, its processes, and their output.
 type Started = ((Arc<Board>, Server), (Ranks, Remote), Vec<Stream>);
 
 impl Launch {
-    /// Starts the job and waits for its end. Returns the exit status for the launcher: that of the first rank that
-    /// failed (128 + n if signal n killed it), 128 + n if an interrupt by signal n ended the job, else 0.
+    /// Starts the job and waits for its end. Returns the launcher's exit status: that of the first
+    /// rank that failed (128 + n if signal n killed it), 128 + n if an interrupt by signal n ended
+    /// the job, else 0.
     ///
-    /// The first interrupt is forwarded to all ranks, which are killed if they do not end within [`GRACE`]; the next
-    /// kills them at once. Raises this process's soft limit of descriptors to the hard one. When the calling thread
-    /// ends, the ranks are killed. A process that ignores `SIGCHLD` does not learn how they ended: status 255.
+    /// The first interrupt is forwarded to all ranks, which are killed if they do not end within
+    /// [`GRACE`]; the next one kills them. Raises this process's soft limit of descriptors to the
+    /// hard limit. The ranks are killed when the calling thread ends. A process that ignores
+    /// `SIGCHLD` does not learn how the ranks ended and returns status 255.
     ///
     /// # Errors
-    /// [`Error::Launch`]: no ranks, or more than memory, descriptors or processes allow. [`Error::Program`]: the
-    /// program cannot be started. Whatever had been started is killed.
+    /// - [`Error::Launch`]: no ranks, or more than memory, descriptors or processes allow.
+    /// - [`Error::Program`]: the program cannot be started.
+    ///
+    /// On an error, everything that was started is killed.
     pub fn run(&self, interrupts: &[Interrupt], observe: &mut dyn FnMut(Event)) -> Result<u8, Error> {
         let spare_descriptors = self.check()?;
         let board = Arc::new(Board::create(self.size).map_err(failed("make the job's board"))?);
@@ -134,17 +142,18 @@ impl Launch {
         self.supervise((board, server), (ranks, remote), streams, interrupts, observe)
     }
 
-    /// As [`run`](Self::run), on several hosts. The launcher need not run on one of them. The ranks on its own host, if it
-    /// is in the list under its name or as `localhost`, are its children; on the others an agent starts them, which ends,
-    /// and kills them, when it loses the launcher.
+    /// Like [`run`](Self::run), on several hosts. The launcher need not run on one of them. Ranks
+    /// on its own host, listed under its name or as `localhost`, are its children. On the others an
+    /// agent starts them; it ends, and kills them, when it loses the launcher.
     ///
-    /// Agents have `ONESIDED_JOIN_TIMEOUT` seconds to answer. A host whose agent is silent for `ONESIDED_SUSPECT_AFTER`
-    /// seconds is lost, and that is a failure of its ranks. Only ranks on this host can read standard input. An interrupt
-    /// before all agents have answered ends the job's start, and what was started.
+    /// Agents have `ONESIDED_JOIN_TIMEOUT` seconds to answer. A host whose agent is silent for
+    /// `ONESIDED_SUSPECT_AFTER` seconds is lost, which is a failure of its ranks. Only ranks on
+    /// this host can read standard input. An interrupt before all agents have answered cancels the
+    /// start.
     ///
     /// # Errors
-    /// As [`run`](Self::run). [`Error::Launch`], naming the host: too few slots, a remote shell that cannot be started or
-    /// ends, no such program there or one of another version.
+    /// As [`run`](Self::run). [`Error::Launch`], which names the host: too few slots; the remote
+    /// shell cannot be started or ends; the program is missing there or has another version.
     pub fn run_on(&self, hosts: &Hosts, interrupts: &[Interrupt], observe: &mut dyn FnMut(Event)) -> Result<u8, Error> {
         match self.start_on(hosts, interrupts) {
             Ok((keeper, ranks, streams)) => self.supervise(keeper, ranks, streams, interrupts, observe),
@@ -172,7 +181,7 @@ impl Launch {
         let own = own.map(|(rank, _)| rank);
         let all = remote.wait_for_all(&self.program, &limits);
         let all = all.and_then(|()| Ok(self.start_all(own, &server, &secret, &Surroundings::own())?));
-        let (ranks, own) = all.inspect_err(|_| server.stop())?; // the agents are told to go
+        let (ranks, own) = all.inspect_err(|_| server.stop())?; // ends the agents
         streams.extend(own);
         Ok(((board, server), (ranks, remote), streams))
     }
@@ -190,7 +199,8 @@ impl Launch {
         supervisor.run(observe).map_err(failed("wait for the ranks"))
     }
 
-    /// Whether the job fits this host; how many descriptors are left for the ranks' memory.
+    /// Checks that the job fits this host; returns how many descriptors are left for the ranks'
+    /// memory.
     fn check(&self) -> Result<usize, Error> {
         let refuse = |what: String| Err(Error::Launch { what, source: None });
         if self.size == 0 {
@@ -201,7 +211,8 @@ impl Launch {
             let size = self.size;
             return refuse(format!("{size} ranks need {needed} descriptors, the limit is {limit} (see ulimit -Hn)"));
         };
-        // Asked first: a board is made with all its pages, and the kernel kills somebody when there are none left.
+        // Checked first: creating a job segment touches all its pages, and the kernel kills
+        // processes when memory runs out.
         let (needed, free) = (Board::bytes(self.size), available_memory());
         if free.is_some_and(|free| needed > free) {
             let (size, needed, free) = (self.size, needed >> 20, free.unwrap_or(0) >> 20);
@@ -253,7 +264,7 @@ impl Launch {
         }
         let reads = surroundings.reads && environment.rank == Rank(0);
         command.stdin(if reads { stdin() } else { Stdio::null() });
-        // One rank without a label may have the terminal for itself.
+        // A single rank without a label may use the terminal directly.
         if self.labels || self.size > 1 {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
@@ -267,14 +278,14 @@ fn failed(what: &str) -> impl FnOnce(io::Error) -> Error + use<> {
     move |source| Error::Launch { what, source: Some(source) }
 }
 
-/// Whether a process is in our session, and has our terminal.
+/// Whether a process belongs to our session, and so to our terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Session {
     Ours,
     Own,
 }
 
-/// Has the kernel kill the process when the thread that starts it ends.
+/// Makes the kernel kill the process when the thread that starts it ends.
 fn die_with_the_launcher(command: &mut Command, session: Session) {
     let launcher = rustix::process::getpid();
     let before_exec = move || {
@@ -282,19 +293,21 @@ fn die_with_the_launcher(command: &mut Command, session: Session) {
             rustix::process::setsid()?;
         }
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-        // Had the launcher died before that call, the signal would never come.
+        // A launcher that died before that call sends no signal.
         if rustix::process::getppid() != Some(launcher) {
             return Err(rustix::io::Errno::SRCH.into());
         }
         Ok(())
     };
-    // SAFETY: between fork and exec only async-signal-safe calls are allowed. The closure makes system calls and
-    // builds errors from numbers; it neither allocates, nor locks, nor touches memory that another thread may hold.
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed. The closure makes
+    // system calls and builds errors from numbers; it neither allocates, nor locks, nor touches
+    // memory that another thread may hold.
     unsafe { command.pre_exec(before_exec) };
 }
 
-/// What rank 0 reads: our own standard input. A terminal it cannot have itself, being in another process group: then
-/// a pipe, see [`feed`]. If the launcher runs in the background, nothing, for reading would stop it.
+/// What rank 0 reads: our standard input. Rank 0 cannot read a terminal itself from another process
+/// group, and gets a pipe then, see [`feed`]. A launcher in the background passes nothing, because
+/// reading would stop it.
 fn stdin() -> Stdio {
     let stdin = io::stdin();
     if !stdin.is_terminal() {
@@ -306,24 +319,26 @@ fn stdin() -> Stdio {
     }
 }
 
-/// Copies the terminal's input to a rank that reads from a pipe, for as long as both last.
+/// Copies the terminal's input to a rank's pipe while both last.
 fn feed(child: &mut Child) {
     let (Some(mut pipe), Ok(terminal)) = (child.stdin.take(), io::stdin().as_fd().try_clone_to_owned()) else { return };
-    // Detached: a read of the terminal cannot be ended. The process's end ends it.
+    // Detached: a read of the terminal cannot be interrupted. It ends with the process.
     let _ = std::thread::Builder::new()
         .name("stdin".to_owned())
         .spawn(move || io::copy(&mut File::from(terminal), &mut pipe));
 }
 
-/// Raises the soft limit of descriptors to the hard one: each region of the job's memory takes one.
+/// Raises the soft limit of descriptors to the hard limit: each region of the job's memory takes
+/// one.
 fn raise_descriptors() -> u64 {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    let _ = rustix::process::setrlimit(Resource::Nofile, raised); // never refused; if it were, the old limit holds
+    let _ = rustix::process::setrlimit(Resource::Nofile, raised); // on failure the old limit holds
     rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// What the kernel thinks may still be allocated, in bytes; `None` where it does not say.
+/// The kernel's estimate of the memory that can still be allocated, in bytes; `None` where it gives
+/// none.
 fn available_memory() -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

@@ -1,6 +1,6 @@
-//! The ranks' output, told apart by rank: whole lines, never mixed.
+//! The ranks' output: whole lines, labelled by rank, never interleaved.
 //!
-//! It has a thread of its own, so that a reader that does not read holds up the lines and nothing else.
+//! It runs on its own thread, so that a slow reader delays nothing but the lines.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,9 +16,9 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::timespec;
 
-/// A longer line is broken: a program that never ends its line must not fill the launcher's memory.
+/// Longer lines are split: a program that never ends a line must not fill the launcher's memory.
 const LONGEST: usize = 1 << 20;
-/// How long what was written before the job's end may take to be read.
+/// How long readers may take for what was written before the job's end.
 const DRAIN: Duration = Duration::from_secs(1);
 
 /// Where a stream goes.
@@ -35,7 +35,7 @@ pub(crate) struct Stream {
     target: Target,
     rank: Option<Rank>,
     label: Vec<u8>,
-    /// The beginning of a line whose end has not come.
+    /// An incomplete line.
     begun: Vec<u8>,
 }
 
@@ -46,12 +46,12 @@ impl Stream {
         Self { pipe, target, rank, label, begun: Vec::new() }
     }
 
-    /// For who passes the bytes on instead; of a stream with a label.
+    /// The parts of a labelled stream, for a caller that forwards the bytes itself.
     pub(super) fn into_parts(self) -> Option<(Rank, Target, OwnedFd)> {
         Some((self.rank?, self.target, self.pipe))
     }
 
-    /// Appends to `lines` what is complete now.
+    /// Appends the complete lines to `lines`.
     fn take(&mut self, bytes: &[u8], lines: &mut Vec<u8>) {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.begun.extend_from_slice(piece);
@@ -61,7 +61,7 @@ impl Stream {
         }
     }
 
-    /// Ends the line that has begun, if one has.
+    /// Terminates an incomplete line.
     fn end_line(&mut self, lines: &mut Vec<u8>) {
         if self.begun.is_empty() {
             return;
@@ -106,7 +106,7 @@ pub(crate) struct Output {
     open: Option<OwnedFd>,
     /// Hangs up when the thread has printed everything.
     done: OwnedFd,
-    /// The first error of a write, but for that of a reader who is gone; 0 if there was none.
+    /// The first error of a write, except for a closed reader; 0 if there was none.
     lost: Arc<AtomicI32>,
     thread: JoinHandle<()>,
 }
@@ -129,12 +129,12 @@ impl Output {
         self.done.as_fd()
     }
 
-    /// No more lines are coming, but for what is in the pipes.
+    /// Declares that no output follows but what the pipes hold.
     pub(crate) fn finish(&mut self) {
         self.open = None;
     }
 
-    /// Why lines were not printed, as the system numbers it. Who no longer reads has none to miss.
+    /// The system's error number if lines were lost. A closed reader misses none.
     pub(crate) fn lost(&self) -> Option<i32> {
         Some(self.lost.load(Ordering::Relaxed)).filter(|errno| *errno != 0)
     }
@@ -167,7 +167,7 @@ fn pump(streams: &mut Vec<Stream>, job: &OwnedFd, lost: &AtomicI32) {
             }
             stays
         });
-        // Whoever writes to what nobody reads gets SIGPIPE, as if there were no launcher between.
+        // A rank that writes to a closed target gets SIGPIPE, as without a launcher.
         streams.retain(|stream| Some(stream.target) != closed);
     }
     for mut stream in streams.drain(..) {
@@ -177,7 +177,7 @@ fn pump(streams: &mut Vec<Stream>, job: &OwnedFd, lost: &AtomicI32) {
     }
 }
 
-/// Writes and notes what fails. `false` if the target takes no more.
+/// Writes, and records a failure. `false` if the target accepts no more.
 fn write(target: Target, lines: &[u8], lost: &AtomicI32) -> bool {
     let Err(error) = target.write(lines) else { return true };
     if error.kind() != io::ErrorKind::BrokenPipe {
@@ -187,9 +187,9 @@ fn write(target: Target, lines: &[u8], lost: &AtomicI32) -> bool {
     false
 }
 
-/// Whether the job is over, and which streams have something. `None`: look again.
+/// Whether the job is over, and which streams are readable. `None`: retry.
 fn wait(streams: &[Stream], job: &OwnedFd, at_once: bool) -> Option<(bool, Vec<bool>)> {
-    // Once the job is over its pipe stays ready, and would make every wait return at once anyway.
+    // The pipe of a finished job stays ready and would end every wait.
     let timeout = at_once.then(|| timespec(Duration::ZERO));
     let mut polled: Vec<_> = streams.iter().map(|stream| PollFd::new(&stream.pipe, PollFlags::IN)).collect();
     polled.push(PollFd::new(job, PollFlags::IN));
@@ -198,7 +198,7 @@ fn wait(streams: &[Stream], job: &OwnedFd, at_once: bool) -> Option<(bool, Vec<b
     Some((ready.pop()?, ready))
 }
 
-/// Reads what is there. `false` at the stream's end.
+/// Reads what is available. `false` at the end of the stream.
 fn read(stream: &mut Stream, buffer: &mut [u8], lines: &mut Vec<u8>) -> bool {
     match rustix::io::read(&stream.pipe, &mut *buffer) {
         Ok(0) => {

@@ -10,14 +10,14 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 use crate::Error;
 use crate::launcher::events::End;
 
-/// The processes of a job; killed and reaped when it is dropped.
+/// The processes of a job. Dropping it kills and reaps them.
 #[derive(Debug, Default)]
 pub(crate) struct Ranks(Vec<RankProcess>);
 
 #[derive(Debug)]
 struct RankProcess {
     rank: Rank,
-    /// Not reaped before the job's end, so that its process group keeps its number.
+    /// Not reaped before the job's end, which reserves its process group's number.
     child: Child,
     pid: Pid,
     pidfd: OwnedFd,
@@ -44,22 +44,22 @@ impl Ranks {
         self.0.iter().filter(|process| process.running)
     }
 
-    /// How many run.
+    /// The number of running ranks.
     pub(crate) fn left(&self) -> usize {
         self.running().count()
     }
 
-    /// For each that runs, what becomes readable when it ends.
+    /// For each running rank, a descriptor that becomes readable when it ends.
     pub(crate) fn ends(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.running().map(|process| process.pidfd.as_fd())
     }
 
-    /// What becomes readable when this rank ends, if it runs.
+    /// Becomes readable when this rank ends, if it runs.
     pub(crate) fn end_of(&self, rank: Rank) -> Option<BorrowedFd<'_>> {
         self.running().find(|process| process.rank == rank).map(|process| process.pidfd.as_fd())
     }
 
-    /// Those that ended since the last call, and how.
+    /// The ranks that ended since the last call, and how.
     pub(crate) fn ended(&mut self) -> Vec<(Rank, Pid, End)> {
         let mut ended = Vec::new();
         for process in self.0.iter_mut().filter(|process| process.running) {
@@ -69,7 +69,8 @@ impl Ranks {
                     Some(signal) => End::Killed(signal),
                     None => End::Exited(status.exit_status().map_or(u8::MAX, |status| status as u8)),
                 },
-                // This process ignores SIGCHLD, so the kernel reaped it: nobody knows how it ended.
+                // This process ignores SIGCHLD, so the kernel reaped the child and its status is
+                // lost.
                 Err(Errno::CHILD) => End::Exited(u8::MAX),
                 Ok(None) | Err(_) => continue,
             };
@@ -79,10 +80,10 @@ impl Ranks {
         ended
     }
 
-    /// To the process groups of the ranks that run.
+    /// Signals the process groups of the running ranks.
     pub(crate) fn signal(&self, signal: Signal) {
         for process in self.running() {
-            let _ = rustix::process::kill_process_group(process.pid, signal); // it may have ended just now
+            let _ = rustix::process::kill_process_group(process.pid, signal); // it may have just ended
         }
     }
 }
@@ -90,7 +91,7 @@ impl Ranks {
 impl Drop for Ranks {
     fn drop(&mut self) {
         for process in &self.0 {
-            // Of those that have ended as well: whatever they have left running.
+            // Groups of ended ranks as well: they may have left processes running.
             let _ = rustix::process::kill_process_group(process.pid, Signal::KILL);
         }
         for process in &mut self.0 {

@@ -1,4 +1,4 @@
-//! The launcher's side of the other hosts: agents, what they report, and their ranks' output.
+//! The launcher's side of other hosts: agents, their reports, and their ranks' output.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -26,32 +26,33 @@ use crate::protocol::Nonce;
 use crate::secret::random_bytes;
 use crate::{Secret, Server};
 
-/// The agents on other hosts, and what is known of their ranks.
+/// The agents on other hosts, and the state of their ranks.
 #[derive(Debug)]
 pub(super) struct Remote {
     desk: Arc<Desk>,
     agents: Vec<Agent>,
-    /// Ranks that run elsewhere, with the numbers of their hosts.
+    /// Running ranks of other hosts, with their host numbers.
     running: Vec<(Rank, u16)>,
     ended: Vec<Ended>,
     lost: Vec<Event>,
     sinks: Vec<Sink>,
 }
 
-/// The other hosts, the links to them, and their ranks' streams to be printed.
+/// The other hosts, the streams to them, and their ranks' output streams.
 pub(super) type Started = (Remote, Vec<(u16, Link)>, Vec<Stream>);
 
-/// The way of one stream of a rank into [`Output`](super::output::Output), which reads the other end of the pipe.
+/// Feeds one stream of a rank into [`Output`](super::output::Output), which reads the other end of
+/// the pipe.
 #[derive(Debug)]
 struct Sink {
     host: u16,
     rank: Rank,
     target: Target,
-    /// `None`: nobody reads it any more.
+    /// `None`: no longer read.
     pipe: Option<OwnedFd>,
-    /// What the pipe had no room for: at most a window's worth.
+    /// What did not fit into the pipe: at most one window.
     queue: VecDeque<u8>,
-    /// No more is coming.
+    /// No more data comes.
     ended: bool,
 }
 
@@ -62,7 +63,7 @@ impl Remote {
         Ok(Self { desk, agents: vec![], running: vec![], ended: vec![], lost: vec![], sinks: vec![] })
     }
 
-    /// Starts an agent on each host but this one, all at once, and tells it what to start.
+    /// Starts an agent on each host but this one, all concurrently, and sends the start command.
     pub(super) fn start(
         launch: &Launch,
         hosts: &Hosts,
@@ -77,7 +78,7 @@ impl Remote {
             let nonce: Nonce = random_bytes();
             agents.push((Agent::spawn(host, slots, hosts, secret, &nonce)?, nonce));
         }
-        // Only when all have come: from then on nobody may be silent for long.
+        // After all have answered: from then on, silence is a failure.
         let (mut agents, nonces): (Vec<_>, Vec<_>) = agents.into_iter().unzip();
         let mut links = Vec::new();
         let greeted = Agent::greet_all(&mut agents, limits)?;
@@ -161,7 +162,7 @@ impl Remote {
                         }
                         return Err(Error::Launch { what: format!("host {name}: {what}"), source: None }.into());
                     }
-                    // It was quick: kept for later.
+                    // An early report is kept for later.
                     Ok(report) => self.take(host, report),
                     Err(error) => return Err(Error::Launch { what: error.to_string(), source: None }.into()),
                 }
@@ -170,7 +171,7 @@ impl Remote {
         Ok(())
     }
 
-    /// How many ranks run elsewhere.
+    /// The number of ranks that run on other hosts.
     pub(super) fn left(&self) -> usize {
         self.running.len()
     }
@@ -179,12 +180,12 @@ impl Remote {
         self.running.iter().any(|(running, _)| *running == rank)
     }
 
-    /// What becomes readable when there are news for [`take_in`](Self::take_in).
+    /// Becomes readable when [`take_in`](Self::take_in) has events to process.
     pub(super) fn readable(&self) -> BorrowedFd<'_> {
         self.desk.readable()
     }
 
-    /// Pipes that had no room.
+    /// Pipes that were full.
     pub(super) fn full(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.sinks.iter().filter(|sink| !sink.queue.is_empty()).filter_map(|sink| Some(sink.pipe.as_ref()?.as_fd()))
     }
@@ -194,12 +195,12 @@ impl Remote {
         !self.ended.is_empty() || !self.lost.is_empty()
     }
 
-    /// Those that ended since the last call, and failed.
+    /// The ranks that failed since the last call.
     pub(super) fn ended(&mut self) -> Vec<Ended> {
         std::mem::take(&mut self.ended)
     }
 
-    /// Hosts that were lost since the last call.
+    /// The hosts that were lost since the last call.
     pub(super) fn lost(&mut self) -> std::vec::IntoIter<Event> {
         std::mem::take(&mut self.lost).into_iter()
     }
@@ -211,18 +212,18 @@ impl Remote {
         }
     }
 
-    /// Has the agents end their ranks' streams with what was written up to now.
+    /// Makes the agents end their ranks' streams with what was written so far.
     pub(super) fn finish(&self, server: &Server) {
         let (kind, fields) = Order::Finish.encode();
         server.post(None, kind, fields);
     }
 
-    /// Whether output of some rank may still come, or waits to be printed.
+    /// Whether output of a rank may still come or waits to be printed.
     pub(super) fn has_output(&self) -> bool {
         self.sinks.iter().any(|sink| sink.pipe.is_some())
     }
 
-    /// Takes in what the agents said, and moves output on.
+    /// Processes the agents' reports, and forwards output.
     pub(super) fn take_in(&mut self, server: &Server) {
         for news in self.desk.take() {
             match news {
@@ -278,7 +279,8 @@ impl Remote {
     }
 }
 
-/// The environment that goes along: our own variables and what was asked for, but nothing of a job that we are part of.
+/// The environment sent to the agents: our own and the requested variables, without those of a job
+/// that we are part of.
 fn variables(export: &[OsString]) -> Vec<(OsString, OsString)> {
     std::env::vars_os().filter(|(name, _)| travels(name, export)).collect()
 }
@@ -290,7 +292,7 @@ fn travels(name: &OsString, export: &[OsString]) -> bool {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        // The agents have been told to go; whatever stands between may take a moment.
+        // The agents have been told to end; a remote shell may take a moment longer.
         let until = Instant::now() + GRACE;
         for agent in &self.agents {
             while Instant::now() < until && agent.ended().is_none() {
@@ -301,7 +303,7 @@ impl Drop for Remote {
 }
 
 impl Sink {
-    /// Writes what the pipe takes. What to tell the agent.
+    /// Writes what the pipe accepts. Returns the command for the agent, if any.
     fn move_on(&mut self) -> Option<Order> {
         let Self { rank, target, .. } = *self;
         let mut moved = 0;
@@ -314,7 +316,7 @@ impl Sink {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
                 Err(_) => {
-                    // As if there were nobody between: who writes to what nobody reads gets SIGPIPE.
+                    // As without a launcher: a process that writes to a closed stream gets SIGPIPE.
                     self.pipe = None;
                     self.queue.clear();
                     return Some(Order::Closed { rank, target });

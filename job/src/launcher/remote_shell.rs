@@ -19,25 +19,25 @@ use crate::launcher::{End, Session, die_with_the_launcher};
 use crate::protocol::{Nonce, VERSION};
 use crate::{Secret, timespec};
 
-/// The most that is read of what a login shell prints before the agent speaks.
+/// How many bytes of a login shell's output are skipped before the agent's line.
 const MOST_NOISE: usize = 256 << 10;
-/// How long a remote shell may take to end whose stream has ended.
+/// How long a remote shell may take to end after its output has ended.
 const ENDING: Duration = Duration::from_millis(500);
 
-/// A host's agent, at the other end of a remote shell. It ends when this is dropped.
+/// A host's agent, at the other end of a remote shell. Dropping it ends the remote shell.
 #[derive(Debug)]
 pub(super) struct Agent {
     pub(super) host: u16,
     pub(super) name: String,
     shell: String,
-    /// The remote shell with its options, as one would type it.
+    /// The remote shell with its options, as a user types it.
     by_hand: String,
     child: Child,
     greeting: Option<Greeting>,
     pub(super) started: bool,
 }
 
-/// What comes before an agent's line.
+/// Output before the agent's line.
 #[derive(Debug)]
 struct Greeting {
     stdin: OwnedFd,
@@ -62,9 +62,10 @@ impl Agent {
         command.args(options).arg(&slots.name).args(&hosts.before_line).arg(&agent);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         for name in OF_A_JOB {
-            command.env_remove(name); // a remote shell may be set up to send it
+            command.env_remove(name); // a remote shell may be configured to forward it
         }
-        // Without a terminal: a question of the shell's would be one for each host at once, and is an error instead.
+        // Without a terminal: a question of the remote shell becomes an error, instead of one
+        // prompt a host.
         die_with_the_launcher(&mut command, Session::Own);
         let shell = shell.to_string_lossy().into_owned();
         let failed = |what: &str, source| {
@@ -72,9 +73,9 @@ impl Agent {
             Error::Launch { what, source: Some(source) }
         };
         let mut child = command.spawn().map_err(|source| failed("start", source))?;
-        // By its input: arguments and environments can be read by others.
+        // Sent by its input: other users can read arguments and environments.
         let line = format!("{} {}\n", secret.to_hex(), blake3::Hash::from_bytes(*nonce).to_hex());
-        // A remote shell that has ended has said why, or its exit status does.
+        // A remote shell that has ended explains itself, by its output or its exit status.
         let _ = child.stdin.as_mut().map(|stdin| stdin.write_all(line.as_bytes()));
         let greeting = child.stdin.take().zip(child.stdout.take()).map(|(stdin, stdout)| Greeting {
             stdin: stdin.into(),
@@ -87,7 +88,7 @@ impl Agent {
         Ok(Self { host, name: slots.name.clone(), shell, by_hand, child, greeting, started: false })
     }
 
-    /// Waits for all agents' lines. The first that fails is told of, whatever the others do.
+    /// Waits for all agents' lines. Reports the first failure, whatever the other agents do.
     pub(super) fn greet_all(agents: &mut [Self], limits: &Limits<'_>) -> Result<Vec<(Nonce, LinkStream)>, NotStarted> {
         let mut come: Vec<_> = agents.iter().map(|_| None).collect();
         while let Some(missing) = come.iter().position(Option::is_none) {
@@ -103,7 +104,7 @@ impl Agent {
         Ok(come.into_iter().flatten().collect())
     }
 
-    /// Reads what there is, until the agent's line.
+    /// Reads what is available, up to the agent's line.
     fn hear(&mut self) -> Result<Option<(Nonce, LinkStream)>, Error> {
         let Some(mut greeting) = self.greeting.take() else { return Err(self.failed("it has no streams", None)) };
         let mut buffer = [0; 4096];
@@ -131,7 +132,7 @@ impl Agent {
         Ok(None)
     }
 
-    /// The line behind its mark: version of the protocol, version of the package, nonce.
+    /// Parses the line after its mark: protocol version, package version, nonce.
     fn understand(&self, line: &str) -> Result<Nonce, Error> {
         let mut words = line.split_ascii_whitespace();
         let (version, package, nonce) = (words.next(), words.next(), words.next());
@@ -161,7 +162,7 @@ impl Agent {
         format!("`{}` has to succeed here without asking anything", self.by_hand)
     }
 
-    /// The remote shell's output ended before the agent said anything.
+    /// The remote shell's output ended before the agent's line.
     fn never_came(&self) -> Error {
         let shell = &self.shell;
         let what = match self.ending() {
@@ -203,7 +204,7 @@ impl Agent {
         }
     }
 
-    /// How the remote shell ended. It is not reaped, so that its process group keeps its number.
+    /// How the remote shell ended. It is not reaped, which reserves its process group's number.
     pub(super) fn ended(&self) -> Option<End> {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let status = rustix::process::waitid(WaitId::Pid(Pid::from_child(&self.child)), look).ok()??;

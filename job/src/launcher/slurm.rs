@@ -1,24 +1,24 @@
-//! The hosts of a Slurm allocation, as its variables say.
+//! The hosts of a Slurm allocation, from its variables.
 
 use std::ffi::OsString;
 
 use crate::Error;
 use crate::launcher::hosts::Slots;
 
-/// `srun` as a remote shell, called with a host, `sh -c` and a command line. A step of one task that takes nothing of the
-/// allocation from others; its output is not kept back until a line ends.
+/// `srun` as a remote shell, called with a host, `sh -c` and a command line. The step has one task,
+/// takes no resources from others, and does not buffer output by line.
 pub const SRUN: &str =
     "srun --overlap --unbuffered --mpi=none --input=all --nodes=1 --ntasks=1 --cpu-bind=none --quiet --nodelist";
 const NODES: &str = "SLURM_JOB_NODELIST";
 const TASKS: &str = "SLURM_TASKS_PER_NODE";
-/// More hosts or ranks than that are no allocation.
+/// An allocation with more hosts or ranks is rejected.
 const MOST: usize = 65_535;
 
 impl Slots {
-    /// The nodes of the Slurm allocation that this process is in, each with as many slots as it has tasks.
+    /// The nodes of this process's Slurm allocation, each with as many slots as it has tasks.
     ///
     /// # Errors
-    /// [`Error::Launch`]: there is none, or its variables make no sense.
+    /// [`Error::Launch`]: there is no allocation, or its variables are invalid.
     pub fn of_slurm() -> Result<Vec<Self>, Error> {
         Self::allocated(|name| std::env::var_os(name))
     }
@@ -44,7 +44,7 @@ fn failed(what: String) -> Error {
     Error::Launch { what, source: None }
 }
 
-/// Slurm's host lists: `a,b[1-3,07-09]c[0-1]`.
+/// Expands Slurm's host lists: `a,b[1-3,07-09]c[0-1]`.
 fn host_list(text: &str) -> Option<Vec<String>> {
     let mut all = Vec::new();
     let (mut begin, mut depth) = (0, 0_u32);
@@ -65,7 +65,7 @@ fn host_list(text: &str) -> Option<Vec<String>> {
     (depth == 0).then_some(all)
 }
 
-/// One name with any number of brackets.
+/// Expands one name with any number of brackets.
 fn expanded(name: &str) -> Option<Vec<String>> {
     let fit = |char: char| char.is_ascii_alphanumeric() || "-_.".contains(char);
     let mut all = vec![String::new()];
@@ -89,7 +89,7 @@ fn expanded(name: &str) -> Option<Vec<String>> {
     (!name.is_empty()).then_some(all)
 }
 
-/// `1-3,07`, as many digits as are written.
+/// Expands `1-3,07`, and keeps leading zeros.
 fn numbers(text: &str) -> Option<Vec<String>> {
     let mut all = Vec::new();
     for range in text.split(',') {
@@ -103,7 +103,7 @@ fn numbers(text: &str) -> Option<Vec<String>> {
     Some(all)
 }
 
-/// `2,1(x3)`.
+/// Expands `2,1(x3)`.
 fn repeated(text: &str) -> Option<Vec<u32>> {
     let mut all = Vec::new();
     for item in text.split(',') {

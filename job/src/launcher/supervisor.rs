@@ -1,4 +1,4 @@
-//! Watching over a job until all its ranks have ended.
+//! Supervises a job until all its ranks have ended.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,12 +18,12 @@ use crate::launcher::{End, Event, GRACE, Interrupt, OnFailure};
 use crate::segment::Board;
 use crate::{Server, timespec};
 
-/// How long a process may take to end whose connection has ended.
+/// How long a process may take to end after its connection has ended.
 const DYING: Duration = Duration::from_millis(200);
-/// How long what a rank left running may take to write its last lines.
+/// How long processes that a rank left running may take to write their last lines.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
-/// Watches over a running job.
+/// Supervises a running job.
 pub(super) struct Supervisor<'i> {
     board: Arc<Board>,
     server: Server,
@@ -35,15 +35,15 @@ pub(super) struct Supervisor<'i> {
     phase: Phase,
 }
 
-/// How far the job's end has come.
+/// The phases of a job's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Running,
-    /// A rank failed; the others may end by themselves until then.
+    /// A rank failed; the others may end by themselves until this time.
     Failed(Instant),
-    /// The ranks have been asked to end; until then.
+    /// The ranks were asked to end, and have until this time.
     Asked(Instant),
-    /// They have been killed.
+    /// The ranks have been killed.
     Killed,
 }
 
@@ -62,7 +62,7 @@ impl<'i> Supervisor<'i> {
     pub(super) fn run(mut self, observe: &mut dyn FnMut(Event)) -> io::Result<u8> {
         let mut failure = None;
         let mut interrupt = None;
-        // What ended while agents were starting others is still to be told.
+        // Ranks that ended while agents were starting others are reported here.
         while self.left() > 0 || self.remote.has_news() {
             let raised = self.wait()?;
             if let Some(signal) = raised {
@@ -72,7 +72,7 @@ impl<'i> Supervisor<'i> {
             for Ended { rank, pid, end, remote } in self.ended()? {
                 let end = if remote { Some(end) } else { settle(&self.board, &self.server, rank, end) };
                 let Some(end) = end else { continue };
-                // What ends because it was told to does not fail.
+                // A rank that ends on request does not fail.
                 if matches!(self.phase, Phase::Running | Phase::Failed(_)) {
                     failure.get_or_insert(end);
                     if end != End::Lost {
@@ -96,24 +96,24 @@ impl<'i> Supervisor<'i> {
             observe(Event::OutputLost { errno });
         }
         let interrupted = interrupt.map(|signal| End::Killed(signal.as_raw()));
-        // Ranks that write on get SIGPIPE: then that was the cause.
+        // Ranks that wrote on got SIGPIPE: the lost output is the cause.
         Ok(interrupted.or(lost.map(|_| End::Exited(1))).or(failure).map_or(0, End::code))
     }
 
-    /// How many ranks run.
+    /// The number of running ranks.
     fn left(&self) -> usize {
         self.ranks.left() + self.remote.left()
     }
 
-    /// Those that ended, the first that died first: others fail because of it. They may learn of its death by its
-    /// connection and end before the kernel has quite finished with it, or its host has told how.
+    /// The ranks that ended, the first to die first: others fail because of it. Others may notice
+    /// its death by its connection and end before the kernel reports it, or before its host does.
     fn ended(&mut self) -> io::Result<Vec<Ended>> {
         let own =
             |(rank, pid, end): (Rank, Pid, End)| Ended { rank, pid: pid.as_raw_nonzero().get(), end, remote: false };
         self.remote.take_in(&self.server);
         let mut ended: Vec<_> = self.ranks.ended().into_iter().map(own).chain(self.remote.ended()).collect();
         let Some(first) = self.board.failed_rank().filter(|_| !ended.is_empty()) else { return Ok(ended) };
-        let until = Instant::now() + DYING; // not for long: it may have been inside a script that goes on
+        let until = Instant::now() + DYING; // bounded: a script around it may go on
         while !ended.iter().any(|ended| ended.rank == first) && Instant::now() < until {
             let dying = self.ranks.end_of(first).or_else(|| self.remote.runs(first).then(|| self.remote.readable()));
             let Some(dying) = dying else { break };
@@ -129,7 +129,7 @@ impl<'i> Supervisor<'i> {
         Ok(ended)
     }
 
-    /// To all ranks that run, wherever.
+    /// Signals all running ranks, on all hosts.
     fn signal(&self, signal: Signal) {
         self.ranks.signal(signal);
         self.remote.signal(&self.server, signal);
@@ -163,7 +163,7 @@ impl<'i> Supervisor<'i> {
         self.phase = next;
     }
 
-    /// Waits until a rank ends, an interrupt is raised (that one is returned), or the phase is over.
+    /// Waits until a rank ends, an interrupt is raised (which is returned), or the phase is over.
     fn wait(&self) -> io::Result<Option<Signal>> {
         let until = match self.phase {
             _ if self.remote.has_news() => Some(Instant::now()),
@@ -191,9 +191,10 @@ impl<'i> Supervisor<'i> {
         Ok(raised_of(self.interrupts, &polled))
     }
 
-    /// All ranks have ended. What they left running may write its last lines before it is killed; what the ranks wrote is
-    /// printed whole, however slow its reader, and on its way from other hosts there may be several pipes full of it. An
-    /// interrupt ends the printing: whoever should read may have stopped reading.
+    /// Prints the last output after all ranks have ended. Processes that they left running may
+    /// write their last lines before they are killed. What the ranks wrote is printed completely,
+    /// however slow the reader; several full pipes of it may be on their way from other hosts. An
+    /// interrupt ends the printing, because the reader may have stopped.
     fn last_lines(&mut self) -> io::Result<Option<Signal>> {
         let until = Instant::now() + LAST_LINES;
         while !self.output.is_done() && Instant::now() < until {
@@ -218,14 +219,14 @@ impl<'i> Supervisor<'i> {
     }
 }
 
-/// Tells the board how a rank of this host ended. `Some` if it failed.
+/// Records in the job segment how a rank of this host ended. `Some` if it failed.
 pub(super) fn settle(board: &Board, server: &Server, rank: Rank, end: End) -> Option<End> {
     if end == End::Exited(0) && board.join(rank).is_ok() {
-        // A program that knows nothing of the job. Nobody has to wait for it any more.
+        // A program that does not use the library. No rank waits for it any more.
         board.leave(rank);
         return None;
     }
-    board.declare_dead(rank); // unless it left
+    board.declare_dead(rank); // has no effect if it left
     server.look();
     match (end, board.liveness(rank)) {
         (End::Exited(0), Liveness::Dead) => Some(End::Deserted),

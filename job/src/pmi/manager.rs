@@ -1,15 +1,16 @@
-//! What is said to a process manager: the lines of PMI-1.
+//! The client side of PMI-1, a protocol of text lines.
 //!
-//! Each is `cmd=NAME` and `key=value` pairs, told apart by spaces, ended by a newline. Each of ours has one answer.
+//! A line is `cmd=NAME` and `key=value` pairs, separated by spaces and ended by a newline. Each
+//! request has one answer.
 //!
-//! | we say | it answers |
+//! | request | answer |
 //! |---|---|
 //! | `initack pmiid=ID` (by `PMI_PORT` only) | `initack`, then three times `set`: `size`, `rank`, `debug` |
 //! | `init pmi_version=1 pmi_subversion=1` | `response_to_init pmi_version rc` |
 //! | `get_maxes` | `maxes kvsname_max keylen_max vallen_max` |
 //! | `get_my_kvsname` | `my_kvsname kvsname` |
 //! | `put kvsname key value` | `put_result rc` |
-//! | `barrier_in` | `barrier_out`, when all ranks have said it |
+//! | `barrier_in` | `barrier_out`, when all ranks have sent it |
 //! | `get kvsname key` | `get_result rc value` |
 //! | `finalize` | `finalize_ack` |
 
@@ -30,7 +31,7 @@ use crate::timespec;
 
 /// The longest line that a manager may send, in bytes.
 const LONGEST: usize = 8 << 10;
-/// How long a manager may take to answer what it can answer at once. It may share its core with many ranks.
+/// How long a manager may take for an immediate answer. It may share its core with many ranks.
 const ANSWER: Duration = Duration::from_secs(30);
 /// How long to try one of a name's addresses.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -39,18 +40,18 @@ const CONNECT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Manager {
     socket: OwnedFd,
-    /// What came in and was not read.
+    /// Received, unread bytes.
     heard: Vec<u8>,
     /// The name of the job's key-value space.
     space: String,
     /// The longest value, in bytes.
     longest_value: usize,
-    /// When everything has to be done.
+    /// The deadline of the whole join.
     until: Instant,
 }
 
 impl Manager {
-    /// Connects; also says who this process is and of how many.
+    /// Connects, and learns this process's rank and the job's size.
     pub(super) fn connect(place: &Place, until: Instant) -> Result<(Self, Rank, u32), Error> {
         match &place.contact {
             Contact::Descriptor(number) => {
@@ -71,7 +72,7 @@ impl Manager {
         Self { socket, heard: Vec::new(), space: String::new(), longest_value: 0, until }
     }
 
-    /// By a port the manager does not know yet who it speaks to, nor do we who we are.
+    /// Introduces this process over `PMI_PORT`: neither side knows yet which rank it is.
     fn introduce(&mut self, id: u32) -> Result<(Rank, u32), Error> {
         self.ask(&format!("cmd=initack pmiid={id}"), "initack", ANSWER)?;
         let (mut size, mut rank) = (None, None);
@@ -86,7 +87,7 @@ impl Manager {
         }
     }
 
-    /// Agrees on the version, and learns the key-value space.
+    /// Negotiates the version, and learns the key-value space.
     pub(super) fn init(&mut self) -> Result<(), Error> {
         let said = self.ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init", ANSWER)?;
         if said.number("pmi_version") != Some(1) {
@@ -112,12 +113,12 @@ impl Manager {
         said.field("value").map(str::to_owned).ok_or_else(|| nonsense("no value"))
     }
 
-    /// Waits until all ranks have come here.
+    /// Waits until all ranks have entered the barrier.
     pub(super) fn barrier(&mut self) -> Result<(), Error> {
         self.ask("cmd=barrier_in", "barrier_out", Duration::MAX).map(drop)
     }
 
-    /// Nothing more is needed. From now on, too, this process's end is an end like any program's.
+    /// Ends the session. From then on the manager treats this process's end like any program's.
     pub(super) fn finalize(mut self) -> Result<(), Error> {
         self.ask("cmd=finalize", "finalize_ack", ANSWER).map(drop)
     }
@@ -145,7 +146,7 @@ impl Manager {
         Ok(())
     }
 
-    /// The next line, which has to be this answer, and a good one.
+    /// The next line, which must be this answer and report success.
     fn hear(&mut self, answer: &str, until: Instant) -> Result<Answer, Error> {
         let mut searched = 0;
         let end = loop {
@@ -208,7 +209,7 @@ fn connect(address: &str, until: Instant) -> Result<OwnedFd, Error> {
     Err(failed(last))
 }
 
-/// One line.
+/// One line of the manager.
 #[derive(Debug)]
 struct Answer(String);
 

@@ -1,12 +1,13 @@
-//! Started by a process manager that speaks PMI-1: MPICH's `mpiexec` (Hydra), or Slurm's `srun --mpi=pmi2`.
+//! Joining a job under a process manager that speaks PMI-1: MPICH's `mpiexec` (Hydra), or Slurm's
+//! `srun --mpi=pmi2`.
 //!
-//! Rank 0 [keeps the job](super#who-keeps-a-job). It puts its socket, a fresh secret, and the addresses at which it listens
-//! into the manager's key-value space, which the manager gives to the job's processes alone; the others put their hosts.
-//! After a barrier those of rank 0's host go to its socket, and those of other hosts to its addresses, where they
-//! [meet](super::rendezvous). Then the manager is told that this process needs nothing more of it (`finalize`), and
-//! everything else is as under our own launcher.
+//! Rank 0 [is the host daemon](crate#who-keeps-a-job). It puts its socket, a fresh secret, and its
+//! addresses into the manager's key-value space, which only the job's processes can read; the other
+//! ranks put their hosts. After a barrier, ranks of rank 0's host connect to its socket, and ranks
+//! of other hosts to its addresses, where they [meet](super::rendezvous). Each process then ends
+//! its session with the manager (`finalize`). The rest is as under our own launcher.
 //!
-//! The manager is believed in one thing only: that who can ask it belongs to the job.
+//! The manager is trusted in one respect only: a process that can query it belongs to the job.
 
 mod descriptor;
 mod manager;
@@ -28,18 +29,19 @@ use crate::host_name::{self, HostId};
 use crate::pmi::manager::Manager;
 use crate::{Job, SUSPECT_AFTER, Secret, addresses, rendezvous};
 
-/// The key under which rank 0 says where it is.
+/// The key of rank 0's contact data.
 const KEY: &str = "onesided";
-/// What stands there if rank 0 could not start.
+/// Its value if rank 0 failed to start.
 const FAILED: &str = "failed";
 const ANOTHER: &str = "rank 0 speaks another version of onesided, or is another program";
 
 /// Joins the job that the process manager started.
 ///
 /// # Errors
-/// [`Error::Join`]: the manager says something that makes no sense, refuses, or is gone; rank 0, on another host, cannot be
-/// reached.
-/// [`Error::Operation`]: it, or another rank, did not answer within `patience`. And what joining at rank 0 reports.
+/// - [`Error::Join`]: the manager violates the protocol, refuses, or is gone; rank 0, on another
+///   host, is unreachable.
+/// - [`Error::Operation`]: the manager, or another rank, did not answer within `patience`.
+/// - Whatever joining at rank 0 reports.
 pub(crate) fn join(place: &Place, patience: Duration) -> Result<Job, Error> {
     let until = Instant::now().checked_add(patience).ok_or_else(|| failed("the patience is too long"))?;
     let (manager, rank, size) = Manager::connect(place, until)?;
@@ -55,7 +57,7 @@ fn join_by(mut manager: Manager, rank: Rank, size: u32, until: Instant) -> Resul
     let own = host_name::own();
     manager.init()?;
     if rank == Rank(0) {
-        // The others wait for the barrier, whatever becomes of rank 0.
+        // The other ranks wait in the barrier, even if rank 0 fails.
         let host = Host::start(size, Secret::random());
         let listener =
             TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)));
@@ -72,7 +74,7 @@ fn join_by(mut manager: Manager, rank: Rank, size: u32, until: Instant) -> Resul
         let host = host?;
         let mut hosts = vec![Some(own)];
         for other in 1..size {
-            // Who has not said it has not come either, and is missed by its name later.
+            // A rank without a value has not arrived; a later step names it.
             let said = manager.get(&key_of(Rank(other))).ok();
             let elsewhere = said.and_then(|said| parse_host(&said)).is_some_and(|theirs| theirs != own);
             hosts.push((!elsewhere).then_some(own));
@@ -100,7 +102,7 @@ fn join_by(mut manager: Manager, rank: Rank, size: u32, until: Instant) -> Resul
     if card.host == own {
         return host::join(&Environment { rank, size, address: card.socket, secret: card.secret }, None, until);
     }
-    // What is an address of this host, too, does not lead to another.
+    // An address that this host has, too, does not lead to another host.
     let ours = addresses::own();
     let reached: Vec<_> = card.reached.into_iter().filter(|address| !ours.contains(&address.ip())).collect();
     let listed: Vec<_> = reached.iter().map(SocketAddr::to_string).collect();
@@ -110,7 +112,7 @@ fn join_by(mut manager: Manager, rank: Rank, size: u32, until: Instant) -> Resul
     rendezvous::come_to(&place(own, listed.join(", "), card.secret), &reached, until)
 }
 
-/// Where a rank says on which host it is.
+/// The key of a rank's host.
 fn key_of(rank: Rank) -> String {
     format!("{KEY}-{}", rank.0)
 }
@@ -123,13 +125,13 @@ fn parse_host(text: &str) -> Option<HostId> {
     u128::from_str_radix(text, 16).ok().filter(|_| text.len() == 32).map(u128::to_be_bytes)
 }
 
-/// Where rank 0 is: `2/HOST/SOCKET/SECRET/ADDRESS:PORT,...`, host and secret in hexadecimal.
+/// Rank 0's contact data: `2/HOST/SOCKET/SECRET/ADDRESS:PORT,...`, host and secret in hexadecimal.
 #[derive(Debug)]
 struct Card {
     host: HostId,
     socket: String,
     secret: Secret,
-    /// Where it listens for ranks of other hosts.
+    /// The addresses at which it listens for ranks of other hosts.
     reached: Vec<SocketAddr>,
 }
 

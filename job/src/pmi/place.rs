@@ -1,4 +1,4 @@
-//! What a process manager says by environment variables.
+//! What a process manager passes by environment variables.
 
 use std::ffi::OsString;
 
@@ -6,22 +6,22 @@ use onesided_remote_memory::Rank;
 
 use crate::Error;
 
-/// How this process reaches the process manager that started it.
+/// How this process reaches its process manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The way to it.
+    /// The connection to it.
     pub contact: Contact,
-    /// This process's rank and how many there are, where the environment says it.
+    /// This process's rank and the job's size, if the environment has them.
     pub rank_and_size: Option<(Rank, u32)>,
 }
 
-/// The way to a process manager.
+/// The connection to a process manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Contact {
     /// `PMI_FD`: a socket that this process inherited.
     Descriptor(i32),
-    /// `PMI_PORT` and `PMI_ID`: a TCP port to connect to, and what to call oneself there.
+    /// `PMI_PORT` and `PMI_ID`: a TCP port to connect to, and this process's name there.
     Port {
         /// `HOST:PORT`.
         address: String,
@@ -33,7 +33,7 @@ pub enum Contact {
 const FD: &str = "PMI_FD";
 const PORT: &str = "PMI_PORT";
 const ID: &str = "PMI_ID";
-/// Rank and size, as the manager calls them or as Slurm does.
+/// Rank and size, in the manager's variables or in Slurm's.
 const NAMES: [(&str, &str); 2] = [("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")];
 
 impl Place {

@@ -1,4 +1,4 @@
-//! Joining by managers that behave, and by managers that do not.
+//! Joining by correct and incorrect managers.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -16,7 +16,7 @@ use crate::Start;
 const SOON: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(300);
 
-/// A process manager, as far as a job needs one.
+/// A process manager with the commands that a job needs.
 struct Good {
     values: Mutex<HashMap<String, String>>,
     barrier: Barrier,
@@ -27,7 +27,7 @@ impl Good {
         Self { values: Mutex::default(), barrier: Barrier::new(size) }
     }
 
-    /// Answers one process until it says `finalize` or is gone.
+    /// Serves one process until it says `finalize` or is gone.
     fn serve(&self, stream: UnixStream) {
         let mut writer = stream.try_clone().unwrap();
         for line in BufReader::new(stream).lines().map_while(Result::ok) {
@@ -68,7 +68,7 @@ fn join_over(stream: UnixStream, rank: u32, size: u32, patience: Duration) -> Re
     join_by(Manager::over(stream.into(), until), Rank(rank), size, until)
 }
 
-/// A rank that joins at a good manager.
+/// A rank that joins by a correct manager.
 fn rank_of<'s>(
     good: &'s Good,
     scope: &'s Scope<'s, '_>,
@@ -102,7 +102,7 @@ fn ranks_meet_exchange_and_rank_0_goes_last() {
         std::thread::sleep(Duration::from_millis(100));
         assert!(!last.is_finished(), "rank 0 went before rank 2");
         two.exchange.put("still", b"there").unwrap();
-        // One that ends without leaving: rank 0 sees it by its connection, and waits no longer.
+        // Rank 1 ends without leaving: rank 0 notices the closed connection and stops waiting.
         let board = Arc::clone(&two.board);
         drop(two);
         last.join().unwrap();
@@ -112,7 +112,7 @@ fn ranks_meet_exchange_and_rank_0_goes_last() {
 
 #[test]
 fn a_rank_that_joins_too_late_is_missed_by_name() {
-    // The manager lets everybody pass its barrier, rank 2 never joins.
+    // The manager lets all ranks pass its barrier, but rank 2 never joins.
     let good = Good::new(3);
     scope(|scope| {
         let ranks: Vec<_> = (0..2).map(|rank| rank_of(&good, scope, (rank, 3), SHORT * 3)).collect();
@@ -135,7 +135,8 @@ fn a_barrier_that_nobody_else_enters_has_an_end() {
     });
 }
 
-/// What joining as rank 1 of 2 reports if the manager says all this, whatever it is asked, and closes or keeps silent.
+/// What joining as rank 1 of 2 reports if the manager sends this regardless of the requests, then
+/// closes or stays silent.
 fn error_after(said: &[u8], then_close: bool, patience: Duration) -> Error {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(said).unwrap();
@@ -215,7 +216,7 @@ fn values_that_the_manager_cannot_keep_are_refused_here() {
     assert!(error.contains("less than 64 bytes"), "{error}");
 }
 
-/// By `PMI_PORT` the manager says who one is.
+/// With `PMI_PORT` the manager tells each process its rank.
 #[test]
 fn a_port_is_another_way_to_the_manager() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -277,12 +278,12 @@ fn the_environment_says_how_to_join() {
     let by = |number, rank, size| Some((Contact::Descriptor(number), Some((Rank(rank), size))));
     assert_eq!(seen("PMI_FD=9 PMI_RANK=1 PMI_SIZE=2"), by(9, 1, 2));
     assert_eq!(seen("PMI_FD=9 SLURM_PROCID=3 SLURM_NTASKS=4"), by(9, 3, 4));
-    // The manager's own word counts more.
+    // The manager's variables take precedence.
     assert_eq!(seen("PMI_FD=9 PMI_RANK=1 PMI_SIZE=2 SLURM_PROCID=0 SLURM_NTASKS=1"), by(9, 1, 2));
     let secret = Secret::random().to_hex();
     let launched = format!("PMI_FD=9 ONESIDED_RANK=0 ONESIDED_SIZE=2 ONESIDED_ADDRESS=a ONESIDED_SECRET={secret}");
     assert!(matches!(parse(&launched).unwrap(), Start::Launched(_)), "our own launcher goes first");
-    // Slurm without a socket of PMI, a shell in an allocation: nobody to join.
+    // Slurm without a PMI socket, as in a shell in an allocation: there is no job to join.
     assert!(matches!(parse("SLURM_PROCID=0 SLURM_NTASKS=4 PMI_RANK=0").unwrap(), Start::Alone));
     for (bad, named) in [
         ("PMI_FD=9", "PMI_RANK"),

@@ -53,7 +53,7 @@ proptest! {
         prop_assert!(matches!(FromRank::decode(&launcher.encode()), Err(Malformed::Kind(_))));
     }
 
-    /// Whatever decodes is what its own encoding says: there are no two forms of one frame, and no byte is ignored.
+    /// Whatever decodes encodes to the same bytes: a frame has one form, and no byte is ignored.
     #[test]
     fn garbage_is_refused_or_canonical(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), kind in any::<u8>(), signed in any::<bool>()) {
         if signed && bytes.len() >= 8 {
@@ -63,7 +63,7 @@ proptest! {
             prop_assert_eq!(said.encode(), bytes.clone());
         }
         if let Ok(said) = FromLauncher::decode(&bytes) {
-            // Of a failure that concerns nobody the rank is ignored.
+            // A failure that concerns no rank ignores the rank field.
             prop_assert!(said.encode() == bytes || matches!(said, FromLauncher::Failed(_)));
         }
     }

@@ -16,24 +16,24 @@ use crate::secret::random_bytes;
 
 /// How long to try one address before the next.
 const CONNECT: Duration = Duration::from_secs(3);
-/// How long after one of several addresses the next is tried, and how long to wait for what it says first.
+/// The delay before the next of several addresses is tried, and how long to wait for a greeting.
 const STAGGER: Duration = Duration::from_millis(250);
 const GREETING: Duration = Duration::from_secs(3);
-/// How long to wait before the next try.
+/// The delay before the next attempt.
 const PAUSE: Duration = Duration::from_millis(50);
 
 const SOMETHING_ELSE: &str = "what listens at rank 0's address (ONESIDED_ADDRESS) does not speak like rank 0";
 
-/// What a rank is told at the rendezvous.
+/// Rank 0's answer at the rendezvous.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// The name of the socket where its host is kept.
+    /// The name of its host daemon's socket.
     Here(String),
-    /// It keeps its host itself, with this stream to rank 0.
+    /// This rank becomes its host's daemon, with this stream to rank 0.
     Keep(Link),
 }
 
-/// Where this rank's host is kept.
+/// Finds this rank's host daemon.
 ///
 /// # Errors
 /// See [`join`](super::join).
@@ -43,7 +43,8 @@ pub(super) fn find(place: &Place, until: Instant) -> Result<Found, Error> {
         let stream = connect(place, until, greeted)?;
         match ask(place, stream, until) {
             Ok(found) => return Ok(found),
-            // Rank 0 has too many strangers, or what listened was no rank 0 of ours and has gone; it costs one more try.
+            // Rank 0 dropped it among too many strangers, or something else listened and has gone:
+            // try again.
             Err(Unanswered::Closed { after_greeting }) if Instant::now() < until => {
                 greeted |= after_greeting;
                 std::thread::sleep(PAUSE);
@@ -54,9 +55,9 @@ pub(super) fn find(place: &Place, until: Instant) -> Result<Found, Error> {
     }
 }
 
-/// The same, where rank 0 listens already, at one of these addresses. What listens at another is somebody else, and is passed
-/// over. They are tried one after another, each a little later than the one before whether that has answered or not, as RFC
-/// 8305 does: one that leads nowhere, or to somebody silent, holds up nobody.
+/// Like [`find`], where rank 0 listens already at one of these addresses. Other listeners are
+/// skipped. As in RFC 8305, each address is tried a little later than the one before, answered or
+/// not, so an unreachable or silent address delays nothing.
 pub(super) fn find_at_any(place: &Place, addresses: &[SocketAddr], until: Instant) -> Result<Found, Error> {
     loop {
         let (mut answer, mut last) = (None, None);
@@ -90,11 +91,11 @@ pub(super) fn find_at_any(place: &Place, addresses: &[SocketAddr], until: Instan
                 },
                 Ok(Err(Unanswered::Error(error))) => answer = Some(error),
                 Ok(Err(Unanswered::Closed { .. })) => last = Some(ErrorKind::ConnectionAborted.into()),
-                // It listened before it told where.
+                // It listened before it published its address.
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => last = last.or(Some(error)),
                 Err(error) => last = Some(error),
             }
-            next = Instant::now(); // the next need not wait for this one
+            next = Instant::now(); // try the next address at once
         }
         let gone = last.as_ref().is_none_or(|last: &io::Error| last.kind() == ErrorKind::ConnectionRefused);
         if let Some(error) = answer {
@@ -108,10 +109,10 @@ pub(super) fn find_at_any(place: &Place, addresses: &[SocketAddr], until: Instan
     }
 }
 
-/// Connects to an address and hears what it says first, not for long.
+/// Connects to an address and waits briefly for the greeting.
 ///
 /// # Errors
-/// Outside: the way leads nowhere, or to somebody silent. Inside: what is there is no rank 0.
+/// Outer: the address is unreachable or silent. Inner: the listener is not rank 0.
 fn call(address: SocketAddr, until: Instant) -> io::Result<Result<(TcpStream, Nonce), Unanswered>> {
     let stream = connect_to_any([address].into_iter(), until)?;
     let until = until.min(Instant::now() + GREETING);
@@ -123,7 +124,7 @@ fn call(address: SocketAddr, until: Instant) -> io::Result<Result<(TcpStream, No
     })
 }
 
-/// With `greeted`, rank 0 has listened: where nobody listens now, nobody will.
+/// `greeted`: rank 0 has listened before, so a refused connection is final.
 fn connect(place: &Place, until: Instant, greeted: bool) -> Result<TcpStream, Error> {
     let failed = |source: io::Error| {
         let what = format!("connect to rank 0 at {} ({}): it did not listen in time", place.address, place.told_by);
@@ -152,7 +153,7 @@ fn connect_to_any(addresses: impl Iterator<Item = SocketAddr>, until: Instant) -
     for address in addresses {
         let left = until.saturating_duration_since(Instant::now()).clamp(Duration::from_millis(1), CONNECT);
         match TcpStream::connect_timeout(&address, left) {
-            // Where nobody listens, a connection within one host can meet itself, from a port that it was given by chance.
+            // A connection to an unused port of the same host can connect to itself.
             Ok(stream) if stream.local_addr()? == stream.peer_addr()? => last = ErrorKind::ConnectionRefused.into(),
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
@@ -162,7 +163,7 @@ fn connect_to_any(addresses: impl Iterator<Item = SocketAddr>, until: Instant) -
 }
 
 enum Unanswered {
-    /// Closed before a single byte came, of a greeting or of the answer.
+    /// Closed before the first byte of a greeting or of the answer.
     Closed {
         after_greeting: bool,
     },

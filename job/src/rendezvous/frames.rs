@@ -1,23 +1,25 @@
-//! What ranks say at a rendezvous: the wire format, all of it.
+//! The wire format of a rendezvous.
 //!
-//! A frame is a length (4 bytes, at most [`LONGEST`], little endian as all integers) and a frame of the job's
+//! A frame is a length (4 bytes, at most [`LONGEST`], little endian as all integers) and a frame of
+//! the job's
 //! [protocol](crate::protocol): magic, version, kind, fields.
 //!
-//! | kind | rank 0 says | fields |
+//! | kind | from rank 0 | fields |
 //! |---|---|---|
 //! | 65 | greeting | nonce 32 |
 //! | 66 | here | proof 32, name of its socket |
 //! | 67 | refused | reason 2 |
 //! | 68 | keep | proof 32 |
 //!
-//! | kind | another rank says | fields |
+//! | kind | from another rank | fields |
 //! |---|---|---|
-//! | 193 | I come | rank 4, size 4, host 16, nonce 32, proof 32 |
+//! | 193 | hello | rank 4, size 4, host 16, nonce 32, proof 32 |
 //!
-//! Rank 0 greets, the other comes, rank 0 says where the socket of its host's keeper is or refuses; that is all. The lowest
-//! rank of another host is told to keep its host instead; from then on the stream is a [bridge](crate::daemon::bridge).
-//! A proof is keyed by the secret and covers both nonces and every other field, so it is of no use for another connection,
-//! rank or answer.
+//! Rank 0 sends greeting, the other rank answers hello, and rank 0 names the socket of its host's
+//! daemon or refuses. The lowest rank of another host is told to become its host's daemon instead;
+//! the stream is then a [control relay](crate::bridge). The secret keys each proof,
+//! which covers both nonces and every other field: no proof is valid for another connection, rank
+//! or answer.
 
 #[cfg(test)]
 mod tests;
@@ -31,7 +33,7 @@ use crate::protocol::{Malformed, Nonce, Proof, Refusal, frame, open};
 /// The longest frame without its length, in bytes.
 pub(crate) const LONGEST: usize = 256;
 
-/// What rank 0 says.
+/// A frame from rank 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FromRankZero {
     Greeting { nonce: Nonce },
@@ -40,7 +42,7 @@ pub(crate) enum FromRankZero {
     Keep { proof: Proof },
 }
 
-/// What another rank says.
+/// A frame from another rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Coming {
     pub(crate) rank: Rank,
@@ -94,27 +96,27 @@ impl Coming {
         fields.end().map(|()| decoded)
     }
 
-    /// The proof that belongs to the other fields, after a greeting with this nonce.
+    /// The proof over the other fields, after a greeting with this nonce.
     pub(crate) fn proof(&self, secret: &Secret, greeting: &Nonce) -> Proof {
         let Self { rank, size, host, nonce, .. } = self;
         let parts: [&[u8]; 5] = [greeting, nonce, &rank.0.to_le_bytes(), &size.to_le_bytes(), host];
         *secret.proof_of("onesided rendezvous: a rank comes", &parts).as_bytes()
     }
 
-    /// The proof of rank 0's answer to it.
+    /// The proof of rank 0's answer.
     pub(crate) fn answer(&self, secret: &Secret, greeting: &Nonce, socket: &str) -> Proof {
         let parts: [&[u8]; 4] = [greeting, &self.nonce, &self.rank.0.to_le_bytes(), socket.as_bytes()];
         *secret.proof_of("onesided rendezvous: rank 0 is here", &parts).as_bytes()
     }
 
-    /// The proof of rank 0's word that it keeps its host.
+    /// The proof of rank 0's instruction to become a host daemon.
     pub(crate) fn keep(&self, secret: &Secret, greeting: &Nonce) -> Proof {
         let parts: [&[u8]; 3] = [greeting, &self.nonce, &self.rank.0.to_le_bytes()];
         *secret.proof_of("onesided rendezvous: keep your host", &parts).as_bytes()
     }
 }
 
-/// In constant time.
+/// Compares in constant time.
 pub(crate) fn same(a: &Proof, b: &Proof) -> bool {
     blake3::Hash::from_bytes(*a) == blake3::Hash::from_bytes(*b)
 }
@@ -123,12 +125,12 @@ fn with_length(frame: Vec<u8>) -> Vec<u8> {
     [&(frame.len() as u32).to_le_bytes()[..], &frame].concat()
 }
 
-/// Bytes that came in, until they are a frame.
+/// Received bytes of an incomplete frame.
 #[derive(Debug, Default)]
 pub(crate) struct Incoming(Vec<u8>);
 
 impl Incoming {
-    /// How many bytes the frame still lacks, as far as is known; 0: it is complete.
+    /// A lower bound for the missing bytes of the frame; 0: it is complete.
     ///
     /// # Errors
     /// [`Malformed::Long`]: its length is impossible.
@@ -149,7 +151,7 @@ impl Incoming {
         self.0.is_empty()
     }
 
-    /// The frame, without its length, once it is complete.
+    /// Takes the complete frame, without its length.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         let mut all = std::mem::take(&mut self.0);
         all.drain(..4.min(all.len()));

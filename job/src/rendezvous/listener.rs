@@ -1,7 +1,7 @@
-//! Rank 0's side: it listens until all ranks have come.
+//! Rank 0's side: it listens until all ranks have arrived.
 //!
-//! Nobody can hold it up: sockets are nonblocking, who has not proven the secret within a few seconds, or is one stranger
-//! too many, is dropped.
+//! No peer can block it: sockets are nonblocking, and a connection is dropped if it has not proven
+//! the secret within a few seconds or exceeds the limit of strangers.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
@@ -22,12 +22,12 @@ use crate::rendezvous::place::Place;
 use crate::secret::random_bytes;
 use crate::{Secret, timespec};
 
-/// How many connections that have proven nothing there may be, beside one a rank.
+/// The maximum number of unproven connections, besides one a rank.
 const STRANGERS: usize = 64;
-/// How many are let in before those that are in are heard again: far fewer than there may be, so that whoever proves itself
-/// at once is heard before it is driven out.
+/// How many connections are accepted before existing ones are read again: far fewer than the limit,
+/// so that a peer that proves itself at once is read before it is evicted.
 const A_TURN: usize = 16;
-/// How long to leave the listener alone when no descriptor is left.
+/// How long to pause accepting when descriptors are exhausted.
 const NO_ROOM: Duration = Duration::from_millis(50);
 
 /// The ranks of other hosts, which wait for an answer.
@@ -35,11 +35,11 @@ const NO_ROOM: Duration = Duration::from_millis(50);
 pub(super) struct Gathered {
     /// By rank.
     pub(super) hosts: Vec<u16>,
-    /// In the order of their ranks.
+    /// In rank order.
     pub(super) waiting: Vec<Waiting>,
 }
 
-/// A rank of another host that has proven itself, and waits to be told where its host is kept.
+/// A proven rank of another host that waits to learn its host daemon.
 #[derive(Debug)]
 pub(super) struct Waiting {
     stream: TcpStream,
@@ -52,14 +52,14 @@ impl Waiting {
         self.coming.rank
     }
 
-    /// Tells it where its host is kept.
+    /// Names its host daemon's socket.
     pub(super) fn here(&self, secret: &Secret, socket: &str) {
         let proof = self.coming.answer(secret, &self.greeting, socket);
         let here = FromRankZero::Here { proof, socket: socket.to_owned() };
-        let _ = (&self.stream).write_all(&here.encode()); // a few bytes; whoever is gone will be missed
+        let _ = (&self.stream).write_all(&here.encode()); // a few bytes; a closed peer is missed later
     }
 
-    /// Tells it to keep its host; what follows goes over a link.
+    /// Tells it to become its host's daemon; the relay uses the stream from then on.
     pub(super) fn keep(self, secret: &Secret) -> std::io::Result<Link> {
         let proof = self.coming.keep(secret, &self.greeting);
         (&self.stream).write_all(&FromRankZero::Keep { proof }.encode())?;
@@ -67,11 +67,12 @@ impl Waiting {
     }
 }
 
-/// Waits until all other ranks have come, and tells those of this host the name of the socket.
+/// Waits until all other ranks have arrived, and tells those of this host the name of the socket.
 ///
 /// # Errors
-/// [`Error::Join`]: nobody can listen there; a process that knows the secret was refused and the job is not complete in
-/// time. [`Error::Operation`]: the lowest rank that did not come.
+/// - [`Error::Join`]: the address is unusable, or a process that knows the secret was refused and
+///   the job is incomplete in time.
+/// - [`Error::Operation`]: the lowest rank that did not arrive.
 pub(super) fn gather(place: &Place, socket: &str, until: Instant) -> Result<Gathered, Error> {
     let failed = |source| {
         let what = format!("listen at {}, as rank 0 has to ({})", place.address, place.told_by);
@@ -85,7 +86,8 @@ pub(super) fn gather(place: &Place, socket: &str, until: Instant) -> Result<Gath
     gather_at(place, TcpListener::bind(&*place.address).map_err(failed)?, socket, come, until)
 }
 
-/// The same at a port that is open already. `come`: by rank, who needs no word from here, and their hosts.
+/// Like [`gather`] on an open listener. `come`: by rank, the hosts of ranks that need no answer
+/// here.
 ///
 /// # Errors
 /// As [`gather`].
@@ -114,7 +116,7 @@ pub(super) fn gather_at(
         let mut polled = vec![PollFd::new(&listener, visitors)];
         polled.extend(meeting.strangers.iter().map(|stranger| PollFd::new(&stranger.stream, PollFlags::IN)));
         polled.extend(meeting.waiting.iter().map(|waiting| PollFd::new(&waiting.stream, PollFlags::IN)));
-        let _ = poll(&mut polled, Some(&timespec(next.saturating_duration_since(now)))); // whatever it says, look
+        let _ = poll(&mut polled, Some(&timespec(next.saturating_duration_since(now)))); // the loop checks the state in any case
         meeting.forget_the_gone();
         meeting.hear();
         closed = meeting.accept(&listener);
@@ -122,7 +124,7 @@ pub(super) fn gather_at(
     Ok(meeting.gathered())
 }
 
-/// A connection that has proven nothing yet.
+/// An unproven connection.
 #[derive(Debug)]
 struct Stranger {
     stream: TcpStream,
@@ -136,13 +138,13 @@ struct Stranger {
 struct Meeting<'p> {
     place: &'p Place,
     socket: &'p str,
-    /// By rank, who has come, and from where.
+    /// By rank, the hosts of the ranks that have arrived.
     come: Vec<Option<HostId>>,
-    /// The last that knew the secret and was refused all the same, and why.
+    /// The last process that knew the secret and was still refused, and why.
     refused: Option<(Rank, Refusal)>,
-    /// Those that came first come first.
+    /// Oldest first.
     strangers: Vec<Stranger>,
-    /// Those of other hosts are told only when all have come who keeps their host.
+    /// Ranks of other hosts are answered only after all have arrived.
     waiting: Vec<Waiting>,
 }
 
@@ -155,14 +157,15 @@ impl Meeting<'_> {
                 known.push(host);
                 known.len() - 1
             });
-            at as u16 // there are fewer hosts than ranks, of which a board has at most 65535
+            at as u16 // fewer hosts than ranks, which are at most 65535
         };
         let hosts = self.come.iter().copied().map(number).collect();
         self.waiting.sort_by_key(|waiting| waiting.coming.rank);
         Gathered { hosts, waiting: self.waiting }
     }
 
-    /// Who waits has nothing to say: one that closes is gone, and may come again.
+    /// Drops waiting ranks whose connection closed; they may come again. A waiting rank sends
+    /// nothing.
     fn forget_the_gone(&mut self) {
         let come = &mut self.come;
         self.waiting.retain(|waiting| {
@@ -174,7 +177,7 @@ impl Meeting<'_> {
         });
     }
 
-    /// Greets some of those who wait at the door. Whether there was no room for somebody.
+    /// Accepts and greets some connections. Returns whether descriptors ran out.
     fn accept(&mut self, listener: &TcpListener) -> bool {
         for _ in 0..A_TURN {
             match listener.accept() {
@@ -201,8 +204,8 @@ impl Meeting<'_> {
         false
     }
 
-    /// The oldest of those from the address that most are from: who knows the secret proves it at once, and who comes in great
-    /// numbers is no rank.
+    /// Evicts the oldest connection of the address with the most. A peer that knows the secret
+    /// proves it at once, and a peer with many connections is not a rank.
     fn drive_one_out(&mut self) {
         let mut crowds: HashMap<_, usize> = HashMap::new();
         self.strangers.iter().for_each(|stranger| *crowds.entry(stranger.from).or_default() += 1);
@@ -235,13 +238,13 @@ impl Meeting<'_> {
             },
             Err(_) => FromRankZero::Refused(Refusal::Malformed),
         };
-        let _ = (&stranger.stream).write_all(&answer.encode()); // a few bytes; who does not take them is late
+        let _ = (&stranger.stream).write_all(&answer.encode()); // a few bytes; a full socket is a late peer
     }
 
-    /// What to say at once; `None` to a rank of another host.
+    /// The immediate answer; `None` for a rank of another host.
     fn admit(&mut self, coming: &Coming, greeting: &Nonce) -> Result<Option<FromRankZero>, Refusal> {
         let secret = &self.place.secret;
-        // First of all: who does not know the secret learns nothing else.
+        // Checked first: a peer without the secret learns nothing else.
         if !same(&coming.proof, &coming.proof(secret, greeting)) {
             return Err(Refusal::Secret);
         }
@@ -276,7 +279,7 @@ impl Meeting<'_> {
 }
 
 impl Stranger {
-    /// The frame, once it is complete. What is no frame at all comes at once, to be refused.
+    /// The frame, once it is complete. A malformed frame is returned at once, to be refused.
     fn hear(&mut self) -> Option<Vec<u8>> {
         loop {
             let missing = match self.incoming.missing() {
@@ -331,7 +334,7 @@ mod tests {
         listener
     }
 
-    /// As many as the door holds stand before it: who has spoken meanwhile is heard before it is driven out.
+    /// A peer that has sent its hello is read before a flood up to the limit evicts it.
     #[test]
     fn those_who_are_in_are_heard_between_those_who_come() {
         let (listener, secret) = (listen(), Secret::random());
@@ -350,7 +353,8 @@ mod tests {
         drop(crowd);
     }
 
-    /// Many from one address cost that address its connections, and not somebody from another that has not spoken yet.
+    /// A flood from one address evicts connections of that address, and not one of another that has
+    /// not sent yet.
     #[test]
     fn a_crowd_drives_out_its_own() {
         let (listener, secret) = (listen(), Secret::random());

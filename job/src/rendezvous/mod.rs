@@ -1,12 +1,14 @@
-//! Ranks that are started by hand, by ssh, by any script: they meet at a TCP address.
+//! Ranks started by hand, by ssh, or by a script meet at a TCP address.
 //!
-//! Everybody gets `ONESIDED_ADDRESS` (`HOST:PORT`, where rank 0 listens), `ONESIDED_RANK`, `ONESIDED_SIZE` and
-//! `ONESIDED_SECRET_FILE`. In whatever order they start, rank 0 listens, the others connect until somebody listens, and
-//! both sides prove that they know the secret before anything else is said. Then rank 0 says where its socket is, and
-//! everything else goes on there: rank 0 [keeps the job](super#who-keeps-a-job).
+//! Each rank gets `ONESIDED_ADDRESS` (`HOST:PORT`, where rank 0 listens), `ONESIDED_RANK`,
+//! `ONESIDED_SIZE` and `ONESIDED_SECRET_FILE`. The ranks may start in any order: rank 0 listens,
+//! and the others try to connect until it does. Both sides first prove that they know the secret.
+//! Rank 0 then names its socket, and everything else happens there: rank 0 [is the host
+//! daemon](crate#who-keeps-a-job).
 //!
-//! The address is only where ranks meet; once all have come nobody listens there. Of each other host the lowest rank keeps
-//! it: the stream over which it came stays, as a bridge between its board and that of rank 0.
+//! The address serves the meeting only; it closes once all ranks have arrived. The lowest rank of
+//! each other host becomes that host's daemon: its stream stays open as a control relay between its
+//! job segment and rank 0's.
 
 mod caller;
 pub(crate) mod frames;
@@ -29,12 +31,14 @@ use crate::host_name::HostId;
 use crate::rendezvous::caller::Found;
 use crate::rendezvous::listener::Gathered;
 
-/// Joins the job whose ranks meet at a place.
+/// Joins the job whose ranks meet at an address.
 ///
 /// # Errors
-/// [`Error::Join`]: rank 0 cannot listen, or what listens there is no rank 0 of this job and version; it refuses.
-/// [`Error::Secret`]: either side does not know the secret. [`Error::Operation`]: not all came within `patience`. And
-/// what joining at rank 0 reports.
+/// - [`Error::Join`]: rank 0 cannot listen, refuses, or the listener is not rank 0 of this job and
+///   version.
+/// - [`Error::Secret`]: either side does not know the secret.
+/// - [`Error::Operation`]: not all ranks arrived within `patience`.
+/// - Whatever joining at rank 0 reports.
 pub(crate) fn join(place: &Place, patience: Duration) -> Result<Job, Error> {
     let too_long = || Error::Join { what: "the patience is too long".to_owned(), source: None };
     let until = Instant::now().checked_add(patience).ok_or_else(too_long)?;
@@ -47,7 +51,7 @@ pub(crate) fn join(place: &Place, patience: Duration) -> Result<Job, Error> {
     join_where(place, caller::find(place, until)?, until)
 }
 
-/// Joins where rank 0 told.
+/// Joins as rank 0 answered.
 fn join_where(place: &Place, found: Found, until: Instant) -> Result<Job, Error> {
     let Place { rank, size, secret, .. } = place;
     match found {
@@ -59,8 +63,9 @@ fn join_where(place: &Place, found: Found, until: Instant) -> Result<Job, Error>
     }
 }
 
-/// Rank 0 of a job whose ranks learn in some other way where it listens and where its socket is: joins it when those of
-/// other hosts have come. `hosts`: by rank, for those that are on its own host, which do not come by the port.
+/// Joins as rank 0 of a job whose ranks learn its addresses and socket in another way, once the
+/// ranks of other hosts have arrived. `hosts`: by rank, those on its own host, which do not use the
+/// port.
 ///
 /// # Errors
 /// As [`join`].
@@ -76,7 +81,7 @@ pub(crate) fn host_at(
     host.join(place.rank, until)
 }
 
-/// Joins the job of a rank 0 on another host, which listens at one of these addresses.
+/// Joins the job of a rank 0 on another host that listens at one of these addresses.
 ///
 /// # Errors
 /// As [`join`].
@@ -84,7 +89,7 @@ pub(crate) fn come_to(place: &Place, addresses: &[SocketAddr], until: Instant) -
     join_where(place, caller::find_at_any(place, addresses, until)?, until)
 }
 
-/// Rank 0: appoints a keeper on each other host, and bridges to them.
+/// Rank 0: appoints a daemon on each other host, and connects the relay to them.
 fn bridge_hosts(
     place: &Place,
     host: &mut Host,
@@ -128,7 +133,7 @@ fn bridge_hosts(
     host.bridge(&layout, Bridge::hub(links, suspect_after, None))
 }
 
-/// The lowest rank of another host: keeps it.
+/// The lowest rank of another host becomes its daemon.
 fn keep(place: &Place, mut link: Link, until: Instant) -> Result<Host, Error> {
     let lost = |why: Lost| Error::Join { what: format!("hear from rank 0: {why}"), source: None };
     let Said::Layout(layout) = link.hear_until(until).map_err(lost)? else { return Err(lost(Lost::OutOfTurn)) };

@@ -1,4 +1,4 @@
-//! Where ranks meet, as the environment says.
+//! Where ranks meet, from the environment.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,22 +16,22 @@ use crate::environment::{ADDRESS, SECRET, SECRET_FILE, rank_and_size_or_slurms, 
 use crate::host_name::{self, HostId};
 use crate::{SUSPECT_AFTER, Secret};
 
-/// Where the ranks of a job meet, and who this one is.
+/// Where the ranks of a job meet, and which one this is.
 #[derive(Debug, Clone)]
 pub struct Place {
     /// `HOST:PORT`, where rank 0 listens.
     pub address: String,
     /// This process's rank.
     pub rank: Rank,
-    /// How many ranks the job has.
+    /// The number of ranks.
     pub size: u32,
     /// The job's secret.
     pub secret: Secret,
-    /// The host that this process is on.
+    /// This process's host.
     pub(crate) host: HostId,
-    /// How long another host may be silent.
+    /// The failure-detection timeout of another host.
     pub(crate) suspect_after: Duration,
-    /// Who said where rank 0 listens.
+    /// The source of the address, for errors.
     pub(crate) told_by: &'static str,
 }
 
@@ -53,13 +53,13 @@ impl Place {
     }
 }
 
-/// 64 hexadecimal digits, in a file that nobody else may read or replace.
+/// Reads 64 hexadecimal digits from a file that no other user may read or replace.
 fn read_secret(path: &Path) -> Result<Secret, Error> {
     let failed = |what: &str, source| {
         let what = format!("the secret file {} (ONESIDED_SECRET_FILE) {what}", path.display());
         Error::Join { what, source }
     };
-    // A pipe must not hold us up.
+    // Nonblocking: opening a pipe must not block.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let opened =
         rustix::fs::open(path, flags, Mode::empty()).map_err(|error| failed("cannot be read", Some(error.into())))?;

@@ -1,4 +1,4 @@
-//! Meetings that come about, and callers and listeners that break the rules.
+//! Successful meetings, and callers and listeners that violate the protocol.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ use crate::{Exchange, Process, Secret, Start, host_name};
 const SOON: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(500);
 
-/// A port of this host where nobody listens.
+/// An unused port of this host.
 fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
@@ -66,7 +66,7 @@ fn a_job_of_one_meets_nobody() {
 #[test]
 fn who_does_not_come_is_named() {
     let (address, secret) = (free_address(), Secret::random());
-    // Rank 0 knows who is missing; without rank 0 nobody knows anything.
+    // Only rank 0 knows which rank is missing.
     scope(|scope| {
         let zero = scope.spawn(|| join(&place(&address, 0, 3, &secret), SHORT).unwrap_err());
         let one = scope.spawn(|| join(&place(&address, 1, 3, &secret), SOON).unwrap_err());
@@ -83,7 +83,7 @@ fn who_does_not_come_is_named() {
     assert!((SHORT / 2..SOON).contains(&begin.elapsed()));
 }
 
-/// Rank 1 of two as far as its seat: it has not asked yet whether all have come.
+/// Rank 1 of two, joined, before it asks whether all have arrived.
 fn sit_down(place: &Place) -> Client {
     let Found::Here(address) = caller::find(place, Instant::now() + SOON).unwrap() else { panic!() };
     let environment = Environment { rank: place.rank, size: place.size, address, secret: place.secret.clone() };
@@ -221,7 +221,8 @@ fn refusal(stream: &TcpStream) -> Option<Refusal> {
     })
 }
 
-/// Runs rank 0 of two while `run` plays the other side; rank 1 joins in the end, so nothing has disturbed the meeting.
+/// Runs rank 0 of two while `run` plays the other side. Rank 1 joins at the end, so nothing has
+/// disturbed the meeting.
 fn beside_rank_0(run: impl FnOnce(&str, &Secret)) {
     let (address, secret) = (free_address(), Secret::random());
     scope(|scope| {
@@ -242,7 +243,7 @@ fn old_proofs_are_refused() {
             stream.write_all(&coming(secret, &proof_of, host_name::own()).encode()).unwrap();
             assert_eq!(refusal(&stream), Some(Refusal::Secret));
         }
-        // Every field is covered by the proof.
+        // The proof covers every field.
         for change in [
             |coming: &mut Coming| coming.rank = Rank(0),
             |coming: &mut Coming| coming.size = 3,
@@ -277,7 +278,7 @@ fn garbage_silence_and_other_versions_do_not_disturb_rank_0() {
         ] {
             let (mut stream, _) = call(address);
             stream.write_all(garbage).unwrap();
-            // What is left unread may overtake the refusal as a reset.
+            // A reset caused by unread input may overtake the refusal.
             assert!(matches!(refusal(&stream), Some(Refusal::Malformed) | None), "{garbage:?}");
         }
         let begin = Instant::now();
@@ -287,7 +288,7 @@ fn garbage_silence_and_other_versions_do_not_disturb_rank_0() {
     });
 }
 
-/// What rank 1 reports if what listens says this and closes or keeps silent.
+/// What rank 1 reports if the listener sends this and closes or stays silent.
 fn error_after(said: &[u8], then_close: bool, patience: Duration) -> Error {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -304,7 +305,7 @@ fn error_after(said: &[u8], then_close: bool, patience: Duration) -> Error {
     })
 }
 
-/// A burst of strangers drives out who was greeted and had not yet spoken.
+/// A flood of strangers evicts a connection that was greeted and had not sent its hello.
 #[test]
 fn who_is_driven_out_tries_again() {
     let (listener, secret) = (TcpListener::bind("127.0.0.1:0").unwrap(), Secret::random());
@@ -327,7 +328,7 @@ fn who_is_driven_out_tries_again() {
     });
 }
 
-/// Of several addresses, those that lead to somebody silent, or to nobody, hold up the right one but a little.
+/// Silent or unused addresses delay the right one only a little.
 #[test]
 fn silent_addresses_hold_up_nobody() {
     let [silent, other, listener] = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
@@ -350,7 +351,7 @@ fn silent_addresses_hold_up_nobody() {
         assert!(matches!(found.unwrap(), Found::Here(socket) if socket == "there"));
         assert!(begin.elapsed() < patience / 2, "{:?}", begin.elapsed());
     });
-    // Where all are silent, the patience is the rank's.
+    // If all are silent, the rank's patience limits the wait.
     let late = caller::find_at_any(&place, &[at(&silent), at(&other)], Instant::now() + SHORT).unwrap_err();
     assert!(late.to_string().contains("connect to rank 0"), "{late}");
 }
@@ -433,7 +434,7 @@ fn the_environment_names_a_secret_file_that_nobody_else_reads() {
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
-/// Strangers that come without end and say nothing: who listens hears honest ranks between them.
+/// An endless flood of silent strangers does not keep honest ranks out.
 #[test]
 fn a_flood_of_the_silent_keeps_no_rank_from_coming() {
     let (address, secret) = (free_address(), Secret::random());

@@ -1,4 +1,4 @@
-//! What all ranks of a job on one host share from the start.
+//! The job segment: what all ranks of a job on one host share.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -14,22 +14,22 @@ use crate::segment::WORLD_BYTES;
 use crate::segment::doorbell::{Doorbell, Ticket};
 use crate::segment::mapping::Mapping;
 
-/// `ONESIDED` and the layout's version: two programs that do not agree must not share a board.
+/// `ONESIDED` and the layout's version: programs that disagree must not share a job segment.
 const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x04");
 
-// The layout, in bytes: a header line, a seat of two lines a rank, a world segment a rank, the rings.
+// The layout, in bytes: a header line, two lines a rank, a world segment a rank, the rings.
 const HEADER: u64 = 64;
-const SEAT: u64 = 128;
+const RANK_FIELDS: u64 = 128;
 
-// The header's fields: the magic number first, then how many ranks, how many slots a ring, the first failed_rank plus one,
-// how often a rank left or died.
+// The header's fields: the magic number, the number of ranks, the slots a ring, the first failed
+// rank plus one, and the number of status changes.
 const SIZE_AT: u64 = 8;
 const SLOTS_AT: u64 = 12;
-const CASUALTY_AT: u64 = 16;
+const FAILED_RANK_AT: u64 = 16;
 const CHANGES_AT: u64 = 20;
 
-// A seat's fields: its status first, who sits there, on which host, whether it knows that all have come, and the doorbell in
-// a line of its own.
+// A rank's fields: its status, its process, its host, whether it knows that all ranks have arrived,
+// and the doorbell on a separate line.
 const PID_AT: u64 = 4;
 const STARTED_AT: u64 = 8;
 const HOST_AT: u64 = 16;
@@ -39,7 +39,7 @@ const SLEEPERS_AT: u64 = 68;
 
 /// A ring: a line for the receiver's count, then the slots.
 pub const RING_LINE: u64 = 64;
-/// Slots of all rings of one receiver together, and the bounds of one ring.
+/// The slots of all rings of one receiver together, and the bounds of one ring.
 const SLOTS_A_RANK: u32 = 4096;
 const SLOTS: std::ops::RangeInclusive<u32> = 8..=64;
 
@@ -48,11 +48,11 @@ const ALIVE: u32 = 1;
 const LEFT: u32 = 2;
 const DEAD: u32 = 3;
 
-/// What all ranks of a job on one host share from the start: who lives, a doorbell a rank, a world segment a rank, and
-/// a ring of small messages for each pair.
+/// What all ranks of a job on one host share: liveness, a doorbell a rank, a world segment a rank,
+/// and a ring of small messages for each pair.
 ///
-/// One memory file, made by who keeps the job: the launcher, rank 0, or [`threads`](crate::local::threads). Deaths are declared
-/// by who can know of them.
+/// One memory file, created by the host daemon: the launcher, rank 0, or
+/// [`threads`](crate::shm::threads). A process that detects a death declares it here.
 #[derive(Debug)]
 pub struct Board {
     memory: Arc<Mapping>,
@@ -62,7 +62,7 @@ pub struct Board {
 }
 
 impl Board {
-    /// Makes a board for `size` ranks.
+    /// Creates a job segment for `size` ranks.
     ///
     /// # Errors
     /// As [`Mapping::create`]; `InvalidInput` for 0 ranks or more than 65,535.
@@ -81,10 +81,10 @@ impl Board {
         Ok(board)
     }
 
-    /// Maps the board that the launcher made.
+    /// Maps the launcher's job segment.
     ///
     /// # Errors
-    /// As [`Mapping::open`]; `InvalidData` if it is no board of this version.
+    /// As [`Mapping::open`]; `InvalidData` if it is not a job segment of this version.
     pub fn open(file: OwnedFd) -> io::Result<Self> {
         let memory = Arc::new(Mapping::open(file)?);
         let wrong = || io::Error::new(io::ErrorKind::InvalidData, "not a job board of this version of onesided");
@@ -97,7 +97,7 @@ impl Board {
         Ok(Self { memory, size, slots, maker: Maker::this() })
     }
 
-    /// How many bytes a board for `size` ranks (at least one) takes.
+    /// The length in bytes of a job segment for `size` ranks, at least one.
     pub fn bytes(size: u32) -> u64 {
         Self::length(size, Self::slots_for(size))
     }
@@ -112,20 +112,20 @@ impl Board {
     }
 
     const fn rings_start(size: u32) -> u64 {
-        (HEADER + size as u64 * (SEAT + WORLD_BYTES)).next_multiple_of(WORLD_BYTES)
+        (HEADER + size as u64 * (RANK_FIELDS + WORLD_BYTES)).next_multiple_of(WORLD_BYTES)
     }
 
     const fn ring_bytes(slots: u32) -> u64 {
         RING_LINE + RING_LINE * slots as u64
     }
 
-    /// The file, to be handed to a rank.
+    /// The file, to be passed to a rank.
     #[must_use]
     pub fn file(&self) -> BorrowedFd<'_> {
         self.memory.file().unwrap_or_else(|| unreachable!("a board is never made without its file"))
     }
 
-    /// How many ranks the job has.
+    /// The number of ranks in the job.
     #[must_use]
     #[inline]
     pub const fn size(&self) -> u32 {
@@ -145,18 +145,18 @@ impl Board {
     }
 
     #[inline]
-    fn seat(&self, rank: Rank) -> u64 {
-        assert!(rank.0 < self.size, "{rank} has no seat among {}", self.size);
-        HEADER + u64::from(rank.0) * SEAT
+    fn fields_of(&self, rank: Rank) -> u64 {
+        assert!(rank.0 < self.size, "{rank} is not among the {}", self.size);
+        HEADER + u64::from(rank.0) * RANK_FIELDS
     }
 
-    /// Where a rank's world segment lies in the board.
+    /// The offset of a rank's world segment.
     #[inline]
     pub fn world(&self, rank: Rank) -> u64 {
-        HEADER + u64::from(self.size) * SEAT + u64::from(rank.0) * WORLD_BYTES
+        HEADER + u64::from(self.size) * RANK_FIELDS + u64::from(rank.0) * WORLD_BYTES
     }
 
-    /// Where the ring from one rank to another lies in the board.
+    /// The offset of the ring from one rank to another.
     #[inline]
     pub fn ring(&self, from: Rank, to: Rank) -> u64 {
         let ring = u64::from(to.0) * u64::from(self.size) + u64::from(from.0);
@@ -171,45 +171,45 @@ impl Board {
 
     #[inline]
     fn status(&self, rank: Rank) -> &AtomicU32 {
-        self.half(self.seat(rank))
+        self.half(self.fields_of(rank))
     }
 
-    /// Says which process a rank is, for whoever has to watch it. Before it joins.
+    /// Records a rank's process for its observers, before the rank joins.
     pub fn introduce(&self, rank: Rank, process: Process) {
-        let seat = self.seat(rank);
+        let fields_of = self.fields_of(rank);
         self.memory
-            .word(seat + STARTED_AT)
+            .word(fields_of + STARTED_AT)
             .expect("the layout fits the board")
             .store(process.started, Ordering::Relaxed);
-        self.half(seat + PID_AT).store(process.pid, Ordering::Release);
+        self.half(fields_of + PID_AT).store(process.pid, Ordering::Release);
     }
 
-    /// Which process a rank is, if it said so.
+    /// A rank's process, if it was recorded.
     pub fn process(&self, rank: Rank) -> Option<Process> {
-        let seat = self.seat(rank);
-        let pid = self.half(seat + PID_AT).load(Ordering::Acquire);
-        let started = self.memory.word(seat + STARTED_AT)?.load(Ordering::Relaxed);
+        let fields_of = self.fields_of(rank);
+        let pid = self.half(fields_of + PID_AT).load(Ordering::Acquire);
+        let started = self.memory.word(fields_of + STARTED_AT)?.load(Ordering::Relaxed);
         (pid != 0).then_some(Process { pid, started })
     }
 
-    /// Says on which host a rank is: for who keeps the job, before any rank may ask.
+    /// Sets a rank's host; for the host daemon, before any rank can ask.
     ///
     /// # Panics
     /// If there is no such rank.
     pub fn place(&self, rank: Rank, host: u32) {
-        self.half(self.seat(rank) + HOST_AT).store(host, Ordering::Release);
+        self.half(self.fields_of(rank) + HOST_AT).store(host, Ordering::Release);
     }
 
     /// The host of a rank, see [`Job::host_of`](crate::Job::host_of).
     #[inline]
     pub fn host_of(&self, rank: Rank) -> u32 {
-        self.half(self.seat(rank) + HOST_AT).load(Ordering::Acquire)
+        self.half(self.fields_of(rank) + HOST_AT).load(Ordering::Acquire)
     }
 
-    /// Takes a seat: from now on the rank counts as alive.
+    /// Joins as a rank, which counts as alive from now on.
     ///
     /// # Errors
-    /// `AlreadyExists` if the seat was taken before.
+    /// `AlreadyExists` if the rank has joined before.
     pub fn join(&self, rank: Rank) -> io::Result<()> {
         match self.status(rank).compare_exchange(UNUSED, ALIVE, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => Ok(()),
@@ -217,17 +217,17 @@ impl Board {
         }
     }
 
-    /// The rank has been told that all have come, where no launcher of ours keeps the job.
+    /// Records that the rank knows that all have arrived; used without our own launcher.
     pub fn arrive(&self, rank: Rank) {
-        self.half(self.seat(rank) + ARRIVED_AT).store(1, Ordering::Release);
+        self.half(self.fields_of(rank) + ARRIVED_AT).store(1, Ordering::Release);
     }
 
-    /// Whether a rank has said so.
+    /// Whether a rank has recorded that.
     pub fn has_arrived(&self, rank: Rank) -> bool {
-        self.half(self.seat(rank) + ARRIVED_AT).load(Ordering::Acquire) == 1
+        self.half(self.fields_of(rank) + ARRIVED_AT).load(Ordering::Acquire) == 1
     }
 
-    /// Leaves in good order. A child made by `fork` says nothing on its parent's behalf, here and in what follows.
+    /// Leaves the job in order. In a child made by `fork`, this and the following calls do nothing.
     pub fn leave(&self, rank: Rank) {
         if !self.maker.is_here() {
             return;
@@ -238,8 +238,9 @@ impl Board {
         }
     }
 
-    /// Declares a rank dead, unless it had left, and wakes everybody who sleeps. For who can know: the launcher that
-    /// reaped the process, whoever watched it end, the thread that ran the rank.
+    /// Declares a rank dead, unless it had left, and wakes all sleepers. Called by a process that
+    /// knows: the launcher that reaped the process, an observer of its end, or the thread that ran
+    /// the rank.
     pub fn declare_dead(&self, rank: Rank) {
         if !self.maker.is_here() {
             return;
@@ -248,13 +249,13 @@ impl Board {
         let died = status
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |now| (now != LEFT && now != DEAD).then_some(DEAD));
         if died.is_ok() {
-            self.note_casualty(rank);
+            self.note_failed_rank(rank);
             self.ring_all();
         }
     }
 
-    fn note_casualty(&self, rank: Rank) {
-        let _ = self.half(CASUALTY_AT).compare_exchange(0, rank.0 + 1, Ordering::AcqRel, Ordering::Relaxed);
+    fn note_failed_rank(&self, rank: Rank) {
+        let _ = self.half(FAILED_RANK_AT).compare_exchange(0, rank.0 + 1, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     fn ring_all(&self) {
@@ -264,7 +265,7 @@ impl Board {
         }
     }
 
-    /// How often a rank has left or died, for [`wait_for_change`](Self::wait_for_change).
+    /// The number of times a rank has left or died, for [`wait_for_change`](Self::wait_for_change).
     pub fn changes(&self) -> u32 {
         self.half(CHANGES_AT).load(Ordering::Acquire)
     }
@@ -280,16 +281,17 @@ impl Board {
         let _ = futex::wait(self.half(CHANGES_AT), futex::Flags::empty(), changes, None);
     }
 
-    /// What is known of a rank. One that has not come yet counts as alive: it is on its way, or the launcher will say.
+    /// The known status of a rank. A rank that has not joined yet counts as alive.
     #[must_use]
     #[inline]
     pub fn liveness(&self, rank: Rank) -> Liveness {
         match self.status(rank).load(Ordering::Acquire) {
             LEFT => Liveness::Left,
             DEAD => {
-                // Whoever declares it may not have come so far: nobody knows of a death while others here know of none.
+                // The declaring process may have stopped before this: make `failed_rank` consistent
+                // with the status.
                 if self.failed_rank().is_none() {
-                    self.note_casualty(rank);
+                    self.note_failed_rank(rank);
                 }
                 Liveness::Dead
             }
@@ -301,34 +303,36 @@ impl Board {
     #[must_use]
     #[inline]
     pub fn failed_rank(&self) -> Option<Rank> {
-        self.half(CASUALTY_AT).load(Ordering::Acquire).checked_sub(1).map(Rank)
+        self.half(FAILED_RANK_AT).load(Ordering::Acquire).checked_sub(1).map(Rank)
     }
 
     /// The doorbell of a rank.
     #[inline]
     pub fn doorbell(&self, rank: Rank) -> Doorbell<'_> {
-        let seat = self.seat(rank);
-        Doorbell { rings: self.half(seat + RINGS_AT), sleepers: self.half(seat + SLEEPERS_AT) }
+        let fields_of = self.fields_of(rank);
+        Doorbell { rings: self.half(fields_of + RINGS_AT), sleepers: self.half(fields_of + SLEEPERS_AT) }
     }
 
-    /// Wakes a rank that sleeps.
+    /// Wakes the sleeping threads of a rank.
     #[inline]
     pub fn wake(&self, rank: Rank) {
         self.doorbell(rank).ring(wake_all);
     }
 
-    /// Wakes the other threads of a rank that sleep, for one that has armed; see [`Doorbell::ring_others`].
+    /// Wakes the other sleeping threads of a rank, for one that has armed; see
+    /// [`Doorbell::ring_others`].
     #[inline]
     pub fn wake_others(&self, rank: Rank, armed: Ticket) -> Ticket {
         self.doorbell(rank).ring_others(armed, wake_all)
     }
 
-    /// Sleeps until the rank's doorbell has rung since the ticket was given, or for `limit`.
+    /// Sleeps until the rank's doorbell has rung since the ticket was taken, or for `limit`.
     #[inline]
     pub fn sleep(&self, rank: Rank, ticket: Ticket, limit: Duration) {
         let timeout =
             futex::Timespec { tv_sec: limit.as_secs().min(1 << 30) as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
-        // Not private: the ringer is another process. Every outcome (woken, too late, timed out, signal) means: look.
+        // Not private: the ringer is another process. On every outcome (woken, too late, timed out,
+        // signal) the caller polls.
         let _ = futex::wait(self.doorbell(rank).rings, futex::Flags::empty(), ticket.0, Some(&timeout));
     }
 }
@@ -346,7 +350,7 @@ mod tests {
         for size in [1, 2, 3, 64, 200] {
             let board = Board::create(size).unwrap();
             let last = Rank(size - 1);
-            assert!(board.world(Rank(0)) >= board.seat(last) + SEAT);
+            assert!(board.world(Rank(0)) >= board.fields_of(last) + RANK_FIELDS);
             assert!(board.ring(Rank(0), Rank(0)) >= board.world(last) + WORLD_BYTES);
             assert_eq!(board.ring(last, last) + Board::ring_bytes(board.slots), board.memory.len() as u64);
             let again = Board::open(board.file().try_clone_to_owned().unwrap()).unwrap();
@@ -375,9 +379,9 @@ mod tests {
         assert!(board.join(Rank(2)).is_err());
     }
 
-    /// Who declares it was stopped in between.
+    /// The declaring process was stopped in between.
     #[test]
-    fn who_sees_a_death_tells_of_a_casualty() {
+    fn an_observer_of_a_death_completes_its_declaration() {
         let board = Board::create(2).unwrap();
         board.status(Rank(1)).store(DEAD, Ordering::Release);
         assert_eq!((board.failed_rank(), board.liveness(Rank(0)), board.failed_rank()), (None, Liveness::Alive, None));

@@ -1,8 +1,8 @@
-//! Waking who sleeps, and only who sleeps.
+//! Doorbells: wake only the threads that sleep.
 //!
-//! The hand-shake is Dekker's: the sleeper announces itself, then looks again; the ringer writes, then looks for
-//! sleepers. A full fence on both sides between the write and the look makes it impossible that both miss the other.
-//! Explored by loom in `fabric/src/shm/explored`.
+//! The protocol is Dekker's: the sleeper announces itself, then polls again; the ringer writes,
+//! then checks for sleepers. A full fence on each side between the write and the read prevents that
+//! both miss each other. Checked by loom in `explored`.
 
 #[cfg(onesided_loom)]
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(pub u32);
 
-/// A rank's doorbell: a futex word that counts rings, and how many threads have announced that they sleep.
+/// A rank's doorbell: a futex word that counts rings, and the number of announced sleepers.
 ///
-/// All its orderings are relaxed: between a ringer and a sleeper that sees the new count in its ticket stand the same
-/// two fences, so that it sees what the ringer wrote.
+/// All orderings are relaxed: the same two fences stand between a ringer and a sleeper whose ticket
+/// has the new count, so the sleeper sees the ringer's writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Doorbell<'a> {
     /// The futex word.
@@ -26,7 +26,8 @@ pub struct Doorbell<'a> {
 }
 
 impl Doorbell<'_> {
-    /// Wakes whoever sleeps. What was written before is seen by whoever looks after it has [armed](Self::arm).
+    /// Wakes the sleepers. Earlier writes are visible to any thread that polls after it has
+    /// [armed](Self::arm).
     #[inline]
     pub fn ring(self, wake: impl FnOnce(&AtomicU32)) {
         fence(Ordering::SeqCst);
@@ -36,7 +37,8 @@ impl Doorbell<'_> {
         }
     }
 
-    /// Wakes whoever else sleeps, for one who has armed. Gives the ticket on which that one sleeps through its own ring.
+    /// Wakes the other sleepers, for a thread that has armed. Returns a ticket that its own ring
+    /// does not end.
     #[inline]
     pub fn ring_others(self, armed: Ticket, wake: impl FnOnce(&AtomicU32)) -> Ticket {
         fence(Ordering::SeqCst);
@@ -45,11 +47,12 @@ impl Doorbell<'_> {
         }
         self.rings.fetch_add(1, Ordering::Relaxed);
         wake(self.rings);
-        // Had anybody else rung since the arming, the count would be another.
+        // A ring of any other thread since the arming makes the counts differ.
         Ticket(armed.0.wrapping_add(1))
     }
 
-    /// Announces a sleeper. After it, look again, then sleep on the ticket or [`disarm`](Self::disarm).
+    /// Announces a sleeper. Poll again afterwards, then sleep on the ticket or
+    /// [`disarm`](Self::disarm).
     #[inline]
     pub fn arm(self) -> Ticket {
         self.sleepers.fetch_add(1, Ordering::Relaxed);
@@ -58,7 +61,7 @@ impl Doorbell<'_> {
         ticket
     }
 
-    /// Takes the announcement back.
+    /// Withdraws the announcement.
     #[inline]
     pub fn disarm(self) {
         self.sleepers.fetch_sub(1, Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! How much memory can still be had.
+//! How much memory is available.
 //!
-//! Asking the kernel for more pages than there are does not fail, it calls the out-of-memory killer, which ends some process,
-//! often another one. So what is clearly too much is refused first.
+//! Requesting more pages than there are does not fail: the kernel calls the out-of-memory killer,
+//! which ends some process. So requests that clearly exceed the available memory are refused first.
 
 use std::fs;
 use std::io;
@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-/// Up to this size nobody asks how much memory there is left.
+/// Up to this size the available memory is not checked.
 pub const SMALL: u64 = 1 << 20;
 
-/// For how long an answer holds, and for which part of what there was.
+/// How long an answer is valid, in nanoseconds, and for which fraction of the available memory.
 const HOLDS: Duration = Duration::from_secs(1);
 const PART: u64 = 8;
 
-/// Until when, and for how many bytes, the last answer holds.
+/// Until when, and for how many bytes, the last answer is valid.
 static ANSWER: Mutex<Option<(Instant, u64)>> = Mutex::new(None);
 
-/// `ENOMEM` if so many bytes are more than there are left.
+/// `ENOMEM` if `len` exceeds the available memory.
 pub fn admit(len: u64) -> io::Result<()> {
     if len <= SMALL {
         return Ok(());
@@ -45,8 +45,8 @@ pub fn admit(len: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes that can be allocated at this moment, as far as the system tells: `None` if it tells nothing. The smaller of
-/// what the host has left and what this process's control group (version 2) and those around it have left.
+/// The bytes that can be allocated now, as the system reports: the minimum over the host and this
+/// process's control groups (version 2). `None` if it reports nothing.
 fn bytes() -> Option<u64> {
     [host(), group()].into_iter().flatten().min()
 }
@@ -66,7 +66,7 @@ fn group() -> Option<u64> {
     group_below(Path::new("/sys/fs/cgroup"), path)
 }
 
-/// The least that a group, or any that it lies in, has left: whoever sets a limit sets it where it likes.
+/// The minimum over a control group and its ancestors, any of which may have a limit.
 fn group_below(root: &Path, path: &str) -> Option<u64> {
     let whole = root.join(path);
     let left = |group: &Path| {

@@ -1,4 +1,4 @@
-//! Shared memory without a name.
+//! Anonymous shared memory.
 #![allow(unsafe_code)] // mmap, and pointers into the mapping
 
 use std::io;
@@ -13,50 +13,52 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::segment::{copy, headroom};
 
-/// Mappings up to this size are populated when they are made, if the file has its pages, so that not even a minor fault
-/// comes later.
+/// Mappings up to this size are populated when they are made, if the file has its pages, which
+/// avoids minor faults later.
 const POPULATE: usize = 64 << 20;
 
 const PAGE: u64 = 4096;
 
-/// Seals against changes of size: a peer that shrank the file would kill us by SIGBUS.
+/// Seals against changes of size: a peer that shrank the file would kill this process by SIGBUS.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// A memory file and its mapping. Nothing of it is in any file system, so nothing is left behind by a kill.
+/// A memory file and its mapping. It is in no file system, so a killed process leaves nothing
+/// behind.
 ///
-/// Its bytes are written by other processes at any time: they are reached by atomics and by the
-/// copies of this crate (`copy`) only, never by a reference to plain data.
+/// Other processes may write its bytes at any time. They are accessed by atomics and by this
+/// crate's copies (`copy.rs`) only, never by a reference to plain data.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
-    /// To be handed on; `None` for a peer's, which needs no descriptor once it is mapped.
+    /// To be passed on; `None` for a peer's, which needs no descriptor once mapped.
     file: Option<OwnedFd>,
 }
 
-// SAFETY: the mapping is plain memory of the process; all access is by atomics or by copies that allow for races.
+// SAFETY: the mapping is plain memory of the process; all access is by atomics or by copies that
+// allow for races.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; no method hands out a reference to plain data.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Makes `len` zeroed bytes, with all their pages, sealed against changes of size.
+    /// Creates `len` zeroed bytes with all their pages, sealed against changes of size.
     ///
     /// # Errors
-    /// The system's: `ENOMEM` and `ENOSPC` (no memory), `EMFILE` and `ENFILE` (no descriptors), `EFBIG` (the limit on the
-    /// size of files), `EINVAL` (length 0).
+    /// The system's: `ENOMEM` and `ENOSPC` (no memory), `EMFILE` and `ENFILE` (no descriptors),
+    /// `EFBIG` (the file size limit), `EINVAL` (length 0).
     pub fn create(len: usize) -> io::Result<Self> {
         headroom::admit(len as u64)?;
         let file = Self::file_for(len)?;
-        // Allocated now: a page that cannot be had is an error here, not a SIGBUS later.
+        // Allocated now: a missing page is an error here, not a SIGBUS later.
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len as u64)?;
         rustix::fs::fcntl_add_seals(&file, SEALS)?;
         Self::whole(file, len, len <= POPULATE)
     }
 
-    /// Makes `len` zeroed bytes, whose pages come when they are first touched: then it is as with the process's own memory,
-    /// where there is none the kernel ends a process. How much there is now is looked at all the same, and where the
-    /// kernel would answer with a SIGBUS the pages are there at once.
+    /// Creates `len` zeroed bytes whose pages are allocated at the first touch. As for private
+    /// memory, the kernel ends a process if none is left then. The available memory is checked now,
+    /// and where the kernel would raise SIGBUS all pages are allocated now.
     ///
     /// # Errors
     /// As [`create`](Self::create).
@@ -68,10 +70,11 @@ impl Mapping {
         Self::sparse(len)
     }
 
-    /// Makes `len` bytes of which but a part is to be touched, where [pages may come later](Self::reserves).
+    /// Creates `len` bytes of which only a part is used, where [pages may come
+    /// later](Self::reserves).
     ///
     /// # Errors
-    /// As [`create`](Self::create), but for too much.
+    /// As [`create`](Self::create), but not for excessive lengths.
     pub fn sparse(len: usize) -> io::Result<Self> {
         let file = Self::file_for(len)?;
         rustix::fs::ftruncate(&file, len as u64)?;
@@ -79,24 +82,24 @@ impl Mapping {
         Self::whole(file, len, false)
     }
 
-    /// Whether pages may come later. Where the system commits itself to no more memory than it has
-    /// (`vm.overcommit_memory` is 2) a page that is over the limit would be a SIGBUS.
+    /// Whether pages may be allocated later. If the system does not overcommit
+    /// (`vm.overcommit_memory` is 2), a page beyond the limit raises SIGBUS.
     pub fn reserves() -> bool {
         static MAY: OnceLock<bool> = OnceLock::new();
         *MAY.get_or_init(|| {
-            // Not to be found out: the worst.
+            // Unknown: assume the worst.
             std::fs::read_to_string("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| matches!(mode.trim(), "0" | "1"))
         })
     }
 
-    /// An empty file that may have so many bytes.
+    /// An empty file that may have `len` bytes.
     fn file_for(len: usize) -> io::Result<OwnedFd> {
         if len == 0 {
             return Err(Errno::INVAL.into());
         }
         let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
         if limit.is_some_and(|limit| len as u64 > limit) {
-            return Err(Errno::FBIG.into()); // the kernel would send SIGXFSZ, which kills
+            return Err(Errno::FBIG.into()); // the kernel would send SIGXFSZ, which is fatal
         }
         Ok(rustix::fs::memfd_create("onesided", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?)
     }
@@ -110,7 +113,8 @@ impl Mapping {
         Self::whole(file, len, full && len <= POPULATE)
     }
 
-    /// The same, and closes the file: a process may reach more memory than it may have descriptors.
+    /// The same, and closes the file: a process may map more memory files than it may have
+    /// descriptors.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -120,7 +124,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps a part of such a file, which begins at a page.
+    /// Maps a page-aligned part of such a file.
     ///
     /// # Errors
     /// As [`open`](Self::open); `InvalidData` if the file has no such part.
@@ -132,7 +136,7 @@ impl Mapping {
         Self::map(file, (offset, len as usize), false)
     }
 
-    /// How long such a file is.
+    /// The length of such a file.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -158,7 +162,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Without its file.
+    /// Maps without keeping the file.
     fn map(file: &OwnedFd, (offset, len): (u64, usize), populate: bool) -> io::Result<Self> {
         let mut flags = MapFlags::SHARED;
         if populate {
@@ -179,19 +183,19 @@ impl Mapping {
         self.len
     }
 
-    /// Whether it has no bytes; never so.
+    /// Always `false`.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The file, to be handed to a peer; `None` for memory that a peer publishes, and that was fetched.
+    /// The file, to be passed to a peer; `None` for a peer's memory.
     #[must_use]
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(AsFd::as_fd)
     }
 
-    /// The address of `len` bytes at `offset`; `None` where they do not fit.
+    /// The address of `len` bytes at `offset`; `None` if they do not fit.
     #[must_use]
     #[inline]
     pub fn bytes(&self, offset: u64, len: u64) -> Option<NonNull<u8>> {
@@ -199,42 +203,43 @@ impl Mapping {
         if end > self.len as u64 {
             return None;
         }
-        // SAFETY: offset <= end <= len of the mapping, so the address is inside it or one past its end.
+        // SAFETY: offset <= end <= len of the mapping, so the address is inside it or one past its
+        // end.
         Some(unsafe { self.base.add(offset as usize) })
     }
 
-    /// The word at `offset`; `None` where there is none.
+    /// The word at `offset`; `None` if it does not fit.
     #[must_use]
     #[inline]
     pub fn word(&self, offset: u64) -> Option<&AtomicU64> {
         let word = self.bytes(offset, 8).filter(|_| offset.is_multiple_of(8))?;
-        // SAFETY: 8 bytes inside the mapping, which is page aligned and lives as long as `self`; whoever else reaches
-        // them does so by atomics or by copies that allow for races.
+        // SAFETY: 8 bytes inside the mapping, which is page aligned and lives as long as `self`;
+        // all other accesses to them are atomics or copies that allow for races.
         Some(unsafe { AtomicU64::from_ptr(word.cast().as_ptr()) })
     }
 
-    /// Zeroes bytes; nothing where they do not fit.
+    /// Zeroes bytes; does nothing if they do not fit.
     pub fn zero(&self, offset: u64, len: u64) {
         if let Some(bytes) = self.bytes(offset, len) {
-            // SAFETY: so many bytes of the mapping; whoever else reaches them does so by atomics or by copies that allow
-            // for races.
+            // SAFETY: `len` bytes of the mapping; all other accesses to them are atomics or copies
+            // that allow for races.
             unsafe { copy::zero(bytes.as_ptr(), len as usize) };
         }
     }
 
-    /// Whether all words of a range are zero, both ends of which are multiples of 8 in the mapping.
+    /// Whether all words of a range are zero. Both ends are multiples of 8 within the mapping.
     pub fn is_zero(&self, offset: u64, len: u64) -> bool {
         (offset..offset + len).step_by(PAGE as usize).all(|at| {
             let Some(start) = self.bytes(at, PAGE.min(offset + len - at)).filter(|_| at % 8 == 0) else { return false };
             let words = PAGE.min(offset + len - at) / 8;
-            // SAFETY: so many words of the mapping, which lives as long as `self`, at a multiple of 8; whoever else reaches
-            // them does so by atomics or by copies that allow for races.
+            // SAFETY: `words` words of the mapping, which lives as long as `self`, at a multiple of
+            // 8; all other accesses to them are atomics or copies that allow for races.
             let words = unsafe { std::slice::from_raw_parts(start.cast::<AtomicU64>().as_ptr(), words as usize) };
             words.iter().all(|word| word.load(Ordering::Relaxed) == 0)
         })
     }
 
-    /// Which parts of a range have pages: where they begin, and how long they are.
+    /// The parts of a range that have pages: their starts and lengths.
     ///
     /// # Errors
     /// `Unsupported` for a peer's; the system's.
@@ -256,7 +261,8 @@ impl Mapping {
         Ok(ranges)
     }
 
-    /// Gives the pages of a range back to the system; its bytes are zero then. Both ends are multiples of a page.
+    /// Returns the pages of a range to the system, which zeroes its bytes. Both ends are
+    /// page-aligned.
     ///
     /// # Errors
     /// `Unsupported` for a peer's; the system's.
@@ -266,7 +272,7 @@ impl Mapping {
         Ok(rustix::fs::fallocate(file, flags, offset, len)?)
     }
 
-    /// Has all pages of a range come, into the file and into this mapping.
+    /// Allocates all pages of a range, in the file and in this mapping.
     ///
     /// # Errors
     /// As [`create`](Self::create); `Unsupported` for a peer's.
@@ -281,12 +287,12 @@ impl Mapping {
             rustix::mm::madvise(bytes.as_ptr().cast(), (offset + len - start) as usize, Advice::LinuxPopulateWrite)
         };
         match advised {
-            Ok(()) | Err(Errno::INVAL) => Ok(()), // an older kernel: the file has them, which is what cannot fail later
+            Ok(()) | Err(Errno::INVAL) => Ok(()), // an older kernel: the file has its pages, so later faults cannot fail
             Err(error) => Err(error.into()),
         }
     }
 
-    /// The half word at `offset`; `None` where there is none.
+    /// The half word at `offset`; `None` if it does not fit.
     #[inline]
     pub fn half(&self, offset: u64) -> Option<&AtomicU32> {
         let half = self.bytes(offset, 4).filter(|_| offset.is_multiple_of(4))?;

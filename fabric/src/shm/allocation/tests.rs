@@ -1,4 +1,4 @@
-//! Where allocated memory lies, who reaches it, and when its pages come.
+//! Where allocated memory lies, which ranks access it, and when its pages are allocated.
 
 use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Rank, RemoteMemory};
 
@@ -32,7 +32,7 @@ fn a_key_of_memory_that_is_gone_opens_nothing_though_its_place_is_used_again() {
                 shm.open(&SegmentKey { len: len + 1, ..other }).unwrap_err().fault().kind(),
                 FaultKind::OutOfRange
             );
-            // Reached by number it is reached for ever.
+            // A region accessed by number stays accessible.
             assert_eq!(word(&other), Ok(()));
             world.barrier().wait().unwrap();
             drop(new);
@@ -102,7 +102,7 @@ fn memory_of_a_rank_that_left_is_not_reached_for_the_first_time() {
         let reached = shm.open(&keys[0]).unwrap();
         world.barrier().wait().unwrap();
         if shm.rank() == Rank(0) {
-            std::mem::forget(own); // it does not take them back
+            std::mem::forget(own); // its drop would retract them
             return;
         }
         while shm.liveness(Rank(0)) == Liveness::Alive {

@@ -1,22 +1,24 @@
-//! Memory that is mapped once and used again and again, so that a region costs no system call and nobody's help.
+//! Memory that is mapped once and reused, so that allocating a region costs no system call and no
+//! help of other ranks.
 //!
-//! Each rank has one memory file of which it cuts its regions, *pieces*, when it allocates; peers map the file when they
-//! first meet one. Its length is address space alone: pages come when they are first written, and places keep them while
-//! they are free, up to a limit.
+//! Each rank allocates its regions as *blocks* of one memory file; peers map the file when they
+//! first open a block. Its length is address space alone: pages are allocated at the first write,
+//! and free ranges keep theirs, up to a limit.
 //!
-//! A piece is found by its region's number, which names a slot of the table at the file's beginning and a *use* of that
-//! slot. No number comes twice. A peer holds a piece for as long as it has a segment of it (`hold`), and the owner uses its
-//! place again only when nobody does: who kept a handle too long reaches memory that nobody else has. A peer that was killed
-//! holds for ever what it held.
+//! A block is found by its region number, which contains a slot of the table at the file's start
+//! and the slot's *generation*. No number is reused. A peer holds a reference to a block while it
+//! has a segment of it (`hold`), and the owner reuses the range only when no peer does: a handle
+//! that was kept too long accesses memory that no other region uses. The references of a killed
+//! peer are never dropped.
 //!
-//! A place is zeroed when its use ends. Of a large one that nobody seems to have written to this is not worth the while:
-//! it is put aside with its pages, whatever they hold, and they are given up when others need their room, or the place itself
-//! is needed.
+//! A range is zeroed when its use ends. For a large one that seems unwritten this is not worth the
+//! time: it is set aside with its pages, whatever they hold. The pages are given up when other
+//! ranges need the space, or the range itself is needed.
 //!
-//! A peer that has no room for all of an arena maps the pieces that it meets.
+//! A peer without address space for a whole arena maps only the blocks that it opens.
 //!
-//! What has no room here gets a file of its own: large regions, and all of them where the system or a limit forbids the
-//! arena.
+//! Regions that do not fit here get a separate file: large ones, and all where the system or a
+//! limit forbids the arena.
 
 mod free;
 mod owner;
@@ -33,23 +35,23 @@ use onesided_remote_memory::RegionId;
 
 use crate::shm::Mapping;
 use crate::shm::arena::free::PAGE;
-use crate::shm::hold::Hold;
+use crate::shm::hold::GenRefCount;
 
 pub(crate) use crate::shm::arena::owner::Owner;
 
-/// Marks the regions that are pieces. With nothing else it is the arena itself, as it is published.
+/// Marks the regions that are blocks. On its own it is the arena itself, as it is published.
 pub(crate) const PIECE: u32 = 1 << 30;
 
-// A piece's region, below the mark: which use of the slot it is, from 1 on, and the slot.
+// A block's region number, below the mark: the slot's generation, from 1 on, and the slot.
 const SLOT_BITS: u32 = 14;
 const LAST_USE: u32 = (1 << (30 - SLOT_BITS)) - 1;
 
-// A slot of the table: who holds the piece, where it begins, and how long it is.
+// A slot of the table: the block's generation and reference count, its start, and its length.
 const SLOT: u64 = 32;
 const START_AT: u64 = 8;
 const LEN_AT: u64 = 16;
 
-/// Of how many bytes of the arena there is one slot.
+/// One slot exists for this many bytes of the arena.
 const BYTES_A_SLOT: u64 = 8 << 10;
 
 fn slots_in(arena: u64) -> u32 {
@@ -61,7 +63,7 @@ fn slots_in(arena: u64) -> u32 {
 pub(crate) struct Arena {
     /// All of it, or the table.
     memory: Arc<Mapping>,
-    /// Where there is no room for all of it: its file, of which pieces are mapped one by one.
+    /// Without address space for all of it: its file, of which blocks are mapped one by one.
     rest: Option<OwnedFd>,
     slots: u32,
 }
@@ -72,7 +74,7 @@ impl Arena {
         Self { memory, rest: None, slots }
     }
 
-    /// A peer's that is too long to be mapped as a whole.
+    /// A peer's arena that is too long to be mapped as a whole.
     ///
     /// # Errors
     /// As [`Mapping::part`].
@@ -87,32 +89,32 @@ impl Arena {
         self.memory.word(u64::from(slot) * SLOT + at).filter(|_| slot < self.slots)
     }
 
-    fn hold(&self, slot: u32) -> Option<Hold<'_>> {
-        self.field(slot, 0).map(Hold)
+    fn refs(&self, slot: u32) -> Option<GenRefCount<'_>> {
+        self.field(slot, 0).map(GenRefCount)
     }
 
-    /// Holds a piece for a peer. Gives it with where it begins in its [memory](Piece::memory), and how long it is.
-    ///
+    /// Takes a peer's reference to a block. Returns the block, its start in its
+    /// [memory](Block::memory), and its length.
     /// # Errors
-    /// `NotFound` if there is no such piece, or no longer; what forbids to map it.
-    pub(crate) fn open(self: &Arc<Self>, region: RegionId) -> io::Result<(Piece, u64, u64)> {
+    /// `NotFound` if the block does not exist or its use has ended; else the error of the mapping.
+    pub(crate) fn open(self: &Arc<Self>, region: RegionId) -> io::Result<(Block, u64, u64)> {
         let (slot, number) = (slot_of(region), (region.0 & !PIECE) >> SLOT_BITS);
-        let held = number != 0 && self.hold(slot).is_some_and(|hold| hold.take(number));
+        let held = number != 0 && self.refs(slot).is_some_and(|refs| refs.take(number));
         if !held {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let mut piece = Piece { arena: Arc::clone(self), slot, part: None, owner: None, maker: Maker::this() };
+        let mut block = Block { arena: Arc::clone(self), slot, part: None, owner: None, maker: Maker::this() };
         let field = |at| self.field(slot, at).map_or(0, |field| field.load(Ordering::Relaxed));
         let (start, len) = (field(START_AT), field(LEN_AT));
         if start % 8 != 0 {
-            return Err(io::ErrorKind::InvalidData.into()); // its words would not be aligned
+            return Err(io::ErrorKind::InvalidData.into()); // its words would be misaligned
         }
-        let Some(file) = &self.rest else { return Ok((piece, start, len)) };
+        let Some(file) = &self.rest else { return Ok((block, start, len)) };
         let page = start / PAGE * PAGE;
         let end = start.checked_add(len).and_then(|end| end.checked_next_multiple_of(PAGE));
         let end = end.ok_or(io::ErrorKind::InvalidData)?;
-        piece.part = Some(Arc::new(Mapping::part(file, page, end - page)?));
-        Ok((piece, start - page, len))
+        block.part = Some(Arc::new(Mapping::part(file, page, end - page)?));
+        Ok((block, start - page, len))
     }
 }
 
@@ -125,26 +127,26 @@ fn region(slot: u32, number: u32) -> RegionId {
     RegionId(PIECE | number << SLOT_BITS | slot)
 }
 
-/// A piece that its owner uses, or that a peer holds.
+/// A block that its owner uses, or that a peer references.
 #[derive(Debug)]
-pub(crate) struct Piece {
+pub(crate) struct Block {
     arena: Arc<Arena>,
     slot: u32,
-    /// What is mapped of it alone.
+    /// The mapping of this block alone.
     part: Option<Arc<Mapping>>,
-    /// One's own.
+    /// Set for an own block.
     owner: Option<Arc<Owner>>,
     maker: Maker,
 }
 
-impl Piece {
-    /// Where it is mapped.
+impl Block {
+    /// The mapping that contains it.
     pub(crate) fn memory(&self) -> &Arc<Mapping> {
         self.part.as_ref().unwrap_or(&self.arena.memory)
     }
 }
 
-impl Drop for Piece {
+impl Drop for Block {
     fn drop(&mut self) {
         // A forked child's is a copy.
         if !self.maker.is_here() {
@@ -153,8 +155,8 @@ impl Drop for Piece {
         match &self.owner {
             Some(owner) => owner.end(self.slot),
             None => {
-                if let Some(hold) = self.arena.hold(self.slot) {
-                    hold.release();
+                if let Some(refs) = self.arena.refs(self.slot) {
+                    refs.release();
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! The owner's side of an arena: pieces are cut, and their places used again.
+//! The owner's side of an arena: blocks are allocated, and their ranges reused.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,28 +11,29 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::Error;
 use crate::shm::Mapping;
-use crate::shm::arena::free::{Free, PAGE, Place};
-use crate::shm::arena::{Arena, LAST_USE, LEN_AT, PIECE, Piece, SLOT, START_AT, region, slots_in};
-use crate::shm::hold::Hold;
+use crate::shm::arena::free::{Free, FreeRange, PAGE};
+use crate::shm::arena::{Arena, Block, LAST_USE, LEN_AT, PIECE, SLOT, START_AT, region, slots_in};
+use crate::shm::hold::GenRefCount;
 
-/// How long an arena is at most, those of all ranks together, and at least: below it there is none. No longer, because a
-/// process that locks its memory (mlockall) has all pages of what it maps.
+/// The maximum length of an arena, of all ranks' arenas together, and the minimum, below which
+/// there is none. It is bounded because a process that locks its memory (mlockall) has all pages of
+/// its mappings.
 const LONGEST: u64 = 128 << 20;
 const LONGEST_TOGETHER: u64 = 8 << 30;
 const SHORTEST: u64 = 1 << 20;
-/// The part of an arena that one piece may have.
+/// The maximum share of an arena for one block, as a divisor.
 const PIECES: u64 = 4;
 
-/// Up to so many bytes a piece has its pages when it is allocated, near the CPU of its owner.
+/// Up to this many bytes a block has its pages when it is allocated, near its owner's CPU.
 const PRESENT: u64 = 64 << 10;
-/// How many bytes of pages free places keep at most, and those of all ranks together.
-const KEPT: u64 = 32 << 20;
-const KEPT_TOGETHER: u64 = 256 << 20;
+/// How many bytes of pages free ranges keep at most, and those of all ranks together.
+const KEPT_BYTES: u64 = 32 << 20;
+const KEPT_BYTES_TOGETHER: u64 = 256 << 20;
 
-/// At how many pages of a large piece its owner looks, to see whether anybody used it.
+/// How many pages of a large block its owner checks for contents.
 const SAMPLES: u64 = 64;
 
-/// At how many pieces that peers held on to an allocation looks again.
+/// How many blocks that peers still referenced are checked again at an allocation.
 const LOOKS: usize = 8;
 
 /// This rank's arena, from which it allocates.
@@ -47,24 +48,25 @@ pub(crate) struct Owner {
 #[derive(Debug)]
 struct State {
     free: Free,
-    /// By slot, of those that were used: the last use.
+    /// The last use of each used slot.
     uses: Vec<Use>,
     /// Slots that may be used again.
     spare: Vec<u32>,
-    /// Slots whose use has ended while peers held the piece.
+    /// Slots whose use has ended while peers held references.
     ended: VecDeque<u32>,
 }
 
-/// What a slot is used for.
+/// The use of a slot.
 #[derive(Clone, Copy, Debug)]
 struct Use {
     number: u32,
-    place: Place,
+    range: FreeRange,
     len: u64,
 }
 
 impl Owner {
-    /// Makes an arena for a rank of a world of so many, and lets peers map it. `None`: limits or the system forbid it.
+    /// Makes an arena for one of `ranks` ranks, and publishes it. `None`: limits or the system
+    /// forbid it.
     ///
     /// # Errors
     /// As [`Mapping::sparse`] and [`Exchange::publish`].
@@ -73,14 +75,14 @@ impl Owner {
         let failed = |source: io::Error| Error::Join { what: "make an arena".to_owned(), source: Some(source) };
         let memory = Arc::new(Mapping::sparse(len as usize).map_err(failed)?);
         exchange.publish(RegionId(PIECE), &memory)?;
-        let kept = KEPT.min(KEPT_TOGETHER / u64::from(ranks));
+        let kept = KEPT_BYTES.min(KEPT_BYTES_TOGETHER / u64::from(ranks));
         Ok(Some(Arc::new(Self::over(memory, exchange, kept))))
     }
 
     pub(super) fn over(memory: Arc<Mapping>, exchange: Arc<dyn Exchange>, kept: u64) -> Self {
         let len = memory.len() as u64;
-        let pieces = u64::from(slots_in(len)) * SLOT;
-        let free = Free::new(pieces, len, kept);
+        let blocks = u64::from(slots_in(len)) * SLOT;
+        let free = Free::new(blocks, len, kept);
         let (uses, spare, ended) = (Vec::new(), Vec::new(), VecDeque::new());
         let state = Mutex::new(State { free, uses, spare, ended });
         Self { arena: Arc::new(Arena::new(memory)), exchange, maker: Maker::this(), state }
@@ -90,7 +92,7 @@ impl Owner {
         &self.arena
     }
 
-    /// As if all slots that were used so far had been used so often.
+    /// Acts as if all slots used so far had been used `number` times.
     #[cfg(test)]
     pub(super) fn age(&self, number: u32) {
         self.state().uses.iter_mut().for_each(|used| used.number = number);
@@ -100,46 +102,47 @@ impl Owner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hold(&self, slot: u32) -> Hold<'_> {
-        self.arena.hold(slot).expect("a slot that was used is in the table")
+    fn refs(&self, slot: u32) -> GenRefCount<'_> {
+        self.arena.refs(slot).expect("a slot that was used is in the table")
     }
 
-    /// A piece of `len` zeroed bytes: its region, and where it begins. `None` if there is no room, or it is too large.
-    pub(crate) fn allocate(self: &Arc<Self>, len: u64) -> Option<(RegionId, Piece, u64)> {
+    /// Allocates `len` zeroed bytes: their region, and their start. `None` if they do not fit, or
+    /// are too many.
+    pub(crate) fn allocate(self: &Arc<Self>, len: u64) -> Option<(RegionId, Block, u64)> {
         if len == 0 || len > self.arena.memory.len() as u64 / PIECES {
             return None;
         }
         self.look_again();
-        let (slot, Use { number, place, .. }) = self.state().take(len, self.arena.slots)?;
-        if place.doubtful {
-            self.give_up(place);
+        let (slot, Use { number, range, .. }) = self.state().take(len, self.arena.slots)?;
+        if range.dirty {
+            self.give_up(range);
         }
-        if place.kept == 0 && len <= PRESENT {
-            self.arena.memory.zero(place.start, len); // it is zero, and has pages now
+        if range.kept == 0 && len <= PRESENT {
+            self.arena.memory.zero(range.start, len); // allocates its pages
         }
-        for (at, value) in [(START_AT, place.start), (LEN_AT, len)] {
+        for (at, value) in [(START_AT, range.start), (LEN_AT, len)] {
             self.arena.field(slot, at)?.store(value, Ordering::Relaxed);
         }
-        self.hold(slot).begin(number);
+        self.refs(slot).begin(number);
         let arena = Arc::clone(&self.arena);
-        let piece = Piece { arena, slot, part: None, owner: Some(Arc::clone(self)), maker: self.maker };
-        Some((region(slot, number), piece, place.start))
+        let block = Block { arena, slot, part: None, owner: Some(Arc::clone(self)), maker: self.maker };
+        Some((region(slot, number), block, range.start))
     }
 
-    /// Ends a piece's use.
+    /// Ends a block's use.
     pub(super) fn end(&self, slot: u32) {
-        if self.hold(slot).end() {
+        if self.refs(slot).end() {
             self.clean(slot);
         } else {
             self.state().ended.push_back(slot);
         }
     }
 
-    /// Looks at some of the pieces whose use has ended, and that peers may have let go since.
+    /// Checks some of the ended blocks whose references peers may have dropped since.
     fn look_again(&self) {
         for _ in 0..LOOKS {
             let Some(slot) = self.state().ended.pop_front() else { return };
-            if self.hold(slot).is_left() {
+            if self.refs(slot).is_left() {
                 self.clean(slot);
             } else {
                 self.state().ended.push_back(slot);
@@ -147,38 +150,39 @@ impl Owner {
         }
     }
 
-    /// Makes a place free that nobody reaches any more.
+    /// Frees a range that no rank references.
     fn clean(&self, slot: u32) {
-        let Use { number, place, len } = self.state().uses[slot as usize];
-        let place = self.wipe(place, len);
+        let Use { number, range, len } = self.state().uses[slot as usize];
+        let range = self.wipe(range, len);
         let mut state = self.state();
-        state.free.give(place);
+        state.free.give(range);
         if number < LAST_USE {
             state.spare.push(slot);
         }
     }
 
-    /// Zeroes a place of which so many bytes were used; gives it back with what it keeps. Zeroing pages costs a fraction of
-    /// having new ones.
-    fn wipe(&self, place: Place, len: u64) -> Place {
-        let (memory, all) = (&self.arena.memory, 1_u64 << place.class);
-        let free = |kept, doubtful| Place { kept, doubtful, ..place };
+    /// Zeroes a range of which `len` bytes were used; returns it with its remaining pages. Zeroing
+    /// a page costs a fraction of a new one.
+    fn wipe(&self, range: FreeRange, len: u64) -> FreeRange {
+        let (memory, all) = (&self.arena.memory, 1_u64 << range.class);
+        let free = |kept, dirty| FreeRange { kept, dirty, ..range };
         if all < PAGE {
-            memory.zero(place.start, len);
+            memory.zero(range.start, len);
             return free(0, false);
         }
-        // A small one has its pages; of a large one those that were touched, in this use or in one before, which may have
-        // been longer: then what lies behind this one is zero.
-        let ranges = if len <= PRESENT { Ok(vec![(place.start, all)]) } else { memory.present(place.start, all) };
+        // A small range has its pages. A large one has those touched in this use or an earlier,
+        // perhaps longer one; bytes beyond this use are then zero.
+        let ranges = if len <= PRESENT { Ok(vec![(range.start, all)]) } else { memory.present(range.start, all) };
         if let Ok(ranges) = &ranges {
             let bytes = ranges.iter().map(|(_, len)| len).sum();
             if bytes == 0 {
                 return free(0, false);
             }
             if self.keeps(bytes) {
-                let end = place.start + len.next_multiple_of(PAGE);
+                let end = range.start + len.next_multiple_of(PAGE);
                 let used = || ranges.iter().map(|(at, len)| (*at, (*len).min(end.saturating_sub(*at))));
-                // What nobody has written to this time, nobody may write to the next time: it would be zeroed for nothing.
+                // What was not written this time may not be written the next time: zeroing it would
+                // be wasted.
                 if len > PRESENT && self.looks_untouched(used()) {
                     return free(bytes, true);
                 }
@@ -186,11 +190,12 @@ impl Owner {
                 return free(bytes, false);
             }
         }
-        self.give_up(place);
+        self.give_up(range);
         free(0, false)
     }
 
-    /// Whether all of some pages are zero, which lie all over the ranges. To look at every page takes longer than to zero it.
+    /// Whether sampled pages of the ranges are zero. Checking every page takes longer than zeroing
+    /// it.
     fn looks_untouched(&self, ranges: impl Iterator<Item = (u64, u64)> + Clone) -> bool {
         let pages: u64 = ranges.clone().map(|(_, len)| len / PAGE).sum();
         let step = pages.div_ceil(SAMPLES).max(1);
@@ -198,26 +203,27 @@ impl Owner {
         all.step_by(step as usize).all(|page| self.arena.memory.is_zero(page, PAGE))
     }
 
-    /// Whether a place may keep pages of so many bytes, counted from now on. Doubtful places make room for it.
+    /// Whether a range may keep pages of this many bytes; counts them if so. Ranges with unknown
+    /// contents make room.
     fn keeps(&self, bytes: u64) -> bool {
         loop {
             let mut state = self.state();
             if state.free.keeps(bytes) {
                 return true;
             }
-            let doubtful = if state.free.may_keep(bytes) { state.free.oldest_doubtful() } else { None };
+            let dirty = if state.free.may_keep(bytes) { state.free.oldest_dirty() } else { None };
             drop(state);
-            let Some(place) = doubtful else { return false };
-            self.give_up(place);
-            self.state().free.give(Place { kept: 0, doubtful: false, ..place });
+            let Some(range) = dirty else { return false };
+            self.give_up(range);
+            self.state().free.give(FreeRange { kept: 0, dirty: false, ..range });
         }
     }
 
-    /// Gives the pages of a place back to the system, all that it may have from its uses: it is zero then.
-    fn give_up(&self, place: Place) {
-        let (memory, all) = (&self.arena.memory, 1_u64 << place.class);
-        if memory.discard(place.start, all).is_err() {
-            memory.zero(place.start, all);
+    /// Returns all pages that a range may have to the system, which zeroes it.
+    fn give_up(&self, range: FreeRange) {
+        let (memory, all) = (&self.arena.memory, 1_u64 << range.class);
+        if memory.discard(range.start, all).is_err() {
+            memory.zero(range.start, all);
         }
     }
 }
@@ -227,10 +233,10 @@ impl State {
         if self.spare.is_empty() && self.uses.len() >= slots as usize {
             return None;
         }
-        let place = self.free.take(len)?;
+        let range = self.free.take(len)?;
         let slot = self.spare.pop().unwrap_or(self.uses.len() as u32);
         let number = self.uses.get(slot as usize).map_or(0, |last| last.number) + 1;
-        let new = Use { number, place, len };
+        let new = Use { number, range, len };
         match self.uses.get_mut(slot as usize) {
             Some(last) => *last = new,
             None => self.uses.push(new),
@@ -247,7 +253,7 @@ impl Drop for Owner {
     }
 }
 
-/// How long an arena may be in a world of so many ranks, each of which maps all of them.
+/// The maximum length of an arena in a world of this size, each of whose ranks maps all arenas.
 fn length(ranks: u32) -> Option<u64> {
     if !Mapping::reserves() {
         return None;

@@ -1,4 +1,4 @@
-//! The hand-shake of ringers and sleepers, and the flush.
+//! The protocol of ringers and sleepers, and the flush.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use crate::sync::atomic::{AtomicU32, AtomicU64, fence};
 use crate::sync::{Condvar, Mutex, thread};
 
-/// A futex: who waits sleeps only if the word is still as expected, in one step as seen by who wakes.
+/// A futex: the check of the word and the sleep are atomic with respect to wakers.
 #[derive(Default)]
 struct Futex {
     queue: Mutex<()>,
@@ -31,23 +31,23 @@ impl Futex {
     }
 }
 
-/// What is wrong with the hand-shake.
+/// A flaw of the protocol.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Flaw {
     None,
-    /// The ringer's look may come before its write.
+    /// The ringer's check may come before its write.
     RingWithoutFence,
-    /// The sleeper's look may come before its announcement.
+    /// The sleeper's poll may come before its announcement.
     ArmWithoutFence,
-    /// A ring between the look and the ticket is taken for an old one.
-    LookBeforeArm,
+    /// A ring between the poll and the ticket is taken for an old one.
+    PollBeforeArm,
     /// A ring changes nothing that the sleeper compares.
     RingWithoutCount,
-    /// The announcement comes when it is too late to be heard.
-    AnnounceAfterLook,
+    /// The announcement comes after the last poll.
+    AnnounceAfterPoll,
 }
 
-/// A rank that sleeps: its doorbell, and two words that others write.
+/// A sleeping rank: its doorbell, and two words that others write.
 pub(super) struct Sleeper {
     flaw: Flaw,
     rings: AtomicU32,
@@ -93,25 +93,25 @@ impl Sleeper {
                 self.sleepers.fetch_add(1, Relaxed);
                 Ticket(self.rings.load(Relaxed))
             }
-            Flaw::AnnounceAfterLook => Ticket(self.rings.load(Relaxed)),
+            Flaw::AnnounceAfterPoll => Ticket(self.rings.load(Relaxed)),
             _ => self.doorbell().arm(),
         }
     }
 
     pub(super) fn sleep(&self, ticket: Ticket) {
-        if self.flaw == Flaw::AnnounceAfterLook {
+        if self.flaw == Flaw::AnnounceAfterPoll {
             self.doorbell().arm();
         }
         self.futex.wait(&self.rings, ticket.0);
         self.doorbell().disarm();
     }
 
-    /// What a thread does that blocks, without its spinning.
+    /// What a blocking thread does, without spinning.
     pub(super) fn wait(&self, look: impl Fn() -> bool) {
         loop {
-            let early = self.flaw == Flaw::LookBeforeArm && look();
+            let early = self.flaw == Flaw::PollBeforeArm && look();
             let ticket = self.arm();
-            if early || self.flaw != Flaw::LookBeforeArm && look() {
+            if early || self.flaw != Flaw::PollBeforeArm && look() {
                 return self.doorbell().disarm();
             }
             self.sleep(ticket);
@@ -129,7 +129,7 @@ impl Sleeper {
     }
 }
 
-/// One writes, one sleeps.
+/// One thread writes, one sleeps.
 fn one_write(flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
     move || {
         let sleeper = Sleeper::new(flaw);
@@ -145,8 +145,8 @@ fn one_writer_wakes_one_sleeper() {
 
 #[test]
 fn every_flaw_of_the_hand_shake_is_caught() {
-    use Flaw::{AnnounceAfterLook, ArmWithoutFence, LookBeforeArm, RingWithoutCount, RingWithoutFence};
-    for flaw in [RingWithoutFence, ArmWithoutFence, LookBeforeArm, RingWithoutCount, AnnounceAfterLook] {
+    use Flaw::{AnnounceAfterPoll, ArmWithoutFence, PollBeforeArm, RingWithoutCount, RingWithoutFence};
+    for flaw in [RingWithoutFence, ArmWithoutFence, PollBeforeArm, RingWithoutCount, AnnounceAfterPoll] {
         caught(LOST, one_write(flaw));
     }
 }
@@ -206,7 +206,7 @@ fn a_death_is_heard_and_what_came_before_it_is_seen() {
     });
 }
 
-/// Two ranks that each put, flush, and get what the other put: one of them must see it.
+/// Two ranks that each put, flush, and get the other's put: at least one must see it.
 fn both_flush(flush: fn()) -> impl Fn() + Send + Sync + 'static {
     move || {
         let words = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);

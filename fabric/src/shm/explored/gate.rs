@@ -1,34 +1,35 @@
-//! The gate of memory that is taken back.
+//! The access guard of user memory that is reclaimed.
 
 use std::sync::Arc;
 
 use crate::shm::explored::{caught, explore, holds, together};
-use crate::shm::gate::{Announced, Gate, is_inside, shut};
+use crate::shm::gate::{AccessGuard, Announced, is_inside, shut};
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::sync::atomic::{AtomicU64, fence};
 use crate::sync::thread;
 use loom::cell::UnsafeCell;
 
-/// What is wrong with the gate.
+/// A flaw of the guard.
 #[derive(Clone, Copy, PartialEq)]
 enum Flaw {
     None,
-    /// The look whether it is shut may come before the announcement.
+    /// The check for a closed guard may come before the announcement.
     PassWithoutFence,
-    /// The look who is inside may come before it is shut.
+    /// The check for accesses may come before the guard closes.
     ShutWithoutFence,
-    /// The pass is asked for before the announcement.
-    LookBeforeAnnouncement,
-    /// What was copied may come after the owner found nobody inside.
+    /// The check precedes the announcement.
+    CheckBeforeAnnouncement,
+    /// The copy may come after the owner found no access.
     LeaveRelaxed,
-    /// The owner waits for nobody.
+    /// The owner waits for no peer.
     NoWait,
-    /// The owner looks only at the place that one thread of a rank has.
+    /// The owner checks only the slot of a rank's first thread.
     OthersUnseen,
 }
 
-/// Memory behind a gate with as many ranks; loom finds two that are in it at once, one of them writing.
-struct Lent {
+/// Memory with a guard for this many ranks; loom detects two concurrent accesses, one of them a
+/// write.
+struct Guarded {
     shut: AtomicU64,
     inside: Vec<[AtomicU64; 2]>,
     memory: UnsafeCell<u64>,
@@ -36,24 +37,24 @@ struct Lent {
 
 // SAFETY: loom watches the accesses to the cell, which is what is tested.
 #[allow(unsafe_code)]
-unsafe impl Sync for Lent {}
+unsafe impl Sync for Guarded {}
 // SAFETY: as above.
 #[allow(unsafe_code)]
-unsafe impl Send for Lent {}
+unsafe impl Send for Guarded {}
 
-impl Lent {
-    /// What a peer does: passes and copies.
+impl Guarded {
+    /// A peer: acquires access and copies.
     fn copy(&self, rank: usize, flaw: Flaw) {
-        let [place, count] = &self.inside[rank];
-        let inside = place;
-        let touch = || self.memory.with(|_| {}); // peers may race with one another: that is what their copies allow for
+        let [single, count] = &self.inside[rank];
+        let inside = single;
+        let touch = || self.memory.with(|_| {}); // peers' copies may race with one another
         match flaw {
             Flaw::None | Flaw::ShutWithoutFence | Flaw::NoWait | Flaw::OthersUnseen => {
-                if let Some(_inside) = (Gate { shut: &self.shut, announced: Announced { place, count } }).pass() {
+                if let Some(_inside) = (Gate { shut: &self.shut, announced: Announced { single, count } }).pass() {
                     touch();
                 }
             }
-            Flaw::LookBeforeAnnouncement => {
+            Flaw::CheckBeforeAnnouncement => {
                 let shut = self.shut.load(Acquire);
                 inside.fetch_add(1, SeqCst);
                 if shut == 0 {
@@ -74,7 +75,7 @@ impl Lent {
         }
     }
 
-    /// What the owner does: takes the memory back and has it to itself.
+    /// The owner: reclaims the memory for exclusive use.
     fn take_back(&self, flaw: Flaw) {
         if flaw == Flaw::ShutWithoutFence {
             self.shut.store(1, Relaxed);
@@ -82,9 +83,9 @@ impl Lent {
             shut(&self.shut);
         }
         let nobody = AtomicU64::new(0);
-        for [place, count] in &self.inside {
+        for [single, count] in &self.inside {
             let count = if flaw == Flaw::OthersUnseen { &nobody } else { count };
-            while flaw != Flaw::NoWait && is_inside(Announced { place, count }) {
+            while flaw != Flaw::NoWait && is_inside(Announced { single, count }) {
                 thread::yield_now();
             }
         }
@@ -92,17 +93,17 @@ impl Lent {
     }
 }
 
-fn lent(ranks: usize, flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
+fn guarded(ranks: usize, flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
     move || {
         let inside = (0..ranks).map(|_| [0, 0].map(AtomicU64::new)).collect();
-        let lent = Arc::new(Lent { shut: AtomicU64::new(0), inside, memory: UnsafeCell::new(0) });
+        let guarded = Arc::new(Guarded { shut: AtomicU64::new(0), inside, memory: UnsafeCell::new(0) });
         let peer = |rank| {
-            let lent = Arc::clone(&lent);
-            Box::new(move || lent.copy(rank, flaw)) as Box<dyn FnOnce() + Send>
+            let guarded = Arc::clone(&guarded);
+            Box::new(move || guarded.copy(rank, flaw)) as Box<dyn FnOnce() + Send>
         };
         let owner = {
-            let lent = Arc::clone(&lent);
-            Box::new(move || lent.take_back(flaw)) as Box<dyn FnOnce() + Send>
+            let guarded = Arc::clone(&guarded);
+            Box::new(move || guarded.take_back(flaw)) as Box<dyn FnOnce() + Send>
         };
         match ranks {
             1 => together([peer(0), owner]),
@@ -111,31 +112,31 @@ fn lent(ranks: usize, flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
     }
 }
 
-/// Two threads of one rank share its place and its count.
+/// Two threads of one rank share its slot and its count.
 fn two_threads_of_a_rank(flaw: Flaw) {
     let inside = vec![[0, 0].map(AtomicU64::new)];
-    let lent = Arc::new(Lent { shut: AtomicU64::new(0), inside, memory: UnsafeCell::new(0) });
+    let guarded = Arc::new(Guarded { shut: AtomicU64::new(0), inside, memory: UnsafeCell::new(0) });
     let peer = || {
-        let lent = Arc::clone(&lent);
-        Box::new(move || lent.copy(0, flaw)) as Box<dyn FnOnce() + Send>
+        let guarded = Arc::clone(&guarded);
+        Box::new(move || guarded.copy(0, flaw)) as Box<dyn FnOnce() + Send>
     };
-    let (one, two, owner) = (peer(), peer(), Arc::clone(&lent));
+    let (one, two, owner) = (peer(), peer(), Arc::clone(&guarded));
     together([one, two, Box::new(move || owner.take_back(flaw))]);
 }
 
 #[test]
 fn who_took_memory_back_has_it_alone() {
-    holds(None, 55, lent(1, Flaw::None));
-    holds(Some(3), 887, lent(2, Flaw::None));
+    holds(None, 55, guarded(1, Flaw::None));
+    holds(Some(3), 887, guarded(2, Flaw::None));
     holds(Some(3), 1_000, || two_threads_of_a_rank(Flaw::None));
 }
 
 #[test]
 fn every_flaw_of_the_gate_is_caught() {
-    use Flaw::{LeaveRelaxed, LookBeforeAnnouncement, NoWait, PassWithoutFence, ShutWithoutFence};
-    explore(None, lent(1, Flaw::None));
+    use Flaw::{CheckBeforeAnnouncement, LeaveRelaxed, NoWait, PassWithoutFence, ShutWithoutFence};
+    explore(None, guarded(1, Flaw::None));
     caught("Causality violation", || two_threads_of_a_rank(Flaw::OthersUnseen));
-    for flaw in [PassWithoutFence, ShutWithoutFence, LookBeforeAnnouncement, LeaveRelaxed, NoWait] {
-        caught("Causality violation", lent(1, flaw));
+    for flaw in [PassWithoutFence, ShutWithoutFence, CheckBeforeAnnouncement, LeaveRelaxed, NoWait] {
+        caught("Causality violation", guarded(1, flaw));
     }
 }

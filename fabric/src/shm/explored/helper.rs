@@ -1,4 +1,4 @@
-//! The helper thread: tasks that wait, and what was adopted.
+//! The progress thread: registered wakers and spawned tasks.
 
 use std::future::poll_fn;
 use std::mem::ManuallyDrop;
@@ -67,7 +67,7 @@ impl Runtime {
     }
 }
 
-/// What `wait_until` with a deadline does when it is polled.
+/// What a poll of `wait_until` with a deadline does.
 fn poll(rank: &Sleeper, endpoint: &Endpoint<Arc<Sleeper>>, word: usize, deadline: u64, cx: &Context<'_>) -> Poll<()> {
     if rank.words[word].load(Acquire) == 1 {
         return Poll::Ready(());
@@ -76,14 +76,15 @@ fn poll(rank: &Sleeper, endpoint: &Endpoint<Arc<Sleeper>>, word: usize, deadline
     Poll::Pending
 }
 
-/// A task waits for one word after the other, served by the helper, which ends with the endpoint.
+/// A task waits for one word after another, served by the progress thread, which ends with the
+/// endpoint.
 fn a_task(flaw: Flaw, words: usize) -> impl Fn() + Send + Sync + 'static {
     move || {
         let rank = Sleeper::new(flaw);
         let theirs = Arc::clone(&rank);
         let write = move || (0..words).for_each(|word| theirs.write(word, 1));
         let task = move || {
-            // Not dropped while loom unwinds from what it found.
+            // Not dropped while loom unwinds after a failure.
             let endpoint = ManuallyDrop::new(Endpoint::new(Arc::clone(&rank)));
             let runtime = Arc::<Runtime>::default();
             (0..words).for_each(|word| runtime.run(|cx| poll(&rank, &endpoint, word, u64::MAX, cx)));
@@ -97,12 +98,12 @@ fn a_task(flaw: Flaw, words: usize) -> impl Fn() + Send + Sync + 'static {
 fn the_helper_wakes_a_task() {
     holds(Some(3), 13_314, a_task(Flaw::None, 1));
     holds(Some(2), 5_691, a_task(Flaw::None, 2));
-    for flaw in [Flaw::RingWithoutFence, Flaw::ArmWithoutFence, Flaw::AnnounceAfterLook] {
+    for flaw in [Flaw::RingWithoutFence, Flaw::ArmWithoutFence, Flaw::AnnounceAfterPoll] {
         caught(LOST, a_task(flaw, 1));
     }
 }
 
-/// A thread that sleeps by the doorbell, and polls only what was woken, as collections of futures do.
+/// A thread that sleeps by the doorbell and polls only woken futures, as collections of futures do.
 #[test]
 fn the_helper_wakes_what_a_sleeping_thread_polls() {
     holds(Some(2), 5_000, || {
@@ -159,7 +160,7 @@ fn the_helper_takes_up_more_while_it_sleeps() {
         let endpoint = Arc::new(Endpoint::new(Arc::clone(&rank)));
         let (first, held) = (Arc::clone(&rank), Arc::clone(&endpoint));
         endpoint.spawn(Box::pin(poll_fn(move |cx| poll(&first, &held, 0, u64::MAX, cx))));
-        // What the first waits for, the second does.
+        // The second task does what the first waits for.
         endpoint.spawn(Box::pin(async move { rank.write(0, 1) }));
     });
 }

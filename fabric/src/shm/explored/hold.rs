@@ -1,54 +1,54 @@
-//! Who holds a place that is used again.
+//! The generation and reference count of a range that is reused.
 
 use std::sync::Arc;
 
 use crate::shm::explored::{caught, explore, holds, together};
-use crate::shm::hold::Hold;
+use crate::shm::refs::GenRefCount;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed};
 use loom::cell::UnsafeCell;
 
-/// What is wrong with it.
+/// A flaw of the protocol.
 #[derive(Clone, Copy, PartialEq)]
 enum Flaw {
     None,
-    /// A peer holds whatever use it finds.
+    /// A peer takes a reference to any generation.
     AnyUse,
-    /// What a peer did may come after the next use began.
+    /// A peer's accesses may come after the next generation began.
     ReleaseRelaxed,
-    /// The owner's writes may come after a peer holds the place.
+    /// The owner's writes may come after a peer takes a reference.
     BeginRelaxed,
-    /// The owner looks who holds it, and then ends the use.
-    LookThenEnd,
-    /// The owner waits for nobody.
+    /// The owner reads the count before it ends the generation.
+    CheckThenEnd,
+    /// The owner waits for no peer.
     NoWait,
 }
 
-/// A place with the number of the use that owns it; loom finds the owner writing while a peer reads.
-struct Place {
+/// A range with the current generation; loom detects the owner writing while a peer reads.
+struct Range {
     word: AtomicU64,
     memory: UnsafeCell<u32>,
 }
 
 // SAFETY: loom watches the accesses to the cell, which is what is tested.
 #[allow(unsafe_code)]
-unsafe impl Sync for Place {}
+unsafe impl Sync for Range {}
 // SAFETY: as above.
 #[allow(unsafe_code)]
-unsafe impl Send for Place {}
+unsafe impl Send for Range {}
 
-impl Place {
-    fn hold(&self) -> Hold<'_> {
-        Hold(&self.word)
+impl Range {
+    fn refs(&self) -> GenRefCount<'_> {
+        GenRefCount(&self.word)
     }
 
-    /// What a peer does that knows of the first use.
+    /// A peer that knows the first generation.
     fn reach(&self, flaw: Flaw) {
         let held = if flaw == Flaw::AnyUse {
             self.word.fetch_add(1, Acquire);
             true
         } else {
-            self.hold().take(1)
+            self.refs().take(1)
         };
         if held {
             // SAFETY: as above.
@@ -58,31 +58,31 @@ impl Place {
             if flaw == Flaw::ReleaseRelaxed {
                 self.word.fetch_sub(1, Relaxed);
             } else {
-                self.hold().release();
+                self.refs().release();
             }
         }
     }
 
-    /// What the owner does: the first use.
+    /// The owner: the first generation.
     fn begin(&self, flaw: Flaw) {
         self.write(1);
         if flaw == Flaw::BeginRelaxed {
             self.word.store(1 << 32, Relaxed);
         } else {
-            self.hold().begin(1);
+            self.refs().begin(1);
         }
     }
 
-    /// What the owner does: the next use, if nobody holds the place.
+    /// The owner: the next generation, if no peer has a reference.
     fn use_again(&self, flaw: Flaw) {
         let left = match flaw {
-            Flaw::LookThenEnd => self.hold().is_left() && (self.hold().end() || true),
-            Flaw::NoWait => self.hold().end() || true,
-            _ => self.hold().end() || self.hold().is_left(),
+            Flaw::CheckThenEnd => self.refs().is_left() && (self.refs().end() || true),
+            Flaw::NoWait => self.refs().end() || true,
+            _ => self.refs().end() || self.refs().is_left(),
         };
         if left {
             self.write(2);
-            self.hold().begin(2);
+            self.refs().begin(2);
         }
     }
 
@@ -93,24 +93,25 @@ impl Place {
     }
 }
 
-/// An owner that begins the first use before its peers come, or beside them, then ends it and begins the next.
+/// An owner that begins the first generation before or while its peers arrive, then ends it and
+/// begins the next.
 fn used_twice(peers: usize, begun: bool, flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
     move || {
-        let place = Arc::new(Place { word: AtomicU64::new(0), memory: UnsafeCell::new(0) });
+        let range = Arc::new(Range { word: AtomicU64::new(0), memory: UnsafeCell::new(0) });
         if begun {
-            place.begin(flaw);
+            range.begin(flaw);
         }
         let peer = || {
-            let place = Arc::clone(&place);
-            Box::new(move || place.reach(flaw)) as Box<dyn FnOnce() + Send>
+            let range = Arc::clone(&range);
+            Box::new(move || range.reach(flaw)) as Box<dyn FnOnce() + Send>
         };
         let owner = {
-            let place = Arc::clone(&place);
+            let range = Arc::clone(&range);
             Box::new(move || {
                 if !begun {
-                    place.begin(flaw);
+                    range.begin(flaw);
                 }
-                place.use_again(flaw);
+                range.use_again(flaw);
             }) as Box<dyn FnOnce() + Send>
         };
         match peers {
@@ -135,7 +136,7 @@ fn every_flaw_of_holds_is_caught() {
         (Flaw::AnyUse, true, "reached another one"),
         (Flaw::ReleaseRelaxed, true, RACE),
         (Flaw::BeginRelaxed, false, RACE),
-        (Flaw::LookThenEnd, true, RACE),
+        (Flaw::CheckThenEnd, true, RACE),
         (Flaw::NoWait, true, RACE),
     ] {
         caught(found, used_twice(1, begun, flaw));

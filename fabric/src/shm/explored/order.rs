@@ -1,6 +1,7 @@
-//! What the memory model of windows promises on shared memory, under the orderings that [`Shm`](crate::shm::Shm) uses: a
-//! put is relaxed stores, a get relaxed loads, a word is written with release and read with acquire, a compare-swap is
-//! both, a flush is a full fence, as is what stands before the read of a chain. x86-64 shows few of these flaws.
+//! The memory model of windows on shared memory, with the orderings of [`Shm`](crate::shm::Shm): a
+//! put is relaxed stores, a get relaxed loads, a word is written with release and read with
+//! acquire, a compare-swap is both, and a flush is a full fence, like the one before the read of a
+//! chain. x86-64 exhibits few of these flaws.
 
 use std::sync::Arc;
 
@@ -8,23 +9,23 @@ use crate::shm::explored::{caught, holds, together};
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use crate::sync::atomic::{AtomicU64, fence};
 
-/// What is left out.
+/// The omitted ordering.
 #[derive(Clone, Copy, PartialEq)]
 enum Flaw {
     None,
-    /// The word that tells is written without release.
+    /// The flag is written without release.
     WriterTells,
-    /// The word that tells is read without acquire.
+    /// The flag is read without acquire.
     ReaderListens,
-    /// The fence of the writer: between its odd version and its data.
+    /// The writer's fence between its odd version and its data.
     WriterFence,
-    /// The fence of the reader: between its data and its second look.
+    /// The reader's fence between its data and its second load of the version.
     ReaderFence,
-    /// The second look.
-    SecondLook,
+    /// The second load of the version.
+    SecondLoad,
 }
 
-/// Two words of data, and one beside them: a flag, a lock, a version.
+/// Two words of data, and one beside them: a flag, a lock, or a version.
 #[derive(Default)]
 struct Part {
     word: AtomicU64,
@@ -41,7 +42,7 @@ impl Part {
     }
 }
 
-/// Puts, then a signal (or a release, or the word of a collective): who sees it sees the data.
+/// Puts, then a signal (or a release, or a collective's word): a rank that sees it sees the data.
 fn message(flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
     move || {
         let part = Arc::new(Part::default());
@@ -59,7 +60,7 @@ fn message(flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
     }
 }
 
-/// Two holders of a lock one after the other, in whatever order: the second sees what the first did.
+/// Two lock holders, one after the other in any order: the second sees the first one's writes.
 fn lock(flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
     move || {
         let part = Arc::new(Part::default());
@@ -78,7 +79,7 @@ fn lock(flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
     }
 }
 
-/// A versioned write, and a versioned read that tries once.
+/// A sequence-locked write, and a sequence-locked read that tries once.
 fn versioned(flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
     move || {
         let part = Arc::new(Part::default());
@@ -97,7 +98,7 @@ fn versioned(flaw: Flaw) -> impl Fn() + Send + Sync + 'static {
             if flaw != Flaw::ReaderFence {
                 fence(SeqCst);
             }
-            let after = if flaw == Flaw::SecondLook { before } else { part.word.load(Acquire) };
+            let after = if flaw == Flaw::SecondLoad { before } else { part.word.load(Acquire) };
             if before == after && before % 2 == 0 {
                 assert_eq!(data, [before / 2; 2], "late data");
             }
@@ -125,7 +126,7 @@ fn the_next_holder_sees_the_data() {
 #[test]
 fn a_versioned_read_is_whole() {
     holds(None, 735, versioned(Flaw::None));
-    for flaw in [Flaw::WriterTells, Flaw::ReaderListens, Flaw::WriterFence, Flaw::ReaderFence, Flaw::SecondLook] {
+    for flaw in [Flaw::WriterTells, Flaw::ReaderListens, Flaw::WriterFence, Flaw::ReaderFence, Flaw::SecondLoad] {
         caught("late data", versioned(flaw));
     }
 }

@@ -1,4 +1,4 @@
-//! Both ends of a ring, and mail to who sleeps.
+//! Both ends of a ring, and messages to a sleeper.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -39,7 +39,7 @@ impl RingMemory for Slots {
     }
 }
 
-/// Message `number`: two words that say so, to the port of that number.
+/// Message `number`: two words with that number, to the port of that number.
 fn message(number: u64) -> (Port, Message) {
     let bytes = [number.to_le_bytes(), number.to_le_bytes()].concat();
     (Port(number as u8), Message::new(Rank(0), &bytes).unwrap())
@@ -50,7 +50,7 @@ fn push(writer: &mut Writer, ring: &Slots, number: u64) -> bool {
     writer.push(ring, port, &message)
 }
 
-/// Takes message `number` out, if one is there.
+/// Takes message `number` out, if a message is there.
 fn take(reader: &mut Reader, ring: &Slots, number: u64) -> bool {
     let Some(port) = reader.peek(ring) else { return false };
     let taken = reader.take(ring, Rank(0)).unwrap();
@@ -58,7 +58,7 @@ fn take(reader: &mut Reader, ring: &Slots, number: u64) -> bool {
     true
 }
 
-/// Both ends of a ring, over and over.
+/// Both ends of a ring, repeatedly.
 fn through_a_ring(slots: usize, messages: u64, refused: Arc<AtomicBool>) -> impl Fn() + Send + Sync + 'static {
     move || {
         let ring = Slots::new(slots);
@@ -94,7 +94,7 @@ fn messages_go_round_a_ring_whole_and_in_order() {
     }
 }
 
-/// What is wrong with a ring of one slot of one word.
+/// A flaw of a ring of one slot of one word.
 #[derive(Clone, Copy, PartialEq)]
 enum RingFlaw {
     None,
@@ -104,7 +104,7 @@ enum RingFlaw {
     FullIsNotSeen,
 }
 
-/// The ring once more, in short and with a flaw: two messages through one slot.
+/// A short, flawed ring: two messages through one slot.
 fn through_a_flawed_ring(flaw: RingFlaw) -> impl Fn() + Send + Sync + 'static {
     let unless = move |relaxed, order| if flaw == relaxed { Relaxed } else { order };
     move || {
@@ -146,7 +146,7 @@ fn every_flaw_of_the_ring_is_caught() {
     }
 }
 
-/// A message with `Notify::Yes` to a receiver that sleeps.
+/// A message with `Notify::Yes` to a sleeping receiver.
 fn mail(flaw: Flaw, slots: usize) -> impl Fn() + Send + Sync + 'static {
     move || {
         let (ring, rank) = (Slots::new(slots), Sleeper::new(flaw));
@@ -175,7 +175,7 @@ fn mail(flaw: Flaw, slots: usize) -> impl Fn() + Send + Sync + 'static {
 fn mail_wakes_its_receiver() {
     holds(Some(4), 7_721, mail(Flaw::None, 2));
     holds(Some(4), 11_312, mail(Flaw::None, 1));
-    for flaw in [Flaw::RingWithoutFence, Flaw::ArmWithoutFence, Flaw::LookBeforeArm] {
+    for flaw in [Flaw::RingWithoutFence, Flaw::ArmWithoutFence, Flaw::PollBeforeArm] {
         caught(LOST, mail(flaw, 2));
     }
 }

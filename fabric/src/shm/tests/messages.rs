@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// A receiver that lives and never looks: who sends is told that there is no room, or walks away before; nothing of what was
-/// refused or cancelled arrives, and all else does.
+/// A receiver that is alive but never polls: a sender gets `Full` or cancels before that. Refused
+/// and cancelled messages do not arrive; all others do.
 #[test]
 fn sending_to_a_rank_that_takes_nothing_ends() {
     threads(2, |shm| {
@@ -21,7 +21,7 @@ fn sending_to_a_rank_that_takes_nothing_ends() {
                 assert!(sent < 100_000, "it has no end");
             };
             assert_eq!(fault, Fault::of(FaultKind::Full, Rank(1)));
-            // One's own deadline, and a task of a runtime.
+            // A deadline of its own, and a task of a runtime.
             shm.set_full_after(Duration::from_secs(3600));
             let late = crate::wait_timeout(&shm, &mut send(sent), Duration::from_millis(5));
             assert!(late.is_none());
@@ -32,7 +32,7 @@ fn sending_to_a_rank_that_takes_nothing_ends() {
             block_on(&shm, send(sent)).unwrap();
             block_on(&shm, shm.send(Rank(1), Port::USER, &[], Notify::Yes)).unwrap();
         } else {
-            world.barrier().wait().unwrap(); // takes no mail in
+            world.barrier().wait().unwrap(); // drains no messages
             for number in 0_u64.. {
                 let message =
                     block_on(&shm, shm.recv(Port::USER, Patience::until(shm.now() + 20_000_000_000))).unwrap();
@@ -88,7 +88,7 @@ fn room_at_a_port_is_news_to_who_waits_at_another() {
         } else {
             std::thread::scope(|scope| {
                 let other = scope.spawn(|| recv(OTHER).map(|message| message.from));
-                // It takes in what fits, and sleeps before the last of the full port.
+                // Drains what fits, and sleeps before the last message of the full port.
                 std::thread::sleep(Duration::from_millis(500));
                 assert!(!other.is_finished());
                 recv(Port::USER).unwrap();

@@ -1,4 +1,4 @@
-//! What the shared-memory endpoint does; the conformance suite tries the rest.
+//! The shared-memory endpoint, beyond the conformance suite.
 
 mod messages;
 
@@ -136,7 +136,7 @@ fn a_pause_gives_everybody_else_a_turn() {
     .unwrap();
 }
 
-/// Polls what it holds only when that was woken, as collections of futures do.
+/// Polls the inner future only when it was woken, as collections of futures do.
 struct OnlyWhenWoken<F>(F, Arc<Flag>);
 
 #[derive(Default)]
@@ -176,7 +176,7 @@ fn a_blocked_thread_wakes_what_has_a_waker_of_its_own() {
     .unwrap();
 }
 
-/// What is polled here was polled elsewhere before, so the helper thread wakes it.
+/// The future was polled elsewhere before, so the progress thread wakes it.
 #[test]
 fn what_the_helper_wakes_may_be_polled_by_a_thread_that_sleeps() {
     threads(1, |shm| {
@@ -187,7 +187,7 @@ fn what_the_helper_wakes_may_be_polled_by_a_thread_that_sleeps() {
         let waker = Arc::clone(&flag).into();
         for _ in 0..2 {
             assert!(Pin::new(&mut wait).poll(&mut Context::from_waker(&waker)).is_pending());
-            std::thread::sleep(Duration::from_millis(50)); // the helper sleeps by now
+            std::thread::sleep(Duration::from_millis(50)); // the progress thread sleeps by now
         }
         flag.asleep.store(true, Ordering::Release);
         let ended = block_on(&shm, OnlyWhenWoken(wait, flag));
@@ -204,7 +204,7 @@ fn a_wait_that_was_dropped_keeps_nobody_in_the_job() {
             let waker = Arc::new(Flag::default()).into();
             let mut wait = shm.wait_until(shm.word_in(&own, 4000).unwrap(), |value| value == 1, Patience::on(Rank(0)));
             assert!(Pin::new(&mut wait).poll(&mut Context::from_waker(&waker)).is_pending());
-            std::thread::sleep(Duration::from_millis(50)); // the helper sleeps by now
+            std::thread::sleep(Duration::from_millis(50)); // the progress thread sleeps by now
         } else {
             let own = shm.world_segment(Rank(1)).unwrap();
             let patience = Patience::on(Rank(0)).and_until(shm.now() + 2_000_000_000);
@@ -267,7 +267,7 @@ fn the_last_handle_leaves_whatever_its_helper_waits_for() {
             scope.spawn(|| zero.barrier().wait().unwrap());
             one.barrier().wait().unwrap();
         });
-        // A task that was dropped while it waited: its waker is still known.
+        // The waker of a task that was dropped while it waited is still registered.
         drop(poll_once(zero.barrier().into_future()));
         drop((zero, one));
         for rank in [0, 1].map(Rank) {
@@ -306,14 +306,14 @@ fn tasks_of_no_runtime_of_ours_miss_no_event() {
     .unwrap();
 }
 
-/// Leaves the thread's waker behind.
+/// Leaves the thread's waker registered.
 fn poll_once<F: Future + Unpin>(mut future: F) -> F {
     let waker = Arc::new(Unpark(std::thread::current())).into();
     assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_pending());
     future
 }
 
-/// What an async runtime does, in short.
+/// A minimal async runtime.
 fn block_on_by_parking<T>(future: impl Future<Output = T>) -> T {
     let waker = Arc::new(Unpark(std::thread::current())).into();
     let mut future = pin!(future);
@@ -340,7 +340,7 @@ fn a_world_that_is_dropped_is_left_and_what_it_began_is_finished() {
         fabric.pause(word, 200_000_000).await;
         drop(fabric.write(word, 5, Notify::No));
     }));
-    drop(world); // although the task still holds an endpoint
+    drop(world); // the task still holds an endpoint
     assert_eq!(board.liveness(Rank(0)), Liveness::Left);
     let own = shm.world_segment(Rank(0)).unwrap();
     assert_eq!(shm.load(shm.word_in(&own, 4000).unwrap()), Ok(5));
@@ -354,7 +354,8 @@ impl Wake for Unpark {
     }
 }
 
-/// Each writes a word of rank 0, then reads the other's word: by a chain, they cannot both read what was there before.
+/// Each rank writes a word of rank 0, then reads the other's word. In a chain, the two cannot both
+/// read the old value.
 #[test]
 fn a_chain_is_not_overtaken_by_its_own_read() {
     const ROUNDS: u64 = 20_000;
@@ -364,11 +365,11 @@ fn a_chain_is_not_overtaken_by_its_own_read() {
         let word = |offset| shm.word_in(&home, offset).unwrap();
         (1..=ROUNDS)
             .map(|round| {
-                // Meet, so that the chains of a round are posted at the same time.
+                // A rendezvous, so that both post their chains at the same time.
                 block_on(&shm, shm.fetch_add(word(3256), 1)).unwrap();
                 while block_on(&shm, shm.read(word(3256))) != Ok(2 * round) {
                     if block_on(&shm, shm.read(word(3256))).unwrap() > 2 * round {
-                        break; // the other one is ahead
+                        break; // the peer is ahead
                     }
                     std::thread::yield_now();
                 }

@@ -1,4 +1,4 @@
-//! Owners of libibverbs' objects. Each keeps what it was made from, so that everything is destroyed in order.
+//! Owners of libibverbs' objects. Each keeps its parent, so that they are destroyed in order.
 #![allow(unsafe_code)] // calls of a C library, and the pointers it gives
 
 mod pair;
@@ -17,9 +17,9 @@ use onesided_remote_memory::{Fault, FaultKind};
 use crate::shm::{self, Mapping};
 use crate::{Error, UserMemory};
 
-pub(super) use self::pair::{Local, Mtu, QueuePair, Remote, Request, Requests, Route, Verb};
+pub(super) use self::pair::{Local, Mtu, QueuePair, RawWorkRequest, RawWorkRequests, Remote, Route, Verb};
 
-/// How many completions one look takes in.
+/// How many completions one poll returns.
 pub(super) const BATCH: usize = 16;
 fn failed(call: &'static str, source: io::Error) -> Error {
     let hint = match source.raw_os_error() {
@@ -31,12 +31,12 @@ fn failed(call: &'static str, source: io::Error) -> Error {
     Error::Verbs { call, source, hint }
 }
 
-/// What calls that give a pointer report.
+/// The result of a call that returns a pointer.
 fn made<T>(call: &'static str, pointer: *mut T) -> Result<NonNull<T>, Error> {
     NonNull::new(pointer).ok_or_else(|| failed(call, io::Error::last_os_error()))
 }
 
-/// What calls that give an error number report.
+/// The result of a call that returns an error number.
 fn done(call: &'static str, number: i32) -> Result<(), Error> {
     if number == 0 { Ok(()) } else { Err(failed(call, io::Error::from_raw_os_error(number.abs()))) }
 }
@@ -51,7 +51,7 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// Opens every device of the host. Those that cannot be opened are left out, unless none can.
+    /// Opens every device of the host. Devices that cannot be opened are omitted, unless none can.
     pub(super) fn open_all() -> Result<Vec<Arc<Self>>, Error> {
         let mut count = 0;
         // SAFETY: the count is written, and the list is ours until it is freed below.
@@ -91,14 +91,14 @@ impl Context {
 
     pub(super) fn port(&self, port: u8) -> Result<ibv::ibv_port_attr, Error> {
         let mut attributes = ibv::ibv_port_attr::default();
-        // SAFETY: the context is open. The library's `_compat_ibv_port_attr` is a prefix of `ibv_port_attr`, and it
-        // writes that prefix only.
+        // SAFETY: the context is open. The library's `_compat_ibv_port_attr` is a prefix of
+        // `ibv_port_attr`, and it writes that prefix only.
         let number = unsafe { ibv::ibv_query_port(self.0.as_ptr(), port, (&raw mut attributes).cast()) };
         done("ibv_query_port", number)?;
         Ok(attributes)
     }
 
-    /// An entry of a port's table of GIDs; `None` where there is none.
+    /// An entry of a port's GID table; `None` if there is none.
     pub(super) fn gid(&self, port: u8, index: u32) -> Option<(Gid, ibv::ibv_gid_type)> {
         let mut entry = ibv::ibv_gid_entry::default();
         let size = size_of_val(&entry);
@@ -112,7 +112,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: whatever was made from it kept it, so nothing is left.
+        // SAFETY: all objects made from it keep it, so none is left.
         unsafe { ibv::ibv_close_device(self.0.as_ptr()) };
     }
 }
@@ -121,7 +121,7 @@ impl Drop for Context {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Gid(pub(super) [u8; 16]);
 
-/// What memory and queue pairs must share to reach one another.
+/// What memory and queue pairs must share to access one another.
 #[derive(Debug)]
 pub(super) struct ProtectionDomain {
     raw: NonNull<ibv::ibv_pd>,
@@ -143,12 +143,12 @@ impl ProtectionDomain {
 
 impl Drop for ProtectionDomain {
     fn drop(&mut self) {
-        // SAFETY: whatever was made in it kept it, so nothing is left.
+        // SAFETY: all objects made in it keep it, so none is left.
         unsafe { ibv::ibv_dealloc_pd(self.raw.as_ptr()) };
     }
 }
 
-/// What lets the card reach some memory.
+/// A memory registration.
 #[derive(Debug)]
 struct Registration {
     raw: NonNull<ibv::ibv_mr>,
@@ -162,12 +162,12 @@ unsafe impl Send for Registration {}
 unsafe impl Sync for Registration {}
 
 impl Registration {
-    /// Registers memory for everything. Relaxed ordering is not asked for: a flag that is written behind data must not
-    /// overtake it.
+    /// Registers memory with full access. Relaxed ordering is not requested: a flag that is written
+    /// after data must not overtake it.
     ///
     /// # Safety
-    /// `len` bytes at `start` are valid for reads and writes until the registration has ended, and reached by atomics and
-    /// racy copies only.
+    /// `len` bytes at `start` are valid for reads and writes until the registration has ended, and
+    /// accessed by atomics and racy copies only.
     unsafe fn new(domain: &Arc<ProtectionDomain>, start: NonNull<u8>, len: usize) -> Result<Self, Error> {
         let access = ibv::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE
             | ibv::ibv_access_flags::IBV_ACCESS_REMOTE_READ
@@ -182,7 +182,7 @@ impl Registration {
         Ok(Self { raw, _domain: Arc::clone(domain), maker: Maker::this() })
     }
 
-    /// Where it begins, as the card counts.
+    /// Its start in the card's address space.
     fn address(&self) -> u64 {
         // SAFETY: the registration lives as long as `self`.
         unsafe { (*self.raw.as_ptr()).addr as u64 }
@@ -198,10 +198,10 @@ impl Registration {
         unsafe { (*self.raw.as_ptr()).rkey }
     }
 
-    /// Ends it: `true` if the card reaches the memory no more.
+    /// Deregisters: `true` if the card no longer accesses the memory.
     fn end(self) -> bool {
         let registration = ManuallyDrop::new(self);
-        // SAFETY: made by ibv_reg_mr, and ended by nobody else: `self` is not dropped.
+        // SAFETY: made by ibv_reg_mr, and deregistered only here: `self` is not dropped.
         let ended = unsafe { ibv::ibv_dereg_mr(registration.raw.as_ptr()) } == 0;
         // SAFETY: read once, of a value that is not dropped.
         drop(unsafe { std::ptr::read(&registration._domain) });
@@ -212,9 +212,9 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         if !self.maker.is_here() {
-            return; // a forked child shares the device's file with its parent, and would end the parent's registration
+            return; // a forked child shares the device's file, and would end its parent's registration
         }
-        // SAFETY: made by ibv_reg_mr; the memory goes after it.
+        // SAFETY: made by ibv_reg_mr; the memory is freed after it.
         unsafe { ibv::ibv_dereg_mr(self.raw.as_ptr()) };
     }
 }
@@ -224,7 +224,7 @@ fn unallocated(len: u64, what: &str, kind: FaultKind, source: io::Error) -> Erro
     Error::Allocate { len, what: what.into(), fault, source: Some(source) }
 }
 
-/// Memory that the card may reach: the registration and its mapping, which goes after it.
+/// Memory registered with the card; the mapping is dropped after the registration.
 #[derive(Debug)]
 pub(super) struct MemoryRegion {
     registration: Registration,
@@ -232,7 +232,7 @@ pub(super) struct MemoryRegion {
 }
 
 impl MemoryRegion {
-    /// Makes `len` zeroed bytes, with all their pages, and registers them.
+    /// Creates `len` zeroed bytes with all their pages, and registers them.
     pub(super) fn new(domain: &Arc<ProtectionDomain>, len: u64) -> Result<Self, Error> {
         let too_long = |_| unallocated(len, "no such length", FaultKind::NoMemory, io::ErrorKind::InvalidInput.into());
         let memory = Mapping::create(usize::try_from(len).map_err(too_long)?).map_err(|source| {
@@ -249,12 +249,12 @@ impl MemoryRegion {
         &self.memory
     }
 
-    /// The mapping, for whoever keeps it longer than the registration.
+    /// The mapping, for owners that outlive the registration.
     pub(super) const fn shared(&self) -> &Arc<Mapping> {
         &self.memory
     }
 
-    /// Where it begins, as the card counts.
+    /// Its start in the card's address space.
     pub(super) fn address(&self) -> u64 {
         self.registration.address()
     }
@@ -268,21 +268,22 @@ impl MemoryRegion {
     }
 }
 
-/// The user's memory that the card may reach, until it is given back.
+/// User memory registered with the card, until it is reclaimed.
 #[derive(Debug)]
-pub(super) struct LentRegion {
+pub(super) struct UserRegion {
     registration: Registration,
     memory: UserMemory,
 }
 
-impl LentRegion {
+impl UserRegion {
     pub(super) fn new(domain: &Arc<ProtectionDomain>, memory: UserMemory) -> Result<Self, Error> {
-        // SAFETY: the memory is owned, and kept until the registration has ended; its owner makes no references to it.
+        // SAFETY: the memory is owned, and kept until the registration has ended; its owner makes
+        // no references to it.
         let registration = unsafe { Registration::new(domain, memory.start(), memory.len())? };
         Ok(Self { registration, memory })
     }
 
-    /// Where it begins, and its length.
+    /// Its start and its length.
     pub(super) const fn bytes(&self) -> (NonNull<u8>, usize) {
         (self.memory.start(), self.memory.len())
     }
@@ -299,8 +300,8 @@ impl LentRegion {
         self.registration.remote_key()
     }
 
-    /// Takes it away from the card. `None` if the card does not let go of it: then it stays for ever.
-    pub(super) fn give_back(self) -> Option<UserMemory> {
+    /// Deregisters it. `None` if the card still accesses it: the memory is then leaked.
+    pub(super) fn deregister(self) -> Option<UserMemory> {
         let Self { registration, memory } = self;
         if registration.end() {
             return Some(memory);
@@ -310,7 +311,7 @@ impl LentRegion {
     }
 }
 
-/// A completion queue and the channel that tells of its completions.
+/// A completion queue and its completion channel.
 #[derive(Debug)]
 pub(super) struct CompletionQueue {
     raw: NonNull<ibv::ibv_cq>,
@@ -345,7 +346,7 @@ impl CompletionQueue {
         }
     }
 
-    /// What becomes readable when a completion came that was [asked for](Self::request_event).
+    /// Becomes readable after a completion for which an event was [requested](Self::request_event).
     pub(super) fn events(&self) -> BorrowedFd<'_> {
         // SAFETY: the channel is open.
         let fd = unsafe { (*self.channel.as_ptr()).fd };
@@ -353,7 +354,7 @@ impl CompletionQueue {
         unsafe { BorrowedFd::borrow_raw(fd) }
     }
 
-    /// Asks for one event at the next completion, or at the next solicited one (or one in error).
+    /// Requests one event for the next completion, or for the next solicited one (or error).
     pub(super) fn request_event(&self, solicited: bool) {
         // SAFETY: the context is open.
         let request = unsafe { (*self.context.0.as_ptr()).ops.req_notify_cq };
@@ -363,7 +364,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Takes the events away that have come.
+    /// Takes and acknowledges the pending events.
     pub(super) fn take_events(&self) {
         let (mut queue, mut user) = (null_mut(), null_mut());
         let mut count = 0;
@@ -377,11 +378,11 @@ impl CompletionQueue {
         }
     }
 
-    /// Takes the completions that are there, up to [`BATCH`].
+    /// Takes available completions, up to [`BATCH`].
     pub(super) fn poll<'b>(&self, batch: &'b mut [MaybeUninit<ibv::ibv_wc>; BATCH]) -> &'b [ibv::ibv_wc] {
         // SAFETY: the context is open.
         let poll = unsafe { (*self.context.0.as_ptr()).ops.poll_cq };
-        // SAFETY: the batch has room for that many completions.
+        // SAFETY: the batch has space for that many completions.
         let count = poll.map_or(0, |poll| unsafe { poll(self.raw.as_ptr(), BATCH as i32, batch.as_mut_ptr().cast()) });
         let count = usize::try_from(count).unwrap_or(0);
         // SAFETY: the library wrote the first `count` of them.
@@ -397,19 +398,20 @@ impl AsFd for CompletionQueue {
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        // SAFETY: the queue pairs that used it kept it, so none is left; all events are acknowledged.
+        // SAFETY: the queue pairs that use it keep it, so none is left; all events are
+        // acknowledged.
         unsafe { ibv::ibv_destroy_cq(self.raw.as_ptr()) };
         // SAFETY: its only queue was just destroyed.
         unsafe { ibv::ibv_destroy_comp_channel(self.channel.as_ptr()) };
     }
 }
 
-/// Where all queue pairs of an endpoint take the room for what arrives.
+/// The receive queue that all queue pairs of an endpoint share.
 #[derive(Debug)]
 pub(super) struct SharedReceiveQueue {
     raw: NonNull<ibv::ibv_srq>,
     domain: Arc<ProtectionDomain>,
-    /// Where messages land: not to be unmapped while a receive may use it.
+    /// The buffers of arriving messages: not unmapped while a receive may use them.
     room: MemoryRegion,
 }
 
@@ -439,7 +441,7 @@ impl SharedReceiveQueue {
         self.room.memory()
     }
 
-    /// Posts a receive into a slot that no other receive uses now.
+    /// Posts a receive into a slot that no other receive uses.
     pub(super) fn post(&self, slot: u32, id: u64) -> Result<(), Error> {
         let mut sge = ibv::ibv_sge {
             addr: self.room.address() + u64::from(slot) * Self::SLOT,
@@ -450,7 +452,8 @@ impl SharedReceiveQueue {
         let mut bad = null_mut();
         // SAFETY: the context is open.
         let post = unsafe { (*self.domain.context.0.as_ptr()).ops.post_srq_recv };
-        // SAFETY: the queue is open, the request is copied by the call, and the room stays mapped and registered.
+        // SAFETY: the queue is open, the call copies the request, and the buffers stay mapped and
+        // registered.
         let number = post.map_or(38, |post| unsafe { post(self.raw.as_ptr(), &mut request, &mut bad) });
         done("ibv_post_srq_recv", number)
     }
@@ -458,7 +461,7 @@ impl SharedReceiveQueue {
 
 impl Drop for SharedReceiveQueue {
     fn drop(&mut self) {
-        // SAFETY: the queue pairs that used it kept it, so none is left.
+        // SAFETY: the queue pairs that use it keep it, so none is left.
         unsafe { ibv::ibv_destroy_srq(self.raw.as_ptr()) };
     }
 }

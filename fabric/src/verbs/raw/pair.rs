@@ -1,4 +1,4 @@
-//! Queue pairs of reliable connections, and what is posted to them.
+//! Queue pairs of reliable connections, and their work requests.
 #![allow(unsafe_code)] // calls of a C library, and the pointers it gives
 
 use std::io;
@@ -10,28 +10,29 @@ use ibverbs_sys as ibv;
 use super::{CompletionQueue, Gid, ProtectionDomain, SharedReceiveQueue, done, made};
 use crate::Error;
 
-/// What an inline send must hold to be of use: a message.
+/// The minimum useful inline size: a message.
 const INLINE: u32 = 64;
 
-/// The largest payload of a packet, as the library numbers it.
+/// The maximum payload of a packet, in the library's encoding.
 pub(in crate::verbs) type Mtu = ibv::ibv_mtu;
 
-/// The way from one queue pair to another.
+/// The route from one queue pair to another.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::verbs) struct Route {
-    /// The local port and the entry of its GID table that packets leave with.
+    /// The local port and its GID table entry for outgoing packets.
     pub(in crate::verbs) port: u8,
     pub(in crate::verbs) gid_index: u8,
     pub(in crate::verbs) mtu: Mtu,
-    /// Where the peer is. Its GID counts on RoCE, its LID on InfiniBand.
+    /// The peer's address: its GID on RoCE, its LID on InfiniBand.
     pub(in crate::verbs) global: bool,
     pub(in crate::verbs) gid: Gid,
     pub(in crate::verbs) lid: u16,
     pub(in crate::verbs) queue_pair: u32,
-    /// The numbers that the first packets bear, its own and ours.
+    /// The numbers of the first packets in each direction.
     pub(in crate::verbs) their_first: u32,
     pub(in crate::verbs) our_first: u32,
-    /// How many reads and atomics may be under way: this side's, no more than the other takes, and the other's.
+    /// How many reads and atomics may be in flight: this side's, limited by the peer, and the
+    /// peer's.
     pub(in crate::verbs) reads_of_ours: u8,
     pub(in crate::verbs) reads_of_theirs: u8,
 }
@@ -51,17 +52,17 @@ unsafe impl Send for QueuePair {}
 // SAFETY: as for Context.
 unsafe impl Sync for QueuePair {}
 
-// How long a peer may stay silent: an acknowledgement is waited for 4.096 us * 2^16 = 268 ms, seven times. Cards may take up
-// to four times as long. Not 7 retries: to Soft-RoCE that is without end.
+// How long a peer may be silent: seven timeouts of 4.096 us * 2^16 = 268 ms. Cards may take up to
+// four times as long. 6 retries, because Soft-RoCE takes 7 as unlimited.
 const TIMEOUT: u8 = 16;
 const RETRIES: u8 = 6;
-/// A receiver without a receive asks to be tried again after 0.64 ms, for as long as it lives: 7 is without end.
+/// A receiver without a receive asks for a retry after 0.64 ms, without limit: 7 means unlimited.
 const NO_RECEIVE_WAIT: u8 = 12;
 const NO_RECEIVE_RETRIES: u8 = 7;
 
 impl QueuePair {
-    /// A queue pair in its first state, for `depth` outstanding sends. Inline sends are had where the device makes a
-    /// queue pair that has them; what it says of itself is not asked.
+    /// A queue pair in the reset state, for `depth` outstanding sends. Inline sends are used if the
+    /// device creates a queue pair with them; its attributes are not trusted.
     pub(in crate::verbs) fn new(
         domain: &Arc<ProtectionDomain>,
         completions: &Arc<CompletionQueue>,
@@ -100,7 +101,7 @@ impl QueuePair {
         unsafe { (*self.raw.as_ptr()).qp_num }
     }
 
-    /// How many bytes travel inside a request.
+    /// How many bytes fit inside a request.
     pub(in crate::verbs) const fn inline(&self) -> u32 {
         self.inline
     }
@@ -123,12 +124,12 @@ impl QueuePair {
             mask::IBV_QP_STATE | mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_ACCESS_FLAGS,
         )?;
 
-        let mut way = ibv::ibv_ah_attr { dlid: route.lid, port_num: route.port, ..Default::default() };
+        let mut address = ibv::ibv_ah_attr { dlid: route.lid, port_num: route.port, ..Default::default() };
         if route.global {
-            way.is_global = 1;
-            way.grh.dgid.raw = route.gid.0;
-            way.grh.sgid_index = route.gid_index;
-            way.grh.hop_limit = 64;
+            address.is_global = 1;
+            address.grh.dgid.raw = route.gid.0;
+            address.grh.sgid_index = route.gid_index;
+            address.grh.hop_limit = 64;
         }
         let mut receive = ibv::ibv_qp_attr {
             qp_state: ibv::ibv_qp_state::IBV_QPS_RTR,
@@ -137,7 +138,7 @@ impl QueuePair {
             rq_psn: route.their_first,
             max_dest_rd_atomic: route.reads_of_theirs,
             min_rnr_timer: NO_RECEIVE_WAIT,
-            ah_attr: way,
+            ah_attr: address,
             ..Default::default()
         };
         self.modify(
@@ -171,14 +172,14 @@ impl QueuePair {
         )
     }
 
-    /// Gives the connection up: whatever is under way ends in an error.
+    /// Gives up the connection: requests in flight end in an error.
     pub(in crate::verbs) fn fail(&self) -> Result<(), Error> {
         let mut error = ibv::ibv_qp_attr { qp_state: ibv::ibv_qp_state::IBV_QPS_ERR, ..Default::default() };
         self.modify(&mut error, ibv::ibv_qp_attr_mask::IBV_QP_STATE)
     }
 
-    /// Takes it back to its first state: the card has nothing to do with the peer any more when this returns, for it forgets
-    /// who that was. Nothing may be under way.
+    /// Resets it: when this returns, the card has forgotten the peer and does nothing more for it.
+    /// No request may be in flight.
     pub(in crate::verbs) fn reset(&self) -> Result<(), Error> {
         let mut reset = ibv::ibv_qp_attr { qp_state: ibv::ibv_qp_state::IBV_QPS_RESET, ..Default::default() };
         self.modify(&mut reset, ibv::ibv_qp_attr_mask::IBV_QP_STATE)
@@ -189,17 +190,18 @@ impl QueuePair {
         done("ibv_modify_qp", unsafe { ibv::ibv_modify_qp(self.raw.as_ptr(), attributes, mask.0 as i32) })
     }
 
-    /// Posts requests as one list, with one doorbell. On an error, how many of them were posted comes with it.
+    /// Posts requests as one list, with one doorbell. An error contains how many of them were
+    /// posted.
     ///
     /// # Safety
-    /// The local memory of each stays mapped and registered until the request has completed, and all its bytes are
-    /// reached by atomics or racy copies only.
+    /// The local memory of each stays mapped and registered until the request has completed, and
+    /// all its bytes are accessed by atomics or racy copies only.
     #[inline]
     pub(in crate::verbs) unsafe fn post<const N: usize>(
         &self,
-        requests: &mut Requests<N>,
+        requests: &mut RawWorkRequests<N>,
     ) -> Result<(), (usize, io::Error)> {
-        let Requests { list, pieces } = requests;
+        let RawWorkRequests { list, pieces } = requests;
         for (raw, piece) in list.iter_mut().zip(pieces) {
             raw.num_sge = i32::from(piece.length > 0);
             raw.sg_list = piece;
@@ -207,18 +209,19 @@ impl QueuePair {
         let first = list.as_mut_ptr();
         for at in 1..N {
             let (before, behind) = (first.wrapping_add(at - 1), first.wrapping_add(at));
-            // SAFETY: both are of the list, and no reference to it is left.
+            // SAFETY: both are in the list, and no references to them exist.
             unsafe { (*before).next = behind };
         }
         let mut bad = null_mut();
         // SAFETY: the context is open.
         let post = unsafe { (*self.domain.context.0.as_ptr()).ops.post_send };
-        // SAFETY: the list and its pieces live through the call, which copies them; the caller vouches for the memory.
+        // SAFETY: the list and its entries live through the call, which copies them; the caller
+        // vouches for the memory.
         let number = post.map_or(38, |post| unsafe { post(self.raw.as_ptr(), first, &mut bad) });
         if number == 0 {
             return Ok(());
         }
-        // The first that was not posted; the ones before it were.
+        // The first one that was not posted; those before it were.
         let posted = list.iter().position(|request| std::ptr::eq(request, bad)).unwrap_or(0);
         Err((posted, io::Error::from_raw_os_error(number.abs())))
     }
@@ -226,7 +229,7 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // SAFETY: made by ibv_create_qp; its queues and its domain go after it.
+        // SAFETY: made by ibv_create_qp; its queues and its domain are destroyed after it.
         unsafe { ibv::ibv_destroy_qp(self.raw.as_ptr()) };
     }
 }
@@ -239,7 +242,7 @@ pub(in crate::verbs) struct Local {
     pub(in crate::verbs) key: u32,
 }
 
-/// A place in a peer's registered memory.
+/// An address in a peer's registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::verbs) struct Remote {
     pub(in crate::verbs) address: u64,
@@ -247,19 +250,19 @@ pub(in crate::verbs) struct Remote {
 }
 
 impl Remote {
-    /// The place that many bytes later.
+    /// The address this many bytes later.
     pub(in crate::verbs) const fn after(self, bytes: u64) -> Self {
         Self { address: self.address.wrapping_add(bytes), key: self.key }
     }
 }
 
-/// What a request does.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::verbs) enum Verb {
     Write {
         to: Remote,
     },
-    /// A write with immediate, solicited: it takes a receive at the target and wakes who sleeps there.
+    /// A write with immediate, solicited: it takes a receive at the target and wakes its sleepers.
     WriteAndRing {
         to: Remote,
     },
@@ -282,17 +285,17 @@ pub(in crate::verbs) enum Verb {
 }
 
 impl Verb {
-    /// Whether it brings something back: a later request may overtake it unless it is fenced.
+    /// Whether it has a response: a later request may overtake it unless that one is fenced.
     pub(in crate::verbs) const fn returns(&self) -> bool {
         matches!(self, Self::Read { .. } | Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
 
-    /// Whether it takes a receive at the peer, and waits for one without end.
+    /// Whether it takes a receive at the peer, and waits for one without bound.
     pub(in crate::verbs) const fn takes_receive(&self) -> bool {
         matches!(self, Self::WriteAndRing { .. } | Self::Send { .. })
     }
 
-    /// Whether it is a write, which only a later read proves to be placed.
+    /// Whether it is a write, whose placement only a later read proves.
     pub(in crate::verbs) const fn writes(&self) -> bool {
         matches!(self, Self::Write { .. } | Self::WriteAndRing { .. })
     }
@@ -300,7 +303,7 @@ impl Verb {
 
 /// A work request.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::verbs) struct Request {
+pub(in crate::verbs) struct RawWorkRequest {
     pub(in crate::verbs) id: u64,
     pub(in crate::verbs) verb: Verb,
     pub(in crate::verbs) local: Local,
@@ -309,28 +312,28 @@ pub(in crate::verbs) struct Request {
     pub(in crate::verbs) inline: bool,
 }
 
-/// Work requests to be posted as one list, as the library wants them.
-pub(in crate::verbs) struct Requests<const N: usize> {
+/// Work requests to be posted as one list, in the library's form.
+pub(in crate::verbs) struct RawWorkRequests<const N: usize> {
     list: [ibv::ibv_send_wr; N],
     pieces: [ibv::ibv_sge; N],
 }
 
-impl<const N: usize> Requests<N> {
-    /// Without any yet: each has to be set.
+impl<const N: usize> RawWorkRequests<N> {
+    /// Empty: each entry has to be set.
     #[inline]
     pub(in crate::verbs) fn new() -> Self {
         Self { list: [ibv::ibv_send_wr::default(); N], pieces: [ibv::ibv_sge::default(); N] }
     }
 
     #[inline]
-    pub(in crate::verbs) fn set(&mut self, at: usize, request: Request) {
+    pub(in crate::verbs) fn set(&mut self, at: usize, request: RawWorkRequest) {
         let Local { address, len, key } = request.local;
         self.pieces[at] = ibv::ibv_sge { addr: address, length: len, lkey: key };
         request.write_to(&mut self.list[at]);
     }
 }
 
-impl Request {
+impl RawWorkRequest {
     #[inline]
     fn write_to(&self, raw: &mut ibv::ibv_send_wr) {
         use ibv::{ibv_send_flags as flags, ibv_wr_opcode as code};

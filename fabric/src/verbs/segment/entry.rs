@@ -5,22 +5,22 @@ use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 use crate::verbs::segment::check;
 use crate::{SegmentKey, WORLD_BYTES};
 
-/// How many regions a rank has at most, and the bits of a region's number that tell its place in the directory; the
-/// others tell apart the regions that had it one after another.
-pub(super) const PLACE_BITS: u32 = 12;
+/// The maximum number of regions of a rank, as the bits of a region's number that are its index in
+/// the table. The other bits distinguish successive regions of one index.
+pub(super) const INDEX_BITS: u32 = 12;
 
-pub(super) const PLACES: usize = 1 << PLACE_BITS;
+pub(super) const MAX_REGIONS: usize = 1 << INDEX_BITS;
 
-pub(super) const PLACE: u32 = PLACES as u32 - 1;
+pub(super) const INDEX_MASK: u32 = MAX_REGIONS as u32 - 1;
 
-/// An entry of the directory: four words, so that it never crosses a cache line.
+/// An entry of the region table: four words, so that it never crosses a cache line.
 ///
 /// | word | |
 /// |---|---|
 /// | 0 | region number, 32 bits; remote key, 32 bits |
 /// | 1 | address |
 /// | 2 | length |
-/// | 3 | the three before it combined, so that an entry that is being changed is not believed; 0: no region |
+/// | 3 | a checksum of the three before it, which invalidates an entry that is being changed; 0: no region |
 #[derive(Clone, Copy, Debug)]
 pub(in crate::verbs) struct Entry(pub(super) [u64; 4]);
 
@@ -38,12 +38,12 @@ impl Entry {
         mixed | 1
     }
 
-    /// Where a region's entry lies in its owner's home.
+    /// The offset of a region's entry in its owner's home.
     pub(in crate::verbs) const fn offset(region: RegionId) -> u64 {
-        WORLD_BYTES + (region.0 & PLACE) as u64 * Self::BYTES
+        WORLD_BYTES + (region.0 & INDEX_MASK) as u64 * Self::BYTES
     }
 
-    /// What an owner's entry says of a region.
+    /// Decodes an owner's entry for a region.
     pub(in crate::verbs) fn decode(
         bytes: &[u8; Self::BYTES as usize],
         rank: Rank,
@@ -61,7 +61,8 @@ impl Entry {
     }
 }
 
-/// Where a key lies in what its owner's directory has under its number: all of it, or a part of memory that was lent.
+/// The offset of a key within the owner's table entry for its number: the whole, or a part of user
+/// memory.
 pub(in crate::verbs) fn check_within(there: &SegmentKey, key: &SegmentKey) -> Result<u64, Fault> {
     let offset = key.address.checked_sub(there.address).filter(|offset| offset % 8 == 0);
     let same = (key.region, key.rkey) == (there.region, there.rkey) && key.len > 0;

@@ -1,7 +1,8 @@
-//! Registered memory, and the directory in which peers find it.
+//! Registered memory, and the region table in which peers find it.
 //!
-//! Every rank has a home region, whose address and key all ranks learn at the start: its world segment, then a
-//! directory of its regions. Whoever wants to reach a region reads its entry, one-sided.
+//! Every rank has a home region, whose address and key all ranks learn at the start. It contains
+//! the rank's world segment and its region table. A rank that opens a region reads the owner's
+//! table entry, one-sided.
 
 mod entry;
 mod opened;
@@ -16,14 +17,14 @@ use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use crate::shm::Mapping;
 use crate::verbs::memory;
-use crate::verbs::raw::{LentRegion, Local, MemoryRegion, Remote};
+use crate::verbs::raw::{Local, MemoryRegion, Remote, UserRegion};
 use crate::{Segment, SegmentKey, UserMemory};
 
 pub(super) use crate::verbs::segment::entry::{Entry, check_within};
 pub(super) use crate::verbs::segment::opened::Opened;
-pub(super) use crate::verbs::segment::region_table::Directory;
+pub(super) use crate::verbs::segment::region_table::RegionTable;
 
-/// Registered memory over verbs, one's own or a peer's.
+/// Registered memory over verbs, an own or a peer's.
 #[derive(Clone, Debug)]
 pub struct VerbsSegment(Arc<Inner>);
 
@@ -33,29 +34,29 @@ struct Inner {
     own: Option<Own>,
 }
 
-/// What only the owner has.
+/// The owner's part.
 #[derive(Debug)]
 struct Own {
     memory: Memory,
-    directory: Weak<Directory>,
+    region_table: Weak<RegionTable>,
     maker: Maker,
 }
 
 #[derive(Debug)]
 enum Memory {
     Allocated(Arc<MemoryRegion>),
-    /// The user's, until it is given back.
-    Lent(RwLock<Option<LentRegion>>),
-    /// A part of that, and where it begins.
+    /// User memory, until it is reclaimed.
+    User(RwLock<Option<UserRegion>>),
+    /// A part of it, and its offset.
     Part(VerbsSegment, u64),
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // The directory is memory that a forked child shares with its parent.
+        // The table is memory that a forked child shares with its parent.
         let own = self.own.as_ref().filter(|own| own.maker.is_here());
-        if let Some(directory) = own.and_then(|own| own.directory.upgrade()) {
-            directory.retract(self.key.region);
+        if let Some(region_table) = own.and_then(|own| own.region_table.upgrade()) {
+            region_table.retract(self.key.region);
         }
     }
 }
@@ -66,7 +67,7 @@ impl VerbsSegment {
         Self(Arc::new(Inner { key, own: None }))
     }
 
-    /// One's own memory, where it is.
+    /// This rank's own memory.
     fn own(&self) -> Result<&Memory, Fault> {
         match &self.0.own {
             Some(own) => Ok(&own.memory),
@@ -74,38 +75,38 @@ impl VerbsSegment {
         }
     }
 
-    /// One's own memory that this rank allocated, to be mapped by others.
+    /// Own memory that this rank allocated, for others to map.
     pub(crate) fn mapping(&self) -> Result<&Arc<Mapping>, Fault> {
         self.allocated().map(|own| own.shared()).ok_or(Fault::of(FaultKind::NotOwn, self.rank()))
     }
 
-    /// What was allocated by this rank; `None` of everything else.
+    /// Memory that this rank allocated; `None` for any other.
     pub(super) fn allocated(&self) -> Option<&Arc<MemoryRegion>> {
         self.own().ok().and_then(Memory::allocated)
     }
 
-    /// Takes the user's memory away from the card and gives it back.
+    /// Deregisters user memory and returns it.
     pub(super) fn reclaim(&self) -> Result<UserMemory, Fault> {
-        let Memory::Lent(lent) = self.own()? else { return Err(Fault::of(FaultKind::Unsupported, self.rank())) };
-        if let Some(directory) = self.0.own.as_ref().and_then(|own| own.directory.upgrade()) {
-            directory.hide(self.0.key.region);
+        let Memory::User(user) = self.own()? else { return Err(Fault::of(FaultKind::Unsupported, self.rank())) };
+        if let Some(region_table) = self.0.own.as_ref().and_then(|own| own.region_table.upgrade()) {
+            region_table.hide(self.0.key.region);
         }
-        let lent = lent.write().unwrap_or_else(PoisonError::into_inner).take();
-        let lent = lent.ok_or(Fault::new(FaultKind::Closed))?;
-        lent.give_back().ok_or(Fault::of(FaultKind::Refused, self.rank()))
+        let user = user.write().unwrap_or_else(PoisonError::into_inner).take();
+        let user = user.ok_or(Fault::new(FaultKind::Closed))?;
+        user.deregister().ok_or(Fault::of(FaultKind::Refused, self.rank()))
     }
 
-    /// A part of the user's memory that this rank has lent. It has no entry in the directory: peers look up the whole.
+    /// A part of this rank's user memory. It has no table entry: peers look up the whole.
     pub(super) fn part(&self, offset: u64, len: u64) -> Result<Self, Fault> {
         let refused = |kind| Err(Fault::of(kind, self.rank()));
         match self.own()? {
             Memory::Allocated(_) => return refused(FaultKind::Unsupported),
-            Memory::Lent(_) | Memory::Part(..) if !offset.is_multiple_of(8) => return refused(FaultKind::Misaligned),
-            Memory::Lent(_) | Memory::Part(..) if len == 0 => return refused(FaultKind::OutOfRange),
-            Memory::Lent(_) | Memory::Part(..) => self.check(offset, len)?,
+            Memory::User(_) | Memory::Part(..) if !offset.is_multiple_of(8) => return refused(FaultKind::Misaligned),
+            Memory::User(_) | Memory::Part(..) if len == 0 => return refused(FaultKind::OutOfRange),
+            Memory::User(_) | Memory::Part(..) => self.check(offset, len)?,
         }
         let key = SegmentKey { len, address: self.0.key.address + offset, ..self.0.key };
-        let own = Own { memory: Memory::Part(self.clone(), offset), directory: Weak::new(), maker: Maker::this() };
+        let own = Own { memory: Memory::Part(self.clone(), offset), region_table: Weak::new(), maker: Maker::this() };
         Ok(Self(Arc::new(Inner { key, own: Some(own) })))
     }
 
@@ -118,33 +119,37 @@ impl VerbsSegment {
         }
     }
 
-    /// Refuses what does not lie inside.
+    /// Refuses ranges that are not inside.
     pub(crate) fn check(&self, offset: u64, len: u64) -> Result<(), Fault> {
         check(&self.0.key, offset, len)
     }
 
-    /// A place in it, as the card at its owner counts.
+    /// A remote address in it.
     pub(super) fn remote(&self, offset: u64) -> Remote {
         Remote { address: self.0.key.address, key: self.0.key.rkey }.after(offset)
     }
 
-    /// A place in one's own, as one's own card counts.
+    /// A local address in own memory.
     pub(super) fn local(&self, offset: u64) -> Result<Local, Fault> {
         let key = match self.own()? {
             Memory::Allocated(memory) => memory.local_key(),
-            Memory::Lent(lent) => self.while_lent(lent, LentRegion::local_key)?,
+            Memory::User(user) => self.with_user_memory(user, UserRegion::local_key)?,
             Memory::Part(whole, at) => return whole.local(at + offset),
         };
         Ok(Local { address: self.0.key.address + offset, len: 0, key })
     }
 
     /// Reaches the user's memory, which is not given back meanwhile.
-    fn while_lent<R>(&self, lent: &RwLock<Option<LentRegion>>, run: impl FnOnce(&LentRegion) -> R) -> Result<R, Fault> {
-        let lent = lent.read().unwrap_or_else(PoisonError::into_inner);
-        lent.as_ref().map(run).ok_or(Fault::of(FaultKind::NoSuchRegion, self.rank()))
+    fn with_user_memory<R>(
+        &self,
+        user: &RwLock<Option<UserRegion>>,
+        run: impl FnOnce(&UserRegion) -> R,
+    ) -> Result<R, Fault> {
+        let user = user.read().unwrap_or_else(PoisonError::into_inner);
+        user.as_ref().map(run).ok_or(Fault::of(FaultKind::NoSuchRegion, self.rank()))
     }
 
-    /// A word of the user's memory has no address here: it would outlive the loan.
+    /// User memory has no words here: a reference to one would outlive the registration.
     pub(super) fn word(&self, offset: u64) -> Result<VerbsWord<'_>, Fault> {
         let of = &*self.0;
         match offset.is_multiple_of(8) {
@@ -157,7 +162,7 @@ impl VerbsSegment {
         self.check(offset, into.len() as u64)?;
         match self.own()? {
             Memory::Allocated(own) => memory::read(own.memory(), offset, into),
-            Memory::Lent(lent) => self.while_lent(lent, |lent| memory::read_lent(lent, offset, into))?,
+            Memory::User(user) => self.with_user_memory(user, |user| memory::read_user(user, offset, into))?,
             Memory::Part(whole, at) => return whole.read(at + offset, into),
         }
         .ok_or(Fault::of(FaultKind::OutOfRange, self.rank()))
@@ -167,7 +172,7 @@ impl VerbsSegment {
         self.check(offset, from.len() as u64)?;
         match self.own()? {
             Memory::Allocated(own) => memory::write(own.memory(), offset, from),
-            Memory::Lent(lent) => self.while_lent(lent, |lent| memory::write_lent(lent, offset, from))?,
+            Memory::User(user) => self.with_user_memory(user, |user| memory::write_user(user, offset, from))?,
             Memory::Part(whole, at) => return whole.write(at + offset, from),
         }
         .ok_or(Fault::of(FaultKind::OutOfRange, self.rank()))
@@ -178,7 +183,7 @@ impl Memory {
     fn allocated(&self) -> Option<&Arc<MemoryRegion>> {
         match self {
             Self::Allocated(memory) => Some(memory),
-            Self::Lent(_) | Self::Part(..) => None,
+            Self::User(_) | Self::Part(..) => None,
         }
     }
 }
@@ -204,8 +209,9 @@ fn check(key: &SegmentKey, offset: u64, len: u64) -> Result<(), Fault> {
     }
 }
 
-/// A word that was resolved: the way to it through the card, and to one's own by a look as well.
-// Two machine words: where shared memory is chosen at run time, its words are as large as these (see `Any`).
+/// A resolved word: its remote descriptor, and a pointer to an own word.
+// Two machine words: with runtime dispatch, shared memory's words are as large as these (see
+// `Any`).
 #[derive(Clone, Copy)]
 pub struct VerbsWord<'f> {
     of: &'f Inner,
@@ -221,13 +227,15 @@ impl<'f> VerbsWord<'f> {
         self.of.key.region
     }
 
-    /// As the card at its owner counts.
-    pub(super) const fn place(&self) -> Remote {
+    /// Its remote address.
+    pub(super) const fn remote(&self) -> Remote {
         Remote { address: self.of.key.address, key: self.of.key.rkey }.after(self.offset)
     }
 
-    /// One's own word itself. An aligned load is atomic to the card's atomics; a change by the CPU is not, and there is
-    /// none but [`store`](onesided_remote_memory::RemoteMemory::store), for words that nobody else may write at that time.
+    /// The own word in memory. An aligned load is atomic against the card's atomics; a CPU atomic
+    /// is not. The only change by the CPU is
+    /// [`store`](onesided_remote_memory::RemoteMemory::store), for words that no other rank may
+    /// write at that time.
     pub(crate) fn own(&self) -> Result<&'f AtomicU64, Fault> {
         let memory = self.of.own.as_ref().and_then(|own| own.memory.allocated());
         memory.and_then(|own| own.memory().word(self.offset)).ok_or(Fault::of(FaultKind::NotOwn, self.rank()))

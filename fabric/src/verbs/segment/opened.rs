@@ -9,16 +9,16 @@ use crate::SegmentKey;
 use crate::once_table::OnceTable;
 use crate::verbs::segment::VerbsSegment;
 
-/// Peers' regions that words were asked for by number, kept until the end: words borrow from them.
+/// Peers' regions whose words were resolved by number, kept until the end: words borrow from them.
 #[derive(Debug, Default)]
 pub(in crate::verbs) struct Opened {
-    /// Which one is which in the table.
+    /// Their numbers in the table.
     numbers: Mutex<HashMap<(Rank, RegionId), u32>>,
     table: OnceTable<VerbsSegment>,
 }
 
 impl Opened {
-    /// A peer's region, looked up if it was not met before.
+    /// A peer's region, looked up on first use.
     pub(in crate::verbs) fn get(
         &self,
         of: (Rank, RegionId),
@@ -33,7 +33,7 @@ impl Opened {
                 let mut numbers = numbers();
                 let next = numbers.len() as u32;
                 let number = *numbers.entry(of).or_insert(next);
-                // Whoever finds the number finds what is under it.
+                // The table entry exists before its number is published.
                 let _ = self.table.get_or_try_init(number, || Ok::<_, Fault>(segment))?;
                 number
             }

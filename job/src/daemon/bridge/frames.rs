@@ -1,6 +1,7 @@
-//! What the keepers of a job's hosts say to each other: the wire format, all of it.
+//! The wire format between the host daemons of a job.
 //!
-//! The *hub* keeps the job as a whole: it is the launcher, or rank 0. Every other host's keeper has one stream to it.
+//! The *head daemon* serves the job as a whole: it is the launcher, or rank 0. Every other host's
+//! daemon has one stream to it.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -8,24 +9,25 @@
 //! | length | a frame of the job's [protocol](crate::protocol): magic, version, kind, fields |
 //! | 32 | tag: BLAKE3 keyed for this stream and direction, over the frame's number (8 bytes, from 0) and the frame |
 //!
-//! The keys come from the job's secret and a nonce of each side. So the first frame of either side is its proof, and
-//! what is changed, left out, repeated or brought from another stream is found at once: the stream is closed.
+//! The keys derive from the job's secret and a nonce of each side, so the first frame of either
+//! side is its proof. A changed, missing, repeated or foreign frame fails its tag, and the receiver
+//! closes the stream.
 //!
-//! | kind | who | says | fields |
+//! | kind | sender | message | fields |
 //! |---|---|---|---|
-//! | 257 | hub | layout | suspect after, in milliseconds 4; the hub's host 2 (65535: none); the host of each rank 2 |
-//! | 258 | host | ready | name of the keeper's socket |
-//! | 259 | host | put | ticket 8, name, value |
-//! | 260 | hub | stored | ticket 8, reason 2 (0: it is), rank 4 |
-//! | 261 | hub | value | name, value |
-//! | 262 | both | status | rank 4, what became of it 1 (2: left, 3: dead) |
-//! | 263 | both | beat | |
+//! | 257 | head | layout | suspect after, in milliseconds 4; the head's host 2 (65535: none); the host of each rank 2 |
+//! | 258 | host | ready | name of the daemon's socket |
+//! | 259 | host | put | request id 8, name, value |
+//! | 260 | head | stored | request id 8, reason 2 (0: success), rank 4 |
+//! | 261 | head | value | name, value |
+//! | 262 | both | status | rank 4, new status 1 (2: left, 3: dead) |
+//! | 263 | both | heartbeat | |
 //! | 264 | both | bye | |
-//! | 512-767 | both | control | anything: the launcher's business with its agents |
+//! | 512-767 | both | control | opaque: between the launcher and its agents |
 //!
-//! The hub speaks first (layout), the host answers (ready); from then on both say what they have to say. A put is answered
-//! by stored, after the value has gone to all hosts. Each says a beat when it has nothing else to say, and bye when it
-//! needs the other no more, after everything else; who hears bye answers with its own.
+//! The head sends layout, the host answers ready, and then both send as needed. The head answers
+//! put with stored after the value has gone to all hosts. An idle side sends heartbeats. A side
+//! that no longer needs the other sends bye as its last frame, and the other answers with bye.
 
 #[cfg(test)]
 mod tests;
@@ -34,15 +36,15 @@ use onesided_remote_memory::{Liveness, Rank};
 
 use crate::protocol::{Failure, Malformed, frame, open};
 
-/// The longest frame, in bytes: a layout of as many ranks as there may be.
+/// The longest frame, in bytes: the layout of the largest job.
 pub(crate) const LONGEST: usize = 192 << 10;
 
-/// Kinds that are handed on as they are.
+/// Kinds passed on unchanged.
 const CONTROL: std::ops::RangeInclusive<u16> = 512..=767;
-/// The hub is no rank's host.
+/// The head runs on no rank's host.
 const NO_HOST: u16 = u16::MAX;
 
-/// What one keeper says to another.
+/// A frame between two host daemons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
     Layout(Layout),
@@ -56,17 +58,17 @@ pub(crate) enum Said {
     Control { kind: u16, fields: Vec<u8> },
 }
 
-/// Which ranks are where, and how long a host may be silent.
+/// The host of each rank, and the failure-detection timeout of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) suspect_after_ms: u32,
-    /// The host that the hub is on; `None`: it has no ranks there.
+    /// The head's host; `None` if no ranks run there.
     pub(crate) hub: Option<u16>,
     /// By rank.
     pub(crate) hosts: Vec<u16>,
 }
 
-/// What became of a rank that is no more.
+/// How a rank ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gone {
     Left,

@@ -1,4 +1,4 @@
-//! One stream between two keepers: frames with tags, without ever waiting.
+//! One stream between two host daemons: authenticated frames, nonblocking.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -15,10 +15,10 @@ use crate::{Secret, timespec};
 
 const LENGTH: usize = 4;
 const TAG: usize = 32;
-/// What may wait to be sent, in bytes: a peer that does not take it in is lost.
+/// The maximum number of unsent bytes. A peer that lets more accumulate is lost.
 const MOST_WAITING: usize = 64 << 20;
 
-/// Which end of a stream.
+/// The two ends of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Hub,
@@ -29,11 +29,11 @@ pub(crate) enum End {
 #[derive(Debug)]
 pub(crate) enum Stream {
     Socket(OwnedFd),
-    /// A program that carries them elsewhere: its output, its input.
+    /// The output and the input of a program that carries the bytes to the other host.
     Pipes(OwnedFd, OwnedFd),
 }
 
-/// Why a stream is of no use any more.
+/// Why a stream is unusable.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Lost {
     #[error("the connection ended")]
@@ -52,22 +52,22 @@ pub(crate) enum Lost {
     OutOfTurn,
 }
 
-/// One stream to another keeper. Nothing here waits but [`hear_until`](Self::hear_until).
+/// A stream to another host daemon. Only [`hear_until`](Self::hear_until) blocks.
 #[derive(Debug)]
 pub(crate) struct Link {
     stream: Stream,
     keys: (blake3::Hash, blake3::Hash),
-    /// How many frames went out, and came in.
+    /// The number of frames sent, and received.
     numbers: (u64, u64),
     incoming: Vec<u8>,
     outgoing: VecDeque<u8>,
-    /// When something came in, and was put out, for the last time.
+    /// When the last frame arrived, and when the last one was queued.
     pub(crate) last_heard: Instant,
     pub(crate) last_said: Instant,
 }
 
 impl Link {
-    /// Frames over a stream whose two ends have told each other a nonce each, which no other stream has.
+    /// Frames over a stream whose two ends have exchanged nonces that no other stream has.
     ///
     /// # Errors
     /// The system's.
@@ -75,7 +75,7 @@ impl Link {
         match &stream {
             Stream::Socket(socket) => {
                 rustix::io::ioctl_fionbio(socket, true)?;
-                let _ = rustix::net::sockopt::set_tcp_nodelay(socket, true); // not each socket is one of TCP
+                let _ = rustix::net::sockopt::set_tcp_nodelay(socket, true); // fails on sockets other than TCP
             }
             Stream::Pipes(reads, writes) => {
                 for pipe in [reads, writes] {
@@ -92,7 +92,7 @@ impl Link {
         Ok(Self { stream, keys, numbers: (0, 0), incoming, outgoing, last_heard: now, last_said: now })
     }
 
-    /// What is to be polled for input, and for output.
+    /// What to poll for input, and for output.
     pub(crate) fn polled(&self) -> [(BorrowedFd<'_>, PollFlags); 2] {
         let out = if self.outgoing.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
         match &self.stream {
@@ -101,7 +101,7 @@ impl Link {
         }
     }
 
-    /// Puts a frame out, to be sent by [`flush`](Self::flush).
+    /// Queues a frame for [`flush`](Self::flush).
     pub(crate) fn say(&mut self, said: &Said) {
         let frame = said.encode();
         let tag = tag(&self.keys.0, self.numbers.0, &frame);
@@ -112,7 +112,7 @@ impl Link {
         self.last_said = Instant::now();
     }
 
-    /// Sends what the system takes.
+    /// Sends as much as the system accepts.
     pub(crate) fn flush(&mut self) -> Result<(), Lost> {
         while !self.outgoing.is_empty() {
             let (bytes, _) = self.outgoing.as_slices();
@@ -137,7 +137,7 @@ impl Link {
         self.outgoing.is_empty()
     }
 
-    /// The next frame that has come in whole; `None` if there is none yet.
+    /// The next complete frame; `None` if there is none yet.
     pub(crate) fn hear(&mut self) -> Result<Option<Said>, Lost> {
         loop {
             if let Some(frame) = self.take()? {
@@ -161,13 +161,13 @@ impl Link {
         }
     }
 
-    /// Whether a whole frame has come in that was not heard: no poll tells of it.
+    /// Whether a complete, unread frame is buffered, which no poll reports.
     pub(crate) fn has_frame(&self) -> bool {
         let length = self.incoming.first_chunk().map(|length| u32::from_le_bytes(*length) as usize);
         length.is_some_and(|length| length > LONGEST || self.incoming.len() >= LENGTH + length + TAG)
     }
 
-    /// The next frame, waiting for it, and sending meanwhile.
+    /// Waits for the next frame; sends meanwhile.
     pub(crate) fn hear_until(&mut self, until: Instant) -> Result<Said, Lost> {
         loop {
             self.flush()?;
@@ -179,16 +179,16 @@ impl Link {
                 return Err(Lost::Broke(ErrorKind::TimedOut.into()));
             }
             let mut polled = self.polled().map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags));
-            let _ = poll(&mut polled, Some(&timespec(left))); // whatever it says, look
+            let _ = poll(&mut polled, Some(&timespec(left))); // the caller checks the state in any case
         }
     }
 
-    /// The next frame of what has come in, once it is whole and its tag fits.
+    /// The next buffered frame, if it is complete and its tag matches.
     fn take(&mut self) -> Result<Option<Vec<u8>>, Lost> {
         let Some((length, rest)) = self.incoming.split_first_chunk::<LENGTH>() else { return Ok(None) };
         let length = u32::from_le_bytes(*length) as usize;
         if !(1..=LONGEST).contains(&length) {
-            return Err(Lost::Forged); // no keeper says so much
+            return Err(Lost::Forged); // no host daemon sends frames this long
         }
         let Some((frame, rest)) = rest.split_at_checked(length) else { return Ok(None) };
         let Some(theirs) = rest.first_chunk::<TAG>() else { return Ok(None) };
@@ -202,7 +202,7 @@ impl Link {
     }
 }
 
-/// A [`blake3::Hash`] is compared in constant time.
+/// [`blake3::Hash`] compares in constant time.
 fn tag(key: &blake3::Hash, number: u64, frame: &[u8]) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new_keyed(key.as_bytes());
     hasher.update(&number.to_le_bytes());

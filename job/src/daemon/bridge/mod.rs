@@ -1,16 +1,17 @@
-//! How the keepers of a job's hosts keep their boards alike.
+//! The control relay: keeps the job segments of a job's hosts consistent.
 //!
-//! Each host has a keeper with a board for all ranks of the job: it serves memory to the ranks of its own host, and values
-//! to them too, of which it has a copy of all. One of the keepers is the *hub* (the launcher, or rank 0); each of the
-//! others has one stream to it, a [`Link`]. A value that is put goes to the hub, which refuses a name that is taken, and
-//! from there to all. Who left or died goes to the hub and from there to all others.
+//! Each host has a daemon with a job segment for all ranks of the job. It serves memory to the
+//! ranks of its host, and holds a copy of all values for them. One of the daemons is the *head
+//! daemon* (the launcher, or rank 0); each of the others has one stream to it, a [`Link`]. A put
+//! value goes to the head, which refuses duplicate names, and from there to all hosts. The status
+//! of a rank that left or died goes to the head, and from there to all other hosts.
 //!
-//! - **A host that disappears**: its stream ends, or it is silent for longer than `ONESIDED_SUSPECT_AFTER`. The hub
-//!   declares all its ranks dead, and tells the others.
-//! - **A hub that disappears**: each host declares the hub's ranks dead and goes on. No value can be put any more, and what
-//!   becomes of the ranks of third hosts is not known any more.
+//! - **A host fails**: its stream ends, or it is silent for longer than `ONESIDED_SUSPECT_AFTER`.
+//!   The head declares all its ranks dead and tells the other hosts.
+//! - **The head fails**: each host declares the head's ranks dead and continues. No value can be
+//!   put from then on, and the status of ranks on third hosts is unknown.
 //!
-//! The keeper's [server](super::server) runs the bridge in its own loop, so all that a keeper keeps has one thread.
+//! The daemon's [server](super::server) runs the relay in its own loop: a daemon has one thread.
 
 pub(super) mod frames;
 mod link;
@@ -31,19 +32,19 @@ use crate::Error;
 use crate::daemon::tables::Tables;
 use crate::timespec;
 
-/// How many seconds a host may be silent before its ranks are declared dead.
+/// After how many seconds of silence a host's ranks are declared dead.
 pub const SUSPECT_AFTER: &str = "ONESIDED_SUSPECT_AFTER";
-/// If that is not set.
+/// The default.
 const SUSPECT: Duration = Duration::from_secs(5);
-/// The most that may lie between two beats.
+/// The maximum time between two heartbeats.
 const BEAT: Duration = Duration::from_millis(500);
-/// The most frames that are taken in of one host before the others have their turn.
+/// The maximum number of frames read from one host before the next host is served.
 const A_TURN: usize = 256;
 
-/// How long a host may be silent, as [`SUSPECT_AFTER`] says.
+/// The failure-detection timeout of a host, from [`SUSPECT_AFTER`].
 ///
 /// # Errors
-/// [`Error::Join`]: that is no number of seconds, or less than 0.1.
+/// [`Error::Join`]: the value is not a number of seconds, or is less than 0.1.
 pub(crate) fn suspect_after(value: Option<OsString>) -> Result<Duration, Error> {
     let Some(value) = value else { return Ok(SUSPECT) };
     let seconds = value.to_str().and_then(|value| value.parse::<f64>().ok());
@@ -53,34 +54,35 @@ pub(crate) fn suspect_after(value: Option<OsString>) -> Result<Duration, Error> 
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// How often to say something, so that nobody who suspects the silent after that time suspects this end.
+/// The heartbeat interval for a peer with this failure-detection timeout.
 fn between_beats(suspect_after: Duration) -> Duration {
     (suspect_after / 4).min(BEAT)
 }
 
-/// The streams of one keeper to others.
+/// The streams of one host daemon to the others.
 #[derive(Debug)]
 pub(crate) struct Bridge {
-    /// On a host beside the hub's: which one this is.
+    /// This host's number; `None` on the head.
     me: Option<u16>,
     wires: Vec<Wire>,
-    /// By rank, what the others know, or need not be told.
+    /// By rank, the status that the other hosts know or need not be told.
     told: Vec<Liveness>,
     suspect_after: Duration,
     desk: Option<Arc<Desk>>,
 }
 
-/// A stream to a host; for the hub's stream, where it is.
+/// A stream to a host; `None` for the stream to a head without ranks on its host.
 #[derive(Debug)]
 struct Wire {
     host: Option<u16>,
     link: Link,
-    /// Whether bye was said here, and there.
+    /// Whether bye was sent, and received.
     bye: (bool, bool),
 }
 
 impl Bridge {
-    /// The hub's, with a stream to each other host. None of them has been silent yet, however long the others took to come.
+    /// The head's relay, with a stream to each other host. The silence of every host counts from
+    /// now.
     pub(crate) fn hub(links: Vec<(u16, Link)>, suspect_after: Duration, desk: Option<Arc<Desk>>) -> Self {
         let now = Instant::now();
         let wires = links.into_iter().map(|(host, mut link)| {
@@ -90,24 +92,24 @@ impl Bridge {
         Self { me: None, wires: wires.collect(), told: Vec::new(), suspect_after, desk }
     }
 
-    /// That of host `me`, with its stream to the hub.
+    /// The relay of host `me`, with its stream to the head.
     pub(crate) fn host(me: u16, link: Link, layout: &Layout, desk: Option<Arc<Desk>>) -> Self {
         let suspect_after = Duration::from_millis(layout.suspect_after_ms.max(100).into());
         let wire = Wire { host: layout.hub, link, bye: (false, false) };
         Self { me: Some(me), wires: vec![wire], told: Vec::new(), suspect_after, desk }
     }
 
-    /// Whether this is the hub's.
+    /// Whether this is the head's relay.
     pub(crate) const fn is_hub(&self) -> bool {
         self.me.is_none()
     }
 
-    /// What is to be polled, two of each stream.
+    /// What to poll, two entries a stream.
     pub(crate) fn polled(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
         self.wires.iter().flat_map(|wire| wire.link.polled())
     }
 
-    /// When [`turn`](Self::turn) has something to do at the latest.
+    /// The latest time for the next [`turn`](Self::turn).
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let due =
             |wire: &Wire| (wire.link.last_heard + self.suspect_after).min(wire.link.last_said + self.between_beats());
@@ -119,7 +121,7 @@ impl Bridge {
         between_beats(self.suspect_after)
     }
 
-    /// For the launcher and its agents.
+    /// Sends a control frame between the launcher and its agents.
     pub(crate) fn post(&mut self, host: Option<u16>, kind: u16, fields: Vec<u8>) {
         let said = Said::Control { kind, fields };
         for wire in self.wires.iter_mut().filter(|wire| host.is_none() || wire.host == host) {
@@ -127,7 +129,7 @@ impl Bridge {
         }
     }
 
-    /// Takes in what has come, tells what is new, and sends what can be sent.
+    /// Reads what has arrived, reports changes, and sends what can be sent.
     pub(crate) fn turn(&mut self, tables: &mut Tables) {
         let mut at = 0;
         while at < self.wires.len() {
@@ -146,7 +148,7 @@ impl Bridge {
         self.send(tables);
     }
 
-    /// Hears one host. `false`: both have said bye.
+    /// Reads from one host. `false`: both sides have sent bye.
     fn attend(&mut self, at: usize, tables: &mut Tables) -> Result<bool, Lost> {
         for _ in 0..A_TURN {
             if self.wires[at].bye.1 {
@@ -156,7 +158,7 @@ impl Bridge {
             let Some(said) = self.wires[at].link.hear()? else { break };
             self.take(at, said, tables)?;
         }
-        // Only what was silent although all that had come was taken in. A keeper that was stopped looks first.
+        // Silence counts only after all input was read: a daemon that was stopped reads first.
         let silent = self.wires[at].link.last_heard.elapsed();
         if silent > self.suspect_after { Err(Lost::Silent(silent)) } else { Ok(true) }
     }
@@ -167,7 +169,7 @@ impl Bridge {
             Said::Beat => {}
             Said::Bye => {
                 self.wires[at].bye.1 = true;
-                // It serves its host no more.
+                // The daemon no longer serves its host.
                 self.declare_dead(host, tables);
                 if !self.is_hub() {
                     tables.hub_gone(Rank(0));
@@ -186,14 +188,14 @@ impl Bridge {
                 match gone {
                     Gone::Dead => board.declare_dead(rank),
                     Gone::Left => {
-                        let _ = board.join(rank); // its seat here was never taken
+                        let _ = board.join(rank); // no process of this host has joined as it
                         board.leave(rank);
                     }
                 }
             }
             Said::Put { ticket, name, value } if self.is_hub() => {
                 let outcome = tables.put(name, value);
-                // Whoever is told that it is stored finds it.
+                // A rank that is told that its value is stored finds the value.
                 self.spread(tables);
                 self.wires[at].link.say(&Said::Stored { ticket, outcome });
             }
@@ -209,13 +211,13 @@ impl Bridge {
         Ok(())
     }
 
-    /// A host tells of its own ranks, the hub of all but those of the host that it speaks to.
+    /// A host reports its own ranks; the head reports all but those of the receiving host.
     fn may_tell(&self, from: Option<u16>, host: u32) -> bool {
         let host = u16::try_from(host).ok();
         if self.is_hub() { host == from } else { host != self.me }
     }
 
-    /// Tells the others who left or died.
+    /// Tells the other hosts about ranks that left or died.
     pub(crate) fn tell(&mut self, tables: &Tables) {
         self.told.resize(tables.size() as usize, Liveness::Alive);
         let board = tables.board();
@@ -231,7 +233,7 @@ impl Bridge {
         }
     }
 
-    /// Hands on what the tables have for the others.
+    /// Relays the values that the tables hold for other hosts.
     fn spread(&mut self, tables: &mut Tables) {
         for said in tables.outgoing() {
             self.wires.iter_mut().filter(|wire| !wire.bye.0).for_each(|wire| wire.link.say(&said));
@@ -253,7 +255,7 @@ impl Bridge {
                 Err(why) => {
                     let wire = self.wires.remove(at);
                     self.lost(wire.host, &why, tables);
-                    at = 0; // the others hear of it
+                    at = 0; // the lost ranks are news for the other hosts
                 }
             }
         }
@@ -277,8 +279,8 @@ impl Bridge {
         there.for_each(|rank| board.declare_dead(rank)); // unless it left
     }
 
-    /// Says the last words, and waits, not for long, until the others have them: what is closed with something unread
-    /// may take back what was said.
+    /// Sends bye and waits briefly until the other hosts have received it. Closing a socket with
+    /// unread input may discard what was sent.
     pub(crate) fn end(mut self, tables: &mut Tables) {
         let until = Instant::now() + self.suspect_after;
         self.turn(tables);
@@ -305,10 +307,11 @@ impl Bridge {
     }
 }
 
-/// Waits for each host's first word, the name of its socket, and keeps the others from thinking that the hub is gone.
+/// Waits for each host's first frame, the name of its socket, and sends heartbeats to the other
+/// hosts meanwhile.
 ///
 /// # Errors
-/// Which of the links was lost.
+/// Which stream was lost.
 pub(crate) fn hear_ready(
     links: &mut [&mut Link],
     suspect_after: Duration,
@@ -320,7 +323,7 @@ pub(crate) fn hear_ready(
         let now = Instant::now();
         for (at, link) in links.iter_mut().enumerate() {
             let lost = |lost| (at, lost);
-            // What comes after that is for the bridge.
+            // Later frames belong to the relay.
             if ready[at].is_none() {
                 match link.hear().map_err(lost)? {
                     Some(Said::Ready { socket }) => ready[at] = Some(socket),
@@ -339,20 +342,20 @@ pub(crate) fn hear_ready(
         let missing = links.iter().zip(&ready).filter(|(_, ready)| ready.is_none());
         let polled = missing.flat_map(|(link, _)| link.polled());
         let mut polled: Vec<_> = polled.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)).collect();
-        // Whatever it says, look; and before the next beat is late.
+        // Wakes early enough for the next heartbeat.
         let _ = poll(&mut polled, Some(&timespec(between / 2)));
     }
     Ok(ready.into_iter().flatten().collect())
 }
 
-/// Where the launcher, or an agent, finds what its bridge has for it.
+/// The queue of relay events for the launcher, or for an agent.
 #[derive(Debug)]
 pub(crate) struct Desk {
     news: Mutex<VecDeque<News>>,
     wake: OwnedFd,
 }
 
-/// What came for the launcher, or an agent.
+/// A relay event.
 #[derive(Debug)]
 pub(crate) enum News {
     Said { host: Option<u16>, kind: u16, fields: Vec<u8> },
@@ -371,12 +374,12 @@ impl Desk {
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes()); // full means readable
     }
 
-    /// What becomes readable when there are news.
+    /// Becomes readable when there are events.
     pub(crate) fn readable(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
-    /// All news so far.
+    /// Takes all queued events.
     pub(crate) fn take(&self) -> VecDeque<News> {
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
         std::mem::take(&mut *self.news.lock().unwrap_or_else(PoisonError::into_inner))

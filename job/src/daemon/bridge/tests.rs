@@ -1,4 +1,4 @@
-//! Jobs whose ranks say that they are on several hosts, and hosts that break the rules.
+//! Jobs whose ranks claim to be on several hosts, and hosts that violate the protocol.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -20,7 +20,7 @@ fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
-/// Ranks of this process that say they are on these hosts.
+/// Ranks of this process that claim to be on these hosts.
 fn jobs(hosts: &[u8]) -> Vec<Job> {
     let (address, secret) = (free_address(), Secret::random());
     let places = places(&address, &secret, hosts);
@@ -43,7 +43,7 @@ fn places(address: &str, secret: &Secret, hosts: &[u8]) -> Vec<Place> {
     (0..).zip(hosts).map(place).collect()
 }
 
-/// Ends a job in good order: all leave, and each waits for those that it serves.
+/// Ends a job in order: all ranks leave, and each waits for the ranks that it serves.
 fn leave(jobs: Vec<Job>) {
     jobs.iter().for_each(|job| job.board.leave(job.rank));
     scope(|scope| {
@@ -72,7 +72,7 @@ fn hosts_are_numbered_by_their_lowest_ranks_and_values_reach_all() {
             assert_eq!(job.exchange.get(&format!("from/{rank}"), SOON).unwrap(), [rank as u8; 3]);
         }
     }
-    // A name is taken wherever it was put, and known to whoever was told so.
+    // A name is unique across hosts, and its value is visible to every rank that was refused it.
     for job in &jobs {
         assert!(job.exchange.put("from/3", b"").unwrap_err().to_string().contains("taken"));
     }
@@ -80,7 +80,7 @@ fn hosts_are_numbered_by_their_lowest_ranks_and_values_reach_all() {
     jobs[3].exchange.put("big", &big).unwrap();
     assert_eq!(jobs[1].exchange.get("big", SOON).unwrap(), big);
     assert_eq!(jobs[4].exchange.get("never", SUSPECT_SOON).unwrap_err().fault().kind(), FaultKind::TimedOut);
-    // Longer than a host may be silent: beats are heard.
+    // Longer than the failure-detection timeout: heartbeats arrive.
     std::thread::sleep(2 * SUSPECT_SOON);
     assert!(jobs.iter().all(|job| job.board.failed_rank().is_none()));
     leave(jobs);
@@ -107,7 +107,7 @@ fn who_leaves_and_who_dies_is_known_on_all_hosts() {
     drop(jobs.remove(3)); // without leaving
     eventually("3 has died", || all(3, Liveness::Dead));
     assert!(survivors.iter().all(|board| board.failed_rank() == Some(Rank(3))));
-    // Nobody waits for a value any more.
+    // Waits for values fail after a death.
     let fault = jobs[2].exchange.get("never", SOON).unwrap_err().fault();
     assert_eq!((fault.kind(), fault.rank()), (FaultKind::PeerDied, Some(Rank(3))));
     leave(jobs);
@@ -129,7 +129,7 @@ fn a_keeper_goes_after_its_host_and_rank_0_last() {
     assert_eq!(last.board.failed_rank(), None);
 }
 
-/// Rank 0 with rank 1 on another host and rank 2, played by the test, on a third.
+/// Rank 0 with rank 1 on another host, and rank 2, played by the test, on a third.
 fn beside(play: impl FnOnce(Link, &[Job])) {
     let (address, secret) = (free_address(), Secret::random());
     let places = places(&address, &secret, &[0, 1, 2]);
@@ -157,7 +157,7 @@ fn beside(play: impl FnOnce(Link, &[Job])) {
     });
 }
 
-/// A rank that has met rank 0 and waits for its word.
+/// A rank that has contacted rank 0 and waits for its answer.
 fn wait_to_keep(place: &Place) -> (TcpStream, frames::Coming, [u8; 32]) {
     let stream = loop {
         match TcpStream::connect(&place.address) {
@@ -181,7 +181,7 @@ fn from_rank_0(mut stream: &TcpStream) -> frames::FromRankZero {
     frames::FromRankZero::decode(&frame).unwrap()
 }
 
-/// A rank that meets rank 0 and is told to keep its host.
+/// A rank that contacts rank 0 and is told to serve its host.
 fn come(place: &Place) -> Link {
     let (stream, coming, nonce) = wait_to_keep(place);
     let secret = &place.secret;
@@ -192,7 +192,7 @@ fn come(place: &Place) -> Link {
     link
 }
 
-/// A rank of another host waits to be told where its host is kept; if it ends before that, another may come in its place.
+/// A rank of another host waits for its answer. If it ends before that, another may take its place.
 #[test]
 fn a_rank_that_goes_while_it_waits_may_come_again() {
     let (address, secret) = (free_address(), Secret::random());
@@ -276,7 +276,7 @@ fn what_a_host_may_not_say_ends_its_stream() {
     }
 }
 
-/// Two links that speak to each other, and a way to change what goes from the host to the hub.
+/// Two connected streams, and access to the bytes from the host to the head.
 fn pair() -> (Link, Link, TcpStream, TcpStream) {
     let secret = Secret::random();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -290,8 +290,8 @@ fn pair() -> (Link, Link, TcpStream, TcpStream) {
     (link(host, End::Host), link(hub, End::Hub), from_host, to_hub)
 }
 
-/// A host that is ready hears from the hub while another is not, as often as the time asks for after which it would take the hub
-/// for lost.
+/// A host that is ready receives heartbeats while another is not, often enough not to suspect the
+/// head.
 #[test]
 fn who_is_ready_is_not_left_in_silence() {
     let secret = Secret::random();
@@ -348,7 +348,7 @@ fn a_changed_repeated_or_missing_frame_is_found() {
             })
             .position(|end| at < end)
             .unwrap();
-        // A longer length waits for bytes that never come.
+        // A larger length waits for bytes that never come.
         assert!(heard == first && matches!(lost, Lost::Forged | Lost::Ended), "{at}: {heard} {lost}");
     }
     assert!(matches!(run(&|bytes| bytes[lengths[0]..].to_vec()), (0, Lost::Forged)), "one is left out");
@@ -387,7 +387,7 @@ fn the_patience_with_a_host_is_read_from_the_environment() {
     }
 }
 
-/// What is left after a turn is no news to the system: nothing becomes readable.
+/// Frames left after a turn do not make the socket readable again.
 #[test]
 fn frames_that_are_left_after_a_turn_are_heard_at_once() {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -399,7 +399,7 @@ fn frames_that_are_left_after_a_turn_are_heard_at_once() {
     let board = Arc::new(crate::segment::Board::create(2).unwrap());
     let mut tables = Tables::new(Arc::clone(&board), secret.clone(), 8);
     let mut hub = Bridge::hub(vec![(1, hub)], SOON, None);
-    hub.turn(&mut tables); // says its beat
+    hub.turn(&mut tables); // sends its heartbeat
     (0..A_TURN).for_each(|_| host.say(&Said::Beat));
     host.flush().unwrap();
     hub.turn(&mut tables);
@@ -412,7 +412,7 @@ fn frames_that_are_left_after_a_turn_are_heard_at_once() {
     assert!(hub.deadline() > Some(Instant::now()));
 }
 
-/// A host's bridge, and the hub's end of its stream, which the test plays.
+/// A host's relay, and the head's end of its stream, which the test plays.
 fn host_of_a_played_hub() -> (Bridge, Tables, Link) {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let secret = Secret::random();
@@ -428,7 +428,7 @@ fn host_of_a_played_hub() -> (Bridge, Tables, Link) {
     (Bridge::host(1, host, &layout, None), tables, hub)
 }
 
-/// A hub may end at once after its answer: both come in one turn, before whoever asked looks.
+/// The head may end right after its answer: both arrive in one turn, before the requester looks.
 #[test]
 fn what_the_hub_answered_holds_although_it_is_gone() {
     for says_bye in [true, false] {

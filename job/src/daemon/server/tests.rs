@@ -1,4 +1,4 @@
-//! The server against its clients, honest and hostile.
+//! The server with honest and hostile clients.
 
 use std::os::fd::AsFd;
 use std::time::Instant;
@@ -66,7 +66,7 @@ impl Host {
     }
 }
 
-/// The next packet; `None` once the server has closed. Fails if neither comes.
+/// The next packet; `None` once the server has closed. Fails if neither happens.
 fn hear(socket: &OwnedFd) -> Option<Packet> {
     match wire::receive(socket) {
         Ok(packet) => packet,
@@ -75,7 +75,7 @@ fn hear(socket: &OwnedFd) -> Option<Packet> {
     }
 }
 
-/// What the server says before it closes; it must close.
+/// The last frame before the server closes, which it must.
 fn last_words(socket: &OwnedFd) -> Option<FromLauncher> {
     let last = hear(socket).map(|packet| FromLauncher::decode(&packet.frame).unwrap());
     if last.is_some() {
@@ -244,7 +244,7 @@ fn whoever_may_not_join_is_told_why_and_gets_nothing() {
     assert!(join_as(&other_size).unwrap_err().to_string().contains("ONESIDED_SIZE"));
 }
 
-/// A launcher that does not know the secret is not believed: it could hand over any memory as the board.
+/// A launcher without the secret is refused: it could pass any memory as the job segment.
 #[test]
 fn a_false_launcher_is_refused() {
     let address = "onesided-test-false-launcher".to_owned() + &std::process::id().to_string();
@@ -303,7 +303,7 @@ fn oversized_frames_end_the_connection() {
     host.join(0);
 }
 
-/// How many descriptors of this process stand for the same file as `file`.
+/// How many descriptors of this process refer to the same file as `file`.
 fn descriptors_of(file: &OwnedFd) -> usize {
     let wanted = rustix::fs::fstat(file).unwrap();
     let open = std::fs::read_dir("/proc/self/fd").unwrap();
@@ -365,7 +365,7 @@ fn thousands_of_connections_are_bounded() {
     let after = host.join(1);
     before.exchange.put("x", b"1").unwrap();
     assert_eq!(after.exchange.get("x", SOON).unwrap(), b"1");
-    // The oldest have been driven out: each has its challenge to read, and then the end.
+    // The oldest connections were evicted: each reads its challenge and then the end.
     for socket in &flood[..1000] {
         assert!(hear(socket).is_none() || hear(socket).is_none());
     }
@@ -378,7 +378,7 @@ fn a_client_that_breaks_off_harms_nobody() {
     drop(host.silent());
     let (rank, nonce) = host.stranger();
     wire::send(&rank, &host.hello(0, &nonce).encode(), None).unwrap();
-    drop(rank); // before it has read the welcome with the board
+    drop(rank); // before it has read the welcome
     assert!(join_as(&host.environment(0)).is_err(), "the seat of the one that broke off stays taken");
 }
 
@@ -406,7 +406,8 @@ fn the_socket_goes_with_the_server() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever a stranger sends, the server closes on it or drops it later, and serves the honest.
+    /// Whatever a stranger sends, the server closes its connection, at once or later, and serves
+    /// honest ranks.
     #[test]
     fn hostile_frames_harm_nobody(frames in proptest::collection::vec(hostile(), 1..6)) {
         let host = Host::new(1, 10);

@@ -19,7 +19,7 @@ fn any_coming() -> impl Strategy<Value = Coming> {
         .prop_map(|((rank, size, host), (nonce, proof))| Coming { rank: Rank(rank), size, host, nonce, proof })
 }
 
-/// Feeds bytes in pieces, as a stream may bring them.
+/// Feeds bytes in pieces, as a stream may deliver them.
 fn collect(bytes: &[u8], piece: usize) -> Vec<u8> {
     let mut incoming = Incoming::default();
     let mut rest = bytes;

@@ -38,7 +38,7 @@ proptest! {
         prop_assert!(Said::decode(shorter) != Ok(said));
     }
 
-    /// Whatever decodes is what its own encoding says.
+    /// Whatever decodes encodes to the same bytes.
     #[test]
     fn no_bytes_are_a_panic(kind in 250..520_u16, rest in proptest::collection::vec(any::<u8>(), 0..120)) {
         let frame = frame(kind, &[&rest]);
