@@ -1,5 +1,5 @@
 //! A job without our launcher: rank 0 takes the launcher's part, as the head daemon. On every other
-//! host its lowest rank is the host daemon, with a [control relay](super::bridge) to rank 0.
+//! host its lowest rank is the host daemon, with a [control relay](crate::daemon) to rank 0.
 //!
 //! The daemon creates the job segment, and a thread of it serves values and memory. The other ranks
 //! of the host learn its socket and the secret, and join there as at a launcher, with the same

@@ -91,7 +91,7 @@ fn one_of_many(variable: impl Fn(&str) -> Option<OsString>) -> Option<Error> {
 /// launcher this is collective, and rank 0 is the host daemon, see [there](crate#who-keeps-a-job).
 ///
 /// The rank has joined when this returns. From then on, a process that ends without
-/// [leaving](crate::shm::Board::leave) counts as dead.
+/// [leaving](crate::segment::Board::leave) counts as dead.
 ///
 /// # Errors
 /// - [`Error::Join`]: the environment is incomplete or invalid; the host daemon is gone, refuses,

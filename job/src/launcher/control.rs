@@ -1,5 +1,5 @@
 //! The protocol between the launcher and its agents, in the control frames of their [control
-//! relay](crate::bridge).
+//! relay](crate::daemon).
 //!
 //! Before the frames, each side sends one line of text, whose form never changes. The launcher
 //! writes its secret and its nonce, in hexadecimal with a space between them, to the agent's input.

@@ -17,7 +17,7 @@
 //!
 //! Rank 0 sends greeting, the other rank answers hello, and rank 0 names the socket of its host's
 //! daemon or refuses. The lowest rank of another host is told to become its host's daemon instead;
-//! the stream is then a [control relay](crate::bridge). The secret keys each proof,
+//! the stream is then a [control relay](crate::daemon). The secret keys each proof,
 //! which covers both nonces and every other field: no proof is valid for another connection, rank
 //! or answer.
 

@@ -52,7 +52,7 @@ const DEAD: u32 = 3;
 /// and a ring of small messages for each pair.
 ///
 /// One memory file, created by the host daemon: the launcher, rank 0, or
-/// [`threads`](crate::shm::threads). A process that detects a death declares it here.
+/// `threads` of the shm fabric. A process that detects a death declares it here.
 #[derive(Debug)]
 pub struct Board {
     memory: Arc<Mapping>,
