@@ -156,8 +156,8 @@ impl Slots {
     /// Keeps that for the next owner.
     #[inline]
     pub(crate) fn set_bypasses(&self, slot: u16, bypasses: u8) {
-        if let Some(kept) = self.bypasses.get(usize::from(slot)) {
-            kept.store(bypasses, Ordering::Relaxed);
+        if let Some(slot_bypasses) = self.bypasses.get(usize::from(slot)) {
+            slot_bypasses.store(bypasses, Ordering::Relaxed);
         }
     }
 

@@ -27,12 +27,12 @@ impl<F: Fabric> Inner<F> {
         };
         let slot = Owner::from_bits(words.1).slot;
         // It is asked before each compare-swap.
-        let asked: IntentFn<'_> = &|| {
+        let intent_at_attempt: IntentFn<'_> = &|| {
             leases.begin_attempt(slot, fabric.now());
             intent()
         };
         loop {
-            let fault = match lock.contend(fabric, context, words, mode, first, asked).await {
+            let fault = match lock.contend(fabric, context, words, mode, first, intent_at_attempt).await {
                 Err(fault) => fault,
                 Ok(held) => {
                     if self.locks.commits() && held.recovered.is_some() {

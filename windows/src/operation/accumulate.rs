@@ -88,7 +88,7 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
     pub(crate) fn get_accumulate_at<'b>(
         &self,
         operation: &'static str,
-        place: (usize, Shape<'b>),
+        at_shape: (usize, Shape<'b>),
         operands: &'b [T],
         results: &'b mut [T],
         op: Op,
@@ -97,7 +97,7 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
         if let Err(fault) = Self::lengths(results.len(), given) {
             return Accumulate::done(self.copy(), operation, (results.len(), given), Err(fault));
         }
-        Accumulate::start(self.copy(), operation, place, op, operands, Some(results))
+        Accumulate::start(self.copy(), operation, at_shape, op, operands, Some(results))
     }
 }
 
@@ -107,7 +107,7 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
 pub struct Accumulate<'w, 'b, T, F: Fabric> {
     access: Access<'w, T, F>,
     operation: &'static str,
-    range_at: (usize, usize),
+    elements: (usize, usize),
     type_map: TypeMap<'b>,
     work: Work<'b, T>,
     state: State<'w, 'b, F>,
@@ -171,15 +171,15 @@ impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
             Ok(_) if access.inner.completes_at_post => State::AtWait,
             Ok(_) => begin(&access, &work, type_map),
         };
-        Self { access, operation, range_at: type_map.records(), type_map, work, state }
+        Self { access, operation, elements: type_map.records(), type_map, work, state }
     }
 
     /// One sum, which was posted or cannot be.
     #[inline(always)] // see `wait`
     pub(crate) fn added(access: Access<'w, T, F>, offset: usize, operands: &'b [T], added: Result<(), Fault>) -> Self {
         let work = Work { op: Op::Sum, operands, results: None };
-        let (range_at, type_map) = ((offset, 1), TypeMap::of_shape(offset, Shape::Row(1)));
-        Self { access, operation: "accumulate", range_at, type_map, work, state: State::or_helper(added) }
+        let (elements, type_map) = ((offset, 1), TypeMap::of_shape(offset, Shape::Row(1)));
+        Self { access, operation: "accumulate", elements, type_map, work, state: State::or_helper(added) }
     }
 
     /// What is done, or refused, when it begins.
@@ -187,12 +187,12 @@ impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
     pub(crate) fn done(
         access: Access<'w, T, F>,
         operation: &'static str,
-        range_at: (usize, usize),
+        elements: (usize, usize),
         outcome: Result<(), Fault>,
     ) -> Self {
         let work = Work { op: Op::NoOp, operands: &[], results: None };
         let type_map = TypeMap::of_shape(0, Shape::Row(0));
-        Self { access, operation, range_at, type_map, work, state: State::Done(outcome) }
+        Self { access, operation, elements, type_map, work, state: State::Done(outcome) }
     }
 }
 
@@ -230,7 +230,7 @@ impl<T: AtomicElement, F: Drive> Accumulate<'_, '_, T, F> {
     /// See [`Access::accumulate`](crate::Access::accumulate).
     #[inline(always)] // a handle that passes through memory costs more than a small accumulate
     pub fn wait(self) -> Result<(), Error> {
-        let Self { access, operation, range_at, type_map, mut work, state } = self;
+        let Self { access, operation, elements, type_map, mut work, state } = self;
         let outcome = match (state, WordSpan::of_word::<T>(type_map)) {
             (State::Done(outcome), _) => outcome,
             (State::AtWait, Some(span)) => match work.run(&access, span) {
@@ -247,7 +247,7 @@ impl<T: AtomicElement, F: Drive> Accumulate<'_, '_, T, F> {
             (State::Helper(None), _) => wait_helper(access.copy(), work, by_helper(type_map)),
             (State::Helper(Some(helper)), _) => wait_helper(access.copy(), work, *helper),
         };
-        outcome.map_err(|fault| access.failed(operation, range_at, fault))
+        outcome.map_err(|fault| access.failed(operation, elements, fault))
     }
 }
 
@@ -297,7 +297,7 @@ impl<T: AtomicElement, F: Fabric> Future for Accumulate<'_, '_, T, F> {
     type Output = Result<(), Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { access, operation, range_at, type_map, work, state } = &mut *self;
+        let Self { access, operation, elements, type_map, work, state } = &mut *self;
         if let State::AtWait = state {
             *state = begin(access, work, *type_map);
         }
@@ -312,12 +312,12 @@ impl<T: AtomicElement, F: Fabric> Future for Accumulate<'_, '_, T, F> {
             State::AtWait => Err(Fault::new(FaultKind::Closed)), // it has just begun
         };
         *state = State::Done(outcome);
-        Poll::Ready(outcome.map_err(|fault| access.copy().failed(operation, *range_at, fault)))
+        Poll::Ready(outcome.map_err(|fault| access.copy().failed(operation, *elements, fault)))
     }
 }
 
 impl<T, F: Fabric> fmt::Debug for Accumulate<'_, '_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {} of {:?}", self.operation, self.range_at.0, self.access)
+        write!(f, "{} at {} of {:?}", self.operation, self.elements.0, self.access)
     }
 }

@@ -63,12 +63,12 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
 
     #[inline(always)] // see Fetch::wait
     fn fetch(&self, operation: &'static str, offset: usize, change: Change<T>) -> Fetch<'_, T, F> {
-        let place = self.atomic_range(offset, 1).and_then(|at| {
+        let word_and_lane = self.atomic_range(offset, 1).and_then(|at| {
             // The 8-byte word around the element; parts are a multiple of 8 bytes long.
             let word = self.inner.fabric().word_in(&self.target.data, at & !7)?;
             Ok((word, offset % const { per_word::<T>() }))
         });
-        Fetch::start(self.copy(), operation, (offset, offset), change, place)
+        Fetch::start(self.copy(), operation, (offset, offset), change, word_and_lane)
     }
 }
 

@@ -49,7 +49,7 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
 pub struct Get<'w, 'b, T, F: Fabric> {
     access: Access<'w, T, F>,
     /// The first element and how many.
-    place: (usize, usize),
+    elements: (usize, usize),
     state: State<F::Get<'b>>,
 }
 
@@ -91,8 +91,8 @@ impl<O: Future<Output = Result<(), Fault>> + Unpin> State<O> {
 
 impl<'w, 'b, T: Element, F: Fabric> Get<'w, 'b, T, F> {
     #[inline(always)] // see `Access::get`
-    pub(crate) fn new(access: Access<'w, T, F>, place: (usize, usize), get: Result<F::Get<'b>, Fault>) -> Self {
-        Self { access, place, state: State::of(get) }
+    pub(crate) fn new(access: Access<'w, T, F>, elements: (usize, usize), get: Result<F::Get<'b>, Fault>) -> Self {
+        Self { access, elements, state: State::of(get) }
     }
 }
 
@@ -103,8 +103,8 @@ impl<T: Element, F: Drive> Get<'_, '_, T, F> {
     /// See [`Access::get`](crate::Access::get).
     #[inline(always)] // a handle that passes through memory costs more than a small get
     pub fn wait(self) -> Result<(), Error> {
-        let Self { access, place, state } = self;
-        state.wait(access.inner.fabric()).map_err(|fault| access.failed("get", place, fault))
+        let Self { access, elements, state } = self;
+        state.wait(access.inner.fabric()).map_err(|fault| access.failed("get", elements, fault))
     }
 }
 
@@ -116,13 +116,13 @@ impl<T: Element, F: Fabric> Future for Get<'_, '_, T, F> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let outcome = ready!(self.state.poll(cx));
-        Poll::Ready(outcome.map_err(|fault| self.access.copy().failed("get", self.place, fault)))
+        Poll::Ready(outcome.map_err(|fault| self.access.copy().failed("get", self.elements, fault)))
     }
 }
 
 impl<T, F: Fabric> fmt::Debug for Get<'_, '_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "get of {} elements at {} from {:?}", self.place.1, self.place.0, self.access)
+        write!(f, "get of {} elements at {} from {:?}", self.elements.1, self.elements.0, self.access)
     }
 }
 
