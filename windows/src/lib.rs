@@ -75,7 +75,7 @@ pub use crate::datatype::op::Op;
 pub use crate::datatype::shape::{Runs, Shape};
 pub use crate::error::Error;
 pub use crate::locks::design::{LockAllDesign, LockDesign, Threads};
-pub use crate::locks::lease::LeasePolicy;
+pub use crate::locks::lease_policy::LeasePolicy;
 pub use crate::memory::buffer::{Buffer, Transfer};
 pub use crate::memory::buffer_error::BufferError;
 pub use crate::memory::direct::Direct;

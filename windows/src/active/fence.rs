@@ -9,6 +9,34 @@ use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
 
 use crate::{Access, Element, Error, Request, Window};
 
+impl<T: Element, F: Fabric> Window<T, F> {
+    /// The first fence (`MPI_Win_fence`): when it was waited for, every rank may operate on every part, until the next.
+    /// Collective.
+    ///
+    /// ```
+    /// # use onesided_windows::{Op, Window};
+    /// # onesided_fabric::threads(3, |world| {
+    /// let sums = Window::<f64>::allocate(&world, 2).wait()?;
+    /// let epoch = sums.fence().wait()?;
+    /// epoch.at((world.rank() + 1) % 3)?.put(0, &[1.5])?;
+    /// let epoch = epoch.fence().wait()?; // everybody sees what everybody has put
+    /// assert_eq!(sums.local().read(0..1), [1.5]);
+    /// epoch.at(0)?.accumulate(1, &[0.5], Op::Sum).wait()?;
+    /// epoch.end().wait()?;
+    /// assert_eq!(sums.local().read(1..2), [if world.rank() == 0 { 1.5 } else { 0.0 }]);
+    /// sums.close().wait()
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
+    /// ```
+    ///
+    /// MPI's assertions are what the types say: the first fence has nothing before it (`MPI_MODE_NOPRECEDE`), and
+    /// [`FenceEpoch::end`](crate::FenceEpoch::end) nothing behind it (`MPI_MODE_NOSUCCEED`). With `MPI_MODE_NOSTORE` and
+    /// `MPI_MODE_NOPUT` no fabric of this library could save anything: a fence flushes the targets that this rank operated
+    /// on, and is a barrier.
+    pub const fn fence(&self) -> FenceRequest<'_, T, F> {
+        FenceRequest::new(self)
+    }
+}
+
 /// A fence to be waited for (`MPI_Win_fence`): `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before.
 /// Collective.
 ///

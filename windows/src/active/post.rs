@@ -9,9 +9,42 @@ use std::time::Duration;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Drive, Fabric, Limit, block_on, wait_timeout};
 
-use crate::active::signals::{Signal, group};
-use crate::window::background::poll_once;
+use crate::active::notify::group;
+use crate::active::signals::Signal;
+use crate::window::retry::poll_once;
 use crate::{Element, Error, Window};
+
+impl<T: Element, F: Fabric> Window<T, F> {
+    /// Exposes this rank's part to some origins (`MPI_Win_post`): they may operate on it once they have
+    /// [started](Self::start). Blocks nobody; one word is posted to each origin.
+    ///
+    /// ```
+    /// # use onesided_windows::Window;
+    /// # onesided_fabric::threads(3, |world| {
+    /// let window = Window::<u64>::allocate(&world, 3).wait()?;
+    /// if world.rank() == 0 {
+    ///     let exposure = window.post(&[1, 2])?;
+    ///     exposure.wait()?; // both have completed
+    ///     assert_eq!(window.local().read(0..3), [0, 1, 2]);
+    /// } else {
+    ///     let epoch = window.start(&[0]).wait()?; // it has posted
+    ///     epoch.at(0)?.put(world.rank() as usize, &[world.rank().into()])?;
+    ///     epoch.complete().wait()?;
+    /// }
+    /// window.close().wait()
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
+    /// ```
+    ///
+    /// A rank that is named twice counts once; this rank may be among them. One thread of a rank at a time posts, and one
+    /// starts. Of MPI's assertions `MPI_MODE_NOCHECK` is
+    /// [`StartRequest::no_check`](crate::StartRequest::no_check), and with the others nothing could be saved.
+    ///
+    /// # Errors
+    /// [`Error::Rank`], [`Error::Operation`] if an origin cannot be reached; then none has been told.
+    pub fn post(&self, origins: &[u32]) -> Result<ExposureEpoch<'_, T, F>, Error> {
+        ExposureEpoch::post(self, origins)
+    }
+}
 
 /// This rank's part, exposed to some origins (`MPI_Win_post`) until each of them has completed its access.
 ///

@@ -7,9 +7,18 @@ use std::time::Duration;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
 
-use crate::active::signals::{Signal, group};
+use crate::active::notify::group;
+use crate::active::signals::Signal;
 use crate::window::inner::Inner;
 use crate::{Access, Element, Error, Request, Window};
+
+impl<T: Element, F: Fabric> Window<T, F> {
+    /// Begins an access of some targets' parts (`MPI_Win_start`), when it is waited for: then each of them has
+    /// [exposed](Self::post) its part to this rank.
+    pub fn start(&self, targets: &[u32]) -> StartRequest<'_, T, F> {
+        StartRequest::new(self, targets)
+    }
+}
 
 /// A wait for targets to expose their parts (`MPI_Win_start`): `.wait()` blocks, `.await` does not, `.test()` looks. Nothing
 /// happens before.

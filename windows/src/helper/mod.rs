@@ -10,14 +10,16 @@
 //! Requests and answers lie in the hidden regions beside the parts, a place for each pair of ranks. A message to the owner
 //! would have done as well, but a place never is full, needs nobody to sort what is whose, and ends with its window.
 
+mod in_flight;
 mod moves;
 mod origin;
 mod request;
 mod server;
 mod signal;
 
+pub(crate) use self::in_flight::HelperRequests;
 pub(crate) use self::moves::has_packed;
-pub(crate) use self::origin::{HelperAccumulate, HelperCall, HelperRequests, by_helper};
+pub(crate) use self::origin::{HelperAccumulate, HelperCall, by_helper};
 pub(crate) use self::request::{HelperRequest, is_wordless};
 pub(crate) use self::server::serve;
 

@@ -8,14 +8,11 @@ use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{AtomicAgent, Fabric, Path, Segment};
 
 use super::HelperRequest;
-use super::request::{Code, RUN, run_bytes};
+use super::request::{BYTES, Code, RUN, run_bytes};
 use crate::Op;
 use crate::window::exchange::Flavor;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
-
-/// The number of the element "bytes".
-pub(super) const BYTES: u8 = 13;
 
 /// From how many pieces on, and up to how many bytes each on average, the helper thread is asked.
 ///
@@ -111,44 +108,6 @@ impl<F: Fabric> Inner<F> {
                 found = later;
             }
         }
-    }
-}
-
-impl HelperRequest {
-    /// The owner's side: moves the bytes, if all pieces lie in its segment, and gives those that were asked for.
-    pub(super) fn move_bytes<F: Fabric>(&self, fabric: &F, segment: &F::Segment) -> Result<Vec<u8>, Fault> {
-        let wrong = Fault::new(FaultKind::Protocol);
-        let table = (self.code.runs as usize).checked_mul(RUN).and_then(|len| self.bytes.split_at_checked(len));
-        let (table, given) = table.ok_or(wrong)?;
-        let expected = match (self.code.op, self.code.results) {
-            (Some(Op::Replace), false) => self.count,
-            (Some(Op::NoOp), true) => 0,
-            _ => return Err(wrong),
-        };
-        let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
-        let pieces = || table.chunks_exact(RUN).map(|run| (number(&run[..8]), number(&run[8..])));
-        let total = pieces().try_fold(0_u64, |total, (_, len)| total.checked_add(len));
-        if given.len() != expected || total != Some(self.count as u64) {
-            return Err(wrong);
-        }
-        let inside = |(at, len): (u64, u64)| at.checked_add(len).is_some_and(|end| end <= segment.len());
-        if !pieces().all(inside) {
-            return Err(Fault::new(FaultKind::OutOfRange));
-        }
-        let (mut given, mut found) = (given, Vec::new());
-        for (at, len) in pieces() {
-            let len = len as usize; // at most `count`
-            if self.code.results {
-                let begin = found.len();
-                found.resize(begin + len, 0);
-                fabric.read_own(segment, at, &mut found[begin..])?;
-            } else {
-                let (now, later) = given.split_at(len);
-                fabric.write_own(segment, at, now)?;
-                given = later;
-            }
-        }
-        Ok(found)
     }
 }
 

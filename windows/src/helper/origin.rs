@@ -3,12 +3,13 @@
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
 use onesided_fabric::{Fabric, Segment};
 
 use super::HelperRequest;
+use super::in_flight::{InFlight, ReplyCell};
 use crate::datatype::type_map::{TypeMap, TypeMapRuns};
 use crate::operation::combine::Work;
 use crate::window::inner::Inner;
@@ -20,38 +21,6 @@ pub(crate) type HelperCall<'w> = Pin<Box<dyn Future<Output = Result<Vec<u8>, Fau
 
 /// How long, in nanoseconds, before an origin looks whether the owner still answers.
 const LOOK: u64 = 100_000_000;
-
-/// Where the answer to a request goes: whoever sees it first takes it in, for whoever asked.
-type ReplyCell = Arc<Mutex<Option<Result<Vec<u8>, Fault>>>>;
-
-/// This rank's requests to each other, one at a time; and its signals to memory without words there.
-#[derive(Debug)]
-pub(crate) struct HelperRequests(Box<[(Mutex<InFlight>, Mutex<u64>)]>);
-
-#[derive(Debug, Default)]
-struct InFlight {
-    /// How many requests were posted.
-    posted: u64,
-    /// Who asked the last one, and how many bytes of results it wants, until it is answered.
-    current: Option<(ReplyCell, usize)>,
-}
-
-impl HelperRequests {
-    pub(crate) fn new(size: u32) -> Self {
-        Self((0..size).map(|_| Default::default()).collect())
-    }
-
-    fn in_flight(&self, rank: u32) -> Result<MutexGuard<'_, InFlight>, Fault> {
-        let in_flight = self.0.get(rank as usize).ok_or(Fault::new(FaultKind::NoSuchRank))?;
-        Ok(in_flight.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// How many signals there were to a rank; taken by who signals.
-    pub(super) fn signals(&self, rank: u32) -> Result<MutexGuard<'_, u64>, Fault> {
-        let in_flight = self.0.get(rank as usize).ok_or(Fault::new(FaultKind::NoSuchRank))?;
-        Ok(in_flight.1.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
 
 fn take(reply: &ReplyCell) -> Option<Result<Vec<u8>, Fault>> {
     reply.lock().unwrap_or_else(PoisonError::into_inner).take()

@@ -69,6 +69,19 @@ impl<F: Fabric, N: Copy> Clone for WindowLockContext<'_, F, N> {
 
 impl<F: Fabric, N: Copy> Copy for WindowLockContext<'_, F, N> {}
 
+impl<F: Fabric> Inner<F> {
+    /// Where a lock of a target lies, for an owner.
+    #[inline]
+    pub(crate) const fn lock_context<'w>(
+        &'w self,
+        target: &'w Target<F>,
+        id: LockId,
+        owner: u64,
+    ) -> WindowLockContext<'w, F> {
+        WindowLockContext { inner: self, target, id, owner, node: LookedUp }
+    }
+}
+
 impl<'w, F: Fabric> WindowLockContext<'w, F> {
     /// For an owner who has slot 0.
     #[inline(always)]

@@ -1,7 +1,6 @@
 //! The locks that a window can have.
 
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use backoff::ExponentialBackoffBuilder;
@@ -11,8 +10,6 @@ use onesided_lock_algos::{
     AnyLock, Backoff, DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, LockAlgorithm, Mcs, TestAndSet,
     Ticket, TwoLevel,
 };
-
-use crate::Error;
 
 /// Which lock a window uses: [`Builder::lock`](crate::Builder::lock) chooses, or `ONESIDED_LOCK` by name.
 ///
@@ -103,7 +100,7 @@ impl LockDesign {
         Self::EventThread(Threads::PerWindow),
     ];
 
-    /// The names that [`FromStr`] knows.
+    /// The names that [`FromStr`](std::str::FromStr) knows.
     pub const NAMES: &'static str = "test-and-set, mcs, ticket, fetch-add-queue, distributed-counters, two-level, dedicated-thread, \
                                      dedicated-thread-per-window, event-thread, event-thread-per-window";
 
@@ -153,12 +150,6 @@ impl LockDesign {
     /// Whether a reader may have to wait behind a writer who waits.
     const fn is_fair_to_writers(self) -> bool {
         !matches!(self, Self::TestAndSet | Self::TwoLevel)
-    }
-
-    /// The design that `ONESIDED_LOCK` names.
-    pub(crate) fn from_environment() -> Result<Self, Error> {
-        // What is no text is no lock's name either.
-        std::env::var_os("ONESIDED_LOCK").map_or_else(|| Ok(Self::default()), |name| name.to_string_lossy().parse())
     }
 
     /// The lock as windows on such a fabric have it: for contests that need no window.
@@ -232,7 +223,7 @@ impl LockAllDesign {
     /// All of them.
     pub const ALL: &'static [Self] = &[Self::OnDemand, Self::EachTarget, Self::Global];
 
-    /// The names that [`FromStr`] knows.
+    /// The names that [`FromStr`](std::str::FromStr) knows.
     pub const NAMES: &'static str = "on-demand, each-target, global";
 
     /// Its name.
@@ -251,12 +242,6 @@ impl LockAllDesign {
         if lock.is_fair_to_writers() { Self::EachTarget } else { Self::OnDemand }
     }
 
-    /// The design that `ONESIDED_LOCK_ALL` names, or the usual one with such a lock.
-    pub(crate) fn from_environment(lock: LockDesign) -> Result<Self, Error> {
-        let name = std::env::var_os("ONESIDED_LOCK_ALL");
-        name.map_or_else(|| Ok(Self::usual(lock)), |name| name.to_string_lossy().parse())
-    }
-
     /// A target's lock, and all of them. `None` where that cannot be had.
     pub(crate) fn of(self, lock: AnyLock, capabilities: &Capabilities) -> Option<AnyLock> {
         match self {
@@ -272,28 +257,9 @@ impl fmt::Display for LockAllDesign {
     }
 }
 
-impl FromStr for LockAllDesign {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self, Error> {
-        let known = Self::ALL.iter().find(|design| design.name() == name);
-        known.copied().ok_or_else(|| Error::LockAllDesign { name: name.into(), known: Self::NAMES })
-    }
-}
-
 impl fmt::Display for LockDesign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-impl FromStr for LockDesign {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self, Error> {
-        let name = if name == "tas" { TestAndSet::NAME } else { name };
-        let known = Self::ALL.iter().find(|design| design.name() == name);
-        known.copied().ok_or_else(|| Error::Design { name: name.into(), known: Self::NAMES })
     }
 }
 
@@ -325,30 +291,4 @@ fn exponential(first: Duration, longest: Duration) -> Backoff {
         .with_max_elapsed_time(None)
         .build();
     Backoff::new(std::iter::from_fn(|| intervals.next_backoff()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_design_has_a_name_that_is_known() {
-        for design in LockDesign::ALL {
-            assert_eq!(design.to_string().parse::<LockDesign>().unwrap(), *design);
-        }
-        assert_eq!(
-            LockDesign::ALL.iter().map(|design| design.name()).collect::<Vec<_>>().join(", "),
-            LockDesign::NAMES
-        );
-        assert_eq!("tas".parse::<LockDesign>().unwrap(), LockDesign::TestAndSet);
-        for design in LockAllDesign::ALL {
-            assert_eq!(design.to_string().parse::<LockAllDesign>().unwrap(), *design);
-        }
-        let names = LockAllDesign::ALL.iter().map(|design| design.name()).collect::<Vec<_>>().join(", ");
-        assert_eq!(names, LockAllDesign::NAMES);
-        let error = "tree".parse::<LockAllDesign>().unwrap_err().to_string();
-        assert_eq!(error, "no design of lock_all is called \"tree\"; there is: on-demand, each-target, global");
-        let error = "peterson".parse::<LockDesign>().unwrap_err().to_string();
-        assert_eq!(error, format!("no lock design is called \"peterson\"; there is: {}", LockDesign::NAMES));
-    }
 }

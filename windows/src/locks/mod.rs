@@ -1,13 +1,18 @@
 //! The lock algorithms as windows use them: the design, its words in the hidden region, leases and the lock server.
 
+pub(crate) mod commit;
 pub(crate) mod context;
 pub(crate) mod design;
 pub(crate) mod layout;
 pub(crate) mod lease;
+pub(crate) mod lease_policy;
+pub(crate) mod owner;
+pub(crate) mod parse;
 pub(crate) mod revoke;
 pub(crate) mod server;
 pub(crate) mod slots;
 pub(crate) mod state;
+pub(crate) mod takeover;
 
 /// Runs an expression with the lock of its own type, if it is one of those whose uncontended acquire and release take a few
 /// instructions, and another expression with the others, so that callers stay small.

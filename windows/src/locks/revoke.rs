@@ -18,8 +18,8 @@ use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
 use onesided_lock_algos::Owner;
 
-use crate::window::background::POLL_INTERVAL;
 use crate::window::inner::Inner;
+use crate::window::retry::POLL_INTERVAL;
 use crate::window::target::Target;
 
 /// Marks the answer that it cannot be done, and every other question about the same owner: a bit that no owner's word has.

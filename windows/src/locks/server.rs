@@ -14,7 +14,7 @@ use onesided_lock_algos::{AnyLock, LockAlgorithm, LockContext, Owner};
 use crate::locks::design::Threads;
 use crate::locks::layout::HiddenLayout;
 use crate::locks::slots;
-use crate::window::background::{poll_once, poll_until};
+use crate::window::retry::{poll_once, poll_until};
 
 /// How many lines each rank has at a home: 64 in small worlds, 8 in large ones.
 pub(crate) const fn request_slots(size: u32) -> u16 {

@@ -8,15 +8,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
-use onesided_fabric::Fabric;
-use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_lock_algos::{AnyLock, LockAlgorithm, Mode, Owner, WithoutSlot};
+use onesided_lock_algos::{AnyLock, LockAlgorithm, Owner};
 
 use crate::active::signals;
-use crate::window::inner::Inner;
 
 /// Whether an owner has a slot.
 #[inline]
@@ -98,13 +95,13 @@ pub(crate) struct Slots {
     /// Of each slot, how often in a row its owners passed a queue.
     bypasses: Box<[AtomicU8]>,
     /// How many owners there were without one.
-    slotless: AtomicU32,
+    pub(super) slotless: AtomicU32,
     /// How far pauses for locks grow, where an attempt is a journey.
     pub(crate) backoff_cap: AtomicU8,
     /// What peers are told: how many slots were ever in use ...
-    in_use: AtomicU32,
+    pub(super) in_use: AtomicU32,
     /// ... and how many owners count without. For which locks is for this rank alone.
-    without: Mutex<BTreeMap<u64, u32>>,
+    pub(super) without: Mutex<BTreeMap<u64, u32>>,
 }
 
 /// Tells this thread from the others that there are.
@@ -159,8 +156,8 @@ impl Slots {
     /// Keeps that for the next owner.
     #[inline]
     pub(crate) fn set_bypasses(&self, slot: u16, bypasses: u8) {
-        if let Some(kept) = self.bypasses.get(usize::from(slot)) {
-            kept.store(bypasses, Ordering::Relaxed);
+        if let Some(slot_bypasses) = self.bypasses.get(usize::from(slot)) {
+            slot_bypasses.store(bypasses, Ordering::Relaxed);
         }
     }
 
@@ -172,7 +169,7 @@ impl Slots {
 
     /// Takes slot 0, if it is this thread's and free, and gives its generation.
     #[inline]
-    fn take_biased(&self) -> Option<u32> {
+    pub(super) fn take_biased(&self) -> Option<u32> {
         let uses = self.biased_uses.load(Ordering::Acquire);
         if self.biased_thread.load(Ordering::Relaxed) != this_thread() || !uses.is_multiple_of(2) {
             return None;
@@ -182,7 +179,7 @@ impl Slots {
     }
 
     /// Takes a slot, and gives it with its generation.
-    fn take(&self) -> Option<(u16, u32)> {
+    pub(super) fn take(&self) -> Option<(u16, u32)> {
         let claims_bias =
             || self.biased_thread.compare_exchange(0, this_thread(), Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if let Some(generation) = self.take_biased().or_else(|| claims_bias().then(|| self.take_biased()).flatten()) {
@@ -221,104 +218,11 @@ impl Slots {
     }
 
     #[inline]
-    fn give_back(&self, slot: u16) {
+    pub(super) fn give_back(&self, slot: u16) {
         match slot {
             BIASED_SLOT if self.biased_thread.load(Ordering::Relaxed) != NOBODY => self.free_biased(),
             _ => drop(self.busy[usize::from(slot / 64)].fetch_and(!(1 << (slot % 64)), Ordering::Release)),
         }
-    }
-}
-
-impl<F: Fabric> Inner<F> {
-    /// Who locks in this mode: an owner's bits, with a slot if it needs one and one is free.
-    pub(crate) fn owner(&self, mode: Mode) -> Result<u64, Fault> {
-        let rank = self.fabric().rank();
-        if !self.locks.algorithm.uses_node(mode) {
-            return Ok(self.slotless());
-        }
-        let taken = self.locks.slots.take();
-        if let Some(leases) = &self.locks.leases {
-            // Without a slot one acquire would be as another; a reader's as well, who may inherit and has the lock alone then.
-            leases.begin_attempt(taken.ok_or(Fault::of(FaultKind::Full, rank))?.0, self.fabric().now());
-        }
-        let Some((slot, generation)) = taken else { return Ok(self.owner_without_slot()) };
-        if u32::from(slot) >= self.locks.slots.in_use.load(Ordering::Acquire) {
-            self.announce(slot)?;
-        }
-        Ok(Owner { rank, slot, generation }.to_bits())
-    }
-
-    /// The same for an owner who needs a slot, if slot 0 can be had, of which peers know, and an operation is done when it is
-    /// posted.
-    #[inline]
-    pub(crate) fn biased_owner(&self, mode: Mode) -> Option<u64> {
-        if !self.locks.has_biased_slot || !self.locks.algorithm.uses_node(mode) {
-            return None;
-        }
-        let generation = self.locks.slots.take_biased()?;
-        Some(Owner { rank: self.fabric().rank(), slot: BIASED_SLOT, generation }.to_bits())
-    }
-
-    /// This rank, as an owner that needs no slot. Where an operation is done when it is posted its outcome is known, and no
-    /// generation is needed.
-    #[inline]
-    pub(crate) fn slotless(&self) -> u64 {
-        if self.completes_at_post { self.slotless_owner(0) } else { self.owner_without_slot() }
-    }
-
-    /// This rank, as an owner that has found no slot.
-    fn owner_without_slot(&self) -> u64 {
-        self.slotless_owner(self.locks.slots.slotless.fetch_add(1, Ordering::Relaxed))
-    }
-
-    #[inline]
-    fn slotless_owner(&self, generation: u32) -> u64 {
-        Owner { rank: self.fabric().rank(), slot: Owner::NO_SLOT, generation }.to_bits()
-    }
-
-    /// Ends the use of an owner's slot, if it has one: nobody writes to its node any more.
-    #[inline]
-    pub(crate) fn give_back(&self, owner: u64) {
-        if has_slot(owner) {
-            self.locks.slots.give_back(Owner::from_bits(owner).slot);
-        }
-    }
-
-    /// Tells peers that a slot is in use from now on.
-    #[cold]
-    fn announce(&self, slot: u16) -> Result<(), Fault> {
-        self.publish(|_, in_use| *in_use = (*in_use).max(u32::from(slot) + 1))
-    }
-
-    /// Adds one owner to those that count for a lock without a slot, or takes one away.
-    #[cold]
-    pub(crate) fn count_without_slot(&self, lock: u64, counts: bool) -> Result<(), Fault> {
-        self.publish(|without, _| {
-            let here = without.entry(lock).or_default();
-            *here = if counts { here.saturating_add(1) } else { here.saturating_sub(1) };
-            if *here == 0 {
-                without.remove(&lock);
-            }
-        })
-    }
-
-    /// Which owners of this rank count without a slot, seen from one lock.
-    #[cold]
-    pub(crate) fn without_slot(&self, lock: u64) -> WithoutSlot {
-        let without = self.locks.slots.without.lock().unwrap_or_else(PoisonError::into_inner);
-        let here = without.get(&lock).copied().unwrap_or(0);
-        WithoutSlot { here, elsewhere: without.values().sum::<u32>() - here }
-    }
-
-    fn publish(&self, change: impl FnOnce(&mut BTreeMap<u64, u32>, &mut u32)) -> Result<(), Fault> {
-        let mut without = self.locks.slots.without.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut in_use = self.locks.slots.in_use.load(Ordering::Relaxed);
-        change(&mut without, &mut in_use);
-        let word = self.fabric().word_in(&self.memory.hidden, self.locks.slots.participants)?;
-        let all = without.values().map(|owners| u64::from(*owners)).sum::<u64>();
-        self.fabric().store(word, all << 32 | u64::from(in_use))?;
-        self.locks.slots.in_use.store(in_use, Ordering::Release);
-        Ok(())
     }
 }
 

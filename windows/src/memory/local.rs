@@ -8,7 +8,15 @@ use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::Fault;
 
 use crate::window::inner::Inner;
-use crate::{Element, Error};
+use crate::{Element, Error, Window};
+
+impl<T: Element, F: Fabric> Window<T, F> {
+    /// This rank's own part, to be read and written at once. What peers do at the same time is theirs to order: under a
+    /// lock, or before a barrier.
+    pub fn local(&self) -> Local<'_, T, F> {
+        Local::new(&self.inner)
+    }
+}
 
 /// This rank's own part of a window, read and written at once, without the fabric's atomics.
 ///

@@ -1,5 +1,6 @@
 //! Memory of a window: allocated, attached, shared with the host, or lent by the program.
 
+pub(crate) mod attached;
 pub(crate) mod buffer;
 pub(crate) mod buffer_error;
 pub(crate) mod direct;

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::Fault;
 
-use crate::memory::dynamic::Attached;
+use crate::memory::attached::Attached;
 use crate::window::exchange::{Flavor, Keys};
 use crate::window::paths::Paths;
 use crate::window::target::Target;

@@ -8,7 +8,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Fabric, Segment, UserMemory, World};
 
 use crate::helper::is_wordless;
-use crate::window::background::retry;
+use crate::window::retry::retry;
 use crate::{BufferError, Error, Request};
 
 /// Memory of this rank's that windows are made over parts of, as many as wanted, one after another or at the same time:

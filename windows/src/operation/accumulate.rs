@@ -8,10 +8,98 @@ use std::task::{Context, Poll, ready};
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Drive, Fabric, handle, wait_for};
 
+use crate::datatype::element::to_word;
 use crate::datatype::type_map::TypeMap;
 use crate::helper::{HelperAccumulate, by_helper, is_wordless};
 use crate::operation::combine::{WordSpan, WordSpans, WordUpdate, WordUpdates, Work};
 use crate::{Access, AtomicElement, Error, Op, Shape};
+
+impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
+    /// Combines elements from `offset` on with operands, each of them atomically against all other atomic operations of
+    /// this window (`MPI_Accumulate`, `MPI_Raccumulate`). When it has been waited for, the operands may be used again,
+    /// and the target has the outcome after a [`flush`](Self::flush) or the unlock, as with [`put`](Self::put).
+    ///
+    /// **Why it is to be waited for.** Where the fabric's own operation does it (the sum of 8-byte integers, one
+    /// fetch-add a word), all of it is posted when the call returns, and the wait costs nothing. Everything else is
+    /// compare-swaps on the words around the elements, and a compare-swap has to know what the one before it found:
+    /// this rank has to be there for it. Sixteen words are under way at once, and elements that share a word change in one
+    /// compare-swap. On memory that has no words here (lent by its owner, on shm) the agent does it, a sum too, and is asked
+    /// only when it is waited for.
+    ///
+    /// **Order.** Atomic operations of one rank on one element take effect in the order in which they were waited for;
+    /// a sum of 8-byte integers where the fabric does it, when it was called. Two that are under way at the same time have no
+    /// order.
+    ///
+    /// # Errors
+    /// When waited for: [`Error::Range`], [`Error::Type`] (an operation that is not for `T`), with nothing changed;
+    /// [`Error::Operation`]. What fails in a sum of 8-byte integers that was posted is reported by the flush or the unlock.
+    ///
+    /// # Cancel safety
+    /// One that is dropped, or leaked, before it is done may have taken effect on each element or not.
+    #[inline(always)] // see Fetch::wait
+    pub fn accumulate<'b>(&self, offset: usize, operands: &'b [T], op: Op) -> Accumulate<'_, 'b, T, F> {
+        if let (&[operand], true) = (operands, T::ADDS && op == Op::Sum) {
+            let word = self.atomic_range(offset, 1).and_then(|at| self.inner.fabric().word_in(&self.target.data, at));
+            let added = word.map(|word| drop(self.inner.fabric().fetch_add(word, to_word(operand))));
+            return Accumulate::added(self.copy(), offset, operands, added);
+        }
+        Accumulate::start(self.copy(), "accumulate", (offset, Shape::Row(operands.len())), op, operands, None)
+    }
+
+    /// [`accumulate`](Self::accumulate), and gives the elements as they were before (`MPI_Get_accumulate`,
+    /// `MPI_Rget_accumulate`). With [`Op::NoOp`] it is an atomic read of as many elements as there are results, and there
+    /// need be no operands.
+    ///
+    /// ```
+    /// # use onesided_windows::{Op, Window};
+    /// # onesided_fabric::threads(1, |world| {
+    /// # let window = Window::<i32>::allocate(&world, 4).wait()?;
+    /// # let epoch = window.lock_exclusive(0).wait()?;
+    /// let mut before = [0; 4];
+    /// epoch.accumulate(0, &[1, 5, 3, 7], Op::Replace).wait()?;
+    /// epoch.get_accumulate(0, &[4; 4], &mut before, Op::Min).wait()?;
+    /// assert_eq!(before, [1, 5, 3, 7]);
+    /// epoch.get_accumulate(0, &[], &mut before, Op::NoOp).wait()?;
+    /// assert_eq!(before, [1, 4, 3, 4]);
+    /// # epoch.unlock().wait()?;
+    /// # window.close().wait()
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
+    /// ```
+    ///
+    /// It is done, at the target too, when it was waited for.
+    ///
+    /// # Errors
+    /// As [`accumulate`](Self::accumulate), and [`Error::Lengths`] where there are not as many operands as results.
+    ///
+    /// # Cancel safety
+    /// As [`accumulate`](Self::accumulate). Some of the results may have been filled in.
+    #[inline(always)] // see Fetch::wait
+    pub fn get_accumulate<'b>(
+        &self,
+        offset: usize,
+        operands: &'b [T],
+        results: &'b mut [T],
+        op: Op,
+    ) -> Accumulate<'_, 'b, T, F> {
+        self.get_accumulate_at("get_accumulate", (offset, Shape::Row(results.len())), operands, results, op)
+    }
+
+    #[inline(always)] // see Fetch::wait
+    pub(crate) fn get_accumulate_at<'b>(
+        &self,
+        operation: &'static str,
+        at_shape: (usize, Shape<'b>),
+        operands: &'b [T],
+        results: &'b mut [T],
+        op: Op,
+    ) -> Accumulate<'_, 'b, T, F> {
+        let given = if op == Op::NoOp { results.len() } else { operands.len() };
+        if let Err(fault) = Self::lengths(results.len(), given) {
+            return Accumulate::done(self.copy(), operation, (results.len(), given), Err(fault));
+        }
+        Accumulate::start(self.copy(), operation, at_shape, op, operands, Some(results))
+    }
+}
 
 /// Atomic operations on elements, to be waited for: `.wait()` blocks, `.await` does not, [`test`](Self::test) looks. See
 /// [`Access::accumulate`](crate::Access::accumulate) and [`Access::get_accumulate`](crate::Access::get_accumulate).
@@ -19,7 +107,7 @@ use crate::{Access, AtomicElement, Error, Op, Shape};
 pub struct Accumulate<'w, 'b, T, F: Fabric> {
     access: Access<'w, T, F>,
     operation: &'static str,
-    range_at: (usize, usize),
+    elements: (usize, usize),
     type_map: TypeMap<'b>,
     work: Work<'b, T>,
     state: State<'w, 'b, F>,
@@ -83,15 +171,15 @@ impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
             Ok(_) if access.inner.completes_at_post => State::AtWait,
             Ok(_) => begin(&access, &work, type_map),
         };
-        Self { access, operation, range_at: type_map.records(), type_map, work, state }
+        Self { access, operation, elements: type_map.records(), type_map, work, state }
     }
 
     /// One sum, which was posted or cannot be.
     #[inline(always)] // see `wait`
     pub(crate) fn added(access: Access<'w, T, F>, offset: usize, operands: &'b [T], added: Result<(), Fault>) -> Self {
         let work = Work { op: Op::Sum, operands, results: None };
-        let (range_at, type_map) = ((offset, 1), TypeMap::of_shape(offset, Shape::Row(1)));
-        Self { access, operation: "accumulate", range_at, type_map, work, state: State::or_helper(added) }
+        let (elements, type_map) = ((offset, 1), TypeMap::of_shape(offset, Shape::Row(1)));
+        Self { access, operation: "accumulate", elements, type_map, work, state: State::or_helper(added) }
     }
 
     /// What is done, or refused, when it begins.
@@ -99,12 +187,12 @@ impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
     pub(crate) fn done(
         access: Access<'w, T, F>,
         operation: &'static str,
-        range_at: (usize, usize),
+        elements: (usize, usize),
         outcome: Result<(), Fault>,
     ) -> Self {
         let work = Work { op: Op::NoOp, operands: &[], results: None };
         let type_map = TypeMap::of_shape(0, Shape::Row(0));
-        Self { access, operation, range_at, type_map, work, state: State::Done(outcome) }
+        Self { access, operation, elements, type_map, work, state: State::Done(outcome) }
     }
 }
 
@@ -142,7 +230,7 @@ impl<T: AtomicElement, F: Drive> Accumulate<'_, '_, T, F> {
     /// See [`Access::accumulate`](crate::Access::accumulate).
     #[inline(always)] // a handle that passes through memory costs more than a small accumulate
     pub fn wait(self) -> Result<(), Error> {
-        let Self { access, operation, range_at, type_map, mut work, state } = self;
+        let Self { access, operation, elements, type_map, mut work, state } = self;
         let outcome = match (state, WordSpan::of_word::<T>(type_map)) {
             (State::Done(outcome), _) => outcome,
             (State::AtWait, Some(span)) => match work.run(&access, span) {
@@ -159,7 +247,7 @@ impl<T: AtomicElement, F: Drive> Accumulate<'_, '_, T, F> {
             (State::Helper(None), _) => wait_helper(access.copy(), work, by_helper(type_map)),
             (State::Helper(Some(helper)), _) => wait_helper(access.copy(), work, *helper),
         };
-        outcome.map_err(|fault| access.failed(operation, range_at, fault))
+        outcome.map_err(|fault| access.failed(operation, elements, fault))
     }
 }
 
@@ -209,7 +297,7 @@ impl<T: AtomicElement, F: Fabric> Future for Accumulate<'_, '_, T, F> {
     type Output = Result<(), Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { access, operation, range_at, type_map, work, state } = &mut *self;
+        let Self { access, operation, elements, type_map, work, state } = &mut *self;
         if let State::AtWait = state {
             *state = begin(access, work, *type_map);
         }
@@ -224,12 +312,12 @@ impl<T: AtomicElement, F: Fabric> Future for Accumulate<'_, '_, T, F> {
             State::AtWait => Err(Fault::new(FaultKind::Closed)), // it has just begun
         };
         *state = State::Done(outcome);
-        Poll::Ready(outcome.map_err(|fault| access.copy().failed(operation, *range_at, fault)))
+        Poll::Ready(outcome.map_err(|fault| access.copy().failed(operation, *elements, fault)))
     }
 }
 
 impl<T, F: Fabric> fmt::Debug for Accumulate<'_, '_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {} of {:?}", self.operation, self.range_at.0, self.access)
+        write!(f, "{} at {} of {:?}", self.operation, self.elements.0, self.access)
     }
 }

@@ -8,11 +8,69 @@ use std::task::{Context, Poll, ready};
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Drive, Fabric, handle, wait_for};
 
-use crate::datatype::element::{from_word, lanes, same_bits, to_word};
+use crate::datatype::element::{from_word, lanes, per_word, same_bits, to_word};
 use crate::helper::{HelperCall, HelperRequest, is_wordless};
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 use crate::{Access, AtomicElement, Error, Op};
+
+impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
+    /// Combines an element with an operand, atomically against all other atomic operations of this window, and gives
+    /// what was there before (`MPI_Fetch_and_op`).
+    ///
+    /// The fabric's own operation where there is one (sum and atomic read of 8-byte integers): then it is posted when the
+    /// call returns. Everything else is a loop of compare-swaps that runs when it is waited for. So is, for its agent, every
+    /// operation on memory that has no words here (lent by its owner, on shm): it is asked only when it is waited for.
+    ///
+    /// # Errors
+    /// When waited for: [`Error::Range`], [`Error::Type`] (an operation that is not for `T`), [`Error::Operation`].
+    ///
+    /// # Cancel safety
+    /// One that is dropped before it is done may have taken effect or not.
+    #[inline]
+    pub fn fetch_and_op(&self, offset: usize, operand: T, op: Op) -> Fetch<'_, T, F> {
+        self.fetch("fetch_and_op", offset, Change::Apply(op, operand))
+    }
+
+    /// Adds to an element, atomically, and gives what was there before: [`fetch_and_op`](Self::fetch_and_op) with
+    /// [`Op::Sum`].
+    #[inline]
+    pub fn fetch_add(&self, offset: usize, add: T) -> Fetch<'_, T, F> {
+        self.fetch("fetch_add", offset, Change::Apply(Op::Sum, add))
+    }
+
+    /// Reads an element, atomically: [`fetch_and_op`](Self::fetch_and_op) with [`Op::NoOp`].
+    #[inline]
+    pub fn fetch_one(&self, offset: usize) -> Fetch<'_, T, F>
+    where
+        T: Default,
+    {
+        self.fetch("fetch_one", offset, Change::Apply(Op::NoOp, T::default()))
+    }
+
+    /// If an element is `expected`, makes it `new`, atomically; gives what was there before
+    /// (`MPI_Compare_and_swap`). Floats are compared by their bits.
+    ///
+    /// # Errors
+    /// When waited for: [`Error::Range`], [`Error::Operation`].
+    ///
+    /// # Cancel safety
+    /// As [`fetch_and_op`](Self::fetch_and_op).
+    #[inline]
+    pub fn compare_and_swap(&self, offset: usize, expected: T, new: T) -> Fetch<'_, T, F> {
+        self.fetch("compare_and_swap", offset, Change::Swap { expected, new })
+    }
+
+    #[inline(always)] // see Fetch::wait
+    fn fetch(&self, operation: &'static str, offset: usize, change: Change<T>) -> Fetch<'_, T, F> {
+        let word_and_lane = self.atomic_range(offset, 1).and_then(|at| {
+            // The 8-byte word around the element; parts are a multiple of 8 bytes long.
+            let word = self.inner.fabric().word_in(&self.target.data, at & !7)?;
+            Ok((word, offset % const { per_word::<T>() }))
+        });
+        Fetch::start(self.copy(), operation, (offset, offset), change, word_and_lane)
+    }
+}
 
 /// What an atomic operation does to an element.
 #[derive(Clone, Copy, Debug)]

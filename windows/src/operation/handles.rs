@@ -11,12 +11,45 @@ use onesided_fabric::{Drive, Fabric, handle, wait_for};
 use crate::window::inner::Inner;
 use crate::{Access, Element, Error};
 
+impl<T: Element, F: Fabric> Access<'_, T, F> {
+    /// Gets elements (`MPI_Get`) when it is waited for. It sees what this rank has put before. A get of one element of
+    /// 8 bytes is a single access.
+    ///
+    /// # Errors
+    /// When waited for: [`Error::Range`], [`Error::Operation`].
+    ///
+    /// # Cancel safety
+    /// A get that is dropped, or leaked, leaves the slice as it was, or with some of the elements or all.
+    #[inline(always)] // a handle that is copied out of a call costs several times a small get
+    pub fn get<'b>(&self, offset: usize, into: &'b mut [T]) -> Get<'_, 'b, T, F> {
+        let count = into.len();
+        let get = match self.range(offset, count) {
+            Ok(at) => Ok(self.inner.fabric().get(&self.target.data, at, bytemuck::cast_slice_mut(into))),
+            Err(fault) => Err(fault),
+        };
+        Get::new(self.copy(), (offset, count), get)
+    }
+
+    /// Completes everything that this rank has posted to this target before the call, there (`MPI_Win_flush`), and reports the first
+    /// failure of what nobody waited for. What was put before it is seen by every rank that synchronises with this one
+    /// after it.
+    pub fn flush(&self) -> Flush<'_, F> {
+        Flush::new(self.inner, "flush", self.target.rank, Ok(self.inner.fabric().flush(self.target.fabric_rank())))
+    }
+
+    /// Completes everything that this rank has posted to this target, here (`MPI_Win_flush_local`).
+    pub fn flush_local(&self) -> Flush<'_, F> {
+        let flush = self.inner.fabric().flush_local(self.target.fabric_rank());
+        Flush::new(self.inner, "flush_local", self.target.rank, Ok(flush))
+    }
+}
+
 /// A get, to be waited for: `.wait()` blocks, `.await` does not. See [`Access::get`](crate::Access::get).
 #[must_use = "the slice has the elements only after the get was waited for"]
 pub struct Get<'w, 'b, T, F: Fabric> {
     access: Access<'w, T, F>,
     /// The first element and how many.
-    place: (usize, usize),
+    elements: (usize, usize),
     state: State<F::Get<'b>>,
 }
 
@@ -58,8 +91,8 @@ impl<O: Future<Output = Result<(), Fault>> + Unpin> State<O> {
 
 impl<'w, 'b, T: Element, F: Fabric> Get<'w, 'b, T, F> {
     #[inline(always)] // see `Access::get`
-    pub(crate) fn new(access: Access<'w, T, F>, place: (usize, usize), get: Result<F::Get<'b>, Fault>) -> Self {
-        Self { access, place, state: State::of(get) }
+    pub(crate) fn new(access: Access<'w, T, F>, elements: (usize, usize), get: Result<F::Get<'b>, Fault>) -> Self {
+        Self { access, elements, state: State::of(get) }
     }
 }
 
@@ -70,8 +103,8 @@ impl<T: Element, F: Drive> Get<'_, '_, T, F> {
     /// See [`Access::get`](crate::Access::get).
     #[inline(always)] // a handle that passes through memory costs more than a small get
     pub fn wait(self) -> Result<(), Error> {
-        let Self { access, place, state } = self;
-        state.wait(access.inner.fabric()).map_err(|fault| access.failed("get", place, fault))
+        let Self { access, elements, state } = self;
+        state.wait(access.inner.fabric()).map_err(|fault| access.failed("get", elements, fault))
     }
 }
 
@@ -83,13 +116,13 @@ impl<T: Element, F: Fabric> Future for Get<'_, '_, T, F> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let outcome = ready!(self.state.poll(cx));
-        Poll::Ready(outcome.map_err(|fault| self.access.copy().failed("get", self.place, fault)))
+        Poll::Ready(outcome.map_err(|fault| self.access.copy().failed("get", self.elements, fault)))
     }
 }
 
 impl<T, F: Fabric> fmt::Debug for Get<'_, '_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "get of {} elements at {} from {:?}", self.place.1, self.place.0, self.access)
+        write!(f, "get of {} elements at {} from {:?}", self.elements.1, self.elements.0, self.access)
     }
 }
 

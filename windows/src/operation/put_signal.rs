@@ -25,32 +25,32 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
     /// [`Error::Range`]; [`Error::Type`] if an element does not have 8 bytes. What fails later is reported by the flush
     /// or the unlock.
     pub fn signal(&self, offset: usize, value: T) -> Result<(), Error> {
-        self.signal_place("signal", offset).and_then(|place| self.signal_at("signal", (offset, place), value))
+        self.signalled_element("signal", offset).and_then(|element| self.signal_at("signal", (offset, element), value))
     }
 
-    fn signal_place(&self, operation: &'static str, offset: usize) -> Result<Signalled<'_, F>, Error> {
-        let place = check::<T>().and_then(|()| self.atomic_range(offset, 1)).and_then(|at| {
+    fn signalled_element(&self, operation: &'static str, offset: usize) -> Result<Signalled<'_, F>, Error> {
+        let element = check::<T>().and_then(|()| self.atomic_range(offset, 1)).and_then(|at| {
             match self.inner.fabric().word_in(&self.target.data, at) {
                 Ok(word) => Ok(Signalled::Word(word)),
-                Err(fault) if is_wordless(fault) => Ok(Signalled::Lent(at)),
+                Err(fault) if is_wordless(fault) => Ok(Signalled::Wordless(at)),
                 Err(fault) => Err(fault),
             }
         });
-        place.map_err(|fault| self.copy().failed(operation, (offset, 1), fault))
+        element.map_err(|fault| self.copy().failed(operation, (offset, 1), fault))
     }
 
     fn signal_at(
         &self,
         operation: &'static str,
-        (offset, place): (usize, Signalled<'_, F>),
+        (offset, element): (usize, Signalled<'_, F>),
         value: T,
     ) -> Result<(), Error> {
-        match place {
+        match element {
             Signalled::Word(word) => {
                 drop(self.inner.fabric().write(word, to_word(value), Notify::Yes));
                 Ok(())
             }
-            Signalled::Lent(at) => {
+            Signalled::Wordless(at) => {
                 let signalled = self.inner.signal_wordless(self.target, at, to_word(value));
                 signalled.map_err(|fault| self.copy().failed(operation, (offset, 1), fault))
             }
@@ -62,7 +62,7 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
 enum Signalled<'w, F: Fabric> {
     Word(F::Word<'w>),
     /// Memory that has no words here.
-    Lent(u64),
+    Wordless(u64),
 }
 
 impl<T: Element, F: Fabric> Access<'_, T, F> {
@@ -101,9 +101,9 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
         if signals.target.fabric_rank() != target {
             return Err(self.inner.failed("put_signal", self.target.rank, Fault::of(FaultKind::Unsupported, target)));
         }
-        let place = signals.signal_place("put_signal", at)?;
+        let element = signals.signalled_element("put_signal", at)?;
         self.put(offset, elements)?;
-        signals.signal_at("put_signal", (at, place), value)
+        signals.signal_at("put_signal", (at, element), value)
     }
 }
 

@@ -110,7 +110,7 @@ pub struct Shaped<'s, T, F: Fabric> {
     access: Access<'s, T, F>,
     operation: &'static str,
     /// The first element and how many; if the lengths are wrong, those.
-    place: (usize, usize),
+    elements: (usize, usize),
     state: State<'s>,
 }
 
@@ -128,7 +128,7 @@ impl<'s, T: Element, F: Fabric> Shaped<'s, T, F> {
         fields: S,
         values: &'s [S::Values],
     ) -> Self {
-        let (place, checked) = Self::check::<S>(&access, (offset, shape), values.len());
+        let (elements, checked) = Self::check::<S>(&access, (offset, shape), values.len());
         let pieces = Pieces::<T, S>::new(offset, shape.runs(), fields, values);
         let Access { inner, target, .. } = access;
         let state = match checked {
@@ -136,7 +136,7 @@ impl<'s, T: Element, F: Fabric> Shaped<'s, T, F> {
             Ok(true) => State::UnderWay(Box::pin(inner.put_packed(target, pieces))),
             Ok(false) => State::Done(inner.fabric().put_pieces(&target.data, pieces)),
         };
-        Self { access, operation, place, state }
+        Self { access, operation, elements, state }
     }
 
     pub(crate) fn get<S: Fields<T>>(
@@ -146,7 +146,7 @@ impl<'s, T: Element, F: Fabric> Shaped<'s, T, F> {
         fields: S,
         into: &'s mut [S::Values],
     ) -> Self {
-        let (place, checked) = Self::check::<S>(&access, (offset, shape), into.len());
+        let (elements, checked) = Self::check::<S>(&access, (offset, shape), into.len());
         let pieces = PiecesMut::<T, S>::new(offset, shape.runs(), fields, into);
         let Access { inner, target, .. } = access;
         let state = match checked {
@@ -155,7 +155,7 @@ impl<'s, T: Element, F: Fabric> Shaped<'s, T, F> {
             Ok(false) if inner.completes_at_post => State::Done(inner.fabric().get_pieces(&target.data, pieces)),
             Ok(false) => State::UnderWay(Box::pin(Gets::begin(access.copy(), pieces))),
         };
-        Self { access, operation, place, state }
+        Self { access, operation, elements, state }
     }
 
     /// Whether the slice fits the shape, and the shape the part; if so, whether the owner's helper thread is to carry it.
@@ -168,15 +168,15 @@ impl<'s, T: Element, F: Fabric> Shaped<'s, T, F> {
         if let Err(fault) = Access::<'_, T, F>::lengths(lengths.0, lengths.1) {
             return (lengths, Err(fault));
         }
-        let place = (offset, shape.end());
-        let fits = offset.checked_add(place.1).is_some_and(|end| end <= target.len);
+        let elements = (offset, shape.end());
+        let fits = offset.checked_add(elements.1).is_some_and(|end| end <= target.len);
         if !inner.completes_at_post && fits {
             let pieces = S::PIECES.map_or_else(|| shape.runs().count(), |pieces| pieces.saturating_mul(given));
             if inner.is_packed(target, pieces, given.saturating_mul(size_of::<S::Values>())) {
-                return (place, Ok(true)); // each message is counted
+                return (elements, Ok(true)); // each message is counted
             }
         }
-        (place, access.range(place.0, place.1).map(|_| false))
+        (elements, access.range(elements.0, elements.1).map(|_| false))
     }
 }
 
@@ -232,12 +232,12 @@ impl<T: Element, F: Drive> Shaped<'_, T, F> {
     /// See [`Access::put_shaped`](crate::Access::put_shaped) and [`Access::get_shaped`](crate::Access::get_shaped).
     #[inline]
     pub fn wait(self) -> Result<(), Error> {
-        let Self { access, operation, place, state } = self;
+        let Self { access, operation, elements, state } = self;
         let outcome = match state {
             State::Done(outcome) => outcome,
             State::UnderWay(moves) => wait_for(access.inner.fabric(), moves),
         };
-        outcome.map_err(|fault| access.failed(operation, place, fault))
+        outcome.map_err(|fault| access.failed(operation, elements, fault))
     }
 }
 
@@ -252,12 +252,12 @@ impl<T: Element, F: Fabric> Future for Shaped<'_, T, F> {
             State::UnderWay(moves) => ready!(moves.as_mut().poll(cx)),
         };
         self.state = State::Done(outcome);
-        Poll::Ready(outcome.map_err(|fault| self.access.copy().failed(self.operation, self.place, fault)))
+        Poll::Ready(outcome.map_err(|fault| self.access.copy().failed(self.operation, self.elements, fault)))
     }
 }
 
 impl<T, F: Fabric> fmt::Debug for Shaped<'_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {} of {:?}", self.operation, self.place.0, self.access)
+        write!(f, "{} at {} of {:?}", self.operation, self.elements.0, self.access)
     }
 }

@@ -12,8 +12,8 @@ use crate::locks::by_design;
 use crate::locks::context::Words;
 use crate::locks::layout::LockId;
 use crate::passive::previous_owner::Holding;
-use crate::window::background::poll_once;
 use crate::window::inner::Inner;
+use crate::window::retry::poll_once;
 use crate::window::target::Target;
 
 /// An acquire whose first operation has left.

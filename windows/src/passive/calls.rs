@@ -11,6 +11,13 @@ use onesided_lock_algos::Mode;
 
 use crate::{Access, Element, Epoch, Error, LockRequest, Unlock, Window};
 
+impl<T: Element, F: Fabric> Window<T, F> {
+    /// Locks and unlocks in MPI's manner, by calls instead of guards, checked at run time.
+    pub fn epochs(&self) -> Epochs<'_, T, F> {
+        Epochs::new(self)
+    }
+}
+
 /// Locks and unlocks of a window in MPI's manner: by calls, in whatever order the program makes them, checked at run time
 /// (MPI-4.1, 12.5.3: a process locks a target at most once at a time, and accesses it only while it does).
 ///

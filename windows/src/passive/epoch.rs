@@ -12,7 +12,7 @@ use crate::locks::layout::LockId;
 use crate::passive::previous_owner::Holding;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
-use crate::{Access, Element, Error, PreviousOwner, Unlock};
+use crate::{Access, Element, Error, PreviousOwner};
 
 /// A target's lock that is held, and the operations that may be done under it (through [`Access`], to which it derefs).
 ///
@@ -54,18 +54,6 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// Tells of an inheritance that was given back before this shared lock.
     pub(crate) const fn set_previous(&mut self, before: Holding) {
         self.holding = before.shared();
-    }
-
-    /// Unlocks (`MPI_Win_unlock`), when it is waited for: it is done when everything done under the lock is complete at the
-    /// target and the release is posted. Nobody waits for a release.
-    ///
-    /// # Errors
-    /// [`Error::Operation`] with the first failure of what was done under the lock. The lock is
-    /// released all the same.
-    #[inline(always)] // a guard that passes through memory costs more than the release
-    pub fn unlock(self) -> Unlock<'w, T, F> {
-        let Access { inner, target, .. } = self.access;
-        Unlock::new(inner, target, Some(self))
     }
 
     /// Which lock it is, and where.

@@ -21,6 +21,21 @@ use crate::window::inner::Inner;
 use crate::window::target::Target;
 use crate::{Element, Epoch, Error, Window};
 
+impl<T: Element, F: Fabric> Window<T, F> {
+    /// Locks a rank's part for this origin alone (`MPI_Win_lock`, exclusive). The first operation has left when the call
+    /// returns; the request is then waited for or awaited.
+    #[inline]
+    pub fn lock_exclusive(&self, target: u32) -> LockRequest<'_, T, F> {
+        LockRequest::start(self, target, Mode::Exclusive, Intent::LOCK)
+    }
+
+    /// Locks a rank's part together with other shared holders (`MPI_Win_lock`, shared).
+    #[inline]
+    pub fn lock_shared(&self, target: u32) -> LockRequest<'_, T, F> {
+        LockRequest::start(self, target, Mode::Shared, Intent::LOCK)
+    }
+}
+
 /// The name of an acquire in errors.
 pub(crate) const fn operation(mode: Mode) -> &'static str {
     match mode {

@@ -17,8 +17,8 @@ use crate::locks::layout::LockId;
 use crate::locks::slots::BIASED_SLOT;
 use crate::passive::acquire::completed_value;
 use crate::passive::previous_owner::Holding;
-use crate::window::background::poll_once;
 use crate::window::inner::Inner;
+use crate::window::retry::poll_once;
 use crate::window::target::Target;
 use crate::{Access, Element, Epoch};
 

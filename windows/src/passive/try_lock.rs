@@ -12,6 +12,35 @@ use onesided_lock_algos::{Intent, Mode};
 use crate::locks::layout::LockId;
 use crate::{Element, Epoch, Error, LockRequest, Window};
 
+impl<T: Element, F: Fabric> Window<T, F> {
+    /// Locks a rank's part for this origin alone, if that can be had at once.
+    ///
+    /// ```
+    /// # use onesided_windows::Window;
+    /// # onesided_fabric::threads(2, |world| {
+    /// # let window = Window::<u64>::allocate(&world, 1).wait()?;
+    /// match window.try_lock_exclusive(1).wait()? {
+    ///     Some(epoch) => {
+    ///         epoch.put(0, &[7])?;
+    ///         epoch.unlock().wait()?;
+    ///     }
+    ///     None => { /* somebody holds it: do something else meanwhile */ }
+    /// }
+    /// # window.close().wait()
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
+    /// ```
+    #[inline]
+    pub fn try_lock_exclusive(&self, target: u32) -> TryLock<'_, T, F> {
+        TryLock::start(self, target, Mode::Exclusive)
+    }
+
+    /// Locks a rank's part together with other shared holders, if that can be had at once.
+    #[inline]
+    pub fn try_lock_shared(&self, target: u32) -> TryLock<'_, T, F> {
+        TryLock::start(self, target, Mode::Shared)
+    }
+}
+
 /// A lock that is wanted if nobody has to be waited for: see [`Window::try_lock_exclusive`]. The first operation has left.
 /// `.wait()` blocks for as long as a few operations on the target take, `.await` does not block, `.test()` looks; then there
 /// is the lock, or `None`: somebody holds it, or waits for it.

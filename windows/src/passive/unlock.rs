@@ -12,7 +12,21 @@ use onesided_fabric::{Drive, Fabric, block_on, handle, wait_for};
 use crate::passive::release::Releasing;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
-use crate::{Element, Epoch, Error};
+use crate::{Access, Element, Epoch, Error};
+
+impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
+    /// Unlocks (`MPI_Win_unlock`), when it is waited for: it is done when everything done under the lock is complete at the
+    /// target and the release is posted. Nobody waits for a release.
+    ///
+    /// # Errors
+    /// [`Error::Operation`] with the first failure of what was done under the lock. The lock is
+    /// released all the same.
+    #[inline(always)] // a guard that passes through memory costs more than the release
+    pub fn unlock(self) -> Unlock<'w, T, F> {
+        let Access { inner, target, .. } = self.access;
+        Unlock::new(inner, target, Some(self))
+    }
+}
 
 /// An unlock (`MPI_Win_unlock`), to be waited for: `.wait()` blocks, `.await` does not. Nothing happens before. It is done
 /// when everything done under the lock is complete at the target and the release is posted. Nobody waits for a release.

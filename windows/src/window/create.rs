@@ -19,6 +19,53 @@ use crate::window::inner::Creation;
 use crate::window::inner::Inner;
 use crate::{Element, Error, LeasePolicy, LockAllDesign, LockDesign, Request, Window, WindowMemory};
 
+// Of one fabric, so that nobody need name one: the builder allocates on any.
+impl<T: Element> Window<T> {
+    /// Chooses a name, a lock and more before the window is allocated, on whatever fabric.
+    #[must_use]
+    pub fn builder() -> Builder<T> {
+        Builder::default()
+    }
+}
+
+impl<T: Element, F: Fabric> Window<T, F> {
+    /// Allocates `len` zeroed elements on every rank (`MPI_Win_allocate`). Collective.
+    ///
+    /// # Errors
+    /// See [`Builder::allocate`].
+    pub fn allocate(world: &World<F>, len: usize) -> Request<'_, Self, F> {
+        Builder::default().allocate(world, len)
+    }
+
+    /// Makes a window without memory, to which each rank attaches some (`MPI_Win_create_dynamic`). Collective.
+    ///
+    /// # Errors
+    /// See [`Builder::dynamic`].
+    pub fn dynamic(world: &World<F>) -> Request<'_, Self, F> {
+        Builder::default().dynamic(world)
+    }
+
+    /// Makes a window over a vector of this rank's, and over those that the others give (`MPI_Win_create`). Collective.
+    ///
+    /// # Errors
+    /// See [`Builder::create`].
+    pub fn create(world: &World<F>, memory: Vec<T>) -> Request<'_, Self, F> {
+        Builder::default().create(world, memory)
+    }
+
+    /// Makes a window over elements of memory that others may lie over as well. Collective.
+    ///
+    /// # Errors
+    /// See [`Builder::create_over`].
+    pub fn create_over<'w>(
+        world: &'w World<F>,
+        memory: &'w WindowMemory<F>,
+        range: Range<usize>,
+    ) -> Request<'w, Self, F> {
+        Builder::default().create_over(world, memory, range)
+    }
+}
+
 /// Chooses what a window is before it is allocated: `Window::<u64>::builder().name("scores").allocate(&world, 1024).wait()`.
 #[derive(Clone, Debug)]
 pub struct Builder<T> {

@@ -3,9 +3,63 @@
 use std::fmt;
 use std::sync::Arc;
 
-use onesided_fabric::{AtomicAgent, Fabric};
+use onesided_fabric::{AtomicAgent, Fabric, Path};
 
+use crate::window::target::Target;
 use crate::{Element, Flavor, LockAllDesign, LockDesign, Paths, Window};
+
+impl<T: Element, F: Fabric> Window<T, F> {
+    /// How often this rank's operations on a rank's part took each [path](onesided_fabric::Path): an operation on many
+    /// elements, or on a shape, counts as one, but where the agent of memory without words does it, each request to it.
+    ///
+    /// Counted always, but for operations that are an instruction of this thread: of those only where the window was made
+    /// with [`count_paths`](crate::Builder::count_paths) or under `ONESIDED_COUNT=1`. Locks are not counted, and of
+    /// [attached](crate::Access::attached) memory what was done to it, all together. On `mixed` a put or get that takes the card
+    /// because atomics are under way counts as the CPU's.
+    pub fn paths(&self, target: u32) -> Paths {
+        self.inner.memory.paths(target)
+    }
+
+    /// Which way operations on a rank's part take, and why; for people.
+    pub fn explain(&self, target: u32) -> String {
+        let fabric = self.inner.fabric();
+        let capabilities = fabric.capabilities();
+        let reached = self.inner.target(target);
+        let path = reached.as_ref().map_or(Path::Helper, |target| fabric.path(&target.data));
+        let way = match path {
+            _ if reached.is_err() => "it cannot be reached",
+            Path::Cpu if self.inner.memory.flavor == Flavor::Created => {
+                "puts and gets by the CPU, because it is the user's memory in this process"
+            }
+            Path::Cpu if capabilities.agent != AtomicAgent::Cpu => {
+                "puts and gets by the CPU, because it is mapped here"
+            }
+            Path::Cpu => "operations are done when the call returns, by the CPU, because it is mapped here",
+            Path::ProcessVm => {
+                "puts and gets by process_vm, because it is the user's memory in another process, done when the call \
+                 returns"
+            }
+            Path::Helper => {
+                "puts and gets by the owner's helper thread, because it is the user's memory in another process and \
+                 process_vm does not work here or is switched off; done when the call returns"
+            }
+            _ => "operations are posted, completed by the fabric",
+        };
+        let agent = match reached {
+            Ok(Target { wordless: true, .. }) => "CPU of the owner's process",
+            _ => agent_name(capabilities.agent),
+        };
+        format!(
+            "window \"{}\", rank {target}: {} elements of {} bytes over {}; {way}; atomics by the {agent}; lock {}{}",
+            self.name(),
+            self.len(target),
+            size_of::<T>(),
+            capabilities.name,
+            self.inner.locks.design,
+            lock_all_note(self.inner.locks.design, self.inner.locks.lock_all),
+        )
+    }
+}
 
 /// What a window is: see [`Window::info`].
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,8 +9,7 @@ use onesided_lock_algos::AnyLock;
 
 use crate::active::signals::Counts;
 use crate::helper::{HelperRequests, RequestLayout, is_wordless};
-use crate::locks::context::{LookedUp, WindowLockContext};
-use crate::locks::layout::{LockId, Table};
+use crate::locks::layout::Table;
 use crate::locks::lease::LeaseChoice;
 use crate::locks::server::RequestSlots;
 use crate::locks::state::Locks;
@@ -195,16 +194,5 @@ impl<F: Fabric> Inner<F> {
             FaultKind::NoSuchRank => Error::Rank { operation, target, size: self.world.size(), window },
             _ => Error::Operation { operation, target, window, fault },
         }
-    }
-
-    /// Where a lock of a target lies, for an owner.
-    #[inline]
-    pub(crate) const fn lock_context<'w>(
-        &'w self,
-        target: &'w Target<F>,
-        id: LockId,
-        owner: u64,
-    ) -> WindowLockContext<'w, F> {
-        WindowLockContext { inner: self, target, id, owner, node: LookedUp }
     }
 }

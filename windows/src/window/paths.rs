@@ -3,9 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use onesided_fabric::{Fabric, Path};
-
-use crate::window::target::Target;
+use onesided_fabric::Path;
 
 /// How often operations on a part took each path: see [`Window::paths`](crate::Window::paths).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,7 +47,7 @@ const fn index_of(path: Path) -> Option<usize> {
 pub(crate) struct PathCounts([AtomicU64; Path::ALL.len()]);
 
 impl PathCounts {
-    fn add(&self, path: Path) {
+    pub(super) fn add(&self, path: Path) {
         if let Some(at) = index_of(path) {
             self.0[at].fetch_add(1, Ordering::Relaxed);
         }
@@ -57,15 +55,6 @@ impl PathCounts {
 
     pub(crate) fn read(&self) -> Paths {
         Paths(std::array::from_fn(|at| self.0[at].load(Ordering::Relaxed)))
-    }
-}
-
-impl<F: Fabric> Target<F> {
-    /// Counts an operation that took this path.
-    pub(crate) fn count(&self, path: Path) {
-        if let Some(paths) = &self.paths {
-            paths.add(path);
-        }
     }
 }
 

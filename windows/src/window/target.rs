@@ -3,7 +3,7 @@
 use std::fmt;
 
 use onesided_fabric::remote_memory::Rank;
-use onesided_fabric::{Fabric, Segment};
+use onesided_fabric::{Fabric, Path, Segment};
 
 use crate::locks::server::RequestSlots;
 use crate::window::paths::PathCounts;
@@ -39,5 +39,12 @@ impl<F: Fabric> Target<F> {
     /// The rank as the fabric names it.
     pub(crate) fn fabric_rank(&self) -> Rank {
         self.data.rank()
+    }
+
+    /// Counts an operation that took this path.
+    pub(crate) fn count(&self, path: Path) {
+        if let Some(paths) = &self.paths {
+            paths.add(path);
+        }
     }
 }

@@ -17,6 +17,19 @@ use crate::passive::lock_all::locked::{LockedRanks, RankLock};
 use crate::passive::lock_all::reader::Reader;
 use crate::{At, Element, Error, FlushAll, LockAllDesign, LockRequest, PreviousOwner, UnlockAll, Window};
 
+impl<T: Element, F: Fabric> Window<T, F> {
+    /// Locks every rank's part shared (`MPI_Win_lock_all`), as the window's [`LockAllDesign`](crate::LockAllDesign) says.
+    ///
+    /// Usually that is [on demand](crate::LockAllDesign::OnDemand): this call posts nothing, and a part is locked when
+    /// [`LockAll::at`](crate::LockAll::at) first asks for it. Until then others may lock it exclusively; and who holds several
+    /// exclusive locks at a time may wait for ever for somebody who locks all and waits for him. In windows made with
+    /// [`LockAllDesign::EachTarget`](crate::LockAllDesign::EachTarget) or [`LockAllDesign::Global`](crate::LockAllDesign::Global) neither can be, and the first operation has left when the call
+    /// returns: to every rank, or the only one there is.
+    pub fn lock_all(&self) -> LockAllRequest<'_, T, F> {
+        LockAllRequest::start(self)
+    }
+}
+
 /// A lock of every rank's part that was asked for: the first operation to every rank, or the one there is, has left; where
 /// parts are locked [on demand](crate::LockAllDesign::OnDemand) there is none, and nothing to wait for.
 /// `.wait()` blocks, `.await` does not, `.test()` looks.

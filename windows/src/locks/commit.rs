@@ -1,0 +1,137 @@
+//! Commits under a lock with a lease: the commit word, and the time that is left.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use onesided_fabric::Fabric;
+use onesided_fabric::remote_memory::{Fault, FaultKind, Link};
+use onesided_lock_algos::Mode;
+
+use crate::window::inner::Inner;
+use crate::window::target::Target;
+use crate::{Element, Epoch, Request};
+
+/// The commit word: version 24 bits | value 40 bits.
+const VALUE: u64 = (1 << 40) - 1;
+const VERSION: u64 = VALUE + 1;
+
+impl<F: Fabric> Inner<F> {
+    pub(super) fn commit_word<'w>(&'w self, target: &'w Target<F>) -> Result<F::Word<'w>, Fault> {
+        self.fabric().word_in(&target.locks, self.locks.layout.commit())
+    }
+
+    /// Raises the version of what was committed: more often than once does no harm.
+    pub(super) async fn raise_version<'f>(&'f self, commit: F::Word<'f>) -> Result<u64, Fault> {
+        self.retry_unknown(commit, || self.fabric().fetch_add(commit, VERSION)).await
+    }
+}
+
+impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
+    /// How much is left of the lease, of an exclusive lock in a window with a [policy](crate::LeasePolicy): nothing once it is over. To be
+    /// asked after every wait; it is never told too late, because the lease began before the lock was held. `None` where there
+    /// is no lease.
+    pub fn lease_left(&self) -> Option<Duration> {
+        let (inner, ..) = self.lock_parts();
+        let leases = inner.locks.leases.as_ref().filter(|_| self.mode() == Mode::Exclusive)?;
+        let start = leases.starts.get(usize::from(self.owner().slot))?.load(Ordering::Relaxed);
+        let held = inner.fabric().now().saturating_sub(start);
+        Some(Duration::from_nanos(leases.nanos.saturating_sub(held)))
+    }
+
+    /// What was committed last under this lock, at first 0, when it is waited for. In a window with
+    /// [`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit).
+    ///
+    /// # Errors
+    /// When waited for: [`Error::Operation`](crate::Error::Operation), `Unsupported` in other windows.
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done it has done nothing.
+    pub fn committed(&self) -> Request<'w, u64, F> {
+        let (inner, target, _) = self.lock_parts();
+        let read = async move {
+            let word = committing(inner).and_then(|()| inner.commit_word(target));
+            let found = match word {
+                Ok(word) => inner.fabric().read(word).await,
+                Err(fault) => Err(fault),
+            };
+            found.map(|found| found & VALUE).map_err(|fault| inner.failed("committed", target.rank, fault))
+        };
+        Request::new(inner.fabric().clone(), "committed", read)
+    }
+
+    /// Commits: makes a number below 2<sup>40</sup> the one that [`committed`](Self::committed) gives, if the lock is still this
+    /// owner's, when it is waited for. Everything done under the lock before is complete at the target then. The number may say
+    /// which of two places has the data that count: an owner writes the other one, and commits it.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use onesided_windows::{LeasePolicy, Window};
+    /// # onesided_fabric::threads(2, |world| {
+    /// let window = Window::<u64>::builder()
+    ///     .lease_policy(LeasePolicy::VersionedCommit, Duration::from_millis(100))
+    ///     .allocate(&world, 16)
+    ///     .wait()?;
+    /// let epoch = window.lock_exclusive(1).wait()?;
+    /// let other = 1 - epoch.committed().wait()?;
+    /// epoch.put(8 * other as usize, &[7; 8])?;
+    /// epoch.commit(other).wait()?; // an error if another has the lock meanwhile
+    /// epoch.unlock().wait()?;
+    /// # window.close().wait()
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
+    /// ```
+    ///
+    /// How: the commit word has a version, which whoever takes a lock over raises before it goes on. An owner reads that word,
+    /// then sees that the lock's word is its own, so that the version is of its own time, and then compares and swaps it; where
+    /// that fails it reads both again. The version has 24 bits: an owner that is stopped between its look and its
+    /// compare-swap while exactly a multiple of 2<sup>24</sup> commits and inheritances pass, the last with the same number, is not
+    /// found out.
+    ///
+    /// # Errors
+    /// When waited for: [`Error::Late`](crate::Error::Late) if another has taken the lock over, and nothing is committed; [`Error::Operation`](crate::Error::Operation):
+    /// `OutOfRange`, `Unsupported` in other windows, the first failure of what was done under the lock, and `NotHeld` for a
+    /// shared lock.
+    ///
+    /// # Cancel safety
+    /// Dropped before it is done it has committed or not.
+    pub fn commit(&self, value: u64) -> Request<'w, (), F> {
+        let (inner, target, id) = self.lock_parts();
+        let (mine, exclusive) = (self.held_word(), self.mode() == Mode::Exclusive);
+        let commit = async move {
+            committing(inner)?;
+            if value > VALUE {
+                return Err(Fault::of(FaultKind::OutOfRange, target.fabric_rank()));
+            }
+            let not_held = Err(Fault::of(FaultKind::NotHeld, target.fabric_rank()));
+            if !exclusive {
+                return not_held;
+            }
+            let fabric = inner.fabric();
+            fabric.flush(target.fabric_rank()).await?;
+            let word = inner.commit_word(target)?;
+            let lock = onesided_lock_algos::LockContext::home(&inner.lock_context(target, id, mine), 0)?;
+            let read = |word| Link::Read { word, waited: true };
+            loop {
+                let [version, holder] = fabric.post([read(word), read(lock)]).await?;
+                // No two acquires have the same word.
+                if holder != mine {
+                    return not_held;
+                }
+                let new = (version & !VALUE).wrapping_add(VERSION) | value;
+                if fabric.compare_swap(word, version, new).await? == version {
+                    return Ok(());
+                }
+                // An heir that came before this owner, and was late itself, has raised the version only now: each of those once.
+            }
+        };
+        Request::new(inner.fabric().clone(), "commit", async move {
+            commit.await.map_err(|fault: Fault| match exclusive {
+                true => inner.failed_or_expired("commit", target.rank, fault),
+                false => inner.failed("commit", target.rank, fault),
+            })
+        })
+    }
+}
+
+fn committing<F: Fabric>(inner: &Inner<F>) -> Result<(), Fault> {
+    if inner.locks.commits() { Ok(()) } else { Err(Fault::of(FaultKind::Unsupported, inner.fabric().rank())) }
+}

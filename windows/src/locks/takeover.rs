@@ -1,0 +1,132 @@
+//! The contended rest of an acquire, and the takeover of a lock whose lease has expired.
+
+use std::ops::ControlFlow;
+
+use onesided_fabric::Fabric;
+use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness};
+use onesided_lock_algos::{Held, IntentFn, LockAlgorithm, Mode, Owner, TestAndSet};
+
+use crate::locks::context::{WindowLockContext, Words};
+use crate::window::inner::Inner;
+use crate::window::retry::{poll_until, retry};
+use crate::{Error, LeasePolicy};
+
+impl<F: Fabric> Inner<F> {
+    /// The contended rest of an acquire, and what becomes of a late owner.
+    pub(crate) async fn contend<'m>(
+        &'m self,
+        context: WindowLockContext<'m, F>,
+        words: Words<'m, F>,
+        mode: Mode,
+        mut first: Result<u64, Fault>,
+        intent: IntentFn<'_>,
+    ) -> Result<Held, Fault> {
+        let (fabric, lock) = (self.fabric(), &self.locks.algorithm);
+        let Some(leases) = &self.locks.leases else {
+            return lock.contend(fabric, context, words, mode, first, intent).await;
+        };
+        let slot = Owner::from_bits(words.1).slot;
+        // It is asked before each compare-swap.
+        let intent_at_attempt: IntentFn<'_> = &|| {
+            leases.begin_attempt(slot, fabric.now());
+            intent()
+        };
+        loop {
+            let fault = match lock.contend(fabric, context, words, mode, first, intent_at_attempt).await {
+                Err(fault) => fault,
+                Ok(held) => {
+                    if self.locks.commits() && held.recovered.is_some() {
+                        // From now on what the owner before commits fails, who may be dead, or only taken for dead, and have
+                        // a compare-swap on its way. Before anything that was committed is read.
+                        if let Err(fault) = self.raise_version(self.commit_word(context.target)?).await {
+                            lock.release_poisoned(fabric, context, words, held).await?;
+                            return Err(fault);
+                        }
+                    }
+                    return Ok(held);
+                }
+            };
+            let Some(rank) = fault.rank().filter(|_| fault.kind() == FaultKind::LeaseExpired) else {
+                return Err(fault);
+            };
+            // No two acquires have the same word: so it is revoked, or killed, only if it has held the lock since `first` was seen.
+            // Else the lease of whoever has it now is waited for.
+            // What was seen first may be a count of readers, which comes again.
+            let seen = first.ok().filter(|word| TestAndSet::owner(*word).is_some_and(|owner| owner.rank == rank));
+            match (leases.policy, seen) {
+                (LeasePolicy::Revoke, Some(seen)) => {
+                    if let Some(held) = self.revoke_and_take(context, (words, seen), fault, intent).await? {
+                        return Ok(held);
+                    }
+                }
+                (LeasePolicy::Kill, Some(seen)) if fabric.read(words.0).await? == seen => {
+                    if fabric.kill(rank).is_err() {
+                        return Err(fault);
+                    }
+                    poll_until(fabric, words.0, fault, || fabric.liveness(rank) != Liveness::Alive).await?;
+                }
+                _ => {}
+            }
+            leases.begin_attempt(slot, fabric.now());
+            first = lock.start(fabric, context, words, mode)?.await;
+            if first.is_ok_and(|first| lock.holds::<F>(words, mode, first)) {
+                return Ok(Held::cleanly(mode));
+            }
+        }
+    }
+
+    /// Has the access of an owner that was found late revoked, and takes the lock: not if it has another owner meanwhile.
+    async fn revoke_and_take<'m>(
+        &'m self,
+        context: WindowLockContext<'m, F>,
+        ((word, owner), seen): (Words<'m, F>, u64),
+        fault: Fault,
+        intent: IntentFn<'_>,
+    ) -> Result<Option<Held>, Fault> {
+        let fabric = self.fabric();
+        // An owner at its own part is waited for, and so is another guard of this rank's.
+        let is_kept = [fabric.rank(), context.target.fabric_rank()].map(Some).contains(&fault.rank());
+        if is_kept || fabric.read(word).await? != seen {
+            return Ok(None);
+        }
+        if !self.revoke(context.target, seen, || !intent().is_over()).await? {
+            return Err(Fault::new(FaultKind::Closed));
+        }
+        if !intent().recovers {
+            return Err(fault);
+        }
+        if let Some(leases) = &self.locks.leases {
+            leases.begin_attempt(Owner::from_bits(owner).slot, fabric.now());
+        }
+        let held = Held::after(fault, Mode::Exclusive);
+        match fabric.compare_swap(word, seen, owner).await {
+            Ok(found) => Ok((found == seen).then_some(held)),
+            // No two acquires have the same word: so it tells.
+            Err(fault) if fault.is_unknown() => {
+                let now = self.retry_unknown(word, || fabric.read(word)).await?;
+                Ok((now == owner).then_some(held))
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Does what does no harm when it is done again, until somebody answers.
+    pub(super) async fn retry_unknown<'f>(&'f self, word: F::Word<'f>, post: impl Fn() -> F::Op) -> Result<u64, Fault> {
+        let attempt = async || match post().await {
+            Err(fault) if fault.is_unknown() => ControlFlow::Continue(fault),
+            ended => ControlFlow::Break(ended),
+        };
+        retry(self.fabric(), word, attempt).await
+    }
+
+    /// The rich error of an owner that found out that it was late.
+    #[cold]
+    pub(crate) fn failed_or_expired(&self, operation: &'static str, target: u32, fault: Fault) -> Error {
+        match fault.kind() {
+            FaultKind::NotHeld if self.locks.leases.is_some() => {
+                Error::Late { operation, target, window: self.name.clone() }
+            }
+            _ => self.failed(operation, target, fault),
+        }
+    }
+}
