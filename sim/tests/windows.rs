@@ -202,7 +202,7 @@ fn dies_inside(design: LockDesign, mode: Mode) {
             true => "died while it held the lock",
             false => "died, and may have held the lock",
         };
-        let told = format!("lock_exclusive on rank 0 of window \"scores\": rank 1 {reason} (`inherit` takes it over)");
+        let told = format!("lock_exclusive on rank 0 of window \"scores\": rank 1 {reason} (`recover` takes it over)");
         assert_eq!(error.to_string(), told);
     }
 }

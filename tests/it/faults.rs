@@ -157,7 +157,7 @@ fn holder_ends(world: &World, exclusive: bool, end: fn()) {
     let at_once = exclusive && matches!(window.info().lock, LockDesign::TestAndSet | LockDesign::Mcs);
     assert!(took < if at_once { SOON } else { DOUBT }, "{took:?}");
     let reason = if named { "died while it held the lock" } else { "died, and may have held the lock" };
-    let told = format!("lock_exclusive on rank 1 of window \"scores\": rank 0 {reason} (`inherit` takes it over)");
+    let told = format!("lock_exclusive on rank 1 of window \"scores\": rank 0 {reason} (`recover` takes it over)");
     assert_eq!(error.to_string(), told);
     assert!(!world.is_alive(0) && world.is_alive(1));
     // Whoever comes later hears the same, at once, as long as nobody has inherited.

@@ -53,7 +53,7 @@ fn commits(world: World) {
             assert_eq!(epoch.lease_left(), Some(Duration::ZERO));
             let error = epoch.commit(3).wait().unwrap_err();
             assert!(matches!(error, WindowError::Late { target: 2, .. }), "{error}");
-            let told = "commit on rank 2 of window \"scores\": the lease was over, and another has taken the lock";
+            let told = "commit on rank 2 of window \"scores\": the lease expired, and another owner has taken the lock";
             assert_eq!(error.to_string(), told);
             let error = epoch.unlock().wait().unwrap_err();
             assert!(matches!(error, WindowError::Late { operation: "unlock", .. }), "{error}");
@@ -266,11 +266,11 @@ fn policies_that_cannot_be_had_are_told() {
         let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet);
         let builder = builder.lease_policy(LeasePolicy::VersionedCommit, Duration::ZERO);
         let error = builder.allocate(&world, 1).wait().map(drop).unwrap_err().to_string();
-        assert!(error.ends_with("a lease of zero is over before it begins"), "{error}");
+        assert!(error.ends_with("the lease must be longer than zero"), "{error}");
         let lease = LEASE * (1 + world.rank());
         let builder = Window::<u64>::builder().lease_policy(LeasePolicy::VersionedCommit, lease);
         let error = builder.allocate(&world, 1).wait().map(drop).unwrap_err().to_string();
-        assert!(error.contains("late owners: versioned commit after 300ms against"), "{error}");
+        assert!(error.contains("lease policy: versioned commit after 300ms against"), "{error}");
     });
 }
 
@@ -308,7 +308,7 @@ fn guards_that_are_dropped_late_are_told_of() {
         let _dropped = epoch;
     });
     assert!(closed[1].is_ok(), "{closed:?}");
-    let told = "unlock on rank 1 of window \"scores\": the lease was over, and another has taken the lock";
+    let told = "unlock on rank 1 of window \"scores\": the lease expired, and another owner has taken the lock";
     assert!(closed[0].as_ref().is_err_and(|error| error.to_string() == told), "{closed:?}");
 }
 

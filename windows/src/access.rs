@@ -1,4 +1,4 @@
-//! What may be done to a target's part while a lock is held.
+//! The operations on a target's window memory.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,29 +12,30 @@ use crate::fetch::Change;
 use crate::window::{Inner, Target};
 use crate::{Accumulate, AtomicElement, Element, Error, Fetch, Flush, Get, Op, Shape};
 
-/// The operations on one target's part of a window. Lent by whatever holds the lock: an [`Epoch`](crate::Epoch), a
-/// [`LockAll`](crate::LockAll), [`Epochs`](crate::Epochs).
+/// The operations on one target's window memory. Given out by whatever permits them: an
+/// [`Epoch`](crate::Epoch), a [`LockAll`](crate::LockAll), [`Epochs`](crate::Epochs).
 ///
-/// Offsets and lengths are in elements. None of the operations needs the target to do anything.
+/// Offsets and lengths are in elements. No operation needs the target's participation.
 ///
 /// # Requests
 ///
-/// A call begins an operation, and whatever may have to be waited for gives a handle: `.wait()` blocks (`MPI_Wait`),
-/// `.await` does not, `.test()` looks (`MPI_Test`). Any number of them may be open at the same time; to wait for one after
-/// another is to wait for all. A handle that is dropped or leaked never harms memory: the caller's slices are written to by
-/// the call and by its handle's own wait, and by nobody behind their back.
+/// A call starts an operation; an operation that may have to wait returns a handle: `.wait()`
+/// blocks (`MPI_Wait`), `.await` does not, `.test()` polls (`MPI_Test`). Any number of handles may
+/// be pending; waiting on one after another waits for all. Dropping or leaking a handle is memory
+/// safe: the caller's slices are written only by the call and while its handle is waited on or
+/// polled.
 ///
-/// | MPI | here | when it is done |
+/// | MPI | here | complete when |
 /// |---|---|---|
-/// | `MPI_Put`, `MPI_Rput` | [`put`](Self::put) | the slice may be used again: when the call returns, so that there is no request |
+/// | `MPI_Put`, `MPI_Rput` | [`put`](Self::put) | the slice may be reused: when the call returns, so there is no request |
 /// | `MPI_Get`, `MPI_Rget` | [`get`](Self::get) | the slice has the elements |
-/// | `MPI_Accumulate`, `MPI_Raccumulate` | [`accumulate`](Self::accumulate) | the operands may be used again |
-/// | `MPI_Get_accumulate`, `MPI_Rget_accumulate` | [`get_accumulate`](Self::get_accumulate) | the results are there, and the target has the outcome |
+/// | `MPI_Accumulate`, `MPI_Raccumulate` | [`accumulate`](Self::accumulate) | the operands may be reused |
+/// | `MPI_Get_accumulate`, `MPI_Rget_accumulate` | [`get_accumulate`](Self::get_accumulate) | the results are here, and the operation is complete at the target |
 /// | `MPI_Fetch_and_op`, `MPI_Compare_and_swap` | [`fetch_and_op`](Self::fetch_and_op), [`compare_and_swap`](Self::compare_and_swap) | the same |
-/// | `MPI_Win_flush` | [`flush`](Self::flush) | the target has all that was posted before the call |
+/// | `MPI_Win_flush` | [`flush`](Self::flush) | all that was posted before the call is complete at the target |
 ///
-/// MPI has no request for "the target has it". Here a flush is one: begun right after a put, it is done when that put,
-/// and whatever was posted before, has come to the target.
+/// MPI has no request for completion at the target. Here a flush is one: started right after a put,
+/// it completes when that put, and whatever was posted before it, is complete at the target.
 ///
 /// ```
 /// # use onesided_windows::Window;
@@ -63,43 +64,44 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
         Self { inner, target, element: PhantomData }
     }
 
-    /// Not `Clone`: a user's copy would outlive the lock.
+    /// Not `Clone`: a copy in the caller's hands would outlive the lock.
     pub(crate) const fn copy(&self) -> Self {
         Self { ..*self }
     }
 
-    /// Which rank's part it is.
+    /// The target's rank.
     pub const fn target(&self) -> u32 {
         self.target.rank
     }
 
-    /// How many elements it has.
-    #[allow(clippy::len_without_is_empty, reason = "a part is a place, not a container")]
+    /// The number of elements of the target's window memory.
+    #[allow(clippy::len_without_is_empty, reason = "window memory is not a container")]
     pub const fn len(&self) -> usize {
         self.target.len
     }
 
-    /// Puts elements (`MPI_Put`). The slice may be used again when the call returns; the target's part has them after a
-    /// [`flush`](Self::flush) or the unlock. A put of one element of 8 bytes is a single access.
+    /// Puts elements (`MPI_Put`). The slice may be reused when the call returns; the put is
+    /// complete at the target after a [`flush`](Self::flush) or the unlock. A put of one element of
+    /// 8 bytes is a single access.
     ///
     /// # Errors
-    /// [`Error::Range`]. What fails later is reported by the flush or the unlock.
-    #[inline(always)] // a guard whose address is taken passes through memory, which costs more than a small put
+    /// [`Error::Range`]. The flush or the unlock reports later failures.
+    #[inline(always)] // taking a guard's address forces it into memory, which costs more than a small put
     pub fn put(&self, offset: usize, elements: &[T]) -> Result<(), Error> {
         let at = self.range(offset, elements.len()).map_err(|_| self.out_of_range("put", offset, elements.len()))?;
         let put = self.inner.fabric().put(&self.target.data, at, bytemuck::cast_slice(elements));
         put.map_err(|fault| self.inner.failed("put", self.target.rank, fault))
     }
 
-    /// Gets elements (`MPI_Get`) when it is waited for. It sees what this rank has put before. A get of one element of
-    /// 8 bytes is a single access.
+    /// Gets elements (`MPI_Get`). Sees this rank's earlier puts. A get of one element of 8 bytes is
+    /// a single access.
     ///
     /// # Errors
-    /// When waited for: [`Error::Range`], [`Error::Operation`].
+    /// When waited on: [`Error::Range`], [`Error::Operation`].
     ///
     /// # Cancel safety
-    /// A get that is dropped, or leaked, leaves the slice as it was, or with some of the elements or all.
-    #[inline(always)] // a handle that is copied out of a call costs several times a small get
+    /// A get that is dropped or leaked leaves the slice with none, some or all of the elements.
+    #[inline(always)] // moving a handle out of a call costs several times a small get
     pub fn get<'b>(&self, offset: usize, into: &'b mut [T]) -> Get<'_, 'b, T, F> {
         let count = into.len();
         let get = match self.range(offset, count) {
@@ -109,20 +111,21 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
         Get::new(self.copy(), (offset, count), get)
     }
 
-    /// Completes everything that this rank has posted to this target before the call, there (`MPI_Win_flush`), and reports the first
-    /// failure of what nobody waited for. What was put before it is seen by every rank that synchronises with this one
-    /// after it.
+    /// Completes at the target all operations that this rank has posted to it before the call
+    /// (`MPI_Win_flush`), and reports the first deferred error. Every rank that synchronizes with
+    /// this one afterwards sees the puts before it.
     pub fn flush(&self) -> Flush<'_, F> {
         Flush::new(self.inner, "flush", self.target.rank, Ok(self.inner.fabric().flush(self.target.fabric_rank())))
     }
 
-    /// Completes everything that this rank has posted to this target, here (`MPI_Win_flush_local`).
+    /// Completes locally all operations that this rank has posted to this target
+    /// (`MPI_Win_flush_local`).
     pub fn flush_local(&self) -> Flush<'_, F> {
         let flush = self.inner.fabric().flush_local(self.target.fabric_rank());
         Flush::new(self.inner, "flush_local", self.target.rank, Ok(flush))
     }
 
-    /// The byte offset of elements that all lie in the target's part, to be put or got.
+    /// The byte offset of a range of elements within the target's window memory, for a put or get.
     #[inline]
     pub(crate) fn range(&self, offset: usize, count: usize) -> Result<u64, Fault> {
         match offset.checked_add(count) {
@@ -140,12 +143,13 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
         }
     }
 
-    /// Refuses slices that do not have the same length; [`failed`](Self::failed) is given both in the place's stead.
+    /// Rejects slices of different lengths; [`failed`](Self::failed) then takes both lengths in
+    /// place of the range.
     pub(crate) const fn lengths(wanted: usize, given: usize) -> Result<(), Fault> {
         if wanted == given { Ok(()) } else { Err(Fault::new(FaultKind::TooLong)) }
     }
 
-    /// The rich error of an operation on elements.
+    /// The error of an operation on elements.
     #[cold]
     #[inline(never)]
     pub(crate) fn failed(self, operation: &'static str, (offset, count): (usize, usize), fault: Fault) -> Error {
@@ -168,7 +172,7 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     }
 }
 
-/// A range past what is not counted: it is counted, or lies past the end.
+/// The slow path of a range check: the range is counted, or out of bounds.
 #[cold]
 #[inline(never)]
 fn counted_range<T, F: Fabric>(
@@ -179,10 +183,10 @@ fn counted_range<T, F: Fabric>(
 ) -> Result<u64, Fault> {
     match offset.checked_add(count) {
         Some(end) if end <= target.len => {
-            // What has no words the agent counts.
+            // The agent counts operations on memory without words.
             if moved || !target.wordless {
                 let path = inner.fabric().path(&target.data);
-                // What is mapped beside a card has its words changed by the card.
+                // Beside a card, the card executes the atomics even on mapped memory.
                 let by_card = !moved && path == Path::Cpu && inner.fabric().capabilities().agent == AtomicAgent::Card;
                 target.count(if by_card { Path::Card } else { path });
             }
@@ -193,31 +197,33 @@ fn counted_range<T, F: Fabric>(
 }
 
 impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
-    /// Combines an element with an operand, atomically against all other atomic operations of this window, and gives
-    /// what was there before (`MPI_Fetch_and_op`).
+    /// Combines an element with an operand, atomically with respect to all other atomic operations
+    /// of this window, and returns the previous value (`MPI_Fetch_and_op`).
     ///
-    /// The fabric's own operation where there is one (sum and atomic read of 8-byte integers): then it is posted when the
-    /// call returns. Everything else is a loop of compare-swaps that runs when it is waited for. So is, for its agent, every
-    /// operation on memory that has no words here (lent by its owner, on shm): it is asked only when it is waited for.
+    /// Posted when the call returns where the fabric has the operation (sum and atomic read of
+    /// 8-byte integers). Everything else is a loop of compare-and-swaps that does nothing unless
+    /// waited on or polled. So is every operation on memory that has no words here (another
+    /// process's user memory, on shm), which the memory's agent executes.
     ///
     /// # Errors
-    /// When waited for: [`Error::Range`], [`Error::Type`] (an operation that is not for `T`), [`Error::Operation`].
+    /// When waited on: [`Error::Range`], [`Error::Type`] (the operation does not apply to `T`),
+    /// [`Error::Operation`].
     ///
     /// # Cancel safety
-    /// One that is dropped before it is done may have taken effect or not.
+    /// If dropped before it completes, it may or may not have taken effect.
     #[inline]
     pub fn fetch_and_op(&self, offset: usize, operand: T, op: Op) -> Fetch<'_, T, F> {
         self.fetch("fetch_and_op", offset, Change::Apply(op, operand))
     }
 
-    /// Adds to an element, atomically, and gives what was there before: [`fetch_and_op`](Self::fetch_and_op) with
-    /// [`Op::Sum`].
+    /// Adds to an element atomically and returns the previous value:
+    /// [`fetch_and_op`](Self::fetch_and_op) with [`Op::Sum`].
     #[inline]
     pub fn fetch_add(&self, offset: usize, add: T) -> Fetch<'_, T, F> {
         self.fetch("fetch_add", offset, Change::Apply(Op::Sum, add))
     }
 
-    /// Reads an element, atomically: [`fetch_and_op`](Self::fetch_and_op) with [`Op::NoOp`].
+    /// Reads an element atomically: [`fetch_and_op`](Self::fetch_and_op) with [`Op::NoOp`].
     #[inline]
     pub fn fetch_one(&self, offset: usize) -> Fetch<'_, T, F>
     where
@@ -226,11 +232,11 @@ impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
         self.fetch("fetch_one", offset, Change::Apply(Op::NoOp, T::default()))
     }
 
-    /// If an element is `expected`, makes it `new`, atomically; gives what was there before
+    /// Replaces an element by `new` if it is `expected`, atomically; returns the previous value
     /// (`MPI_Compare_and_swap`). Floats are compared by their bits.
     ///
     /// # Errors
-    /// When waited for: [`Error::Range`], [`Error::Operation`].
+    /// When waited on: [`Error::Range`], [`Error::Operation`].
     ///
     /// # Cancel safety
     /// As [`fetch_and_op`](Self::fetch_and_op).
@@ -239,27 +245,31 @@ impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
         self.fetch("compare_and_swap", offset, Change::Swap { expected, new })
     }
 
-    /// Combines elements from `offset` on with operands, each of them atomically against all other atomic operations of
-    /// this window (`MPI_Accumulate`, `MPI_Raccumulate`). When it has been waited for, the operands may be used again,
-    /// and the target has the outcome after a [`flush`](Self::flush) or the unlock, as with [`put`](Self::put).
+    /// Combines elements from `offset` on with operands, each atomically with respect to all other
+    /// atomic operations of this window (`MPI_Accumulate`, `MPI_Raccumulate`). When the wait
+    /// returns, the operands may be reused; the operation is complete at the target after a
+    /// [`flush`](Self::flush) or the unlock, as with [`put`](Self::put).
     ///
-    /// **Why it is to be waited for.** Where the fabric's own operation does it (the sum of 8-byte integers, one
-    /// fetch-add a word), all of it is posted when the call returns, and the wait costs nothing. Everything else is
-    /// compare-swaps on the words around the elements, and a compare-swap has to know what the one before it found:
-    /// this rank has to be there for it. Sixteen words are under way at once, and elements that share a word change in one
-    /// compare-swap. On memory that has no words here (lent by its owner, on shm) the agent does it, a sum too, and is asked
-    /// only when it is waited for.
+    /// **Why it has a wait.** Where the fabric has the operation (the sum of 8-byte integers, one
+    /// fetch-add per word), all of it is posted when the call returns, and the wait costs nothing.
+    /// Everything else is compare-and-swaps on the words around the elements, and each needs the
+    /// result of the one before it, so this rank has to drive them. Sixteen words are in flight at
+    /// a time, and elements that share a word change in one compare-and-swap. On memory that has no
+    /// words here (another process's user memory, on shm) the agent executes every operation, sums
+    /// included, and nothing is posted before the wait.
     ///
-    /// **Order.** Atomic operations of one rank on one element take effect in the order in which they were waited for;
-    /// a sum of 8-byte integers where the fabric does it, when it was called. Two that are under way at the same time have no
-    /// order.
+    /// **Order.** Atomic operations of one rank on one element take effect in the order in which
+    /// they are waited on; a sum of 8-byte integers that the fabric executes, in the order of the
+    /// calls. Two that are under way at the same time are unordered.
     ///
     /// # Errors
-    /// When waited for: [`Error::Range`], [`Error::Type`] (an operation that is not for `T`), with nothing changed;
-    /// [`Error::Operation`]. What fails in a sum of 8-byte integers that was posted is reported by the flush or the unlock.
+    /// When waited on: [`Error::Range`], [`Error::Type`] (the operation does not apply to `T`),
+    /// with nothing changed; [`Error::Operation`]. The flush or the unlock reports later failures
+    /// of a posted sum of 8-byte integers.
     ///
     /// # Cancel safety
-    /// One that is dropped, or leaked, before it is done may have taken effect on each element or not.
+    /// If dropped or leaked before it completes, it may or may not have taken effect on each
+    /// element.
     #[inline(always)] // see Fetch::wait
     pub fn accumulate<'b>(&self, offset: usize, operands: &'b [T], op: Op) -> Accumulate<'_, 'b, T, F> {
         if let (&[operand], true) = (operands, T::ADDS && op == Op::Sum) {
@@ -270,9 +280,9 @@ impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
         Accumulate::start(self.copy(), "accumulate", (offset, Shape::Row(operands.len())), op, operands, None)
     }
 
-    /// [`accumulate`](Self::accumulate), and gives the elements as they were before (`MPI_Get_accumulate`,
-    /// `MPI_Rget_accumulate`). With [`Op::NoOp`] it is an atomic read of as many elements as there are results, and there
-    /// need be no operands.
+    /// [`accumulate`](Self::accumulate) that also returns the previous values
+    /// (`MPI_Get_accumulate`, `MPI_Rget_accumulate`). With [`Op::NoOp`] it is an atomic read of as
+    /// many elements as there are results, and the operands may be empty.
     ///
     /// ```
     /// # use onesided_windows::{Op, Window};
@@ -290,10 +300,11 @@ impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
     /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     ///
-    /// It is done, at the target too, when it was waited for.
+    /// When the wait returns, it is complete at the target too.
     ///
     /// # Errors
-    /// As [`accumulate`](Self::accumulate), and [`Error::Lengths`] where there are not as many operands as results.
+    /// As [`accumulate`](Self::accumulate), and [`Error::Lengths`] where the numbers of operands
+    /// and results differ.
     ///
     /// # Cancel safety
     /// As [`accumulate`](Self::accumulate). Some of the results may have been filled in.
@@ -327,7 +338,7 @@ impl<'w, T: AtomicElement, F: Fabric> Access<'w, T, F> {
     #[inline(always)] // see Fetch::wait
     fn fetch(&self, operation: &'static str, offset: usize, change: Change<T>) -> Fetch<'_, T, F> {
         let place = self.atomic_range(offset, 1).and_then(|at| {
-            // The 8-byte word around the element; parts are a multiple of 8 bytes long.
+            // The 8-byte word around the element; window memory is a multiple of 8 bytes long.
             let word = self.inner.fabric().word_in(&self.target.data, at & !7)?;
             Ok((word, offset % const { per_word::<T>() }))
         });

@@ -23,10 +23,11 @@ use crate::unlock::Releasing;
 use crate::window::{Inner, Target};
 use crate::{Access, Element, Error, PreviousOwner, Unlock};
 
-/// A target's lock that is held, and the operations that may be done under it (through [`Access`], to which it derefs).
+/// The held lock of a target. Derefs to [`Access`], the operations under the lock.
 ///
-/// [`unlock`](Self::unlock) releases and reports; a drop does the same but cannot report: what goes wrong is then
-/// reported by [`Window::close`](crate::Window::close). A guard that is leaked leaves the target locked, and nothing else.
+/// [`unlock`](Self::unlock) releases the lock and reports errors. A drop releases it too, but its
+/// errors are deferred to [`Window::close`](crate::Window::close). Leaking a guard leaves the
+/// target locked and has no other effect.
 #[must_use = "if unused the lock is released at once"]
 pub struct Epoch<'w, T: Element, F: Fabric> {
     access: Access<'w, T, F>,
@@ -46,12 +47,14 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         Self { access: Access::new(inner, target), words, holding, which }
     }
 
-    /// How the lock is held: as it was asked for, but exclusively if it was [inherited](Self::previous_owner).
+    /// The mode in which the lock is held: as requested, but exclusive if it was
+    /// [recovered](Self::previous_owner).
     pub const fn mode(&self) -> Mode {
         self.holding.mode()
     }
 
-    /// Who died inside, if the lock was [inherited](crate::LockRequest::recover): what it protects may be half done.
+    /// The failed previous owner, if the lock was [recovered](crate::LockRequest::recover): what
+    /// the lock protects may be inconsistent.
     pub fn previous_owner(&self) -> Option<PreviousOwner> {
         self.holding.previous_owner(&self.access.inner.world)
     }
@@ -60,13 +63,14 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         self.holding
     }
 
-    /// Tells of an inheritance that was given back before this shared lock.
+    /// Records a previous owner whose lock was released before this shared lock.
     pub(crate) const fn tell(&mut self, before: Holding) {
         self.holding = before.shared();
     }
 
-    /// Unlocks (`MPI_Win_unlock`), when it is waited for: it is done when everything done under the lock is complete at the
-    /// target and the release is posted. Nobody waits for a release.
+    /// Unlocks (`MPI_Win_unlock`). Completes when everything done under the lock is complete at the
+    /// target and the release is posted; the release itself is not waited for. Does nothing unless
+    /// waited on or polled; a drop then releases.
     ///
     /// # Errors
     /// [`Error::Operation`] with the first failure of what was done under the lock. The lock is
@@ -77,10 +81,11 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         Unlock::new(inner, target, Some(self))
     }
 
-    /// Gives it back when nobody has seen yet whether it was recovered: see [`leave`].
+    /// Releases a lock whose guard never reached the caller: it stays poisoned if it was recovered.
+    /// See [`leave`].
     fn leave(self) {
         if !self.holding.is_recovered() {
-            return; // its drop releases
+            return; // the drop releases
         }
         let held = ManuallyDrop::new(self);
         let Access { inner, target, .. } = held.access;
@@ -91,23 +96,23 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         }
     }
 
-    /// Which lock it is, and where.
+    /// The lock's window, target and id.
     pub(crate) fn lock_parts(&self) -> (&'w Inner<F>, &'w Target<F>, Which) {
         let Access { inner, target, .. } = self.access;
         (inner, target, self.which)
     }
 
-    /// Who holds it.
+    /// The lock's owner.
     pub(crate) const fn owner(&self) -> Owner {
         Owner::from_bits(self.words.1)
     }
 
-    /// What the lock's word is while a test-and-set owner has it alone.
+    /// The value of the lock's word while a test-and-set owner holds it exclusively.
     pub(crate) const fn held_word(&self) -> u64 {
         self.words.1
     }
 
-    /// Whether its release may tell that the lock is not held any more: where leases are nobody leads.
+    /// Whether its release may find the lease expired. The biased slot is not used with leases.
     #[inline(always)]
     pub(crate) fn may_be_late(&self) -> bool {
         let inner = self.access.inner;
@@ -115,7 +120,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         !held_by_word(self.words.1, self.holding.mode()) && !leads && inner.late.is_some()
     }
 
-    /// Releases, and tells whether the lock was held.
+    /// Releases; `Err` if the lock is no longer held.
     #[inline(always)] // see `post_release`
     pub(crate) fn release_late(&self) -> Releasing<F> {
         let Self { access: Access { inner, target, .. }, words, holding, which } = self;
@@ -126,18 +131,18 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         self.access.inner.fabric()
     }
 
-    /// Keeps an error for the window's end.
+    /// Defers an error to the close of the window.
     pub(crate) fn keep(&self, error: Error) {
         self.access.inner.keep(error);
     }
 
-    /// Unlocks where nothing but what was waited for was done under the lock.
+    /// Unlocks where no posted operation is outstanding under the lock.
     pub(crate) fn unlock_unchanged(self) {
         ManuallyDrop::new(self).post_release();
     }
 
-    /// Unlocks without waiting for what was done under the lock: the release is posted behind it. What failed is
-    /// reported by the next flush, or the window's end.
+    /// Unlocks without waiting for the operations under the lock: the release is posted behind
+    /// them. The next flush, or the close of the window, reports their failures.
     pub(crate) fn unlock_behind(self) {
         let inner = self.access.inner;
         if inner.completes_at_post {
@@ -150,11 +155,11 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
             inner.fabric().post_release(release);
             inner.give_back(self.words.1);
             let _released = ManuallyDrop::new(self);
-        } // else its drop flushes and releases
+        } // otherwise the drop flushes and releases
     }
 
-    /// Posts the release; what is left of it, if anything, goes to the endpoint.
-    // No function that is called gets the address of the guard: then it would pass through memory.
+    /// Posts the release; the endpoint finishes what is left of it.
+    // No called function takes the guard's address, which would force the guard into memory.
     #[inline(always)]
     pub(crate) fn post_release(&self) {
         let Self { access: Access { inner, target, .. }, words, holding, which } = self;
@@ -189,12 +194,12 @@ fn post_release<'w, F: Fabric>(
     } else if which.is_part() && inner.leads && Owner::from_bits(words.1).slot == LEAD {
         release_as_lead(inner, target, words.0, words.1, holding);
     } else {
-        // In registers, each by itself.
+        // Passed one by one, to stay in registers.
         release_node(inner, (target, which), words.0, words.1, holding);
     }
 }
 
-/// The release of an owner who has slot 0, where an operation is done when it is posted.
+/// The release of the owner in the biased slot, where operations complete at post.
 #[inline(always)]
 fn release_as_lead<'w, F: Fabric>(
     inner: &'w Arc<Inner<F>>,
@@ -241,8 +246,8 @@ fn release_at_once<'w, F: Fabric, A: LockAlgorithm<Words<'w, F> = Words<'w, F>>>
     }
 }
 
-/// The rest of a release where an operation is done when it is posted. If that waits for another owner's next step, so does
-/// this for a moment, which costs less than to leave it to the endpoint.
+/// The rest of a release where operations complete at post. If it waits for another owner's next
+/// step, spins briefly, which costs less than leaving it to the endpoint.
 #[inline(never)]
 fn finish_at_once<F: Fabric>(
     inner: &Arc<Inner<F>>,
@@ -251,7 +256,7 @@ fn finish_at_once<F: Fabric>(
     mode: Mode,
     found: u64,
 ) {
-    /// How often it is looked: for less than a microsecond.
+    /// The number of polls: less than a microsecond.
     const LOOKS: usize = 64;
     let (home, spot) = (inner.home(target, which, owner), (target.rank, which));
     for _ in 0..LOOKS {
@@ -262,7 +267,7 @@ fn finish_at_once<F: Fabric>(
                 match rest.poll(&mut Context::from_waker(Waker::noop())) {
                     Poll::Ready(Ok(())) => {}
                     Poll::Ready(Err(fault)) => keep(inner, target.rank, fault),
-                    // A fabric that calls itself immediate and is not.
+                    // A fabric that claims to complete at post and does not.
                     Poll::Pending => keep(inner, target.rank, Fault::new(FaultKind::Protocol)),
                 }
                 return;
@@ -279,7 +284,7 @@ fn adopt_found<F: Fabric>(inner: &Arc<Inner<F>>, spot: Spot, owner: u64, mode: M
     adopt_release(inner, spot, owner, mode, std::future::ready(found));
 }
 
-/// The release where an owner may have a node.
+/// The release where an owner may have a queue node.
 #[cold]
 #[inline(never)]
 fn release_node<'w, F: Fabric>(
@@ -315,7 +320,8 @@ fn release_node<'w, F: Fabric>(
     }
 }
 
-/// Ends a release whose first operation is posted, here or, where it has to wait, by the endpoint.
+/// Finishes a release whose first operation is posted, here or, where it has to wait, on the
+/// endpoint.
 #[inline(never)]
 fn adopt_release<F: Fabric>(
     inner: &Arc<Inner<F>>,
@@ -341,7 +347,8 @@ fn keep<F: Fabric>(inner: &Inner<F>, rank: u32, fault: Fault) {
     inner.keep(inner.failed_late("unlock", rank, fault));
 }
 
-/// A lock on its way to whoever asked for it, with something else that takes time. Dropped before, it was inherited by nobody.
+/// A held lock whose guard has not reached the caller yet. Dropped before that, it counts as never
+/// recovered.
 pub(crate) struct Unseen<'w, T: Element, F: Fabric>(Option<Epoch<'w, T, F>>);
 
 impl<'w, T: Element, F: Fabric> Unseen<'w, T, F> {
@@ -349,11 +356,11 @@ impl<'w, T: Element, F: Fabric> Unseen<'w, T, F> {
         Self(Some(epoch))
     }
 
-    /// Who asked for it has it.
+    /// Hands the guard to the caller.
     pub(crate) fn seen(mut self) -> Epoch<'w, T, F> {
         match self.0.take() {
             Some(epoch) => epoch,
-            None => unreachable!("it is taken once, here"),
+            None => unreachable!("the guard is taken only here"),
         }
     }
 }
@@ -364,7 +371,7 @@ impl<'w, T: Element, F: Fabric> Deref for Unseen<'w, T, F> {
     fn deref(&self) -> &Epoch<'w, T, F> {
         match &self.0 {
             Some(epoch) => epoch,
-            None => unreachable!("it is taken at the end alone"),
+            None => unreachable!("the guard is taken only at the end"),
         }
     }
 }
@@ -385,7 +392,7 @@ impl<T: Element, F: Fabric> Drop for Epoch<'_, T, F> {
     }
 }
 
-/// Flushes and releases, here or, where that has to wait, by the endpoint.
+/// Flushes and releases, here or, where that has to wait, on the endpoint.
 #[inline(never)]
 fn let_go<'w, F: Fabric>(
     inner: &'w Arc<Inner<F>>,

@@ -1,4 +1,4 @@
-//! Owners that are only late: stopped, or swapped out, for longer than they may keep a lock.
+//! Leases: owners that hold a lock for too long because they are stopped or swapped out.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,53 +13,63 @@ use crate::home::{Home, Words};
 use crate::window::{Inner, SETTLE, TURN, Target};
 use crate::{Element, Epoch, Error, LockDesign, Request};
 
-/// What happens to an exclusive owner that keeps a lock for longer than its lease: [`Builder::lease_policy`](crate::Builder::lease_policy)
-/// chooses.
+/// What happens to an exclusive owner that holds a lock for longer than its lease; set by
+/// [`Builder::lease_policy`](crate::Builder::lease_policy).
 ///
-/// A lease alone is not safe: who was stopped does not know that time has passed, and no memory looks at tokens. So it takes one of
-/// these. They need a lock whose word names its owner: [`LockDesign::TestAndSet`]; readers are never late. Every other combination
-/// is an error when the window is made.
+/// A lease alone is not safe: a stopped owner does not notice that time passes, and memory does not
+/// check tokens. Each policy adds what makes it safe. The policies need a lock whose word names its
+/// owner, [`LockDesign::TestAndSet`]; leases of readers never expire. Every other combination is an
+/// error when the window is made.
 ///
-/// Who waits measures the lease from when it saw the owner first, by its own clock: so no clocks are compared, and nobody is late
-/// too early.
+/// A waiter measures the lease by its own clock from the moment when it first saw the owner: clocks
+/// are not compared, and no lease expires early.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LeasePolicy {
-    /// Nothing: who waits goes on waiting. The lock recovers from death, not from delay. For every design.
+    /// None: waiters go on waiting. The lock recovers from death, not from delay. Works with every
+    /// design.
     #[default]
     None,
-    /// Who waits takes the lock over, and the late owner's [commit](Epoch::commit) fails, and so does its unlock
-    /// ([`Error::Late`]). What it *puts* is not kept from the memory: what counts is what was committed. Not for lock tables,
-    /// [`Mutex`](crate::Mutex) and [`RwLock`](crate::RwLock), which have nothing to commit. A reader who takes a lock over has it alone, and
-    /// a lease; a [`lock_all`](crate::Window::lock_all) gives it back at once and shares it: [`LockAll::previous_owner`](crate::LockAll::previous_owner)
-    /// tells.
+    /// A waiter takes the lock over, and the expired owner's [commit](Epoch::commit) and unlock
+    /// fail ([`Error::Late`]). Its *puts* still reach the memory: only committed data count. Not
+    /// for lock tables, [`Mutex`](crate::Mutex) and [`RwLock`](crate::RwLock), which have nothing
+    /// to commit. A reader that takes a lock over holds it exclusively, with a lease;
+    /// [`lock_all`](crate::Window::lock_all) releases it immediately and locks it shared: see
+    /// [`LockAll::previous_owner`](crate::LockAll::previous_owner).
     VersionedCommit,
-    /// Who waits kills the late owner's process (SIGKILL by a pidfd). Then it is dead, and all is as after any death: the lock is
-    /// poisoned until it is [inherited](crate::LockRequest::recover). Where all ranks are processes of one host, on the shm
-    /// fabric. Directly before, it looks once more whether the lock is still held by the same acquire; an owner that releases
-    /// between that look and the kill is killed all the same. Who took the lock while the killer waited already has up to two leases.
-    /// If there is no killing it, or it is there still after 5 s, the acquire ends with [`LeaseExpired`](FaultKind::LeaseExpired), the lock
-    /// stays as it is, and whoever asks next tries again.
-    /// **A rank that waits for a lock that it holds itself, with another thread or another guard, kills itself.**
+    /// A waiter kills the expired owner's process (SIGKILL by a pidfd). What follows is as after
+    /// any death: the lock is poisoned until it is [recovered](crate::LockRequest::recover).
+    /// Requires that all ranks are processes of one host, on the shm fabric. The waiter checks
+    /// right before the kill that the same acquire still holds the lock; an owner that releases
+    /// between check and kill is killed all the same. An owner that acquired while the waiter was
+    /// already waiting has up to two leases. If the process cannot be killed, or still exists after
+    /// 5 s, the acquire fails with [`LeaseExpired`](FaultKind::LeaseExpired), the lock stays as it
+    /// is, and the next waiter tries again. **A rank that waits for a lock that it holds itself, by
+    /// another thread or guard, kills itself.**
     Kill,
-    /// Who waits has the late owner's access to the target's memory revoked: the target's helper thread closes the owner's queue
-    /// pair there, and says so, before anybody else has the lock; so nothing that the late owner has on its way, or does when it
-    /// wakes up, takes effect there any more. Then all is as after a death: the lock is poisoned until it is
-    /// [inherited](crate::LockRequest::recover), which gives [`PreviousOwner::LeaseExpired`](crate::PreviousOwner::LeaseExpired). Where all ranks reach
-    /// one another by cards (verbs) and in simulation; not over mapped memory, from which nobody can be kept: there is
-    /// [`Kill`](Self::Kill) for that.
+    /// A waiter has the expired owner's access to the target's memory revoked: the target's helper
+    /// thread closes its queue pair to the owner and acknowledges before any other rank gets the
+    /// lock, so no operation of the expired owner, in flight or later, takes effect there any more.
+    /// What follows is as after a death: the lock is poisoned until it is
+    /// [recovered](crate::LockRequest::recover), which gives
+    /// [`PreviousOwner::LeaseExpired`](crate::PreviousOwner::LeaseExpired). Requires that all ranks
+    /// access each other through network cards (verbs), or the simulator. Access to mapped memory
+    /// cannot be revoked: use [`Kill`](Self::Kill) there.
     ///
-    /// **It ends all between the late owner and the target**, in both directions, in all windows, messages and collective
-    /// operations, for as long as both are in the world: each gets [`Revoked`](FaultKind::Revoked) for whatever needs the other,
-    /// within a second of its going on. There is no way back but to leave the world. Neither is dead for the
-    /// other ranks, with whom both go on; so a lock of the target's that the late owner holds in a window without this policy
-    /// is held until it ends. An owner that is late with the lock of its *own* part is waited for: who would revoke its access
-    /// is late himself, and so is one whose target is stopped, and another guard of the rank's own.
+    /// **It ends all communication between the expired owner and the target**, in both directions,
+    /// in all windows, messages and collective operations, for as long as both are in the world:
+    /// each gets [`Revoked`](FaultKind::Revoked) for whatever needs the other, within a second
+    /// after it runs again. The only way back is to leave the world. Neither is dead for the other
+    /// ranks, which continue with both; so a lock of the target that the expired owner holds in a
+    /// window without this policy stays held until the owner exits. An expired owner of the lock of
+    /// its *own* window memory is waited for, because the helper thread that would revoke its
+    /// access is stopped too; so is an owner whose target is stopped, and another guard of the
+    /// waiter's own rank.
     Revoke,
 }
 
 impl LeasePolicy {
-    /// Its name.
+    /// The policy's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -77,12 +87,12 @@ impl fmt::Display for LeasePolicy {
     }
 }
 
-/// The choice of a window that is to be made.
+/// The lease policy of a window under construction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Choice {
     pub(crate) policy: LeasePolicy,
     pub(crate) lease: Duration,
-    /// Whether it is of something that commits nothing.
+    /// Whether the lock has no commit protocol.
     pub(crate) plain: bool,
 }
 
@@ -91,7 +101,7 @@ impl Choice {
         u64::try_from(self.lease.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Whether the policy can be had.
+    /// Checks that the policy is available.
     pub(crate) fn check<F: Fabric>(
         &self,
         design: LockDesign,
@@ -102,29 +112,29 @@ impl Choice {
             || (0..world.size()).filter(|rank| *rank != world.rank()).filter_map(|rank| world.fabric_rank(rank));
         let why = match self.policy {
             LeasePolicy::None => return Ok(()),
-            _ if self.lease.is_zero() => "a lease of zero is over before it begins",
+            _ if self.lease.is_zero() => "the lease must be longer than zero",
             _ if design != LockDesign::TestAndSet => "only the word of a test-and-set lock names its owner",
             LeasePolicy::VersionedCommit if self.plain => "there is nothing to commit",
             LeasePolicy::Kill if !others().all(|rank| world.fabric().can_kill(rank)) => {
                 "the ranks are not processes of one host on the shm fabric"
             }
             LeasePolicy::Revoke if !others().all(|rank| world.fabric().can_revoke(rank)) => {
-                "nobody can be kept from memory that it has mapped: that takes ranks that reach one another by cards alone"
+                "access to mapped memory cannot be revoked: that takes ranks that reach one another by cards alone"
             }
             LeasePolicy::VersionedCommit | LeasePolicy::Kill | LeasePolicy::Revoke => return Ok(()),
         };
         Err(Error::LeasePolicy { window: window.clone(), policy: self.policy, design, why })
     }
 
-    /// What ranks compare.
+    /// The description that ranks compare.
     pub(crate) fn describe(&self, design: LockDesign) -> String {
         match self.policy {
             LeasePolicy::None => design.to_string(),
-            policy => format!("{design}, late owners: {policy} after {:?}", self.lease),
+            policy => format!("{design}, lease policy: {policy} after {:?}", self.lease),
         }
     }
 
-    /// The lock that keeps to it.
+    /// The lock algorithm with this policy.
     pub(crate) fn algorithm(&self, design: LockDesign, capabilities: &Capabilities) -> AnyLock {
         match (self.policy, design.algorithm(capabilities)) {
             (LeasePolicy::None, lock) => lock,
@@ -135,7 +145,7 @@ impl Choice {
         }
     }
 
-    /// What a window keeps of it.
+    /// The lease state of a window.
     pub(crate) fn kept(&self, slots: u16) -> Option<Late> {
         let starts = || (0..slots).map(|_| AtomicU64::new(0)).collect();
         (self.policy != LeasePolicy::None).then(|| Late { policy: self.policy, nanos: self.nanos(), starts: starts() })
@@ -146,12 +156,12 @@ impl Choice {
 pub(crate) struct Late {
     policy: LeasePolicy,
     nanos: u64,
-    /// For each slot, a time before its owner's last compare-swap.
+    /// For each slot, a time before its owner's last compare-and-swap.
     starts: Box<[AtomicU64]>,
 }
 
 impl Late {
-    /// Says that an owner is about to try.
+    /// Records that an owner is about to try.
     pub(crate) fn tries(&self, slot: u16, now: u64) {
         if let Some(start) = self.starts.get(usize::from(slot)) {
             start.store(now, Ordering::Relaxed);
@@ -164,7 +174,7 @@ const VALUE: u64 = (1 << 40) - 1;
 const VERSION: u64 = VALUE + 1;
 
 impl<F: Fabric> Inner<F> {
-    /// The contended rest of an acquire, and what becomes of a late owner.
+    /// The contended rest of an acquire, with the policy for expired leases.
     pub(crate) async fn contend<'m>(
         &'m self,
         home: Home<'m, F>,
@@ -176,7 +186,7 @@ impl<F: Fabric> Inner<F> {
         let (fabric, lock) = (self.fabric(), &self.algorithm);
         let Some(late) = &self.late else { return lock.contend(fabric, home, words, mode, first, wish).await };
         let slot = Owner::from_bits(words.1).slot;
-        // It is asked before each compare-swap.
+        // Called before each compare-and-swap.
         let asked: IntentFn<'_> = &|| {
             late.tries(slot, fabric.now());
             wish()
@@ -186,8 +196,9 @@ impl<F: Fabric> Inner<F> {
                 Err(fault) => fault,
                 Ok(held) => {
                     if self.commits() && held.recovered.is_some() {
-                        // From now on what the owner before commits fails, who may be dead, or only taken for dead, and have
-                        // a compare-swap on its way. Before anything that was committed is read.
+                        // Commits of the previous owner fail from here on: it may be alive, or have
+                        // a compare-and-swap in flight. This precedes every read of the committed
+                        // value.
                         if let Err(fault) = self.raise(self.commit_word(home.target)?).await {
                             lock.release_poisoned(fabric, home, words, held).await?;
                             return Err(fault);
@@ -199,9 +210,9 @@ impl<F: Fabric> Inner<F> {
             let Some(rank) = fault.rank().filter(|_| fault.kind() == FaultKind::LeaseExpired) else {
                 return Err(fault);
             };
-            // No two acquires have the same word: so it is revoked, or killed, only if it has held the lock since `first` was seen.
-            // Else the lease of whoever has it now is waited for.
-            // What was seen first may be a count of readers, which comes again.
+            // Each acquire has its own lock word: the owner is revoked or killed only if it has
+            // held the lock since `first` was seen. Otherwise the wait continues with the present
+            // owner's lease. A count of readers is excluded: it can recur.
             let seen = first.ok().filter(|word| TestAndSet::owner(*word).is_some_and(|owner| owner.rank == rank));
             match (late.policy, seen) {
                 (LeasePolicy::Revoke, Some(seen)) => {
@@ -231,7 +242,8 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
-    /// Has the access of an owner that was found late revoked, and takes the lock: not if it has another owner meanwhile.
+    /// Revokes the access of an owner whose lease has expired and takes the lock, unless it has
+    /// another owner meanwhile.
     async fn take_from<'m>(
         &'m self,
         home: Home<'m, F>,
@@ -240,7 +252,7 @@ impl<F: Fabric> Inner<F> {
         wish: IntentFn<'_>,
     ) -> Result<Option<Held>, Fault> {
         let fabric = self.fabric();
-        // An owner at its own part is waited for, and so is another guard of this rank's.
+        // An owner at its own rank is waited for, and so is another guard of this rank.
         let is_kept = [fabric.rank(), home.target.fabric_rank()].map(Some).contains(&fault.rank());
         if is_kept || fabric.read(word).await? != seen {
             return Ok(None);
@@ -257,7 +269,7 @@ impl<F: Fabric> Inner<F> {
         let held = Held::after(fault, Mode::Exclusive);
         match fabric.compare_swap(word, seen, owner).await {
             Ok(found) => Ok((found == seen).then_some(held)),
-            // No two acquires have the same word: so it tells.
+            // Each acquire has its own lock word, so reading it resolves the compare-and-swap.
             Err(fault) if fault.is_unknown() => {
                 let now = self.again(word, || fabric.read(word)).await?;
                 Ok((now == owner).then_some(held))
@@ -266,12 +278,12 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
-    /// Raises the version of what was committed: more often than once does no harm.
+    /// Raises the version of the commit word. Idempotent in effect: raising it twice is harmless.
     async fn raise<'f>(&'f self, commit: F::Word<'f>) -> Result<u64, Fault> {
         self.again(commit, || self.fabric().fetch_add(commit, VERSION)).await
     }
 
-    /// Does what does no harm when it is done again, until somebody answers.
+    /// Retries an idempotent operation until its outcome is known or the grace period ends.
     async fn again<'f>(&'f self, word: F::Word<'f>, post: impl Fn() -> F::Op) -> Result<u64, Fault> {
         let fabric = self.fabric();
         let until = fabric.now().saturating_add(SETTLE);
@@ -283,7 +295,7 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
-    /// Whether the window has something to commit: then a living owner's lock may be taken over.
+    /// Whether the window has a commit word: then a living owner's lock may be taken over.
     pub(crate) fn commits(&self) -> bool {
         self.late.as_ref().is_some_and(|late| late.policy == LeasePolicy::VersionedCommit)
     }
@@ -292,7 +304,7 @@ impl<F: Fabric> Inner<F> {
         self.fabric().word_in(&target.locks, self.homes.commit())
     }
 
-    /// The rich error of an owner that found out that it was late.
+    /// The error of an owner whose lease has expired.
     #[cold]
     pub(crate) fn failed_late(&self, operation: &'static str, target: u32, fault: Fault) -> Error {
         match fault.kind() {
@@ -303,9 +315,10 @@ impl<F: Fabric> Inner<F> {
 }
 
 impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
-    /// How much is left of the lease, of an exclusive lock in a window with a [policy](LeasePolicy): nothing once it is over. To be
-    /// asked after every wait; it is never told too late, because the lease began before the lock was held. `None` where there
-    /// is no lease.
+    /// How much is left of the lease of an exclusive lock in a window with a [lease
+    /// policy](LeasePolicy): zero once it has expired. Check it after every wait. The result never
+    /// exceeds what is really left, because the lease starts before the lock is held. `None` where
+    /// there is no lease.
     pub fn lease_left(&self) -> Option<Duration> {
         let (inner, ..) = self.lock_parts();
         let late = inner.late.as_ref().filter(|_| self.mode() == Mode::Exclusive)?;
@@ -314,14 +327,14 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         Some(Duration::from_nanos(late.nanos.saturating_sub(held)))
     }
 
-    /// What was committed last under this lock, at first 0, when it is waited for. In a window with
-    /// [`LeasePolicy::VersionedCommit`].
+    /// The value that was committed last under this lock, initially 0. Does nothing unless waited
+    /// on or polled. Requires [`LeasePolicy::VersionedCommit`].
     ///
     /// # Errors
-    /// When waited for: [`Error::Operation`], `Unsupported` in other windows.
+    /// When waited on: [`Error::Operation`], `Unsupported` in other windows.
     ///
     /// # Cancel safety
-    /// Dropped before it is done it has done nothing.
+    /// If dropped before it completes, it has no effect.
     pub fn committed(&self) -> Request<'w, u64, F> {
         let (inner, target, _) = self.lock_parts();
         let read = async move {
@@ -335,9 +348,11 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         Request::new(inner.fabric().clone(), "committed", read)
     }
 
-    /// Commits: makes a number below 2<sup>40</sup> the one that [`committed`](Self::committed) gives, if the lock is still this
-    /// owner's, when it is waited for. Everything done under the lock before is complete at the target then. The number may say
-    /// which of two places has the data that count: an owner writes the other one, and commits it.
+    /// Commits: stores a number below 2<sup>40</sup> as the value that
+    /// [`committed`](Self::committed) returns, if this owner still holds the lock. Everything done
+    /// under the lock before is then complete at the target. Does nothing unless waited on or
+    /// polled. The number may say which of two copies of the data is valid: an owner writes the
+    /// other copy and commits it.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -350,25 +365,26 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// let epoch = window.lock_exclusive(1).wait()?;
     /// let other = 1 - epoch.committed().wait()?;
     /// epoch.put(8 * other as usize, &[7; 8])?;
-    /// epoch.commit(other).wait()?; // an error if another has the lock meanwhile
+    /// epoch.commit(other).wait()?; // an error if another owner has the lock by now
     /// epoch.unlock().wait()?;
     /// # window.close().wait()
     /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     ///
-    /// How: the commit word has a version, which whoever takes a lock over raises before it goes on. An owner reads that word,
-    /// then sees that the lock's word is its own, so that the version is of its own time, and then compares and swaps it; where
-    /// that fails it reads both again. The version has 24 bits: an owner that is stopped between its look and its
-    /// compare-swap while exactly a multiple of 2<sup>24</sup> commits and inheritances pass, the last with the same number, is not
-    /// found out.
+    /// Protocol: the commit word has a version, which a rank that takes the lock over raises before
+    /// it goes on. A committing owner reads the commit word, then checks that the lock word is
+    /// still its own, so that the version belongs to its own ownership, and then compares and swaps
+    /// the commit word; if that fails it reads both again. The version has 24 bits: the check
+    /// misses an owner that is stopped between its read and its compare-and-swap while exactly a
+    /// multiple of 2<sup>24</sup> commits and takeovers pass, the last with the same number.
     ///
     /// # Errors
-    /// When waited for: [`Error::Late`] if another has taken the lock over, and nothing is committed; [`Error::Operation`]:
-    /// `OutOfRange`, `Unsupported` in other windows, the first failure of what was done under the lock, and `NotHeld` for a
-    /// shared lock.
+    /// When waited on: [`Error::Late`] if another owner has taken the lock, and nothing is
+    /// committed; [`Error::Operation`]: `OutOfRange`, `Unsupported` in other windows, the first
+    /// failure of what was done under the lock, and `NotHeld` for a shared lock.
     ///
     /// # Cancel safety
-    /// Dropped before it is done it has committed or not.
+    /// If dropped before it completes, it may or may not have committed.
     pub fn commit(&self, value: u64) -> Request<'w, (), F> {
         let (inner, target, which) = self.lock_parts();
         let (mine, exclusive) = (self.held_word(), self.mode() == Mode::Exclusive);
@@ -388,7 +404,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
             let read = |word| Link::Read { word, waited: true };
             loop {
                 let [version, holder] = fabric.post([read(word), read(lock)]).await?;
-                // No two acquires have the same word.
+                // Each acquire has its own lock word.
                 if holder != mine {
                     return not_held;
                 }
@@ -396,7 +412,8 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
                 if fabric.compare_swap(word, version, new).await? == version {
                     return Ok(());
                 }
-                // An heir that came before this owner, and was late itself, has raised the version only now: each of those once.
+                // A recovering owner whose own lease expired may raise the version late; each such
+                // owner raises it once.
             }
         };
         Request::new(inner.fabric().clone(), "commit", async move {

@@ -1,4 +1,4 @@
-//! Acquiring a lock: started now, finished when it is waited for.
+//! Lock requests: started by the call, completed by a wait or poll.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -27,49 +27,51 @@ pub(crate) const fn operation(mode: Mode) -> &'static str {
     }
 }
 
-/// A lock that was asked for: the first operation has left (the nonblocking lock of jiang-2004, sections 3 and 5.1).
-/// `.wait()` blocks until it is held, `.await` does not block, `.test()` looks.
+/// A lock request: its first operation is posted (the nonblocking lock of jiang-2004, sections 3
+/// and 5.1). `.wait()` blocks until the lock is held, `.await` does not block, `.test()` polls.
 ///
 /// # Cancel safety
-/// A request that is dropped, at whatever point, is not tried any more. What is under way of it is finished by the endpoint,
-/// even while the application computes, and released if it took the lock.
+/// A request may be dropped at any point. The endpoint finishes its operations in flight, even
+/// while the application computes, and releases the lock if they took it.
 ///
-/// # Death
-/// A lock that its owner left by dying is poisoned, as a [`std::sync::Mutex`] is by a panic: whoever asks for it, now and
-/// later, gets an error that names the dead rank ([`Error::is_poisoned`]), until somebody has asked with
-/// [`inherit`](Self::recover), got it, and given it back. For what the dead owner left half done stays so: an error that
-/// only the next one got would leave all others with data that nobody has looked at.
+/// # Failed owners
+/// A lock whose owner died is poisoned, as a panic poisons a [`std::sync::Mutex`]: every request
+/// for it fails with an error that names the failed rank ([`Error::is_poisoned`]), until a request
+/// with [`recover`](Self::recover) has got the lock and released it. The protected data stay
+/// inconsistent until then; reporting the failure only once would hand unrepaired data to all later
+/// owners.
 #[must_use = "a lock that nobody waits for is released at once"]
 pub struct LockRequest<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
     rank: u32,
     which: Which,
     mode: Mode,
-    /// The first operation, while it is under way; then how it ended, or `None` while more is.
+    /// The first operation while it is in flight; then its result, or `None` while more is needed.
     started: Option<Result<Started<'w, F>, Fault>>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) wish: Intent,
-    /// What is there once more than the first operation is waited for. Boxed, so that a request stays in registers.
+    /// The rest, once the first operation did not suffice. Boxed, so that a request stays in
+    /// registers.
     later: Option<Box<Later<'w, F>>>,
 }
 
-/// A rank, and which of its locks.
+/// A rank and one of its locks.
 pub(crate) type Spot = (u32, Which);
 
 /// A lock, and whether the first operation sufficed.
 type Held<'w, T, F> = Result<(Epoch<'w, T, F>, bool), Fault>;
 
-/// The parts of an epoch.
+/// The components of an epoch.
 type Parts<'w, F> = (&'w Target<F>, Words<'w, F>, Had);
 
-/// How a lock was had.
+/// How a lock was acquired.
 struct Had {
     holding: Holding,
-    /// By the first operation, which was at the target.
+    /// By the first operation, which executed at the target.
     at_once: bool,
 }
 
-/// The rest of an acquire whose first operation did not suffice, and when it has to end.
+/// The rest of an acquire whose first operation did not suffice, and its deadline.
 struct Later<'w, F: Fabric> {
     rest: Option<(&'w Target<F>, Words<'w, F>, Abandonable<F>)>,
     limit: Limit<'w, F>,
@@ -120,12 +122,12 @@ impl<'w, F: Fabric> Started<'w, F> {
             let (words, first) = start_as_lead(inner, target, owner, mode)?;
             return Ok(Self { target, words, op: First::Done(first) });
         }
-        // Taken apart: what a call returns lies in memory, and so would what stands in the same place otherwise.
+        // Destructured: a returned struct lies in memory, and its fields would stay there.
         let (word, owner, op) = Self::with_node(inner, (target, which), mode, wish)?;
         Ok(Self { target, words: (word, owner), op: First::Posted(op) })
     }
 
-    /// The same with whatever node can be had.
+    /// The same with any node that is available.
     #[cold]
     #[inline(never)]
     fn with_node(
@@ -145,7 +147,7 @@ impl<'w, F: Fabric> Started<'w, F> {
     }
 }
 
-/// The first operation of an owner who has slot 0, where an operation is done when it is posted.
+/// The first operation of the owner in the biased slot, where operations complete at post.
 #[inline(always)]
 fn start_as_lead<'w, F: Fabric>(
     inner: &'w Inner<F>,
@@ -169,7 +171,7 @@ fn start_as_lead<'w, F: Fabric>(
     }
 }
 
-/// Of a lock that need not be so fast, so that callers stay small.
+/// For locks off the fastest path, so that callers stay small.
 #[inline(never)]
 fn start_another<'w, F: Fabric>(
     lock: &'w AnyLock,
@@ -182,7 +184,7 @@ fn start_another<'w, F: Fabric>(
     Ok((words, start_at_once(lock, inner, target, words.0, words.1, mode)?))
 }
 
-/// Apart, so that it is small, and its result lies in registers.
+/// A separate function, so that it is small and its result stays in registers.
 #[inline(never)]
 fn start_at_once<'w, F: Fabric, A: LockAlgorithm<Words<'w, F> = Words<'w, F>>>(
     lock: &'w A,
@@ -207,7 +209,7 @@ fn never_started<F: Fabric>(inner: &Inner<F>, owner: u64, fault: Fault) -> Fault
     fault
 }
 
-/// Ends an acquire whose first operation failed, where an operation is done when it is posted.
+/// Ends an acquire whose first operation failed, where operations complete at post.
 #[cold]
 #[inline(never)]
 fn failed_at_once<'w, F: Fabric>(
@@ -218,19 +220,19 @@ fn failed_at_once<'w, F: Fabric>(
     fault: Fault,
 ) -> Fault {
     let home = inner.home(target, Which::PART, words.1);
-    // Nothing of it is under way: so that ends at once.
+    // Nothing of it is in flight, so cancelling it completes in one poll.
     let contends = pin!(inner.algorithm.contend(inner.fabric(), home, words, mode, Err(fault), &|| Intent::CANCELLED));
     let _ = contends.poll(&mut Context::from_waker(Waker::noop()));
     inner.give_up(home.owner, Err(fault), fault);
     fault
 }
 
-/// The value of an operation, where it is done when it is posted.
+/// The value of an operation, where operations complete at post.
 #[inline(always)]
 pub(crate) fn at_once<O: Future<Output = Result<u64, Fault>> + Unpin>(mut op: O) -> Result<u64, Fault> {
     match Pin::new(&mut op).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
-        Poll::Pending => Err(Fault::new(FaultKind::Protocol)), // a fabric that calls itself immediate and is not
+        Poll::Pending => Err(Fault::new(FaultKind::Protocol)), // a fabric that claims to complete at post and does not
     }
 }
 
@@ -258,16 +260,17 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         }
     }
 
-    /// Gives up after this time: the error is then [`TimedOut`](Error::is_timed_out), and the endpoint finishes what is
-    /// under way, and releases what that takes.
+    /// Sets a deadline, counted from the first wait or poll. When it passes, the request fails with
+    /// [`TimedOut`](Error::is_timed_out); the endpoint finishes the operations in flight and
+    /// releases the lock if they take it.
     pub const fn deadline(mut self, after: Duration) -> Self {
         self.deadline = Some(after);
         self
     }
 
-    /// Takes the lock from a rank that died while it held it: [`Epoch::previous_owner`] tells then from whom, and the lock is held
-    /// exclusively whatever was asked for, because what the dead rank left half done is for nobody else to see. The unlock
-    /// heals it: who comes later is not told any more.
+    /// Takes the lock over from a rank that died while it held it. [`Epoch::previous_owner`] then
+    /// names that rank, and the lock is held exclusively whatever mode was requested, because no
+    /// other rank should see inconsistent data. The unlock ends the poisoning.
     ///
     /// ```
     /// # use onesided_windows::{Error, Window};
@@ -289,8 +292,9 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         self
     }
 
-    /// Waits until the lock is held, and tells whether the first operation sufficed, at the target: then words that were read there
-    /// behind it were read under the lock, and where the fabric [keeps order](Fabric::keeps_order) everything was done under it.
+    /// Waits until the lock is held; also returns whether the first operation sufficed, at the
+    /// target. Then words that were read behind it were read under the lock, and where the fabric
+    /// [keeps order](Fabric::keeps_order) all operations behind it executed under the lock.
     ///
     /// # Cancel safety
     /// As the request.
@@ -298,7 +302,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         self.held_as(|_| ()).await
     }
 
-    /// The same where more may be said at each look.
+    /// The same; `tell` may change the request at each poll.
     pub(crate) async fn held_as(mut self, tell: impl Fn(&mut Self)) -> Result<(Epoch<'w, T, F>, bool), Error> {
         let held = poll_fn(|cx| {
             tell(&mut self);
@@ -307,7 +311,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         held.await.map_err(|fault| self.failed(fault))
     }
 
-    /// The same once more.
+    /// A new request like this one.
     pub(crate) fn again(&self) -> Self {
         Self::start_of(self.window, self.spot(), self.mode, self.wish)
     }
@@ -324,7 +328,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         failed(self.inner(), self.rank, self.mode, fault)
     }
 
-    /// The same, of a request that is consumed.
+    /// The same for a request that is consumed.
     #[inline]
     pub(crate) fn failing(&self) -> impl Fn(Fault) -> Error + use<'w, T, F> {
         let (inner, rank, mode) = (self.inner(), self.rank, self.mode);
@@ -334,7 +338,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     pub(crate) fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<Held<'w, T, F>> {
         let (inner, which) = (self.window.inner(), self.which);
         if let Some(after) = self.deadline.take() {
-            self.later.get_or_insert_default().limit.said = Some(after); // it may be said at any time
+            self.later.get_or_insert_default().limit.said = Some(after); // the deadline may be set between polls
         }
         let outcome = match self.poll_stage(cx) {
             Poll::Pending => {
@@ -344,18 +348,18 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
             }
             Poll::Ready(outcome) => outcome,
         };
-        // What was begun goes to the endpoint.
+        // The endpoint finishes what was started.
         self.give_up(outcome.as_ref().err().copied().unwrap_or(Fault::new(FaultKind::Closed)));
         Poll::Ready(outcome.map(|(target, words, Had { holding, at_once })| {
             (Epoch::new(inner, (target, which), words, holding), at_once)
         }))
     }
 
-    /// Whether the first operation sufficed, and the lock if it did: otherwise nothing is held, and nobody waits yet.
+    /// The lock if the first operation took it; otherwise nothing is held or waited for yet.
     pub(crate) fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Epoch<'w, T, F>>, Error>> {
         let first = ready!(self.poll_started(cx)).map_err(|fault| self.failed(fault))?;
         Poll::Ready(Ok(first.map(|(target, words, Had { holding, .. })| {
-            self.give_up(Fault::new(FaultKind::Closed)); // the lock is the epoch's
+            self.give_up(Fault::new(FaultKind::Closed)); // the epoch owns the lock
             Epoch::new(self.inner(), (target, self.which), words, holding)
         })))
     }
@@ -366,7 +370,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         }
         match self.later.as_mut().and_then(|later| later.rest.as_mut()) {
             Some((target, words, rest)) => {
-                let held = rest.poll(cx, self.wish.recovers); // it may be said at any time
+                let held = rest.poll(cx, self.wish.recovers); // may be set between polls
                 held.map_ok(|holding| (*target, *words, Had { holding, at_once: false }))
             }
             None => Poll::Ready(Err(Fault::new(FaultKind::Closed))),
@@ -377,11 +381,11 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     fn poll_started(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Parts<'w, F>>, Fault>> {
         let (inner, spot, mode) = (self.window.inner(), (self.rank, self.which), self.mode);
         match &mut self.started {
-            // In place, so that a drop meanwhile is the drop of the request.
+            // In place, so that dropping the request meanwhile drops this too.
             Some(Ok(Started { target, words, op })) => {
                 let (target, words) = (*target, *words);
                 let first = ready!(Pin::new(op).poll(cx));
-                self.started = None; // there is nothing to walk away from
+                self.started = None; // nothing left to cancel
                 match first {
                     Ok(first) if inner.algorithm.holds::<F>(words, mode, first) => {
                         let at_once = inner.starts_at_target();
@@ -402,7 +406,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         Poll::Ready(Ok(None))
     }
 
-    /// Ends it; a request is consumed by whoever takes the lock.
+    /// Ends the request; taking the lock consumes it.
     fn give_up(&mut self, why: Fault) {
         self.later = None;
         if let Some(Ok(started)) = self.started.replace(Err(why)) {
@@ -410,7 +414,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         }
     }
 
-    /// What was started.
+    /// Takes the started operation.
     #[inline]
     fn take(&mut self) -> Result<Started<'w, F>, Fault> {
         self.started.take().unwrap_or_else(|| Err(Fault::new(FaultKind::Closed)))
@@ -421,19 +425,24 @@ impl<'w, T: Element, F: Drive> LockRequest<'w, T, F> {
     /// Blocks until the lock is held.
     ///
     /// # Errors
-    /// [`Error::Lock`]: its owner died ([`Error::is_poisoned`]; see [`inherit`](Self::recover)), the deadline passed
-    /// ([`Error::is_timed_out`]), the target died; `Deadlock`: this rank has more locks there than it has slots (one for each rank and
-    /// 31 more, at most 1024), and waits for a lock of the dead, and the named rank does so as well, so that neither knows whether
-    /// the other one is what it waits for; in a window with a [policy for late owners](crate::LeasePolicy), or with
-    /// [`LockAllDesign::Global`](crate::LockAllDesign::Global), `Full`: this rank has as many locks there as it has slots
-    /// (readers count as well, because one that finds a late owner has the lock alone); [`Error::Rank`].
+    /// - [`Error::Lock`]: the owner died ([`Error::is_poisoned`]; see [`recover`](Self::recover)),
+    ///   the deadline passed ([`Error::is_timed_out`]), or the target died.
+    /// - [`Error::Lock`] with `Deadlock`: this rank holds more locks of the target than it has
+    ///   slots (one for each rank and 31 more, at most 1024) and waits for a lock of a failed rank,
+    ///   and so does the named rank: neither can tell whether the other is the owner it waits for.
+    /// - [`Error::Lock`] with `Full`, in a window with a [lease policy](crate::LeasePolicy) or with
+    ///   [`LockAllDesign::Global`](crate::LockAllDesign::Global): this rank holds as many locks of
+    ///   the target as it has slots. Readers count too, because a reader that takes over an expired
+    ///   lease holds the lock exclusively.
+    /// - [`Error::Rank`].
     #[inline(always)] // see `hold`
     pub fn wait(self) -> Result<Epoch<'w, T, F>, Error> {
         let failed = self.failing();
         self.hold().map_err(failed)
     }
 
-    // A request that is taken apart in registers costs nothing; one that passes through memory costs more than the lock.
+    // A request that stays in registers costs nothing; one that passes through memory costs more
+    // than the lock.
     #[inline(always)]
     pub(crate) fn hold(self) -> Result<Epoch<'w, T, F>, Fault> {
         let (inner, which, mode, wish) = (self.window.inner(), self.which, self.mode, self.wish);
@@ -465,7 +474,7 @@ impl<'w, T: Element, F: Fabric> Future for LockRequest<'w, T, F> {
     }
 }
 
-/// The contended rest of an acquire, apart so that the uncontended path stays small.
+/// The contended rest of an acquire, separate so that the uncontended path stays small.
 #[cold]
 #[inline(never)]
 fn contend<'w, F: Drive>(
@@ -484,11 +493,11 @@ fn contend<'w, F: Drive>(
 }
 
 impl<F: Fabric> Inner<F> {
-    /// Ends an owner who contended in vain, after a first operation that ended so. It does not count any more.
+    /// Frees the slot of an owner whose acquire failed, given the result of its first operation.
     pub(crate) fn give_up(&self, owner: u64, first: Result<u64, Fault>, fault: Fault) {
         use FaultKind::{Closed, Deadlock, LeaseExpired, OwnerDied, ParticipantDied, TimedOut};
         let never_began = first.is_err_and(|fault| !fault.is_unknown());
-        // What failed in a queue may be written to yet: the node is for nobody any more.
+        // A node whose queue failed may still be written to: it is never reused.
         let is_free = never_began || self.algorithm.nodes_are_own();
         if is_free || matches!(fault.kind(), Closed | Deadlock | TimedOut | OwnerDied | LeaseExpired | ParticipantDied)
         {
@@ -518,7 +527,7 @@ impl<T: Element, F: Fabric> Drop for LockRequest<'_, T, F> {
     }
 }
 
-/// Walks away from an acquire.
+/// Cancels an acquire.
 #[cold]
 fn abandon<F: Fabric>(inner: &Arc<Inner<F>>, spot: Spot, mode: Mode, started: Started<'_, F>) {
     drop(Abandonable::new(Arc::clone(inner), (spot, mode, Intent::CANCELLED), started.words.1, started.op));

@@ -31,14 +31,15 @@ use crate::{
     StartRequest, TryLock, WindowMemory,
 };
 
-/// How long a window's end waits for what nobody else waits for, and how long between two looks, in nanoseconds.
+/// How long closing a window waits for background operations, in nanoseconds.
 pub(crate) const SETTLE: u64 = 5_000_000_000;
 pub(crate) const TURN: u64 = 50_000;
 
-/// What the lock's words take of the hidden region beside each rank's part: one cache line.
+/// Size of the lock words in the hidden region beside each rank's window memory: one cache line.
 pub(crate) const LOCK_BYTES: u64 = 64;
 
-/// Memory of type `[T]` on every rank of a world, which every rank may read, write and lock without its owner's help.
+/// Memory of type `[T]` on every rank of a world, which every rank may read, write and lock without
+/// the help of its owner.
 ///
 /// ```
 /// # use onesided_windows::Window;
@@ -57,21 +58,23 @@ pub(crate) const LOCK_BYTES: u64 = 64;
 /// .unwrap();
 /// ```
 ///
-/// Cheap to clone; all clones are the same window. Threads may share it. Offsets and lengths are in elements.
+/// Cheap to clone; all clones are the same window. Threads may share it. Offsets and lengths are in
+/// elements.
 ///
-/// A window that is dropped without [`close`](Self::close) has ended for this rank alone. On shared memory this rank's hold of
-/// the memory is freed, and peers that have reached it keep it. Where memory is registered with a card it stays until this
-/// rank leaves the world, because a peer that met a freed part would lose its connection: whoever makes many windows closes
-/// them. Memory that a window was [created](Self::create) over is freed, and peers get errors, unless one of them is in the
-/// middle of an operation on it: then it is leaked.
+/// Dropping a window without [`close`](Self::close) ends it for this rank alone. On shared memory
+/// this rank's mapping is freed, and peers that have mapped the memory keep it. Memory that is
+/// registered with a network card stays until this rank leaves the world, because a peer that
+/// accessed a freed region would lose its connection; a program that creates many windows should
+/// close them. Memory that a window was [created](Self::create) over is freed and peers get errors,
+/// unless a peer is in the middle of an operation on it: then it is leaked.
 pub struct Window<T, F: Fabric = onesided_fabric::Any> {
     pub(crate) inner: Arc<Inner<F>>,
-    /// Keeps this rank in the world, which `inner` does not: work in the background holds on to that.
+    /// Keeps this rank in the world. `inner` does not: background tasks hold it.
     world: World<F>,
     element: PhantomData<fn() -> T>,
 }
 
-/// What a window is, whatever its elements are.
+/// The state of a window, independent of its element type.
 pub(crate) struct Inner<F: Fabric> {
     pub(crate) world: World<F>,
     pub(crate) name: Arc<str>,
@@ -80,44 +83,45 @@ pub(crate) struct Inner<F: Fabric> {
     pub(crate) algorithm: AnyLock,
     pub(crate) nodes: Nodes,
     pub(crate) homes: Homes,
-    /// What becomes of late owners.
+    /// What happens when a lease expires.
     pub(crate) late: Option<Late>,
-    /// Where the locks of a table lie in the parts.
+    /// How the locks of a table are laid out in window memory.
     pub(crate) table: Table,
     pub(crate) own: F::Segment,
     pub(crate) own_locks: F::Segment,
     keys: Vec<Keys>,
     pub(crate) targets: Box<[OnceLock<Target<F>>]>,
-    /// How this rank's memory came to be, and what others are told of it.
+    /// How this rank's memory was made; part of what it announces to its peers.
     pub(crate) made: Made,
-    /// Requests to the agents of parts that have no words here.
+    /// Requests to the agents of window memory that has no words here.
     pub(crate) lines: Lines,
-    /// What this rank has attached, of a window of attached memory.
+    /// What this rank has attached to a dynamic window.
     pub(crate) attached: Attached<F>,
     closed: AtomicBool,
-    /// Whether paths are counted also where that costs something.
+    /// Whether paths are counted even where that costs time.
     counted: bool,
     pub(crate) counts: Counts,
-    /// Whether an operation is done when it is posted.
+    /// Whether an operation is complete when it is posted.
     pub(crate) completes_at_post: bool,
-    /// Whether it is, and a thread may have slot 0 for itself.
+    /// Whether operations complete at post and a thread may own the biased slot 0.
     pub(crate) leads: bool,
-    /// The first error of something that nobody could be told of: a release after a drop.
+    /// The first deferred error: of a release or other background operation whose caller is gone.
     stuck: Mutex<Option<Error>>,
-    /// How much of that is under way: it still reaches into peers' memory.
+    /// How many background operations are under way: they still access peers' memory.
     background: AtomicUsize,
-    /// Whether a handle of this rank ends the window, or has.
+    /// Whether a handle of this rank is closing the window, or has closed it.
     pub(crate) ending: AtomicBool,
-    /// Whether all ranks have ended the window: nobody reaches into this rank's part any more.
+    /// Whether all ranks have closed the window: no peer accesses this rank's window memory any
+    /// more.
     pub(crate) ended: AtomicBool,
-    /// The ranks of the fabric that share this one's host, in their order, for a lock that has words near.
+    /// The fabric's ranks that share this one's host, in order, for locks with same-host words.
     pub(crate) neighbours: Box<[Rank]>,
-    /// Who serves this rank's lock, if somebody has to.
+    /// Serves this rank's lock, if its lock has a server.
     server: OnceLock<Arc<LockServer<F>>>,
     maker: Maker,
 }
 
-/// The ranks that share this one's host, if the lock has to do with that.
+/// The ranks that share this one's host, if the lock uses same-host words.
 fn neighbours<F: Fabric>(world: &World<F>, lock: &AnyLock) -> Box<[Rank]> {
     if lock.near_words() == 0 {
         return Box::default();
@@ -132,14 +136,14 @@ fn neighbours<F: Fabric>(world: &World<F>, lock: &AnyLock) -> Box<[Rank]> {
 impl<F: Fabric> Drop for Inner<F> {
     fn drop(&mut self) {
         if !self.maker.is_here() {
-            return; // a forked child drops a copy: its parent goes on with the window
+            return; // a forked child drops a copy: the window is its parent's
         }
         self.close_agent();
         if let Some(server) = self.server.get() {
             server.close();
         }
-        // Memory that is shared stays as long as a peer has it mapped. A card would end the connection to a peer that finds
-        // it gone.
+        // Shared memory stays while a peer has it mapped. A card would end the connection of a peer
+        // that accesses a freed region.
         if !*self.ended.get_mut() && self.fabric().capabilities().agent == AtomicAgent::Card {
             if self.made == Made::Allocated {
                 self.world.keep(self.own.clone());
@@ -149,7 +153,7 @@ impl<F: Fabric> Drop for Inner<F> {
     }
 }
 
-/// Something under way that nobody waits for but the window's end.
+/// A background operation that only the window's close waits for.
 struct Background<F: Fabric>(Arc<Inner<F>>);
 
 impl<F: Fabric> Drop for Background<F> {
@@ -158,24 +162,25 @@ impl<F: Fabric> Drop for Background<F> {
     }
 }
 
-/// A rank's part of the window, as it is reached from here.
+/// A rank's window memory, as accessed from here.
 pub(crate) struct Target<F: Fabric> {
-    /// As the window's world counts.
+    /// The rank in the window's world.
     pub(crate) rank: u32,
     pub(crate) data: F::Segment,
     pub(crate) locks: F::Segment,
     /// In elements.
     pub(crate) len: usize,
-    /// The same, where nothing is counted; otherwise 0, so that whoever looks for a range here goes on to count it. A test
-    /// of its own on the path of an operation costs up to half of the operation.
+    /// `len` where paths are not counted, otherwise 0: the range check on the fast path then fails,
+    /// and the slow path counts. A separate test on the path of an operation costs up to half of
+    /// the operation.
     pub(crate) uncounted: usize,
-    /// Which attached memory it is; 0 where the rank has one part.
+    /// Which attached memory this is; 0 where the rank has a single region.
     pub(crate) place: u64,
-    /// Whether the fabric has no words of it, so that atomics go by its agent.
+    /// Whether the fabric has no words of this memory, so that atomics go through its agent.
     pub(crate) wordless: bool,
-    /// How often which path was taken; `None` where nobody asked and counting costs something.
+    /// How often each path was taken; `None` where counting costs time and was not requested.
     pub(crate) paths: Option<Box<PathCounts>>,
-    /// Of a lock that a thread there serves.
+    /// Request slots in use here, of a lock with a server thread.
     pub(crate) lines_in_use: LinesInUse,
 }
 
@@ -190,7 +195,7 @@ pub(crate) struct Parts<F: Fabric> {
 }
 
 impl<F: Fabric> Inner<F> {
-    /// With a lock that can be had.
+    /// `lock` is available on this fabric.
     pub(crate) fn new(
         world: World<F>,
         name: Arc<str>,
@@ -243,7 +248,7 @@ impl<F: Fabric> Inner<F> {
         self.world.fabric()
     }
 
-    /// A target, reached when it is first needed.
+    /// A target, resolved when it is first needed.
     #[inline]
     pub(crate) fn target(&self, rank: u32) -> Result<&Target<F>, Fault> {
         match self.targets.get(rank as usize).and_then(OnceLock::get) {
@@ -252,12 +257,12 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
-    /// A target, to begin something there that was not begun before this rank ended the window.
+    /// A target for an operation that starts now: fails if this rank has closed the window.
     #[inline]
     pub(crate) fn begin(&self, rank: u32) -> Result<&Target<F>, Fault> {
         match self.targets.get(rank as usize).and_then(OnceLock::get) {
             Some(target) if !self.closed.load(Ordering::Relaxed) => Ok(target),
-            _ => self.reach(rank), // which tells of the end
+            _ => self.reach(rank), // which reports the close
         }
     }
 
@@ -268,13 +273,13 @@ impl<F: Fabric> Inner<F> {
         self.check_open()?;
         let open =
             |key: &SegmentKey| self.fabric().open(key).map_err(|error| self.why_unreachable(key.rank, error.fault()));
-        // A part that does not fit the address space of this process cannot be reached by it anyway.
+        // Window memory beyond the address space of this process is out of its range anyway.
         let len = usize::try_from(keys.len).unwrap_or(usize::MAX);
         let target = self.target_of(rank, (open(&keys.data)?, open(&keys.locks)?), len, 0);
         Ok(self.targets[rank as usize].get_or_init(|| target))
     }
 
-    /// A rank that has ended took its regions with it: that is what there is to tell.
+    /// A rank that closed the window took its regions with it: then that is the error to report.
     fn why_unreachable(&self, rank: Rank, fault: Fault) -> Fault {
         match self.fabric().liveness(rank) {
             Liveness::Left if fault.kind() == FaultKind::NoSuchRegion => Fault::of(FaultKind::PeerLeft, rank),
@@ -284,7 +289,7 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
-    /// A rank's memory that was reached.
+    /// The target for a rank's resolved memory.
     pub(crate) fn target_of(
         &self,
         rank: u32,
@@ -293,14 +298,15 @@ impl<F: Fabric> Inner<F> {
         place: u64,
     ) -> Target<F> {
         let wordless = self.fabric().word_in(&data, 0).is_err_and(is_wordless);
-        // Where an operation is an instruction, nothing is counted unless somebody asked.
+        // Where an operation is an instruction, nothing is counted unless requested.
         let paths: Option<Box<_>> = (self.counted || !self.completes_at_post || wordless).then(Box::default);
         let uncounted = if paths.is_some() { 0 } else { len };
         let lines_in_use = LinesInUse::default();
         Target { rank, data, locks, len, uncounted, place, wordless, paths, lines_in_use }
     }
 
-    /// Puts the flushes of several targets under way at the same time, for who awaits them one after another then.
+    /// Starts the flushes of several targets together; the caller then awaits them one after
+    /// another.
     pub(crate) fn begin_flushes<'t>(&self, targets: impl Iterator<Item = &'t Target<F>>)
     where
         F: 't,
@@ -310,12 +316,12 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
-    /// Where requests to the agents lie in a rank's hidden region.
+    /// Where the request slots of the agents lie in a rank's hidden region.
     pub(crate) fn layout(&self) -> Layout {
         Layout::new(self.world.size(), self.homes.end())
     }
 
-    /// Has this rank's lock served, if somebody has to.
+    /// Starts the server of this rank's lock, if the lock needs one.
     pub(crate) fn attend(&self) -> Result<(), Fault> {
         if let Some(how) = self.design.attendant() {
             let keys = self.keys.iter().map(|keys| keys.locks).collect();
@@ -325,14 +331,14 @@ impl<F: Fabric> Inner<F> {
         Ok(())
     }
 
-    /// Ends that, when nobody asks for the lock any more.
+    /// Stops the server, when no rank requests the lock any more.
     pub(crate) async fn dismiss(&self) -> Result<(), Fault> {
         let Some(server) = self.server.get() else { return Ok(()) };
         server.close();
         server.ended().await
     }
 
-    /// The memory in which the agent of this rank's part does what peers ask.
+    /// The memory in which the agent of this rank's window memory serves peers' requests.
     pub(crate) fn agent_segment(&self, place: u64) -> Result<F::Segment, Fault> {
         match self.made {
             Made::Attached => self.attached.segment(place),
@@ -340,33 +346,34 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
-    /// From now on nobody is answered who asks this rank's agent.
+    /// Stops serving peers' requests.
     pub(crate) fn close_agent(&self) {
         self.closed.store(true, Ordering::Release);
         let layout = self.layout();
         if self.own_locks.len() >= layout.end() {
             let closed = layout.closed();
-            // It is one's own, and there.
+            // Our own region exists.
             let _ = self.fabric().write_own(&self.own_locks, closed, &1_u64.to_le_bytes());
         }
     }
 
-    /// `Closed` once the window was ended here.
+    /// `Closed` once the window was closed here.
     pub(crate) fn check_open(&self) -> Result<(), Fault> {
         if self.is_closed() { Err(Fault::of(FaultKind::Closed, self.fabric().rank())) } else { Ok(()) }
     }
 
-    /// Whether the window was ended here.
+    /// Whether the window was closed here.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Takes memory back that was lent, or gives it up if a peer stays in the middle of an operation on it.
+    /// Takes user memory back, or gives it up if a peer stays in the middle of an operation on it.
     pub(crate) async fn take_back(&self, own: &F::Segment) -> Result<UserMemory, Fault> {
         window_memory::take_back(self.fabric(), own, self.fabric().word_in(&self.own_locks, 0)?).await
     }
 
-    /// Names the operation that a fault ended. Cold, and the only place where the path of an operation meets a rich error.
+    /// Turns a fault into the error of a named operation. Cold: the only place where the path of an
+    /// operation builds an `Error`.
     #[cold]
     #[inline(never)]
     pub(crate) fn failed(&self, operation: &'static str, target: u32, fault: Fault) -> Error {
@@ -377,7 +384,8 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
-    /// Leaves a release, or what is under way of a request that was given up, to the endpoint; the window's end waits for it.
+    /// Spawns a release, or the rest of a cancelled request, on the endpoint; closing the window
+    /// waits for it.
     pub(crate) fn spawn(self: &Arc<Self>, task: Task) {
         self.background.fetch_add(1, Ordering::Relaxed);
         let background = Background(Arc::clone(self));
@@ -387,8 +395,8 @@ impl<F: Fabric> Inner<F> {
         }));
     }
 
-    /// Waits until nothing is left of what the endpoint does for this window: after the window's end, peers free what it
-    /// reaches into. None of it waits for another rank.
+    /// Waits until this window's background operations have ended: after the close, peers free the
+    /// memory that these access. None of them waits for another rank.
     pub(crate) async fn settle(&self) -> Result<(), Fault> {
         let fabric = self.fabric();
         let until = fabric.now().saturating_add(SETTLE);
@@ -402,12 +410,12 @@ impl<F: Fabric> Inner<F> {
         Ok(())
     }
 
-    /// Keeps an error that nobody can be told of now.
+    /// Keeps a deferred error.
     pub(crate) fn keep(&self, error: Error) {
         self.stuck.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     }
 
-    /// The error that was kept, once.
+    /// Takes the deferred error: it is reported once.
     pub(crate) fn kept(&self) -> Result<(), Error> {
         match self.stuck.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(error) => Err(error),
@@ -415,21 +423,21 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
-    /// How many elements a rank's part has; 0 for a rank that there is not.
+    /// The number of elements of a rank's window memory; 0 for a rank out of range.
     pub(crate) fn len(&self, rank: u32) -> usize {
         self.keys.get(rank as usize).map_or(0, |keys| usize::try_from(keys.len).unwrap_or(usize::MAX))
     }
 
-    /// Where a lock of a target lies, for an owner.
+    /// The lock context of a target, for an owner.
     #[inline]
     pub(crate) const fn home<'w>(&'w self, target: &'w Target<F>, which: Which, owner: u64) -> Home<'w, F> {
         Home { inner: self, target, which, owner, node: Sought }
     }
 }
 
-// Of one fabric, so that nobody need name one: the builder allocates on any.
+// On the default fabric, so that a caller need not name one: the builder allocates on any.
 impl<T: Element> Window<T> {
-    /// Chooses a name, a lock and more before the window is allocated, on whatever fabric.
+    /// Starts to configure a window: its name, its lock and more. Works with any fabric.
     #[must_use]
     pub fn builder() -> Builder<T> {
         Builder::default()
@@ -445,41 +453,41 @@ impl<T: Element, F: Fabric> Window<T, F> {
         &self.inner
     }
 
-    /// How many elements a rank's part has; 0 for a rank that there is not.
+    /// The number of elements of a rank's window memory; 0 for a rank out of range.
     pub fn len(&self, rank: u32) -> usize {
         self.inner.len(rank)
     }
 
-    /// The name that it was given.
+    /// The window's name.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// The world that it belongs to.
+    /// The world that the window belongs to.
     pub const fn world(&self) -> &World<F> {
         &self.world
     }
 
-    /// This rank's own part, to be read and written at once. What peers do at the same time is theirs to order: under a
-    /// lock, or before a barrier.
+    /// This rank's own window memory, for direct loads and stores. The caller orders them against
+    /// peers' accesses: under a lock, or before a barrier.
     pub fn local(&self) -> Local<'_, T, F> {
         Local::new(&self.inner)
     }
 
-    /// Locks a rank's part for this origin alone (`MPI_Win_lock`, exclusive). The first operation has left when the call
-    /// returns; the request is then waited for or awaited.
+    /// Locks a rank's window memory exclusively (`MPI_Win_lock`). The first operation is posted
+    /// when the call returns; then wait on the request or await it.
     #[inline]
     pub fn lock_exclusive(&self, target: u32) -> LockRequest<'_, T, F> {
         LockRequest::start(self, target, Mode::Exclusive, Intent::LOCK)
     }
 
-    /// Locks a rank's part together with other shared holders (`MPI_Win_lock`, shared).
+    /// Locks a rank's window memory together with other shared holders (`MPI_Win_lock`, shared).
     #[inline]
     pub fn lock_shared(&self, target: u32) -> LockRequest<'_, T, F> {
         LockRequest::start(self, target, Mode::Shared, Intent::LOCK)
     }
 
-    /// Locks a rank's part for this origin alone, if that can be had at once.
+    /// Locks a rank's window memory exclusively if the lock is free.
     ///
     /// ```
     /// # use onesided_windows::Window;
@@ -490,7 +498,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     ///         epoch.put(0, &[7])?;
     ///         epoch.unlock().wait()?;
     ///     }
-    ///     None => { /* somebody holds it: do something else meanwhile */ }
+    ///     None => { /* another rank holds it: do something else meanwhile */ }
     /// }
     /// # window.close().wait()
     /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
@@ -500,25 +508,27 @@ impl<T: Element, F: Fabric> Window<T, F> {
         TryLock::start(self, target, Mode::Exclusive)
     }
 
-    /// Locks a rank's part together with other shared holders, if that can be had at once.
+    /// Locks a rank's window memory shared if no exclusive holder or waiter is in the way.
     #[inline]
     pub fn try_lock_shared(&self, target: u32) -> TryLock<'_, T, F> {
         TryLock::start(self, target, Mode::Shared)
     }
 
-    /// Locks every rank's part shared (`MPI_Win_lock_all`), as the window's [`LockAllDesign`] says.
+    /// Locks every rank's window memory shared (`MPI_Win_lock_all`), as the window's
+    /// [`LockAllDesign`] says.
     ///
-    /// Usually that is [on demand](LockAllDesign::OnDemand): this call posts nothing, and a part is locked when
-    /// [`LockAll::at`](crate::LockAll::at) first asks for it. Until then others may lock it exclusively; and who holds several
-    /// exclusive locks at a time may wait for ever for somebody who locks all and waits for him. In windows made with
-    /// [`LockAllDesign::EachTarget`] or [`LockAllDesign::Global`] neither can be, and the first operation has left when the call
-    /// returns: to every rank, or the only one there is.
+    /// By default that is [on demand](LockAllDesign::OnDemand): this call posts nothing, and a
+    /// target is locked at the first [`LockAll::at`](crate::LockAll::at) for it. Until then others
+    /// may lock it exclusively, and an origin that holds several exclusive locks may deadlock with
+    /// a holder of `lock_all`. With [`LockAllDesign::EachTarget`] or [`LockAllDesign::Global`]
+    /// neither can happen, and the first operation is posted when the call returns: to every rank,
+    /// or to the rank with the lock-all word.
     pub fn lock_all(&self) -> LockAllRequest<'_, T, F> {
         LockAllRequest::start(self)
     }
 
-    /// The first fence (`MPI_Win_fence`): when it was waited for, every rank may operate on every part, until the next.
-    /// Collective.
+    /// The first fence (`MPI_Win_fence`): when it completes, every rank may operate on every target
+    /// until the next fence. Collective.
     ///
     /// ```
     /// # use onesided_windows::{Op, Window};
@@ -526,7 +536,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// let sums = Window::<f64>::allocate(&world, 2).wait()?;
     /// let epoch = sums.fence().wait()?;
     /// epoch.at((world.rank() + 1) % 3)?.put(0, &[1.5])?;
-    /// let epoch = epoch.fence().wait()?; // everybody sees what everybody has put
+    /// let epoch = epoch.fence().wait()?; // every rank sees every put
     /// assert_eq!(sums.local().read(0..1), [1.5]);
     /// epoch.at(0)?.accumulate(1, &[0.5], Op::Sum).wait()?;
     /// epoch.end().wait()?;
@@ -535,16 +545,16 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     ///
-    /// MPI's assertions are what the types say: the first fence has nothing before it (`MPI_MODE_NOPRECEDE`), and
-    /// [`FenceEpoch::end`](crate::FenceEpoch::end) nothing behind it (`MPI_MODE_NOSUCCEED`). With `MPI_MODE_NOSTORE` and
-    /// `MPI_MODE_NOPUT` no fabric of this library could save anything: a fence flushes the targets that this rank operated
-    /// on, and is a barrier.
+    /// The types state MPI's assertions: nothing precedes the first fence (`MPI_MODE_NOPRECEDE`),
+    /// and nothing follows [`FenceEpoch::end`](crate::FenceEpoch::end) (`MPI_MODE_NOSUCCEED`).
+    /// `MPI_MODE_NOSTORE` and `MPI_MODE_NOPUT` would save nothing on any fabric of this library: a
+    /// fence flushes the targets that this rank operated on, and is a barrier.
     pub const fn fence(&self) -> FenceRequest<'_, T, F> {
         FenceRequest::new(self)
     }
 
-    /// Exposes this rank's part to some origins (`MPI_Win_post`): they may operate on it once they have
-    /// [started](Self::start). Blocks nobody; one word is posted to each origin.
+    /// Exposes this rank's window memory to some origins (`MPI_Win_post`): they may operate on it
+    /// once they have [started](Self::start). Does not block; posts one word to each origin.
     ///
     /// ```
     /// # use onesided_windows::Window;
@@ -563,41 +573,45 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     ///
-    /// A rank that is named twice counts once; this rank may be among them. One thread of a rank at a time posts, and one
-    /// starts. Of MPI's assertions `MPI_MODE_NOCHECK` is
-    /// [`StartRequest::no_check`](crate::StartRequest::no_check), and with the others nothing could be saved.
+    /// Naming a rank twice counts once; this rank may be among the origins. Only one thread of a
+    /// rank may post at a time, and only one may start. MPI's assertion `MPI_MODE_NOCHECK` is
+    /// [`StartRequest::no_check`](crate::StartRequest::no_check); the others would save nothing.
     ///
     /// # Errors
-    /// [`Error::Rank`], [`Error::Operation`] if an origin cannot be reached; then none has been told.
+    /// [`Error::Rank`], [`Error::Operation`] if an origin cannot be reached; then no origin was
+    /// notified.
     pub fn post(&self, origins: &[u32]) -> Result<ExposureEpoch<'_, T, F>, Error> {
         ExposureEpoch::post(self, origins)
     }
 
-    /// Begins an access of some targets' parts (`MPI_Win_start`), when it is waited for: then each of them has
-    /// [exposed](Self::post) its part to this rank.
+    /// Starts an access epoch on some targets (`MPI_Win_start`). Does nothing unless waited on or
+    /// polled; it completes when each target has [exposed](Self::post) its window memory to this
+    /// rank.
     pub fn start(&self, targets: &[u32]) -> StartRequest<'_, T, F> {
         StartRequest::new(self, targets)
     }
 
-    /// Locks and unlocks in MPI's manner, by calls instead of guards, checked at run time.
+    /// Locks and unlocks as MPI does, by calls instead of guards, checked at run time.
     pub fn epochs(&self) -> Epochs<'_, T, F> {
         Epochs::new(self)
     }
 
-    /// How often this rank's operations on a rank's part took each [path](onesided_fabric::Path): an operation on many
-    /// elements, or on a shape, counts as one, but where the agent of memory without words does it, each request to it.
+    /// How often this rank's operations on a target took each [path](onesided_fabric::Path). An
+    /// operation on many elements, or on a shape, counts as one; where the agent of memory without
+    /// words executes it, each request to the agent counts.
     ///
-    /// Counted always, but for operations that are an instruction of this thread: of those only where the window was made
-    /// with [`count_paths`](Builder::count_paths) or under `ONESIDED_COUNT=1`. Locks are not counted, and of
-    /// [attached](crate::Access::attached) memory what was done to it, all together. On `mixed` a put or get that takes the card
-    /// because atomics are under way counts as the CPU's.
+    /// Operations that are an instruction of the calling thread are counted only in windows made
+    /// with [`count_paths`](Builder::count_paths) or under `ONESIDED_COUNT=1`; all others always.
+    /// Locks are not counted. The counts of [attached](crate::Access::attached) memory are summed
+    /// over all of it. On `mixed`, a put or get that takes the card because atomics are under way
+    /// counts as the CPU's.
     pub fn paths(&self, target: u32) -> Paths {
         let part = self.inner.targets.get(target as usize).and_then(OnceLock::get);
         let part = part.and_then(|target| target.paths.as_ref()).map_or_else(Paths::default, |paths| paths.read());
         self.inner.attached.paths(target).fold(part, Paths::plus)
     }
 
-    /// Which way operations on a rank's part take, and why; for people.
+    /// Describes, for a human reader, which path operations on a target take and why.
     pub fn explain(&self, target: u32) -> String {
         let fabric = self.inner.fabric();
         let capabilities = fabric.capabilities();
@@ -647,7 +661,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
         Builder::default().allocate(world, len)
     }
 
-    /// Makes a window without memory, to which each rank attaches some (`MPI_Win_create_dynamic`). Collective.
+    /// Makes a dynamic window: without memory, each rank attaches some later
+    /// (`MPI_Win_create_dynamic`). Collective.
     ///
     /// # Errors
     /// See [`Builder::dynamic`].
@@ -655,7 +670,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
         Builder::default().dynamic(world)
     }
 
-    /// Makes a window over a vector of this rank's, and over those that the others give (`MPI_Win_create`). Collective.
+    /// Makes a window over a vector of this rank and over those of the other ranks
+    /// (`MPI_Win_create`). Collective.
     ///
     /// # Errors
     /// See [`Builder::create`].
@@ -663,7 +679,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
         Builder::default().create(world, memory)
     }
 
-    /// Makes a window over elements of memory that others may lie over as well. Collective.
+    /// Makes a window over elements of memory that other windows may overlap. Collective.
     ///
     /// # Errors
     /// See [`Builder::create_over`].
@@ -699,7 +715,7 @@ impl<F: Fabric> fmt::Debug for Target<F> {
 }
 
 impl<F: Fabric> Target<F> {
-    /// The rank as the fabric names it.
+    /// The rank as the fabric numbers it.
     pub(crate) fn fabric_rank(&self) -> Rank {
         self.data.rank()
     }

@@ -184,7 +184,7 @@ fn a_lock_of_the_dead_names_it_as_the_part_does() {
     assert_eq!(
         told,
         [
-            format!("{lock}: rank 1 died while it held the lock (`inherit` takes it over)"),
+            format!("{lock}: rank 1 died while it held the lock (`recover` takes it over)"),
             format!("{lock}: the deadline passed")
         ]
     );
