@@ -1,4 +1,4 @@
-//! Windows whose memory comes and goes: attach and detach (`MPI_Win_create_dynamic`, MPI-4.1, 12.2.4).
+//! Dynamic windows: attach and detach (`MPI_Win_create_dynamic`, MPI-4.1, 12.2.4).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,18 +15,19 @@ use crate::window::{Inner, Target};
 use crate::window_memory::Spare;
 use crate::{Access, Element, Error, RemotePtr, Request, Window};
 
-/// What this rank has attached, and what it has met at others.
+/// The memory that this rank has attached, and what it has resolved at other ranks.
 #[derive(Debug)]
 pub(crate) struct Attached<F: Fabric> {
     own: Mutex<Own<F>>,
     reached: OnceLock<Box<[Reached<F>]>>,
-    /// What a window was created over, if not over memory that it was lent alone.
+    /// The memory of a window that was created over a [`WindowMemory`](crate::WindowMemory), or
+    /// over no elements.
     spare: Mutex<Option<Spare<F>>>,
 }
 
 #[derive(Debug)]
 struct Own<F: Fabric> {
-    /// Slots and their next generations, those that were free longest first.
+    /// Slots and their next generations, longest free first.
     free: VecDeque<(u32, u16)>,
     taken: Vec<Piece<F>>,
     serving: bool,
@@ -38,19 +39,19 @@ struct Piece<F: Fabric> {
     place: RemotePtr,
     segment: F::Segment,
     len: usize,
-    /// Whether it is the user's.
+    /// Whether it is user memory.
     lent: bool,
 }
 
-/// A rank's attached memory that was met, by slot: what was met is kept, so that it can be lent for as long as the window.
-/// On shm that is a mapping each, without a descriptor.
+/// A rank's attached memory that was resolved, by slot. Resolved targets are kept until the window
+/// ends, so that an `Access` may borrow them. On shm each is a mapping, without a descriptor.
 type Reached<F> = OnceLock<Box<[Met<F>]>>;
 
-/// The memory that was in a slot, one after another.
+/// The regions that were in a slot, one after another.
 #[derive(Debug)]
 struct Met<F: Fabric>(OnceLock<Box<Link<F>>>);
 
-/// One of them, and the next.
+/// A region, and the next of its slot.
 type Link<F> = (RemotePtr, Target<F>, Met<F>);
 
 impl<F: Fabric> Met<F> {
@@ -71,14 +72,14 @@ impl<F: Fabric> Attached<F> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The segment of what this rank has attached.
+    /// The segment of a region that this rank has attached.
     pub(crate) fn segment(&self, place: u64) -> Result<F::Segment, Fault> {
         let own = self.own();
         let piece = own.taken.iter().find(|piece| piece.place.0 == place);
         piece.map(|piece| piece.segment.clone()).ok_or(Fault::new(FaultKind::NoSuchRegion))
     }
 
-    /// Keeps what this window does not take back from the fabric when it ends.
+    /// Keeps memory that the window's end does not take back from the fabric.
     pub(crate) fn keep(&self, spare: Spare<F>) {
         *self.spare.lock().unwrap_or_else(PoisonError::into_inner) = Some(spare);
     }
@@ -87,7 +88,7 @@ impl<F: Fabric> Attached<F> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// The memory of a rank that begins at a place, if it was met.
+    /// The region at a remote pointer, if it was resolved before.
     fn met(&self, rank: u32, place: RemotePtr) -> Option<&Target<F>> {
         let mut met = self.reached.get()?.get(rank as usize)?.get()?.get(place.slot())?;
         loop {
@@ -99,7 +100,7 @@ impl<F: Fabric> Attached<F> {
         }
     }
 
-    /// What was counted of a rank's memory that was met.
+    /// The path counts of a rank's resolved regions.
     pub(crate) fn paths(&self, rank: u32) -> impl Iterator<Item = Paths> {
         let slots = self.reached.get().and_then(|ranks| ranks.get(rank as usize)?.get());
         slots.into_iter().flatten().flat_map(|met| {
@@ -108,7 +109,7 @@ impl<F: Fabric> Attached<F> {
         })
     }
 
-    /// Keeps what was met.
+    /// Caches a resolved region.
     fn meet(&self, (rank, size): (u32, u32), place: RemotePtr, target: Target<F>) -> &Target<F> {
         let ranks = self.reached.get_or_init(|| (0..size).map(|_| OnceLock::new()).collect());
         let slots = || (0..SLOTS).map(|_| Met(OnceLock::new())).collect();
@@ -120,7 +121,7 @@ impl<F: Fabric> Attached<F> {
                 && let Some(target) = mine.take()
                 && let Err(taken) = met.0.set(make(target))
             {
-                mine = Some(taken.1); // another thread was there first
+                mine = Some(taken.1); // another thread was faster
             }
             let Some((this, target, next)) = met.link() else { continue };
             if *this == place {
@@ -132,7 +133,7 @@ impl<F: Fabric> Attached<F> {
 }
 
 impl<F: Fabric> Inner<F> {
-    /// Makes a segment known, and its agent if it needs one.
+    /// Publishes a segment, and starts its agent if it needs one.
     fn attach(self: &Arc<Self>, segment: F::Segment, len: usize, lent: bool) -> Result<RemotePtr, Fault> {
         if self.made != Made::Attached {
             return Err(Fault::new(FaultKind::Unsupported).with_detail(1));
@@ -155,7 +156,7 @@ impl<F: Fabric> Inner<F> {
         Ok(place)
     }
 
-    /// Writes an entry, the seal first taken away and last put there. Peers read it at any time.
+    /// Writes an entry: clears its seal first and writes it last, since peers may read at any time.
     fn enter(&self, place: RemotePtr, entry: &[u8; Entry::BYTES]) -> Result<(), Fault> {
         let at = Entry::offset(self.layout(), place.slot());
         let write = |offset: u64, bytes: &[u8]| self.fabric().write_own(&self.own_locks, at + offset, bytes);
@@ -164,19 +165,19 @@ impl<F: Fabric> Inner<F> {
         write(56, &entry[56..])
     }
 
-    /// Lets nobody find it any more, and gives what was there.
+    /// Withdraws an entry from the table and returns its region.
     fn withdraw(&self, place: RemotePtr) -> Result<Piece<F>, Fault> {
         let mut own = self.attached.own();
         let at = own.taken.iter().position(|piece| piece.place == place.start());
         let at = at.ok_or(Fault::of(FaultKind::NoSuchRegion, self.fabric().rank()))?;
-        // Before the slot is free: whoever takes it next writes there.
+        // Before the slot is freed: its next user writes there.
         self.enter(place, &[0; Entry::BYTES])?;
         let generation = place.generation();
         own.free.push_back((place.slot() as u32, generation.checked_add(1).unwrap_or(1)));
         Ok(own.taken.swap_remove(at))
     }
 
-    /// Takes everything back that is attached.
+    /// Takes back all attached memory.
     pub(crate) async fn detach_all(&self) -> Result<(), Fault> {
         let taken = std::mem::take(&mut self.attached.own().taken);
         let mut outcome = Ok(());
@@ -186,7 +187,7 @@ impl<F: Fabric> Inner<F> {
         outcome
     }
 
-    /// Finds attached memory of a rank: met before, or by its table.
+    /// Finds a rank's attached memory: cached, or by its table.
     async fn find<'w>(
         &'w self,
         target: &'w Target<F>,
@@ -216,26 +217,28 @@ impl<F: Fabric> Inner<F> {
 }
 
 impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
-    /// The operations on memory that the target has [attached](Window::attach), when it is waited for. Elements count from
-    /// the beginning of that memory: a place's own element is at [`place.index()`](RemotePtr::index). What was met once is
-    /// found again without asking the target's table.
+    /// The operations on memory that the target has [attached](Window::attach). Does nothing unless
+    /// waited on or polled. Elements count from the start of that memory: the element of a remote
+    /// pointer is at [`index()`](RemotePtr::index). A cached resolution does not read the target's
+    /// table again.
     ///
     /// # Errors
-    /// When waited for: [`Error::Operation`] with `NoSuchRegion` if nothing is attached there (any more). Memory that is
-    /// detached after this was waited for gives errors too, by the operations on it: on shm memory of the user's, and on
-    /// verbs, where it costs the connection to the target. What was attached by length stays there on shm for as long as
-    /// this rank's window.
+    /// When waited on: [`Error::Operation`] with `NoSuchRegion` if nothing is attached there (any
+    /// more). If the memory is detached later, operations on it fail on shm if it is user memory,
+    /// and on verbs, where the failure costs the connection to the target. Memory that was attached
+    /// by length stays mapped on shm until this rank's window ends.
     ///
-    /// Every place that was met is remembered until this rank's window ends, on shm with a mapping of its own, of which a
-    /// process has some 65,000: whoever attaches and detaches without end attaches pieces with room for many elements.
+    /// Every resolved region is cached until this rank's window ends, on shm with a mapping each,
+    /// of which a process has some 65,000: a program that attaches and detaches continuously should
+    /// attach large regions.
     pub fn attached(&self, place: RemotePtr) -> Resolve<'_, 'w, T, F> {
         Resolve { access: self, place, call: Call::Asked(()) }
     }
 }
 
-/// Attached memory that was asked for: `.wait()` blocks, `.await` does not, `.test()` looks. See
-/// [`Access::attached`].
-#[must_use = "nothing is looked up before it is waited for"]
+/// A pending resolution of attached memory: `.wait()` blocks, `.await` does not, `.test()` polls.
+/// See [`Access::attached`].
+#[must_use = "does nothing unless waited on or polled"]
 pub struct Resolve<'a, 'w, T: Element, F: Fabric> {
     access: &'a Access<'w, T, F>,
     place: RemotePtr,
@@ -251,7 +254,7 @@ impl<'a, 'w: 'a, T: Element, F: Fabric> Resolve<'a, 'w, T, F> {
 }
 
 impl<'a, T: Element, F: Drive> Resolve<'a, '_, T, F> {
-    /// Blocks until it is known where the memory lies.
+    /// Blocks until the memory is resolved.
     ///
     /// # Errors
     /// See [`Access::attached`].
@@ -272,8 +275,8 @@ impl<T: Element, F: Fabric> fmt::Debug for Resolve<'_, '_, T, F> {
 }
 
 impl<T: Element, F: Fabric> Window<T, F> {
-    /// Attaches a vector to a [dynamic](Window::dynamic) window of this rank's (`MPI_Win_attach`), and gives the place of
-    /// its first element, to be told to peers. Not collective.
+    /// Attaches a vector to a [dynamic](Window::dynamic) window of this rank (`MPI_Win_attach`) and
+    /// returns a remote pointer to its first element, for peers. Not collective.
     ///
     /// ```
     /// # use onesided_windows::{RemotePtr, Window};
@@ -298,18 +301,16 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Attach`]: it has no elements, there is no memory or no descriptor for what peers need to find it;
-    /// [`Error::Operation`] with `Full` where 256 are attached, with `Unsupported` if the window is not dynamic. The vector
-    /// is freed then.
+    /// [`Error::Attach`]: the vector is empty, or there is no memory or descriptor for its registration; [`Error::Operation`] with `Full` where 256 regions are attached, with `Unsupported` if the window is not dynamic. The vector is freed then.
     pub fn attach(&self, memory: Vec<T>) -> Result<RemotePtr, Error> {
         let len = memory.len();
         let segment = self.inner().fabric().register(memory.into());
         self.attach_segment(segment, len, true)
     }
 
-    /// Attaches `len` zeroed elements that the fabric allocates: peers reach them as they reach a window's own part, on shm
-    /// by loads and stores. That is why nothing tells a peer on shm, which has reached it, that it was
-    /// [detached](Self::detach): what it puts then is lost.
+    /// Attaches `len` zeroed elements that the fabric allocates: peers access them as they access
+    /// an allocated window, on shm by loads and stores. A peer on shm that has resolved this memory
+    /// therefore does not notice that it was [detached](Self::detach): its later puts are lost.
     ///
     /// # Errors
     /// As [`attach`](Self::attach).
@@ -330,18 +331,18 @@ impl<T: Element, F: Fabric> Window<T, F> {
         inner.attach(segment, len, lent).map_err(|fault| inner.failed("attach", inner.world.rank(), fault))
     }
 
-    /// Detaches memory of this rank's (`MPI_Win_detach`) and gives it back: the vector, or what was allocated as a vector.
-    /// Not collective. Nothing happens before it is waited for. Whoever looks the place up for the first time from now on gets an error. A peer that has reached it
-    /// before finds it again: its operations then are errors where the vector was lent, and on verbs; of memory that was
-    /// [attached by length](Self::attach_zeroed) a peer on shm goes on to read and write pages that this rank has left, and
-    /// nothing tells it.
+    /// Detaches memory of this rank (`MPI_Win_detach`) and returns it: the vector, or a vector of
+    /// what was allocated. Not collective. Does nothing unless waited on or polled. A peer that
+    /// resolves the remote pointer for the first time from now on gets an error. A peer that has
+    /// resolved it keeps its cached target: its operations fail if a vector was attached, and on
+    /// verbs; on shm, if the memory was [attached by length](Self::attach_zeroed), the peer goes on
+    /// to read and write pages that this rank no longer uses, without an error.
     ///
     /// # Errors
-    /// [`Error::Operation`]: `NoSuchRegion` if this rank has attached nothing there; `TimedOut` if a peer stays in the
-    /// middle of an operation on it for 5 s (it is stopped): then the memory is never freed.
+    /// [`Error::Operation`]: `NoSuchRegion` if this rank has attached nothing there; `TimedOut` if a peer stays in the middle of an operation on it for 5 s (it is stopped): then the memory is never freed.
     ///
     /// # Cancel safety
-    /// Dropped before it is done, the memory is detached and lost.
+    /// If dropped before it completes, the memory is detached and leaked.
     pub fn detach(&self, place: RemotePtr) -> Request<'_, Vec<T>, F> {
         Request::new(self.inner().fabric().clone(), "detach", self.run_detach(place))
     }

@@ -1,4 +1,4 @@
-//! One's own part of a window.
+//! This rank's own window memory.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,10 +10,10 @@ use onesided_fabric::remote_memory::Fault;
 use crate::window::Inner;
 use crate::{Element, Error};
 
-/// This rank's own part of a window, read and written at once, without the fabric's atomics.
+/// This rank's own window memory, for direct reads and writes without the fabric's atomics.
 ///
-/// Elements are copied: no reference ever points into the window, because peers may write at any time. One element of
-/// 8 bytes is a single access.
+/// Elements are copied: no reference ever points into the window, because peers may write at any
+/// time. An access to one element of 8 bytes is a single access.
 pub struct Local<'w, T, F: Fabric> {
     inner: &'w Inner<F>,
     element: PhantomData<fn() -> T>,
@@ -28,12 +28,12 @@ impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
         self.inner
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.inner.len(self.inner.world.rank())
     }
 
-    /// Whether there are none.
+    /// Whether it has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -41,10 +41,11 @@ impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
     /// A copy of the elements in a range.
     ///
     /// # Panics
-    /// If the range does not lie in the part, as a slice would.
+    /// If the range is out of bounds, as for a slice.
     pub fn read(&self, range: Range<usize>) -> Vec<T> {
-        assert!(range.start <= range.end, "read of elements {range:?}: it ends before it begins");
-        // Checked first: there may be no memory for a wrong length, which would end the process.
+        assert!(range.start <= range.end, "read of elements {range:?}: it ends before it starts");
+        // Checked before the allocation, which a wrong length could make fail and abort the
+        // process.
         let read = self.range("read", range.start, range.len()).and_then(|_| {
             let mut elements = vec![T::zeroed(); range.len()];
             self.read_into(range.start, &mut elements).map(|()| elements)
