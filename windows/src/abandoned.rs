@@ -1,5 +1,5 @@
-//! Locks that somebody walked away from: what is under way of them is finished, and what it took is released, or left to the next
-//! heir.
+//! Cancelled acquires: their pending operations are finished, and the lock that these take is
+//! released, or left poisoned for the next recovering owner.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -15,14 +15,15 @@ use crate::lock::Spot;
 use crate::previous_owner::Holding;
 use crate::window::Inner;
 
-/// The rest of an acquire that owns what it needs. Dropped before it is done, it is handed to the endpoint, which
-/// finishes what is under way and [leaves](leave) the lock if that took it; the window's end waits for this.
+/// The rest of an acquire, which owns what it needs. Dropped before it completes, it moves to the
+/// endpoint, which finishes it and [leaves](leave) the lock if that took it; closing the window
+/// waits for this.
 pub(crate) struct Abandonable<F: Fabric> {
     inner: Arc<Inner<F>>,
     spot: Spot,
     owner: u64,
     wanted: Arc<AtomicBool>,
-    /// May be said at any time.
+    /// May change between polls.
     recovers: Arc<AtomicBool>,
     rest: Option<Rest>,
 }
@@ -30,7 +31,7 @@ pub(crate) struct Abandonable<F: Fabric> {
 type Rest = Pin<Box<dyn Future<Output = Result<Holding, Fault>> + Send>>;
 
 impl<F: Fabric> Abandonable<F> {
-    /// `first` gives the value of the first operation.
+    /// `first` yields the value of the first operation.
     pub(crate) fn new(
         inner: Arc<Inner<F>>,
         (spot, mode, wish): (Spot, Mode, Intent),
@@ -76,15 +77,15 @@ impl<F: Fabric> Drop for Abandonable<F> {
                 leave(&inner, spot, owner, holding).await;
             }
         });
-        // Where an operation is done when it is posted, most of them end here.
+        // Where operations complete at post, most of them end here.
         if pin!(&mut task).poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             self.inner.spawn(task);
         }
     }
 }
 
-/// Gives a lock back that nobody has seen. Of what is half done there nobody knows: so one that was inherited is left as the dead
-/// left it, and the next one is told.
+/// Releases a lock whose guard never reached the caller. If it was recovered, the protected data
+/// were not repaired: it stays poisoned, and the next request gets the error.
 pub(crate) async fn leave<F: Fabric>(inner: &Inner<F>, spot: Spot, owner: u64, holding: Holding) {
     if !holding.is_recovered() {
         return release(inner, spot, owner, holding.mode()).await;
@@ -99,7 +100,7 @@ pub(crate) async fn leave<F: Fabric>(inner: &Inner<F>, spot: Spot, owner: u64, h
     }
 }
 
-/// Flushes and releases for somebody who is gone; the window keeps what goes wrong.
+/// Flushes and releases for a caller that is gone; errors are deferred.
 pub(crate) async fn release<F: Fabric>(inner: &Inner<F>, spot: Spot, owner: u64, mode: Mode) {
     let outcome = async {
         let target = inner.target(spot.0)?;
@@ -108,7 +109,7 @@ pub(crate) async fn release<F: Fabric>(inner: &Inner<F>, spot: Spot, owner: u64,
         let words = home.words()?;
         let started = inner.algorithm.start_release(inner.fabric(), home, words, mode)?;
         let released = inner.finish_release(spot, owner, mode, started).await;
-        flushed.and(released) // it is released whatever became of what was done under it
+        flushed.and(released) // released even if the flush failed
     };
     if let Err(fault) = outcome.await {
         inner.keep(inner.failed_late("unlock", spot.0, fault));

@@ -1,4 +1,4 @@
-//! Atomic operations on many elements, to be waited for.
+//! Atomic operations on many elements.
 
 use std::fmt;
 use std::future::Future;
@@ -13,9 +13,10 @@ use crate::combine::{Piece, Pieces, Turn, Turns, Work};
 use crate::spread::Spread;
 use crate::{Access, AtomicElement, Error, Op, Shape};
 
-/// Atomic operations on elements, to be waited for: `.wait()` blocks, `.await` does not, [`test`](Self::test) looks. See
-/// [`Access::accumulate`](crate::Access::accumulate) and [`Access::get_accumulate`](crate::Access::get_accumulate).
-#[must_use = "what a fabric does not add by itself runs only while it is waited for"]
+/// Pending atomic operations on elements: `.wait()` blocks, `.await` does not, [`test`](Self::test)
+/// polls. See [`Access::accumulate`](crate::Access::accumulate) and
+/// [`Access::get_accumulate`](crate::Access::get_accumulate).
+#[must_use = "operations that the fabric does not execute itself progress only while waited on or polled"]
 pub struct Accumulate<'w, 'b, T, F: Fabric> {
     access: Access<'w, T, F>,
     operation: &'static str,
@@ -27,18 +28,18 @@ pub struct Accumulate<'w, 'b, T, F: Fabric> {
 
 enum State<'w, 'b, F: Fabric> {
     Done(Result<(), Fault>),
-    /// Where an operation is done when it is posted, all is done when somebody asks.
+    /// Where operations complete at post, everything runs at the first wait or poll.
     Later,
     /// A single word.
     Word(Turn<F>),
-    /// In a box, because a handle that is as large as all the words under way is slow to move where there are none.
+    /// Boxed, because a handle with all pending words is slow to move where there are none.
     UnderWay(Box<Turns<'b, F>>),
-    /// The region's agent does it, when somebody asks.
+    /// A request to the memory's agent, made at the first wait or poll.
     Asked(Option<Box<Rows<'w, 'b>>>),
 }
 
 impl<F: Fabric> State<'_, '_, F> {
-    /// Where the fabric has no words of it, and nothing is done therefore, the agent is asked.
+    /// Falls back to the agent where the fabric has no words, and thus nothing was done.
     #[inline(always)] // see `Accumulate::wait`
     fn or_asked(outcome: Result<(), Fault>) -> Self {
         match outcome {
@@ -49,7 +50,7 @@ impl<F: Fabric> State<'_, '_, F> {
 }
 
 impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
-    /// Posts what can be posted at once, and the first operations of the rest.
+    /// Posts what can be posted immediately, and the first operations of the rest.
     #[inline(always)] // see `wait`
     pub(crate) fn start(
         access: Access<'w, T, F>,
@@ -63,7 +64,7 @@ impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
         Self::start_at(access, operation, (range, Spread::whole(offset, shape)), op, operands, results)
     }
 
-    /// The same, where the elements lie as told, in a range that was checked.
+    /// The same for elements in a checked range.
     #[inline(always)] // see `wait`
     pub(crate) fn start_at(
         access: Access<'w, T, F>,
@@ -86,7 +87,7 @@ impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
         Self { access, operation, place: spread.records(), spread, work, state }
     }
 
-    /// One sum, which was posted or cannot be.
+    /// A single sum, which was posted or cannot be.
     #[inline(always)] // see `wait`
     pub(crate) fn added(access: Access<'w, T, F>, offset: usize, operands: &'b [T], added: Result<(), Fault>) -> Self {
         let work = Work { op: Op::Sum, operands, results: None };
@@ -94,7 +95,7 @@ impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
         Self { access, operation: "accumulate", place, spread, work, state: State::or_asked(added) }
     }
 
-    /// What is done, or refused, when it begins.
+    /// An operation that completes, or fails, when it starts.
     #[inline(always)] // see `wait`
     pub(crate) fn done(
         access: Access<'w, T, F>,
@@ -122,7 +123,7 @@ fn begin<'w, 'b, T: AtomicElement, F: Fabric>(
     begun.unwrap_or_else(|fault| State::or_asked(Err(fault)))
 }
 
-/// Waits for what the agent does, or reports another fault.
+/// Waits for the agent, or reports another fault.
 #[cold]
 #[inline(never)]
 fn wait_asked<'w, T: AtomicElement, F: Drive>(
@@ -135,18 +136,18 @@ fn wait_asked<'w, T: AtomicElement, F: Drive>(
 }
 
 impl<T: AtomicElement, F: Drive> Accumulate<'_, '_, T, F> {
-    /// Blocks until the operands may be used again, and the results, if there are any, are there.
+    /// Blocks until the operands may be reused, and the results, if any, are available.
     ///
     /// # Errors
     /// See [`Access::accumulate`](crate::Access::accumulate).
-    #[inline(always)] // a handle that passes through memory costs more than a small accumulate
+    #[inline(always)] // a handle passed through memory costs more than a small accumulate
     pub fn wait(self) -> Result<(), Error> {
         let Self { access, operation, place, spread, mut work, state } = self;
         let outcome = match (state, Piece::of_word::<T>(spread)) {
             (State::Done(outcome), _) => outcome,
             (State::Later, Some(piece)) => match work.run(&access, piece) {
                 Err(fault) if is_wordless(fault) => {
-                    // Made anew: what is handed to a function passes through memory, here and before.
+                    // Rebuilt: what is passed to a function goes through memory, here and before.
                     let Work { op, operands, results } = work;
                     wait_asked(access.copy(), Work { op, operands, results }, over_rows(spread))
                 }
@@ -164,7 +165,7 @@ impl<T: AtomicElement, F: Drive> Accumulate<'_, '_, T, F> {
 
 handle!([T: AtomicElement, F], Accumulate<'_, '_, T, F>, (), Error, |accumulate| accumulate.access.inner.fabric());
 
-/// One word after another, each to its end.
+/// One word after another, each to completion.
 #[inline(never)]
 fn run_row<T: AtomicElement, F: Drive>(
     access: Access<'_, T, F>,
@@ -172,7 +173,7 @@ fn run_row<T: AtomicElement, F: Drive>(
     mut pieces: Pieces<'_>,
 ) -> Result<(), Fault> {
     match pieces.try_for_each(|piece| work.run(&access, piece)) {
-        // The first word told, before anything was done.
+        // The first word reported this before anything was changed.
         Err(fault) if is_wordless(fault) => {
             let (spread, Work { op, operands, results }) = (pieces.spread(), work);
             wait_asked(access.copy(), Work { op, operands, results }, over_rows(spread))
@@ -201,7 +202,7 @@ fn wait_turns<T: AtomicElement, F: Drive>(
     wait_for(access.inner.fabric(), std::future::poll_fn(|cx| turns.poll(&access, &mut work, cx)))
 }
 
-// The operations that the fabric gives are Unpin, and nothing else in it could care.
+// The fabric's operations are `Unpin`; nothing else in it is pinned in place.
 impl<T, F: Fabric> Unpin for Accumulate<'_, '_, T, F> {}
 
 impl<T: AtomicElement, F: Fabric> Future for Accumulate<'_, '_, T, F> {
@@ -220,7 +221,7 @@ impl<T: AtomicElement, F: Fabric> Future for Accumulate<'_, '_, T, F> {
                 let rows = rows.get_or_insert_with(|| Box::new(over_rows(*spread)));
                 ready!(rows.poll(access.inner, access.target, work, cx))
             }
-            State::Later => Err(Fault::new(FaultKind::Closed)), // it has just begun
+            State::Later => Err(Fault::new(FaultKind::Closed)), // unreachable: it has just started
         };
         *state = State::Done(outcome);
         Poll::Ready(outcome.map_err(|fault| access.copy().failed(operation, *place, fault)))

@@ -301,7 +301,9 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Attach`]: the vector is empty, or there is no memory or descriptor for its registration; [`Error::Operation`] with `Full` where 256 regions are attached, with `Unsupported` if the window is not dynamic. The vector is freed then.
+    /// [`Error::Attach`]: the vector is empty, or there is no memory or descriptor for its
+    /// registration; [`Error::Operation`] with `Full` where 256 regions are attached, with
+    /// `Unsupported` if the window is not dynamic. The vector is freed then.
     pub fn attach(&self, memory: Vec<T>) -> Result<RemotePtr, Error> {
         let len = memory.len();
         let segment = self.inner().fabric().register(memory.into());
@@ -339,7 +341,9 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// to read and write pages that this rank no longer uses, without an error.
     ///
     /// # Errors
-    /// [`Error::Operation`]: `NoSuchRegion` if this rank has attached nothing there; `TimedOut` if a peer stays in the middle of an operation on it for 5 s (it is stopped): then the memory is never freed.
+    /// [`Error::Operation`]: `NoSuchRegion` if this rank has attached nothing there; `TimedOut` if
+    /// a peer stays in the middle of an operation on it for 5 s (it is stopped): then the memory is
+    /// never freed.
     ///
     /// # Cancel safety
     /// If dropped before it completes, the memory is detached and leaked.

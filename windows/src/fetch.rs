@@ -1,4 +1,4 @@
-//! Atomic operations that give what was there before.
+//! Atomic operations that return the previous value.
 
 use std::fmt;
 use std::future::Future;
@@ -13,16 +13,16 @@ use crate::element::{from_word, lanes, same_bits, to_word};
 use crate::window::{Inner, Target};
 use crate::{Access, AtomicElement, Error, Op};
 
-/// What an atomic operation does to an element.
+/// The change of an element by an atomic operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change<T> {
     Apply(Op, T),
     Swap { expected: T, new: T },
 }
 
-/// An atomic operation on an element, to be waited for: `.wait()` blocks, `.await` does not. Gives the element as it was
-/// before. See [`Access::fetch_and_op`](crate::Access::fetch_and_op).
-#[must_use = "an atomic operation may run only when it is waited for"]
+/// A pending atomic operation on an element: `.wait()` blocks, `.await` does not. Yields the
+/// previous value. See [`Access::fetch_and_op`](crate::Access::fetch_and_op).
+#[must_use = "an atomic operation may do nothing unless waited on or polled"]
 pub struct Fetch<'w, T, F: Fabric> {
     access: Access<'w, T, F>,
     operation: &'static str,
@@ -31,11 +31,11 @@ pub struct Fetch<'w, T, F: Fabric> {
 }
 
 enum State<'w, T, F: Fabric> {
-    /// The fabric's own operation does it all.
+    /// The fabric's own operation.
     Direct(F::Op),
-    /// Compare-swaps on the word around the element.
+    /// Compare-and-swaps on the word around the element.
     Loop(Loop<'w, T, F>),
-    /// The region's agent does it.
+    /// A request to the memory's agent.
     Asked(Call<'w>),
     Done(Result<T, Fault>),
 }
@@ -43,10 +43,10 @@ enum State<'w, T, F: Fabric> {
 struct Loop<'w, T, F: Fabric> {
     op: F::Op,
     word: F::Word<'w>,
-    /// Which of the word's elements.
+    /// The index of the element in its word.
     lane: usize,
     change: Change<T>,
-    /// What the compare-swap under way expects; a read expects nothing.
+    /// What the pending compare-and-swap expects; `None` for a read.
     expected: Option<u64>,
 }
 
@@ -55,7 +55,7 @@ impl<'w, T: AtomicElement, F: Fabric> Fetch<'w, T, F> {
     pub(crate) fn start(
         access: Access<'w, T, F>,
         operation: &'static str,
-        // In elements that are counted, for whoever reads errors, and in elements of this type.
+        // The offset in elements as the caller counts, for errors, and in elements of this type.
         (offset, element): (usize, usize),
         change: Change<T>,
         place: Result<(F::Word<'w>, usize), Fault>,
@@ -89,10 +89,10 @@ impl<'w, T: AtomicElement, F: Fabric> Fetch<'w, T, F> {
     }
 }
 
-/// Where the fabric has no word of it, the agent is asked: to apply an operation, or without one to swap.
+/// Where the fabric has no word, requests the operation from the agent: `op`, or a swap without
+/// one.
 ///
-/// It takes and gives words alone: what is lent to a function, or made by it, passes through memory, and a fetch that does so
-/// takes half as long again.
+/// Takes and returns single words: arguments and results in memory make a fetch half as slow again.
 #[cold]
 #[inline(never)]
 fn wordless<'w, T: AtomicElement, F: Fabric>(
@@ -108,7 +108,7 @@ fn wordless<'w, T: AtomicElement, F: Fabric>(
         _ if !is_wordless(fault) => return Err(fault),
         Some(op) if !T::allows(op) => return Err(Fault::new(FaultKind::Unsupported)),
         Some(op) => {
-            let all = offset..offset + 1; // the range was checked before there was a word to look for
+            let all = offset..offset + 1; // the range was checked before the word was looked up
             Request::of_runs(op, true, usize::MAX, (&mut { all }, &mut std::iter::empty()), &mut &[operand][..])
         }
         None => Request::swap(offset, operand, new),
@@ -127,11 +127,11 @@ fn wait_asked<T: AtomicElement, F: Drive>(fabric: &F, call: Call<'_>) -> Result<
 }
 
 impl<T: AtomicElement, F: Drive> Fetch<'_, T, F> {
-    /// Blocks until the operation is done; gives the element as it was before.
+    /// Blocks until the operation completes; returns the previous value.
     ///
     /// # Errors
     /// See [`Access::fetch_and_op`](crate::Access::fetch_and_op).
-    // A handle that is taken apart in registers costs nothing; one that passes through memory costs more than the
+    // A handle that stays in registers costs nothing; one passed through memory costs more than the
     // operation.
     #[inline(always)]
     pub fn wait(self) -> Result<T, Error> {
@@ -154,7 +154,7 @@ fn wait_loop<T: AtomicElement, F: Drive>(fabric: &F, mut turns: Loop<'_, T, F>) 
     wait_for(fabric, std::future::poll_fn(|cx| turns.poll(fabric, cx)))
 }
 
-// The operations that the fabric gives are Unpin, and nothing else in it could care.
+// The fabric's operations are `Unpin`; nothing else in it is pinned in place.
 impl<T, F: Fabric> Unpin for Fetch<'_, T, F> {}
 
 impl<T: AtomicElement, F: Fabric> Future for Fetch<'_, T, F> {
@@ -186,7 +186,7 @@ impl<T: AtomicElement, F: Fabric> Loop<'_, T, F> {
                 Change::Swap { expected, new } if same_bits(expected, before) => new,
                 Change::Swap { .. } => before,
             };
-            // What changes nothing is done with the look at the word.
+            // A read suffices if nothing changes.
             if self.expected == Some(found) || new == found {
                 return Poll::Ready(Ok(before));
             }

@@ -1,4 +1,4 @@
-//! Operations to be waited for that give no value: get and flush.
+//! Handles without a value: get and flush.
 
 use std::fmt;
 use std::future::Future;
@@ -11,16 +11,16 @@ use onesided_fabric::{Drive, Fabric, handle, wait_for};
 use crate::window::Inner;
 use crate::{Access, Element, Error};
 
-/// A get, to be waited for: `.wait()` blocks, `.await` does not. See [`Access::get`](crate::Access::get).
-#[must_use = "the slice has the elements only after the get was waited for"]
+/// A pending get: `.wait()` blocks, `.await` does not. See [`Access::get`](crate::Access::get).
+#[must_use = "the slice has the elements only after a wait"]
 pub struct Get<'w, 'b, T, F: Fabric> {
     access: Access<'w, T, F>,
-    /// The first element and how many.
+    /// The first element and the count.
     place: (usize, usize),
     state: State<F::Get<'b>>,
 }
 
-/// An operation under way, or how it ended.
+/// A pending operation, or its result.
 enum State<O> {
     UnderWay(O),
     Done(Result<(), Fault>),
@@ -68,7 +68,7 @@ impl<T: Element, F: Drive> Get<'_, '_, T, F> {
     ///
     /// # Errors
     /// See [`Access::get`](crate::Access::get).
-    #[inline(always)] // a handle that passes through memory costs more than a small get
+    #[inline(always)] // a handle passed through memory costs more than a small get
     pub fn wait(self) -> Result<(), Error> {
         let Self { access, place, state } = self;
         state.wait(access.inner.fabric()).map_err(|fault| access.failed("get", place, fault))
@@ -93,8 +93,9 @@ impl<T, F: Fabric> fmt::Debug for Get<'_, '_, T, F> {
     }
 }
 
-/// A flush, to be waited for: `.wait()` blocks, `.await` does not. See [`Access::flush`](crate::Access::flush).
-#[must_use = "a flush promises something only after it was waited for"]
+/// A pending flush: `.wait()` blocks, `.await` does not. See
+/// [`Access::flush`](crate::Access::flush).
+#[must_use = "a flush guarantees completion only after a wait"]
 pub struct Flush<'w, F: Fabric> {
     inner: &'w Inner<F>,
     operation: &'static str,
@@ -115,10 +116,10 @@ impl<'w, F: Fabric> Flush<'w, F> {
 }
 
 impl<F: Drive> Flush<'_, F> {
-    /// Blocks until the flush is done.
+    /// Blocks until the flush completes.
     ///
     /// # Errors
-    /// [`Error::Operation`] with the first failure of what was posted to the target and not waited for.
+    /// [`Error::Operation`] with the first deferred error of operations on the target.
     #[inline(always)] // see `Get::wait`
     pub fn wait(self) -> Result<(), Error> {
         let Self { inner, operation, target, state } = self;

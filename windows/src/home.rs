@@ -1,4 +1,4 @@
-//! Where a lock finds its words in a window.
+//! The lock contexts of a window: where a lock finds its words.
 
 use std::sync::atomic::Ordering;
 
@@ -10,13 +10,14 @@ use crate::homes::Which;
 use crate::nodes::LEAD;
 use crate::window::{Inner, Target};
 
-/// The words of a target's lock: the home's first, and the owner's bits.
+/// The words of a target's lock: the first word at the target, and the owner's bits.
 pub(crate) type Words<'w, F> = <AnyLock as LockAlgorithm>::Words<'w, F>;
 
-/// The rank that has the room of a [global](crate::LockAllDesign::Global) lock.
+/// The rank with the lock-all word of a [global](crate::LockAllDesign::Global) lock.
 pub(crate) const ROOM: u32 = 0;
 
-/// Where a window keeps the lock of one target, for one owner, whose node is looked up when it is needed or known already.
+/// The context of one target's lock for one owner, whose node is looked up when needed or known
+/// already.
 pub(crate) struct Home<'w, F: Fabric, N = Sought> {
     pub(crate) inner: &'w Inner<F>,
     pub(crate) target: &'w Target<F>,
@@ -25,20 +26,21 @@ pub(crate) struct Home<'w, F: Fabric, N = Sought> {
     pub(crate) node: N,
 }
 
-/// How a home comes to its owner's node.
+/// How a context finds its owner's node.
 pub(crate) trait Node<'w, F: Fabric>: Copy + Send + Sync {
-    /// Whether the owner is known to have slot 0.
+    /// Whether the owner is known to have the biased slot 0.
     const LEADS: bool;
 
-    /// A word of it, if it is known.
+    /// A word of the node, if it is known.
     fn word(&self, index: usize) -> Option<F::Word<'w>>;
 }
 
-/// Word by word.
+/// Looks up each word.
 #[derive(Clone, Copy)]
 pub(crate) struct Sought;
 
-/// All of slot 0's at once: a lock looks at them so often that to look them up one by one takes a fifth of it.
+/// All words of slot 0's node: a lock uses them so often that looking them up one by one takes a
+/// fifth of its time.
 #[derive(Clone, Copy)]
 pub(crate) struct Found<W>([W; AnyLock::NODE_WORDS]);
 
@@ -69,7 +71,7 @@ impl<F: Fabric, N: Copy> Clone for Home<'_, F, N> {
 impl<F: Fabric, N: Copy> Copy for Home<'_, F, N> {}
 
 impl<'w, F: Fabric> Home<'w, F> {
-    /// For an owner who has slot 0.
+    /// For the owner of the biased slot 0.
     #[inline(always)]
     pub(crate) fn of_lead(self) -> Result<Home<'w, F, Found<F::Word<'w>>>, Fault> {
         let Self { inner, target, which, owner, node: Sought } = self;
@@ -90,12 +92,12 @@ impl<'w, F: Fabric, N: Node<'w, F>> Home<'w, F, N> {
     }
 
     /// The owner's slot.
-    #[inline(always)] // as what asks
+    #[inline(always)] // as its callers
     fn slot(&self) -> u16 {
         if N::LEADS { LEAD } else { LockContext::owner(self).slot }
     }
 
-    /// The words of an acquire that was begun.
+    /// The words of a started acquire.
     pub(crate) fn words(&self) -> Result<Words<'w, F>, Fault> {
         Ok((self.home(0)?, self.owner))
     }
@@ -114,14 +116,14 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for Home<'w, F, N> {
 
     fn spread(&self, rank: Rank) -> Result<F::Word<'w>, Fault> {
         if !self.which.is_part() {
-            return Err(Fault::of(FaultKind::Unsupported, rank)); // tables have none
+            return Err(Fault::of(FaultKind::Unsupported, rank)); // tables have no such words
         }
         self.inner.fabric().word_in(self.hidden(rank)?, self.inner.homes.spread(self.target.rank))
     }
 
     fn near(&self, rank: Rank, index: usize) -> Result<F::Word<'w>, Fault> {
         if !self.which.is_part() {
-            return Err(Fault::of(FaultKind::Unsupported, rank)); // tables have none
+            return Err(Fault::of(FaultKind::Unsupported, rank)); // tables have no such words
         }
         self.inner.fabric().same_host_word(self.hidden(rank)?, self.inner.homes.near(self.target.rank, index))
     }
@@ -148,7 +150,7 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for Home<'w, F, N> {
         if let Some(word) = self.node.word(index) {
             return Ok(word);
         }
-        // Which was taken from those that there are.
+        // The slot is one of those that exist.
         self.inner.fabric().word_in(&self.inner.own_locks, self.inner.nodes.node(self.slot(), index))
     }
 
@@ -165,7 +167,7 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for Home<'w, F, N> {
     #[inline]
     fn owners(&self) -> u64 {
         match self.inner.nodes.counted {
-            0 => u64::MAX, // nobody is
+            0 => u64::MAX, // no owner is
             counted => u64::from(self.inner.world.size()) * u64::from(counted),
         }
     }
@@ -221,7 +223,8 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for Home<'w, F, N> {
     }
 
     fn backoff_cap(&self) -> BackoffCap {
-        // Where an attempt is an instruction, whoever has the core goes on while others pause: that is best.
+        // Where an attempt is an instruction, the owner of the core progresses while others pause:
+        // that is best.
         if self.inner.completes_at_post {
             BackoffCap::ALL
         } else {

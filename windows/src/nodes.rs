@@ -1,10 +1,11 @@
-//! The queue nodes that a rank's owners have in a window.
+//! The queue nodes of a rank's owners in a window.
 //!
-//! A node is a line in the rank's hidden region, behind the signals: who locks takes one of the rank's slots for as long as
-//! it waits, holds and releases, so that threads, and several locks at once, do not collide. There are as many as a
-//! [`lock_all`](crate::Window::lock_all) needs, and some for threads; who finds none goes on without (see
-//! [`LockAlgorithm::uses_node`](onesided_lock_algos::LockAlgorithm::uses_node)), for to wait for one while others are held could be
-//! for ever.
+//! A node is a cache line in the rank's hidden region, behind the signals. An owner takes one of
+//! the rank's slots while it waits, holds and releases, so that threads, and several locks at the
+//! same time, do not collide. There are as many slots as a [`lock_all`](crate::Window::lock_all)
+//! needs, and some for threads. An owner that finds no free slot works without one (see
+//! [`LockAlgorithm::uses_node`](onesided_lock_algos::LockAlgorithm::uses_node)), because waiting
+//! for a slot while holding others could deadlock.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,30 +25,30 @@ pub(crate) const fn has_slot(owner: u64) -> bool {
     Owner::from_bits(owner).slot != Owner::NO_SLOT
 }
 
-/// No thread's address.
+/// Not the address of any thread.
 const NOBODY: usize = usize::MAX;
 
-/// The slot that a thread has for itself, where one leads.
+/// The biased slot: one thread has it for itself.
 pub(crate) const LEAD: u16 = 0;
 
-/// What a node takes.
+/// The size of a node.
 const NODE_BYTES: u64 = 64;
 const _: () = assert!(8 * AnyLock::NODE_WORDS as u64 <= NODE_BYTES);
 
 /// Slots beyond one for each rank.
 const FOR_THREADS: u32 = 31;
-/// No rank has more: the memory that they take would be for nothing.
+/// The maximum of a rank: more would waste memory.
 const MOST: u32 = 1024;
 const _: () = assert!(MOST < Owner::NO_SLOT as u32);
 
-/// How many slots each rank of a world of this size has.
+/// The number of slots of each rank in a world of this size.
 pub(crate) const fn slots(size: u32) -> u16 {
     let wanted = size.saturating_add(FOR_THREADS);
     if wanted < MOST { wanted as u16 } else { MOST as u16 }
 }
 
-/// How many owners with a slot, of all ranks, are counted where a lock's words have room for a bounded number. The other ones
-/// look whether there is room, and leave it to those.
+/// How many owners with a slot, of all ranks, count where a lock's words have a bounded capacity.
+/// The other owners check the capacity, and leave the last of it to those.
 const COUNTED: u32 = 1 << 14;
 
 /// How many slots of each rank those are, the lowest.
@@ -56,67 +57,67 @@ const fn counted(size: u32) -> u16 {
     if share < slots(size) as u32 { share as u16 } else { slots(size) }
 }
 
-/// Where the tally lies in a rank's hidden region.
+/// The offset of the participant count in a rank's hidden region.
 pub(crate) const fn tally(size: u32) -> u64 {
     signals::hidden_bytes(size).next_multiple_of(NODE_BYTES)
 }
 
-/// Where a word of a node lies, behind the tally.
+/// The offset of a word of a node, behind the participant count.
 const fn node(tally: u64, slot: u16, index: usize) -> u64 {
     tally + NODE_BYTES * (slot as u64 + 1) + 8 * index as u64
 }
 
-/// Where a word of a slot's node lies in each rank's hidden region.
+/// The offset of a word of a slot's node in each rank's hidden region.
 pub(crate) const fn node_of(size: u32, slot: u16, index: usize) -> u64 {
     node(tally(size), slot, index)
 }
 
-/// How many bytes of hidden region a rank has, up to the end of its nodes.
+/// The size of the hidden region of a rank up to the end of its nodes.
 pub(crate) const fn hidden_bytes(size: u32) -> u64 {
     node(tally(size), slots(size), 0)
 }
 
-/// Which of this rank's slots are in use.
+/// The slots of this rank.
 pub(crate) struct Nodes {
-    /// How many there are.
+    /// The number of slots.
     pub(crate) slots: u16,
-    /// How many of them, the lowest, are of owners that count where a lock has room for so many.
+    /// How many of them, the lowest, count where a lock has a bounded capacity.
     pub(crate) counted: u16,
-    /// Where the tally lies in each rank's hidden region.
+    /// The offset of the participant count in each rank's hidden region.
     pub(crate) tally: u64,
-    /// Slot 0 belongs to one thread, the first that asked, which alone takes it: so that takes no atomic read-modify-write. It is
-    /// as the others where nobody leads.
+    /// The thread that owns the biased slot 0, the first that used it: it alone takes the slot, so
+    /// that takes no atomic read-modify-write. Without bias slot 0 is as the others.
     lead: AtomicUsize,
-    /// How often that was taken and given back: odd while it is busy.
+    /// How often slot 0 was taken and released: odd while it is in use.
     lead_uses: AtomicU32,
-    /// A bit for each of the others; that of a lead's is always set.
+    /// A bit for each other slot; that of a biased slot is always set.
     busy: Box<[AtomicU64]>,
     /// How often each slot was taken.
     generations: Box<[AtomicU32]>,
-    /// Of each slot, the thread whose lock has it, where that is asked for: where `lock_all` is one operation.
+    /// The thread whose lock has the slot, recorded where `lock_all` is one operation.
     inside: Box<[AtomicUsize]>,
-    /// Of each slot, how often in a row its owners passed a queue.
+    /// How often in a row the owners of a slot bypassed a queue.
     passes: Box<[AtomicU8]>,
-    /// How many owners there were without one.
+    /// The number of owners that had no slot.
     slotless: AtomicU32,
-    /// How far pauses for locks grow, where an attempt is a journey.
+    /// The backoff cap for locks, where an attempt is a round trip.
     pub(crate) reach: AtomicU8,
-    /// What peers are told: how many slots were ever in use ...
+    /// Announced to peers: how many slots were ever in use ...
     marked: AtomicU32,
-    /// ... and how many owners count without. For which locks is for this rank alone.
+    /// ... and how many owners without a slot count. For which locks is known to this rank only.
     without: Mutex<BTreeMap<u64, u32>>,
 }
 
-/// Tells this thread from the others that there are.
+/// A number that identifies this thread among the live ones.
 #[inline]
 fn this_thread() -> usize {
     thread_local!(static HERE: u8 = const { 0 });
-    // A thread that has the address of one that ended comes after all that one did.
+    // A thread that reuses the address of one that ended runs after everything that one did.
     HERE.with(|here| std::ptr::from_ref(here).addr())
 }
 
 impl Nodes {
-    /// `led`: a thread may have slot 0 for itself. `marked`: it is kept which thread has a lock.
+    /// `led`: a thread may own slot 0. `marked`: records which thread has a lock.
     pub(crate) fn new(size: u32, led: bool, marked: bool) -> Self {
         let slots = slots(size);
         Self {
@@ -136,27 +137,28 @@ impl Nodes {
         }
     }
 
-    /// Whether this thread has a lock of the window, as far as that is kept: one that another thread waited for may have moved.
+    /// Whether this thread has a lock of the window, as far as that is recorded: a guard may have
+    /// moved between threads.
     pub(crate) fn is_inside(&self) -> bool {
         let here = this_thread();
         let used = self.inside.iter().take(self.marked.load(Ordering::Relaxed) as usize);
         used.map(|thread| thread.load(Ordering::Relaxed)).any(|thread| thread == here)
     }
 
-    /// Keeps that this thread has a lock by this slot, or that nobody has.
+    /// Records that this thread has a lock by this slot, or that none has.
     pub(crate) fn mark_inside(&self, slot: u16, inside: bool) {
         if let Some(thread) = self.inside.get(usize::from(slot)) {
             thread.store(if inside { this_thread() } else { 0 }, Ordering::Relaxed);
         }
     }
 
-    /// How often in a row the owners of this slot passed a queue.
+    /// How often in a row the owners of this slot bypassed a queue.
     #[inline]
     pub(crate) fn passes(&self, slot: u16) -> u8 {
         self.passes.get(usize::from(slot)).map_or(0, |passes| passes.load(Ordering::Relaxed))
     }
 
-    /// Keeps that for the next owner.
+    /// Records that for the next owner.
     #[inline]
     pub(crate) fn keep_passes(&self, slot: u16, passes: u8) {
         if let Some(kept) = self.passes.get(usize::from(slot)) {
@@ -164,13 +166,13 @@ impl Nodes {
         }
     }
 
-    /// Where a word of a node lies.
+    /// The offset of a word of a node.
     #[inline]
     pub(crate) const fn node(&self, slot: u16, index: usize) -> u64 {
         node(self.tally, slot, index)
     }
 
-    /// Takes slot 0, if it is this thread's and free, and gives its generation.
+    /// Takes slot 0 if this thread owns it and it is free; returns its generation.
     #[inline]
     fn take_lead(&self) -> Option<u32> {
         let uses = self.lead_uses.load(Ordering::Acquire);
@@ -181,14 +183,14 @@ impl Nodes {
         Some(uses.wrapping_add(2) / 2)
     }
 
-    /// Takes a slot, and gives it with its generation.
+    /// Takes a slot; returns it with its generation.
     fn take(&self) -> Option<(u16, u32)> {
         let unled = || self.lead.compare_exchange(0, this_thread(), Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if let Some(generation) = self.take_lead().or_else(|| unled().then(|| self.take_lead()).flatten()) {
             return Some((0, generation));
         }
         let slot = self.take_another()?;
-        // Nobody else has the slot.
+        // The slot is exclusive to this owner.
         let generations = &self.generations[usize::from(slot)];
         let generation = generations.load(Ordering::Relaxed).wrapping_add(1);
         generations.store(generation, Ordering::Relaxed);
@@ -196,7 +198,7 @@ impl Nodes {
     }
 
     fn take_another(&self) -> Option<u16> {
-        // The lowest that is free, so that few were ever in use.
+        // The lowest free slot, so that few were ever in use.
         for (at, busy) in self.busy.iter().enumerate() {
             let mut found = busy.load(Ordering::Relaxed);
             while found != u64::MAX {
@@ -229,7 +231,7 @@ impl Nodes {
 }
 
 impl<F: Fabric> Inner<F> {
-    /// Who locks in this mode: an owner's bits, with a slot if it needs one and one is free.
+    /// The bits of an owner in this mode, with a slot if it needs one and one is free.
     pub(crate) fn owner(&self, mode: Mode) -> Result<u64, Fault> {
         let rank = self.fabric().rank();
         if !self.algorithm.uses_node(mode) {
@@ -237,7 +239,8 @@ impl<F: Fabric> Inner<F> {
         }
         let taken = self.nodes.take();
         if let Some(late) = &self.late {
-            // Without a slot one acquire would be as another; a reader's as well, who may inherit and has the lock alone then.
+            // Without a slot, acquires would not be distinct; readers need one too, since they may
+            // take the lock over exclusively.
             late.tries(taken.ok_or(Fault::of(FaultKind::Full, rank))?.0, self.fabric().now());
         }
         let Some((slot, generation)) = taken else { return Ok(self.found_none()) };
@@ -247,8 +250,8 @@ impl<F: Fabric> Inner<F> {
         Ok(Owner { rank, slot, generation }.to_bits())
     }
 
-    /// The same for an owner who needs a slot, if slot 0 can be had, of which peers know, and an operation is done when it is
-    /// posted.
+    /// The same for an owner that needs a slot, if this thread can take slot 0, peers know that it
+    /// is in use, and operations complete at post.
     #[inline]
     pub(crate) fn lead_owner(&self, mode: Mode) -> Option<u64> {
         if !self.leads || !self.algorithm.uses_node(mode) {
@@ -258,14 +261,14 @@ impl<F: Fabric> Inner<F> {
         Some(Owner { rank: self.fabric().rank(), slot: LEAD, generation }.to_bits())
     }
 
-    /// This rank, as an owner that needs no slot. Where an operation is done when it is posted its outcome is known, and no
-    /// generation is needed.
+    /// This rank as an owner that needs no slot. Where operations complete at post the outcome is
+    /// known, and no generation is needed.
     #[inline]
     pub(crate) fn slotless(&self) -> u64 {
         if self.completes_at_post { self.without_node(0) } else { self.found_none() }
     }
 
-    /// This rank, as an owner that has found no slot.
+    /// This rank as an owner that found no free slot.
     fn found_none(&self) -> u64 {
         self.without_node(self.nodes.slotless.fetch_add(1, Ordering::Relaxed))
     }
@@ -275,7 +278,7 @@ impl<F: Fabric> Inner<F> {
         Owner { rank: self.fabric().rank(), slot: Owner::NO_SLOT, generation }.to_bits()
     }
 
-    /// Ends the use of an owner's slot, if it has one: nobody writes to its node any more.
+    /// Frees an owner's slot, if it has one: no peer writes to its node any more.
     #[inline]
     pub(crate) fn give_back(&self, owner: u64) {
         if has_slot(owner) {
@@ -283,13 +286,13 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
-    /// Tells peers that a slot is in use from now on.
+    /// Announces to peers that a slot is in use from now on.
     #[cold]
     fn mark(&self, slot: u16) -> Result<(), Fault> {
         self.tell(|_, marked| *marked = (*marked).max(u32::from(slot) + 1))
     }
 
-    /// Adds one owner to those that count for a lock without a slot, or takes one away.
+    /// Adds an owner without a slot to those that count for a lock, or removes one.
     #[cold]
     pub(crate) fn count_without_slot(&self, lock: u64, counts: bool) -> Result<(), Fault> {
         self.tell(|without, _| {
@@ -301,7 +304,7 @@ impl<F: Fabric> Inner<F> {
         })
     }
 
-    /// Which owners of this rank count without a slot, seen from one lock.
+    /// The owners of this rank that count without a slot, as seen from one lock.
     #[cold]
     pub(crate) fn without_slot(&self, lock: u64) -> WithoutSlot {
         let without = self.nodes.without.lock().unwrap_or_else(PoisonError::into_inner);
@@ -323,7 +326,7 @@ impl<F: Fabric> Inner<F> {
 
 impl fmt::Debug for Nodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} slots were in use", self.marked.load(Ordering::Relaxed), self.slots)
+        write!(f, "{} of {} slots ever in use", self.marked.load(Ordering::Relaxed), self.slots)
     }
 }
 
@@ -345,7 +348,7 @@ mod tests {
         assert_eq!(std::iter::from_fn(|| nodes.take()).collect::<Vec<_>>(), [(0, 2), (7, 2), (64, 2), (130, 2)]);
     }
 
-    /// Also by threads of which none could lead.
+    /// Also by threads that could not own slot 0.
     #[test]
     fn where_nobody_leads_the_first_slot_is_as_the_others() {
         let nodes = Nodes::new(2, false, false);

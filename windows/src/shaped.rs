@@ -235,7 +235,8 @@ impl<T: Element, F: Drive> Shaped<'_, T, F> {
     /// Blocks until the slice may be reused: puts have read it, gets have filled it.
     ///
     /// # Errors
-    /// See [`Access::put_shaped`](crate::Access::put_shaped) and [`Access::get_shaped`](crate::Access::get_shaped).
+    /// See [`Access::put_shaped`](crate::Access::put_shaped) and
+    /// [`Access::get_shaped`](crate::Access::get_shaped).
     #[inline]
     pub fn wait(self) -> Result<(), Error> {
         let Self { access, operation, place, state } = self;

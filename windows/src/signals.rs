@@ -1,4 +1,5 @@
-//! The words by which ranks tell each other that a part is exposed, and that an access of it is complete.
+//! The words of post-start-complete-wait: ranks signal that window memory is exposed, and that an
+//! access epoch is complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,21 +9,21 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience, Rank};
 
 use crate::window::{Inner, LOCK_BYTES, Target};
 
-/// How many bytes of its hidden region a rank of a world of this size has for signals, and before them: the lock's line,
-/// then two words for each peer, which that peer alone writes.
+/// The size of the signals in the hidden region of a rank, and what precedes them: the lock's line,
+/// then two words for each peer, which only that peer writes.
 pub(crate) const fn hidden_bytes(size: u32) -> u64 {
     LOCK_BYTES + 16 * size as u64
 }
 
-/// Where the version of the part lies: in the lock's line, behind whatever words a lock has.
+/// The offset of the window memory's version: in the lock's line, behind the lock's words.
 pub(crate) const VERSION: u64 = LOCK_BYTES - 8;
 
-/// What a peer tells.
+/// The kinds of signals.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Signal {
-    /// How often it has exposed its part to this rank.
+    /// How often the peer has exposed its window memory to this rank.
     Exposed = 0,
-    /// How many accesses of this rank's part it has completed.
+    /// How many access epochs on this rank the peer has completed.
     Completed = 8,
 }
 
@@ -32,8 +33,8 @@ impl Signal {
     }
 }
 
-/// How often this rank has exposed its part to each peer, and accessed the peer's: both sides count, so that a word that
-/// comes early, or late, is still the right one.
+/// The numbers of exposures to each peer, and of access epochs on it: both sides count, so that a
+/// word that arrives early or late is still the right one.
 #[derive(Debug, Default)]
 pub(crate) struct Counts(Mutex<BTreeMap<u32, Count>>);
 
@@ -41,13 +42,13 @@ pub(crate) struct Counts(Mutex<BTreeMap<u32, Count>>);
 struct Count {
     exposures: u64,
     accesses: u64,
-    /// How many of the first accesses are complete, and those behind them that are complete as well.
+    /// How many leading access epochs are complete, and the later ones that are complete too.
     completed: u64,
     early: BTreeSet<u64>,
 }
 
 impl Counts {
-    /// Counts an exposure to a peer; gives its number, from 1 on.
+    /// Counts an exposure to a peer; returns its number, from 1 on.
     pub(crate) fn expose(&self, peer: u32) -> u64 {
         let mut counts = self.counts();
         let count = counts.entry(peer).or_default();
@@ -55,12 +56,12 @@ impl Counts {
         count.exposures
     }
 
-    /// The number that the next access of a peer's part will have.
+    /// The number of the next access epoch on a peer.
     pub(crate) fn next_access(&self, peer: u32) -> u64 {
         self.counts().entry(peer).or_default().accesses + 1
     }
 
-    /// Counts accesses that begin, by peer and number, unless one of the numbers has been taken meanwhile.
+    /// Counts access epochs that begin, by peer and number, unless one of the numbers is taken.
     pub(crate) fn access(&self, numbers: impl Iterator<Item = (u32, u64)> + Clone) -> bool {
         let mut counts = self.counts();
         if numbers.clone().any(|(peer, number)| counts.entry(peer).or_default().accesses + 1 != number) {
@@ -76,15 +77,16 @@ impl Counts {
 }
 
 impl<F: Fabric> Inner<F> {
-    /// Tells a peer a number. Posted; whoever sees it sees what this rank had completed before.
+    /// Sends a number to a peer. Posted; a rank that sees it also sees what this rank had completed
+    /// before.
     pub(crate) fn signal(&self, to: &Target<F>, signal: Signal, number: u64) -> Result<(), Fault> {
         let word = self.fabric().word_in(&to.locks, signal.offset(self.world.rank()))?;
         drop(self.fabric().write(word, number, Notify::Yes));
         Ok(())
     }
 
-    /// Counts an access as complete, and tells the peer how many of the first are: one that is open keeps those behind it
-    /// back, whose exposures it might else be taken for.
+    /// Counts an access epoch as complete, and sends the peer the number of leading complete ones:
+    /// an open epoch holds the later ones back, because the peer could mistake them for it.
     pub(crate) fn signal_completed(&self, to: &Target<F>, number: u64) -> Result<(), Fault> {
         let mut counts = self.counts.counts();
         let count = counts.entry(to.rank).or_default();
@@ -93,17 +95,17 @@ impl<F: Fabric> Inner<F> {
         while count.early.remove(&(count.completed + 1)) {
             count.completed += 1;
         }
-        // Under the mutex, so that a lower number does not come behind a higher one.
+        // Under the mutex, so that a lower number does not follow a higher one.
         if count.completed == before { Ok(()) } else { self.signal(to, Signal::Completed, count.completed) }
     }
 
-    /// Whether a peer has told this number, or one above it.
+    /// Whether a peer has sent this number or a higher one.
     pub(crate) fn has_signalled(&self, from: u32, signal: Signal, number: u64) -> bool {
         let word = self.fabric().word_in(&self.own_locks, signal.offset(from));
         word.and_then(|word| self.fabric().load(word)).is_ok_and(|told| told >= number)
     }
 
-    /// Waits until a peer has told this number, or one above it.
+    /// Waits until a peer has sent this number or a higher one.
     pub(crate) fn signalled<'f>(
         &'f self,
         from: u32,
@@ -116,7 +118,7 @@ impl<F: Fabric> Inner<F> {
     }
 }
 
-/// The ranks of a group, each once.
+/// The distinct ranks of a group.
 pub(crate) fn group(ranks: &[u32]) -> Vec<u32> {
     let mut ranks = ranks.to_vec();
     ranks.sort_unstable();

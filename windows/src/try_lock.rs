@@ -1,4 +1,4 @@
-//! A lock that is had at once, or not.
+//! Try-locks.
 
 use std::fmt;
 use std::future::Future;
@@ -12,9 +12,9 @@ use onesided_lock_algos::{Intent, Mode};
 use crate::lock::Spot;
 use crate::{Element, Epoch, Error, LockRequest, Window};
 
-/// A lock that is wanted if nobody has to be waited for: see [`Window::try_lock_exclusive`]. The first operation has left.
-/// `.wait()` blocks for as long as a few operations on the target take, `.await` does not block, `.test()` looks; then there
-/// is the lock, or `None`: somebody holds it, or waits for it.
+/// A try-lock: see [`Window::try_lock_exclusive`]. Its first operation is posted. `.wait()` blocks
+/// for a few operations on the target, `.await` does not block, `.test()` polls; the result is the
+/// guard, or `None` if the lock is taken or has waiters.
 ///
 /// # Cancel safety
 /// As [`LockRequest`].
@@ -32,7 +32,8 @@ impl<'w, T: Element, F: Fabric> TryLock<'w, T, F> {
         Self(LockRequest::start_of(window, spot, mode, Intent::TRY))
     }
 
-    /// Takes the lock also from a rank that died while it held it: see [`LockRequest::recover`].
+    /// Takes the lock over even from a rank that died while it held it: see
+    /// [`LockRequest::recover`].
     #[inline]
     pub const fn recover(mut self) -> Self {
         self.0.wish = self.0.wish.recovering();
@@ -40,7 +41,7 @@ impl<'w, T: Element, F: Fabric> TryLock<'w, T, F> {
     }
 }
 
-/// Nothing, where somebody else has it.
+/// `None` where another owner has the lock.
 fn unless_busy<L>(outcome: Result<L, Fault>) -> Result<Option<L>, Fault> {
     match outcome {
         Err(fault) if fault.kind() == FaultKind::TimedOut => Ok(None),
@@ -49,7 +50,7 @@ fn unless_busy<L>(outcome: Result<L, Fault>) -> Result<Option<L>, Fault> {
 }
 
 impl<'w, T: Element, F: Drive> TryLock<'w, T, F> {
-    /// Blocks until the lock is held, or it is known that it cannot be had at once.
+    /// Blocks until the lock is held or found taken.
     ///
     /// # Errors
     /// [`Error::Lock`]: its owner died ([`Error::is_poisoned`]), the target died; [`Error::Rank`].

@@ -1,4 +1,4 @@
-//! Giving a lock back.
+//! Releasing a lock.
 
 use std::fmt;
 use std::future::Future;
@@ -15,7 +15,7 @@ use crate::lock::Spot;
 use crate::window::{Inner, Target};
 use crate::{Element, Epoch, Error};
 
-/// A release that is waited for. Dropped before it is done, it goes to the endpoint.
+/// A release that is waited for. If it is dropped before it completes, the endpoint finishes it.
 pub(crate) struct Releasing<F: Fabric>(Box<Late<F>>);
 
 struct Late<F: Fabric> {
@@ -63,20 +63,20 @@ impl<F: Fabric> Drop for Late<F> {
     }
 }
 
-/// An unlock (`MPI_Win_unlock`), to be waited for: `.wait()` blocks, `.await` does not. Nothing happens before. It is done
-/// when everything done under the lock is complete at the target and the release is posted. Nobody waits for a release.
-/// See [`Epoch::unlock`].
+/// An unlock (`MPI_Win_unlock`): `.wait()` blocks, `.await` does not. Does nothing before that. It
+/// completes when everything done under the lock is complete at the target and the release is
+/// posted; the release itself is not waited for. See [`Epoch::unlock`].
 ///
 /// # Cancel safety
-/// Dropped before it is done, at whatever point, it releases the lock as a drop of the guard does.
-#[must_use = "an unlock that nobody waits for cannot tell what went wrong"]
+/// May be dropped at any point: it releases the lock as a drop of the guard does.
+#[must_use = "dropping the unlock discards its errors"]
 pub struct Unlock<'w, T: Element, F: Fabric> {
     inner: &'w Inner<F>,
     target: &'w Target<F>,
     /// `None` once it is released.
     held: Option<Epoch<'w, T, F>>,
     flush: Option<F::Flush<'w>>,
-    /// The release where it may tell that the lock is not held any more.
+    /// The release, where it may find that the lease has expired.
     late: Option<Releasing<F>>,
     outcome: Result<(), Fault>,
 }
@@ -118,19 +118,21 @@ impl<'w, T: Element, F: Fabric> Unlock<'w, T, F> {
 }
 
 impl<T: Element, F: Drive> Unlock<'_, T, F> {
-    /// Blocks until everything done under the lock is complete at the target and the release is posted.
+    /// Blocks until everything done under the lock is complete at the target and the release is
+    /// posted.
     ///
     /// # Errors
-    /// [`Error::Operation`] with the first failure of what was done under the lock. The lock is released all the same.
-    /// [`Error::Late`] in a window with a [policy for late owners](crate::LeasePolicy).
-    #[inline(always)] // a guard that passes through memory costs more than the release
+    /// [`Error::Operation`] with the first failure of what was done under the lock. The lock is
+    /// released all the same. [`Error::Late`] in a window with a [lease
+    /// policy](crate::LeasePolicy).
+    #[inline(always)] // a guard passed through memory costs more than the release
     pub fn wait(self) -> Result<(), Error> {
         let Self { inner, target, held, flush, late, outcome } = self;
         if let Some(released) = late {
             return wait_late(inner, target.rank, released, outcome);
         }
         let Some(held) = held else { return outcome.map_err(|fault| inner.failed_late("unlock", target.rank, fault)) };
-        let held = ManuallyDrop::new(held); // its drop would release once more
+        let held = ManuallyDrop::new(held); // its drop would release again
         let flush = flush.unwrap_or_else(|| inner.fabric().flush_before_release(target.fabric_rank()));
         let flushed = wait_for(inner.fabric(), flush);
         if held.may_be_late() {
@@ -155,7 +157,7 @@ fn wait_late<F: Drive>(
 
 handle!([T: Element, F], Unlock<'_, T, F>, (), Error, |unlock| unlock.inner.fabric());
 
-// Nothing in it is pinned in place: what a fabric gives is Unpin.
+// Nothing in it is pinned in place: the fabric's operations are `Unpin`.
 impl<T: Element, F: Fabric> Unpin for Unlock<'_, T, F> {}
 
 impl<T: Element, F: Fabric> Future for Unlock<'_, T, F> {
@@ -173,7 +175,7 @@ impl<T: Element, F: Fabric> fmt::Debug for Unlock<'_, T, F> {
 }
 
 impl<F: Fabric> Inner<F> {
-    /// The rest of a release, and the end of its owner.
+    /// Finishes a release and frees its owner's slot.
     pub(crate) async fn finish_release(
         &self,
         (rank, which): Spot,
@@ -187,16 +189,16 @@ impl<F: Fabric> Inner<F> {
         self.end_release(owner, released)
     }
 
-    /// Ends an owner whose release ended so.
+    /// Frees the slot of an owner, given the result of its release.
     pub(crate) fn end_release(&self, owner: u64, released: Result<(), Fault>) -> Result<(), Fault> {
         match released {
             Ok(()) => self.give_back(owner),
-            Err(_) => self.end_failed(owner), // otherwise what hangs on the node may be written to yet
+            Err(_) => self.end_failed(owner), // peers may still write to its node
         }
         released
     }
 
-    /// Ends an owner whose release failed, if nobody can write to its node any more.
+    /// Frees the slot of an owner whose release failed, if no peer can write to its node any more.
     #[cold]
     pub(crate) fn end_failed(&self, owner: u64) {
         if self.algorithm.nodes_are_own() {

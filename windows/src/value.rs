@@ -116,7 +116,8 @@ impl<'m, T: Element, F: Drive, G: Guard<'m, T, F>> ValueLock<'m, T, F, G> {
     /// Blocks until the lock is held and the value is here.
     ///
     /// # Errors
-    /// Those of [`LockRequest::wait`](crate::LockRequest::wait) and [`Access::get`](crate::Access::get).
+    /// Those of [`LockRequest::wait`](crate::LockRequest::wait) and
+    /// [`Access::get`](crate::Access::get).
     #[inline]
     pub fn wait(self) -> Result<G, Error> {
         match self.under_way {

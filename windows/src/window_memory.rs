@@ -74,7 +74,8 @@ impl<F: Fabric> WindowMemory<F> {
     /// owns](UserMemory::from_raw_parts), such as a mapping. Not collective.
     ///
     /// # Errors
-    /// [`Error::Lend`]: it is empty, or not aligned to 8 bytes; there is no memory or descriptor for its registration. The memory is freed then.
+    /// [`Error::Lend`]: it is empty, or not aligned to 8 bytes; there is no memory or descriptor
+    /// for its registration. The memory is freed then.
     pub fn new(world: &World<F>, memory: impl Into<UserMemory>) -> Result<Self, Error> {
         let segment = lend(world.fabric(), memory.into()).map_err(|source| Error::Lend { source })?;
         Ok(Self(Arc::new(Shared { world: world.background(), segment, state: Mutex::default() })))

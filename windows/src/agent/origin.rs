@@ -1,4 +1,4 @@
-//! The origin's side: asks, and waits for the answer.
+//! The origin's side: sends requests and waits for replies.
 
 use std::future::Future;
 use std::ops::Range;
@@ -14,24 +14,25 @@ use crate::spread::{Spread, SpreadRuns};
 use crate::window::{Inner, Target};
 use crate::{AtomicElement, Op};
 
-/// A request under way; its outcome is the elements as they were before, if they were wanted.
+/// A pending request; it yields the previous elements, if they were wanted.
 pub(crate) type Call<'w> = Pin<Box<dyn Future<Output = Result<Vec<u8>, Fault>> + Send + 'w>>;
 
-/// How long, in nanoseconds, before an origin looks whether the owner still answers.
+/// How long, in nanoseconds, an origin waits before it checks whether the owner still replies.
 const LOOK: u64 = 100_000_000;
 
-/// Where the answer to a request goes: whoever sees it first takes it in, for whoever asked.
+/// The destination of a reply: the first task that sees the reply stores it for the requester.
 type Reply = Arc<Mutex<Option<Result<Vec<u8>, Fault>>>>;
 
-/// This rank's requests to each other, one at a time; and its signals to memory without words there.
+/// This rank's requests to each other rank, one at a time; and its signals to memory without words
+/// there.
 #[derive(Debug)]
 pub(crate) struct Lines(Box<[(Mutex<Line>, Mutex<u64>)]>);
 
 #[derive(Debug, Default)]
 struct Line {
-    /// How many requests were posted.
+    /// The number of posted requests.
     posted: u64,
-    /// Who asked the last one, and how many bytes of results it wants, until it is answered.
+    /// The requester of the last one and the length of its results in bytes, until the reply.
     current: Option<(Reply, usize)>,
 }
 
@@ -45,7 +46,7 @@ impl Lines {
         Ok(line.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How many signals there were to a rank; taken by who signals.
+    /// The number of signals to a rank; locked while signalling.
     pub(super) fn signals(&self, rank: u32) -> Result<MutexGuard<'_, u64>, Fault> {
         let line = self.0.get(rank as usize).ok_or(Fault::new(FaultKind::NoSuchRank))?;
         Ok(line.1.lock().unwrap_or_else(PoisonError::into_inner))
@@ -57,7 +58,7 @@ fn take(reply: &Reply) -> Option<Result<Vec<u8>, Fault>> {
 }
 
 impl<F: Fabric> Inner<F> {
-    /// Has a request done by whoever can: this thread, or the owner's helper.
+    /// Executes a request, on this thread or by the owner's helper thread.
     pub(crate) fn call<'w>(&'w self, target: &'w Target<F>, mut request: Request) -> Call<'w> {
         request.place = target.place;
         Box::pin(async move {
@@ -82,7 +83,7 @@ impl<F: Fabric> Inner<F> {
         loop {
             let seen = {
                 let mut line = self.lines.line(target.rank)?;
-                let seen = fabric.load(answer)?; // before anything is asked, or the answer might be taken for an old one
+                let seen = fabric.load(answer)?; // before the request, or its reply could be mistaken for an old one
                 self.collect(target, &mut line)?;
                 if let Some(outcome) = take(&reply) {
                     target.count(onesided_fabric::Path::Helper);
@@ -97,14 +98,14 @@ impl<F: Fabric> Inner<F> {
                 }
                 seen
             };
-            // Whoever's answer comes: the line may be free then.
+            // Any reply wakes this wait: the slot may then be free.
             let patience = Patience::on(owner).and_until(fabric.now().saturating_add(LOOK));
             if let Err(mut fault) = fabric.wait_until(answer, move |now| now != seen, patience).await {
                 if fault.kind() == FaultKind::TimedOut {
                     let closed = fabric.word_in(&target.locks, layout.closed())?;
                     if fabric.read(closed).await? == 0 {
                         self.take_refusal(target).await?;
-                        continue; // refused, or it computes, or is stopped
+                        continue; // refused, still computing, or stopped
                     }
                     fault = Fault::of(FaultKind::NoSuchRegion, owner);
                 }
@@ -112,14 +113,14 @@ impl<F: Fabric> Inner<F> {
                 self.collect(target, &mut line)?;
                 let outcome = take(&reply);
                 if line.current.as_ref().is_some_and(|(current, _)| Arc::ptr_eq(current, &reply)) {
-                    line.current = None; // nobody will answer
+                    line.current = None; // no reply will come
                 }
                 return outcome.unwrap_or(Err(fault));
             }
         }
     }
 
-    /// Ends the request under way if its owner has no way to answer it.
+    /// Ends the pending request if its owner cannot reply to it.
     async fn take_refusal(&self, target: &Target<F>) -> Result<(), Fault> {
         let (fabric, layout) = (self.fabric(), self.layout());
         let at = layout.refusal(self.world.rank());
@@ -136,7 +137,7 @@ impl<F: Fabric> Inner<F> {
         Ok(())
     }
 
-    /// Takes in the answer to the request under way, if it has come.
+    /// Stores the reply to the pending request, if it has arrived.
     fn collect(&self, target: &Target<F>, line: &mut Line) -> Result<(), Fault> {
         let (fabric, layout) = (self.fabric(), self.layout());
         let at = layout.answer(target.rank);
@@ -163,7 +164,7 @@ impl<F: Fabric> Inner<F> {
         fabric.put(&target.locks, layout.operands(me), &request.bytes)?;
         let words = [request.code.to_word(), request.count as u64, request.place, request.bytes.len() as u64];
         fabric.put(&target.locks, layout.request(me) + 8, &words.map(u64::to_le_bytes).concat())?;
-        // Behind the others on the same way, and it wakes the owner's helper.
+        // Behind the payload on the same path; wakes the owner's helper thread.
         drop(fabric.write(fabric.word_in(&target.locks, layout.request(me))?, number, Notify::Yes));
         Ok(())
     }
@@ -173,19 +174,19 @@ impl<F: Fabric> Inner<F> {
 pub(crate) struct Rows<'w, 's> {
     run: Range<usize>,
     runs: SpreadRuns<'s>,
-    /// How many operands were sent, and how many of the elements that are under way.
+    /// The number of operands sent, and of elements in flight.
     done: usize,
     count: usize,
     call: Option<Call<'w>>,
 }
 
-#[inline(always)] // its arguments are not to pass through memory before they are needed
+#[inline(always)] // keeps its arguments out of memory until needed
 pub(crate) const fn over_rows<'w, 's>(spread: Spread<'s>) -> Rows<'w, 's> {
     Rows { run: 0..0, runs: spread.runs(), done: 0, count: 0, call: None }
 }
 
 impl<'w> Rows<'w, '_> {
-    /// Goes on with it.
+    /// Continues it.
     pub(crate) fn poll<T: AtomicElement, F: Fabric>(
         &mut self,
         inner: &'w Inner<F>,
