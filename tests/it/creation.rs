@@ -68,7 +68,7 @@ fn places_past_the_end_are_refused_and_nothing_is_moved() {
         }
         let mut results = [9; 3];
         let error = epoch.get_accumulate(0, &[1, 2], &mut results, Op::Sum).wait().unwrap_err();
-        assert_eq!(text(error), "get_accumulate on window \"small\": 2 elements were given for 3");
+        assert_eq!(text(error), "get_accumulate on window \"small\": 2 elements given, 3 expected");
         assert_eq!(results, [9; 3]);
         epoch.accumulate(10, &[], Op::Sum).wait().unwrap();
         epoch.get_accumulate(10, &[], &mut [], Op::Max).wait().unwrap();
@@ -193,7 +193,7 @@ fn too_much_on_one_rank_is_told_to_all() {
             told
         });
         for rank in [0, 2] {
-            assert!(told[rank].starts_with("create window \"vast\": rank 1 could not: rank 1: "), "{told:?}");
+            assert!(told[rank].starts_with("create window \"vast\": rank 1 failed: rank 1: "), "{told:?}");
         }
         assert!(told[1].starts_with("create window \"vast\": allocate "), "{told:?}");
     }

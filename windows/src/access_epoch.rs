@@ -95,7 +95,7 @@ limited! {
 
 impl<T: Element, F: Fabric> fmt::Debug for StartRequest<'_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "start of accesses of {:?}", self.window)
+        write!(f, "start of an access epoch of {:?}", self.window)
     }
 }
 
@@ -105,7 +105,7 @@ impl<T: Element, F: Fabric> fmt::Debug for StartRequest<'_, T, F> {
 /// [`complete`](Self::complete) ends the epoch and reports errors; a drop ends it too, but its
 /// errors are deferred to [`Window::close`](crate::Window::close). A leaked epoch keeps its targets
 /// waiting.
-#[must_use = "if unused the access is complete at once"]
+#[must_use = "if unused the epoch ends immediately"]
 pub struct AccessEpoch<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
     /// By target, with the number of the access epoch.

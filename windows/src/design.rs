@@ -242,8 +242,8 @@ pub enum LockAllDesign {
     /// Each lock takes a slot, and a request that finds none gets `Full`: a rank may hold as many
     /// locks as there are ranks and 31 more, at most 1024, at a time, one of which is reserved for
     /// the thread that locked first. With a lock whose waiters are notified by others (a queue, two
-    /// levels, threads), a lock whose target dies while it is waited for or released loses its
-    /// slot. If rank 0 dies there are no exclusive locks any more. Not available with a [lease
+    /// levels, threads), the slot of a lock is lost if its target dies while the lock is waited
+    /// for or released. If rank 0 dies there are no exclusive locks any more. Not available with a [lease
     /// policy](crate::LeasePolicy); lock tables, [`Mutex`](crate::Mutex) and
     /// [`RwLock`](crate::RwLock) have no `lock_all`.
     Global,
@@ -370,8 +370,8 @@ mod tests {
         let names = LockAllDesign::ALL.iter().map(|design| design.name()).collect::<Vec<_>>().join(", ");
         assert_eq!(names, LockAllDesign::NAMES);
         let error = "tree".parse::<LockAllDesign>().unwrap_err().to_string();
-        assert_eq!(error, "no design of lock_all is called \"tree\"; there is: on-demand, each-target, global");
+        assert_eq!(error, "unknown lock_all design \"tree\"; known: on-demand, each-target, global");
         let error = "peterson".parse::<LockDesign>().unwrap_err().to_string();
-        assert_eq!(error, format!("no lock design is called \"peterson\"; there is: {}", LockDesign::NAMES));
+        assert_eq!(error, format!("unknown lock design \"peterson\"; known: {}", LockDesign::NAMES));
     }
 }

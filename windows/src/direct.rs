@@ -87,7 +87,7 @@ impl<'w, T: Element, F: Fabric> Direct<'w, T, F> {
     /// The window memory as words of 8 bytes: elements of that size are a word each. Smaller
     /// elements are packed in memory order, and the last word may be padded.
     ///
-    /// [`Direct`] says how they may be used beside the window's own operations.
+    /// See [`Direct`] for their use beside the window's own operations.
     pub const fn words(&self) -> &'w [AtomicU64] {
         self.words
     }

@@ -28,7 +28,7 @@ use crate::{Access, Element, Error, PreviousOwner, Unlock};
 /// [`unlock`](Self::unlock) releases the lock and reports errors. A drop releases it too, but its
 /// errors are deferred to [`Window::close`](crate::Window::close). Leaking a guard leaves the
 /// target locked and has no other effect.
-#[must_use = "if unused the lock is released at once"]
+#[must_use = "if unused the lock is released immediately"]
 pub struct Epoch<'w, T: Element, F: Fabric> {
     access: Access<'w, T, F>,
     words: Words<'w, F>,
@@ -247,7 +247,7 @@ fn release_at_once<'w, F: Fabric, A: LockAlgorithm<Words<'w, F> = Words<'w, F>>>
 }
 
 /// The rest of a release where operations complete at post. If it waits for another owner's next
-/// step, spins briefly, which costs less than leaving it to the endpoint.
+/// step, it polls briefly, which costs less than leaving it to the endpoint.
 #[inline(never)]
 fn finish_at_once<F: Fabric>(
     inner: &Arc<Inner<F>>,

@@ -70,7 +70,7 @@ impl<'w, T: Element, F: Fabric> Epochs<'w, T, F> {
 }
 
 /// See [`Epochs::lock`]: `.wait()` blocks, `.await` does not, `.test()` polls.
-#[must_use = "a lock that nobody waits for is released at once"]
+#[must_use = "dropping the request cancels it"]
 pub struct LockCall<'e, 'w, T: Element, F: Fabric> {
     epochs: &'e mut Epochs<'w, T, F>,
     target: u32,

@@ -48,7 +48,7 @@ pub enum Error {
         fault: Fault,
     },
     /// Another rank could not create its window memory; every rank reports the first such rank.
-    #[error("create window \"{window}\": rank {rank} could not: {fault}")]
+    #[error("create window \"{window}\": rank {rank} failed: {fault}")]
     CreateElsewhere {
         /// The window's name.
         window: Arc<str>,
@@ -175,7 +175,7 @@ pub enum Error {
     },
     /// The slices do not have as many elements as the shape, or as each other. Nothing was
     /// transferred.
-    #[error("{operation} on window \"{window}\": {given} elements were given for {wanted}")]
+    #[error("{operation} on window \"{window}\": {given} elements given, {wanted} expected")]
     Lengths {
         /// `accumulate`, `put_shaped`, ...
         operation: &'static str,
@@ -219,7 +219,7 @@ pub enum Error {
     },
     /// [`AccessEpoch`](crate::AccessEpoch): an operation on a target that the epoch does not
     /// include.
-    #[error("access on rank {target} of window \"{window}\": it was not started")]
+    #[error("access on rank {target} of window \"{window}\": not a target of the access epoch")]
     NotStarted {
         /// The target's rank.
         target: u32,
@@ -249,7 +249,7 @@ pub enum Error {
         fault: Fault,
     },
     /// `ONESIDED_LOCK_ALL` or a configuration names no design of `lock_all`.
-    #[error("no design of lock_all is called \"{name}\"; there is: {known}")]
+    #[error("unknown lock_all design \"{name}\"; known: {known}")]
     LockAllDesign {
         /// The requested name.
         name: String,
@@ -257,7 +257,7 @@ pub enum Error {
         known: &'static str,
     },
     /// `ONESIDED_LOCK` or a configuration names no lock.
-    #[error("no lock design is called \"{name}\"; there is: {known}")]
+    #[error("unknown lock design \"{name}\"; known: {known}")]
     Design {
         /// The requested name.
         name: String,
@@ -321,7 +321,7 @@ fn lock_reason(fault: &Fault) -> String {
             format!("{dead} died, and may have held the lock (`recover` takes it over)")
         }
         (FaultKind::LeaseExpired, Some(late)) => {
-            format!("{late} kept the lock for longer than its lease (`recover` takes it over where access is revoked)")
+            format!("{late} held the lock for longer than its lease (`recover` takes it over where access is revoked)")
         }
         _ => fault.to_string(),
     }

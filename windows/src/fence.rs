@@ -99,7 +99,7 @@ impl<T: Element, F: Fabric> fmt::Debug for FenceRequest<'_, T, F> {
 ///
 /// A drop ends it without a fence: its operations are complete after a flush, or when the window is
 /// closed.
-#[must_use = "only the next fence completes what is done before it"]
+#[must_use = "only the next fence completes the operations of this epoch"]
 pub struct FenceEpoch<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
     /// By rank, made at the first access.

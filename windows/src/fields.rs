@@ -14,12 +14,12 @@ use crate::Element;
 /// #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 /// #[repr(C)]
 /// struct Particle {
-///     place: [f64; 3],
+///     position: [f64; 3],
 ///     mass: f32,
 ///     kind: u32,
 /// }
 /// const MASS: Field<Particle, f32> = field!(Particle, mass);
-/// const HEIGHT: Field<Particle, f64> = field!(Particle, place).element(2);
+/// const HEIGHT: Field<Particle, f64> = field!(Particle, position).element(2);
 /// assert_eq!((MASS.offset(), HEIGHT.offset()), (24, 16));
 /// ```
 pub struct Field<T, V> {

@@ -240,7 +240,7 @@ impl<T: Element, F: Fabric> Copy for LockedTarget<'_, T, F> {}
 
 /// See [`Locked::get`]: `.wait()` blocks, `.await` does not, `.test()` polls. Does nothing before
 /// that.
-#[must_use = "the slice has the elements only after the get has been waited on"]
+#[must_use = "the slice has the elements only after a wait"]
 pub struct LockedGet<'w, 'b, T: Element, F: Fabric> {
     place: LockedTarget<'w, T, F>,
     offset: usize,

@@ -31,8 +31,8 @@ pub enum LeasePolicy {
     #[default]
     None,
     /// A waiter takes the lock over, and the expired owner's [commit](Epoch::commit) and unlock
-    /// fail ([`Error::Late`]). Its *puts* still reach the memory: only committed data count. Not
-    /// for lock tables, [`Mutex`](crate::Mutex) and [`RwLock`](crate::RwLock), which have nothing
+    /// fail ([`Error::Late`]). The owner's *puts* still reach the memory: only committed data count.
+    /// Not for lock tables, [`Mutex`](crate::Mutex) and [`RwLock`](crate::RwLock), which have nothing
     /// to commit. A reader that takes a lock over holds it exclusively, with a lease;
     /// [`lock_all`](crate::Window::lock_all) releases it immediately and locks it shared: see
     /// [`LockAll::previous_owner`](crate::LockAll::previous_owner).

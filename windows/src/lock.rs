@@ -40,7 +40,7 @@ pub(crate) const fn operation(mode: Mode) -> &'static str {
 /// with [`recover`](Self::recover) has got the lock and released it. The protected data stay
 /// inconsistent until then; reporting the failure only once would hand unrepaired data to all later
 /// owners.
-#[must_use = "a lock that nobody waits for is released at once"]
+#[must_use = "dropping the request cancels it"]
 pub struct LockRequest<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
     rank: u32,
@@ -278,8 +278,8 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     /// # onesided_fabric::threads(2, |world| {
     /// # let window = Window::<u64>::allocate(&world, 1).wait()?;
     /// let epoch = window.lock_exclusive(1).recover().wait()?;
-    /// if let Some(inheritance) = epoch.previous_owner() {
-    ///     eprintln!("{inheritance}");
+    /// if let Some(previous) = epoch.previous_owner() {
+    ///     eprintln!("{previous}");
     ///     repair(&epoch)?;
     /// }
     /// epoch.unlock().wait()?;

@@ -18,7 +18,7 @@ use crate::{At, Element, Error, FlushAll, LockAllDesign, LockRequest, PreviousOw
 /// # Cancel safety
 /// If dropped before it completes, it leaves nothing locked: the endpoint finishes and releases
 /// what was started.
-#[must_use = "dropping the request releases the locks"]
+#[must_use = "dropping the request cancels it"]
 pub struct LockAllRequest<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
     call: Call<'w, Requests<'w, T, F>, Result<LockAll<'w, T, F>, Error>>,
@@ -61,7 +61,7 @@ impl<'w, T: Element, F: Fabric> LockAllRequest<'w, T, F> {
         window: &'w Window<T, F>,
         mut requests: Requests<'w, T, F>,
     ) -> Result<Reached<'w, T, F>, Error> {
-        let request = requests.pop().unwrap_or_else(|| unreachable!("there is one"));
+        let request = requests.pop().unwrap_or_else(|| unreachable!("there is one request"));
         Ok(Reached::nothing(window.inner(), Some(request.await?)))
     }
 
@@ -126,7 +126,7 @@ impl<T: Element, F: Fabric> fmt::Debug for LockAllRequest<'_, T, F> {
 
 /// Shared locks of every rank's window memory, taken together, or each when it is first
 /// [accessed](Self::at). A drop unlocks them.
-#[must_use = "if unused the locks are released at once"]
+#[must_use = "if unused the locks are released immediately"]
 pub struct LockAll<'w, T: Element, F: Fabric> {
     pub(crate) window: &'w Window<T, F>,
     pub(crate) reached: Reached<'w, T, F>,

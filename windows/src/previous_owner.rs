@@ -27,7 +27,7 @@ impl fmt::Display for PreviousOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Owner(rank) => write!(f, "rank {rank} died while it held the lock"),
-            Self::LeaseExpired(rank) => write!(f, "rank {rank} kept the lock for longer than its lease"),
+            Self::LeaseExpired(rank) => write!(f, "rank {rank} held the lock for longer than its lease"),
             Self::Participant(rank) => write!(f, "rank {rank} died, and may have held the lock"),
         }
     }

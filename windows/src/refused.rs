@@ -197,18 +197,18 @@ struct Atomic;
 /// ```compile_fail,E0505
 /// fn test(window: onesided_windows::Window<u8>) -> Result<(), onesided_windows::Error> {
 ///     let all = window.lock_all().wait()?;
-///     let part = all.at(0).wait()?;
+///     let access = all.at(0).wait()?;
 ///     all.unlock_all().wait()?;
-///     part.put(0, &[1])
+///     access.put(0, &[1])
 /// }
 /// ```
 ///
 /// ```compile_fail,E0505
 /// fn test(window: onesided_windows::Window<u8>) -> Result<(), onesided_windows::Error> {
 ///     let all = window.lock_all().wait()?;
-///     let part = all.at(0);
+///     let access = all.at(0);
 ///     all.unlock_all().wait()?;
-///     part.wait().map(drop)
+///     access.wait().map(drop)
 /// }
 /// ```
 ///

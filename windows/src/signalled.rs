@@ -80,7 +80,7 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// let other = 1 - world.rank();
     /// let (to, flags) = (data.lock_shared(other).wait()?, signals.lock_shared(other).wait()?);
     /// to.put_signal(0, &[1.5; 100], &flags, 0, 1)?;
-    /// signals.local().wait_until(0, |told| told == 1).from_rank(other).wait()?;
+    /// signals.local().wait_until(0, |signal| signal == 1).from_rank(other).wait()?;
     /// assert_eq!(data.local().read(0..100), [1.5; 100]);
     /// # to.unlock().wait()?;
     /// # flags.unlock().wait()?;

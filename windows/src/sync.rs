@@ -12,7 +12,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// after it (`MPI_Win_sync`; MPI-4.1, 12.5.4). A full fence:
     ///
     /// - stores before it are visible to a rank that sees an operation posted after it, and to a
-    ///   rank whose later store is missed by a load after it;
+    ///   rank whose store a load after it does not see yet;
     /// - a load after it sees what a peer had [flushed](crate::Access::flush) before it put a flag,
     ///   if the flag was read before it.
     ///
@@ -26,11 +26,11 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// let window = Window::<u64>::allocate(&world, 2).wait()?;
     /// if world.rank() == 0 {
     ///     let all = window.no_check();
-    ///     let part = all.at(1)?;
-    ///     part.put(0, &[42])?;
-    ///     part.flush().wait()?;
-    ///     part.put(1, &[1])?;
-    /// #     part.flush().wait()?;
+    ///     let target = all.at(1)?;
+    ///     target.put(0, &[42])?;
+    ///     target.flush().wait()?;
+    ///     target.put(1, &[1])?;
+    /// #     target.flush().wait()?;
     /// } else {
     ///     while window.local().read(1..2) != [1] {
     ///         std::thread::yield_now();

@@ -286,7 +286,7 @@ impl<F: Fabric> Copy for Asked<'_, F> {}
 ///
 /// # Cancel safety
 /// As [`LockRequest`].
-#[must_use = "a lock that nobody waits for is released at once"]
+#[must_use = "dropping the request cancels it"]
 pub struct TableRequest<'t, F: Fabric> {
     asked: Asked<'t, F>,
     request: LockRequest<'t, u64, F>,
@@ -346,7 +346,7 @@ impl<'t, F: Fabric> Future for TableRequest<'t, F> {
 ///
 /// # Cancel safety
 /// As [`LockRequest`].
-#[must_use = "a lock that nobody waits for is released at once"]
+#[must_use = "dropping the request cancels it"]
 pub struct TableTry<'t, F: Fabric> {
     asked: Asked<'t, F>,
     request: TryLock<'t, u64, F>,
@@ -394,7 +394,7 @@ impl<'t, F: Fabric> Future for TableTry<'t, F> {
 
 /// A held lock of a table. A drop releases it, and [`LockTable::close`] reports the errors of that.
 /// Leaking a guard leaves that lock locked and has no other effect.
-#[must_use = "if unused the lock is released at once"]
+#[must_use = "if unused the lock is released immediately"]
 pub struct TableGuard<'t, F: Fabric> {
     epoch: Epoch<'t, u64, F>,
     lock: u64,

@@ -18,7 +18,7 @@ use crate::{Element, Epoch, Error, LockRequest, Window};
 ///
 /// # Cancel safety
 /// As [`LockRequest`].
-#[must_use = "a lock that nobody waits for is released at once"]
+#[must_use = "dropping the request cancels it"]
 pub struct TryLock<'w, T: Element, F: Fabric>(LockRequest<'w, T, F>);
 
 impl<'w, T: Element, F: Fabric> TryLock<'w, T, F> {

@@ -37,8 +37,7 @@ impl<T: Element, F: Fabric> Value<T, F> {
         // All ranks compare the same data, so all reach the same verdict.
         if let Some((rank, theirs)) = (0..).zip(&all).find(|(_, theirs)| **theirs != all[0]) {
             let home_of = |bytes: &[u8]| bytes.try_into().map_or(u32::MAX, u32::from_le_bytes);
-            let what =
-                format!("the value is at rank {} there, and at rank {} for rank 0", home_of(theirs), home_of(&all[0]));
+            let what = format!("the home of the value: rank {} against rank {}", home_of(theirs), home_of(&all[0]));
             return Err(Error::Mismatch { window: name(), rank, what });
         }
         if home >= world.size() {
@@ -81,7 +80,7 @@ pub trait Sealed<'m, T: Element, F: Fabric> {
 /// # Cancel safety
 /// May be dropped at any point and leaves nothing locked: the endpoint finishes and releases what
 /// was started.
-#[must_use = "nothing is locked before it is waited for"]
+#[must_use = "does nothing unless waited on or polled"]
 pub struct ValueLock<'m, T: Element, F: Fabric, G> {
     place: LockedTarget<'m, T, F>,
     /// Set once the request has started. Boxed, so that a request that is only waited on stays
@@ -191,7 +190,7 @@ fn token<'m, T: Element, F: Fabric>(epoch: Option<&Epoch<'m, T, F>>) -> FencingT
 
 /// A value that is locked shared, as it was when it was locked; it cannot change meanwhile. A drop
 /// releases the lock.
-#[must_use = "if unused the lock is released at once"]
+#[must_use = "if unused the lock is released immediately"]
 pub struct ReadGuard<'m, T: Element, F: Fabric> {
     epoch: Option<Epoch<'m, T, F>>,
     value: T,
@@ -245,7 +244,7 @@ impl<T: Element, F: Fabric> Drop for ReadGuard<'_, T, F> {
 /// writes it back too without waiting; the `close` of the value reports the errors of that. **If
 /// the thread panics, the value is not written back**: other ranks never see a half-done change, so
 /// a panic poisons nothing (a death does: see [`ValueLock::recover`]).
-#[must_use = "if unused the lock is released at once"]
+#[must_use = "if unused the lock is released immediately"]
 pub struct WriteGuard<'m, T: Element, F: Fabric> {
     fabric: &'m F,
     epoch: Option<Epoch<'m, T, F>>,

@@ -60,10 +60,10 @@ const PAUSE: u64 = 500;
 /// onesided_fabric::threads(3, |world| {
 ///     let table = Window::<u64>::allocate(&world, 64).wait()?.versioned();
 ///     if world.rank() == 0 {
-///         let part = table.write(1).wait()?; // the exclusive lock of rank 1
-///         part.put(0, &[7; 32])?;
-///         part.put(32, &[7; 32])?;
-///         part.unlock().wait()?;
+///         let epoch = table.write(1).wait()?; // the exclusive lock of rank 1
+///         epoch.put(0, &[7; 32])?;
+///         epoch.put(32, &[7; 32])?;
+///         epoch.unlock().wait()?;
 ///     }
 ///     let mut record = [0; 64];
 ///     table.read(1, 0, &mut record).wait()?;
@@ -244,7 +244,7 @@ limited! {
 ///
 /// # Cancel safety
 /// A dropped request leaves nothing locked: the endpoint finishes and releases what was started.
-#[must_use = "nothing is locked before it is waited for"]
+#[must_use = "does nothing unless waited on or polled"]
 pub struct VersionedWrite<'w, T: Element, F: Fabric> {
     table: &'w Versioned<T, F>,
     target: u32,
@@ -309,7 +309,7 @@ limited! {
 /// nothing of the target before the unlock. A drop unlocks too, but cannot report errors.
 ///
 /// A guard that a panic drops publishes what was put until then, as an [`Epoch`] would.
-#[must_use = "if unused the lock is released at once"]
+#[must_use = "if unused the lock is released immediately"]
 pub struct VersionedEpoch<'w, T: Element, F: Fabric> {
     /// `None` once it is unlocked.
     epoch: Option<Epoch<'w, T, F>>,
@@ -390,12 +390,12 @@ impl<T: Element, F: Fabric> fmt::Debug for VersionedRead<'_, '_, T, F> {
 
 impl<T: Element, F: Fabric> fmt::Debug for VersionedWrite<'_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lock to write to rank {} of {:?}", self.target, self.table)
+        write!(f, "write lock of rank {} of {:?}", self.target, self.table)
     }
 }
 
 impl<T: Element, F: Fabric> fmt::Debug for VersionedEpoch<'_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lock to write, {:?}", self.target)
+        write!(f, "write lock of {:?}", self.target)
     }
 }

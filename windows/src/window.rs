@@ -620,18 +620,18 @@ impl<T: Element, F: Fabric> Window<T, F> {
         let way = match path {
             _ if reached.is_err() => "it cannot be reached",
             Path::Cpu if self.inner.made == Made::Created => {
-                "puts and gets by the CPU, because it is the user's memory in this process"
+                "puts and gets by the CPU, because it is user memory in this process"
             }
             Path::Cpu if capabilities.agent != AtomicAgent::Cpu => {
                 "puts and gets by the CPU, because it is mapped here"
             }
             Path::Cpu => "operations are done when the call returns, by the CPU, because it is mapped here",
             Path::ProcessVm => {
-                "puts and gets by process_vm, because it is the user's memory in another process, done when the call \
+                "puts and gets by process_vm, because it is user memory in another process, done when the call \
                  returns"
             }
             Path::Helper => {
-                "puts and gets by the owner's helper thread, because it is the user's memory in another process and \
+                "puts and gets by the owner's helper thread, because it is user memory in another process and \
                  process_vm does not work here or is switched off; done when the call returns"
             }
             _ => "operations are posted, completed by the fabric",

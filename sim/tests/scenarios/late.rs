@@ -129,7 +129,7 @@ async fn who_does_not_inherit_is_told<F: Fabric>(world: World<F>) -> Outcome {
             let fault = error.fault().unwrap();
             assert!(error.is_poisoned() && fault.kind() == FaultKind::LeaseExpired, "{error}");
             let told =
-                "rank 0 kept the lock for longer than its lease (`recover` takes it over where access is revoked)";
+                "rank 0 held the lock for longer than its lease (`recover` takes it over where access is revoked)";
             assert!(error.to_string().ends_with(told), "{error}");
         }
         let epoch = window.lock_shared(2).recover().await?;
