@@ -205,7 +205,7 @@ fn create_fails(world: &World, len: usize, kind: FaultKind) {
     let error = Error::from(error);
     let fault = error.fault().unwrap();
     assert_eq!((fault.kind(), fault.rank().map(|rank| rank.0)), (kind, Some(1)), "{error}");
-    assert_eq!(text(error).contains("rank 1 could not"), world.rank() != 1);
+    assert_eq!(text(error).contains("rank 1 failed"), world.rank() != 1);
 }
 
 fn limit(resource: Resource, current: u64) -> Rlimit {
