@@ -130,7 +130,10 @@ fn revoked(world: World) {
     let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet).name("scores");
     let window = match builder.lease_policy(LeasePolicy::Revoke, LEASE).allocate(&world, 16).wait() {
         Err(error @ WindowError::LeasePolicy { .. }) => {
-            assert!(!jobs::is_on_cards() && error.to_string().contains("access to mapped memory cannot be revoked"), "{error}");
+            assert!(
+                !jobs::is_on_cards() && error.to_string().contains("access to mapped memory cannot be revoked"),
+                "{error}"
+            );
             return ok();
         }
         made => made.unwrap(),
