@@ -206,7 +206,7 @@ fn dies_inside(design: LockDesign, mode: Mode) {
             false => "died, and may have held the lock",
         };
         let expected =
-            format!("lock_exclusive on rank 0 of window \"scores\": rank 1 {reason} (`inherit` takes it over)");
+            format!("lock_exclusive on rank 0 of window \"scores\": rank 1 {reason} (`recover` takes it over)");
         assert_eq!(error.to_string(), expected);
     }
 }

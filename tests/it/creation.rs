@@ -69,7 +69,7 @@ fn ranges_past_the_end_are_refused_and_nothing_is_moved() {
         }
         let mut results = [9; 3];
         let error = epoch.get_accumulate(0, &[1, 2], &mut results, Op::Sum).wait().unwrap_err();
-        assert_eq!(text(error), "get_accumulate on window \"small\": 2 elements were given for 3");
+        assert_eq!(text(error), "get_accumulate on window \"small\": 2 elements given, 3 expected");
         assert_eq!(results, [9; 3]);
         epoch.accumulate(10, &[], Op::Sum).wait().unwrap();
         epoch.get_accumulate(10, &[], &mut [], Op::Max).wait().unwrap();
@@ -194,7 +194,7 @@ fn too_much_memory_on_one_rank_fails_on_all() {
             errors
         });
         for rank in [0, 2] {
-            assert!(errors[rank].starts_with("create window \"vast\": rank 1 could not: rank 1: "), "{errors:?}");
+            assert!(errors[rank].starts_with("create window \"vast\": rank 1 failed: rank 1: "), "{errors:?}");
         }
         assert!(errors[1].starts_with("create window \"vast\": allocate "), "{errors:?}");
     }
@@ -206,7 +206,7 @@ fn create_fails(world: &World, len: usize, kind: FaultKind) {
     let error = Error::from(error);
     let fault = error.fault().unwrap();
     assert_eq!((fault.kind(), fault.rank().map(|rank| rank.0)), (kind, Some(1)), "{error}");
-    assert_eq!(text(error).contains("rank 1 could not"), world.rank() != 1);
+    assert_eq!(text(error).contains("rank 1 failed"), world.rank() != 1);
 }
 
 fn limit(resource: Resource, current: u64) -> Rlimit {

@@ -159,7 +159,7 @@ fn holder_ends(world: &World, exclusive: bool, end: fn()) {
     let at_once = exclusive && matches!(window.info().lock, LockDesign::TestAndSet | LockDesign::Mcs);
     assert!(took < if at_once { SOON } else { SUSPICION }, "{took:?}");
     let reason = if named { "died while it held the lock" } else { "died, and may have held the lock" };
-    let expected = format!("lock_exclusive on rank 1 of window \"scores\": rank 0 {reason} (`inherit` takes it over)");
+    let expected = format!("lock_exclusive on rank 1 of window \"scores\": rank 0 {reason} (`recover` takes it over)");
     assert_eq!(error.to_string(), expected);
     assert!(!world.is_alive(0) && world.is_alive(1));
     // A later acquire gets the same error immediately, as long as no rank has recovered the lock.

@@ -125,7 +125,7 @@ fn unsupported_choices_are_refused() {
         let builder = || Window::<u64>::builder().lock_all(LockAllDesign::Global).name("scores");
         let leased = builder().lease_policy(LeasePolicy::VersionedCommit, Duration::from_secs(1));
         let error = leased.allocate(&world, 1).wait().map(drop).unwrap_err();
-        assert!(error.to_string().contains("cannot tell who is late"), "{error}");
+        assert!(error.to_string().contains("cannot tell whose lease has expired"), "{error}");
         let design = if world.rank() == 0 { LockAllDesign::Global } else { LockAllDesign::EachTarget };
         let error = Window::<u64>::builder().lock_all(design).allocate(&world, 1).wait().map(drop).unwrap_err();
         assert!(

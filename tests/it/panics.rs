@@ -100,7 +100,7 @@ fn a_panic_that_leaks_its_lock() {
     };
     let meanwhile = |_: &World, window: &Window<u64>| Ok(window.lock_exclusive(0).wait()?.unlock().wait()?);
     let died =
-        "lock_exclusive on rank 0 of window \"scores\": rank 1 died while it held the lock (`inherit` takes it over)";
+        "lock_exclusive on rank 0 of window \"scores\": rank 1 died while it held the lock (`recover` takes it over)";
     all_report(&Scenario { ends, meanwhile }, true, &[died]);
 }
 

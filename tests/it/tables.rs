@@ -257,7 +257,7 @@ fn owner_dies(world: World) {
     let reason = if named { "died while it held the lock" } else { "died, and may have held the lock" };
     assert_eq!(
         error.to_string(),
-        format!("lock_exclusive of lock 5 of table \"records\", at rank 1: rank 0 {reason} (`inherit` takes it over)")
+        format!("lock_exclusive of lock 5 of table \"records\", at rank 1: rank 0 {reason} (`recover` takes it over)")
     );
     assert!(Error::from(table.lock_exclusive(10).wait().unwrap_err()).is_poisoned());
     // Other locks at the same ranks.

@@ -1,14 +1,14 @@
-//! What windows report.
+//! The errors of windows.
 
 use std::sync::Arc;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 
-/// What windows report: which operation, on whom, of which window, and why.
+/// An error of a window: which operation, on which target, of which window, and why.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// This rank could not make its part of the window.
+    /// This rank could not create its window memory.
     #[error("create window \"{window}\": {source}")]
     Create {
         /// The window's name.
@@ -26,51 +26,54 @@ pub enum Error {
         #[source]
         source: onesided_fabric::Error,
     },
-    /// Memory could not be lent.
-    #[error("lend memory: {source}")]
+    /// User memory could not be made available to windows.
+    #[error("provide window memory: {source}")]
     Lend {
         /// What failed.
         #[source]
         source: onesided_fabric::Error,
     },
-    /// [`WindowMemory::take_back`](crate::WindowMemory::take_back): windows of this rank still lie over it.
-    #[error("take lent memory back: {windows} windows of this rank lie over it")]
+    /// [`WindowMemory::take_back`](crate::WindowMemory::take_back): windows of this rank still use
+    /// the memory.
+    #[error("take window memory back: {windows} windows of this rank use it")]
     StillLent {
-        /// How many.
+        /// The number of windows.
         windows: usize,
     },
-    /// [`WindowMemory::take_back`](crate::WindowMemory::take_back): the memory could not be had.
-    #[error("take lent memory back: {fault}")]
+    /// [`WindowMemory::take_back`](crate::WindowMemory::take_back): the memory could not be
+    /// returned.
+    #[error("take window memory back: {fault}")]
     TakeBack {
         /// Why.
         fault: Fault,
     },
-    /// Another rank could not make its part of the window; every rank reports the first such rank.
-    #[error("create window \"{window}\": rank {rank} could not: {fault}")]
+    /// Another rank could not create its window memory; every rank reports the first such rank.
+    #[error("create window \"{window}\": rank {rank} failed: {fault}")]
     CreateElsewhere {
         /// The window's name.
         window: Arc<str>,
         /// Which rank.
         rank: u32,
-        /// Why, in one word.
+        /// The cause.
         fault: Fault,
     },
-    /// The ranks do not agree on what window they create; every rank reports the first that differs from rank 0.
+    /// The ranks disagree about the window that they create; every rank reports the first that
+    /// differs from rank 0.
     #[error("create window \"{window}\": rank {rank} differs from rank 0 in {what}")]
     Mismatch {
         /// The window's name here.
         window: Arc<str>,
         /// Which rank.
         rank: u32,
-        /// In what, with both values.
+        /// The property that differs, with both values.
         what: String,
     },
     /// A lock could not be acquired.
     #[error("{operation} on rank {target} of window \"{window}\": {}", lock_reason(.fault))]
     Lock {
-        /// `lock_exclusive`, `lock_shared`, `lock_all` (also where it locks a part on demand).
+        /// `lock_exclusive`, `lock_shared`, `lock_all` (also where it locks a target on demand).
         operation: &'static str,
-        /// Whose lock.
+        /// The lock's rank.
         target: u32,
         /// The window's name.
         window: Arc<str>,
@@ -82,9 +85,9 @@ pub enum Error {
     TableLock {
         /// `lock_exclusive`, `lock_shared`.
         operation: &'static str,
-        /// Its number.
+        /// The lock's number.
         lock: u64,
-        /// The rank that it lies at.
+        /// The lock's rank.
         target: u32,
         /// The table's name.
         table: Arc<str>,
@@ -93,25 +96,27 @@ pub enum Error {
     },
     /// An owner was late: its lease was over, and another has taken the lock. Nothing was committed, or released, and no
     /// token was given.
-    #[error("{operation} on rank {target} of window \"{window}\": the lease was over, and another has taken the lock")]
+    #[error(
+        "{operation} on rank {target} of window \"{window}\": the lease expired, and another owner has taken the lock"
+    )]
     Late {
         /// `commit`, `unlock`, `unlock_all`, `fencing_token`.
         operation: &'static str,
-        /// Whose lock.
+        /// The lock's rank.
         target: u32,
         /// The window's name.
         window: Arc<str>,
     },
-    /// A policy for late owners that cannot be had.
-    #[error("create window \"{window}\": {policy} is no policy for late owners of {design} locks here: {why}")]
+    /// A lease policy that is not available.
+    #[error("create window \"{window}\": lease policy {policy} is not available for {design} locks here: {why}")]
     LeasePolicy {
         /// The window's name.
         window: Arc<str>,
-        /// What was asked for.
+        /// The requested policy.
         policy: crate::LeasePolicy,
-        /// For which design.
+        /// The lock's design.
         design: crate::LockDesign,
-        /// Why not.
+        /// The reason.
         why: &'static str,
     },
     /// The table has no such lock.
@@ -119,26 +124,26 @@ pub enum Error {
     NoSuchLock {
         /// `lock_exclusive`, `lock_shared`.
         operation: &'static str,
-        /// The number that was asked for.
+        /// The requested number.
         lock: u64,
-        /// How many there are.
+        /// The number of locks.
         count: u64,
         /// The table's name.
         table: Arc<str>,
     },
-    /// An operation failed, or something that was posted before it.
+    /// An operation failed, or one that was posted before it.
     #[error("{operation} on rank {target} of window \"{window}\": {fault}")]
     Operation {
         /// `put`, `get`, `flush`, `unlock`, ...
         operation: &'static str,
-        /// Whose memory.
+        /// The target's rank.
         target: u32,
         /// The window's name.
         window: Arc<str>,
         /// Why.
         fault: Fault,
     },
-    /// The elements do not all lie in the target's part of the window. Nothing was moved.
+    /// The elements exceed the target's window memory. Nothing was transferred.
     #[error(
         "{operation} of {count} elements at {offset} on rank {target} of window \"{window}\": it has {len} elements there"
     )]
@@ -147,11 +152,11 @@ pub enum Error {
         operation: &'static str,
         /// The first element.
         offset: usize,
-        /// How many.
+        /// The number of elements.
         count: usize,
-        /// Whose memory.
+        /// The target's rank.
         target: u32,
-        /// How many elements there are.
+        /// The number of elements of its window memory.
         len: usize,
         /// The window's name.
         window: Arc<str>,
@@ -161,26 +166,28 @@ pub enum Error {
     Rank {
         /// Which operation.
         operation: &'static str,
-        /// The rank that was asked for.
+        /// The requested rank.
         target: u32,
-        /// How many there are.
+        /// The number of ranks.
         size: u32,
         /// The window's name.
         window: Arc<str>,
     },
-    /// The slices do not have as many elements as the shape, or as one another. Nothing was moved.
-    #[error("{operation} on window \"{window}\": {given} elements were given for {wanted}")]
+    /// The slices do not have as many elements as the shape, or as each other. Nothing was
+    /// transferred.
+    #[error("{operation} on window \"{window}\": {given} elements given, {wanted} expected")]
     Lengths {
         /// `accumulate`, `put_shaped`, ...
         operation: &'static str,
-        /// How many elements the shape, or the other slice, has.
+        /// The number of elements of the shape, or of the other slice.
         wanted: usize,
-        /// How many the slice has.
+        /// The number of elements of the slice.
         given: usize,
         /// The window's name.
         window: Arc<str>,
     },
-    /// The operation is not for this type of element (see [`Op`](crate::Op)): bitwise operations on floats, say.
+    /// The operation does not apply to this type of element (see [`Op`](crate::Op)): bitwise
+    /// operations on floats, for example.
     #[error("{operation} on window \"{window}\": not for elements of type {element}")]
     Type {
         /// Which operation.
@@ -195,39 +202,40 @@ pub enum Error {
     NotLocked {
         /// Which operation.
         operation: &'static str,
-        /// Whose memory.
+        /// The target's rank.
         target: u32,
         /// The window's name.
         window: Arc<str>,
     },
-    /// [`Epochs`](crate::Epochs): a lock of a target that is locked already.
+    /// [`Epochs`](crate::Epochs): a second lock of the same target.
     #[error("{operation} on rank {target} of window \"{window}\": it is locked already")]
     AlreadyLocked {
         /// Which operation.
         operation: &'static str,
-        /// Whose memory.
+        /// The target's rank.
         target: u32,
         /// The window's name.
         window: Arc<str>,
     },
-    /// [`AccessEpoch`](crate::AccessEpoch): an operation on a target that was not started.
-    #[error("access on rank {target} of window \"{window}\": it was not started")]
+    /// [`AccessEpoch`](crate::AccessEpoch): an operation on a target that the epoch does not
+    /// include.
+    #[error("access on rank {target} of window \"{window}\": not a target of the access epoch")]
     NotStarted {
-        /// Whose memory.
+        /// The target's rank.
         target: u32,
         /// The window's name.
         window: Arc<str>,
     },
-    /// [`Window::direct`](crate::Window::direct): the part is not mapped in this process.
+    /// [`Window::direct`](crate::Window::direct): the window memory is not mapped in this process.
     #[error(
         "direct access to rank {target} of window \"{window}\": it is not mapped in this process, or may be taken back; puts and gets go by the {path}"
     )]
     Direct {
-        /// Whose memory.
+        /// The target's rank.
         target: u32,
         /// The window's name.
         window: Arc<str>,
-        /// How operations reach it.
+        /// The path that its operations take.
         path: onesided_fabric::Path,
     },
     /// A collective step failed.
@@ -241,25 +249,25 @@ pub enum Error {
         fault: Fault,
     },
     /// `ONESIDED_LOCK_ALL` or a configuration names no design of `lock_all`.
-    #[error("no design of lock_all is called \"{name}\"; there is: {known}")]
+    #[error("unknown lock_all design \"{name}\"; known: {known}")]
     LockAllDesign {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The known names.
         known: &'static str,
     },
     /// `ONESIDED_LOCK` or a configuration names no lock.
-    #[error("no lock design is called \"{name}\"; there is: {known}")]
+    #[error("unknown lock design \"{name}\"; known: {known}")]
     Design {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The known names.
         known: &'static str,
     },
 }
 
 impl Error {
-    /// The cause in one word, where a fabric or a peer is the cause.
+    /// The underlying fault, where a fabric or a peer is the cause.
     #[must_use]
     pub fn fault(&self) -> Option<Fault> {
         match self {
@@ -275,23 +283,25 @@ impl Error {
         }
     }
 
-    /// Whether a lock could not be had because a rank died that held it, or that may have, or was late:
-    /// [`LockRequest::recover`](crate::LockRequest::recover) gets it, but not from a late one that
-    /// [`LeasePolicy::Kill`](crate::LeasePolicy::Kill) could not kill.
+    /// Whether a lock request failed because the owner, or a rank that may have been the owner,
+    /// died or exceeded its lease. [`LockRequest::recover`](crate::LockRequest::recover) takes the
+    /// lock over, except from an expired owner that [`LeasePolicy::Kill`](crate::LeasePolicy::Kill)
+    /// could not kill.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         use FaultKind::{LeaseExpired, OwnerDied, ParticipantDied};
         self.fault().is_some_and(|fault| matches!(fault.kind(), OwnerDied | ParticipantDied | LeaseExpired))
     }
 
-    /// Whether what was needed of a rank cannot be had any more because a lock was kept for longer than its lease, by this rank
-    /// or by that one: [`LeasePolicy::Revoke`](crate::LeasePolicy::Revoke). [`fault`](Self::fault) names the other one.
+    /// Whether access between this rank and another was revoked because one of them exceeded its
+    /// lease: [`LeasePolicy::Revoke`](crate::LeasePolicy::Revoke). [`fault`](Self::fault) names the
+    /// other rank.
     #[must_use]
     pub fn is_revoked(&self) -> bool {
         self.fault().is_some_and(|fault| fault.kind() == FaultKind::Revoked)
     }
 
-    /// Whether a lock could not be had because the rank that holds it died; [`fault`](Self::fault) names it.
+    /// Whether a lock request failed because the owner died; [`fault`](Self::fault) names it.
     #[must_use]
     pub fn is_owner_died(&self) -> bool {
         self.fault().is_some_and(|fault| fault.kind() == FaultKind::OwnerDied)
@@ -306,12 +316,12 @@ impl Error {
 
 fn lock_reason(fault: &Fault) -> String {
     match (fault.kind(), fault.rank()) {
-        (FaultKind::OwnerDied, Some(owner)) => format!("{owner} died while it held the lock (`inherit` takes it over)"),
+        (FaultKind::OwnerDied, Some(owner)) => format!("{owner} died while it held the lock (`recover` takes it over)"),
         (FaultKind::ParticipantDied, Some(dead)) => {
-            format!("{dead} died, and may have held the lock (`inherit` takes it over)")
+            format!("{dead} died, and may have held the lock (`recover` takes it over)")
         }
         (FaultKind::LeaseExpired, Some(late)) => {
-            format!("{late} kept the lock for longer than its lease (`inherit` takes it over where access is revoked)")
+            format!("{late} held the lock for longer than its lease (`recover` takes it over where access is revoked)")
         }
         _ => fault.to_string(),
     }

@@ -1,10 +1,12 @@
-//! RMA windows: memory that every rank of a world may read, write and lock without its owner's help.
+//! RMA windows: memory on every rank of a world that every rank may read, write and lock without
+//! the help of its owner.
 //!
-//! May use: [`onesided_fabric`] (any of them, through its traits), [`onesided_lock_algos`]. May not know which fabric it runs on; may not
-//! use `unsafe`.
+//! Dependencies: [`onesided_fabric`] (through its traits) and [`onesided_lock_algos`]. This crate
+//! does not know which fabric it runs on and uses no `unsafe`.
 //!
-//! Begin to read at [`Window`], then [`Epoch`] (a lock that is held, and what may be done under it) and [`Access`] (the
-//! operations: put, get, accumulate, atomics, on rows, on [`Shape`]s and on [`Field`]s of records). Whatever gives leave to operate lends an
+//! Start reading at [`Window`], then [`Epoch`] (a lock that is held, and the operations under it)
+//! and [`Access`] (the operations: put, get, accumulate and atomics, on contiguous elements, on
+//! [`Shape`]s and on [`Field`]s of records). Every guard that permits operations gives out an
 //! [`Access`]:
 //!
 //! | MPI | here |
@@ -12,12 +14,12 @@
 //! | allocate, create, dynamic with attach and detach | [`Window::allocate`], [`Window::create`], [`Window::dynamic`], [`Window::attach`], [`Window::detach`] |
 //! | overlapping windows; mappings and other memory | [`WindowMemory`], [`Window::create_over`]; [`Builder::create_from`] |
 //! | shared windows | [`Window::direct`] |
-//! | info, name, flavour | [`Window::info`] |
-//! | lock, unlock | [`Window::lock_exclusive`], [`Window::lock_shared`], [`Epoch::unlock`]; by calls, checked at run time: [`Epochs`] |
-//! | lock, get or put, unlock at once | [`Window::locked`], [`Locked`] |
+//! | info, name, flavor | [`Window::info`] |
+//! | lock, unlock | [`Window::lock_exclusive`], [`Window::lock_shared`], [`Epoch::unlock`]; as separate calls, checked at run time: [`Epochs`] |
+//! | lock, get or put, unlock in one operation | [`Window::locked`], [`Locked`] |
 //! | (a value with its lock) | [`Mutex`], [`RwLock`] |
-//! | (a million locks) | [`LockTable`] |
-//! | (tokens that only rise) | [`Epoch::fencing_token`], [`LockRequest::fenced`] |
+//! | (a table of up to millions of locks) | [`LockTable`] |
+//! | (fencing tokens) | [`Epoch::fencing_token`], [`LockRequest::fenced`] |
 //! | (reads without a lock) | [`Window::versioned`], [`Versioned`] |
 //! | lock_all, unlock_all; flush_all, flush_local_all | [`Window::lock_all`], [`LockAll`], [`At`] |
 //! | sync | [`Window::sync`] |
@@ -31,21 +33,23 @@
 //!
 //! # Handles
 //!
-//! A call that may have to wait gives a handle, and so there is one of it: `.wait()` blocks the thread, `.await` does not and
-//! works under any runtime, `.test()` only looks (`MPI_Test`), `.wait_timeout()` waits at most so long and leaves it as it is,
-//! to be waited for again. Operations, and requests for locks, begin when they are called; every other handle says that
-//! nothing happens before it is waited for, and to look is to begin. Where there is a `.deadline()`, it is part of what is
-//! asked for: when it has passed the call has failed, and has left nothing behind.
+//! A call that may have to wait returns a handle: `.wait()` blocks the thread, `.await` works under
+//! any runtime, `.test()` polls once (`MPI_Test`), and `.wait_timeout()` waits for a limited time
+//! and leaves the handle pending. Operations and lock requests start when they are called. Every
+//! other handle documents that it does nothing unless waited on or polled; `.test()` counts as a
+//! poll. A `.deadline()`, where there is one, is part of the request: when it passes, the call
+//! fails and leaves nothing behind.
 //!
-//! A handle gives its result once. One that has nothing to give away (a get, a flush, an unlock, an exposure) says so again
-//! when it is asked again; a lock says that it is closed; the others panic, as futures may. What a drop means is said where the
-//! handle is described. A call that never waits gives its result at once ([`Access::put`], [`Window::post`],
-//! [`Window::attach`]).
+//! A handle yields its result once. A handle without a value (a get, a flush, an unlock, an
+//! exposure) repeats its success when it is polled again; a lock request reports that it is closed;
+//! the others panic, as futures may. Each handle documents what dropping it does. A call that never
+//! waits returns its result directly ([`Access::put`], [`Window::post`], [`Window::attach`]).
 //!
-//! [`Window::scope`] alone blocks, and has a twin that does not: that what was borrowed is free when it returns, even by a
-//! panic, is what it is for.
+//! Only [`Window::scope`] is blocking, and it has an asynchronous counterpart: its purpose is that
+//! the borrowed slices are free when it returns, even by a panic.
 //!
-//! The names and their meaning are MPI's (MPI-4.1, chapter 12); the locks are those of jiang-2004, section 5.
+//! Names and semantics are MPI's (MPI-4.1, chapter 12); the locks are those of jiang-2004, section
+//! 5.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! What the types refuse to compile, as tests. Stable rustdoc does not compare the errors' codes; the stage `refused` of
-//! `scripts/test` does.
+//! Tests for misuse that the types reject at compile time. Stable rustdoc does not compare the
+//! errors' codes; the stage `refused` of `scripts/test` does.
 
 /// An access ends with its lock.
 ///
@@ -22,7 +22,7 @@
 /// ```
 struct Access;
 
-/// Whatever was begun under a lock is waited for under it: afterwards it would run without.
+/// An operation is waited on under the lock that it was started under.
 ///
 /// ```
 /// fn test(window: onesided_windows::Window<u8>) -> Result<(), onesided_windows::Error> {
@@ -87,7 +87,7 @@ struct Handles;
 /// ```
 struct ActiveHandles;
 
-/// What a get fills is not read before.
+/// The slice of a pending get cannot be read.
 ///
 /// ```compile_fail,E0503
 /// fn test(window: onesided_windows::Window<u8>) -> Result<u8, onesided_windows::Error> {
@@ -101,7 +101,7 @@ struct ActiveHandles;
 /// ```
 struct Get;
 
-/// The results of an accumulate are not read before, and its operands are not written.
+/// The results of a pending accumulate cannot be read, and its operands cannot be written.
 ///
 /// ```compile_fail,E0503
 /// fn test(epoch: &onesided_windows::Access<'_, u8, onesided_fabric::Any>, results: &mut [u8]) -> Result<u8, onesided_windows::Error> {
@@ -132,7 +132,7 @@ struct Accumulate;
 /// ```
 struct Epoch;
 
-/// A window holds plain data: neither pointers, nor padding, nor bits that are no value.
+/// A window holds plain data: no pointers, no padding, no invalid bit patterns.
 ///
 /// ```
 /// fn test(world: onesided_fabric::World<onesided_fabric::Any>) {
@@ -168,7 +168,7 @@ struct Element;
 /// ```
 struct Atomic;
 
-/// A guard ends once, and nothing is done through it afterwards.
+/// A guard ends once and cannot be used afterwards.
 ///
 /// ```compile_fail,E0382
 /// fn test(window: onesided_windows::Window<u8>) -> Result<(), onesided_windows::Error> {
@@ -197,18 +197,18 @@ struct Atomic;
 /// ```compile_fail,E0505
 /// fn test(window: onesided_windows::Window<u8>) -> Result<(), onesided_windows::Error> {
 ///     let all = window.lock_all().wait()?;
-///     let part = all.at(0).wait()?;
+///     let access = all.at(0).wait()?;
 ///     all.unlock_all().wait()?;
-///     part.put(0, &[1])
+///     access.put(0, &[1])
 /// }
 /// ```
 ///
 /// ```compile_fail,E0505
 /// fn test(window: onesided_windows::Window<u8>) -> Result<(), onesided_windows::Error> {
 ///     let all = window.lock_all().wait()?;
-///     let part = all.at(0);
+///     let access = all.at(0);
 ///     all.unlock_all().wait()?;
-///     part.wait().map(drop)
+///     access.wait().map(drop)
 /// }
 /// ```
 ///
@@ -236,7 +236,7 @@ struct Atomic;
 /// ```
 struct Guards;
 
-/// An access is not copied out of its guard.
+/// An access cannot be copied out of its guard.
 ///
 /// ```compile_fail,E0515
 /// fn test(window: &onesided_windows::Window<u8>) -> &onesided_windows::Access<'_, u8, onesided_fabric::Any> {
@@ -252,7 +252,7 @@ struct Guards;
 /// ```
 struct Copies;
 
-/// A guard goes to another thread only if that ends before the window.
+/// A guard may move to another thread only if that thread ends before the window.
 ///
 /// ```
 /// fn test(window: onesided_windows::Window<u8>) {
@@ -269,7 +269,7 @@ struct Copies;
 /// ```
 struct Threads;
 
-/// The slices of a scope are its own until it ends, and outlive it, as the locks do.
+/// A scope borrows its slices until it ends; slices and locks must outlive it.
 ///
 /// ```
 /// fn test(window: onesided_windows::Window<u8>, epoch: &onesided_windows::Epoch<'_, u8, onesided_fabric::Any>) -> Result<u8, onesided_windows::Error> {
@@ -334,7 +334,7 @@ struct Threads;
 /// ```
 struct Scopes;
 
-/// A buffer is away while it is transferred.
+/// A buffer cannot be used while it is transferred.
 ///
 /// ```compile_fail,E0382
 /// fn test(access: &onesided_windows::Access<'_, u8, onesided_fabric::Any>, buffer: onesided_windows::Buffer<u8>) -> Result<(), onesided_windows::Error> {
@@ -346,7 +346,7 @@ struct Scopes;
 /// ```
 struct Buffers;
 
-/// What a call updates is not looked at before it is done.
+/// The elements of a pending update cannot be read.
 ///
 /// ```compile_fail,E0503
 /// fn test(window: &onesided_windows::Window<u8>, elements: &mut [u8]) -> Result<u8, onesided_windows::Error> {
@@ -359,7 +359,7 @@ struct Buffers;
 /// ```
 struct Fused;
 
-/// A versioned window is written through its guards alone, and they do not outlive it.
+/// A versioned window is written only through its guards, which cannot outlive it.
 ///
 /// ```compile_fail,E0382
 /// fn test(window: onesided_windows::Window<u8>) -> Result<(), onesided_windows::Error> {
@@ -377,7 +377,7 @@ struct Fused;
 /// ```
 struct Versioned;
 
-/// A field is one of its own record, has its own type, and ends with the lock.
+/// A field belongs to its own record type, has its own type, and ends with the lock.
 ///
 /// ```
 /// use bytemuck::{Pod, Zeroable};
@@ -393,7 +393,7 @@ struct Versioned;
 /// }
 /// ```
 ///
-/// Another record's:
+/// Of another record:
 ///
 /// ```compile_fail,E0277
 /// use bytemuck::{Pod, Zeroable};
@@ -429,7 +429,7 @@ struct Versioned;
 /// }
 /// ```
 ///
-/// An element that the array has not:
+/// An element out of the array's range:
 ///
 /// ```compile_fail,E0080
 /// use bytemuck::{Pod, Zeroable};
@@ -440,7 +440,7 @@ struct Versioned;
 /// const THIRD: Field<Pair, u16> = field!(Pair, right).element(2);
 /// ```
 ///
-/// Nothing atomic on several, or on what has no atomics:
+/// No atomic operation on several elements, or on types without atomics:
 ///
 /// ```compile_fail,E0599
 /// use bytemuck::{Pod, Zeroable};
@@ -467,7 +467,7 @@ struct Versioned;
 /// }
 /// ```
 ///
-/// What is got is not read before:
+/// The slice of a pending get cannot be read:
 ///
 /// ```compile_fail,E0503
 /// use bytemuck::{Pod, Zeroable};

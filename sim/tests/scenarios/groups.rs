@@ -184,7 +184,7 @@ fn a_poisoned_lock_names_the_rank_as_its_world_numbers_it() {
     assert_eq!(
         errors,
         [
-            format!("{lock}: rank 1 died while it held the lock (`inherit` takes it over)"),
+            format!("{lock}: rank 1 died while it held the lock (`recover` takes it over)"),
             format!("{lock}: the deadline passed")
         ]
     );

@@ -132,7 +132,7 @@ async fn an_acquire_without_recover_gets_lease_expired<F: Fabric>(world: World<F
             let fault = error.fault().unwrap();
             assert!(error.is_poisoned() && fault.kind() == FaultKind::LeaseExpired, "{error}");
             let expected =
-                "rank 0 kept the lock for longer than its lease (`inherit` takes it over where access is revoked)";
+                "rank 0 held the lock for longer than its lease (`recover` takes it over where access is revoked)";
             assert!(error.to_string().ends_with(expected), "{error}");
         }
         let epoch = window.lock_shared(2).recover().await?;

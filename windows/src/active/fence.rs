@@ -1,4 +1,4 @@
-//! Synchronisation of all ranks at once.
+//! Fences: synchronization of all ranks.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -10,8 +10,8 @@ use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
 use crate::{Access, Element, Error, Request, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
-    /// The first fence (`MPI_Win_fence`): when it was waited for, every rank may operate on every part, until the next.
-    /// Collective.
+    /// The first fence (`MPI_Win_fence`): when it completes, every rank may operate on every target
+    /// until the next fence. Collective.
     ///
     /// ```
     /// # use onesided_windows::{Op, Window};
@@ -19,7 +19,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// let sums = Window::<f64>::allocate(&world, 2).wait()?;
     /// let epoch = sums.fence().wait()?;
     /// epoch.at((world.rank() + 1) % 3)?.put(0, &[1.5])?;
-    /// let epoch = epoch.fence().wait()?; // everybody sees what everybody has put
+    /// let epoch = epoch.fence().wait()?; // every rank sees every put
     /// assert_eq!(sums.local().read(0..1), [1.5]);
     /// epoch.at(0)?.accumulate(1, &[0.5], Op::Sum).wait()?;
     /// epoch.end().wait()?;
@@ -28,25 +28,25 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     ///
-    /// MPI's assertions are what the types say: the first fence has nothing before it (`MPI_MODE_NOPRECEDE`), and
-    /// [`FenceEpoch::end`](crate::FenceEpoch::end) nothing behind it (`MPI_MODE_NOSUCCEED`). With `MPI_MODE_NOSTORE` and
-    /// `MPI_MODE_NOPUT` no fabric of this library could save anything: a fence flushes the targets that this rank operated
-    /// on, and is a barrier.
+    /// The types state MPI's assertions: nothing precedes the first fence (`MPI_MODE_NOPRECEDE`),
+    /// and nothing follows [`FenceEpoch::end`](crate::FenceEpoch::end) (`MPI_MODE_NOSUCCEED`).
+    /// `MPI_MODE_NOSTORE` and `MPI_MODE_NOPUT` would save nothing on any fabric of this library: a
+    /// fence flushes the targets that this rank operated on, and is a barrier.
     pub const fn fence(&self) -> FenceRequest<'_, T, F> {
         FenceRequest::new(self)
     }
 }
 
-/// A fence to be waited for (`MPI_Win_fence`): `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before.
-/// Collective.
+/// A pending fence (`MPI_Win_fence`): `.wait()` blocks, `.await` does not, `.test()` polls. Does
+/// nothing before that. Collective.
 ///
 /// # Cancel safety
 /// Not cancel safe: collective.
-#[must_use = "a fence that nobody waits for is not entered"]
+#[must_use = "does nothing unless waited on or polled"]
 pub struct FenceRequest<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
     limit: Limit<'w, F>,
-    /// What the fence ends.
+    /// The epoch that the fence ends.
     call: Call<'w, Option<FenceEpoch<'w, T, F>>, Passed<'w, T, F>>,
 }
 
@@ -57,8 +57,8 @@ impl<'w, T: Element, F: Fabric> FenceRequest<'w, T, F> {
         Self { window, limit: Limit::NONE, call: Call::Asked(None) }
     }
 
-    /// Gives up after this time, counted from the next look at it, with what that means for a
-    /// [barrier](onesided_fabric::World::barrier): no later collective of this rank succeeds.
+    /// Sets a deadline, counted from the next wait or poll. When it passes, no later collective of
+    /// this rank succeeds, as for a [barrier](onesided_fabric::World::barrier).
     pub const fn deadline(mut self, after: Duration) -> Self {
         self.limit.said = Some(after);
         self
@@ -76,7 +76,7 @@ impl<'w, T: Element, F: Fabric> FenceRequest<'w, T, F> {
         if before.is_none() {
             let window = || inner.name.clone();
             let closed = |fault| Error::Collective { operation: "fence", window: window(), fault };
-            inner.check_open().map_err(closed)?; // nobody else comes to it
+            inner.check_open().map_err(closed)?; // no other rank will arrive
         }
         if let Some(before) = &before {
             inner.begin_flushes(before.accesses.iter().filter_map(OnceLock::get).map(|access| access.target));
@@ -85,7 +85,7 @@ impl<'w, T: Element, F: Fabric> FenceRequest<'w, T, F> {
                 flushed = flushed.and(inner.fabric().flush(access.target.fabric_rank()).await.map_err(failed));
             }
         }
-        // Others wait for this rank even if something of its own failed.
+        // The others wait for this rank even if its own operations failed.
         let passed = inner.world.barrier().await.map_err(|error| Error::Collective {
             operation: "fence",
             window: inner.name.clone(),
@@ -101,11 +101,12 @@ impl<'w, T: Element, F: Fabric> FenceRequest<'w, T, F> {
 }
 
 impl<'w, T: Element, F: Drive> FenceRequest<'w, T, F> {
-    /// Blocks until every rank has come to the fence, and what each did before it is complete.
+    /// Blocks until every rank has reached the fence and its earlier operations are complete.
     ///
     /// # Errors
-    /// [`Error::Operation`] with the first failure of what was done before; [`Error::Collective`] if a rank died or left,
-    /// or the deadline passed, or this rank had closed the window before the first fence.
+    /// [`Error::Operation`] with the first failure of an earlier operation; [`Error::Collective`]
+    /// if a rank died or left, the deadline passed, or this rank had closed the window before the
+    /// first fence.
     pub fn wait(self) -> Result<FenceEpoch<'w, T, F>, Error> {
         self.block()
     }
@@ -122,34 +123,35 @@ impl<T: Element, F: Fabric> fmt::Debug for FenceRequest<'_, T, F> {
     }
 }
 
-/// The time between two fences, and the operations on every rank's part in it.
+/// The epoch between two fences, and the operations on every rank's window memory in it.
 ///
-/// One that is dropped ends without a fence: what was posted in it is complete after a flush, or when the window is
+/// A drop ends it without a fence: its operations are complete after a flush, or when the window is
 /// closed.
-#[must_use = "only the next fence completes what is done before it"]
+#[must_use = "only the next fence completes the operations of this epoch"]
 pub struct FenceEpoch<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
-    /// By rank, made when it is first asked for.
+    /// By rank, made at the first access.
     accesses: Box<[OnceLock<Access<'w, T, F>>]>,
 }
 
 impl<'w, T: Element, F: Fabric> FenceEpoch<'w, T, F> {
-    /// The operations on one rank's part.
+    /// The operations on one target.
     ///
     /// # Errors
-    /// [`Error::Rank`]; [`Error::Operation`] if the part cannot be reached.
+    /// [`Error::Rank`]; [`Error::Operation`] if the target cannot be reached.
     pub fn at(&self, target: u32) -> Result<&Access<'w, T, F>, Error> {
         let inner = self.window.inner();
         let reached = inner.target(target).map_err(|fault| inner.failed("access", target, fault))?;
         Ok(self.accesses[target as usize].get_or_init(|| Access::new(inner, reached)))
     }
 
-    /// The next fence: what every rank did since the last one is complete when it was waited for, and seen by all.
+    /// The next fence: when it completes, what every rank did since the last fence is complete and
+    /// visible to all.
     pub const fn fence(self) -> FenceRequest<'w, T, F> {
         FenceRequest { window: self.window, limit: Limit::NONE, call: Call::Asked(Some(self)) }
     }
 
-    /// The last fence (`MPI_MODE_NOSUCCEED`), when it is waited for. Collective.
+    /// The last fence (`MPI_MODE_NOSUCCEED`). Does nothing unless waited on or polled. Collective.
     ///
     /// # Errors
     /// As [`FenceRequest::wait`].

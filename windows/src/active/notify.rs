@@ -8,15 +8,16 @@ use crate::window::inner::Inner;
 use crate::window::target::Target;
 
 impl<F: Fabric> Inner<F> {
-    /// Tells a peer a number. Posted; whoever sees it sees what this rank had completed before.
+    /// Sends a number to a peer. Posted; a rank that sees it also sees what this rank had completed
+    /// before.
     pub(crate) fn signal(&self, to: &Target<F>, signal: Signal, number: u64) -> Result<(), Fault> {
         let word = self.fabric().word_in(&to.locks, signal.offset(self.world.rank()))?;
         drop(self.fabric().write(word, number, Notify::Yes));
         Ok(())
     }
 
-    /// Counts an access as complete, and tells the peer how many of the first are: one that is open keeps those behind it
-    /// back, whose exposures it might else be taken for.
+    /// Counts an access epoch as complete, and sends the peer the number of leading complete ones:
+    /// an open epoch holds the later ones back, because the peer could mistake them for it.
     pub(crate) fn signal_completed(&self, to: &Target<F>, number: u64) -> Result<(), Fault> {
         let mut counts = self.counts.counts();
         let count = counts.entry(to.rank).or_default();
@@ -25,17 +26,17 @@ impl<F: Fabric> Inner<F> {
         while count.early.remove(&(count.completed + 1)) {
             count.completed += 1;
         }
-        // Under the mutex, so that a lower number does not come behind a higher one.
+        // Under the mutex, so that a lower number does not follow a higher one.
         if count.completed == before { Ok(()) } else { self.signal(to, Signal::Completed, count.completed) }
     }
 
-    /// Whether a peer has told this number, or one above it.
+    /// Whether a peer has sent this number or a higher one.
     pub(crate) fn has_signalled(&self, from: u32, signal: Signal, number: u64) -> bool {
         let word = self.fabric().word_in(&self.memory.hidden, signal.offset(from));
         word.and_then(|word| self.fabric().load(word)).is_ok_and(|told| told >= number)
     }
 
-    /// Waits until a peer has told this number, or one above it.
+    /// Waits until a peer has sent this number or a higher one.
     pub(crate) fn signalled<'f>(
         &'f self,
         from: u32,
@@ -48,7 +49,7 @@ impl<F: Fabric> Inner<F> {
     }
 }
 
-/// The ranks of a group, each once.
+/// The distinct ranks of a group.
 pub(crate) fn group(ranks: &[u32]) -> Vec<u32> {
     let mut ranks = ranks.to_vec();
     ranks.sort_unstable();

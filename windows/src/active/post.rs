@@ -1,4 +1,4 @@
-//! The target's side of active synchronisation: post and wait.
+//! The target's side of post-start-complete-wait: post and wait.
 
 use std::fmt;
 use std::future::Future;
@@ -15,8 +15,8 @@ use crate::window::retry::poll_once;
 use crate::{Element, Error, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
-    /// Exposes this rank's part to some origins (`MPI_Win_post`): they may operate on it once they have
-    /// [started](Self::start). Blocks nobody; one word is posted to each origin.
+    /// Exposes this rank's window memory to some origins (`MPI_Win_post`): they may operate on it
+    /// once they have [started](Self::start). Does not block; posts one word to each origin.
     ///
     /// ```
     /// # use onesided_windows::Window;
@@ -35,44 +35,46 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     ///
-    /// A rank that is named twice counts once; this rank may be among them. One thread of a rank at a time posts, and one
-    /// starts. Of MPI's assertions `MPI_MODE_NOCHECK` is
-    /// [`StartRequest::no_check`](crate::StartRequest::no_check), and with the others nothing could be saved.
+    /// Naming a rank twice counts once; this rank may be among the origins. Only one thread of a
+    /// rank may post at a time, and only one may start. MPI's assertion `MPI_MODE_NOCHECK` is
+    /// [`StartRequest::no_check`](crate::StartRequest::no_check); the others would save nothing.
     ///
     /// # Errors
-    /// [`Error::Rank`], [`Error::Operation`] if an origin cannot be reached; then none has been told.
+    /// [`Error::Rank`], [`Error::Operation`] if an origin cannot be reached; then no origin was
+    /// notified.
     pub fn post(&self, origins: &[u32]) -> Result<ExposureEpoch<'_, T, F>, Error> {
         ExposureEpoch::post(self, origins)
     }
 }
 
-/// This rank's part, exposed to some origins (`MPI_Win_post`) until each of them has completed its access.
+/// An exposure epoch: this rank's window memory, exposed to some origins (`MPI_Win_post`) until
+/// each has completed its access epoch.
 ///
-/// `.wait()` blocks until they have (`MPI_Win_wait`), `.await` does not, [`test`](Self::test) looks (`MPI_Win_test`);
-/// afterwards [`Window::local`] sees what they did. Once they have, whoever asks again is told so again.
+/// `.wait()` blocks until they have (`MPI_Win_wait`), `.await` does not, [`test`](Self::test) polls
+/// (`MPI_Win_test`); afterwards [`Window::local`] sees their operations. Once complete, further
+/// polls repeat the result.
 ///
 /// # Cancel safety
-/// One that is dropped or leaked, waited for or not, is waited for by nobody, and that is all: the next exposure is another
-/// one.
-#[must_use = "only a wait tells that the origins are done"]
+/// May be dropped or leaked at any point, without further effect: the next exposure is separate.
+#[must_use = "the origins are done only when a wait returns"]
 pub struct ExposureEpoch<'w, T, F: Fabric> {
     window: &'w Window<T, F>,
-    /// The origins that are not known to be done, and the number of the access that each is to complete.
+    /// The pending origins, and the number of the access epoch that each is to complete.
     awaited: Vec<(u32, u64)>,
     limit: Limit<'w, F>,
-    /// Once somebody waits: for the last of the origins.
+    /// The wait for the last of the origins, if one is under way.
     waiting: Option<Told<'w>>,
 }
 
 type Told<'w> = Pin<Box<dyn Future<Output = Result<u64, Fault>> + Send + 'w>>;
 
 impl<'w, T: Element, F: Fabric> ExposureEpoch<'w, T, F> {
-    /// Exposes this rank's part to the origins.
+    /// Exposes this rank's window memory to the origins.
     pub(crate) fn post(window: &'w Window<T, F>, origins: &[u32]) -> Result<Self, Error> {
         let inner = window.inner();
         let mut awaited = group(origins);
         let failed = |origin| move |fault| inner.failed("post", origin, fault);
-        // None is told before all can be.
+        // Notifies none unless all are reachable.
         for origin in &awaited {
             inner.begin(*origin).map_err(failed(*origin))?;
         }
@@ -82,21 +84,22 @@ impl<'w, T: Element, F: Fabric> ExposureEpoch<'w, T, F> {
             told.map(|()| (origin, number)).map_err(failed(origin))
         });
         let mut awaited = awaited.collect::<Result<Vec<_>, _>>()?;
-        awaited.reverse(); // the last is waited for first
+        awaited.reverse(); // the last in the vector is waited for first
         Ok(Self { window, awaited, limit: Limit::NONE, waiting: None })
     }
 
-    /// Gives up after this time, counted from the next wait for it: the error is then
-    /// [`TimedOut`](Error::is_timed_out). [`test`](Self::test) goes on instead.
+    /// Sets a deadline, counted from the next wait: the error is then
+    /// [`TimedOut`](Error::is_timed_out). [`test`](Self::test) ignores it.
     pub const fn deadline(mut self, after: Duration) -> Self {
         self.limit.said = Some(after);
         self
     }
 
-    /// Looks whether every origin has completed its access, without waiting (`MPI_Win_test`). Asked again it says so again.
+    /// Polls whether every origin has completed its access epoch (`MPI_Win_test`). Further calls
+    /// repeat the result.
     ///
     /// # Errors
-    /// [`Error::Operation`] if an origin died, or left, before it was done.
+    /// [`Error::Operation`] if an origin died or left before it completed.
     pub fn test(&mut self) -> Result<Option<()>, Error> {
         let inner = self.window.inner();
         while let Some((origin, number)) = self.awaited.last().copied() {
@@ -114,7 +117,7 @@ impl<'w, T: Element, F: Fabric> ExposureEpoch<'w, T, F> {
         Ok(Some(()))
     }
 
-    /// The last of the awaited origins has completed its access.
+    /// Removes the last pending origin, which has completed its access epoch.
     fn done(&mut self) {
         self.awaited.pop();
         self.waiting = None;
@@ -155,15 +158,16 @@ impl<T: Element, F: Fabric> Future for ExposureEpoch<'_, T, F> {
 }
 
 impl<T: Element, F: Drive> ExposureEpoch<'_, T, F> {
-    /// Blocks until every origin has completed its access (`MPI_Win_wait`).
+    /// Blocks until every origin has completed its access epoch (`MPI_Win_wait`).
     ///
     /// # Errors
-    /// [`Error::Operation`] if an origin died, or left, before it was done, or the deadline passed.
+    /// [`Error::Operation`] if an origin died or left before it completed, or the deadline passed.
     pub fn wait(self) -> Result<(), Error> {
         block_on(self.window.inner().fabric(), self)
     }
 
-    /// Blocks until every origin has completed its access, at most this long; then `None`, and it can be waited for again.
+    /// Blocks until every origin has completed its access epoch, at most this long; then returns
+    /// `None`, and it can be waited for again.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -175,6 +179,6 @@ impl<T: Element, F: Drive> ExposureEpoch<'_, T, F> {
 
 impl<T, F: Fabric> fmt::Debug for ExposureEpoch<'_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "exposure of {:?}, {} origins are not known to be done", self.window, self.awaited.len())
+        write!(f, "exposure of {:?}, {} origins pending", self.window, self.awaited.len())
     }
 }

@@ -1,25 +1,26 @@
-//! The words by which ranks tell each other that a part is exposed, and that an access of it is complete.
+//! The words of post-start-complete-wait: ranks signal that window memory is exposed, and that an
+//! access epoch is complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::locks::layout::LOCK_BYTES;
 
-/// How many bytes of its hidden region a rank of a world of this size has for signals, and before them: the lock's line,
-/// then two words for each peer, which that peer alone writes.
+/// The size of the signals in the hidden region of a rank, and what precedes them: the lock's line,
+/// then two words for each peer, which only that peer writes.
 pub(crate) const fn hidden_bytes(size: u32) -> u64 {
     LOCK_BYTES + 16 * size as u64
 }
 
-/// Where the version of the part lies: in the lock's line, behind whatever words a lock has.
+/// The offset of the window memory's version: in the lock's line, behind the lock's words.
 pub(crate) const VERSION: u64 = LOCK_BYTES - 8;
 
-/// What a peer tells.
+/// The kinds of signals.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Signal {
-    /// How often it has exposed its part to this rank.
+    /// How often the peer has exposed its window memory to this rank.
     Exposed = 0,
-    /// How many accesses of this rank's part it has completed.
+    /// How many access epochs on this rank the peer has completed.
     Completed = 8,
 }
 
@@ -29,8 +30,8 @@ impl Signal {
     }
 }
 
-/// How often this rank has exposed its part to each peer, and accessed the peer's: both sides count, so that a word that
-/// comes early, or late, is still the right one.
+/// The numbers of exposures to each peer, and of access epochs on it: both sides count, so that a
+/// word that arrives early or late is still the right one.
 #[derive(Debug, Default)]
 pub(crate) struct Counts(Mutex<BTreeMap<u32, Count>>);
 
@@ -38,13 +39,13 @@ pub(crate) struct Counts(Mutex<BTreeMap<u32, Count>>);
 pub(super) struct Count {
     exposures: u64,
     accesses: u64,
-    /// How many of the first accesses are complete, and those behind them that are complete as well.
+    /// How many leading access epochs are complete, and the later ones that are complete too.
     pub(super) completed: u64,
     pub(super) early: BTreeSet<u64>,
 }
 
 impl Counts {
-    /// Counts an exposure to a peer; gives its number, from 1 on.
+    /// Counts an exposure to a peer; returns its number, from 1 on.
     pub(crate) fn expose(&self, peer: u32) -> u64 {
         let mut counts = self.counts();
         let count = counts.entry(peer).or_default();
@@ -52,12 +53,12 @@ impl Counts {
         count.exposures
     }
 
-    /// The number that the next access of a peer's part will have.
+    /// The number of the next access epoch on a peer.
     pub(crate) fn next_access(&self, peer: u32) -> u64 {
         self.counts().entry(peer).or_default().accesses + 1
     }
 
-    /// Counts accesses that begin, by peer and number, unless one of the numbers has been taken meanwhile.
+    /// Counts access epochs that begin, by peer and number, unless one of the numbers is taken.
     pub(crate) fn access(&self, numbers: impl Iterator<Item = (u32, u64)> + Clone) -> bool {
         let mut counts = self.counts();
         if numbers.clone().any(|(peer, number)| counts.entry(peer).or_default().accesses + 1 != number) {

@@ -1,4 +1,4 @@
-//! The origin's side of active synchronisation: start and complete.
+//! The origin's side of post-start-complete-wait: start and complete.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,19 +13,20 @@ use crate::window::inner::Inner;
 use crate::{Access, Element, Error, Request, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
-    /// Begins an access of some targets' parts (`MPI_Win_start`), when it is waited for: then each of them has
-    /// [exposed](Self::post) its part to this rank.
+    /// Starts an access epoch on some targets (`MPI_Win_start`). Does nothing unless waited on or
+    /// polled; it completes when each target has [exposed](Self::post) its window memory to this
+    /// rank.
     pub fn start(&self, targets: &[u32]) -> StartRequest<'_, T, F> {
         StartRequest::new(self, targets)
     }
 }
 
-/// A wait for targets to expose their parts (`MPI_Win_start`): `.wait()` blocks, `.await` does not, `.test()` looks. Nothing
-/// happens before.
+/// A wait for targets to expose their window memory (`MPI_Win_start`): `.wait()` blocks, `.await`
+/// does not, `.test()` polls. Does nothing before that.
 ///
 /// # Cancel safety
-/// A start that is dropped has not begun.
-#[must_use = "an access that nobody waits for does not begin"]
+/// A dropped start has not begun an epoch.
+#[must_use = "does nothing unless waited on or polled"]
 pub struct StartRequest<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
     check: bool,
@@ -39,21 +40,21 @@ impl<'w, T: Element, F: Fabric> StartRequest<'w, T, F> {
         Self { window, check: true, limit: Limit::NONE, targets: group(targets).into(), call: Call::Asked(()) }
     }
 
-    /// Does not look whether the targets have exposed their parts, because the program knows that they have
-    /// (`MPI_MODE_NOCHECK`).
+    /// Skips the check that the targets have exposed their window memory, because the program
+    /// guarantees it (`MPI_MODE_NOCHECK`).
     pub const fn no_check(mut self) -> Self {
         self.check = false;
         self
     }
 
-    /// Gives up after this time, counted from the next look at it: the error is then
-    /// [`TimedOut`](Error::is_timed_out), and nothing has begun.
+    /// Sets a deadline, counted from the next wait or poll: the error is then
+    /// [`TimedOut`](Error::is_timed_out), and no epoch begins.
     pub const fn deadline(mut self, after: Duration) -> Self {
         self.limit.said = Some(after);
         self
     }
 
-    /// The deadline passed: names the first target that has not exposed its part.
+    /// The error after the deadline: names the first target that has not posted.
     fn late(&self) -> Error {
         let inner = self.window.inner();
         let exposed = |rank: &u32| inner.has_signalled(*rank, Signal::Exposed, inner.counts.next_access(*rank));
@@ -74,7 +75,8 @@ impl<'w, T: Element, F: Fabric> StartRequest<'w, T, F> {
                 }
                 started.push((access, number));
             }
-            // Only now, because a start that fails may be tried again. Another start that waited as well may be first.
+            // Only now, because a failed start may be repeated. A concurrent start may have been
+            // faster.
             if inner.counts.access(started.iter().map(|(access, number)| (access.target(), *number))) {
                 return Ok(AccessEpoch { window, started });
             }
@@ -83,10 +85,11 @@ impl<'w, T: Element, F: Fabric> StartRequest<'w, T, F> {
 }
 
 impl<'w, T: Element, F: Drive> StartRequest<'w, T, F> {
-    /// Blocks until every target has exposed its part.
+    /// Blocks until every target has exposed its window memory.
     ///
     /// # Errors
-    /// [`Error::Operation`] if a target died, or left, before that, or the deadline passed; [`Error::Rank`].
+    /// [`Error::Operation`] if a target died or left before that, or the deadline passed;
+    /// [`Error::Rank`].
     pub fn wait(self) -> Result<AccessEpoch<'w, T, F>, Error> {
         self.block()
     }
@@ -99,23 +102,25 @@ limited! {
 
 impl<T: Element, F: Fabric> fmt::Debug for StartRequest<'_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "start of accesses of {:?}", self.window)
+        write!(f, "start of an access epoch of {:?}", self.window)
     }
 }
 
-/// Parts that their owners have exposed to this rank, and the operations on them.
+/// An access epoch: targets that have exposed their window memory to this rank, and the operations
+/// on them.
 ///
-/// [`complete`](Self::complete) ends the access and reports; a drop does the same but cannot report: what goes wrong is
-/// then reported by [`Window::close`](crate::Window::close). One that is leaked keeps its targets waiting.
-#[must_use = "if unused the access is complete at once"]
+/// [`complete`](Self::complete) ends the epoch and reports errors; a drop ends it too, but its
+/// errors are deferred to [`Window::close`](crate::Window::close). A leaked epoch keeps its targets
+/// waiting.
+#[must_use = "if unused the epoch ends immediately"]
 pub struct AccessEpoch<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
-    /// By target, with the number of the access.
+    /// By target, with the number of the access epoch.
     started: Vec<(Access<'w, T, F>, u64)>,
 }
 
 impl<'w, T: Element, F: Fabric> AccessEpoch<'w, T, F> {
-    /// The operations on a target that was started.
+    /// The operations on a target of this epoch.
     ///
     /// # Errors
     /// [`Error::NotStarted`].
@@ -126,14 +131,16 @@ impl<'w, T: Element, F: Fabric> AccessEpoch<'w, T, F> {
         }
     }
 
-    /// Ends the access (`MPI_Win_complete`), when it is waited for: it is done when everything done in it is complete at the
-    /// targets, and the word is posted that tells them.
+    /// Ends the epoch (`MPI_Win_complete`). Completes when all its operations are complete at the
+    /// targets and the words that notify them are posted. Does nothing unless waited on or polled;
+    /// a drop then does the same.
     ///
     /// # Errors
-    /// [`Error::Operation`] with the first failure of what was done. The targets are told all the same.
+    /// [`Error::Operation`] with the first failure of an operation. The targets are notified all
+    /// the same.
     ///
     /// # Cancel safety
-    /// Dropped before it is done, the rest is finished by the endpoint.
+    /// If dropped before it completes, the endpoint finishes the rest.
     pub fn complete(self) -> Request<'w, (), F> {
         Request::new(self.window.inner().fabric().clone(), "complete", self.run())
     }
@@ -142,7 +149,7 @@ impl<'w, T: Element, F: Fabric> AccessEpoch<'w, T, F> {
         let inner = self.window.inner();
         let mut outcome = Ok(());
         for (access, _) in &self.started {
-            drop(inner.fabric().flush_before_release(access.target.fabric_rank())); // all are under way
+            drop(inner.fabric().flush_before_release(access.target.fabric_rank())); // starts all flushes
         }
         while let Some((access, number)) = self.started.last() {
             let (rank, number) = (access.target(), *number);
@@ -154,7 +161,7 @@ impl<'w, T: Element, F: Fabric> AccessEpoch<'w, T, F> {
     }
 }
 
-/// Completes what was posted to a target and tells it, even if something failed.
+/// Completes what was posted to a target and notifies it, even after a failure.
 async fn complete<F: Fabric>(inner: &Inner<F>, rank: u32, number: u64) -> Result<(), Fault> {
     let target = inner.target(rank)?;
     let flushed = inner.fabric().flush_before_release(target.fabric_rank()).await;

@@ -1,36 +1,38 @@
-//! What a window may hold.
+//! Element types of windows.
 
 use bytemuck::Pod;
 
 use crate::datatype::op::Sealed;
 
-/// Plain data: any bit pattern is a value, no padding, no pointers that mean something elsewhere.
+/// Plain data: every bit pattern is valid, no padding, no pointers.
 ///
-/// Implemented for everything that is [`bytemuck::Pod`]: integers, floats, arrays of them, and structures that derive it.
+/// Implemented for everything that is [`bytemuck::Pod`]: integers, floats, arrays of them, and
+/// structures that derive it.
 pub trait Element: Pod + Send + Sync {}
 
 impl<T: Pod + Send + Sync> Element for T {}
 
-/// An element that atomic operations work on: integers and floats of 1, 2, 4 and 8 bytes, and [`Located`](crate::Located).
+/// An element type of atomic operations: integers and floats of 1, 2, 4 and 8 bytes, and
+/// [`Located`](crate::Located).
 ///
-/// Those of 8 bytes use the fabric's own atomics; smaller ones are changed by compare-swaps on the 8-byte word around
-/// them.
+/// Elements of 8 bytes use the fabric's own atomics; smaller ones are changed by compare-and-swaps
+/// on the 8-byte word around them.
 pub trait AtomicElement: Element + Sealed + PartialEq {}
 
 impl<T: Element + Sealed + PartialEq> AtomicElement for T {}
 
-/// How many elements lie in a word. A part begins at a word, so none lies in two.
+/// The number of elements in a word. Window memory starts at a word, so no element spans two.
 pub(crate) const fn per_word<T>() -> usize {
     8 / size_of::<T>()
 }
 
-/// The elements of a word, in the order of memory, on every machine.
+/// The elements of a word, in memory order, on every machine.
 #[inline]
 pub(crate) fn lanes<T: AtomicElement>(word: &mut u64) -> &mut [T] {
     bytemuck::cast_slice_mut(std::slice::from_mut(word))
 }
 
-/// The word that an element of 8 bytes is.
+/// An element of 8 bytes as a word.
 #[inline]
 pub(crate) fn to_word<T: AtomicElement>(element: T) -> u64 {
     bytemuck::cast(element)

@@ -1,4 +1,4 @@
-//! Fields of records: parts of an element that operations reach alone.
+//! Fields of records: operations on some bytes of each element.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,19 +6,20 @@ use std::ops::Range;
 
 use crate::Element;
 
-/// A field of records of type `T`: where it lies in one, and its type. [`field!`](crate::field) makes it.
+/// A field of records of type `T`: its offset in the record, and its type. Made by
+/// [`field!`](crate::field).
 ///
 /// ```
 /// # use onesided_windows::{Field, field};
 /// #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 /// #[repr(C)]
 /// struct Particle {
-///     place: [f64; 3],
+///     position: [f64; 3],
 ///     mass: f32,
 ///     kind: u32,
 /// }
 /// const MASS: Field<Particle, f32> = field!(Particle, mass);
-/// const HEIGHT: Field<Particle, f64> = field!(Particle, place).element(2);
+/// const HEIGHT: Field<Particle, f64> = field!(Particle, position).element(2);
 /// assert_eq!((MASS.offset(), HEIGHT.offset()), (24, 16));
 /// ```
 pub struct Field<T, V> {
@@ -26,9 +27,10 @@ pub struct Field<T, V> {
     of: PhantomData<fn(&T) -> V>,
 }
 
-/// Names a field of a structure, or one inside it: `field!(Particle, mass)`, `field!(Cell, corner.x)`. A constant.
+/// Names a field of a structure, or a nested one: `field!(Particle, mass)`, `field!(Cell,
+/// corner.x)`. A constant expression.
 ///
-/// The type has a name here, without parameters that are not given; packed structures have fields too.
+/// The type must be named without inferred parameters; packed structures work too.
 #[macro_export]
 macro_rules! field {
     ($record:ty, $($field:ident).+) => {
@@ -37,10 +39,10 @@ macro_rules! field {
 }
 
 impl<T: Element, V: Element> Field<T, V> {
-    /// What [`field!`](crate::field) calls. The function is there for its type.
+    /// What [`field!`](crate::field) calls. The function argument only carries the type.
     ///
     /// # Panics
-    /// If there is no room for a value behind the offset.
+    /// If a value at the offset exceeds the record.
     #[doc(hidden)]
     #[must_use]
     pub const fn at(offset: usize, _: fn(&T) -> V) -> Self {
@@ -48,7 +50,7 @@ impl<T: Element, V: Element> Field<T, V> {
     }
 
     const fn new(offset: usize) -> Self {
-        const { assert!(size_of::<V>() > 0, "a field of no size has no place in a window") };
+        const { assert!(size_of::<V>() > 0, "zero-sized fields cannot be in a window") };
         assert!(offset <= size_of::<T>() && size_of::<V>() <= size_of::<T>() - offset, "the record has no such field");
         Self { offset, of: PhantomData }
     }
@@ -64,10 +66,10 @@ impl<T: Element, V: Element, const N: usize> Field<T, [V; N]>
 where
     [V; N]: Element,
 {
-    /// One element of a field that is an array.
+    /// One element of an array field.
     ///
     /// # Panics
-    /// If the array has no such element: where the field is a constant, when it is compiled.
+    /// If the index is out of range; at compile time if the field is a constant.
     #[must_use]
     pub const fn element(self, at: usize) -> Field<T, V> {
         assert!(at < N, "the array has no such element");
@@ -76,7 +78,7 @@ where
 }
 
 impl<T, V> Field<T, V> {
-    /// How many bytes of the record lie before it.
+    /// The field's offset in the record, in bytes.
     #[must_use]
     pub const fn offset(self) -> usize {
         self.offset
@@ -98,12 +100,13 @@ impl<T, V> fmt::Debug for Field<T, V> {
     }
 }
 
-/// What of each record an operation reaches: a [`Field`], or up to eight of them in a tuple, in any order.
+/// The bytes of each record that an operation accesses: a [`Field`], or a tuple of up to eight, in
+/// any order.
 pub trait Fields<T>: Copy + Send + Sync + fmt::Debug + Sealed + 'static {
-    /// What lies in them, of one record: of a `Field<T, V>` a `V`, of several a tuple.
+    /// The values of one record: of a `Field<T, V>` a `V`, of a tuple of fields a tuple.
     type Values: Copy + Send + Sync;
 
-    /// Places in the part, in bytes, and what goes there.
+    /// Byte offsets in the window memory, and the bytes for each.
     #[doc(hidden)]
     type Parts<'b>: Iterator<Item = (u64, &'b [u8])> + Send;
 
@@ -111,11 +114,11 @@ pub trait Fields<T>: Copy + Send + Sync + fmt::Debug + Sealed + 'static {
     #[doc(hidden)]
     type PartsMut<'b>: Iterator<Item = (u64, &'b mut [u8])> + Send;
 
-    /// How many pieces each record has; `None`: a whole run is one.
+    /// The number of pieces of each record; `None`: a whole run is one piece.
     #[doc(hidden)]
     const PIECES: Option<usize>;
 
-    /// Takes values and their records from the beginning of a run, which is not empty.
+    /// Takes values and their records from the start of a run, which is not empty.
     #[doc(hidden)]
     fn cut<'b>(self, run: &mut Range<usize>, values: &mut &'b [Self::Values]) -> Self::Parts<'b>;
 
@@ -125,13 +128,13 @@ pub trait Fields<T>: Copy + Send + Sync + fmt::Debug + Sealed + 'static {
 }
 
 mod sealed {
-    /// Those below alone.
+    /// Implemented only in this module.
     pub trait Sealed {}
 }
 
 use self::sealed::Sealed;
 
-/// Takes so many values from the beginning, or as many as there are.
+/// Takes up to `count` values from the start.
 fn take<'b, V>(values: &mut &'b [V], count: usize) -> &'b [V] {
     let (taken, rest) = values.split_at(count.min(values.len()));
     *values = rest;
@@ -145,7 +148,7 @@ fn take_mut<'b, V>(values: &mut &'b mut [V], count: usize) -> &'b mut [V] {
     taken
 }
 
-/// The next record of a run: where it begins in the part, in bytes.
+/// The byte offset in the window memory of the next record of a run.
 fn record<T>(run: &mut Range<usize>) -> u64 {
     let at = run.start * size_of::<T>();
     run.start += 1;

@@ -1,4 +1,4 @@
-//! Values with the place they come from.
+//! Values with an index: operands of `MinLoc` and `MaxLoc`.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -9,7 +9,8 @@ use bytemuck::{Pod, Zeroable};
 use crate::Op;
 use crate::datatype::op::Sealed;
 
-/// A value and an index, in one word: for [`Op::MinLoc`] and [`Op::MaxLoc`] (`MPI_2INT`, `MPI_FLOAT_INT`).
+/// A value and an index, in one word: for [`Op::MinLoc`] and [`Op::MaxLoc`] (`MPI_2INT`,
+/// `MPI_FLOAT_INT`).
 ///
 /// ```
 /// # use onesided_windows::{Located, Op, Window};
@@ -27,13 +28,13 @@ use crate::datatype::op::Sealed;
 /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
 /// ```
 ///
-/// The value is a `u32`, `i32` or `f32`, the index a `u32`: 8 bytes are what fabrics change atomically, so there are no
-/// wider ones. A value that is not a number gives way to one that is; of two, the smaller index stays. Equal are two
-/// whose values and indices are equal.
+/// The value is a `u32`, `i32` or `f32`, the index a `u32`: fabrics change 8 bytes atomically, so
+/// there are no wider ones. A NaN loses against a number; of two NaNs, the smaller index stays. Two
+/// are equal if their values and indices are equal.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct Located<V> {
-    /// The value's bits, the index.
+    /// The value's bits and the index.
     words: [u32; 2],
     value: PhantomData<V>,
 }
@@ -46,7 +47,7 @@ mod sealed {
     }
 }
 
-/// What a [`Located`] value may be: `u32`, `i32`, `f32`.
+/// The type of a [`Located`] value: `u32`, `i32`, `f32`.
 pub trait LocatedValue: Pod + PartialOrd + Send + Sync + sealed::Sealed {}
 
 macro_rules! values {
@@ -61,7 +62,7 @@ macro_rules! values {
 values!(10 u32, 11 i32, 12 f32);
 
 impl<V: LocatedValue> Located<V> {
-    /// A value from the place with this index.
+    /// A value with an index.
     pub fn new(value: V, index: u32) -> Self {
         Self { words: [bytemuck::cast(value), index], value: PhantomData }
     }
@@ -71,14 +72,14 @@ impl<V: LocatedValue> Located<V> {
         bytemuck::cast(self.words[0])
     }
 
-    /// Where it comes from.
+    /// The index.
     pub const fn index(self) -> u32 {
         self.words[1]
     }
 
-    /// The better of two: the one whose value compares so to the other's.
+    /// The better of two: the one whose value compares as `wanted` with the other's.
     fn better(self, other: Self, wanted: Ordering) -> Self {
-        #[allow(clippy::eq_op, reason = "what is not equal to itself is not a number")]
+        #[allow(clippy::eq_op, reason = "only NaN differs from itself")]
         let number = |value: V| value == value;
         let (a, b) = (self.value(), other.value());
         match a.partial_cmp(&b) {

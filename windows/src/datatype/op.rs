@@ -1,7 +1,8 @@
-//! What atomic operations do with an element and an operand.
+//! Atomic operations on an element and an operand.
 
-/// What [`Access::accumulate`](crate::Access::accumulate), [`get_accumulate`](crate::Access::get_accumulate) and
-/// [`fetch_and_op`](crate::Access::fetch_and_op) make of an element and an operand (MPI-4.1, 6.9.2 and 12.3.4).
+/// The operation of [`Access::accumulate`](crate::Access::accumulate),
+/// [`get_accumulate`](crate::Access::get_accumulate) and
+/// [`fetch_and_op`](crate::Access::fetch_and_op) (MPI-4.1, 6.9.2 and 12.3.4).
 ///
 /// | | integers | floats | [`Located`](crate::Located) |
 /// |---|---|---|---|
@@ -10,17 +11,17 @@
 /// | [`MinLoc`](Self::MinLoc), [`MaxLoc`](Self::MaxLoc) | | | yes |
 /// | [`Replace`](Self::Replace), [`NoOp`](Self::NoOp) | yes | yes | yes |
 ///
-/// Everything else is refused with [`Error::Type`](crate::Error::Type) before anything is changed.
+/// Other combinations fail with [`Error::Type`](crate::Error::Type) before anything is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Op {
-    /// Their sum; integers wrap (`MPI_SUM`).
+    /// Sum; integers wrap (`MPI_SUM`).
     Sum,
-    /// Their product; integers wrap (`MPI_PROD`).
+    /// Product; integers wrap (`MPI_PROD`).
     Product,
-    /// The smaller (`MPI_MIN`). Of a float and a NaN, the float.
+    /// Minimum (`MPI_MIN`). Of a number and a NaN, the number.
     Min,
-    /// The larger (`MPI_MAX`). Of a float and a NaN, the float.
+    /// Maximum (`MPI_MAX`). Of a number and a NaN, the number.
     Max,
     /// Bitwise and (`MPI_BAND`).
     And,
@@ -45,7 +46,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Self; 14] = [
         Self::Sum,
         Self::Product,
@@ -67,22 +68,22 @@ impl Op {
 mod sealed {
     use super::Op;
 
-    /// The types below alone.
+    /// Implemented only for the types below.
     pub trait Sealed: Copy {
         /// Whether [`Op::Sum`] is the fabric's own fetch-add on the element's word.
         const ADDS: bool;
-        /// The type's number, where elements travel without their type.
+        /// The type's number in messages to agents.
         const CODE: u8;
-        /// Whether there is such an operation on this type.
+        /// Whether the operation applies to this type.
         fn allows(op: Op) -> bool;
-        /// What the operation makes of the element; of one that is not allowed, the element.
+        /// The new element; the old one if the operation is not allowed.
         fn apply(op: Op, element: Self, operand: Self) -> Self;
     }
 }
 
 pub(crate) use sealed::Sealed;
 
-/// Applies an operation to elements in a row: which one it is, is looked up once.
+/// Applies an operation to contiguous elements: dispatches once.
 #[inline]
 pub(crate) fn apply_row<T: Sealed>(op: Op, elements: &mut [T], operands: &[T]) {
     macro_rules! each {
@@ -131,7 +132,7 @@ macro_rules! integers {
 
 integers! {
     0, u8; 1, i8; 2, u16; 3, i16; 4, u32; 5, i32; 6, u64; 7, i64;
-    // To a peer's agent they are the integers of their width.
+    // For a peer's agent they are the integers of their width.
     if size_of::<usize>() == 8 { u64::CODE } else { u32::CODE }, usize;
     if size_of::<isize>() == 8 { i64::CODE } else { i32::CODE }, isize;
 }
@@ -168,7 +169,7 @@ floats!(8 f32, 9 f64);
 mod tests {
     use super::*;
 
-    /// Whoever adds one meets this match, and then the list.
+    /// A new operation fails to compile here until it is listed.
     #[test]
     fn all_of_them_are_listed_once() {
         for (number, op) in Op::ALL.into_iter().enumerate() {

@@ -1,15 +1,15 @@
-//! The bytes of an operation on a shape, piece after piece: where in the part, and what goes there or comes from there.
+//! The pieces of a put or get on a shape: offsets in the window memory, and the bytes for each.
 
 use std::ops::Range;
 
 use crate::datatype::shape::Runs;
 use crate::{Element, Fields};
 
-/// What is to be put, piece after piece.
+/// The pieces of a put.
 #[derive(Clone)]
 pub(crate) struct Pieces<'b, T: Element, S: Fields<T>> {
     runs: Runs<'b>,
-    /// Where the shape lies in the part, in elements, and what is left of the run that was begun.
+    /// The offset of the shape in the window memory, in elements, and the rest of the current run.
     offset: usize,
     run: Range<usize>,
     fields: S,
@@ -41,7 +41,7 @@ impl<'b, T: Element, S: Fields<T>> Iterator for Pieces<'b, T, S> {
     }
 }
 
-/// What is to be got, piece after piece.
+/// The pieces of a get.
 pub(crate) struct PiecesMut<'b, T: Element, S: Fields<T>> {
     runs: Runs<'b>,
     offset: usize,

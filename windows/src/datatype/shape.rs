@@ -1,54 +1,55 @@
-//! Which elements of a part: runs of neighbours with gaps between them.
+//! Shapes: runs of contiguous elements with gaps between them.
 
 use std::ops::Range;
 
-/// Which elements of a target's part an operation reaches, counted from its offset on (MPI-4.1, 5.1.2: what the derived
-/// datatypes of MPI's one-sided calls say about the target). On the origin's side they lie in a row, in the order of the
-/// shape.
+/// The elements of a target's window memory that an operation accesses, relative to its offset
+/// (MPI-4.1, 5.1.2: the target datatypes of MPI's one-sided calls). On the origin's side they are
+/// contiguous, in the order of the shape.
 ///
-/// There are no negative strides: all that one would say beside a positive one is the order of the elements on the origin's
-/// side, and [`Blocks`](Self::Blocks) in falling order says that. Nor is there a shape for the origin's side: gathering is what
-/// an iterator does there (`column.iter().step_by(10).copied().collect()`), at the cost of the copy that every fabric but
-/// shared memory makes anyway.
+/// There are no negative strides: they would only reverse the order of the elements on the origin's
+/// side, which [`Blocks`](Self::Blocks) in descending order does too. Nor is there a shape for the
+/// origin's side: there an iterator gathers (`column.iter().step_by(10).copied().collect()`), at
+/// the cost of the copy that every fabric but shared memory makes anyway.
 ///
-/// A shape is as large as a slice and allocates nothing. Of records (`MPI_Type_create_struct`) it says which;
-/// [`Access::fields`](crate::Access::fields) says what of each.
+/// A shape is as large as a slice and allocates nothing. For records (`MPI_Type_create_struct`) it
+/// selects the records; [`Access::fields`](crate::Access::fields) selects their fields.
 ///
 /// ```
 /// # use onesided_windows::Shape;
 /// // A column of a matrix whose rows have 10 elements.
 /// let column = Shape::Vector { count: 3, block: 1, stride: 10 };
 /// assert_eq!(column.runs().collect::<Vec<_>>(), [0..1, 10..11, 20..21]);
-/// // Blocks that touch are one run.
+/// // Adjacent blocks form one run.
 /// assert_eq!(Shape::Indexed(&[4..6, 6..9, 0..1]).runs().collect::<Vec<_>>(), [4..9, 0..1]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Shape<'s> {
-    /// So many in a row.
+    /// So many contiguous elements.
     Row(usize),
-    /// `count` blocks of `block` elements, whose beginnings are `stride` elements apart (`MPI_Type_vector`).
+    /// `count` blocks of `block` elements, whose starts are `stride` elements apart
+    /// (`MPI_Type_vector`).
     Vector {
-        /// How many blocks.
+        /// The number of blocks.
         count: usize,
-        /// How many elements in each.
+        /// The number of elements of each block.
         block: usize,
-        /// From the beginning of one to the beginning of the next.
+        /// The distance from the start of one block to the start of the next.
         stride: usize,
     },
-    /// Blocks of `block` elements that begin at these places (`MPI_Type_create_indexed_block`).
+    /// Blocks of `block` elements at these displacements (`MPI_Type_create_indexed_block`).
     Blocks {
-        /// How many elements in each.
+        /// The number of elements of each block.
         block: usize,
-        /// Where they begin.
+        /// Where the blocks start.
         starts: &'s [usize],
     },
-    /// Ranges (`MPI_Type_indexed`). One that ends before it begins is empty.
+    /// Ranges (`MPI_Type_indexed`). A range that ends before it starts is empty.
     Indexed(&'s [Range<usize>]),
 }
 
 impl<'s> Shape<'s> {
-    /// How many elements, at most `usize::MAX`.
+    /// The number of elements, at most `usize::MAX`.
     #[must_use]
     pub fn count(&self) -> usize {
         match self {
@@ -59,7 +60,7 @@ impl<'s> Shape<'s> {
         }
     }
 
-    /// Where the element that lies last ends, at most `usize::MAX`.
+    /// The end of the last element, at most `usize::MAX`.
     #[must_use]
     pub fn end(&self) -> usize {
         match self {
@@ -73,19 +74,20 @@ impl<'s> Shape<'s> {
         }
     }
 
-    /// The runs of neighbours, none of them empty, in the order of the shape; those that touch are one.
+    /// The runs of contiguous elements, none of them empty, in the order of the shape; adjacent
+    /// blocks form one run.
     pub const fn runs(self) -> Runs<'s> {
         Runs { shape: self, next: 0, ahead: None }
     }
 }
 
-/// The runs of a [`Shape`]. Of a shape that reaches further than `usize::MAX` the runs are cut off there.
+/// The runs of a [`Shape`], cut off at `usize::MAX`.
 #[derive(Clone, Debug)]
 pub struct Runs<'s> {
     shape: Shape<'s>,
-    /// Which block comes next.
+    /// The index of the next block.
     next: usize,
-    /// A run that was looked at to see whether it touches.
+    /// A run that was looked ahead to see whether it is adjacent.
     ahead: Option<Range<usize>>,
 }
 
@@ -120,7 +122,8 @@ impl Iterator for Runs<'_> {
     #[inline]
     fn next(&mut self) -> Option<Range<usize>> {
         if let Shape::Vector { count, block, stride } = self.shape {
-            // Either all of them touch, or none; and those of nothing may be any number.
+            // Either all blocks are adjacent, or none; and a shape of empty blocks may have any
+            // number of them.
             if self.next >= count || block == 0 {
                 return None;
             }
@@ -137,7 +140,7 @@ impl Iterator for Runs<'_> {
 }
 
 impl Runs<'_> {
-    /// The next run, of blocks that may touch.
+    /// The next run, joining adjacent blocks.
     fn next_joined(&mut self) -> Option<Range<usize>> {
         let mut run = self.ahead.take().or_else(|| self.filled_block())?;
         while let Some(block) = self.filled_block() {

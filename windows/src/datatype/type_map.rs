@@ -1,4 +1,4 @@
-//! Where the elements of an accumulate lie: a shape, or one field of each of its records.
+//! The elements of an accumulate: a shape, or one field of each of its records.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind};
 use crate::datatype::shape::Runs;
 use crate::{AtomicElement, Field, Shape};
 
-/// A shape at an offset, in records of `per_record` elements, of which each has one at `lane`.
+/// A shape at an offset, in records of `per_record` elements, each with one element at `lane`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TypeMap<'s> {
     shape: Shape<'s>,
@@ -26,7 +26,8 @@ impl<'s> TypeMap<'s> {
     /// A field of each record of the shape.
     ///
     /// # Errors
-    /// `Misaligned` if the part is not an array of such elements, of which the field is one.
+    /// `Misaligned` if the window memory is not an array of such elements, of which the field is
+    /// one.
     pub(crate) fn of_field<T, V: AtomicElement>(
         offset: usize,
         shape: Shape<'s>,
@@ -39,7 +40,7 @@ impl<'s> TypeMap<'s> {
         Ok(Self { shape, offset, per_record, lane })
     }
 
-    /// Where they begin, if they lie in a row, and how many there are.
+    /// The first element and the count, if they are contiguous.
     #[inline(always)] // as above
     pub(crate) const fn row(self) -> Option<(usize, usize)> {
         match self {
@@ -48,17 +49,17 @@ impl<'s> TypeMap<'s> {
         }
     }
 
-    /// Where the first record's element lies, if the shape begins with its offset.
+    /// The element of the first record, if the shape starts at its offset.
     pub(crate) const fn start(self) -> usize {
         self.offset * self.per_record + self.lane
     }
 
-    /// Where the records begin, and where they end behind that.
+    /// The first record, and the end of the last.
     pub(crate) fn records(self) -> (usize, usize) {
         (self.offset, self.shape.end())
     }
 
-    /// The runs of elements, from the beginning of the part.
+    /// The runs of elements, counted from the start of the window memory.
     pub(crate) const fn runs(self) -> TypeMapRuns<'s> {
         TypeMapRuns { type_map: self, runs: self.shape.runs(), run: 0..0 }
     }
@@ -69,12 +70,12 @@ impl<'s> TypeMap<'s> {
 pub(crate) struct TypeMapRuns<'s> {
     type_map: TypeMap<'s>,
     runs: Runs<'s>,
-    /// The records that are left of a run.
+    /// The rest of the current run, in records.
     run: Range<usize>,
 }
 
 impl<'s> TypeMapRuns<'s> {
-    /// Whose runs they are.
+    /// The elements that the runs are of.
     pub(crate) const fn type_map(&self) -> TypeMap<'s> {
         self.type_map
     }

@@ -4,18 +4,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 
-/// Where the answer to a request goes: whoever sees it first takes it in, for whoever asked.
+/// The destination of a reply: the first task that sees the reply stores it for the requester.
 pub(super) type ReplyCell = Arc<Mutex<Option<Result<Vec<u8>, Fault>>>>;
 
-/// This rank's requests to each other, one at a time; and its signals to memory without words there.
+/// This rank's requests to each other rank, one at a time; and its signals to memory without words
+/// there.
 #[derive(Debug)]
 pub(crate) struct HelperRequests(Box<[(Mutex<InFlight>, Mutex<u64>)]>);
 
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
-    /// How many requests were posted.
+    /// The number of posted requests.
     pub(super) posted: u64,
-    /// Who asked the last one, and how many bytes of results it wants, until it is answered.
+    /// The requester of the last one and the length of its results in bytes, until the reply.
     pub(super) current: Option<(ReplyCell, usize)>,
 }
 
@@ -29,7 +30,7 @@ impl HelperRequests {
         Ok(in_flight.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How many signals there were to a rank; taken by who signals.
+    /// The number of signals to a rank; locked while signalling.
     pub(super) fn signals(&self, rank: u32) -> Result<MutexGuard<'_, u64>, Fault> {
         let in_flight = self.0.get(rank as usize).ok_or(Fault::new(FaultKind::NoSuchRank))?;
         Ok(in_flight.1.lock().unwrap_or_else(PoisonError::into_inner))

@@ -1,14 +1,18 @@
-//! Atomic operations by a region's one agent, where no fabric has words of it: memory that its owner has lent and may take
-//! back.
+//! Atomic operations by a region's agent, for memory in which no fabric has words: user memory,
+//! which its owner may take back.
 //!
-//! The CPUs of the owner's process are the agent. A rank that lives in it (the owner itself, or another thread-rank) changes
-//! the words at once; any other asks the owner's helper thread, which runs the same code on them (jiang-2004, section 4, has
-//! the idea: a thread at the target). So all of them are atomic against one another, and they go on while the owner computes.
+//! The CPUs of the owner's process are the agent. A rank in that process (the owner itself, or
+//! another thread-rank) changes the words directly; any other rank sends a request to the owner's
+//! helper thread, which runs the same code on them (a thread at the target, as in jiang-2004,
+//! section 4). So all operations are atomic with respect to each other, and they progress while the
+//! owner computes.
 //!
-//! The same thread moves bytes of many small pieces, in windows that were made so (`moves`).
+//! The same thread moves the bytes of many small pieces, in windows that were made with that option
+//! (`moves`).
 //!
-//! Requests and answers lie in the hidden regions beside the parts, a place for each pair of ranks. A message to the owner
-//! would have done as well, but a place never is full, needs nobody to sort what is whose, and ends with its window.
+//! Requests and replies lie in the hidden regions beside window memory, in a slot for each pair of
+//! ranks. A slot is never full, needs no dispatch, and ends with its window, unlike a message to
+//! the owner.
 
 mod in_flight;
 mod moves;
@@ -23,17 +27,18 @@ pub(crate) use self::origin::{HelperAccumulate, HelperCall, by_helper};
 pub(crate) use self::request::{HelperRequest, is_wordless};
 pub(crate) use self::server::serve;
 
-/// What the requests and answers between this rank and its peers take of its hidden region: a line whose first word is 1
-/// once this rank answers no more, then for each peer a line each that begins with a number which counts the requests of that peer, then two rooms:
+/// The layout of requests and replies between this rank and its peers in its hidden region: a line
+/// whose first word is 1 once this rank stops replying, then for each peer a slot, which begins
+/// with the number of that peer's latest request, then its two payload areas:
 ///
 /// | at | written by | what |
 /// |---|---|---|
-/// | 0 | the peer | number, what to do, how many elements, the place (of a window of attached memory), how many bytes |
-/// | 40 | this rank | number of the peer's request that it can give no answer to where the peer looks for it, fault |
-/// | 64 | the peer | number of the answer, fault: to what this rank has asked |
-/// | 80 | the peer | how many [signals](crate::Access::signal) it has begun, and done; a word that it writes to wake this rank; where the last one goes |
+/// | 0 | the peer | number, operation, number of elements, the remote pointer (of a dynamic window), number of bytes |
+/// | 40 | this rank | number of the peer's request that it cannot reply to where the peer expects it, fault |
+/// | 64 | the peer | number of the reply, fault: to this rank's request |
+/// | 80 | the peer | how many [signals](crate::Access::signal) it has started, and finished; a word that it writes to wake this rank; the offset of the last one |
 /// | 128 | the peer | runs and operands of its request |
-/// | 128 + room | the peer | results of what this rank has asked |
+/// | 128 + room | the peer | results of this rank's request |
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestLayout {
     start: u64,
@@ -43,10 +48,10 @@ pub(crate) struct RequestLayout {
 
 impl RequestLayout {
     const LINES: u64 = 128;
-    /// What all rooms of a region take together, more or less, and the bounds of one.
+    /// The approximate size of all payload areas of a region, and the bounds of one.
     const ROOMS: u64 = 1 << 20;
 
-    /// Behind what else lies there.
+    /// Starts behind the other contents of the region.
     pub(crate) const fn new(size: u32, start: u64) -> Self {
         let share = Self::ROOMS / 2 / size as u64 / 64 * 64;
         let capacity = if share < 512 {
@@ -59,17 +64,17 @@ impl RequestLayout {
         Self { start, capacity, size }
     }
 
-    /// Where all of it ends.
+    /// The end of the layout.
     pub(crate) const fn end(self) -> u64 {
         self.start + 64 + self.size as u64 * (Self::LINES + 2 * self.capacity)
     }
 
-    /// How long a request's runs and operands, and its results, may be.
+    /// The maximum length of a request's runs and operands, and of its results.
     pub(crate) const fn capacity(self) -> usize {
         self.capacity as usize
     }
 
-    /// The word that tells that the owner answers no more.
+    /// The word that says that the owner replies no more.
     pub(crate) const fn closed(self) -> u64 {
         self.start
     }
@@ -82,7 +87,7 @@ impl RequestLayout {
         self.of(by)
     }
 
-    /// Where the owner says that it cannot answer, and behind it why.
+    /// Where the owner says that it cannot reply, followed by the fault.
     const fn refusal(self, by: u32) -> u64 {
         self.of(by) + 40
     }
@@ -91,22 +96,22 @@ impl RequestLayout {
         self.of(by) + 64
     }
 
-    /// How many signals a peer has begun.
+    /// How many signals a peer has started.
     const fn begun(self, by: u32) -> u64 {
         self.of(by) + 80
     }
 
-    /// How many of them are there.
+    /// How many of them it has finished.
     const fn done(self, by: u32) -> u64 {
         self.of(by) + 88
     }
 
-    /// What it writes to wake this rank.
+    /// The word that it writes to wake this rank.
     const fn doorbell(self, by: u32) -> u64 {
         self.of(by) + 96
     }
 
-    /// Where its last signal goes.
+    /// The offset of its last signal.
     const fn signalled(self, by: u32) -> u64 {
         self.of(by) + 104
     }

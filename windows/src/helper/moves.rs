@@ -1,8 +1,9 @@
-//! Bytes of many small pieces, moved by the owner's helper thread: one message where a card would take a request for each
-//! piece (jiang-2004, section 4: the thread at the target takes what is not contiguous).
+//! Bytes of many small pieces, moved by the owner's helper thread: one message where a card would
+//! take a request for each piece (jiang-2004, section 4: the thread at the target handles
+//! noncontiguous data).
 //!
-//! They are requests as those of the atomics are, of the element "bytes", which nothing but this module moves: what is put
-//! is replaced, what is got is looked at. Nothing of it is atomic.
+//! They are requests like those of atomics, of the element type "bytes", which only this module
+//! uses: a put is a replace, a get a read. They are not atomic.
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{AtomicAgent, Fabric, Path, Segment};
@@ -14,17 +15,19 @@ use crate::window::exchange::Flavor;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 
-/// From how many pieces on, and up to how many bytes each on average, the helper thread is asked.
+/// The number of pieces from which, and the average size in bytes up to which, the helper thread is
+/// used.
 ///
-/// Measured on Soft-RoCE (two ranks of one emulated host, pieces of 8 bytes, microseconds with the flush), by card and by helper:
-/// 16 pieces: put 2114 and 8561, get 10700 and 6863; 32: put 2793 and 3205, get 12024 and 2868; 64: put 3854 and 3354, get 9897
-/// and 3044; 128: put 18488 and 8215, get 60235 and 7186; 512: put 43335 and 27682, get 562783 and 27479. A card of hardware
-/// takes more pieces in the time in which a thread wakes up.
+/// Measured on Soft-RoCE (two ranks of one emulated host, pieces of 8 bytes, microseconds with the
+/// flush), by card and by helper: 16 pieces: put 2114 and 8561, get 10700 and 6863; 32: put 2793
+/// and 3205, get 12024 and 2868; 64: put 3854 and 3354, get 9897 and 3044; 128: put 18488 and 8215,
+/// get 60235 and 7186; 512: put 43335 and 27682, get 562783 and 27479. A hardware card executes
+/// more pieces in the time that a thread takes to wake up.
 const PIECES: usize = 64;
 const LONGEST: usize = 256;
 
 impl<F: Fabric> Inner<F> {
-    /// Whether the helper thread of the target's owner is to move so many pieces with so many bytes.
+    /// Whether the helper thread of the target's owner moves this many pieces and bytes.
     pub(crate) fn is_packed(&self, target: &Target<F>, pieces: usize, bytes: usize) -> bool {
         if pieces < PIECES
             || bytes / pieces > LONGEST
@@ -40,7 +43,7 @@ impl<F: Fabric> Inner<F> {
             && matches!(self.fabric().path(&target.data), Path::Card | Path::Simulated)
     }
 
-    /// Puts pieces, message after message. They are there when this is done.
+    /// Puts pieces, message after message. They are complete at the target when this completes.
     pub(crate) async fn put_packed<'p>(
         &self,
         target: &Target<F>,
@@ -111,7 +114,7 @@ impl<F: Fabric> Inner<F> {
     }
 }
 
-/// Whether the helper threads of a window on such a fabric are to move shapes, if the user wants them to.
+/// Whether the helper threads of a window on such a fabric move shapes, if the user enables it.
 pub(crate) const fn has_packed(agent: AtomicAgent, completes_at_post: bool) -> bool {
     !completes_at_post && !matches!(agent, AtomicAgent::Cpu)
 }

@@ -1,4 +1,4 @@
-//! The origin's side: asks, and waits for the answer.
+//! The origin's side: sends requests and waits for replies.
 
 use std::future::Future;
 use std::ops::Range;
@@ -16,10 +16,10 @@ use crate::window::inner::Inner;
 use crate::window::target::Target;
 use crate::{AtomicElement, Op};
 
-/// A request under way; its outcome is the elements as they were before, if they were wanted.
+/// A pending request; it yields the previous elements, if they were wanted.
 pub(crate) type HelperCall<'w> = Pin<Box<dyn Future<Output = Result<Vec<u8>, Fault>> + Send + 'w>>;
 
-/// How long, in nanoseconds, before an origin looks whether the owner still answers.
+/// How long, in nanoseconds, an origin waits before it checks whether the owner still replies.
 const LOOK: u64 = 100_000_000;
 
 fn take(reply: &ReplyCell) -> Option<Result<Vec<u8>, Fault>> {
@@ -27,7 +27,7 @@ fn take(reply: &ReplyCell) -> Option<Result<Vec<u8>, Fault>> {
 }
 
 impl<F: Fabric> Inner<F> {
-    /// Has a request done by whoever can: this thread, or the owner's helper.
+    /// Executes a request, on this thread or by the owner's helper thread.
     pub(crate) fn call<'w>(&'w self, target: &'w Target<F>, mut request: HelperRequest) -> HelperCall<'w> {
         request.ptr = target.ptr;
         Box::pin(async move {
@@ -52,7 +52,7 @@ impl<F: Fabric> Inner<F> {
         loop {
             let seen = {
                 let mut in_flight = self.helper_requests.in_flight(target.rank)?;
-                let seen = fabric.load(answer)?; // before anything is asked, or the answer might be taken for an old one
+                let seen = fabric.load(answer)?; // before the request, or its reply could be mistaken for an old one
                 self.take_answer(target, &mut in_flight)?;
                 if let Some(outcome) = take(&reply) {
                     target.count(onesided_fabric::Path::Helper);
@@ -67,14 +67,14 @@ impl<F: Fabric> Inner<F> {
                 }
                 seen
             };
-            // Whoever's answer comes: the line may be free then.
+            // Any reply wakes this wait: the slot may then be free.
             let patience = Patience::on(owner).and_until(fabric.now().saturating_add(LOOK));
             if let Err(mut fault) = fabric.wait_until(answer, move |now| now != seen, patience).await {
                 if fault.kind() == FaultKind::TimedOut {
                     let closed = fabric.word_in(&target.locks, layout.closed())?;
                     if fabric.read(closed).await? == 0 {
                         self.take_refusal(target).await?;
-                        continue; // refused, or it computes, or is stopped
+                        continue; // refused, still computing, or stopped
                     }
                     fault = Fault::of(FaultKind::NoSuchRegion, owner);
                 }
@@ -82,14 +82,14 @@ impl<F: Fabric> Inner<F> {
                 self.take_answer(target, &mut in_flight)?;
                 let outcome = take(&reply);
                 if in_flight.current.as_ref().is_some_and(|(current, _)| Arc::ptr_eq(current, &reply)) {
-                    in_flight.current = None; // nobody will answer
+                    in_flight.current = None; // no reply will come
                 }
                 return outcome.unwrap_or(Err(fault));
             }
         }
     }
 
-    /// Ends the request under way if its owner has no way to answer it.
+    /// Ends the pending request if its owner cannot reply to it.
     async fn take_refusal(&self, target: &Target<F>) -> Result<(), Fault> {
         let (fabric, layout) = (self.fabric(), self.request_layout());
         let at = layout.refusal(self.world.rank());
@@ -106,7 +106,7 @@ impl<F: Fabric> Inner<F> {
         Ok(())
     }
 
-    /// Takes in the answer to the request under way, if it has come.
+    /// Stores the reply to the pending request, if it has arrived.
     fn take_answer(&self, target: &Target<F>, in_flight: &mut InFlight) -> Result<(), Fault> {
         let (fabric, layout) = (self.fabric(), self.request_layout());
         let at = layout.answer(target.rank);
@@ -133,7 +133,7 @@ impl<F: Fabric> Inner<F> {
         fabric.put(&target.locks, layout.operands(me), &request.bytes)?;
         let words = [request.code.to_word(), request.count as u64, request.ptr, request.bytes.len() as u64];
         fabric.put(&target.locks, layout.request(me) + 8, &words.map(u64::to_le_bytes).concat())?;
-        // Behind the others on the same way, and it wakes the owner's helper.
+        // Behind the payload on the same path; wakes the owner's helper thread.
         drop(fabric.write(fabric.word_in(&target.locks, layout.request(me))?, number, Notify::Yes));
         Ok(())
     }
@@ -143,19 +143,19 @@ impl<F: Fabric> Inner<F> {
 pub(crate) struct HelperAccumulate<'w, 's> {
     run: Range<usize>,
     runs: TypeMapRuns<'s>,
-    /// How many operands were sent, and how many of the elements that are under way.
+    /// The number of operands sent, and of elements in flight.
     done: usize,
     count: usize,
     call: Option<HelperCall<'w>>,
 }
 
-#[inline(always)] // its arguments are not to pass through memory before they are needed
+#[inline(always)] // keeps its arguments out of memory until needed
 pub(crate) const fn by_helper<'w, 's>(type_map: TypeMap<'s>) -> HelperAccumulate<'w, 's> {
     HelperAccumulate { run: 0..0, runs: type_map.runs(), done: 0, count: 0, call: None }
 }
 
 impl<'w> HelperAccumulate<'w, '_> {
-    /// Goes on with it.
+    /// Continues it.
     pub(crate) fn poll<T: AtomicElement, F: Fabric>(
         &mut self,
         inner: &'w Inner<F>,

@@ -1,4 +1,5 @@
-//! What an origin asks, as bytes, and how it is done: by the owner's helper thread, or by the origin itself.
+//! Requests: their encoding, and their execution by the owner's helper thread or by the origin
+//! itself.
 
 use std::ops::Range;
 
@@ -9,38 +10,39 @@ use crate::datatype::element::{lanes, per_word, same_bits};
 use crate::datatype::op::apply_row;
 use crate::{AtomicElement, Located, Op};
 
-/// Whether a fault tells that the place has no word here, so that its agent is to be asked.
+/// Whether a fault says that the memory has no words here, so that its agent must execute the
+/// operation.
 pub(crate) fn is_wordless(fault: Fault) -> bool {
     fault.kind() == FaultKind::Unsupported && fault.detail() == onesided_fabric::WORDLESS
 }
 
-/// Atomic operations on elements, as they travel.
+/// Atomic operations on elements, as they are sent.
 ///
-/// The bytes are the runs, `start u64 | length u64` each, in elements of the part, little endian; then the operands in a
-/// row, or what a compare-and-swap expects and what it puts.
+/// The bytes are the runs, `start u64 | length u64` each, in elements of the window memory, little
+/// endian; then the contiguous operands, or the expected and the new value of a compare-and-swap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HelperRequest {
     pub(crate) code: Code,
-    /// How many elements all runs have together.
+    /// The number of elements of all runs.
     pub(crate) count: usize,
-    /// Which attached memory; 0 where the window has one part a rank.
+    /// Which attached memory; 0 for window memory that is a single region.
     pub(crate) ptr: u64,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What is to be done with each element.
+/// The operation on each element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Code {
     /// `None`: compare and swap.
     pub(crate) op: Option<Op>,
-    /// Which type, see [`element_code`].
+    /// The type, see [`element_code`].
     pub(crate) element: u8,
-    /// Whether the origin wants the elements as they were before.
+    /// Whether the origin wants the previous elements.
     pub(crate) results: bool,
     pub(crate) runs: u32,
 }
 
-/// The number of the element "bytes".
+/// The code of the element type "bytes".
 pub(super) const BYTES: u8 = 13;
 
 pub(super) const RUN: usize = 16;
@@ -52,7 +54,7 @@ impl Code {
         u64::from(op) | u64::from(self.element) << 8 | u64::from(self.results) << 16 | u64::from(self.runs) << 32
     }
 
-    /// `None` if it is none of this version.
+    /// `None` if it is invalid in this version.
     pub(crate) fn from_word(word: u64) -> Option<Self> {
         let op = match word as u8 {
             255 => None,
@@ -64,7 +66,7 @@ impl Code {
 }
 
 impl HelperRequest {
-    /// As many of the runs, and of the run that was begun, as there is room for; what is left of them stays there.
+    /// Takes as many of the runs, and of the current run, as fit; the rest stays.
     pub(crate) fn of_runs<T: AtomicElement>(
         op: Op,
         results: bool,
@@ -108,7 +110,7 @@ impl HelperRequest {
         Self { code, count: 1, ptr: 0, bytes }
     }
 
-    /// How many bytes of results the origin wants; `None` if the element's type is unknown.
+    /// The length of the results in bytes; `None` if the element's type is unknown.
     pub(crate) fn result_bytes(&self) -> Option<usize> {
         let size = match self.code.element {
             0 | 1 | BYTES => 1,
@@ -120,12 +122,13 @@ impl HelperRequest {
         if self.code.results { self.count.checked_mul(size) } else { Some(0) }
     }
 
-    /// Does it, if the segment's words lie in this process's memory, and gives the elements as they were before if they are
-    /// wanted. Nothing that a peer may have written here makes it reach beyond the segment.
+    /// Executes it, if the segment's words are in this process's memory, and returns the previous
+    /// elements if they are wanted. No content that a peer may have written makes it access memory
+    /// beyond the segment.
     ///
     /// # Errors
-    /// `NotOwn` for memory in another process, with nothing done; `Protocol` if it is none, with nothing done;
-    /// `OutOfRange`.
+    /// `NotOwn` for memory in another process, with nothing done; `Protocol` if it is invalid, with
+    /// nothing done; `OutOfRange`.
     pub(crate) fn perform<F: Fabric>(&self, fabric: &F, segment: &F::Segment) -> Result<Vec<u8>, Fault> {
         macro_rules! of_type {
             ($($code:literal $element:ty),*) => {
@@ -175,7 +178,8 @@ impl HelperRequest {
 }
 
 impl HelperRequest {
-    /// The owner's side: moves the bytes, if all pieces lie in its segment, and gives those that were asked for.
+    /// The owner's side: moves the bytes, if all pieces are within its segment, and returns those
+    /// of a get.
     pub(super) fn move_bytes<F: Fabric>(&self, fabric: &F, segment: &F::Segment) -> Result<Vec<u8>, Fault> {
         let wrong = Fault::new(FaultKind::Protocol);
         let table = (self.code.runs as usize).checked_mul(RUN).and_then(|len| self.bytes.split_at_checked(len));
@@ -212,7 +216,7 @@ impl HelperRequest {
     }
 }
 
-/// Changes elements in a row.
+/// Changes contiguous elements.
 fn change_row<T: AtomicElement, F: Fabric>(
     fabric: &F,
     segment: &F::Segment,
@@ -229,7 +233,7 @@ fn change_row<T: AtomicElement, F: Fabric>(
     let lane = (start % per_word as u64) as usize;
     let offset = (start / per_word as u64).checked_mul(8).ok_or(out_of_range)?;
     let words = (lane.checked_add(len).ok_or(out_of_range)?).div_ceil(per_word);
-    // The range is checked before there is memory for the results: it is what bounds them.
+    // The range check comes before the allocation of the results: it bounds their size.
     if (words as u64)
         .checked_mul(8)
         .and_then(|bytes| bytes.checked_add(offset))
@@ -241,7 +245,7 @@ fn change_row<T: AtomicElement, F: Fabric>(
     let mut change = |word: usize, value: u64| {
         let mut new = value;
         let elements = lanes::<T>(&mut new);
-        // Which elements of the row lie in this word.
+        // The elements of the run in this word.
         let first = (word * per_word).saturating_sub(lane);
         let skip = if word == 0 { lane } else { 0 };
         let count = (per_word - skip).min(len - first);
@@ -269,7 +273,7 @@ pub(super) fn run_bytes(runs: &[[u64; 2]]) -> Vec<u8> {
     runs.iter().flatten().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// The number of an element's type in a request.
+/// The code of an element's type in a request.
 pub(crate) const fn element_code<T: AtomicElement>() -> u8 {
     T::CODE
 }

@@ -1,4 +1,4 @@
-//! The owner's side: its helper thread does what peers ask.
+//! The owner's side: its helper thread serves peers' requests.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Weak};
@@ -11,8 +11,8 @@ use super::request::Code;
 use super::{HelperRequest, RequestLayout};
 use crate::window::inner::Inner;
 
-/// Starts to serve a window, until it is closed or dropped. The fabric's helper thread looks at the requests at each event
-/// of this rank; a request is one.
+/// Starts to serve a window, until it is closed or dropped. The fabric's helper thread polls for
+/// requests at each event of this rank; a request is one.
 pub(crate) fn serve<F: Fabric>(inner: &Arc<Inner<F>>) -> Result<(), Fault> {
     let (theirs, mut served) = (Arc::downgrade(inner), vec![0; inner.world.size() as usize]);
     inner.fabric().serve(Box::pin(poll_fn(move |_| look(&theirs, &mut served))))
@@ -21,16 +21,16 @@ pub(crate) fn serve<F: Fabric>(inner: &Arc<Inner<F>>) -> Result<(), Fault> {
 fn look<F: Fabric>(inner: &Weak<Inner<F>>, served: &mut [u64]) -> Poll<()> {
     let Some(inner) = inner.upgrade().filter(|inner| !inner.lifecycle.is_closed()) else { return Poll::Ready(()) };
     for (origin, served) in (0..).zip(served) {
-        // What fails here fails for its origin alone, which waits for an answer for as long as this rank lives: if there
-        // is no way to give it one, it finds out here.
+        // A failure affects only its origin, which waits for a reply as long as this rank lives: if
+        // the reply cannot be written there, the origin finds the refusal here.
         if let Err(fault) = answer(&inner, origin, served) {
-            let _ = refuse(&inner, origin, *served, fault); // in this rank's own memory
+            let _ = refuse(&inner, origin, *served, fault); // a write to this rank's own memory
         }
     }
     Poll::Pending
 }
 
-/// Does what a peer asks, if it asks something new.
+/// Serves a peer's request, if there is a new one.
 fn answer<F: Fabric>(inner: &Inner<F>, origin: u32, served: &mut u64) -> Result<(), Fault> {
     let (fabric, layout, me) = (inner.fabric(), inner.request_layout(), inner.world.rank());
     let number = fabric.load(fabric.word_in(&inner.memory.hidden, layout.request(origin))?)?;
@@ -38,7 +38,7 @@ fn answer<F: Fabric>(inner: &Inner<F>, origin: u32, served: &mut u64) -> Result<
         return Ok(());
     }
     *served = number;
-    let to = inner.target(origin)?; // nothing is done that nobody would hear of
+    let to = inner.target(origin)?; // no operation without a way to reply
     let outcome = read(inner, layout, origin).and_then(|request| {
         let segment = inner.memory.agent_segment(request.ptr)?;
         request.perform(fabric, &segment)
@@ -56,7 +56,7 @@ fn answer<F: Fabric>(inner: &Inner<F>, origin: u32, served: &mut u64) -> Result<
     told().map_err(|_: Fault| Fault::new(FaultKind::Unknown))
 }
 
-/// Says here, where the origin looks now and then, that its request gets no answer there.
+/// Records here, where the origin polls now and then, that its request gets no reply.
 fn refuse<F: Fabric>(inner: &Inner<F>, origin: u32, number: u64, fault: Fault) -> Result<(), Fault> {
     let (fabric, at) = (inner.fabric(), inner.request_layout().refusal(origin));
     let fault = Fault::of(fault.kind(), fabric.rank()).with_detail(fault.detail());
@@ -65,7 +65,7 @@ fn refuse<F: Fabric>(inner: &Inner<F>, origin: u32, number: u64, fault: Fault) -
     Ok(())
 }
 
-/// A peer's request, as far as it is one.
+/// Decodes a peer's request.
 fn read<F: Fabric>(inner: &Inner<F>, layout: RequestLayout, origin: u32) -> Result<HelperRequest, Fault> {
     let fabric = inner.fabric();
     let mut header = [0; 32];

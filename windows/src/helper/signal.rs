@@ -1,10 +1,12 @@
 //! Signals to memory that has no words here, and the wait for them.
 //!
-//! The element is put as any other, by a copy of the kernel where that is the way: such a copy is bytes. So its owner looks at
-//! it only between signals: each origin counts those that it has begun and those that are done, in words of the owner's hidden
-//! region, and says before each where it goes. An origin's signals go one after another, so who finds that after its look
-//! none was begun that was not done before it, or one that goes elsewhere, has seen no half of one of them. Whether the origin
-//! lives does not matter: what it left half done stays so, and holds up nobody who waits for something else.
+//! The element is put as any other, by a copy of the kernel where that is the path: such a copy is
+//! not atomic. So its owner reads it only between signals: each origin counts the signals that it
+//! has started and those that it has finished, in words of the owner's hidden region, and writes
+//! each signal's offset before it. An origin's signals are sequential. If, after the owner's read,
+//! no origin has started a signal that was not finished before the read, or only one to another
+//! offset, the owner has not seen half of a signal. Whether the origin lives does not matter: a
+//! signal that it left half written stays so, and does not block waits for other words.
 
 use std::cell::RefCell;
 use std::sync::atomic::{Ordering, fence};
@@ -16,31 +18,32 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 
-/// What a wait has seen.
+/// The result of a wait.
 type Outcome = Arc<Mutex<Option<Result<u64, Fault>>>>;
 
 impl<F: Fabric> Inner<F> {
-    /// Puts a word of a part that has none here, and wakes its owner. Memory without words is reached by operations that are
-    /// done when they return.
+    /// Puts a word to window memory that has none here, and wakes its owner. Operations on memory
+    /// without words complete when they return.
     pub(crate) fn signal_wordless(&self, target: &Target<F>, offset: u64, value: u64) -> Result<(), Fault> {
         let (fabric, layout, me) = (self.fabric(), self.request_layout(), self.world.rank());
         let word = |at| fabric.word_in(&target.locks, at);
         let (begun, done, doorbell) = (word(layout.begun(me))?, word(layout.done(me))?, word(layout.doorbell(me))?);
         let last_tag = word(layout.signalled(me))?;
-        let mut signals = self.helper_requests.signals(target.rank)?; // one at a time
+        let mut signals = self.helper_requests.signals(target.rank)?; // one signal at a time
         *signals = signals.wrapping_add(1);
         drop(fabric.write(last_tag, tag(*signals, offset), Notify::No));
         drop(fabric.fetch_add(begun, 1));
-        drop(fabric.flush(target.fabric_rank())); // before any byte of it
+        drop(fabric.flush(target.fabric_rank())); // before any byte of the signal
         let put = fabric.put(&target.data, offset, &value.to_ne_bytes());
         target.count(fabric.path(&target.data));
-        // Of release order; also if it failed, so that nobody waits for what will not come.
+        // Of release order; even after a failure, so that no wait blocks on it.
         drop(fabric.fetch_add(done, 1));
         drop(fabric.write(doorbell, 1, Notify::Yes));
         put
     }
 
-    /// Waits until a word of one's own part, which has none, is what the predicate asks for.
+    /// Waits until a word of this rank's own window memory, which has no words, satisfies the
+    /// predicate.
     pub(crate) async fn wait_wordless<'f>(
         &'f self,
         offset: u64,
@@ -51,8 +54,8 @@ impl<F: Fabric> Inner<F> {
         self.wait_seeing(move || self.between_signals(offset, &mut done.borrow_mut()), predicate, patience).await
     }
 
-    /// The same of a word that peers reach by a card, and that no reference of this rank's may point to, because the memory
-    /// can be given back.
+    /// The same for a word that peers access by a card, and that no reference of this rank may
+    /// point to, because the memory can be taken back.
     pub(crate) async fn wait_user_memory<'f>(
         &'f self,
         offset: u64,
@@ -61,14 +64,14 @@ impl<F: Fabric> Inner<F> {
     ) -> Result<u64, Fault> {
         let look = move || {
             let mut word = [0; 8];
-            self.fabric().read_own(&self.memory.own, offset, &mut word)?; // in one piece: the card writes it so
+            self.fabric().read_own(&self.memory.own, offset, &mut word)?; // a single access, as the card's write is
             fence(Ordering::Acquire);
             Ok(Some(u64::from_ne_bytes(word)))
         };
         self.wait_seeing(look, predicate, patience).await
     }
 
-    /// Waits until a look at memory sees what the predicate asks for.
+    /// Waits until a read of memory satisfies the predicate.
     async fn wait_seeing<'f>(
         &'f self,
         look: impl Fn() -> Result<Option<u64>, Fault> + Send + Unpin + 'f,
@@ -77,7 +80,7 @@ impl<F: Fabric> Inner<F> {
     ) -> Result<u64, Fault> {
         let (fabric, seen) = (self.fabric(), Outcome::default());
         let outcome = Arc::clone(&seen);
-        // A signal rings the doorbell, and whatever rings it has every wait looked at.
+        // A signal rings the doorbell, and every ring makes each wait poll.
         let look = move |_| match look() {
             Ok(Some(word)) if !predicate(word) => false,
             Ok(None) => false,
@@ -95,14 +98,14 @@ impl<F: Fabric> Inner<F> {
         seen.unwrap_or(Err(Fault::new(FaultKind::Unknown)))
     }
 
-    /// One's own word, if no signal may have been in the middle of it.
+    /// This rank's own word, if no signal may have been in the middle of it.
     fn between_signals(&self, offset: u64, done: &mut Vec<u64>) -> Result<Option<u64>, Fault> {
         let (fabric, layout, size) = (self.fabric(), self.request_layout(), self.world.size());
         let load = |at| fabric.load(fabric.word_in(&self.memory.hidden, at)?); // of acquire order
         let word = || {
             let mut word = [0; 8];
             fabric.read_own(&self.memory.own, offset, &mut word)?;
-            drop(fabric.flush(fabric.rank())); // before the next look
+            drop(fabric.flush(fabric.rank())); // before the next load
             Ok(u64::from_ne_bytes(word))
         };
         let begun = |origin| Ok((load(layout.begun(origin))?, load(layout.signalled(origin))?));
@@ -110,19 +113,21 @@ impl<F: Fabric> Inner<F> {
     }
 }
 
-/// How many bits of a tag say where.
+/// The number of bits of a tag for the word's index.
 const OFFSET_BITS: u32 = 40;
 
-/// A signal's number, as much of it as there is room for, and its word.
+/// The low bits of a signal's number, and its word.
 const fn tag(number: u64, offset: u64) -> u64 {
     number << OFFSET_BITS | (offset / 8) & ((1 << OFFSET_BITS) - 1)
 }
 
-/// A look at a word that origins signal to, among others: how many signals each has done, then the word, then how many each
-/// has begun and the tag of the last one. `None` if one of them may have been in the middle of the word.
+/// Reads a word that origins signal to, among others: how many signals each has finished, then the
+/// word, then how many each has started and the tag of the last one. `None` if one of them may have
+/// been in the middle of the word.
 ///
-/// Those that were done before are in the word as a whole. Where one more has begun since, and no other, it is in it only if its
-/// tag says so; a tag of another number is that of the next one, which is written before that is counted.
+/// Signals that were finished before the read are in the word as a whole. Where exactly one more
+/// has started since, it affects this word only if its tag says so; a tag of another number belongs
+/// to the next signal, whose tag is written before it is counted.
 fn look_between<E>(
     (origins, offset): (u32, u64),
     before: &mut Vec<u64>,
@@ -153,10 +158,10 @@ mod tests {
 
     use super::*;
 
-    /// An origin that puts a word as two halves, half by half, and may stop or die at any point.
+    /// An origin that puts a word as two halves, one by one, and may stop or die at any point.
     #[derive(Clone, Default)]
     struct Origin {
-        /// Where its signals go, and what they say.
+        /// The words and values of its signals.
         signals: Vec<(usize, u64)>,
         step: usize,
         begun: u64,
@@ -183,11 +188,12 @@ mod tests {
         }
     }
 
-    /// Words that two origins signal to, and a schedule: what happens before each of the owner's looks at them.
+    /// Words that two origins signal to, and a schedule: what happens before each of the owner's
+    /// reads.
     struct Model {
         origins: Vec<Origin>,
         words: Vec<[u64; 2]>,
-        /// The choices of this run, those behind its end being 0, and how many options each had.
+        /// The choices of this run, 0 beyond its end, and the number of options of each.
         choices: Vec<(usize, usize)>,
         at: usize,
     }
@@ -201,7 +207,7 @@ mod tests {
             self.choices[self.at - 1].0
         }
 
-        /// Each origin goes on by some steps, and may die.
+        /// Advances each origin by some steps, or kills it.
         fn pass(&mut self) {
             for origin in 0..self.origins.len() {
                 let left = 5 * self.origins[origin].signals.len() - self.origins[origin].step;
@@ -214,8 +220,8 @@ mod tests {
         }
     }
 
-    /// Every run of these origins under one look at word 0, which is to see no half of a signal. Gives how many there were,
-    /// and how many saw a half.
+    /// Runs every schedule of these origins with one read of word 0, which must not see half of a
+    /// signal. Returns the number of schedules, and of those that saw a half.
     fn explore(
         origins: &[Origin],
         look: impl Fn(&RefCell<Model>) -> Option<u64>,
@@ -239,7 +245,7 @@ mod tests {
         }
     }
 
-    /// The word as a number, a decimal digit a half.
+    /// The word as a number, a decimal digit for each half.
     fn word(model: &RefCell<Model>) -> u64 {
         let mut model = model.borrow_mut();
         model.pass();
@@ -268,7 +274,7 @@ mod tests {
         seen
     }
 
-    /// What stood here before: sums over those that lived when they were made.
+    /// The former algorithm: sums over the origins that were alive when the sums were made.
     fn look_by_sums(model: &RefCell<Model>) -> Option<u64> {
         let sum = |count: fn(&Origin) -> u64| {
             (0..2).fold(0, |sum, origin| {
@@ -298,7 +304,8 @@ mod tests {
         }
     }
 
-    /// Stopped, or dead, in the middle of a signal to another word: this word is seen all the same, and the other is not.
+    /// An origin that stops or dies in the middle of a signal to another word blocks only reads of
+    /// that word.
     #[test]
     fn an_origin_that_stops_holds_up_only_who_waits_for_its_word() {
         for steps in 2..5 {
@@ -313,7 +320,8 @@ mod tests {
         }
     }
 
-    /// What is taken for another place has to be that of the very signal that is under way, however often origins have signalled.
+    /// A tag matches only the very signal that is in progress, however often origins have
+    /// signalled.
     #[test]
     fn a_tag_is_of_its_number() {
         for done in [0, 6, (1 << 24) - 2, (1 << 24) - 1, u64::MAX] {

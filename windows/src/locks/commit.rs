@@ -20,16 +20,17 @@ impl<F: Fabric> Inner<F> {
         self.fabric().word_in(&target.locks, self.locks.layout.commit())
     }
 
-    /// Raises the version of what was committed: more often than once does no harm.
+    /// Raises the version of the commit word. Idempotent in effect: raising it twice is harmless.
     pub(super) async fn raise_version<'f>(&'f self, commit: F::Word<'f>) -> Result<u64, Fault> {
         self.retry_unknown(commit, || self.fabric().fetch_add(commit, VERSION)).await
     }
 }
 
 impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
-    /// How much is left of the lease, of an exclusive lock in a window with a [policy](crate::LeasePolicy): nothing once it is over. To be
-    /// asked after every wait; it is never told too late, because the lease began before the lock was held. `None` where there
-    /// is no lease.
+    /// How much is left of the lease of an exclusive lock in a window with a [lease
+    /// policy](LeasePolicy): zero once it has expired. Check it after every wait. The result never
+    /// exceeds what is really left, because the lease starts before the lock is held. `None` where
+    /// there is no lease.
     pub fn lease_left(&self) -> Option<Duration> {
         let (inner, ..) = self.lock_parts();
         let leases = inner.locks.leases.as_ref().filter(|_| self.mode() == Mode::Exclusive)?;
@@ -38,14 +39,14 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         Some(Duration::from_nanos(leases.nanos.saturating_sub(held)))
     }
 
-    /// What was committed last under this lock, at first 0, when it is waited for. In a window with
-    /// [`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit).
+    /// The value that was committed last under this lock, initially 0. Does nothing unless waited
+    /// on or polled. Requires [`LeasePolicy::VersionedCommit`].
     ///
     /// # Errors
-    /// When waited for: [`Error::Operation`](crate::Error::Operation), `Unsupported` in other windows.
+    /// When waited on: [`Error::Operation`], `Unsupported` in other windows.
     ///
     /// # Cancel safety
-    /// Dropped before it is done it has done nothing.
+    /// If dropped before it completes, it has no effect.
     pub fn committed(&self) -> Request<'w, u64, F> {
         let (inner, target, _) = self.lock_parts();
         let read = async move {
@@ -59,9 +60,11 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         Request::new(inner.fabric().clone(), "committed", read)
     }
 
-    /// Commits: makes a number below 2<sup>40</sup> the one that [`committed`](Self::committed) gives, if the lock is still this
-    /// owner's, when it is waited for. Everything done under the lock before is complete at the target then. The number may say
-    /// which of two places has the data that count: an owner writes the other one, and commits it.
+    /// Commits: stores a number below 2<sup>40</sup> as the value that
+    /// [`committed`](Self::committed) returns, if this owner still holds the lock. Everything done
+    /// under the lock before is then complete at the target. Does nothing unless waited on or
+    /// polled. The number may say which of two copies of the data is valid: an owner writes the
+    /// other copy and commits it.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -74,25 +77,26 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// let epoch = window.lock_exclusive(1).wait()?;
     /// let other = 1 - epoch.committed().wait()?;
     /// epoch.put(8 * other as usize, &[7; 8])?;
-    /// epoch.commit(other).wait()?; // an error if another has the lock meanwhile
+    /// epoch.commit(other).wait()?; // an error if another owner has the lock by now
     /// epoch.unlock().wait()?;
     /// # window.close().wait()
     /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     ///
-    /// How: the commit word has a version, which whoever takes a lock over raises before it goes on. An owner reads that word,
-    /// then sees that the lock's word is its own, so that the version is of its own time, and then compares and swaps it; where
-    /// that fails it reads both again. The version has 24 bits: an owner that is stopped between its look and its
-    /// compare-swap while exactly a multiple of 2<sup>24</sup> commits and inheritances pass, the last with the same number, is not
-    /// found out.
+    /// Protocol: the commit word has a version, which a rank that takes the lock over raises before
+    /// it goes on. A committing owner reads the commit word, then checks that the lock word is
+    /// still its own, so that the version belongs to its own ownership, and then compares and swaps
+    /// the commit word; if that fails it reads both again. The version has 24 bits: the check
+    /// misses an owner that is stopped between its read and its compare-and-swap while exactly a
+    /// multiple of 2<sup>24</sup> commits and takeovers pass, the last with the same number.
     ///
     /// # Errors
-    /// When waited for: [`Error::Late`](crate::Error::Late) if another has taken the lock over, and nothing is committed; [`Error::Operation`](crate::Error::Operation):
-    /// `OutOfRange`, `Unsupported` in other windows, the first failure of what was done under the lock, and `NotHeld` for a
-    /// shared lock.
+    /// When waited on: [`Error::Late`] if another owner has taken the lock, and nothing is
+    /// committed; [`Error::Operation`]: `OutOfRange`, `Unsupported` in other windows, the first
+    /// failure of what was done under the lock, and `NotHeld` for a shared lock.
     ///
     /// # Cancel safety
-    /// Dropped before it is done it has committed or not.
+    /// If dropped before it completes, it may or may not have committed.
     pub fn commit(&self, value: u64) -> Request<'w, (), F> {
         let (inner, target, id) = self.lock_parts();
         let (mine, exclusive) = (self.held_word(), self.mode() == Mode::Exclusive);
@@ -112,7 +116,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
             let read = |word| Link::Read { word, waited: true };
             loop {
                 let [version, holder] = fabric.post([read(word), read(lock)]).await?;
-                // No two acquires have the same word.
+                // Each acquire has its own lock word.
                 if holder != mine {
                     return not_held;
                 }
@@ -120,7 +124,8 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
                 if fabric.compare_swap(word, version, new).await? == version {
                     return Ok(());
                 }
-                // An heir that came before this owner, and was late itself, has raised the version only now: each of those once.
+                // A recovering owner whose own lease expired may raise the version late; each such
+                // owner raises it once.
             }
         };
         Request::new(inner.fabric().clone(), "commit", async move {

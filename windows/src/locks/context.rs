@@ -1,4 +1,4 @@
-//! Where a lock finds its words in a window.
+//! The lock contexts of a window: where a lock finds its words.
 
 use std::sync::atomic::Ordering;
 
@@ -11,13 +11,14 @@ use crate::locks::slots::BIASED_SLOT;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 
-/// The words of a target's lock: the home's first, and the owner's bits.
+/// The words of a target's lock: the first word at the target, and the owner's bits.
 pub(crate) type Words<'w, F> = <AnyLock as LockAlgorithm>::Words<'w, F>;
 
-/// The rank that has the room of a [global](crate::LockAllDesign::Global) lock.
+/// The rank with the lock-all word of a [global](crate::LockAllDesign::Global) lock.
 pub(crate) const LOCK_ALL_RANK: u32 = 0;
 
-/// Where a window keeps the lock of one target, for one owner, whose node is looked up when it is needed or known already.
+/// The context of one target's lock for one owner, whose node is looked up when needed or known
+/// already.
 pub(crate) struct WindowLockContext<'w, F: Fabric, N = LookedUp> {
     pub(crate) inner: &'w Inner<F>,
     pub(crate) target: &'w Target<F>,
@@ -26,20 +27,21 @@ pub(crate) struct WindowLockContext<'w, F: Fabric, N = LookedUp> {
     pub(crate) node: N,
 }
 
-/// How a home comes to its owner's node.
+/// How a context finds its owner's node.
 pub(crate) trait Node<'w, F: Fabric>: Copy + Send + Sync {
-    /// Whether the owner is known to have slot 0.
+    /// Whether the owner is known to have the biased slot 0.
     const BIASED: bool;
 
-    /// A word of it, if it is known.
+    /// A word of the node, if it is known.
     fn word(&self, index: usize) -> Option<F::Word<'w>>;
 }
 
-/// Word by word.
+/// Looks up each word.
 #[derive(Clone, Copy)]
 pub(crate) struct LookedUp;
 
-/// All of slot 0's at once: a lock looks at them so often that to look them up one by one takes a fifth of it.
+/// All words of slot 0's node: a lock uses them so often that looking them up one by one takes a
+/// fifth of its time.
 #[derive(Clone, Copy)]
 pub(crate) struct CachedNode<W>([W; AnyLock::NODE_WORDS]);
 
@@ -70,7 +72,7 @@ impl<F: Fabric, N: Copy> Clone for WindowLockContext<'_, F, N> {
 impl<F: Fabric, N: Copy> Copy for WindowLockContext<'_, F, N> {}
 
 impl<F: Fabric> Inner<F> {
-    /// Where a lock of a target lies, for an owner.
+    /// The lock context of a target, for an owner.
     #[inline]
     pub(crate) const fn lock_context<'w>(
         &'w self,
@@ -83,7 +85,7 @@ impl<F: Fabric> Inner<F> {
 }
 
 impl<'w, F: Fabric> WindowLockContext<'w, F> {
-    /// For an owner who has slot 0.
+    /// For the owner of the biased slot 0.
     #[inline(always)]
     pub(crate) fn with_cached_node(self) -> Result<WindowLockContext<'w, F, CachedNode<F::Word<'w>>>, Fault> {
         let Self { inner, target, id, owner, node: LookedUp } = self;
@@ -104,12 +106,12 @@ impl<'w, F: Fabric, N: Node<'w, F>> WindowLockContext<'w, F, N> {
     }
 
     /// The owner's slot.
-    #[inline(always)] // as what asks
+    #[inline(always)] // as its callers
     fn slot(&self) -> u16 {
         if N::BIASED { BIASED_SLOT } else { LockContext::owner(self).slot }
     }
 
-    /// The words of an acquire that was begun.
+    /// The words of a started acquire.
     pub(crate) fn words(&self) -> Result<Words<'w, F>, Fault> {
         Ok((self.home(0)?, self.owner))
     }
@@ -128,14 +130,14 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w,
 
     fn per_rank_word(&self, rank: Rank) -> Result<F::Word<'w>, Fault> {
         if !self.id.is_window_lock() {
-            return Err(Fault::of(FaultKind::Unsupported, rank)); // tables have none
+            return Err(Fault::of(FaultKind::Unsupported, rank)); // tables have no such words
         }
         self.inner.fabric().word_in(self.hidden(rank)?, self.inner.locks.layout.per_rank(self.target.rank))
     }
 
     fn host_word(&self, rank: Rank, index: usize) -> Result<F::Word<'w>, Fault> {
         if !self.id.is_window_lock() {
-            return Err(Fault::of(FaultKind::Unsupported, rank)); // tables have none
+            return Err(Fault::of(FaultKind::Unsupported, rank)); // tables have no such words
         }
         self.inner
             .fabric()
@@ -164,7 +166,7 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w,
         if let Some(word) = self.node.word(index) {
             return Ok(word);
         }
-        // Which was taken from those that there are.
+        // The slot is one of those that exist.
         self.inner.fabric().word_in(&self.inner.memory.hidden, self.inner.locks.slots.node(self.slot(), index))
     }
 
@@ -181,7 +183,7 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w,
     #[inline]
     fn owners(&self) -> u64 {
         match self.inner.locks.slots.counted {
-            0 => u64::MAX, // nobody is
+            0 => u64::MAX, // no owner is
             counted => u64::from(self.inner.world.size()) * u64::from(counted),
         }
     }
@@ -237,7 +239,8 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w,
     }
 
     fn backoff_cap(&self) -> BackoffCap {
-        // Where an attempt is an instruction, whoever has the core goes on while others pause: that is best.
+        // Where an attempt is an instruction, the owner of the core progresses while others pause:
+        // that is best.
         if self.inner.completes_at_post {
             BackoffCap::ALL
         } else {

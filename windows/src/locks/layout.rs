@@ -1,38 +1,41 @@
-//! Where the words of a window's locks lie, in the hidden region beside each rank's part.
+//! The layout of a window's lock words in the hidden region beside each rank's window memory.
 //!
-//! A lock of few words has them in the line at the region's beginning. What does not fit there lies behind the nodes, and so
-//! do the words that a lock has at every rank, one for each rank whose lock it belongs to, and those that it has near.
+//! A lock of few words has them in the cache line at the start of the region. Words that do not fit
+//! there lie behind the nodes, as do the per-rank words of a lock (one for each rank's lock) and
+//! its host-local words.
 
 use onesided_lock_algos::AnyLock;
 
 use crate::locks::{server, slots};
 
-/// What the lock's words take of the hidden region beside each rank's part: one cache line.
+/// Size of the lock words in the hidden region beside each rank's window memory: one cache line.
 pub(crate) const LOCK_BYTES: u64 = 64;
 
-/// Words of a lock that lie in the line. Behind them, in the same line: the version of the part, the last word.
+/// The number of lock words in the line. Behind them in the same line: the version of the window
+/// memory, the last word.
 const IN_LINE: usize = 4;
 const _: () = assert!(8 * IN_LINE as u64 <= LOCK_BYTES - 8);
 
-/// The word that counts fencing tokens of a part's lock, in the line as well.
+/// The word that counts fencing tokens of window memory's lock, in the line as well.
 const TOKEN: u64 = LOCK_BYTES - 16;
-/// The word that owners commit in.
+/// The commit word.
 const COMMIT: u64 = LOCK_BYTES - 24;
 const _: () = assert!(8 * IN_LINE as u64 <= COMMIT);
 
-/// Which of a rank's locks: that of its part, or one of a table.
+/// One of a rank's locks: that of its window memory, or one of a table.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LockId(u32);
 
 impl LockId {
-    /// The lock of the rank's part.
+    /// The lock of the rank's window memory.
     pub(crate) const WINDOW: Self = Self(u32::MAX);
-    /// The locks of all ranks' parts at once: the room of a [global](crate::LockAllDesign::Global) lock.
+    /// The lock of all ranks together: the lock-all word of a
+    /// [global](crate::LockAllDesign::Global) lock.
     pub(crate) const ALL: Self = Self(u32::MAX - 1);
-    /// How many locks of a table a rank may have.
+    /// The maximum number of locks of a table at a rank.
     pub(crate) const MAX_IN_TABLE: u64 = u32::MAX as u64 - 1;
 
-    /// Number `index`, below [`MAX_IN_TABLE`](Self::MAX_IN_TABLE), of the rank's locks in a table.
+    /// Lock number `index`, below [`MOST`](Self::MOST), of a table at the rank.
     pub(crate) const fn of_table(index: u32) -> Self {
         Self(index)
     }
@@ -42,25 +45,25 @@ impl LockId {
         self.0 == Self::WINDOW.0
     }
 
-    /// Whether it is not of one rank.
+    /// Whether it is the lock of all ranks.
     #[inline]
     pub(crate) const fn is_all(self) -> bool {
         self.0 == Self::ALL.0
     }
 
-    /// Tells it from the others of the rank: 0 is the part's.
+    /// A number that is unique among the rank's locks: 0 for that of its window memory.
     #[inline]
     pub(crate) const fn number(self) -> u64 {
         self.0.wrapping_add(1) as u64
     }
 }
 
-/// What the locks of a table take of each rank's memory.
+/// The layout of a table's locks in each rank's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Table {
-    /// Words of one lock, its token among them.
+    /// The number of words of one lock, including its token.
     pub(crate) stride: u64,
-    /// Where its token is, if it has one.
+    /// The index of its token, if it has one.
     pub(crate) token: Option<u64>,
 }
 
@@ -70,49 +73,51 @@ impl Table {
         Self { stride: words + u64::from(fenced), token: fenced.then_some(words) }
     }
 
-    /// Where a word of a lock lies among the table's words, in bytes.
+    /// The offset of a word of a lock within the table, in bytes.
     #[inline]
     pub(crate) const fn word(self, id: LockId, index: u64) -> u64 {
         8 * (self.stride * id.0 as u64 + index)
     }
 }
 
-/// Where a word of a rank's own lock lies.
+/// The offset of a word of a rank's own lock.
 #[inline]
 const fn word(overflow: u64, index: usize) -> u64 {
     if index < IN_LINE { 8 * index as u64 } else { overflow + 8 * (index - IN_LINE) as u64 }
 }
 
-/// Where they lie: the same at every rank.
+/// The offsets of all words: the same at every rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HiddenLayout {
     /// The words that do not fit into the line.
     overflow: u64,
     /// A word for each rank's lock.
     per_rank: u64,
-    /// Those that each rank's lock has here for the ranks of this host, one after the other.
+    /// The host-local words of each rank's lock for the ranks of this host, one after the other.
     per_host: u64,
     per_host_words: u32,
-    /// The [lines](crate::locks::server) of a lock that a thread here serves: the first one of each rank, then the second ones.
+    /// The request slots of a lock with a server thread here: the first one of each rank, then the
+    /// second ones.
     request_slots: u64,
-    /// The words by which ranks ask this one to [revoke](crate::locks::revoke) an owner's access, and by which it is told of what it has
-    /// asked for: two for each rank.
+    /// The words for revocations: requests to this rank, and replies to its own requests; two for
+    /// each rank.
     revoke_request: u64,
-    /// The last word of a rank's own lock, which at rank 0 is the room of all, where there is one.
+    /// The last word of a rank's own lock, which at rank 0 is the lock-all word, where there is
+    /// one.
     lock_all: u64,
     size: u32,
     end: u64,
 }
 
 impl HiddenLayout {
-    /// In a world of this size; `revokes`: owners' access may be revoked.
+    /// For a world of this size; `revokes`: owners' access may be revoked.
     pub(crate) fn new(size: u32, lock: &AnyLock, revokes: bool) -> Self {
         let overflow = slots::hidden_bytes(size);
         let per_rank = overflow + 8 * lock.home_words().saturating_sub(IN_LINE).next_multiple_of(8) as u64;
         let words = if lock.is_spread() { u64::from(size).next_multiple_of(8) } else { 0 };
         let per_host = per_rank + 8 * words;
         let per_host_words = lock.host_words() as u32;
-        // In lines of their own: whoever takes the card has nothing to do there.
+        // In separate lines: owners that use the card do not access them.
         let request_slots = per_host + (8 * u64::from(size) * u64::from(per_host_words)).next_multiple_of(64);
         let count = if lock.is_served() { u64::from(size) * u64::from(server::request_slots(size)) } else { 0 };
         let revoke_request = (request_slots + count * server::stride(size)).next_multiple_of(64);
@@ -128,47 +133,47 @@ impl HiddenLayout {
         word(self.overflow, index)
     }
 
-    /// The room that all ranks' locks share, at rank 0.
+    /// The lock-all word, at rank 0.
     pub(crate) const fn lock_all(self) -> u64 {
         self.lock_all
     }
 
-    /// The word that the lock of a rank has here.
+    /// The per-rank word that a rank's lock has here.
     pub(crate) const fn per_rank(self, of: u32) -> u64 {
         self.per_rank + 8 * of as u64
     }
 
-    /// A word that the lock of a rank has here for the ranks of this host.
+    /// A host-local word that a rank's lock has here.
     pub(crate) const fn per_host(self, of: u32, index: usize) -> u64 {
         self.per_host + 8 * (self.per_host_words as u64 * of as u64 + index as u64)
     }
 
-    /// A line of a rank.
+    /// A request slot of a rank.
     pub(crate) const fn request_slot(self, of: u32, request_slot: u16) -> u64 {
         self.request_slots + (request_slot as u64 * self.size as u64 + of as u64) * server::stride(self.size)
     }
 
-    /// Where a rank asks this one to revoke an owner's access.
+    /// The word by which a rank requests a revocation from this one.
     pub(crate) const fn revoke_request(self, by: u32) -> u64 {
         self.revoke_request + 16 * by as u64
     }
 
-    /// Where a rank says here that it has done so.
+    /// The word by which a rank replies to a revocation request of this one.
     pub(crate) const fn revoke_reply(self, by: u32) -> u64 {
         self.revoke_request(by) + 8
     }
 
-    /// The word that owners commit in, beside the rank's own lock.
+    /// The commit word, beside the rank's own lock.
     pub(crate) const fn commit(self) -> u64 {
         COMMIT
     }
 
-    /// The word that counts the tokens of the rank's own lock.
+    /// The token counter of the rank's own lock.
     pub(crate) const fn token(self) -> u64 {
         TOKEN
     }
 
-    /// Where all of it ends.
+    /// The end of the layout.
     pub(crate) const fn end(self) -> u64 {
         self.end
     }

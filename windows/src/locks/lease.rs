@@ -1,4 +1,4 @@
-//! Owners that are only late: stopped, or swapped out, for longer than they may keep a lock.
+//! Leases: owners that hold a lock for too long because they are stopped or swapped out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,12 +9,12 @@ use onesided_lock_algos::AnyLock;
 
 use crate::{Error, LeasePolicy, LockDesign};
 
-/// The choice of a window that is to be made.
+/// The lease policy of a window under construction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LeaseChoice {
     pub(crate) policy: LeasePolicy,
     pub(crate) lease: Duration,
-    /// Whether it is of something that commits nothing.
+    /// Whether the lock has no commit protocol.
     pub(crate) plain: bool,
 }
 
@@ -23,7 +23,7 @@ impl LeaseChoice {
         u64::try_from(self.lease.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Whether the policy can be had.
+    /// Checks that the policy is available.
     pub(crate) fn check<F: Fabric>(
         &self,
         design: LockDesign,
@@ -34,29 +34,29 @@ impl LeaseChoice {
             || (0..world.size()).filter(|rank| *rank != world.rank()).filter_map(|rank| world.fabric_rank(rank));
         let why = match self.policy {
             LeasePolicy::None => return Ok(()),
-            _ if self.lease.is_zero() => "a lease of zero is over before it begins",
+            _ if self.lease.is_zero() => "the lease must be longer than zero",
             _ if design != LockDesign::TestAndSet => "only the word of a test-and-set lock names its owner",
             LeasePolicy::VersionedCommit if self.plain => "there is nothing to commit",
             LeasePolicy::Kill if !others().all(|rank| world.fabric().can_kill(rank)) => {
                 "the ranks are not processes of one host on the shm fabric"
             }
             LeasePolicy::Revoke if !others().all(|rank| world.fabric().can_revoke(rank)) => {
-                "nobody can be kept from memory that it has mapped: that takes ranks that reach one another by cards alone"
+                "access to mapped memory cannot be revoked: that takes ranks that reach one another by cards alone"
             }
             LeasePolicy::VersionedCommit | LeasePolicy::Kill | LeasePolicy::Revoke => return Ok(()),
         };
         Err(Error::LeasePolicy { window: window.clone(), policy: self.policy, design, why })
     }
 
-    /// What ranks compare.
+    /// The description that ranks compare.
     pub(crate) fn describe(&self, design: LockDesign) -> String {
         match self.policy {
             LeasePolicy::None => design.to_string(),
-            policy => format!("{design}, late owners: {policy} after {:?}", self.lease),
+            policy => format!("{design}, lease policy: {policy} after {:?}", self.lease),
         }
     }
 
-    /// The lock that keeps to it.
+    /// The lock algorithm with this policy.
     pub(crate) fn algorithm(&self, design: LockDesign, capabilities: &Capabilities) -> AnyLock {
         match (self.policy, design.algorithm(capabilities)) {
             (LeasePolicy::None, lock) => lock,
@@ -67,7 +67,7 @@ impl LeaseChoice {
         }
     }
 
-    /// What a window keeps of it.
+    /// The lease state of a window.
     pub(crate) fn leases(&self, slots: u16) -> Option<Leases> {
         let starts = || (0..slots).map(|_| AtomicU64::new(0)).collect();
         (self.policy != LeasePolicy::None).then(|| Leases {
@@ -82,12 +82,12 @@ impl LeaseChoice {
 pub(crate) struct Leases {
     pub(super) policy: LeasePolicy,
     pub(super) nanos: u64,
-    /// For each slot, a time before its owner's last compare-swap.
+    /// For each slot, a time before its owner's last compare-and-swap.
     pub(super) starts: Box<[AtomicU64]>,
 }
 
 impl Leases {
-    /// Says that an owner is about to try.
+    /// Records that an owner is about to try.
     pub(crate) fn begin_attempt(&self, slot: u16, now: u64) {
         if let Some(start) = self.starts.get(usize::from(slot)) {
             start.store(now, Ordering::Relaxed);

@@ -2,53 +2,63 @@
 
 use std::fmt;
 
-/// What happens to an exclusive owner that keeps a lock for longer than its lease: [`Builder::lease_policy`](crate::Builder::lease_policy)
-/// chooses.
+/// What happens to an exclusive owner that holds a lock for longer than its lease; set by
+/// [`Builder::lease_policy`](crate::Builder::lease_policy).
 ///
-/// A lease alone is not safe: who was stopped does not know that time has passed, and no memory looks at tokens. So it takes one of
-/// these. They need a lock whose word names its owner: [`LockDesign::TestAndSet`](crate::LockDesign::TestAndSet); readers are never late. Every other combination
-/// is an error when the window is made.
+/// A lease alone is not safe: a stopped owner does not notice that time passes, and memory does not
+/// check tokens. Each policy adds what makes it safe. The policies need a lock whose word names its
+/// owner, [`LockDesign::TestAndSet`]; leases of readers never expire. Every other combination is an
+/// error when the window is made.
 ///
-/// Who waits measures the lease from when it saw the owner first, by its own clock: so no clocks are compared, and nobody is late
-/// too early.
+/// A waiter measures the lease by its own clock from the moment when it first saw the owner: clocks
+/// are not compared, and no lease expires early.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LeasePolicy {
-    /// Nothing: who waits goes on waiting. The lock recovers from death, not from delay. For every design.
+    /// None: waiters go on waiting. The lock recovers from death, not from delay. Works with every
+    /// design.
     #[default]
     None,
-    /// Who waits takes the lock over, and the late owner's [commit](crate::Epoch::commit) fails, and so does its unlock
-    /// ([`Error::Late`](crate::Error::Late)). What it *puts* is not kept from the memory: what counts is what was committed. Not for lock tables,
-    /// [`Mutex`](crate::Mutex) and [`RwLock`](crate::RwLock), which have nothing to commit. A reader who takes a lock over has it alone, and
-    /// a lease; a [`lock_all`](crate::Window::lock_all) gives it back at once and shares it: [`LockAll::previous_owner`](crate::LockAll::previous_owner)
-    /// tells.
+    /// A waiter takes the lock over, and the expired owner's [commit](Epoch::commit) and unlock
+    /// fail ([`Error::Late`]). The owner's *puts* still reach the memory: only committed data count.
+    /// Not for lock tables, [`Mutex`](crate::Mutex) and [`RwLock`](crate::RwLock), which have nothing
+    /// to commit. A reader that takes a lock over holds it exclusively, with a lease;
+    /// [`lock_all`](crate::Window::lock_all) releases it immediately and locks it shared: see
+    /// [`LockAll::previous_owner`](crate::LockAll::previous_owner).
     VersionedCommit,
-    /// Who waits kills the late owner's process (SIGKILL by a pidfd). Then it is dead, and all is as after any death: the lock is
-    /// poisoned until it is [inherited](crate::LockRequest::recover). Where all ranks are processes of one host, on the shm
-    /// fabric. Directly before, it looks once more whether the lock is still held by the same acquire; an owner that releases
-    /// between that look and the kill is killed all the same. Who took the lock while the killer waited already has up to two leases.
-    /// If there is no killing it, or it is there still after 5 s, the acquire ends with [`LeaseExpired`](onesided_fabric::remote_memory::FaultKind::LeaseExpired), the lock
-    /// stays as it is, and whoever asks next tries again.
-    /// **A rank that waits for a lock that it holds itself, with another thread or another guard, kills itself.**
+    /// A waiter kills the expired owner's process (SIGKILL by a pidfd). What follows is as after
+    /// any death: the lock is poisoned until it is [recovered](crate::LockRequest::recover).
+    /// Requires that all ranks are processes of one host, on the shm fabric. The waiter checks
+    /// right before the kill that the same acquire still holds the lock; an owner that releases
+    /// between check and kill is killed all the same. An owner that acquired while the waiter was
+    /// already waiting has up to two leases. If the process cannot be killed, or still exists after
+    /// 5 s, the acquire fails with [`LeaseExpired`](FaultKind::LeaseExpired), the lock stays as it
+    /// is, and the next waiter tries again. **A rank that waits for a lock that it holds itself, by
+    /// another thread or guard, kills itself.**
     Kill,
-    /// Who waits has the late owner's access to the target's memory revoked: the target's helper thread closes the owner's queue
-    /// pair there, and says so, before anybody else has the lock; so nothing that the late owner has on its way, or does when it
-    /// wakes up, takes effect there any more. Then all is as after a death: the lock is poisoned until it is
-    /// [inherited](crate::LockRequest::recover), which gives [`PreviousOwner::LeaseExpired`](crate::PreviousOwner::LeaseExpired). Where all ranks reach
-    /// one another by cards (verbs) and in simulation; not over mapped memory, from which nobody can be kept: there is
-    /// [`Kill`](Self::Kill) for that.
+    /// A waiter has the expired owner's access to the target's memory revoked: the target's helper
+    /// thread closes its queue pair to the owner and acknowledges before any other rank gets the
+    /// lock, so no operation of the expired owner, in flight or later, takes effect there any more.
+    /// What follows is as after a death: the lock is poisoned until it is
+    /// [recovered](crate::LockRequest::recover), which gives
+    /// [`PreviousOwner::LeaseExpired`](crate::PreviousOwner::LeaseExpired). Requires that all ranks
+    /// access each other through network cards (verbs), or the simulator. Access to mapped memory
+    /// cannot be revoked: use [`Kill`](Self::Kill) there.
     ///
-    /// **It ends all between the late owner and the target**, in both directions, in all windows, messages and collective
-    /// operations, for as long as both are in the world: each gets [`Revoked`](onesided_fabric::remote_memory::FaultKind::Revoked) for whatever needs the other,
-    /// within a second of its going on. There is no way back but to leave the world. Neither is dead for the
-    /// other ranks, with whom both go on; so a lock of the target's that the late owner holds in a window without this policy
-    /// is held until it ends. An owner that is late with the lock of its *own* part is waited for: who would revoke its access
-    /// is late himself, and so is one whose target is stopped, and another guard of the rank's own.
+    /// **It ends all communication between the expired owner and the target**, in both directions,
+    /// in all windows, messages and collective operations, for as long as both are in the world:
+    /// each gets [`Revoked`](FaultKind::Revoked) for whatever needs the other, within a second
+    /// after it runs again. The only way back is to leave the world. Neither is dead for the other
+    /// ranks, which continue with both; so a lock of the target that the expired owner holds in a
+    /// window without this policy stays held until the owner exits. An expired owner of the lock of
+    /// its *own* window memory is waited for, because the helper thread that would revoke its
+    /// access is stopped too; so is an owner whose target is stopped, and another guard of the
+    /// waiter's own rank.
     Revoke,
 }
 
 impl LeasePolicy {
-    /// Its name.
+    /// The policy's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -12,7 +12,7 @@ use crate::locks::slots::{BIASED_SLOT, has_slot};
 use crate::window::inner::Inner;
 
 impl<F: Fabric> Inner<F> {
-    /// Who locks in this mode: an owner's bits, with a slot if it needs one and one is free.
+    /// The bits of an owner in this mode, with a slot if it needs one and one is free.
     pub(crate) fn owner(&self, mode: Mode) -> Result<u64, Fault> {
         let rank = self.fabric().rank();
         if !self.locks.algorithm.uses_node(mode) {
@@ -20,7 +20,8 @@ impl<F: Fabric> Inner<F> {
         }
         let taken = self.locks.slots.take();
         if let Some(leases) = &self.locks.leases {
-            // Without a slot one acquire would be as another; a reader's as well, who may inherit and has the lock alone then.
+            // Without a slot, acquires would not be distinct; readers need one too, since they may
+            // take the lock over exclusively.
             leases.begin_attempt(taken.ok_or(Fault::of(FaultKind::Full, rank))?.0, self.fabric().now());
         }
         let Some((slot, generation)) = taken else { return Ok(self.owner_without_slot()) };
@@ -30,8 +31,8 @@ impl<F: Fabric> Inner<F> {
         Ok(Owner { rank, slot, generation }.to_bits())
     }
 
-    /// The same for an owner who needs a slot, if slot 0 can be had, of which peers know, and an operation is done when it is
-    /// posted.
+    /// The same for an owner that needs a slot, if this thread can take slot 0, peers know that it
+    /// is in use, and operations complete at post.
     #[inline]
     pub(crate) fn biased_owner(&self, mode: Mode) -> Option<u64> {
         if !self.locks.has_biased_slot || !self.locks.algorithm.uses_node(mode) {
@@ -41,14 +42,14 @@ impl<F: Fabric> Inner<F> {
         Some(Owner { rank: self.fabric().rank(), slot: BIASED_SLOT, generation }.to_bits())
     }
 
-    /// This rank, as an owner that needs no slot. Where an operation is done when it is posted its outcome is known, and no
-    /// generation is needed.
+    /// This rank as an owner that needs no slot. Where operations complete at post the outcome is
+    /// known, and no generation is needed.
     #[inline]
     pub(crate) fn slotless(&self) -> u64 {
         if self.completes_at_post { self.slotless_owner(0) } else { self.owner_without_slot() }
     }
 
-    /// This rank, as an owner that has found no slot.
+    /// This rank as an owner that found no free slot.
     fn owner_without_slot(&self) -> u64 {
         self.slotless_owner(self.locks.slots.slotless.fetch_add(1, Ordering::Relaxed))
     }
@@ -58,7 +59,7 @@ impl<F: Fabric> Inner<F> {
         Owner { rank: self.fabric().rank(), slot: Owner::NO_SLOT, generation }.to_bits()
     }
 
-    /// Ends the use of an owner's slot, if it has one: nobody writes to its node any more.
+    /// Frees an owner's slot, if it has one: no peer writes to its node any more.
     #[inline]
     pub(crate) fn give_back(&self, owner: u64) {
         if has_slot(owner) {
@@ -66,13 +67,13 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
-    /// Tells peers that a slot is in use from now on.
+    /// Announces to peers that a slot is in use from now on.
     #[cold]
     fn announce(&self, slot: u16) -> Result<(), Fault> {
         self.publish(|_, in_use| *in_use = (*in_use).max(u32::from(slot) + 1))
     }
 
-    /// Adds one owner to those that count for a lock without a slot, or takes one away.
+    /// Adds an owner without a slot to those that count for a lock, or removes one.
     #[cold]
     pub(crate) fn count_without_slot(&self, lock: u64, counts: bool) -> Result<(), Fault> {
         self.publish(|without, _| {
@@ -84,7 +85,7 @@ impl<F: Fabric> Inner<F> {
         })
     }
 
-    /// Which owners of this rank count without a slot, seen from one lock.
+    /// The owners of this rank that count without a slot, as seen from one lock.
     #[cold]
     pub(crate) fn without_slot(&self, lock: u64) -> WithoutSlot {
         let without = self.locks.slots.without.lock().unwrap_or_else(PoisonError::into_inner);

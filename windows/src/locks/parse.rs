@@ -9,13 +9,13 @@ use crate::{Error, LockAllDesign, LockDesign};
 impl LockDesign {
     /// The design that `ONESIDED_LOCK` names.
     pub(crate) fn from_environment() -> Result<Self, Error> {
-        // What is no text is no lock's name either.
+        // A name that is not UTF-8 matches no lock.
         std::env::var_os("ONESIDED_LOCK").map_or_else(|| Ok(Self::default()), |name| name.to_string_lossy().parse())
     }
 }
 
 impl LockAllDesign {
-    /// The design that `ONESIDED_LOCK_ALL` names, or the usual one with such a lock.
+    /// The design that `ONESIDED_LOCK_ALL` names, or the default with such a lock.
     pub(crate) fn from_environment(lock: LockDesign) -> Result<Self, Error> {
         let name = std::env::var_os("ONESIDED_LOCK_ALL");
         name.map_or_else(|| Ok(Self::usual(lock)), |name| name.to_string_lossy().parse())
@@ -61,8 +61,8 @@ mod tests {
         let names = LockAllDesign::ALL.iter().map(|design| design.name()).collect::<Vec<_>>().join(", ");
         assert_eq!(names, LockAllDesign::NAMES);
         let error = "tree".parse::<LockAllDesign>().unwrap_err().to_string();
-        assert_eq!(error, "no design of lock_all is called \"tree\"; there is: on-demand, each-target, global");
+        assert_eq!(error, "unknown lock_all design \"tree\"; known: on-demand, each-target, global");
         let error = "peterson".parse::<LockDesign>().unwrap_err().to_string();
-        assert_eq!(error, format!("no lock design is called \"peterson\"; there is: {}", LockDesign::NAMES));
+        assert_eq!(error, format!("unknown lock design \"peterson\"; known: {}", LockDesign::NAMES));
     }
 }

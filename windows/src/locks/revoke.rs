@@ -1,14 +1,18 @@
-//! Ending a late owner's access at the target whose lock it keeps: [`LeasePolicy::Revoke`](crate::LeasePolicy::Revoke).
+//! Revoking an expired owner's access to the target whose lock it holds:
+//! [`LeasePolicy::Revoke`](crate::LeasePolicy::Revoke).
 //!
-//! Who waits cannot do that itself: only the target's card keeps somebody from the target's memory. So it writes the word of the
-//! late owner, which no other acquire has, to a place of its own in the target's hidden region, and rings. The target's helper
-//! thread has the fabric [revoke](Fabric::revoke) the owner's access, and when nothing of the owner's can land any more it writes
-//! the same word to a place in the asker's hidden region. Only then does the asker swap the lock's word for its own. Nobody has
-//! the lock in between: the word still names the late owner, so that every other compare-swap fails.
+//! A waiter cannot do that itself: only the target's card controls access to the target's memory.
+//! So the waiter writes the lock word of the expired owner, which is unique to that acquire, into
+//! its own request word in the target's hidden region, with a notification. The target's helper
+//! thread has the fabric [revoke](Fabric::revoke) the owner's access and, when no operation of the
+//! owner can take effect any more, writes the same word into a reply word in the waiter's hidden
+//! region. Only then does the waiter swap the lock's word for its own. No rank gets the lock in
+//! between: the word still names the expired owner, so every other compare-and-swap fails.
 //!
-//! Two threads of a rank that ask one target about two owners overwrite one another: who is not answered within a while asks
-//! once more, with another word, for the answer may have been lost. A target that is stopped answers when it goes on, and until
-//! then its lock is waited for.
+//! Two threads of a rank that request two revocations from one target overwrite each other's words;
+//! a request without a reply is therefore repeated after a while, with a different word, because
+//! the reply may have been lost. A target that is stopped replies when it continues, and until then
+//! its lock is waited for.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Weak};
@@ -22,19 +26,20 @@ use crate::window::inner::Inner;
 use crate::window::retry::POLL_INTERVAL;
 use crate::window::target::Target;
 
-/// Marks the answer that it cannot be done, and every other question about the same owner: a bit that no owner's word has.
+/// Marks a negative reply, and every other request about the same owner: a bit that no owner's word
+/// has.
 const FAILED: u64 = 1 << 62;
 const _: () = assert!(Owner::BITS <= 62);
-/// After so long without an answer it is asked once more, in nanoseconds.
+/// How long to wait for a reply before repeating the request, in nanoseconds.
 const AGAIN: u64 = 250_000_000;
 
-/// Starts to do what peers ask of this rank, until the window is closed or dropped.
+/// Starts to serve peers' revocation requests, until the window is closed or dropped.
 pub(crate) fn serve<F: Fabric>(inner: &Arc<Inner<F>>) -> Result<(), Fault> {
     let (theirs, mut answered) = (Arc::downgrade(inner), vec![0; inner.world.size() as usize]);
     inner.fabric().serve(Box::pin(async move {
         while let Some((asker, owner)) = next_request(&theirs, &mut answered).await {
             let Some(inner) = open(&theirs) else { return };
-            // What fails fails for who asked, whose rank may have ended.
+            // Only the requesting rank needs the result, and it may have left.
             let _ = inner.answer(asker, owner).await;
         }
     }))
@@ -44,7 +49,8 @@ fn open<F: Fabric>(inner: &Weak<Inner<F>>) -> Option<Arc<Inner<F>>> {
     inner.upgrade().filter(|inner| !inner.lifecycle.is_closed())
 }
 
-/// Waits for what is asked next: by whom, and about which owner. `None` once the window has ended.
+/// Waits for the next request: the requesting rank and the owner's word. `None` once the window has
+/// ended.
 async fn next_request<F: Fabric>(inner: &Weak<Inner<F>>, answered: &mut [u64]) -> Option<(u32, u64)> {
     poll_fn(|_| {
         let Some(inner) = open(inner) else { return Poll::Ready(None) };
@@ -72,7 +78,7 @@ impl<F: Fabric> Inner<F> {
         Ok(())
     }
 
-    /// Ends an owner's access to this rank's memory.
+    /// Revokes an owner's access to this rank's memory.
     async fn revoke_here(&self, owner: u64) -> Result<(), Fault> {
         let (fabric, late) = (self.fabric(), Owner::from_bits(owner).rank);
         while !fabric.revoke(late)? {
@@ -81,8 +87,8 @@ impl<F: Fabric> Inner<F> {
         Ok(())
     }
 
-    /// Ends an owner's access to a target's memory: `true` when nothing of it can take effect there any more, `false` if that is
-    /// not `wanted` any more before.
+    /// Revokes an owner's access to a target's memory: `true` when no operation of the owner can
+    /// take effect there any more, `false` if `wanted` turned false before.
     pub(crate) async fn revoke(
         &self,
         target: &Target<F>,
@@ -97,7 +103,7 @@ impl<F: Fabric> Inner<F> {
         let reply = fabric.word_in(&self.memory.hidden, self.locks.layout.revoke_reply(target.rank))?;
         let is_answer = move |word: u64| word & !FAILED == owner;
         if fabric.load(reply)? == owner | FAILED {
-            fabric.write(reply, 0, Notify::No).await?; // that was then
+            fabric.write(reply, 0, Notify::No).await?; // of an earlier request
         }
         let mut again = 0;
         while wanted() {

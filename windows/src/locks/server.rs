@@ -1,7 +1,7 @@
-//! Locks that a thread at the target serves: where what they need lies, and that thread.
+//! Locks with a server thread at the target: their layout, and that thread.
 //!
-//! The lines, in which owners say what they want, lie in the home's hidden region (see [`HiddenLayout`]). The thread holds nothing of
-//! the window but that region and the keys of the others' ones: it is not what keeps a window.
+//! The request slots of owners lie in the target's hidden region (see [`Homes`]). The thread holds
+//! only that region and the keys of the peers' ones: it does not keep the window alive.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -16,7 +16,7 @@ use crate::locks::layout::HiddenLayout;
 use crate::locks::slots;
 use crate::window::retry::{poll_once, poll_until};
 
-/// How many lines each rank has at a home: 64 in small worlds, 8 in large ones.
+/// The number of request slots of each rank at a target: 64 in small worlds, 8 in large ones.
 pub(crate) const fn request_slots(size: u32) -> u16 {
     match 2048 / size {
         0..=8 => 8,
@@ -25,17 +25,17 @@ pub(crate) const fn request_slots(size: u32) -> u16 {
     }
 }
 
-/// How many bytes apart lines lie: a cache line each, unless there are very many.
+/// The distance between request slots in bytes: a cache line, unless there are very many.
 pub(crate) const fn stride(size: u32) -> u64 {
     if size <= 64 { 64 } else { 8 }
 }
 
-/// Which of this rank's lines at a target are in use: a bit each.
+/// This rank's request slots at a target that are in use: a bit each.
 #[derive(Debug, Default)]
 pub(crate) struct RequestSlots(AtomicU64);
 
 impl RequestSlots {
-    /// The lowest that is free: few are ever in use.
+    /// The lowest free slot: few are ever in use.
     pub(crate) fn take(&self, count: u16) -> Option<u16> {
         let mut found = self.0.load(Ordering::Relaxed);
         loop {
@@ -43,7 +43,7 @@ impl RequestSlots {
             if line >= u32::from(count) {
                 return None;
             }
-            // Whoever had it before has said his last word there.
+            // The previous user of the slot has finished with it.
             match self.0.compare_exchange_weak(found, found | 1 << line, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return Some(line as u16),
                 Err(now) => found = now,
@@ -56,14 +56,14 @@ impl RequestSlots {
     }
 }
 
-/// What the thread that serves this rank's lock needs.
+/// The state of the thread that serves this rank's lock.
 pub(crate) struct LockServer<F: Fabric> {
     world: World<F>,
     lock: AnyLock,
     layout: HiddenLayout,
     own: F::Segment,
     keys: Vec<SegmentKey>,
-    /// The others' hidden regions, once they were reached.
+    /// The peers' hidden regions, resolved when first needed.
     peers: Box<[OnceLock<F::Segment>]>,
     closed: AtomicBool,
     done: AtomicBool,
@@ -71,10 +71,10 @@ pub(crate) struct LockServer<F: Fabric> {
 }
 
 impl<F: Fabric> LockServer<F> {
-    /// Starts to serve the lock of a window's part.
+    /// Starts to serve the lock of this rank's window memory.
     ///
     /// # Errors
-    /// `Refused` if there is no thread for it.
+    /// `Refused` if no thread can be started.
     pub(crate) fn start(
         (world, own): (&World<F>, &F::Segment),
         (lock, layout): (AnyLock, HiddenLayout),
@@ -96,7 +96,7 @@ impl<F: Fabric> LockServer<F> {
         let task = Box::pin(async move {
             let Done(server) = &theirs;
             let open = || !server.closed.load(Ordering::Acquire);
-            // What it fails with is of its own memory, or that this rank has left: nobody is there to be told.
+            // It fails only on its own memory, or because this rank has left: nothing to report.
             let _ = server.lock.serve(server.world.fabric(), ServerContext { server }, open).await;
         });
         let started = match threads {
@@ -110,39 +110,39 @@ impl<F: Fabric> LockServer<F> {
                 return Err(fault);
             }
         }
-        server.wake(); // a thread that is there already
+        server.wake(); // the thread may be running already
         Ok(server)
     }
 
-    /// Tells peers, who have a window already, that nobody serves this rank's lock.
+    /// Tells peers that have the window already that this rank's lock has no server.
     fn give_up(&self) {
-        let _ = poll_once(self.lock.serve(self.world.fabric(), ServerContext { server: self }, || false)); // it waits for nothing
+        let _ = poll_once(self.lock.serve(self.world.fabric(), ServerContext { server: self }, || false)); // it never waits
     }
 
     fn wake(&self) {
-        // The write is posted at the first poll, and nobody waits for it.
+        // The write is posted at the first poll, and is not waited for.
         let _ = poll_once(self.lock.wake_server(self.world.fabric(), ServerContext { server: self }));
     }
 
-    /// From now on nobody gets the lock. Waits for nothing.
+    /// Stops granting the lock. Does not wait.
     pub(crate) fn close(&self) {
         if !self.closed.swap(true, Ordering::AcqRel) {
             self.wake();
         }
     }
 
-    /// Waits until it has ended, for a while: its thread may be stopped.
+    /// Waits until the thread has ended, with a time limit: it may be stopped.
     pub(crate) async fn ended(&self) -> Result<(), Fault> {
         let fabric = self.world.fabric();
         let timed_out = Fault::of(FaultKind::TimedOut, fabric.rank());
         poll_until(fabric, fabric.word_in(&self.own, 0)?, timed_out, || self.done.load(Ordering::Acquire)).await?;
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // It has nothing left to do but to end.
+        // The thread has nothing left to do but to end.
         thread.map_or(Ok(()), |thread| thread.join().map_err(|_| Fault::new(FaultKind::Closed)))
     }
 }
 
-/// Tells that the task has ended, however that was.
+/// Reports the end of the task, however it ended.
 struct Done<F: Fabric>(Arc<LockServer<F>>);
 
 impl<F: Fabric> Drop for Done<F> {
@@ -151,7 +151,7 @@ impl<F: Fabric> Drop for Done<F> {
     }
 }
 
-/// The place of this rank's lock, for who serves it.
+/// The lock context of this rank's lock, for its server.
 struct ServerContext<'a, F: Fabric> {
     server: &'a LockServer<F>,
 }

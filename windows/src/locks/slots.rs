@@ -1,10 +1,11 @@
-//! The queue nodes that a rank's owners have in a window.
+//! The queue nodes of a rank's owners in a window.
 //!
-//! A node is a line in the rank's hidden region, behind the signals: who locks takes one of the rank's slots for as long as
-//! it waits, holds and releases, so that threads, and several locks at once, do not collide. There are as many as a
-//! [`lock_all`](crate::Window::lock_all) needs, and some for threads; who finds none goes on without (see
-//! [`LockAlgorithm::uses_node`](onesided_lock_algos::LockAlgorithm::uses_node)), for to wait for one while others are held could be
-//! for ever.
+//! A node is a cache line in the rank's hidden region, behind the signals. An owner takes one of
+//! the rank's slots while it waits, holds and releases, so that threads, and several locks at the
+//! same time, do not collide. There are as many slots as a [`lock_all`](crate::Window::lock_all)
+//! needs, and some for threads. An owner that finds no free slot works without one (see
+//! [`LockAlgorithm::uses_node`](onesided_lock_algos::LockAlgorithm::uses_node)), because waiting
+//! for a slot while holding others could deadlock.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,30 +22,30 @@ pub(crate) const fn has_slot(owner: u64) -> bool {
     Owner::from_bits(owner).slot != Owner::NO_SLOT
 }
 
-/// No thread's address.
+/// Not the address of any thread.
 const NOBODY: usize = usize::MAX;
 
-/// The slot that a thread has for itself, where one leads.
+/// The biased slot: one thread has it for itself.
 pub(crate) const BIASED_SLOT: u16 = 0;
 
-/// What a node takes.
+/// The size of a node.
 const NODE_BYTES: u64 = 64;
 const _: () = assert!(8 * AnyLock::NODE_WORDS as u64 <= NODE_BYTES);
 
 /// Slots beyond one for each rank.
 const FOR_THREADS: u32 = 31;
-/// No rank has more: the memory that they take would be for nothing.
+/// The maximum of a rank: more would waste memory.
 const MOST: u32 = 1024;
 const _: () = assert!(MOST < Owner::NO_SLOT as u32);
 
-/// How many slots each rank of a world of this size has.
+/// The number of slots of each rank in a world of this size.
 pub(crate) const fn slots(size: u32) -> u16 {
     let wanted = size.saturating_add(FOR_THREADS);
     if wanted < MOST { wanted as u16 } else { MOST as u16 }
 }
 
-/// How many owners with a slot, of all ranks, are counted where a lock's words have room for a bounded number. The other ones
-/// look whether there is room, and leave it to those.
+/// How many owners with a slot, of all ranks, count where a lock's words have a bounded capacity.
+/// The other owners check the capacity, and leave the last of it to those.
 const COUNTED: u32 = 1 << 14;
 
 /// How many slots of each rank those are, the lowest.
@@ -53,67 +54,67 @@ const fn counted(size: u32) -> u16 {
     if share < slots(size) as u32 { share as u16 } else { slots(size) }
 }
 
-/// Where the tally lies in a rank's hidden region.
+/// The offset of the participant count in a rank's hidden region.
 pub(crate) const fn participants(size: u32) -> u64 {
     signals::hidden_bytes(size).next_multiple_of(NODE_BYTES)
 }
 
-/// Where a word of a node lies, behind the tally.
+/// The offset of a word of a node, behind the participant count.
 const fn node(participants: u64, slot: u16, index: usize) -> u64 {
     participants + NODE_BYTES * (slot as u64 + 1) + 8 * index as u64
 }
 
-/// Where a word of a slot's node lies in each rank's hidden region.
+/// The offset of a word of a slot's node in each rank's hidden region.
 pub(crate) const fn node_of(size: u32, slot: u16, index: usize) -> u64 {
     node(participants(size), slot, index)
 }
 
-/// How many bytes of hidden region a rank has, up to the end of its nodes.
+/// The size of the hidden region of a rank up to the end of its nodes.
 pub(crate) const fn hidden_bytes(size: u32) -> u64 {
     node(participants(size), slots(size), 0)
 }
 
-/// Which of this rank's slots are in use.
+/// The slots of this rank.
 pub(crate) struct Slots {
-    /// How many there are.
+    /// The number of slots.
     pub(crate) slots: u16,
-    /// How many of them, the lowest, are of owners that count where a lock has room for so many.
+    /// How many of them, the lowest, count where a lock has a bounded capacity.
     pub(crate) counted: u16,
-    /// Where the tally lies in each rank's hidden region.
+    /// The offset of the participant count in each rank's hidden region.
     pub(crate) participants: u64,
-    /// Slot 0 belongs to one thread, the first that asked, which alone takes it: so that takes no atomic read-modify-write. It is
-    /// as the others where nobody leads.
+    /// The thread that owns the biased slot 0, the first that used it: it alone takes the slot, so
+    /// that takes no atomic read-modify-write. Without bias slot 0 is as the others.
     biased_thread: AtomicUsize,
-    /// How often that was taken and given back: odd while it is busy.
+    /// How often slot 0 was taken and released: odd while it is in use.
     biased_uses: AtomicU32,
-    /// A bit for each of the others; that of a lead's is always set.
+    /// A bit for each other slot; that of a biased slot is always set.
     busy: Box<[AtomicU64]>,
     /// How often each slot was taken.
     generations: Box<[AtomicU32]>,
-    /// Of each slot, the thread whose lock has it, where that is asked for: where `lock_all` is one operation.
+    /// The thread whose lock has the slot, recorded where `lock_all` is one operation.
     holders: Box<[AtomicUsize]>,
-    /// Of each slot, how often in a row its owners passed a queue.
+    /// How often in a row the owners of a slot bypassed a queue.
     bypasses: Box<[AtomicU8]>,
-    /// How many owners there were without one.
+    /// The number of owners that had no slot.
     pub(super) slotless: AtomicU32,
-    /// How far pauses for locks grow, where an attempt is a journey.
+    /// The backoff cap for locks, where an attempt is a round trip.
     pub(crate) backoff_cap: AtomicU8,
-    /// What peers are told: how many slots were ever in use ...
+    /// Announced to peers: how many slots were ever in use ...
     pub(super) in_use: AtomicU32,
-    /// ... and how many owners count without. For which locks is for this rank alone.
+    /// ... and how many owners without a slot count. For which locks is known to this rank only.
     pub(super) without: Mutex<BTreeMap<u64, u32>>,
 }
 
-/// Tells this thread from the others that there are.
+/// A number that identifies this thread among the live ones.
 #[inline]
 fn this_thread() -> usize {
     thread_local!(static HERE: u8 = const { 0 });
-    // A thread that has the address of one that ended comes after all that one did.
+    // A thread that reuses the address of one that ended runs after everything that one did.
     HERE.with(|here| std::ptr::from_ref(here).addr())
 }
 
 impl Slots {
-    /// `biased`: a thread may have slot 0 for itself. `marks`: it is kept which thread has a lock.
+    /// `led`: a thread may own slot 0. `marked`: records which thread has a lock.
     pub(crate) fn new(size: u32, biased: bool, marks: bool) -> Self {
         let slots = slots(size);
         Self {
@@ -133,27 +134,28 @@ impl Slots {
         }
     }
 
-    /// Whether this thread has a lock of the window, as far as that is kept: one that another thread waited for may have moved.
+    /// Whether this thread has a lock of the window, as far as that is recorded: a guard may have
+    /// moved between threads.
     pub(crate) fn is_inside(&self) -> bool {
         let here = this_thread();
         let used = self.holders.iter().take(self.in_use.load(Ordering::Relaxed) as usize);
         used.map(|thread| thread.load(Ordering::Relaxed)).any(|thread| thread == here)
     }
 
-    /// Keeps that this thread has a lock by this slot, or that nobody has.
+    /// Records that this thread has a lock by this slot, or that none has.
     pub(crate) fn mark_inside(&self, slot: u16, inside: bool) {
         if let Some(thread) = self.holders.get(usize::from(slot)) {
             thread.store(if inside { this_thread() } else { 0 }, Ordering::Relaxed);
         }
     }
 
-    /// How often in a row the owners of this slot passed a queue.
+    /// How often in a row the owners of this slot bypassed a queue.
     #[inline]
     pub(crate) fn bypasses(&self, slot: u16) -> u8 {
         self.bypasses.get(usize::from(slot)).map_or(0, |bypasses| bypasses.load(Ordering::Relaxed))
     }
 
-    /// Keeps that for the next owner.
+    /// Records that for the next owner.
     #[inline]
     pub(crate) fn set_bypasses(&self, slot: u16, bypasses: u8) {
         if let Some(slot_bypasses) = self.bypasses.get(usize::from(slot)) {
@@ -161,13 +163,13 @@ impl Slots {
         }
     }
 
-    /// Where a word of a node lies.
+    /// The offset of a word of a node.
     #[inline]
     pub(crate) const fn node(&self, slot: u16, index: usize) -> u64 {
         node(self.participants, slot, index)
     }
 
-    /// Takes slot 0, if it is this thread's and free, and gives its generation.
+    /// Takes slot 0 if this thread owns it and it is free; returns its generation.
     #[inline]
     pub(super) fn take_biased(&self) -> Option<u32> {
         let uses = self.biased_uses.load(Ordering::Acquire);
@@ -178,7 +180,7 @@ impl Slots {
         Some(uses.wrapping_add(2) / 2)
     }
 
-    /// Takes a slot, and gives it with its generation.
+    /// Takes a slot; returns it with its generation.
     pub(super) fn take(&self) -> Option<(u16, u32)> {
         let claims_bias =
             || self.biased_thread.compare_exchange(0, this_thread(), Ordering::Relaxed, Ordering::Relaxed).is_ok();
@@ -186,7 +188,7 @@ impl Slots {
             return Some((0, generation));
         }
         let slot = self.take_unbiased()?;
-        // Nobody else has the slot.
+        // The slot is exclusive to this owner.
         let generations = &self.generations[usize::from(slot)];
         let generation = generations.load(Ordering::Relaxed).wrapping_add(1);
         generations.store(generation, Ordering::Relaxed);
@@ -194,7 +196,7 @@ impl Slots {
     }
 
     fn take_unbiased(&self) -> Option<u16> {
-        // The lowest that is free, so that few were ever in use.
+        // The lowest free slot, so that few were ever in use.
         for (at, busy) in self.busy.iter().enumerate() {
             let mut found = busy.load(Ordering::Relaxed);
             while found != u64::MAX {
@@ -228,7 +230,7 @@ impl Slots {
 
 impl fmt::Debug for Slots {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} slots were in use", self.in_use.load(Ordering::Relaxed), self.slots)
+        write!(f, "{} of {} slots ever in use", self.in_use.load(Ordering::Relaxed), self.slots)
     }
 }
 
@@ -250,7 +252,7 @@ mod tests {
         assert_eq!(std::iter::from_fn(|| slots.take()).collect::<Vec<_>>(), [(0, 2), (7, 2), (64, 2), (130, 2)]);
     }
 
-    /// Also by threads of which none could lead.
+    /// Also by threads that could not own slot 0.
     #[test]
     fn where_nobody_leads_the_first_slot_is_as_the_others() {
         let slots = Slots::new(2, false, false);

@@ -76,20 +76,21 @@ impl<F: Fabric> Locks<F> {
         server.ended().await
     }
 
-    /// Whether an acquire whose first operation suffices had that at the target, so that what is posted there behind it is done
-    /// under the lock. A reader of a lock that is spread counts at its own rank, and operations at two ranks have no order.
+    /// Whether the first operation of an acquire executes at the target, so that operations posted
+    /// there behind it execute under the lock. A reader of a distributed lock counts at its own
+    /// rank, and operations at two ranks are unordered.
     #[inline]
     pub(crate) fn starts_at_target(&self) -> bool {
         !self.algorithm.is_spread()
     }
 
-    /// Whether the window has something to commit: then a living owner's lock may be taken over.
+    /// Whether the window has a commit word: then a living owner's lock may be taken over.
     pub(crate) fn commits(&self) -> bool {
         self.leases.as_ref().is_some_and(|lease| lease.policy == LeasePolicy::VersionedCommit)
     }
 }
 
-/// The ranks that share this one's host, if the lock has to do with that.
+/// The ranks that share this one's host, if the lock uses same-host words.
 fn neighbours<F: Fabric>(world: &World<F>, lock: &AnyLock) -> Box<[Rank]> {
     if lock.host_words() == 0 {
         return Box::default();

@@ -12,7 +12,7 @@ use crate::window::retry::{poll_until, retry};
 use crate::{Error, LeasePolicy};
 
 impl<F: Fabric> Inner<F> {
-    /// The contended rest of an acquire, and what becomes of a late owner.
+    /// The contended rest of an acquire, with the policy for expired leases.
     pub(crate) async fn contend<'m>(
         &'m self,
         context: WindowLockContext<'m, F>,
@@ -26,7 +26,7 @@ impl<F: Fabric> Inner<F> {
             return lock.contend(fabric, context, words, mode, first, intent).await;
         };
         let slot = Owner::from_bits(words.1).slot;
-        // It is asked before each compare-swap.
+        // Called before each compare-and-swap.
         let intent_at_attempt: IntentFn<'_> = &|| {
             leases.begin_attempt(slot, fabric.now());
             intent()
@@ -36,8 +36,9 @@ impl<F: Fabric> Inner<F> {
                 Err(fault) => fault,
                 Ok(held) => {
                     if self.locks.commits() && held.recovered.is_some() {
-                        // From now on what the owner before commits fails, who may be dead, or only taken for dead, and have
-                        // a compare-swap on its way. Before anything that was committed is read.
+                        // Commits of the previous owner fail from here on: it may be alive, or have
+                        // a compare-and-swap in flight. This precedes every read of the committed
+                        // value.
                         if let Err(fault) = self.raise_version(self.commit_word(context.target)?).await {
                             lock.release_poisoned(fabric, context, words, held).await?;
                             return Err(fault);
@@ -49,9 +50,9 @@ impl<F: Fabric> Inner<F> {
             let Some(rank) = fault.rank().filter(|_| fault.kind() == FaultKind::LeaseExpired) else {
                 return Err(fault);
             };
-            // No two acquires have the same word: so it is revoked, or killed, only if it has held the lock since `first` was seen.
-            // Else the lease of whoever has it now is waited for.
-            // What was seen first may be a count of readers, which comes again.
+            // Each acquire has its own lock word: the owner is revoked or killed only if it has
+            // held the lock since `first` was seen. Otherwise the wait continues with the present
+            // owner's lease. A count of readers is excluded: it can recur.
             let seen = first.ok().filter(|word| TestAndSet::owner(*word).is_some_and(|owner| owner.rank == rank));
             match (leases.policy, seen) {
                 (LeasePolicy::Revoke, Some(seen)) => {
@@ -75,7 +76,8 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
-    /// Has the access of an owner that was found late revoked, and takes the lock: not if it has another owner meanwhile.
+    /// Revokes the access of an owner whose lease has expired and takes the lock, unless it has
+    /// another owner meanwhile.
     async fn revoke_and_take<'m>(
         &'m self,
         context: WindowLockContext<'m, F>,
@@ -84,7 +86,7 @@ impl<F: Fabric> Inner<F> {
         intent: IntentFn<'_>,
     ) -> Result<Option<Held>, Fault> {
         let fabric = self.fabric();
-        // An owner at its own part is waited for, and so is another guard of this rank's.
+        // An owner at its own rank is waited for, and so is another guard of this rank.
         let is_kept = [fabric.rank(), context.target.fabric_rank()].map(Some).contains(&fault.rank());
         if is_kept || fabric.read(word).await? != seen {
             return Ok(None);
@@ -101,7 +103,7 @@ impl<F: Fabric> Inner<F> {
         let held = Held::after(fault, Mode::Exclusive);
         match fabric.compare_swap(word, seen, owner).await {
             Ok(found) => Ok((found == seen).then_some(held)),
-            // No two acquires have the same word: so it tells.
+            // Each acquire has its own lock word, so reading it resolves the compare-and-swap.
             Err(fault) if fault.is_unknown() => {
                 let now = self.retry_unknown(word, || fabric.read(word)).await?;
                 Ok((now == owner).then_some(held))
@@ -110,7 +112,7 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
-    /// Does what does no harm when it is done again, until somebody answers.
+    /// Retries an idempotent operation until its outcome is known or the grace period ends.
     pub(super) async fn retry_unknown<'f>(&'f self, word: F::Word<'f>, post: impl Fn() -> F::Op) -> Result<u64, Fault> {
         let attempt = async || match post().await {
             Err(fault) if fault.is_unknown() => ControlFlow::Continue(fault),
@@ -119,7 +121,7 @@ impl<F: Fabric> Inner<F> {
         retry(self.fabric(), word, attempt).await
     }
 
-    /// The rich error of an owner that found out that it was late.
+    /// The error of an owner whose lease has expired.
     #[cold]
     pub(crate) fn failed_or_expired(&self, operation: &'static str, target: u32, fault: Fault) -> Error {
         match fault.kind() {

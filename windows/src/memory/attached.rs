@@ -12,18 +12,19 @@ use crate::memory::window_memory::Backing;
 use crate::window::paths::Paths;
 use crate::window::target::Target;
 
-/// What this rank has attached, and what it has met at others.
+/// The memory that this rank has attached, and what it has resolved at other ranks.
 #[derive(Debug)]
 pub(crate) struct Attached<F: Fabric> {
     own: Mutex<OwnMemory<F>>,
     caches: OnceLock<Box<[CachedSlots<F>]>>,
-    /// What a window was created over, if not over memory that it was lent alone.
+    /// The memory of a window that was created over a [`WindowMemory`](crate::WindowMemory), or
+    /// over no elements.
     backing: Mutex<Option<Backing<F>>>,
 }
 
 #[derive(Debug)]
 pub(super) struct OwnMemory<F: Fabric> {
-    /// Slots and their next generations, those that were free longest first.
+    /// Slots and their next generations, longest free first.
     pub(super) free: VecDeque<(u32, u16)>,
     pub(super) attached_here: Vec<AttachedMemory<F>>,
     pub(super) serving: bool,
@@ -35,19 +36,19 @@ pub(super) struct AttachedMemory<F: Fabric> {
     pub(super) ptr: RemotePtr,
     pub(super) segment: F::Segment,
     pub(super) len: usize,
-    /// Whether it is the user's.
+    /// Whether it is user memory.
     pub(super) is_user_memory: bool,
 }
 
-/// A rank's attached memory that was met, by slot: what was met is kept, so that it can be lent for as long as the window.
-/// On shm that is a mapping each, without a descriptor.
+/// A rank's attached memory that was resolved, by slot. Resolved targets are kept until the window
+/// ends, so that an `Access` may borrow them. On shm each is a mapping, without a descriptor.
 type CachedSlots<F> = OnceLock<Box<[SlotCache<F>]>>;
 
-/// The memory that was in a slot, one after another.
+/// The regions that were in a slot, one after another.
 #[derive(Debug)]
 struct SlotCache<F: Fabric>(OnceLock<Box<CachedMemory<F>>>);
 
-/// One of them, and the next.
+/// A region, and the next of its slot.
 type CachedMemory<F> = (RemotePtr, Target<F>, SlotCache<F>);
 
 impl<F: Fabric> SlotCache<F> {
@@ -69,14 +70,14 @@ impl<F: Fabric> Attached<F> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The segment of what this rank has attached.
+    /// The segment of a region that this rank has attached.
     pub(crate) fn segment(&self, ptr: u64) -> Result<F::Segment, Fault> {
         let own = self.own();
         let memory = own.attached_here.iter().find(|memory| memory.ptr.0 == ptr);
         memory.map(|memory| memory.segment.clone()).ok_or(Fault::new(FaultKind::NoSuchRegion))
     }
 
-    /// Keeps what this window does not take back from the fabric when it ends.
+    /// Keeps memory that the window's end does not take back from the fabric.
     pub(crate) fn set_backing(&self, backing: Backing<F>) {
         *self.backing.lock().unwrap_or_else(PoisonError::into_inner) = Some(backing);
     }
@@ -85,7 +86,7 @@ impl<F: Fabric> Attached<F> {
         self.backing.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// The memory of a rank that begins at a place, if it was met.
+    /// The region at a remote pointer, if it was resolved before.
     pub(super) fn cached(&self, rank: u32, ptr: RemotePtr) -> Option<&Target<F>> {
         let mut cached = self.caches.get()?.get(rank as usize)?.get()?.get(ptr.slot())?;
         loop {
@@ -97,7 +98,7 @@ impl<F: Fabric> Attached<F> {
         }
     }
 
-    /// What was counted of a rank's memory that was met.
+    /// The path counts of a rank's resolved regions.
     pub(crate) fn paths(&self, rank: u32) -> impl Iterator<Item = Paths> {
         let slots = self.caches.get().and_then(|ranks| ranks.get(rank as usize)?.get());
         slots.into_iter().flatten().flat_map(|cached| {
@@ -106,7 +107,7 @@ impl<F: Fabric> Attached<F> {
         })
     }
 
-    /// Keeps what was met.
+    /// Caches a resolved region.
     pub(super) fn cache(&self, (rank, size): (u32, u32), ptr: RemotePtr, target: Target<F>) -> &Target<F> {
         let ranks = self.caches.get_or_init(|| (0..size).map(|_| OnceLock::new()).collect());
         let slots = || (0..SLOTS).map(|_| SlotCache(OnceLock::new())).collect();
@@ -118,7 +119,7 @@ impl<F: Fabric> Attached<F> {
                 && let Some(target) = mine.take()
                 && let Err(taken) = cached.0.set(make(target))
             {
-                mine = Some(taken.1); // another thread was there first
+                mine = Some(taken.1); // another thread was faster
             }
             let Some((this, target, next)) = cached.entry() else { continue };
             if *this == ptr {

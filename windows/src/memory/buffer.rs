@@ -1,4 +1,4 @@
-//! Registered memory of one's own, which the fabric moves bytes to and from without a copy.
+//! Buffers: registered memory that the fabric transfers without a copy.
 
 use std::fmt;
 use std::future::Future;
@@ -14,11 +14,11 @@ use onesided_fabric::{Drive, Fabric, Segment, handle, wait_for};
 use crate::window::inner::Inner;
 use crate::{Access, BufferError, Element, Error, Window};
 
-/// Elements in registered memory, which nobody but this rank reaches: a put from it and a get into it move no byte through
-/// the processor where the fabric has a card.
+/// Elements in registered memory that only this rank accesses: where the fabric has a card, a put
+/// from it and a get into it are not copied by the CPU.
 ///
-/// A transfer takes the buffer and gives it back when it is done: until then nobody looks at it, and a transfer that is
-/// dropped or leaked takes the memory with it.
+/// A transfer owns the buffer and returns it on completion; a transfer that is dropped or leaked
+/// takes the memory with it.
 ///
 /// ```
 /// # use onesided_windows::Window;
@@ -43,7 +43,7 @@ pub struct Buffer<T, F: Fabric = onesided_fabric::Any> {
 }
 
 impl<T: Element, F: Fabric> Buffer<T, F> {
-    /// How many elements it has.
+    /// The number of elements.
     #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
     pub const fn len(&self) -> usize {
         self.len
@@ -60,7 +60,7 @@ impl<T: Element, F: Fabric> Buffer<T, F> {
         read.map(|()| elements).map_err(|fault| self.failed("read of a buffer", fault))
     }
 
-    /// Copies elements into it, from `offset` on.
+    /// Copies elements into the buffer, from `offset` on.
     ///
     /// # Errors
     /// [`Error::Range`].
@@ -85,10 +85,11 @@ impl<T: Element, F: Fabric> Buffer<T, F> {
 }
 
 impl<T: Element, F: Fabric> Window<T, F> {
-    /// Registers a buffer of `len` zeroed elements for transfers to and from any rank's part. Not collective.
+    /// Registers a buffer of `len` zeroed elements for transfers to and from any target. Not
+    /// collective.
     ///
     /// # Errors
-    /// [`Error::Operation`]: no memory, or what the fabric reports; or `len` is 0.
+    /// [`Error::Operation`]: out of memory, an error of the fabric, or `len` is 0.
     pub fn buffer(&self, len: usize) -> Result<Buffer<T, F>, Error> {
         let inner = self.inner();
         let failed = |fault| inner.failed("register a buffer", inner.world.rank(), fault);
@@ -99,23 +100,25 @@ impl<T: Element, F: Fabric> Window<T, F> {
 }
 
 impl<T: Element, F: Fabric> Access<'_, T, F> {
-    /// Puts the elements of a buffer's range. The transfer has begun when the call returns, and gives the buffer back when
-    /// that may be used again; the target has the elements after a [`flush`](Self::flush) or the unlock.
+    /// Puts the elements of a buffer's range. The transfer is posted when the call returns, and
+    /// returns the buffer when it may be reused; the put is complete at the target after a
+    /// [`flush`](Self::flush) or the unlock.
     ///
     /// # Errors
-    /// When waited for: [`Error::Range`], of the part or of the buffer, which comes back with it; [`Error::Operation`],
-    /// with which it is lost.
+    /// When waited on: [`Error::Range`], of the window memory or of the buffer, with the buffer;
+    /// [`Error::Operation`], which loses the buffer.
     ///
     /// # Cancel safety
-    /// A transfer that is dropped goes on; the buffer is gone.
+    /// A dropped transfer goes on; the buffer is lost.
     pub fn put_buffer(&self, offset: usize, from: Buffer<T, F>, range: Range<usize>) -> Transfer<'_, T, F> {
         self.transfer("put_buffer", offset, from, range, |access, buffer, (at, own), bytes| {
             access.inner.fabric().rdma_write((&buffer.segment, own), (&access.target.data, at), bytes)
         })
     }
 
-    /// Gets elements into a buffer's range. The transfer has begun when the call returns, and gives the buffer back when
-    /// the elements are in it. Unlike a [`get`](Self::get) it is not atomic in single elements.
+    /// Gets elements into a buffer's range. The transfer is posted when the call returns, and
+    /// returns the buffer when the elements are in it. Unlike a [`get`](Self::get), single elements
+    /// are not atomic.
     ///
     /// # Errors
     /// As [`put_buffer`](Self::put_buffer).
@@ -145,14 +148,14 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     }
 }
 
-/// A transfer to or from a [`Buffer`]: `.wait()` blocks, `.await` does not. Gives the buffer back. See
+/// A transfer to or from a [`Buffer`]: `.wait()` blocks, `.await` does not. Returns the buffer. See
 /// [`Access::put_buffer`].
-#[must_use = "the buffer is gone if nobody waits for it"]
+#[must_use = "dropping the transfer loses the buffer"]
 pub struct Transfer<'w, T, F: Fabric> {
     access: Access<'w, T, F>,
     operation: &'static str,
     place: (usize, usize),
-    /// `None` once the buffer was given back.
+    /// `None` once the buffer was returned.
     state: State<T, F>,
 }
 
@@ -171,7 +174,7 @@ impl<T: Element, F: Drive> Transfer<'_, T, F> {
 
 handle!([T: Element, F], Transfer<'_, T, F>, Buffer<T, F>, BufferError<Buffer<T, F>>, |transfer| transfer.access.inner.fabric());
 
-// The transfers that a fabric gives are Unpin, and nothing else in it could care.
+// The fabric's transfers are `Unpin`; nothing else in it is pinned in place.
 impl<T, F: Fabric> Unpin for Transfer<'_, T, F> {}
 
 impl<T: Element, F: Fabric> Future for Transfer<'_, T, F> {

@@ -1,11 +1,11 @@
-//! Errors that give back what was handed over.
+//! Errors that return the memory of a failed operation.
 
 use std::fmt;
 
 use crate::Error;
 
-/// Why something failed that had taken memory, and the memory, so far as it could be had back. `?` turns it into the bare
-/// error.
+/// The error of an operation that took ownership of memory, and the memory unless it is lost (as
+/// `SendError` returns its message). `?` converts it into the bare [`Error`](crate::Error).
 ///
 /// ```
 /// # use onesided_windows::{Buffer, Error, Window};
@@ -21,20 +21,20 @@ use crate::Error;
 /// # window.close().wait()
 /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
 /// ```
-pub struct BufferError<M>(Box<(Error, Option<M>)>); // boxed: a result is as small as what it is when all goes well
+pub struct BufferError<M>(Box<(Error, Option<M>)>); // boxed: keeps results small
 
 impl<M> BufferError<M> {
     pub(crate) fn new(error: Error, memory: Option<M>) -> Self {
         Self(Box::new((error, memory)))
     }
 
-    /// Why.
+    /// The error.
     #[must_use]
     pub const fn error(&self) -> &Error {
         &self.0.0
     }
 
-    /// Both; `None` where the memory is lost.
+    /// The error and the memory; `None` where the memory is lost.
     #[must_use]
     pub fn into_parts(self) -> (Error, Option<M>) {
         *self.0
@@ -61,7 +61,7 @@ impl<M> fmt::Display for BufferError<M> {
 
 impl<M> fmt::Debug for BufferError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let memory = if self.0.1.is_some() { "given back" } else { "lost" };
+        let memory = if self.0.1.is_some() { "returned" } else { "lost" };
         write!(f, "{:?}, the memory is {memory}", self.error())
     }
 }

@@ -1,4 +1,5 @@
-//! Windows that are shared: direct loads and stores (`MPI_Win_allocate_shared`, `MPI_Win_shared_query`; MPI-4.1, 12.2.3).
+//! Shared windows: direct loads and stores (`MPI_Win_allocate_shared`, `MPI_Win_shared_query`;
+//! MPI-4.1, 12.2.3).
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,23 +11,24 @@ use crate::window::inner::Inner;
 use crate::window::target::Target;
 use crate::{Element, Error, Window};
 
-/// A rank's part that is mapped in this process: see [`Window::direct`].
+/// A rank's window memory that is mapped in this process: see [`Window::direct`].
 ///
-/// Elements are copied in and out; [`words`](Self::words) gives a slice to the memory itself, of atomics, because no other
-/// reference may ever point to it.
+/// Elements are copied in and out; [`words`](Self::words) is a slice of the memory itself, as
+/// atomics, because no other reference may point to it.
 ///
-/// What is stored here is seen by the others, and what they do is seen here, as between the threads of one process: a store
-/// of release order and a load of acquire order, or a barrier, or a lock of the window, order what was done before. What this
-/// rank itself has put is seen here after a flush.
+/// Visibility is as between the threads of one process: a store of release order and a load of
+/// acquire order, a barrier, or a lock of the window order earlier operations. This rank's own puts
+/// are visible here after a flush.
 ///
-/// On shm the window's own atomic operations and these words' are atomic against one another. **On mixed and verbs they are
-/// not**: words are the card's to change there, and a card reads a word, changes it and writes it without regard to the CPU.
-/// A store here to a word that an operation of the window changes at the same time may be lost, or undo that change, and so
-/// may a `fetch_add` of these words. Loads are always right: a word is written whole. So what the window's atomics change is
-/// changed by them alone, or between two synchronisations (fences, barriers, under an exclusive lock) by loads and stores
-/// alone.
+/// On shm the window's atomic operations and these words' are atomic with respect to each other.
+/// **On mixed and verbs they are not**: there the card executes the window's atomics, and it reads,
+/// modifies and writes a word without regard to the CPU. A store, or a `fetch_add`, here to a word
+/// that an operation of the window changes at the same time may be lost, or undo that change. Loads
+/// are always correct: a word is written whole. So words that the window's atomics change must be
+/// changed by them alone, or, between two synchronizations (fences, barriers, an exclusive lock),
+/// by loads and stores alone.
 ///
-/// The memory of a rank that died stays mapped: it is as that rank left it.
+/// The memory of a failed rank stays mapped with its last content.
 pub struct Direct<'w, T, F: Fabric> {
     inner: &'w Inner<F>,
     target: &'w Target<F>,
@@ -35,7 +37,7 @@ pub struct Direct<'w, T, F: Fabric> {
 }
 
 impl<T: Element, F: Fabric> Window<T, F> {
-    /// A rank's part, to be read and written by loads and stores, without a lock.
+    /// A rank's window memory, for direct loads and stores without a lock.
     ///
     /// ```
     /// # use std::sync::atomic::Ordering;
@@ -53,9 +55,11 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Direct`] where the part is not mapped in this process: a peer's on verbs and in the simulator, one of another
-    /// host on mixed; memory that a window was [created](Self::create) over or that was attached, even one's own, because it is given back while a
-    /// slice would stay. [`Error::Rank`], [`Error::Operation`] if the rank cannot be reached.
+    /// [`Error::Direct`] where the window memory is not mapped in this process: that of a peer on
+    /// verbs and in the simulator, or of another host on mixed; and for memory that a window was
+    /// [created](Self::create) over or that was attached, even this rank's own, because it may be
+    /// taken back while a slice exists. [`Error::Rank`], [`Error::Operation`] if the rank cannot be
+    /// reached.
     pub fn direct(&self, target: u32) -> Result<Direct<'_, T, F>, Error> {
         let inner = self.inner();
         let reached = inner.begin(target).map_err(|fault| inner.failed("direct", target, fault))?;
@@ -71,20 +75,20 @@ impl<T: Element, F: Fabric> Window<T, F> {
 }
 
 impl<'w, T: Element, F: Fabric> Direct<'w, T, F> {
-    /// How many elements there are.
+    /// The number of elements.
     pub const fn len(&self) -> usize {
         self.target.len
     }
 
-    /// Whether there are none.
+    /// Whether it has no elements.
     pub const fn is_empty(&self) -> bool {
         self.target.len == 0
     }
 
-    /// The part as words of 8 bytes: of elements of that size, each is one. Smaller elements lie in them in the order of
-    /// memory, and the last word may be filled up.
+    /// The window memory as words of 8 bytes: elements of that size are a word each. Smaller
+    /// elements are packed in memory order, and the last word may be padded.
     ///
-    /// What may be done to them beside the window's own operations, [`Direct`] says.
+    /// See [`Direct`] for their use beside the window's own operations.
     pub const fn words(&self) -> &'w [AtomicU64] {
         self.words
     }
@@ -100,7 +104,7 @@ impl<'w, T: Element, F: Fabric> Direct<'w, T, F> {
         read.map_err(|fault| self.inner.failed("direct read", self.target.rank, fault))
     }
 
-    /// Copies elements from a slice to `offset` and on. One element of 8 bytes is a single access.
+    /// Copies elements from a slice, from `offset` on. One element of 8 bytes is a single access.
     ///
     /// # Errors
     /// [`Error::Range`].

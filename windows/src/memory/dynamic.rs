@@ -1,4 +1,4 @@
-//! Windows whose memory comes and goes: attach and detach (`MPI_Win_create_dynamic`, MPI-4.1, 12.2.4).
+//! Dynamic windows: attach and detach (`MPI_Win_create_dynamic`, MPI-4.1, 12.2.4).
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::window::target::Target;
 use crate::{Access, Element, Error, RemotePtr, Request, Window};
 
 impl<F: Fabric> Inner<F> {
-    /// Makes a segment known, and its agent if it needs one.
+    /// Publishes a segment, and starts its agent if it needs one.
     fn attach(self: &Arc<Self>, segment: F::Segment, len: usize, is_user_memory: bool) -> Result<RemotePtr, Fault> {
         if self.memory.flavor != Flavor::Dynamic {
             return Err(Fault::new(FaultKind::Unsupported).with_detail(1));
@@ -38,7 +38,7 @@ impl<F: Fabric> Inner<F> {
         Ok(ptr)
     }
 
-    /// Writes an entry, the seal first taken away and last put there. Peers read it at any time.
+    /// Writes an entry: clears its seal first and writes it last, since peers may read at any time.
     fn write_entry(&self, ptr: RemotePtr, entry: &[u8; Entry::BYTES]) -> Result<(), Fault> {
         let at = Entry::offset(self.request_layout(), ptr.slot());
         let write = |offset: u64, bytes: &[u8]| self.fabric().write_own(&self.memory.hidden, at + offset, bytes);
@@ -47,19 +47,19 @@ impl<F: Fabric> Inner<F> {
         write(56, &entry[56..])
     }
 
-    /// Lets nobody find it any more, and gives what was there.
+    /// Withdraws an entry from the table and returns its region.
     fn withdraw(&self, ptr: RemotePtr) -> Result<AttachedMemory<F>, Fault> {
         let mut own = self.memory.attached.own();
         let at = own.attached_here.iter().position(|memory| memory.ptr == ptr.start());
         let at = at.ok_or(Fault::of(FaultKind::NoSuchRegion, self.fabric().rank()))?;
-        // Before the slot is free: whoever takes it next writes there.
+        // Before the slot is freed: its next user writes there.
         self.write_entry(ptr, &[0; Entry::BYTES])?;
         let generation = ptr.generation();
         own.free.push_back((ptr.slot() as u32, generation.checked_add(1).unwrap_or(1)));
         Ok(own.attached_here.swap_remove(at))
     }
 
-    /// Takes everything back that is attached.
+    /// Takes back all attached memory.
     pub(crate) async fn detach_all(&self) -> Result<(), Fault> {
         let attached_here = std::mem::take(&mut self.memory.attached.own().attached_here);
         let mut outcome = Ok(());
@@ -69,7 +69,7 @@ impl<F: Fabric> Inner<F> {
         outcome
     }
 
-    /// Finds attached memory of a rank: met before, or by its table.
+    /// Finds a rank's attached memory: cached, or by its table.
     async fn find<'w>(&'w self, target: &'w Target<F>, ptr: RemotePtr, element: usize) -> Result<&'w Target<F>, Fault> {
         let (rank, start) = (target.rank, ptr.start());
         let gone = Fault::of(FaultKind::NoSuchRegion, target.fabric_rank());
@@ -94,26 +94,28 @@ impl<F: Fabric> Inner<F> {
 }
 
 impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
-    /// The operations on memory that the target has [attached](Window::attach), when it is waited for. Elements count from
-    /// the beginning of that memory: a place's own element is at [`ptr.index()`](RemotePtr::index). What was met once is
-    /// found again without asking the target's table.
+    /// The operations on memory that the target has [attached](Window::attach). Does nothing unless
+    /// waited on or polled. Elements count from the start of that memory: the element of a remote
+    /// pointer is at [`index()`](RemotePtr::index). A cached resolution does not read the target's
+    /// table again.
     ///
     /// # Errors
-    /// When waited for: [`Error::Operation`] with `NoSuchRegion` if nothing is attached there (any more). Memory that is
-    /// detached after this was waited for gives errors too, by the operations on it: on shm memory of the user's, and on
-    /// verbs, where it costs the connection to the target. What was attached by length stays there on shm for as long as
-    /// this rank's window.
+    /// When waited on: [`Error::Operation`] with `NoSuchRegion` if nothing is attached there (any
+    /// more). If the memory is detached later, operations on it fail on shm if it is user memory,
+    /// and on verbs, where the failure costs the connection to the target. Memory that was attached
+    /// by length stays mapped on shm until this rank's window ends.
     ///
-    /// Every place that was met is remembered until this rank's window ends, on shm with a mapping of its own, of which a
-    /// process has some 65,000: whoever attaches and detaches without end attaches pieces with room for many elements.
+    /// Every resolved region is cached until this rank's window ends, on shm with a mapping each,
+    /// of which a process has some 65,000: a program that attaches and detaches continuously should
+    /// attach large regions.
     pub fn attached(&self, ptr: RemotePtr) -> Resolve<'_, 'w, T, F> {
         Resolve { access: self, ptr, call: Call::Asked(()) }
     }
 }
 
-/// Attached memory that was asked for: `.wait()` blocks, `.await` does not, `.test()` looks. See
-/// [`Access::attached`].
-#[must_use = "nothing is looked up before it is waited for"]
+/// A pending resolution of attached memory: `.wait()` blocks, `.await` does not, `.test()` polls.
+/// See [`Access::attached`].
+#[must_use = "does nothing unless waited on or polled"]
 pub struct Resolve<'a, 'w, T: Element, F: Fabric> {
     access: &'a Access<'w, T, F>,
     ptr: RemotePtr,
@@ -129,7 +131,7 @@ impl<'a, 'w: 'a, T: Element, F: Fabric> Resolve<'a, 'w, T, F> {
 }
 
 impl<'a, T: Element, F: Drive> Resolve<'a, '_, T, F> {
-    /// Blocks until it is known where the memory lies.
+    /// Blocks until the memory is resolved.
     ///
     /// # Errors
     /// See [`Access::attached`].
@@ -150,8 +152,8 @@ impl<T: Element, F: Fabric> fmt::Debug for Resolve<'_, '_, T, F> {
 }
 
 impl<T: Element, F: Fabric> Window<T, F> {
-    /// Attaches a vector to a [dynamic](Window::dynamic) window of this rank's (`MPI_Win_attach`), and gives the place of
-    /// its first element, to be told to peers. Not collective.
+    /// Attaches a vector to a [dynamic](Window::dynamic) window of this rank (`MPI_Win_attach`) and
+    /// returns a remote pointer to its first element, for peers. Not collective.
     ///
     /// ```
     /// # use onesided_windows::{RemotePtr, Window};
@@ -176,18 +178,18 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Attach`]: it has no elements, there is no memory or no descriptor for what peers need to find it;
-    /// [`Error::Operation`] with `Full` where 256 are attached, with `Unsupported` if the window is not dynamic. The vector
-    /// is freed then.
+    /// [`Error::Attach`]: the vector is empty, or there is no memory or descriptor for its
+    /// registration; [`Error::Operation`] with `Full` where 256 regions are attached, with
+    /// `Unsupported` if the window is not dynamic. The vector is freed then.
     pub fn attach(&self, memory: Vec<T>) -> Result<RemotePtr, Error> {
         let len = memory.len();
         let segment = self.inner().fabric().register(memory.into());
         self.attach_segment(segment, len, true)
     }
 
-    /// Attaches `len` zeroed elements that the fabric allocates: peers reach them as they reach a window's own part, on shm
-    /// by loads and stores. That is why nothing tells a peer on shm, which has reached it, that it was
-    /// [detached](Self::detach): what it puts then is lost.
+    /// Attaches `len` zeroed elements that the fabric allocates: peers access them as they access
+    /// an allocated window, on shm by loads and stores. A peer on shm that has resolved this memory
+    /// therefore does not notice that it was [detached](Self::detach): its later puts are lost.
     ///
     /// # Errors
     /// As [`attach`](Self::attach).
@@ -208,18 +210,20 @@ impl<T: Element, F: Fabric> Window<T, F> {
         inner.attach(segment, len, is_user_memory).map_err(|fault| inner.failed("attach", inner.world.rank(), fault))
     }
 
-    /// Detaches memory of this rank's (`MPI_Win_detach`) and gives it back: the vector, or what was allocated as a vector.
-    /// Not collective. Nothing happens before it is waited for. Whoever looks the place up for the first time from now on gets an error. A peer that has reached it
-    /// before finds it again: its operations then are errors where the vector was lent, and on verbs; of memory that was
-    /// [attached by length](Self::attach_zeroed) a peer on shm goes on to read and write pages that this rank has left, and
-    /// nothing tells it.
+    /// Detaches memory of this rank (`MPI_Win_detach`) and returns it: the vector, or a vector of
+    /// what was allocated. Not collective. Does nothing unless waited on or polled. A peer that
+    /// resolves the remote pointer for the first time from now on gets an error. A peer that has
+    /// resolved it keeps its cached target: its operations fail if a vector was attached, and on
+    /// verbs; on shm, if the memory was [attached by length](Self::attach_zeroed), the peer goes on
+    /// to read and write pages that this rank no longer uses, without an error.
     ///
     /// # Errors
-    /// [`Error::Operation`]: `NoSuchRegion` if this rank has attached nothing there; `TimedOut` if a peer stays in the
-    /// middle of an operation on it for 5 s (it is stopped): then the memory is never freed.
+    /// [`Error::Operation`]: `NoSuchRegion` if this rank has attached nothing there; `TimedOut` if
+    /// a peer stays in the middle of an operation on it for 5 s (it is stopped): then the memory is
+    /// never freed.
     ///
     /// # Cancel safety
-    /// Dropped before it is done, the memory is detached and lost.
+    /// If dropped before it completes, the memory is detached and leaked.
     pub fn detach(&self, ptr: RemotePtr) -> Request<'_, Vec<T>, F> {
         Request::new(self.inner().fabric().clone(), "detach", self.run_detach(ptr))
     }

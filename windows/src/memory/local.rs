@@ -1,4 +1,4 @@
-//! One's own part of a window.
+//! This rank's own window memory.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,17 +11,17 @@ use crate::window::inner::Inner;
 use crate::{Element, Error, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
-    /// This rank's own part, to be read and written at once. What peers do at the same time is theirs to order: under a
-    /// lock, or before a barrier.
+    /// This rank's own window memory, for direct loads and stores. The caller orders them against
+    /// peers' accesses: under a lock, or before a barrier.
     pub fn local(&self) -> Local<'_, T, F> {
         Local::new(&self.inner)
     }
 }
 
-/// This rank's own part of a window, read and written at once, without the fabric's atomics.
+/// This rank's own window memory, for direct reads and writes without the fabric's atomics.
 ///
-/// Elements are copied: no reference ever points into the window, because peers may write at any time. One element of
-/// 8 bytes is a single access.
+/// Elements are copied: no reference ever points into the window, because peers may write at any
+/// time. An access to one element of 8 bytes is a single access.
 pub struct Local<'w, T, F: Fabric> {
     inner: &'w Inner<F>,
     element: PhantomData<fn() -> T>,
@@ -36,12 +36,12 @@ impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
         self.inner
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.inner.memory.len(self.inner.world.rank())
     }
 
-    /// Whether there are none.
+    /// Whether it has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -49,10 +49,11 @@ impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
     /// A copy of the elements in a range.
     ///
     /// # Panics
-    /// If the range does not lie in the part, as a slice would.
+    /// If the range is out of bounds, as for a slice.
     pub fn read(&self, range: Range<usize>) -> Vec<T> {
-        assert!(range.start <= range.end, "read of elements {range:?}: it ends before it begins");
-        // Checked first: there may be no memory for a wrong length, which would end the process.
+        assert!(range.start <= range.end, "read of elements {range:?}: it ends before it starts");
+        // Checked before the allocation, which a wrong length could make fail and abort the
+        // process.
         let read = self.range("read", range.start, range.len()).and_then(|_| {
             let mut elements = vec![T::zeroed(); range.len()];
             self.read_into(range.start, &mut elements).map(|()| elements)

@@ -24,7 +24,7 @@ pub(crate) struct Regions<F: Fabric> {
     pub(crate) flavor: Flavor,
     /// What this rank has attached, in a dynamic window.
     pub(crate) attached: Attached<F>,
-    /// Whether paths are counted also where that costs something.
+    /// Whether paths are counted even where that costs time.
     pub(crate) counted: bool,
 }
 
@@ -45,7 +45,7 @@ impl<F: Fabric> Regions<F> {
         self.targets.iter().filter_map(OnceLock::get)
     }
 
-    /// How many elements a rank's memory has; 0 for a rank that does not exist.
+    /// The number of elements of a rank's window memory; 0 for a rank out of range.
     pub(crate) fn len(&self, rank: u32) -> usize {
         self.keys.get(rank as usize).map_or(0, |keys| usize::try_from(keys.len).unwrap_or(usize::MAX))
     }

@@ -1,4 +1,4 @@
-//! Places in attached memory, and the table by which peers find it.
+//! Remote pointers into attached memory, and the table by which peers resolve them.
 
 use std::fmt;
 
@@ -6,20 +6,22 @@ use onesided_fabric::SegmentKey;
 
 use crate::helper::RequestLayout;
 
-/// How many pieces of memory a rank may have attached to one window at the same time.
+/// The number of regions that a rank may have attached to one window at the same time.
 pub(crate) const SLOTS: u32 = 256;
 
-/// A place in attached memory: 8 bytes that may lie in a window and be compared and swapped, as the links of a list do.
+/// A remote pointer into attached memory: 8 bytes that may be stored in a window and be compared
+/// and swapped, as the links of a list are.
 ///
-/// It names the memory, not the rank: that stands beside it, or is known. A place in memory that was detached is never
-/// another's memory, until 65,535 others have been in its slot. Whoever has not reached it before gets an error; for the
-/// others see [`detach`](crate::Window::detach).
+/// It identifies the memory, not the rank, which is stored beside it or known. A pointer into
+/// detached memory never refers to other memory until 65,535 other regions have used its slot. A
+/// rank that has not resolved it before gets an error; for the others see
+/// [`detach`](crate::Window::detach).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(transparent)]
 pub struct RemotePtr(pub(crate) u64); // slot 8 bits | generation 16 bits, never 0 | offset 40 bits
 
 impl RemotePtr {
-    /// No place: what zeroed memory has.
+    /// The null pointer: the content of zeroed memory.
     pub const NULL: Self = Self(0);
     const OFFSET: u64 = (1 << 40) - 1;
 
@@ -27,38 +29,39 @@ impl RemotePtr {
         Self((slot as u64) << 56 | (generation as u64) << 40)
     }
 
-    /// The same memory, this many elements further. `None` past 2^40.
+    /// The pointer to the element this many elements further. `None` past 2^40.
     #[must_use]
     pub fn checked_add(self, elements: usize) -> Option<Self> {
         let offset = (self.index() as u64).checked_add(elements as u64).filter(|offset| *offset <= Self::OFFSET)?;
         Some(Self(self.0 & !Self::OFFSET | offset))
     }
 
-    /// Which element of the attached memory.
+    /// The index of the element in the attached memory.
     #[must_use]
     pub const fn index(self) -> usize {
         (self.0 & Self::OFFSET) as usize
     }
 
-    /// The beginning of the attached memory.
+    /// The pointer to the first element of the attached memory.
     #[must_use]
     pub const fn start(self) -> Self {
         Self(self.0 & !Self::OFFSET)
     }
 
-    /// Whether it is [`NULL`](Self::NULL), or names no memory otherwise.
+    /// Whether it is [`NULL`](Self::NULL), or refers to no memory otherwise.
     #[must_use]
     pub const fn is_null(self) -> bool {
         self.0 & !Self::OFFSET == 0
     }
 
-    /// As a window of `u64` holds it.
+    /// As an element of a window of `u64`.
     #[must_use]
     pub const fn to_word(self) -> u64 {
         self.0
     }
 
-    /// The inverse of [`to_word`](Self::to_word). Nothing is checked here: [`Access::attached`](crate::Access::attached) does.
+    /// The inverse of [`to_word`](Self::to_word). Unchecked:
+    /// [`Access::attached`](crate::Access::attached) checks it.
     #[must_use]
     pub const fn from_word(word: u64) -> Self {
         Self(word)
@@ -68,7 +71,7 @@ impl RemotePtr {
         (self.0 >> 56) as usize
     }
 
-    /// Which of the slot's memories, one after another.
+    /// Tells the successive regions of a slot apart.
     pub(crate) const fn generation(self) -> u16 {
         (self.0 >> 40) as u16
     }
@@ -77,26 +80,26 @@ impl RemotePtr {
 impl fmt::Debug for RemotePtr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.is_null() {
-            true => f.write_str("no place"),
+            true => f.write_str("null"),
             false => write!(f, "element {} of memory {}.{}", self.index(), self.slot(), self.0 >> 40 & 0xffff),
         }
     }
 }
 
-/// A slot of the table in the hidden region, by which peers find attached memory: 8 words.
+/// A slot of the table in the hidden region, by which peers resolve remote pointers: 8 words.
 ///
 /// | word | |
 /// |---|---|
-/// | 0 | the place of its first element |
-/// | 1 | how many elements |
+/// | 0 | the remote pointer to its first element |
+/// | 1 | the number of elements |
 /// | 2 to 5 | the key |
-/// | 7 | the others combined, so that one that is being changed is not believed; 0: nothing is attached |
+/// | 7 | a seal over the others, which a half-changed entry does not match; 0: nothing is attached |
 pub(crate) struct Entry;
 
 impl Entry {
     pub(crate) const BYTES: usize = 64;
 
-    /// Where the table ends in a rank's hidden region.
+    /// The end of the table in a rank's hidden region.
     const fn end(layout: RequestLayout) -> u64 {
         Self::offset(layout, SLOTS as usize)
     }
@@ -115,7 +118,7 @@ impl Entry {
         bytes
     }
 
-    /// What it says of the memory that begins at this place.
+    /// The entry's content, if it is of the memory that starts at this remote pointer.
     pub(crate) fn decode(bytes: &[u8; Self::BYTES], place: RemotePtr) -> Option<(usize, SegmentKey)> {
         let word =
             |at: usize| bytes[8 * at..8 * at + 8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
@@ -133,7 +136,7 @@ impl Entry {
     }
 }
 
-/// How many bytes of hidden region a window of attached memory has.
+/// The size of the hidden region of a dynamic window.
 pub(crate) const fn hidden_bytes(layout: RequestLayout) -> u64 {
     Entry::end(layout)
 }
@@ -151,7 +154,7 @@ mod tests {
         assert_eq!((further.index(), further.start(), further.slot()), ((1 << 39) + 7, place, 255));
         assert_eq!(RemotePtr::from_word(further.to_word()), further);
         assert!(further.checked_add(1 << 39).is_none() && !place.is_null() && RemotePtr::NULL.is_null());
-        assert_eq!(format!("{further:?} {:?}", RemotePtr::NULL), "element 549755813895 of memory 255.65535 no place");
+        assert_eq!(format!("{further:?} {:?}", RemotePtr::NULL), "element 549755813895 of memory 255.65535 null");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Memory that several windows lie over.
+//! Memory that several windows may overlap.
 
 use std::fmt;
 use std::ops::{ControlFlow, Range};
@@ -11,8 +11,9 @@ use crate::helper::is_wordless;
 use crate::window::retry::retry;
 use crate::{BufferError, Error, Request};
 
-/// Memory of this rank's that windows are made over parts of, as many as wanted, one after another or at the same time:
-/// parts may overlap (MPI's overlapping windows). It is lent once and comes back when the last window over it is closed.
+/// Memory of this rank for any number of windows, each over a range of it, one after another or at
+/// the same time: ranges may overlap (MPI's overlapping windows). It is provided once and returned
+/// after the last window over it is closed.
 ///
 /// ```
 /// # use onesided_windows::{WindowMemory, Window};
@@ -36,15 +37,16 @@ use crate::{BufferError, Error, Request};
 /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
 /// ```
 ///
-/// Cheap to clone; all handles are of the same memory. Windows keep it as well: where no handle is left it is freed when
-/// the last window over it ends, with the care that [`Window`](crate::Window) tells of.
+/// Cheap to clone; all handles refer to the same memory. Windows keep it too: if no handle is left,
+/// it is freed when the last window over it ends, with the caveats of [`Window`](crate::Window).
 ///
-/// # What holds between windows over one memory
+/// # Semantics of overlapping windows
 ///
-/// Each window has locks, fences and signals of its own: a lock of one excludes nobody from the others. The memory has one
-/// atomic agent, so atomic operations on an element are atomic against one another through whatever window. A flush, a fence
-/// or an unlock of one window makes what was done through it seen by whoever then reads through another one (MPI-4.1, 12.4:
-/// MPI makes concurrent access through overlapping windows an error; here it is as defined as within one window).
+/// Each window has its own locks, fences and signals: a lock of one window excludes no access
+/// through another. The memory has one atomic agent, so atomic operations on an element are atomic
+/// with respect to each other through any window. A flush, fence or unlock of one window makes its
+/// operations visible to later reads through another (MPI-4.1, 12.4: MPI makes concurrent access
+/// through overlapping windows an error; here it is as defined as within one window).
 pub struct WindowMemory<F: Fabric = onesided_fabric::Any>(Arc<Shared<F>>);
 
 struct Shared<F: Fabric> {
@@ -55,9 +57,9 @@ struct Shared<F: Fabric> {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Windows over it that have not ended.
+    /// The number of its windows that have not ended.
     windows: usize,
-    /// Whether it was given back, or is about to be.
+    /// Whether it was taken back, or is about to be.
     ended: bool,
 }
 
@@ -68,45 +70,47 @@ impl<F: Fabric> Shared<F> {
 }
 
 impl<F: Fabric> WindowMemory<F> {
-    /// Lends a vector, a boxed slice, or [memory that something else owns](UserMemory::from_raw_parts): a mapping, say. Not
-    /// collective.
+    /// Provides a vector, a boxed slice, or [memory that something else
+    /// owns](UserMemory::from_raw_parts), such as a mapping. Not collective.
     ///
     /// # Errors
-    /// [`Error::Lend`]: it has no bytes, or does not begin at a multiple of 8; no memory or descriptors for what peers need
-    /// to find it. The memory is freed then.
+    /// [`Error::Lend`]: it is empty, or not aligned to 8 bytes; there is no memory or descriptor
+    /// for its registration. The memory is freed then.
     pub fn new(world: &World<F>, memory: impl Into<UserMemory>) -> Result<Self, Error> {
         let segment = user_segment(world.fabric(), memory.into()).map_err(|source| Error::Lend { source })?;
         Ok(Self(Arc::new(Shared { world: world.background(), segment, state: Mutex::default() })))
     }
 
-    /// How many bytes it has; a multiple of 8.
+    /// Its length in bytes; a multiple of 8.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.0.segment.len()
     }
 
-    /// Whether it has no bytes: it always has some.
+    /// Always false.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many windows of this rank lie over it now: created, and neither closed nor dropped.
+    /// The number of windows of this rank over it that are neither closed nor dropped.
     #[must_use]
     pub fn windows(&self) -> usize {
         self.0.state().windows
     }
 
-    /// Gives the memory back, as it is now, when it is waited for: [`into_vec`](UserMemory::into_vec) and
-    /// [`into_owner`](UserMemory::into_owner) make of it what it was. Not collective. Other handles are for nothing then.
+    /// Takes the memory back with its present content; [`into_vec`](UserMemory::into_vec) and
+    /// [`into_owner`](UserMemory::into_owner) restore its original type. Not collective. Other
+    /// handles become useless. Does nothing unless waited on or polled.
     ///
     /// # Errors
-    /// With this handle, [`Error::StillLent`] as long as a window of this rank lies over it; [`Error::TakeBack`] with
-    /// `TimedOut` if a peer stays in the middle of an operation on it for 5 s (it is stopped): no peer begins another one, and
-    /// the call may be repeated; with `Closed` if it was given back before.
+    /// With this handle, [`Error::StillLent`] as long as a window of this rank uses it;
+    /// [`Error::TakeBack`] with `TimedOut` if a peer stays in the middle of an operation on it for
+    /// 5 s (it is stopped): no peer starts another operation, and the call may be repeated; with
+    /// `Closed` if it was taken back before.
     ///
     /// # Cancel safety
-    /// Dropped in the middle, the memory is lent no longer, and lost.
+    /// If dropped before it completes, the memory is no longer available to windows and is leaked.
     pub fn take_back(self) -> Request<'static, UserMemory, F, BufferError<Self>> {
         let fabric = self.0.world.fabric().clone();
         Request::new(fabric, "take_back", self.run_take_back())
@@ -133,7 +137,7 @@ impl<F: Fabric> WindowMemory<F> {
         take_back(fabric, segment, fabric.word_in(&own, 0)?).await
     }
 
-    /// Elements of it, counted from its beginning, to make a window over; no segment where there are none.
+    /// The segment of a range of elements, for a window; `None` for an empty range.
     pub(crate) fn part<T>(
         &self,
         range: &Range<usize>,
@@ -146,18 +150,18 @@ impl<F: Fabric> WindowMemory<F> {
         let bytes = |elements: usize| (elements as u64).checked_mul(size_of::<T>() as u64);
         let ends = bytes(range.start).zip(bytes(range.end));
         let ends = ends.filter(|(start, end)| start <= end && *end <= segment.len());
-        let (start, end) = ends.ok_or_else(|| failed("the part does not lie in the memory", FaultKind::OutOfRange))?;
+        let (start, end) = ends.ok_or_else(|| failed("the range exceeds the memory", FaultKind::OutOfRange))?;
         if start % 8 != 0 {
-            return Err(failed("the part does not begin at a multiple of 8 bytes", FaultKind::Misaligned));
+            return Err(failed("the range does not start at a multiple of 8 bytes", FaultKind::Misaligned));
         }
         let mut state = self.0.state();
         if state.ended {
-            return Err(failed("the memory was given back", FaultKind::Closed));
+            return Err(failed("the memory was taken back", FaultKind::Closed));
         }
-        // The last word belongs to it as a whole: small elements are changed by words.
+        // Includes the whole last word: small elements are changed by words.
         let len = end.next_multiple_of(8) - start;
         let part = (len > 0).then(|| world.fabric().part(segment, start, len)).transpose();
-        let part = part.map_err(|fault| failed("the fabric has no parts of it", fault.kind()))?;
+        let part = part.map_err(|fault| failed("the fabric cannot split it", fault.kind()))?;
         state.windows += 1;
         Ok((part, WindowRef(Arc::clone(&self.0))))
     }
@@ -171,11 +175,11 @@ impl<F: Fabric> Clone for WindowMemory<F> {
 
 impl<F: Fabric> fmt::Debug for WindowMemory<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes that are lent to {} windows", self.len(), self.windows())
+        write!(f, "{} bytes of user memory for {} windows", self.len(), self.windows())
     }
 }
 
-/// A window's hold on memory that it lies over, until it ends.
+/// A window's hold on the memory, until the window ends.
 pub(crate) struct WindowRef<F: Fabric>(Arc<Shared<F>>);
 
 impl<F: Fabric> Drop for WindowRef<F> {
@@ -190,16 +194,17 @@ impl<F: Fabric> fmt::Debug for WindowRef<F> {
     }
 }
 
-/// What a created window has instead of memory that it was lent alone.
+/// The memory of a created window that is not exclusively its own.
 #[derive(Debug)]
 pub(crate) enum Backing<F: Fabric> {
-    /// It has no elements: there was nothing to lend.
+    /// Memory without elements: there is nothing to register.
     Empty(UserMemory),
-    /// A part of memory that others lie over as well.
+    /// A range of memory that other windows may overlap.
     Part(#[expect(dead_code, reason = "its drop ends the hold")] WindowRef<F>),
 }
 
-/// Lends memory, with the helper thread that is its agent where it has no words.
+/// Registers user memory with the fabric, and starts the helper thread that is its agent where it
+/// has no words.
 pub(crate) fn user_segment<F: Fabric>(fabric: &F, memory: UserMemory) -> Result<F::Segment, onesided_fabric::Error> {
     let segment = fabric.register(memory)?;
     if fabric.word_in(&segment, 0).is_err_and(is_wordless) {
@@ -208,7 +213,7 @@ pub(crate) fn user_segment<F: Fabric>(fabric: &F, memory: UserMemory) -> Result<
     Ok(segment)
 }
 
-/// Takes memory back that was lent, or gives up if a peer stays in the middle of an operation on it.
+/// Takes user memory back, or gives up if a peer stays in the middle of an operation on it.
 pub(crate) async fn take_back<'f, F: Fabric>(
     fabric: &'f F,
     own: &F::Segment,

@@ -1,4 +1,4 @@
-//! What may be done to a target's part while a lock is held.
+//! The operations on a target's window memory.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,29 +11,30 @@ use crate::window::inner::Inner;
 use crate::window::target::Target;
 use crate::{Element, Error};
 
-/// The operations on one target's part of a window. Lent by whatever holds the lock: an [`Epoch`](crate::Epoch), a
-/// [`LockAll`](crate::LockAll), [`Epochs`](crate::Epochs).
+/// The operations on one target's window memory. Given out by whatever permits them: an
+/// [`Epoch`](crate::Epoch), a [`LockAll`](crate::LockAll), [`Epochs`](crate::Epochs).
 ///
-/// Offsets and lengths are in elements. None of the operations needs the target to do anything.
+/// Offsets and lengths are in elements. No operation needs the target's participation.
 ///
 /// # Requests
 ///
-/// A call begins an operation, and whatever may have to be waited for gives a handle: `.wait()` blocks (`MPI_Wait`),
-/// `.await` does not, `.test()` looks (`MPI_Test`). Any number of them may be open at the same time; to wait for one after
-/// another is to wait for all. A handle that is dropped or leaked never harms memory: the caller's slices are written to by
-/// the call and by its handle's own wait, and by nobody behind their back.
+/// A call starts an operation; an operation that may have to wait returns a handle: `.wait()`
+/// blocks (`MPI_Wait`), `.await` does not, `.test()` polls (`MPI_Test`). Any number of handles may
+/// be pending; waiting on one after another waits for all. Dropping or leaking a handle is memory
+/// safe: the caller's slices are written only by the call and while its handle is waited on or
+/// polled.
 ///
-/// | MPI | here | when it is done |
+/// | MPI | here | complete when |
 /// |---|---|---|
-/// | `MPI_Put`, `MPI_Rput` | [`put`](Self::put) | the slice may be used again: when the call returns, so that there is no request |
+/// | `MPI_Put`, `MPI_Rput` | [`put`](Self::put) | the slice may be reused: when the call returns, so there is no request |
 /// | `MPI_Get`, `MPI_Rget` | [`get`](Self::get) | the slice has the elements |
-/// | `MPI_Accumulate`, `MPI_Raccumulate` | [`accumulate`](Self::accumulate) | the operands may be used again |
-/// | `MPI_Get_accumulate`, `MPI_Rget_accumulate` | [`get_accumulate`](Self::get_accumulate) | the results are there, and the target has the outcome |
+/// | `MPI_Accumulate`, `MPI_Raccumulate` | [`accumulate`](Self::accumulate) | the operands may be reused |
+/// | `MPI_Get_accumulate`, `MPI_Rget_accumulate` | [`get_accumulate`](Self::get_accumulate) | the results are here, and the operation is complete at the target |
 /// | `MPI_Fetch_and_op`, `MPI_Compare_and_swap` | [`fetch_and_op`](Self::fetch_and_op), [`compare_and_swap`](Self::compare_and_swap) | the same |
-/// | `MPI_Win_flush` | [`flush`](Self::flush) | the target has all that was posted before the call |
+/// | `MPI_Win_flush` | [`flush`](Self::flush) | all that was posted before the call is complete at the target |
 ///
-/// MPI has no request for "the target has it". Here a flush is one: begun right after a put, it is done when that put,
-/// and whatever was posted before, has come to the target.
+/// MPI has no request for completion at the target. Here a flush is one: started right after a put,
+/// it completes when that put, and whatever was posted before it, is complete at the target.
 ///
 /// ```
 /// # use onesided_windows::Window;
@@ -62,35 +63,36 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
         Self { inner, target, element: PhantomData }
     }
 
-    /// Not `Clone`: a user's copy would outlive the lock.
+    /// Not `Clone`: a copy in the caller's hands would outlive the lock.
     pub(crate) const fn copy(&self) -> Self {
         Self { ..*self }
     }
 
-    /// Which rank's part it is.
+    /// The target's rank.
     pub const fn target(&self) -> u32 {
         self.target.rank
     }
 
-    /// How many elements it has.
-    #[allow(clippy::len_without_is_empty, reason = "a part is a place, not a container")]
+    /// The number of elements of the target's window memory.
+    #[allow(clippy::len_without_is_empty, reason = "window memory is not a container")]
     pub const fn len(&self) -> usize {
         self.target.len
     }
 
-    /// Puts elements (`MPI_Put`). The slice may be used again when the call returns; the target's part has them after a
-    /// [`flush`](Self::flush) or the unlock. A put of one element of 8 bytes is a single access.
+    /// Puts elements (`MPI_Put`). The slice may be reused when the call returns; the put is
+    /// complete at the target after a [`flush`](Self::flush) or the unlock. A put of one element of
+    /// 8 bytes is a single access.
     ///
     /// # Errors
-    /// [`Error::Range`]. What fails later is reported by the flush or the unlock.
-    #[inline(always)] // a guard whose address is taken passes through memory, which costs more than a small put
+    /// [`Error::Range`]. The flush or the unlock reports later failures.
+    #[inline(always)] // taking a guard's address forces it into memory, which costs more than a small put
     pub fn put(&self, offset: usize, elements: &[T]) -> Result<(), Error> {
         let at = self.range(offset, elements.len()).map_err(|_| self.out_of_range("put", offset, elements.len()))?;
         let put = self.inner.fabric().put(&self.target.data, at, bytemuck::cast_slice(elements));
         put.map_err(|fault| self.inner.failed("put", self.target.rank, fault))
     }
 
-    /// The byte offset of elements that all lie in the target's part, to be put or got.
+    /// The byte offset of a range of elements within the target's window memory, for a put or get.
     #[inline]
     pub(crate) fn range(&self, offset: usize, count: usize) -> Result<u64, Fault> {
         match offset.checked_add(count) {
@@ -108,12 +110,13 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
         }
     }
 
-    /// Refuses slices that do not have the same length; [`failed`](Self::failed) is given both in the place's stead.
+    /// Rejects slices of different lengths; [`failed`](Self::failed) then takes both lengths in
+    /// place of the range.
     pub(crate) const fn lengths(wanted: usize, given: usize) -> Result<(), Fault> {
         if wanted == given { Ok(()) } else { Err(Fault::new(FaultKind::TooLong)) }
     }
 
-    /// The rich error of an operation on elements.
+    /// The error of an operation on elements.
     #[cold]
     #[inline(never)]
     pub(crate) fn failed(self, operation: &'static str, (offset, count): (usize, usize), fault: Fault) -> Error {
@@ -136,7 +139,7 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     }
 }
 
-/// A range past what is not counted: it is counted, or lies past the end.
+/// The slow path of a range check: the range is counted, or out of bounds.
 #[cold]
 #[inline(never)]
 fn counted_range<T, F: Fabric>(
@@ -147,10 +150,10 @@ fn counted_range<T, F: Fabric>(
 ) -> Result<u64, Fault> {
     match offset.checked_add(count) {
         Some(end) if end <= target.len => {
-            // What has no words the agent counts.
+            // The agent counts operations on memory without words.
             if moved || !target.wordless {
                 let path = inner.fabric().path(&target.data);
-                // What is mapped beside a card has its words changed by the card.
+                // Beside a card, the card executes the atomics even on mapped memory.
                 let by_card = !moved && path == Path::Cpu && inner.fabric().capabilities().agent == AtomicAgent::Card;
                 target.count(if by_card { Path::Card } else { path });
             }

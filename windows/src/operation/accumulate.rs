@@ -1,4 +1,4 @@
-//! Atomic operations on many elements, to be waited for.
+//! Atomic operations on many elements.
 
 use std::fmt;
 use std::future::Future;
@@ -15,27 +15,31 @@ use crate::operation::combine::{WordSpan, WordSpans, WordUpdate, WordUpdates, Wo
 use crate::{Access, AtomicElement, Error, Op, Shape};
 
 impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
-    /// Combines elements from `offset` on with operands, each of them atomically against all other atomic operations of
-    /// this window (`MPI_Accumulate`, `MPI_Raccumulate`). When it has been waited for, the operands may be used again,
-    /// and the target has the outcome after a [`flush`](Self::flush) or the unlock, as with [`put`](Self::put).
+    /// Combines elements from `offset` on with operands, each atomically with respect to all other
+    /// atomic operations of this window (`MPI_Accumulate`, `MPI_Raccumulate`). When the wait
+    /// returns, the operands may be reused; the operation is complete at the target after a
+    /// [`flush`](Self::flush) or the unlock, as with [`put`](Self::put).
     ///
-    /// **Why it is to be waited for.** Where the fabric's own operation does it (the sum of 8-byte integers, one
-    /// fetch-add a word), all of it is posted when the call returns, and the wait costs nothing. Everything else is
-    /// compare-swaps on the words around the elements, and a compare-swap has to know what the one before it found:
-    /// this rank has to be there for it. Sixteen words are under way at once, and elements that share a word change in one
-    /// compare-swap. On memory that has no words here (lent by its owner, on shm) the agent does it, a sum too, and is asked
-    /// only when it is waited for.
+    /// **Why it has a wait.** Where the fabric has the operation (the sum of 8-byte integers, one
+    /// fetch-add per word), all of it is posted when the call returns, and the wait costs nothing.
+    /// Everything else is compare-and-swaps on the words around the elements, and each needs the
+    /// result of the one before it, so this rank has to drive them. Sixteen words are in flight at
+    /// a time, and elements that share a word change in one compare-and-swap. On memory that has no
+    /// words here (another process's user memory, on shm) the agent executes every operation, sums
+    /// included, and nothing is posted before the wait.
     ///
-    /// **Order.** Atomic operations of one rank on one element take effect in the order in which they were waited for;
-    /// a sum of 8-byte integers where the fabric does it, when it was called. Two that are under way at the same time have no
-    /// order.
+    /// **Order.** Atomic operations of one rank on one element take effect in the order in which
+    /// they are waited on; a sum of 8-byte integers that the fabric executes, in the order of the
+    /// calls. Two that are under way at the same time are unordered.
     ///
     /// # Errors
-    /// When waited for: [`Error::Range`], [`Error::Type`] (an operation that is not for `T`), with nothing changed;
-    /// [`Error::Operation`]. What fails in a sum of 8-byte integers that was posted is reported by the flush or the unlock.
+    /// When waited on: [`Error::Range`], [`Error::Type`] (the operation does not apply to `T`),
+    /// with nothing changed; [`Error::Operation`]. The flush or the unlock reports later failures
+    /// of a posted sum of 8-byte integers.
     ///
     /// # Cancel safety
-    /// One that is dropped, or leaked, before it is done may have taken effect on each element or not.
+    /// If dropped or leaked before it completes, it may or may not have taken effect on each
+    /// element.
     #[inline(always)] // see Fetch::wait
     pub fn accumulate<'b>(&self, offset: usize, operands: &'b [T], op: Op) -> Accumulate<'_, 'b, T, F> {
         if let (&[operand], true) = (operands, T::ADDS && op == Op::Sum) {
@@ -46,9 +50,9 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
         Accumulate::start(self.copy(), "accumulate", (offset, Shape::Row(operands.len())), op, operands, None)
     }
 
-    /// [`accumulate`](Self::accumulate), and gives the elements as they were before (`MPI_Get_accumulate`,
-    /// `MPI_Rget_accumulate`). With [`Op::NoOp`] it is an atomic read of as many elements as there are results, and there
-    /// need be no operands.
+    /// [`accumulate`](Self::accumulate) that also returns the previous values
+    /// (`MPI_Get_accumulate`, `MPI_Rget_accumulate`). With [`Op::NoOp`] it is an atomic read of as
+    /// many elements as there are results, and the operands may be empty.
     ///
     /// ```
     /// # use onesided_windows::{Op, Window};
@@ -66,10 +70,11 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
     /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     ///
-    /// It is done, at the target too, when it was waited for.
+    /// When the wait returns, it is complete at the target too.
     ///
     /// # Errors
-    /// As [`accumulate`](Self::accumulate), and [`Error::Lengths`] where there are not as many operands as results.
+    /// As [`accumulate`](Self::accumulate), and [`Error::Lengths`] where the numbers of operands
+    /// and results differ.
     ///
     /// # Cancel safety
     /// As [`accumulate`](Self::accumulate). Some of the results may have been filled in.
@@ -101,9 +106,10 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
     }
 }
 
-/// Atomic operations on elements, to be waited for: `.wait()` blocks, `.await` does not, [`test`](Self::test) looks. See
-/// [`Access::accumulate`](crate::Access::accumulate) and [`Access::get_accumulate`](crate::Access::get_accumulate).
-#[must_use = "what a fabric does not add by itself runs only while it is waited for"]
+/// Pending atomic operations on elements: `.wait()` blocks, `.await` does not, [`test`](Self::test)
+/// polls. See [`Access::accumulate`](crate::Access::accumulate) and
+/// [`Access::get_accumulate`](crate::Access::get_accumulate).
+#[must_use = "operations that the fabric does not execute itself progress only while waited on or polled"]
 pub struct Accumulate<'w, 'b, T, F: Fabric> {
     access: Access<'w, T, F>,
     operation: &'static str,
@@ -115,18 +121,18 @@ pub struct Accumulate<'w, 'b, T, F: Fabric> {
 
 enum State<'w, 'b, F: Fabric> {
     Done(Result<(), Fault>),
-    /// Where an operation is done when it is posted, all is done when somebody asks.
+    /// Where operations complete at post, everything runs at the first wait or poll.
     AtWait,
     /// A single word.
     Word(WordUpdate<F>),
-    /// In a box, because a handle that is as large as all the words under way is slow to move where there are none.
+    /// Boxed, because a handle with all pending words is slow to move where there are none.
     UnderWay(Box<WordUpdates<'b, F>>),
-    /// The region's agent does it, when somebody asks.
+    /// A request to the memory's agent, made at the first wait or poll.
     Helper(Option<Box<HelperAccumulate<'w, 'b>>>),
 }
 
 impl<F: Fabric> State<'_, '_, F> {
-    /// Where the fabric has no words of it, and nothing is done therefore, the agent is asked.
+    /// Falls back to the agent where the fabric has no words, and thus nothing was done.
     #[inline(always)] // see `Accumulate::wait`
     fn or_helper(outcome: Result<(), Fault>) -> Self {
         match outcome {
@@ -137,7 +143,7 @@ impl<F: Fabric> State<'_, '_, F> {
 }
 
 impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
-    /// Posts what can be posted at once, and the first operations of the rest.
+    /// Posts what can be posted immediately, and the first operations of the rest.
     #[inline(always)] // see `wait`
     pub(crate) fn start(
         access: Access<'w, T, F>,
@@ -151,7 +157,7 @@ impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
         Self::start_at(access, operation, (range, TypeMap::of_shape(offset, shape)), op, operands, results)
     }
 
-    /// The same, where the elements lie as told, in a range that was checked.
+    /// The same for elements in a checked range.
     #[inline(always)] // see `wait`
     pub(crate) fn start_at(
         access: Access<'w, T, F>,
@@ -174,7 +180,7 @@ impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
         Self { access, operation, elements: type_map.records(), type_map, work, state }
     }
 
-    /// One sum, which was posted or cannot be.
+    /// A single sum, which was posted or cannot be.
     #[inline(always)] // see `wait`
     pub(crate) fn added(access: Access<'w, T, F>, offset: usize, operands: &'b [T], added: Result<(), Fault>) -> Self {
         let work = Work { op: Op::Sum, operands, results: None };
@@ -182,7 +188,7 @@ impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
         Self { access, operation: "accumulate", elements, type_map, work, state: State::or_helper(added) }
     }
 
-    /// What is done, or refused, when it begins.
+    /// An operation that completes, or fails, when it starts.
     #[inline(always)] // see `wait`
     pub(crate) fn done(
         access: Access<'w, T, F>,
@@ -211,7 +217,7 @@ fn begin<'w, 'b, T: AtomicElement, F: Fabric>(
     begun.unwrap_or_else(|fault| State::or_helper(Err(fault)))
 }
 
-/// Waits for what the agent does, or reports another fault.
+/// Waits for the agent, or reports another fault.
 #[cold]
 #[inline(never)]
 fn wait_helper<'w, T: AtomicElement, F: Drive>(
@@ -224,18 +230,18 @@ fn wait_helper<'w, T: AtomicElement, F: Drive>(
 }
 
 impl<T: AtomicElement, F: Drive> Accumulate<'_, '_, T, F> {
-    /// Blocks until the operands may be used again, and the results, if there are any, are there.
+    /// Blocks until the operands may be reused, and the results, if any, are available.
     ///
     /// # Errors
     /// See [`Access::accumulate`](crate::Access::accumulate).
-    #[inline(always)] // a handle that passes through memory costs more than a small accumulate
+    #[inline(always)] // a handle passed through memory costs more than a small accumulate
     pub fn wait(self) -> Result<(), Error> {
         let Self { access, operation, elements, type_map, mut work, state } = self;
         let outcome = match (state, WordSpan::of_word::<T>(type_map)) {
             (State::Done(outcome), _) => outcome,
             (State::AtWait, Some(span)) => match work.run(&access, span) {
                 Err(fault) if is_wordless(fault) => {
-                    // Made anew: what is handed to a function passes through memory, here and before.
+                    // Rebuilt: what is passed to a function goes through memory, here and before.
                     let Work { op, operands, results } = work;
                     wait_helper(access.copy(), Work { op, operands, results }, by_helper(type_map))
                 }
@@ -253,7 +259,7 @@ impl<T: AtomicElement, F: Drive> Accumulate<'_, '_, T, F> {
 
 handle!([T: AtomicElement, F], Accumulate<'_, '_, T, F>, (), Error, |accumulate| accumulate.access.inner.fabric());
 
-/// One word after another, each to its end.
+/// One word after another, each to completion.
 #[inline(never)]
 fn run_words<T: AtomicElement, F: Drive>(
     access: Access<'_, T, F>,
@@ -261,7 +267,7 @@ fn run_words<T: AtomicElement, F: Drive>(
     mut spans: WordSpans<'_>,
 ) -> Result<(), Fault> {
     match spans.try_for_each(|span| work.run(&access, span)) {
-        // The first word told, before anything was done.
+        // The first word reported this before anything was changed.
         Err(fault) if is_wordless(fault) => {
             let (type_map, Work { op, operands, results }) = (spans.type_map(), work);
             wait_helper(access.copy(), Work { op, operands, results }, by_helper(type_map))
@@ -290,7 +296,7 @@ fn wait_words<T: AtomicElement, F: Drive>(
     wait_for(access.inner.fabric(), std::future::poll_fn(|cx| updates.poll(&access, &mut work, cx)))
 }
 
-// The operations that the fabric gives are Unpin, and nothing else in it could care.
+// The fabric's operations are `Unpin`; nothing else in it is pinned in place.
 impl<T, F: Fabric> Unpin for Accumulate<'_, '_, T, F> {}
 
 impl<T: AtomicElement, F: Fabric> Future for Accumulate<'_, '_, T, F> {
@@ -309,7 +315,7 @@ impl<T: AtomicElement, F: Fabric> Future for Accumulate<'_, '_, T, F> {
                 let helper = helper.get_or_insert_with(|| Box::new(by_helper(*type_map)));
                 ready!(helper.poll(access.inner, access.target, work, cx))
             }
-            State::AtWait => Err(Fault::new(FaultKind::Closed)), // it has just begun
+            State::AtWait => Err(Fault::new(FaultKind::Closed)), // unreachable: it has just started
         };
         *state = State::Done(outcome);
         Poll::Ready(outcome.map_err(|fault| access.copy().failed(operation, *elements, fault)))

@@ -1,4 +1,4 @@
-//! Atomic operations on the words around elements: as many under way at once as a card keeps busy.
+//! Atomic operations on the words around elements, pipelined as deep as a card allows.
 
 use std::future::Future;
 use std::ops::Range;
@@ -13,23 +13,24 @@ use crate::datatype::op::apply_row;
 use crate::datatype::type_map::{TypeMap, TypeMapRuns};
 use crate::{Access, AtomicElement, Op};
 
-/// How many words are under way at once, where an operation takes a round trip: what cards take at once on one connection.
+/// The number of words in flight where an operation takes a round trip: what cards accept on one
+/// connection.
 const AHEAD: usize = 16;
 
-/// What is to be done.
+/// The work of an accumulate.
 pub(crate) struct Work<'b, T> {
     pub(crate) op: Op,
     pub(crate) operands: &'b [T],
-    /// Where the elements go as they were before; `None` if nobody wants them.
+    /// The destination of the previous values; `None` if they are not wanted.
     pub(crate) results: Option<&'b mut [T]>,
 }
 
-/// The elements of an accumulate that are not begun, cut at words.
+/// The elements of an accumulate that are not started, split at words.
 pub(crate) struct WordSpans<'s> {
     runs: TypeMapRuns<'s>,
-    /// In elements of the part: what is left of the run that was begun.
+    /// The rest of the current run, in elements of the window memory.
     run: Range<usize>,
-    /// How many operands were given out.
+    /// The number of operands that were handed out.
     done: usize,
     per_word: usize,
 }
@@ -37,16 +38,16 @@ pub(crate) struct WordSpans<'s> {
 /// Elements of one word.
 #[derive(Clone, Copy)]
 pub(crate) struct WordSpan {
-    /// Which word of the part.
+    /// The index of the word in the window memory.
     word: usize,
-    /// The first of them in the word, and how many.
+    /// The index of the first element in the word, and the count.
     lane: usize,
     count: usize,
-    /// The operand of the first.
+    /// The index of the first operand.
     operand: usize,
 }
 
-/// A word under way.
+/// A pending word.
 pub(crate) struct WordUpdate<F: Fabric> {
     span: WordSpan,
     op: F::Op,
@@ -55,11 +56,11 @@ pub(crate) struct WordUpdate<F: Fabric> {
 
 #[derive(Clone, Copy)]
 enum Step {
-    /// The fabric's own operation: what it brings is what was there before.
+    /// The fabric's own operation: returns the previous word.
     Direct,
-    /// A read, to know what a compare-swap may expect.
+    /// A read, to know what a compare-and-swap may expect.
     Read,
-    /// A compare-swap that expects this.
+    /// A compare-and-swap that expects this.
     Swap(u64),
 }
 
@@ -69,7 +70,7 @@ impl<'s> WordSpans<'s> {
         Self { runs: type_map.runs(), run: 0..0, done: 0, per_word }
     }
 
-    /// Where they lie, all of them.
+    /// The elements of all pieces.
     pub(crate) const fn type_map(&self) -> TypeMap<'s> {
         self.runs.type_map()
     }
@@ -93,7 +94,7 @@ impl Iterator for WordSpans<'_> {
 }
 
 impl WordSpan {
-    /// Elements in a row, if they lie in one word.
+    /// Contiguous elements, if they are in one word.
     #[inline]
     pub(crate) const fn of_word<T>(type_map: TypeMap<'_>) -> Option<Self> {
         let per_word = per_word::<T>();
@@ -107,21 +108,21 @@ impl WordSpan {
 }
 
 impl<T: AtomicElement> Work<'_, T> {
-    /// What the operation makes of a word.
+    /// Applies the operation to a word.
     #[inline]
     fn apply(&self, span: WordSpan, found: u64) -> u64 {
         let mut word = found;
         let elements = lanes::<T>(&mut word);
-        let operands = self.operands.get(span.operand..).unwrap_or_default(); // a no-op has none
+        let operands = self.operands.get(span.operand..).unwrap_or_default(); // a no-op has no operands
         match operands.split_at_checked(elements.len()) {
-            // Of a length that the compiler knows.
+            // A length that the compiler knows.
             Some((operands, _)) if span.count == elements.len() => apply_row(self.op, elements, operands),
             _ => apply_row(self.op, &mut elements[span.lane..span.lane + span.count], operands),
         }
         word
     }
 
-    /// Keeps what was there before.
+    /// Stores the previous values.
     #[inline]
     fn keep(&mut self, span: WordSpan, mut before: u64) {
         let Some(results) = &mut self.results else { return };
@@ -132,12 +133,12 @@ impl<T: AtomicElement> Work<'_, T> {
         }
     }
 
-    /// Whether the fabric's fetch-add does it all.
+    /// Whether the fabric's fetch-add does everything.
     fn adds(&self) -> bool {
         T::ADDS && self.op == Op::Sum
     }
 
-    /// Begins with a word.
+    /// Starts a word.
     #[inline]
     fn begin<F: Fabric>(&self, access: &Access<'_, T, F>, span: WordSpan) -> Result<WordUpdate<F>, Fault> {
         let (fabric, word) = (access.inner.fabric(), word(access, span)?);
@@ -148,10 +149,10 @@ impl<T: AtomicElement> Work<'_, T> {
         Ok(WordUpdate { span, op, step })
     }
 
-    /// Whether nobody has to wait for the outcome of an operation to know the next.
+    /// Whether the whole can be posted without waiting for intermediate results.
     #[inline]
     pub(crate) fn completes_by_post<F: Fabric>(&self, access: &Access<'_, T, F>) -> bool {
-        // Elsewhere a write may be lost to an atomic that it meets, and may overtake one before it.
+        // Elsewhere a write may be lost to a concurrent atomic, and may overtake an earlier one.
         let writes =
             || size_of::<T>() == 8 && access.inner.completes_at_post && access.inner.fabric().write_is_atomic();
         self.results.is_none()
@@ -163,7 +164,7 @@ impl<T: AtomicElement> Work<'_, T> {
             }
     }
 
-    /// Posts the whole at once.
+    /// Posts everything.
     #[inline(never)]
     pub(crate) fn post_all<F: Fabric>(&self, access: Access<'_, T, F>, spans: WordSpans<'_>) -> Result<(), Fault> {
         let (access, fabric) = (&access, access.inner.fabric());
@@ -184,7 +185,7 @@ impl<T: AtomicElement> Work<'_, T> {
         Ok(())
     }
 
-    /// A word to its end.
+    /// Drives a word to completion.
     #[inline(always)] // see `Accumulate::wait`
     pub(crate) fn run<F: Drive>(&mut self, access: &Access<'_, T, F>, span: WordSpan) -> Result<(), Fault> {
         let WordUpdate { mut op, mut step, .. } = self.begin(access, span)?;
@@ -194,7 +195,7 @@ impl<T: AtomicElement> Work<'_, T> {
         Ok(())
     }
 
-    /// What follows when a step has found this word; `None` if nothing does.
+    /// The step after one that read `found`; `None` if the word is done.
     #[inline(always)] // as `run`
     fn next_step<F: Fabric>(
         &mut self,
@@ -208,7 +209,7 @@ impl<T: AtomicElement> Work<'_, T> {
             Step::Swap(expected) => expected == found,
             Step::Read => false,
         };
-        // What changes nothing is done with the look at the word.
+        // A read suffices if nothing changes.
         let new = if done { found } else { self.apply(span, found) };
         if new == found {
             self.keep(span, found);
@@ -220,8 +221,8 @@ impl<T: AtomicElement> Work<'_, T> {
 }
 
 impl<F: Fabric> WordUpdate<F> {
-    /// Puts a word under way.
-    #[inline(never)] // its callers are cold, where nothing would be inlined; and the code that posts is there once
+    /// Starts a word.
+    #[inline(never)] // its callers are cold, so nothing would be inlined, and the posting code exists once
     pub(crate) fn begin<T: AtomicElement>(
         access: &Access<'_, T, F>,
         work: &Work<'_, T>,
@@ -230,7 +231,7 @@ impl<F: Fabric> WordUpdate<F> {
         work.begin(access, span)
     }
 
-    /// Drives it to its end.
+    /// Drives it to completion.
     #[inline(never)] // as `begin`
     pub(crate) fn poll<T: AtomicElement>(
         &mut self,
@@ -253,16 +254,16 @@ fn word<'a, T, F: Fabric>(access: &'a Access<'_, T, F>, span: WordSpan) -> Resul
     access.inner.fabric().word_in(&access.target.data, 8 * span.word as u64)
 }
 
-/// Words under way, and those that are not begun.
+/// Words in flight, and those not started yet.
 pub(crate) struct WordUpdates<'s, F: Fabric> {
     spans: WordSpans<'s>,
-    /// [`AHEAD`] of them, or all that there are.
+    /// Up to [`AHEAD`] of them.
     updates: Vec<Option<WordUpdate<F>>>,
 }
 
 impl<'s, F: Fabric> WordUpdates<'s, F> {
-    /// Puts the first words under way.
-    #[inline(never)] // its callers are cold, where nothing would be inlined
+    /// Starts the first words.
+    #[inline(never)] // its callers are cold, so nothing would be inlined
     pub(crate) fn begin<T: AtomicElement>(
         access: &Access<'_, T, F>,
         work: &Work<'_, T>,
@@ -273,7 +274,7 @@ impl<'s, F: Fabric> WordUpdates<'s, F> {
         Ok(Self { spans, updates })
     }
 
-    /// Drives every word that is under way, and begins others in the place of those that are done.
+    /// Drives the words in flight, and replaces completed ones by the next.
     #[inline(never)] // as `begin`
     pub(crate) fn poll<T: AtomicElement>(
         &mut self,

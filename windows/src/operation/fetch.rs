@@ -1,4 +1,4 @@
-//! Atomic operations that give what was there before.
+//! Atomic operations that return the previous value.
 
 use std::fmt;
 use std::future::Future;
@@ -15,31 +15,33 @@ use crate::window::target::Target;
 use crate::{Access, AtomicElement, Error, Op};
 
 impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
-    /// Combines an element with an operand, atomically against all other atomic operations of this window, and gives
-    /// what was there before (`MPI_Fetch_and_op`).
+    /// Combines an element with an operand, atomically with respect to all other atomic operations
+    /// of this window, and returns the previous value (`MPI_Fetch_and_op`).
     ///
-    /// The fabric's own operation where there is one (sum and atomic read of 8-byte integers): then it is posted when the
-    /// call returns. Everything else is a loop of compare-swaps that runs when it is waited for. So is, for its agent, every
-    /// operation on memory that has no words here (lent by its owner, on shm): it is asked only when it is waited for.
+    /// Posted when the call returns where the fabric has the operation (sum and atomic read of
+    /// 8-byte integers). Everything else is a loop of compare-and-swaps that does nothing unless
+    /// waited on or polled. So is every operation on memory that has no words here (another
+    /// process's user memory, on shm), which the memory's agent executes.
     ///
     /// # Errors
-    /// When waited for: [`Error::Range`], [`Error::Type`] (an operation that is not for `T`), [`Error::Operation`].
+    /// When waited on: [`Error::Range`], [`Error::Type`] (the operation does not apply to `T`),
+    /// [`Error::Operation`].
     ///
     /// # Cancel safety
-    /// One that is dropped before it is done may have taken effect or not.
+    /// If dropped before it completes, it may or may not have taken effect.
     #[inline]
     pub fn fetch_and_op(&self, offset: usize, operand: T, op: Op) -> Fetch<'_, T, F> {
         self.fetch("fetch_and_op", offset, Change::Apply(op, operand))
     }
 
-    /// Adds to an element, atomically, and gives what was there before: [`fetch_and_op`](Self::fetch_and_op) with
-    /// [`Op::Sum`].
+    /// Adds to an element atomically and returns the previous value:
+    /// [`fetch_and_op`](Self::fetch_and_op) with [`Op::Sum`].
     #[inline]
     pub fn fetch_add(&self, offset: usize, add: T) -> Fetch<'_, T, F> {
         self.fetch("fetch_add", offset, Change::Apply(Op::Sum, add))
     }
 
-    /// Reads an element, atomically: [`fetch_and_op`](Self::fetch_and_op) with [`Op::NoOp`].
+    /// Reads an element atomically: [`fetch_and_op`](Self::fetch_and_op) with [`Op::NoOp`].
     #[inline]
     pub fn fetch_one(&self, offset: usize) -> Fetch<'_, T, F>
     where
@@ -48,11 +50,11 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
         self.fetch("fetch_one", offset, Change::Apply(Op::NoOp, T::default()))
     }
 
-    /// If an element is `expected`, makes it `new`, atomically; gives what was there before
+    /// Replaces an element by `new` if it is `expected`, atomically; returns the previous value
     /// (`MPI_Compare_and_swap`). Floats are compared by their bits.
     ///
     /// # Errors
-    /// When waited for: [`Error::Range`], [`Error::Operation`].
+    /// When waited on: [`Error::Range`], [`Error::Operation`].
     ///
     /// # Cancel safety
     /// As [`fetch_and_op`](Self::fetch_and_op).
@@ -64,7 +66,7 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
     #[inline(always)] // see Fetch::wait
     fn fetch(&self, operation: &'static str, offset: usize, change: Change<T>) -> Fetch<'_, T, F> {
         let word_and_lane = self.atomic_range(offset, 1).and_then(|at| {
-            // The 8-byte word around the element; parts are a multiple of 8 bytes long.
+            // The 8-byte word around the element; window memory is a multiple of 8 bytes long.
             let word = self.inner.fabric().word_in(&self.target.data, at & !7)?;
             Ok((word, offset % const { per_word::<T>() }))
         });
@@ -72,16 +74,16 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
     }
 }
 
-/// What an atomic operation does to an element.
+/// The change of an element by an atomic operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change<T> {
     Apply(Op, T),
     Swap { expected: T, new: T },
 }
 
-/// An atomic operation on an element, to be waited for: `.wait()` blocks, `.await` does not. Gives the element as it was
-/// before. See [`Access::fetch_and_op`](crate::Access::fetch_and_op).
-#[must_use = "an atomic operation may run only when it is waited for"]
+/// A pending atomic operation on an element: `.wait()` blocks, `.await` does not. Yields the
+/// previous value. See [`Access::fetch_and_op`](crate::Access::fetch_and_op).
+#[must_use = "an atomic operation may do nothing unless waited on or polled"]
 pub struct Fetch<'w, T, F: Fabric> {
     access: Access<'w, T, F>,
     operation: &'static str,
@@ -90,11 +92,11 @@ pub struct Fetch<'w, T, F: Fabric> {
 }
 
 enum State<'w, T, F: Fabric> {
-    /// The fabric's own operation does it all.
+    /// The fabric's own operation.
     Direct(F::Op),
-    /// Compare-swaps on the word around the element.
+    /// Compare-and-swaps on the word around the element.
     CasLoop(CasLoop<'w, T, F>),
-    /// The region's agent does it.
+    /// A request to the memory's agent.
     Helper(HelperCall<'w>),
     Done(Result<T, Fault>),
 }
@@ -102,10 +104,10 @@ enum State<'w, T, F: Fabric> {
 struct CasLoop<'w, T, F: Fabric> {
     op: F::Op,
     word: F::Word<'w>,
-    /// Which of the word's elements.
+    /// The index of the element in its word.
     lane: usize,
     change: Change<T>,
-    /// What the compare-swap under way expects; a read expects nothing.
+    /// What the pending compare-and-swap expects; `None` for a read.
     expected: Option<u64>,
 }
 
@@ -114,7 +116,7 @@ impl<'w, T: AtomicElement, F: Fabric> Fetch<'w, T, F> {
     pub(crate) fn start(
         access: Access<'w, T, F>,
         operation: &'static str,
-        // In elements that are counted, for whoever reads errors, and in elements of this type.
+        // The offset in elements as the caller counts, for errors, and in elements of this type.
         (offset, element): (usize, usize),
         change: Change<T>,
         word_and_lane: Result<(F::Word<'w>, usize), Fault>,
@@ -148,10 +150,10 @@ impl<'w, T: AtomicElement, F: Fabric> Fetch<'w, T, F> {
     }
 }
 
-/// Where the fabric has no word of it, the agent is asked: to apply an operation, or without one to swap.
+/// Where the fabric has no word, requests the operation from the agent: `op`, or a swap without
+/// one.
 ///
-/// It takes and gives words alone: what is lent to a function, or made by it, passes through memory, and a fetch that does so
-/// takes half as long again.
+/// Takes and returns single words: arguments and results in memory make a fetch half as slow again.
 #[cold]
 #[inline(never)]
 fn wordless<'w, T: AtomicElement, F: Fabric>(
@@ -167,7 +169,7 @@ fn wordless<'w, T: AtomicElement, F: Fabric>(
         _ if !is_wordless(fault) => return Err(fault),
         Some(op) if !T::allows(op) => return Err(Fault::new(FaultKind::Unsupported)),
         Some(op) => {
-            let all = offset..offset + 1; // the range was checked before there was a word to look for
+            let all = offset..offset + 1; // the range was checked before the word was looked up
             HelperRequest::of_runs(op, true, usize::MAX, (&mut { all }, &mut std::iter::empty()), &mut &[operand][..])
         }
         None => HelperRequest::swap(offset, operand, new),
@@ -186,11 +188,11 @@ fn wait_helper<T: AtomicElement, F: Drive>(fabric: &F, call: HelperCall<'_>) -> 
 }
 
 impl<T: AtomicElement, F: Drive> Fetch<'_, T, F> {
-    /// Blocks until the operation is done; gives the element as it was before.
+    /// Blocks until the operation completes; returns the previous value.
     ///
     /// # Errors
     /// See [`Access::fetch_and_op`](crate::Access::fetch_and_op).
-    // A handle that is taken apart in registers costs nothing; one that passes through memory costs more than the
+    // A handle that stays in registers costs nothing; one passed through memory costs more than the
     // operation.
     #[inline(always)]
     pub fn wait(self) -> Result<T, Error> {
@@ -213,7 +215,7 @@ fn wait_loop<T: AtomicElement, F: Drive>(fabric: &F, mut steps: CasLoop<'_, T, F
     wait_for(fabric, std::future::poll_fn(|cx| steps.poll(fabric, cx)))
 }
 
-// The operations that the fabric gives are Unpin, and nothing else in it could care.
+// The fabric's operations are `Unpin`; nothing else in it is pinned in place.
 impl<T, F: Fabric> Unpin for Fetch<'_, T, F> {}
 
 impl<T: AtomicElement, F: Fabric> Future for Fetch<'_, T, F> {
@@ -245,7 +247,7 @@ impl<T: AtomicElement, F: Fabric> CasLoop<'_, T, F> {
                 Change::Swap { expected, new } if same_bits(expected, before) => new,
                 Change::Swap { .. } => before,
             };
-            // What changes nothing is done with the look at the word.
+            // A read suffices if nothing changes.
             if self.expected == Some(found) || new == found {
                 return Poll::Ready(Ok(before));
             }

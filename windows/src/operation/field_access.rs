@@ -1,4 +1,4 @@
-//! What may be done to fields of the records of a target's part (`MPI_Type_create_struct`).
+//! Operations on fields of a target's records (`MPI_Type_create_struct`).
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,8 +15,8 @@ use crate::window::target::Target;
 use crate::{Access, Accumulate, AtomicElement, Element, Fetch, Field, Fields, Op, Shape, Shaped};
 
 impl<T: Element, F: Fabric> Access<'_, T, F> {
-    /// A field of each record of the part, or several of them in a tuple: what is done to them leaves the rest of the
-    /// record alone (`MPI_Type_create_struct`).
+    /// A field of each record of the target, or a tuple of fields: operations on them leave the
+    /// rest of the record unchanged (`MPI_Type_create_struct`).
     ///
     /// ```
     /// # use onesided_windows::{Op, Shape, Window, field};
@@ -47,8 +47,8 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     ///
-    /// Over a card each field of each record is a request: fields that are put together are better one field, an array or a
-    /// structure.
+    /// Over a card each field of each record is a request: fields that are put together should form
+    /// one field, an array or a structure.
     pub const fn fields<S: Fields<T>>(&self, fields: S) -> FieldAccess<'_, T, F, S> {
         FieldAccess { inner: self.inner, target: self.target, fields, record: PhantomData }
     }
@@ -56,7 +56,7 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
 
 /// The operations on fields of a target's records. See [`Access::fields`](crate::Access::fields).
 ///
-/// Offsets and shapes are in records, as everywhere; values lie in a row.
+/// Offsets and shapes count records; values are contiguous.
 pub struct FieldAccess<'a, T, F: Fabric, S> {
     inner: &'a Arc<Inner<F>>,
     target: &'a Target<F>,
@@ -65,14 +65,14 @@ pub struct FieldAccess<'a, T, F: Fabric, S> {
 }
 
 impl<'a, T, F: Fabric, S> FieldAccess<'a, T, F, S> {
-    /// The access in elements of some type.
+    /// The access in elements of another type.
     const fn of<E: Element>(&self) -> Access<'a, E, F> {
         Access::new(self.inner, self.target)
     }
 }
 
 impl<'a, T: Element, F: Fabric, S: Fields<T>> FieldAccess<'a, T, F, S> {
-    /// Puts the fields of records in a row. As [`put_shaped`](Self::put_shaped).
+    /// Puts the fields of contiguous records. As [`put_shaped`](Self::put_shaped).
     pub fn put<'s>(self, offset: usize, values: &'s [S::Values]) -> Shaped<'s, T, F>
     where
         'a: 's,
@@ -80,7 +80,7 @@ impl<'a, T: Element, F: Fabric, S: Fields<T>> FieldAccess<'a, T, F, S> {
         Shaped::put(self.of::<T>(), "put", (offset, Shape::Row(values.len())), self.fields, values)
     }
 
-    /// Gets the fields of records in a row. As [`get_shaped`](Self::get_shaped).
+    /// Gets the fields of contiguous records. As [`get_shaped`](Self::get_shaped).
     pub fn get<'s>(self, offset: usize, into: &'s mut [S::Values]) -> Shaped<'s, T, F>
     where
         'a: 's,
@@ -88,8 +88,8 @@ impl<'a, T: Element, F: Fabric, S: Fields<T>> FieldAccess<'a, T, F, S> {
         Shaped::get(self.of::<T>(), "get", (offset, Shape::Row(into.len())), self.fields, into)
     }
 
-    /// Puts the fields of the records of a shape that begins at `offset`, as
-    /// [`Access::put_shaped`](crate::Access::put_shaped) does whole elements.
+    /// Puts the fields of the records of a shape that starts at `offset`, as
+    /// [`Access::put_shaped`](crate::Access::put_shaped) puts whole elements.
     ///
     /// # Errors
     /// See [`Access::put_shaped`](crate::Access::put_shaped).
@@ -100,8 +100,8 @@ impl<'a, T: Element, F: Fabric, S: Fields<T>> FieldAccess<'a, T, F, S> {
         Shaped::put(self.of::<T>(), "put_shaped", (offset, shape), self.fields, values)
     }
 
-    /// Gets the fields of the records of a shape that begins at `offset`, as
-    /// [`Access::get_shaped`](crate::Access::get_shaped) does whole elements.
+    /// Gets the fields of the records of a shape that starts at `offset`, as
+    /// [`Access::get_shaped`](crate::Access::get_shaped) gets whole elements.
     ///
     /// # Errors
     /// See [`Access::get_shaped`](crate::Access::get_shaped).
@@ -116,9 +116,10 @@ impl<'a, T: Element, F: Fabric, S: Fields<T>> FieldAccess<'a, T, F, S> {
     }
 }
 
-/// Atomic operations on a field are atomic against those on the same field of the same record, here and by whoever else
-/// names the same place so. The field has to lie at a multiple of its size, in records whose size is one: `Misaligned` is
-/// given otherwise, which happens to packed structures, and to [`Located`](crate::Located) values at a multiple of 4.
+/// Atomic operations on a field are atomic with respect to those on the same field of the same
+/// record, by any rank. The field must be aligned to its size, in records whose size is a multiple
+/// of it; otherwise the error is `Misaligned`, as for packed structures, and for
+/// [`Located`](crate::Located) values at a multiple of 4.
 impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, F, Field<T, V>> {
     fn start<'b>(
         self,
@@ -148,11 +149,12 @@ impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, F, Field<T,
         Fault::of(fault.kind(), self.target.fabric_rank())
     }
 
-    /// Combines the field of records in a row with operands, as [`Access::accumulate`](crate::Access::accumulate) does whole
-    /// elements.
+    /// Combines the field of contiguous records with operands, as
+    /// [`Access::accumulate`](crate::Access::accumulate) does for whole elements.
     ///
     /// # Errors
-    /// See [`Access::accumulate`](crate::Access::accumulate); [`Error::Operation`](crate::Error::Operation) with `Misaligned`.
+    /// See [`Access::accumulate`](crate::Access::accumulate);
+    /// [`Error::Operation`](crate::Error::Operation) with `Misaligned`.
     ///
     /// # Cancel safety
     /// See [`Access::accumulate`](crate::Access::accumulate).
@@ -160,7 +162,7 @@ impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, F, Field<T,
         self.start("accumulate", (offset, Shape::Row(operands.len())), op, operands, None)
     }
 
-    /// Combines the field of the records of a shape that begins at `offset` with operands.
+    /// Combines the field of the records of a shape that starts at `offset` with operands.
     ///
     /// # Errors
     /// As [`accumulate`](Self::accumulate), and [`Error::Lengths`](crate::Error::Lengths).
@@ -177,7 +179,7 @@ impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, F, Field<T,
         self.start("accumulate_shaped", (offset, shape), op, operands, None)
     }
 
-    /// [`accumulate`](Self::accumulate), and gives the values as they were before; see
+    /// [`accumulate`](Self::accumulate) that also returns the previous values; see
     /// [`Access::get_accumulate`](crate::Access::get_accumulate).
     ///
     /// # Errors
@@ -196,7 +198,7 @@ impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, F, Field<T,
         self.start("get_accumulate", (offset, row), op, operands, Some(results))
     }
 
-    /// [`get_accumulate`](Self::get_accumulate) on the records of a shape that begins at `offset`.
+    /// [`get_accumulate`](Self::get_accumulate) on the records of a shape that starts at `offset`.
     ///
     /// # Errors
     /// As [`get_accumulate`](Self::get_accumulate).
@@ -214,12 +216,12 @@ impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, F, Field<T,
         self.start("get_accumulate_shaped", (offset, shape), op, operands, Some(results))
     }
 
-    /// Combines a record's field with an operand and gives what was there before; see
+    /// Combines a record's field with an operand and returns the previous value; see
     /// [`Access::fetch_and_op`](crate::Access::fetch_and_op).
     ///
     /// # Errors
-    /// See [`Access::fetch_and_op`](crate::Access::fetch_and_op); [`Error::Operation`](crate::Error::Operation) with
-    /// `Misaligned`.
+    /// See [`Access::fetch_and_op`](crate::Access::fetch_and_op);
+    /// [`Error::Operation`](crate::Error::Operation) with `Misaligned`.
     ///
     /// # Cancel safety
     /// See [`Access::fetch_and_op`](crate::Access::fetch_and_op).
@@ -227,12 +229,12 @@ impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, F, Field<T,
         self.fetch("fetch_and_op", record, Change::Apply(op, operand))
     }
 
-    /// If a record's field is `expected`, makes it `new`, and gives what was there before; see
+    /// Replaces a record's field by `new` if it is `expected`, and returns the previous value; see
     /// [`Access::compare_and_swap`](crate::Access::compare_and_swap).
     ///
     /// # Errors
-    /// See [`Access::compare_and_swap`](crate::Access::compare_and_swap); [`Error::Operation`](crate::Error::Operation) with
-    /// `Misaligned`.
+    /// See [`Access::compare_and_swap`](crate::Access::compare_and_swap);
+    /// [`Error::Operation`](crate::Error::Operation) with `Misaligned`.
     ///
     /// # Cancel safety
     /// See [`Access::compare_and_swap`](crate::Access::compare_and_swap).
@@ -254,7 +256,7 @@ impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, F, Field<T,
     }
 }
 
-// It ends with what has lent it: nothing is gained by more than one, and nothing lost.
+// It borrows its access, so a copy cannot outlive the lock.
 impl<T, F: Fabric, S: Copy> Copy for FieldAccess<'_, T, F, S> {}
 
 impl<T, F: Fabric, S: Copy> Clone for FieldAccess<'_, T, F, S> {

@@ -1,4 +1,4 @@
-//! Operations to be waited for that give no value: get and flush.
+//! Handles without a value: get and flush.
 
 use std::fmt;
 use std::future::Future;
@@ -12,15 +12,15 @@ use crate::window::inner::Inner;
 use crate::{Access, Element, Error};
 
 impl<T: Element, F: Fabric> Access<'_, T, F> {
-    /// Gets elements (`MPI_Get`) when it is waited for. It sees what this rank has put before. A get of one element of
-    /// 8 bytes is a single access.
+    /// Gets elements (`MPI_Get`). Sees this rank's earlier puts. A get of one element of 8 bytes is
+    /// a single access.
     ///
     /// # Errors
-    /// When waited for: [`Error::Range`], [`Error::Operation`].
+    /// When waited on: [`Error::Range`], [`Error::Operation`].
     ///
     /// # Cancel safety
-    /// A get that is dropped, or leaked, leaves the slice as it was, or with some of the elements or all.
-    #[inline(always)] // a handle that is copied out of a call costs several times a small get
+    /// A get that is dropped or leaked leaves the slice with none, some or all of the elements.
+    #[inline(always)] // moving a handle out of a call costs several times a small get
     pub fn get<'b>(&self, offset: usize, into: &'b mut [T]) -> Get<'_, 'b, T, F> {
         let count = into.len();
         let get = match self.range(offset, count) {
@@ -30,30 +30,31 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
         Get::new(self.copy(), (offset, count), get)
     }
 
-    /// Completes everything that this rank has posted to this target before the call, there (`MPI_Win_flush`), and reports the first
-    /// failure of what nobody waited for. What was put before it is seen by every rank that synchronises with this one
-    /// after it.
+    /// Completes at the target all operations that this rank has posted to it before the call
+    /// (`MPI_Win_flush`), and reports the first deferred error. Every rank that synchronizes with
+    /// this one afterwards sees the puts before it.
     pub fn flush(&self) -> Flush<'_, F> {
         Flush::new(self.inner, "flush", self.target.rank, Ok(self.inner.fabric().flush(self.target.fabric_rank())))
     }
 
-    /// Completes everything that this rank has posted to this target, here (`MPI_Win_flush_local`).
+    /// Completes locally all operations that this rank has posted to this target
+    /// (`MPI_Win_flush_local`).
     pub fn flush_local(&self) -> Flush<'_, F> {
         let flush = self.inner.fabric().flush_local(self.target.fabric_rank());
         Flush::new(self.inner, "flush_local", self.target.rank, Ok(flush))
     }
 }
 
-/// A get, to be waited for: `.wait()` blocks, `.await` does not. See [`Access::get`](crate::Access::get).
-#[must_use = "the slice has the elements only after the get was waited for"]
+/// A pending get: `.wait()` blocks, `.await` does not. See [`Access::get`](crate::Access::get).
+#[must_use = "the slice has the elements only after a wait"]
 pub struct Get<'w, 'b, T, F: Fabric> {
     access: Access<'w, T, F>,
-    /// The first element and how many.
+    /// The first element and the count.
     elements: (usize, usize),
     state: State<F::Get<'b>>,
 }
 
-/// An operation under way, or how it ended.
+/// A pending operation, or its result.
 enum State<O> {
     UnderWay(O),
     Done(Result<(), Fault>),
@@ -101,7 +102,7 @@ impl<T: Element, F: Drive> Get<'_, '_, T, F> {
     ///
     /// # Errors
     /// See [`Access::get`](crate::Access::get).
-    #[inline(always)] // a handle that passes through memory costs more than a small get
+    #[inline(always)] // a handle passed through memory costs more than a small get
     pub fn wait(self) -> Result<(), Error> {
         let Self { access, elements, state } = self;
         state.wait(access.inner.fabric()).map_err(|fault| access.failed("get", elements, fault))
@@ -126,8 +127,9 @@ impl<T, F: Fabric> fmt::Debug for Get<'_, '_, T, F> {
     }
 }
 
-/// A flush, to be waited for: `.wait()` blocks, `.await` does not. See [`Access::flush`](crate::Access::flush).
-#[must_use = "a flush promises something only after it was waited for"]
+/// A pending flush: `.wait()` blocks, `.await` does not. See
+/// [`Access::flush`](crate::Access::flush).
+#[must_use = "a flush guarantees completion only after a wait"]
 pub struct Flush<'w, F: Fabric> {
     inner: &'w Inner<F>,
     operation: &'static str,
@@ -148,10 +150,10 @@ impl<'w, F: Fabric> Flush<'w, F> {
 }
 
 impl<F: Drive> Flush<'_, F> {
-    /// Blocks until the flush is done.
+    /// Blocks until the flush completes.
     ///
     /// # Errors
-    /// [`Error::Operation`] with the first failure of what was posted to the target and not waited for.
+    /// [`Error::Operation`] with the first deferred error of operations on the target.
     #[inline(always)] // see `Get::wait`
     pub fn wait(self) -> Result<(), Error> {
         let Self { inner, operation, target, state } = self;

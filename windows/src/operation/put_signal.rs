@@ -1,4 +1,4 @@
-//! Data that tells its receiver that it has come.
+//! Signals: puts that notify their receiver.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,17 +13,20 @@ use crate::window::inner::Inner;
 use crate::{Access, AtomicElement, Element, Error, Local};
 
 impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
-    /// Puts one element of 8 bytes and wakes its owner if it waits for it ([`Local::wait_until`]). Whoever sees it sees
-    /// what this rank has put to this target before, through whatever window: the data first, then the signal, and no
-    /// flush between them ([`put_signal`](Self::put_signal) is both). On cards it is a write with immediate, solicited; to
-    /// memory that has no words here (lent by its owner, on shm) a put that its owner waits for the end of.
+    /// Puts one element of 8 bytes and wakes its owner if it waits for it ([`Local::wait_until`]).
+    /// A rank that sees the signal also sees what this rank has put to this target before, through
+    /// any window: data first, then the signal, without a flush between them
+    /// ([`put_signal`](Self::put_signal) does both). On cards it is a solicited write with
+    /// immediate; to memory that has no words here (another process's user memory, on shm) it is a
+    /// put whose completion the owner waits for.
     ///
-    /// It does not wait for atomics and gets that nobody has waited for, and it is no atomic itself: origins that signal
-    /// the same target use an element each. Like a [`put`](Self::put) it is complete there after a flush.
+    /// A signal is not ordered behind pending atomics and gets, and is not atomic itself: origins
+    /// that signal the same target use an element each. Like a [`put`](Self::put) it is complete
+    /// there after a flush.
     ///
     /// # Errors
-    /// [`Error::Range`]; [`Error::Type`] if an element does not have 8 bytes. What fails later is reported by the flush
-    /// or the unlock.
+    /// [`Error::Range`]; [`Error::Type`] if an element does not have 8 bytes. The flush or the
+    /// unlock reports later failures.
     pub fn signal(&self, offset: usize, value: T) -> Result<(), Error> {
         self.signalled_element("signal", offset).and_then(|element| self.signal_at("signal", (offset, element), value))
     }
@@ -58,7 +61,7 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
     }
 }
 
-/// Where a signal goes.
+/// The destination of a signal.
 enum Signalled<'w, F: Fabric> {
     Word(F::Word<'w>),
     /// Memory that has no words here.
@@ -66,8 +69,9 @@ enum Signalled<'w, F: Fabric> {
 }
 
 impl<T: Element, F: Fabric> Access<'_, T, F> {
-    /// Puts elements and then a [signal](Access::signal), in one call (`shmem_put_signal` with `SHMEM_SIGNAL_SET`; OpenSHMEM
-    /// 1.5, 9.8.1). The signal is element `at` of `signals`, which is of the same rank, of whatever window.
+    /// Puts elements and then a [signal](Access::signal), in one call (`shmem_put_signal` with
+    /// `SHMEM_SIGNAL_SET`; OpenSHMEM 1.5, 9.8.1). The signal is element `at` of `signals`, which
+    /// must be of the same rank but may be of another window.
     ///
     /// ```
     /// # use onesided_windows::Window;
@@ -76,7 +80,7 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// let other = 1 - world.rank();
     /// let (to, flags) = (data.lock_shared(other).wait()?, signals.lock_shared(other).wait()?);
     /// to.put_signal(0, &[1.5; 100], &flags, 0, 1)?;
-    /// signals.local().wait_until(0, |told| told == 1).from_rank(other).wait()?;
+    /// signals.local().wait_until(0, |signal| signal == 1).from_rank(other).wait()?;
     /// assert_eq!(data.local().read(0..100), [1.5; 100]);
     /// # to.unlock().wait()?;
     /// # flags.unlock().wait()?;
@@ -86,9 +90,9 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`put`](Self::put) and [`signal`](Access::signal), and [`Error::Operation`] (`Unsupported`) where `signals` is
-    /// of another rank: nothing would order the two. After an error that is returned, nothing was signalled; what fails
-    /// later is reported by the flush or the unlock.
+    /// Those of [`put`](Self::put) and [`signal`](Access::signal), and [`Error::Operation`]
+    /// (`Unsupported`) where `signals` is of another rank: the two would be unordered. After a
+    /// returned error nothing was signalled; the flush or the unlock reports later failures.
     pub fn put_signal<S: AtomicElement>(
         &self,
         offset: usize,
@@ -108,11 +112,12 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
 }
 
 impl<'w, T: AtomicElement, F: Fabric> Local<'w, T, F> {
-    /// Waits until an element of 8 bytes is what the predicate asks for, and gives it. A peer's
-    /// [`signal`](Access::signal) is seen at once; what comes by a put is seen when something else wakes this rank, or
-    /// not at all.
+    /// Waits until an element of 8 bytes satisfies the predicate, and returns it. A peer's
+    /// [`signal`](Access::signal) wakes this rank; a value that arrives by a put is seen only when
+    /// something else wakes this rank, if ever.
     ///
-    /// What peers did before they signalled is seen after it, by [`read`](Self::read) too. No lock is needed.
+    /// What peers did before they signalled is then visible, to [`read`](Self::read) too. No lock
+    /// is needed.
     pub fn wait_until<P>(&self, offset: usize, predicate: P) -> WaitUntil<'w, T, F>
     where
         P: Fn(T) -> bool + Send + 'w,
@@ -123,11 +128,12 @@ impl<'w, T: AtomicElement, F: Fabric> Local<'w, T, F> {
     }
 }
 
-/// A wait for an element of one's own part: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before. See
-/// [`Local::wait_until`].
+/// A wait for an element of this rank's own window memory: `.wait()` blocks, `.await` does not,
+/// `.test()` polls. Does nothing before that. See [`Local::wait_until`].
 ///
-/// If nothing else is said the death of any rank ends it: the signal may have been that rank's to give.
-#[must_use = "nothing is waited for before it is waited for"]
+/// Unless [`from_rank`](Self::from_rank) is set, the death of any rank fails it: that rank may have
+/// been the one to signal.
+#[must_use = "does nothing unless waited on or polled"]
 pub struct WaitUntil<'w, T: AtomicElement, F: Fabric> {
     inner: &'w Inner<F>,
     offset: usize,
@@ -139,10 +145,10 @@ pub struct WaitUntil<'w, T: AtomicElement, F: Fabric> {
 
 type Predicate<'w, T> = Box<dyn Fn(T) -> bool + Send + 'w>;
 
-/// Where the predicate is while no wait has it.
+/// Holds the predicate while no wait uses it.
 type Home<'w, T> = Arc<Mutex<Option<Predicate<'w, T>>>>;
 
-/// The predicate, taken for one wait: whoever drops that may begin another.
+/// The predicate, taken for one wait; a drop returns it for the next.
 struct Taken<'w, T> {
     predicate: Option<Predicate<'w, T>>,
     home: Home<'w, T>,
@@ -166,16 +172,16 @@ impl<T> Drop for Taken<'_, T> {
 }
 
 impl<T: AtomicElement, F: Fabric> WaitUntil<'_, T, F> {
-    /// The signal comes from this rank: only its death, or that it leaves, ends the wait.
+    /// The signal comes from this rank: only its death or its leaving fails the wait.
     pub fn from_rank(mut self, origin: u32) -> Self {
         self.from = Some(origin);
         if let Call::UnderWay(_) = self.call {
-            self.call = Call::Asked(()); // it has only looked
+            self.call = Call::Asked(()); // it has only polled
         }
         self
     }
 
-    /// Gives up after this time, counted from the next look at it: the error is then
+    /// Sets a deadline, counted from the next wait or poll: the error is then
     /// [`TimedOut`](Error::is_timed_out).
     pub fn deadline(mut self, after: Duration) -> Self {
         self.limit.said = Some(after);
@@ -218,11 +224,12 @@ impl<T: AtomicElement, F: Fabric> WaitUntil<'_, T, F> {
 }
 
 impl<T: AtomicElement, F: Drive> WaitUntil<'_, T, F> {
-    /// Blocks until the element is what the predicate asks for.
+    /// Blocks until the element satisfies the predicate.
     ///
     /// # Errors
-    /// [`Error::Range`]; [`Error::Type`] if an element does not have 8 bytes; [`Error::Operation`] if a rank died (or, of
-    /// the one that was [named](Self::from_rank), left), or the deadline passed. What came before that counts.
+    /// [`Error::Range`]; [`Error::Type`] if an element does not have 8 bytes; [`Error::Operation`]
+    /// if a rank died (or the one [named](Self::from_rank) left), or the deadline passed. A value
+    /// that arrived before that is returned.
     pub fn wait(self) -> Result<T, Error> {
         self.block()
     }
@@ -240,7 +247,7 @@ impl<T: AtomicElement, F: Fabric> fmt::Debug for WaitUntil<'_, T, F> {
     }
 }
 
-/// Signals are words.
+/// Signals are words of 8 bytes.
 fn check<T>() -> Result<(), Fault> {
     if size_of::<T>() == 8 { Ok(()) } else { Err(Fault::new(FaultKind::Unsupported)) }
 }

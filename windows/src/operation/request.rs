@@ -1,4 +1,4 @@
-//! What every call that waits for something gives.
+//! The handle of most calls that wait.
 
 use std::fmt;
 use std::future::Future;
@@ -9,11 +9,11 @@ use onesided_fabric::{Drive, Fabric, block_on, handle};
 
 use crate::Error;
 
-/// A call to be waited for: [`wait`](Self::wait) blocks, `.await` does not, [`test`](Self::test) only looks. Nothing
-/// happens before. What it does, and what it means to drop it, is said where it comes from.
+/// A pending call: [`wait`](Self::wait) blocks, `.await` does not, [`test`](Self::test) polls. Does
+/// nothing before that. The method that returns it documents its effect and its cancel safety.
 ///
-/// It gives its result once: it is not to be tested, awaited or waited for again after that.
-#[must_use = "nothing happens before it is waited for"]
+/// It yields its result once: it must not be tested, awaited or waited on after that.
+#[must_use = "does nothing unless waited on or polled"]
 pub struct Request<'a, R, F: Fabric, E = Error> {
     fabric: F,
     operation: &'static str,
@@ -31,10 +31,10 @@ impl<'a, R, F: Fabric, E> Request<'a, R, F, E> {
 }
 
 impl<R, F: Drive, E> Request<'_, R, F, E> {
-    /// Blocks until it is done.
+    /// Blocks until the call completes.
     ///
     /// # Errors
-    /// Those of the call that gave it.
+    /// Those of the method that returned it.
     pub fn wait(self) -> Result<R, E> {
         block_on(&self.fabric, self.future)
     }
@@ -55,6 +55,6 @@ impl<R, F: Fabric, E> Future for Request<'_, R, F, E> {
 
 impl<R, F: Fabric, E> fmt::Debug for Request<'_, R, F, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, to be waited for", self.operation)
+        write!(f, "pending {}", self.operation)
     }
 }

@@ -1,4 +1,4 @@
-//! Several operations on borrowed slices under way at once.
+//! Several concurrent operations on borrowed slices.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -12,13 +12,12 @@ use onesided_fabric::{Drive, Fabric, block_on};
 
 use crate::{Access, AtomicElement, Element, Error, Op, Window};
 
-/// Operations that are all under way at once and complete when the closure that began them has ended
-/// ([`Window::scope`]).
+/// Concurrent operations that complete at the end of a [`Window::scope`].
 pub struct Scope<'env, T: Element, F: Fabric> {
     window: &'env Window<T, F>,
     handles: RefCell<Vec<Handle<'env>>>,
-    /// By the fabric's rank, those that something was put to: the accesses may be of any window, whose ranks have numbers of
-    /// their own.
+    /// The targets of puts, by the fabric's rank: the accesses may be of several windows, which
+    /// number their ranks differently.
     targets: RefCell<BTreeMap<Rank, &'env Access<'env, T, F>>>,
     failed: Cell<Option<Error>>,
 }
@@ -31,18 +30,18 @@ impl<'env, T: Element, F: Fabric> Scope<'env, T, F> {
         Self { window, handles, targets, failed: Cell::new(None) }
     }
 
-    /// Begins a get. See [`Access::get`].
+    /// Starts a get. See [`Access::get`].
     pub fn get(&self, from: &'env Access<'env, T, F>, offset: usize, into: &'env mut [T]) {
         self.handles.borrow_mut().push(Box::pin(from.get(offset, into)));
     }
 
-    /// Begins a put. See [`Access::put`].
+    /// Starts a put. See [`Access::put`].
     pub fn put(&self, to: &'env Access<'env, T, F>, offset: usize, elements: &[T]) {
         self.puts_to(to);
         self.keep(to.put(offset, elements));
     }
 
-    /// Whatever goes there is to be flushed.
+    /// Marks the target for a flush.
     fn puts_to(&self, to: &'env Access<'env, T, F>) {
         self.targets.borrow_mut().insert(to.target.fabric_rank(), to);
     }
@@ -53,13 +52,13 @@ impl<'env, T: Element, F: Fabric> Scope<'env, T, F> {
         self.failed.set(first);
     }
 
-    /// What was begun.
+    /// Takes the operations that were started.
     fn take(&self) -> Begun<'env, T, F> {
         Begun { handles: self.handles.take(), targets: self.targets.take(), failed: self.failed.take() }
     }
 }
 
-/// What a closure has begun: apart from the scope, whose cells no other thread may see.
+/// The operations of a closure: separate from the scope, whose cells are not `Sync`.
 struct Begun<'env, T: Element, F: Fabric> {
     handles: Vec<Handle<'env>>,
     targets: BTreeMap<Rank, &'env Access<'env, T, F>>,
@@ -67,12 +66,12 @@ struct Begun<'env, T: Element, F: Fabric> {
 }
 
 impl<T: Element, F: Fabric> Begun<'_, T, F> {
-    /// Waits for all of them, and flushes where something was put.
+    /// Waits for all operations, and flushes the targets of puts.
     async fn complete(self) -> Result<(), Error> {
         let Self { handles, targets, mut failed } = self;
         let mut handles: Vec<_> = handles.into_iter().map(Some).collect();
         let mut outcomes: Vec<_> = handles.iter().map(|_| Ok(())).collect();
-        // Each is polled at every turn: what takes several steps goes on beside the others.
+        // Polls all of them each time: operations of several steps progress concurrently.
         poll_fn(|cx| {
             let mut left = false;
             for (handle, outcome) in handles.iter_mut().zip(&mut outcomes) {
@@ -99,13 +98,13 @@ impl<T: Element, F: Fabric> Begun<'_, T, F> {
 }
 
 impl<'env, T: AtomicElement, F: Fabric> Scope<'env, T, F> {
-    /// Begins an accumulate. See [`Access::accumulate`].
+    /// Starts an accumulate. See [`Access::accumulate`].
     pub fn accumulate(&self, at: &'env Access<'env, T, F>, offset: usize, operands: &'env [T], op: Op) {
         self.puts_to(at);
         self.handles.borrow_mut().push(Box::pin(at.accumulate(offset, operands, op)));
     }
 
-    /// Begins a get_accumulate. See [`Access::get_accumulate`].
+    /// Starts a get_accumulate. See [`Access::get_accumulate`].
     pub fn get_accumulate(
         &self,
         at: &'env Access<'env, T, F>,
@@ -118,23 +117,24 @@ impl<'env, T: AtomicElement, F: Fabric> Scope<'env, T, F> {
     }
 }
 
-/// Completes what was begun, whatever became of the closure.
+/// Completes the operations even if the closure panics.
 struct Completes<'s, 'env, T: Element, F: Drive>(&'s Scope<'env, T, F>);
 
 impl<T: Element, F: Drive> Drop for Completes<'_, '_, T, F> {
     fn drop(&mut self) {
-        // Nothing is left of it after a closure that returned.
+        // After a closure that returned, nothing is left to complete.
         let _ = block_on(self.0.window.inner().fabric(), self.0.take().complete());
     }
 }
 
 impl<T: Element, F: Drive> Window<T, F> {
-    /// Runs a closure that begins operations on borrowed slices, and waits for all of them: when this returns, or the
-    /// closure has panicked, what was got is in its slices and what was put is at its targets.
+    /// Runs a closure that starts operations on borrowed slices, and waits for all of them: when
+    /// this returns, or unwinds from a panic of the closure, gets have filled their slices and puts
+    /// are complete at their targets.
     ///
-    /// The operations are under way at the same time and have no order among one another, but for puts to one part. Puts, gets
-    /// and sums of 8-byte integers begin in the closure, other accumulates of several steps go on beside one another when it
-    /// has ended. The accesses may be of other windows too.
+    /// The operations run concurrently and are unordered, except for puts to one target. Puts, gets
+    /// and sums of 8-byte integers start in the closure; other accumulates, of several steps,
+    /// progress concurrently after it has returned. The accesses may be of other windows too.
     ///
     /// ```
     /// # use onesided_windows::{Op, Window};
@@ -155,10 +155,10 @@ impl<T: Element, F: Drive> Window<T, F> {
     /// ```
     ///
     /// # Errors
-    /// The closure's; if it has none, the first of the operations.
+    /// The closure's error; if it has none, the first of the operations.
     ///
     /// # Panics
-    /// As the closure does, when all is complete.
+    /// If the closure panics, after all operations are complete.
     pub fn scope<'env, R>(&'env self, begin: impl FnOnce(&Scope<'env, T, F>) -> Result<R, Error>) -> Result<R, Error> {
         let scope = Scope::new(self);
         let completes = Completes(&scope);
@@ -170,13 +170,14 @@ impl<T: Element, F: Drive> Window<T, F> {
 }
 
 impl<T: Element, F: Fabric> Window<T, F> {
-    /// [`scope`](Self::scope) without blocking the thread: the closure begins the operations, the future waits for them.
+    /// [`scope`](Self::scope) without blocking the thread: the closure starts the operations, the
+    /// future waits for them.
     ///
     /// # Errors
     /// As [`scope`](Self::scope).
     ///
     /// # Cancel safety
-    /// Dropped before it is done, it leaves each slice as it was or filled; what was put goes on.
+    /// If dropped before it completes, each slice is unchanged or filled; puts go on.
     pub async fn scope_async<'env, R>(
         &'env self,
         begin: impl FnOnce(&Scope<'env, T, F>) -> Result<R, Error>,

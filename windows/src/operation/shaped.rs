@@ -1,4 +1,4 @@
-//! Operations on elements with gaps between them (jiang-2004, section 4: noncontiguous data).
+//! Operations on noncontiguous elements (jiang-2004, section 4: noncontiguous data).
 
 use std::fmt;
 use std::future::Future;
@@ -12,13 +12,14 @@ use crate::datatype::fields::WholeElement;
 use crate::datatype::pieces::{Pieces, PiecesMut};
 use crate::{Access, Accumulate, AtomicElement, Element, Error, Fields, Op, Shape};
 
-/// How many pieces of a get are under way at once.
+/// How many pieces of a get are in flight at a time.
 const AHEAD: usize = 8;
 
 impl<T: Element, F: Fabric> Access<'_, T, F> {
-    /// Puts elements to the places of a shape that begins at `offset` (`MPI_Put` with a derived datatype at the target).
-    /// When it was waited for the slice may be used again, and the target has the elements after a [`flush`](Self::flush) or
-    /// the unlock. Where runs overlap the target has either element.
+    /// Puts elements to the positions of a shape that starts at `offset` (`MPI_Put` with a derived
+    /// datatype at the target). When it completes the slice may be reused; the put is complete at
+    /// the target after a [`flush`](Self::flush) or the unlock. Where runs overlap, the target gets
+    /// either element.
     ///
     /// ```
     /// # use onesided_windows::{Shape, Window};
@@ -36,28 +37,32 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// ```
     ///
     /// # Errors
-    /// When waited for: [`Error::Range`] if the shape does not lie in the part, [`Error::Lengths`] if it has not as many
-    /// elements as the slice, with nothing moved. What fails later is reported by the flush or the unlock.
+    /// When waited on: [`Error::Range`] if the shape exceeds the target's window memory,
+    /// [`Error::Lengths`] if it has a different number of elements than the slice, with nothing
+    /// transferred. The flush or the unlock reports later failures.
     pub fn put_shaped<'s>(&'s self, offset: usize, shape: Shape<'s>, elements: &'s [T]) -> Shaped<'s, T, F> {
         Shaped::put(self.copy(), "put_shaped", (offset, shape), WholeElement, elements)
     }
 
-    /// Gets the elements at the places of a shape that begins at `offset` (`MPI_Get` with a derived datatype at the
-    /// target), in the shape's order. Several runs are under way at once. Otherwise as [`get`](Self::get).
+    /// Gets the elements of a shape that starts at `offset` (`MPI_Get` with a derived datatype at
+    /// the target), in the shape's order. Several runs are in flight at a time. Otherwise as
+    /// [`get`](Self::get).
     ///
     /// # Errors
-    /// When waited for: [`Error::Range`], [`Error::Lengths`], with nothing moved; [`Error::Operation`].
+    /// When waited on: [`Error::Range`], [`Error::Lengths`], with nothing transferred;
+    /// [`Error::Operation`].
     ///
     /// # Cancel safety
-    /// A get that is dropped, or leaked, has filled in some of its runs.
+    /// A get that is dropped or leaked has filled in some of its runs.
     pub fn get_shaped<'s>(&'s self, offset: usize, shape: Shape<'s>, into: &'s mut [T]) -> Shaped<'s, T, F> {
         Shaped::get(self.copy(), "get_shaped", (offset, shape), WholeElement, into)
     }
 }
 
 impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
-    /// [`accumulate`](Self::accumulate) to the places of a shape that begins at `offset` (`MPI_Accumulate` with a derived
-    /// datatype at the target). Where runs overlap, each of the operands takes effect, in no particular order.
+    /// [`accumulate`](Self::accumulate) to the elements of a shape that starts at `offset`
+    /// (`MPI_Accumulate` with a derived datatype at the target). Where runs overlap, each operand
+    /// takes effect, in no particular order.
     ///
     /// # Errors
     /// As [`accumulate`](Self::accumulate), and [`Error::Lengths`].
@@ -78,8 +83,8 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
         }
     }
 
-    /// [`get_accumulate`](Self::get_accumulate) at the places of a shape that begins at `offset` (`MPI_Get_accumulate`
-    /// with a derived datatype at the target).
+    /// [`get_accumulate`](Self::get_accumulate) on the elements of a shape that starts at `offset`
+    /// (`MPI_Get_accumulate` with a derived datatype at the target).
     ///
     /// # Errors
     /// As [`get_accumulate`](Self::get_accumulate).
@@ -102,21 +107,21 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
     }
 }
 
-/// A put or a get of elements with gaps between them, to be waited for: `.wait()` blocks, `.await` does not,
-/// [`test`](Self::test) looks. See [`Access::put_shaped`](crate::Access::put_shaped) and
+/// A pending put or get of noncontiguous elements: `.wait()` blocks, `.await` does not,
+/// [`test`](Self::test) polls. See [`Access::put_shaped`](crate::Access::put_shaped) and
 /// [`Access::get_shaped`](crate::Access::get_shaped).
-#[must_use = "nothing is known to be moved before it was waited for"]
+#[must_use = "the transfer is complete only after a wait"]
 pub struct Shaped<'s, T, F: Fabric> {
     access: Access<'s, T, F>,
     operation: &'static str,
-    /// The first element and how many; if the lengths are wrong, those.
+    /// The first element and the count; for wrong lengths, both lengths.
     elements: (usize, usize),
     state: State<'s>,
 }
 
 enum State<'s> {
     Done(Result<(), Fault>),
-    /// In a box, as what is under way differs.
+    /// Boxed, because the types differ.
     UnderWay(Pin<Box<dyn Future<Output = Result<(), Fault>> + Send + 's>>),
 }
 
@@ -158,7 +163,8 @@ impl<'s, T: Element, F: Fabric> Shaped<'s, T, F> {
         Self { access, operation, elements, state }
     }
 
-    /// Whether the slice fits the shape, and the shape the part; if so, whether the owner's helper thread is to carry it.
+    /// Checks that the slice fits the shape and the shape the window memory; returns whether the
+    /// owner's helper thread executes the operation.
     fn check<S: Fields<T>>(
         access: &Access<'_, T, F>,
         (offset, shape): (usize, Shape<'_>),
@@ -173,14 +179,14 @@ impl<'s, T: Element, F: Fabric> Shaped<'s, T, F> {
         if !inner.completes_at_post && fits {
             let pieces = S::PIECES.map_or_else(|| shape.runs().count(), |pieces| pieces.saturating_mul(given));
             if inner.is_packed(target, pieces, given.saturating_mul(size_of::<S::Values>())) {
-                return (elements, Ok(true)); // each message is counted
+                return (elements, Ok(true)); // each message counts itself
             }
         }
         (elements, access.range(elements.0, elements.1).map(|_| false))
     }
 }
 
-/// Pieces under way, and those that are not begun.
+/// Pieces in flight, and those not started yet.
 struct Gets<'s, T, F: Fabric, P> {
     access: Access<'s, T, F>,
     pieces: P,
@@ -196,14 +202,14 @@ impl<'s, T: Element, F: Fabric, P: Iterator<Item = (u64, &'s mut [u8])>> Gets<'s
         gets
     }
 
-    /// The next piece, begun; `None` if there is none.
+    /// Starts the next piece; `None` if there is none.
     fn next(&mut self) -> Option<F::Get<'s>> {
         let (at, into) = self.pieces.next()?;
         Some(self.access.inner.fabric().get(&self.access.target.data, at, into))
     }
 }
 
-// The operations that the fabric gives are Unpin, and nothing else in it could care.
+// The fabric's operations are `Unpin`; nothing else in it is pinned in place.
 impl<T, F: Fabric, P> Unpin for Gets<'_, T, F, P> {}
 
 impl<'s, T: Element, F: Fabric, P: Iterator<Item = (u64, &'s mut [u8])>> Future for Gets<'s, T, F, P> {
@@ -226,10 +232,11 @@ impl<'s, T: Element, F: Fabric, P: Iterator<Item = (u64, &'s mut [u8])>> Future 
 }
 
 impl<T: Element, F: Drive> Shaped<'_, T, F> {
-    /// Blocks until the slice may be used again: what was put has left it, and what was got is there.
+    /// Blocks until the slice may be reused: puts have read it, gets have filled it.
     ///
     /// # Errors
-    /// See [`Access::put_shaped`](crate::Access::put_shaped) and [`Access::get_shaped`](crate::Access::get_shaped).
+    /// See [`Access::put_shaped`](crate::Access::put_shaped) and
+    /// [`Access::get_shaped`](crate::Access::get_shaped).
     #[inline]
     pub fn wait(self) -> Result<(), Error> {
         let Self { access, operation, elements, state } = self;

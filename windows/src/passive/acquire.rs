@@ -61,12 +61,12 @@ impl<'w, F: Fabric> Started<'w, F> {
             let (words, first) = start_biased(inner, target, owner, mode)?;
             return Ok(Self { target, words, op: First::Done(first) });
         }
-        // Taken apart: what a call returns lies in memory, and so would what stands in the same place otherwise.
+        // Destructured: a returned struct lies in memory, and its fields would stay there.
         let (word, owner, op) = Self::with_node(inner, (target, id), mode, intent)?;
         Ok(Self { target, words: (word, owner), op: First::Posted(op) })
     }
 
-    /// The same with whatever node can be had.
+    /// The same with any node that is available.
     #[cold]
     #[inline(never)]
     fn with_node(
@@ -86,7 +86,7 @@ impl<'w, F: Fabric> Started<'w, F> {
     }
 }
 
-/// The first operation of an owner who has slot 0, where an operation is done when it is posted.
+/// The first operation of the owner in the biased slot, where operations complete at post.
 #[inline(always)]
 fn start_biased<'w, F: Fabric>(
     inner: &'w Inner<F>,
@@ -104,7 +104,7 @@ fn start_biased<'w, F: Fabric>(
     )
 }
 
-/// Of a lock that need not be so fast, so that callers stay small.
+/// For locks off the fastest path, so that callers stay small.
 #[inline(never)]
 fn start_other<'w, F: Fabric>(
     lock: &'w AnyLock,
@@ -117,7 +117,7 @@ fn start_other<'w, F: Fabric>(
     Ok((words, start_now(lock, inner, target, words.0, words.1, mode)?))
 }
 
-/// Apart, so that it is small, and its result lies in registers.
+/// A separate function, so that it is small and its result stays in registers.
 #[inline(never)]
 fn start_now<'w, F: Fabric, A: LockAlgorithm<Words<'w, F> = Words<'w, F>>>(
     lock: &'w A,
@@ -142,7 +142,7 @@ fn never_started<F: Fabric>(inner: &Inner<F>, owner: u64, fault: Fault) -> Fault
     fault
 }
 
-/// Ends an acquire whose first operation failed, where an operation is done when it is posted.
+/// Ends an acquire whose first operation failed, where operations complete at post.
 #[cold]
 #[inline(never)]
 fn failed_now<'w, F: Fabric>(
@@ -153,7 +153,7 @@ fn failed_now<'w, F: Fabric>(
     fault: Fault,
 ) -> Fault {
     let context = inner.lock_context(target, LockId::WINDOW, words.1);
-    // Nothing of it is under way: so that ends at once.
+    // Nothing of it is in flight, so cancelling it completes in one poll.
     let contends =
         inner.locks.algorithm.contend(inner.fabric(), context, words, mode, Err(fault), &|| Intent::CANCELLED);
     let _ = poll_once(contends);
@@ -161,16 +161,16 @@ fn failed_now<'w, F: Fabric>(
     fault
 }
 
-/// The value of an operation, where it is done when it is posted.
+/// The value of an operation, where operations complete at post.
 #[inline(always)]
 pub(crate) fn completed_value<O: Future<Output = Result<u64, Fault>> + Unpin>(mut op: O) -> Result<u64, Fault> {
     match poll_once(&mut op) {
         Poll::Ready(value) => value,
-        Poll::Pending => Err(Fault::new(FaultKind::Protocol)), // a fabric that calls itself immediate and is not
+        Poll::Pending => Err(Fault::new(FaultKind::Protocol)), // a fabric that claims to complete at post and does not
     }
 }
 
-/// The contended rest of an acquire, apart so that the uncontended path stays small.
+/// The contended rest of an acquire, separate so that the uncontended path stays small.
 #[cold]
 #[inline(never)]
 pub(super) fn contend<'w, F: Drive>(
@@ -192,11 +192,11 @@ pub(super) fn contend<'w, F: Drive>(
 }
 
 impl<F: Fabric> Inner<F> {
-    /// Ends an owner who contended in vain, after a first operation that ended so. It does not count any more.
+    /// Frees the slot of an owner whose acquire failed, given the result of its first operation.
     pub(crate) fn end_cancelled(&self, owner: u64, first: Result<u64, Fault>, fault: Fault) {
         use FaultKind::{Closed, Deadlock, LeaseExpired, OwnerDied, ParticipantDied, TimedOut};
         let never_began = first.is_err_and(|fault| !fault.is_unknown());
-        // What failed in a queue may be written to yet: the node is for nobody any more.
+        // A node whose queue failed may still be written to: it is never reused.
         let is_free = never_began || self.locks.algorithm.nodes_are_own();
         if is_free || matches!(fault.kind(), Closed | Deadlock | TimedOut | OwnerDied | LeaseExpired | ParticipantDied)
         {

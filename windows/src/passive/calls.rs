@@ -1,4 +1,4 @@
-//! Locks in MPI's manner, checked at run time.
+//! Locks by calls, as in MPI, checked at run time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,16 +12,16 @@ use onesided_lock_algos::Mode;
 use crate::{Access, Element, Epoch, Error, LockRequest, Unlock, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
-    /// Locks and unlocks in MPI's manner, by calls instead of guards, checked at run time.
+    /// Locks and unlocks as MPI does, by calls instead of guards, checked at run time.
     pub fn epochs(&self) -> Epochs<'_, T, F> {
         Epochs::new(self)
     }
 }
 
-/// Locks and unlocks of a window in MPI's manner: by calls, in whatever order the program makes them, checked at run time
-/// (MPI-4.1, 12.5.3: a process locks a target at most once at a time, and accesses it only while it does).
+/// Locks and unlocks of a window by calls, as in MPI, in any order, checked at run time (MPI-4.1,
+/// 12.5.3: a process locks a target at most once at a time, and accesses it only while it does).
 ///
-/// For programs that come from MPI. Dropped, it unlocks what is still locked.
+/// For programs ported from MPI. A drop unlocks what is still locked.
 pub struct Epochs<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
     held: BTreeMap<u32, Epoch<'w, T, F>>,
@@ -32,7 +32,7 @@ impl<'w, T: Element, F: Fabric> Epochs<'w, T, F> {
         Self { window, held: BTreeMap::new() }
     }
 
-    /// The operations on a target that is locked.
+    /// The operations on a locked target.
     ///
     /// # Errors
     /// [`Error::NotLocked`].
@@ -47,8 +47,8 @@ impl<'w, T: Element, F: Fabric> Epochs<'w, T, F> {
         Error::NotLocked { operation, target, window: self.window.inner().name.clone() }
     }
 
-    /// Locks a target (`MPI_Win_lock`). The first operation has left when the call returns; the lock is held when it was
-    /// waited for.
+    /// Locks a target (`MPI_Win_lock`). The first operation is posted when the call returns; the
+    /// lock is held when the wait returns.
     ///
     /// # Errors
     /// [`Error::AlreadyLocked`], and those of [`LockRequest::wait`].
@@ -64,7 +64,7 @@ impl<'w, T: Element, F: Fabric> Epochs<'w, T, F> {
         LockCall { epochs: self, target, mode, request, held: false }
     }
 
-    /// Unlocks a target (`MPI_Win_unlock`), when it is waited for; until then it is locked.
+    /// Unlocks a target (`MPI_Win_unlock`). Does nothing unless waited on or polled.
     ///
     /// # Errors
     /// [`Error::NotLocked`], and those of [`Epoch::unlock`].
@@ -76,13 +76,13 @@ impl<'w, T: Element, F: Fabric> Epochs<'w, T, F> {
     }
 }
 
-/// See [`Epochs::lock`]: `.wait()` blocks, `.await` does not, `.test()` looks.
-#[must_use = "a lock that nobody waits for is released at once"]
+/// See [`Epochs::lock`]: `.wait()` blocks, `.await` does not, `.test()` polls.
+#[must_use = "dropping the request cancels it"]
 pub struct LockCall<'e, 'w, T: Element, F: Fabric> {
     epochs: &'e mut Epochs<'w, T, F>,
     target: u32,
     mode: Mode,
-    /// `None` where it was locked before.
+    /// `None` where the target was locked before.
     request: Option<LockRequest<'w, T, F>>,
     held: bool,
 }
@@ -124,17 +124,19 @@ impl<T: Element, F: Fabric> fmt::Debug for LockCall<'_, '_, T, F> {
     }
 }
 
-/// See [`Epochs::unlock`]: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before.
-#[must_use = "nothing is unlocked before it is waited for"]
+/// See [`Epochs::unlock`]: `.wait()` blocks, `.await` does not, `.test()` polls. Does nothing
+/// before that.
+#[must_use = "does nothing unless waited on or polled"]
 pub struct UnlockCall<'e, 'w, T: Element, F: Fabric> {
     epochs: &'e mut Epochs<'w, T, F>,
     target: u32,
-    /// Once it has begun.
+    /// Set once the unlock has started.
     unlock: Option<Unlock<'w, T, F>>,
 }
 
 impl<T: Element, F: Drive> UnlockCall<'_, '_, T, F> {
-    /// Blocks until everything done under the lock is complete at the target and the release is posted.
+    /// Blocks until everything done under the lock is complete at the target and the release is
+    /// posted.
     ///
     /// # Errors
     /// See [`Epochs::unlock`].
@@ -158,7 +160,7 @@ impl<T: Element, F: Fabric> Future for UnlockCall<'_, '_, T, F> {
         }
         match unlock {
             Some(unlock) => Pin::new(unlock).poll(cx),
-            None => unreachable!("it has begun"),
+            None => unreachable!("the unlock has started"),
         }
     }
 }

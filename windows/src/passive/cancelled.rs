@@ -1,5 +1,5 @@
-//! Locks that somebody walked away from: what is under way of them is finished, and what it took is released, or left to the next
-//! heir.
+//! Cancelled acquires: their pending operations are finished, and the lock that these take is
+//! released, or left poisoned for the next recovering owner.
 
 use std::future::Future;
 use std::ops::Deref;
@@ -18,14 +18,15 @@ use crate::passive::release::release_unclaimed;
 use crate::window::inner::Inner;
 use crate::{Element, Epoch};
 
-/// The rest of an acquire that owns what it needs. Dropped before it is done, it is handed to the endpoint, which
-/// finishes what is under way and [leaves](leave) the lock if that took it; the window's end waits for this.
+/// The rest of an acquire, which owns what it needs. Dropped before it completes, it moves to the
+/// endpoint, which finishes it and [leaves](leave) the lock if that took it; closing the window
+/// waits for this.
 pub(crate) struct Cancellable<F: Fabric> {
     inner: Arc<Inner<F>>,
     target_lock: (u32, LockId),
     owner: u64,
     cancelled: Arc<AtomicBool>,
-    /// May be said at any time.
+    /// May change between polls.
     recovers: Arc<AtomicBool>,
     rest: Option<Rest>,
 }
@@ -33,7 +34,7 @@ pub(crate) struct Cancellable<F: Fabric> {
 type Rest = Pin<Box<dyn Future<Output = Result<Holding, Fault>> + Send>>;
 
 impl<F: Fabric> Cancellable<F> {
-    /// `first` gives the value of the first operation.
+    /// `first` yields the value of the first operation.
     pub(crate) fn new(
         inner: Arc<Inner<F>>,
         (target_lock, mode, intent): ((u32, LockId), Mode, Intent),
@@ -82,7 +83,8 @@ impl<F: Fabric> Drop for Cancellable<F> {
     }
 }
 
-/// A lock on its way to whoever asked for it, with something else that takes time. Dropped before, it was inherited by nobody.
+/// A held lock whose guard has not reached the caller yet. Dropped before that, it counts as never
+/// recovered.
 pub(crate) struct Unclaimed<'w, T: Element, F: Fabric>(Option<Epoch<'w, T, F>>);
 
 impl<'w, T: Element, F: Fabric> Unclaimed<'w, T, F> {
@@ -90,11 +92,11 @@ impl<'w, T: Element, F: Fabric> Unclaimed<'w, T, F> {
         Self(Some(epoch))
     }
 
-    /// Who asked for it has it.
+    /// Hands the guard to the caller.
     pub(crate) fn claim(mut self) -> Epoch<'w, T, F> {
         match self.0.take() {
             Some(epoch) => epoch,
-            None => unreachable!("it is taken once, here"),
+            None => unreachable!("the guard is taken only here"),
         }
     }
 }
@@ -105,7 +107,7 @@ impl<'w, T: Element, F: Fabric> Deref for Unclaimed<'w, T, F> {
     fn deref(&self) -> &Epoch<'w, T, F> {
         match &self.0 {
             Some(epoch) => epoch,
-            None => unreachable!("it is taken at the end alone"),
+            None => unreachable!("the guard is taken only at the end"),
         }
     }
 }

@@ -14,11 +14,12 @@ use crate::window::inner::Inner;
 use crate::window::target::Target;
 use crate::{Access, Element, Error, PreviousOwner};
 
-/// A target's lock that is held, and the operations that may be done under it (through [`Access`], to which it derefs).
+/// The held lock of a target. Derefs to [`Access`], the operations under the lock.
 ///
-/// [`unlock`](Self::unlock) releases and reports; a drop does the same but cannot report: what goes wrong is then
-/// reported by [`Window::close`](crate::Window::close). A guard that is leaked leaves the target locked, and nothing else.
-#[must_use = "if unused the lock is released at once"]
+/// [`unlock`](Self::unlock) releases the lock and reports errors. A drop releases it too, but its
+/// errors are deferred to [`Window::close`](crate::Window::close). Leaking a guard leaves the
+/// target locked and has no other effect.
+#[must_use = "if unused the lock is released immediately"]
 pub struct Epoch<'w, T: Element, F: Fabric> {
     pub(super) access: Access<'w, T, F>,
     pub(super) words: Words<'w, F>,
@@ -37,12 +38,14 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         Self { access: Access::new(inner, target), words, holding, id }
     }
 
-    /// How the lock is held: as it was asked for, but exclusively if it was [inherited](Self::previous_owner).
+    /// The mode in which the lock is held: as requested, but exclusive if it was
+    /// [recovered](Self::previous_owner).
     pub const fn mode(&self) -> Mode {
         self.holding.mode()
     }
 
-    /// Who died inside, if the lock was [inherited](crate::LockRequest::recover): what it protects may be half done.
+    /// The failed previous owner, if the lock was [recovered](crate::LockRequest::recover): what
+    /// the lock protects may be inconsistent.
     pub fn previous_owner(&self) -> Option<PreviousOwner> {
         self.holding.previous_owner(&self.access.inner.world)
     }
@@ -51,23 +54,23 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         self.holding
     }
 
-    /// Tells of an inheritance that was given back before this shared lock.
+    /// Records a previous owner whose lock was released before this shared lock.
     pub(crate) const fn set_previous(&mut self, before: Holding) {
         self.holding = before.shared();
     }
 
-    /// Which lock it is, and where.
+    /// The lock's window, target and id.
     pub(crate) fn lock_parts(&self) -> (&'w Inner<F>, &'w Target<F>, LockId) {
         let Access { inner, target, .. } = self.access;
         (inner, target, self.id)
     }
 
-    /// Who holds it.
+    /// The lock's owner.
     pub(crate) const fn owner(&self) -> Owner {
         Owner::from_bits(self.words.1)
     }
 
-    /// What the lock's word is while a test-and-set owner has it alone.
+    /// The value of the lock's word while a test-and-set owner holds it exclusively.
     pub(crate) const fn held_word(&self) -> u64 {
         self.words.1
     }
@@ -76,7 +79,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         self.access.inner.fabric()
     }
 
-    /// Keeps an error for the window's end.
+    /// Defers an error to the close of the window.
     pub(crate) fn defer_error(&self, error: Error) {
         self.access.inner.lifecycle.defer(error);
     }

@@ -1,4 +1,4 @@
-//! Fencing tokens: numbers that only rise, from one holder of a lock to the next.
+//! Fencing tokens: numbers that rise from one holder of a lock to the next.
 
 use std::fmt;
 use std::future::Future;
@@ -16,9 +16,9 @@ use crate::window::inner::Inner;
 use crate::window::target::Target;
 use crate::{Element, Epoch, Error, LockRequest, Request};
 
-/// A fencing token that is drawn: `.wait()` blocks until it is here, `.await` does not, `.test()` looks. The operation has left.
-/// See [`Epoch::fencing_token`].
-#[must_use = "the token is there only after it was waited for"]
+/// A pending fencing token: `.wait()` blocks until it is here, `.await` does not, `.test()` polls.
+/// The operation is posted. See [`Epoch::fencing_token`].
+#[must_use = "the token is available only after a wait"]
 pub struct FencingToken<'w, F: Fabric> {
     inner: &'w Inner<F>,
     rank: u32,
@@ -31,7 +31,8 @@ enum Drawn<F: Fabric> {
 }
 
 impl<F: Fabric> FencingToken<'_, F> {
-    /// Says what the lock's word is while its owner has it, if another may take it.
+    /// Sets the value of the lock's word while its owner holds it, if another rank may take the
+    /// lock.
     fn held_as(self, word: Option<u64>) -> Self {
         let drawn = match self.drawn {
             Drawn::UnderWay(draw) => Drawn::UnderWay(draw.held_as(word)),
@@ -42,7 +43,7 @@ impl<F: Fabric> FencingToken<'_, F> {
 }
 
 impl<F: Fabric> Inner<F> {
-    /// Draws a token of a lock: a fetch-add of the word beside it.
+    /// Draws a token of a lock: a fetch-add on the word beside it.
     pub(crate) fn draw_token<'w>(&'w self, target: &'w Target<F>, id: LockId) -> FencingToken<'w, F> {
         let word = match (id.is_window_lock(), self.locks.table.token) {
             (true, _) => self.fabric().word_in(&target.locks, self.locks.layout.token()),
@@ -77,7 +78,7 @@ impl<F: Drive> FencingToken<'_, F> {
 
 handle!(['w, F], FencingToken<'w, F>, u64, Error, |token| token.inner.fabric());
 
-// Nothing in it is pinned in place: what a fabric gives is Unpin.
+// Nothing in it is pinned in place: the fabric's operations are `Unpin`.
 impl<F: Fabric> Unpin for FencingToken<'_, F> {}
 
 impl<F: Fabric> Future for FencingToken<'_, F> {
@@ -100,19 +101,22 @@ impl<F: Fabric> fmt::Debug for FencingToken<'_, F> {
 }
 
 impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
-    /// Draws a fencing token: a number, from 1 on, that is larger than that of everybody who held the lock before, and smaller
-    /// than that of everybody who holds it later; across inheritances as well. Those who hold it together have different
-    /// ones. A store that keeps the largest token it has seen, and refuses smaller ones, is safe from an owner that is only
-    /// late: one that was taken for dead, or was stopped past its lease.
+    /// Draws a fencing token: a number, from 1 on, larger than the token of every earlier holder of
+    /// the lock and smaller than that of every later holder, also across recoveries. Concurrent
+    /// shared holders get different tokens. A store that keeps the largest token it has seen, and
+    /// rejects smaller ones, is safe from an owner that is only delayed: one that was declared
+    /// dead, or stopped past its lease.
     ///
-    /// **It must be drawn while the lock is surely held**: at once after the acquire, or with it, not after whatever may have taken
-    /// long. Who draws one when an heir has the lock already, because it was taken for dead meanwhile, gets a larger one than
-    /// the heir's. Only with [`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit) is that seen: behind the
-    /// fetch-add the lock's word is read, in the same round trip, and a late owner gets [`Error::Late`] for a token.
+    /// **Draw it while the lock is certainly held**: right after the acquire, or with it, not after
+    /// anything that may have taken long. An owner that was declared dead meanwhile, and draws a
+    /// token when the recovering owner already holds the lock, gets a larger one than the
+    /// recovering owner. Only [`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit)
+    /// detects that: it reads the lock's word behind the fetch-add, in the same round trip, and an
+    /// owner whose lease has expired gets [`Error::Late`] instead of a token.
     ///
-    /// A fetch-add beside the lock, which leaves with the call: who does not ask pays nothing. Two calls give two tokens, the
-    /// second one larger. Asked for [in advance](LockRequest::fenced) it costs no round trip of its own.
-    ///
+    /// A token is a fetch-add beside the lock, posted by the call; locks without tokens pay
+    /// nothing. Two calls give two tokens, the second one larger. Requested [with the
+    /// lock](LockRequest::fenced) it costs no round trip of its own.
     /// ```
     /// # use onesided_windows::Window;
     /// # onesided_fabric::threads(2, |world| {
@@ -128,35 +132,38 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// ```
     ///
     /// # Errors
-    /// When waited for: [`Error::Operation`]; [`Error::Late`] in a window with
+    /// When waited on: [`Error::Operation`]; [`Error::Late`] in a window with
     /// [`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit).
     ///
     /// # Cancel safety
-    /// Dropped before it is done it may have drawn a token that nobody has.
+    /// If dropped before it completes, a token may have been drawn and discarded.
     pub fn fencing_token(&self) -> FencingToken<'w, F> {
         let (inner, target, id) = self.lock_parts();
         inner.draw_token(target, id).held_as(self.sole_word())
     }
 
-    /// What the lock's word is while this owner has it, if it has it alone.
+    /// The value of the lock's word while this owner holds it exclusively.
     fn sole_word(&self) -> Option<u64> {
         (self.mode() == Mode::Exclusive).then(|| self.held_word())
     }
 }
 
 impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
-    /// Asks for a [fencing token](Epoch::fencing_token) with the lock: it is drawn behind the acquire's first operation, in
-    /// the same round trip, and once more only if that did not suffice. A [deadline](Self::deadline) is said before.
+    /// Requests a [fencing token](Epoch::fencing_token) with the lock: it is drawn behind the
+    /// acquire's first operation, in the same round trip, and again only if that operation did not
+    /// suffice. Set a [deadline](Self::deadline) first.
     ///
     /// # Errors
-    /// When waited for: those of [`wait`](Self::wait), and those of [`fencing_token`](Epoch::fencing_token) if the token could not be drawn; the lock
-    /// is released then.
+    /// When waited on: those of [`wait`](Self::wait), and those of
+    /// [`fencing_token`](Epoch::fencing_token) if the token could not be drawn; the lock is then
+    /// released.
     ///
     /// # Cancel safety
     /// As the request.
     pub fn fenced(self) -> Request<'w, (Epoch<'w, T, F>, u64), F> {
         let inner = self.inner();
-        // Behind the compare-swap on the same connection: if that took the lock, this was drawn under it.
+        // Behind the compare-and-swap on the same connection: if that took the lock, the token was
+        // drawn under it.
         let target = inner.begin(self.target_lock().0).ok().filter(|_| inner.locks.starts_at_target());
         let early = target.map(|target| inner.draw_token(target, self.target_lock().1));
         Request::new(inner.fabric().clone(), "lock with a fencing token", async move {
@@ -181,7 +188,8 @@ mod tests {
 
     use crate::{Error, LockDesign, Window};
 
-    /// A reader of distributed counters holds the lock by its first operation, but that was not at the target.
+    /// A reader of distributed counters holds the lock by its first operation, which is not at the
+    /// target.
     #[test]
     fn behind_a_spread_lock_nothing_is_under_it() {
         for (design, at_once) in [(LockDesign::Ticket, true), (LockDesign::DistributedCounters, false)] {

@@ -1,4 +1,4 @@
-//! Acquiring a lock: started now, finished when it is waited for.
+//! Lock requests: started by the call, completed by a wait or poll.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -22,14 +22,14 @@ use crate::window::target::Target;
 use crate::{Element, Epoch, Error, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
-    /// Locks a rank's part for this origin alone (`MPI_Win_lock`, exclusive). The first operation has left when the call
-    /// returns; the request is then waited for or awaited.
+    /// Locks a rank's window memory exclusively (`MPI_Win_lock`). The first operation is posted
+    /// when the call returns; then wait on the request or await it.
     #[inline]
     pub fn lock_exclusive(&self, target: u32) -> LockRequest<'_, T, F> {
         LockRequest::start(self, target, Mode::Exclusive, Intent::LOCK)
     }
 
-    /// Locks a rank's part together with other shared holders (`MPI_Win_lock`, shared).
+    /// Locks a rank's window memory together with other shared holders (`MPI_Win_lock`, shared).
     #[inline]
     pub fn lock_shared(&self, target: u32) -> LockRequest<'_, T, F> {
         LockRequest::start(self, target, Mode::Shared, Intent::LOCK)
@@ -44,46 +44,48 @@ pub(crate) const fn operation(mode: Mode) -> &'static str {
     }
 }
 
-/// A lock that was asked for: the first operation has left (the nonblocking lock of jiang-2004, sections 3 and 5.1).
-/// `.wait()` blocks until it is held, `.await` does not block, `.test()` looks.
+/// A lock request: its first operation is posted (the nonblocking lock of jiang-2004, sections 3
+/// and 5.1). `.wait()` blocks until the lock is held, `.await` does not block, `.test()` polls.
 ///
 /// # Cancel safety
-/// A request that is dropped, at whatever point, is not tried any more. What is under way of it is finished by the endpoint,
-/// even while the application computes, and released if it took the lock.
+/// A request may be dropped at any point. The endpoint finishes its operations in flight, even
+/// while the application computes, and releases the lock if they took it.
 ///
-/// # Death
-/// A lock that its owner left by dying is poisoned, as a [`std::sync::Mutex`] is by a panic: whoever asks for it, now and
-/// later, gets an error that names the dead rank ([`Error::is_poisoned`]), until somebody has asked with
-/// [`inherit`](Self::recover), got it, and given it back. For what the dead owner left half done stays so: an error that
-/// only the next one got would leave all others with data that nobody has looked at.
-#[must_use = "a lock that nobody waits for is released at once"]
+/// # Failed owners
+/// A lock whose owner died is poisoned, as a panic poisons a [`std::sync::Mutex`]: every request
+/// for it fails with an error that names the failed rank ([`Error::is_poisoned`]), until a request
+/// with [`recover`](Self::recover) has got the lock and released it. The protected data stay
+/// inconsistent until then; reporting the failure only once would hand unrepaired data to all later
+/// owners.
+#[must_use = "dropping the request cancels it"]
 pub struct LockRequest<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
     rank: u32,
     id: LockId,
     mode: Mode,
-    /// The first operation, while it is under way; then how it ended, or `None` while more is.
+    /// The first operation while it is in flight; then its result, or `None` while more is needed.
     started: Option<Result<Started<'w, F>, Fault>>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) intent: Intent,
-    /// What is there once more than the first operation is waited for. Boxed, so that a request stays in registers.
+    /// The rest, once the first operation did not suffice. Boxed, so that a request stays in
+    /// registers.
     contended: Option<Box<Contended<'w, F>>>,
 }
 
 /// A lock, and whether the first operation sufficed.
 type PollHeld<'w, T, F> = Result<(Epoch<'w, T, F>, bool), Fault>;
 
-/// The parts of an epoch.
+/// The components of an epoch.
 type Acquired<'w, F> = (&'w Target<F>, Words<'w, F>, How);
 
-/// How a lock was had.
+/// How a lock was acquired.
 struct How {
     holding: Holding,
-    /// By the first operation, which was at the target.
+    /// By the first operation, which executed at the target.
     by_first: bool,
 }
 
-/// The rest of an acquire whose first operation did not suffice, and when it has to end.
+/// The rest of an acquire whose first operation did not suffice, and its deadline.
 struct Contended<'w, F: Fabric> {
     rest: Option<(&'w Target<F>, Words<'w, F>, Cancellable<F>)>,
     limit: Limit<'w, F>,
@@ -119,16 +121,17 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         }
     }
 
-    /// Gives up after this time: the error is then [`TimedOut`](Error::is_timed_out), and the endpoint finishes what is
-    /// under way, and releases what that takes.
+    /// Sets a deadline, counted from the first wait or poll. When it passes, the request fails with
+    /// [`TimedOut`](Error::is_timed_out); the endpoint finishes the operations in flight and
+    /// releases the lock if they take it.
     pub const fn deadline(mut self, after: Duration) -> Self {
         self.deadline = Some(after);
         self
     }
 
-    /// Takes the lock from a rank that died while it held it: [`Epoch::previous_owner`] tells then from whom, and the lock is held
-    /// exclusively whatever was asked for, because what the dead rank left half done is for nobody else to see. The unlock
-    /// heals it: who comes later is not told any more.
+    /// Takes the lock over from a rank that died while it held it. [`Epoch::previous_owner`] then
+    /// names that rank, and the lock is held exclusively whatever mode was requested, because no
+    /// other rank should see inconsistent data. The unlock ends the poisoning.
     ///
     /// ```
     /// # use onesided_windows::{Error, Window};
@@ -136,8 +139,8 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     /// # onesided_fabric::threads(2, |world| {
     /// # let window = Window::<u64>::allocate(&world, 1).wait()?;
     /// let epoch = window.lock_exclusive(1).recover().wait()?;
-    /// if let Some(inheritance) = epoch.previous_owner() {
-    ///     eprintln!("{inheritance}");
+    /// if let Some(previous) = epoch.previous_owner() {
+    ///     eprintln!("{previous}");
     ///     repair(&epoch)?;
     /// }
     /// epoch.unlock().wait()?;
@@ -150,8 +153,9 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         self
     }
 
-    /// Waits until the lock is held, and tells whether the first operation sufficed, at the target: then words that were read there
-    /// behind it were read under the lock, and where the fabric [keeps order](Fabric::keeps_order) everything was done under it.
+    /// Waits until the lock is held; also returns whether the first operation sufficed, at the
+    /// target. Then words that were read behind it were read under the lock, and where the fabric
+    /// [keeps order](Fabric::keeps_order) all operations behind it executed under the lock.
     ///
     /// # Cancel safety
     /// As the request.
@@ -159,7 +163,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         self.held_telling(|_| ()).await
     }
 
-    /// The same where more may be said at each look.
+    /// The same; `tell` may change the request at each poll.
     pub(crate) async fn held_telling(mut self, tell: impl Fn(&mut Self)) -> Result<(Epoch<'w, T, F>, bool), Error> {
         let held = poll_fn(|cx| {
             tell(&mut self);
@@ -168,7 +172,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         held.await.map_err(|fault| self.failed(fault))
     }
 
-    /// The same once more.
+    /// A new request like this one.
     pub(crate) fn again(&self) -> Self {
         Self::start_of(self.window, self.target_lock(), self.mode, self.intent)
     }
@@ -185,7 +189,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         failed(self.inner(), self.rank, self.mode, fault)
     }
 
-    /// The same, of a request that is consumed.
+    /// The same for a request that is consumed.
     #[inline]
     pub(crate) fn failing(&self) -> impl Fn(Fault) -> Error + use<'w, T, F> {
         let (inner, rank, mode) = (self.inner(), self.rank, self.mode);
@@ -205,18 +209,18 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
             }
             Poll::Ready(outcome) => outcome,
         };
-        // What was begun goes to the endpoint.
+        // The endpoint finishes what was started.
         self.cancel_rest(outcome.as_ref().err().copied().unwrap_or(Fault::new(FaultKind::Closed)));
         Poll::Ready(outcome.map(|(target, words, How { holding, by_first })| {
             (Epoch::new(inner, (target, id), words, holding), by_first)
         }))
     }
 
-    /// Whether the first operation sufficed, and the lock if it did: otherwise nothing is held, and nobody waits yet.
+    /// The lock if the first operation took it; otherwise nothing is held or waited for yet.
     pub(crate) fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Epoch<'w, T, F>>, Error>> {
         let first = ready!(self.poll_started(cx)).map_err(|fault| self.failed(fault))?;
         Poll::Ready(Ok(first.map(|(target, words, How { holding, .. })| {
-            self.cancel_rest(Fault::new(FaultKind::Closed)); // the lock is the epoch's
+            self.cancel_rest(Fault::new(FaultKind::Closed)); // the epoch owns the lock
             Epoch::new(self.inner(), (target, self.id), words, holding)
         })))
     }
@@ -238,11 +242,11 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     fn poll_started(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Acquired<'w, F>>, Fault>> {
         let (inner, target_lock, mode) = (self.window.inner(), (self.rank, self.id), self.mode);
         match &mut self.started {
-            // In place, so that a drop meanwhile is the drop of the request.
+            // In place, so that dropping the request meanwhile drops this too.
             Some(Ok(Started { target, words, op })) => {
                 let (target, words) = (*target, *words);
                 let first = ready!(Pin::new(op).poll(cx));
-                self.started = None; // there is nothing to walk away from
+                self.started = None; // nothing left to cancel
                 match first {
                     Ok(first) if inner.locks.algorithm.holds::<F>(words, mode, first) => {
                         let by_first = inner.locks.starts_at_target();
@@ -264,7 +268,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         Poll::Ready(Ok(None))
     }
 
-    /// Ends it; a request is consumed by whoever takes the lock.
+    /// Ends the request; taking the lock consumes it.
     fn cancel_rest(&mut self, why: Fault) {
         self.contended = None;
         if let Some(Ok(started)) = self.started.replace(Err(why)) {
@@ -272,7 +276,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         }
     }
 
-    /// What was started.
+    /// Takes the started operation.
     #[inline]
     fn take(&mut self) -> Result<Started<'w, F>, Fault> {
         self.started.take().unwrap_or_else(|| Err(Fault::new(FaultKind::Closed)))
@@ -283,19 +287,24 @@ impl<'w, T: Element, F: Drive> LockRequest<'w, T, F> {
     /// Blocks until the lock is held.
     ///
     /// # Errors
-    /// [`Error::Lock`]: its owner died ([`Error::is_poisoned`]; see [`inherit`](Self::recover)), the deadline passed
-    /// ([`Error::is_timed_out`]), the target died; `Deadlock`: this rank has more locks there than it has slots (one for each rank and
-    /// 31 more, at most 1024), and waits for a lock of the dead, and the named rank does so as well, so that neither knows whether
-    /// the other one is what it waits for; in a window with a [policy for late owners](crate::LeasePolicy), or with
-    /// [`LockAllDesign::Global`](crate::LockAllDesign::Global), `Full`: this rank has as many locks there as it has slots
-    /// (readers count as well, because one that finds a late owner has the lock alone); [`Error::Rank`].
+    /// - [`Error::Lock`]: the owner died ([`Error::is_poisoned`]; see [`recover`](Self::recover)),
+    ///   the deadline passed ([`Error::is_timed_out`]), or the target died.
+    /// - [`Error::Lock`] with `Deadlock`: this rank holds more locks of the target than it has
+    ///   slots (one for each rank and 31 more, at most 1024) and waits for a lock of a failed rank,
+    ///   and so does the named rank: neither can tell whether the other is the owner it waits for.
+    /// - [`Error::Lock`] with `Full`, in a window with a [lease policy](crate::LeasePolicy) or with
+    ///   [`LockAllDesign::Global`](crate::LockAllDesign::Global): this rank holds as many locks of
+    ///   the target as it has slots. Readers count too, because a reader that takes over an expired
+    ///   lease holds the lock exclusively.
+    /// - [`Error::Rank`].
     #[inline(always)] // see `hold`
     pub fn wait(self) -> Result<Epoch<'w, T, F>, Error> {
         let failed = self.failing();
         self.hold().map_err(failed)
     }
 
-    // A request that is taken apart in registers costs nothing; one that passes through memory costs more than the lock.
+    // A request that stays in registers costs nothing; one that passes through memory costs more
+    // than the lock.
     #[inline(always)]
     pub(crate) fn hold(self) -> Result<Epoch<'w, T, F>, Fault> {
         let (inner, id, mode, intent) = (self.window.inner(), self.id, self.mode, self.intent);
@@ -348,7 +357,7 @@ impl<T: Element, F: Fabric> Drop for LockRequest<'_, T, F> {
     }
 }
 
-/// Walks away from an acquire.
+/// Cancels an acquire.
 #[cold]
 fn cancel<F: Fabric>(inner: &Arc<Inner<F>>, target_lock: (u32, LockId), mode: Mode, started: Started<'_, F>) {
     drop(Cancellable::new(Arc::clone(inner), (target_lock, mode, Intent::CANCELLED), started.words.1, started.op));

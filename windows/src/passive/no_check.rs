@@ -1,4 +1,4 @@
-//! Access without a lock, where the program knows that none is needed.
+//! Access without a lock, where the program guarantees that none is needed.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -7,26 +7,27 @@ use onesided_fabric::Fabric;
 
 use crate::{Access, Element, Error, Request, Window};
 
-/// The operations on every rank's part, without locks ([`Window::no_check`]).
+/// The operations on every target without locks ([`Window::no_check`]).
 ///
-/// One that is dropped promises nothing: what was posted in it is complete after a flush, or when the window is closed.
-#[must_use = "the operations are on the parts that it lends"]
+/// After a drop its operations are complete only after a flush, or when the window is closed.
+#[must_use = "the operations are methods of the accesses that `at` returns"]
 pub struct NoCheckEpoch<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
-    /// By rank, made when it is first asked for.
+    /// By rank, made at the first access.
     accesses: Box<[OnceLock<Access<'w, T, F>>]>,
 }
 
 impl<T: Element, F: Fabric> Window<T, F> {
-    /// Access to every rank's part without a lock, because the program knows that nobody holds one that conflicts, and
-    /// that nobody will while this goes on (`MPI_Win_lock` and `MPI_Win_lock_all` with `MPI_MODE_NOCHECK`). Takes no lock,
-    /// posts nothing, waits for nobody, and is waited for by nobody: a lock that is asked for meanwhile is granted.
+    /// Access to every target without a lock. The program guarantees that no conflicting lock is
+    /// held, or will be while this epoch lasts (`MPI_Win_lock` and `MPI_Win_lock_all` with
+    /// `MPI_MODE_NOCHECK`). Takes no lock, posts nothing and does not wait; locks that are
+    /// requested meanwhile are granted.
     ///
     /// ```
     /// # use onesided_windows::Window;
     /// # onesided_fabric::threads(2, |world| {
     /// let window = Window::<u64>::allocate(&world, 2).wait()?;
-    /// let all = window.no_check(); // each rank has places of its own
+    /// let all = window.no_check(); // each rank has elements of its own
     /// all.at(0)?.put(world.rank() as usize, &[7])?;
     /// all.end().wait()?;
     /// # window.close().wait()
@@ -43,30 +44,31 @@ impl<'w, T: Element, F: Fabric> NoCheckEpoch<'w, T, F> {
         Self { window, accesses }
     }
 
-    /// The operations on one rank's part.
+    /// The operations on one target.
     ///
     /// # Errors
-    /// [`Error::Rank`]; [`Error::Operation`] if the part cannot be reached.
+    /// [`Error::Rank`]; [`Error::Operation`] if the target cannot be reached.
     pub fn at(&self, target: u32) -> Result<&Access<'w, T, F>, Error> {
         let inner = self.window.inner();
         let reached = inner.begin(target).map_err(|fault| inner.failed("access", target, fault))?;
         Ok(self.accesses[target as usize].get_or_init(|| Access::new(inner, reached)))
     }
 
-    /// Completes everything that this rank has posted to the parts that it asked for, there, when it is waited for.
+    /// Completes at the accessed targets all operations that this rank has posted to them. Does
+    /// nothing unless waited on or polled.
     ///
     /// # Errors
-    /// [`Error::Operation`] with the first failure of what was posted and not waited for.
+    /// [`Error::Operation`] with the first deferred error.
     ///
     /// # Cancel safety
-    /// Dropped before it is done it has promised nothing.
+    /// If dropped before it completes, nothing is guaranteed.
     pub fn end(self) -> Request<'w, (), F> {
         Request::new(self.window.inner().fabric().clone(), "end", async move {
             let mut outcome = Ok(());
             let targets = || self.accesses.iter().filter_map(OnceLock::get);
             self.window.inner().begin_flushes(targets().map(|access| access.target));
             for access in targets() {
-                outcome = outcome.and(access.flush().await); // every one of them is to be flushed
+                outcome = outcome.and(access.flush().await); // all are flushed even after an error
             }
             outcome
         })

@@ -1,4 +1,4 @@
-//! What is left of somebody who died inside.
+//! The previous owner of a recovered lock.
 
 use std::fmt;
 
@@ -6,18 +6,20 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Fabric, World};
 use onesided_lock_algos::{Held, Mode};
 
-/// From whom a lock was recovered: see [`Epoch::previous_owner`](crate::Epoch::previous_owner).
+/// The rank that a lock was recovered from: see
+/// [`Epoch::previous_owner`](crate::Epoch::previous_owner).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PreviousOwner {
-    /// This rank held the lock alone when it died.
+    /// This rank held the lock exclusively when it died.
     Owner(u32),
-    /// This rank died, and may have been among those who held the lock, or waited for it: the lock cannot name them. Others
-    /// may have died with it.
+    /// This rank died, and may have been an owner of the lock or a waiter: the lock does not record
+    /// which. Others may have died with it.
     Participant(u32),
-    /// This rank lives, and kept the lock for longer than its lease: what it commits fails
-    /// ([`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit)), or it cannot reach the target any more
-    /// ([`LeasePolicy::Revoke`](crate::LeasePolicy::Revoke)), and may have left something half done.
+    /// This rank lives, and held the lock for longer than its lease: its commits fail
+    /// ([`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit)), or its access to
+    /// the target was revoked ([`LeasePolicy::Revoke`](crate::LeasePolicy::Revoke)). The protected
+    /// data may be inconsistent.
     LeaseExpired(u32),
 }
 
@@ -25,14 +27,14 @@ impl fmt::Display for PreviousOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Owner(rank) => write!(f, "rank {rank} died while it held the lock"),
-            Self::LeaseExpired(rank) => write!(f, "rank {rank} kept the lock for longer than its lease"),
+            Self::LeaseExpired(rank) => write!(f, "rank {rank} held the lock for longer than its lease"),
             Self::Participant(rank) => write!(f, "rank {rank} died, and may have held the lock"),
         }
     }
 }
 
-/// How a lock is held, and whether it was inherited, in half a register: mode 1 bit | inherited 1 bit | named 1 bit |
-/// late 1 bit | rank 24 bits.
+/// How a lock is held, and whether it was recovered, in half a register: mode 1 bit | recovered 1
+/// bit | named 1 bit | lease expired 1 bit | rank 24 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Holding(u32);
 
@@ -62,7 +64,7 @@ impl Holding {
         Self(mode | Self::INHERITED | named | rank & 0xff_ffff)
     }
 
-    /// As the lock gave it.
+    /// As the lock algorithm gave it.
     pub(crate) fn held(self) -> Held {
         if !self.is_recovered() {
             return Held::cleanly(self.mode());

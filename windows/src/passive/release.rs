@@ -23,10 +23,11 @@ use crate::window::target::Target;
 use crate::{Access, Element, Epoch};
 
 impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
-    /// Gives it back when nobody has seen yet whether it was recovered: see [`release_unclaimed`].
+    /// Releases a lock whose guard never reached the caller: it stays poisoned if it was recovered.
+    /// See [`leave`].
     pub(super) fn release_unclaimed(self) {
         if !self.holding.is_recovered() {
-            return; // its drop releases
+            return; // the drop releases
         }
         let held = ManuallyDrop::new(self);
         let Access { inner, target, .. } = held.access;
@@ -35,7 +36,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         inner.run_or_spawn(async move { release_unclaimed(&theirs, target_lock, owner, holding).await });
     }
 
-    /// Whether its release may tell that the lock is not held any more: where leases are nobody leads.
+    /// Whether its release may find the lease expired. The biased slot is not used with leases.
     #[inline(always)]
     pub(crate) fn may_have_expired(&self) -> bool {
         let inner = self.access.inner;
@@ -43,20 +44,20 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         !held_by_word(self.words.1, self.holding.mode()) && !leads && inner.locks.leases.is_some()
     }
 
-    /// Releases, and tells whether the lock was held.
+    /// Releases; `Err` if the lock is no longer held.
     #[inline(always)] // see `post_release`
     pub(crate) fn release_checked(&self) -> Releasing<F> {
         let Self { access: Access { inner, target, .. }, words, holding, id } = self;
         release_checked(inner, (target, *id), words.0, words.1, *holding)
     }
 
-    /// Unlocks where nothing but what was waited for was done under the lock.
+    /// Unlocks where no posted operation is outstanding under the lock.
     pub(crate) fn unlock_unchanged(self) {
         ManuallyDrop::new(self).post_release();
     }
 
-    /// Unlocks without waiting for what was done under the lock: the release is posted behind it. What failed is
-    /// reported by the next flush, or the window's end.
+    /// Unlocks without waiting for the operations under the lock: the release is posted behind
+    /// them. The next flush, or the close of the window, reports their failures.
     pub(crate) fn unlock_posted(self) {
         let inner = self.access.inner;
         if inner.completes_at_post {
@@ -69,11 +70,11 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
             inner.fabric().post_release(release);
             inner.give_back(self.words.1);
             let _released = ManuallyDrop::new(self);
-        } // else its drop flushes and releases
+        } // otherwise the drop flushes and releases
     }
 
-    /// Posts the release; what is left of it, if anything, goes to the endpoint.
-    // No function that is called gets the address of the guard: then it would pass through memory.
+    /// Posts the release; the endpoint finishes what is left of it.
+    // No called function takes the guard's address, which would force the guard into memory.
     #[inline(always)]
     pub(crate) fn post_release(&self) {
         let Self { access: Access { inner, target, .. }, words, holding, id } = self;
@@ -116,12 +117,12 @@ fn post_release<'w, F: Fabric>(
     } else if id.is_window_lock() && inner.locks.has_biased_slot && Owner::from_bits(words.1).slot == BIASED_SLOT {
         release_biased(inner, target, words.0, words.1, holding);
     } else {
-        // In registers, each by itself.
+        // Passed one by one, to stay in registers.
         release_with_slot(inner, (target, id), words.0, words.1, holding);
     }
 }
 
-/// The release of an owner who has slot 0, where an operation is done when it is posted.
+/// The release of the owner in the biased slot, where operations complete at post.
 #[inline(always)]
 fn release_biased<'w, F: Fabric>(
     inner: &'w Arc<Inner<F>>,
@@ -165,8 +166,8 @@ fn release_now<'w, F: Fabric, A: LockAlgorithm<Words<'w, F> = Words<'w, F>>>(
     }
 }
 
-/// The rest of a release where an operation is done when it is posted. If that waits for another owner's next step, so does
-/// this for a moment, which costs less than to leave it to the endpoint.
+/// The rest of a release where operations complete at post. If it waits for another owner's next
+/// step, it polls briefly, which costs less than leaving it to the endpoint.
 #[inline(never)]
 fn finish_now<F: Fabric>(
     inner: &Arc<Inner<F>>,
@@ -175,7 +176,7 @@ fn finish_now<F: Fabric>(
     mode: Mode,
     found: u64,
 ) {
-    /// How often it is looked: for less than a microsecond.
+    /// The number of polls: less than a microsecond.
     const LOOKS: usize = 64;
     let (context, target_lock) = (inner.lock_context(target, id, owner), (target.rank, id));
     for _ in 0..LOOKS {
@@ -185,7 +186,7 @@ fn finish_now<F: Fabric>(
                 match poll_once(inner.finish_release(target_lock, owner, mode, std::future::ready(Ok(found)))) {
                     Poll::Ready(Ok(())) => {}
                     Poll::Ready(Err(fault)) => defer_error(inner, target.rank, fault),
-                    // A fabric that calls itself immediate and is not.
+                    // A fabric that claims to complete at post and does not.
                     Poll::Pending => defer_error(inner, target.rank, Fault::new(FaultKind::Protocol)),
                 }
                 return;
@@ -208,7 +209,7 @@ fn spawn_release_of<F: Fabric>(
     spawn_release(inner, target_lock, owner, mode, std::future::ready(found));
 }
 
-/// The release where an owner may have a node.
+/// The release where an owner may have a queue node.
 #[cold]
 #[inline(never)]
 fn release_with_slot<'w, F: Fabric>(
@@ -244,7 +245,8 @@ fn release_with_slot<'w, F: Fabric>(
     }
 }
 
-/// Ends a release whose first operation is posted, here or, where it has to wait, by the endpoint.
+/// Finishes a release whose first operation is posted, here or, where it has to wait, on the
+/// endpoint.
 #[inline(never)]
 fn spawn_release<F: Fabric>(
     inner: &Arc<Inner<F>>,
@@ -267,7 +269,7 @@ fn defer_error<F: Fabric>(inner: &Inner<F>, rank: u32, fault: Fault) {
     inner.lifecycle.defer(inner.failed_or_expired("unlock", rank, fault));
 }
 
-/// Flushes and releases, here or, where that has to wait, by the endpoint.
+/// Flushes and releases, here or, where that has to wait, on the endpoint.
 #[inline(never)]
 fn flush_and_release<'w, F: Fabric>(
     inner: &'w Arc<Inner<F>>,
@@ -291,8 +293,8 @@ fn flush_and_release<'w, F: Fabric>(
     }
 }
 
-/// Gives a lock back that nobody has seen. Of what is half done there nobody knows: so one that was inherited is left as the dead
-/// left it, and the next one is told.
+/// Releases a lock whose guard never reached the caller. If it was recovered, the protected data
+/// were not repaired: it stays poisoned, and the next request gets the error.
 pub(crate) async fn release_unclaimed<F: Fabric>(
     inner: &Inner<F>,
     target_lock: (u32, LockId),
@@ -313,7 +315,7 @@ pub(crate) async fn release_unclaimed<F: Fabric>(
     }
 }
 
-/// Flushes and releases for somebody who is gone; the window keeps what goes wrong.
+/// Flushes and releases for a caller that is gone; errors are deferred.
 pub(crate) async fn release<F: Fabric>(inner: &Inner<F>, target_lock: (u32, LockId), owner: u64, mode: Mode) {
     let outcome = async {
         let target = inner.target(target_lock.0)?;
@@ -322,14 +324,14 @@ pub(crate) async fn release<F: Fabric>(inner: &Inner<F>, target_lock: (u32, Lock
         let words = context.words()?;
         let started = inner.locks.algorithm.start_release(inner.fabric(), context, words, mode)?;
         let released = inner.finish_release(target_lock, owner, mode, started).await;
-        flushed.and(released) // it is released whatever became of what was done under it
+        flushed.and(released) // released even if the flush failed
     };
     if let Err(fault) = outcome.await {
         inner.lifecycle.defer(inner.failed_or_expired("unlock", target_lock.0, fault));
     }
 }
 
-/// A release that is waited for. Dropped before it is done, it goes to the endpoint.
+/// A release that is waited for. If it is dropped before it completes, the endpoint finishes it.
 pub(crate) struct Releasing<F: Fabric>(Box<ReleaseTask<F>>);
 
 struct ReleaseTask<F: Fabric> {
@@ -378,7 +380,7 @@ impl<F: Fabric> Drop for ReleaseTask<F> {
 }
 
 impl<F: Fabric> Inner<F> {
-    /// The rest of a release, and the end of its owner.
+    /// Finishes a release and frees its owner's slot.
     pub(crate) async fn finish_release(
         &self,
         (rank, id): (u32, LockId),
@@ -392,16 +394,16 @@ impl<F: Fabric> Inner<F> {
         self.end_release(owner, released)
     }
 
-    /// Ends an owner whose release ended so.
+    /// Frees the slot of an owner, given the result of its release.
     pub(crate) fn end_release(&self, owner: u64, released: Result<(), Fault>) -> Result<(), Fault> {
         match released {
             Ok(()) => self.give_back(owner),
-            Err(_) => self.end_failed(owner), // otherwise what hangs on the node may be written to yet
+            Err(_) => self.end_failed(owner), // peers may still write to its node
         }
         released
     }
 
-    /// Ends an owner whose release failed, if nobody can write to its node any more.
+    /// Frees the slot of an owner whose release failed, if no peer can write to its node any more.
     #[cold]
     pub(crate) fn end_failed(&self, owner: u64) {
         if self.locks.algorithm.nodes_are_own() {

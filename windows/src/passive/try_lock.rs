@@ -1,4 +1,4 @@
-//! A lock that is had at once, or not.
+//! Try-locks.
 
 use std::fmt;
 use std::future::Future;
@@ -13,7 +13,7 @@ use crate::locks::layout::LockId;
 use crate::{Element, Epoch, Error, LockRequest, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
-    /// Locks a rank's part for this origin alone, if that can be had at once.
+    /// Locks a rank's window memory exclusively if the lock is free.
     ///
     /// ```
     /// # use onesided_windows::Window;
@@ -24,7 +24,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     ///         epoch.put(0, &[7])?;
     ///         epoch.unlock().wait()?;
     ///     }
-    ///     None => { /* somebody holds it: do something else meanwhile */ }
+    ///     None => { /* another rank holds it: do something else meanwhile */ }
     /// }
     /// # window.close().wait()
     /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
@@ -34,20 +34,20 @@ impl<T: Element, F: Fabric> Window<T, F> {
         TryLock::start(self, target, Mode::Exclusive)
     }
 
-    /// Locks a rank's part together with other shared holders, if that can be had at once.
+    /// Locks a rank's window memory shared if no exclusive holder or waiter is in the way.
     #[inline]
     pub fn try_lock_shared(&self, target: u32) -> TryLock<'_, T, F> {
         TryLock::start(self, target, Mode::Shared)
     }
 }
 
-/// A lock that is wanted if nobody has to be waited for: see [`Window::try_lock_exclusive`]. The first operation has left.
-/// `.wait()` blocks for as long as a few operations on the target take, `.await` does not block, `.test()` looks; then there
-/// is the lock, or `None`: somebody holds it, or waits for it.
+/// A try-lock: see [`Window::try_lock_exclusive`]. Its first operation is posted. `.wait()` blocks
+/// for a few operations on the target, `.await` does not block, `.test()` polls; the result is the
+/// guard, or `None` if the lock is taken or has waiters.
 ///
 /// # Cancel safety
 /// As [`LockRequest`].
-#[must_use = "a lock that nobody waits for is released at once"]
+#[must_use = "dropping the request cancels it"]
 pub struct TryLock<'w, T: Element, F: Fabric>(LockRequest<'w, T, F>);
 
 impl<'w, T: Element, F: Fabric> TryLock<'w, T, F> {
@@ -61,7 +61,8 @@ impl<'w, T: Element, F: Fabric> TryLock<'w, T, F> {
         Self(LockRequest::start_of(window, target_lock, mode, Intent::TRY))
     }
 
-    /// Takes the lock also from a rank that died while it held it: see [`LockRequest::recover`].
+    /// Takes the lock over even from a rank that died while it held it: see
+    /// [`LockRequest::recover`].
     #[inline]
     pub const fn recover(mut self) -> Self {
         self.0.intent = self.0.intent.recovering();
@@ -69,7 +70,7 @@ impl<'w, T: Element, F: Fabric> TryLock<'w, T, F> {
     }
 }
 
-/// Nothing, where somebody else has it.
+/// `None` where another owner has the lock.
 fn unless_busy<L>(outcome: Result<L, Fault>) -> Result<Option<L>, Fault> {
     match outcome {
         Err(fault) if fault.kind() == FaultKind::TimedOut => Ok(None),
@@ -78,7 +79,7 @@ fn unless_busy<L>(outcome: Result<L, Fault>) -> Result<Option<L>, Fault> {
 }
 
 impl<'w, T: Element, F: Drive> TryLock<'w, T, F> {
-    /// Blocks until the lock is held, or it is known that it cannot be had at once.
+    /// Blocks until the lock is held or found taken.
     ///
     /// # Errors
     /// [`Error::Lock`]: its owner died ([`Error::is_poisoned`]), the target died; [`Error::Rank`].

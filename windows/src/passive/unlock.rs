@@ -1,4 +1,4 @@
-//! Giving a lock back.
+//! Releasing a lock.
 
 use std::fmt;
 use std::future::Future;
@@ -15,33 +15,34 @@ use crate::window::target::Target;
 use crate::{Access, Element, Epoch, Error};
 
 impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
-    /// Unlocks (`MPI_Win_unlock`), when it is waited for: it is done when everything done under the lock is complete at the
-    /// target and the release is posted. Nobody waits for a release.
+    /// Unlocks (`MPI_Win_unlock`). Completes when everything done under the lock is complete at the
+    /// target and the release is posted; the release itself is not waited for. Does nothing unless
+    /// waited on or polled; a drop then releases.
     ///
     /// # Errors
     /// [`Error::Operation`] with the first failure of what was done under the lock. The lock is
     /// released all the same.
-    #[inline(always)] // a guard that passes through memory costs more than the release
+    #[inline(always)] // a guard passed through memory costs more than the release
     pub fn unlock(self) -> Unlock<'w, T, F> {
         let Access { inner, target, .. } = self.access;
         Unlock::new(inner, target, Some(self))
     }
 }
 
-/// An unlock (`MPI_Win_unlock`), to be waited for: `.wait()` blocks, `.await` does not. Nothing happens before. It is done
-/// when everything done under the lock is complete at the target and the release is posted. Nobody waits for a release.
-/// See [`Epoch::unlock`].
+/// An unlock (`MPI_Win_unlock`): `.wait()` blocks, `.await` does not. Does nothing before that. It
+/// completes when everything done under the lock is complete at the target and the release is
+/// posted; the release itself is not waited for. See [`Epoch::unlock`].
 ///
 /// # Cancel safety
-/// Dropped before it is done, at whatever point, it releases the lock as a drop of the guard does.
-#[must_use = "an unlock that nobody waits for cannot tell what went wrong"]
+/// May be dropped at any point: it releases the lock as a drop of the guard does.
+#[must_use = "dropping the unlock discards its errors"]
 pub struct Unlock<'w, T: Element, F: Fabric> {
     inner: &'w Inner<F>,
     target: &'w Target<F>,
     /// `None` once it is released.
     held: Option<Epoch<'w, T, F>>,
     flush: Option<F::Flush<'w>>,
-    /// The release where it may tell that the lock is not held any more.
+    /// The release, where it may find that the lease has expired.
     checked: Option<Releasing<F>>,
     outcome: Result<(), Fault>,
 }
@@ -83,12 +84,14 @@ impl<'w, T: Element, F: Fabric> Unlock<'w, T, F> {
 }
 
 impl<T: Element, F: Drive> Unlock<'_, T, F> {
-    /// Blocks until everything done under the lock is complete at the target and the release is posted.
+    /// Blocks until everything done under the lock is complete at the target and the release is
+    /// posted.
     ///
     /// # Errors
-    /// [`Error::Operation`] with the first failure of what was done under the lock. The lock is released all the same.
-    /// [`Error::Late`] in a window with a [policy for late owners](crate::LeasePolicy).
-    #[inline(always)] // a guard that passes through memory costs more than the release
+    /// [`Error::Operation`] with the first failure of what was done under the lock. The lock is
+    /// released all the same. [`Error::Late`] in a window with a [lease
+    /// policy](crate::LeasePolicy).
+    #[inline(always)] // a guard passed through memory costs more than the release
     pub fn wait(self) -> Result<(), Error> {
         let Self { inner, target, held, flush, checked, outcome } = self;
         if let Some(released) = checked {
@@ -97,7 +100,7 @@ impl<T: Element, F: Drive> Unlock<'_, T, F> {
         let Some(held) = held else {
             return outcome.map_err(|fault| inner.failed_or_expired("unlock", target.rank, fault));
         };
-        let held = ManuallyDrop::new(held); // its drop would release once more
+        let held = ManuallyDrop::new(held); // its drop would release again
         let flush = flush.unwrap_or_else(|| inner.fabric().flush_before_release(target.fabric_rank()));
         let flushed = wait_for(inner.fabric(), flush);
         if held.may_have_expired() {
@@ -122,7 +125,7 @@ fn wait_checked<F: Drive>(
 
 handle!([T: Element, F], Unlock<'_, T, F>, (), Error, |unlock| unlock.inner.fabric());
 
-// Nothing in it is pinned in place: what a fabric gives is Unpin.
+// Nothing in it is pinned in place: the fabric's operations are `Unpin`.
 impl<T: Element, F: Fabric> Unpin for Unlock<'_, T, F> {}
 
 impl<T: Element, F: Fabric> Future for Unlock<'_, T, F> {

@@ -1,4 +1,4 @@
-//! Lock, operate and unlock, in one call.
+//! Combined operations: lock, operate and unlock in one call.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use crate::passive::cancelled::Unclaimed;
 use crate::{Access, Element, Epoch, Error, Flush, LockRequest, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
-    /// Operations that lock a rank's part, do something, and unlock it, in one call and in as few round trips as the
-    /// fabric allows.
+    /// Combined operations: each locks a rank's window memory, operates on it and unlocks it, in
+    /// one call and in as few round trips as the fabric allows.
     ///
     /// ```
     /// # use onesided_windows::Window;
@@ -31,17 +31,20 @@ impl<T: Element, F: Fabric> Window<T, F> {
     }
 }
 
-/// Operations on a rank's part that each take its lock, the same one that [`Window::lock_exclusive`] takes, and release
-/// it. Lent by [`Window::locked`].
+/// Operations that each acquire the lock of a rank's window memory, the one that
+/// [`Window::lock_exclusive`] takes, and release it. Returned by [`Window::locked`].
 ///
-/// Where an operation is a round trip, one that finds the lock free takes a single one: what is read is read behind the
-/// compare-swap, on the same connection, before it is known who won (a loser reads again under the lock), and what is
-/// written is followed by the release, for which nobody waits. A lock, an operation and an unlock apart take two to
-/// four. (On `mixed`, on a rank of the same host, the compare-swap is waited for: what the CPU reads would overtake it.) Nothing is written before the lock is known to be held: a compare-swap that fails stops nothing behind it.
+/// Where an operation is a round trip, a combined operation that finds the lock free takes a single
+/// one: its read follows the compare-and-swap on the same connection before the outcome is known
+/// (if the compare-and-swap fails, it reads again under the lock), and its write is followed by the
+/// release, which is not waited for. Separate lock, operation and unlock take two to four. (On
+/// `mixed`, for a rank of the same host, the compare-and-swap is waited for: reads by the CPU would
+/// overtake it.) Nothing is written before the lock is known to be held, because a failed
+/// compare-and-swap does not stop the operations behind it.
 ///
 /// # Cancel safety
-/// An operation that is dropped before it is done has put nothing, or everything, and leaves nothing locked: the endpoint
-/// finishes and releases what was begun.
+/// An operation that is dropped before it completes has put nothing or everything, and leaves
+/// nothing locked: the endpoint finishes and releases what was started.
 pub struct Locked<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
     target: u32,
@@ -54,14 +57,14 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
         Self { window, target, deadline: None }
     }
 
-    /// Gives up waiting for the lock after this time: the error is then [`TimedOut`](Error::is_timed_out).
+    /// Sets a deadline for the lock: the error is then [`TimedOut`](Error::is_timed_out).
     #[inline]
     pub const fn deadline(mut self, after: Duration) -> Self {
         self.deadline = Some(after);
         self
     }
 
-    /// Gets elements under the shared lock, when it is waited for.
+    /// Gets elements under the shared lock. Does nothing unless waited on or polled.
     ///
     /// # Errors
     /// Those of [`LockRequest::wait`] and [`Access::get`].
@@ -70,19 +73,22 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
         LockedGet { lock: self.deferred(Mode::Shared), offset, call: Call::Asked(into) }
     }
 
-    /// Puts elements under the exclusive lock, when it is waited for. Then the lock was held, the slice may be used again,
-    /// and the release is posted behind the elements: whoever holds the lock next sees them, and so does this rank. For
-    /// others it takes a [`flush`](Self::flush).
+    /// Puts elements under the exclusive lock. Does nothing unless waited on or polled. When it
+    /// completes, the slice may be reused and the release is posted behind the elements: the next
+    /// owner of the lock sees them, and so does this rank. For other ranks use
+    /// [`flush`](Self::flush).
     ///
     /// # Errors
-    /// Those of [`LockRequest::wait`] and [`Access::put`]. What fails later is reported by the flush or the window's end.
+    /// Those of [`LockRequest::wait`] and [`Access::put`]. The flush or the close of the window
+    /// reports later failures.
     #[inline]
     pub fn put<'b>(&self, offset: usize, elements: &'b [T]) -> LockedPut<'w, 'b, T, F> {
         LockedPut { lock: self.deferred(Mode::Exclusive), offset, call: Call::Asked(elements) }
     }
 
-    /// Gets elements under the exclusive lock, changes them, and puts them back as [`put`](Self::put) does, when it is
-    /// waited for. Gives what the change gives; a change that panics puts nothing and leaves nothing locked.
+    /// Gets elements under the exclusive lock, changes them, and puts them back as
+    /// [`put`](Self::put) does. Does nothing unless waited on or polled. Returns the result of
+    /// `change`; a `change` that panics puts nothing and leaves nothing locked.
     ///
     /// # Errors
     /// Those of [`LockRequest::wait`], [`Access::get`] and [`Access::put`].
@@ -94,11 +100,12 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
         LockedUpdate { lock: self.deferred(Mode::Exclusive), offset, call: Call::Asked((elements, change)) }
     }
 
-    /// Completes everything that this rank has posted to the target before the call, there. See [`Access::flush`].
+    /// Completes at the target all operations that this rank has posted to it before the call. See
+    /// [`Access::flush`].
     ///
     /// # Errors
-    /// When waited for: [`Error::Rank`], [`Error::Operation`] if the target cannot be reached, and as
-    /// [`Access::flush`].
+    /// When waited on: [`Error::Rank`], [`Error::Operation`] if the target cannot be reached, and
+    /// as [`Access::flush`].
     pub fn flush(&self) -> Flush<'w, F> {
         let inner = self.window.inner();
         let flush = inner.target(self.target).map(|target| inner.fabric().flush(target.fabric_rank()));
@@ -111,7 +118,7 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     }
 }
 
-/// A lock that is asked for when an operation is waited for.
+/// A lock that is requested when an operation is waited on or polled.
 pub(crate) struct DeferredLock<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
     target: u32,
@@ -135,12 +142,12 @@ impl<'w, T: Element, F: Fabric> DeferredLock<'w, T, F> {
         self
     }
 
-    /// What was said until now: a deadline counts from now on, once.
+    /// Takes the current settings: a deadline counts from now on, once.
     pub(crate) const fn take_options(&mut self) -> Self {
         Self { deadline: self.deadline.take(), ..*self }
     }
 
-    /// Says that of a request.
+    /// Applies the settings to a request.
     pub(crate) const fn update_request(&mut self, request: &mut LockRequest<'w, T, F>) {
         request.intent = self.intent;
         if let Some(after) = self.deadline.take() {
@@ -148,7 +155,7 @@ impl<'w, T: Element, F: Fabric> DeferredLock<'w, T, F> {
         }
     }
 
-    /// Whether nothing is gained by doing otherwise than a program with lock, operation and unlock.
+    /// Whether separate lock, operation and unlock are as fast.
     #[inline(always)]
     pub(crate) fn completes_at_post(&self) -> bool {
         self.window.inner().completes_at_post && self.deadline.is_none()
@@ -166,7 +173,7 @@ impl<'w, T: Element, F: Fabric> DeferredLock<'w, T, F> {
         self.request().held().await.map(|(epoch, _)| epoch)
     }
 
-    /// The lock, and what the elements are under it. At each look at the request it may be told something.
+    /// The lock, and the elements as they are under it. `tell` may change the request at each poll.
     pub(crate) async fn held_with(
         self,
         offset: usize,
@@ -175,7 +182,8 @@ impl<'w, T: Element, F: Fabric> DeferredLock<'w, T, F> {
     ) -> Result<Epoch<'w, T, F>, Error> {
         let inner = self.window.inner();
         let request = self.request();
-        // Without the lock: what it brings counts only if the compare-swap before it took the lock, and was before it.
+        // Not under the lock yet: the read counts only if the compare-and-swap before it took the
+        // lock and executed first.
         let target = inner.begin(self.target).ok();
         let ordered =
             target.filter(|target| inner.locks.starts_at_target() && inner.fabric().keeps_order(target.fabric_rank()));
@@ -184,7 +192,7 @@ impl<'w, T: Element, F: Fabric> DeferredLock<'w, T, F> {
             let get = early.as_ref().map(|access| access.get(offset, into));
             match (request.held_telling(update_request).await?, get) {
                 ((epoch, true), Some(get)) => {
-                    get.await?; // by its first operation nobody recovers
+                    get.await?; // a first operation never recovers
                     return Ok(epoch);
                 }
                 ((epoch, _), _) => epoch,
@@ -221,7 +229,7 @@ impl<'w, T: Element, F: Fabric> DeferredLock<'w, T, F> {
     }
 }
 
-// By hand: derived ones would ask that of the fabric.
+// Not derived: a derive would require the trait of the fabric.
 impl<T: Element, F: Fabric> Clone for DeferredLock<'_, T, F> {
     fn clone(&self) -> Self {
         *self
@@ -230,8 +238,9 @@ impl<T: Element, F: Fabric> Clone for DeferredLock<'_, T, F> {
 
 impl<T: Element, F: Fabric> Copy for DeferredLock<'_, T, F> {}
 
-/// See [`Locked::get`]: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before.
-#[must_use = "the slice has the elements only after the get was waited for"]
+/// See [`Locked::get`]: `.wait()` blocks, `.await` does not, `.test()` polls. Does nothing before
+/// that.
+#[must_use = "the slice has the elements only after a wait"]
 pub struct LockedGet<'w, 'b, T: Element, F: Fabric> {
     lock: DeferredLock<'w, T, F>,
     offset: usize,
@@ -262,8 +271,9 @@ impl<'w: 'b, 'b, T: Element, F: Drive> LockedGet<'w, 'b, T, F> {
     }
 }
 
-/// See [`Locked::put`]: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before.
-#[must_use = "the elements are put only when it is waited for"]
+/// See [`Locked::put`]: `.wait()` blocks, `.await` does not, `.test()` polls. Does nothing before
+/// that.
+#[must_use = "does nothing unless waited on or polled"]
 pub struct LockedPut<'w, 'b, T: Element, F: Fabric> {
     lock: DeferredLock<'w, T, F>,
     offset: usize,
@@ -294,8 +304,9 @@ impl<'w: 'b, 'b, T: Element, F: Drive> LockedPut<'w, 'b, T, F> {
     }
 }
 
-/// See [`Locked::update`]: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before.
-#[must_use = "the elements are changed only when it is waited for"]
+/// See [`Locked::update`]: `.wait()` blocks, `.await` does not, `.test()` polls. Does nothing
+/// before that.
+#[must_use = "does nothing unless waited on or polled"]
 pub struct LockedUpdate<'w, 'b, T: Element, F: Fabric, C, R = ()> {
     lock: DeferredLock<'w, T, F>,
     offset: usize,
@@ -323,7 +334,7 @@ impl<'w, T: Element, F: Drive, C: FnOnce(&mut [T]) -> R, R> LockedUpdate<'w, '_,
         }
     }
 
-    // By itself, because what is only waited for need not be `Send`.
+    // A separate method: a blocking wait does not require `Send`.
     #[cold]
     #[inline(never)]
     fn wait_slowly(self) -> Result<R, Error> {

@@ -1,4 +1,4 @@
-//! Many locks, without memory of their own.
+//! Lock tables: many locks without window memory.
 
 use std::fmt;
 use std::future::Future;
@@ -17,8 +17,8 @@ use crate::{
     Builder, Epoch, Error, FencingToken, LockDesign, LockRequest, PreviousOwner, Request, TryLock, Unlock, Window,
 };
 
-/// Locks by number, a million of them say, each at some rank: the locks of windows, one by one, without the memory that they
-/// protect.
+/// Numbered locks, up to millions, each at some rank: the locks of windows without the memory that
+/// they protect.
 ///
 /// ```
 /// # use onesided_windows::LockTable;
@@ -26,40 +26,44 @@ use crate::{
 /// let records = LockTable::new(&world, 500_000).wait()?; // collective: as many at this rank
 /// assert_eq!(records.len(), 1_000_000);
 /// let guard = records.lock_exclusive(700_000).wait()?;
-/// // ... what the lock is for: parts of windows, files
+/// // ... what the lock protects: window memory, files
 /// guard.unlock().wait()?;
 /// # records.close().wait()
 /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
 /// ```
 ///
-/// A lock takes [`bytes_per_lock`](Self::bytes_per_lock) at its rank: 8 for every design whose lock is one word, and 8 more in a
-/// table with [tokens](Self::with_tokens). All else is the table's: the queue nodes of each rank, as in a window. So an
-/// owner that finds none, because the rank holds many locks at once, goes on without. In a table with a
-/// [policy for late owners](crate::LeasePolicy) it gets `Full`.
+/// A lock takes [`bytes_per_lock`](Self::bytes_per_lock) at its rank: 8 for every design whose lock
+/// is one word, and 8 more in a table with [tokens](Self::with_tokens). The queue nodes of each
+/// rank are shared by the table, as in a window. An owner that finds no free node, because the rank
+/// holds many locks at a time, works without one; in a table with a [lease
+/// policy](crate::LeasePolicy) it gets `Full`.
 ///
-/// Locks are as those of windows in everything, death included: a lock that its owner left by dying is poisoned, that one and no
-/// other, until it is [inherited](TableRequest::recover).
+/// The locks behave as those of windows, also after failures: a lock whose owner died is poisoned,
+/// and only that one, until it is [recovered](TableRequest::recover).
 ///
-/// **What is done under a lock of a table elsewhere is not flushed by its unlock**: before that, the epoch or access that posted it
-/// is flushed.
+/// **An unlock does not flush operations on windows.** Flush the epoch or access that posted them
+/// before unlocking.
 pub struct LockTable<F: Fabric = Any> {
     window: Window<u64, F>,
     /// The first lock of each rank, and the end.
     starts: Box<[u64]>,
-    /// How many each rank has, if all have as many.
+    /// The number of locks of each rank, if it is the same on all.
     even: Option<u64>,
     table: Table,
 }
 
 impl<F: Fabric> LockTable<F> {
-    /// Makes a table with `here` locks at this rank, and as many as the others ask for at theirs: which locks are near to whom is
-    /// the program's choice. They are numbered rank by rank. Their design is the one that `ONESIDED_LOCK` names, test-and-set if
-    /// it is not set. Collective.
+    /// Makes a table with `here` locks at this rank, and as many as the others ask for at theirs;
+    /// the program decides which locks are local to which rank. They are numbered rank by rank.
+    /// Their design is the one that `ONESIDED_LOCK` names, or test-and-set if that is not set.
+    /// Collective.
     ///
     /// # Errors
-    /// Those of [`Builder::allocate`]; [`Error::LeasePolicy`] for a [policy](crate::LeasePolicy) that a table cannot have, such as
-    /// `VersionedCommit`; [`Error::Create`] with `OutOfRange` for 2<sup>32</sup> - 2 locks or more at a rank;
-    /// [`Error::Operation`] with `Unsupported` for a design that has words at every rank or for each host, or a thread that serves one lock.
+    /// Those of [`Builder::allocate`]; [`Error::LeasePolicy`] for a [policy](crate::LeasePolicy)
+    /// that a table does not support, such as `VersionedCommit`; [`Error::Create`] with
+    /// `OutOfRange` for 2<sup>32</sup> - 2 locks or more at a rank; [`Error::Operation`] with
+    /// `Unsupported` for a design that has words at every rank or for each host, or a thread that
+    /// serves one lock.
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
@@ -67,7 +71,7 @@ impl<F: Fabric> LockTable<F> {
         Self::with(Builder::default(), world, here)
     }
 
-    /// The same, with a name and a lock that the window's builder chooses.
+    /// The same, with a name and a lock set by a window builder.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -90,17 +94,17 @@ impl<F: Fabric> LockTable<F> {
     }
 
     async fn make(builder: Builder<u64>, world: &World<F>, here: usize, fenced: bool) -> Result<Self, Error> {
-        // Where the environment names no lock, all are told when the window is made.
+        // An unknown lock in the environment is an error on all ranks when the window is made.
         let design = builder.design().unwrap_or_default();
         let lock = design.algorithm(&world.fabric().capabilities());
         let table = Table::new(&lock, fenced);
         let stride = usize::try_from(table.stride).unwrap_or(usize::MAX);
-        // Too many are too much memory: an error that the others hear of.
+        // Too many locks are too much memory: an error on all ranks.
         let words = if here as u64 >= LockId::MAX_IN_TABLE { usize::MAX } else { here.saturating_mul(stride) };
         let window = builder.table(table).plain().uneven().allocate(world, words).await?;
         let inner = window.inner();
         if !design.fits_tables() {
-            // By now it is known that all ranks meet this.
+            // All ranks have compared by now, so all get this error.
             let fault = Fault::of(FaultKind::Unsupported, world.fabric().rank());
             return Err(inner.failed("make a lock table", world.rank(), fault));
         }
@@ -115,23 +119,23 @@ impl<F: Fabric> LockTable<F> {
         Ok(Self { window, starts: starts.into(), even, table })
     }
 
-    /// How many locks there are at all ranks.
+    /// The number of locks of all ranks.
     pub fn len(&self) -> u64 {
         self.starts[self.starts.len() - 1]
     }
 
-    /// Whether there are none.
+    /// Whether the table has no locks.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The numbers of the locks that lie at a rank; none for a rank that there is not.
+    /// The numbers of the locks at a rank; empty for a rank out of range.
     pub fn at(&self, rank: u32) -> Range<u64> {
         let rank = rank as usize;
         if rank + 1 < self.starts.len() { self.starts[rank]..self.starts[rank + 1] } else { 0..0 }
     }
 
-    /// The rank that a lock lies at, and which of that rank's it is; `None` for a lock that there is not.
+    /// The rank of a lock, and its index there; `None` for a lock out of range.
     #[inline]
     pub fn place(&self, lock: u64) -> Option<(u32, u64)> {
         if lock >= self.len() {
@@ -146,17 +150,17 @@ impl<F: Fabric> LockTable<F> {
         })
     }
 
-    /// What a lock takes of its rank's memory.
+    /// The memory of a lock at its rank.
     pub const fn bytes_per_lock(&self) -> u64 {
         8 * self.table.stride
     }
 
-    /// Which design the locks have.
+    /// The design of the locks.
     pub fn design(&self) -> LockDesign {
         self.window.inner().locks.design
     }
 
-    /// The name that it was given.
+    /// The table's name.
     pub fn name(&self) -> &str {
         self.window.name()
     }
@@ -165,17 +169,17 @@ impl<F: Fabric> LockTable<F> {
     fn target_lock(&self, lock: u64) -> (u32, LockId) {
         match self.place(lock) {
             Some((rank, index)) => (rank, LockId::of_table(index as u32)),
-            None => (u32::MAX, LockId::WINDOW), // no rank: it is told when it is waited for
+            None => (u32::MAX, LockId::WINDOW), // an invalid rank: the wait reports it
         }
     }
 
-    /// Asks for a lock alone. The first operation has left when the call returns.
+    /// Requests a lock exclusively. The first operation is posted when the call returns.
     #[inline]
     pub fn lock_exclusive(&self, lock: u64) -> TableRequest<'_, F> {
         self.request(lock, Mode::Exclusive)
     }
 
-    /// Asks for a lock together with others who share it. The first operation has left when the call returns.
+    /// Requests a lock shared. The first operation is posted when the call returns.
     #[inline]
     pub fn lock_shared(&self, lock: u64) -> TableRequest<'_, F> {
         self.request(lock, Mode::Shared)
@@ -187,13 +191,13 @@ impl<F: Fabric> LockTable<F> {
         TableRequest { requested: Requested { table: self, lock, mode }, request }
     }
 
-    /// Asks for a lock alone, if nobody has to be waited for.
+    /// Requests a lock exclusively if it is free.
     #[inline]
     pub fn try_lock_exclusive(&self, lock: u64) -> TableTry<'_, F> {
         self.try_lock(lock, Mode::Exclusive)
     }
 
-    /// Asks for a lock together with others, if nobody has to be waited for.
+    /// Requests a lock shared if no exclusive holder or waiter is in the way.
     #[inline]
     pub fn try_lock_shared(&self, lock: u64) -> TableTry<'_, F> {
         self.try_lock(lock, Mode::Shared)
@@ -207,14 +211,16 @@ impl<F: Fabric> LockTable<F> {
         }
     }
 
-    /// Locks several, each once, when it is waited for: one after the other in the order of their numbers, so that those who lock
-    /// several so do not wait for one another in a circle. They are given in that order.
+    /// Locks several locks, each once, in ascending order, so that callers of this function cannot
+    /// deadlock each other; returns the guards in that order. Does nothing unless waited on or
+    /// polled.
     ///
     /// # Errors
-    /// Those of [`TableRequest::wait`] of the first that fails; those that were locked are released.
+    /// Those of [`TableRequest::wait`] of the first lock that fails; the locks taken before are
+    /// released.
     ///
     /// # Cancel safety
-    /// Dropped before it is done it leaves nothing locked.
+    /// If dropped before it completes, it leaves nothing locked.
     pub fn lock_many(&self, locks: &[u64], mode: Mode) -> Request<'_, Vec<TableGuard<'_, F>>, F> {
         let mut locks = locks.to_vec();
         locks.sort_unstable();
@@ -228,7 +234,7 @@ impl<F: Fabric> LockTable<F> {
         })
     }
 
-    /// Ends the table on all ranks, and reports what went wrong when nobody waited. Collective.
+    /// Closes the table on all ranks and reports the first deferred error. Collective.
     ///
     /// # Errors
     /// Those of [`Window::close`].
@@ -243,7 +249,7 @@ impl<F: Fabric> fmt::Debug for LockTable<F> {
     }
 }
 
-/// What was asked for.
+/// What was requested.
 struct Requested<'t, F: Fabric> {
     table: &'t LockTable<F>,
     lock: u64,
@@ -266,7 +272,7 @@ impl<F: Fabric> Requested<'_, F> {
     }
 }
 
-// By hand: derived ones would ask that of the fabric.
+// Not derived: a derive would require the trait of the fabric.
 impl<F: Fabric> Clone for Requested<'_, F> {
     fn clone(&self) -> Self {
         *self
@@ -275,25 +281,25 @@ impl<F: Fabric> Clone for Requested<'_, F> {
 
 impl<F: Fabric> Copy for Requested<'_, F> {}
 
-/// A lock of a table that was asked for: the first operation has left. `.wait()` blocks until it is held, `.await` does not
-/// block, `.test()` looks.
+/// A request for a lock of a table: its first operation is posted. `.wait()` blocks until the lock
+/// is held, `.await` does not block, `.test()` polls.
 ///
 /// # Cancel safety
 /// As [`LockRequest`].
-#[must_use = "a lock that nobody waits for is released at once"]
+#[must_use = "dropping the request cancels it"]
 pub struct TableRequest<'t, F: Fabric> {
     requested: Requested<'t, F>,
     request: LockRequest<'t, u64, F>,
 }
 
 impl<F: Fabric> TableRequest<'_, F> {
-    /// Gives up after this time: see [`LockRequest::deadline`].
+    /// Sets a deadline: see [`LockRequest::deadline`].
     pub fn deadline(mut self, after: Duration) -> Self {
         self.request = self.request.deadline(after);
         self
     }
 
-    /// Takes the lock from a rank that died while it held it: see [`LockRequest::recover`].
+    /// Takes the lock over from a rank that died while it held it: see [`LockRequest::recover`].
     #[inline]
     pub fn recover(mut self) -> Self {
         self.request = self.request.recover();
@@ -305,9 +311,11 @@ impl<'t, F: Drive> TableRequest<'t, F> {
     /// Blocks until the lock is held.
     ///
     /// # Errors
-    /// [`Error::TableLock`]: its owner died ([`Error::is_poisoned`]), the deadline passed ([`Error::is_timed_out`]), its rank
-    /// died; `Deadlock`, as of [`LockRequest::wait`]; in a table with a [policy for late owners](crate::LeasePolicy), `Full`: this
-    /// rank has as many of its locks as it has slots, one for each rank and 31 more, at most 1024; [`Error::NoSuchLock`].
+    /// [`Error::TableLock`]: the owner died ([`Error::is_poisoned`]), the deadline passed
+    /// ([`Error::is_timed_out`]), the lock's rank died; `Deadlock`, as of [`LockRequest::wait`]; in
+    /// a table with a [lease policy](crate::LeasePolicy), `Full`: this rank holds as many of the
+    /// rank's locks as it has slots, one for each rank and 31 more, at most 1024.
+    /// [`Error::NoSuchLock`].
     #[inline]
     pub fn wait(self) -> Result<TableGuard<'t, F>, Error> {
         let Self { requested, request } = self;
@@ -333,19 +341,20 @@ impl<'t, F: Fabric> Future for TableRequest<'t, F> {
     }
 }
 
-/// A lock of a table that is wanted if nobody has to be waited for: see [`LockTable::try_lock_exclusive`]. `.wait()` blocks for
-/// as long as a few operations take; then there is the lock, or `None`.
+/// A try-lock of a table's lock: see [`LockTable::try_lock_exclusive`]. `.wait()` blocks for a few
+/// operations, then returns the guard or `None`.
 ///
 /// # Cancel safety
 /// As [`LockRequest`].
-#[must_use = "a lock that nobody waits for is released at once"]
+#[must_use = "dropping the request cancels it"]
 pub struct TableTry<'t, F: Fabric> {
     requested: Requested<'t, F>,
     request: TryLock<'t, u64, F>,
 }
 
 impl<F: Fabric> TableTry<'_, F> {
-    /// Takes the lock also from a rank that died while it held it: see [`LockRequest::recover`].
+    /// Takes the lock over even from a rank that died while it held it: see
+    /// [`LockRequest::recover`].
     #[inline]
     pub fn recover(mut self) -> Self {
         self.request = self.request.recover();
@@ -354,7 +363,7 @@ impl<F: Fabric> TableTry<'_, F> {
 }
 
 impl<'t, F: Drive> TableTry<'t, F> {
-    /// Blocks until the lock is held, or it is known that it cannot be had at once.
+    /// Blocks until the lock is held or found taken.
     ///
     /// # Errors
     /// As [`TableRequest::wait`].
@@ -383,9 +392,9 @@ impl<'t, F: Fabric> Future for TableTry<'t, F> {
     }
 }
 
-/// A lock of a table that is held. Dropped, it is released; what goes wrong then [`LockTable::close`] reports. A guard that is
-/// leaked leaves that lock locked, and nothing else.
-#[must_use = "if unused the lock is released at once"]
+/// A held lock of a table. A drop releases it, and [`LockTable::close`] reports the errors of that.
+/// Leaking a guard leaves that lock locked and has no other effect.
+#[must_use = "if unused the lock is released immediately"]
 pub struct TableGuard<'t, F: Fabric> {
     epoch: Epoch<'t, u64, F>,
     lock: u64,
@@ -397,17 +406,19 @@ impl<'t, F: Fabric> TableGuard<'t, F> {
         self.lock
     }
 
-    /// How it is held: as it was asked for, but exclusively if it was [inherited](Self::previous_owner).
+    /// The mode in which the lock is held: as requested, but exclusive if it was
+    /// [recovered](Self::previous_owner).
     pub const fn mode(&self) -> Mode {
         self.epoch.mode()
     }
 
-    /// Who died inside, if the lock was [inherited](TableRequest::recover).
+    /// The failed previous owner, if the lock was [recovered](TableRequest::recover).
     pub fn previous_owner(&self) -> Option<PreviousOwner> {
         self.epoch.previous_owner()
     }
 
-    /// How much is left of the lease, in a table with a [policy for late owners](crate::LeasePolicy): see [`Epoch::lease_left`].
+    /// How much is left of the lease, in a table with a [lease policy](crate::LeasePolicy): see
+    /// [`Epoch::lease_left`].
     pub fn lease_left(&self) -> Option<Duration> {
         self.epoch.lease_left()
     }
@@ -415,15 +426,18 @@ impl<'t, F: Fabric> TableGuard<'t, F> {
     /// Draws a fencing token of this lock: see [`Epoch::fencing_token`].
     ///
     /// # Errors
-    /// When waited for: [`Error::Operation`], `Unsupported` in a table [without tokens](LockTable::with_tokens).
+    /// When waited on: [`Error::Operation`], `Unsupported` in a table [without
+    /// tokens](LockTable::with_tokens).
     pub fn fencing_token(&self) -> FencingToken<'t, F> {
         self.epoch.fencing_token()
     }
 
-    /// Unlocks, when it is waited for: the release is posted then. Nobody waits for a release.
+    /// Unlocks. Completes when the release is posted; the release itself is not waited for. Does
+    /// nothing unless waited on or polled; a drop then releases.
     ///
     /// # Errors
-    /// As [`Epoch::unlock`], of what this rank has posted to the lock's rank by the same connection.
+    /// As [`Epoch::unlock`], of what this rank has posted to the lock's rank by the same
+    /// connection.
     pub fn unlock(self) -> Unlock<'t, u64, F> {
         self.epoch.unlock()
     }
@@ -441,7 +455,7 @@ macro_rules! debug {
 }
 
 debug! {
-    TableRequest, "lock {} of a table, asked for", |this| this.requested.lock;
+    TableRequest, "request for lock {} of a table", |this| this.requested.lock;
     TableTry, "try lock {} of a table", |this| this.requested.lock;
-    TableGuard, "lock {} of a table, held", |this| this.lock;
+    TableGuard, "held lock {} of a table", |this| this.lock;
 }

@@ -7,8 +7,8 @@ use onesided_fabric::{Any, Fabric, World};
 use crate::sync::value::{Value, ValueLock, WriteGuard};
 use crate::{Builder, Element, Request};
 
-/// A value at one rank that every rank may lock, read and change: `std::sync::Mutex` between processes. Made of a
-/// [window](crate::Window) of one element and its lock.
+/// A value at one rank that every rank may lock, read and change: `std::sync::Mutex` between
+/// processes. Built from a [window](crate::Window) of one element and its lock.
 ///
 /// ```
 /// # use onesided_windows::Mutex;
@@ -18,25 +18,25 @@ use crate::{Builder, Element, Request};
 ///     let mut total = total.lock().wait()?;
 ///     total[0] += 1;
 ///     total[3] += 2;
-/// } // put back and released
+/// } // written back and released
 /// world.barrier().wait().unwrap();
 /// assert_eq!(*total.lock().wait()?, [300, 0, 0, 600]);
 /// total.close().wait()
 /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
 /// ```
 ///
-/// The guard holds a copy, because no reference may point to memory that others write: locking a free mutex takes one round
-/// trip for lock and value together, and the value goes back with the release, for which nobody waits. What a guard has put
-/// back whoever locks next sees.
+/// The guard holds a copy, because no reference may point to memory that peers write. Locking a
+/// free mutex takes one round trip for lock and value together; the value is written back with the
+/// release, which is not waited for. The next owner sees what the previous guard wrote back.
 pub struct Mutex<T: Element, F: Fabric = Any>(Value<T, F>);
 
 impl<T: Element, F: Fabric> Mutex<T, F> {
-    /// Makes one whose value lies at rank `home`, which also says what it is at first: what the others give is not used.
-    /// Collective.
+    /// Makes a mutex whose value is at rank `home`. Its initial value is the one that `home`
+    /// passes; those of the other ranks are ignored. Collective.
     ///
     /// # Errors
-    /// Those of [`Builder::allocate`]; [`Error::Mismatch`](crate::Error::Mismatch) where the ranks do not name the same home, [`Error::Rank`](crate::Error::Rank) where
-    /// there is no such rank.
+    /// Those of [`Builder::allocate`]; [`Error::Mismatch`](crate::Error::Mismatch) where the ranks
+    /// do not name the same home; [`Error::Rank`](crate::Error::Rank) where there is no such rank.
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
@@ -44,7 +44,7 @@ impl<T: Element, F: Fabric> Mutex<T, F> {
         Self::with(Builder::default(), world, home, value)
     }
 
-    /// The same, with a name, a lock and what else the window's builder chooses.
+    /// The same, with a name, a lock and other settings of a window builder.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -56,18 +56,18 @@ impl<T: Element, F: Fabric> Mutex<T, F> {
         Request::new(world.fabric().clone(), "make a mutex", make)
     }
 
-    /// Locks it, when it is waited for.
+    /// Locks the mutex. Does nothing unless waited on or polled.
     #[inline]
     pub fn lock(&self) -> ValueLock<'_, T, F, WriteGuard<'_, T, F>> {
         self.0.lock()
     }
 
-    /// The rank that the value lies at.
+    /// The rank of the value.
     pub const fn home(&self) -> u32 {
         self.0.home
     }
 
-    /// Ends it on all ranks, and reports what went wrong when nobody waited. Collective.
+    /// Closes the mutex on all ranks and reports the first deferred error. Collective.
     ///
     /// # Errors
     /// Those of [`Window::close`](crate::Window::close).

@@ -1,4 +1,4 @@
-//! A value that many origins read at once, or one changes.
+//! A value that many origins read concurrently, or one changes.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use onesided_fabric::{Any, Fabric, World};
 use crate::sync::value::{ReadGuard, Value, ValueLock, WriteGuard};
 use crate::{Builder, Element, Request};
 
-/// A value at one rank that every rank may read together with others, or change alone: `std::sync::RwLock` between processes.
-/// As a [`Mutex`](crate::Mutex), whose lock can be shared.
+/// A value at one rank that ranks may read concurrently or change exclusively: `std::sync::RwLock`
+/// between processes. As [`Mutex`](crate::Mutex), with a lock that can be shared.
 ///
 /// ```
 /// # use onesided_windows::RwLock;
@@ -27,12 +27,12 @@ use crate::{Builder, Element, Request};
 pub struct RwLock<T: Element, F: Fabric = Any>(Value<T, F>);
 
 impl<T: Element, F: Fabric> RwLock<T, F> {
-    /// Makes one whose value lies at rank `home`, which also says what it is at first: what the others give is not used.
-    /// Collective.
+    /// Makes a lock whose value is at rank `home`. Its initial value is the one that `home` passes;
+    /// those of the other ranks are ignored. Collective.
     ///
     /// # Errors
-    /// Those of [`Builder::allocate`]; [`Error::Mismatch`](crate::Error::Mismatch) where the ranks do not name the same home, [`Error::Rank`](crate::Error::Rank) where
-    /// there is no such rank.
+    /// Those of [`Builder::allocate`]; [`Error::Mismatch`](crate::Error::Mismatch) where the ranks
+    /// do not name the same home; [`Error::Rank`](crate::Error::Rank) where there is no such rank.
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
@@ -40,7 +40,7 @@ impl<T: Element, F: Fabric> RwLock<T, F> {
         Self::with(Builder::default(), world, home, value)
     }
 
-    /// The same, with a name, a lock and what else the window's builder chooses.
+    /// The same, with a name, a lock and other settings of a window builder.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -52,24 +52,24 @@ impl<T: Element, F: Fabric> RwLock<T, F> {
         Request::new(world.fabric().clone(), "make an RwLock", make)
     }
 
-    /// Locks it together with other readers, when it is waited for.
+    /// Locks it shared. Does nothing unless waited on or polled.
     #[inline]
     pub fn read(&self) -> ValueLock<'_, T, F, ReadGuard<'_, T, F>> {
         self.0.lock()
     }
 
-    /// Locks it for this origin alone, when it is waited for.
+    /// Locks it exclusively. Does nothing unless waited on or polled.
     #[inline]
     pub fn write(&self) -> ValueLock<'_, T, F, WriteGuard<'_, T, F>> {
         self.0.lock()
     }
 
-    /// The rank that the value lies at.
+    /// The rank of the value.
     pub const fn home(&self) -> u32 {
         self.0.home
     }
 
-    /// Ends it on all ranks, and reports what went wrong when nobody waited. Collective.
+    /// Closes it on all ranks and reports the first deferred error. Collective.
     ///
     /// # Errors
     /// Those of [`Window::close`](crate::Window::close).

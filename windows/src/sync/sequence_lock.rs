@@ -1,28 +1,35 @@
-//! Reads without a lock that see whole records: optimistic, versioned reads.
+//! Reads without a lock that see whole records: a sequence lock (optimistic, versioned reads).
 //!
-//! The seqlock, over one-sided operations. Each part has a version in its lock's line, which only the holder of the
-//! exclusive lock changes: odd while it writes, even otherwise, rising for ever. A reader takes what it read if the version
-//! was the same even number before and after.
+//! The seqlock, over one-sided operations. Each rank's window memory has a version in its lock's
+//! cache line, which only the holder of the exclusive lock changes: odd while it writes, otherwise
+//! even, always rising. A reader accepts what it read if the version was the same even number
+//! before and after.
 //!
-//! **Why that is right.** Let a reader have seen the version `v`, even, then have read the data, then have seen `v` again.
+//! **Correctness.** Let a reader read the version `v`, even, then read the data, then read `v`
+//! again.
 //!
-//! 1. *The version rises.* Its writers exclude one another by the lock, and each reads it under the lock, behind the
-//!    release of the one before, so between the two looks it was `v` all the time: no writer made it odd.
-//! 2. *A writer's data come after its odd version.* On a network the two are writes on one connection, which are placed in
-//!    order; where data go another way than words (`mixed`, on one host), the odd version is flushed before any are put. On shared memory a full fence stands between them (that of the chain's read, see `begin`); the reader's second
-//!    look stands behind a full fence as well (`Versioned::version`), behind its loads of the data. So if any of these loads
-//!    had seen a byte of a writer, the look would have seen that writer's odd version, or a later one.
-//! 3. *A writer's even version comes after its data*, by the same order of writes, and because the store is a release; on
-//!    `mixed` because the card is told of it behind the CPU's stores. So
-//!    the first look, which is complete before the data are asked for (an acquire on shared memory), makes the data of all
-//!    writers up to `v` visible.
+//! 1. *The version rises.* Writers exclude each other by the lock, and each reads the version under
+//!    the lock, behind the release of the previous one. So the version was `v` from the first read
+//!    to the second: no writer made it odd in between.
+//! 2. *A writer's data follow its odd version.* On a network the two are writes on one connection,
+//!    which are placed in order; where data take another path than words (`mixed`, on one host),
+//!    the odd version is flushed before any data are put. On shared memory a full fence stands
+//!    between them (that of the read in the chain, see `begin`); a full fence also stands before
+//!    the reader's second version read (`Versioned::version`), behind its loads of the data. So if
+//!    one of these loads had seen a byte of a writer, the second version read would have seen that
+//!    writer's odd version, or a later one.
+//! 3. *A writer's even version follows its data*, by the same order of writes, and because the
+//!    store is a release; on `mixed` because the card's write is posted behind the CPU's stores. So
+//!    the first version read, which completes before the data are read (an acquire on shared
+//!    memory), makes the data of all writers up to `v` visible.
 //!
-//! From 2 and 3: the bytes are those of the writers up to `v`, and of no other. On a network each step of a reader is
-//! waited for before the next is posted, because a card may answer two reads that are under way at once from memory in
-//! any order (Ziegler et al., SIGMOD 2023); it is the completion that orders them.
+//! From 2 and 3: the bytes are those of the writers up to `v`, and of no other. On a network a
+//! reader waits for each step before it posts the next, because a card may serve two reads in
+//! flight from memory in any order (Ziegler et al., SIGMOD 2023); only the completion orders them.
 //!
-//! The version that a reader saw last is remembered, so a read that nobody disturbs is two round trips, without an atomic.
-//! That it was another thread's look changes nothing: it is stored with release and loaded with acquire order.
+//! The reader remembers the version that it saw last, so an undisturbed read is two round trips,
+//! without an atomic. Another thread may have read it: it is stored with release and loaded with
+//! acquire order.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,24 +46,25 @@ use crate::{Access, Element, Epoch, Error, Get, Request, Unlock, Window};
 /// How often a reader tries before it takes the shared lock.
 const ATTEMPTS: u32 = 8;
 
-/// How long it pauses when it met a writer, the first time; then twice as long each time. In nanoseconds.
+/// The first pause after meeting a writer, in nanoseconds; doubles each time.
 const PAUSE: u64 = 500;
 
-/// A window whose parts are read without locks and written under them ([`Window::versioned`]): a read sees a part as it
-/// was between two writes, never a mixture.
+/// A window whose memory is read without locks and written under them ([`Window::versioned`]): a
+/// read sees a rank's window memory as it was between two writes, never a mixture.
 ///
-/// For what is read far more often than written: a read takes no atomic, changes nothing at the target, and readers do not
-/// hinder one another or the writer. A reader that met writers eight times in a row takes the shared lock.
+/// For read-mostly data: a read uses no atomic and changes nothing at the target, and readers do
+/// not disturb each other or the writer. A reader that met writers eight times in a row takes the
+/// shared lock.
 ///
 /// ```
 /// # use onesided_windows::Window;
 /// onesided_fabric::threads(3, |world| {
 ///     let table = Window::<u64>::allocate(&world, 64).wait()?.versioned();
 ///     if world.rank() == 0 {
-///         let part = table.write(1).wait()?; // the exclusive lock of rank 1's part
-///         part.put(0, &[7; 32])?;
-///         part.put(32, &[7; 32])?;
-///         part.unlock().wait()?;
+///         let epoch = table.write(1).wait()?; // the exclusive lock of rank 1
+///         epoch.put(0, &[7; 32])?;
+///         epoch.put(32, &[7; 32])?;
+///         epoch.unlock().wait()?;
 ///     }
 ///     let mut record = [0; 64];
 ///     table.read(1, 0, &mut record).wait()?;
@@ -69,17 +77,18 @@ const PAUSE: u64 = 500;
 /// .unwrap();
 /// ```
 ///
-/// What is written otherwise, through a clone of the window, is not noticed.
+/// Writes that bypass this type, through a clone of the window, are not detected.
 pub struct Versioned<T, F: Fabric = onesided_fabric::Any> {
     window: Window<T, F>,
-    /// The even version of each part that this rank saw last.
+    /// The even version of each target that this rank saw last.
     known: Box<[AtomicU64]>,
 }
 
 impl<T: Element, F: Fabric> Window<T, F> {
-    /// Makes it a window whose parts are read without locks, as they were between two writes. Every rank does so; nothing
-    /// is posted. A window with [`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit) cannot be written to so: what its
-    /// late owners put is not kept from the memory.
+    /// Makes the window one whose memory is read without locks, as it was between two writes. Every
+    /// rank does so; nothing is posted. A window with
+    /// [`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit) cannot be written this
+    /// way, because the puts of an owner whose lease has expired still reach the memory.
     pub fn versioned(self) -> Versioned<T, F> {
         Versioned::new(self)
     }
@@ -87,49 +96,54 @@ impl<T: Element, F: Fabric> Window<T, F> {
 
 impl<T: Element, F: Fabric> Versioned<T, F> {
     pub(crate) fn new(window: Window<T, F>) -> Self {
-        // Every part begins with 0, and with zeros behind the barrier of its making.
+        // Every version starts at 0, before the barrier of the window's creation.
         let known = (0..window.world().size()).map(|_| AtomicU64::new(0)).collect();
         Self { window, known }
     }
 
-    /// How many elements a rank's part has; 0 for a rank that there is not.
+    /// The number of elements of a rank's window memory; 0 for a rank out of range.
     pub fn len(&self, rank: u32) -> usize {
         self.window.len(rank)
     }
 
-    /// Reads elements as they were at one time between two writes, when it is waited for.
+    /// Reads elements as they were at one time between two writes. Does nothing unless waited on or
+    /// polled.
     ///
     /// # Errors
-    /// When waited for: [`Error::Rank`], [`Error::Range`], [`Error::Operation`], and those of
-    /// [`LockRequest::wait`](crate::LockRequest::wait) if it came to that. The slice may then hold anything.
+    /// When waited on: [`Error::Rank`], [`Error::Range`], [`Error::Operation`], and those of
+    /// [`LockRequest::wait`](crate::LockRequest::wait) if it took the lock. The slice may then hold
+    /// anything.
     ///
     /// # Cancel safety
-    /// A read that is dropped has changed nothing but, perhaps, the slice.
+    /// A dropped read has changed nothing but, perhaps, the slice.
     pub const fn read<'b>(&self, target: u32, offset: usize, into: &'b mut [T]) -> VersionedRead<'_, 'b, T, F> {
         VersionedRead { table: self, target, offset, limit: Limit::NONE, call: Call::Asked(into) }
     }
 
-    /// Locks a rank's part exclusively, to write to it, when it is waited for. The same lock as
-    /// [`Window::lock_exclusive`].
+    /// Locks a rank's window memory exclusively, to write to it. Does nothing unless waited on or
+    /// polled. The same lock as [`Window::lock_exclusive`].
     ///
     /// # Errors
-    /// When waited for: those of [`LockRequest::wait`](crate::LockRequest::wait); [`Error::Operation`], `Unsupported` in a window
-    /// with [`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit).
+    /// When waited on: those of [`LockRequest::wait`](crate::LockRequest::wait);
+    /// [`Error::Operation`], `Unsupported` in a window with
+    /// [`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit).
     pub const fn write(&self, target: u32) -> VersionedWrite<'_, T, F> {
         VersionedWrite { table: self, target, limit: Limit::NONE, call: Call::Asked(()) }
     }
 
-    /// The window, for whatever else it can do. What is written through it is not noticed here.
+    /// The window, for its other operations. Writes through it are not detected here.
     pub const fn window(&self) -> &Window<T, F> {
         &self.window
     }
 
-    /// The window back: to be closed into the memory that it was created over, say. Nothing is posted.
+    /// Returns the window, for example to close it into the memory that it was created over.
+    /// Nothing is posted.
     pub fn into_window(self) -> Window<T, F> {
         self.window
     }
 
-    /// Ends the window on all ranks, when it is waited for. Collective. See [`Window::close`].
+    /// Closes the window on all ranks. Does nothing unless waited on or polled. Collective. See
+    /// [`Window::close`].
     ///
     /// # Errors
     /// As [`Window::close`].
@@ -140,18 +154,20 @@ impl<T: Element, F: Fabric> Versioned<T, F> {
         self.window.close()
     }
 
-    /// The version of a part, read behind everything that this thread has read before.
+    /// The version of a target, read behind everything that this thread has read before.
     async fn version(&self, target: &Target<F>) -> Result<u64, Fault> {
         let fabric = self.window.inner().fabric();
         let word = fabric.word_in(&target.locks, VERSION)?;
-        // As a chain: its reads come behind a full fence on shared memory. Elsewhere what is before it was waited for.
+        // As a chain: its reads follow a full fence on shared memory. Elsewhere the earlier reads
+        // have been waited for.
         let [version] = fabric.post([Link::Read { word, waited: true }]).await?;
         Ok(version)
     }
 }
 
-/// A read: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before. See [`Versioned::read`].
-#[must_use = "nothing is read before it is waited for"]
+/// A read: `.wait()` blocks, `.await` does not, `.test()` polls. Does nothing before that. See
+/// [`Versioned::read`].
+#[must_use = "does nothing unless waited on or polled"]
 pub struct VersionedRead<'w, 'b, T: Element, F: Fabric> {
     table: &'w Versioned<T, F>,
     target: u32,
@@ -161,7 +177,7 @@ pub struct VersionedRead<'w, 'b, T: Element, F: Fabric> {
 }
 
 impl<T: Element, F: Fabric> VersionedRead<'_, '_, T, F> {
-    /// Gives up after this time, counted from the next look at it: the error is then
+    /// Sets a deadline, counted from the next wait or poll: the error is then
     /// [`TimedOut`](Error::is_timed_out).
     pub const fn deadline(mut self, after: Duration) -> Self {
         self.limit.said = Some(after);
@@ -201,7 +217,7 @@ impl<T: Element, F: Fabric> VersionedRead<'_, '_, T, F> {
     }
 }
 
-/// What no look gives: a version is not reached by counting, and this one is odd.
+/// A version that no reader sees: it is odd, and counting does not reach it.
 const NO_VERSION: u64 = u64::MAX;
 
 const fn is_odd(version: u64) -> bool {
@@ -224,12 +240,12 @@ limited! {
     late read.table.window.inner().failed("versioned read", read.target, Fault::new(FaultKind::TimedOut))
 }
 
-/// A lock to write under: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens before. See
-/// [`Versioned::write`].
+/// A lock request to write: `.wait()` blocks, `.await` does not, `.test()` polls. Does nothing
+/// before that. See [`Versioned::write`].
 ///
 /// # Cancel safety
-/// A request that is dropped leaves nothing locked: the endpoint finishes and releases what was begun.
-#[must_use = "nothing is locked before it is waited for"]
+/// A dropped request leaves nothing locked: the endpoint finishes and releases what was started.
+#[must_use = "does nothing unless waited on or polled"]
 pub struct VersionedWrite<'w, T: Element, F: Fabric> {
     table: &'w Versioned<T, F>,
     target: u32,
@@ -238,7 +254,7 @@ pub struct VersionedWrite<'w, T: Element, F: Fabric> {
 }
 
 impl<'w, T: Element, F: Fabric> VersionedWrite<'w, T, F> {
-    /// Gives up after this time, counted from the next look at it: the error is then
+    /// Sets a deadline, counted from the next wait or poll: the error is then
     /// [`TimedOut`](Error::is_timed_out).
     pub const fn deadline(mut self, after: Duration) -> Self {
         self.limit.said = Some(after);
@@ -251,21 +267,21 @@ impl<'w, T: Element, F: Fabric> VersionedWrite<'w, T, F> {
         let failed = |fault| inner.failed("versioned write", rank, fault);
         let target = inner.begin(rank).map_err(failed)?;
         if inner.locks.commits() {
-            // A late writer and its heir would both write, and both count the version.
+            // An expired owner and its successor would both write, and both count the version.
             return Err(failed(Fault::of(FaultKind::Unsupported, fabric.rank())));
         }
         let word = fabric.word_in(&target.locks, VERSION).map_err(failed)?;
         let request = table.window.lock_exclusive(rank);
-        // Behind the compare-swap: it counts only if that took the lock.
+        // Behind the compare-and-swap: the read counts only if that took the lock.
         let early = fabric.read(word);
         let (epoch, at_once) = request.held().await?;
         let version = if at_once { early } else { fabric.read(word) };
         let writing = version.await.map_err(failed)? | 1;
-        // The read waits for nothing on a network. On shared memory a full fence stands before it, and so between the
-        // odd version and the data.
+        // The read is not waited for on a network. On shared memory it brings a full fence, which
+        // thus stands between the odd version and the data.
         let write = Link::Write { word, value: writing, notify: Notify::No, waited: false };
         drop(fabric.post([write, Link::Read { word, waited: false }]));
-        // From here on: a drop makes the version even again.
+        // From here on, a drop makes the version even again.
         let epoch = VersionedEpoch { epoch: Some(epoch), writing, inner, target };
         if !fabric.keeps_order(target.fabric_rank()) {
             fabric.flush(target.fabric_rank()).await.map_err(failed)?;
@@ -290,11 +306,11 @@ limited! {
     late write.table.window.inner().failed("versioned write", write.target, Fault::new(FaultKind::TimedOut))
 }
 
-/// The exclusive lock of a part of a [`Versioned`] window, held to write under. Readers take nothing of the part before it
-/// is unlocked, or dropped, which is the same but cannot report.
+/// The exclusive lock of a target of a [`Versioned`] window, held to write under. Readers accept
+/// nothing of the target before the unlock. A drop unlocks too, but cannot report errors.
 ///
-/// A guard that is dropped by a panic shows to readers what was put until then, as an [`Epoch`] would.
-#[must_use = "if unused the lock is released at once"]
+/// A guard that a panic drops publishes what was put until then, as an [`Epoch`] would.
+#[must_use = "if unused the lock is released immediately"]
 pub struct VersionedEpoch<'w, T: Element, F: Fabric> {
     /// `None` once it is unlocked.
     epoch: Option<Epoch<'w, T, F>>,
@@ -308,7 +324,7 @@ impl<'w, T: Element, F: Fabric> VersionedEpoch<'w, T, F> {
     fn access(&self) -> Access<'w, T, F> {
         match &self.epoch {
             Some(epoch) => epoch.copy(),
-            None => unreachable!("only what consumes it takes the lock out"),
+            None => unreachable!("only consuming methods take the lock"),
         }
     }
 
@@ -327,11 +343,11 @@ impl<'w, T: Element, F: Fabric> VersionedEpoch<'w, T, F> {
     pub fn get<'b>(&self, offset: usize, into: &'b mut [T]) -> Get<'_, 'b, T, F> {
         match &self.epoch {
             Some(epoch) => epoch.get(offset, into),
-            None => unreachable!("only what consumes it takes the lock out"),
+            None => unreachable!("only consuming methods take the lock"),
         }
     }
 
-    /// Lets readers have it: behind the data, because it is posted behind them, and a release.
+    /// Publishes the data: the even version is posted behind them, as a release.
     fn publish(&mut self) -> Option<Epoch<'w, T, F>> {
         let epoch = self.epoch.take()?;
         match self.inner.fabric().word_in(&self.target.locks, VERSION) {
@@ -341,8 +357,8 @@ impl<'w, T: Element, F: Fabric> VersionedEpoch<'w, T, F> {
         Some(epoch)
     }
 
-    /// Lets readers have what was put, and unlocks, when it is waited for: it is done when everything is complete at the
-    /// target and the release is posted.
+    /// Publishes what was put and unlocks. Completes when everything is complete at the target and
+    /// the release is posted. Does nothing unless waited on or polled; a drop then unlocks.
     ///
     /// # Errors
     /// As [`Epoch::unlock`].
@@ -375,12 +391,12 @@ impl<T: Element, F: Fabric> fmt::Debug for VersionedRead<'_, '_, T, F> {
 
 impl<T: Element, F: Fabric> fmt::Debug for VersionedWrite<'_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lock to write to rank {} of {:?}", self.target, self.table)
+        write!(f, "write lock of rank {} of {:?}", self.target, self.table)
     }
 }
 
 impl<T: Element, F: Fabric> fmt::Debug for VersionedEpoch<'_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lock to write, {:?}", self.target)
+        write!(f, "write lock of {:?}", self.target)
     }
 }

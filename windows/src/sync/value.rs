@@ -1,4 +1,4 @@
-//! What `Mutex` and `RwLock` are made of: one value, its lock, and the guards.
+//! Common parts of `Mutex` and `RwLock`: a value, its lock, and the guards.
 
 use std::fmt;
 use std::future::Future;
@@ -16,7 +16,7 @@ use onesided_lock_algos::Mode;
 use crate::sync::combined::{DeferredLock, Locked};
 use crate::{Builder, Element, Epoch, Error, FencingToken, LockRequest, PreviousOwner, Request, Window};
 
-/// A window of one element, at one rank.
+/// A window of one element at one rank.
 pub(crate) struct Value<T: Element, F: Fabric> {
     pub(crate) window: Window<T, F>,
     pub(crate) home: u32,
@@ -30,15 +30,14 @@ impl<T: Element, F: Fabric> Value<T, F> {
         if here {
             window.local().write(0, &[value])?;
         }
-        // That all have come here means that the value is there.
+        // When all ranks have arrived here the value is in place.
         let all = world.all_gather(&home.to_le_bytes()).await;
         let name = || window.inner().name.clone();
         let all = all.map_err(|fault| Error::Collective { operation: "create", window: name(), fault })?;
-        // All compare the same, so they agree on whether they agree.
+        // All ranks compare the same data, so all reach the same verdict.
         if let Some((rank, theirs)) = (0..).zip(&all).find(|(_, theirs)| **theirs != all[0]) {
             let home_of = |bytes: &[u8]| bytes.try_into().map_or(u32::MAX, u32::from_le_bytes);
-            let what =
-                format!("the value is at rank {} there, and at rank {} for rank 0", home_of(theirs), home_of(&all[0]));
+            let what = format!("the home of the value: rank {} against rank {}", home_of(theirs), home_of(&all[0]));
             return Err(Error::Mismatch { window: name(), rank, what });
         }
         if home >= world.size() {
@@ -67,7 +66,7 @@ impl<T: Element, F: Fabric> Value<T, F> {
 /// A guard of a value.
 pub trait Guard<'m, T: Element, F: Fabric>: Sealed<'m, T, F> + Send + 'm {}
 
-/// What makes one.
+/// Constructs a guard.
 pub trait Sealed<'m, T: Element, F: Fabric> {
     #[doc(hidden)]
     const MODE: Mode;
@@ -75,35 +74,37 @@ pub trait Sealed<'m, T: Element, F: Fabric> {
     fn new(epoch: Epoch<'m, T, F>, value: T) -> Self;
 }
 
-/// A value's lock that is asked for: `.wait()` blocks until it is held and the value is here, `.await` does not block,
-/// `.test()` looks. Nothing happens before.
+/// A request for a value's lock: `.wait()` blocks until the lock is held and the value is here,
+/// `.await` does not block, `.test()` polls. Does nothing before that.
 ///
 /// # Cancel safety
-/// Dropped before it is done, at whatever point, it leaves nothing locked: the endpoint finishes and releases what was begun.
-#[must_use = "nothing is locked before it is waited for"]
+/// May be dropped at any point and leaves nothing locked: the endpoint finishes and releases what
+/// was started.
+#[must_use = "does nothing unless waited on or polled"]
 pub struct ValueLock<'m, T: Element, F: Fabric, G> {
     lock: DeferredLock<'m, T, F>,
-    /// Once it has begun. Boxed, so that a request that is only waited for stays small.
+    /// Set once the request has started. Boxed, so that a request that is only waited on stays
+    /// small.
     under_way: Option<Box<UnderWay<'m, T, F, G>>>,
     guard: PhantomData<G>,
 }
 
 struct UnderWay<'m, T: Element, F: Fabric, G> {
-    /// What is asked for as it is now: it may be said at any time.
+    /// The current settings: they may change between polls.
     options: Arc<Mutex<DeferredLock<'m, T, F>>>,
     call: Call<'m, (), Result<G, Error>>,
 }
 
 impl<'m, T: Element, F: Fabric, G: Guard<'m, T, F>> ValueLock<'m, T, F, G> {
-    /// Gives up waiting for the lock after this time: the error is then [`TimedOut`](Error::is_timed_out).
+    /// Sets a deadline for the lock: the error is then [`TimedOut`](Error::is_timed_out).
     pub const fn deadline(mut self, after: Duration) -> Self {
         self.lock = self.lock.deadline(after);
         self
     }
 
-    /// Takes the lock from a rank that died while it held it: the guard's `inherited` tells then from whom, and the lock is
-    /// held exclusively. The value may have been put back in part. See
-    /// [`LockRequest::recover`](crate::LockRequest::recover).
+    /// Takes the lock over from a rank that died while it held it: the guard's `previous_owner`
+    /// then names that rank, and the lock is held exclusively. The value may have been written back
+    /// in part. See [`LockRequest::recover`](crate::LockRequest::recover).
     pub const fn recover(mut self) -> Self {
         self.lock = self.lock.recover();
         self
@@ -114,7 +115,8 @@ impl<'m, T: Element, F: Drive, G: Guard<'m, T, F>> ValueLock<'m, T, F, G> {
     /// Blocks until the lock is held and the value is here.
     ///
     /// # Errors
-    /// Those of [`LockRequest::wait`](crate::LockRequest::wait) and [`Access::get`](crate::Access::get).
+    /// Those of [`LockRequest::wait`](crate::LockRequest::wait) and
+    /// [`Access::get`](crate::Access::get).
     #[inline]
     pub fn wait(self) -> Result<G, Error> {
         match self.under_way {
@@ -173,7 +175,7 @@ impl<T: Element, F: Fabric, G> fmt::Debug for ValueLock<'_, T, F, G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a lock of {:?}, ", self.lock.window())?;
         match &self.under_way {
-            None => f.write_str("not begun"),
+            None => f.write_str("not started"),
             Some(under_way) => write!(f, "{:?}", under_way.call),
         }
     }
@@ -186,8 +188,9 @@ fn token<'m, T: Element, F: Fabric>(epoch: Option<&Epoch<'m, T, F>>) -> FencingT
     }
 }
 
-/// A value that is locked shared, as it was when it was locked: nobody changes it meanwhile. Its drop releases.
-#[must_use = "if unused the lock is released at once"]
+/// A value that is locked shared, as it was when it was locked; it cannot change meanwhile. A drop
+/// releases the lock.
+#[must_use = "if unused the lock is released immediately"]
 pub struct ReadGuard<'m, T: Element, F: Fabric> {
     epoch: Option<Epoch<'m, T, F>>,
     value: T,
@@ -204,7 +207,7 @@ impl<'m, T: Element, F: Fabric> Sealed<'m, T, F> for ReadGuard<'m, T, F> {
 }
 
 impl<'m, T: Element, F: Fabric> ReadGuard<'m, T, F> {
-    /// Who died inside, if the lock was [inherited](ValueLock::recover).
+    /// The failed previous owner, if the lock was [recovered](ValueLock::recover).
     pub fn previous_owner(&self) -> Option<PreviousOwner> {
         self.epoch.as_ref().and_then(Epoch::previous_owner)
     }
@@ -226,7 +229,7 @@ impl<T: Element, F: Fabric> Deref for ReadGuard<'_, T, F> {
 impl<T: Element, F: Fabric> Drop for ReadGuard<'_, T, F> {
     fn drop(&mut self) {
         match self.epoch.take() {
-            // A token that was drawn may be under way, and an exclusive release may go another way.
+            // A token request may be in flight, and an exclusive release may take another path.
             Some(epoch) if epoch.mode() == Mode::Exclusive => epoch.unlock_posted(),
             Some(epoch) => epoch.unlock_unchanged(),
             None => {}
@@ -234,18 +237,21 @@ impl<T: Element, F: Fabric> Drop for ReadGuard<'_, T, F> {
     }
 }
 
-/// A value that is locked for this origin alone: a copy, which goes back with the release if it was borrowed mutably.
+/// A value that is locked exclusively: a copy, which is written back at the release if it was
+/// borrowed mutably.
 ///
-/// [`unlock`](Self::unlock) reports what goes wrong, and tells that the value is at its home. A drop puts it back as well
-/// and waits for nothing; what goes wrong then the value's `close` reports. **Where the thread panics the value is not put back**: what a
-/// panic has left half done nobody sees, so a panic poisons nothing (a death does: see [`ValueLock::recover`]).
-#[must_use = "if unused the lock is released at once"]
+/// [`unlock`](Self::unlock) reports errors and completes when the value is written back. A drop
+/// writes it back too without waiting; the `close` of the value reports the errors of that. **If
+/// the thread panics, the value is not written back**: other ranks never see a half-done change, so
+/// a panic poisons nothing (a death does: see [`ValueLock::recover`]).
+#[must_use = "if unused the lock is released immediately"]
 pub struct WriteGuard<'m, T: Element, F: Fabric> {
     fabric: &'m F,
     epoch: Option<Epoch<'m, T, F>>,
     value: T,
     changed: bool,
-    /// Whether the thread panicked before: a guard that a destructor makes is as good as any.
+    /// Whether the thread was panicking already: a guard that a destructor makes writes back as
+    /// usual.
     panicked: bool,
 }
 
@@ -260,7 +266,7 @@ impl<'m, T: Element, F: Fabric> Sealed<'m, T, F> for WriteGuard<'m, T, F> {
 }
 
 impl<'m, T: Element, F: Fabric> WriteGuard<'m, T, F> {
-    /// Who died inside, if the lock was [inherited](ValueLock::recover).
+    /// The failed previous owner, if the lock was [recovered](ValueLock::recover).
     pub fn previous_owner(&self) -> Option<PreviousOwner> {
         self.epoch.as_ref().and_then(Epoch::previous_owner)
     }
@@ -270,16 +276,18 @@ impl<'m, T: Element, F: Fabric> WriteGuard<'m, T, F> {
         token(self.epoch.as_ref())
     }
 
-    /// Puts the value back, if it was borrowed mutably, and releases, when it is waited for: then the value is complete at its
-    /// home, for everybody who synchronises with this rank, and the release is posted.
+    /// Writes the value back, if it was borrowed mutably, and releases the lock. Completes when the
+    /// value is complete at its rank, visible to every rank that synchronizes with this one, and
+    /// the release is posted. Does nothing unless waited on or polled; a drop then does the same.
     ///
     /// # Errors
-    /// When waited for: [`Error::Operation`] if the value did not come to its home. The lock is released all the same.
+    /// When waited on: [`Error::Operation`] if the value could not be written back. The lock is
+    /// released all the same.
     pub fn unlock(self) -> ValueUnlock<'m, T, F> {
         ValueUnlock { fabric: self.fabric, call: Call::Asked(self) }
     }
 
-    /// Takes what is left to do, and does what waits for nothing.
+    /// Posts the write-back and returns what is left to do.
     fn put_back(&mut self) -> (Option<Epoch<'m, T, F>>, Result<(), Error>) {
         let Some(epoch) = self.epoch.take() else { return (None, Ok(())) };
         let half_done = thread::panicking() && !self.panicked;
@@ -290,7 +298,7 @@ impl<'m, T: Element, F: Fabric> WriteGuard<'m, T, F> {
     async fn release(mut self) -> Result<(), Error> {
         let (epoch, put) = self.put_back();
         match epoch {
-            Some(epoch) => put.and(epoch.unlock().await), // it is released whatever became of the put
+            Some(epoch) => put.and(epoch.unlock().await), // released even if the put failed
             None => put,
         }
     }
@@ -322,19 +330,19 @@ impl<T: Element, F: Fabric> Drop for WriteGuard<'_, T, F> {
     }
 }
 
-/// An unlock of a value, to be waited for: `.wait()` blocks, `.await` does not. Nothing happens before. See
+/// An unlock of a value: `.wait()` blocks, `.await` does not. Does nothing before that. See
 /// [`WriteGuard::unlock`].
 ///
 /// # Cancel safety
-/// Dropped before it is done, at whatever point, it puts back and releases as a drop of the guard does.
-#[must_use = "an unlock that nobody waits for cannot tell what went wrong"]
+/// May be dropped at any point: it writes back and releases as a drop of the guard does.
+#[must_use = "dropping the unlock discards its errors"]
 pub struct ValueUnlock<'m, T: Element, F: Fabric> {
     fabric: &'m F,
     call: Call<'m, WriteGuard<'m, T, F>, Result<(), Error>>,
 }
 
 impl<T: Element, F: Drive> ValueUnlock<'_, T, F> {
-    /// Blocks until the value is complete at its home and the release is posted.
+    /// Blocks until the value is complete at its rank and the release is posted.
     ///
     /// # Errors
     /// See [`WriteGuard::unlock`].

@@ -19,7 +19,8 @@ impl<F: Fabric> Drop for Background<F> {
 }
 
 impl<F: Fabric> Inner<F> {
-    /// Leaves a release, or what is under way of a cancelled request, to the endpoint; the window's end waits for it.
+    /// Spawns a release, or the rest of a cancelled request, on the endpoint; closing the window
+    /// waits for it.
     pub(crate) fn spawn(self: &Arc<Self>, task: Task) {
         self.lifecycle.begin_background();
         let background = Background(Arc::clone(self));
@@ -38,8 +39,8 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
-    /// Waits until the endpoint does nothing for this window any more: after the window's end, peers free what it
-    /// reaches into. None of it waits for another rank.
+    /// Waits until this window's background operations have ended: after the close, peers free the
+    /// memory that these access. None of them waits for another rank.
     pub(crate) async fn drain_background(&self) -> Result<(), Fault> {
         let is_drained = || self.lifecycle.is_drained();
         if is_drained() {

@@ -1,4 +1,4 @@
-//! How a window ends, and how its memory comes back.
+//! Closing a window, and returning its memory.
 
 use std::sync::Arc;
 
@@ -10,18 +10,19 @@ use crate::window::exchange::Flavor;
 use crate::{BufferError, Element, Error, Request, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
-    /// Ends the window on all ranks: completes what this rank has posted, waits for the others, and reports what failed
-    /// after its caller was gone. Collective.
+    /// Closes the window on all ranks: completes what this rank has posted, waits for the others,
+    /// and reports deferred errors. Collective.
     ///
-    /// Other handles of the window are for nothing then: whatever would begin an epoch (a lock, a fence, a post, a start, an
-    /// access without a check or a direct one), attaching, and ending it once more is an error (`Closed`). In an epoch that is still open the
-    /// operations are not looked at, because that would cost every one of them: on shm they go to memory that nobody has got
-    /// for something else, over a card they cost the connection once the peer has freed it.
+    /// Other handles of the window become useless: starting an epoch (a lock, a fence, a post, a
+    /// start, an access without a check or a direct one), attaching, and closing again fail with
+    /// `Closed`. Operations in an epoch that is still open are not checked, because that would slow
+    /// down all of them: on shm they access memory that is not reused, over a card they cost the
+    /// connection once the peer has freed its memory.
     ///
     /// # Errors
-    /// [`Error::Operation`] with the first failure of what was posted and not waited for, or of a release that a dropped
-    /// guard or request left to the endpoint ([`TimedOut`](Error::is_timed_out) if a release is still under way after
-    /// 5 s); [`Error::Collective`] where a rank died.
+    /// [`Error::Operation`] with the first deferred error: of a posted operation, or of a release
+    /// that a dropped guard or request left to the endpoint ([`TimedOut`](Error::is_timed_out) if a
+    /// release is still under way after 5 s); [`Error::Collective`] where a rank died.
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
@@ -30,7 +31,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
         Request::new(fabric, "close", self.run_close())
     }
 
-    /// Only one handle of a rank ends the window: another one would come to a barrier that nobody else comes to.
+    /// Only one handle of a rank closes the window: a second would enter a barrier that no other
+    /// rank enters.
     fn begin_end(&self) -> Result<(), Fault> {
         match self.inner.lifecycle.begin_close() {
             true => Ok(()),
@@ -51,9 +53,9 @@ impl<T: Element, F: Fabric> Window<T, F> {
         ended.and(freed.map_err(|fault| self.inner.failed("close", own, fault)))
     }
 
-    /// Ends the window on all ranks, as [`close`](Self::close) does, and gives back the vector that this rank's part was
-    /// [created](Self::create) over. Collective; the others may call either. What holds for other handles of the window is
-    /// said there.
+    /// Closes the window on all ranks, as [`close`](Self::close) does, and returns the vector that
+    /// this rank's window memory was [created](Self::create) over. Collective; the others may call
+    /// either. Other handles behave as after `close`.
     ///
     /// ```
     /// # use onesided_windows::Window;
@@ -69,9 +71,10 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`close`](Self::close). Whatever else failed, the memory is taken back and comes with the error, or, if a peer stays in the middle of
-    /// an operation on it for 5 s (it is stopped), given up: it is never freed then, and the error is
-    /// [`TimedOut`](Error::is_timed_out). `Unsupported` if the window was not made over a vector of this type.
+    /// Those of [`close`](Self::close). After any error the memory is taken back and returned with
+    /// the error. If a peer stays in the middle of an operation on it for 5 s (it is stopped), the
+    /// memory is leaked instead, and the error is [`TimedOut`](Error::is_timed_out). `Unsupported`
+    /// if the window was not made over a vector of this type.
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
@@ -86,12 +89,13 @@ impl<T: Element, F: Fabric> Window<T, F> {
         self.with_memory("close_into", ended, vector)
     }
 
-    /// Ends the window on all ranks, as [`close`](Self::close) does, and gives back the memory that this rank's part was
-    /// [created from](crate::Builder::create_from), or over. Collective; the others may call any of the three.
+    /// Closes the window on all ranks, as [`close`](Self::close) does, and returns the memory that
+    /// this rank's window memory was [created from](crate::Builder::create_from), or over.
+    /// Collective; the others may call any of the three.
     ///
     /// # Errors
-    /// Those of [`close_into`](Self::close_into). `Unsupported` if the fabric allocated the memory, or if it is
-    /// [`WindowMemory`](crate::WindowMemory), which comes back by a call of its own.
+    /// Those of [`close_into`](Self::close_into). `Unsupported` if the fabric allocated the memory,
+    /// or if it is [`WindowMemory`](crate::WindowMemory), which has its own call.
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
@@ -105,7 +109,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
         self.with_memory("close_into_memory", ended, memory)
     }
 
-    /// Ends the window and takes its memory back.
+    /// Closes the window and takes its memory back.
     async fn end_into(&mut self) -> (Result<(), Error>, Result<UserMemory, Fault>) {
         if let Err(fault) = self.begin_end() {
             return (Err(self.inner.failed("close", self.inner.world.rank(), fault)), Err(fault));
@@ -114,7 +118,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
         let unsupported = Err(Fault::of(FaultKind::Unsupported, self.inner.fabric().rank()));
         let memory = match self.inner.memory.attached.take_backing() {
             _ if self.inner.memory.flavor != Flavor::Created => unsupported,
-            // A part without elements lent nothing.
+            // Window memory without elements registered nothing.
             Some(Backing::Empty(memory)) => Ok(memory),
             Some(Backing::Part(_)) => unsupported,
             None => self.inner.take_back(&self.inner.memory.own).await,
@@ -140,7 +144,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// Completes what this rank has posted and waits for the others.
     async fn end(&mut self) -> Result<(), Error> {
         let own = self.inner.world.rank();
-        // One that failed leaves nothing of the others behind: their owners free the memory after the barrier.
+        // Even after a failure this rank must release the others' memory: they free it after the
+        // barrier.
         let mut flushed = self.inner.drain_background().await.map_err(|fault| self.inner.failed("close", own, fault));
         self.inner.begin_flushes(self.inner.memory.all_cached());
         for target in self.inner.memory.all_cached() {
@@ -148,11 +153,12 @@ impl<T: Element, F: Fabric> Window<T, F> {
             flushed = flushed.and(flush.map_err(|fault| self.inner.failed("close", target.rank, fault)));
         }
         flushed = flushed.and(self.inner.lifecycle.take_deferred());
-        // If there is no other handle, this rank reaches nobody's part any more: its owner has it back after the barrier.
+        // Without other handles, this rank accesses no peer's memory any more: its owner has it
+        // back after the barrier.
         if let Some(inner) = Arc::get_mut(&mut self.inner) {
             inner.memory.targets.iter_mut().for_each(|target| drop(target.take()));
         }
-        // Others wait for this rank even if something of its own failed.
+        // The others wait for this rank even if its own operations failed.
         let barrier = self.inner.world.barrier().await.map_err(|error| Error::Collective {
             operation: "close",
             window: self.inner.name.clone(),

@@ -1,4 +1,4 @@
-//! How a window comes to be: every rank makes its part, then all compare.
+//! Creation of windows: every rank makes its memory, then all ranks compare.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use crate::window::inner::Creation;
 use crate::window::inner::Inner;
 use crate::{Element, Error, LeasePolicy, LockAllDesign, LockDesign, Request, Window, WindowMemory};
 
-// Of one fabric, so that nobody need name one: the builder allocates on any.
+// On the default fabric, so that a caller need not name one: the builder allocates on any.
 impl<T: Element> Window<T> {
-    /// Chooses a name, a lock and more before the window is allocated, on whatever fabric.
+    /// Starts to configure a window: its name, its lock and more. Works with any fabric.
     #[must_use]
     pub fn builder() -> Builder<T> {
         Builder::default()
@@ -37,7 +37,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
         Builder::default().allocate(world, len)
     }
 
-    /// Makes a window without memory, to which each rank attaches some (`MPI_Win_create_dynamic`). Collective.
+    /// Makes a dynamic window: without memory, each rank attaches some later
+    /// (`MPI_Win_create_dynamic`). Collective.
     ///
     /// # Errors
     /// See [`Builder::dynamic`].
@@ -45,7 +46,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
         Builder::default().dynamic(world)
     }
 
-    /// Makes a window over a vector of this rank's, and over those that the others give (`MPI_Win_create`). Collective.
+    /// Makes a window over a vector of this rank and over those of the other ranks
+    /// (`MPI_Win_create`). Collective.
     ///
     /// # Errors
     /// See [`Builder::create`].
@@ -53,7 +55,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
         Builder::default().create(world, memory)
     }
 
-    /// Makes a window over elements of memory that others may lie over as well. Collective.
+    /// Makes a window over elements of memory that other windows may overlap. Collective.
     ///
     /// # Errors
     /// See [`Builder::create_over`].
@@ -66,7 +68,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     }
 }
 
-/// Chooses what a window is before it is allocated: `Window::<u64>::builder().name("scores").allocate(&world, 1024).wait()`.
+/// Configures a window: `Window::<u64>::builder().name("scores").allocate(&world, 1024).wait()`.
 #[derive(Clone, Debug)]
 pub struct Builder<T> {
     name: Arc<str>,
@@ -99,22 +101,23 @@ impl<T: Element> Default for Builder<T> {
 }
 
 impl<T: Element> Builder<T> {
-    /// What errors and reports call the window; its first 60 characters are compared between ranks.
+    /// The window's name in errors and reports; ranks compare its first 60 characters.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Which lock it uses. Otherwise the one that `ONESIDED_LOCK` names, test-and-set if it is not set.
+    /// The lock of the window. Default: the one that `ONESIDED_LOCK` names, or test-and-set if that
+    /// is not set.
     #[must_use]
     pub const fn lock(mut self, design: LockDesign) -> Self {
         self.design = Some(design);
         self
     }
 
-    /// Chooses how [`lock_all`](Window::lock_all) locks. Otherwise as `ONESIDED_LOCK_ALL` names it; if that is not set on demand, or,
-    /// with a lock that is fair, each target's: see [`LockAllDesign`].
+    /// How [`lock_all`](Window::lock_all) locks. Default: as `ONESIDED_LOCK_ALL` names it; if that
+    /// is not set, on demand, or, with a fair lock, each target's: see [`LockAllDesign`].
     ///
     /// ```
     /// # use onesided_windows::{LockAllDesign, Window};
@@ -132,27 +135,28 @@ impl<T: Element> Builder<T> {
         self
     }
 
-    /// Chooses what happens to an exclusive owner that keeps a lock for longer than this lease. Nothing otherwise. With
-    /// test-and-set locks only; an acquire then takes a slot, and a release is a compare-swap. A lease of zero is an error when
-    /// the window is made ([`Error::LeasePolicy`]).
+    /// What happens to an exclusive owner that holds a lock for longer than this lease. Default:
+    /// nothing. With test-and-set locks only; an acquire then takes a slot, and a release is a
+    /// compare-and-swap. A lease of zero is an error when the window is made
+    /// ([`Error::LeasePolicy`]).
     #[must_use]
     pub const fn lease_policy(mut self, policy: LeasePolicy, lease: Duration) -> Self {
         (self.lease.policy, self.lease.lease) = (policy, lease);
         self
     }
 
-    /// Of something that commits nothing.
+    /// For a lock without a commit protocol.
     pub(crate) const fn plain(mut self) -> Self {
         self.lease.plain = true;
         self
     }
 
-    /// The lock that it will use.
+    /// The lock that the window will use.
     pub(crate) fn design(&self) -> Result<LockDesign, Error> {
         self.design.map_or_else(LockDesign::from_environment, Ok)
     }
 
-    /// How its `lock_all` will lock: what has none is not asked.
+    /// How `lock_all` will lock; not consulted for windows without one.
     fn all(&self, lock: LockDesign) -> Result<LockAllDesign, Error> {
         match self.all {
             _ if self.lease.plain || self.table != Table::default() => Ok(LockAllDesign::usual(lock)),
@@ -161,13 +165,14 @@ impl<T: Element> Builder<T> {
         }
     }
 
-    /// Of words in which a table's locks lie.
+    /// For window memory that holds the locks of a table.
     pub(crate) const fn table(mut self, table: Table) -> Self {
         self.table = table;
         self
     }
 
-    /// What it locks, behind the lock: nothing where that is parts. So ranks that lay their locks out differently are told.
+    /// What the lock protects, appended to the lock's description; empty for window memory. So
+    /// ranks that lay out their locks differently get a mismatch.
     const fn purpose(&self) -> &'static str {
         match self.table {
             Table { stride: 0, .. } if self.lease.plain => ", of a value",
@@ -184,52 +189,59 @@ impl<T: Element> Builder<T> {
         self
     }
 
-    /// Has all pages of an allocated window there when it is made: each rank's part near the CPU that runs it then. It takes
-    /// longer, nobody meets a page that is not there later, and that there is not so much memory is an error of
-    /// [`allocate`](Self::allocate).
+    /// Populates all pages of an allocated window at creation, on the NUMA node of the calling
+    /// thread. Creation takes longer; no later access faults on a missing page, and a lack of
+    /// memory is an error of [`allocate`](Self::allocate).
     #[must_use]
     pub const fn populate(mut self) -> Self {
         self.populated = true;
         self
     }
 
-    /// Counts which [path](Window::paths) each operation takes, also where that costs something beside the operation: where
-    /// it is an instruction. Otherwise as `ONESIDED_COUNT=1` says.
+    /// Counts which [path](Window::paths) each operation takes even where that adds to its cost:
+    /// where an operation is an instruction. Default: as `ONESIDED_COUNT=1` says.
     #[must_use]
     pub const fn count_paths(mut self, count: bool) -> Self {
         self.counted = Some(count);
         self
     }
 
-    /// Lets helper threads carry what is put to, or got from, [shapes](crate::Shape) and [fields](crate::Access::fields) of
-    /// at least 64 pieces with at most 256 bytes each on average: one message of up to 16 KiB to the target's owner, whose
-    /// thread does the rest, in the place of a request to the card for each piece (jiang-2004, section 4). Such an operation
-    /// is at the target when it was waited for; it goes on while the owner computes, and not while its process is stopped.
+    /// Lets helper threads execute puts and gets of [shapes](crate::Shape) and
+    /// [fields](crate::Access::fields) of at least 64 pieces of at most 256 bytes on average: one
+    /// message of up to 16 KiB to the target's owner, whose helper thread does the rest, instead of
+    /// one request to the card for each piece (jiang-2004, section 4). Such an operation is
+    /// complete at the target when its wait returns; it progresses while the owner computes, but
+    /// not while its process is stopped.
     ///
-    /// Off otherwise: each rank then has a helper thread that wakes for every message, and up to 1 MiB of registered memory
-    /// beside its part. Of no effect where memory is mapped, for memory that is the user's (on shm shapes of that go so
-    /// anyway where they must), and for targets that did not ask for it.
+    /// Default: off, because each rank then has a helper thread that wakes for every message, and
+    /// up to 1 MiB of registered memory beside its window memory. No effect on mapped memory, on
+    /// user memory (shapes of which use messages on shm where they must), or for targets without
+    /// this option.
     #[must_use]
     pub const fn pack_shapes(mut self, pack: bool) -> Self {
         self.packed = pack;
         self
     }
 
-    /// Allocates `len` zeroed elements on this rank, and as many as the others ask for on theirs. Collective.
+    /// Allocates `len` zeroed elements on this rank, and as many as the others ask for on theirs.
+    /// Collective.
     ///
-    /// On shared memory a part of more than 64 KiB gets its pages when they are first touched, near the CPU that does: whoever
-    /// initializes its own part has it near itself. As with memory from `malloc`, only what is clearly too much is refused
-    /// here (more than the host, or the control group, has left; limits): where memory has run out when a page is
-    /// touched, the kernel's out-of-memory killer ends a process, never a `SIGBUS`. With [`populate`](Self::populate),
-    /// where the system overcommits nothing, and on verbs all pages are there when this returns.
+    /// On shared memory, window memory of more than 64 KiB gets its pages at first touch, on the
+    /// NUMA node of the CPU that touches them: a rank that initializes its own window memory has it
+    /// local. As with memory from `malloc`, only what clearly exceeds the limits is refused here
+    /// (those of the host or of the control group). Where memory has run out when a page is
+    /// touched, the kernel's out-of-memory killer ends a process; there is never a `SIGBUS`. With
+    /// [`populate`](Self::populate), without overcommit, and on verbs all pages are present when
+    /// this returns.
     ///
-    /// What a closed window leaves free a later one gets, zeroed: a rank keeps up to 32 MiB of memory for that, and then an
-    /// allocation is no system call.
+    /// A rank keeps up to 32 MiB of the memory of closed windows and zeroes it for later ones; such
+    /// an allocation needs no system call.
     ///
     /// # Errors
-    /// [`Error::Create`] here and [`Error::CreateElsewhere`] on every other rank where one has no memory or descriptors;
-    /// [`Error::Mismatch`] on all where the ranks do not agree; [`Error::Design`] where `ONESIDED_LOCK` names no lock;
-    /// [`Error::Collective`] where a rank died.
+    /// [`Error::Create`] here and [`Error::CreateElsewhere`] on every other rank where one has no
+    /// memory or descriptors; [`Error::Mismatch`] on all where the ranks do not agree;
+    /// [`Error::Design`] where `ONESIDED_LOCK` names no lock; [`Error::Collective`] where a rank
+    /// died.
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
@@ -237,15 +249,19 @@ impl<T: Element> Builder<T> {
         Request::new(world.fabric().clone(), "allocate", self.make(world, (Flavor::Allocated, None), len))
     }
 
-    /// Makes a window over a vector of this rank's, and over those that the others give (`MPI_Win_create`): it is lent to
-    /// the window until [`close_into`](Window::close_into) gives it back. Its spare capacity fills the last 8 bytes up; a
-    /// vector that has none where it is needed is given some, which may move it.
+    /// Makes a window over a vector of this rank and over those of the other ranks
+    /// (`MPI_Win_create`). The window owns the vector until [`close_into`](Window::close_into)
+    /// returns it. The vector's spare capacity pads it to a multiple of 8 bytes; a vector without
+    /// enough capacity is grown, which may move it.
     ///
-    /// Peers in other processes reach it on shm by copies of the kernel (process_vm_readv), or by this rank's helper thread
-    /// where the system forbids them or `ONESIDED_PROCESS_VM=off` is set; atomics go by the helper thread. So an
-    /// [allocated](Self::allocate) window is faster, and more is promised of it: see the manual on the memory model.
+    /// On shm, peers in other processes access it by `process_vm_readv` and `process_vm_writev`, or
+    /// through this rank's helper thread where the system forbids these or
+    /// `ONESIDED_PROCESS_VM=off` is set; atomics go through the helper thread. An
+    /// [allocated](Self::allocate) window is faster and gives stronger guarantees: see the manual
+    /// on the memory model.
     ///
-    /// Two windows cannot own one vector: several lie over [`WindowMemory`], by [`create_over`](Self::create_over).
+    /// Two windows cannot own one vector; to overlap windows, use [`WindowMemory`] and
+    /// [`create_over`](Self::create_over).
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate); the vector is freed then.
@@ -257,10 +273,10 @@ impl<T: Element> Builder<T> {
         Request::new(world.fabric().clone(), "create", self.over(world, memory.into(), len))
     }
 
-    /// Makes a window over [memory that something else owns](UserMemory::from_raw_parts), a mapping say, as
-    /// [`create`](Self::create) does over a vector: as many elements as fit into it. It is lent to the window until
-    /// [`close_into_memory`](Window::close_into_memory) gives it back. Collective; the others may give whatever
-    /// `create` takes.
+    /// Makes a window over [memory that something else owns](UserMemory::from_raw_parts), such as a
+    /// mapping, as [`create`](Self::create) does over a vector, with as many elements as fit. The
+    /// window keeps the memory until [`close_into_memory`](Window::close_into_memory) returns it.
+    /// Collective; the other ranks may pass whatever `create` takes.
     ///
     /// # Errors
     /// As [`create`](Self::create); the memory is freed then.
@@ -278,21 +294,21 @@ impl<T: Element> Builder<T> {
             window.inner().memory.attached.set_backing(Backing::Empty(memory));
             return Ok(window);
         }
-        // The agent's thread has to be there before the others are told that all is well.
+        // The agent's thread must run before the other ranks learn that creation succeeded.
         let user_memory = user_segment(world.fabric(), memory);
         self.make(world, (Flavor::Created, Some(user_memory)), len).await?.served()
     }
 
-    /// Makes a window over some elements of memory that this rank has lent, over which others may lie at the same time,
-    /// and over what the other ranks give (`MPI_Win_create` with overlapping memory). The range counts elements of `T` from the
-    /// beginning of the memory; it begins at a multiple of 8 bytes. Collective; the others may call whatever creates a window
-    /// over memory of theirs.
+    /// Makes a window over some elements of a [`WindowMemory`], which other windows may overlap,
+    /// and over the memory of the other ranks (`MPI_Win_create` with overlapping memory). The range
+    /// counts elements of `T` from the start of the memory and starts at a multiple of 8 bytes.
+    /// Collective; the other ranks may call whatever creates a window over memory of theirs.
     ///
-    /// The window is ended by [`close`](Window::close); [`WindowMemory::take_back`] gives the memory back.
+    /// [`close`](Window::close) ends the window; [`WindowMemory::take_back`] returns the memory.
     ///
     /// # Errors
-    /// As [`allocate`](Self::allocate). [`Error::Create`] with `OutOfRange` if the range does not lie in the memory, with
-    /// `Misaligned`, and with `Closed` if it was given back.
+    /// As [`allocate`](Self::allocate). [`Error::Create`] with `OutOfRange` if the range exceeds
+    /// the memory, with `Misaligned`, and with `Closed` if the memory was taken back.
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
@@ -322,8 +338,8 @@ impl<T: Element> Builder<T> {
         window.served()
     }
 
-    /// Makes a window without memory, to which each rank [attaches](Window::attach) some while it is there
-    /// (`MPI_Win_create_dynamic`): up to 256 pieces at the same time. Collective.
+    /// Makes a dynamic window: it has no memory, and each rank [attaches](Window::attach) up to 256
+    /// regions to it later (`MPI_Win_create_dynamic`). Collective.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
@@ -334,19 +350,19 @@ impl<T: Element> Builder<T> {
         Request::new(world.fabric().clone(), "dynamic", self.make(world, (Flavor::Dynamic, None), 0))
     }
 
-    /// The lock that it will use, and all of it.
+    /// The designs of the lock and of `lock_all`, and the lock itself.
     fn lock_of<F: Fabric>(&self, world: &World<F>) -> Result<(LockDesign, LockAllDesign, AnyLock), Error> {
         let (design, capabilities) = (self.design()?, world.fabric().capabilities());
         let all = self.all(design)?;
         self.lease.check(design, world, &self.name)?;
         let algorithm = all.of(self.lease.algorithm(design, &capabilities), &capabilities);
-        let why = "who waits for a global lock_all cannot tell who is late";
+        let why = "a waiter for a global lock_all cannot tell whose lease has expired";
         let refused = || Error::LeasePolicy { window: self.name.clone(), policy: self.lease.policy, design, why };
         Ok((design, all, algorithm.ok_or_else(refused)?))
     }
 
-    /// Makes a window over memory that this rank has lent, or otherwise that the fabric allocates, or tells the others why
-    /// there is none.
+    /// Makes a window over user memory, or over memory that the fabric allocates; tells the other
+    /// ranks if it fails.
     async fn make<F: Fabric>(
         self,
         world: &World<F>,
@@ -355,8 +371,9 @@ impl<T: Element> Builder<T> {
     ) -> Result<Window<T, F>, Error> {
         let fabric = world.fabric();
         let collective = |fault| Error::Collective { operation: "create", window: self.name.clone(), fault };
-        const { assert!(size_of::<T>() > 0, "elements of no size have no place in a window") };
-        // Whatever fails here, the others are told before it is returned: they wait for this rank.
+        const { assert!(size_of::<T>() > 0, "zero-sized elements cannot be in a window") };
+        // Every failure here is announced to the others before it is returned: they wait for this
+        // rank.
         let packed = self.packed && has_packed(fabric.capabilities().agent, fabric.capabilities().completes_at_post);
         let design = self.lock_of(world);
         let usual = || LockDesign::default().algorithm(&fabric.capabilities());
@@ -380,7 +397,7 @@ impl<T: Element> Builder<T> {
                 fabric.populate(&data)?;
             }
             if helped {
-                // Its helper thread has to be there before the others are told that all is well.
+                // The helper thread must run before the other ranks learn that creation succeeded.
                 let ready = Box::pin(std::future::ready(()));
                 fabric.serve(ready).map_err(onesided_fabric::Error::operation("start its helper thread"))?;
             }
@@ -441,7 +458,7 @@ impl<T: Element> Builder<T> {
 }
 
 impl<T: Element, F: Fabric> Window<T, F> {
-    /// Starts to do what peers ask, where the memory has no words.
+    /// Starts to serve peers' requests, where the memory has no words.
     fn served(self) -> Result<Self, Error> {
         let inner = self.inner();
         if inner.fabric().word_in(&inner.memory.own, 0).is_err_and(is_wordless) {
@@ -451,7 +468,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     }
 }
 
-/// How many bytes so many elements take. Even an empty part has a word, so that every part has a key.
+/// The size of `len` elements in bytes. Even empty window memory has a word, so that it has a key.
 fn bytes_of<T>(rank: Rank, len: usize) -> Result<u64, onesided_fabric::Error> {
     let bytes = (len as u64).checked_mul(size_of::<T>() as u64).and_then(|bytes| bytes.checked_next_multiple_of(8));
     let bytes = bytes.ok_or_else(|| onesided_fabric::Error::Allocate {

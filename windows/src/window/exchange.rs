@@ -1,12 +1,13 @@
-//! What the ranks tell each other when they create a window.
+//! The messages that ranks exchange when they create a window.
 
 use onesided_fabric::SegmentKey;
 use onesided_fabric::remote_memory::{Fault, Rank};
 
-/// What one rank tells the others about its part: the wire format of window creation, version 2.
+/// A rank's announcement of its window memory: the wire format of window creation, version 2.
 ///
-/// `version u8 | made u8 | fault u64 | data key, lock key, elements u64 | element: size u32, align u32, name | design name |
-/// window name`: integers little endian, names as `length u8, UTF-8`. The keys are there if the fault is 0.
+/// `version u8 | made u8 | fault u64 | data key, lock key, elements u64 | element: size u32, align
+/// u32, name | design name | window name`: integers little endian, names as `length u8, UTF-8`. The
+/// keys are present if the fault is 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CreateMessage {
     pub(crate) outcome: Result<Keys, Fault>,
@@ -16,15 +17,16 @@ pub(crate) struct CreateMessage {
     pub(crate) name: String,
 }
 
-/// How the memory of a window comes to be.
+/// How the memory of a window is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Flavor {
-    /// The fabric allocates it (`MPI_WIN_FLAVOR_ALLOCATE`, and `MPI_WIN_FLAVOR_SHARED` where it can be mapped).
+    /// The fabric allocates it (`MPI_WIN_FLAVOR_ALLOCATE`, and `MPI_WIN_FLAVOR_SHARED` where it can
+    /// be mapped).
     Allocated,
-    /// It is the user's (`MPI_WIN_FLAVOR_CREATE`).
+    /// It is user memory (`MPI_WIN_FLAVOR_CREATE`).
     Created,
-    /// It is attached piece by piece (`MPI_WIN_FLAVOR_DYNAMIC`).
+    /// Regions are attached to it (`MPI_WIN_FLAVOR_DYNAMIC`).
     Dynamic,
 }
 
@@ -43,13 +45,13 @@ impl std::fmt::Display for Flavor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Allocated => "allocated",
-            Self::Created => "created over the user's memory",
+            Self::Created => "created over user memory",
             Self::Dynamic => "dynamic",
         })
     }
 }
 
-/// How a peer reaches a rank's part.
+/// The keys by which a peer accesses a rank's window memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
     pub(crate) data: SegmentKey,
@@ -59,7 +61,8 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Whether they are keys of the rank's own memory, of which there is as much as it says for elements of this size.
+    /// Whether they are keys of the rank's own memory, with the length that it announces for
+    /// elements of this size.
     pub(crate) fn are_valid(&self, element: u32, owner: Rank, hidden: u64) -> bool {
         let bytes = self.len.checked_mul(element.into());
         (self.data.rank, self.locks.rank) == (owner, owner)
@@ -79,7 +82,7 @@ pub(crate) struct ElementType {
 impl ElementType {
     pub(crate) fn of<T>() -> Self {
         let name = std::any::type_name::<T>();
-        // The end of a long name tells more than its beginning.
+        // The end of a long name is more specific than its start.
         let start = (name.len().saturating_sub(200)..).find(|at| name.is_char_boundary(*at)).unwrap_or(0);
         Self { size: size_of::<T>() as u32, align: align_of::<T>() as u32, name: name[start..].into() }
     }
@@ -88,14 +91,14 @@ impl ElementType {
 const VERSION: u8 = 2;
 
 impl CreateMessage {
-    /// In what two parts of one window differ that must not.
+    /// The first property in which two ranks' announcements differ and must not.
     pub(crate) fn differs_from(&self, first: &Self, uneven: bool) -> Option<String> {
         let len = |part: &Self| part.outcome.map_or(0, |keys| keys.len);
         if self.element != first.element {
             let describe = |element: &ElementType| format!("{} ({} bytes)", element.name, element.size);
             Some(format!("the type: {} against {}", describe(&self.element), describe(&first.element)))
         } else if self.flavor != first.flavor {
-            Some(format!("how it is made: {} against {}", self.flavor.name(), first.flavor.name()))
+            Some(format!("the flavor: {} against {}", self.flavor.name(), first.flavor.name()))
         } else if self.design != first.design {
             Some(format!("the lock: {} against {}", self.design, first.design))
         } else if !uneven && len(self) != len(first) {
@@ -121,13 +124,13 @@ impl CreateMessage {
         bytes.extend(self.element.size.to_le_bytes());
         bytes.extend(self.element.align.to_le_bytes());
         for name in [&self.element.name, &self.design, &self.name] {
-            bytes.push(name.len() as u8); // whoever makes a part keeps its names short enough
+            bytes.push(name.len() as u8); // names are truncated when the announcement is made
             bytes.extend(name.as_bytes());
         }
         bytes
     }
 
-    /// `None` if the bytes are not of this form and version, to the last one.
+    /// `None` unless all bytes are of this format and version.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut rest = Cursor(bytes);
         if rest.take::<1>()? != [VERSION] {
@@ -154,7 +157,7 @@ impl CreateMessage {
     }
 }
 
-/// What is still to be read.
+/// The bytes still to be read.
 struct Cursor<'b>(&'b [u8]);
 
 impl Cursor<'_> {
@@ -178,7 +181,7 @@ mod tests {
 
     use super::*;
 
-    /// A length that the memory does not have would be an index that wraps.
+    /// A length beyond the memory would be an index that wraps.
     #[test]
     fn keys_are_not_believed() {
         let key = |rank, len| SegmentKey { rank: Rank(rank), region: RegionId(2), len, address: 4, rkey: 5 };

@@ -1,4 +1,4 @@
-//! What a window is, for programs and people (`MPI_Win_get_info`, `MPI_Win_get_name`).
+//! A window's properties, for programs and people (`MPI_Win_get_info`, `MPI_Win_get_name`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,18 +9,20 @@ use crate::window::target::Target;
 use crate::{Element, Flavor, LockAllDesign, LockDesign, Paths, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
-    /// How often this rank's operations on a rank's part took each [path](onesided_fabric::Path): an operation on many
-    /// elements, or on a shape, counts as one, but where the agent of memory without words does it, each request to it.
+    /// How often this rank's operations on a target took each [path](onesided_fabric::Path). An
+    /// operation on many elements, or on a shape, counts as one; where the agent of memory without
+    /// words executes it, each request to the agent counts.
     ///
-    /// Counted always, but for operations that are an instruction of this thread: of those only where the window was made
-    /// with [`count_paths`](crate::Builder::count_paths) or under `ONESIDED_COUNT=1`. Locks are not counted, and of
-    /// [attached](crate::Access::attached) memory what was done to it, all together. On `mixed` a put or get that takes the card
-    /// because atomics are under way counts as the CPU's.
+    /// Operations that are an instruction of the calling thread are counted only in windows made
+    /// with [`count_paths`](Builder::count_paths) or under `ONESIDED_COUNT=1`; all others always.
+    /// Locks are not counted. The counts of [attached](crate::Access::attached) memory are summed
+    /// over all of it. On `mixed`, a put or get that takes the card because atomics are under way
+    /// counts as the CPU's.
     pub fn paths(&self, target: u32) -> Paths {
         self.inner.memory.paths(target)
     }
 
-    /// Which way operations on a rank's part take, and why; for people.
+    /// Describes, for a human reader, which path operations on a target take and why.
     pub fn explain(&self, target: u32) -> String {
         let fabric = self.inner.fabric();
         let capabilities = fabric.capabilities();
@@ -29,18 +31,18 @@ impl<T: Element, F: Fabric> Window<T, F> {
         let way = match path {
             _ if reached.is_err() => "it cannot be reached",
             Path::Cpu if self.inner.memory.flavor == Flavor::Created => {
-                "puts and gets by the CPU, because it is the user's memory in this process"
+                "puts and gets by the CPU, because it is user memory in this process"
             }
             Path::Cpu if capabilities.agent != AtomicAgent::Cpu => {
                 "puts and gets by the CPU, because it is mapped here"
             }
             Path::Cpu => "operations are done when the call returns, by the CPU, because it is mapped here",
             Path::ProcessVm => {
-                "puts and gets by process_vm, because it is the user's memory in another process, done when the call \
+                "puts and gets by process_vm, because it is user memory in another process, done when the call \
                  returns"
             }
             Path::Helper => {
-                "puts and gets by the owner's helper thread, because it is the user's memory in another process and \
+                "puts and gets by the owner's helper thread, because it is user memory in another process and \
                  process_vm does not work here or is switched off; done when the call returns"
             }
             _ => "operations are posted, completed by the fabric",
@@ -61,32 +63,32 @@ impl<T: Element, F: Fabric> Window<T, F> {
     }
 }
 
-/// What a window is: see [`Window::info`].
+/// The properties of a window: see [`Window::info`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Info {
-    /// The name that it was given.
+    /// The window's name.
     pub name: Arc<str>,
-    /// The elements' type, as this program names it, and its size in bytes.
+    /// The name of the element type in this program, and its size in bytes.
     pub element: (&'static str, usize),
-    /// How its memory comes to be.
+    /// How its memory was made.
     pub flavor: Flavor,
-    /// How many elements each rank's part has.
+    /// The number of elements of each rank.
     pub lengths: Vec<usize>,
-    /// Which lock it uses.
+    /// Its lock.
     pub lock: LockDesign,
     /// How `lock_all` locks.
     pub lock_all: LockAllDesign,
     /// `shm`, `verbs`, `sim`.
     pub fabric: &'static str,
-    /// Who makes atomics atomic.
+    /// What executes atomics.
     pub agent: AtomicAgent,
-    /// What was counted of this rank's operations on each rank's part.
+    /// The path counts of this rank's operations on each rank.
     pub paths: Vec<Paths>,
 }
 
 impl<T: Element, F: Fabric> Window<T, F> {
-    /// What the window is: a typed report that prints itself.
+    /// The window's properties, with a `Display`.
     ///
     /// ```
     /// # use onesided_windows::{Flavor, Window};
@@ -94,7 +96,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// let window = Window::<u32>::builder().name("scores").create(&world, vec![0; 10]).wait()?;
     /// let info = window.info();
     /// assert_eq!((&*info.name, info.flavor, info.lengths.as_slice()), ("scores", Flavor::Created, &[10, 10][..]));
-    /// assert!(info.to_string().starts_with("window \"scores\": created over the user's memory, 2 parts of 10 u32"));
+    /// assert!(info.to_string().starts_with("window \"scores\": created over user memory, 2 ranks with 10 u32"));
     /// # window.close().wait()
     /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
@@ -118,11 +120,11 @@ impl<T: Element, F: Fabric> Window<T, F> {
 impl fmt::Display for Info {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, element: (element, bytes), flavor, lengths, lock, lock_all, fabric, agent, paths } = self;
-        write!(f, "window \"{name}\": {flavor}, {} parts", lengths.len())?;
+        write!(f, "window \"{name}\": {flavor}, {} ranks", lengths.len())?;
         let even = lengths.first().filter(|first| lengths.iter().all(|len| len == *first));
         match even {
-            Some(len) => write!(f, " of {len} {element}")?,
-            None => write!(f, " of {lengths:?} {element}")?,
+            Some(len) => write!(f, " with {len} {element}")?,
+            None => write!(f, " with {lengths:?} {element}")?,
         }
         write!(f, " ({bytes} bytes each) over {fabric}, atomics by the {}, lock {lock}", agent_name(*agent))?;
         f.write_str(lock_all_note(*lock, *lock_all))?;
@@ -133,7 +135,7 @@ impl fmt::Display for Info {
     }
 }
 
-/// What is told of `lock_all` behind the lock: nothing where it is as usual with such a lock.
+/// The description of `lock_all`, after the lock's; empty if it is the default with such a lock.
 pub(crate) fn lock_all_note(lock: LockDesign, all: LockAllDesign) -> &'static str {
     match all {
         _ if all == LockAllDesign::usual(lock) => "",
@@ -143,7 +145,7 @@ pub(crate) fn lock_all_note(lock: LockDesign, all: LockAllDesign) -> &'static st
     }
 }
 
-/// The name of who makes atomics atomic.
+/// The name of the agent that executes atomics.
 pub(crate) const fn agent_name(agent: AtomicAgent) -> &'static str {
     match agent {
         AtomicAgent::Cpu => "CPU",

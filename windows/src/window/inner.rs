@@ -20,7 +20,7 @@ use crate::window::lifecycle::Lifecycle;
 use crate::window::target::Target;
 use crate::{Error, LockAllDesign, LockDesign};
 
-/// What a window is, whatever its elements are.
+/// The state of a window, independent of its element type.
 pub(crate) struct Inner<F: Fabric> {
     pub(crate) world: World<F>,
     pub(crate) name: Arc<str>,
@@ -31,7 +31,7 @@ pub(crate) struct Inner<F: Fabric> {
     pub(crate) lifecycle: Lifecycle,
     /// The exposures and accesses of this rank.
     pub(crate) counts: Counts,
-    /// Requests to the agents of memory that has no words here.
+    /// Requests to the agents of window memory that has no words here.
     pub(crate) helper_requests: HelperRequests,
     maker: Maker,
 }
@@ -39,14 +39,14 @@ pub(crate) struct Inner<F: Fabric> {
 impl<F: Fabric> Drop for Inner<F> {
     fn drop(&mut self) {
         if !self.maker.is_here() {
-            return; // a forked child drops a copy: its parent goes on with the window
+            return; // a forked child drops a copy: the window is its parent's
         }
         self.close_agent();
         if let Some(server) = self.locks.server.get() {
             server.close();
         }
-        // Memory that is shared stays as long as a peer has it mapped. A card would end the connection to a peer that finds
-        // it gone.
+        // Shared memory stays while a peer has it mapped. A card would end the connection of a peer
+        // that accesses a freed region.
         if !self.lifecycle.has_ended() && self.fabric().capabilities().agent == AtomicAgent::Card {
             if self.memory.flavor == Flavor::Allocated {
                 self.world.keep(self.memory.own.clone());
@@ -67,7 +67,7 @@ pub(crate) struct Creation<F: Fabric> {
 }
 
 impl<F: Fabric> Inner<F> {
-    /// With a lock that can be had.
+    /// `lock` is available on this fabric.
     pub(crate) fn new(
         world: World<F>,
         name: Arc<str>,
@@ -92,7 +92,7 @@ impl<F: Fabric> Inner<F> {
         self.world.fabric()
     }
 
-    /// A target, reached when it is first needed.
+    /// A target, resolved when it is first needed.
     #[inline]
     pub(crate) fn target(&self, rank: u32) -> Result<&Target<F>, Fault> {
         match self.memory.cached(rank) {
@@ -101,12 +101,12 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
-    /// A target, to begin something there that was not begun before this rank ended the window.
+    /// A target for an operation that starts now: fails if this rank has closed the window.
     #[inline]
     pub(crate) fn begin(&self, rank: u32) -> Result<&Target<F>, Fault> {
         match self.memory.cached(rank) {
             Some(target) if !self.lifecycle.is_closed_relaxed() => Ok(target),
-            _ => self.resolve(rank), // which tells of the end
+            _ => self.resolve(rank), // which reports the close
         }
     }
 
@@ -117,13 +117,13 @@ impl<F: Fabric> Inner<F> {
         self.check_open()?;
         let open =
             |key: &SegmentKey| self.fabric().open(key).map_err(|error| self.why_unreachable(key.rank, error.fault()));
-        // A part that does not fit the address space of this process cannot be reached by it anyway.
+        // Window memory beyond the address space of this process is out of its range anyway.
         let len = usize::try_from(keys.len).unwrap_or(usize::MAX);
         let target = self.new_target(rank, (open(&keys.data)?, open(&keys.locks)?), len, 0);
         Ok(self.memory.targets[rank as usize].get_or_init(|| target))
     }
 
-    /// A rank that has ended took its regions with it: that is what there is to tell.
+    /// A rank that closed the window took its regions with it: then that is the error to report.
     fn why_unreachable(&self, rank: Rank, fault: Fault) -> Fault {
         match self.fabric().liveness(rank) {
             Liveness::Left if fault.kind() == FaultKind::NoSuchRegion => Fault::of(FaultKind::PeerLeft, rank),
@@ -133,7 +133,7 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
-    /// A rank's memory that was reached.
+    /// The target for a rank's resolved memory.
     pub(crate) fn new_target(
         &self,
         rank: u32,
@@ -142,14 +142,15 @@ impl<F: Fabric> Inner<F> {
         ptr: u64,
     ) -> Target<F> {
         let wordless = self.fabric().word_in(&data, 0).is_err_and(is_wordless);
-        // Where an operation is an instruction, nothing is counted unless somebody asked.
+        // Where an operation is an instruction, nothing is counted unless requested.
         let paths: Option<Box<_>> = (self.memory.counted || !self.completes_at_post || wordless).then(Box::default);
         let uncounted_len = if paths.is_some() { 0 } else { len };
         let request_slots = RequestSlots::default();
         Target { rank, data, locks, len, uncounted_len, ptr, wordless, paths, request_slots }
     }
 
-    /// Puts the flushes of several targets under way at the same time, for who awaits them one after another then.
+    /// Starts the flushes of several targets together; the caller then awaits them one after
+    /// another.
     pub(crate) fn begin_flushes<'t>(&self, targets: impl Iterator<Item = &'t Target<F>>)
     where
         F: 't,
@@ -159,33 +160,34 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
-    /// Where requests to the agents lie in a rank's hidden region.
+    /// Where the request slots of the agents lie in a rank's hidden region.
     pub(crate) fn request_layout(&self) -> RequestLayout {
         RequestLayout::new(self.world.size(), self.locks.layout.end())
     }
 
-    /// From now on nobody is answered who asks this rank's agent.
+    /// Stops serving peers' requests.
     pub(crate) fn close_agent(&self) {
         self.lifecycle.set_closed();
         let request_layout = self.request_layout();
         if self.memory.hidden.len() >= request_layout.end() {
             let closed = request_layout.closed();
-            // It is one's own, and there.
+            // Our own region exists.
             let _ = self.fabric().write_own(&self.memory.hidden, closed, &1_u64.to_le_bytes());
         }
     }
 
-    /// `Closed` once the window was ended here.
+    /// `Closed` once the window was closed here.
     pub(crate) fn check_open(&self) -> Result<(), Fault> {
         if self.lifecycle.is_closed() { Err(Fault::of(FaultKind::Closed, self.fabric().rank())) } else { Ok(()) }
     }
 
-    /// Takes memory back that was lent, or gives it up if a peer stays in the middle of an operation on it.
+    /// Takes user memory back, or gives it up if a peer stays in the middle of an operation on it.
     pub(crate) async fn take_back(&self, own: &F::Segment) -> Result<UserMemory, Fault> {
         window_memory::take_back(self.fabric(), own, self.fabric().word_in(&self.memory.hidden, 0)?).await
     }
 
-    /// Names the operation that a fault ended. Cold, and the only place where the path of an operation meets a rich error.
+    /// Turns a fault into the error of a named operation. Cold: the only place where the path of an
+    /// operation builds an `Error`.
     #[cold]
     #[inline(never)]
     pub(crate) fn failed(&self, operation: &'static str, target: u32, fault: Fault) -> Error {

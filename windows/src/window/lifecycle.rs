@@ -10,9 +10,10 @@ use crate::Error;
 pub(crate) struct Lifecycle {
     /// Whether the window was ended here: nothing begins any more.
     closed: AtomicBool,
-    /// Whether a handle of this rank ends the window, or has.
+    /// Whether a handle of this rank is closing the window, or has closed it.
     closing: AtomicBool,
-    /// Whether all ranks have ended the window: no peer reaches into this rank's memory any more.
+    /// Whether all ranks have closed the window: no peer accesses this rank's window memory any
+    /// more.
     ended: AtomicBool,
     /// How many tasks the endpoint finishes for the window: they still reach into peers' memory.
     background: AtomicUsize,
@@ -27,7 +28,7 @@ impl Lifecycle {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Whether the window was ended here.
+    /// Whether the window was closed here.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }

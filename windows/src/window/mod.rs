@@ -20,7 +20,8 @@ use onesided_fabric::{Fabric, World};
 use crate::Element;
 use crate::window::inner::Inner;
 
-/// Memory of type `[T]` on every rank of a world, which every rank may read, write and lock without its owner's help.
+/// Memory of type `[T]` on every rank of a world, which every rank may read, write and lock without
+/// the help of its owner.
 ///
 /// ```
 /// # use onesided_windows::Window;
@@ -39,16 +40,18 @@ use crate::window::inner::Inner;
 /// .unwrap();
 /// ```
 ///
-/// Cheap to clone; all clones are the same window. Threads may share it. Offsets and lengths are in elements.
+/// Cheap to clone; all clones are the same window. Threads may share it. Offsets and lengths are in
+/// elements.
 ///
-/// A window that is dropped without [`close`](Self::close) has ended for this rank alone. On shared memory this rank's hold of
-/// the memory is freed, and peers that have reached it keep it. Where memory is registered with a card it stays until this
-/// rank leaves the world, because a peer that met a freed part would lose its connection: whoever makes many windows closes
-/// them. Memory that a window was [created](Self::create) over is freed, and peers get errors, unless one of them is in the
-/// middle of an operation on it: then it is leaked.
+/// Dropping a window without [`close`](Self::close) ends it for this rank alone. On shared memory
+/// this rank's mapping is freed, and peers that have mapped the memory keep it. Memory that is
+/// registered with a network card stays until this rank leaves the world, because a peer that
+/// accessed a freed region would lose its connection; a program that creates many windows should
+/// close them. Memory that a window was [created](Self::create) over is freed and peers get errors,
+/// unless a peer is in the middle of an operation on it: then it is leaked.
 pub struct Window<T, F: Fabric = onesided_fabric::Any> {
     pub(crate) inner: Arc<Inner<F>>,
-    /// Keeps this rank in the world, which `inner` does not: work in the background holds on to that.
+    /// Keeps this rank in the world. `inner` does not: background tasks hold it.
     world: World<F>,
     element: PhantomData<fn() -> T>,
 }
@@ -62,17 +65,17 @@ impl<T: Element, F: Fabric> Window<T, F> {
         &self.inner
     }
 
-    /// How many elements a rank's part has; 0 for a rank that there is not.
+    /// The number of elements of a rank's window memory; 0 for a rank out of range.
     pub fn len(&self, rank: u32) -> usize {
         self.inner.memory.len(rank)
     }
 
-    /// The name that it was given.
+    /// The window's name.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// The world that it belongs to.
+    /// The world that the window belongs to.
     pub const fn world(&self) -> &World<F> {
         &self.world
     }

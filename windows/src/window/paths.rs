@@ -1,26 +1,26 @@
-//! Which way operations take, counted.
+//! Path counts of operations.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use onesided_fabric::Path;
 
-/// How often operations on a part took each path: see [`Window::paths`](crate::Window::paths).
+/// How often operations on a target took each path: see [`Window::paths`](crate::Window::paths).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Paths([u64; Path::ALL.len()]);
 
 impl Paths {
-    /// How many operations took this path.
+    /// The number of operations that took this path.
     pub fn of(&self, path: Path) -> u64 {
         index_of(path).map_or(0, |at| self.0[at])
     }
 
-    /// Both together.
+    /// The sum of both.
     pub(crate) fn plus(self, other: Self) -> Self {
         Self(std::array::from_fn(|at| self.0[at] + other.0[at]))
     }
 
-    /// How many there were.
+    /// The number of all operations.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
@@ -36,13 +36,13 @@ impl fmt::Display for Paths {
     }
 }
 
-/// A path's place among all of them, if it is one of those that are known here.
+/// The index of a path, if this crate knows it.
 const fn index_of(path: Path) -> Option<usize> {
     let at = path as usize; // their order is that of `Path::ALL`
     if at < Path::ALL.len() { Some(at) } else { None }
 }
 
-/// The same, being counted.
+/// The counters.
 #[derive(Debug, Default)]
 pub(crate) struct PathCounts([AtomicU64; Path::ALL.len()]);
 

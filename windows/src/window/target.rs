@@ -8,24 +8,25 @@ use onesided_fabric::{Fabric, Path, Segment};
 use crate::locks::server::RequestSlots;
 use crate::window::paths::PathCounts;
 
-/// A rank's part of the window, as it is reached from here.
+/// A rank's window memory, as accessed from here.
 pub(crate) struct Target<F: Fabric> {
-    /// As the window's world counts.
+    /// The rank in the window's world.
     pub(crate) rank: u32,
     pub(crate) data: F::Segment,
     pub(crate) locks: F::Segment,
     /// In elements.
     pub(crate) len: usize,
-    /// The same, where nothing is counted; otherwise 0, so that whoever looks for a range here goes on to count it. A test
-    /// of its own on the path of an operation costs up to half of the operation.
+    /// `len` where paths are not counted, otherwise 0: the range check on the fast path then fails,
+    /// and the slow path counts. A separate test on the path of an operation costs up to half of
+    /// the operation.
     pub(crate) uncounted_len: usize,
-    /// Which attached memory it is; 0 where the rank has one part.
+    /// Which attached memory this is; 0 where the rank has a single region.
     pub(crate) ptr: u64,
-    /// Whether the fabric has no words of it, so that atomics go by its agent.
+    /// Whether the fabric has no words of this memory, so that atomics go through its agent.
     pub(crate) wordless: bool,
-    /// How often which path was taken; `None` where nobody asked and counting costs something.
+    /// How often each path was taken; `None` where counting costs time and was not requested.
     pub(crate) paths: Option<Box<PathCounts>>,
-    /// Of a lock that a thread there serves.
+    /// Request slots in use here, of a lock with a server thread.
     pub(crate) request_slots: RequestSlots,
 }
 
@@ -36,7 +37,7 @@ impl<F: Fabric> fmt::Debug for Target<F> {
 }
 
 impl<F: Fabric> Target<F> {
-    /// The rank as the fabric names it.
+    /// The rank as the fabric numbers it.
     pub(crate) fn fabric_rank(&self) -> Rank {
         self.data.rank()
     }

@@ -1,4 +1,4 @@
-//! A part that is reached under a `lock_all`.
+//! Access to a target under a `lock_all`.
 
 use std::fmt;
 use std::future::Future;
@@ -14,25 +14,27 @@ use crate::passive::lock_all::of_all;
 use crate::passive::lock_all::reader::Reader;
 use crate::{Access, Element, Error, LockAll, LockRequest};
 
-/// How often who waits for a part looks whether somebody else has reached it.
+/// How often a waiter checks whether another task has locked the target.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A rank's part that was asked for: `.wait()` blocks, `.await` does not, `.test()` looks. It is done at once where the part is
-/// locked already; otherwise the first operation of its lock has left. See [`LockAll::at`].
+/// A pending access to a target: `.wait()` blocks, `.await` does not, `.test()` polls. Completes
+/// immediately if the target is locked already; otherwise the first operation of its lock is
+/// posted. See [`LockAll::at`].
 ///
-/// Who waits while another thread or task reaches the same part is done with it, and does not wait for a lock of its own any more.
+/// A waiter also completes when another thread or task locks the same target; its own lock request
+/// is then cancelled.
 ///
 /// # Cancel safety
-/// Dropped before it is done it leaves nothing locked that was not: the endpoint finishes and releases what was begun. The part
-/// may be asked for again.
-#[must_use = "a part that nobody waits for is not locked"]
+/// If dropped before it completes, it leaves nothing locked that was not: the endpoint finishes and
+/// releases what was started. The target may be requested again.
+#[must_use = "the target is locked only after a wait"]
 pub struct At<'a, 'w, T: Element, F: Fabric> {
     all: &'a LockAll<'w, T, F>,
     target: u32,
     state: State<'a, 'w, T, F>,
 }
 
-/// Small, so that what is there already passes through registers.
+/// Small, so that a target that is locked already passes through registers.
 enum State<'a, 'w, T: Element, F: Fabric> {
     Here(&'a Access<'w, T, F>),
     Failed(Fault),
@@ -41,7 +43,7 @@ enum State<'a, 'w, T: Element, F: Fabric> {
 
 struct Requested<'w, T: Element, F: Fabric> {
     reader: Reader<'w, T, F>,
-    /// The time until the next look.
+    /// The time until the next check.
     interval: Limit<'w, F>,
 }
 
@@ -51,7 +53,7 @@ impl<'a, 'w, T: Element, F: Fabric> At<'a, 'w, T, F> {
         Self { all, target: access.target.rank, state: State::Here(access) }
     }
 
-    /// Of a part that was not reached.
+    /// For a target that is not locked yet.
     #[cold]
     #[inline(never)]
     pub(crate) fn start(all: &'a LockAll<'w, T, F>, target: u32) -> Self {
@@ -76,7 +78,8 @@ impl<'a, 'w, T: Element, F: Fabric> At<'a, 'w, T, F> {
             State::Requested(requested) => requested,
         };
         let access = loop {
-            // Of two that ask, the later one may queue behind a writer who waits for what the first one has.
+            // Of two requests, the later may queue behind a writer that waits for the lock of the
+            // earlier.
             if let Some(access) = all.locked_ranks.at(*target) {
                 break access;
             }
@@ -98,12 +101,12 @@ impl<'a, 'w, T: Element, F: Fabric> At<'a, 'w, T, F> {
 }
 
 impl<'a, 'w, T: Element, F: Drive> At<'a, 'w, T, F> {
-    /// Blocks until the part is locked.
+    /// Blocks until the target is locked.
     ///
     /// # Errors
-    /// [`Error::Lock`], for the reasons that [`lock_shared`](crate::Window::lock_shared) of the part has: other parts may still be
-    /// asked for, and this one again. [`Error::Rank`]; [`Error::Operation`] where one lock is that of all parts, if the part
-    /// cannot be reached.
+    /// [`Error::Lock`], for the reasons of [`lock_shared`](crate::Window::lock_shared): other
+    /// targets may still be requested, and this one again. [`Error::Rank`]; with the lock-all word,
+    /// [`Error::Operation`] if the target cannot be reached.
     #[inline]
     pub fn wait(self) -> Result<&'a Access<'w, T, F>, Error> {
         match self.state {

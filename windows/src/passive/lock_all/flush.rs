@@ -1,4 +1,4 @@
-//! Flushing all ranks at once: step by step, so that nothing is allocated for it.
+//! Flushing all targets, step by step and without an allocation.
 
 use std::fmt;
 use std::future::Future;
@@ -13,16 +13,16 @@ use crate::passive::lock_all::locked::RankLocks;
 use crate::window::inner::Inner;
 use crate::{Element, Error};
 
-/// A flush of every target that was reached, to be waited for: `.wait()` blocks, `.await` does not, `.test()` looks. See
-/// [`LockAll::flush_all`](crate::LockAll::flush_all).
-#[must_use = "a flush promises something only after it was waited for"]
+/// A pending flush of every accessed target: `.wait()` blocks, `.await` does not, `.test()` polls.
+/// See [`LockAll::flush_all`](crate::LockAll::flush_all).
+#[must_use = "a flush guarantees completion only after a wait"]
 pub struct FlushAll<'a, 'w, T: Element, F: Fabric> {
     operation: &'static str,
     inner: &'a Inner<F>,
-    /// Those that are not flushed.
+    /// The targets that are not flushed yet.
     ranks: &'a RankLocks<'w, T, F>,
     begin: fn(&'a F, Rank) -> F::Flush<'a>,
-    /// Of the first of them.
+    /// The flush of the first of them.
     flush: Option<F::Flush<'a>>,
     outcome: Result<(), (u32, Fault)>,
 }
@@ -36,7 +36,7 @@ impl<'a, 'w, T: Element, F: Fabric> FlushAll<'a, 'w, T, F> {
     ) -> Self {
         if !inner.completes_at_post {
             for access in ranks.iter().filter_map(OnceLock::get) {
-                drop(begin(inner.fabric(), access.target.fabric_rank())); // all are under way
+                drop(begin(inner.fabric(), access.target.fabric_rank())); // starts all flushes
             }
         }
         Self { operation, inner, ranks, begin, flush: None, outcome: Ok(()) }
@@ -44,10 +44,10 @@ impl<'a, 'w, T: Element, F: Fabric> FlushAll<'a, 'w, T, F> {
 }
 
 impl<T: Element, F: Drive> FlushAll<'_, '_, T, F> {
-    /// Blocks until all are flushed.
+    /// Blocks until all targets are flushed.
     ///
     /// # Errors
-    /// [`Error::Operation`] with the first failure of what was posted and not waited for.
+    /// [`Error::Operation`] with the first deferred error.
     pub fn wait(self) -> Result<(), Error> {
         wait_for(self.inner.fabric(), self)
     }
@@ -55,7 +55,7 @@ impl<T: Element, F: Drive> FlushAll<'_, '_, T, F> {
 
 handle!(['a, 'w, T: Element, F], FlushAll<'a, 'w, T, F>, (), Error, |all| all.inner.fabric());
 
-// Nothing in it is pinned in place: what a fabric gives is Unpin.
+// Nothing in it is pinned in place: the fabric's operations are `Unpin`.
 impl<T: Element, F: Fabric> Unpin for FlushAll<'_, '_, T, F> {}
 
 impl<T: Element, F: Fabric> Future for FlushAll<'_, '_, T, F> {
@@ -78,6 +78,6 @@ impl<T: Element, F: Fabric> Future for FlushAll<'_, '_, T, F> {
 
 impl<T: Element, F: Fabric> fmt::Debug for FlushAll<'_, '_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of window \"{}\", {} ranks are left", self.operation, self.inner.name, self.ranks.len())
+        write!(f, "{} of window \"{}\", {} ranks left", self.operation, self.inner.name, self.ranks.len())
     }
 }

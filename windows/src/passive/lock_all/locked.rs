@@ -1,4 +1,4 @@
-//! The parts that a `lock_all` has locked.
+//! The targets that a `lock_all` has locked.
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -13,14 +13,14 @@ use crate::window::inner::Inner;
 use crate::window::target::Target;
 use crate::{Access, Element, Epoch};
 
-/// Where the lock of all parts at once is.
+/// The lock-all word.
 pub(crate) const LOCK_ALL: (u32, LockId) = (LOCK_ALL_RANK, LockId::ALL);
 
-/// A part that was reached.
+/// A target that was accessed.
 pub(crate) enum RankLock<'w, T: Element, F: Fabric> {
     /// By its own lock.
     Own(Epoch<'w, T, F>),
-    /// Under the lock of all.
+    /// Under the lock-all word.
     All(Access<'w, T, F>),
 }
 
@@ -36,44 +36,45 @@ impl<'w, T: Element, F: Fabric> Deref for RankLock<'w, T, F> {
     }
 }
 
-/// A part of each rank, once it was reached.
+/// The accessed target of each rank.
 pub(crate) type RankLocks<'w, T, F> = [OnceLock<RankLock<'w, T, F>>];
 
-/// What a `lock_all` has locked. Dropped, it flushes that and releases.
+/// What a `lock_all` has locked. A drop flushes and releases.
 pub(crate) struct LockedRanks<'w, T: Element, F: Fabric> {
     pub(crate) inner: &'w Arc<Inner<F>>,
     pub(crate) ranks: Box<RankLocks<'w, T, F>>,
-    /// The lock of all parts at once, where there is one and until it is released.
+    /// The lock-all word's lock, where there is one and until it is released.
     pub(crate) all: Option<Epoch<'w, T, F>>,
 }
 
 impl<'w, T: Element, F: Fabric> LockedRanks<'w, T, F> {
-    /// Nothing yet, under a lock of all or without one.
+    /// Without accessed targets, with or without the lock-all word.
     pub(crate) fn new(inner: &'w Arc<Inner<F>>, all: Option<Epoch<'w, T, F>>) -> Self {
         Self { inner, ranks: (0..inner.world.size()).map(|_| OnceLock::new()).collect(), all }
     }
 
-    /// A rank's part, if it was reached.
+    /// A rank's access, if there was one.
     #[inline]
     pub(crate) fn at(&self, rank: u32) -> Option<&Access<'w, T, F>> {
         self.ranks.get(rank as usize)?.get().map(|held| &**held)
     }
 
-    /// A rank's part, if one lock is that of all parts.
+    /// A rank's access, if all ranks are locked by the lock-all word.
     pub(crate) fn resolve(&self, rank: u32) -> Option<Result<&Access<'w, T, F>, Fault>> {
         self.all.as_ref()?;
         Some(self.inner.target(rank).map(|target| {
-            let lock = &self.ranks[rank as usize]; // there is such a rank
+            let lock = &self.ranks[rank as usize]; // the rank was checked by `target`
             &**lock.get_or_init(|| RankLock::All(Access::new(self.inner, target)))
         }))
     }
 
-    /// A part that was locked, by its own lock. If somebody has reached it meanwhile, that is kept and this one released.
+    /// Keeps a target that was locked by its own lock. If another task was faster, that lock is
+    /// kept and this one released.
     pub(crate) fn insert(&self, epoch: Epoch<'w, T, F>) -> &Access<'w, T, F> {
         self.ranks[epoch.target() as usize].get_or_init(|| RankLock::Own(epoch))
     }
 
-    /// Of the parts that were reached.
+    /// The accessed targets.
     pub(crate) fn targets(&self) -> impl Iterator<Item = &'w Target<F>> {
         self.ranks.iter().filter_map(OnceLock::get).map(|held| held.target)
     }
@@ -81,11 +82,11 @@ impl<'w, T: Element, F: Fabric> LockedRanks<'w, T, F> {
 
 impl<T: Element, F: Fabric> Drop for LockedRanks<'_, T, F> {
     fn drop(&mut self) {
-        let Some(all) = self.all.take() else { return }; // each part flushes and releases itself
+        let Some(all) = self.all.take() else { return }; // each epoch flushes and releases itself
         let (inner, mode, owner) = (self.inner, all.mode(), all.held_word());
         inner.begin_flushes(self.targets());
         let ranks: Vec<_> = self.targets().map(|target| target.rank).collect();
-        let _released = std::mem::ManuallyDrop::new(all); // below
+        let _released = std::mem::ManuallyDrop::new(all); // released below
         let theirs = Arc::clone(inner);
         inner.run_or_spawn(async move {
             for rank in ranks {

@@ -1,4 +1,4 @@
-//! The lock of all ranks at once.
+//! `lock_all`: the lock of all ranks.
 
 pub(crate) mod at;
 pub(crate) mod flush;
@@ -30,13 +30,14 @@ impl<T: Element, F: Fabric> Window<T, F> {
     }
 }
 
-/// A lock of every rank's part that was asked for: the first operation to every rank, or the one there is, has left; where
-/// parts are locked [on demand](crate::LockAllDesign::OnDemand) there is none, and nothing to wait for.
-/// `.wait()` blocks, `.await` does not, `.test()` looks.
+/// A request for `lock_all`. Its first operations are posted: one to every rank, or the one for the
+/// lock-all word; [on demand](crate::LockAllDesign::OnDemand) nothing is posted or waited for.
+/// `.wait()` blocks, `.await` does not, `.test()` polls.
 ///
 /// # Cancel safety
-/// Dropped before it is done, it leaves nothing locked: the endpoint finishes and releases what was begun.
-#[must_use = "locks that nobody waits for are released at once"]
+/// If dropped before it completes, it leaves nothing locked: the endpoint finishes and releases
+/// what was started.
+#[must_use = "dropping the request cancels it"]
 pub struct LockAllRequest<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
     call: Call<'w, Requests<'w, T, F>, Result<LockAll<'w, T, F>, Error>>,
@@ -56,7 +57,7 @@ impl<'w, T: Element, F: Fabric> LockAllRequest<'w, T, F> {
         Self { window, call: Call::Asked(requests) }
     }
 
-    /// From one rank on.
+    /// Requests the lock of each rank from `from` on.
     fn requests(window: &'w Window<T, F>, from: u32) -> Requests<'w, T, F> {
         (from..window.world().size()).map(|rank| window.lock_shared(rank)).collect()
     }
@@ -74,12 +75,12 @@ impl<'w, T: Element, F: Fabric> LockAllRequest<'w, T, F> {
         locked_ranks.map(|locked_ranks| LockAll { window, locked_ranks }).map_err(of_all)
     }
 
-    /// By the only request.
+    /// With the lock-all word: by the only request.
     async fn locked_globally(
         window: &'w Window<T, F>,
         mut requests: Requests<'w, T, F>,
     ) -> Result<LockedRanks<'w, T, F>, Error> {
-        let request = requests.pop().unwrap_or_else(|| unreachable!("there is one"));
+        let request = requests.pop().unwrap_or_else(|| unreachable!("there is one request"));
         Ok(LockedRanks::new(window.inner(), Some(request.await?)))
     }
 
@@ -95,8 +96,8 @@ impl<'w, T: Element, F: Fabric> LockAllRequest<'w, T, F> {
                     locked_ranks.insert(epoch);
                 }
                 None => {
-                    // Who waits holds locks of lower ranks only. Else it and a writer who locks in the order of the ranks could
-                    // wait for one another.
+                    // A waiter may hold locks of lower ranks only; otherwise it could deadlock with
+                    // a writer that locks in the order of the ranks.
                     drop(requests);
                     let mut reader = Reader::new(request);
                     let last = locked_ranks.insert(poll_fn(|cx| reader.poll_held(cx)).await?).target();
@@ -108,7 +109,7 @@ impl<'w, T: Element, F: Fabric> LockAllRequest<'w, T, F> {
     }
 }
 
-/// The name of it in errors.
+/// The operation's name in errors.
 const OPERATION: &str = "lock_all";
 
 /// The error of one of its locks.
@@ -120,13 +121,14 @@ pub(crate) fn of_all(error: Error) -> Error {
 }
 
 impl<'w, T: Element, F: Drive> LockAllRequest<'w, T, F> {
-    /// Blocks until every rank's part is locked, shared; where that is done on demand, not at all.
+    /// Blocks until every target is locked, shared. On demand it never blocks.
     ///
     /// # Errors
-    /// [`Error::Lock`] of the first that fails; what was locked is released. On demand: [`Error::Lock`] if the window was
-    /// ended here, and what fails to be locked is told by [`LockAll::at`]. With
-    /// [`LockAllDesign::Global`](crate::LockAllDesign::Global) that of rank 0, which has the lock, whoever died: who asks
-    /// for any exclusive lock with [`inherit`](LockRequest::recover) sets it right; and `Full`: this rank has as many locks of the
+    /// [`Error::Lock`] of the first lock that fails; the others are released. On demand,
+    /// [`Error::Lock`] if the window was closed here; [`LockAll::at`] reports failures to lock a
+    /// target. With [`LockAllDesign::Global`](crate::LockAllDesign::Global) the error names rank 0,
+    /// which has the lock-all word, whichever rank died; a request for any exclusive lock with
+    /// [`recover`](LockRequest::recover) repairs it. `Full`: this rank holds as many locks of the
     /// window as it has slots.
     pub fn wait(self) -> Result<LockAll<'w, T, F>, Error> {
         self.block()
@@ -144,15 +146,17 @@ impl<T: Element, F: Fabric> fmt::Debug for LockAllRequest<'_, T, F> {
     }
 }
 
-/// Every rank's part of a window, locked shared: at once, or each when it is [reached](Self::at). Dropped, it unlocks them.
-#[must_use = "if unused the locks are released at once"]
+/// Shared locks of every rank's window memory, taken together, or each when it is first
+/// [accessed](Self::at). A drop unlocks them.
+#[must_use = "if unused the locks are released immediately"]
 pub struct LockAll<'w, T: Element, F: Fabric> {
     pub(crate) window: &'w Window<T, F>,
     pub(crate) locked_ranks: LockedRanks<'w, T, F>,
 }
 
 impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
-    /// The operations on one rank's part, when it was waited for.
+    /// The operations on one target. Does nothing unless waited on or polled, except that it posts
+    /// the first operation of a lock that is needed.
     ///
     /// ```
     /// # use onesided_windows::Window;
@@ -168,12 +172,13 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
     /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
     ///
-    /// Where parts are locked [on demand](crate::LockAllDesign::OnDemand), a rank's part is locked when it is first asked for,
-    /// as by [`lock_shared`](Window::lock_shared): the first operation has left when the call returns. From then on, and
-    /// in windows whose parts are all locked from the beginning always, it is done at once, and costs a look.
+    /// [On demand](crate::LockAllDesign::OnDemand), the first call for a target locks it, as
+    /// [`lock_shared`](Window::lock_shared) does: the first operation is posted when the call
+    /// returns. Later calls, and all calls in windows with other designs, complete immediately at
+    /// the cost of a lookup.
     ///
-    /// Two threads, or tasks, may ask for the same part at the same time: both lock it, what the first one has is kept, and
-    /// the other one's lock is released. See [`At`].
+    /// Two threads or tasks may request the same target concurrently: both lock it, the first lock
+    /// is kept, and the other is released. See [`At`].
     #[inline]
     pub fn at(&self, target: u32) -> At<'_, 'w, T, F> {
         match self.locked_ranks.at(target) {
@@ -182,9 +187,10 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
         }
     }
 
-    /// Who was found late with the lock of a rank's part that was reached, in a window with
-    /// [`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit): the lock was taken from it, given back at once, and is
-    /// shared now, as all of them. What the late rank puts may still come, half done.
+    /// The owner whose lease had expired when a target was locked, in a window with
+    /// [`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit): the lock was taken
+    /// from it, released immediately, and is now shared like all others. Puts of the expired owner
+    /// may still arrive.
     pub fn previous_owner(&self, target: u32) -> Option<PreviousOwner> {
         match self.locked_ranks.ranks.get(target as usize)?.get()? {
             RankLock::Own(epoch) => epoch.previous_owner(),
@@ -196,22 +202,23 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
         FlushAll::new(operation, self.window.inner(), &self.locked_ranks.ranks, begin)
     }
 
-    /// Completes everything that this rank has posted to all targets before the call, there (`MPI_Win_flush_all`): on all of
-    /// them at the same time.
+    /// Completes at all targets the operations that this rank has posted to them before the call
+    /// (`MPI_Win_flush_all`), concurrently.
     ///
     /// # Errors
-    /// [`Error::Operation`] with the first failure of what was posted and not waited for.
+    /// [`Error::Operation`] with the first deferred error.
     ///
     /// # Cancel safety
-    /// Dropped before it is done it has promised nothing.
+    /// If dropped before it completes, nothing is guaranteed.
     pub fn flush_all(&self) -> FlushAll<'_, 'w, T, F> {
         self.flush("flush_all", F::flush)
     }
 
-    /// Completes everything that this rank has posted to all targets before the call, here (`MPI_Win_flush_local_all`).
+    /// Completes locally the operations that this rank has posted to all targets before the call
+    /// (`MPI_Win_flush_local_all`).
     ///
-    /// A slice that was put may be used again without it, as soon as the put returned; what it tells is that nothing of this
-    /// rank is under way on the network any more.
+    /// A put's slice may be reused without it, as soon as the put returns; its completion says that
+    /// no operation of this rank is in flight any more.
     ///
     /// # Errors
     /// As [`flush_all`](Self::flush_all).
@@ -222,13 +229,14 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
         self.flush("flush_local_all", F::flush_local)
     }
 
-    /// Unlocks every part that is locked (`MPI_Win_unlock_all`), when it is waited for.
+    /// Unlocks every locked target (`MPI_Win_unlock_all`). Does nothing unless waited on or polled;
+    /// a drop then does the same.
     ///
     /// # Errors
-    /// The first failure of what was done under the locks. They are all released all the same.
+    /// The first failure of what was done under the locks. All are released all the same.
     ///
     /// # Cancel safety
-    /// Dropped before it is done, the releases are finished by the endpoint.
+    /// If dropped before it completes, the endpoint finishes the releases.
     pub fn unlock_all(self) -> UnlockAll<'w, T, F> {
         UnlockAll::new(self.locked_ranks)
     }

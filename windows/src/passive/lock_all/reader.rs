@@ -1,4 +1,4 @@
-//! A part's lock as a `lock_all` has it: shared.
+//! A target's shared lock for a `lock_all`.
 
 use std::task::{Context, Poll, ready};
 
@@ -9,11 +9,12 @@ use onesided_lock_algos::Mode;
 use crate::passive::previous_owner::Holding;
 use crate::{Element, Epoch, Error, LockRequest, Unlock};
 
-/// A lock that is asked for shared, until it is had so: who finds a late owner has it alone at first, and would be late itself, so
-/// gives it back at once and asks again. What the late owner commits fails all the same.
+/// A shared lock request. A reader that finds an expired lease gets the lock exclusively and with a
+/// lease of its own, so it releases it immediately and requests it again. Commits of the expired
+/// owner fail all the same.
 pub(crate) struct Reader<'w, T: Element, F: Fabric> {
     request: LockRequest<'w, T, F>,
-    /// Of a lock that was taken over.
+    /// The release of a lock that was taken over.
     unlock: Option<Unlock<'w, T, F>>,
     recovered: Option<Holding>,
 }
@@ -29,7 +30,8 @@ impl<'w, T: Element, F: Fabric> Reader<'w, T, F> {
                 let unlocked = ready!(unlock.poll_released(cx));
                 self.unlock = None;
                 match unlocked {
-                    // Late itself, or not: nothing was done under it.
+                    // Nothing was done under the lock, so it does not matter whether its lease
+                    // expired as well.
                     Err(fault) if fault.kind() != FaultKind::NotHeld => {
                         return Poll::Ready(Err(self.request.failed(fault)));
                     }

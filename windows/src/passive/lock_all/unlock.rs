@@ -1,4 +1,4 @@
-//! Unlocking all ranks at once: step by step, so that nothing is allocated for it.
+//! Unlocking all targets, step by step and without an allocation.
 
 use std::fmt;
 use std::future::Future;
@@ -11,16 +11,17 @@ use onesided_fabric::{Drive, Fabric, handle, wait_for};
 use crate::passive::lock_all::locked::{LockedRanks, RankLock};
 use crate::{Element, Error, Unlock};
 
-/// An unlock of every rank that is locked, to be waited for: `.wait()` blocks, `.await` does not, `.test()` looks. Nothing happens
-/// before. See [`LockAll::unlock_all`](crate::LockAll::unlock_all).
+/// A pending unlock of every locked target: `.wait()` blocks, `.await` does not, `.test()` polls.
+/// Does nothing before that. See [`LockAll::unlock_all`](crate::LockAll::unlock_all).
 ///
 /// # Cancel safety
-/// Dropped before it is done, at whatever point, it releases all locks as a drop of the guard does.
-#[must_use = "an unlock that nobody waits for cannot tell what went wrong"]
+/// May be dropped at any point: it releases all locks as a drop of the guard does.
+#[must_use = "dropping the unlock discards its errors"]
 pub struct UnlockAll<'w, T: Element, F: Fabric> {
     held: LockedRanks<'w, T, F>,
     begun: bool,
-    /// How many parts are left behind, and what is done to the next one: a flush or, if it has its own lock, the unlock.
+    /// The number of targets that are done, and the operation on the next one: a flush or, if it
+    /// has its own lock, the unlock.
     done: usize,
     flush: Option<F::Flush<'w>>,
     unlock: Option<Unlock<'w, T, F>>,
@@ -34,10 +35,12 @@ impl<'w, T: Element, F: Fabric> UnlockAll<'w, T, F> {
 }
 
 impl<T: Element, F: Drive> UnlockAll<'_, T, F> {
-    /// Blocks until everything done under the locks is complete at the targets and the releases are posted.
+    /// Blocks until everything done under the locks is complete at the targets and the releases are
+    /// posted.
     ///
     /// # Errors
-    /// [`Error::Operation`] with the first failure of what was done under the locks. They are released all the same.
+    /// [`Error::Operation`] with the first failure of what was done under the locks. They are
+    /// released all the same.
     pub fn wait(self) -> Result<(), Error> {
         wait_for(self.held.inner.fabric(), self)
     }
@@ -45,7 +48,7 @@ impl<T: Element, F: Drive> UnlockAll<'_, T, F> {
 
 handle!(['w, T: Element, F], UnlockAll<'w, T, F>, (), Error, |all| all.held.inner.fabric());
 
-// Nothing in it is pinned in place: what a fabric gives is Unpin.
+// Nothing in it is pinned in place: the fabric's operations are `Unpin`.
 impl<T: Element, F: Fabric> Unpin for UnlockAll<'_, T, F> {}
 
 impl<T: Element, F: Fabric> Future for UnlockAll<'_, T, F> {
@@ -55,7 +58,7 @@ impl<T: Element, F: Fabric> Future for UnlockAll<'_, T, F> {
         let Self { held, begun, done, flush, unlock, outcome } = &mut *self;
         let inner = held.inner;
         if !std::mem::replace(begun, true) {
-            inner.begin_flushes(held.targets()); // all are under way
+            inner.begin_flushes(held.targets()); // starts all flushes
         }
         while let Some(lock) = held.ranks.get_mut(*done) {
             if let Some(RankLock::All(access)) = lock.get() {
@@ -83,6 +86,6 @@ impl<T: Element, F: Fabric> Future for UnlockAll<'_, T, F> {
 impl<T: Element, F: Fabric> fmt::Debug for UnlockAll<'_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let left = self.held.ranks.len() - self.done;
-        write!(f, "unlock_all of window \"{}\", {left} ranks are left", self.held.inner.name)
+        write!(f, "unlock_all of window \"{}\", {left} ranks left", self.held.inner.name)
     }
 }
