@@ -4,8 +4,8 @@
 //!
 //! | as | started by | daemon |
 //! |---|---|---|
-//! | one rank | nothing special: a world of one | none |
-//! | threads | [`threads`](crate::threads), which runs a closure once per rank: for tests, examples, small programs | none |
+//! | one rank | nothing special: a world of one | the process itself |
+//! | threads | [`threads`](crate::threads), which runs a closure once per rank: for tests, examples, small programs | the process itself |
 //! | processes | `onesided run -n 4 -- PROGRAM ARGS` | the launcher |
 //! | processes on several hosts | `onesided run --hosts a:2,b:2 -n 4 --fabric verbs -- PROGRAM ARGS` | the launcher, and an agent on each other host |
 //! | processes, also on several hosts | in a Slurm allocation, `onesided run --hosts slurm --fabric verbs -- PROGRAM ARGS` | the launcher, and an agent on each other host |
