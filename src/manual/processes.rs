@@ -129,7 +129,7 @@
 //!
 //! The ranks may start in any order: the others retry until rank 0 listens. Before anything else is
 //! exchanged, both sides prove that they know the secret, which is never sent; a connection that
-//! fails to is closed. Then rank 0 announces its socket, and runs the head daemon.
+//! does not is closed. Then rank 0 announces its socket, and runs the head daemon.
 //!
 //! **On several hosts** the same works with an address that all of them reach and a copy of the
 //! secret's file on each (or a file system that they share). The lowest rank of each other host
