@@ -24,13 +24,13 @@ enum { RUNS = 7, BATCHES = 31, LARGEST = 4 << 20, MOST = 8, LOOPS = 12, ROUND_TR
 
 typedef _Atomic uint64_t word;
 
-/* A process's place in the queue of the MCS lock. */
+/* A process's node in the queue of the MCS lock. */
 struct node {
     _Alignas(128) _Atomic(struct node *) next;
     _Atomic uint32_t state;
 };
 
-/* What all processes share; words that are written at the same time lie two lines apart. */
+/* Shared by all processes; concurrently written words are two cache lines apart. */
 static struct shared {
     _Alignas(128) word lock;
     _Alignas(128) word other;
@@ -56,7 +56,7 @@ static double now(void) {
     return t.tv_sec * 1e9 + t.tv_nsec;
 }
 
-/* The cores that the program may use, as it found them: children inherit their parent's one. */
+/* The cores that the program may use, read before it pins itself: children have their parent's one. */
 static cpu_set_t allowed;
 
 static void pin(int rank) {
@@ -148,7 +148,7 @@ static void loops(void) {
     }
 }
 
-/* Compare-swap, a hundred attempts between two yields. */
+/* Compare-and-swap, a hundred attempts between two yields. */
 static uint64_t spin(int rank) {
     (void)rank;
     uint64_t acquired = 0;
@@ -187,7 +187,7 @@ static void futex_wake(_Atomic uint32_t *at) {
 
 enum { GRANTED, WAITING, ASLEEP };
 
-/* Waits until a node is granted: `looks` looks, then as a sleeper, or, where it yields, `looks` looks between two yields. */
+/* Waits until a node is granted: polls `looks` times, then sleeps, or yields after every `looks` polls. */
 static void until_granted(struct node *mine, int looks, int yields) {
     for (;;) {
         for (int look = 0; look < looks; look++) {
@@ -246,7 +246,7 @@ static uint64_t mutex(int rank) {
     return acquired;
 }
 
-/* How long until a sleeper that was woken is seen to run, on another core: what a lock costs whose waiters sleep. */
+/* The time until a woken sleeper runs on another core: the cost of a lock whose waiters sleep. */
 static void wake(void) {
     double runs[RUNS];
     for (int run = 0; run < RUNS; run++) {

@@ -2,9 +2,9 @@
  *
  *     mpicc -O2 -o peer peer.c probes.c -lpthread && mpiexec -n 2 ./peer SOCKET
  *
- * Each rank is kept on one core and then does what it is told through the Unix socket, a line a command:
+ * Each rank is pinned to one core and executes commands from the Unix socket, one a line:
  * `PROBE SIZE TIMES ARGUMENT`; it answers with a number, or `?` for a probe that it does not know. Between two commands
- * it sleeps in a read, so that whoever else has its turn has the cores. The socket's end is the program's.
+ * it sleeps in a read and leaves the cores to the program that is measured. It exits when the socket is closed.
  */
 #define _GNU_SOURCE
 #include "peer.h"
@@ -30,8 +30,8 @@ double now(void) {
     return time.tv_sec * 1e9 + time.tv_nsec;
 }
 
-/* Keeps this process on one core, the ranks in turn over those that it may use. Before MPI makes its memory and
- * threads; the rank is known from the process manager. */
+/* Pins this process to one core, round robin by rank, before MPI allocates memory and starts threads. The process
+ * manager passes the rank. */
 static void pin(void) {
     const char *rank = getenv("PMI_RANK");
     cpu_set_t allowed, mine;

@@ -1,21 +1,21 @@
-/* What the two halves of an MPI peer of `onesided bench peers` share: peer.c talks and waits, probes.c does. */
+/* Shared by the two halves of an MPI peer of `onesided bench peers`: peer.c reads commands, probes.c executes them. */
 #ifndef PEER_H
 #define PEER_H
 
 #include <mpi.h>
 #include <stdint.h>
 
-/* In bytes: the target's part of the window, as large as the window of onesided beside it. */
+/* The window memory of the target in bytes, equal to that of onesided's window. */
 enum { ROOM = 16 << 20 };
 
-/* What every rank has. Operations go from rank 0 to the part of the last rank. */
+/* The state of a rank. Operations go from rank 0 to the last rank. */
 struct peer {
     int rank, ranks, target;
     MPI_Win window;  /* ROOM bytes on each rank */
     char *buffer;    /* ROOM bytes of this rank's own */
 };
 
-/* A command: what, how many bytes an operation has, how often, and what else the probe wants to know. */
+/* A command: the probe, the bytes of an operation, the number of operations, and an argument of the probe. */
 struct command {
     char probe[32];
     uint64_t size, times, argument;
@@ -24,8 +24,8 @@ struct command {
 /* Nanoseconds of the clock that all processes of the host share. */
 double now(void);
 
-/* Carries a command out together with all ranks. The answer, into `answer`: on rank 0 how many nanoseconds all `times`
- * took, or what the probe says. Returns 0 if there is no such probe. */
+/* Executes a command together with all ranks. `answer` on rank 0: the nanoseconds that all `times` took, or the probe's own
+ * result. Returns 0 if there is no such probe. */
 int probe(const struct peer *peer, const struct command *command, double *answer);
 
 #endif

@@ -1,4 +1,4 @@
-/* The timed loops. Those of onesided have the same shapes: cli/src/bench/peers/probes.rs. */
+/* The timed loops. Those of onesided have the same form: cli/src/bench/peers/probes.rs. */
 #define _GNU_SOURCE
 #include "peer.h"
 
@@ -8,10 +8,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How many operations go before one flush in a row of many, if they all have their own place. */
+/* The number of operations before one flush, each with its own displacement. */
 enum { MANY = 64 };
 
-/* Places in the target's part: a lock's word, and one each for the operations that look at what is there. */
+/* Displacements at the target: one for each operation that depends on the value it finds. */
 enum { COUNTER = 128, SWAPPED = 256, SUM = 384 };
 
 static volatile uint64_t sink;
@@ -36,7 +36,7 @@ static void flush(const struct peer *peer) { MPI_Win_flush(peer->target, peer->w
 LOOP(lock_unlock, lock(peer, peer->target); MPI_Win_unlock(peer->target, peer->window))
 LOOP(lock_put_unlock, lock(peer, peer->target); put(peer, 0, &i, sizeof i); MPI_Win_unlock(peer->target, peer->window))
 
-/* The lock is held around the following. */
+/* The lock is held around the following loops. */
 LOOP(put_flush, put(peer, 0, peer->buffer, size); flush(peer))
 LOOP(get_flush, MPI_Get(peer->buffer, (int)size, MPI_BYTE, peer->target, 0, (int)size, MPI_BYTE, peer->window);
      flush(peer))
@@ -66,14 +66,14 @@ static void compare_and_swap(const struct peer *peer, const struct command *comm
     sink = sum;
 }
 
-/* Rank 0 runs the loop; the others are in a barrier meanwhile, where MPI makes progress for them. */
+/* Rank 0 runs the loop; the others are in a barrier, where MPI makes progress. */
 static double timed(const struct peer *peer, const struct command *command,
                     void (*loop)(const struct peer *, const struct command *, uint64_t), int held) {
     double taken = 0;
     MPI_Barrier(MPI_COMM_WORLD);
     if (peer->rank == 0) {
         if (held) lock(peer, peer->target);
-        loop(peer, command, command->times / 8 + 1); /* the caches were another program's */
+        loop(peer, command, command->times / 8 + 1); /* warms the caches */
         double start = now();
         loop(peer, command, command->times);
         taken = now() - start;
@@ -83,8 +83,8 @@ static double timed(const struct peer *peer, const struct command *command,
     return taken;
 }
 
-/* How long rank 0 takes to allocate windows of `size` bytes a rank; with 1 in `argument` until each rank has written to every
- * page of its part, with 2 until the window is gone. */
+/* The time rank 0 takes to allocate windows of `size` bytes a rank; with `argument` 1 until each rank has written to every
+ * page of its memory, with 2 until the window is freed. */
 static double allocate(const struct peer *peer, const struct command *command) {
     double taken = 0;
     for (uint64_t i = 0; i < command->times; i++) {
@@ -111,7 +111,7 @@ static void compute(double nanos) {
         }
 }
 
-/* The first lock, put and unlock after a while, the target being at its work for `argument` ms; in a barrier if 0. */
+/* The first lock, put and unlock after a pause, while the target computes for `argument` ms, or is in a barrier if 0. */
 static double first_lock(const struct peer *peer, const struct command *command) {
     double taken = 0;
     uint64_t value = 1;
@@ -142,7 +142,7 @@ static void *watch(void *unused) {
     return unused;
 }
 
-/* All ranks at the lock of rank 0, from `argument` (of the clock, in ns) for `times` ms: how often this one had it. */
+/* All ranks contend for the lock of rank 0, from `argument` (clock time in ns) for `times` ms; returns this rank's acquisitions. */
 static double contend(const struct peer *peer, const struct command *command) {
     uint64_t acquired = 0;
     pthread_t watcher;

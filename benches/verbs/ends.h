@@ -1,6 +1,6 @@
-/* The ends that the bare loops post to: the same kind of connections as the fabric's (RC, one completion queue with a
- * channel and one shared receive queue an end, 128 requests deep, all signalled), and the two calls on their way: post a
- * request, take in up to 16 completions a look. */
+/* The endpoints of the bare loops: the same kind of connections as the fabric's (RC, one completion queue with a channel and
+ * one shared receive queue per endpoint, 128 requests deep, all signalled), and the two calls on the data path: post a
+ * request, poll up to 16 completions. */
 #include <infiniband/verbs.h>
 #include <arpa/inet.h>
 #include <stdint.h>
@@ -11,14 +11,14 @@
 
 enum { DEPTH = 128, RECEIVES = 1024, BATCH = 16, SLOT = 64, RANKS = 16, LARGEST = 256 << 10 };
 
-/* An end's registered memory: words from 0, receive slots, bytes to move, and staging buffers for what lies elsewhere. */
+/* An endpoint's registered memory: words from 0, receive slots, data, and staging buffers for data outside of it. */
 enum { CELLS = 0, WORDS = 2048, SLOTS = 4096, BULK = SLOTS + RECEIVES * SLOT, STAGING = BULK + LARGEST, MEMORY = STAGING + LARGEST };
 
 struct end {
   struct ibv_pd *domain;
   struct ibv_cq *completions;
   struct ibv_srq *receives;
-  struct ibv_qp *pairs[RANKS]; /* to each other end */
+  struct ibv_qp *pairs[RANKS]; /* to each endpoint */
   struct ibv_mr *region;
   char *memory;
   int under_way; /* requests that have not completed */
@@ -116,8 +116,8 @@ static void post(struct end *end, struct ibv_qp *pair, struct ibv_send_wr *reque
   check(!ibv_post_send(pair, request, &bad), "ibv_post_send");
 }
 
-/* Takes in what is there. A message is copied out, and its receive posted again, at once: so a sender waits, by the
- * card's own means, for a receiver only that has not looked 1024 times. */
+/* Polls completions. A message is copied out and its receive reposted immediately, so a sender is held back by the card
+ * only when 1024 messages were not polled. */
 static void look(struct end *end) {
   struct ibv_wc batch[BATCH];
   int count = ibv_poll_cq(end->completions, BATCH, batch);
@@ -133,7 +133,7 @@ static void look(struct end *end) {
   }
 }
 
-/* Until all that was posted has completed. */
+/* Waits until every posted request has completed. */
 static void complete(struct end *end) {
   while (end->under_way) look(end);
 }

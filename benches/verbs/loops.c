@@ -1,11 +1,11 @@
-/* The bare loops that the library is measured against: the same verbs calls on the same kind of connections (ends.h), and
+/* The bare loops that the library is compared with: the same verbs calls on the same kind of connections (ends.h), and
  * nothing else.
  *
  *   loops ROUNDS      prints a line each: what, a tab, median nanoseconds
  *
- * Both ends are in one thread, which looks at the end that has something to wait for: so no scheduler is measured.
- * Whatever leaves a registered buffer that the loop owns is not copied; what a user's own memory holds is copied into a
- * staging buffer, 16 KiB at a time, or travels inside the request up to 64 bytes. */
+ * Both endpoints are in one thread, which polls the endpoint that waits, so no scheduler is measured. Data in registered
+ * buffers of the loop is not copied; data in user memory is copied into a staging buffer, 16 KiB at a time, or sent inline
+ * up to 64 bytes. */
 #include <time.h>
 
 #include "ends.h"
@@ -16,7 +16,7 @@ static struct end ends[RANKS];
 static struct end *const origin = &ends[0], *const target = &ends[1];
 static int rounds;
 static uint64_t *times;
-static char user[LARGEST], got[LARGEST]; /* memory that no card knows */
+static char user[LARGEST], got[LARGEST]; /* not registered */
 
 static uint64_t now(void) {
   struct timespec time;
@@ -92,7 +92,7 @@ static void send_and_answer(uint32_t size) {
   send_message(target, origin, size);
 }
 
-/* What lies in the user's memory. */
+/* Data in user memory. */
 
 static void put(uint32_t size) {
   if (size <= SLOT) {
@@ -148,7 +148,7 @@ static void put_and_signal(uint32_t size) {
   complete(origin);
 }
 
-/* Sums, and what a card has no operation for: a read, then a compare-swap that finds what was read. */
+/* Sums, and operations that a card lacks: a read, then a compare-and-swap that expects the value read. */
 
 static void sums(uint32_t count) {
   for (uint32_t at = 0; at < count; at++) change(IBV_WR_ATOMIC_FETCH_AND_ADD, at, at, 1, 0);
@@ -163,7 +163,7 @@ static void maximum(uint32_t size) {
   complete(origin);
 }
 
-/* A test-and-set lock around a put: taken by a compare-swap, given back by a write once the put is proven. */
+/* A test-and-set lock around a put: acquired by a compare-and-swap, released by a write once the put has completed. */
 static void locked_put(uint32_t size) {
   static uint64_t zero;
   struct ibv_sge none = {(uintptr_t)&zero, 8, 0};
@@ -175,7 +175,7 @@ static void locked_put(uint32_t size) {
   write_to(target, origin->pairs[1], WORDS + 8 * 101, none);
 }
 
-/* Locks that nobody else wants: what their designs need at the least. An acquire is waited for, a release is posted. */
+/* Uncontended locks: the minimum of their designs. An acquire is waited for, a release is posted. */
 
 static void locked_by_swaps(uint32_t size) { /* test-and-set; a queue, whose word names the last who came */
   (void)size;
@@ -191,7 +191,7 @@ static void locked_by_sums(uint32_t size) { /* tickets; a queue by fetch-add */
   change(IBV_WR_ATOMIC_FETCH_AND_ADD, 1, 103, -1, 0);
 }
 
-/* Every other end. */
+/* Every other endpoint. */
 static void put_to_all(uint32_t size) {
   for (int to = 1; to < RANKS; to++)
     write_to(&ends[to], origin->pairs[to], BULK, (struct ibv_sge){(uintptr_t)user, size, 0});

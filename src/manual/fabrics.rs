@@ -26,11 +26,11 @@
 //! window of more than a quarter of the arena, or for which there is no room, has a file of its
 //! own. A window's memory is reused only when no rank has a handle to it any more, and is zeroed
 //! first. A rank keeps up to 32 MiB of such memory, because zeroing pages costs a fraction of
-//! allocating new ones, and they stay on the NUMA node where they were. The library samples pages
-//! to find out whether memory was written: more than 64 KiB that seem untouched are not zeroed, and
-//! their pages are given up when other windows need room.
+//! allocating new ones, and they stay on the NUMA node where they were. Memory of more than 64 KiB
+//! in which sampled pages seem untouched costs no zeroing; its pages stay only while no other
+//! window needs the room.
 //!
-//! The pages of a rank's window memory of more than 64 KiB are allocated when they are first
+//! If a rank's window memory is larger than 64 KiB, its pages are allocated when they are first
 //! touched, near the CPU that touches them, unless the window is
 //! [populated](crate::Builder::populate). [`Builder::allocate`](crate::Builder::allocate) says what
 //! that means where memory runs out.
@@ -70,7 +70,7 @@
 //!
 //! Wherever a helper thread carries the pieces, the operation includes the time to wake that
 //! thread, and makes no progress while its process is stopped; it ends with an error if its process
-//! ends. Atomics on shapes are carried as all atomics.
+//! ends. Atomics on shapes go the same way as all atomics.
 //!
 //! # Verbs
 //!

@@ -1,11 +1,10 @@
 //! The locks that windows have, and what each promises.
 //!
-//! The local window memory of every rank has a lock. [`Builder::lock`](crate::Builder::lock)
-//! chooses the lock's design for a window. `ONESIDED_LOCK` names the design of windows whose
-//! builder names none. [`info`](crate::Window::info) and [`explain`](crate::Window::explain) report
-//! it. If the ranks do not agree on it, all of them get
-//! [`Mismatch`](onesided_windows::Error::Mismatch). `onesided bench locks --lock all` shows the
-//! designs side by side.
+//! The window memory of every rank has a lock. [`Builder::lock`](crate::Builder::lock) chooses the
+//! lock's design for a window. `ONESIDED_LOCK` names the design of windows whose builder names
+//! none. [`info`](crate::Window::info) and [`explain`](crate::Window::explain) report it. If the
+//! ranks do not agree on it, all of them get [`Mismatch`](onesided_windows::Error::Mismatch).
+//! `onesided bench locks --lock all` shows the designs side by side.
 //!
 //! | | [`TestAndSet`](crate::LockDesign::TestAndSet) | [`Mcs`](crate::LockDesign::Mcs) | [`Ticket`](crate::LockDesign::Ticket) | [`FetchAddQueue`](crate::LockDesign::FetchAddQueue) | [`DistributedCounters`](crate::LockDesign::DistributedCounters) | [`TwoLevel`](crate::LockDesign::TwoLevel) | [`DedicatedThread`](crate::LockDesign::DedicatedThread), [`EventThread`](crate::LockDesign::EventThread) |
 //! |---|---|---|---|---|---|---|---|
@@ -155,9 +154,9 @@
 //! - Several threads of a rank may lock at once, and one thread may hold many locks. A window has
 //!   one queue node in each rank for each rank, and 31 more. An acquire that finds no free node
 //!   proceeds without one: with test-and-set that makes no difference; with the queue it polls, and
-//!   others overtake it; with tickets it takes its ticket after a look at the word. After a death,
-//!   recovery of a suspected lock waits until all locks of owners without a node are released, in
-//!   the whole window.
+//!   others overtake it; with tickets it takes its ticket after it has read the word. After a
+//!   death, recovery of a suspected lock waits until all locks of owners without a node are
+//!   released, in the whole window.
 //!
 //! # Death of an owner
 //!
@@ -187,7 +186,7 @@
 //! ```
 //!
 //! A robust mutex of POSIX reports the death to the next owner only. Here the lock stays poisoned,
-//! because data that the failed rank left half written concern every rank. If one survivor got the
+//! because data that the failed rank left half written affects every rank. If one survivor got the
 //! error and the lock were then free again, the others would go on with data that no rank has
 //! checked, and the survivor that knew may have ended on that error. So the default cannot be
 //! overlooked. A program that can repair the data, or that needs no repair, says so with `recover`.
@@ -214,7 +213,7 @@
 //! # Many locks
 //!
 //! A [`LockTable`](crate::LockTable) has locks without memory of their own: a million of them, each
-//! at some rank, where it takes as many words as its design needs at the target: 8 bytes with one
+//! at some rank, where it takes the words that its design needs at the target: 8 bytes with one
 //! word, 264 with the queue by fetch-add. Tables do not support designs with words at every rank or
 //! each host, nor those that a thread serves. A lock of a table has everything that a window's lock
 //! has. The locks of a table share one set of queue nodes. The program flushes what it puts under

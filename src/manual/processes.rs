@@ -4,8 +4,8 @@
 //!
 //! | as | started by | daemon |
 //! |---|---|---|
-//! | one rank | nothing special: a world of one | none |
-//! | threads | [`threads`](crate::threads), which runs a closure once per rank: for tests, examples, small programs | none |
+//! | one rank | nothing special: a world of one | the process itself |
+//! | threads | [`threads`](crate::threads), which runs a closure once per rank: for tests, examples, small programs | the process itself |
 //! | processes | `onesided run -n 4 -- PROGRAM ARGS` | the launcher |
 //! | processes on several hosts | `onesided run --hosts a:2,b:2 -n 4 --fabric verbs -- PROGRAM ARGS` | the launcher, and an agent on each other host |
 //! | processes, also on several hosts | in a Slurm allocation, `onesided run --hosts slurm --fabric verbs -- PROGRAM ARGS` | the launcher, and an agent on each other host |
@@ -129,7 +129,7 @@
 //!
 //! The ranks may start in any order: the others retry until rank 0 listens. Before anything else is
 //! exchanged, both sides prove that they know the secret, which is never sent; a connection that
-//! fails to is closed. Then rank 0 announces its socket, and runs the head daemon.
+//! does not is closed. Then rank 0 announces its socket, and runs the head daemon.
 //!
 //! **On several hosts** the same works with an address that all of them reach and a copy of the
 //! secret's file on each (or a file system that they share). The lowest rank of each other host

@@ -27,8 +27,11 @@ fn active(world: World) {
             1 => eventually(DEADLINE, "all_to_all has completed", || exposure.test().unwrap().is_some()),
             _ => run_async(exposure.into_future()).unwrap(),
         }
-        let part = window.local().read(0..LEN);
-        assert_eq!((part[0], part[LEN / 2 - 1], part[LEN / 2], part[LEN - 1]), (round, round, round + 1, round + 1));
+        let local = window.local().read(0..LEN);
+        assert_eq!(
+            (local[0], local[LEN / 2 - 1], local[LEN / 2], local[LEN - 1]),
+            (round, round, round + 1, round + 1)
+        );
         if round % 10 == 0 {
             std::thread::sleep(Duration::from_millis(2 * u64::from(me))); // so that some ranks sleep while they wait
             let epoch = sums.fence().wait().unwrap();

@@ -8,7 +8,7 @@ use onesided::{Error, FaultKind, Window, World};
 use crate::jobs::{self, Role, die, ok};
 use crate::support::{DEADLINE, eventually, ranks, run_async};
 
-pub(crate) const ROLES: &[Role] = &[("parts", parts)];
+pub(crate) const ROLES: &[Role] = &[("split", split)];
 
 #[test]
 fn many_ranks_on_few_cores_meet_often() {
@@ -97,22 +97,22 @@ fn a_deadline_past_the_clock_is_no_deadline() {
 }
 
 /// Two worlds of three ranks; a rank dies in one of them, and the other continues.
-fn parts(world: World) {
-    let part = world.split(world.rank() % 2, 0).wait().unwrap();
-    let window = Window::<u64>::builder().name("part").allocate(&part, 1).wait().unwrap();
+fn split(world: World) {
+    let subworld = world.split(world.rank() % 2, 0).wait().unwrap();
+    let window = Window::<u64>::builder().name("subworld").allocate(&subworld, 1).wait().unwrap();
     window.fence().wait().unwrap().end().wait().unwrap();
     if world.rank() == 3 {
         die();
     }
     let begin = Instant::now();
     if world.rank() % 2 == 1 {
-        let error = match part.rank() {
-            0 => Error::from(part.barrier().wait().unwrap_err()),
+        let error = match subworld.rank() {
+            0 => Error::from(subworld.barrier().wait().unwrap_err()),
             _ => Error::from(window.local().wait_until(0, |value| value > 0).wait().unwrap_err()),
         };
         assert!(error.to_string().ends_with("rank 1: the peer died"), "{error}");
         assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
-        if part.rank() == 2 {
+        if subworld.rank() == 2 {
             // Its leaving would be an error for a rank that is still in the barrier.
             eventually(DEADLINE, "rank 0 knows that rank 1 left", || !world.is_alive(1));
         }
@@ -122,13 +122,13 @@ fn parts(world: World) {
         std::thread::sleep(Duration::from_millis(1));
     }
     for round in 1..=200 {
-        let next = (part.rank() + 1) % part.size();
+        let next = (subworld.rank() + 1) % subworld.size();
         let epoch = window.lock_exclusive(next).wait().unwrap();
         epoch.fetch_add(0, 1).wait().unwrap();
         epoch.unlock().wait().unwrap();
-        part.barrier().wait().unwrap();
+        subworld.barrier().wait().unwrap();
         assert_eq!(window.local().read(0..1), [round]);
-        part.barrier().wait().unwrap();
+        subworld.barrier().wait().unwrap();
     }
     assert_eq!(world.barrier().wait().unwrap_err().to_string(), "barrier: rank 3: the peer died");
     window.close().wait().unwrap();
@@ -137,6 +137,6 @@ fn parts(world: World) {
 
 #[test]
 fn a_death_ends_the_collectives_of_its_own_world() {
-    let ended = jobs::start(6, "parts").wait();
+    let ended = jobs::start(6, "split").wait();
     assert_eq!(ended.ok(), [0, 1, 2, 4, 5], "{ended:?}");
 }

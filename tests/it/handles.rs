@@ -75,8 +75,8 @@ fn collectives_are_tested() {
             let mut split = world.split(7, 0);
             not_yet!(split);
             steps.reach(3);
-            let part = until_done!(split);
-            assert_eq!((part.rank(), part.size()), (0, 2));
+            let subworld = until_done!(split);
+            assert_eq!((subworld.rank(), subworld.size()), (0, 2));
 
             let mut fence = window.fence();
             not_yet!(fence);
@@ -270,13 +270,13 @@ fn a_target_that_is_locked_on_demand_is_tested() {
         let mut dropped = all.at(0);
         not_yet!(dropped);
         drop(dropped);
-        let (mut part, mut again) = (all.at(0), all.at(0));
-        not_yet!(part);
+        let (mut access, mut again) = (all.at(0), all.at(0));
+        not_yet!(access);
         not_yet!(again);
         release();
-        let part = until_done!(part);
-        assert!(std::ptr::eq(part, soon!(again)));
-        part.put(0, &[1]).unwrap();
+        let access = until_done!(access);
+        assert!(std::ptr::eq(access, soon!(again)));
+        access.put(0, &[1]).unwrap();
         all.unlock_all().wait().unwrap();
     });
 }
@@ -321,13 +321,13 @@ fn versioned_calls_are_tested() {
         let mut write = table.write(0);
         not_yet!(write);
         release();
-        let part = until_done!(write);
-        part.put(0, &[4, 4]).unwrap();
+        let epoch = until_done!(write);
+        epoch.put(0, &[4, 4]).unwrap();
         let mut found = [0; 2];
         let mut read = table.read(0, 0, &mut found); // overlaps this writer
         not_yet!(read);
         drop(read);
-        part.unlock().wait().unwrap();
+        epoch.unlock().wait().unwrap();
         let mut read = table.read(0, 0, &mut found);
         until_done!(read);
         drop(read);
@@ -394,8 +394,8 @@ fn a_deadline_may_be_set_at_any_time() {
         let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
         let table = Window::<u64>::allocate(&world, 1).wait().unwrap().versioned();
         let value = Mutex::new(&world, 1, 7_u64).wait().unwrap();
-        let parts: Vec<_> = (0..2).map(|_| world.split(0, 0).wait().unwrap()).collect();
-        let fenced = Window::<u64>::allocate(&parts[0], 1).wait().unwrap();
+        let subworlds: Vec<_> = (0..2).map(|_| world.split(0, 0).wait().unwrap()).collect();
+        let fenced = Window::<u64>::allocate(&subworlds[0], 1).wait().unwrap();
         if world.rank() == 0 {
             steps.wait(1);
             deadline_after_poll!(window.start(&[1]));
@@ -413,12 +413,12 @@ fn a_deadline_may_be_set_at_any_time() {
             let mut fence = fenced.fence();
             assert!(fence.test().unwrap().is_none());
             assert!(fence.deadline(SHORT).wait().unwrap_err().is_timed_out());
-            assert!(parts[0].barrier().wait().is_err_and(|error| error.fault().kind() == FaultKind::Closed));
-            let mut barrier = parts[1].barrier();
+            assert!(subworlds[0].barrier().wait().is_err_and(|error| error.fault().kind() == FaultKind::Closed));
+            let mut barrier = subworlds[1].barrier();
             assert!(barrier.test().unwrap().is_none());
             let error = barrier.deadline(SHORT).wait().unwrap_err();
             assert_eq!(error.fault().kind(), FaultKind::TimedOut);
-            assert!(parts[1].barrier().wait().is_err_and(|error| error.fault().kind() == FaultKind::Closed));
+            assert!(subworlds[1].barrier().wait().is_err_and(|error| error.fault().kind() == FaultKind::Closed));
             steps.reach(4);
         } else {
             let held = (window.lock_exclusive(1).wait().unwrap(), table.write(1).wait().unwrap());

@@ -57,8 +57,8 @@ fn run(world: World) -> Result<(), Error> {
     let small = Window::<u64>::builder().name("small").allocate(&world, 1000).wait()?;
     small.lock_shared(next).wait()?.put(0, &[1; 1000])?;
     run_async(world.barrier().into_future())?;
-    let part = world.split(0, world.size() - world.rank()).wait()?;
-    part.barrier().wait()?;
+    let subworld = world.split(0, world.size() - world.rank()).wait()?;
+    subworld.barrier().wait()?;
     let large = Window::<u64>::builder().name("large").allocate(&world, 1 << 17).wait()?;
     let epoch = large.lock_exclusive(next).wait()?;
     epoch.put(0, &[2; 1 << 17])?;

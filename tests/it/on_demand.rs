@@ -6,7 +6,7 @@ use onesided::{Access, Error, LockAllDesign, LockDesign, Window, World};
 use crate::jobs::{self, Role, die, ok};
 use crate::support::{DEADLINE, eventually, ranks};
 
-pub(crate) const ROLES: &[Role] = &[("a part's owner dies", owner_dies)];
+pub(crate) const ROLES: &[Role] = &[("a target's owner dies", owner_dies)];
 
 /// The rank that is accessed.
 const THREADS: u64 = 4;
@@ -23,15 +23,15 @@ fn threads_access_one_target_at_the_same_time() {
                 if world.rank() == 0 {
                     let all = window.lock_all().wait().unwrap();
                     let reach = || {
-                        let part: &Access<'_, _, _> = all.at(1).wait().unwrap();
-                        part.fetch_add(0, 1).wait().unwrap();
-                        std::ptr::from_ref(part) as usize
+                        let access: &Access<'_, _, _> = all.at(1).wait().unwrap();
+                        access.fetch_add(0, 1).wait().unwrap();
+                        std::ptr::from_ref(access) as usize
                     };
-                    let parts: Vec<_> = std::thread::scope(|scope| {
+                    let accesses: Vec<_> = std::thread::scope(|scope| {
                         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(reach)).collect();
                         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
                     });
-                    assert!(parts.iter().all(|part| *part == parts[0]), "{design}");
+                    assert!(accesses.iter().all(|access| *access == accesses[0]), "{design}");
                     match round % 2 {
                         0 => all.unlock_all().wait().unwrap(),
                         _ => drop(all),
@@ -62,10 +62,10 @@ fn a_locked_target_is_returned_immediately() {
         ranks(2, move |world| {
             let window = Window::<u64>::builder().lock_all(*design).name("scores").allocate(&world, 1).wait().unwrap();
             let all = window.lock_all().wait().unwrap();
-            let part = all.at(1).wait().unwrap();
+            let access = all.at(1).wait().unwrap();
             let mut again = all.at(1);
             for _ in 0..2 {
-                assert!(again.test().unwrap().is_some_and(|again| std::ptr::eq(again, part)), "{design}");
+                assert!(again.test().unwrap().is_some_and(|again| std::ptr::eq(again, access)), "{design}");
             }
             drop(again);
             for _ in 0..2 {
@@ -118,7 +118,7 @@ fn owner_dies(world: World) {
 #[test]
 fn a_death_affects_only_its_target() {
     for design in LockDesign::ALL {
-        let ended = jobs::start_under(3, "a part's owner dies", ("ONESIDED_LOCK", design.name())).wait();
+        let ended = jobs::start_under(3, "a target's owner dies", ("ONESIDED_LOCK", design.name())).wait();
         assert_eq!((ended.code, ended.ok()), (128 + 9, vec![0, 1]), "{design} {ended:#?}");
     }
 }

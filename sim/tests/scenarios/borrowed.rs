@@ -15,9 +15,9 @@ async fn a_scope_completes_all_of_them<F: Fabric>(world: World<F>) -> Outcome {
     let (me, size) = (world.rank(), world.size());
     let window = Window::<u64>::builder().allocate(&world, LEN * size as usize + 1).await?;
     let all = window.lock_all().await?;
-    let mut parts = Vec::new();
+    let mut accesses = Vec::new();
     for target in 0..size {
-        parts.push(all.at(target).await?);
+        accesses.push(all.at(target).await?);
     }
     for round in 1..6 {
         let before = vec![round - 1; LEN];
@@ -25,11 +25,11 @@ async fn a_scope_completes_all_of_them<F: Fabric>(world: World<F>) -> Outcome {
         let (mine, mut counts) = (LEN * me as usize, vec![[0]; size as usize]);
         window
             .scope_async(|scope| {
-                for (part, found) in parts.iter().zip(&mut found) {
-                    scope.get(part, mine, found);
+                for (access, found) in accesses.iter().zip(&mut found) {
+                    scope.get(access, mine, found);
                 }
-                for (part, count) in parts.iter().zip(&mut counts) {
-                    scope.get_accumulate(part, LEN * size as usize, &[1], count, Op::Sum);
+                for (access, count) in accesses.iter().zip(&mut counts) {
+                    scope.get_accumulate(access, LEN * size as usize, &[1], count, Op::Sum);
                 }
                 Ok(())
             })
@@ -38,9 +38,9 @@ async fn a_scope_completes_all_of_them<F: Fabric>(world: World<F>) -> Outcome {
         assert!(counts.iter().all(|[count]| *count < round * u64::from(size)));
         window
             .scope_async(|scope| {
-                for part in &parts {
-                    scope.put(part, mine, &[round; LEN / 2]);
-                    scope.accumulate(part, mine + LEN / 2, &[1; LEN - LEN / 2], Op::Sum);
+                for access in &accesses {
+                    scope.put(access, mine, &[round; LEN / 2]);
+                    scope.accumulate(access, mine + LEN / 2, &[1; LEN - LEN / 2], Op::Sum);
                 }
                 Ok(())
             })
@@ -61,9 +61,9 @@ async fn an_access_is_flushed_where_it_goes<F: Fabric>(world: World<F>) -> Outco
         (Window::<u64>::builder().allocate(&alone, 1).await?, Window::<u64>::builder().allocate(&world, 1).await?);
     let next = (world.rank() + 1) % world.size();
     let all = shared.lock_all().await?;
-    let part = all.at(next).await?;
+    let access = all.at(next).await?;
     mine.scope_async(|scope| {
-        scope.put(part, 0, &[7]);
+        scope.put(access, 0, &[7]);
         Ok(())
     })
     .await?;

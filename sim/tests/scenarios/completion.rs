@@ -104,15 +104,15 @@ async fn requests_are_waited_for_in_any_order<F: Fabric>(world: World<F>) -> Out
     // All are in flight before the first is waited for.
     let (ones, mut before) = ([1; 4], vec![[9; 4]; size as usize]);
     let mut handles = Vec::new();
-    let mut parts = Vec::new();
+    let mut accesses = Vec::new();
     for target in 0..size {
-        parts.push(all.at(target).await?);
+        accesses.push(all.at(target).await?);
     }
-    for (part, before) in parts.iter().zip(&mut before) {
-        part.put(4 * me, &[5, 6, 7, 8])?;
-        let arrived = part.flush();
+    for (access, before) in accesses.iter().zip(&mut before) {
+        access.put(4 * me, &[5, 6, 7, 8])?;
+        let arrived = access.flush();
         arrived.await?; // puts and atomics have no order
-        handles.push((part.get_accumulate(4 * me, &ones, before, Op::Sum), part.flush()));
+        handles.push((access.get_accumulate(4 * me, &ones, before, Op::Sum), access.flush()));
     }
     for (accumulate, flush) in handles.into_iter().rev() {
         flush.await?;
@@ -120,12 +120,12 @@ async fn requests_are_waited_for_in_any_order<F: Fabric>(world: World<F>) -> Out
     }
     assert_eq!(before, vec![[5, 6, 7, 8]; size as usize]);
     let mut after = vec![[0; 4]; size as usize];
-    let gets: Vec<_> = parts.iter().zip(&mut after).map(|(part, into)| part.get(4 * me, into)).collect();
+    let gets: Vec<_> = accesses.iter().zip(&mut after).map(|(access, into)| access.get(4 * me, into)).collect();
     for get in gets.into_iter().rev() {
         get.await?;
     }
     assert_eq!(after, vec![[6, 7, 8, 9]; size as usize]);
-    let fetches: Vec<_> = parts.iter().map(|part| part.fetch_add(4 * me, 10)).collect();
+    let fetches: Vec<_> = accesses.iter().map(|access| access.fetch_add(4 * me, 10)).collect();
     for fetch in fetches {
         assert_eq!(fetch.await?, 6);
     }

@@ -96,16 +96,17 @@ async fn each_rank_a_world<F: Fabric>(world: World<F>) -> Outcome {
 }
 
 async fn a_world_is_divided_until_one_is_left<F: Fabric>(world: World<F>) -> Outcome {
-    let (all, mut part) = (world.clone(), world);
-    while part.size() > 1 {
-        let half = part.size() / 2;
-        let color = u32::from(part.rank() >= half);
-        let (rank, size) = if color == 0 { (part.rank(), half) } else { (part.rank() - half, part.size() - half) };
-        part = split(&part, color, 0).await;
-        assert_eq!((part.rank(), part.size()), (rank, size));
-        let names = part.all_gather(&all.rank().to_le_bytes()).await.unwrap();
+    let (all, mut subworld) = (world.clone(), world);
+    while subworld.size() > 1 {
+        let half = subworld.size() / 2;
+        let color = u32::from(subworld.rank() >= half);
+        let (rank, size) =
+            if color == 0 { (subworld.rank(), half) } else { (subworld.rank() - half, subworld.size() - half) };
+        subworld = split(&subworld, color, 0).await;
+        assert_eq!((subworld.rank(), subworld.size()), (rank, size));
+        let names = subworld.all_gather(&all.rank().to_le_bytes()).await.unwrap();
         for (rank, name) in (0..).zip(names) {
-            assert_eq!(part.fabric_rank(rank), Some(Rank(u32::from_le_bytes(name.try_into().unwrap()))));
+            assert_eq!(subworld.fabric_rank(rank), Some(Rank(u32::from_le_bytes(name.try_into().unwrap()))));
         }
     }
     all.barrier().await.unwrap();
@@ -116,12 +117,12 @@ async fn a_world_is_divided_until_one_is_left<F: Fabric>(world: World<F>) -> Out
 fn death<T, R: Future<Output = T>>(run: fn(World<SimFabric>, Window<u64, SimFabric>) -> R) -> Vec<Option<T>> {
     let simulation = Simulation::new(Network::default()).ranks(4).kill(2, Duration::from_millis(50));
     let report = simulation.run(|world| async move {
-        let part = split(&world, world.rank() % 2, 0).await;
-        let window = Window::builder().name("part").allocate(&part, 4).await.unwrap();
+        let subworld = split(&world, world.rank() % 2, 0).await;
+        let window = Window::builder().name("subworld").allocate(&subworld, 4).await.unwrap();
         if world.rank() == 2 {
             pause(&world, 1_000_000_000).await; // rank 2 dies meanwhile
         }
-        let outcome = run(part, window).await;
+        let outcome = run(subworld, window).await;
         pause(&world, 2_000_000_000).await; // the memory stays until all have asked
         outcome
     });
@@ -136,23 +137,23 @@ async fn pause(world: &World<SimFabric>, nanos: u64) {
 
 #[test]
 fn a_death_ends_waits_of_its_own_world_only() {
-    let results = death(|part, window| async move {
-        if part.rank_of(Rank(2)).is_none() {
-            pause(&part, 100_000_000).await; // after the death
+    let results = death(|subworld, window| async move {
+        if subworld.rank_of(Rank(2)).is_none() {
+            pause(&subworld, 100_000_000).await; // after the death
         }
         let signal = window.local().wait_until(0, |value| value > 0).deadline(Duration::from_millis(300)).await;
         let fence = match window.fence().await {
             Ok(epoch) => epoch.end().await,
             Err(error) => Err(error),
         };
-        let barrier = part.barrier().await.map_err(|error| error.fault().kind());
-        (signal.unwrap_err(), fence, barrier, [0, 1].map(|rank| part.is_alive(rank)))
+        let barrier = subworld.barrier().await.map_err(|error| error.fault().kind());
+        (signal.unwrap_err(), fence, barrier, [0, 1].map(|rank| subworld.is_alive(rank)))
     });
     let (signal, fence, barrier, alive) = results[0].as_ref().unwrap();
     // In its smaller world the failed rank is rank 1.
     let fault = fence.as_ref().unwrap_err().fault().unwrap();
     assert_eq!((fault.kind(), fault.rank()), (FaultKind::PeerDied, Some(Rank(1))));
-    assert_eq!(signal.to_string(), "wait_until on rank 0 of window \"part\": rank 1: the peer died");
+    assert_eq!(signal.to_string(), "wait_until on rank 0 of window \"subworld\": rank 1: the peer died");
     assert_eq!((*barrier, *alive), (Err(FaultKind::Closed), [true, false]));
     for rank in [1, 3] {
         let (signal, fence, barrier, alive) = results[rank].as_ref().unwrap();
@@ -166,21 +167,21 @@ fn a_death_ends_waits_of_its_own_world_only() {
 fn a_poisoned_lock_names_the_rank_as_its_world_numbers_it() {
     let simulation = Simulation::new(Network::default()).ranks(4).kill(2, Duration::from_millis(50));
     let report = simulation.run(|world| async move {
-        let part = split(&world, world.rank() % 2, 0).await;
-        let window = Window::<u64, _>::builder().name("part").allocate(&part, 4).await.unwrap();
-        if part.rank() == 1 {
+        let subworld = split(&world, world.rank() % 2, 0).await;
+        let window = Window::<u64, _>::builder().name("subworld").allocate(&subworld, 4).await.unwrap();
+        if subworld.rank() == 1 {
             let _held = window.lock_exclusive(0).await.unwrap();
-            part.barrier().await.unwrap();
+            subworld.barrier().await.unwrap();
             pause(&world, 1_000_000_000).await; // rank 2 dies meanwhile
             return None;
         }
-        part.barrier().await.unwrap();
+        subworld.barrier().await.unwrap();
         let wait = window.lock_exclusive(0).deadline(Duration::from_millis(200)).await;
         pause(&world, 2_000_000_000).await; // the memory stays until all have asked
         wait.err().map(|error| error.to_string())
     });
     let errors: Vec<_> = report.results.into_iter().flatten().flatten().collect();
-    let lock = "lock_exclusive on rank 0 of window \"part\"";
+    let lock = "lock_exclusive on rank 0 of window \"subworld\"";
     assert_eq!(
         errors,
         [

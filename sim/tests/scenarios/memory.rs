@@ -66,12 +66,12 @@ async fn vectors_of_any_length<F: Fabric>(world: World<F>) -> Outcome {
         let window = Window::builder().uneven().create(&world, vec![me as u8; len(me)]).await?;
         let all = window.lock_all().await?;
         for target in 0..world.size() {
-            let part = all.at(target).await?;
-            assert_eq!(part.len(), len(target));
-            if let Some(last) = part.len().checked_sub(1) {
-                part.accumulate(last, &[1], Op::Sum).await?;
+            let access = all.at(target).await?;
+            assert_eq!(access.len(), len(target));
+            if let Some(last) = access.len().checked_sub(1) {
+                access.accumulate(last, &[1], Op::Sum).await?;
             }
-            assert!(part.put(part.len(), &[1]).is_err() && part.put(part.len(), &[]).is_ok());
+            assert!(access.put(access.len(), &[1]).is_err() && access.put(access.len(), &[]).is_ok());
         }
         all.unlock_all().await?;
         let vector = window.close_into().await?;

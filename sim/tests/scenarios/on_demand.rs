@@ -68,13 +68,13 @@ async fn a_dropped_target_is_unlocked<F: Fabric>(world: World<F>) -> Outcome {
             let all = window.lock_all().await?;
             all.at(2).await?;
             drop(all.at(1));
-            let mut part = all.at(1);
+            let mut request = all.at(1);
             for _ in 0..2 {
-                let looked = poll_fn(|cx| Poll::Ready(Pin::new(&mut part).poll(cx).is_pending()));
+                let looked = poll_fn(|cx| Poll::Ready(Pin::new(&mut request).poll(cx).is_pending()));
                 assert!(looked.await, "{design}");
                 later(&world).await;
             }
-            drop(part);
+            drop(request);
             world.barrier().await.unwrap();
             world.barrier().await.unwrap(); // rank 2 has had the lock
             all.at(1).await?;
@@ -195,14 +195,14 @@ fn the_default_goes_with_the_lock() {
 /// targets three times each.
 #[test]
 fn each_accessed_target_is_locked_once() {
-    let posted = |parts: u32, times: u32| {
+    let posted = |targets: u32, times: u32| {
         let report = Simulation::new(Network::default()).ranks(8).seed(1).run(move |world| async move {
             let window = on_demand(LockDesign::default()).allocate(&world, 1).await?;
             if world.rank() == 1 {
                 for _ in 0..times {
                     let all = window.lock_all().await?;
-                    for part in (0..parts).chain(0..parts).chain(0..parts) {
-                        all.at(part).await?;
+                    for target in (0..targets).chain(0..targets).chain(0..targets) {
+                        all.at(target).await?;
                     }
                     all.unlock_all().await?;
                 }
@@ -212,12 +212,12 @@ fn each_accessed_target_is_locked_once() {
         assert_eq!(report.end, End::Finished);
         (report.counts.fetch_adds, report.counts.compare_swaps)
     };
-    for parts in [0, 1, 8] {
-        let (once, often) = (posted(parts, 1), posted(parts, 11));
+    for targets in [0, 1, 8] {
+        let (once, often) = (posted(targets, 1), posted(targets, 11));
         assert_eq!(
             (often.0 - once.0, often.1 - once.1),
-            (10 * u64::from(parts), 10 * u64::from(parts)),
-            "{parts} parts"
+            (10 * u64::from(targets), 10 * u64::from(targets)),
+            "{targets} targets"
         );
     }
 }
