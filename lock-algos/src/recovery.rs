@@ -301,12 +301,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_lock_is_told_from_none() {
+    fn announcements_of_locks_differ_from_idle() {
         assert_eq!([0, 1, 7, (1 << 63) - 1].map(counts_for), [1, 2, 8, 1 << 63]);
     }
 
     #[test]
-    fn who_releases_gives_the_others_their_time_anew() {
+    fn a_release_restarts_the_suspicion_timeout() {
         let mut doubt = Doubt::default();
         doubt.seen(2);
         doubt.since = Some(5);
