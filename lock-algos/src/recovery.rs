@@ -202,7 +202,7 @@ enum Census {
 async fn census<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Census {
     let Owner { rank: me, slot: mine, .. } = context.owner();
     let mut tallied = None;
-    for rank in (0..memory.size()).map(Rank).filter(|rank| context.may_count(*rank)) {
+    for rank in (0..memory.size()).map(Rank).filter(|rank| context.may_participate(*rank)) {
         let slots = match in_use(memory, context, rank).await {
             Ok((slots, 0)) => slots,
             Ok((slots, _)) => {
@@ -274,7 +274,7 @@ async fn in_use<'m, M: RemoteMemory>(
         Err(fault) => look(memory, rank, Err(fault)).await?,
     };
     let without = match context.without_slot() {
-        _ if context.only_nodes_count() => 0,
+        _ if context.only_nodes_participate() => 0,
         Some(own) if rank == memory.rank() => own.here.into(),
         _ => tally >> 32,
     };

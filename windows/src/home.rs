@@ -208,7 +208,7 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for Home<'w, F, N> {
         self.inner.fabric().word_in(&self.inner.target(ROOM)?.locks, self.inner.homes.room())
     }
 
-    fn is_of_all(&self) -> bool {
+    fn is_lock_all(&self) -> bool {
         self.which.is_all()
     }
 

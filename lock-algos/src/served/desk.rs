@@ -151,7 +151,7 @@ impl Desk {
     pub(super) fn advance(&mut self, is_alive: &impl Fn(Rank) -> bool) {
         while let Some(client) = self.queue.front().copied() {
             let Client { rank, stage: Stage::Waits(mode, terms), .. } = self.clients[client] else {
-                unreachable!("who is in the queue waits")
+                unreachable!("a queued client waits")
             };
             if !is_alive(rank) {
                 self.drop_out(client);

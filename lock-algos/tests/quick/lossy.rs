@@ -162,7 +162,7 @@ fn recoveries<A: LockAlgorithm>(lock: &A, settled: Lost) {
                 }
                 assert_eq!(drive(&all[2], Mode::Exclusive, Then::Release), Some(Ok(())), "{case}, rank 0: {told:?}");
                 if all[0].lost.load(Relaxed) > 0 {
-                    break; // it has no such operation any more
+                    break; // it has no further operation
                 }
             }
         }

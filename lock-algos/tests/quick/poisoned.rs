@@ -175,6 +175,6 @@ fn distributed_counters() {
 
 #[test]
 fn two_levels() {
-    poison_all(&two_level(8), [false, true]); // a mark names a host
+    poison_all(&two_level(8), [false, true]); // an owner word of a cohort names a host
     poison_all(&two_level(8).bypasses(1), [true; 2]);
 }

@@ -147,7 +147,7 @@ pub(crate) fn waits_as_it_says<A: LockAlgorithm>(lock: &A) -> (usize, usize) {
 #[test]
 fn releases_wait_as_they_say() {
     let (waited, ended) = waits_as_it_says(&mcs());
-    assert!(waited > 0 && ended == 0, "{waited} and {ended}"); // who finds the next one hands over at once
+    assert!(waited > 0 && ended == 0, "{waited} and {ended}"); // an owner that finds its successor hands over at once
     let (waited, ended) = waits_as_it_says(&two_level(8));
     assert!(waited == 0 && ended > 0, "{waited} and {ended}");
 }

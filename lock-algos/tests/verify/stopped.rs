@@ -189,7 +189,7 @@ fn tickets_that_begin_anew_are_caught() {
     const FROZEN: u64 = 1;
     let mutate = |action| match action {
         Action::CompareSwap(expected, new) if expected & FROZEN != 0 && new & FROZEN == 0 => {
-            Action::CompareSwap(expected, 0x7fff << 49) // one out; then none was ever given out
+            Action::CompareSwap(expected, 0x7fff << 49) // one ticket out; then the counters restart
         }
         other => other,
     };
