@@ -19,10 +19,12 @@ impl Backoff {
     /// The number of intervals. Later attempts pause by the last one.
     pub const STEPS: usize = 16;
 
-    /// The first [`STEPS`](Self::STEPS) of these intervals; the last one given stands for those that are missing. None
-    /// at all is [`disabled`](Self::disabled). An interval longer than `u32::MAX` nanoseconds (4.3 s) is cut to that.
+    /// The first [`STEPS`](Self::STEPS) of these intervals. The last one is repeated if there are
+    /// fewer; without any, this is [`disabled`](Self::disabled). Intervals are limited to `u32::MAX`
+    /// nanoseconds (4.3 s).
     ///
-    /// From the `backoff` crate, which reads a clock at each step and so fills the table only:
+    /// From the `backoff` crate, which reads a clock at each step and therefore only fills the
+    /// table:
     ///
     /// ```
     /// use std::time::Duration;

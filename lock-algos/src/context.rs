@@ -85,14 +85,14 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
 
     /// Whether owners of a rank can participate in the lock at all. The participant scan of a
     /// recovery skips the other ranks.
-    fn may_count(&self, rank: Rank) -> bool {
+    fn may_participate(&self, rank: Rank) -> bool {
         let _ = rank;
         true
     }
 
     /// Whether owners without a node never participate in the lock. The participant scan then reads
     /// nodes alone.
-    fn only_nodes_count(&self) -> bool {
+    fn only_nodes_participate(&self) -> bool {
         false
     }
 
@@ -166,7 +166,7 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
     }
 
     /// Whether a shared acquire here locks all targets.
-    fn is_of_all(&self) -> bool {
+    fn is_lock_all(&self) -> bool {
         false
     }
 

@@ -18,7 +18,7 @@ use onesided_remote_memory::{Chain, Fault, FaultKind, Link, RemoteMemory};
 ///
 /// # Cancel safety
 /// A draw that is dropped before it is done may have used up a token.
-#[must_use = "the token is there only after it was awaited"]
+#[must_use = "the token is available only after an await"]
 pub struct TokenDraw<O>(Drawn<O>);
 
 enum Drawn<O> {

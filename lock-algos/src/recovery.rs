@@ -202,7 +202,7 @@ enum Census {
 async fn census<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Census {
     let Owner { rank: me, slot: mine, .. } = context.owner();
     let mut tallied = None;
-    for rank in (0..memory.size()).map(Rank).filter(|rank| context.may_count(*rank)) {
+    for rank in (0..memory.size()).map(Rank).filter(|rank| context.may_participate(*rank)) {
         let slots = match in_use(memory, context, rank).await {
             Ok((slots, 0)) => slots,
             Ok((slots, _)) => {
@@ -274,7 +274,7 @@ async fn in_use<'m, M: RemoteMemory>(
         Err(fault) => look(memory, rank, Err(fault)).await?,
     };
     let without = match context.without_slot() {
-        _ if context.only_nodes_count() => 0,
+        _ if context.only_nodes_participate() => 0,
         Some(own) if rank == memory.rank() => own.here.into(),
         _ => tally >> 32,
     };
@@ -301,12 +301,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_lock_is_told_from_none() {
+    fn announcements_of_locks_differ_from_idle() {
         assert_eq!([0, 1, 7, (1 << 63) - 1].map(counts_for), [1, 2, 8, 1 << 63]);
     }
 
     #[test]
-    fn who_releases_gives_the_others_their_time_anew() {
+    fn a_release_restarts_the_suspicion_timeout() {
         let mut doubt = Doubt::default();
         doubt.seen(2);
         doubt.since = Some(5);

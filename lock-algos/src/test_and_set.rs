@@ -330,7 +330,7 @@ impl Waiter<'_> {
             if let Step::Ask = step {
                 counts.end()?;
                 if asks.nobody_counts(memory, context).await? {
-                    let dead = memory.failed_rank().filter(|_| found & READERS != 0); // else the last reader has released
+                    let dead = memory.failed_rank().filter(|_| found & READERS != 0); // otherwise the last reader has released
                     step = match dead.map(|rank| Fault::of(FaultKind::ParticipantDied, rank)) {
                         Some(died) if !recovers => Step::Report(died),
                         Some(died) => Step::Take(owner, Held::after(died, Mode::Exclusive)),
@@ -599,7 +599,7 @@ mod tests {
             (frozen, mine, mine, Some(true)),
             (FREE, 1, FREE, Some(false)),
             (FREE, 1, theirs, Some(false)),
-            (FREE, 1, 1, None), // whose?
+            (FREE, 1, 1, None), // of which owner is unknown
             (1, 2, 1, None),
             (1, 2, frozen, None),
             (1, 2, frozen - 2, Some(false)),

@@ -92,7 +92,7 @@ impl<W> Link<W> {
 /// A posted chain. Its output is the value of every link that is waited for (0 for the others), or
 /// the first fault among them.
 #[derive(Debug)]
-#[must_use = "the links are posted, but only awaiting tells how they went"]
+#[must_use = "the links are posted, but their outcomes are known only after an await"]
 pub struct Chain<O, const N: usize> {
     links: [Option<O>; N],
     values: [u64; N],

@@ -24,13 +24,13 @@
 //! | a line | what it tries | what it finds |
 //! |---|---|---|
 //! | `Exploration::of(&lock).preemptions(3).run(&programs)` | by loom, every interleaving up to that many preemptions; each load and store is a step | violated exclusion, lost updates, lost wake-ups |
-//! | `Checker::of(&lock).crashes(1).losses(1).stops(1).run(&programs)` | every schedule of a few rounds: the order in which operations take effect and answers arrive, a crash at every step (with `.memory_goes()` the memory of the failed rank ends as well, before other ranks learn of it), a lost operation or answer, a stopped rank | the same; recovery that does not end or informs the wrong ranks; with `.bypass(n)` a waiter that is overtaken too often; with `.token(f)` tokens that do not rise |
+//! | `Checker::of(&lock).crashes(1).losses(1).stops(1).run(&programs)` | every schedule of a few sections: the order in which operations take effect and answers arrive, a crash at every step (with `.memory_goes()` the memory of the failed rank ends as well, before other ranks learn of it), a lost operation or answer, a stopped rank | the same; recovery that does not end or informs the wrong ranks; with `.bypass(n)` a waiter that is overtaken too often; with `.token(f)` tokens that do not rise |
 //! | `Search::of(&lock).deaths().run()` | random programs, schedules, deaths | the same, in longer runs, shrunk |
 //! | `Linearizability::of(&lock).deaths().run()` | random sections that read, write, add and flush data of several ranks | histories that no order of the sections explains |
 //! | `ThroughputRun::of(&lock).origins(100).simulated()` | a throughput run, by threads or simulated ranks | rate, waits, fairness, operations |
 //!
-//! A program is a list of rounds for each origin: `Section::EXCLUSIVE` or `Section::SHARED`, with
-//! modifiers: `.trying()`, `.abandoned(asked)`, `.without_node()`, `.detached()`, `.early(reads)`.
+//! A program is a list of sections for each origin: `Section::EXCLUSIVE` or `Section::SHARED`, with
+//! modifiers: `.trying()`, `.cancelled(polls)`, `.without_node()`, `.detached()`, `.early(reads)`.
 //! `.fenced(Fencing::Fused)` adds a fencing token, which must be higher than those of all previous
 //! owners.
 //!
@@ -46,13 +46,13 @@
 //!
 //! Each check reports how much it explored, and `.at_least(n)` fails where that shrinks. A
 //! `Checker` is either `complete` or stopped at its limit of states. The checks cover the given
-//! programs only: two or three origins, one to three rounds each. The memory of the `Exploration`
+//! programs only: two or three origins, one to three sections each. The memory of the `Exploration`
 //! is sequentially consistent. The fences of a fabric belong to the fabric and are tested there.
 //!
 //! # Tests of the tests
 //!
-//! A check that finds nothing means little unless it also finds planted faults. `Checker::bend` and
-//! `Setting::bend` replace an operation of a correct lock with another one (a release with a plain
+//! A check that finds nothing means little unless it also finds planted faults. `Checker::mutate` and
+//! `Setting::mutate` replace an operation of a correct lock with another one (a release with a plain
 //! write, a grant with one of an old generation), so that a broken lock is one closure.
 //! `onesided_lock_kit::wrong` has more, and the front page of `lock_kit` lists all planted faults
 //! and the checks that catch them.

@@ -206,7 +206,7 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
         let outcome = match left_to_others::<BITS>(found, mode) {
             Some(left) if Counters::<BITS>(found).out(mode) > 0 => {
                 match ring::hand_over::<_, BITS, RING>(memory, context, mode, left).await {
-                    Err(fault) if fault.is_unknown() => Ok(()), // who is not told looks
+                    Err(fault) if fault.is_unknown() => Ok(()), // an owner that is not notified polls
                     handed => handed,
                 }
             }

@@ -23,7 +23,7 @@ use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode};
 /// of one target. Owners of one group are admitted together. An exclusive lock of a target takes
 /// the lock-all word for its group, and then the target's own lock, of the algorithm `A`. A shared
 /// lock of a target is that of `A` and does not touch the lock-all word. A shared lock of [all
-/// targets](LockContext::is_of_all) takes the lock-all word alone, whatever the number of targets.
+/// targets](LockContext::is_lock_all) takes the lock-all word alone, whatever the number of targets.
 ///
 /// | | uncontended acquire + release |
 /// |---|---|
@@ -127,7 +127,7 @@ impl Level {
     fn of<'m, M: RemoteMemory>(context: impl LockContext<'m, M>, mode: Mode) -> Self {
         match mode {
             Mode::Exclusive => Self::Both,
-            Mode::Shared if context.is_of_all() => Self::Room,
+            Mode::Shared if context.is_lock_all() => Self::Room,
             Mode::Shared => Self::Target,
         }
     }

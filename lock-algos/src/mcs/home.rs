@@ -142,23 +142,23 @@ mod tests {
         let read = two.behind(b).frozen(Some(b.rank), 5);
         for (found, new, now, swapped) in [
             (free, mine, mine, Some(true)),
-            (two, two.behind(a), one.behind(a), Some(true)), // a reader has gone meanwhile
+            (two, two.behind(a), one.behind(a), Some(true)), // a reader has left meanwhile
             (free, mine, free, Some(false)),
             (free, mine, one, Some(false)),
             (theirs, mine, theirs.joined(), Some(false)),
-            (theirs, mine, Home::FREE.behind(Owner { slot: 4, ..b }), None), // who is behind whom?
+            (theirs, mine, Home::FREE.behind(Owner { slot: 4, ..b }), None), // the order is unknown
             (free, mine, theirs, None),
             (theirs, mine, frozen, None),
             (free, one, free, Some(false)),
             (free, one, theirs, Some(false)),
-            (free, one, one, None), // whose?
+            (free, one, one, None), // of which owner is unknown
             (one, two, one, None),
             (free, Home(Home::ALONE), free, Some(false)),
             (free, Home(Home::ALONE), Home(Home::ALONE), None),
             (frozen, one, frozen, Some(false)),
             (frozen, mine, frozen, Some(false)),
             (frozen, mine, theirs, None),
-            (frozen, one, one, None), // whose?
+            (frozen, one, one, None), // of which owner is unknown
             (read, one, read, Some(false)),
             (mine, free, mine, Some(false)),
             (mine, free, free, Some(true)),

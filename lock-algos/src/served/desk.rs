@@ -151,7 +151,7 @@ impl Desk {
     pub(super) fn advance(&mut self, is_alive: &impl Fn(Rank) -> bool) {
         while let Some(client) = self.queue.front().copied() {
             let Client { rank, stage: Stage::Waits(mode, terms), .. } = self.clients[client] else {
-                unreachable!("who is in the queue waits")
+                unreachable!("a queued client waits")
             };
             if !is_alive(rank) {
                 self.drop_out(client);
@@ -303,7 +303,7 @@ mod tests {
     const GRANTED: Outcome = Outcome::Granted(None);
 
     #[test]
-    fn the_first_who_comes_is_the_first_who_is_served() {
+    fn first_come_first_served() {
         let mut office = Office::new(4);
         assert_eq!(office.ask(2, X, PLAIN), [(2, GRANTED)]);
         assert_eq!(office.ask(0, X, PLAIN), []);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn who_withdraws_keeps_nobody_up() {
+    fn a_withdrawn_request_blocks_no_other() {
         let mut office = Office::new(3);
         assert_eq!(office.ask(0, S, PLAIN), [(0, GRANTED)]);
         assert_eq!(office.ask(1, X, PLAIN), []);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_owner_is_told_of_until_somebody_inherits() {
+    fn a_lock_is_poisoned_until_one_recovers() {
         for (held, kind) in [(X, "owner"), (S, "reader")] {
             let mut office = Office::new(5);
             let death = Death { rank: Rank(0), held };
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_back_what_it_inherited_has_not() {
+    fn a_withdrawn_recovery_leaves_the_lock_poisoned() {
         let mut office = Office::new(4);
         let death = Death { rank: Rank(0), held: X };
         assert_eq!(office.ask(0, X, PLAIN), [(0, GRANTED)]);
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn an_heir_has_it_alone_behind_readers_who_live() {
+    fn a_recovering_owner_waits_for_live_readers() {
         let mut office = Office::new(4);
         let death = Death { rank: Rank(0), held: S };
         assert_eq!(office.ask(0, S, PLAIN), [(0, GRANTED)]);
@@ -411,7 +411,7 @@ mod tests {
 
     /// Also a waiter behind a recovering owner that waits for live readers.
     #[test]
-    fn all_who_do_not_inherit_are_told_at_once() {
+    fn waiters_that_do_not_recover_fail_at_once() {
         let mut office = Office::new(5);
         let death = Death { rank: Rank(0), held: S };
         assert_eq!(office.ask(0, S, PLAIN), [(0, GRANTED)]);
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_inside_or_waits_is_counted_and_so_are_a_death_and_a_crowd() {
+    fn occupied_counts_holders_waiters_poison_and_fallback_readers() {
         let mut office = Office::new(4);
         let everybody = |_| true;
         assert_eq!((office.desk.occupied(), office.desk.holders()), (0, vec![]));
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_desk_tells_all_who_wait_or_come() {
+    fn a_closed_queue_fails_all_requests() {
         let mut office = Office::new(3);
         assert_eq!(office.ask(0, S, PLAIN), [(0, GRANTED)]);
         assert_eq!(office.ask(1, X, PLAIN), []);

@@ -226,7 +226,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
             && terms.at_once
         {
             self.retire_holders(client)?;
-            self.bury_holders()?; // whose lock is not busy but poisoned
+            self.bury_holders()?; // their lock is not busy but poisoned
         }
         let memory = self.memory;
         self.desk.hear(client, said, request, |rank| is_alive(memory, rank));

@@ -70,7 +70,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for AtHost<P
         self.context.participant_count(rank)
     }
 
-    fn only_nodes_count(&self) -> bool {
+    fn only_nodes_participate(&self) -> bool {
         true
     }
 
@@ -78,7 +78,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for AtHost<P
         self.context.host_of(rank)
     }
 
-    fn may_count(&self, rank: Rank) -> bool {
+    fn may_participate(&self, rank: Rank) -> bool {
         self.context.host_of(rank) == self.context.host_of(self.leader)
     }
 

@@ -1,4 +1,5 @@
-//! A lock that is chosen when the program runs is the one that was chosen, in all that it says of itself and does.
+//! A lock that is selected at run time behaves as the selected lock, in all its properties and
+//! methods.
 
 use onesided_lock_algos::{
     AnyLock, Backoff, DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, Global, Held, Intent,
@@ -16,7 +17,8 @@ use crate::stopped::SLOTS;
 
 const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
 
-/// Both say the same of the lock, and of an owner who finds this by its first operation; and do the same, if nobody has to serve it.
+/// Both report the same properties of the lock and of an owner whose first operation found this,
+/// and act alike, if the lock needs no server.
 fn is<A>(chosen: AnyLock, lock: &A)
 where
     A: for<'m> LockAlgorithm<Words<'m, ModelMemory> = (<ModelMemory as RemoteMemory>::Word<'m>, u64)>,
@@ -27,8 +29,8 @@ where
     let has_room = AnyLock::HOME_WORDS >= A::HOME_WORDS && AnyLock::NODE_WORDS >= A::NODE_WORDS;
     assert!(has_room && AnyLock::HOST_WORDS >= A::HOST_WORDS, "{}", A::NAME);
     let memory = ModelMemory::new(2, region_words::<AnyLock>(SLOTS));
-    let place = Layout::<_, AnyLock>::new(&memory, slotted(0), SLOTS);
-    let words = [chosen.words(place), lock.words(place)].map(Result::unwrap);
+    let context = Layout::<_, AnyLock>::new(&memory, slotted(0), SLOTS);
+    let words = [chosen.words(context), lock.words(context)].map(Result::unwrap);
     assert_eq!(words[0], words[1], "{}", A::NAME);
     for mode in MODES {
         assert_eq!(chosen.uses_node(mode), lock.uses_node(mode), "{} {mode:?}", A::NAME);
@@ -43,27 +45,28 @@ where
     }
 }
 
-/// Takes the lock and gives it back: what it said meanwhile, and what there was in memory while it was held and after that.
+/// Acquires and releases the lock. Returns the reported properties, and the memory while it was
+/// held and after that.
 fn used<A>(lock: &A, mode: Mode) -> (bool, bool, Option<bool>, bool, [Vec<u64>; 2])
 where
     A: for<'m> LockAlgorithm<Words<'m, ModelMemory> = (<ModelMemory as RemoteMemory>::Word<'m>, u64)>,
 {
     let memory = ModelMemory::new(2, region_words::<AnyLock>(SLOTS));
-    let place = Layout::<_, AnyLock>::new(&memory, slotted(0), SLOTS);
-    let words = lock.words(place).unwrap();
+    let context = Layout::<_, AnyLock>::new(&memory, slotted(0), SLOTS);
+    let words = lock.words(context).unwrap();
     let held = drive(&memory, async {
-        let started = lock.start(&memory, place, words, mode)?;
-        lock.finish(&memory, place, words, mode, started, || Intent::LOCK).await
+        let started = lock.start(&memory, context, words, mode)?;
+        lock.finish(&memory, context, words, mode, started, || Intent::LOCK).await
     });
     assert_eq!(held, Ok(Held::cleanly(mode)));
     let while_held = memory.region();
-    let in_one_step = lock.releases_in_one_step(place, mode);
+    let in_one_step = lock.releases_in_one_step(context, mode);
     let is_link = in_one_step && lock.release_link(&memory, words, mode).is_some();
-    let waits = lock.release_waits(&memory, place, mode);
-    let found = drive(&memory, lock.start_release(&memory, place, words, mode).unwrap());
-    let released = in_one_step || lock.released(&memory, place, words, mode, found.unwrap()).unwrap();
+    let waits = lock.release_waits(&memory, context, mode);
+    let found = drive(&memory, lock.start_release(&memory, context, words, mode).unwrap());
+    let released = in_one_step || lock.released(&memory, context, words, mode, found.unwrap()).unwrap();
     if !released {
-        let rest = lock.finish_release(&memory, place, words, mode, std::future::ready(found));
+        let rest = lock.finish_release(&memory, context, words, mode, std::future::ready(found));
         assert_eq!(drive(&memory, rest), Ok(()));
     }
     (in_one_step, is_link, waits, released, [while_held, memory.region()])
@@ -96,7 +99,8 @@ fn each_is_what_was_chosen() {
     assert_eq!(waits_as_it_says(&AnyLock::Mcs(mcs())), waits_as_it_says(&mcs()));
 }
 
-/// Only a test-and-set lock that is held alone, by an owner who has no slot, is released by its word.
+/// Only a test-and-set lock that is held exclusively, by an owner without a slot, is released by
+/// its word.
 #[test]
 fn the_shortest_way_is_for_one_lock() {
     let only = |chosen: AnyLock| MODES.map(|mode| chosen.only_word(mode).is_some());

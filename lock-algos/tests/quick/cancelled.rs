@@ -1,4 +1,4 @@
-//! Who waits and is not wanted any more keeps nobody waiting: it gets nothing, or its turn, which it passes on.
+//! A cancelled waiter blocks no other owner: its acquire fails, or succeeds and is released.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,7 +11,7 @@ use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::stopped::{Acquire, ENDLESS, poll, run};
 
-/// Events in which everybody comes to where he waits.
+/// Enough events for every owner to wait.
 const A_WHILE: usize = 40;
 
 #[derive(Clone, Copy)]
@@ -25,26 +25,28 @@ struct User<'a, A> {
 impl<'a, A: LockAlgorithm> User<'a, A> {
     fn asks(self, mode: Mode, wanted: &'a AtomicBool) -> Acquire<'a> {
         let Self { lock, memory, owner, slots } = self;
-        let place = Layout::<_, A>::new(memory, owner, slots);
-        let wish = || if wanted.load(Relaxed) { Intent::LOCK } else { Intent::CANCELLED };
+        let context = Layout::<_, A>::new(memory, owner, slots);
+        let intent = || if wanted.load(Relaxed) { Intent::LOCK } else { Intent::CANCELLED };
         Box::pin(async move {
-            let words = lock.words(place)?;
-            lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, wish).await
+            let words = lock.words(context)?;
+            lock.finish(memory, context, words, mode, lock.start(memory, context, words, mode)?, intent).await
         })
     }
 
     fn releases(self, mode: Mode) -> Pin<Box<dyn Future<Output = Result<(), Fault>> + 'a>> {
         let Self { lock, memory, owner, slots } = self;
-        let place = Layout::<_, A>::new(memory, owner, slots);
+        let context = Layout::<_, A>::new(memory, owner, slots);
         Box::pin(async move {
-            let words = lock.words(place)?;
-            lock.finish_release(memory, place, words, mode, lock.start_release(memory, place, words, mode)?).await
+            let words = lock.words(context)?;
+            lock.finish_release(memory, context, words, mode, lock.start_release(memory, context, words, mode)?).await
         })
     }
 }
 
-/// Rank 1 has the lock, rank 0 waits and then rank 2. After so many events rank 0 is not wanted any more; when it has heard that,
-/// rank 1 releases. If rank 0 is the last one, rank 2 comes only then. Where it waits `in_turn`, it may have the lock after that, and gives it back. Later it comes again.
+/// Rank 1 holds the lock, and ranks 0 and 2 wait in that order. After `events` events rank 0 is
+/// cancelled; once it has noticed, rank 1 releases. If rank 0 is last, rank 2 arrives only then. If
+/// it waits `in_turn`, it may acquire the lock after that, and releases it. It acquires once more
+/// later.
 fn give_up<A: LockAlgorithm>(
     (lock, in_turn): (&A, bool),
     slots: Slots,

@@ -17,7 +17,7 @@ fn checked() {
     crate::check(&distributed::<15>(), Lost::Settled, 2);
 }
 
-/// A mark that is lost is set again before the writer goes in, and readers come all the while.
+/// A lost writer flag is set again before the writer enters, while readers keep arriving.
 #[test]
 fn marks_that_are_lost() {
     const A: Section = Section::EXCLUSIVE;
@@ -30,29 +30,29 @@ fn marks_that_are_lost() {
     }
 }
 
-/// Who has written lets readers go by their counters again.
+/// After a writer readers use their counters again.
 #[test]
 fn marks_go_with_the_writer() {
     let lock = distributed::<15>();
     let slots = Slots::new(1);
     let memory = ModelMemory::new(2, region_words::<DistributedCounters>(slots));
     open::<_, DistributedCounters>(&memory, slots).unwrap();
-    let place = Layout::<_, DistributedCounters>::new(&memory, slotted(0), slots);
-    let words = lock.words(place).unwrap();
+    let context = Layout::<_, DistributedCounters>::new(&memory, slotted(0), slots);
+    let words = lock.words(context).unwrap();
     for _ in 0..2 {
         let held = drive(&memory, async {
-            let started = lock.start(&memory, place, words, Mode::Exclusive)?;
-            lock.finish(&memory, place, words, Mode::Exclusive, started, || Intent::LOCK).await
+            let started = lock.start(&memory, context, words, Mode::Exclusive)?;
+            lock.finish(&memory, context, words, Mode::Exclusive, started, || Intent::LOCK).await
         });
         assert_eq!(held, Ok(Held::cleanly(Mode::Exclusive)));
         let released = drive(&memory, async {
-            let started = lock.start_release(&memory, place, words, Mode::Exclusive)?;
-            lock.finish_release(&memory, place, words, Mode::Exclusive, started).await
+            let started = lock.start_release(&memory, context, words, Mode::Exclusive)?;
+            lock.finish_release(&memory, context, words, Mode::Exclusive, started).await
         });
         assert_eq!(released, Ok(()));
-        let first = drive(&memory, lock.start(&memory, place, words, Mode::Shared).unwrap());
+        let first = drive(&memory, lock.start(&memory, context, words, Mode::Shared).unwrap());
         assert!(lock.holds::<ModelMemory>(words, Mode::Shared, first.unwrap()), "a reader after a writer waits");
-        let released = drive(&memory, lock.start_release(&memory, place, words, Mode::Shared).unwrap());
-        assert_eq!(lock.released(&memory, place, words, Mode::Shared, released.unwrap()), Ok(true));
+        let released = drive(&memory, lock.start_release(&memory, context, words, Mode::Shared).unwrap());
+        assert_eq!(lock.released(&memory, context, words, Mode::Shared, released.unwrap()), Ok(true));
     }
 }

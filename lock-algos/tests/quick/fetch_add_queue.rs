@@ -9,7 +9,7 @@ fn searched() {
     crate::search(&queue::<2, 1>());
 }
 
-/// Whoever is not told waits without end.
+/// A waiter that is not notified waits without end.
 #[test]
 fn searched_without_time() {
     let setting = Setting { timeless: true, ..Setting::USUAL };

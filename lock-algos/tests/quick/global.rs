@@ -7,7 +7,7 @@ use onesided_remote_memory::Rank;
 use crate::stopped::{ENDLESS, SLOTS, acquire, poll, run};
 use crate::{Lost, slotted};
 
-/// Owners without a node are refused.
+/// Owners without a node are rejected.
 fn search<A: LockAlgorithm + Clone>(lock: &A) {
     let search = Search::of(lock).all_have_nodes().seed(1).cases(200);
     search.clone().run();
@@ -34,10 +34,11 @@ fn checked() {
     crate::check(&global::<_, 1>(right()), Lost::Told, 2);
 }
 
-/// Rank 0 would inherit, and asks who counts. Meanwhile rank 3, which is in the word that it has seen, goes, and rank 2 comes: the
-/// word counts as many as before, and neither was found.
+/// Rank 0 is about to recover, and scans the participants. Meanwhile rank 3, which is in the word
+/// that it has read, leaves, and rank 2 arrives: the counts are the same as before, and the scan
+/// found neither.
 #[test]
-fn who_comes_for_another_who_goes_is_not_overlooked() {
+fn an_arrival_that_replaces_a_departure_is_not_overlooked() {
     type Room = Global<TestAndSet>;
     let lock: &Room = &global::<_, 15>(right());
     let memory = ModelMemory::new(4, region_words::<Room>(SLOTS));
@@ -53,13 +54,13 @@ fn who_comes_for_another_who_goes_is_not_overlooked() {
         assert!(poll(&mut recovering).is_none());
         memory.net().step(None);
     }
-    // It has come, and does not know yet that it has to go.
+    // It has arrived, and does not know yet that it has to retract itself.
     let mut goes = asks(3, Mode::Shared);
     assert!(poll(&mut goes).is_none());
     while counts(room()) != 2 {
         memory.net().step(None);
     }
-    // The heir has looked at the room, and at rank 2's tally and node.
+    // The recovering owner has read the lock-all word, and rank 2's participant count and node.
     let looked = || {
         let net = memory.net();
         net.trace.effects().iter().filter(|effect| (effect.origin, effect.target) == (Rank(0), Rank(2))).count()
@@ -72,7 +73,7 @@ fn who_comes_for_another_who_goes_is_not_overlooked() {
         assert!(poll(&mut goes).is_none());
         memory.net().step(None);
     }
-    // What it does then is done.
+    // Its later operations are complete.
     for _ in 0..4 {
         memory.net().step(None);
         assert!(poll(&mut goes).is_none());

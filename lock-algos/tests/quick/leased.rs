@@ -1,4 +1,4 @@
-//! Leases of test-and-set: an owner that lives and is late.
+//! Leases of test-and-set: a live owner whose lease has expired.
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -18,7 +18,7 @@ fn leased(takes: bool) -> TestAndSet {
     TestAndSet::new(Backoff::new([Duration::from_millis(1)])).leased(LEASE, takes)
 }
 
-/// Two ranks, and an owner of each.
+/// Two ranks, with an owner each.
 struct Two([ModelMemory; 2]);
 
 impl Two {
@@ -27,29 +27,29 @@ impl Two {
         Self([0, 1].map(|rank| memory.of(rank)))
     }
 
-    fn place(&self, rank: u32, generation: u32) -> Layout<'_, ModelMemory, TestAndSet> {
+    fn context(&self, rank: u32, generation: u32) -> Layout<'_, ModelMemory, TestAndSet> {
         Layout::new(&self.0[rank as usize], Owner { rank: Rank(rank), slot: 0, generation }, SLOTS)
     }
 
     fn release(&self, lock: &TestAndSet, rank: u32, generation: u32) -> Result<(), Fault> {
-        let (memory, place) = (&self.0[rank as usize], self.place(rank, generation));
+        let (memory, context) = (&self.0[rank as usize], self.context(rank, generation));
         drive(memory, async {
-            let words = lock.words(place)?;
-            lock.finish_release(memory, place, words, X, lock.start_release(memory, place, words, X)?).await
+            let words = lock.words(context)?;
+            lock.finish_release(memory, context, words, X, lock.start_release(memory, context, words, X)?).await
         })
     }
 
     async fn acquire(&self, lock: &TestAndSet, rank: u32, generation: u32, mode: Mode) -> Result<Held, Fault> {
-        let (memory, place) = (&self.0[rank as usize], self.place(rank, generation));
-        let words = lock.words(place)?;
-        lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, || Intent::LOCK).await
+        let (memory, context) = (&self.0[rank as usize], self.context(rank, generation));
+        let words = lock.words(context)?;
+        lock.finish(memory, context, words, mode, lock.start(memory, context, words, mode)?, || Intent::LOCK).await
     }
 
     fn now(&self) -> u64 {
         self.0[0].now()
     }
 
-    /// Polls it for so long at most.
+    /// Polls the future for at most this long.
     fn go_on<T>(&self, mut future: Pin<&mut impl Future<Output = T>>, long: u64) -> Option<T> {
         let end = self.now() + long;
         while self.now() < end {
@@ -63,7 +63,7 @@ impl Two {
 }
 
 #[test]
-fn who_is_late_is_told_of_or_loses_the_lock() {
+fn an_expired_lease_is_reported_or_the_lock_is_taken() {
     for takes in [false, true] {
         for mode in [X, Mode::Shared] {
             let (two, lock) = (Two::new(), leased(takes));
@@ -73,7 +73,7 @@ fn who_is_late_is_told_of_or_loses_the_lock() {
             let found = drive(&two.0[0], two.acquire(&lock, 0, 9, mode));
             assert!(two.now() - begin > LEASE, "after {} ns", two.now() - begin);
             match takes {
-                // For a reader as well: what the late one left half done is for nobody else to see.
+                // Also for a reader: the previous owner may have left the data inconsistent.
                 true => assert_eq!(found, Ok(Held::after(late, X))),
                 false => assert_eq!(found, Err(late)),
             }
@@ -99,16 +99,16 @@ fn a_lease_is_of_one_acquire() {
     let mut waits = pin!(two.acquire(&lock, 0, 9, X));
     for generation in 1..4 {
         assert_eq!(two.go_on(waits.as_mut(), LEASE / 2), None);
-        // Before the waiter looks again.
+        // Before the waiter reads again.
         assert_eq!(two.release(&lock, 1, generation - 1), Ok(()));
         assert_eq!(drive(&two.0[1], two.acquire(&lock, 1, generation, X)), Ok(Held::cleanly(X)));
     }
     assert_eq!(two.go_on(waits, 2 * LEASE), Some(Err(Fault::of(FaultKind::LeaseExpired, Rank(1)))));
 }
 
-/// A reader is never late, and neither is an owner without a lease.
+/// A reader has no lease, and an owner need not have one.
 #[test]
-fn who_has_no_lease_is_never_late() {
+fn without_a_lease_nothing_expires() {
     let readers = (leased(true), Mode::Shared);
     let others = (TestAndSet::new(Backoff::new([Duration::from_millis(1)])).checked(), X);
     for (lock, mode) in [readers, others] {
@@ -118,13 +118,13 @@ fn who_has_no_lease_is_never_late() {
     }
 }
 
-/// A token that is drawn with a look at the lock's word is of who has it then.
+/// A token that is drawn with a read of the lock's word belongs to the owner of that word.
 #[test]
-fn a_token_is_of_who_holds() {
+fn a_token_is_the_holders() {
     let (two, lock) = (Two::new(), leased(true));
-    let (memory, place) = (&two.0[0], two.place(0, 1));
+    let (memory, context) = (&two.0[0], two.context(0, 1));
     let draw = |held| {
-        let (counter, word) = (place.token().unwrap(), place.home(0).unwrap());
+        let (counter, word) = (context.token().unwrap(), context.home(0).unwrap());
         drive(memory, TokenDraw::checked(memory, counter, word).held_as(held))
     };
     drive(memory, two.acquire(&lock, 0, 1, X)).unwrap();
@@ -132,5 +132,5 @@ fn a_token_is_of_who_holds() {
     assert_eq!(draw(Some(mine)), Ok(1));
     assert_eq!(draw(Some(mine ^ 1)), Err(Fault::new(FaultKind::NotHeld)));
     assert_eq!(draw(None), Ok(3), "one is lost with a draw that fails");
-    assert_eq!(drive(memory, TokenDraw::from(memory, place.token().unwrap()).held_as(Some(0))), Ok(4));
+    assert_eq!(drive(memory, TokenDraw::from(memory, context.token().unwrap()).held_as(Some(0))), Ok(4));
 }

@@ -1,4 +1,5 @@
-//! Heirs one of whose operations is not answered: who comes later has the lock, whatever became of that.
+//! Recovering owners with an indeterminate operation: a later owner acquires the lock, whatever its
+//! outcome.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,16 +16,16 @@ use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, R
 use crate::stopped::{ENDLESS, SLOTS, run};
 use crate::{Lost, slotted};
 
-/// Nobody knows what became of one of its operations.
+/// One of its operations is indeterminate.
 #[derive(Clone, Debug)]
 struct Lossy {
     memory: ModelMemory,
-    /// Of which one, counted down to 1; none from the start is 0.
+    /// Which one, counted down to 1; none if it starts at 0.
     lost: Arc<AtomicUsize>,
     takes_effect: bool,
 }
 
-/// What is answered, if anything is, and whether that is lost.
+/// The reply, if there is any, and whether it is lost.
 #[derive(Debug)]
 struct Answer(Option<Reply>, bool);
 
@@ -112,7 +113,7 @@ impl RemoteMemory for Lossy {
     }
 }
 
-/// Acquires the lock, also from the dead, and does this with it.
+/// Acquires the lock, recovers it if necessary, and releases it in this way.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Then {
     Keep,
@@ -121,22 +122,22 @@ enum Then {
 }
 
 async fn acquires<A: LockAlgorithm>(lock: &A, memory: &Lossy, mode: Mode, then: Then) -> Result<(), Fault> {
-    let place = Layout::<_, A>::new(memory, slotted(memory.rank().0), SLOTS);
-    let words = lock.words(place)?;
-    let started = lock.start(memory, place, words, mode)?;
-    let held = lock.finish(memory, place, words, mode, started, || Intent::LOCK.recovering()).await?;
+    let context = Layout::<_, A>::new(memory, slotted(memory.rank().0), SLOTS);
+    let words = lock.words(context)?;
+    let started = lock.start(memory, context, words, mode)?;
+    let held = lock.finish(memory, context, words, mode, started, || Intent::LOCK.recovering()).await?;
     match then {
         Then::Keep => Ok(()),
-        Then::Forsake if held.recovered.is_some() => lock.release_poisoned(memory, place, words, held).await,
+        Then::Forsake if held.recovered.is_some() => lock.release_poisoned(memory, context, words, held).await,
         Then::Forsake | Then::Release => {
-            let started = lock.start_release(memory, place, words, held.mode)?;
-            lock.finish_release(memory, place, words, held.mode, started).await
+            let started = lock.start_release(memory, context, words, held.mode)?;
+            lock.finish_release(memory, context, words, held.mode, started).await
         }
     }
 }
 
-/// Rank 1 dies with the lock, and rank 0 recovers it, and has done with it. Then rank 2 has it; where that is not settled, once rank 0
-/// has ended.
+/// Rank 1 dies with the lock, and rank 0 recovers and releases it. Then rank 2 acquires it; if the
+/// lock does not resolve losses, once rank 0 has ended.
 fn recoveries<A: LockAlgorithm>(lock: &A, settled: Lost) {
     for dying in [Mode::Shared, Mode::Exclusive] {
         for (then, takes_effect) in
@@ -161,7 +162,7 @@ fn recoveries<A: LockAlgorithm>(lock: &A, settled: Lost) {
                 }
                 assert_eq!(drive(&all[2], Mode::Exclusive, Then::Release), Some(Ok(())), "{case}, rank 0: {told:?}");
                 if all[0].lost.load(Relaxed) > 0 {
-                    break; // it has no such operation any more
+                    break; // it has no further operation
                 }
             }
         }

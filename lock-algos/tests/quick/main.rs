@@ -1,9 +1,13 @@
-//! What is built and run in seconds, the same each time: what mutants of this crate meet first (`scripts/mutants`).
+//! Deterministic tests that build and run in seconds: what mutants of this crate meet first
+//! (`scripts/mutants`).
 //!
-//! Of each lock, in a file of its own, so that a change of one lock builds one of them again: few random programs, and every
-//! schedule that is_delay_bounded once or twice from the usual one. And stories of their own: [`heirs`] has two who inherit overtake one another,
-//! [`poisoned`] asks for locks of the dead, [`given_up`] waits and is not wanted any more, [`frozen`] tries and leaves frozen locks, [`forsaken`] has heirs who do not want to be, [`lossy`] those who are not answered,
-//! [`leased`] has owners that are late, and [`promises`] holds locks to what they say of themselves.
+//! Each lock has a file of its own, so that a change of one lock rebuilds one of them: few random
+//! programs, and every schedule with a delay bound of one or two. And scenarios: [`recovery_races`]
+//! has two recovering owners overtake one another, [`poisoned`] acquires poisoned locks,
+//! [`cancelled`] cancels waiters, [`recovering`] tries and leaves locks under recovery,
+//! [`release_poisoned`] has recovering owners that are cancelled, [`lossy`] has recovering owners
+//! that lose operations, [`leased`] has owners with expired leases, and [`promises`] checks the
+//! properties that locks report.
 
 mod any_lock;
 mod cancelled;
@@ -40,7 +44,7 @@ const fn slotted(rank: u32) -> Owner {
     Owner { rank: Rank(rank), slot: 0, generation: 0 }
 }
 
-/// Random programs in which nobody dies or one rank does, with nodes and without.
+/// Random programs without deaths or with one, with nodes and without.
 fn search<A: LockAlgorithm + Clone>(lock: &A) {
     let search = Search::of(lock).seed(1).cases(300);
     search.clone().run();
@@ -48,17 +52,17 @@ fn search<A: LockAlgorithm + Clone>(lock: &A) {
     search.setting(Setting { nodes: false, ..Setting::USUAL }).run();
 }
 
-/// What became of an operation whose answer is lost.
+/// The outcome of an operation whose reply is lost.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lost {
-    /// The lock finds out.
+    /// The lock resolves it.
     Settled,
-    /// Its owner may be told that nobody knows, and ends.
+    /// Its owner may fail with `Unknown`, and ends.
     Told,
 }
 
-/// Schedules of few rounds that depart once or twice from the usual one: another order, a crash, a lost operation or answer, a
-/// stop.
+/// Schedules of few sections with a delay bound of one or two: another order, a crash, a lost
+/// operation or reply, a stop.
 fn check<A: LockAlgorithm + Clone>(lock: &A, lost: Lost, per_host: u32) {
     const X: Section = Section::EXCLUSIVE;
     const A: Section = X.touching(0);
@@ -81,7 +85,7 @@ fn check<A: LockAlgorithm + Clone>(lock: &A, lost: Lost, per_host: u32) {
         if lost == Lost::Settled { loses.resolved() } else { loses }.run(programs);
         checker.clone().stops(1).crashes(1).delay_bound(2).at_most(2_000).run(programs);
     }
-    // Wherever it is when it is not wanted any more.
+    // Cancelled at any point.
     for asked in [2, 5, 250] {
         let recoveries = checker.clone().crashes(1).delay_bound(2).at_most(15_000);
         recoveries.run(&[&[], &[X], &[A.cancelled_recovering(asked)]]);

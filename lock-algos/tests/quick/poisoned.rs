@@ -1,4 +1,4 @@
-//! A lock of the dead: who does not inherit is told, again and again, until somebody recovers.
+//! A poisoned lock: acquires that do not recover fail, again and again, until one recovers.
 
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockContext, Mode, Owner};
 use onesided_lock_kit::program::{idle, lock_and_data, open, region_words};
@@ -20,26 +20,27 @@ struct User<'a, A> {
 }
 
 impl<'a, A: LockAlgorithm> User<'a, A> {
-    fn ask(&self, mode: Mode, wish: Intent) -> Result<Held, Fault> {
+    fn ask(&self, mode: Mode, intent: Intent) -> Result<Held, Fault> {
         let Self { lock, memory, owner } = *self;
-        let place = Layout::<_, A>::new(memory, owner, SLOTS);
+        let context = Layout::<_, A>::new(memory, owner, SLOTS);
         drive(memory, async {
-            let words = if wish.is_patient() { lock.words(place)? } else { lock.words_to_try(place)? };
-            lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, || wish).await
+            let words = if intent.is_patient() { lock.words(context)? } else { lock.words_to_try(context)? };
+            lock.finish(memory, context, words, mode, lock.start(memory, context, words, mode)?, || intent).await
         })
     }
 
     fn release(&self, mode: Mode) -> Result<(), Fault> {
         let Self { lock, memory, owner } = *self;
-        let place = Layout::<_, A>::new(memory, owner, SLOTS);
+        let context = Layout::<_, A>::new(memory, owner, SLOTS);
         drive(memory, async {
-            let words = lock.words(place)?;
-            lock.finish_release(memory, place, words, mode, lock.start_release(memory, place, words, mode)?).await
+            let words = lock.words(context)?;
+            lock.finish_release(memory, context, words, mode, lock.start_release(memory, context, words, mode)?).await
         })
     }
 }
 
-/// Rank 1 dies inside, in mode `dying`. `slot` is everybody's. `named`: the word names an owner who has the lock alone.
+/// Rank 1 dies inside, in mode `dying`. All owners have `slot`. `named`: the word names an
+/// exclusive owner.
 fn poison<A: LockAlgorithm>(lock: &A, (slot, named): (u16, bool), dying: Mode, recovering: Intent) {
     let memory = ModelMemory::new(4, region_words::<A>(SLOTS));
     let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
@@ -77,8 +78,8 @@ fn poison<A: LockAlgorithm>(lock: &A, (slot, named): (u16, bool), dying: Mode, r
     assert_eq!(user(3).release(Mode::Exclusive), Ok(()), "{case}");
 
     for mode in [Mode::Exclusive, Mode::Shared] {
-        for wish in [Intent::LOCK, Intent::TRY, Intent::LOCK.recovering()] {
-            assert_eq!(user(2).ask(mode, wish), Ok(Held::cleanly(mode)), "{case}: healed");
+        for intent in [Intent::LOCK, Intent::TRY, Intent::LOCK.recovering()] {
+            assert_eq!(user(2).ask(mode, intent), Ok(Held::cleanly(mode)), "{case}: healed");
             assert_eq!(user(2).release(mode), Ok(()), "{case}: healed");
         }
     }
@@ -101,8 +102,9 @@ fn poison_all<A: LockAlgorithm>(lock: &A, named: [bool; 2]) {
     }
 }
 
-/// Rank 1 dies inside, and rank 3 has an owner without a slot, which may count for this lock: whoever asks waits for that one, but
-/// where his rank has such owners at other locks, for which rank 3 may wait in turn.
+/// Rank 1 dies inside, and rank 3 has an owner without a slot, which may be of this lock: a
+/// participant scan waits for it, unless the scanning rank has such owners of other locks, for
+/// which rank 3 may wait in turn.
 fn entangle<A: LockAlgorithm>(lock: &A) {
     let memory = ModelMemory::new(4, region_words::<A>(SLOTS));
     let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
@@ -116,11 +118,11 @@ fn entangle<A: LockAlgorithm>(lock: &A) {
 
     let ask = |elsewhere| {
         let asks = &all[2];
-        let place = Layout::<_, A>::new(asks, owner(2, 0), Slots { elsewhere, ..SLOTS });
+        let context = Layout::<_, A>::new(asks, owner(2, 0), Slots { elsewhere, ..SLOTS });
         let mut asked: Acquire<'_> = Box::pin(async move {
-            let words = lock.words(place)?;
-            let started = lock.start(asks, place, words, Mode::Exclusive)?;
-            lock.finish(asks, place, words, Mode::Exclusive, started, || Intent::LOCK).await
+            let words = lock.words(context)?;
+            let started = lock.start(asks, context, words, Mode::Exclusive)?;
+            lock.finish(asks, context, words, Mode::Exclusive, started, || Intent::LOCK).await
         });
         run(&memory, &mut asked, 20 * ENDLESS)
     };
@@ -137,7 +139,7 @@ fn entangle<A: LockAlgorithm>(lock: &A) {
 }
 
 #[test]
-fn who_waits_for_owners_without_slots_is_told_if_they_may_wait_for_his() {
+fn waiters_for_owners_without_slots_fail_on_a_possible_deadlock() {
     entangle(&mcs());
     entangle(&ticket::<15>());
     entangle(&queue::<15, 16>());
@@ -173,6 +175,6 @@ fn distributed_counters() {
 
 #[test]
 fn two_levels() {
-    poison_all(&two_level(8), [false, true]); // a mark names a host
+    poison_all(&two_level(8), [false, true]); // an owner word of a cohort names a host
     poison_all(&two_level(8).bypasses(1), [true; 2]);
 }

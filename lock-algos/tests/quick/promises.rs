@@ -1,4 +1,5 @@
-//! What an algorithm says of itself, by what it does: one rank alone takes the lock and gives it back.
+//! The properties that an algorithm reports, checked by its behaviour: one rank alone acquires and
+//! releases the lock.
 
 use std::pin::Pin;
 
@@ -11,18 +12,18 @@ use onesided_remote_memory::{Fault, Rank};
 
 use crate::stopped::{ENDLESS, acquire, run};
 
-/// How much of an uncontended acquire and release is the first operation.
+/// How much of an uncontended acquire and release the first operation completes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Takes {
-    /// All of both, and where there are no nodes the release may be a link of a chain.
+    /// Both, and without nodes the release may be a link of a chain.
     Link,
-    /// All of both.
+    /// Both.
     One,
-    /// More than that.
+    /// Not both.
     More,
 }
 
-/// Rank 0 has the lock at home, with a node and without.
+/// Rank 0 holds the lock at its home, with a node and without.
 fn keeps<A: LockAlgorithm>(lock: &A, (exclusive, shared): (Takes, Takes)) {
     for (mode, takes) in [(Mode::Exclusive, exclusive), (Mode::Shared, shared)] {
         for nodes in [true, false] {
@@ -31,16 +32,16 @@ fn keeps<A: LockAlgorithm>(lock: &A, (exclusive, shared): (Takes, Takes)) {
             let memory = ModelMemory::new(2, region_words::<A>(slots));
             open::<_, A>(&memory, slots).unwrap();
             let owner = Owner { rank: Rank(0), slot: 0, generation: 3 };
-            let place = Layout::<_, A>::new(&memory, owner, slots);
+            let context = Layout::<_, A>::new(&memory, owner, slots);
             let is_free = || A::is_free(lock_and_data::<A>(&memory.region()).0);
-            let words = lock.words(place).unwrap();
+            let words = lock.words(context).unwrap();
             assert!(is_free() && idle::<A>(slots, &memory.region()), "{case}");
 
-            let first = drive(&memory, lock.start(&memory, place, words, mode).unwrap());
+            let first = drive(&memory, lock.start(&memory, context, words, mode).unwrap());
             let at_once = first.is_ok_and(|first| lock.holds(words, mode, first));
             assert!(at_once || takes == Takes::More || !nodes, "{case}: more than an operation");
             if !at_once {
-                let held = drive(&memory, lock.contend(&memory, place, words, mode, first, &|| Intent::LOCK));
+                let held = drive(&memory, lock.contend(&memory, context, words, mode, first, &|| Intent::LOCK));
                 assert_eq!(held, Ok(Held::cleanly(mode)), "{case}");
             }
             let reads_apart = A::PER_RANK_WORD && per_rank_word::<A>(&memory.region()) != 0;
@@ -48,12 +49,12 @@ fn keeps<A: LockAlgorithm>(lock: &A, (exclusive, shared): (Takes, Takes)) {
             let counts = !idle::<A>(slots, &memory.region());
             assert!(!counts || lock.uses_node(mode), "{case}: a node that nobody takes");
 
-            let released = drive(&memory, lock.start_release(&memory, place, words, mode).unwrap());
-            let in_one_step = lock.releases_in_one_step(place, mode);
-            let done = in_one_step || lock.released(&memory, place, words, mode, released.unwrap()).unwrap();
+            let released = drive(&memory, lock.start_release(&memory, context, words, mode).unwrap());
+            let in_one_step = lock.releases_in_one_step(context, mode);
+            let done = in_one_step || lock.released(&memory, context, words, mode, released.unwrap()).unwrap();
             assert!(done || takes == Takes::More || !nodes, "{case}: a release of more than an operation");
             if !done {
-                let rest = lock.finish_release(&memory, place, words, mode, std::future::ready(released));
+                let rest = lock.finish_release(&memory, context, words, mode, std::future::ready(released));
                 assert_eq!(drive(&memory, rest), Ok(()), "{case}");
             }
             assert!(is_free() && idle::<A>(slots, &memory.region()), "{case}: not free after its release");
@@ -95,17 +96,17 @@ fn two_levels() {
     keeps(&two_level(8).bypasses(1), (Takes::One, Takes::One));
 }
 
-/// An owner of one target announces itself first; to read is to lock all.
+/// An exclusive owner announces itself first; readers lock all targets.
 #[test]
 fn all_targets() {
     keeps(&global::<_, 15>(right()), (Takes::More, Takes::More));
     keeps(&global::<_, 15>(mcs()), (Takes::More, Takes::More));
 }
 
-/// Rank 1 comes while rank 0 has the lock, and is stopped at any step: rank 0's release ends without it, unless it says that it
-/// waits. How often one of them was so.
+/// Rank 1 arrives while rank 0 holds the lock, and is stopped at any step: rank 0's release
+/// completes without it, unless it reports that it waits. Counts how often it did either.
 pub(crate) fn waits_as_it_says<A: LockAlgorithm>(lock: &A) -> (usize, usize) {
-    /// More events than it takes to queue.
+    /// More events than queueing takes.
     const EVENTS: usize = 40;
     let slots = crate::stopped::SLOTS;
     let (mut waited, mut ended) = (0, 0);
@@ -119,16 +120,16 @@ pub(crate) fn waits_as_it_says<A: LockAlgorithm>(lock: &A) -> (usize, usize) {
         assert!(run(&memory, &mut coming, events).is_none());
         memory.net().stopped = Some(Rank(1));
 
-        let place = Layout::<_, A>::new(&holds, owner(0), slots);
-        let words = lock.words(place).unwrap();
-        let started = lock.start_release(&holds, place, words, held.mode).unwrap();
+        let context = Layout::<_, A>::new(&holds, owner(0), slots);
+        let words = lock.words(context).unwrap();
+        let started = lock.start_release(&holds, context, words, held.mode).unwrap();
         let mut started: Pin<Box<dyn Future<Output = _>>> = Box::pin(started);
         let found: Result<u64, Fault> = run(&memory, &mut started, ENDLESS).unwrap();
-        if lock.released(&holds, place, words, held.mode, found.unwrap()).unwrap() {
+        if lock.released(&holds, context, words, held.mode, found.unwrap()).unwrap() {
             continue;
         }
-        let Some(waits) = lock.release_waits(&holds, place, held.mode) else { continue };
-        let rest = lock.finish_release(&holds, place, words, held.mode, std::future::ready(found));
+        let Some(waits) = lock.release_waits(&holds, context, held.mode) else { continue };
+        let rest = lock.finish_release(&holds, context, words, held.mode, std::future::ready(found));
         let mut rest: Pin<Box<dyn Future<Output = _>>> = Box::pin(rest);
         let outcome = run(&memory, &mut rest, ENDLESS);
         assert_eq!(outcome, (!waits).then_some(Ok(())), "{}: after {events} events", A::NAME);
@@ -146,7 +147,7 @@ pub(crate) fn waits_as_it_says<A: LockAlgorithm>(lock: &A) -> (usize, usize) {
 #[test]
 fn releases_wait_as_they_say() {
     let (waited, ended) = waits_as_it_says(&mcs());
-    assert!(waited > 0 && ended == 0, "{waited} and {ended}"); // who finds the next one hands over at once
+    assert!(waited > 0 && ended == 0, "{waited} and {ended}"); // an owner that finds its successor hands over at once
     let (waited, ended) = waits_as_it_says(&two_level(8));
     assert!(waited == 0 && ended > 0, "{waited} and {ended}");
 }

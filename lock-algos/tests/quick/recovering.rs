@@ -1,5 +1,6 @@
-//! Frozen locks: who tries is told, and waits for nobody. And who releases into a queue that was frozen while somebody had yet to
-//! link himself behind him stays until that one has left, because his node may be written to, and no longer.
+//! Locks under recovery: a try fails without waiting. And an owner that releases into a queue that
+//! was put under recovery while its successor had yet to link itself stays until that successor has
+//! left, because its node may be written to, and no longer.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,13 +14,13 @@ use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 use crate::slotted;
 use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, poll, release, run};
 
-/// Events in which everybody comes to where he waits, and in which who need not wait is done.
+/// Enough events for every owner to wait, and for those that need not wait to end.
 const A_WHILE: usize = 60;
 
 type Release<'a> = Pin<Box<dyn Future<Output = Result<(), Fault>> + 'a>>;
 
-/// Rank 3 leaves the queue: it had the lock, or, while rank 0 reads, it is not wanted any more. Rank 1 has come behind it and does
-/// not know that yet; rank 2 waits behind rank 1, and dies.
+/// Rank 3 leaves the queue: it held the lock, or, while rank 0 reads, it is cancelled. Rank 1 has
+/// arrived behind it and does not know that yet; rank 2 waits behind rank 1, and dies.
 fn leave(while_read: bool) {
     let lock = &mcs();
     let memory = ModelMemory::new(4, region_words::<Mcs>(SLOTS));
@@ -28,11 +29,11 @@ fn leave(while_read: bool) {
     let exclusive = |rank: u32| acquire(lock, &all[rank as usize], slotted(rank), Mode::Exclusive);
     let wanted = AtomicBool::new(true);
     let mut first: Acquire<'_> = Box::pin(async {
-        let place = Layout::<_, Mcs>::new(&all[3], slotted(3), SLOTS);
-        let words = lock.words(place)?;
-        let started = lock.start(&all[3], place, words, Mode::Exclusive)?;
-        let wish = || if wanted.load(Relaxed) { Intent::LOCK } else { Intent::CANCELLED };
-        lock.finish(&all[3], place, words, Mode::Exclusive, started, wish).await
+        let context = Layout::<_, Mcs>::new(&all[3], slotted(3), SLOTS);
+        let words = lock.words(context)?;
+        let started = lock.start(&all[3], context, words, Mode::Exclusive)?;
+        let intent = || if wanted.load(Relaxed) { Intent::LOCK } else { Intent::CANCELLED };
+        lock.finish(&all[3], context, words, Mode::Exclusive, started, intent).await
     });
     if while_read {
         run(&memory, &mut acquire(lock, &all[0], slotted(0), Mode::Shared), ENDLESS).unwrap().unwrap();
@@ -83,8 +84,9 @@ fn the_queue_lock_that_is_given_up() {
     leave(true);
 }
 
-/// Rank 2 has come behind rank 1, and dies before it links itself, while rank 3 has an owner without a slot: at another lock, and
-/// rank 3 may wait for this one. No such owner writes to a node, so nobody waits for it who has his turn, or releases.
+/// Rank 2 has arrived behind rank 1, and dies before it links itself, while rank 3 has an owner
+/// without a slot of another lock, and may wait for this one. No such owner writes to a node, so an
+/// owner that has its turn, or releases, does not wait for it.
 fn nobody_behind(mode: Mode) {
     let lock = &mcs();
     let memory = ModelMemory::new(4, region_words::<Mcs>(SLOTS));
@@ -121,33 +123,33 @@ fn nobody_behind(mode: Mode) {
 }
 
 #[test]
-fn nobody_waits_with_his_turn_for_owners_without_slots() {
+fn a_served_turn_does_not_wait_for_owners_without_slots() {
     nobody_behind(Mode::Shared);
 }
 
 #[test]
-fn nobody_releases_behind_owners_without_slots() {
+fn a_release_does_not_wait_for_owners_without_slots() {
     nobody_behind(Mode::Exclusive);
 }
 
-/// Rank 2 waits behind rank 1, which dies, and rank 0 behind rank 2. Rank 2 is told that rank 3, which has an owner without a slot as
-/// has its own rank, may wait for it: its node is as one that was never in a queue.
+/// Rank 2 waits behind rank 1, which dies, and rank 0 behind rank 2. Rank 2 fails because rank 3,
+/// which has an owner without a slot as has rank 2 itself, may wait for it: its node is reset.
 #[test]
-fn who_is_told_of_a_circle_leaves_nothing_in_its_node() {
+fn a_possible_deadlock_leaves_the_node_reset() {
     let lock = &mcs();
     let memory = ModelMemory::new(4, region_words::<Mcs>(SLOTS));
     let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
     all.iter().try_for_each(|memory| open::<_, Mcs>(memory, SLOTS)).unwrap();
     run(&memory, &mut acquire(lock, &all[1], slotted(1), Mode::Exclusive), ENDLESS).unwrap().unwrap();
-    let place = Layout::<_, Mcs>::new(&all[2], slotted(2), Slots { elsewhere: true, ..SLOTS });
+    let context = Layout::<_, Mcs>::new(&all[2], slotted(2), Slots { elsewhere: true, ..SLOTS });
     let mut first: Acquire<'_> = Box::pin(async {
-        let words = lock.words(place)?;
-        let started = lock.start(&all[2], place, words, Mode::Exclusive)?;
-        lock.finish(&all[2], place, words, Mode::Exclusive, started, || Intent::LOCK).await
+        let words = lock.words(context)?;
+        let started = lock.start(&all[2], context, words, Mode::Exclusive)?;
+        lock.finish(&all[2], context, words, Mode::Exclusive, started, || Intent::LOCK).await
     });
     let mut second = acquire(lock, &all[0], slotted(0), Mode::Exclusive);
     assert!(run(&memory, &mut first, A_WHILE).is_none() && run(&memory, &mut second, A_WHILE).is_none());
-    let node = |index| all[2].load(place.node(index).unwrap()).unwrap();
+    let node = |index| all[2].load(context.node(index).unwrap()).unwrap();
     assert!(node(1) != 0, "nobody has linked himself");
     memory.net().kill(Rank(1), 0);
     let without = Owner { slot: Owner::NO_SLOT, ..slotted(3) };
@@ -159,8 +161,8 @@ fn who_is_told_of_a_circle_leaves_nothing_in_its_node() {
     assert_eq!([0, 1, 2].map(node), [0; 3]);
 }
 
-/// Rank 1 dies, as a reader or outside, while rank 0 reads: rank 2 doubts the lock, waits for rank 0, and is told of rank 1 if
-/// that one was inside. Rank 3 only tries.
+/// Rank 1 dies, as a reader or outside, while rank 0 reads: rank 2 suspects the lock, waits for
+/// rank 0, and learns of rank 1's death if that was inside. Rank 3 only tries.
 fn tries<A: LockAlgorithm>(lock: &A) {
     for (mode, inside) in [(Mode::Exclusive, true), (Mode::Shared, true), (Mode::Shared, false)] {
         let memory = ModelMemory::new(4, region_words::<A>(SLOTS));
@@ -174,11 +176,11 @@ fn tries<A: LockAlgorithm>(lock: &A) {
         let mut waits = asks(2, Mode::Exclusive);
         assert!(run(&memory, &mut waits, ENDLESS).is_none(), "{}: rank 2 came in beside a reader", A::NAME);
 
-        let place = Layout::<_, A>::new(&all[3], slotted(3), SLOTS);
+        let context = Layout::<_, A>::new(&all[3], slotted(3), SLOTS);
         let mut tries: Acquire<'_> = Box::pin(async {
-            let words = lock.words_to_try(place)?;
-            let started = lock.start(&all[3], place, words, mode)?;
-            lock.finish(&all[3], place, words, mode, started, || Intent::TRY).await
+            let words = lock.words_to_try(context)?;
+            let started = lock.start(&all[3], context, words, mode)?;
+            lock.finish(&all[3], context, words, mode, started, || Intent::TRY).await
         });
         let told = run(&memory, &mut tries, A_WHILE);
         assert!(told.is_some_and(|told| told.is_err()), "{}, {mode:?}: {told:?}", A::NAME);

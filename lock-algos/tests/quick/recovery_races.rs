@@ -1,5 +1,6 @@
-//! Two who would inherit at the same time: wherever the one is overtaken by the other, and wherever that one then is, one of
-//! them has the lock and is told, and the other one after it.
+//! Two concurrent recoveries: wherever one overtakes the other, and at whatever step that other
+//! then is, one of them acquires the lock and learns of the death, and the other acquires it
+//! afterwards.
 
 use onesided_lock_algos::{Held, LockAlgorithm, Mode};
 use onesided_lock_kit::ModelMemory;
@@ -10,11 +11,12 @@ use onesided_remote_memory::Rank;
 use crate::slotted;
 use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, poll, release, run};
 
-/// Events in which somebody would come in who could.
+/// Enough events for any possible admission.
 const A_WHILE: usize = 60;
 
-/// Rank 1 dies, `dying`. The first rank goes so many events, then the second one, then the first one again, for as long as it can,
-/// and then both. Gives which of them went as far as the lock before it was stopped.
+/// Rank 1 dies, `dying`. The first rank runs for `events[0]` events, then the second one for
+/// `events[1]`, then the first one again as far as it can, and then both. Returns which of them
+/// reached the lock before it was stopped.
 fn race<A: LockAlgorithm>(lock: &A, dying: Mode, ranks: [u32; 2], events: [usize; 2]) -> [bool; 2] {
     let case = format!("{} {dying:?}: ranks {ranks:?} after {events:?} events", A::NAME);
     let memory = ModelMemory::new(4, region_words::<A>(SLOTS));
@@ -81,7 +83,7 @@ fn race<A: LockAlgorithm>(lock: &A, dying: Mode, ranks: [u32; 2], events: [usize
     early
 }
 
-/// Of the same host as the dead one, or of another one.
+/// On the dead rank's host, or on another one.
 fn race_everywhere<A: LockAlgorithm>(lock: &A) {
     for dying in [Mode::Exclusive, Mode::Shared] {
         for ranks in [[0, 2], [2, 0], [2, 3]] {
@@ -90,7 +92,7 @@ fn race_everywhere<A: LockAlgorithm>(lock: &A) {
                 for second in 0.. {
                     let [whole, ends] = race(lock, dying, ranks, [first, second]);
                     early = whole;
-                    // Or it waits for who is stopped.
+                    // Or it waits for the stopped rank.
                     if whole || ends || second > A_WHILE {
                         break;
                     }

@@ -1,4 +1,4 @@
-//! Heirs who do not want the lock any more when they have it: whoever asks next is told of the dead.
+//! Recovering owners that release the lock as poisoned: the next acquire learns of the death.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, release, run};
 
 type Release<'a> = Pin<Box<dyn Future<Output = Result<(), Fault>> + 'a>>;
 
-/// Long enough for doubts.
+/// Longer than the suspicion timeout.
 const LONG: usize = 20 * ENDLESS;
 
 struct Fixture<'a, A> {
@@ -31,12 +31,12 @@ impl<'a, A: LockAlgorithm> Fixture<'a, A> {
         Self { lock, all }
     }
 
-    fn asks(&self, owner: Owner, mode: Mode, wish: impl Fn() -> Intent + Send + Sync + 'a) -> Acquire<'_> {
+    fn asks(&self, owner: Owner, mode: Mode, intent: impl Fn() -> Intent + Send + Sync + 'a) -> Acquire<'_> {
         let (memory, lock) = (&self.all[owner.rank.index()], self.lock);
-        let place = Layout::<_, A>::new(memory, owner, SLOTS);
+        let context = Layout::<_, A>::new(memory, owner, SLOTS);
         Box::pin(async move {
-            let words = lock.words(place)?;
-            lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, wish).await
+            let words = lock.words(context)?;
+            lock.finish(memory, context, words, mode, lock.start(memory, context, words, mode)?, intent).await
         })
     }
 
@@ -44,8 +44,8 @@ impl<'a, A: LockAlgorithm> Fixture<'a, A> {
         run(&self.all[0], &mut (Box::pin(future) as Pin<Box<dyn Future<Output = T> + '_>>), LONG)
     }
 
-    fn ask(&self, rank: u32, mode: Mode, wish: Intent) -> Option<Result<Held, Fault>> {
-        self.run(self.asks(slotted(rank), mode, move || wish))
+    fn ask(&self, rank: u32, mode: Mode, intent: Intent) -> Option<Result<Held, Fault>> {
+        self.run(self.asks(slotted(rank), mode, move || intent))
     }
 
     fn release(&self, owner: Owner, mode: Mode) {
@@ -57,20 +57,20 @@ impl<'a, A: LockAlgorithm> Fixture<'a, A> {
         );
     }
 
-    async fn forsakes(&self, owner: Owner, held: Held) -> Result<(), Fault> {
+    async fn release_poisoned(&self, owner: Owner, held: Held) -> Result<(), Fault> {
         let memory = &self.all[owner.rank.index()];
-        let place = Layout::<_, A>::new(memory, owner, SLOTS);
-        self.lock.release_poisoned(memory, place, self.lock.words(place)?, held).await
+        let context = Layout::<_, A>::new(memory, owner, SLOTS);
+        self.lock.release_poisoned(memory, context, self.lock.words(context)?, held).await
     }
 
-    /// The dead are told of until somebody recovers; then all is well.
+    /// Acquires fail until one recovers; then the lock works.
     fn is_cancelled(&self, case: &str) {
-        for wish in [Intent::LOCK, Intent::TRY, Intent::LOCK] {
-            let told = self.ask(2, Mode::Exclusive, wish);
+        for intent in [Intent::LOCK, Intent::TRY, Intent::LOCK] {
+            let told = self.ask(2, Mode::Exclusive, intent);
             let told = told.unwrap_or_else(|| panic!("{case}: waits without end")).map_err(|fault| fault.rank());
-            assert_eq!(told, Err(Some(Rank(1))), "{case}, {wish:?}");
+            assert_eq!(told, Err(Some(Rank(1))), "{case}, {intent:?}");
         }
-        // A room has its own dead.
+        // The lock-all word reports deaths of its own.
         for _ in 0..2 {
             let recovering = self.ask(2, Mode::Exclusive, Intent::LOCK.recovering()).unwrap().unwrap();
             assert!(recovering.recovered.is_some(), "{case}");
@@ -89,8 +89,9 @@ impl<'a, A: LockAlgorithm> Fixture<'a, A> {
     }
 }
 
-/// Rank 1 dies inside. Rank 0 recovers, and forsakes the lock, while rank 3 waits behind it or not.
-fn forsaken<A: LockAlgorithm>(lock: &A) {
+/// Rank 1 dies inside. Rank 0 recovers the lock and releases it as poisoned, with rank 3 waiting
+/// behind it or not.
+fn releases_poisoned<A: LockAlgorithm>(lock: &A) {
     for dying in [Mode::Exclusive, Mode::Shared] {
         for slot in [0, Owner::NO_SLOT] {
             for waits in [false, true] {
@@ -99,7 +100,7 @@ fn forsaken<A: LockAlgorithm>(lock: &A) {
                 fixture.ask(1, dying, Intent::LOCK).unwrap().unwrap();
                 fixture.all[0].net().kill(Rank(1), 0);
                 let held = fixture.run(fixture.asks(recovering, Mode::Exclusive, || Intent::LOCK.recovering()));
-                // Some have no room for who has no node.
+                // Some locks reject owners without a node.
                 let Some(Ok(held)) = held else {
                     assert!(slot == Owner::NO_SLOT, "{case}: {held:?}");
                     continue;
@@ -109,16 +110,16 @@ fn forsaken<A: LockAlgorithm>(lock: &A) {
                 if waits {
                     assert!(run(&fixture.all[0], &mut third, 60).is_none(), "{case}");
                 }
-                let mut forsakes: Release<'_> = Box::pin(fixture.forsakes(recovering, held));
-                // Who waits may have to leave first.
-                let ended = run(&fixture.all[0], &mut forsakes, 60);
+                let mut releasing: Release<'_> = Box::pin(fixture.release_poisoned(recovering, held));
+                // A waiter may have to leave first.
+                let ended = run(&fixture.all[0], &mut releasing, 60);
                 if waits {
                     let told =
                         run(&fixture.all[0], &mut third, LONG).unwrap_or_else(|| panic!("{case}: waits without end"));
                     assert_eq!(told.map_err(|fault| fault.rank()), Err(Some(Rank(1))), "{case}");
                 }
-                assert_eq!(ended.or_else(|| run(&fixture.all[0], &mut forsakes, LONG)), Some(Ok(())), "{case}");
-                drop(forsakes);
+                assert_eq!(ended.or_else(|| run(&fixture.all[0], &mut releasing, LONG)), Some(Ok(())), "{case}");
+                drop(releasing);
                 drop(third);
                 fixture.is_cancelled(&case);
             }
@@ -126,8 +127,9 @@ fn forsaken<A: LockAlgorithm>(lock: &A) {
     }
 }
 
-/// Rank 0 would inherit, and does not want to any more after so many questions: if it is told of an error, it has not. Beside a
-/// reader, which came before: so the dead one may have had a ticket.
+/// Rank 0 is about to recover, and is cancelled after `asked` reads of its intent: if it fails, it
+/// has not recovered. Beside a reader that arrived before, so that the dead rank may have had a
+/// ticket.
 fn given_up<A: LockAlgorithm>(lock: &A) {
     for (dying, beside) in [(Mode::Exclusive, false), (Mode::Shared, false), (Mode::Shared, true)] {
         for then in [Intent::CANCELLED.recovering(), Intent::TRY.recovering(), Intent::TRY] {
@@ -147,8 +149,8 @@ fn given_up<A: LockAlgorithm>(lock: &A) {
                 fixture.all[0].net().kill(Rank(1), 0);
                 let asked = Arc::new(AtomicUsize::new(0));
                 let (counts, patient) = (asked.clone(), Intent::LOCK.recovering());
-                let wish = move || if counts.fetch_add(1, Relaxed) < limit { patient } else { then };
-                let Some(told) = fixture.run(fixture.asks(slotted(0), Mode::Exclusive, wish)) else { break };
+                let intent = move || if counts.fetch_add(1, Relaxed) < limit { patient } else { then };
+                let Some(told) = fixture.run(fixture.asks(slotted(0), Mode::Exclusive, intent)) else { break };
                 let is_last = asked.load(Relaxed) < limit;
                 if told.is_err() {
                     if beside {
@@ -165,7 +167,7 @@ fn given_up<A: LockAlgorithm>(lock: &A) {
 }
 
 fn tried<A: LockAlgorithm>(lock: &A) {
-    forsaken(lock);
+    releases_poisoned(lock);
     given_up(lock);
 }
 
@@ -206,7 +208,7 @@ fn a_room() {
     tried(&global::<_, 15>(right()));
 }
 
-/// Rank 1 has died in the room, of which rank 2 is told, and with the target's lock.
+/// Rank 1 has died inside the lock-all word, which rank 2 learns, and with the target's lock.
 #[test]
 fn a_room_and_a_targets_lock() {
     let lock = &global::<_, 15>(right());
@@ -215,14 +217,14 @@ fn a_room_and_a_targets_lock() {
     fixture.all[0].net().kill(Rank(1), 0);
     assert!(fixture.ask(2, Mode::Shared, Intent::LOCK).unwrap().is_err());
     let held = fixture.ask(0, Mode::Exclusive, Intent::LOCK.recovering()).unwrap().unwrap();
-    assert_eq!(fixture.run(fixture.forsakes(slotted(0), held)), Some(Ok(())));
+    assert_eq!(fixture.run(fixture.release_poisoned(slotted(0), held)), Some(Ok(())));
     assert!(fixture.ask(2, Mode::Shared, Intent::LOCK).unwrap().is_err(), "who locks all is not told");
     fixture.is_cancelled("both");
 }
 
-/// Another owner of the heir's rank, without a slot as it is, counts when it has ended.
+/// Another owner of the recovering rank, also without a slot, is announced when it has ended.
 #[test]
-fn who_has_no_slot_counts_once() {
+fn an_owner_without_a_slot_is_announced_once() {
     let lock = &mcs();
     let (fixture, recovering) = (Fixture::new(lock), Owner { slot: Owner::NO_SLOT, ..slotted(0) });
     fixture.ask(1, Mode::Exclusive, Intent::LOCK).unwrap().unwrap();
@@ -230,16 +232,16 @@ fn who_has_no_slot_counts_once() {
     let held = fixture.run(fixture.asks(recovering, Mode::Exclusive, || Intent::LOCK.recovering())).unwrap().unwrap();
     let mut third = fixture.asks(slotted(3), Mode::Exclusive, || Intent::LOCK);
     assert!(run(&fixture.all[0], &mut third, 60).is_none());
-    let place = Layout::<_, onesided_lock_algos::Mcs>::new(&fixture.all[0], recovering, SLOTS);
-    let counts = || fixture.all[0].load(place.participant_count(Rank(0)).unwrap().unwrap()).unwrap() >> 32;
-    let mut forsakes: Release<'_> = Box::pin(fixture.forsakes(recovering, held));
+    let context = Layout::<_, onesided_lock_algos::Mcs>::new(&fixture.all[0], recovering, SLOTS);
+    let counts = || fixture.all[0].load(context.participant_count(Rank(0)).unwrap().unwrap()).unwrap() >> 32;
+    let mut releasing: Release<'_> = Box::pin(fixture.release_poisoned(recovering, held));
     let mut ended = None;
     while ended.is_none() && counts() > 0 {
-        ended = run(&fixture.all[0], &mut forsakes, 1);
+        ended = run(&fixture.all[0], &mut releasing, 1);
     }
-    place.announce_without_slot(true).unwrap();
+    context.announce_without_slot(true).unwrap();
     let told = run(&fixture.all[0], &mut third, LONG);
     drop(third);
-    assert_eq!(ended.or_else(|| run(&fixture.all[0], &mut forsakes, LONG)), Some(Ok(())), "{told:?}");
+    assert_eq!(ended.or_else(|| run(&fixture.all[0], &mut releasing, LONG)), Some(Ok(())), "{told:?}");
     assert_eq!(counts(), 1);
 }

@@ -1,4 +1,4 @@
-//! The locks that a thread at the target serves: stories with the server driven by hand.
+//! The served locks: scenarios with a manually driven server.
 
 use std::future::Future;
 use std::pin::pin;
@@ -33,7 +33,7 @@ fn an_acquire_is_two_writes_and_an_answer_and_a_release_two_writes() {
         writes
     };
     let quiet = Section::EXCLUSIVE.touching(0);
-    let stopped = 1; // the bell, at the end
+    let stopped = 1; // the wake event, at the end
     assert_eq!(writes(&[&[quiet], &[]]), 5 + stopped);
     assert_eq!(writes(&[&[quiet; 3], &[]]), 3 * 5 + stopped);
     assert_eq!(writes(&[&[quiet], &[quiet], &[quiet], &[quiet]]), 4 * 5 + stopped, "however many ask");
@@ -41,7 +41,7 @@ fn an_acquire_is_two_writes_and_an_answer_and_a_release_two_writes() {
 
 const SLOTS: Slots = Slots { slotless: true, ..Slots::new(1) };
 
-/// A lock with its server, driven by hand.
+/// A lock and its server, driven manually.
 struct Fixture {
     all: Vec<ModelMemory>,
     lock: Arc<EventThread>,
@@ -69,52 +69,52 @@ impl Fixture {
         panic!("waits without end")
     }
 
-    fn place(&self, rank: u32, slot: u16) -> Layout<'_, ModelMemory, EventThread> {
+    fn context(&self, rank: u32, slot: u16) -> Layout<'_, ModelMemory, EventThread> {
         Layout::new(&self.all[rank as usize], Owner { rank: Rank(rank), slot, generation: 0 }, SLOTS)
     }
 
-    fn asks(&self, (rank, slot): (u32, u16), mode: Mode, wish: Intent) -> Acquire<'_> {
-        let (memory, place, lock) = (&self.all[rank as usize], self.place(rank, slot), &*self.lock);
+    fn asks(&self, (rank, slot): (u32, u16), mode: Mode, intent: Intent) -> Acquire<'_> {
+        let (memory, context, lock) = (&self.all[rank as usize], self.context(rank, slot), &*self.lock);
         Box::pin(async move {
-            let words = if wish.is_patient() { lock.words(place)? } else { lock.words_to_try(place)? };
-            lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, move || wish).await
+            let words = if intent.is_patient() { lock.words(context)? } else { lock.words_to_try(context)? };
+            lock.finish(memory, context, words, mode, lock.start(memory, context, words, mode)?, move || intent).await
         })
     }
 
-    fn ask(&self, who: (u32, u16), mode: Mode, wish: Intent) -> Result<Held, Fault> {
-        self.drive(self.asks(who, mode, wish))
+    fn ask(&self, who: (u32, u16), mode: Mode, intent: Intent) -> Result<Held, Fault> {
+        self.drive(self.asks(who, mode, intent))
     }
 
     async fn releases(&self, (rank, slot): (u32, u16), mode: Mode) -> Result<(), Fault> {
-        let (memory, place, lock) = (&self.all[rank as usize], self.place(rank, slot), &*self.lock);
-        let words = lock.words(place)?;
-        lock.finish_release(memory, place, words, mode, lock.start_release(memory, place, words, mode)?).await
+        let (memory, context, lock) = (&self.all[rank as usize], self.context(rank, slot), &*self.lock);
+        let words = lock.words(context)?;
+        lock.finish_release(memory, context, words, mode, lock.start_release(memory, context, words, mode)?).await
     }
 
-    async fn forsakes(&self, (rank, slot): (u32, u16), held: Held) -> Result<(), Fault> {
-        let (memory, place, lock) = (&self.all[rank as usize], self.place(rank, slot), &*self.lock);
-        lock.release_poisoned(memory, place, lock.words(place)?, held).await
+    async fn release_poisoned(&self, (rank, slot): (u32, u16), held: Held) -> Result<(), Fault> {
+        let (memory, context, lock) = (&self.all[rank as usize], self.context(rank, slot), &*self.lock);
+        lock.release_poisoned(memory, context, lock.words(context)?, held).await
     }
 
     fn release(&self, who: (u32, u16), mode: Mode) -> Result<(), Fault> {
         self.drive(self.releases(who, mode))
     }
 
-    /// The server's turn, and one event.
+    /// Polls the server, then runs one event.
     fn look(&self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         assert!(self.server.borrow_mut().task.as_mut().poll(&mut cx).is_pending(), "the server ended");
         self.all[0].net().step(None)
     }
 
-    /// As often as there is anything to do, but for ever.
+    /// While there is anything to do, with a bound.
     fn settle(&self) {
         for _ in 0..50 {
             self.look();
         }
     }
 
-    /// Runs an acquire for so many events.
+    /// Runs an acquire for this many events.
     fn run(&self, acquire: &mut Acquire<'_>, events: usize) -> Option<Result<Held, Fault>> {
         for _ in 0..events {
             if let Some(outcome) = poll(acquire) {
@@ -125,12 +125,12 @@ impl Fixture {
         poll(acquire)
     }
 
-    /// Nobody is there any more.
+    /// No owner is left.
     fn fire(&self) {
         self.server.borrow_mut().task = Box::pin(std::future::pending());
     }
 
-    /// Ends the server, and looks whether the lock is free.
+    /// Ends the server, and checks that the lock is free.
     fn close(self) -> bool {
         let Server { mut task, open } = self.server.into_inner();
         open.store(false, Relaxed);
@@ -143,7 +143,7 @@ impl Fixture {
     }
 }
 
-/// Who does not inherit is told, again and again, until somebody recovers.
+/// Acquires that do not recover fail, again and again, until one recovers.
 fn poison(slot: u16, dying: Mode, recovering: Intent) {
     let fixture = Fixture::new();
     let case = format!("slot {slot} {dying:?} {recovering:?}");
@@ -160,10 +160,10 @@ fn poison(slot: u16, dying: Mode, recovering: Intent) {
             let over = fixture.ask((rank, slot), mode, Intent::CANCELLED);
             assert_eq!(over, Err(Fault::new(FaultKind::Closed)), "{case}: rank {rank} {mode:?} does not want it");
         }
-        // Nor does an heir.
+        // Nor does a recovering owner.
         let held = Held::after(died, Mode::Exclusive);
         assert_eq!(fixture.ask((3, slot), Mode::Shared, recovering), Ok(held), "{case}");
-        assert_eq!(fixture.drive(fixture.forsakes((3, slot), held)), Ok(()), "{case}");
+        assert_eq!(fixture.drive(fixture.release_poisoned((3, slot), held)), Ok(()), "{case}");
     }
     assert_eq!(fixture.ask((3, slot), Mode::Shared, recovering), Ok(Held::after(died, Mode::Exclusive)), "{case}");
     assert_eq!(
@@ -173,8 +173,8 @@ fn poison(slot: u16, dying: Mode, recovering: Intent) {
     );
     assert_eq!(fixture.release((3, slot), Mode::Exclusive), Ok(()), "{case}");
     for mode in [Mode::Exclusive, Mode::Shared] {
-        for wish in [Intent::LOCK, Intent::TRY, Intent::LOCK.recovering()] {
-            assert_eq!(fixture.ask((2, slot), mode, wish), Ok(Held::cleanly(mode)), "{case}: healed");
+        for intent in [Intent::LOCK, Intent::TRY, Intent::LOCK.recovering()] {
+            assert_eq!(fixture.ask((2, slot), mode, intent), Ok(Held::cleanly(mode)), "{case}: healed");
             assert_eq!(fixture.release((2, slot), mode), Ok(()), "{case}: healed");
         }
     }
@@ -185,7 +185,7 @@ fn poison(slot: u16, dying: Mode, recovering: Intent) {
 }
 
 #[test]
-fn a_lock_of_the_dead_is_told_of_until_somebody_inherits() {
+fn a_served_lock_is_poisoned_until_one_recovers() {
     for slot in [0, Owner::NO_SLOT] {
         for dying in [Mode::Exclusive, Mode::Shared] {
             for recovering in [Intent::LOCK.recovering(), Intent::TRY.recovering()] {
@@ -195,7 +195,8 @@ fn a_lock_of_the_dead_is_told_of_until_somebody_inherits() {
     }
 }
 
-/// An heir that does not want the lock any more after so many questions: if it is told of an error, it has not inherited.
+/// A recovering owner that is cancelled after `asked` reads of its intent: if it fails, it has not
+/// recovered.
 #[test]
 fn a_cancelled_acquire_has_not_recovered() {
     for slot in [0, Owner::NO_SLOT] {
@@ -205,12 +206,12 @@ fn a_cancelled_acquire_has_not_recovered() {
                 fixture.ask((1, 0), Mode::Exclusive, Intent::LOCK).unwrap();
                 fixture.all[0].net().kill(Rank(1), 0);
                 let (asked, patient) = (AtomicUsize::new(0), Intent::LOCK.recovering());
-                let (memory, place, lock) = (&fixture.all[3], fixture.place(3, slot), &*fixture.lock);
+                let (memory, context, lock) = (&fixture.all[3], fixture.context(3, slot), &*fixture.lock);
                 let told = fixture.drive(async {
-                    let words = lock.words(place)?;
-                    let wish = || if asked.fetch_add(1, Relaxed) < limit { patient } else { then };
-                    let started = lock.start(memory, place, words, Mode::Exclusive)?;
-                    lock.finish(memory, place, words, Mode::Exclusive, started, wish).await
+                    let words = lock.words(context)?;
+                    let intent = || if asked.fetch_add(1, Relaxed) < limit { patient } else { then };
+                    let started = lock.start(memory, context, words, Mode::Exclusive)?;
+                    lock.finish(memory, context, words, Mode::Exclusive, started, intent).await
                 });
                 if told.is_ok_and(|held| held.recovered.is_some()) {
                     if asked.load(Relaxed) < limit {
@@ -226,7 +227,7 @@ fn a_cancelled_acquire_has_not_recovered() {
 }
 
 #[test]
-fn who_waits_for_a_dead_home_is_told() {
+fn waiters_for_a_dead_home_fail() {
     for slot in [0, Owner::NO_SLOT] {
         let fixture = Fixture::new();
         assert_eq!(fixture.ask((1, slot), Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
@@ -238,7 +239,7 @@ fn who_waits_for_a_dead_home_is_told() {
 }
 
 #[test]
-fn who_asks_where_nobody_serves_is_told() {
+fn acquires_without_a_server_fail() {
     for slot in [0, Owner::NO_SLOT] {
         let fixture = Fixture::new();
         fixture.server.borrow().open.store(false, Relaxed);
@@ -253,7 +254,7 @@ fn who_asks_where_nobody_serves_is_told() {
 }
 
 #[test]
-fn a_release_without_a_lock_is_told_and_harms_nothing() {
+fn a_release_without_a_lock_fails_and_changes_nothing() {
     let not_held = Err(Fault::new(FaultKind::NotHeld));
     for mode in [Mode::Exclusive, Mode::Shared] {
         let fixture = Fixture::new();
@@ -276,7 +277,7 @@ fn checked() {
     crate::check(&DedicatedThread::default(), Lost::Settled, 2);
 }
 
-/// Owners without nodes: one at a time stands at the door, and readers go in from there.
+/// Owners without nodes: one at a time uses the fallback slot, and readers enter by it.
 #[test]
 fn checked_at_the_door() {
     const A: Section = Section::EXCLUSIVE;
@@ -293,22 +294,23 @@ fn checked_at_the_door() {
     }
 }
 
-/// Nobody knows whether a release was said: it was not, or it was and the line has been used since.
+/// A release is indeterminate: it did not arrive, or it did and the request slot has been used
+/// since.
 #[test]
 fn a_release_that_is_lost_is_said_again() {
     for is_used in [false, true] {
         let fixture = Fixture::new();
         assert_eq!(fixture.ask((1, 0), Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
-        let (memory, place, lock) = (&fixture.all[1], fixture.place(1, 0), &*fixture.lock);
-        let line = place.request_slot_of(Rank(1), 0).unwrap();
+        let (memory, context, lock) = (&fixture.all[1], fixture.context(1, 0), &*fixture.lock);
+        let line = context.request_slot_of(Rank(1), 0).unwrap();
         let asked = memory.net().words[line];
-        let words = lock.words(place).unwrap();
-        let released = lock.start_release(memory, place, words, Mode::Exclusive).unwrap();
+        let words = lock.words(context).unwrap();
+        let released = lock.start_release(memory, context, words, Mode::Exclusive).unwrap();
         random::drive(memory, released).unwrap();
         let says = if is_used { asked + (1 << 32) } else { asked };
         memory.net().words[line] = says;
         let unknown = std::future::ready(Err(Fault::new(FaultKind::Unknown)));
-        assert_eq!(fixture.drive(lock.finish_release(memory, place, words, Mode::Exclusive, unknown)), Ok(()));
+        assert_eq!(fixture.drive(lock.finish_release(memory, context, words, Mode::Exclusive, unknown)), Ok(()));
         assert_eq!(memory.net().words[line] == says, is_used);
         if !is_used {
             assert_eq!(fixture.ask((2, 0), Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
@@ -316,9 +318,9 @@ fn a_release_that_is_lost_is_said_again() {
     }
 }
 
-/// What the server has not heard yet when it hears who tries.
+/// Requests that the server has not handled when it handles the try.
 #[test]
-fn who_tries_after_a_release_has_the_lock() {
+fn a_try_after_a_release_succeeds() {
     let deliver = |fixture: &Fixture| while fixture.all[0].net().step(None) {};
     let none = Owner::NO_SLOT;
     let owners: [(Mode, &[(u32, u16)]); 5] = [
@@ -337,25 +339,27 @@ fn who_tries_after_a_release_has_the_lock() {
             }
             deliver(&fixture);
             for (rank, slot) in owners {
-                let (memory, place, lock) = (&fixture.all[*rank as usize], fixture.place(*rank, *slot), &*fixture.lock);
-                let words = lock.words(place).unwrap();
-                let released = lock.start_release(memory, place, words, mode).unwrap();
-                random::drive(memory, lock.finish_release(memory, place, words, mode, released)).unwrap();
+                let (memory, context, lock) =
+                    (&fixture.all[*rank as usize], fixture.context(*rank, *slot), &*fixture.lock);
+                let words = lock.words(context).unwrap();
+                let released = lock.start_release(memory, context, words, mode).unwrap();
+                random::drive(memory, lock.finish_release(memory, context, words, mode, released)).unwrap();
                 deliver(&fixture);
             }
-            let (memory, place, lock) = (&fixture.all[3], fixture.place(3, slot), &*fixture.lock);
-            let words = lock.words_to_try(place).unwrap();
-            let first = lock.start(memory, place, words, Mode::Exclusive).unwrap();
+            let (memory, context, lock) = (&fixture.all[3], fixture.context(3, slot), &*fixture.lock);
+            let words = lock.words_to_try(context).unwrap();
+            let first = lock.start(memory, context, words, Mode::Exclusive).unwrap();
             deliver(&fixture);
-            let held = fixture.drive(lock.finish(memory, place, words, Mode::Exclusive, first, || Intent::TRY));
+            let held = fixture.drive(lock.finish(memory, context, words, Mode::Exclusive, first, || Intent::TRY));
             assert_eq!(held, Ok(Held::cleanly(Mode::Exclusive)), "{case}");
         }
     }
 }
 
-/// Who dies at the side door is found without a ring: whoever stands behind him may have rung before the home knew of it.
+/// A dead owner in the fallback slot is found without a wake event: one of a waiter may have come
+/// before the home knew of the death.
 #[test]
-fn who_dies_at_the_door_is_found() {
+fn a_dead_owner_of_the_fallback_slot_is_found() {
     const DOOR: usize = LOCK + 2;
     let fixture = Fixture::new();
     assert_eq!(fixture.ask((1, Owner::NO_SLOT), Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
@@ -368,35 +372,35 @@ fn who_dies_at_the_door_is_found() {
     assert_eq!(told, Err(Fault::of(FaultKind::OwnerDied, Rank(1))));
 }
 
-/// A bell that was heard before the line said anything does not keep who waits at the door.
+/// A wake event that was read before the request arrived does not delay the waiter.
 #[test]
 fn a_release_that_is_said_again_is_heard() {
     let fixture = Fixture::new();
     assert_eq!(fixture.ask((1, 0), Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
     let mut waits = fixture.asks((2, Owner::NO_SLOT), Mode::Exclusive, Intent::LOCK);
     assert_eq!(fixture.run(&mut waits, 50), None);
-    let (memory, place, lock) = (&fixture.all[1], fixture.place(1, 0), &*fixture.lock);
-    let line = place.request_slot_of(Rank(1), 0).unwrap();
-    let words = lock.words(place).unwrap();
+    let (memory, context, lock) = (&fixture.all[1], fixture.context(1, 0), &*fixture.lock);
+    let line = context.request_slot_of(Rank(1), 0).unwrap();
+    let words = lock.words(context).unwrap();
     let asked = memory.net().words[line];
-    let released = lock.start_release(memory, place, words, Mode::Exclusive).unwrap();
+    let released = lock.start_release(memory, context, words, Mode::Exclusive).unwrap();
     random::drive(memory, released).unwrap();
-    memory.net().words[line] = asked; // the bell was heard, the line lost
+    memory.net().words[line] = asked; // the wake event was read, the request lost
     assert_eq!(fixture.run(&mut waits, 50), None);
     let unknown = std::future::ready(Err(Fault::new(FaultKind::Unknown)));
-    assert_eq!(fixture.drive(lock.finish_release(memory, place, words, Mode::Exclusive, unknown)), Ok(()));
+    assert_eq!(fixture.drive(lock.finish_release(memory, context, words, Mode::Exclusive, unknown)), Ok(()));
     assert_eq!(fixture.run(&mut waits, 50), Some(Ok(Held::cleanly(Mode::Exclusive))));
 }
 
-/// An answer that comes late is written over another one, of another lock whose owner uses the same node: after it was seen, or
-/// before.
+/// A late reply overwrites another one, of another lock whose owner uses the same node: after that
+/// was read, or before.
 #[test]
-fn an_answer_is_told_again() {
+fn a_reply_is_repeated() {
     for is_seen in [true, false] {
         let fixture = Fixture::new();
         let mut waits = fixture.asks((1, 0), Mode::Exclusive, Intent::LOCK);
         assert_eq!(poll(&mut waits), None);
-        let node = fixture.place(1, 0).node(1).unwrap();
+        let node = fixture.context(1, 0).node(1).unwrap();
         let told = |fixture: &Fixture| fixture.all[1].net().words[node] != 0;
         while !told(&fixture) {
             fixture.look();
@@ -404,7 +408,7 @@ fn an_answer_is_told_again() {
         if is_seen {
             assert_eq!(fixture.run(&mut waits, 0), Some(Ok(Held::cleanly(Mode::Exclusive))));
         }
-        fixture.all[1].net().words[node] = 7 << 24; // of another turn
+        fixture.all[1].net().words[node] = 7 << 24; // with another request id
         if !is_seen {
             assert_eq!(fixture.run(&mut waits, 50), Some(Ok(Held::cleanly(Mode::Exclusive))));
         }
@@ -414,10 +418,10 @@ fn an_answer_is_told_again() {
     }
 }
 
-/// The server asks one rank after the other whether it has readers who came by the door. One of them comes in after his rank was
-/// asked, and another one goes before his is: the count is what it was.
+/// The server scans the ranks one by one for readers of the fallback slot. One reader arrives after
+/// its rank was scanned, and another one leaves before its rank is: the count is unchanged.
 #[test]
-fn a_crowd_that_has_changed_is_not_taken_for_the_same() {
+fn a_changed_set_of_fallback_readers_is_not_taken_for_the_same() {
     let none = Owner::NO_SLOT;
     let (mut found, shared) = (0, Ok(Held::cleanly(Mode::Shared)));
     for events in 0..200 {
@@ -435,7 +439,7 @@ fn a_crowd_that_has_changed_is_not_taken_for_the_same() {
         }
         let mut waits = fixture.asks((3, 0), Mode::Exclusive, Intent::LOCK);
         assert_eq!(fixture.run(&mut waits, events), None, "after {events} events");
-        // While the server, and all that it has posted, stands still.
+        // While the server, and all its operations, are stopped.
         fixture.all[0].net().stopped = Some(Rank(0));
         let memory = &fixture.all[0];
         assert_eq!(run(memory, &mut comes, 100), Some(shared), "after {events} events");
@@ -450,7 +454,7 @@ fn a_crowd_that_has_changed_is_not_taken_for_the_same() {
     assert!(found > 0, "the server never asks");
 }
 
-/// A server that ends leaves word of who is inside.
+/// A server that ends reports the owners inside.
 #[test]
 fn a_lock_that_is_held_when_its_server_ends_is_not_free() {
     for (slot, mode) in

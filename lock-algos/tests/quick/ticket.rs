@@ -22,11 +22,11 @@ fn checked() {
     crate::check(&ticket::<2>(), Lost::Settled, 2);
 }
 
-/// A rank's owners at a lock of which only that of slot 0 is counted.
+/// A rank's owners of a lock of which only that of slot 0 is counted.
 #[derive(Clone, Copy)]
-struct Crowd<'m>(Layout<'m, ModelMemory, Ticket<2>>);
+struct CountedOwners<'m>(Layout<'m, ModelMemory, Ticket<2>>);
 
-impl<'m> LockContext<'m, ModelMemory> for Crowd<'m> {
+impl<'m> LockContext<'m, ModelMemory> for CountedOwners<'m> {
     fn home(&self, index: usize) -> Result<<ModelMemory as RemoteMemory>::Word<'m>, Fault> {
         self.0.home(index)
     }
@@ -56,19 +56,19 @@ impl<'m> LockContext<'m, ModelMemory> for Crowd<'m> {
     }
 }
 
-/// Three tickets, one of them for the owner that is counted.
+/// Three tickets, one of them reserved for the counted owner.
 #[test]
-fn who_is_not_counted_leaves_room() {
+fn an_uncounted_owner_leaves_room() {
     let slots = Slots::new(4);
     let memory = ModelMemory::new(1, region_words::<Ticket<2>>(slots));
     let lock = ticket::<2>();
-    let place = |slot| Crowd(Layout::new(&memory, Owner { rank: Rank(0), slot, generation: 0 }, slots));
-    let acquire = |slot, wish| {
-        let (lock, memory, place) = (&lock, &memory, place(slot));
+    let context = |slot| CountedOwners(Layout::new(&memory, Owner { rank: Rank(0), slot, generation: 0 }, slots));
+    let acquire = |slot, intent| {
+        let (lock, memory, context) = (&lock, &memory, context(slot));
         async move {
-            let words = lock.words(place)?;
-            let started = lock.start(memory, place, words, Mode::Shared)?;
-            lock.finish(memory, place, words, Mode::Shared, started, move || wish).await
+            let words = lock.words(context)?;
+            let started = lock.start(memory, context, words, Mode::Shared)?;
+            lock.finish(memory, context, words, Mode::Shared, started, move || intent).await
         }
     };
     let outcomes = async {
@@ -76,10 +76,10 @@ fn who_is_not_counted_leaves_room() {
         let none_left = acquire(3, Intent::TRY).await;
         let counted = acquire(0, Intent::LOCK).await;
         for slot in [2, 1, 0] {
-            let (place, mode) = (place(slot), Mode::Shared);
-            let words = lock.words(place).unwrap();
-            let started = lock.start_release(&memory, place, words, mode).unwrap();
-            lock.finish_release(&memory, place, words, mode, started).await.unwrap();
+            let (context, mode) = (context(slot), Mode::Shared);
+            let words = lock.words(context).unwrap();
+            let started = lock.start_release(&memory, context, words, mode).unwrap();
+            lock.finish_release(&memory, context, words, mode, started).await.unwrap();
         }
         (first, none_left, counted, acquire(3, Intent::TRY).await)
     };

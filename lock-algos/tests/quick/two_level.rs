@@ -30,7 +30,7 @@ fn checked() {
     }
 }
 
-/// The queue of a host ends with the rank that has it.
+/// The queue of a host is lost with the rank that holds it.
 #[test]
 fn a_queue_goes_with_its_rank() {
     const A: Section = Section::EXCLUSIVE.touching(0);
@@ -46,7 +46,7 @@ fn a_queue_goes_with_its_rank() {
     }
 }
 
-/// At the home, where it is another host's.
+/// At the home, on another host.
 #[test]
 fn losses_are_settled() {
     const A: Section = Section::EXCLUSIVE.touching(0);
@@ -59,12 +59,12 @@ fn losses_are_settled() {
     }
 }
 
-/// Four ranks and a lock, driven by hand.
+/// Four ranks and a lock, driven manually.
 struct Fixture {
     lock: TwoLevel,
     slots: Slots,
     all: Vec<ModelMemory>,
-    /// How often each rank has asked.
+    /// How often each rank has acquired.
     asked: [Cell<u32>; 4],
 }
 
@@ -80,28 +80,28 @@ impl Fixture {
         &self.all[0]
     }
 
-    fn place(&self, rank: u32) -> Layout<'_, ModelMemory, TwoLevel> {
+    fn context(&self, rank: u32) -> Layout<'_, ModelMemory, TwoLevel> {
         let owner = Owner { rank: Rank(rank), slot: 0, generation: self.asked[rank as usize].get() };
         Layout::new(&self.all[rank as usize], owner, self.slots)
     }
 
-    fn acquire(&self, rank: u32, mode: Mode, wish: impl Fn() -> Intent + Send + Sync + 'static) -> Acquire<'_> {
+    fn acquire(&self, rank: u32, mode: Mode, intent: impl Fn() -> Intent + Send + Sync + 'static) -> Acquire<'_> {
         let asked = &self.asked[rank as usize];
         asked.set(asked.get() + 1);
-        let (lock, memory, place) = (&self.lock, &self.all[rank as usize], self.place(rank));
+        let (lock, memory, context) = (&self.lock, &self.all[rank as usize], self.context(rank));
         Box::pin(async move {
-            let words = if wish().is_patient() { lock.words(place)? } else { lock.words_to_try(place)? };
-            lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, wish).await
+            let words = if intent().is_patient() { lock.words(context)? } else { lock.words_to_try(context)? };
+            lock.finish(memory, context, words, mode, lock.start(memory, context, words, mode)?, intent).await
         })
     }
 
-    /// With what was held, if that could be released.
+    /// Returns the released lock, if it could be released.
     fn release(&self, rank: u32) -> Acquire<'_> {
-        let (lock, memory, place) = (&self.lock, &self.all[rank as usize], self.place(rank));
+        let (lock, memory, context) = (&self.lock, &self.all[rank as usize], self.context(rank));
         Box::pin(async move {
-            let words = lock.words(place)?;
-            let started = lock.start_release(memory, place, words, Mode::Exclusive)?;
-            lock.finish_release(memory, place, words, Mode::Exclusive, started).await.map(|()| ALONE)
+            let words = lock.words(context)?;
+            let started = lock.start_release(memory, context, words, Mode::Exclusive)?;
+            lock.finish_release(memory, context, words, Mode::Exclusive, started).await.map(|()| ALONE)
         })
     }
 
@@ -112,10 +112,12 @@ impl Fixture {
 
 const ALONE: Held = Held::cleanly(Mode::Exclusive);
 
-/// A rank died that had nothing to do with the lock. While somebody of another host asks whether anybody lives who has it by its
-/// host's mark, after so many events, the owner hands it over, to one who came meanwhile.
-fn hands_over_while_it_is_asked(is_near: bool, mode: Mode, wish: Intent, (events, is_stopped): (usize, bool)) {
-    let case = format!("{mode:?} {wish:?}, dead on its host: {is_near}, after {events} events, stopped: {is_stopped}");
+/// A rank died that did not use the lock. While an owner on another host scans for live holders on
+/// the host that the owner word names, after `events` events, the owner hands the lock over to a
+/// new arrival.
+fn hands_over_while_it_is_asked(is_near: bool, mode: Mode, intent: Intent, (events, is_stopped): (usize, bool)) {
+    let case =
+        format!("{mode:?} {intent:?}, dead on its host: {is_near}, after {events} events, stopped: {is_stopped}");
     let (per_host, dead, elsewhere) = if is_near { (3, Rank(2), 3) } else { (2, Rank(3), 2) };
     let fixture = Fixture::new(two_level(8).bypasses(0), per_host);
     let memory = fixture.memory();
@@ -125,7 +127,7 @@ fn hands_over_while_it_is_asked(is_near: bool, mode: Mode, wish: Intent, (events
         Some(Ok(ALONE)),
         "{case}"
     );
-    let mut asks = fixture.acquire(elsewhere, mode, move || wish);
+    let mut asks = fixture.acquire(elsewhere, mode, move || intent);
     let mut told = fixture.run(&mut asks, events);
     memory.net().stopped = is_stopped.then_some(Rank(elsewhere));
     let mut next = fixture.acquire(0, Mode::Exclusive, || Intent::LOCK);
@@ -133,7 +135,7 @@ fn hands_over_while_it_is_asked(is_near: bool, mode: Mode, wish: Intent, (events
     let mark = memory.region()[LOCK];
     assert_eq!(fixture.run(&mut fixture.release(1), ENDLESS), Some(Ok(ALONE)), "{case}: is not released");
     if is_stopped {
-        // Who is to have it has not changed the mark yet.
+        // The next owner has not changed the owner word yet.
         memory.net().stopped = None;
         told = told.or_else(|| fixture.run(&mut asks, 60));
     }
@@ -141,28 +143,28 @@ fn hands_over_while_it_is_asked(is_near: bool, mode: Mode, wish: Intent, (events
     assert_eq!(memory.region()[LOCK] != mark, is_near, "{case}: under the same mark");
     told = told.or_else(|| fixture.run(&mut asks, ENDLESS));
     let busy = Err(Fault::new(FaultKind::TimedOut));
-    assert_eq!(told, (!wish.is_patient()).then_some(busy), "{case}: while another one holds it");
+    assert_eq!(told, (!intent.is_patient()).then_some(busy), "{case}: while another one holds it");
     assert_eq!(fixture.run(&mut fixture.release(0), ENDLESS), Some(Ok(ALONE)), "{case}: is not released");
-    if wish.is_patient() {
+    if intent.is_patient() {
         assert_eq!(fixture.run(&mut asks, ENDLESS), Some(Ok(Held::cleanly(mode))), "{case}: does not have it later");
     }
 }
 
 #[test]
-fn a_lock_that_is_handed_over_while_it_is_asked_for_is_not_inherited() {
+fn a_lock_that_is_handed_over_during_a_scan_is_not_recovered() {
     for mode in [Mode::Exclusive, Mode::Shared] {
-        for wish in [Intent::TRY, Intent::TRY.recovering(), Intent::LOCK, Intent::LOCK.recovering()] {
+        for intent in [Intent::TRY, Intent::TRY.recovering(), Intent::LOCK, Intent::LOCK.recovering()] {
             for (events, is_stopped) in (0..120).flat_map(|events| [(events, false), (events, true)]) {
-                hands_over_while_it_is_asked(false, mode, wish, (events, is_stopped));
-                hands_over_while_it_is_asked(true, mode, wish, (events, is_stopped));
+                hands_over_while_it_is_asked(false, mode, intent, (events, is_stopped));
+                hands_over_while_it_is_asked(true, mode, intent, (events, is_stopped));
             }
         }
     }
 }
 
-/// With the same slot, on its own, after it has left the queue without a turn.
+/// With the same slot, without the queue, after it has left the queue without a turn.
 #[test]
-fn who_gave_up_in_the_queue_may_have_the_lock_again() {
+fn a_cancelled_waiter_may_acquire_again() {
     static WANTED: AtomicBool = AtomicBool::new(true);
     let fixture = Fixture::new(two_level(8).bypasses(1), 4);
     assert_eq!(

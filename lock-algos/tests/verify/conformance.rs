@@ -4,8 +4,8 @@ use onesided_lock_algos::{DedicatedThread, EventThread, LockAlgorithm};
 use onesided_lock_kit::wrong::{Flaw, Wrong, distributed, global, mcs, queue, right, ticket, two_level};
 use onesided_lock_kit::{Conformance, Search};
 
-/// The suite, which must have tried this much: schedules, with a crash, with a loss, with a stop. How much there is depends on
-/// the lock alone.
+/// The suite, which must reach these numbers of schedules: with a crash, with a loss, with a stop.
+/// They depend on the lock alone.
 #[track_caller]
 fn conforms<A: LockAlgorithm + Clone>(suite: &Conformance<A>, at_least: [usize; 4]) {
     let report = suite.run();
@@ -18,7 +18,7 @@ fn test_and_set() {
     conforms(&Conformance::of(&right()), [8_000, 80_000, 5_000, 25_000]);
 }
 
-/// Who loses a compare-swap at the tail is overtaken, by each of the others once here.
+/// An acquire that loses a compare-swap at the tail is bypassed, by each of the others once here.
 #[test]
 fn the_queue_lock() {
     conforms(&Conformance::of(&mcs()).bypass(2), [60_000, 150_000, 20_000, 40_000]);
@@ -28,12 +28,12 @@ fn the_queue_lock() {
 #[test]
 fn tickets() {
     conforms(&Conformance::of(&ticket::<15>()).bypass(0), [6_000, 100_000, 8_000, 30_000]);
-    // More owners than tickets: who finds none has not come.
+    // More owners than tickets: an owner without a ticket has not arrived.
     let oversubscribed = Conformance::of(&ticket::<2>()).preemptions(1).states(2_000);
     conforms(&oversubscribed, [1_000; 4]);
 }
 
-/// Of one of its checks all states are hundreds of thousands.
+/// One of its checks has hundreds of thousands of states.
 #[test]
 fn the_queue_by_fetch_add() {
     let suite = Conformance::of(&queue::<15, 16>()).preemptions(1).states(10_000);
@@ -47,7 +47,7 @@ fn distributed_counters() {
     conforms(&suite, [10_000, 50_000, 10_000, 10_000]);
 }
 
-/// Of a host and of several: of three origins two share one.
+/// On one host and on several: of three origins two share one.
 #[test]
 fn two_levels() {
     conforms(&Conformance::of(&two_level(1)).preemptions(1).states(10_000), [10_000, 50_000, 10_000, 10_000]);
@@ -57,7 +57,7 @@ fn two_levels() {
     );
 }
 
-/// Over three locks. To read is to lock all.
+/// Over three locks. Readers lock all targets.
 #[test]
 fn all_targets() {
     let suite = Conformance::of(&global::<_, 15>(right())).all_have_nodes().preemptions(1).states(10_000);
@@ -71,7 +71,7 @@ fn the_served() {
     conforms(&Conformance::of(&DedicatedThread::default()).preemptions(1).states(1_000).cases(300), [1_000; 4]);
 }
 
-/// Its report says which part found something, and how to see it again.
+/// Its report names the failed trial, and how to reproduce it.
 #[test]
 fn wrong_locks_do_not_conform() {
     let suite = |flaw| Conformance::of(&Wrong::new(flaw)).states(5_000).cases(200).seed(1);

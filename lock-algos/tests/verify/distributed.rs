@@ -1,5 +1,5 @@
-//! The lock with a counter at every rank: what the other locks go through, and what is its own: where it posts, marks that are
-//! left to the next owner, and marks of the dead.
+//! Distributed reader counters: the tests of the other locks, and its own: the operations that it
+//! posts, writer flags that are left to the next owner, and writer flags of dead owners.
 
 use onesided_lock_algos::{DistributedCounters, Mode, Owner};
 use onesided_lock_kit::program::{lock_and_data, per_rank_word};
@@ -41,7 +41,7 @@ fn posted(programs: &[&[Section]]) -> Posted {
     run(&distributed::<15>(), &Scenario { programs, schedule: vec![], death: None }).unwrap()
 }
 
-/// A reader adds to its own rank's counter, and takes that away.
+/// A reader increments its own rank's counter, and decrements it.
 #[test]
 fn a_reader_posts_two_operations_at_its_own_rank() {
     let quiet = Section { touches: 0, ..S };
@@ -52,11 +52,13 @@ fn a_reader_posts_two_operations_at_its_own_rank() {
     assert!(history.trace.effects().iter().all(|effect| effect.origin == effect.target), "{}", history.trace);
 }
 
-/// Whoever wants it alone marks each rank and takes the marks away; where another one waits, it leaves them.
+/// An exclusive owner sets each rank's writer flag and clears the flags; if another one waits, it
+/// leaves them set.
 #[test]
 fn marks_are_left_to_the_next_owner() {
     let quiet = Section { touches: 0, ..X };
-    // Its ticket, the marks' state three times, two marks; one look, the state twice, two marks, its ticket.
+    // Its ticket, the flags' state three times, two flags; one poll, the state twice, two flags,
+    // its ticket.
     let alone = Posted { fetch_adds: 6, reads: 2, writes: 4, ..Posted::default() };
     assert_eq!(posted(&[&[quiet], &[]]), alone);
     let busy = Section { touches: 3, ..X };
@@ -72,7 +74,7 @@ fn explore(programs: &[&[Section]], preemptions: usize, at_least: usize) {
         let home = memory.region();
         let (lock, data) = lock_and_data::<DistributedCounters<2>>(&home);
         record.check_end::<DistributedCounters<2>>(lock, data)?;
-        // Neither readers nor marks; how many have come is of no account.
+        // Neither readers nor flags; the number of arrivals does not matter.
         let counter = |rank| per_rank_word::<DistributedCounters<2>>(&memory.of(rank).region()) & (COME - 2);
         let counters: Vec<_> = (0..2).map(counter).collect();
         if counters == [0; 2] { Ok(()) } else { Err(format!("counters {counters:x?}")) }
@@ -111,7 +113,7 @@ fn cancelled() {
     Exploration::of(&distributed::<4>()).preemptions(1).at_least(500).run_cancelled();
 }
 
-/// Owners without a node beside others, and such as only try.
+/// Owners without a node beside others, and tries.
 #[test]
 fn without_nodes_and_tries() {
     for programs in [
@@ -126,7 +128,7 @@ fn without_nodes_and_tries() {
 }
 
 #[test]
-fn a_death_inside_is_told() {
+fn a_death_inside_is_reported() {
     for (dying, survivor) in [
         (Mode::Exclusive, X),
         (Mode::Exclusive, S),
@@ -139,9 +141,9 @@ fn a_death_inside_is_told() {
     }
 }
 
-/// Who released already.
+/// After a release.
 #[test]
-fn a_release_without_a_lock_is_told_and_harms_nothing() {
+fn a_release_without_a_lock_fails_and_changes_nothing() {
     for (nodes, slot, mode) in [
         (true, 0, Mode::Exclusive),
         (true, 0, Mode::Shared),
@@ -156,10 +158,10 @@ fn a_release_without_a_lock_is_told_and_harms_nothing() {
     }
 }
 
-/// The lock where an operation is left out, or does something else.
+/// The lock with an operation left out or replaced.
 #[test]
 fn wrong_ones_are_caught() {
-    /// Its name, what it does, and what is found.
+    /// Its name, its mutation, and what is found.
     type Bend = (&'static str, fn(Action) -> Action, &'static str);
     let mutations: [Bend; 5] = [
         (
@@ -209,9 +211,9 @@ fn wrong_ones_are_caught() {
     }
 }
 
-/// One that has gone, of which its counter does not know: an owner finds that out.
+/// A reader that has left, which its counter does not show: an owner corrects that.
 #[test]
-fn a_reader_who_is_not_there_is_found_out() {
+fn a_miscounted_reader_is_corrected() {
     let mutate = |action| match action {
         Action::FetchAdd(LEAVE) => Action::Read,
         other => other,

@@ -1,5 +1,5 @@
-//! The queue lock by fetch-add: what the other locks go through, with counters that wrap and rings that are full; and what is
-//! its own: first come first served, what it posts, messages that are lost or come late.
+//! The fetch-add queue: the tests of the other locks, with counters that wrap and full rings; and
+//! its own: first come, first served, the operations that it posts, lost or late notifications.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::refused::release_twice;
 use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, release, run as run_for};
 use crate::tickets::{check_order, free_at, returning, taking, waits_for_all};
 
-/// Whoever is not told waits without end.
+/// A waiter that is not notified waits without end.
 const TIMELESS: Setting = Setting { timeless: true, ..Setting::USUAL };
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, max_shrink_iters: 1000, ..ProptestConfig::default() })]
 
-    /// What ships, and rings of two entries with counters of 4 bits that wrap soon.
+    /// The shipped lock, and rings of two entries with counters of 4 bits that wrap soon.
     #[test]
     fn excludes_and_ends(scenario in scenario(false), readers in 0x7ff8_u64..0x8000, owners in 0x7ff8_u64..0x8000) {
         let setting = Setting { lock: free_at(15, readers, owners), ..TIMELESS };
@@ -68,7 +68,7 @@ proptest! {
     }
 }
 
-/// What a run of these programs posts.
+/// The operations that a run of these programs posts.
 fn posted(programs: &[&[Section]]) -> Posted {
     let programs = programs.iter().map(|rounds| rounds.to_vec()).collect();
     run(&queue::<15, 16>(), &Scenario { programs, schedule: vec![], death: None }).unwrap()
@@ -82,8 +82,8 @@ fn uncontended_costs_two_operations() {
     }
 }
 
-/// To enqueue takes a fetch-add and a write, with a look in the same post, and to hand over one write, after a look at the
-/// entry. The next owner posts nothing more.
+/// Queueing takes a fetch-add and a write, with a read in the same chain; a hand-over takes one
+/// write, after a read of the entry. The next owner posts nothing more.
 #[test]
 fn one_fetch_add_and_one_write_to_enqueue() {
     let busy = Section { touches: 6, ..X };
@@ -92,15 +92,15 @@ fn one_fetch_add_and_one_write_to_enqueue() {
     let both = posted(&[&[busy], &[quiet]]);
     let more = Posted {
         fetch_adds: alone.fetch_adds + 2, // a ticket, and its return
-        writes: alone.writes + 2,         // its entry, and the message
-        reads: alone.reads + 1 + 2,       // it looks; who releases looks at the entry and at the counters
+        writes: alone.writes + 2,         // its entry, and the notification
+        reads: alone.reads + 1 + 2,       // it polls; the releasing owner reads the entry and the counters
         waits: 1,                         // the clock, before it sleeps
         ..alone
     };
     assert_eq!(both, more);
 }
 
-/// The same of a reader, which makes its entry by a compare-swap, after a look.
+/// The same for a reader, which writes its entry by a compare-swap, after a read.
 #[test]
 fn a_reader_enqueues_by_a_compare_swap() {
     let busy = Section { touches: 6, ..X };
@@ -117,9 +117,9 @@ fn a_reader_enqueues_by_a_compare_swap() {
     assert_eq!(both, more);
 }
 
-/// All readers who wait are told by the owner before them, each by one write.
+/// The previous owner notifies all waiting readers, each by one write.
 #[test]
-fn a_run_of_readers_is_told_at_once() {
+fn consecutive_readers_are_notified_together() {
     let busy = Section { touches: 9, ..X };
     let quiet = Section { touches: 0, ..S };
     let alone = posted(&[&[busy]]);
@@ -130,7 +130,8 @@ fn a_run_of_readers_is_told_at_once() {
     assert_eq!(all.reads - alone.reads, 3 * 3 + 3 + 1);
 }
 
-/// Verifies a lock of few bits and entries, the order of its tickets too if all of them lead inside.
+/// Verifies a lock of few bits and entries, including the order of its tickets if all of them
+/// enter.
 fn explore_order<const BITS: u32, const RING: usize>(programs: &[&[Section]], preemptions: usize) -> usize {
     Exploration::of(&queue::<BITS, RING>()).preemptions(preemptions).run_with(programs, |record, memory| {
         let home = memory.region();
@@ -194,7 +195,7 @@ fn cancelled() {
     Exploration::of(&queue::<1, 1>()).preemptions(1).at_least(600).run_cancelled();
 }
 
-/// Owners without a node beside others, and such as only try.
+/// Owners without a node beside others, and tries.
 #[test]
 fn without_nodes_and_tries() {
     for programs in [&[&[W, W][..], &[X, X]][..], &[&[W, WS], &[S, X]], &[&[WS], &[X], &[S]], &[&[T, TS], &[X, S]]] {
@@ -212,9 +213,9 @@ fn a_death_inside_is_suspected() {
     }
 }
 
-/// Two survivors; how many executions had an heir.
+/// Two survivors; counts the executions with a recovery.
 #[test]
-fn of_two_survivors_one_inherits() {
+fn of_two_survivors_one_recovers() {
     for (dying, others) in [(X, [X, X]), (X, [X, S]), (S, [X, S])] {
         let recoveries = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&recoveries);
@@ -236,9 +237,9 @@ fn of_two_survivors_one_inherits() {
     }
 }
 
-/// Who released already; with a node, and where only the word can tell.
+/// After a release; with a node, and if only the word can tell.
 #[test]
-fn a_release_without_a_lock_is_told_and_harms_nothing() {
+fn a_release_without_a_lock_fails_and_changes_nothing() {
     for (nodes, slot, mode, start) in [
         (true, 0, Mode::Exclusive, 0),
         (true, 0, Mode::Shared, 0),
@@ -253,7 +254,8 @@ fn a_release_without_a_lock_is_told_and_harms_nothing() {
     }
 }
 
-/// As the ring's documentation says. The entries of rank 0 look like counters, and are left as they are.
+/// As the ring's documentation says. The entries of rank 0 look like counters, and stay as they
+/// are.
 const fn is_entry(value: u64) -> bool {
     value >> 63 == 1 && value >> 41 & 0x3f_ffff == 0 && value >> 39 != 1 << 24
 }
@@ -264,10 +266,10 @@ const fn is_hint(value: u64) -> bool {
     value >> 63 == 0 && value >> 32 != 0
 }
 
-/// Its name, what it does, and what is found.
+/// Its name, its mutation, and what is found.
 type Bend = (&'static str, fn(Action) -> Action, &'static str);
 
-/// The lock where an operation is left out, or does something else. Counters of four bits, and rings of one entry.
+/// The lock with an operation left out or replaced. Counters of four bits, and rings of one entry.
 #[test]
 fn wrong_ones_are_caught() {
     const RETURN_X: u64 = returning(4, Mode::Exclusive);
@@ -356,9 +358,10 @@ fn wrong_ones_are_caught() {
     }
 }
 
-/// Rank 1, a reader, has its turn and does not know it: it is stopped before it has made its entry, or after that while rank
-/// 0, which releases, has not read it. Rank 2 reads and has gone, rank 3 waits to have it alone, and rank 4, a reader behind
-/// it, wants rank 1's place. Says who never comes in.
+/// Rank 1, a reader, is served and does not know it: it is stopped before it has written its entry,
+/// or after that while rank 0, which releases, has not read it. Rank 2 reads and has left, rank 3
+/// waits for an exclusive lock, and rank 4, a reader behind it, needs rank 1's entry. Returns the
+/// ranks that never enter.
 fn meet_at_a_place(late: Rank, mutate: Option<fn(Action) -> Action>) -> Vec<u32> {
     let lock = queue::<4, 2>();
     let memory = ModelMemory::new(5, region_words::<FetchAddQueue<4, 2>>(SLOTS));
@@ -375,7 +378,7 @@ fn meet_at_a_place(late: Rank, mutate: Option<fn(Action) -> Action>) -> Vec<u32>
     let mut second = ask(2, Mode::Shared);
     let mut releases: Pin<Box<dyn Future<Output = _>>> = give_back(0, Mode::Exclusive);
     if late == Rank(1) {
-        // Its ticket, its look at the place, and its entry has left.
+        // Its ticket, its read of the entry, and its entry has left.
         assert!(run_for(&memory, &mut first, 6).is_none());
         memory.net().stopped = Some(late);
         assert!(run_for(&memory, &mut second, 100).is_none());
@@ -429,7 +432,7 @@ fn readers_meet_at_a_place() {
     assert_eq!(meet_at_a_place(Rank(0), Some(untold)), [1, 3, 4], "who is displaced is not told");
 }
 
-/// Who takes a frozen lock and asks nobody whether he counts, and a lock that nobody freezes.
+/// A recovery without a participant scan, and a lock that is never put under recovery.
 #[test]
 fn wrong_recoveries_are_caught() {
     let blind = Setting { blind: true, ..Setting::USUAL };
@@ -439,5 +442,5 @@ fn wrong_recoveries_are_caught() {
         other => other,
     };
     let never = Setting { mutate: Some(mutate), ..Setting::USUAL };
-    expect_caught("no freezing", true, "wait without end", |scenario| run_in(never, &queue::<4, 2>(), scenario));
+    expect_caught("no recovery", true, "wait without end", |scenario| run_in(never, &queue::<4, 2>(), scenario));
 }

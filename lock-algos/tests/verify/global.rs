@@ -1,5 +1,6 @@
-//! The lock of all targets in one operation: what the other locks go through, where to read is to lock all, over targets' locks of several
-//! designs; and what is its own: two groups that go in by turns, who comes in past those who wait, one death that two words tell of.
+//! Lock-all: the tests of the other locks, with readers that lock all targets, over several
+//! algorithms for the targets; and its own: two alternating groups, owners that bypass waiters, one
+//! death that two words report.
 
 use onesided_lock_algos::Mode;
 use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
@@ -13,7 +14,7 @@ use crate::loom::{EARLY, S, T, TS, X};
 use crate::random::run;
 use crate::stopped::stop_everywhere;
 
-/// What is added to the room's word by one of each group who comes in, who leaves, and who waits.
+/// What one owner of each group adds to the lock-all word when it enters, leaves, and waits.
 const ENTER_ALL: u64 = 1;
 const ENTER_X: u64 = 1 << 15;
 const LEAVE_ALL: u64 = ENTER_ALL.wrapping_neg();
@@ -26,7 +27,7 @@ const INSIDE: u64 = (1 << 30) - 1;
 const FROZEN: u64 = 1 << 63;
 const STAMP: u64 = 0x3fff << 30 | 0x3fff << 45;
 
-/// Owners without a node are refused.
+/// Owners without a node are rejected.
 fn with_nodes(scenarios: impl Strategy<Value = Scenario>) -> impl Strategy<Value = Scenario> {
     scenarios.prop_map(Scenario::with_nodes)
 }
@@ -101,9 +102,9 @@ fn cancelled() {
     Exploration::of(&tested()).preemptions(1).at_least(500).run_cancelled();
 }
 
-/// The target's lock names an owner; the room names nobody.
+/// The target's lock names an owner; the lock-all word names none.
 #[test]
-fn a_death_inside_is_told() {
+fn a_death_inside_is_reported() {
     for (dying, survivor, kind) in [
         (Mode::Exclusive, X, FaultKind::OwnerDied),
         (Mode::Exclusive, S, FaultKind::OwnerDied),
@@ -118,10 +119,10 @@ fn a_stopped_waiter_does_no_harm() {
     stop_everywhere(&tested(), true, None);
 }
 
-/// Whose frozen words are all alike.
+/// Its recoveries have no nonce.
 #[test]
 #[should_panic(expected = "rank 0, stopped")]
-fn freezes_without_a_stamp_are_caught() {
+fn recoveries_without_a_nonce_are_caught() {
     let mutate = |action| match action {
         Action::CompareSwap(expected, new) if expected & FROZEN == 0 && new & FROZEN != 0 => {
             Action::CompareSwap(expected, new & !STAMP & !PHASES)
@@ -131,13 +132,13 @@ fn freezes_without_a_stamp_are_caught() {
     stop_everywhere(&tested(), true, Some(mutate));
 }
 
-/// Every schedule, as far as that goes. Rounds of three origins do not touch the data.
+/// Every schedule, up to a bound. Sections of three origins do not access the data.
 #[test]
 fn checked() {
     const A: Section = X.touching(0);
     const B: Section = S.touching(0);
     let lock = tested();
-    // Of one group who wait, each may see the other one's members inside, and one turn of theirs.
+    // Each waiter of a group may see the other group inside, and one turn of it.
     let calm = Checker::of(&lock).bypass(2);
     for programs in [&[&[X][..], &[X]], &[&[X], &[S, X]], &[&[S], &[X, S]], &[&[T, TS], &[X]]] {
         assert!(calm.clone().at_least(500).run(programs).complete);
@@ -158,10 +159,10 @@ fn checked() {
     }
 }
 
-/// The lock where an operation on the room is left out, or does something else.
+/// The lock with an operation on the lock-all word left out or replaced.
 #[test]
 fn wrong_ones_are_caught() {
-    /// Its name, what it does, whether somebody dies, and what is found.
+    /// Its name, its mutation, whether a rank dies, and what is found.
     type Bend = (&'static str, fn(Action) -> Action, bool, &'static str);
     let mutations: [Bend; 11] = [
         (
@@ -250,7 +251,7 @@ fn wrong_ones_are_caught() {
             "",
         ),
         (
-            "no freezing",
+            "no recovery",
             |action| match action {
                 Action::CompareSwap(expected, new) if expected & FROZEN == 0 && new & FROZEN != 0 => Action::Read,
                 other => other,

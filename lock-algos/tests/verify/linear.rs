@@ -1,4 +1,4 @@
-//! Histories that are not linearizable are caught. Those of the locks that ship are looked at in `conformance`.
+//! Histories that are not linearizable are caught. `conformance` checks those of the shipped locks.
 
 use onesided_lock_algos::LockAlgorithm;
 use onesided_lock_kit::Linearizability;
@@ -18,7 +18,7 @@ fn expect_caught<A: LockAlgorithm + Clone>(what: &str, search: Linearizability<A
     assert!(found.contains("not linearizable"), "{what}: {found}");
 }
 
-/// Data at other ranks arrives when the next owner has read it.
+/// Data at other ranks arrives after the next owner has read it.
 #[test]
 fn a_missing_flush_is_caught() {
     expect_caught("test-and-set", Linearizability::of(&right()).without_flush());

@@ -1,4 +1,4 @@
-//! The room of all targets' locks: what it costs, who is refused, and an heir who gives up.
+//! The lock-all word: its costs, rejected owners, and a cancelled recovery.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -12,7 +12,7 @@ use onesided_remote_memory::{Fault, FaultKind, Rank};
 const X: Section = Section::EXCLUSIVE;
 const S: Section = Section::SHARED;
 
-/// What one who has a target's lock adds to the room's word.
+/// What an owner of a target's lock adds to the lock-all word.
 const ENTER_X: u64 = 1 << 15;
 const INSIDE: u64 = (1 << 30) - 1;
 
@@ -32,9 +32,10 @@ fn all_targets_cost_two_operations_uncontended() {
     assert_eq!(posted(&[&[X.touching(0)]]), exclusive);
 }
 
-/// Who recovers in the room and does not want the target's lock any more leaves what it was told of to the next.
+/// An owner that recovers the lock-all word and is cancelled at the target's lock leaves the
+/// recovery to the next one.
 #[test]
-fn an_heir_who_gives_up_heals_nothing() {
+fn a_cancelled_recovery_reopens_nothing() {
     let slots = Slots::new(1);
     let lock = tested();
     let mut given_up = 0;
@@ -65,7 +66,8 @@ fn an_heir_who_gives_up_heals_nothing() {
             true => Intent::LOCK.recovering(),
             false => Intent::CANCELLED,
         };
-        // Somebody has the target's lock and not the room: he would wait for it.
+        // An owner holds the target's lock and not the lock-all word: the recovering owner would
+        // wait for it.
         memory.net().words[LOCK] = 1 << 63 | Owner { rank: Rank(0), slot: 0, generation: 0 }.to_bits();
         assert_eq!(ask(2, Mode::Exclusive, &wish), Err(Fault::new(FaultKind::Closed)), "after {limit} questions");
         given_up += usize::from(memory.region()[LOCK + 1] & INSIDE == ENTER_X);
@@ -79,9 +81,10 @@ fn an_heir_who_gives_up_heals_nothing() {
     assert!(given_up > 0, "it never came into the room");
 }
 
-/// Who has no node, where there are some, and who releases what is not his.
+/// An owner without a node, in a context that has nodes, and a release by a rank that does not hold
+/// the lock.
 #[test]
-fn who_cannot_have_it_is_told() {
+fn impossible_acquires_and_releases_fail() {
     let slots = Slots { slotless: true, ..Slots::new(2) };
     let lock = tested();
     let memory = ModelMemory::new(1, region_words::<Global<TestAndSet>>(slots));

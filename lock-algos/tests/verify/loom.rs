@@ -9,16 +9,16 @@ use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 pub(crate) const X: Section = Section::EXCLUSIVE;
 pub(crate) const S: Section = Section::SHARED;
-/// An exclusive lock of which the first operation leaves before other work, and the wait comes after it.
+/// An exclusive lock whose first operation leaves before other work, and whose wait comes after it.
 pub(crate) const EARLY: Section = X.early(1);
-/// Owners without a node, and such as want the lock only if it is free.
+/// Owners without a node, and tries.
 pub(crate) const W: Section = X.without_node();
 pub(crate) const WS: Section = S.without_node();
 pub(crate) const T: Section = X.trying();
 pub(crate) const TS: Section = S.trying();
 
-/// Verifies the lock that ships, and that there was something to explore: how much there is depends on the algorithm,
-/// the bound and loom's version, not on chance.
+/// Verifies the shipped lock, and that there was enough to explore: how much there is depends on
+/// the algorithm, the bound and loom's version, not on chance.
 #[track_caller]
 fn verify_right(programs: &[&[Section]], preemptions: usize, at_least: usize) {
     Exploration::of(&right()).preemptions(preemptions).at_least(at_least).run(programs);
@@ -64,7 +64,7 @@ fn three_shared() {
     verify_right(&[&[S], &[S], &[S]], 3, 5_000);
 }
 
-/// What ships, with a card's atomics.
+/// The shipped lock, with a card's atomics.
 #[test]
 fn on_cards() {
     for (programs, preemptions, at_least) in
@@ -109,7 +109,7 @@ fn mcs_without_nodes() {
     }
 }
 
-/// Who only tries, beside one who waits, and beside another one who tries.
+/// A try beside a waiter, and beside another try.
 #[test]
 fn tries() {
     fn verify_tries<A: LockAlgorithm + Clone>(algorithm: &A) {
@@ -131,9 +131,9 @@ fn tries() {
     verify_tries(&wrong::ticket::<1>());
 }
 
-/// Readers who try share the lock, and nobody else gets it.
+/// Readers that try share the lock, and no other owner gets it.
 #[test]
-fn who_tries_shares_with_readers_only() {
+fn tries_share_with_readers_only() {
     fn check<A: LockAlgorithm + Clone>(algorithm: &A) {
         for (first, second, shares) in [
             (Mode::Shared, Mode::Shared, true),
@@ -147,10 +147,10 @@ fn who_tries_shares_with_readers_only() {
                 let memory = LoomMemory::new(1, region_words::<A>(slots), Atomics::All);
                 let held = [(first, 0), (second, 1)].map(|(mode, slot)| {
                     let owner = Owner { rank: Rank(0), slot, generation: 0 };
-                    let place = Layout::<_, A>::new(&memory, owner, slots);
-                    let words = algorithm.words_to_try(place).unwrap();
-                    let started = algorithm.start(&memory, place, words, mode).unwrap();
-                    block_on(algorithm.finish(&memory, place, words, mode, started, || Intent::TRY))
+                    let context = Layout::<_, A>::new(&memory, owner, slots);
+                    let words = algorithm.words_to_try(context).unwrap();
+                    let started = algorithm.start(&memory, context, words, mode).unwrap();
+                    block_on(algorithm.finish(&memory, context, words, mode, started, || Intent::TRY))
                 });
                 let second = if shares { Ok(Held::cleanly(second)) } else { Err(Fault::new(FaultKind::TimedOut)) };
                 assert_eq!(held, [Ok(Held::cleanly(first)), second], "{}", A::NAME);
@@ -162,7 +162,7 @@ fn who_tries_shares_with_readers_only() {
     check(&wrong::ticket::<2>());
 }
 
-/// With compare-swap for every release it is a lock as well.
+/// With compare-swap for every release it is a correct lock as well.
 #[test]
 fn test_and_set_that_checks() {
     let lock = right().checked();
@@ -197,7 +197,7 @@ fn a_death_in_the_queue_is_suspected() {
     verify_death(&wrong::mcs(), Mode::Exclusive, WS, FaultKind::ParticipantDied);
 }
 
-/// A token that was drawn before the lock was had may be lower than that of who had it before.
+/// A token that was drawn before the lock was held may be lower than that of the previous owner.
 #[test]
 fn tokens_rise() {
     fn fenced<A: LockAlgorithm + Clone>(lock: &A, fencing: Fencing) -> Result<usize, String> {
@@ -222,7 +222,7 @@ fn tokens_rise() {
     check(&wrong::distributed::<4>());
 }
 
-/// What loom has to say against a flaw.
+/// Loom's message about a flaw.
 fn verdict(flaw: Flaw, atomics: Atomics, programs: &[&[Section]]) -> String {
     match Exploration::of(&Wrong::new(flaw)).atomics(atomics).preemptions(3).verdict(programs) {
         Ok(executions) => format!("passed {executions} executions"),
@@ -244,7 +244,7 @@ fn wrong_locks_are_caught() {
     }
 }
 
-/// A compare-swap that fails undoes it.
+/// A failing compare-swap undoes it.
 #[test]
 fn a_release_by_write_is_caught_on_cards_only() {
     let programs = [&[X][..], &[X]];

@@ -1,14 +1,18 @@
-//! What the locks must do, tried by the kit ([`onesided_lock_kit`]):
+//! The requirements on the locks, tested by the kit ([`onesided_lock_kit`]):
 //!
-//! - [`conformance`]: every lock through the whole of the kit, within bounds that all of them bear;
-//! - [`explored`]: loom runs every interleaving up to a bound, over a memory whose waits block. That memory is sequentially
-//!   consistent, so this is about the algorithms and finds no missing fence of a fabric.
-//! - [`modelled`]: proptest makes up programs, schedules and deaths, over a memory whose operations travel: posted, in effect
-//!   and completed are three points in time, and the schedule chooses.
+//! - [`conformance`]: every lock through the whole kit, within bounds that suit all of them;
+//! - `loom`: every interleaving up to a bound, over a memory whose waits block. That memory
+//!   is sequentially consistent, so this verifies the algorithms and finds no missing fence of a
+//!   fabric;
+//! - [`random`]: proptest generates programs, schedules and deaths, over a memory with delayed
+//!   effects and completions: the schedule chooses when a posted operation takes effect and
+//!   completes.
 //!
-//! And [`stopped`] stops a waiter at every step of a recovery. What takes seconds is in `tests/quick`.
+//! [`stopped`] stops a waiter at every step of a recovery. Tests that take seconds are in
+//! `tests/quick`.
 //!
-//! The locks of [`onesided_lock_kit::wrong`] are wrong on purpose: whatever passes them is worth nothing.
+//! The locks of [`onesided_lock_kit::wrong`] are wrong on purpose: a test that they pass is
+//! worthless.
 
 mod conformance;
 mod distributed;

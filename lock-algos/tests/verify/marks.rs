@@ -1,4 +1,4 @@
-//! The lock of two levels at the home: what it costs there, hand-overs that are counted, and marks.
+//! The two-level lock at the home: its costs, hand-overs, and owner words.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use crate::refused::release_twice;
 const X: Section = Section::EXCLUSIVE;
 const S: Section = Section::SHARED;
 
-/// What all marks of hosts have set.
+/// The bits that all owner words of cohorts have set.
 pub(crate) const MARK: u64 = 3 << 62;
 
 pub(crate) fn setting(per_host: u32) -> Setting {
@@ -49,7 +49,8 @@ fn an_acquire_and_a_release_are_two_operations_at_the_home() {
     }
 }
 
-/// Of three acquires on a host that wait for one another two are handed over there, if that is allowed.
+/// Of three acquires on a host that wait for one another two are handed over there, if that is
+/// allowed.
 #[test]
 fn a_host_hands_over_without_an_operation_at_the_home_so_many_times() {
     let busy = Section { touches: 6, ..X };
@@ -57,23 +58,23 @@ fn a_host_hands_over_without_an_operation_at_the_home_so_many_times() {
         let at_home = played(3, &two_level(handovers), &[&[busy], &[busy], &[busy]]);
         assert_eq!(at_home.len(), operations, "{handovers}: {at_home:?}");
     }
-    // Each has tried once on its own, then two of them had it by one mark.
+    // Each has tried once without the queue, then two of them held the lock by one owner word.
     let at_home = played(3, &two_level(8).bypasses(1), &[&[busy], &[busy], &[busy]]);
     let marks = |(_, action): &&(Rank, Action)| matches!(action, Action::CompareSwap(0, new) if new & MARK == MARK);
     let (first, later) = at_home.split_at(3);
     assert!(first.iter().all(|tried| !marks(&tried)), "{at_home:?}");
     let by: Vec<_> = later.iter().filter(marks).map(|(rank, _)| rank).collect();
-    let given_back =
+    let releases =
         later.iter().filter(|(_, action)| matches!(action, Action::CompareSwap(mark, 0) if mark & MARK == MARK));
-    assert!(by.iter().all(|rank| *rank == by[0]) && given_back.count() == 1, "{at_home:?}");
+    assert!(by.iter().all(|rank| *rank == by[0]) && releases.count() == 1, "{at_home:?}");
     // Each on a host of its own.
     let apart = played(1, &two_level(8), &[&[busy], &[busy], &[busy]]);
     assert!(apart.len() >= 6, "{apart:?}");
 }
 
-/// Who released already, and who never had it.
+/// A rank that has released already, and one that never held the lock.
 #[test]
-fn a_release_without_a_lock_is_told_and_harms_nothing() {
+fn a_release_without_a_lock_fails_and_changes_nothing() {
     for (nodes, slot, mode, passes) in [
         (true, 0, Mode::Exclusive, false),
         (true, 0, Mode::Exclusive, true),
@@ -91,7 +92,7 @@ fn a_release_without_a_lock_is_told_and_harms_nothing() {
     }
 }
 
-/// Whoever was stopped when it had seen a mark, and swaps late, finds another one.
+/// A rank that was stopped after it had read an owner word, and swaps late, finds another one.
 #[test]
 fn no_two_holds_of_a_host_have_the_same_mark() {
     for (dies, per_host, cases) in [(false, 2, 150), (true, 2, 300), (true, 4, 150)] {

@@ -1,5 +1,5 @@
-//! What the kit's checker, which tries every schedule of few rounds, has to say against locks that are wrong on purpose, and how
-//! the others settle what was lost. What else it tries on those that ship is in `conformance`.
+//! The kit's model checker against locks that are wrong on purpose, and how the others resolve
+//! losses. `conformance` has the other checks of the shipped locks.
 
 use onesided_lock_algos::LockAlgorithm;
 use onesided_lock_kit::wrong::{Flaw, Wrong, distributed, mcs, queue, right, ticket};
@@ -7,7 +7,7 @@ use onesided_lock_kit::{Action, Checker, Explored, Fencing, Section};
 
 use crate::loom::{S, T, W, WS, X};
 
-/// A round that does not touch the data.
+/// A section that does not access the data.
 const A: Section = X.touching(0);
 const B: Section = S.touching(0);
 
@@ -16,7 +16,8 @@ fn whole(explored: Explored) -> usize {
     explored.states
 }
 
-/// An operation or an answer is lost, and the lock settles that: whoever asks has it in the end. A rank crashes as well.
+/// An operation or a reply is lost, and the lock resolves that: every acquire succeeds in the end.
+/// A rank crashes as well.
 fn settled<L: LockAlgorithm + Clone>(lock: &L) -> usize {
     let checker = Checker::of(lock).losses(1).resolved();
     let lost = [&[&[A][..], &[A]], &[&[B], &[A]], &[&[W], &[A]], &[&[WS], &[A]], &[&[T], &[A]]].map(|programs| {
@@ -45,8 +46,8 @@ fn losses_are_settled() {
     }
 }
 
-/// Locks that take minutes whole: sections that leave the data alone, one round each; nothing goes wrong, or one rank crashes,
-/// or an operation or an answer is lost, up to 20,000 states of each.
+/// Locks that take minutes completely: one section each without accesses to the data; no failure,
+/// or one crash, or one lost operation or reply, up to 20,000 states of each.
 fn check_small<L: LockAlgorithm + Clone>(lock: &L, at_least: usize) {
     let programs: [&[&[Section]]; 3] = [&[&[A], &[A]], &[&[A], &[B]], &[&[B], &[B]]];
     let of = |checker: Checker<L>| programs.map(|programs| checker.run(programs).states).iter().sum::<usize>();
@@ -71,7 +72,7 @@ fn distributed_counters() {
 fn expect_caught<L: LockAlgorithm + Clone>(flaw: &str, checker: Checker<L>, programs: &[&[Section]], expected: &str) {
     let found = checker.clone().verdict(programs);
     assert!(found.as_ref().is_err_and(|what| what.contains(expected)), "{flaw}: {found:?}");
-    // The message has the schedule, and the schedule shows it again.
+    // The message has the schedule, and the schedule reproduces it.
     let found = found.unwrap_err();
     let schedule = found.rsplit_once("&[").unwrap().1.trim_end_matches("])");
     let schedule: Vec<u16> = schedule.split(", ").map(|step| step.parse().unwrap()).collect();
@@ -94,7 +95,7 @@ fn wrong_locks_are_caught() {
     }
 }
 
-/// The queue lock where an operation is left out or does too much.
+/// The queue lock with an operation left out or added.
 #[test]
 fn wrong_queue_locks_are_caught() {
     const QUEUED: u64 = 1 << 62;
@@ -120,14 +121,15 @@ fn wrong_queue_locks_are_caught() {
         other => other,
     };
     expect_caught("a stale generation", queue.clone().mutate(stale), &[&[X], &[X, X]], "wait without end");
-    let no_freezing = |action| match action {
+    let no_recovery = |action| match action {
         Action::CompareSwap(_, new) if new & FROZEN != 0 => Action::Read,
         other => other,
     };
-    expect_caught("no freezing", queue.crashes(1).mutate(no_freezing), &[&[X], &[X]], "");
+    expect_caught("no recovery", queue.crashes(1).mutate(no_recovery), &[&[X], &[X]], "");
 }
 
-/// The ticket lock where readers park their counts in the word that is released by a write, and others.
+/// The ticket lock in which readers keep their counts in the word that is released by a write, and
+/// others.
 #[test]
 fn wrong_tickets_are_caught() {
     const BITS: u32 = 15;
@@ -149,7 +151,7 @@ fn wrong_tickets_are_caught() {
         other => other,
     };
     expect_caught("a reader without a ticket", tickets.clone().mutate(no_ticket), &[&[X], &[S]], "");
-    // Whoever comes last is let in first.
+    // The last arrival enters first.
     expect_caught(
         "test-and-set is not fair",
         Checker::of(&right()).bypass(0),

@@ -1,4 +1,4 @@
-//! Who does not hold a lock, and releases it: an error, and nothing changes.
+//! A release by a rank that does not hold the lock: it fails, and changes nothing.
 
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner};
 use onesided_lock_kit::program::{LOCK, lock_and_data, open, region_words};
@@ -26,8 +26,8 @@ fn release<A: LockAlgorithm>(lock: &A, memory: &ModelMemory, owner: Owner, mode:
     })
 }
 
-/// Rank 0 takes the lock, whose word was `start`, and releases it twice: that is told. Gives the memory before the second release
-/// and behind it.
+/// Rank 0 acquires the lock, whose word was `start`, and releases it twice, which fails. Returns
+/// the memory before the second release and after it.
 pub(crate) fn release_twice<A: LockAlgorithm>(
     lock: &A,
     (nodes, slot): (bool, u16),
@@ -55,7 +55,7 @@ pub(crate) fn release_twice<A: LockAlgorithm>(
     [before, memory.region()]
 }
 
-/// A holder, and others who release what is his; then he does, twice.
+/// A holder, and other ranks that release its lock; then it releases twice.
 fn refuses<A: LockAlgorithm>(lock: &A) {
     for held in [Mode::Exclusive, Mode::Shared] {
         let memory = ModelMemory::new(2, region_words::<A>(SLOTS));
@@ -83,8 +83,8 @@ fn refuses<A: LockAlgorithm>(lock: &A) {
     }
 }
 
-/// An owner without a node, or where there are none, who does not count, cannot be told before: what it did to a free lock is
-/// undone.
+/// An owner without a node, or in a context without nodes, which is not announced, cannot be
+/// detected before: its effect on a free lock is undone.
 fn undoes<A: LockAlgorithm>(lock: &A) {
     for nodes in [true, false] {
         let slots = Slots { nodes, slotless: true, ..SLOTS };
@@ -124,8 +124,8 @@ fn test_and_set() {
     refuses(&right().checked());
 }
 
-/// Whom another one has inherited the lock from, and who goes on nevertheless; an earlier use of the same slot; the other
-/// mode.
+/// An owner whose lock another rank has recovered, and that goes on nevertheless; an earlier use of
+/// the same slot; the other mode.
 #[test]
 fn test_and_set_knows_each_acquire() {
     let lock = right().checked();
@@ -140,7 +140,7 @@ fn test_and_set_knows_each_acquire() {
         assert_eq!(release(&lock, &all[1], owner(1, generation), mode), not_held);
         assert_eq!(word(), mine);
     }
-    // The heir's word.
+    // The recovering owner's word.
     memory.net().words[LOCK] = mine ^ owner(1, 7).to_bits() ^ owner(2, 1).to_bits();
     let theirs = word();
     assert_eq!(release(&lock, &all[1], owner(1, 7), Mode::Exclusive), not_held);

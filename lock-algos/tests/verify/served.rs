@@ -1,4 +1,4 @@
-//! The locks that a thread at the target serves, with the code of that thread as one more task beside the origins.
+//! The served locks, with their server as one more task beside the origins.
 
 use onesided_lock_algos::{DedicatedThread, EventThread, Mode};
 use onesided_lock_kit::random::{expect_caught, run};
@@ -7,7 +7,7 @@ use onesided_remote_memory::FaultKind;
 
 const X: Section = Section::EXCLUSIVE;
 const S: Section = Section::SHARED;
-/// The word of the bell.
+/// The word of the wake event.
 const BELL: usize = 1;
 
 fn explore(programs: &[&[Section]], preemptions: usize, at_least: usize) {
@@ -35,7 +35,7 @@ fn tries_and_owners_without_nodes() {
     explore(&[&[S.without_node()], &[S.without_node(), X]], 1, 500);
 }
 
-/// Given up before the first question, and between the first and the second.
+/// Cancelled before the first read of the intent, and between the first and the second.
 #[test]
 fn acquires_that_are_given_up() {
     for asked in 0..2 {
@@ -60,7 +60,8 @@ fn searched() {
     Search::of(&EventThread::default()).deaths().cases(2000).run();
 }
 
-/// The server waits for the bell from what it is when the wait begins, not from what it was before the look at the lines.
+/// The server waits for a change of the wake event from its value at the start of the wait, not
+/// from that before the check of the request slots.
 #[test]
 fn an_event_that_is_set_again_without_a_look_is_caught() {
     let verdict = Exploration::of(&EventThread::default()).preemptions(1).forgetting(BELL).verdict(&[&[X], &[X]]);
@@ -68,17 +69,17 @@ fn an_event_that_is_set_again_without_a_look_is_caught() {
 }
 
 const fn is_ring(word: u64) -> bool {
-    word & 0xff000 != 0 // its verb; other words have nothing there
+    word & 0xff000 != 0 // its verb; other words have 0 there
 }
 
-/// A request's verb; 0 of other words.
+/// A request's verb; 0 for other words.
 const fn verb(word: u64) -> u64 {
     if is_ring(word) || word & 0xff00_0000 != 0 || word >> 32 == 0 { 0 } else { word & 0xf }
 }
 
 #[test]
 fn wrong_servers_and_owners_are_caught() {
-    /// Its name, what it does, whether somebody dies, and what is found.
+    /// Its name, its mutation, whether a rank dies, and what is found.
     type Bend = (&'static str, fn(Action) -> Action, bool, &'static str);
     let mutations: [Bend; 6] = [
         (

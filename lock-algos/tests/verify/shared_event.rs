@@ -1,5 +1,5 @@
-//! The race of yu-2004, Fig. 5: one event counts the completions of many operations, and whoever was waked by it sets the
-//! count back while the others complete.
+//! The race of yu-2004, Fig. 5: one event counts the completions of many operations, and the thread
+//! that it wakes resets the count while others complete.
 
 use std::panic::catch_unwind;
 
@@ -7,12 +7,12 @@ use onesided_lock_kit::loom::{block_on, quietly};
 use onesided_lock_kit::{Atomics, LoomMemory};
 use onesided_remote_memory::{At, Fault, Patience, Rank, RegionId, RemoteMemory};
 
-/// How a thread takes what was counted.
+/// How a thread takes the count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Reset {
     /// By a store of 0, as in the figure.
     Stored,
-    /// By taking off what it saw, with an atomic.
+    /// By subtracting the value that it read, with an atomic.
     Subtracted,
 }
 

@@ -1,4 +1,4 @@
-//! A waiter that is stopped at any step of a recovery, while the others go on, and comes back late.
+//! A waiter that is stopped at any step of a recovery while others go on, and continues late.
 
 use std::panic::catch_unwind;
 use std::pin::Pin;
@@ -11,12 +11,12 @@ use onesided_lock_kit::{Action, Layout, ModelMemory, Slots};
 use onesided_remote_memory::{Fault, Rank};
 
 pub(crate) const SLOTS: Slots = Slots { slotless: true, ..Slots::new(1) };
-/// More events than anything takes here that ends at all.
+/// More events than any future that ends takes here.
 pub(crate) const ENDLESS: usize = 500;
 
 pub(crate) type Acquire<'a> = Pin<Box<dyn Future<Output = Result<Held, Fault>> + 'a>>;
 
-/// A rank's owner: ranks from 2 on have slots, those before have none if that is told.
+/// A rank's owner: ranks from 2 on have slots, the others have some if `slotted`.
 const fn owner(rank: u32, slotted: bool) -> Owner {
     let slot = if slotted || rank > 1 { 0 } else { Owner::NO_SLOT };
     Owner { rank: Rank(rank), slot, generation: 0 }
@@ -28,11 +28,13 @@ pub(crate) fn acquire<'a, A: LockAlgorithm>(
     owner: Owner,
     mode: Mode,
 ) -> Acquire<'a> {
-    let place = Layout::<_, A>::new(memory, owner, SLOTS);
+    let context = Layout::<_, A>::new(memory, owner, SLOTS);
     Box::pin(async move {
-        let words = lock.words(place)?;
-        lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, || Intent::LOCK.recovering())
-            .await
+        let words = lock.words(context)?;
+        lock.finish(memory, context, words, mode, lock.start(memory, context, words, mode)?, || {
+            Intent::LOCK.recovering()
+        })
+        .await
     })
 }
 
@@ -42,9 +44,9 @@ pub(crate) async fn release<A: LockAlgorithm>(
     owner: Owner,
     mode: Mode,
 ) -> Result<(), Fault> {
-    let place = Layout::<_, A>::new(memory, owner, SLOTS);
-    let words = lock.words(place)?;
-    lock.finish_release(memory, place, words, mode, lock.start_release(memory, place, words, mode)?).await
+    let context = Layout::<_, A>::new(memory, owner, SLOTS);
+    let words = lock.words(context)?;
+    lock.finish_release(memory, context, words, mode, lock.start_release(memory, context, words, mode)?).await
 }
 
 pub(crate) fn poll<T>(future: &mut Pin<Box<dyn Future<Output = T> + '_>>) -> Option<T> {
@@ -54,7 +56,7 @@ pub(crate) fn poll<T>(future: &mut Pin<Box<dyn Future<Output = T> + '_>>) -> Opt
     }
 }
 
-/// Runs one future for so many events.
+/// Runs one future for this many events.
 pub(crate) fn run<T>(
     memory: &ModelMemory,
     future: &mut Pin<Box<dyn Future<Output = T> + '_>>,
@@ -69,9 +71,10 @@ pub(crate) fn run<T>(
     poll(future)
 }
 
-/// Rank 1 dies as a reader. Rank 0, which waits, is stopped after so many events; rank 2 takes the lock and releases it, rank 3
-/// reads for long, and rank 4 doubts that. Then rank 0 goes on: it must not have the lock before rank 3 has released. Gives
-/// how far it came: whether it had the lock before it was stopped, and whether rank 2 had it meanwhile.
+/// Rank 1 dies as a reader. Rank 0, which waits, is stopped after `events` events; rank 2 acquires
+/// and releases the lock, rank 3 reads for long, and rank 4 suspects that. Then rank 0 goes on: it
+/// must not acquire the lock before rank 3 has released. Returns how far it got: whether it held
+/// the lock before it was stopped, and whether rank 2 held it meanwhile.
 fn stop<A: LockAlgorithm>(
     lock: &A,
     slotted: bool,
@@ -99,8 +102,8 @@ fn stop<A: LockAlgorithm>(
     let Some(reads) = run(&memory, &mut acquire(lock, &all[3], owner(3), Mode::Shared), ENDLESS) else {
         return (false, true); // it waits for rank 0
     };
-    let mut doubts = acquire(lock, &all[4], owner(4), Mode::Exclusive);
-    assert!(run(&memory, &mut doubts, ENDLESS).is_none(), "rank 4 came in beside a reader");
+    let mut suspects = acquire(lock, &all[4], owner(4), Mode::Exclusive);
+    assert!(run(&memory, &mut suspects, ENDLESS).is_none(), "rank 4 came in beside a reader");
 
     memory.net().stopped = None;
     for _ in 0..ENDLESS {
@@ -109,13 +112,13 @@ fn stop<A: LockAlgorithm>(
             "{}: rank 0, stopped after {events} events, came in beside a reader",
             A::NAME
         );
-        assert!(poll(&mut doubts).is_none(), "{}: rank 4 came in beside a reader", A::NAME);
+        assert!(poll(&mut suspects).is_none(), "{}: rank 4 came in beside a reader", A::NAME);
         memory.net().step(None);
     }
     let mut released: Pin<Box<dyn Future<Output = _>>> =
         Box::pin(release(lock, &all[3], owner(3), reads.unwrap().mode));
     assert_eq!(run(&memory, &mut released, ENDLESS), Some(Ok(())));
-    let mut waiting = vec![(0, late), (4, doubts)];
+    let mut waiting = vec![(0, late), (4, suspects)];
     for _ in 0..ENDLESS {
         let Some((rank, held)) =
             waiting.iter_mut().find_map(|(rank, acquire)| poll(acquire).map(|held| (*rank, held.unwrap())))
@@ -170,7 +173,7 @@ fn two_levels() {
     stop_everywhere(&two_level(8).bypasses(1), true, None);
 }
 
-/// Neither who is stopped nor who died has a slot.
+/// Neither the stopped nor the dead rank has a slot.
 #[test]
 fn owners_without_a_slot() {
     stop_everywhere(&right(), false, None);
@@ -179,24 +182,24 @@ fn owners_without_a_slot() {
     stop_everywhere(&queue::<15, 16>(), false, None);
 }
 
-/// Whose counters begin anew when a frozen lock is taken, so that a frozen word comes again.
+/// Its counters restart when a lock under recovery is taken, so that its words repeat.
 #[test]
 #[should_panic(expected = "rank 0, stopped")]
 fn tickets_that_begin_anew_are_caught() {
     const FROZEN: u64 = 1;
     let mutate = |action| match action {
         Action::CompareSwap(expected, new) if expected & FROZEN != 0 && new & FROZEN == 0 => {
-            Action::CompareSwap(expected, 0x7fff << 49) // one out; then none was ever given out
+            Action::CompareSwap(expected, 0x7fff << 49) // one ticket out; then the counters restart
         }
         other => other,
     };
     stop_everywhere(&ticket::<15>(), true, Some(mutate));
 }
 
-/// Whose frozen words are all alike.
+/// Its recoveries have no nonce.
 #[test]
 #[should_panic(expected = "rank 0, stopped")]
-fn freezes_without_a_stamp_are_caught() {
+fn recoveries_without_a_nonce_are_caught() {
     const FROZEN: u64 = 1 << 62;
     const STAMP: u64 = ((1 << 26) - 1) << 36;
     let mutate = |action| match action {
@@ -208,9 +211,9 @@ fn freezes_without_a_stamp_are_caught() {
     stop_everywhere(&right(), true, Some(mutate));
 }
 
-/// The same of the queue lock, with a slot and without.
+/// The same for the queue lock, with a slot and without.
 #[test]
-fn freezes_of_the_queue_without_a_stamp_are_caught() {
+fn recoveries_of_the_queue_without_a_nonce_are_caught() {
     const FROZEN: u64 = 1 << 63;
     const READERS: u64 = 0x1ff_ffff << 36;
     let mutate = |action| match action {

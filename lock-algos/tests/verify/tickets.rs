@@ -1,5 +1,5 @@
-//! The ticket lock: what the other locks go through, with counters of few bits, so that they wrap; and what is its own:
-//! first come first served, places without nodes, more owners than tickets.
+//! The ticket lock: the tests of the other locks, with counters of few bits that wrap; and its own:
+//! first come, first served, contexts without nodes, more owners than tickets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -31,7 +31,7 @@ pub(crate) const fn returning(bits: u32, mode: Mode) -> u64 {
     }
 }
 
-/// A free lock whose counters have come so far.
+/// A free lock with these counters.
 pub(crate) const fn free_at(bits: u32, readers: u64, owners: u64) -> u64 {
     let full = (1 << bits) - 1;
     let readers = (readers & full) * (taking(bits, Mode::Shared) | returning(bits, Mode::Shared));
@@ -39,11 +39,11 @@ pub(crate) const fn free_at(bits: u32, readers: u64, owners: u64) -> u64 {
     readers | owners
 }
 
-/// Whether all entered in the order of their tickets, readers who follow one another aside.
+/// Whether all owners entered in the order of their tickets, except for consecutive readers.
 pub(crate) fn check_order(bits: u32, added: &[(Rank, u64)], order: &[(Rank, Mode)]) -> Result<(), String> {
     let mut unread: Vec<Vec<usize>> = vec![Vec::new(); 8];
-    for (place, (rank, _)) in order.iter().enumerate().rev() {
-        unread[rank.index()].push(place);
+    for (context, (rank, _)) in order.iter().enumerate().rev() {
+        unread[rank.index()].push(context);
     }
     let (mut last, mut last_exclusive) = (0, 0);
     let mut tickets = 0;
@@ -52,15 +52,15 @@ pub(crate) fn check_order(bits: u32, added: &[(Rank, u64)], order: &[(Rank, Mode
             continue;
         };
         // The next one of this rank: its acquires follow one another.
-        let Some(place) = unread[rank.index()].pop() else { return Err("a ticket without an entry".into()) };
+        let Some(context) = unread[rank.index()].pop() else { return Err("a ticket without an entry".into()) };
         tickets += 1;
         let before = if mode == Mode::Exclusive { last } else { last_exclusive };
-        if place + 1 < before {
+        if context + 1 < before {
             return Err(format!("{rank:?} overtook: tickets {added:x?}, entries {order:?}"));
         }
-        last = last.max(place + 1);
+        last = last.max(context + 1);
         if mode == Mode::Exclusive {
-            last_exclusive = place + 1;
+            last_exclusive = context + 1;
         }
     }
     if tickets == order.len() { Ok(()) } else { Err(format!("{tickets} tickets for {} entries", order.len())) }
@@ -123,9 +123,9 @@ proptest! {
     }
 }
 
-/// What holds every run's order to the tickets does tell an order that is wrong.
+/// The check of the order finds a wrong order.
 #[test]
-fn who_overtakes_is_caught() {
+fn bypasses_are_caught() {
     let [first, second] = [Rank(0), Rank(1)];
     for (modes, may_swap) in [
         ([Mode::Exclusive, Mode::Exclusive], false),
@@ -150,7 +150,7 @@ fn uncontended_costs_two_operations() {
     }
 }
 
-/// Verifies a lock of few bits, the order of its tickets too if all of them lead inside.
+/// Verifies a lock of few bits, including the order of its tickets if all of them enter.
 fn explore_order<const BITS: u32>(programs: &[&[Section]], preemptions: usize) -> usize {
     Exploration::of(&ticket::<BITS>()).preemptions(preemptions).run_with(programs, |record, memory| {
         let home = memory.region();
@@ -217,7 +217,7 @@ fn without_nodes() {
 
 /// One bit: two origins have more owners than tickets of a mode.
 #[test]
-fn in_crowds() {
+fn when_oversubscribed() {
     for programs in [&[&[X, X][..], &[X, X]][..], &[&[S, X], &[S, S]], &[&[X], &[S], &[S]], &[&[S], &[S], &[S]]] {
         Exploration::of(&ticket::<1>()).at_least(500).run(programs);
     }
@@ -238,9 +238,9 @@ fn a_death_inside_is_suspected() {
     }
 }
 
-/// Two survivors; how many executions had an heir.
+/// Two survivors; counts the executions with a recovery.
 #[test]
-fn of_two_survivors_one_inherits() {
+fn of_two_survivors_one_recovers() {
     for (dying, others) in [(X, [X, X]), (X, [X, S]), (X, [S, S]), (S, [X, X]), (S, [X, S])] {
         let recoveries = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&recoveries);
@@ -265,9 +265,9 @@ fn of_two_survivors_one_inherits() {
     }
 }
 
-/// Who released already; with a node, and where only the word can tell.
+/// After a release; with a node, and if only the word can tell.
 #[test]
-fn a_release_without_a_lock_is_told_and_harms_nothing() {
+fn a_release_without_a_lock_fails_and_changes_nothing() {
     for (nodes, slot, mode, start) in [
         (true, 0, Mode::Exclusive, 0),
         (true, 0, Mode::Shared, 0),
@@ -284,7 +284,7 @@ fn a_release_without_a_lock_is_told_and_harms_nothing() {
     }
 }
 
-/// The lock where an operation is left out, or does too little or too much. Four bits.
+/// The lock with an operation left out, weakened or added. Four bits.
 #[test]
 fn wrong_ones_are_caught() {
     const FROZEN: u64 = 1;
@@ -300,7 +300,7 @@ fn wrong_ones_are_caught() {
     const fn takes_over(expected: u64, new: u64) -> bool {
         expected & FROZEN != 0 && new & FROZEN == 0
     }
-    /// Its name, what it does, whether somebody dies, and what is found.
+    /// Its name, its mutation, whether a rank dies, and what is found.
     type Bend = (&'static str, fn(Action) -> Action, bool, &'static str);
     let mutations: [Bend; 13] = [
         (
@@ -379,7 +379,7 @@ fn wrong_ones_are_caught() {
             "",
         ),
         (
-            "no freezing",
+            "no recovery",
             |action| match action {
                 Action::CompareSwap(expected, new) if new == expected | FROZEN && new != expected => Action::Read,
                 other => other,
@@ -388,7 +388,7 @@ fn wrong_ones_are_caught() {
             "wait without end",
         ),
         (
-            "freezes by a write",
+            "starts a recovery by a write",
             |action| match action {
                 Action::CompareSwap(expected, new) if new == expected | FROZEN && new != expected => Action::Write(new),
                 other => other,
@@ -397,7 +397,7 @@ fn wrong_ones_are_caught() {
             "",
         ),
         (
-            "takes a frozen lock by a write",
+            "recovers by a write",
             |action| match action {
                 Action::CompareSwap(expected, new) if takes_over(expected, new) => Action::Write(new),
                 other => other,
@@ -417,7 +417,7 @@ fn wrong_ones_are_caught() {
             "",
         ),
         (
-            "takes a frozen lock without a ticket",
+            "recovers without a ticket",
             |action| match action {
                 Action::CompareSwap(expected, new) if takes_over(expected, new) => {
                     Action::CompareSwap(expected, expected & !FROZEN)
@@ -435,9 +435,9 @@ fn wrong_ones_are_caught() {
     }
 }
 
-/// Who takes a frozen lock and asks nobody whether he counts.
+/// A recovery without a participant scan.
 #[test]
-fn who_does_not_ask_is_caught() {
+fn a_missing_participant_scan_is_caught() {
     let setting = Setting { blind: true, ..Setting::USUAL };
     expect_caught("asks nobody", true, "", |scenario| run_in(setting, &ticket::<4>(), scenario));
 }

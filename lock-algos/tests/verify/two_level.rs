@@ -1,5 +1,5 @@
-//! The lock of two levels: what the other locks go through, on one host and on several, and what is its own: deaths of
-//! the rank where the queue is. What it does at the home: [`crate::marks`].
+//! The two-level lock: the tests of the other locks, on one host and on several, and its own:
+//! deaths of the rank that holds the queue. Its operations at the home: [`crate::marks`].
 
 use onesided_lock_algos::Mode;
 use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
@@ -74,7 +74,7 @@ fn cancelled() {
     }
 }
 
-/// Owners without a node beside others, and such as only try.
+/// Owners without a node beside others, and tries.
 #[test]
 fn without_nodes_and_tries() {
     for programs in [
@@ -91,14 +91,14 @@ fn without_nodes_and_tries() {
 }
 
 #[test]
-fn a_death_inside_is_told() {
+fn a_death_inside_is_reported() {
     for per_host in [2, 1] {
         for (dying, survivor) in
             [(Mode::Exclusive, X), (Mode::Exclusive, S), (Mode::Shared, X), (Mode::Exclusive, W), (Mode::Exclusive, WS)]
         {
             let exploration = Exploration::of(&two_level(1)).per_host(per_host).preemptions(3);
             exploration.run_death(dying, survivor, FaultKind::ParticipantDied);
-            // Whoever has passed the queue is named.
+            // A rank that has bypassed the queue is named.
             let told = if dying == Mode::Exclusive { FaultKind::OwnerDied } else { FaultKind::ParticipantDied };
             let exploration = Exploration::of(&two_level(1).bypasses(1)).per_host(per_host).preemptions(3);
             exploration.run_death(dying, survivor, told);
@@ -106,7 +106,7 @@ fn a_death_inside_is_told() {
     }
 }
 
-/// Every schedule: nobody dies, one does, an operation or its answer is lost, one is stopped.
+/// Every schedule: without deaths, with one, with a lost operation or reply, with a stop.
 #[test]
 fn every_schedule() {
     const LOST: &[&[Section]] = &[&[X], &[X]];
@@ -128,12 +128,12 @@ fn every_schedule() {
     }
 }
 
-/// The lock where an operation is left out, or does something else.
+/// The lock with an operation left out or replaced.
 #[test]
 fn wrong_ones_are_caught() {
     const KEPT: u64 = 2 << 37;
     const STANDING: u64 = 3 << 37;
-    /// Its name, what it does, whether somebody dies, how many share a host, and what is found.
+    /// Its name, its mutation, whether a rank dies, how many ranks share a host, and what is found.
     type Bend = (&'static str, fn(Action) -> Action, bool, u32, &'static str);
     let mutations: [Bend; 5] = [
         (
@@ -195,7 +195,7 @@ fn wrong_ones_are_caught() {
         let setting = Setting { mutate: Some(mutate), ..setting(per_host) };
         expect_caught(flaw, dies, expected, |scenario| run_in(setting, &two_level(1), scenario));
     }
-    // Who does not hear that others of that host count takes the lock from them.
+    // An owner that does not see the announced owners of that host takes the lock from them.
     let blind = Setting { blind: true, ..setting(1) };
     expect_caught("blind", true, "", |scenario| run_in(blind, &two_level(1), scenario));
 }

@@ -81,7 +81,7 @@ pub(super) struct Leaves<'a>(&'a Barrier);
 impl Drop for Leaves<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let _state = self.0.state(); // nobody is between its look and its sleep
+            let _state = self.0.state(); // no thread is between its check and its sleep
             self.0.leave();
         }
     }

@@ -125,7 +125,7 @@ impl<'m, F: Fabric> LockContext<'m, F> for Spot<'m, F> {
     }
 
     /// There is one target.
-    fn is_of_all(&self) -> bool {
+    fn is_lock_all(&self) -> bool {
         true
     }
 

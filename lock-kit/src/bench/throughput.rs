@@ -14,7 +14,7 @@ use super::{Histogram, Operations, Rng, jain, share};
 /// A throughput run: origins that acquire and release one lock repeatedly, for a while. Not for a
 /// [served](LockAlgorithm::SERVED) lock: there is no server.
 #[derive(Clone, Debug)]
-#[must_use = "nothing happens before it is run"]
+#[must_use = "a throughput run does nothing until it is run"]
 pub struct ThroughputRun<'a, A> {
     pub(super) lock: &'a A,
     pub(super) origins: u32,

@@ -5,7 +5,7 @@ use std::fmt;
 /// The trials of a [`Conformance`](super::Conformance) and their results. Displayed as one line for
 /// each trial, and each violation in full: the programs, the events, and how to reproduce it.
 #[derive(Clone, Debug)]
-#[must_use = "it says whether the lock conforms"]
+#[must_use = "the report says whether the lock conforms"]
 pub struct Report {
     pub(super) lock: &'static str,
     pub(super) trials: Vec<Trial>,

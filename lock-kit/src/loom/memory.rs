@@ -337,6 +337,6 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     // much of that.
     match Box::pin(future).as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
-        Poll::Pending => unreachable!("an operation of loom's memory is ready at once"),
+        Poll::Pending => unreachable!("an operation of loom's memory is ready at its first poll"),
     }
 }

@@ -215,7 +215,7 @@ impl RemoteMemory for CheckedMemory {
         let mut world = self.world();
         let liveness = match rank {
             Rank(rank) if rank >= world.ranks() => Liveness::Left,
-            rank if world.is_mourned(rank) => Liveness::Dead,
+            rank if world.is_announced_dead(rank) => Liveness::Dead,
             _ => Liveness::Alive,
         };
         world.told(self.rank, (rank, liveness == Liveness::Dead));

@@ -172,12 +172,12 @@ impl World {
     }
 
     /// Whether the others know that it has ended.
-    pub(super) fn is_mourned(&self, rank: Rank) -> bool {
+    pub(super) fn is_announced_dead(&self, rank: Rank) -> bool {
         self.announced_dead[rank.index()]
     }
 
     pub(super) fn failed_rank(&self) -> Option<Rank> {
-        (0..self.ranks()).map(Rank).find(|rank| self.is_mourned(*rank))
+        (0..self.ranks()).map(Rank).find(|rank| self.is_announced_dead(*rank))
     }
 
     /// Whether a rank's memory is lost with it.
@@ -364,7 +364,7 @@ impl World {
         }
         let moves = |event: &Event| matches!(event, Event::Effect(_) | Event::Wake(_));
         let moves = events.iter().any(moves);
-        let news = (0..self.ranks()).map(Rank).filter(|rank| self.is_dead(*rank) && !self.is_mourned(*rank));
+        let news = (0..self.ranks()).map(Rank).filter(|rank| self.is_dead(*rank) && !self.is_announced_dead(*rank));
         let told = events.len();
         events.extend(news.map(Event::News));
         if !moves && (events.len() == told || self.idle < UNHEARD) {

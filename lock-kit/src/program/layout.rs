@@ -242,7 +242,7 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> LockContext<'m, M> for Layout<'m, M,
     }
 
     /// There is one target.
-    fn is_of_all(&self) -> bool {
+    fn is_lock_all(&self) -> bool {
         true
     }
 

@@ -1,4 +1,4 @@
-//! The sequential model: who holds the lock.
+//! The sequential model of the lock: its holders and waiters.
 
 mod death;
 

@@ -226,7 +226,7 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w,
         self.inner.fabric().word_in(&self.inner.target(LOCK_ALL_RANK)?.locks, self.inner.locks.layout.lock_all())
     }
 
-    fn is_of_all(&self) -> bool {
+    fn is_lock_all(&self) -> bool {
         self.id.is_all()
     }
 
