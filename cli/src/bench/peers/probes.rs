@@ -118,7 +118,7 @@ impl<'r> Probes<'r> {
     /// Runs a limit.
     fn bare(&mut self, request: Request<'_>) -> Result<Option<f64>, Failure> {
         let rank = self.rank;
-        let (lock, count) = (rank.word(LOCK), rank.word(COUNT));
+        let (lock, count, area) = (rank.word(LOCK), rank.word(COUNT), rank.transfer_area());
         let pieces = if matches!(request.probe, "bare_puts" | "bare_gets") { MANY as usize } else { 1 };
         let row = &mut self.buffer[self.begin..][..request.size as usize / WORD * pieces];
         let mut run: Box<dyn FnMut(u64)> = match request.probe {
@@ -127,13 +127,9 @@ impl<'r> Probes<'r> {
             "bare_swap" => Box::new(|n| bare::compare_swap(count, n)),
             // SAFETY: the transfer area has TRANSFER_AREA bytes, which a row of request.size or MANY small pieces does not
             // exceed; it is page-aligned; no other rank accesses it now.
-            "bare_put" | "bare_puts" => {
-                Box::new(|n| unsafe { bare::copy_in(rank.transfer_area(), row, (pieces, true), n) })
-            }
+            "bare_put" | "bare_puts" => Box::new(|n| unsafe { bare::copy_in(area, row, (pieces, true), n) }),
             // SAFETY: as above.
-            "bare_get" | "bare_gets" => {
-                Box::new(|n| unsafe { bare::copy_out(row, rank.transfer_area(), (pieces, true), n) })
-            }
+            "bare_get" | "bare_gets" => Box::new(|n| unsafe { bare::copy_out(row, area, (pieces, true), n) }),
             _ => return Ok(None),
         };
         let run = |n| {
