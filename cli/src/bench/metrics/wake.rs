@@ -1,5 +1,5 @@
-//! An idle lock: what the first acquire costs, and what the target uses of its core meanwhile. Where a sleeping thread
-//! serves the lock, the request has to wake it.
+//! An idle lock: what the first acquire costs, and what the target uses of its core meanwhile.
+//! Where a sleeping thread serves the lock, the request has to wake it.
 
 use std::time::{Duration, Instant};
 
@@ -32,8 +32,8 @@ const AFTER_IDLE: &str = "lock, nobody wanted it for 3 ms";
 const IN_BARRIER: &str = "lock, nobody wanted it for 3 ms, target waits in a barrier";
 const CPU: &str = "lock: processor time of a target at rest";
 
-/// Rank 0 acquires the lock of rank 1, which sleeps: first in a bare futex, interleaved with the lock, then in a barrier,
-/// where events of its rank wake it as well.
+/// Rank 0 acquires the lock of rank 1, which sleeps: first in a bare futex, interleaved with the
+/// lock, then in a barrier, where events of its rank wake it as well.
 fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
     let (world, target) = (&rank.world, rank.peer());
     let window = Window::<u64>::allocate(world, 8).wait()?;

@@ -33,7 +33,8 @@ const BEGIN: Duration = Duration::from_millis(20);
 pub(crate) struct Setup<'i> {
     /// The fabric of this library.
     pub(crate) fabric: &'static str,
-    /// The locks of this library's windows, at least one. Measures that do not depend on the lock use the first.
+    /// The locks of this library's windows, at least one. Measures that do not depend on the lock
+    /// use the first.
     pub(crate) locks: Vec<LockDesign>,
     pub(crate) installed: &'i [Installed],
     /// Over verbs; only measures that it supports are run then.
@@ -294,7 +295,8 @@ impl Entry {
         Self { lock: Some(lock), probe: format!("{probe}:{lock}"), ..Self::new(OURS, 0, "") }
     }
 
-    /// Determines the iterations of a batch. The shortest of three counts: the first is cold, and any may lose its core.
+    /// Determines the iterations of a batch. The shortest of three counts: the first is cold, and
+    /// any may lose its core.
     fn calibrate(&mut self, measure: &Measure, control: &mut ControlledJob<'_>) -> Result<(), String> {
         match measure.repeat {
             Repeat::Once | Repeat::Throughput(_) => return Ok(()),
@@ -337,7 +339,8 @@ impl Entry {
     }
 }
 
-/// The rows of a measure: one for each lock, with the same peers. Entries that lack runs are left out.
+/// The rows of a measure: one for each lock, with the same peers. Entries that lack runs are left
+/// out.
 fn rows(measure: &Measure, ranks: u32, mut entries: Vec<Entry>, runs: usize) -> Vec<Comparison> {
     entries.retain(|entry| entry.values.len() == runs);
     let size = measure.sized.then_some(measure.size);

@@ -1,4 +1,5 @@
-//! Several hosts: network namespaces of this one, or only what says that it is another.
+//! Several hosts: network namespaces of this one, or processes that are told that they are on
+//! another.
 
 mod coming;
 mod launch;
