@@ -143,9 +143,9 @@ fn every_metric_of_every_lock_is_measured() {
     for lock in locks {
         for (benchmark, metric, points) in [
             ("lock: release to acquired", "latency", 1),
-            ("lock: processor time of a target at rest", "cpu", 1),
-            ("lock, nobody wanted it for 3 ms", "latency", 1),
-            ("lock, nobody wanted it for 3 ms, target waits in a barrier", "latency", 1),
+            ("lock, idle: processor time of the target", "cpu", 1),
+            ("lock, idle for 3 ms", "latency", 1),
+            ("lock, idle for 3 ms, target waits in a barrier", "latency", 1),
             ("lock + unlock, a window for each origin", "latency", 4),
             ("exclusive lock: operations of an acquire", "operations", 1),
             ("shared lock: operations of a release", "operations", 1),

@@ -28,9 +28,9 @@ const IDLE: Duration = Duration::from_millis(3);
 const TIMES: u64 = 20;
 
 const LIMIT: &str = "futex wake, seen by the waker";
-const AFTER_IDLE: &str = "lock, nobody wanted it for 3 ms";
-const IN_BARRIER: &str = "lock, nobody wanted it for 3 ms, target waits in a barrier";
-const CPU: &str = "lock: processor time of a target at rest";
+const AFTER_IDLE: &str = "lock, idle for 3 ms";
+const IN_BARRIER: &str = "lock, idle for 3 ms, target waits in a barrier";
+const CPU: &str = "lock, idle: processor time of the target";
 
 /// Rank 0 acquires the lock of rank 1, which sleeps: first in a bare futex, interleaved with the
 /// lock, then in a barrier, where events of its rank wake it as well.

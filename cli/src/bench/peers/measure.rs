@@ -185,6 +185,7 @@ struct Entry {
     shares: Vec<f64>,
 }
 
+/// Runs all measures with these participants, and closes their connections.
 fn rounds(
     ranks: u32,
     effort: Effort,
@@ -198,59 +199,12 @@ fn rounds(
     let mut perftest = setup.perftest.as_ref();
     let mut entered = Vec::new();
     for measure in &measures {
-        let mut entries = Vec::new();
-        for (participant, Participant { name, .. }) in participants.iter().enumerate() {
-            match &*setup.locks {
-                several @ [_, _, ..] if *name == OURS && measure.depends_on_lock() => {
-                    entries.extend(several.iter().map(|lock| Entry::with(*lock, measure.probe)));
-                }
-                _ => entries.push(Entry::new(name, participant, measure.probe)),
-            }
-        }
-        entries.extend(measure.limit.map(|probe| Entry::new(LIMIT, 0, probe)));
-        let mut able = Vec::new();
-        for mut entry in entries {
-            let participant = &mut participants[entry.participant];
-            if participant.control.is_lost() {
-                continue;
-            }
-            match entry.calibrate(measure, &mut participant.control) {
-                Ok(()) => able.push(entry),
-                Err(why) => {
-                    if !participant.control.is_lost() {
-                        note(format!("{} has no `{}`: {why}", entry.name, measure.benchmark));
-                    }
-                    participant.failed(ranks, why, note)?;
-                }
-            }
-        }
-        entered.push(able);
+        let entries = entries(setup, measure, participants);
+        entered.push(calibrated(measure, entries, ranks, participants, note)?);
     }
     for run in 0..effort.runs() {
         for ((measure, entries), of_perftest) in measures.iter().zip(&mut entered).zip(&mut of_perftest) {
-            let batches = measure.batches(effort);
-            let mut values = vec![Vec::new(); entries.len()];
-            for batch in 0..batches {
-                // The order rotates, so that no entry always follows the same one.
-                for position in 0..entries.len() {
-                    let index = (position + batch + run) % entries.len();
-                    let entry = &mut entries[index];
-                    let participant = &mut participants[entry.participant];
-                    if participant.control.is_lost() {
-                        continue;
-                    }
-                    match entry.batch(measure, &mut participant.control) {
-                        Ok(value) => values[index].push(value),
-                        Err(why) if entry.participant == 0 => return Err(why),
-                        Err(why) => participant.failed(ranks, why, note)?,
-                    }
-                }
-            }
-            for (entry, values) in entries.iter_mut().zip(values) {
-                if values.len() == batches {
-                    entry.values.push(Summary::of(&values).median);
-                }
-            }
+            measure_run(measure, entries, (run, measure.batches(effort)), ranks, participants, note)?;
             if let Some(program) = perftest {
                 match program.measure(measure, participants[0].control.over()) {
                     Ok(nanos) => of_perftest.values.push(measure.value(nanos * measure.operations as f64)),
@@ -275,6 +229,83 @@ fn rounds(
     participants.clear();
     let rows = measures.iter().zip(entered).flat_map(|(measure, entries)| rows(measure, ranks, entries, effort.runs()));
     Ok(rows.collect())
+}
+
+/// The entries of a measure: one for each participant (with several locks, one of this library for
+/// each), and the limit.
+fn entries(setup: &Setup<'_>, measure: &Measure, participants: &[Participant<'_, '_>]) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for (participant, Participant { name, .. }) in participants.iter().enumerate() {
+        match &*setup.locks {
+            several @ [_, _, ..] if *name == OURS && measure.depends_on_lock() => {
+                entries.extend(several.iter().map(|lock| Entry::with(*lock, measure.probe)));
+            }
+            _ => entries.push(Entry::new(name, participant, measure.probe)),
+        }
+    }
+    entries.extend(measure.limit.map(|probe| Entry::new(LIMIT, 0, probe)));
+    entries
+}
+
+/// The entries whose participants have the probe, calibrated.
+fn calibrated(
+    measure: &Measure,
+    entries: Vec<Entry>,
+    ranks: u32,
+    participants: &mut [Participant<'_, '_>],
+    note: &mut dyn FnMut(String),
+) -> Result<Vec<Entry>, String> {
+    let mut able = Vec::new();
+    for mut entry in entries {
+        let participant = &mut participants[entry.participant];
+        if participant.control.is_lost() {
+            continue;
+        }
+        match entry.calibrate(measure, &mut participant.control) {
+            Ok(()) => able.push(entry),
+            Err(why) => {
+                if !participant.control.is_lost() {
+                    note(format!("{} has no `{}`: {why}", entry.name, measure.benchmark));
+                }
+                participant.failed(ranks, why, note)?;
+            }
+        }
+    }
+    Ok(able)
+}
+
+/// One run of a measure: its batches, interleaved, and their medians.
+fn measure_run(
+    measure: &Measure,
+    entries: &mut [Entry],
+    (run, batches): (usize, usize),
+    ranks: u32,
+    participants: &mut [Participant<'_, '_>],
+    note: &mut dyn FnMut(String),
+) -> Result<(), String> {
+    let mut values = vec![Vec::new(); entries.len()];
+    for batch in 0..batches {
+        // The order rotates, so that no entry always follows the same one.
+        for position in 0..entries.len() {
+            let index = (position + batch + run) % entries.len();
+            let entry = &mut entries[index];
+            let participant = &mut participants[entry.participant];
+            if participant.control.is_lost() {
+                continue;
+            }
+            match entry.batch(measure, &mut participant.control) {
+                Ok(value) => values[index].push(value),
+                Err(why) if entry.participant == 0 => return Err(why),
+                Err(why) => participant.failed(ranks, why, note)?,
+            }
+        }
+    }
+    for (entry, values) in entries.iter_mut().zip(values) {
+        if values.len() == batches {
+            entry.values.push(Summary::of(&values).median);
+        }
+    }
+    Ok(())
 }
 
 impl Entry {

@@ -1,5 +1,4 @@
-//! Several hosts: network namespaces of this one, or processes that are told that they are on
-//! another.
+//! Several hosts: network namespaces of this one, or agents on this one that act as other hosts.
 
 mod coming;
 mod launch;
