@@ -14,7 +14,8 @@ pub(crate) enum FabricName {
     Shm,
     /// RDMA cards and Soft-RoCE by libibverbs
     Verbs,
-    /// Both: shared memory between ranks of one host, cards between hosts, and for all locks and atomics
+    /// Both: shared memory between ranks of one host, cards between hosts, and for all locks and
+    /// atomics
     Mixed,
 }
 

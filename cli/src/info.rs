@@ -17,7 +17,8 @@ use crate::fabric::NO_VERBS;
 use crate::failure::Failure;
 use crate::info::devices::{Device, Devices};
 
-/// Shows what this host can do: fabrics and devices, system calls, limits; what is missing and what to install.
+/// Shows what this host can do: fabrics and devices, system calls, limits; what is missing and what
+/// to install.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// One JSON object instead of text

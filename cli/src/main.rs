@@ -1,4 +1,5 @@
-//! The program `onesided`: starts jobs (`run`), shows what this host can do (`info`), measures (`bench`).
+//! The program `onesided`: starts jobs (`run`), shows what this host can do (`info`), measures
+//! (`bench`).
 //!
 //! May use: everything. Each subcommand has a module; begin to read at [`Command`].
 

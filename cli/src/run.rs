@@ -22,20 +22,23 @@ pub(crate) const RSH: &str = "ONESIDED_RSH";
 /// The default remote shell.
 pub(crate) const SSH: &str = "ssh -x -T -o BatchMode=yes";
 
-/// Starts N processes of a program as the ranks of one job, on this host or, with `--hosts`, on several.
+/// Starts N processes of a program as the ranks of one job, on this host or, with `--hosts`, on
+/// several.
 ///
-/// Rank 0 reads standard input; the standard input of the others is empty. With several ranks, each line of output begins
-/// with its rank. When a rank fails, the others get 2 s to report it, then SIGTERM, and SIGKILL 2 s later; with
-/// `--on-failure continue` they go on. The exit status is that of the first rank that failed. Ctrl-C and SIGTERM are
-/// forwarded to the ranks, which are killed if they do not end within 2 s; a second signal kills them at once. Processes
-/// that the ranks have started and left running in their process groups are killed at the job's end.
+/// Rank 0 reads standard input; the standard input of the others is empty. With several ranks, each
+/// line of output begins with its rank. When a rank fails, the others get 2 s to report it, then
+/// SIGTERM, and SIGKILL 2 s later; with `--on-failure continue` they go on. The exit status is that
+/// of the first rank that failed. Ctrl-C and SIGTERM are forwarded to the ranks, which are killed
+/// if they do not end within 2 s; a second signal kills them at once. Processes that the ranks have
+/// started and left running in their process groups are killed at the job's end.
 ///
-/// With `--hosts`, ssh starts `onesided` on each other host. It has to have the same path there as here (or that of
-/// --agent), and so does the program. ssh must not prompt: `ssh -o BatchMode=yes HOST true` has to succeed from here. The
-/// ranks have the same working directory, the variables ONESIDED_*, and those that `--export` names. Rank 0 gets standard
-/// input only if it runs on this host. A host that is silent for ONESIDED_SUSPECT_AFTER seconds (5) is lost, and its
-/// ranks have failed. Between hosts, ranks access memory by `--fabric verbs` or `mixed`; shared memory connects only ranks
-/// of one host.
+/// With `--hosts`, ssh starts `onesided` on each other host. It has to have the same path there as
+/// here (or that of --agent), and so does the program. ssh must not prompt: `ssh -o BatchMode=yes
+/// HOST true` has to succeed from here. The ranks have the same working directory, the variables
+/// ONESIDED_*, and those that `--export` names. Rank 0 gets standard input only if it runs on this
+/// host. A host that is silent for ONESIDED_SUSPECT_AFTER seconds (5) is lost, and its ranks have
+/// failed. Between hosts, ranks access memory by `--fabric verbs` or `mixed`; shared memory
+/// connects only ranks of one host.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  onesided run -n 4 -- ./histogram data.txt\n  \
     onesided run --hosts alpha:2,beta:2 --fabric verbs -- ./histogram data.txt\n  \
@@ -56,13 +59,15 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = FabricName::Shm)]
     fabric: FabricName,
 
-    /// The hosts and how many ranks each takes, as in `a:2,b:4`, or a file (with a `/` in its name) with a host a line; each
-    /// is filled before the next. `slurm`: the hosts of the current Slurm allocation, reached by srun
+    /// The hosts and how many ranks each takes, as in `a:2,b:4`, or a file (with a `/` in its name)
+    /// with a host a line; each is filled before the next. `slurm`: the hosts of the current Slurm
+    /// allocation, reached by srun
     #[arg(long, value_name = "LIST")]
     hosts: Option<String>,
 
-    /// The remote shell and its options, called with a host and a command line. Split at white space, regardless of quotes;
-    /// use a script for anything else [env: ONESIDED_RSH] [default: ssh -x -T -o BatchMode=yes]
+    /// The remote shell and its options, called with a host and a command line. Split at white
+    /// space, regardless of quotes; use a script for anything else [env: ONESIDED_RSH] [default:
+    /// ssh -x -T -o BatchMode=yes]
     // Not clap's `env`: a set variable would count as a given option, which `requires` hosts.
     #[arg(long, value_name = "COMMAND", requires = "hosts")]
     rsh: Option<String>,
@@ -161,15 +166,15 @@ fn code(error: &Error) -> u8 {
     }
 }
 
-/// Handles SIGCHLD. If the parent of this process has ignored it, the kernel would reap ended children, and their exit
-/// statuses would be lost.
+/// Handles SIGCHLD. If the parent of this process has ignored it, the kernel would reap ended
+/// children, and their exit statuses would be lost.
 pub(crate) fn keep_children() -> io::Result<()> {
     let unused = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(Signal::CHILD.as_raw(), unused).map(drop)
 }
 
-/// The signals that end a job, except for those that the parent of this process has ignored (`nohup`, a script's
-/// background job).
+/// The signals that end a job, except for those that the parent of this process has ignored
+/// (`nohup`, a script's background job).
 pub(crate) fn interrupts() -> io::Result<Vec<Interrupt>> {
     keep_children()?;
     let ignored = ignored();

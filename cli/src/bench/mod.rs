@@ -1,9 +1,10 @@
 //! `onesided bench`: the library's performance on this machine, beside the machine's own limits.
 //!
-//! [`commands`] has the entry points. `bench locks` and `bench rma` start jobs of their own executable, whose ranks run the
-//! hidden `bench worker`: [`runner`] is the user's side, [`worker`] what ranks share, [`metrics`] and [`rma`] what they
-//! measure, [`baselines`] what they compare with. `bench scale` measures in simulation: [`simulated`]. All of them yield
-//! [`results`], and [`output`] prints them. [`peers`] is `bench peers`, with a worker and outputs of its own.
+//! [`commands`] has the entry points. `bench locks` and `bench rma` start jobs of their own
+//! executable, whose ranks run the hidden `bench worker`: [`runner`] is the user's side, [`worker`]
+//! what ranks share, [`metrics`] and [`rma`] what they measure, [`baselines`] what they compare
+//! with. `bench scale` measures in simulation: [`simulated`]. All of them yield [`results`], and
+//! [`output`] prints them. [`peers`] is `bench peers`, with a worker and outputs of its own.
 
 mod baselines;
 mod commands;

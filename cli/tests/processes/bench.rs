@@ -1,4 +1,4 @@
-//! `onesided bench`: that it measures and reports, not how fast anything is.
+//! `onesided bench` measures and reports. How fast anything is is not tested.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::{Ended, finish, finish_within, onesided};
 
-/// A folder of its own, removed with whatever is in it.
+/// A temporary folder, removed with its contents.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -30,14 +30,14 @@ impl Drop for Folder {
     }
 }
 
-/// Runs a benchmark for a few seconds; gives what it printed, its JSON and its page.
+/// Runs a benchmark for a few seconds; returns its output, its JSON and its page.
 fn bench(name: &str) -> (Ended, Value, String) {
     let folder = Folder::new();
     let path = |name: &str| folder.path(name);
     let text = |path: &Path| path.to_str().unwrap().to_owned();
     let (json, report) = (text(&path("results.json")), text(&path("report.html")));
     let arguments = ["bench", name, "--quick", "-n", "2", "--json", &json, "--report", &report];
-    // Many short loops, which a busy machine makes long.
+    // Many short loops, which take long on a busy machine.
     let ended = finish_within(&mut onesided(&arguments), Duration::from_secs(120));
     assert_eq!(ended.code(), 0, "{ended:?}");
     assert!(ended.stderr.is_empty(), "no bar where there is no terminal: {ended:?}");
@@ -45,7 +45,7 @@ fn bench(name: &str) -> (Ended, Value, String) {
     (ended, json, fs::read_to_string(report).unwrap())
 }
 
-/// What all benchmarks' JSON has in common.
+/// Checks what the JSON of all benchmarks has in common.
 fn check_json(json: &Value) -> &[Value] {
     assert!(json["machine"]["cores"].as_u64().unwrap() > 0);
     let results = json["results"].as_array().unwrap();
@@ -65,7 +65,7 @@ fn check_json(json: &Value) -> &[Value] {
         if name.ends_with("acquire") || name.ends_with("release") {
             assert!(result["limit"].is_null() && result["ratio"].is_null(), "what is compared is both: {result}");
         } else if ["smallest/largest share", "jain"].contains(&result["metric"].as_str().unwrap()) {
-            // Fairness stands for itself; a rank that never got its turn has a share of 0.
+            // Fairness has no limit. A rank that never acquired the lock has a share of 0.
             assert!((0.0..=1.0).contains(&value) && result["limit"].is_null() && result["ratio"].is_null(), "{result}");
         } else {
             let positive = |name: &str| result[name].as_f64().unwrap() > 0.0;
@@ -79,7 +79,7 @@ fn check_json(json: &Value) -> &[Value] {
     results
 }
 
-/// A page on which every result has its row, which has plots with titles, and which loads nothing.
+/// Checks a page: every result has its row, plots have titles, and nothing is loaded.
 fn check_page(page: &str, json: &Value) {
     let rows: Vec<_> = page.lines().filter(|line| line.starts_with("<tr><th scope=\"row\"")).collect();
     let all = |list: &str| json[list].as_array().unwrap().len();
@@ -122,8 +122,8 @@ fn locks_are_measured_and_reported() {
     check_page(&page, &json);
 }
 
-/// Every metric, of every lock: each has its results, at every point of its sweep. Of the locks that threads serve one stands for
-/// all.
+/// Every metric has its results for every lock, at every point of its sweep. One of the locks that
+/// threads serve stands for all of these.
 #[test]
 fn every_metric_of_every_lock_is_measured() {
     let folder = Folder::new();
@@ -143,9 +143,9 @@ fn every_metric_of_every_lock_is_measured() {
     for lock in locks {
         for (benchmark, metric, points) in [
             ("lock: release to acquired", "latency", 1),
-            ("lock: processor time of a target at rest", "cpu", 1),
-            ("lock, nobody wanted it for 3 ms", "latency", 1),
-            ("lock, nobody wanted it for 3 ms, target waits in a barrier", "latency", 1),
+            ("lock, idle: processor time of the target", "cpu", 1),
+            ("lock, idle for 3 ms", "latency", 1),
+            ("lock, idle for 3 ms, target waits in a barrier", "latency", 1),
             ("lock + unlock, a window for each origin", "latency", 4),
             ("exclusive lock: operations of an acquire", "operations", 1),
             ("shared lock: operations of a release", "operations", 1),
@@ -162,18 +162,19 @@ fn every_metric_of_every_lock_is_measured() {
             ("lock: owner killed to recovered", "latency", 1),
         ] {
             if benchmark.contains("Zipf") && ["distributed-counters", "two-level", "event-thread"].contains(&lock) {
-                continue; // not for tables
+                continue; // tables do not have these locks
             }
             let is_it = |result: &&Value| {
                 (result["algorithm"] == lock && result["benchmark"] == benchmark) && result["metric"] == metric
             };
             let found: Vec<_> = results.iter().filter(is_it).collect();
             assert_eq!(found.len(), points, "{lock}, {benchmark}: {document}");
-            // Nobody is passed by in 20 ms now and then.
+            // Sometimes no rank is overtaken in 20 ms.
             let may_be_nothing = ["longest bypass", "cpu"].contains(&metric);
             let sound = |result: &&Value| result["value"].as_f64().unwrap() > 0.0 || may_be_nothing;
             assert!(found.iter().all(sound), "{lock}, {benchmark}: {found:?}");
-            // Two ranks alone: where three are cores for them, the target is a third, and there is no limit.
+            // Only with two ranks: with more than two cores, the target is a third rank, and there
+            // is no limit.
             if benchmark == "lock: release to acquired" && found[0]["ranks"] == 2 {
                 assert!(found[0]["limit"].is_number(), "of every lock: {found:?}");
             }
@@ -223,12 +224,13 @@ fn simulated_contests_are_the_same_each_time() {
         let is_it = |result: &&Value| result["algorithm"] == lock && result["benchmark"] == benchmark;
         results.iter().find(is_it).unwrap_or_else(|| panic!("{results:?}"))["value"].as_f64().unwrap()
     };
-    // What jiang-2004 found (sections 6.1 and 6.2), and why: a round trip, a release that nobody waits for, one message.
-    let way = 1200.0..1600.0;
+    // The findings of jiang-2004 (sections 6.1 and 6.2): an acquire is a round trip, a release is
+    // not waited for, and a hand-over is one message.
+    let one_way = 1200.0..1600.0;
     assert!((2400.0..3000.0).contains(&latency("test-and-set", "simulated lock: acquire")), "{results:?}");
     assert_eq!(latency("test-and-set", "simulated lock: release, until posted"), 0.0);
-    assert!(way.contains(&latency("mcs", "simulated lock: release to acquired")), "{results:?}");
-    assert!(!way.contains(&latency("test-and-set", "simulated lock: release to acquired")), "{results:?}");
+    assert!(one_way.contains(&latency("mcs", "simulated lock: release to acquired")), "{results:?}");
+    assert!(!one_way.contains(&latency("test-and-set", "simulated lock: release to acquired")), "{results:?}");
     assert!(mcs("acquisitions") > 1e5 && mcs("jain") > 0.9 && mcs("operations") > 3.0, "{results:?}");
     let ended = finish(&mut onesided(&["bench", "scale", "--origins", "0"]));
     assert_eq!(ended.code(), 2, "{ended:?}");
@@ -266,11 +268,12 @@ fn operations_of_all_sizes_are_measured_and_reported() {
     check_page(&page, &json);
 }
 
-/// Puts and gets of lent memory are beside the kernel's calls; the helper thread does everything, and is beside nothing.
+/// Puts and gets of user memory are compared with the kernel's calls. Operations by the helper
+/// thread have no limit.
 #[test]
 fn other_ways_to_the_memory_are_measured_when_asked_for() {
     let folder = Folder::new();
-    let json = folder.path("lent.json");
+    let json = folder.path("user-memory.json");
     let args = ["bench", "rma", "--quick", "--path", "process-vm,helper,helper", "--json", json.to_str().unwrap()];
     let ended = finish_within(&mut onesided(&args), Duration::from_secs(180));
     assert_eq!(ended.code(), 0, "{ended:?}");

@@ -1,4 +1,4 @@
-//! Joining a job, and who may not.
+//! Joining a job, with and without the right secret.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::support::{finish, runs, script, start};
 
 #[test]
 fn ranks_meet() {
-    // More of them than cores.
+    // More ranks than cores.
     let ended = finish(&mut play(&["-n", "9"], "exchange"));
     assert_eq!((ended.code(), &*ended.stderr), (0, ""), "{ended:?}");
     let mut lines = ended.stdout;
@@ -34,14 +34,15 @@ fn connect(address: &str) -> OwnedFd {
 
 #[test]
 fn garbage_connections_do_not_disturb_a_job() {
-    // The ranks join after the garbage has come.
+    // The ranks join after the garbage has arrived.
     let running = start(&mut play_after("echo $ONESIDED_ADDRESS; sleep 1;", &["-n", "3"], "exchange"));
     let addresses = running.line_of_each(3);
     assert!(addresses.iter().all(|address| *address == addresses[0]));
     let garbage: Vec<_> = (0..500_usize)
         .map(|i| {
             let socket = connect(&addresses[0]);
-            // Some are silent; of the others most are longer or shorter than a greeting. The launcher may have closed.
+            // Some connections are silent; most of the others are longer or shorter than a
+            // greeting. The launcher may have closed the connection.
             if i % 3 > 0 {
                 let _ = rustix::net::send(&socket, &vec![i as u8; i * 7 % 200 + 1], SendFlags::NOSIGNAL);
             }
@@ -56,12 +57,13 @@ fn garbage_connections_do_not_disturb_a_job() {
     drop(garbage);
 }
 
-/// The signal that ends a rank with its launcher is set before it runs a single instruction of its own.
+/// The signal that ends a rank with its launcher is set before it runs a single instruction of its
+/// own.
 #[test]
 fn ranks_are_bound_to_the_launcher_from_the_start() {
     let running = start(&mut script(&["-n", "8"], "echo $$; sleep 60"));
     let first: i32 = running.line().split_once("] ").unwrap().1.parse().unwrap();
-    drop(running); // kills the launcher while others may be starting
+    drop(running); // kills the launcher while ranks may be starting
     std::thread::sleep(Duration::from_millis(300));
     assert!(!runs(first));
 }

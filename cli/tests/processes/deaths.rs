@@ -1,4 +1,4 @@
-//! What the others see of a rank's death.
+//! How other ranks detect a rank's death.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ fn a_rank_inside_a_script_is_declared_dead_while_the_script_goes_on() {
     let pids: Vec<i32> = running.line_of_each(2).iter().map(|line| line.parse().unwrap()).collect();
     let begin = Instant::now();
     kill(pids[1], Signal::KILL);
-    while running.line() != "[0] rank 1 Dead" {} // the shell, too, has something to say
+    while running.line() != "[0] rank 1 Dead" {} // the shell prints lines, too
     assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
 }
 
@@ -42,8 +42,8 @@ fn whoever_waits_for_a_value_learns_of_the_death() {
     assert_eq!(running.wait().code(), 128 + 15);
 }
 
-/// Survivors that were told to go on are not stopped, use one another's memory and that of the dead, and whoever waits for
-/// the dead gets an error.
+/// With `--on-failure continue`, survivors are not stopped, and use one another's memory and that
+/// of the dead rank. A wait for the dead rank is an error.
 #[test]
 fn survivors_go_on_and_who_waits_for_the_dead_gets_an_error() {
     let running = start(&mut play(&["-n", "4", "--on-failure", "continue"], "outlive"));

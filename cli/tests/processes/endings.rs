@@ -18,7 +18,7 @@ fn a_plain_program_needs_to_know_nothing_of_the_job() {
     assert_eq!(lines, ["[0] -- x", "[1] -- x", "[2] -- x"]);
 }
 
-/// Ranks of a job over several hosts may well have it, and start others.
+/// Ranks of a job on several hosts may inherit the variable and start other jobs.
 #[test]
 fn a_remote_shell_that_is_named_for_other_jobs_does_not_disturb() {
     let ended = finish(onesided(&["run", "-n", "1", "--", "echo", "x"]).env("ONESIDED_RSH", "rsh"));
@@ -41,7 +41,8 @@ fn a_signal_is_128_and_its_number() {
     assert!(ended.stderr.ends_with("was killed by SIGKILL (signal 9)"), "{ended:?}");
 }
 
-/// Whoever ignores SIGCHLD has its children vanish without an exit status, and so have all that it starts.
+/// The children of a process that ignores SIGCHLD are reaped without an exit status. Programs that
+/// it starts inherit that.
 #[test]
 fn the_status_is_known_though_our_parent_ignores_its_children() {
     let mut command = std::process::Command::new("env");
@@ -76,7 +77,7 @@ fn survivors_that_do_not_end_are_ended() {
         "case $ONESIDED_RANK in 0) exit 4;; 1) exec sleep 60;; 2) trap '' TERM; while :; do sleep 1; done;; esac",
     ));
     assert_eq!(ended.code(), 4, "{ended:?}");
-    // Two seconds to see it, two more to obey.
+    // Two seconds to detect it, two more to end.
     assert!((Duration::from_millis(3900)..Duration::from_secs(8)).contains(&ended.took), "{ended:?}");
     assert!(ended.stderr.contains("SIGTERM") && ended.stderr.contains("SIGKILL (signal 9) to the 1 rank"), "{ended:?}");
 }
@@ -90,7 +91,7 @@ fn survivors_may_go_on_if_told_so() {
     assert_eq!((ended.code(), ended.stdout), (4, vec!["[1] done".to_owned()]));
 }
 
-/// Starts two ranks that each say their own process and one that they started; all of these.
+/// Starts two ranks that each print their own process id and that of a child; returns all four.
 fn with_children(commands: &str) -> (Running, Vec<i32>) {
     let running = start(&mut script(&["-n", "2"], commands));
     let lines = running.line_of_each(2).join(" ");
@@ -154,11 +155,12 @@ fn a_killed_launcher_takes_ranks_inside_scripts_with_it() {
     all_gone(&ranks);
 }
 
-/// As the kernel does where the program has capabilities of its own, say to lock memory.
+/// The kernel clears the parent-death signal of a program with file capabilities, for example to
+/// lock memory.
 #[test]
 fn a_killed_launcher_takes_ranks_that_forgot_it_with_it() {
     if !std::path::Path::new("/usr/bin/setpriv").exists() {
-        return; // every Debian has it
+        return; // not installed; every Debian has it
     }
     let running = start(&mut play_by("setpriv --pdeathsig clear", &["-n", "2"], "watch"));
     let ranks: Vec<i32> = running.line_of_each(2).iter().map(|line| line.parse().unwrap()).collect();

@@ -1,5 +1,5 @@
-//! `onesided` with real processes. Every wait has a deadline, so that a failure is a failure and not a hang.
-#![allow(clippy::print_stderr)] // the ranks that the tests start print what they see
+//! `onesided` with real processes. Every wait has a deadline, so that a failure does not hang.
+#![allow(clippy::print_stderr)] // the ranks that the tests start print their results
 
 mod bench;
 mod bootstrap;

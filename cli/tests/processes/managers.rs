@@ -1,4 +1,5 @@
-//! Ranks that other launchers start: a process manager that speaks PMI-1 (one of ours, and MPICH's where it is).
+//! Ranks that other launchers start: a process manager that speaks PMI-1 (a simulated one, and
+//! MPICH's if installed).
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -16,18 +17,20 @@ use crate::support::{
     Ended, Running, eventually, finish, is_open_somewhere, kill, memory_files, runs, start, start_with,
 };
 
-/// A process manager of PMI-1, in this process. What its processes write comes without labels, rank by rank.
+/// A process manager of PMI-1, in this process. The output of its processes has no labels, and is
+/// ordered by rank.
 pub(crate) struct Manager {
     ranks: Vec<Running>,
 }
 
 impl Manager {
-    /// Starts `size` processes that play a role; `variables` says what each gets beside the socket.
+    /// Starts `size` processes that run a role; `variables` returns the variables of each besides
+    /// the socket.
     fn start(size: u32, role: &str, variables: impl Fn(u32) -> Vec<(&'static str, String)>) -> Self {
         Self::start_on(size, role, variables, |_, command| command)
     }
 
-    /// `place` makes of each rank's command one that runs somewhere else.
+    /// The same, with `place` as a wrapper for each rank's command that runs it elsewhere.
     fn start_on(
         size: u32,
         role: &str,
@@ -39,7 +42,7 @@ impl Manager {
             let (ours, theirs) = UnixStream::pair().unwrap();
             let space = Arc::clone(&space);
             std::thread::spawn(move || space.serve(ours));
-            // A descriptor that survives the exec, by a shell's redirection.
+            // The shell's redirection makes a descriptor that survives the exec.
             let mut command = plays_after("exec 3<&0 </dev/null;", role);
             command.env("PMI_FD", "3").envs(variables(rank));
             start_with(place(rank, command).stdin(Stdio::from(OwnedFd::from(theirs))))
@@ -56,7 +59,7 @@ impl Manager {
         Self::start(size, role, |rank| vec![("PMI_RANK", rank.to_string()), ("PMI_SIZE", size.to_string())])
     }
 
-    /// On these hosts of a network, a rank each.
+    /// One rank on each of these hosts of a network.
     pub(crate) fn on_hosts(network: &Network, hosts: &[usize], role: &str) -> Self {
         let size = hosts.len() as u32;
         let variables = |rank: u32| vec![("PMI_RANK", rank.to_string()), ("PMI_SIZE", size.to_string())];
@@ -72,7 +75,7 @@ impl Manager {
     }
 }
 
-/// What the processes of a job put.
+/// The key-value space of a job.
 struct Space {
     values: Mutex<HashMap<String, String>>,
     barrier: Barrier,
@@ -122,7 +125,7 @@ fn ranks_of_a_process_manager_meet() {
     all_said(&Manager::of_mpich(1, "exchange").wait(), "sum 0");
 }
 
-/// What Slurm sets beside the socket; Slurm itself is tried in the stage `slurm`.
+/// The variables that Slurm sets besides the socket. The stage `slurm` tests Slurm itself.
 #[test]
 fn slurm_says_rank_and_size_in_its_own_variables() {
     let slurm = |rank: u32| vec![("SLURM_PROCID", rank.to_string()), ("SLURM_NTASKS", "3".to_owned())];
@@ -158,7 +161,8 @@ fn rank_0_sees_a_death_and_tells_it() {
     assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
 }
 
-/// When rank 0 dies, the others learn it, and of every later death, in whatever order: the next rank watches on.
+/// When rank 0 dies, the others detect it, and every later death in any order: the next rank takes
+/// over.
 #[test]
 fn deaths_are_seen_after_rank_0_has_died() {
     for order in [[0, 3, 1], [0, 1, 2], [3, 0, 1]] {
@@ -173,7 +177,7 @@ fn deaths_are_seen_after_rank_0_has_died() {
             }
             assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
         }
-        // Of what rank 0 kept, memory that was mapped is left; new memory is an error, and nobody hangs.
+        // Memory of rank 0 that was mapped stays usable; new memory is an error, and no rank hangs.
         let ended = manager.wait();
         let survivors: Vec<_> = (0..5).filter(|rank| !order.contains(rank)).collect();
         assert!(survivors.iter().all(|rank| ended[*rank].code() == 0), "{ended:?}");
@@ -185,7 +189,8 @@ fn deaths_are_seen_after_rank_0_has_died() {
     }
 }
 
-/// A rank 0 that panicked is dead though its process goes on; so it serves nobody, and watches nobody.
+/// A rank 0 that panicked is dead although its process goes on: it neither serves nor monitors
+/// other ranks.
 #[test]
 fn deaths_are_seen_after_rank_0_has_panicked() {
     let manager = Manager::of_mpich(4, "rank 0 panics");
@@ -196,7 +201,7 @@ fn deaths_are_seen_after_rank_0_has_panicked() {
     assert!(runs(manager.ranks[0].pid()));
 }
 
-/// Rank 0 that has left still serves those who have not.
+/// A rank 0 that has left still serves the ranks that have not.
 #[test]
 fn rank_0_leaves_first_and_goes_last() {
     let manager = Manager::of_mpich(3, "rank 0 leaves first");
@@ -212,7 +217,7 @@ fn rank_0_leaves_first_and_goes_last() {
 fn a_rank_that_never_joins_is_missed_in_time() {
     let timeout = ("ONESIDED_JOIN_TIMEOUT", "1".to_owned());
     let size = |rank: u32| vec![("PMI_RANK", rank.to_string()), ("PMI_SIZE", "3".to_owned()), timeout.clone()];
-    // Two processes are started, so they pass the barrier of two; the job has three.
+    // Two processes are started, and pass the manager's barrier of two; the job has three.
     let ended = Manager::start(2, "fail to join", size).wait();
     assert!(ended[0].stdout[0].ends_with("rank 2: the deadline passed"), "{ended:?}");
     assert!(ended[1].stdout[0].contains("rank 2: the peer died"), "{ended:?}");
@@ -231,7 +236,7 @@ fn a_second_join_and_a_manager_that_is_gone_are_errors() {
     assert!(none.stdout[0].contains("PMI_FD"), "{none:?}");
 }
 
-/// MPICH's own launcher. `ONESIDED_MPIEXEC` says where it is, if not on the path.
+/// MPICH's own launcher. `ONESIDED_MPIEXEC` is its path, if it is not in PATH.
 fn mpiexec(options: &[&str], role: &str) -> Command {
     let program = std::env::var_os("ONESIDED_MPIEXEC").unwrap_or_else(|| "mpiexec.hydra".into());
     let plays = plays(role);
@@ -260,7 +265,7 @@ fn mpiexec_of_mpich_starts_a_job() {
 #[test]
 #[ignore = "what the stage mpiexec of scripts/test starts"]
 fn mpiexec_of_mpich_and_a_rank_that_fails() {
-    // It lets the others report a rank that exits, and kills them when a signal killed one.
+    // It lets the others report a rank that exits, but kills them when a signal has killed one.
     let ended = finish(&mut mpiexec(&["-n", "3"], "desert alone"));
     assert_eq!(ended.code(), 9, "{ended:?}");
     assert!(ended.stdout.iter().filter(|line| line.ends_with("rank 2 Dead")).count() == 2, "{ended:?}");

@@ -7,7 +7,7 @@ use crate::support::{finish, onesided, script};
 
 #[test]
 fn lines_of_eight_ranks_are_whole_and_told_apart() {
-    // Each line in many writes, at once with seven others.
+    // Each line in many writes, concurrently with seven others.
     let ended = finish(&mut script(
         &["-n", "8"],
         "i=0; while [ $i -lt 100 ]; do for word in a b c d; do printf '%s' \"$word-$i \"; done; echo end; i=$((i+1)); done",
@@ -61,7 +61,7 @@ fn output_that_cannot_be_written_is_a_failure() {
     assert!(said.contains("onesided: the ranks' output cannot be written: No space left on device"), "{said}");
 }
 
-/// As if there were no launcher between: the ranks get SIGPIPE.
+/// The ranks get SIGPIPE, as without a launcher.
 #[test]
 fn output_that_nobody_reads_ends_the_job() {
     let mut command = script(&["-n", "2"], "while :; do echo x; done");

@@ -1,4 +1,4 @@
-//! What the ranks of the other tests do: this test binary, started again by `onesided run`.
+//! The ranks of the other tests: this test binary, started again by `onesided run` with a role.
 
 use std::os::fd::AsRawFd;
 use std::process::Command;
@@ -16,7 +16,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support::{DEADLINE, onesided};
 
-/// Prints a line in one piece: there are launchers that put their labels between pieces.
+/// Prints a line in one write, because some launchers insert their labels between writes.
 macro_rules! say {
     ($($text:tt)*) => {
         std::io::Write::write_all(&mut std::io::stderr(), (format!($($text)*) + "\n").as_bytes()).unwrap()
@@ -25,14 +25,15 @@ macro_rules! say {
 
 const ROLE: &str = "ONESIDED_TEST_ROLE";
 
-/// Makes a shell, whose `$0` is this binary, a rank that plays. It speaks by standard error, which becomes the shell's
-/// output, for the test harness writes to standard output as well.
+/// A shell command that runs a role, with this binary as the shell's `$0`. The rank prints on
+/// standard error, which becomes the shell's output, because the test harness writes to standard
+/// output as well.
 const BECOME_A_RANK: &str = "exec \"$0\" --exact ranks::a_rank --nocapture 2>&1 >/dev/null";
 
-/// The same of a child of the shell.
+/// The same as a child of the shell.
 const START_A_RANK: &str = "\"$0\" --exact ranks::a_rank --nocapture 2>&1 >/dev/null";
 
-/// `onesided run` with these options, of ranks that play a role below.
+/// `onesided run` with these options; the ranks run a role below.
 pub(crate) fn play(options: &[&str], role: &str) -> Command {
     play_after("", options, role)
 }
@@ -42,12 +43,12 @@ pub(crate) fn play_after(commands: &str, options: &[&str], role: &str) -> Comman
     play_in(&format!("{commands} {BECOME_A_RANK}"), options, role)
 }
 
-/// The same in a shell that goes on after the rank's end with a few commands.
+/// The same in a shell that runs a few commands after the rank's end.
 pub(crate) fn play_inside(commands: &str, options: &[&str], role: &str) -> Command {
     play_in(&format!("{START_A_RANK}; {commands}"), options, role)
 }
 
-/// The same by a program that starts it in its own place.
+/// The same by a program that executes it.
 pub(crate) fn play_by(program: &str, options: &[&str], role: &str) -> Command {
     play_in(&format!("exec {program} {START_A_RANK}"), options, role)
 }
@@ -58,7 +59,7 @@ fn play_in(script: &str, options: &[&str], role: &str) -> Command {
     command
 }
 
-/// A process that plays a role and that nobody launched: whoever starts it sets the variables.
+/// A process that runs a role without a launcher: the caller sets the variables.
 pub(crate) fn plays(role: &str) -> Command {
     plays_after("", role)
 }
@@ -70,7 +71,7 @@ pub(crate) fn plays_after(commands: &str, role: &str) -> Command {
     command
 }
 
-/// No test of its own: without a role it has nothing to do.
+/// Not a test: without a role it returns.
 #[test]
 fn a_rank() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -99,10 +100,10 @@ fn a_rank() {
         "publish without end" => publish_without_end(&join().unwrap().unwrap()),
         _ => panic!("no such role: {role}"),
     };
-    std::process::exit(code); // before the test harness says anything
+    std::process::exit(code); // before the test harness prints anything
 }
 
-/// Every rank puts a value, gets everybody's, and leaves.
+/// Every rank puts a value, gets those of all ranks, and leaves.
 fn exchange(job: &Job) -> i32 {
     job.exchange.put(&format!("name/{}", job.rank.0), &job.rank.0.to_le_bytes()).unwrap();
     let all = (0..job.board.size()).map(|rank| job.exchange.get(&format!("name/{rank}"), DEADLINE).unwrap());
@@ -112,7 +113,8 @@ fn exchange(job: &Job) -> i32 {
     0
 }
 
-/// Every rank puts values, gets everybody's, says their sum and where each rank is, and leaves.
+/// Every rank puts values, gets those of all ranks, prints their sum and each rank's location, and
+/// leaves.
 fn say_where(job: &Job) -> i32 {
     let size = job.board.size();
     for round in 0..20 {
@@ -126,7 +128,8 @@ fn say_where(job: &Job) -> i32 {
     0
 }
 
-/// Says its process; and whenever that changes who is dead, as soon as nothing has changed for a while.
+/// Prints its process id; and the dead ranks whenever these have changed, once they have been
+/// stable for a while.
 fn list_the_dead(job: &Job) -> i32 {
     say!("{}", std::process::id());
     let mut said = String::new();
@@ -145,7 +148,8 @@ fn list_the_dead(job: &Job) -> i32 {
     0
 }
 
-/// Says its process once it has put something to the next rank, and puts on and on; says why it could not.
+/// Prints its process id after the first put to the next rank, and goes on to put; prints the error
+/// if that fails.
 fn put_until_it_fails() -> i32 {
     let world = World::<Any>::init().unwrap();
     let window = Window::<u64>::allocate(&world, 8192).wait().unwrap();
@@ -169,11 +173,11 @@ fn put_until_it_fails() -> i32 {
     say!("ended by: {error}");
     let again = put().expect_err("what failed for good does not come back");
     say!("and then: {again}");
-    std::process::exit(0) // nothing is left to be closed
+    std::process::exit(0) // nothing is left to close
 }
 
-/// Puts, gets and updates in one call each, here and there; says how far it is, and that all of it is there in the end, or
-/// what went wrong.
+/// Puts, gets and updates in one call each, locally and remotely; prints its progress, and in the
+/// end that the data is complete, or the error.
 fn update_under_locks() -> i32 {
     let rounds = std::env::var("ONESIDED_TEST_ROUNDS").map_or(100, |rounds| rounds.parse().unwrap());
     let run = || -> Result<(), Box<dyn std::error::Error>> {
@@ -205,7 +209,7 @@ fn update_under_locks() -> i32 {
     0
 }
 
-/// Rank 0 waits for a message of rank 1, which sends none, and says what ended that.
+/// Rank 0 waits for a message from rank 1, which sends none, and prints how the wait ended.
 fn wait_for_what_never_comes() -> i32 {
     let world = World::<Any>::init().unwrap();
     world.barrier().wait().unwrap();
@@ -214,7 +218,7 @@ fn wait_for_what_never_comes() -> i32 {
         let fabric = world.fabric();
         let patience = Patience::on(Rank(1));
         say!("ended by: {}", onesided_fabric::block_on(fabric, fabric.recv(Port::USER, patience)).unwrap_err());
-        std::process::exit(0) // nobody can be told that it leaves
+        std::process::exit(0) // there is no rank to announce the departure to
     }
     while world.is_alive(0) {
         pause();
@@ -227,7 +231,7 @@ fn fail_to_start_a_world() -> i32 {
     0
 }
 
-/// Prints many lines when all are there, and leaves.
+/// Prints many lines once all ranks have joined, and leaves.
 fn print(job: &Job) -> i32 {
     for line in 0..20_000 {
         say!("line {line}");
@@ -236,7 +240,7 @@ fn print(job: &Job) -> i32 {
     0
 }
 
-/// Says its process, and waits for anybody's death; says whose.
+/// Prints its process id, waits for the death of any rank, and prints which.
 fn watch(job: &Job) -> i32 {
     say!("{}", std::process::id());
     while job.board.failed_rank().is_none() {
@@ -248,7 +252,8 @@ fn watch(job: &Job) -> i32 {
     0
 }
 
-/// Rank 0 waits for a value that nobody puts; the others say their process and wait to be killed.
+/// Rank 0 waits for a value that no rank puts; the others print their process ids and wait to be
+/// killed.
 fn wait_for_a_value(job: &Job) -> i32 {
     say!("{}", std::process::id());
     if job.rank != Rank(0) {
@@ -261,8 +266,8 @@ fn wait_for_a_value(job: &Job) -> i32 {
     7
 }
 
-/// Rank 3 takes the lock on rank 0 and says its process, to be killed. Rank 1 waits for that lock; then the survivors go
-/// on with one another, and even with the memory of the dead.
+/// Rank 3 acquires the lock of rank 0 and prints its process id, to be killed. Rank 1 waits for
+/// that lock. Then the survivors go on with one another, and even with the memory of the dead rank.
 fn outlive() -> i32 {
     let world = World::<Any>::init().unwrap();
     let window = Window::<u64>::allocate(&world, 2).wait().unwrap();
@@ -276,7 +281,7 @@ fn outlive() -> i32 {
         value[0] + by
     };
     if me == 3 {
-        // A rank that is still creating the window would fail with it.
+        // A rank that is still creating the window would fail, too.
         while window.local().read(1..2) != [3] {
             pause();
         }
@@ -296,7 +301,7 @@ fn outlive() -> i32 {
         add(2, 0, 1);
         add(3, 0, 1);
     }
-    // A barrier would need everybody.
+    // A barrier would need all ranks.
     add(2, 1, 1);
     while add(2, 1, 0) < 3 {
         pause();
@@ -304,7 +309,7 @@ fn outlive() -> i32 {
     if me == 2 {
         say!("counted {} and {}", add(2, 0, 0), add(3, 0, 0));
     }
-    // Whose memory the others use leaves last.
+    // The rank whose memory the others use leaves last.
     add(2, 1, 1);
     while me == 2 && window.local().read(1..2) != [6] {
         pause();
@@ -317,7 +322,7 @@ fn pause() {
     std::thread::sleep(Duration::from_millis(10));
 }
 
-/// Rank 2 fails, rank 1 after it and with another status, rank 0 not at all.
+/// Rank 2 fails, then rank 1 with another status; rank 0 does not fail.
 fn fail_in_turn(job: &Job) -> i32 {
     let dead = |rank| {
         while job.board.liveness(rank) == Liveness::Alive {
@@ -339,7 +344,8 @@ fn fail_in_turn(job: &Job) -> i32 {
     }
 }
 
-/// Says its process, then each rank whose death it sees, until two are left; then asks for new memory.
+/// Prints its process id, then each rank whose death it detects, until two are left; then requests
+/// new memory.
 fn name_the_dead(job: &Job) -> i32 {
     say!("{}", std::process::id());
     let ranks = || (0..job.board.size()).map(Rank);
@@ -361,7 +367,7 @@ fn name_the_dead(job: &Job) -> i32 {
     0
 }
 
-/// The last rank exits without leaving; the others see it.
+/// The last rank exits without leaving; the others detect it.
 fn desert_alone(job: &Job) -> i32 {
     if job.rank.0 == job.board.size() - 1 {
         std::process::exit(9);
@@ -405,7 +411,7 @@ fn rank_0_leaves_first() -> i32 {
     0
 }
 
-/// Rank 0 catches its panic and goes on, without a world; the others name the dead.
+/// Rank 0 catches its panic and goes on without a world; the others print the dead rank.
 fn rank_0_panics() -> i32 {
     if std::env::var("PMI_RANK").unwrap() != "0" {
         return name_the_dead(&join().unwrap().unwrap());
@@ -432,7 +438,8 @@ fn guess_the_secret() -> i32 {
     3
 }
 
-/// Until the launcher has no room; then fetches until this process has none. Both must go on as before.
+/// Publishes until the launcher is full, then fetches until this process is. Both must go on as
+/// before.
 fn publish_without_end(job: &Job) -> i32 {
     let memory = Arc::new(Mapping::create(4096).unwrap());
     let mut regions = (0..).map(RegionId);

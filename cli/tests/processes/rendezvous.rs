@@ -1,4 +1,4 @@
-//! Ranks that nobody's launcher starts: they meet at a TCP address.
+//! Ranks without a launcher, which meet at a TCP address.
 
 use std::fs;
 use std::io::Write;
@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use crate::ranks::plays;
 use crate::support::{Ended, Running, finish, kill, onesided, start};
 
-/// Where the ranks of a test meet, and the file with their secret.
+/// The address at which the ranks of a test meet, and the file with their secret.
 pub(crate) struct Place {
     address: String,
     secret: PathBuf,
@@ -41,7 +41,7 @@ impl Place {
         writeln!(file, "{}", secret.to_hex()).unwrap();
     }
 
-    /// Tells a command that it is this rank.
+    /// Sets the variables of a command that runs this rank.
     pub(crate) fn set<'c>(&self, command: &'c mut Command, rank: u32, size: u32) -> &'c mut Command {
         command.env("ONESIDED_ADDRESS", &self.address).env("ONESIDED_SECRET_FILE", &self.secret);
         command.env("ONESIDED_RANK", rank.to_string()).env("ONESIDED_SIZE", size.to_string())
@@ -55,7 +55,7 @@ impl Place {
         (0..size).map(|rank| self.start(role, rank, size)).collect()
     }
 
-    /// What a rank says that cannot join.
+    /// The error of a rank that cannot join.
     fn failure(&self, rank: u32, size: u32, timeout: &str) -> String {
         let mut command = plays("fail to join");
         let ended = finish(self.set(&mut command, rank, size).env("ONESIDED_JOIN_TIMEOUT", timeout));
@@ -113,7 +113,7 @@ fn a_wrong_secret_a_missing_rank_and_a_missing_rank_0_are_errors() {
     let place = Place::new();
     let mut zero = plays("fail to join");
     let zero = start(place.set(&mut zero, 0, 2).env("ONESIDED_JOIN_TIMEOUT", "2"));
-    // It has read its secret when it listens; the other's is another.
+    // Rank 0 has read its secret once it listens; the other rank's secret is different.
     while std::net::TcpStream::connect(&place.address).is_err() {
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -133,7 +133,7 @@ fn our_own_launcher_and_info_know_a_rendezvous() {
     let place = Place::new();
     let info = finish(place.set(&mut onesided(&["info"]), 1, 3));
     assert!(info.stdout.iter().any(|line| line.contains("rendezvous: rank 1 of 3")), "{info:?}");
-    // What it starts are ranks of its own job.
+    // Its children are ranks of its own job.
     let ended = finish(place.set(&mut crate::ranks::play(&["-n", "2", "--no-label"], "exchange"), 0, 3));
     assert_eq!((ended.code(), &*ended.stdout), (0, &["sum 1".to_owned(), "sum 1".to_owned()][..]), "{ended:?}");
 }

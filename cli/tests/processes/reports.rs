@@ -1,4 +1,5 @@
-//! The reports of `onesided bench` in a browser: every plot drawn, nothing loaded, no text where it cannot be read.
+//! The reports of `onesided bench` in a browser: every plot is drawn, nothing is loaded, and all
+//! text is readable.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,19 +12,19 @@ use serde_json::Value;
 use crate::bench::Folder;
 use crate::support::{finish, finish_within, onesided};
 
-/// What a browser sees of a page as wide as a screen, a phone and a sheet of paper.
+/// What a browser shows of a page in the width of a screen, a phone and a sheet of paper.
 struct Seen(Value);
 
 /// How often a figure has each kind of mark.
 type Marks = BTreeMap<String, u64>;
 
 impl Seen {
-    /// Opens a page; `ONESIDED_CHROMIUM` says by what.
+    /// Opens a page by the browser that `ONESIDED_CHROMIUM` names.
     fn of(page: &Path) -> Self {
         let folder = Folder::new();
         let source = serde_json::to_string(&fs::read_to_string(page).unwrap()).unwrap();
         let harness = folder.path("harness.html");
-        // A script ends where its closing tag does, even in a string.
+        // A closing tag ends a script even in a string.
         fs::write(&harness, include_str!("browser.html").replacen("SOURCE", &source.replace("</", "<\\/"), 1)).unwrap();
         let browser = std::env::var_os("ONESIDED_CHROMIUM").unwrap_or_else(|| "chromium".into());
         let mut command = Command::new(browser);
@@ -41,7 +42,7 @@ impl Seen {
         Self(serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")))
     }
 
-    /// Checks what every page keeps to; gives the marks of its figures, with their captions.
+    /// Checks the rules for all pages; returns the captions and marks of its figures.
     fn figures(&self) -> Vec<(String, Marks)> {
         assert_eq!(self.0["errors"], Value::Array(Vec::new()), "{}", self.0);
         let pages = self.0["pages"].as_array().unwrap();
@@ -63,7 +64,8 @@ fn count(marks: &Marks, name: &str) -> u64 {
     marks.get(name).copied().unwrap_or(0)
 }
 
-/// Runs a benchmark for some seconds: every result is a mark with its limit, in a plot with axes or among bars.
+/// Runs a benchmark for some seconds: every result is a mark with its limit, in a plot with axes or
+/// among bars.
 fn report_of(name: &str) {
     let folder = Folder::new();
     let (json, report) = (folder.path("results.json"), folder.path("report.html"));
@@ -131,7 +133,7 @@ fn a_browser_draws_the_report_of_peers() {
             &found.unwrap_or_else(|| panic!("{caption}: {figures:?}")).1
         };
         let ratios = marks(group);
-        // In its legend, beside the label, and in its place.
+        // In its legend, beside the label, and at its value.
         for (name, class) in [("MPICH", "first"), ("Open MPI", "second")] {
             assert_eq!(count(ratios, class), 1 + 2 * of(group, "ratios", name), "{group}, {name}: {ratios:?}");
         }

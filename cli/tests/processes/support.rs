@@ -1,4 +1,4 @@
-//! Starting `onesided` and waiting for it, with deadlines.
+//! Starts `onesided` and waits for it, with deadlines.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -9,22 +9,23 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-/// More than anything here takes on a busy machine.
+/// Longer than any test takes on a busy machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
-/// `onesided` with these arguments, with the signals that end it not ignored, whoever runs the tests.
+/// `onesided` with these arguments. The signals that end it are not ignored, even if the tests'
+/// parent ignores them.
 pub(crate) fn onesided(args: &[&str]) -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal=INT,TERM,HUP", env!("CARGO_BIN_EXE_onesided")]).args(args);
     command
 }
 
-/// `onesided run` with these options, of a shell script.
+/// `onesided run` with these options and a shell script.
 pub(crate) fn script(options: &[&str], script: &str) -> Command {
     onesided(&[&["run"], options, &["--", "sh", "-c", script]].concat())
 }
 
-/// A program under way: its lines come one by one, its end has a deadline.
+/// A running program: its lines are read one by one, and its end has a deadline.
 pub(crate) struct Running {
     child: Child,
     stdout: Receiver<String>,
@@ -32,7 +33,7 @@ pub(crate) struct Running {
     deadline: Instant,
 }
 
-/// How a program ended, and what it said that was not read yet.
+/// How a program ended, and its unread output.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
@@ -51,7 +52,7 @@ pub(crate) fn start(command: &mut Command) -> Running {
     start_with(command.stdin(Stdio::null()))
 }
 
-/// With the standard input that the command has.
+/// The same with the command's own standard input.
 pub(crate) fn start_with(command: &mut Command) -> Running {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let stdout = lines(child.stdout.take().unwrap());
@@ -63,7 +64,7 @@ pub(crate) fn finish(command: &mut Command) -> Ended {
     start(command).wait()
 }
 
-/// What takes longer than all the rest.
+/// The same with another deadline.
 pub(crate) fn finish_within(command: &mut Command, limit: Duration) -> Ended {
     let mut running = start(command);
     running.deadline = Instant::now() + limit;
@@ -128,7 +129,7 @@ impl Running {
             std::thread::sleep(Duration::from_millis(2));
         };
         let took = begin.elapsed();
-        // Until the pipes' end; nobody else holds them.
+        // Until the end of the pipes, which only the ended program held.
         let rest = |lines: &Receiver<String>| {
             let mut rest = Vec::new();
             while let Ok(line) = lines.recv_timeout(DEADLINE) {
@@ -151,7 +152,7 @@ pub(crate) fn kill(pid: i32, signal: Signal) {
     rustix::process::kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
-/// Whether a process runs; one that has ended and only was not reaped does not.
+/// Whether a process runs. A zombie does not.
 pub(crate) fn runs(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))

@@ -29,7 +29,8 @@ pub(crate) fn cas_cas(word: &AtomicU64, n: u64) {
     }
 }
 
-/// The smallest lock that counts readers: compare-and-swap to acquire it, an addition to release it.
+/// The smallest lock that counts readers: compare-and-swap to acquire it, an addition to release
+/// it.
 #[inline(never)]
 pub(crate) fn cas_add(word: &AtomicU64, n: u64) {
     for _ in 0..n {
@@ -73,7 +74,8 @@ pub(crate) fn store_fence(word: &AtomicU64, n: u64) {
     }
 }
 
-/// One side of a ping-pong by stores: answers `n` times on `to` to what arrives on `from`. The side with `first` begins.
+/// One side of a ping-pong by stores: answers `n` times on `to` to what arrives on `from`. The side
+/// with `first` begins.
 #[inline(never)]
 pub(crate) fn ping_pong(to: &AtomicU64, from: &AtomicU64, n: u64, first: bool) {
     for i in 1..=n {
@@ -95,8 +97,8 @@ pub(crate) fn ping_pong(to: &AtomicU64, from: &AtomicU64, n: u64, first: bool) {
     }
 }
 
-/// Acquires and releases a compare-and-swap lock until `stop` is `stopped`; returns how often. Waiters yield after a
-/// hundred attempts.
+/// Acquires and releases a compare-and-swap lock until `stop` is `stopped`; returns how often.
+/// Waiters yield after a hundred attempts.
 #[inline(never)]
 pub(crate) fn contend(word: &AtomicU64, stop: &AtomicU64, stopped: u64) -> u64 {
     let mut acquired = 0;
@@ -136,11 +138,12 @@ pub(crate) unsafe fn memcpy_out(to: &mut [u8], from: *const u8, n: u64) {
     }
 }
 
-/// `n` times: copies `from` to shared memory in `pieces` of equal length, then executes a full fence if asked to.
+/// `n` times: copies `from` to shared memory in `pieces` of equal length, then executes a full
+/// fence if asked to.
 ///
 /// # Safety
-/// `to` is aligned to 8 and valid for writes of as many bytes as `from` has, which other threads access only by atomic
-/// reads.
+/// `to` is aligned to 8 and valid for writes of as many bytes as `from` has, which other threads
+/// access only by atomic reads.
 #[inline(never)]
 pub(crate) unsafe fn copy_in(to: *mut u8, from: &[u64], (pieces, fence_it): (usize, bool), n: u64) {
     let len = from.len() / pieces;
@@ -150,7 +153,8 @@ pub(crate) unsafe fn copy_in(to: *mut u8, from: &[u64], (pieces, fence_it): (usi
             // SAFETY: `to` is as long as `from`, so the address of piece i is in bounds.
             let destination = unsafe { to.cast::<u64>().add(i * len) };
             if let [value] = piece {
-                // SAFETY: aligned because `to` is; the caller vouches that it is valid and accessed by atomics alone.
+                // SAFETY: aligned because `to` is; the caller vouches that it is valid and accessed
+                // by atomics alone.
                 let word = unsafe { AtomicU64::from_ptr(destination) };
                 if fence_it && i + 1 == pieces {
                     fenced = true;
@@ -172,8 +176,8 @@ pub(crate) unsafe fn copy_in(to: *mut u8, from: &[u64], (pieces, fence_it): (usi
 /// `n` times: adds each word of `from` to the word at the same index in shared memory, atomically.
 ///
 /// # Safety
-/// `to` is aligned to 8 and valid for writes of as many bytes as `from` has, which other threads access by
-/// atomics alone.
+/// `to` is aligned to 8 and valid for writes of as many bytes as `from` has, which other threads
+/// access by atomics alone.
 #[inline(never)]
 pub(crate) unsafe fn add_each(to: *mut u8, from: &[u64], n: u64) {
     let mut sum = 0_u64; // as in `fetch_add`
@@ -181,15 +185,16 @@ pub(crate) unsafe fn add_each(to: *mut u8, from: &[u64], n: u64) {
         for (i, value) in from.iter().enumerate() {
             // SAFETY: `to` is as long as `from`, so word i is in bounds.
             let address = unsafe { to.cast::<u64>().add(i) };
-            // SAFETY: aligned because `to` is; the caller vouches that it is valid and accessed by atomics alone.
+            // SAFETY: aligned because `to` is; the caller vouches that it is valid and accessed by
+            // atomics alone.
             sum = sum.wrapping_add(unsafe { AtomicU64::from_ptr(address) }.fetch_add(*value, Ordering::AcqRel));
         }
     }
     black_box(sum);
 }
 
-/// `n` times: adds each word of `from` to the word at the same index in shared memory, atomically, and writes the old
-/// values to `before`.
+/// `n` times: adds each word of `from` to the word at the same index in shared memory, atomically,
+/// and writes the old values to `before`.
 ///
 /// # Safety
 /// As [`add_each`].
@@ -199,25 +204,28 @@ pub(crate) unsafe fn fetch_each(to: *mut u8, from: &[u64], before: &mut [u64], n
         for (i, (value, before)) in from.iter().zip(&mut *before).enumerate() {
             // SAFETY: `to` is as long as `from`, so word i is in bounds.
             let address = unsafe { to.cast::<u64>().add(i) };
-            // SAFETY: aligned because `to` is; the caller vouches that it is valid and accessed by atomics alone.
+            // SAFETY: aligned because `to` is; the caller vouches that it is valid and accessed by
+            // atomics alone.
             *before = unsafe { AtomicU64::from_ptr(address) }.fetch_add(*value, Ordering::AcqRel);
         }
         black_box(&mut *before);
     }
 }
 
-/// `n` times: stores the words of `from` to every second word of shared memory, then executes a full fence.
+/// `n` times: stores the words of `from` to every second word of shared memory, then executes a
+/// full fence.
 ///
 /// # Safety
-/// `to` is aligned to 8 and valid for writes of twice as many bytes as `from` has, which other threads access by
-/// atomics alone.
+/// `to` is aligned to 8 and valid for writes of twice as many bytes as `from` has, which other
+/// threads access by atomics alone.
 #[inline(never)]
 pub(crate) unsafe fn store_every_second(to: *mut u8, from: &[u64], n: u64) {
     for _ in 0..n {
         for (i, value) in black_box(from).iter().enumerate() {
             // SAFETY: `to` has twice as many words as `from`.
             let address = unsafe { to.cast::<u64>().add(2 * i) };
-            // SAFETY: aligned because `to` is; the caller vouches that it is valid and accessed by atomics alone.
+            // SAFETY: aligned because `to` is; the caller vouches that it is valid and accessed by
+            // atomics alone.
             unsafe { AtomicU64::from_ptr(address) }.store(*value, Ordering::Release);
         }
         fence(Ordering::SeqCst);
@@ -240,7 +248,8 @@ pub(crate) unsafe fn write_there((pid, to): (u32, u64), from: &mut [u64], pieces
     for _ in 0..n {
         for (i, piece) in from.chunks_exact_mut(len).enumerate() {
             let [here, there] = ranges(piece, to + 8 * (i * len) as u64);
-            // SAFETY: one range on each side; the kernel reads the local one, and the caller vouches for the other.
+            // SAFETY: one range on each side; the kernel reads the local one, and the caller
+            // vouches for the other.
             let written = unsafe { process_vm_writev(pid as c_int, &here, 1, &there, 1, 0) };
             assert_eq!(written, here.len as isize, "the other process keeps its memory");
         }
@@ -257,17 +266,20 @@ pub(crate) unsafe fn read_there((pid, from): (u32, u64), to: &mut [u64], pieces:
     for _ in 0..n {
         for (i, piece) in to.chunks_exact_mut(len).enumerate() {
             let [here, there] = ranges(piece, from + 8 * (i * len) as u64);
-            // SAFETY: one range on each side; the kernel writes the local one, which is exclusively borrowed.
+            // SAFETY: one range on each side; the kernel writes the local one, which is exclusively
+            // borrowed.
             let read = unsafe { process_vm_readv(pid as c_int, &here, 1, &there, 1, 0) };
             assert_eq!(read, here.len as isize, "the other process keeps its memory");
         }
     }
 }
 
-/// `n` times: copies shared memory to `to` in `pieces` of equal length, then executes a full fence if asked to.
+/// `n` times: copies shared memory to `to` in `pieces` of equal length, then executes a full fence
+/// if asked to.
 ///
 /// # Safety
-/// `from` is aligned to 8 and valid for reads of as many bytes as `to` has, which no thread writes during the call.
+/// `from` is aligned to 8 and valid for reads of as many bytes as `to` has, which no thread writes
+/// during the call.
 #[inline(never)]
 pub(crate) unsafe fn copy_out(to: &mut [u64], from: *mut u8, (pieces, fenced): (usize, bool), n: u64) {
     let len = to.len() / pieces;

@@ -1,5 +1,5 @@
-//! The lock algorithms of windows by bare instructions: the limits of contended locks. `benches/limits.c` has the same
-//! in C.
+//! The lock algorithms of windows by bare instructions: the limits of contended locks.
+//! `benches/limits.c` has the same in C.
 #![allow(unsafe_code)] // a pthread mutex in shared memory
 
 use std::hint::spin_loop;
@@ -30,7 +30,8 @@ const LOCK: u64 = 16;
 const NEXT: u64 = 17;
 const SERVING: u64 = 18;
 const TAIL: u64 = 19;
-/// Scratch words: the first rank's queue node, the mutex before it, and the distance between two of these.
+/// Scratch words: the first rank's queue node, the mutex before it, and the distance between two of
+/// these.
 const NODES: usize = 1 << 20;
 const MUTEX: usize = NODES - DISTANCE;
 const DISTANCE: usize = 16;
@@ -46,8 +47,8 @@ impl BareLock {
         }
     }
 
-    /// The limit of the lock of that name: the same algorithm; for `fetch-add-queue`, tickets. `None` if no bare lock has
-    /// its algorithm.
+    /// The limit of the lock of that name: the same algorithm; for `fetch-add-queue`, tickets.
+    /// `None` if no bare lock has its algorithm.
     pub(crate) fn of(design: &str) -> Option<Self> {
         match design {
             "test-and-set" => Some(Self::Spin),
@@ -180,7 +181,8 @@ fn until_granted(granted: &AtomicU32, polls: u32, sleeps: bool) {
     }
 }
 
-/// Storage of a mutex or its attributes: no smaller and no less aligned than those of glibc and musl on any machine.
+/// Storage of a mutex or its attributes: no smaller and no less aligned than those of glibc and
+/// musl on any machine.
 #[repr(C, align(8))]
 struct Storage([u8; 64]);
 
@@ -198,13 +200,15 @@ const SHARED: i32 = 1;
 /// Initializes a mutex at this word, in [`DISTANCE`] words without another use.
 fn init_mutex(at: &AtomicU64) {
     let mut attributes = Storage([0; 64]);
-    // SAFETY: the storage is large enough for the attributes of every C library that Rust has for Linux.
+    // SAFETY: the storage is large enough for the attributes of every C library that Rust has for
+    // Linux.
     let result = unsafe { pthread_mutexattr_init(&mut attributes) };
     assert_eq!(result, 0, "attributes need no resources");
     // SAFETY: the attributes were initialized above.
     let result = unsafe { pthread_mutexattr_setpshared(&mut attributes, SHARED) };
     assert_eq!(result, 0, "Linux has shared mutexes");
-    // SAFETY: 128 bytes of shared memory, aligned to 8, that no rank uses before the throughput run begins.
+    // SAFETY: 128 bytes of shared memory, aligned to 8, that no rank uses before the throughput run
+    // begins.
     let result = unsafe { pthread_mutex_init(at.as_ptr().cast(), &attributes) };
     assert_eq!(result, 0, "a mutex needs no resources");
 }
@@ -214,7 +218,8 @@ fn mutex(at: &AtomicU64, stop: &AtomicU64, stopped: u64) -> u64 {
     let mut acquired = 0;
     let mutex = at.as_ptr().cast();
     while stop.load(Ordering::Relaxed) != stopped {
-        // SAFETY: `init_mutex` initialized it before the run began; its bytes are used by these calls alone.
+        // SAFETY: `init_mutex` initialized it before the run began; its bytes are used by these
+        // calls alone.
         let locked = unsafe { pthread_mutex_lock(mutex) };
         // SAFETY: as above; this thread holds the mutex.
         let unlocked = unsafe { pthread_mutex_unlock(mutex) };

@@ -1,4 +1,5 @@
-//! What the machine itself can do: [`bare`] instructions, bare [`locks`], and [`signals`] between two processes.
+//! What the machine itself can do: [`bare`] instructions, bare [`locks`], and [`signals`] between
+//! two processes.
 
 pub(crate) mod bare;
 pub(crate) mod locks;

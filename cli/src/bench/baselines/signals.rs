@@ -1,4 +1,5 @@
-//! Signals between two processes by a store, or by a futex wake: the limits of hand-overs and of served locks.
+//! Signals between two processes by a store, or by a futex wake: the limits of hand-overs and of
+//! served locks.
 #![allow(unsafe_code)] // a futex in shared memory
 
 use std::hint::spin_loop;
@@ -38,8 +39,8 @@ pub(crate) fn ping_pong(rank: &BenchRank) -> Result<f64, Failure> {
     Ok(start.elapsed().as_nanos() as f64 / (2 * ROUND_TRIPS) as f64)
 }
 
-/// Wakes a sleeping process on another core and waits for its answer: the least that a lock costs whose server sleeps.
-/// Returns the nanoseconds. Wakes are numbered from 1.
+/// Wakes a sleeping process on another core and waits for its answer: the least that a lock costs
+/// whose server sleeps. Returns the nanoseconds. Wakes are numbered from 1.
 pub(crate) fn wake_and_wait(rank: &BenchRank, number: u64) -> f64 {
     let (word, answer) = (futex_word(rank.word(WAKE)), rank.word(ANSWER));
     let begin = Instant::now();
@@ -68,7 +69,8 @@ pub(crate) fn answer_wakes(rank: &BenchRank, numbers: RangeInclusive<u64>) {
 
 /// The low half of a word that is used as a futex alone.
 pub(super) fn futex_word(word: &AtomicU64) -> &AtomicU32 {
-    // SAFETY: 4 aligned bytes of a live word; each bare word has one use, and this one is never accessed as 8 bytes.
+    // SAFETY: 4 aligned bytes of a live word; each bare word has one use, and this one is never
+    // accessed as 8 bytes.
     unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) }
 }
 

@@ -10,19 +10,23 @@ use crate::bench::runner::suite::Suite;
 use crate::bench::runner::{self, Job, Options};
 use crate::failure::Failure;
 
-/// Measures locks and small operations between processes of this host, beside what bare instructions can do.
+/// Measures locks and small operations between processes of this host, beside what bare
+/// instructions can do.
 ///
-/// First without contention: one rank locks, puts, gets and swaps, at its own window memory and at a peer's, also while
-/// the peer computes. Then all ranks contend for one lock. The limits of the machine (compare-and-swap locks, the same
-/// algorithms by bare instructions, a shared pthread mutex, stores, memcpy) are measured interleaved with the results, by
-/// the same processes. Uncontended, every lock is compared with a bare compare-and-swap lock, whatever its own algorithm.
-/// Contended, it is compared with the same algorithm (fetch-add-queue: a bare ticket lock), or with nothing if there is
-/// no bare one. --metric measures more. Each rank is kept on one core. Every figure is the median of 7 runs (--quick: 3).
-/// The benchmark assumes an otherwise idle machine.
+/// First without contention: one rank locks, puts, gets and swaps, at its own window memory and at
+/// a peer's, also while the peer computes. Then all ranks contend for one lock. The limits of the
+/// machine (compare-and-swap locks, the same algorithms by bare instructions, a shared pthread
+/// mutex, stores, memcpy) are measured interleaved with the results, by the same processes.
+/// Uncontended, every lock is compared with a bare compare-and-swap lock, whatever its own
+/// algorithm. Contended, it is compared with the same algorithm (fetch-add-queue: a bare ticket
+/// lock), or with nothing if there is no bare one. --metric measures more. Each rank is kept on one
+/// core. Every figure is the median of 7 runs (--quick: 3). The benchmark assumes an otherwise idle
+/// machine.
 #[derive(Debug, clap::Args)]
 #[command(after_help = runner::help())]
 pub(crate) struct Args {
-    /// How many ranks [default: 2, and contended 2, 4 and 8]; some metrics always have their own number
+    /// How many ranks [default: 2, and contended 2, 4 and 8]; some metrics always have their own
+    /// number
     #[arg(short = 'n', long = "ranks", visible_alias = "np", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     ranks: Option<u32>,
 
@@ -74,7 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             }
         }
     }
-    // The same suite with each lock, in direct succession.
+    // The same suite with each lock, directly after one another.
     let jobs: Vec<Job> =
         suites.iter().flat_map(|(suite, ranks)| locks.iter().map(|lock| (*suite, *ranks, *lock))).collect();
     let descriptions = LOCK_METRICS.iter().flat_map(|metric| metric.descriptions).collect();

@@ -16,14 +16,16 @@ use crate::failure::Failure;
 
 /// Measures locks with 10, 100, ... simulated origins in virtual time, by the production code.
 ///
-/// First, windows on the simulated network: acquire and release apart, the delay from a release to the next acquisition,
-/// 1 to 7 origins with a window each, and the operations of as many at one lock. Then all origins contend for one lock.
-/// Every rank has a card of its own, a microsecond away from the others; one more rank is the lock's home. Only the
-/// two-level lock knows hosts: ranks of one host access each other's words in 0.1 us. Each origin acquires the lock, holds
-/// it for --section, releases it, and is idle for --rest. The figures are exact and reproducible. Where a curve of
-/// acquisitions turns down, the lock stops scaling; its home serves 10 million operations a second. The p99.9 is left out
-/// for fewer than 1,000 waits, Jain's index for fewer than 5 acquisitions by an origin on average. Locks that a thread at
-/// the target serves are not simulated, and `all` is without them.
+/// First, windows on the simulated network: acquire and release apart, the delay from a release to
+/// the next acquisition, 1 to 7 origins with a window each, and the operations of as many at one
+/// lock. Then all origins contend for one lock. Every rank has a card of its own, a microsecond
+/// away from the others; one more rank is the lock's home. Only the two-level lock knows hosts:
+/// ranks of one host access each other's words in 0.1 us. Each origin acquires the lock, holds it
+/// for --section, releases it, and is idle for --rest. The figures are exact and reproducible.
+/// Where a curve of acquisitions turns down, the lock stops scaling; its home serves 10 million
+/// operations a second. The p99.9 is left out for fewer than 1,000 waits, Jain's index for fewer
+/// than 5 acquisitions by an origin on average. Locks that a thread at the target serves are not
+/// simulated, and `all` is without them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = runner::help())]
 pub(crate) struct Args {
@@ -43,8 +45,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
     per_host: u32,
 
-    /// How often in a row the two-level lock may be handed over on a host; several with commas between them. Measured with
-    /// the largest number of origins, in addition to the 8 hand-overs that windows allow
+    /// How often in a row the two-level lock may be handed over on a host; several with commas
+    /// between them. Measured with the largest number of origins, in addition to the 8 hand-overs
+    /// that windows allow
     #[arg(long, value_name = "N", value_delimiter = ',')]
     handovers: Vec<u16>,
 
@@ -56,7 +59,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NANOSECONDS", default_value_t = 1000)]
     rest: u64,
 
-    /// For how long, in virtual milliseconds [default: time for 20 acquisitions by each origin, but from 10 to 500]
+    /// For how long, in virtual milliseconds [default: time for 20 acquisitions by each origin, but
+    /// from 10 to 500]
     #[arg(long, value_name = "MILLISECONDS")]
     lasting: Option<u64>,
 

@@ -1,4 +1,5 @@
-//! Processors: what a computing target does to a lock, and what a lock uses of the target's (jiang-2004, section 6.5).
+//! Processors: what a computing target does to a lock, and what a lock uses of the target's
+//! (jiang-2004, section 6.5).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -103,8 +104,8 @@ fn computing_threads(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
     Ok(window.close().wait()?)
 }
 
-/// Ranks 0 and 1 are at the locks of ranks 2 and 3: first one pair alone, then both at once. With two cores, each core
-/// then has an origin and a target ("one process per processor").
+/// Ranks 0 and 1 are at the locks of ranks 2 and 3: first one pair alone, then both at once. With
+/// two cores, each core then has an origin and a target ("one process per processor").
 fn pairs(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
     let world = &rank.world;
     let window = Window::<u64>::allocate(world, 8).wait()?;

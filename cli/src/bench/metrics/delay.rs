@@ -29,8 +29,8 @@ pub(super) static METRIC: LockMetric = LockMetric {
     }],
 };
 
-// Bare words: the last hand-over whose lock is held, the last that was requested, the time of the release, the last that
-// was released, the last that is done.
+// Bare words: the last hand-over whose lock is held, the last that was requested, the time of the
+// release, the last that was released, the last that is done.
 const HELD: u64 = 7;
 const REQUESTED: u64 = 8;
 const RELEASED_AT: u64 = 9;

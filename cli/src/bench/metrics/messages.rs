@@ -1,7 +1,8 @@
 //! The operations of an acquire and a release, counted on the fabric (jiang-2004, section 6.4).
 //!
-//! Counted are reads, writes, compare-and-swaps and fetch-adds of a word at any rank, and messages, posted by any rank,
-//! helper threads at the target included. What a rank loads, stores and waits for in its own memory is not counted.
+//! Counted are reads, writes, compare-and-swaps and fetch-adds of a word at any rank, and messages,
+//! posted by any rank, helper threads at the target included. What a rank loads, stores and waits
+//! for in its own memory is not counted.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -82,8 +83,8 @@ fn uncontended(rank: &BenchRank<Counted<Any>>, window: &CountedWindow) -> Result
     Ok(())
 }
 
-/// What the origin posts to lock all ranks and to unlock them, by each lock-all design; without and with an access to one
-/// rank in between.
+/// What the origin posts to lock all ranks and to unlock them, by each lock-all design; without and
+/// with an access to one rank in between.
 fn lock_all(rank: &BenchRank<Counted<Any>>) -> Result<(), Failure> {
     let world = &rank.world;
     for design in LockAllDesign::ALL {
@@ -108,7 +109,8 @@ fn lock_all(rank: &BenchRank<Counted<Any>>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What all ranks post for one acquisition and its release. The last rank is the target only, and sleeps.
+/// What all ranks post for one acquisition and its release. The last rank is the target only, and
+/// sleeps.
 fn contended(rank: &BenchRank<Counted<Any>>, window: &CountedWindow, effort: Effort) -> Result<(), Failure> {
     let world = &rank.world;
     let target = rank.peer();

@@ -1,8 +1,9 @@
 //! The metrics of `bench locks`, one file each.
 //!
-//! A new metric is a file that declares a [`LockMetric`], and a line in [`LOCK_METRICS`]. `--metric` and its help, the
-//! jobs, `bench worker`, the progress bar and the plots' texts follow from that table; tables and JSON follow from the
-//! [quantities](crate::bench::results::quantity) that a metric reports.
+//! A new metric is a file that declares a [`LockMetric`], and a line in [`LOCK_METRICS`].
+//! `--metric` and its help, the jobs, `bench worker`, the progress bar and the plots' texts follow
+//! from that table; tables and JSON follow from the [quantities](crate::bench::results::quantity)
+//! that a metric reports.
 
 mod concurrency;
 mod contended;

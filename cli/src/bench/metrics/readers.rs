@@ -28,7 +28,8 @@ pub(super) static METRIC: LockMetric = LockMetric {
 const BENCHMARK: &str = "lock + unlock, some to read";
 /// How many of a hundred acquisitions are to read.
 const READERS: [u64; 6] = [0, 50, 90, 95, 99, 100];
-/// How long readers and writers hold the lock: readers share only time that they spend in the section.
+/// How long readers and writers hold the lock: readers share only time that they spend in the
+/// section.
 const SECTION: Duration = Duration::from_nanos(500);
 
 /// All ranks are at the lock of rank 0.

@@ -21,16 +21,18 @@ pub(super) static METRIC: LockMetric = LockMetric {
     descriptions: &[],
 };
 
-// Bare words: the rank that holds the lock, the victim whose lock rank 0 has requested, the time of the kill, and the
-// next victim.
+// Bare words: the rank that holds the lock, the victim whose lock rank 0 has requested, the time of
+// the kill, and the next victim.
 const HELD: u64 = 7;
 const REQUESTED: u64 = 8;
 const KILLED_AT: u64 = 9;
 const VICTIM: u64 = 10;
 
-/// All ranks but rank 0 acquire the lock of rank 0 one after the other and are killed with it, while rank 0 waits for it.
+/// All ranks but rank 0 acquire the lock of rank 0 one after the other and are killed with it,
+/// while rank 0 waits for it.
 ///
-/// The bare words are memory of the last rank, and outlive it because the other ranks have mapped them.
+/// The bare words are memory of the last rank, and outlive it because the other ranks have mapped
+/// them.
 fn run(rank: &BenchRank, _: Effort) -> Result<(), Failure> {
     let world = &rank.world;
     let window = Window::<u64>::allocate(world, 8).wait()?;

@@ -1,5 +1,5 @@
-//! An idle lock: what the first acquire costs, and what the target uses of its core meanwhile. Where a sleeping thread
-//! serves the lock, the request has to wake it.
+//! An idle lock: what the first acquire costs, and what the target uses of its core meanwhile.
+//! Where a sleeping thread serves the lock, the request has to wake it.
 
 use std::time::{Duration, Instant};
 
@@ -28,12 +28,12 @@ const IDLE: Duration = Duration::from_millis(3);
 const TIMES: u64 = 20;
 
 const LIMIT: &str = "futex wake, seen by the waker";
-const AFTER_IDLE: &str = "lock, nobody wanted it for 3 ms";
-const IN_BARRIER: &str = "lock, nobody wanted it for 3 ms, target waits in a barrier";
-const CPU: &str = "lock: processor time of a target at rest";
+const AFTER_IDLE: &str = "lock, idle for 3 ms";
+const IN_BARRIER: &str = "lock, idle for 3 ms, target waits in a barrier";
+const CPU: &str = "lock, idle: processor time of the target";
 
-/// Rank 0 acquires the lock of rank 1, which sleeps: first in a bare futex, interleaved with the lock, then in a barrier,
-/// where events of its rank wake it as well.
+/// Rank 0 acquires the lock of rank 1, which sleeps: first in a bare futex, interleaved with the
+/// lock, then in a barrier, where events of its rank wake it as well.
 fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
     let (world, target) = (&rank.world, rank.peer());
     let window = Window::<u64>::allocate(world, 8).wait()?;

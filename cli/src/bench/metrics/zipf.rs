@@ -1,4 +1,5 @@
-//! Many locks, some wanted more often than others: the n-th 1 / n to the power of the skew as often as the first.
+//! Many locks, some wanted more often than others: the n-th 1 / n to the power of the skew as often
+//! as the first.
 
 use onesided_fabric::remote_memory::FaultKind;
 use onesided_windows::{Error, LockTable, Window};
@@ -24,7 +25,8 @@ pub(super) static METRIC: LockMetric = LockMetric {
 
 /// The exponent of Zipf's law, in hundredths.
 const SKEWS: [u64; 4] = [0, 50, 99, 150];
-/// How many locks of a table are at each rank; and of windows, for lock designs that tables do not have.
+/// How many locks of a table are at each rank; and of windows, for lock designs that tables do not
+/// have.
 const IN_TABLE: usize = 16_384;
 const IN_WINDOWS: usize = 16;
 

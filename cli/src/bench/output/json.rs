@@ -34,7 +34,8 @@ pub(crate) struct Machine {
     pub(crate) load: f64,
 }
 
-/// What bare instructions reach on this machine: the median, the smallest and the largest of all runs.
+/// What bare instructions reach on this machine: the median, the smallest and the largest of all
+/// runs.
 #[derive(Debug, Serialize)]
 pub(crate) struct Limit {
     /// The benchmark.
@@ -66,8 +67,8 @@ pub(crate) struct Row {
     pub(crate) fabric: String,
     /// The bytes of one operation; `null` if they do not vary.
     pub(crate) size: Option<usize>,
-    /// The point of a sweep: `name` (`origins` or `readers`, for example), `value` and `unit` (`ns`, `%`, `1`); `null`
-    /// without a sweep.
+    /// The point of a sweep: `name` (`origins` or `readers`, for example), `value` and `unit`
+    /// (`ns`, `%`, `1`); `null` without a sweep.
     pub(crate) parameter: Option<Parameter>,
     /// The number of processes.
     pub(crate) ranks: u32,
@@ -77,8 +78,8 @@ pub(crate) struct Row {
     pub(crate) value: f64,
     /// `ns`, `GB/s` (10^9 bytes), `1/s`, `1`.
     pub(crate) unit: &'static str,
-    /// What bare instructions reach, in the same unit and measured interleaved with the result; `null` without a
-    /// comparison.
+    /// What bare instructions reach, in the same unit and measured interleaved with the result;
+    /// `null` without a comparison.
     pub(crate) limit: Option<f64>,
     /// `value / limit`: lower is better for a latency, higher for all other metrics.
     pub(crate) ratio: Option<f64>,

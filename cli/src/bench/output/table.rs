@@ -109,8 +109,8 @@ impl Document {
         columns(&head, rows)
     }
 
-    /// A line for each operation and size: first the latencies, then the rates of many operations, whose bandwidth and
-    /// message rate have the same ratio.
+    /// A line for each operation and size: first the latencies, then the rates of many operations,
+    /// whose bandwidth and message rate have the same ratio.
     fn by_size(&self) -> String {
         let Some(Row { fabric, ranks, .. }) = self.results.first() else { return String::new() };
         let title = format!("over {fabric}, {ranks} rank{}", if *ranks == 1 { "" } else { "s" });
@@ -213,8 +213,8 @@ fn table<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]
     columns(&head.map(str::to_owned), rows.map(Vec::from))
 }
 
-/// Columns of minimal width: the first is left-aligned, the others are right-aligned, except for units, which follow
-/// their numbers and have no heading.
+/// Columns of minimal width: the first is left-aligned, the others are right-aligned, except for
+/// units, which follow their numbers and have no heading.
 pub(crate) fn columns(head: &[String], rows: impl Iterator<Item = Vec<String>>) -> String {
     let rows: Vec<_> = std::iter::once(head.to_vec()).chain(rows).collect();
     let width = |column: usize| rows.iter().map(|row: &Vec<String>| row[column].chars().count()).max().unwrap_or(0);

@@ -1,4 +1,5 @@
-//! Plots that compare all programs: ratios as dots, values as bars. Programs differ by more than colour.
+//! Plots that compare all programs: ratios as dots, values as bars. Programs differ by more than
+//! colour.
 
 use crate::bench::output::html::scale::Scale;
 use crate::bench::output::html::svg;
@@ -69,8 +70,8 @@ impl Style {
     }
 }
 
-/// How many times as fast this library was as each of the others: a row for each result, on a common axis. The line at 1
-/// is this library.
+/// How many times as fast this library was as each of the others: a row for each result, on a
+/// common axis. The line at 1 is this library.
 pub(crate) fn ratios(results: &[&Comparison], names: &[&str]) -> Plot {
     const TOP: f64 = 26.0;
     const ROW: f64 = 34.0;

@@ -72,7 +72,8 @@ pub(crate) struct ControlledJob<'o> {
 }
 
 impl<'o> ControlledJob<'o> {
-    /// Waits until all ranks of the job have connected. `ended` returns why the job has ended, if it has.
+    /// Waits until all ranks of the job have connected. `ended` returns why the job has ended, if
+    /// it has.
     pub(crate) fn accept(
         listener: &Listener,
         size: u32,
@@ -179,7 +180,8 @@ impl<'o> ControlledJob<'o> {
     }
 }
 
-/// A job of an MPI. Its ranks end when their sockets are closed; dropping the job kills it if it does not end then.
+/// A job of an MPI. Its ranks end when their sockets are closed; dropping the job kills it if it
+/// does not end then.
 #[derive(Debug)]
 pub(crate) struct Job<'i> {
     child: Child,
@@ -195,7 +197,8 @@ impl<'i> Job<'i> {
             .args(["-n", &size.to_string()])
             .arg(&installed.program)
             .arg(socket)
-            // Open MPI refuses to run as root without both variables. It runs only the C program of this crate.
+            // Open MPI refuses to run as root without both variables. It runs only the C program of
+            // this crate.
             .envs(["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"].map(|name| (name, "1")))
             .stdin(Stdio::null())
             .stdout(log.try_clone().map_err(failed)?)

@@ -1,4 +1,5 @@
-//! The results of a run: the document that `--json` writes and `--from` reads. Its field names are stable.
+//! The results of a run: the document that `--json` writes and `--from` reads. Its field names are
+//! stable.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -45,7 +46,8 @@ pub(crate) struct Comparison {
     pub(crate) unit: String,
     /// By program, and of [`LIMIT`].
     pub(crate) values: BTreeMap<String, Summary>,
-    /// By peer and [`LIMIT`]: how many times as fast this library was, over the runs. Empty for shares.
+    /// By peer and [`LIMIT`]: how many times as fast this library was, over the runs. Empty for
+    /// shares.
     pub(crate) ratios: BTreeMap<String, Summary>,
 }
 

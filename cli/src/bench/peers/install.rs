@@ -16,7 +16,8 @@ pub(crate) struct Mpi {
     pub(crate) version: &'static str,
     /// Its name on PyPI.
     package: &'static str,
-    /// Options of `mpiexec` that leave the choice of cores to the ranks, and allow more ranks than cores.
+    /// Options of `mpiexec` that leave the choice of cores to the ranks, and allow more ranks than
+    /// cores.
     pub(crate) options: &'static [&'static str],
 }
 

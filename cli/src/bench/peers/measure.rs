@@ -33,7 +33,8 @@ const BEGIN: Duration = Duration::from_millis(20);
 pub(crate) struct Setup<'i> {
     /// The fabric of this library.
     pub(crate) fabric: &'static str,
-    /// The locks of this library's windows, at least one. Measures that do not depend on the lock use the first.
+    /// The locks of this library's windows, at least one. Measures that do not depend on the lock
+    /// use the first.
     pub(crate) locks: Vec<LockDesign>,
     pub(crate) installed: &'i [Installed],
     /// Over verbs; only measures that it supports are run then.
@@ -184,6 +185,7 @@ struct Entry {
     shares: Vec<f64>,
 }
 
+/// Runs all measures with these participants, and closes their connections.
 fn rounds(
     ranks: u32,
     effort: Effort,
@@ -197,59 +199,12 @@ fn rounds(
     let mut perftest = setup.perftest.as_ref();
     let mut entered = Vec::new();
     for measure in &measures {
-        let mut entries = Vec::new();
-        for (participant, Participant { name, .. }) in participants.iter().enumerate() {
-            match &*setup.locks {
-                several @ [_, _, ..] if *name == OURS && measure.depends_on_lock() => {
-                    entries.extend(several.iter().map(|lock| Entry::with(*lock, measure.probe)));
-                }
-                _ => entries.push(Entry::new(name, participant, measure.probe)),
-            }
-        }
-        entries.extend(measure.limit.map(|probe| Entry::new(LIMIT, 0, probe)));
-        let mut able = Vec::new();
-        for mut entry in entries {
-            let participant = &mut participants[entry.participant];
-            if participant.control.is_lost() {
-                continue;
-            }
-            match entry.calibrate(measure, &mut participant.control) {
-                Ok(()) => able.push(entry),
-                Err(why) => {
-                    if !participant.control.is_lost() {
-                        note(format!("{} has no `{}`: {why}", entry.name, measure.benchmark));
-                    }
-                    participant.failed(ranks, why, note)?;
-                }
-            }
-        }
-        entered.push(able);
+        let entries = entries(setup, measure, participants);
+        entered.push(calibrated(measure, entries, ranks, participants, note)?);
     }
     for run in 0..effort.runs() {
         for ((measure, entries), of_perftest) in measures.iter().zip(&mut entered).zip(&mut of_perftest) {
-            let batches = measure.batches(effort);
-            let mut values = vec![Vec::new(); entries.len()];
-            for batch in 0..batches {
-                // The order rotates, so that no entry always follows the same one.
-                for position in 0..entries.len() {
-                    let index = (position + batch + run) % entries.len();
-                    let entry = &mut entries[index];
-                    let participant = &mut participants[entry.participant];
-                    if participant.control.is_lost() {
-                        continue;
-                    }
-                    match entry.batch(measure, &mut participant.control) {
-                        Ok(value) => values[index].push(value),
-                        Err(why) if entry.participant == 0 => return Err(why),
-                        Err(why) => participant.failed(ranks, why, note)?,
-                    }
-                }
-            }
-            for (entry, values) in entries.iter_mut().zip(values) {
-                if values.len() == batches {
-                    entry.values.push(Summary::of(&values).median);
-                }
-            }
+            measure_run(measure, entries, (run, measure.batches(effort)), ranks, participants, note)?;
             if let Some(program) = perftest {
                 match program.measure(measure, participants[0].control.over()) {
                     Ok(nanos) => of_perftest.values.push(measure.value(nanos * measure.operations as f64)),
@@ -276,6 +231,83 @@ fn rounds(
     Ok(rows.collect())
 }
 
+/// The entries of a measure: one for each participant (with several locks, one of this library for
+/// each), and the limit.
+fn entries(setup: &Setup<'_>, measure: &Measure, participants: &[Participant<'_, '_>]) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for (participant, Participant { name, .. }) in participants.iter().enumerate() {
+        match &*setup.locks {
+            several @ [_, _, ..] if *name == OURS && measure.depends_on_lock() => {
+                entries.extend(several.iter().map(|lock| Entry::with(*lock, measure.probe)));
+            }
+            _ => entries.push(Entry::new(name, participant, measure.probe)),
+        }
+    }
+    entries.extend(measure.limit.map(|probe| Entry::new(LIMIT, 0, probe)));
+    entries
+}
+
+/// The entries whose participants have the probe, calibrated.
+fn calibrated(
+    measure: &Measure,
+    entries: Vec<Entry>,
+    ranks: u32,
+    participants: &mut [Participant<'_, '_>],
+    note: &mut dyn FnMut(String),
+) -> Result<Vec<Entry>, String> {
+    let mut able = Vec::new();
+    for mut entry in entries {
+        let participant = &mut participants[entry.participant];
+        if participant.control.is_lost() {
+            continue;
+        }
+        match entry.calibrate(measure, &mut participant.control) {
+            Ok(()) => able.push(entry),
+            Err(why) => {
+                if !participant.control.is_lost() {
+                    note(format!("{} has no `{}`: {why}", entry.name, measure.benchmark));
+                }
+                participant.failed(ranks, why, note)?;
+            }
+        }
+    }
+    Ok(able)
+}
+
+/// One run of a measure: its batches, interleaved, and their medians.
+fn measure_run(
+    measure: &Measure,
+    entries: &mut [Entry],
+    (run, batches): (usize, usize),
+    ranks: u32,
+    participants: &mut [Participant<'_, '_>],
+    note: &mut dyn FnMut(String),
+) -> Result<(), String> {
+    let mut values = vec![Vec::new(); entries.len()];
+    for batch in 0..batches {
+        // The order rotates, so that no entry always follows the same one.
+        for position in 0..entries.len() {
+            let index = (position + batch + run) % entries.len();
+            let entry = &mut entries[index];
+            let participant = &mut participants[entry.participant];
+            if participant.control.is_lost() {
+                continue;
+            }
+            match entry.batch(measure, &mut participant.control) {
+                Ok(value) => values[index].push(value),
+                Err(why) if entry.participant == 0 => return Err(why),
+                Err(why) => participant.failed(ranks, why, note)?,
+            }
+        }
+    }
+    for (entry, values) in entries.iter_mut().zip(values) {
+        if values.len() == batches {
+            entry.values.push(Summary::of(&values).median);
+        }
+    }
+    Ok(())
+}
+
 impl Entry {
     fn new(name: &'static str, participant: usize, probe: &'static str) -> Self {
         Self {
@@ -294,7 +326,8 @@ impl Entry {
         Self { lock: Some(lock), probe: format!("{probe}:{lock}"), ..Self::new(OURS, 0, "") }
     }
 
-    /// Determines the iterations of a batch. The shortest of three counts: the first is cold, and any may lose its core.
+    /// Determines the iterations of a batch. The shortest of three counts: the first is cold, and
+    /// any may lose its core.
     fn calibrate(&mut self, measure: &Measure, control: &mut ControlledJob<'_>) -> Result<(), String> {
         match measure.repeat {
             Repeat::Once | Repeat::Throughput(_) => return Ok(()),
@@ -337,7 +370,8 @@ impl Entry {
     }
 }
 
-/// The rows of a measure: one for each lock, with the same peers. Entries that lack runs are left out.
+/// The rows of a measure: one for each lock, with the same peers. Entries that lack runs are left
+/// out.
 fn rows(measure: &Measure, ranks: u32, mut entries: Vec<Entry>, runs: usize) -> Vec<Comparison> {
     entries.retain(|entry| entry.values.len() == runs);
     let size = measure.sized.then_some(measure.size);

@@ -1,10 +1,12 @@
-//! `onesided bench peers`: MPICH, Open MPI and the machine's own limits beside the library, in one run.
+//! `onesided bench peers`: MPICH, Open MPI and the machine's own limits beside the library, in one
+//! run.
 //!
-//! [`install`] fetches and compiles the peers. [`plan`] lists the measures, and [`measure`] runs them, interleaved, in a
-//! job of each program, whose ranks it controls through sockets ([`control`]). The ranks of this library run [`worker`]
-//! with the loops of [`probes`] and [`echoes`]; those of the MPIs run the C program of `benches/peers`, which is embedded
-//! in this one. On verbs, the peer is [`perftest`]. The results are a [`document`], printed by [`table`] and drawn by
-//! [`page`] and [`chart`].
+//! [`install`] fetches and compiles the peers. [`plan`] lists the measures, and [`measure`] runs
+//! them, interleaved, in a job of each program, whose ranks it controls through sockets
+//! ([`control`]). The ranks of this library run [`worker`] with the loops of [`probes`] and
+//! [`echoes`]; those of the MPIs run the C program of `benches/peers`, which is embedded in this
+//! one. On verbs, the peer is [`perftest`]. The results are a [`document`], printed by [`table`]
+//! and drawn by [`page`] and [`chart`].
 
 mod chart;
 mod control;
@@ -39,40 +41,49 @@ use crate::fabric::FabricName;
 use crate::failure::{Failure, say};
 use crate::run::interrupts;
 
-/// Compares this library with MPICH, Open MPI and bare instructions, on this host, in interleaved batches.
+/// Compares this library with MPICH, Open MPI and bare instructions, on this host, in interleaved
+/// batches.
 ///
-/// Measured with 2 processes: lock + unlock; lock + put + unlock; put, get, fetch_and_op, compare_and_swap and accumulate
-/// of 8 B, each with a flush; 64 puts or gets and one flush; the bandwidth of put and get of 64 KiB to 4 MiB; the
-/// allocation of windows of 4 KiB to 16 MiB, alone, with all ranks' writes to every page of their window memory, with the
-/// deallocation, and with both; a first lock while the target waits, and while it computes. With 2, 4 and 8 processes: the
-/// acquisitions of a contended lock by all processes together, and the smallest share over the largest.
+/// Measured with 2 processes: lock + unlock; lock + put + unlock; put, get, fetch_and_op,
+/// compare_and_swap and accumulate of 8 B, each with a flush; 64 puts or gets and one flush; the
+/// bandwidth of put and get of 64 KiB to 4 MiB; the allocation of windows of 4 KiB to 16 MiB,
+/// alone, with all ranks' writes to every page of their window memory, with the deallocation, and
+/// with both; a first lock while the target waits, and while it computes. With 2, 4 and 8
+/// processes: the acquisitions of a contended lock by all processes together, and the smallest
+/// share over the largest.
 ///
-/// MPICH 5 and Open MPI 5 are installed from PyPI into a folder (once; that needs python3 with venv and pip, and a C
-/// compiler), and C programs are compiled against them. The jobs of all three run at the same time, but only one of them
-/// is active: each does a batch of about half a millisecond of the same operation, one job after the other, so that other
-/// load on the machine affects all alike. Each has the same number of processes on the same cores, a window of 16 MiB by
-/// MPI_Win_allocate or Window::allocate without hints, and the same loops: while rank 0 accesses the window memory of the
-/// last rank, that rank waits in a barrier. The limits are memcpy, bare atomic instructions and a fence on shared memory.
+/// MPICH 5 and Open MPI 5 are installed from PyPI into a folder (once; that needs python3 with venv
+/// and pip, and a C compiler), and C programs are compiled against them. The jobs of all three run
+/// at the same time, but only one of them is active: each does a batch of about half a millisecond
+/// of the same operation, one job after the other, so that other load on the machine affects all
+/// alike. Each has the same number of processes on the same cores, a window of 16 MiB by
+/// MPI_Win_allocate or Window::allocate without hints, and the same loops: while rank 0 accesses
+/// the window memory of the last rank, that rank waits in a barrier. The limits are memcpy, bare
+/// atomic instructions and a fence on shared memory.
 ///
-/// --fabric verbs: perftest's programs (Debian: perftest) run after the library's batches, on the same RDMA device, 300
-/// rounds each time. Their typical time is compared: ib_read_lat with get, ib_atomic_lat with compare_and_swap and
-/// fetch_and_op of 8 B, ib_write_lat with signals and ib_send_lat with messages that are answered (half a round trip).
-/// Their average bandwidth is compared: ib_write_bw with 64 puts and a flush, of 8 B and of 64 KiB, and ib_send_bw with 64
-/// messages. Nothing else is measured then. On Soft-RoCE the ratios are those of an emulated device, and all processes are
-/// idle tasks (chrt -i 0), so that spinning processes do not keep the device from its work.
+/// --fabric verbs: perftest's programs (Debian: perftest) run after the library's batches, on the
+/// same RDMA device, 300 rounds each time. Their typical time is compared: ib_read_lat with get,
+/// ib_atomic_lat with compare_and_swap and fetch_and_op of 8 B, ib_write_lat with signals and
+/// ib_send_lat with messages that are answered (half a round trip). Their average bandwidth is
+/// compared: ib_write_bw with 64 puts and a flush, of 8 B and of 64 KiB, and ib_send_bw with 64
+/// messages. Nothing else is measured then. On Soft-RoCE the ratios are those of an emulated
+/// device, and all processes are idle tasks (chrt -i 0), so that spinning processes do not keep the
+/// device from its work.
 ///
-/// Ratios are how many times as fast onesided was: the median of 7 runs (--quick: 3), each of which compares adjacent
-/// batches. A program that is not available (no network, no compiler), dies, or gives no answer for a minute is left out
-/// with a note.
+/// Ratios are how many times as fast onesided was: the median of 7 runs (--quick: 3), each of which
+/// compares adjacent batches. A program that is not available (no network, no compiler), dies, or
+/// gives no answer for a minute is left out with a note.
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
-    /// How the ranks of this library access each other's memory: shm beside MPICH and Open MPI, verbs beside perftest
+    /// How the ranks of this library access each other's memory: shm beside MPICH and Open MPI,
+    /// verbs beside perftest
     #[arg(long, value_enum, default_value_t = FabricName::Shm)]
     fabric: FabricName,
 
-    /// Which lock this library's windows have, by name; several with commas between them, or all: then what depends on the
-    /// lock is measured with each, interleaved, and the rest with the first
+    /// Which lock this library's windows have, by name; several with commas between them, or all:
+    /// then what depends on the lock is measured with each, interleaved, and the rest with the
+    /// first
     #[arg(long = "lock", value_name = "NAME", value_delimiter = ',', default_value = "test-and-set", value_parser = lock_choice::parse)]
     locks: Vec<Locks>,
 

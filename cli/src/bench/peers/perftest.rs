@@ -1,4 +1,5 @@
-//! perftest, the peer on verbs: runs a server and a client of its programs, on the same device as this library.
+//! perftest, the peer on verbs: runs a server and a client of its programs, on the same device as
+//! this library.
 
 use std::fs;
 use std::io::Read;
@@ -15,7 +16,8 @@ pub(crate) const NAME: &str = "perftest";
 
 /// The longest that a server and its client may take.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Few, because rounds may take milliseconds if a software device shares two cores with two spinning processes.
+/// Few, because rounds may take milliseconds if a software device shares two cores with two
+/// spinning processes.
 const ROUNDS: &str = "300";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -41,10 +43,12 @@ struct Job {
 /// Which figure of its output counts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Figure {
-    /// The median latency, in microseconds; for echoes, half a round trip. The average would include every wait for a core.
+    /// The median latency, in microseconds; for echoes, half a round trip. The average would
+    /// include every wait for a core.
     Typical,
-    /// The average bandwidth, in MiB/s, of messages of so many bytes. It includes every wait for a core, as this library's
-    /// does: on Soft-RoCE, runs often differ by half, on a busy host tenfold. The peak is not sustained.
+    /// The average bandwidth, in MiB/s, of messages of so many bytes. It includes every wait for a
+    /// core, as this library's does: on Soft-RoCE, runs often differ by half, on a busy host
+    /// tenfold. The peak is not sustained.
     Average(u32),
 }
 
@@ -72,7 +76,8 @@ pub(crate) fn supports(measure: &Measure) -> bool {
 }
 
 impl Perftest {
-    /// Finds the programs, and the device that the verbs fabric uses: the one that `ONESIDED_DEVICE` names, or the first.
+    /// Finds the programs, and the device that the verbs fabric uses: the one that
+    /// `ONESIDED_DEVICE` names, or the first.
     pub(crate) fn find() -> Result<Self, String> {
         let names = fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
         let mut names: Vec<_> = names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
@@ -94,8 +99,9 @@ impl Perftest {
         Ok(Self { device, by_address, is_software, version })
     }
 
-    /// The command that runs all processes. On a software device they are idle tasks, which yield at once: else two
-    /// spinning processes would keep the device from its work on a host of two cores.
+    /// The command that runs all processes. On a software device they are idle tasks, which yield
+    /// at once: else two spinning processes would keep the device from its work on a host of two
+    /// cores.
     pub(crate) fn wrapper(&self) -> &'static [&'static str] {
         if self.is_software { &["chrt", "-i", "0"] } else { &[] }
     }
@@ -185,7 +191,8 @@ impl Tool {
     fn start(mut command: Command) -> Result<Self, String> {
         let name = command.get_program().to_string_lossy().into_owned();
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        // In another process group, so that Ctrl-C reaches only this program, which then ends the process.
+        // In another process group, so that Ctrl-C reaches only this program, which then ends the
+        // process.
         command.process_group(0).spawn().map(Self).map_err(|error| format!("{name}: {error}"))
     }
 

@@ -47,8 +47,8 @@ pub(crate) const CONTENDED: &str = "Contended locks";
 /// Operations before one flush in probes of many operations.
 pub(crate) const MANY: u64 = 64;
 
-// Flags of what is timed in addition to a window's allocation: each rank's writes to all pages of its window memory, and
-// the deallocation.
+// Flags of what is timed in addition to a window's allocation: each rank's writes to all pages of
+// its window memory, and the deallocation.
 pub(crate) const TOUCH: u64 = 1;
 pub(crate) const FREE: u64 = 2;
 
@@ -125,7 +125,8 @@ fn uncontended(effort: Effort) -> Vec<Measure> {
     all
 }
 
-/// The measures of two ranks over a card that perftest's programs correspond to. An echo's value is half a round trip.
+/// The measures of two ranks over a card that perftest's programs correspond to. An echo's value is
+/// half a round trip.
 #[rustfmt::skip] // a table
 pub(crate) fn over_cards() -> Vec<Measure> {
     let echo = |measure| Measure { operations: 2, ..measure };

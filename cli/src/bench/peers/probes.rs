@@ -1,4 +1,5 @@
-//! The timed loops of this library, with the same shapes as those in benches/peers/probes.c, and the bare ones.
+//! The timed loops of this library, with the same shapes as those in benches/peers/probes.c, and
+//! the bare ones.
 #![allow(unsafe_code)] // memcpy to and from bare memory
 
 use std::hint::black_box;
@@ -38,7 +39,8 @@ pub(crate) struct Probes<'r> {
 
 /// A loop that acquires and releases the lock.
 type LockingLoop = fn(&Window<u64>, u32, u64) -> Result<(), Error>;
-/// A loop under a held lock, whose operations have as many elements as the buffer, or as each of [`MANY`] pieces of it.
+/// A loop under a held lock, whose operations have as many elements as the buffer, or as each of
+/// [`MANY`] pieces of it.
 type LockedLoop = fn(&Access<'_>, &mut [u64], u64) -> Result<(), Error>;
 
 impl<'r> Probes<'r> {
@@ -53,11 +55,12 @@ impl<'r> Probes<'r> {
         Ok(self.window.close().wait()?)
     }
 
-    /// Runs a probe. Returns the nanoseconds of all iterations at rank 0, or the probe's own result; `None` if there is no
-    /// such probe.
+    /// Runs a probe. Returns the nanoseconds of all iterations at rank 0, or the probe's own
+    /// result; `None` if there is no such probe.
     pub(crate) fn run(&mut self, request: Request<'_>) -> Result<Option<f64>, Failure> {
         if let Some((probe, lock)) = request.probe.split_once(':') {
-            // Closed after the request, because a thread that serves the lock would take its core from the others.
+            // Closed after the request, because a thread that serves the lock would take its core
+            // from the others.
             let window =
                 Window::<u64>::builder().lock(lock.parse::<LockDesign>()?).allocate(&self.rank.world, 8).wait()?;
             let taken = self.locking(&window, Request { probe, ..request })?;
@@ -118,22 +121,18 @@ impl<'r> Probes<'r> {
     /// Runs a limit.
     fn bare(&mut self, request: Request<'_>) -> Result<Option<f64>, Failure> {
         let rank = self.rank;
-        let (lock, count) = (rank.word(LOCK), rank.word(COUNT));
+        let (lock, count, area) = (rank.word(LOCK), rank.word(COUNT), rank.transfer_area());
         let pieces = if matches!(request.probe, "bare_puts" | "bare_gets") { MANY as usize } else { 1 };
         let row = &mut self.buffer[self.begin..][..request.size as usize / WORD * pieces];
         let mut run: Box<dyn FnMut(u64)> = match request.probe {
             "bare_lock" => Box::new(|n| bare::cas_store(lock, n)),
             "bare_fetch" => Box::new(|n| bare::fetch_add(count, n)),
             "bare_swap" => Box::new(|n| bare::compare_swap(count, n)),
-            // SAFETY: the transfer area has TRANSFER_AREA bytes, which a row of request.size or MANY small pieces does not
-            // exceed; it is page-aligned; no other rank accesses it now.
-            "bare_put" | "bare_puts" => {
-                Box::new(|n| unsafe { bare::copy_in(rank.transfer_area(), row, (pieces, true), n) })
-            }
+            // SAFETY: the transfer area has TRANSFER_AREA bytes, which a row of request.size or
+            // MANY small pieces does not exceed; it is page-aligned; no other rank accesses it now.
+            "bare_put" | "bare_puts" => Box::new(|n| unsafe { bare::copy_in(area, row, (pieces, true), n) }),
             // SAFETY: as above.
-            "bare_get" | "bare_gets" => {
-                Box::new(|n| unsafe { bare::copy_out(row, rank.transfer_area(), (pieces, true), n) })
-            }
+            "bare_get" | "bare_gets" => Box::new(|n| unsafe { bare::copy_out(row, area, (pieces, true), n) }),
             _ => return Ok(None),
         };
         let run = |n| {
@@ -143,8 +142,8 @@ impl<'r> Probes<'r> {
         timed(rank, || Ok(time(request.times, run)?)).map(Some)
     }
 
-    /// The time of rank 0 to allocate windows; depending on the argument, until each rank has written to every page of its
-    /// window memory, and until the window is freed.
+    /// The time of rank 0 to allocate windows; depending on the argument, until each rank has
+    /// written to every page of its window memory, and until the window is freed.
     fn allocate(&self, request: Request<'_>) -> Result<f64, Failure> {
         let world = &self.rank.world;
         let mut taken = 0.0;
@@ -166,8 +165,8 @@ impl<'r> Probes<'r> {
         Ok(if world.rank() == 0 { taken } else { 0.0 })
     }
 
-    /// The first lock, put and unlock after 10 ms, while the target computes for `argument` ms, or waits in a barrier if
-    /// that is 0.
+    /// The first lock, put and unlock after 10 ms, while the target computes for `argument` ms, or
+    /// waits in a barrier if that is 0.
     fn first_lock(&self, window: &Window<u64>, request: Request<'_>) -> Result<f64, Failure> {
         let (world, peer) = (&self.rank.world, self.rank.peer());
         let mut taken = 0.0;
@@ -184,7 +183,8 @@ impl<'r> Probes<'r> {
         Ok(taken)
     }
 
-    /// All ranks at one lock from the time `argument` on for `times` ms: how often this rank acquires it.
+    /// All ranks at one lock from the time `argument` on for `times` ms: how often this rank
+    /// acquires it.
     fn contend(
         &self,
         request: Request<'_>,

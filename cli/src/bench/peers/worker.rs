@@ -1,5 +1,5 @@
-//! `onesided bench peer`: a rank of this library, started by `onesided bench peers`. It does the same as
-//! benches/peers/peer.c.
+//! `onesided bench peer`: a rank of this library, started by `onesided bench peers`. It does the
+//! same as benches/peers/peer.c.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;

@@ -1,4 +1,5 @@
-//! What a benchmark shows, in a sentence on the page. Each measurement declares its own beside its code.
+//! What a benchmark shows, in a sentence on the page. Each measurement declares its own beside its
+//! code.
 
 use crate::bench::results::quantity::Quantity;
 

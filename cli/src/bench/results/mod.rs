@@ -1,5 +1,5 @@
-//! What a measurement yields: [`summary`] of the runs' values of a [`quantity`], as a worker reports it ([`report`]), and
-//! the [`description`] of a benchmark.
+//! What a measurement yields: [`summary`] of the runs' values of a [`quantity`], as a worker
+//! reports it ([`report`]), and the [`description`] of a benchmark.
 
 pub(crate) mod description;
 pub(crate) mod quantity;

@@ -23,7 +23,8 @@ struct Facts {
     is_plotted_by_lock: bool,
 }
 
-/// Which rows of the text table begin with the benchmark's name; the others follow them, with the quantity's name.
+/// Which rows of the text table begin with the benchmark's name; the others follow them, with the
+/// quantity's name.
 enum Heads {
     All,
     None,
@@ -160,7 +161,8 @@ impl Quantity {
         self.facts().is_plotted_by_lock
     }
 
-    /// The first cell of a row in the text table: the benchmark, or, in the rows after that one, the quantity.
+    /// The first cell of a row in the text table: the benchmark, or, in the rows after that one,
+    /// the quantity.
     pub(crate) fn label(self, benchmark: &str) -> String {
         match self.facts().heads {
             Heads::All => benchmark.to_owned(),

@@ -8,8 +8,8 @@ use crate::bench::rma::loops::Row;
 use crate::bench::worker::rank::BenchRank;
 
 pub(super) fn copy_in(rank: &BenchRank, row: Row<'_>, n: u64, fenced: bool) {
-    // SAFETY: the transfer area has TRANSFER_AREA bytes, and a row has no more; it is page-aligned; no other rank accesses
-    // it now.
+    // SAFETY: the transfer area has TRANSFER_AREA bytes, and a row has no more; it is page-aligned;
+    // no other rank accesses it now.
     unsafe { bare::copy_in(rank.transfer_area(), row.buffer, (row.pieces, fenced), n) }
 }
 
@@ -19,7 +19,8 @@ pub(super) fn copy_out(rank: &BenchRank, row: Row<'_>, n: u64, fenced: bool) {
 }
 
 pub(super) fn strided(rank: &BenchRank, row: Row<'_>, n: u64, _: bool) {
-    // SAFETY: as above; a row of strided pieces has at most half as many elements as the transfer area.
+    // SAFETY: as above; a row of strided pieces has at most half as many elements as the transfer
+    // area.
     unsafe { bare::store_every_second(rank.transfer_area(), row.buffer, n) }
 }
 
@@ -59,7 +60,8 @@ fn plain_of_target(rank: &BenchRank) -> (u32, u64) {
 }
 
 pub(super) fn write_there(rank: &BenchRank, row: Row<'_>, n: u64, _: bool) {
-    // SAFETY: the plain memory is as large as any row; its owner keeps it and does not access it until the window is closed.
+    // SAFETY: the plain memory is as large as any row; its owner keeps it and does not access it
+    // until the window is closed.
     unsafe { bare::write_there(plain_of_target(rank), row.buffer, row.pieces, n) }
 }
 

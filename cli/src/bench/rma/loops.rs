@@ -6,7 +6,8 @@ use onesided_windows::{Error, Fetch, Op, Shape};
 
 pub(super) type Access<'w> = onesided_windows::Access<'w, u64, onesided_fabric::Any>;
 
-/// The operations before one flush: local pieces of equal length, at equally distant displacements in the window.
+/// The operations before one flush: local pieces of equal length, at equally distant displacements
+/// in the window.
 pub(super) struct Row<'b> {
     pub(super) buffer: &'b mut [u64],
     /// As long as the buffer, for small operations.
@@ -114,8 +115,9 @@ pub(super) fn compare_and_swap(access: &Access<'_>, row: Row<'_>, n: u64, flush:
     })
 }
 
-/// `n` times: starts the operation on each word of the row, waits for all of them, and flushes. The buffer has the
-/// expected value of each word. Only the first may be wrong, so that compare-and-swaps succeed.
+/// `n` times: starts the operation on each word of the row, waits for all of them, and flushes. The
+/// buffer has the expected value of each word. Only the first may be wrong, so that
+/// compare-and-swaps succeed.
 #[inline(always)]
 fn fetch<'a>(
     access: &'a Access<'_>,

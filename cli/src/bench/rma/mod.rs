@@ -1,4 +1,5 @@
-//! `bench rma`: every operation at every size, one with its flush, many with one flush, and many open requests.
+//! `bench rma`: every operation at every size, one with its flush, many with one flush, and many
+//! open requests.
 
 mod bare_loops;
 mod loops;
@@ -25,8 +26,8 @@ struct Operation {
     run: fn(&Access<'_>, Row<'_>, u64, bool) -> Result<(), onesided_windows::Error>,
     limit: &'static str,
     bare: fn(&BenchRank, Row<'_>, u64, bool),
-    /// The name of the limit without a fence, for requests without a flush. `None` if the operation has no request: its
-    /// buffer is free when it returns.
+    /// The name of the limit without a fence, for requests without a flush. `None` if the operation
+    /// has no request: its buffer is free when it returns.
     requests: Option<&'static str>,
     /// In bytes.
     largest: usize,
@@ -66,7 +67,8 @@ const BY_PROCESS_VM: [Operation; 2] = [
 pub(crate) enum Transport {
     /// Memory that the window has allocated: by instructions over shm, by the card over verbs
     Direct,
-    /// User memory of the peer: put and get by process_vm_writev and process_vm_readv, whose bare calls are the limit
+    /// User memory of the peer: put and get by process_vm_writev and process_vm_readv, whose bare
+    /// calls are the limit
     ProcessVm,
     /// User memory of the peer, where its helper thread does everything
     Helper,
@@ -141,7 +143,8 @@ impl Transport {
 
 /// The smallest size, and the only one of single-element atomic operations.
 const WORD: usize = 8;
-/// The largest accumulate. It is one atomic operation for each word, so that larger ones only take longer.
+/// The largest accumulate. It is one atomic operation for each word, so that larger ones only take
+/// longer.
 const LARGEST_ATOMIC: usize = 4 << 10;
 /// How many operations make a row, if they fit in [`TRANSFER_AREA`].
 const MANY: usize = 64;
@@ -229,7 +232,8 @@ impl Operation {
                 done
             };
             let mut both = vec![Probe::ours(&(what + transport.ending()), &limit, ours)];
-            // Where the bare instructions have no fence, requests and flushed operations have the same limit.
+            // Where the bare instructions have no fence, requests and flushed operations have the
+            // same limit.
             if has_limits && !limits.contains(&limit) {
                 let bare = move |n| buffers.with_row(elements, pieces, |row| (self.bare)(rank, row, n, flush));
                 both.push(Probe::limit(&limit, bare));

@@ -23,14 +23,16 @@ pub(crate) enum Outcome {
     Ended(u8),
 }
 
-/// Runs a suite in `ranks` processes of this program, whose windows have this lock; calls `step` after each of its steps.
+/// Runs a suite in `ranks` processes of this program, whose windows have this lock; calls `step`
+/// after each of its steps.
 pub(crate) fn run(
     (suite, effort, lock): (&Suite, Effort, &str),
     (ranks, fabric): (u32, &str),
     interrupts: &[Interrupt],
     step: impl Fn() + Send,
 ) -> Result<Outcome, Failure> {
-    // Close-on-exec: rank 0 opens the pipe by its path, so that processes it leaves behind do not hold it open.
+    // Close-on-exec: rank 0 opens the pipe by its path, so that processes it leaves behind do not
+    // hold it open.
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
     let report = format!("/proc/{}/fd/{}", std::process::id(), write.as_raw_fd());
     let mut args = vec![OsString::from(format!("ONESIDED_LOCK={lock}"))];

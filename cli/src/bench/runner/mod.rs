@@ -60,7 +60,8 @@ pub(crate) struct Files {
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
 
-    /// Also draw the main curves of locks as a picture; contended metrics need several numbers of ranks for a curve
+    /// Also draw the main curves of locks as a picture; contended metrics need several numbers of
+    /// ranks for a curve
     #[arg(long, value_name = "FILE.svg")]
     picture: Option<PathBuf>,
 }
@@ -76,8 +77,8 @@ pub(crate) struct Open {
 }
 
 impl Files {
-    /// Creates the files before anything is measured: minutes of measurements must not end in a file that cannot be
-    /// written.
+    /// Creates the files before anything is measured: minutes of measurements must not end in a
+    /// file that cannot be written.
     pub(crate) fn create(&self) -> io::Result<Open> {
         let open = |path: &Option<PathBuf>| path.as_deref().map(create).transpose();
         let picture = open(&self.picture)?.zip(self.picture.clone());
@@ -183,8 +184,9 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     }
 }
 
-/// Whether the results of several locks differ in it; everything else is kept for the first lock alone. Limits are kept
-/// for each lock, because each result is compared with those of its own job; the document has them once.
+/// Whether the results of several locks differ in it; everything else is kept for the first lock
+/// alone. Limits are kept for each lock, because each result is compared with those of its own job;
+/// the document has them once.
 fn depends_on_lock(one: &Measured) -> bool {
     one.against == Against::IsLimit || one.what.contains("lock")
 }
@@ -193,7 +195,8 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
     File::create(path).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
-/// A bar on standard error if that is a terminal. It is drawn between the steps, never during a measurement.
+/// A bar on standard error if that is a terminal. It is drawn between the steps, never during a
+/// measurement.
 pub(crate) fn progress(steps: u64) -> ProgressBar {
     let target = if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let style = ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}");

@@ -47,8 +47,8 @@ const ACQUISITIONS_OF_JAIN: u64 = 5;
 const WAITS_OF_P999: u64 = 1_000;
 
 impl Load {
-    /// Long enough for 20 acquisitions by each origin at the fastest possible hand-overs, but bounded: 100 ms of virtual
-    /// time take about a second.
+    /// Long enough for 20 acquisitions by each origin at the fastest possible hand-overs, but
+    /// bounded: 100 ms of virtual time take about a second.
     fn duration(&self, origins: u32) -> Duration {
         const ACQUISITIONS: u64 = 20;
         /// From one owner to the next: a release, and an acquire that waits for it.
@@ -58,8 +58,8 @@ impl Load {
         self.duration.unwrap_or(Duration::from_nanos(nanos.clamp(10_000_000, 500_000_000)))
     }
 
-    /// The results with so many origins, of whose acquisitions `readers` % are to read. With `handovers`, the point of the
-    /// sweep is that number, else it is the number of origins.
+    /// The results with so many origins, of whose acquisitions `readers` % are to read. With
+    /// `handovers`, the point of the sweep is that number, else it is the number of origins.
     pub(crate) fn measure<A: LockAlgorithm>(
         &self,
         lock: &A,

@@ -1,5 +1,6 @@
-//! The metrics of jiang-2004, section 6, for windows on the simulated network, in virtual time: they depend on the lock
-//! design alone, not on this machine. Processors are not modelled, so that computation takes no time.
+//! The metrics of jiang-2004, section 6, for windows on the simulated network, in virtual time:
+//! they depend on the lock design alone, not on this machine. Processors are not modelled, so that
+//! computation takes no time.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -41,8 +42,8 @@ pub(super) static DESCRIPTIONS: [Description; 2] = [
 
 /// Repetitions of each measurement.
 const TIMES: u64 = 100;
-/// In nanoseconds: the second origin requests the lock [`LATER`] after the first, which holds it for [`HELD_FOR`], longer
-/// than an acquire takes.
+/// In nanoseconds: the second origin requests the lock [`LATER`] after the first, which holds it
+/// for [`HELD_FOR`], longer than an acquire takes.
 const LATER: u64 = 20_000;
 const HELD_FOR: u64 = 60_000;
 /// From one hand-over to the next, in nanoseconds.
@@ -144,7 +145,8 @@ impl Jobs {
         Ok(all[0].map(|time| time as f64 / TIMES as f64))
     }
 
-    /// The mean delay from release to acquisition, with two origins that alternate in acquiring first, and a target.
+    /// The mean delay from release to acquisition, with two origins that alternate in acquiring
+    /// first, and a target.
     fn delay(&self) -> Result<f64, Failure> {
         let all = self.run(3, |world| async move {
             let window = self.window(&world).await?;
@@ -175,8 +177,8 @@ impl Jobs {
         Ok(delays.sum::<f64>() / TIMES as f64)
     }
 
-    /// Origins at one target, each with a window of its own or all with the same: the mean time of a lock and unlock, and
-    /// the operations that all ranks post for it.
+    /// Origins at one target, each with a window of its own or all with the same: the mean time of
+    /// a lock and unlock, and the operations that all ranks post for it.
     fn contend(&self, origins: u32, apart: bool) -> Result<(f64, f64), Failure> {
         let finished = Cell::new(0);
         let finished = &finished;

@@ -1,4 +1,5 @@
-//! What the measurements of a worker share: its [`rank`], interleaved [`probes`], [`throughput`] runs, and [`timing`].
+//! What the measurements of a worker share: its [`rank`], interleaved [`probes`], [`throughput`]
+//! runs, and [`timing`].
 
 pub(crate) mod probes;
 pub(crate) mod rank;

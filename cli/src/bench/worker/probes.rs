@@ -8,7 +8,8 @@ use crate::bench::results::summary::Summary;
 use crate::bench::worker::rank::BenchRank;
 use crate::failure::Failure;
 
-/// The approximate duration of a batch: long compared with reading the clock, short compared with a time slice.
+/// The approximate duration of a batch: long compared with reading the clock, short compared with a
+/// time slice.
 const BATCH: Duration = Duration::from_micros(500);
 
 /// A loop whose time is measured.
@@ -73,7 +74,8 @@ impl<'p> Probe<'p> {
         Ok(start.elapsed().as_nanos() as f64 / (n * self.operations) as f64)
     }
 
-    /// How many iterations make a batch. The shortest of three counts: the first is cold, and any may lose its core.
+    /// How many iterations make a batch. The shortest of three counts: the first is cold, and any
+    /// may lose its core.
     fn calibrate(&mut self) -> Result<u64, Failure> {
         let mut n = 1;
         loop {
@@ -95,7 +97,8 @@ impl<'p> Probe<'p> {
     }
 }
 
-/// Measures the probes, interleaved, and reports them. The value of a run is the median of its batches.
+/// Measures the probes, interleaved, and reports them. The value of a run is the median of its
+/// batches.
 pub(crate) fn run(rank: &BenchRank, effort: Effort, mut probes: Vec<Probe<'_>>) -> Result<(), Failure> {
     let sizes = probes.iter_mut().map(Probe::calibrate).collect::<Result<Vec<_>, _>>()?;
     let mut runs = vec![Vec::new(); probes.len()];

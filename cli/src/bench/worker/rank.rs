@@ -27,7 +27,8 @@ const BARE: RegionId = RegionId(u32::MAX - 1);
 #[derive(Debug)]
 pub(crate) struct BenchRank<F: Fabric = Any> {
     pub(crate) world: World<F>,
-    /// Memory of the last rank, outside any window and made like a window's: the limits are measured on it.
+    /// Memory of the last rank, outside any window and made like a window's: the limits are
+    /// measured on it.
     bare: Arc<Mapping>,
     reporter: Reporter,
     /// The number of cores that the ranks share.
@@ -118,7 +119,8 @@ impl<F: Drive> BenchRank<F> {
         self.measured((what, None), quantity, values, None)
     }
 
-    /// Reports one point of a sweep: a result beside the limit of that name, or a limit without one.
+    /// Reports one point of a sweep: a result beside the limit of that name, or a limit without
+    /// one.
     pub(crate) fn point(
         &self,
         (what, parameter): (&str, Option<Parameter>),
@@ -144,7 +146,8 @@ impl<F: Drive> BenchRank<F> {
         self.measured((what, None), quantity, values, Some(limit))
     }
 
-    /// Reports a result of operations of that size beside the limit of that name, or a limit without one.
+    /// Reports a result of operations of that size beside the limit of that name, or a limit
+    /// without one.
     pub(crate) fn measured(
         &self,
         (what, size): (&str, Option<usize>),
@@ -175,8 +178,9 @@ impl<F: Drive> BenchRank<F> {
     }
 }
 
-/// Keeps this process on one core, because a migration costs more than anything that is measured here. The ranks are
-/// distributed over the cores that the job may use. Returns the number of these cores.
+/// Keeps this process on one core, because a migration costs more than anything that is measured
+/// here. The ranks are distributed over the cores that the job may use. Returns the number of these
+/// cores.
 fn pin() -> Result<usize, Failure> {
     let Some(job) = environment::Environment::read()? else { return Ok(1) };
     let allowed = rustix::thread::sched_getaffinity(None)?;

@@ -11,7 +11,8 @@ use onesided_windows::Window;
 use crate::bench::worker::rank::BenchRank;
 use crate::failure::Failure;
 
-// Bare words: the number of ranks that were ever ready, the run that has begun, the run that is over.
+// Bare words: the number of ranks that were ever ready, the run that has begun, the run that is
+// over.
 const READY: u64 = 1;
 const BEGUN: u64 = 2;
 const OVER: u64 = 3;
@@ -56,7 +57,8 @@ impl<'r, F: Drive> Throughput<'r, F> {
         Self { rank, number: 0 }
     }
 
-    /// Has all ranks do `work` until rank 0 stops them after `duration`. `work` returns how many operations it has done.
+    /// Has all ranks do `work` until rank 0 stops them after `duration`. `work` returns how many
+    /// operations it has done.
     pub(crate) fn run(
         &mut self,
         duration: Duration,

@@ -1,5 +1,5 @@
-//! Hosts of `onesided run --hosts` that are this one twice, come late, or come while somebody ends the job; and the last
-//! words of their ranks.
+//! Hosts of `onesided run --hosts` that are this one twice, connect late, or connect while the job
+//! is being ended; and the last output of their ranks.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn a_host_that_comes_late_is_no_silence_of_the_others() {
     assert_eq!((ended.code(), ended.stdout), (0, ["[0] 0", "[1] 1"].map(str::to_owned).to_vec()), "{}", ended.stderr);
 }
 
-/// While the agent has not answered, and while it answered and says nothing more.
+/// Before the agent has answered, and after it has answered and fallen silent.
 #[test]
 fn an_interrupt_ends_a_job_whose_hosts_have_not_come() {
     let nonce = "0".repeat(64);
@@ -67,7 +67,7 @@ fn the_first_host_that_fails_is_named() {
     assert!(ended.took < Duration::from_secs(10), "{ended:?}");
 }
 
-/// What a shell says that reads the output of a job.
+/// The output of a shell that reads the output of a job.
 fn read_by(job: &Command, reader: &str) -> (String, String) {
     let mut shell = Command::new("sh");
     shell.args(["-c", &format!("{{ \"$@\"; echo status $? >&2; }} | {reader}"), "sh"]);

@@ -14,7 +14,7 @@ use crate::hosts::rsh::PORT;
 use crate::ranks::{play, plays};
 use crate::support::{Ended, Running, eventually, finish, kill, onesided, runs, start};
 
-/// A remote shell: a script that is called as ssh is. Gone when it is dropped.
+/// A remote shell: a script that is called like ssh. Dropping removes it.
 pub(super) struct Rsh(pub(super) PathBuf);
 
 impl Rsh {
@@ -27,7 +27,8 @@ impl Rsh {
         Self(path)
     }
 
-    /// That stays on this host. The agent is no child of the launcher's child, so no signal of the kernel reaches it.
+    /// A shell that stays on this host. The agent is not a child of the launcher's child, so that
+    /// the kernel's parent-death signal does not reach it.
     pub(super) fn local() -> Self {
         Self::new("sh -c \"$*; exit \\$?\"")
     }
@@ -70,7 +71,7 @@ fn ranks_of_agents_and_of_the_launcher_are_one_job() {
 
 #[test]
 fn ranks_get_arguments_folder_variables_and_nothing_to_read() {
-    // A remote shell does not bring the environment along.
+    // A remote shell does not transfer the environment.
     let clean = Rsh::new("env -i PATH=\"$PATH\" sh -c \"cd /; $*\"");
     let mut clean_command =
         clean.script("a:1,b:1", "2", &["-x", "WANTED"], "pwd; echo \"$0,$WANTED,$ONESIDED_MINE,$UNWANTED\"; cat");
@@ -101,7 +102,7 @@ fn long_output_of_all_ranks_is_whole() {
         assert!(of_rank.len() == 100_001 && of_rank[100_000] == "end");
         assert!((0..100_000).all(|at| of_rank[at] == (at + 1).to_string()));
     }
-    // Who stops reading stops the ranks, wherever they are.
+    // A reader that closes the output ends the ranks on all hosts.
     let command = rsh.script("a:1,b:1", "2", &[], "yes");
     let head = Command::new("sh")
         .args(["-c", "\"$@\" | head -n 1", "sh"])
@@ -167,7 +168,8 @@ fn interrupts_reach_all_hosts() {
     assert!(!pids.iter().any(|pid| runs(*pid)));
 }
 
-/// Starts ranks on two hosts that each say their own process, one that they started, and their agent.
+/// Starts ranks on two hosts that each print their process id, that of a child, and that of their
+/// agent.
 fn with_children(rsh: &Rsh, more: &[&str]) -> (Running, Vec<i32>, Vec<i32>) {
     let running = start(&mut rsh.script("a:1,b:1", "2", more, "sleep 60 & echo $$ $! $PPID; wait"));
     let lines = running.line_of_each(2);
@@ -198,7 +200,7 @@ fn an_agent_that_is_killed_is_a_lost_host() {
     assert_eq!(ended.code(), 1, "{ended:?}");
     assert!(ended.stderr.contains("onesided: host b is lost with 1 rank: the connection ended"), "{ended:?}");
     assert!(ended.took < Duration::from_secs(8), "{ended:?}");
-    // What a rank left in its process group is killed by its agent, which was killed.
+    // The agent would kill what a rank has left in its process group, but was killed.
     for pid in [ranks[0], ranks[1], ranks[2], agents[0]] {
         eventually(Duration::from_secs(1), "gone", || !runs(pid));
     }
@@ -216,7 +218,7 @@ fn an_agent_that_is_stopped_is_a_lost_host() {
     let ended = running.wait();
     assert!(ended.stderr.contains("host a is lost with 1 rank: it was silent for"), "{ended:?}");
     assert_eq!(ended.code(), 1, "{ended:?}");
-    // It may have gone with its shell's process group.
+    // It may have ended with its shell's process group.
     let _ = rustix::process::kill_process(rustix::process::Pid::from_raw(agents[0]).unwrap(), Signal::CONT);
     eventually(Duration::from_secs(2), "it ends", || !runs(agents[0]));
 }
@@ -245,7 +247,7 @@ fn what_keeps_an_agent_from_starting_is_said() {
     let imposter = Rsh::new(&format!("echo onesided agent 2 0.1.0 {zeros}; head -c 5000 /dev/zero; sleep 60"));
     let imposter = said(&path(&imposter), &[]);
     assert!(imposter.contains("does not bear the job's proof"), "{imposter}");
-    // What a login shell prints is passed over.
+    // The output of a login shell is skipped.
     let greeting = Rsh::new("echo welcome; printf 'no end of line'; sh -c \"$*\"");
     let ended = finish(&mut greeting.script("a:1,b:1", "2", &[], "echo $ONESIDED_RANK"));
     assert_eq!(sorted(&ended), ["[0] 0", "[1] 1"], "{ended:?}");
@@ -278,7 +280,7 @@ fn lists_that_make_no_sense_are_refused() {
     assert!(agent.code() == 1 && agent.stderr.contains("run --hosts"), "{agent:?}");
 }
 
-/// Hosts that reach each other by a network alone, with a remote shell's daemon on each but the first.
+/// Hosts that are connected by a network only, with a remote shell's daemon on each but the first.
 pub(crate) struct Reached {
     pub(crate) network: Network,
     rsh: Rsh,
@@ -289,7 +291,7 @@ impl Reached {
     pub(crate) fn new(hosts: usize) -> Self {
         let network = Network::new(hosts);
         let daemons = (1..hosts).map(|host| start(&mut network.on(host, &plays("serve a remote shell")))).collect();
-        // The daemon's words are the shell's output, which is the client's standard error.
+        // The daemon's output is the shell's output, which is the client's standard error.
         let binary = std::env::current_exe().unwrap();
         let binary = binary.display();
         let rsh = Rsh::new(&format!(
@@ -325,7 +327,8 @@ fn a_job_over_a_network() {
     assert_eq!(sorted(&ended), (0..4).map(|rank| format!("[{rank}] sum 6 hosts 0 1 2 2")).collect::<Vec<_>>());
 }
 
-/// A cable that is pulled: the launcher says which host is lost, the survivors learn it, and the agent there ends its ranks.
+/// A disconnected host: the launcher names it, the survivors detect it, and its agent ends its
+/// ranks.
 #[test]
 #[ignore = "what the stage hosts of scripts/test starts"]
 fn a_host_that_disappears_is_lost_and_leaves_nothing_behind() {

@@ -7,7 +7,7 @@ use crate::hosts::meet::start_on;
 use crate::hosts::network::Network;
 use crate::support::{finish, runs, start};
 
-/// Time for TCP to try again and again.
+/// Time for many retransmissions of TCP.
 const PATIENT: (&str, &str) = ("ONESIDED_SUSPECT_AFTER", "15");
 
 #[test]
@@ -36,7 +36,7 @@ fn a_launched_job_ends_well_though_packets_are_lost() {
     }
 }
 
-/// So bad that no host can be told from one that is gone: the job ends all the same, and nothing is left.
+/// A loss so high that every host looks dead: the job ends all the same, and leaves nothing behind.
 #[test]
 #[ignore = "what the stage hosts of scripts/test starts"]
 fn a_network_that_loses_nearly_everything_is_a_lost_host() {

@@ -1,4 +1,4 @@
-//! Ranks on several hosts that anybody starts: they meet at the address of rank 0.
+//! Ranks on several hosts without a launcher, which meet at the address of rank 0.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ impl Ranks {
         self.ranks[rank].line()
     }
 
-    /// What each says first.
+    /// The first line of each.
     pub(crate) fn pids(&self) -> Vec<i32> {
         self.ranks.iter().map(|rank| rank.line().parse().unwrap()).collect()
     }
@@ -50,7 +50,7 @@ fn ranks_of_several_hosts_meet() {
     for ended in ranks.wait() {
         assert_eq!((ended.code(), &*ended.stdout), (0, &["sum 10 hosts 0 1 2 1 0".to_owned()][..]), "{ended:?}");
     }
-    // Rank 0's host need not be the first that was made, and one rank a host will do.
+    // Rank 0 may be on any host, and a host may have a single rank.
     for ended in start_on(&network, "where", &[2, 0], &[]).wait() {
         assert_eq!(ended.stdout, ["sum 1 hosts 0 1"], "{ended:?}");
     }
@@ -60,7 +60,7 @@ fn ranks_of_several_hosts_meet() {
 #[ignore = "what the stage hosts of scripts/test starts"]
 fn shared_memory_does_not_join_hosts_and_says_so() {
     let network = Network::new(2);
-    // Each ends at once, and the others are told the same all the same.
+    // Each ends at once, and the others get the same error.
     for hosts in [&[0, 1][..], &[0, 1, 1, 0]] {
         for ended in start_on(&network, "fail to start a world", hosts, &[]).wait() {
             assert!(ended.stdout[0].contains("on 2 hosts") && ended.stdout[0].contains("use verbs"), "{ended:?}");
@@ -82,7 +82,7 @@ fn a_death_is_known_on_all_hosts() {
     assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
 }
 
-/// A host whose cable is pulled is dead to the others, and they to it.
+/// A disconnected host is dead for the others, and they are dead for it.
 #[test]
 #[ignore = "what the stage hosts of scripts/test starts"]
 fn a_host_that_disappears_is_dead_to_the_others() {
@@ -94,14 +94,15 @@ fn a_host_that_disappears_is_dead_to_the_others() {
     for rank in [0, 3] {
         assert_eq!(ranks.line(rank), "dead 1 2");
     }
-    // The hub's are dead to those without a way to it; of third hosts they hear no more.
+    // Without a connection to the hub, its ranks are dead for a host, which hears no more of third
+    // hosts.
     for rank in [1, 2] {
         assert_eq!(ranks.line(rank), "dead 0");
     }
     assert!((Duration::from_millis(700)..Duration::from_secs(3)).contains(&begin.elapsed()), "{:?}", begin.elapsed());
 }
 
-/// The hub's host, and with rank 0 the way between all others.
+/// The hub's host, which has rank 0 and connects all others.
 #[test]
 #[ignore = "what the stage hosts of scripts/test starts"]
 fn a_hub_that_disappears_is_dead_and_the_others_go_on() {
@@ -110,12 +111,13 @@ fn a_hub_that_disappears_is_dead_and_the_others_go_on() {
     let pids = ranks.pids();
     network.pull(0);
     assert_eq!([ranks.line(1), ranks.line(2), ranks.line(0)], ["dead 0", "dead 0", "dead 1 2"]);
-    // On their own host they still see one another.
+    // Ranks of one host still see one another.
     kill(pids[2], Signal::KILL);
     assert_eq!(ranks.line(1), "dead 0 2");
 }
 
-/// The lowest rank keeps its host: without it the others there have lost the way, on both sides.
+/// The lowest rank of a host connects it: without that rank, the host and the others are
+/// disconnected.
 #[test]
 #[ignore = "what the stage hosts of scripts/test starts"]
 fn a_keeper_that_dies_takes_its_host_along() {

@@ -1,4 +1,4 @@
-//! Several hosts: network namespaces of this one, or only what says that it is another.
+//! Several hosts: network namespaces of this one, or agents on this one that act as other hosts.
 
 mod coming;
 mod launch;

@@ -1,10 +1,10 @@
-//! Hosts made of network namespaces, each with a name of its own, joined by a switch in a namespace of its own. Nothing of
-//! this machine's network is touched.
+//! Hosts made of network namespaces, each with its own host name, connected by a switch in another
+//! namespace. This machine's network is not touched.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A network of hosts; gone, with all that runs there, when it is dropped.
+/// A network of hosts. Dropping removes it with all its processes.
 pub(crate) struct Network {
     name: String,
     hosts: usize,
@@ -49,7 +49,7 @@ impl Network {
         format!("10.77.0.{}", host + 1)
     }
 
-    /// The same command, on a host.
+    /// The same command on a host.
     pub(crate) fn on(&self, host: usize, command: &Command) -> Command {
         let mut inside = Command::new("ip");
         inside.args(["netns", "exec", &self.host(host), "unshare", "--uts", "sh", "-c"]);
@@ -60,12 +60,12 @@ impl Network {
         inside
     }
 
-    /// Pulls a host's cable: nobody is told, packets vanish.
+    /// Disconnects a host: packets vanish without an error.
     pub(crate) fn pull(&self, host: usize) {
         ip(&["-n", &self.switch(), "link", "set", &format!("port{host}"), "nomaster"]);
     }
 
-    /// From now on each host loses so many of a hundred packets that come in.
+    /// Makes each host drop so many percent of incoming packets.
     pub(crate) fn lose(&self, percent: u32) {
         for host in 0..self.hosts {
             let space = self.host(host);
@@ -74,7 +74,7 @@ impl Network {
             if netem.status.success() {
                 continue;
             }
-            // A kernel without netem: its packet filter throws dice as well.
+            // Without netem in the kernel, the packet filter drops packets at random.
             let rules = format!(
                 "add table inet loss\nadd chain inet loss in {{ type filter hook input priority 0; }}\n\
                  add rule inet loss in iifname eth0 numgen random mod 100 < {percent} drop\n"

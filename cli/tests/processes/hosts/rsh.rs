@@ -1,21 +1,22 @@
-//! A remote shell for tests: a daemon that runs what it is told, for whoever reaches it, and a client. Both are roles of
-//! this test binary. It stands in for ssh where the network between two hosts is to be tried.
+//! A remote shell for tests: a daemon that runs any command for any client, and a client. Both are
+//! roles of this test binary. It replaces ssh in tests of the network between two hosts.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 
-/// Where the daemon listens.
+/// The port of the daemon.
 pub(crate) const PORT: u16 = 7514;
 
-/// Runs a line of shell for each connection, with the connection as its input and output. Until it is killed.
+/// Runs a line of shell for each connection, with the connection as its input and output, until it
+/// is killed.
 pub(crate) fn serve() -> i32 {
     let listener = TcpListener::bind(("0.0.0.0", PORT)).unwrap();
     for stream in listener.incoming() {
         let stream = stream.unwrap();
         std::thread::spawn(move || {
-            // Byte by byte: what follows the line is the command's.
+            // Byte by byte, because the bytes after the line are the command's input.
             let mut line = Vec::new();
             let mut byte = [0];
             while (&stream).read(&mut byte).unwrap() == 1 && byte[0] != b'\n' {
@@ -35,7 +36,8 @@ pub(crate) fn serve() -> i32 {
     0
 }
 
-/// Sends the command line in `ONESIDED_TEST_LINE` to the host in `ONESIDED_TEST_HOST`; then carries bytes both ways.
+/// Sends the command line in `ONESIDED_TEST_LINE` to the host in `ONESIDED_TEST_HOST`; then
+/// forwards bytes in both directions.
 pub(crate) fn call() -> i32 {
     let variable = |name: &str| std::env::var(name).unwrap();
     let mut stream = TcpStream::connect((&*variable("ONESIDED_TEST_HOST"), PORT)).unwrap();
@@ -45,7 +47,8 @@ pub(crate) fn call() -> i32 {
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut up);
         let _ = up.shutdown(std::net::Shutdown::Write);
     });
-    // The shell made the wire's output our standard error, for the harness writes to standard output.
+    // Standard error is the connection's output, because the test harness writes to standard
+    // output.
     let mut down = std::io::stderr();
     let mut buffer = [0; 8192];
     loop {

@@ -1,4 +1,5 @@
-//! Slurm itself: its daemons on hosts of a network of namespaces, `srun`, `salloc`, and `onesided run --hosts slurm`.
+//! Slurm itself: its daemons on hosts of a network of namespaces, `srun`, `salloc`, and `onesided
+//! run --hosts slurm`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use crate::ranks::{play, plays};
 use crate::rendezvous::Place;
 use crate::support::{Ended, Running, eventually, finish, kill, runs, script, start};
 
-/// Three nodes, host0 to host2, with room for four tasks each. Everything lies in one folder.
+/// Three nodes, host0 to host2, with four tasks each at most. All files are in one folder.
 struct Slurm {
     network: Network,
     folder: PathBuf,
@@ -44,7 +45,7 @@ impl Slurm {
             config += &format!("NodeName=host{host} NodeAddr={} CPUs=4\n", network.address(host));
         }
         fs::write(folder.join("slurm.conf"), config).unwrap();
-        fs::write(folder.join("cgroup.conf"), "CgroupPlugin=cgroup/v1\n").unwrap(); // none is used, and none is looked for
+        fs::write(folder.join("cgroup.conf"), "CgroupPlugin=cgroup/v1\n").unwrap(); // no cgroup is used or searched for
         let mut slurm = Self { network, folder, _daemons: Vec::new() };
         let file = |name: &str| slurm.folder.join(name).display().to_string();
         let munge = format!(
@@ -74,7 +75,7 @@ impl Slurm {
         self.network.on(host, &command)
     }
 
-    /// `srun` or `salloc` with these options, of another command.
+    /// `srun` or `salloc` with these options and a command.
     fn start(&self, program: &str, options: &[&str], of: &Command) -> Running {
         let mut command = Command::new(program);
         command.args(options).arg(of.get_program()).args(of.get_args());
@@ -96,25 +97,25 @@ impl Drop for Slurm {
     }
 }
 
-/// In one test, for the daemons take their time.
+/// One test, because the daemons start slowly.
 #[test]
 #[ignore = "what the stage slurm of scripts/test starts"]
 fn slurm_starts_jobs_over_three_nodes() {
     let slurm = Slurm::new();
     let place = ["-N3", "-n4", "--quiet"];
 
-    // By its PMI socket: on one node, and over several.
+    // By its PMI socket: on one node, and on several.
     for (options, told) in [(["-N1", "-n3", "--quiet"], "sum 3 hosts 0 0 0"), (place, "sum 6 hosts 0 0 1 2")] {
         let ended = slurm.finish("srun", &[&["--mpi=pmi2"], &options[..]].concat(), &plays("where"));
         assert!(ended.code() == 0 && ended.stdout == vec![told; ended.stdout.len()], "{ended:?}");
         assert_eq!(ended.stdout.len(), told.split(' ').count() - 3, "{ended:?}");
     }
 
-    // Without one, tasks do not know of one another: no worlds of one behind the user's back.
+    // Without the socket, tasks cannot find one another: an error, not several worlds of one rank.
     let ended = slurm.finish("srun", &["-N1", "-n2", "--quiet"], &plays("fail to join"));
     assert!(ended.stdout.len() == 2 && ended.stdout.iter().all(|line| line.contains("`srun --mpi=pmi2`")), "{ended:?}");
 
-    // With a secret and a place to meet, Slurm's variables say who each is.
+    // With a secret and an address, Slurm's variables give each rank.
     let place_to_meet = Place::at(&format!("{}:7000", slurm.network.address(0)));
     let mut meeting = plays("where");
     place_to_meet.set(&mut meeting, 0, 4);
@@ -122,7 +123,8 @@ fn slurm_starts_jobs_over_three_nodes() {
     let ended = slurm.finish("srun", &place, meeting);
     assert!(ended.code() == 0 && ended.stdout == ["sum 6 hosts 0 0 1 2"; 4], "{ended:?}");
 
-    // In an allocation, our launcher by srun. Whatever bytes, and more of them than a pipe holds, come through.
+    // In an allocation, `onesided run` by srun. Arbitrary bytes, more than a pipe holds, are
+    // forwarded.
     let job = ["--hosts", "slurm"];
     let ended = slurm.finish("salloc", &place, &play(&job, "where"));
     assert_eq!((ended.code(), &*ended.stderr), (0, ""), "{ended:?}");
@@ -132,7 +134,7 @@ fn slurm_starts_jobs_over_three_nodes() {
     assert!([7, 14].contains(&ended.code()) && ended.stdout.len() == 300_003, "{}", ended.stderr);
     assert!((0..3).all(|rank| ended.stdout.contains(&format!("[{rank}] host{rank}"))));
 
-    // A node that is lost.
+    // A lost node.
     let sleeping = script(&["--hosts", "slurm", "-n", "3"], "echo $$; exec sleep 60");
     let running = slurm.start("salloc", &["-N3", "-n3", "--quiet"], &sleeping);
     let pids: Vec<i32> = running.line_of_each(3).iter().map(|line| line.parse().unwrap()).collect();
@@ -143,7 +145,7 @@ fn slurm_starts_jobs_over_three_nodes() {
     assert!(ended.code() == 1 && ended.stderr.contains("is lost with 1 rank"), "{sruns:?} {ended:?}");
     eventually(Duration::from_secs(5), "the ranks are gone", || !pids.iter().any(|pid| runs(*pid)));
 
-    // Outside of an allocation.
+    // Outside an allocation.
     let outside = finish(&mut slurm.network.on(0, &script(&["--hosts", "slurm", "-n", "1"], "true")));
     assert!(outside.code() == 2 && outside.stderr.contains("in an allocation"), "{outside:?}");
 }

@@ -1,4 +1,4 @@
-//! `onesided run --hosts` by OpenSSH, as it is when nobody names a remote shell.
+//! `onesided run --hosts` by OpenSSH, the default remote shell.
 
 use std::fs;
 use std::io::Write;
@@ -12,8 +12,9 @@ use crate::hosts::network::Network;
 use crate::ranks::play;
 use crate::support::{Ended, Running, eventually, finish, kill, runs, script, start, start_with};
 
-/// Hosts with a daemon of ssh on each but the first, and what the first needs to reach them. Everything lies in one folder
-/// and is mounted where ssh looks for it, for the processes of these hosts alone.
+/// Hosts with an ssh daemon on each but the first, and the files that the first needs to connect to
+/// them. All files are in one folder, which is mounted where ssh expects it, only for the processes
+/// of these hosts.
 struct Ssh {
     network: Network,
     folder: PathBuf,
@@ -62,7 +63,7 @@ impl Ssh {
         self.network.on(host, daemon.arg(&self.folder))
     }
 
-    /// With which key the user comes.
+    /// The key of the user.
     fn identify_by(&self, key: &str) {
         let here = self.folder.display();
         let mut config = format!("IdentityFile {here}/{key}\nIdentitiesOnly yes\nUserKnownHostsFile {here}/known\n");
@@ -72,7 +73,7 @@ impl Ssh {
         fs::write(self.folder.join("client/ssh_config"), config).unwrap();
     }
 
-    /// By which keys the hosts are known.
+    /// The known keys of the hosts.
     fn know(&self, keys: &[&str]) {
         let key = |name: &str| fs::read_to_string(self.folder.join(name).with_extension("pub")).unwrap_or_default();
         let lines = keys.iter().enumerate().map(|(host, name)| (self.network.address(host), key(name)));
@@ -80,7 +81,7 @@ impl Ssh {
         fs::write(self.folder.join("known"), known).unwrap();
     }
 
-    /// The same command on the first host, where ssh finds what is ours and nothing of whoever runs the tests.
+    /// The same command on the first host, where ssh finds the tests' files and none of the user's.
     fn on_first(&self, command: &Command) -> Command {
         let mut inside = Command::new("sh");
         inside.args([
@@ -96,7 +97,7 @@ impl Ssh {
         inside
     }
 
-    /// A job that cannot start: how it ends.
+    /// The end of a job that cannot start.
     fn refused(&self, hosts: &str) -> Ended {
         let mut command = self.on_first(&script(&["--hosts", hosts, "-n", "2"], "true"));
         let ended = finish(command.env("ONESIDED_JOIN_TIMEOUT", "5"));
@@ -132,7 +133,7 @@ fn a_job_over_three_hosts() {
     ended.stdout.sort();
     assert_eq!((ended.code(), &*ended.stderr), (0, ""), "{ended:?}");
     assert_eq!(ended.stdout, (0..4).map(|rank| format!("[{rank}] sum 6 hosts 0 1 2 2")).collect::<Vec<_>>());
-    // What ssh does not bring along, and output that fills its channel's window many times.
+    // Variables that ssh does not transfer, and output that fills its channel's window many times.
     let print = "echo $(hostname) $(pwd) $WANTED $UNWANTED; seq 300000 | tail -n 100000; exit $ONESIDED_RANK";
     let mut command = script(&["--hosts", "host1,host2", "-n", "2", "-x", "WANTED"], print);
     let ended = finish(&mut ssh.on_first(command.current_dir("/usr").envs([("WANTED", "w"), ("UNWANTED", "u")])));
@@ -142,7 +143,7 @@ fn a_job_over_three_hosts() {
     }
 }
 
-/// Nobody sees a question: each is an error that names the host and says what to do.
+/// ssh prompts for nothing: each question is an error that names the host and the remedy.
 #[test]
 #[ignore = "what the stage hosts of scripts/test starts"]
 fn what_ssh_refuses_names_the_host_and_what_to_do() {
@@ -162,7 +163,8 @@ fn what_ssh_refuses_names_the_host_and_what_to_do() {
     told(&ssh.refused("host1:2"), "host1", "Permission denied (publickey");
     ssh.identify_by("user");
     told(&ssh.refused("host1,host7"), "host7", "No route to host");
-    // One that accepts and says nothing. Another that is refused meanwhile is told of at once.
+    // A host that accepts the connection and stays silent. A host that refuses it meanwhile is
+    // reported at once.
     kill(ssh.daemons[0].pid(), Signal::STOP);
     let silent = ssh.refused("host1,host2");
     let last = "onesided: start the job: host host1: no agent answered within 5 s (ONESIDED_JOIN_TIMEOUT)";
@@ -180,7 +182,7 @@ fn a_remote_shell_cannot_ask_behind_the_launchers_back() {
     let ssh = Ssh::new(2);
     ssh.know(&[]);
     let job = format!("{} run --hosts host1 --rsh ssh -n 1 -- true", env!("CARGO_BIN_EXE_onesided"));
-    let mut terminal = Command::new("env"); // under nohup, or in the background of a script, nothing is to be ignored
+    let mut terminal = Command::new("env"); // nohup and scripts' background jobs ignore signals, which is undone here
     let ended = finish(&mut ssh.on_first(terminal.args([
         "--default-signal=HUP,INT,QUIT",
         "script",
@@ -218,7 +220,7 @@ fn a_lost_ssh_is_a_lost_host() {
         ),
         (
             |ssh, _| {
-                let daemon = ssh.daemons[0].pid(); // not always the lowest number: they begin anew
+                let daemon = ssh.daemons[0].pid(); // not always the lowest process id: ids wrap around
                 let sessions = descendants(daemon, "sshd").into_iter().filter(|pid| *pid != daemon);
                 sessions.for_each(|pid| kill(pid, Signal::KILL));
             },
@@ -245,12 +247,12 @@ fn control_c_on_a_terminal_ends_all_hosts() {
     // The terminal of `script` gets the character when both ranks are ready.
     let keyboard = ssh.folder.join("keyboard");
     assert!(finish(Command::new("mkfifo").arg(&keyboard)).status.success());
-    let mut terminal = Command::new("env"); // under nohup, or in the background of a script, nothing is to be ignored
+    let mut terminal = Command::new("env"); // nohup and scripts' background jobs ignore signals, which is undone here
     let open = fs::File::options().read(true).write(true).open(&keyboard).unwrap();
     let mut command =
         ssh.on_first(terminal.args(["--default-signal=HUP,INT,QUIT", "script", "-qec", &job, "/dev/null"]));
     let running = start_with(command.stdin(Stdio::from(open.try_clone().unwrap())));
-    // On a terminal everything that anybody says comes this way, ssh's own lines as well.
+    // On a terminal, the output of all processes arrives here, ssh's own lines as well.
     let mut ready = 0;
     while ready < 2 {
         let line = running.line();

@@ -50,7 +50,8 @@ pub(super) fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
     Ok(window.close().wait()?)
 }
 
-/// Acquire and release apart (jiang-2004, section 6.1), each timed, less the time to read the clock.
+/// Acquire and release apart (jiang-2004, section 6.1), each timed, less the time to read the
+/// clock.
 fn acquire_and_release(rank: &BenchRank, effort: Effort, window: &Window<u64>) -> Result<(), Failure> {
     const TIMES: u32 = 200;
     let mut runs = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];

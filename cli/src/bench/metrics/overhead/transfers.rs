@@ -34,7 +34,8 @@ pub(super) fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
             if rank.has_limits() {
                 let shared = rank.transfer_area();
                 pair.push(Probe::limit(&to, move |n| {
-                    // SAFETY: the transfer area has at least LARGEST bytes, and no other rank accesses it now.
+                    // SAFETY: the transfer area has at least LARGEST bytes, and no other rank
+                    // accesses it now.
                     unsafe { bare::memcpy_in(shared, &buffer.borrow()[..size], n) }
                 }));
                 pair.push(Probe::limit(&from, move |n| {

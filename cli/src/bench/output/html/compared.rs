@@ -16,8 +16,8 @@ pub(super) struct Drawn {
     pub(super) plot: Plot,
 }
 
-/// A plot with rows for each metric of what was measured at one point; then curves of what was measured at several, in
-/// the order of the results.
+/// A plot with rows for each metric of what was measured at one point; then curves of what was
+/// measured at several, in the order of the results.
 pub(super) fn pictures(rows: &[&Row], locks: &[&str], descriptions: &[&'static Description]) -> Vec<Drawn> {
     let mut groups: Vec<Vec<&Row>> = Vec::new();
     for row in rows {

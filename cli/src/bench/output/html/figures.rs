@@ -9,9 +9,10 @@ use crate::bench::output::html::svg::{self, escape};
 use crate::bench::output::json::{Document, Row};
 use crate::bench::output::units::{rounded, utc};
 
-/// All plots of a run, as HTML figures. Every result is in exactly one. Several locks, and sweeps, have a curve for each
-/// lock, or a row for each benchmark with a mark for each lock. For one lock, a benchmark at several sizes or with several
-/// numbers of ranks has a curve; the other results of a metric are bars.
+/// All plots of a run, as HTML figures. Every result is in exactly one. Several locks, and sweeps,
+/// have a curve for each lock, or a row for each benchmark with a mark for each lock. For one lock,
+/// a benchmark at several sizes or with several numbers of ranks has a curve; the other results of
+/// a metric are bars.
 pub(crate) fn figures(document: &Document) -> Vec<String> {
     let locks = locks(document);
     let swept = |row: &&Row| row.parameter.is_some() || row.quantity.is_plotted_by_lock();
@@ -132,8 +133,8 @@ fn curve<'d>(over: Axis, rows: &[&'d Row]) -> (String, Picture<'d>) {
     (title, Box::new(move |id, title| plot::curve(id, title, over, unit, &points)))
 }
 
-/// Results of one metric. A bar that would be shorter than a tenth of the longest is in another plot, because it would be
-/// too short to compare with its limit.
+/// Results of one metric. A bar that would be shorter than a tenth of the longest is in another
+/// plot, because it would be too short to compare with its limit.
 fn bars<'d>(rows: &[&'d Row]) -> Vec<(String, Picture<'d>)> {
     let length =
         |row: &Row| [Some(row.value), row.limit].into_iter().flatten().filter(|v| v.is_finite()).fold(0.0, f64::max);

@@ -1,5 +1,5 @@
-//! Plots of several locks: a curve for each, or a mark for each on a row for each benchmark. Locks differ by more than
-//! colour.
+//! Plots of several locks: a curve for each, or a mark for each on a row for each benchmark. Locks
+//! differ by more than colour.
 
 use crate::bench::output::html::scale::Scale;
 use crate::bench::output::html::svg;

@@ -1,7 +1,8 @@
 //! The results as a page: one self-contained HTML file, without scripts.
 //!
-//! [`scale`] maps values to an axis, [`plot`] draws curves and bars of [`svg`], [`many`] those of several locks,
-//! [`figures`] and [`compared`] choose which results are drawn together, and [`page`](self::page()) assembles the page.
+//! [`scale`] maps values to an axis, [`plot`] draws curves and bars of [`svg`], [`many`] those of
+//! several locks, [`figures`] and [`compared`] choose which results are drawn together, and
+//! [`page`](self::page()) assembles the page.
 
 mod compared;
 mod figures;

@@ -91,8 +91,8 @@ fn run_facts(document: &Document, command: &str, begun: SystemTime) -> String {
     facts(&document.machine, command, begun, &more, document.is_simulated())
 }
 
-/// A list of the command line, the machine, the time of the run, and more facts; and a warning if the machine was busy,
-/// unless time is virtual.
+/// A list of the command line, the machine, the time of the run, and more facts; and a warning if
+/// the machine was busy, unless time is virtual.
 pub(crate) fn facts(
     machine: &Machine,
     command: &str,
@@ -132,7 +132,8 @@ fn limit(limit: &Limit) -> Vec<String> {
     head.into_iter().chain(numbers).collect()
 }
 
-/// A table. The first cell of a row is its head. A wide table scrolls in a box of its own, which has keyboard focus.
+/// A table. The first cell of a row is its head. A wide table scrolls in a box of its own, which
+/// has keyboard focus.
 pub(crate) fn to_html(about: &str, head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let class = |column: usize| match head[column] {
         "metric" | "lock" | "at" => " class=\"text\"",

@@ -4,7 +4,8 @@ use crate::bench::output::html::scale::Scale;
 use crate::bench::output::html::svg;
 use crate::bench::output::units::{rounded, size};
 
-/// The width of a plot, in units of the picture: about the pixels of a phone, where its texts are as large as the page's.
+/// The width of a plot, in units of the picture: about the pixels of a phone, where its texts are
+/// as large as the page's.
 const WIDTH: f64 = 360.0;
 
 /// The horizontal axis of a curve.
@@ -31,7 +32,8 @@ pub(crate) type Bar<'a> = (&'a str, f64, Option<f64>);
 /// A curve with dots and ranges, and its limit as a dashed curve with squares.
 pub(crate) fn curve(id: &str, title: &str, over: Axis, unit: &str, points: &[Point]) -> String {
     const HEIGHT: f64 = 250.0;
-    /// The margins have room for the labels of the ticks, and on the right for half of the last one.
+    /// The margins have room for the labels of the ticks, and on the right for half of the last
+    /// one.
     const AREA: ((f64, f64), (f64, f64)) = ((62.0, WIDTH - 26.0), (HEIGHT - 44.0, 34.0));
     let ((left, right), (bottom, top)) = AREA;
     let ats = points.iter().map(|point| point.at);
@@ -126,7 +128,8 @@ fn alt_text(label: &str, value: f64, limit: Option<f64>, unit: &str) -> String {
     format!("{label}: {}{limit}", rounded(value, unit))
 }
 
-/// The legend on top of a plot. `sample` draws the mark of the limit, or of the result, around a point.
+/// The legend on top of a plot. `sample` draws the mark of the limit, or of the result, around a
+/// point.
 fn legend(has_limits: bool, result: &str, sample: impl Fn(bool, f64, f64) -> String) -> String {
     let mut legend = sample(false, 12.0, 8.0) + &svg::text("start", (28.0, 12.0), result);
     if has_limits {
