@@ -1,6 +1,6 @@
 //! RDMA primitives, the endpoint that drives them, and the fabrics `shm` and `verbs`.
 //!
-//! May use: the operating system, atomics, threads, libibverbs. May not know: windows, locks, message protocols; they
+//! May use: the job (`onesided-job`), the operating system, atomics, threads, libibverbs. May not know: windows, locks, message protocols; they
 //! stand above, generic over [`Fabric`].
 //!
 //! Begin to read at [`Fabric`] (what every fabric provides) and [`Drive`] (what a thread can wait on), then

@@ -4,6 +4,13 @@
 //! says: under `onesided run` [`client`] speaks to the launcher; started by others, ranks meet by [`pmi`] or a
 //! [`rendezvous`]. The endpoints of all fabrics are made from it.
 //!
+//! May use: the operating system, atomics, threads. May not know: endpoints, fabrics, windows; they
+//! stand above.
+//!
+//! Begin to read at [`Job`] and [`Exchange`] (what a fabric gets), then [`join`]; then `daemon` (the
+//! service that keeps a host's part of the job) and [`launcher`] (the policy of `onesided run`:
+//! starting, output, what a failure ends). [`segment`] is what this crate and the fabrics stand on.
+//!
 //! # Who keeps a job
 //!
 //! Somebody makes the board, serves values and memory, and declares deaths: the launcher, where it is ours. Otherwise it

@@ -6,7 +6,8 @@
 //! | [`onesided_remote_memory`] | the boundary: the traits [`RemoteMemory`](onesided_remote_memory::RemoteMemory) and [`Mailbox`](onesided_remote_memory::Mailbox) | nothing, not even `std` |
 //! | [`onesided_lock_algos`] | locks as algorithms | the boundary |
 //! | `onesided-lock-kit` | what locks are verified with | the boundary, locks, loom, proptest |
-//! | [`onesided_fabric`] | primitives, endpoints, shared memory, verbs, bootstrap, launcher | the boundary, the system |
+//! | [`onesided_job`](onesided_fabric::bootstrap) | who is in a job: launcher, PMI, rendezvous, host daemon; the memory that a host's ranks share | the boundary, the system |
+//! | [`onesided_fabric`] | primitives, endpoints, shared memory, verbs | the boundary, job, the system |
 //! | [`onesided_windows`] | windows, epochs, operations | locks, fabric |
 //! | `onesided-two-sided` | messages (a first page) | fabric |
 //! | `onesided-sim` | the simulated fabric | fabric |
@@ -24,7 +25,7 @@
 //! 1. [`Access::put`](crate::Access::put) checks the elements against the target's part and calls
 //!    [`Fabric::put`](onesided_fabric::Fabric::put) with bytes and an offset.
 //! 2. *shm*: [`ShmSegment`](onesided_fabric::shm::ShmSegment) checks the range against the mapping and copies: one atomic store for
-//!    8 aligned bytes, otherwise the copy of `fabric/src/copy.rs`. Done.
+//!    8 aligned bytes, otherwise the copy of `job/src/segment/copy.rs`. Done.
 //! 3. *verbs*: the bytes are copied into a registered staging buffer, a write is posted on the connection to the target, the
 //!    call returns; the completion frees the buffer.
 //! 4. *sim*: the bytes go into an event that arrives when the model says so.
