@@ -25,7 +25,7 @@
 //! 1. [`Access::put`](crate::Access::put) checks the elements against the target's window memory
 //!    and calls [`Fabric::put`](onesided_fabric::Fabric::put) with bytes and an offset.
 //! 2. *shm*: [`ShmSegment`](onesided_fabric::shm::ShmSegment) checks the range against the mapping
-//!    and copies: one atomic store for 8 aligned bytes, otherwise the copy of `fabric/src/copy.rs`.
+//!    and copies: one atomic store for 8 aligned bytes, otherwise the copy of `job/src/segment/copy.rs`.
 //!    Done.
 //! 3. *verbs*: the bytes are copied into a registered staging buffer, a write is posted on the
 //!    connection to the target, the call returns; the completion frees the buffer.
