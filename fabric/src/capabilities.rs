@@ -1,6 +1,6 @@
 //! What a fabric states about itself.
 
-/// Which way an operation takes.
+/// The path of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Path {
@@ -8,16 +8,16 @@ pub enum Path {
     Cpu,
     /// Requests to a network card.
     Card,
-    /// Copies by the kernel, from process to process.
+    /// Copies by the kernel between processes.
     ProcessVm,
-    /// A request to the helper thread of the memory's owner.
+    /// A request to the progress thread of the memory's owner.
     Helper,
     /// Events of the simulator.
     Simulated,
 }
 
 impl Path {
-    /// All of them.
+    /// All paths.
     pub const ALL: [Self; 5] = [Self::Cpu, Self::Card, Self::ProcessVm, Self::Helper, Self::Simulated];
 }
 
@@ -33,7 +33,7 @@ impl std::fmt::Display for Path {
     }
 }
 
-/// Who makes atomics on a region atomic: all of them must go through that one agent.
+/// The agent that makes atomics on a region atomic: all of them must go through it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AtomicAgent {
@@ -45,33 +45,32 @@ pub enum AtomicAgent {
     Simulated,
 }
 
-/// What a fabric states about itself; the layers above ask instead of assuming.
+/// The properties of a fabric, for the layers above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
     /// `shm`, `verbs`, `mixed` or `sim`.
     pub name: &'static str,
-    /// Who makes atomics atomic.
+    /// The agent of atomics.
     pub agent: AtomicAgent,
-    /// Whether an operation is done when the call that posts it returns.
+    /// Whether an operation completes at post: when the call that posts it returns.
     pub completes_at_post: bool,
-    /// Whether the memory of a rank that died can still be reached. Without it, operations on it
-    /// fail as `PeerDied`.
+    /// Whether the memory of a dead rank stays accessible. Otherwise operations on it fail as
+    /// `PeerDied`.
     pub memory_survives: bool,
-    /// Whether bytes and words that a rank posts to one target take effect in the order of posting,
-    /// whatever regions they are of, where an operation is not waited for before the next. Without
-    /// it [`Fabric::keeps_order`] tells of a target.
+    /// Whether a rank's bytes and words to one target take effect in posting order across regions,
+    /// without waits in between. Otherwise [`Fabric::keeps_order`] answers for a target.
     pub ordered: bool,
-    /// Up to how many bytes a put travels inside the work request (0: never).
+    /// The maximum length of a put inside the work request (0: none).
     pub inline: u32,
-    /// How many reads and atomics may be under way on one connection; more wait their turn.
+    /// The maximum number of reads and atomics in flight on one connection; further ones queue.
     pub outstanding_reads: u32,
-    /// Up to how many bytes one RDMA read or write moves.
+    /// The maximum length of one RDMA read or write.
     pub longest_transfer: u64,
 }
 
 impl Capabilities {
-    /// The capabilities of a fabric that is all default but its name and agent.
+    /// Default capabilities with this name and agent.
     #[must_use]
     pub const fn new(name: &'static str, agent: AtomicAgent) -> Self {
         Self {

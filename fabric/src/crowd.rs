@@ -9,12 +9,12 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::assist;
-use crate::shm::Board;
+use crate::shm::JobSegment;
 
 /// Whether the host runs more ranks than it has cores for them. The union of the ranks' core sets
 /// counts: a rank pinned to one core alone implies no oversubscription.
 #[derive(Debug)]
-pub(crate) struct Crowd {
+pub(crate) struct Oversubscription {
     /// This rank's cores.
     cores: CpuSet,
     /// Whether this rank has one core.
@@ -30,7 +30,7 @@ const YES: u32 = NO - 1;
 /// The maximum number of attempts while ranks are missing; then the ranks present decide.
 const ATTEMPTS: u32 = 100;
 
-impl Crowd {
+impl Oversubscription {
     /// For the calling rank's thread.
     pub(crate) fn new() -> Self {
         let time = available_parallelism().map_or(1, NonZero::get) as u32;
@@ -45,21 +45,22 @@ impl Crowd {
 
     /// Whether the host is oversubscribed.
     #[inline]
-    pub(crate) fn is(&self, board: &Board, me: Rank) -> bool {
+    pub(crate) fn is(&self, job_segment: &JobSegment, me: Rank) -> bool {
         match self.state.load(Ordering::Relaxed) {
             NO => false,
             YES => true,
-            attempts => self.detect(board, me, attempts),
+            attempts => self.detect(job_segment, me, attempts),
         }
     }
 
     #[cold]
-    fn detect(&self, board: &Board, me: Rank, attempts: u32) -> bool {
-        let here = (0..board.size()).map(Rank).filter(|rank| board.host_of(*rank) == board.host_of(me));
+    fn detect(&self, job_segment: &JobSegment, me: Rank, attempts: u32) -> bool {
+        let here =
+            (0..job_segment.size()).map(Rank).filter(|rank| job_segment.host_of(*rank) == job_segment.host_of(me));
         let (mut cores, mut ranks, mut known) = (self.cores, 0, 0);
         for rank in here {
             ranks += 1;
-            let Some(process) = board.process(rank) else { continue };
+            let Some(process) = job_segment.process(rank) else { continue };
             known += 1;
             let theirs = Pid::from_raw(process.pid as i32).and_then(|pid| sched_getaffinity(Some(pid)).ok());
             (0..CpuSet::MAX_CPU)
@@ -80,7 +81,7 @@ impl Crowd {
 
     /// Whether this rank shares its only core with a server thread.
     #[inline]
-    pub(crate) fn attends(&self) -> bool {
+    pub(crate) fn shares_its_core(&self) -> bool {
         self.alone && assist::has_server_threads()
     }
 }
@@ -93,24 +94,24 @@ mod tests {
     fn a_pinned_rank_alone_is_not_oversubscribed() {
         let all = sched_getaffinity(None).unwrap();
         let cores: Vec<_> = (0..CpuSet::MAX_CPU).filter(|core| all.is_set(*core)).collect();
-        let crowd_of = |ranks: u32| {
-            let board = Board::create(ranks).unwrap();
-            (0..ranks).for_each(|rank| board.introduce(Rank(rank), onesided_job::Process::own()));
-            Crowd::new().is(&board, Rank(0))
+        let oversubscription_of = |ranks: u32| {
+            let job_segment = JobSegment::create(ranks).unwrap();
+            (0..ranks).for_each(|rank| job_segment.introduce(Rank(rank), onesided_job::Process::own()));
+            Oversubscription::new().is(&job_segment, Rank(0))
         };
         std::thread::spawn(move || {
             let mut one = CpuSet::new();
             one.set(cores[0]);
             rustix::thread::sched_setaffinity(None, &one).unwrap();
-            assert!(!crowd_of(cores.len() as u32) && crowd_of(cores.len() as u32 + 1));
+            assert!(!oversubscription_of(cores.len() as u32) && oversubscription_of(cores.len() as u32 + 1));
             let _serves = assist::RunningThread::begin();
-            assert!(Crowd::new().attends());
+            assert!(Oversubscription::new().shares_its_core());
         })
         .join()
         .unwrap();
         let _serves = assist::RunningThread::begin();
-        assert_eq!(Crowd::new().attends(), all.count() == 1);
+        assert_eq!(Oversubscription::new().shares_its_core(), all.count() == 1);
         let time = available_parallelism().unwrap().get() as u32;
-        assert!(!crowd_of(time) && crowd_of(time + 1));
+        assert!(!oversubscription_of(time) && oversubscription_of(time + 1));
     }
 }

@@ -9,49 +9,48 @@ use std::time::Duration;
 use crate::sync::thread_local;
 use crate::{Fabric, Ticket};
 
-/// A fabric that a thread can wait on: real time, real sleep. The simulator is none.
+/// A fabric that a thread can wait on, with real time and real sleep; the simulator is not one.
 ///
-/// To sleep without losing a wake-up: [`arm`](Self::arm), look again at what you wait for, then
-/// [`sleep`](Self::sleep) with the ticket: an event between the two ends the sleep at once.
+/// To sleep without losing a wake-up: [`arm`](Self::arm), poll again, then [`sleep`](Self::sleep)
+/// with the ticket. An event in between ends the sleep at once.
 pub trait Drive: Fabric {
-    /// Takes in what has arrived: completions, messages, adopted work. Returns how much it was.
+    /// Drains what has arrived: completions, messages, spawned work. Returns the number of items.
     fn progress(&self) -> usize;
 
-    /// Announces that this thread is going to sleep.
+    /// Announces that this thread is about to sleep.
     fn arm(&self) -> Ticket;
 
     /// Sleeps until an event that came after [`arm`](Self::arm), or until `until` ([`RemoteMemory::now`](onesided_remote_memory::RemoteMemory::now)'s clock).
     /// May return early for no reason. Takes the announcement back.
     fn sleep(&self, ticket: Ticket, until: u64);
 
-    /// Takes the announcement back without sleeping.
+    /// Withdraws the announcement without sleeping.
     fn disarm(&self, ticket: Ticket);
 
-    /// What a thread does between two looks that found nothing, while it does not give its core
-    /// away.
+    /// What a spinning thread does between two fruitless polls.
     #[inline]
     fn relax(&self) {
         std::hint::spin_loop();
     }
 
-    /// How many such looks before a thread gives its core away, where every rank has one: they take
-    /// longer than being woken up, or two ranks that answer one another would sleep every time once
-    /// they have slept.
+    /// The number of such polls before a thread yields its core, if every rank has one. They take
+    /// longer than a wake-up; otherwise two ranks that answer one another would sleep every time
+    /// once they have slept.
     fn spins(&self) -> u32 {
         2_000
     }
 
-    /// Whether this host runs more ranks than it has cores for them: then whoever waits gives the
-    /// core away at once. Ranks that are kept on a core each are none too many.
+    /// Whether this host is oversubscribed: waiting threads then yield the core at once. Ranks
+    /// pinned to separate cores do not count as oversubscription.
     fn oversubscribed(&self) -> bool;
 
-    /// Whether a thread that serves peers runs on this thread's only core: then whoever waits gives
-    /// the core away at once, but goes on looking for as long as it would take to be woken up.
+    /// Whether a server thread shares this thread's only core: a waiting thread then yields the
+    /// core at once, but keeps polling for as long as a wake-up would take.
     fn shares_its_core(&self) -> bool {
         false
     }
 
-    /// How many adopted tasks are not finished.
+    /// The number of unfinished spawned tasks.
     fn unfinished(&self) -> usize;
 }
 
@@ -96,10 +95,10 @@ pub(crate) fn look_again(until: u64) -> bool {
     })
 }
 
-/// Blocks the thread until the future is ready, driving the fabric meanwhile.
+/// Blocks the thread until the future is ready, and drives the fabric meanwhile.
 ///
-/// The future should wait for this fabric only: what something else wakes is polled at the fabric's
-/// next event.
+/// The future should wait for this fabric only: other wake-ups take effect at the fabric's next
+/// event.
 #[inline]
 pub fn block_on<D: Drive, T>(drive: &D, future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
@@ -110,7 +109,7 @@ pub fn block_on<D: Drive, T>(drive: &D, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// [`block_on`] for an operation: one that is done when it is posted costs nothing beside itself.
+/// [`block_on`] for an operation: one that completes at post costs nothing extra.
 #[inline(always)] // passing the operation through memory costs more than the operation
 pub fn wait_for<D: Drive, O: Future + Unpin>(drive: &D, mut operation: O) -> O::Output {
     match Pin::new(&mut operation).poll(&mut Context::from_waker(NOBODY)) {
@@ -119,7 +118,7 @@ pub fn wait_for<D: Drive, O: Future + Unpin>(drive: &D, mut operation: O) -> O::
     }
 }
 
-/// As [`wait_for`], but gives up waiting after this time: `None` then, and the operation goes on.
+/// Like [`wait_for`], with a time limit: `None` when it has passed, and the operation continues.
 pub fn wait_timeout<D: Drive, O: Future + Unpin>(drive: &D, operation: &mut O, timeout: Duration) -> Option<O::Output> {
     let nanos = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
     let until = drive.now().saturating_add(nanos);
@@ -134,8 +133,7 @@ pub fn wait_timeout<D: Drive, O: Future + Unpin>(drive: &D, operation: &mut O, t
     block_on(drive, looks)
 }
 
-/// Takes in what has arrived and looks at an operation once, without waiting: for somebody who
-/// looks again by himself.
+/// Drains what has arrived and polls an operation once, for a caller that polls again by itself.
 pub fn poll_now<D: Drive, O: Future + Unpin>(fabric: &D, operation: &mut O) -> Poll<O::Output> {
     fabric.progress();
     Pin::new(operation).poll(&mut Context::from_waker(NOBODY))

@@ -112,7 +112,7 @@ impl<D: Driver> Endpoint<D> {
 
     /// Registers the waker of a pending future: it is polled again at `until` at the latest, or
     /// after an event.
-    pub(crate) fn pend(&self, cx: &Context<'_>, until: u64) {
+    pub(crate) fn register_waker(&self, cx: &Context<'_>, until: u64) {
         let Shared { driver, .. } = &*self.shared;
         let again = drive::look_again(until) // The thread polls again; a collection of futures polls the woken ones.
             || cx.waker().will_wake(drive::NOBODY) // The polling thread polls again by itself.
@@ -165,15 +165,15 @@ impl<D: Driver> Endpoint<D> {
     }
 
     /// Waits briefly until the spawned tasks are finished: the application is leaving.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn finish_spawned(&self) {
         let deadline = Instant::now() + GRACE_PERIOD;
-        while self.adopted() > 0 && Instant::now() < deadline {
+        while self.unfinished() > 0 && Instant::now() < deadline {
             sleep(Duration::from_micros(100)); // the progress thread works on them
         }
     }
 
     /// The number of unfinished spawned tasks.
-    pub(crate) fn adopted(&self) -> usize {
+    pub(crate) fn unfinished(&self) -> usize {
         self.shared.lock().unfinished()
     }
 

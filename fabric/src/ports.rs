@@ -11,7 +11,7 @@ pub(crate) const PORT_LIMIT: usize = 1 << 16;
 
 /// A receive queue for each port.
 #[derive(Debug, Default)]
-pub(crate) struct Ports([PortQueue; Port::COUNT]);
+pub(crate) struct ReceiveQueues([PortQueue; Port::COUNT]);
 
 #[derive(Debug, Default)]
 struct PortQueue {
@@ -29,7 +29,7 @@ pub(crate) struct Taken {
     pub(crate) made_room: bool,
 }
 
-impl Ports {
+impl ReceiveQueues {
     fn port(&self, port: Port) -> Result<&PortQueue, Fault> {
         self.0.get(usize::from(port.0)).ok_or(Fault::new(FaultKind::Protocol).with_detail(u32::from(port.0)))
     }

@@ -4,27 +4,27 @@ use std::fmt::Debug;
 
 use onesided_remote_memory::{Rank, RegionId};
 
-/// The detail of the fault that tells that a place has no word here, though it lies in its region.
+/// The detail of the fault of an address that has no word here, though it lies in its region.
 pub const WORDLESS: u32 = 0x776f_7264;
 
 /// Registered memory of some rank.
 pub trait Segment: Clone + Debug + Send + Sync + 'static {
-    /// Whose memory it is.
+    /// The owner.
     fn rank(&self) -> Rank;
 
     /// Its length in bytes, as the owner registered it.
     fn len(&self) -> u64;
 
-    /// Whether it has no bytes; no fabric gives such a segment.
+    /// Whether it is empty; no fabric creates an empty segment.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What a peer needs to reach it.
+    /// The key with which a peer opens it.
     fn key(&self) -> SegmentKey;
 }
 
-/// What a peer needs to reach a segment: plain data that travels in messages.
+/// The key of a segment: plain data to send in messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SegmentKey {
     /// The owner.
@@ -33,10 +33,10 @@ pub struct SegmentKey {
     pub region: RegionId,
     /// Length in bytes.
     pub len: u64,
-    /// The fabric's own: on verbs the virtual address, elsewhere where a [part](Fabric::part)
-    /// begins.
+    /// Fabric-specific: on verbs the virtual address, elsewhere the offset of a
+    /// [part](Fabric::part).
     pub address: u64,
-    /// The fabric's own: on verbs the remote key.
+    /// Fabric-specific: on verbs the remote key.
     pub rkey: u32,
 }
 
@@ -56,8 +56,8 @@ impl SegmentKey {
         bytes
     }
 
-    /// The inverse of [`to_bytes`](Self::to_bytes); `None` if the length is wrong. Nothing else can
-    /// be wrong here: [`Fabric::open`] checks what the key says.
+    /// The inverse of [`to_bytes`](Self::to_bytes); `None` if the length is wrong. [`Fabric::open`]
+    /// checks the contents.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::BYTES] = bytes.try_into().ok()?;

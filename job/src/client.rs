@@ -17,7 +17,7 @@ use crate::Error;
 use crate::environment::Environment;
 use crate::protocol::{Failure, FromLauncher, FromRank, MAX_VALUE, Refusal, is_name};
 use crate::secret::{Side, random_bytes};
-use crate::segment::{Board, Mapping};
+use crate::segment::{JobSegment, Mapping};
 use crate::wire::{self, Descriptor};
 use crate::{Exchange, Job, Process};
 
@@ -27,24 +27,24 @@ const ANSWER: Duration = Duration::from_secs(30);
 /// Joins the job of the launcher that `environment` describes.
 ///
 /// The rank has joined when this returns. From then on, a process that ends without
-/// [leaving](Board::leave) counts as dead.
+/// [leaving](JobSegment::leave) counts as dead.
 ///
 /// - [`Error::Join`]: the launcher is gone, does not answer within 30 s, or refuses.
 /// - [`Error::Secret`]: either side does not know the job's secret.
 pub fn join_as(environment: &Environment) -> Result<Job, Error> {
     let rank = environment.rank;
     let client = Client::connect(environment, "the launcher")?;
-    client.board().introduce(rank, Process::own());
+    client.job_segment().introduce(rank, Process::own());
     client.sit(rank)?;
-    let board = Arc::clone(&client.board);
-    end_with_the_launcher(&client.connection(), rank, &board)
+    let job_segment = Arc::clone(&client.job_segment);
+    end_with_the_launcher(&client.connection(), rank, &job_segment)
         .map_err(|source| Error::Join { what: "watch the launcher".to_owned(), source: Some(source) })?;
-    Ok(Job { rank, board, exchange: Arc::new(client) })
+    Ok(Job { rank, job_segment, exchange: Arc::new(client) })
 }
 
 /// Ends this rank when the launcher dies. The kernel does so for the launcher's children, but not
 /// for a rank that a script started.
-fn end_with_the_launcher(connection: &Connection, rank: Rank, board: &Arc<Board>) -> io::Result<()> {
+fn end_with_the_launcher(connection: &Connection, rank: Rank, job_segment: &Arc<JobSegment>) -> io::Result<()> {
     let launcher = rustix::net::sockopt::socket_peercred(&connection.0)?.pid;
     if rustix::process::getppid() == Some(launcher) {
         // Set again: a program with capabilities, or of another user, loses the launcher's setting
@@ -55,11 +55,11 @@ fn end_with_the_launcher(connection: &Connection, rank: Rank, board: &Arc<Board>
         }
     }
     let launcher = rustix::process::pidfd_open(launcher, PidfdFlags::empty())?;
-    let board = Arc::clone(board);
+    let job_segment = Arc::clone(job_segment);
     let watch = move || {
         while poll(&mut [PollFd::new(&launcher, PollFlags::IN)], None).is_err() {} // EINTR, or a transient lack of memory
         // A rank that has left continues as an ordinary process.
-        if board.liveness(rank) == Liveness::Alive {
+        if job_segment.liveness(rank) == Liveness::Alive {
             let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
         }
     };
@@ -67,10 +67,10 @@ fn end_with_the_launcher(connection: &Connection, rank: Rank, board: &Arc<Board>
 }
 
 /// Both sides prove that they know the secret; then the launcher sends the job segment.
-fn handshake(environment: &Environment, keeper: &'static str) -> Result<(Connection, OwnedFd), Error> {
+fn handshake(environment: &Environment, daemon: &'static str) -> Result<(Connection, OwnedFd), Error> {
     let Environment { rank, size, address, secret } = environment;
     let failed = |what: &str| {
-        let what = what.replace("{}", keeper);
+        let what = what.replace("{}", daemon);
         move |source| Error::Join { what, source: Some(source) }
     };
     let connection = Connection::open(address).map_err(failed("connect to {} (is it still running?)"))?;
@@ -84,7 +84,7 @@ fn handshake(environment: &Environment, keeper: &'static str) -> Result<(Connect
     let hello = FromRank::Hello { rank: *rank, nonce: mine, proof };
     connection.say(&hello, None).map_err(failed("speak to {}"))?;
     match hear()? {
-        (FromLauncher::Welcome { size: told, proof }, Some(board)) => {
+        (FromLauncher::Welcome { size: told, proof }, Some(job_segment)) => {
             if !secret.accepts(&proof, Side::Launcher, *rank, &theirs, &mine) {
                 return Err(Error::Secret);
             }
@@ -92,9 +92,9 @@ fn handshake(environment: &Environment, keeper: &'static str) -> Result<(Connect
                 let what = format!("the job has {told} ranks, ONESIDED_SIZE says {size}");
                 return Err(Error::Join { what, source: None });
             }
-            Ok((connection, board))
+            Ok((connection, job_segment))
         }
-        (FromLauncher::Welcome { .. }, None) => Err(failed("receive the job's board")(rustix::io::Errno::MFILE.into())),
+        (FromLauncher::Welcome { .. }, None) => Err(failed("receive the job segment")(rustix::io::Errno::MFILE.into())),
         (FromLauncher::Refused(Refusal::Secret), _) => Err(Error::Secret),
         (FromLauncher::Refused(refusal), _) => Err(Error::Join { what: refusal.to_string(), source: None }),
         _ => Err(failed("hear from {}")(unexpected())),
@@ -104,9 +104,9 @@ fn handshake(environment: &Environment, keeper: &'static str) -> Result<(Connect
 /// The [`Exchange`] over the host daemon's socket.
 #[derive(Debug)]
 pub(crate) struct Client {
-    board: Arc<Board>,
+    job_segment: Arc<JobSegment>,
     /// The name of the host daemon, for errors.
-    keeper: &'static str,
+    daemon: &'static str,
     connection: Mutex<Connection>,
     /// Requests and answers may no longer match. The connection stays open, because its end would
     /// mean this rank's death.
@@ -121,11 +121,11 @@ enum Unanswered {
 
 impl Unanswered {
     /// The kind of failure, its text and its cause.
-    fn explain(self, keeper: &str) -> (Fault, String, Option<io::Error>) {
+    fn explain(self, daemon: &str) -> (Fault, String, Option<io::Error>) {
         match self {
             Self::Failed(failure) => (failure.fault(), failure.to_string(), None),
             Self::Broken(source) => {
-                (Fault::new(FaultKind::Refused), format!("the connection to {keeper} broke"), Some(source))
+                (Fault::new(FaultKind::Refused), format!("the connection to {daemon} broke"), Some(source))
             }
         }
     }
@@ -146,31 +146,32 @@ impl Failure {
 
 impl Client {
     /// Connects to the host daemon; both sides prove that they know the secret. Does not join yet.
-    pub(crate) fn connect(environment: &Environment, keeper: &'static str) -> Result<Self, Error> {
+    pub(crate) fn connect(environment: &Environment, daemon: &'static str) -> Result<Self, Error> {
         let size = environment.size;
         let failed = |what: &str, source| Error::Join { what: what.to_owned(), source };
-        let (connection, board) = handshake(environment, keeper)?;
-        let board = Board::open(board).map_err(|source| failed("map the job's board", Some(source)))?;
-        if board.size() != size {
-            return Err(failed(&format!("the job has {} ranks, ONESIDED_SIZE says {size}", board.size()), None));
+        let (connection, job_segment) = handshake(environment, daemon)?;
+        let job_segment =
+            JobSegment::open(job_segment).map_err(|source| failed("map the job segment", Some(source)))?;
+        if job_segment.size() != size {
+            return Err(failed(&format!("the job has {} ranks, ONESIDED_SIZE says {size}", job_segment.size()), None));
         }
         let connection = Mutex::new(connection);
-        Ok(Self { board: Arc::new(board), keeper, connection, broken: AtomicBool::new(false) })
+        Ok(Self { job_segment: Arc::new(job_segment), daemon, connection, broken: AtomicBool::new(false) })
     }
 
     /// Names the host daemon, for errors.
-    pub(crate) const fn name_keeper(&mut self, keeper: &'static str) {
-        self.keeper = keeper;
+    pub(crate) const fn name_daemon(&mut self, daemon: &'static str) {
+        self.daemon = daemon;
     }
 
     /// Joins as this rank.
     pub(crate) fn sit(&self, rank: Rank) -> Result<(), Error> {
-        let failed = |source| Error::Join { what: "take a seat".to_owned(), source: Some(source) };
-        self.board.join(rank).map_err(failed)
+        let failed = |source| Error::Join { what: "join as the rank".to_owned(), source: Some(source) };
+        self.job_segment.join(rank).map_err(failed)
     }
 
-    pub(crate) const fn board(&self) -> &Arc<Board> {
-        &self.board
+    pub(crate) const fn job_segment(&self) -> &Arc<JobSegment> {
+        &self.job_segment
     }
 
     pub(crate) fn connection(&self) -> MutexGuard<'_, Connection> {
@@ -212,7 +213,7 @@ impl Client {
         match answer {
             Ok((FromLauncher::Done, _)) => Ok(()),
             other => {
-                let (fault, why, source) = unanswered(other).explain(self.keeper);
+                let (fault, why, source) = unanswered(other).explain(self.daemon);
                 Err(Error::Allocate {
                     len: memory.len() as u64,
                     what: format!("let peers map it: {why}"),
@@ -237,7 +238,7 @@ impl Exchange for Client {
         let request = FromRank::Put { name: name.to_owned(), value: value.to_owned() };
         match self.ask(&request, None, ANSWER) {
             Ok((FromLauncher::Done, _)) => Ok(()),
-            other => Err(about_value(self.keeper, "put", name, other)),
+            other => Err(about_value(self.daemon, "put", name, other)),
         }
     }
 
@@ -247,7 +248,7 @@ impl Exchange for Client {
         let request = FromRank::Get { name: name.to_owned(), patience_ms };
         match self.ask(&request, None, patience.saturating_add(ANSWER)) {
             Ok((FromLauncher::Value(value), _)) => Ok(value),
-            other => Err(about_value(self.keeper, "get", name, other)),
+            other => Err(about_value(self.daemon, "get", name, other)),
         }
     }
 
@@ -283,8 +284,8 @@ impl Exchange for Client {
 
     fn fetch_file(&self, rank: Rank, region: RegionId) -> Result<OwnedFd, Error> {
         let failed = |fault, what, source| Error::Open { rank, what, fault, source };
-        if rank.0 >= self.board.size() {
-            let what = format!("the job has {} ranks", self.board.size());
+        if rank.0 >= self.job_segment.size() {
+            let what = format!("the job has {} ranks", self.job_segment.size());
             return Err(failed(Fault::of(FaultKind::NoSuchRank, rank), what, None));
         }
         match self.ask(&FromRank::Fetch { rank, region }, None, ANSWER) {
@@ -294,8 +295,8 @@ impl Exchange for Client {
                 Err(failed(Fault::new(FaultKind::NoDescriptors), what.to_owned(), None))
             }
             other => {
-                let (fault, why, source) = unanswered(other).explain(self.keeper);
-                let fault = match (fault.kind(), self.board.liveness(rank)) {
+                let (fault, why, source) = unanswered(other).explain(self.daemon);
+                let fault = match (fault.kind(), self.job_segment.liveness(rank)) {
                     (FaultKind::NoSuchRegion, Liveness::Dead) => Fault::of(FaultKind::PeerDied, rank),
                     (FaultKind::NoSuchRegion, Liveness::Left) => Fault::of(FaultKind::PeerLeft, rank),
                     _ => fault,
@@ -319,13 +320,13 @@ fn check_name(name: &str) -> Result<(), Error> {
     Err(Error::Join { what: format!("{name:?} is no name: 1 to 64 printable ASCII characters"), source: None })
 }
 
-fn about_value(keeper: &str, verb: &str, name: &str, answer: Answer) -> Error {
+fn about_value(daemon: &str, verb: &str, name: &str, answer: Answer) -> Error {
     match unanswered(answer) {
         Unanswered::Failed(failure @ (Failure::TimedOut | Failure::PeerDied(_))) => {
             Error::Operation { operation: "wait for a value of the job", fault: failure.fault() }
         }
         other => {
-            let (_, why, source) = other.explain(keeper);
+            let (_, why, source) = other.explain(daemon);
             Error::Join { what: format!("{verb} {name:?}: {why}"), source }
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use onesided_remote_memory::{Rank, RegionId};
 
 use crate::Error;
-use crate::segment::{Board, Mapping};
+use crate::segment::{JobSegment, Mapping};
 
 /// A process's (or thread's) membership in a job.
 #[derive(Debug, Clone)]
@@ -16,7 +16,7 @@ pub struct Job {
     /// This rank.
     pub rank: Rank,
     /// What all ranks of the host share: liveness, doorbells, message rings.
-    pub board: Arc<Board>,
+    pub job_segment: Arc<JobSegment>,
     /// The exchange with the other ranks before there is a fabric. Held while the rank is in the
     /// job: the launcher takes the end of a connection before leaving for the rank's death.
     pub exchange: Arc<dyn Exchange>,
@@ -30,7 +30,7 @@ impl Job {
     /// If the job has no such rank.
     #[must_use]
     pub fn host_of(&self, rank: Rank) -> u32 {
-        self.board.host_of(rank)
+        self.job_segment.host_of(rank)
     }
 
     /// Whether two ranks are on one host and can share memory.
@@ -45,7 +45,7 @@ impl Job {
     /// The number of hosts.
     #[must_use]
     pub fn hosts(&self) -> u32 {
-        (0..self.board.size()).map(|rank| self.host_of(Rank(rank)) + 1).max().unwrap_or(1)
+        (0..self.job_segment.size()).map(|rank| self.host_of(Rank(rank)) + 1).max().unwrap_or(1)
     }
 }
 

@@ -15,11 +15,11 @@ use rustix::process::Resource;
 
 use crate::Error;
 use crate::client::Client;
-use crate::daemon::bridge::{Bridge, Layout};
-use crate::daemon::succession::{self, KEEPER};
+use crate::daemon::bridge::{ControlRelay, Layout};
+use crate::daemon::succession::{self, HEAD};
 use crate::environment::Environment;
 use crate::process::Process;
-use crate::segment::{Board, Mapping};
+use crate::segment::{JobSegment, Mapping};
 use crate::{Exchange, Job, Secret, Server};
 
 /// The names of exchange values: each rank's arrival, and rank 0's that all have arrived.
@@ -31,13 +31,13 @@ const LONGER: Duration = Duration::from_secs(2);
 /// arrived.
 pub(super) const SLOW: Duration = Duration::from_secs(5);
 /// The poll interval of a daemon that waits for the other ranks, at first and at most.
-const LOOK: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(10));
+const POLL_INTERVAL: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(10));
 
 /// The state of a host daemon.
 #[derive(Debug)]
 pub(crate) struct Host {
     server: Server,
-    board: Arc<Board>,
+    job_segment: Arc<JobSegment>,
     size: u32,
     secret: Secret,
 }
@@ -49,11 +49,17 @@ impl Host {
     /// # Errors
     /// [`Error::Join`], [`Error::Launch`]: no memory, no descriptors, no thread, a bad size.
     pub(crate) fn start(size: u32, secret: Secret) -> Result<Self, Error> {
-        let failed = |source| Error::Join { what: format!("make a board for {size} ranks"), source: Some(source) };
-        let board = Arc::new(Board::create(size).map_err(failed)?);
+        let failed =
+            |source| Error::Join { what: format!("make a job segment for {size} ranks"), source: Some(source) };
+        let job_segment = Arc::new(JobSegment::create(size).map_err(failed)?);
         let descriptors = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let regions = usize::try_from(descriptors / 2).unwrap_or(usize::MAX);
-        Ok(Self { server: Server::start(Arc::clone(&board), secret.clone(), regions)?, board, size, secret })
+        Ok(Self {
+            server: Server::start(Arc::clone(&job_segment), secret.clone(), regions)?,
+            job_segment,
+            size,
+            secret,
+        })
     }
 
     /// The name of the server's socket.
@@ -69,10 +75,10 @@ impl Host {
     ///
     /// # Errors
     /// [`Error::Launch`]: no thread.
-    pub(crate) fn bridge(&mut self, layout: &Layout, bridge: Bridge) -> Result<(), Error> {
+    pub(crate) fn relay(&mut self, layout: &Layout, relay: ControlRelay) -> Result<(), Error> {
         let ranks = (0..self.size).map(Rank);
-        ranks.zip(&layout.hosts).for_each(|(rank, host)| self.board.place(rank, u32::from(*host)));
-        self.server.bridge(bridge)
+        ranks.zip(&layout.hosts).for_each(|(rank, host)| self.job_segment.place(rank, u32::from(*host)));
+        self.server.relay(relay)
     }
 
     /// Joins as the rank that runs this daemon.
@@ -93,25 +99,25 @@ impl Host {
 /// - [`Error::Operation`]: a rank did not arrive in time (`TimedOut`), or died first (`PeerDied`).
 pub(crate) fn join(environment: &Environment, host: Option<Host>, until: Instant) -> Result<Job, Error> {
     let rank = environment.rank;
-    let keeper = if host.is_some() { "this rank's own service" } else { "rank 0, or this host's lowest rank" };
-    let mut client = Client::connect(environment, keeper)?;
-    let board = Arc::clone(client.board());
+    let daemon = if host.is_some() { "this rank's own service" } else { "rank 0, or this host's lowest rank" };
+    let mut client = Client::connect(environment, daemon)?;
+    let job_segment = Arc::clone(client.job_segment());
     if host.is_none() {
-        client.name_keeper(if board.host_of(rank) == 0 { "rank 0" } else { "this host's lowest rank" });
+        client.name_daemon(if job_segment.host_of(rank) == 0 { "rank 0" } else { "this host's lowest rank" });
     }
-    board.introduce(rank, Process::own());
+    job_segment.introduce(rank, Process::own());
     client.sit(rank)?;
-    let hosted = Hosted { rank, board: Arc::clone(&board), client, host };
-    hosted.meet(until).inspect_err(|_| board.declare_dead(rank))?; // its process may continue
-    board.arrive(rank);
-    Ok(Job { rank, board, exchange: Arc::new(hosted) })
+    let hosted = Hosted { rank, job_segment: Arc::clone(&job_segment), client, host };
+    hosted.meet(until).inspect_err(|_| job_segment.declare_dead(rank))?; // its process may continue
+    job_segment.arrive(rank);
+    Ok(Job { rank, job_segment, exchange: Arc::new(hosted) })
 }
 
 /// The [`Exchange`] of a rank in such a job.
 #[derive(Debug)]
 struct Hosted {
     rank: Rank,
-    board: Arc<Board>,
+    job_segment: Arc<JobSegment>,
     /// Dropped before the host: rank 0 is a client of itself.
     client: Client,
     host: Option<Host>,
@@ -124,16 +130,16 @@ impl Hosted {
         let left = || until.saturating_duration_since(Instant::now()).max(LONGER);
         self.put(&format!("{HERE}{}", self.rank.0), &[])?;
         if self.host.is_none() {
-            succession::watch(&self.client.connection().0, &self.board, self.rank)
-                .map_err(|source| Error::Join { what: "watch the host's keeper".to_owned(), source: Some(source) })?;
+            succession::watch(&self.client.connection().0, &self.job_segment, self.rank)
+                .map_err(|source| Error::Join { what: "watch the host daemon".to_owned(), source: Some(source) })?;
         }
-        if self.rank != KEEPER {
-            return self.get(ALL_HERE, left() + LONGER).map(drop).map_err(missing(KEEPER));
+        if self.rank != HEAD {
+            return self.get(ALL_HERE, left() + LONGER).map(drop).map_err(missing(HEAD));
         }
-        for rank in (0..self.board.size()).map(Rank) {
+        for rank in (0..self.job_segment.size()).map(Rank) {
             // Makes the other ranks report which rank is missing.
             self.get(&format!("{HERE}{}", rank.0), left())
-                .inspect_err(|_| self.board.declare_dead(rank))
+                .inspect_err(|_| self.job_segment.declare_dead(rank))
                 .map_err(missing(rank))?;
         }
         self.put(ALL_HERE, &[])
@@ -142,8 +148,8 @@ impl Hosted {
     /// After leaving, waits until no rank needs this daemon: all ranks for rank 0, its host's for
     /// another.
     fn go_last(&self) {
-        let served = |rank| self.rank == KEEPER || self.is_here(rank);
-        self.wait_while(|rank| served(rank) && self.board.liveness(rank) == Liveness::Alive, None);
+        let served = |rank| self.rank == HEAD || self.is_here(rank);
+        self.wait_while(|rank| served(rank) && self.job_segment.liveness(rank) == Liveness::Alive, None);
     }
 
     /// A daemon that ends without leaving waits briefly until the ranks of its host know the
@@ -152,23 +158,25 @@ impl Hosted {
     fn see_all_arrive(&self, host: &Host) {
         host.server.look(); // ends waits for values after a death
         let arrives = |rank| {
-            let came = rank != self.rank && self.is_here(rank) && self.board.process(rank).is_some();
-            came && self.board.liveness(rank) == Liveness::Alive && !self.board.has_arrived(rank)
+            let came = rank != self.rank && self.is_here(rank) && self.job_segment.process(rank).is_some();
+            came && self.job_segment.liveness(rank) == Liveness::Alive && !self.job_segment.has_arrived(rank)
         };
         self.wait_while(arrives, Some(SLOW));
     }
 
     fn is_here(&self, rank: Rank) -> bool {
-        self.board.host_of(rank) == self.board.host_of(self.rank)
+        self.job_segment.host_of(rank) == self.job_segment.host_of(self.rank)
     }
 
     /// Waits while the condition holds for any rank.
     fn wait_while(&self, condition: impl Fn(Rank) -> bool, limit: Option<Duration>) {
         let begin = Instant::now();
-        let mut pause = LOOK.0;
-        while (0..self.board.size()).map(Rank).any(&condition) && limit.is_none_or(|limit| begin.elapsed() < limit) {
+        let mut pause = POLL_INTERVAL.0;
+        while (0..self.job_segment.size()).map(Rank).any(&condition)
+            && limit.is_none_or(|limit| begin.elapsed() < limit)
+        {
             std::thread::sleep(pause);
-            pause = (pause * 2).min(LOOK.1);
+            pause = (pause * 2).min(POLL_INTERVAL.1);
         }
     }
 }
@@ -190,7 +198,7 @@ impl Drop for Hosted {
     fn drop(&mut self) {
         // A rank that did not leave is dead, and the others notice.
         match &self.host {
-            Some(_) if self.board.liveness(self.rank) == Liveness::Left => self.go_last(),
+            Some(_) if self.job_segment.liveness(self.rank) == Liveness::Left => self.go_last(),
             Some(host) => self.see_all_arrive(host),
             None => {}
         }

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use crate::Error;
-use crate::segment::{Board, Mapping};
+use crate::segment::{JobSegment, Mapping};
 use crate::{Exchange, Job, Process};
 
 /// How often a wait for a value checks for deaths.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A job for each of `size` ranks of this process.
 ///
@@ -22,16 +22,16 @@ const LOOK: Duration = Duration::from_millis(20);
 /// [`Error::Join`]: no memory or descriptors for the job segment, or an invalid size.
 pub fn jobs(size: u32) -> Result<Vec<Job>, Error> {
     let failed =
-        |source: io::Error| Error::Join { what: format!("make a board for {size} ranks"), source: Some(source) };
-    let board = Arc::new(Board::create(size).map_err(failed)?);
-    let place = Arc::new(Place::default());
+        |source: io::Error| Error::Join { what: format!("make a job segment for {size} ranks"), source: Some(source) };
+    let job_segment = Arc::new(JobSegment::create(size).map_err(failed)?);
+    let place = Arc::new(SharedTables::default());
     (0..size)
         .map(Rank)
         .map(|rank| {
-            board.introduce(rank, Process::own());
-            board.join(rank).map_err(failed)?;
-            let exchange = Arc::new(Local { rank, board: Arc::clone(&board), place: Arc::clone(&place) });
-            Ok(Job { rank, board: Arc::clone(&board), exchange })
+            job_segment.introduce(rank, Process::own());
+            job_segment.join(rank).map_err(failed)?;
+            let exchange = Arc::new(Local { rank, job_segment: Arc::clone(&job_segment), shared: Arc::clone(&place) });
+            Ok(Job { rank, job_segment: Arc::clone(&job_segment), exchange })
         })
         .collect()
 }
@@ -46,17 +46,17 @@ pub fn jobs(size: u32) -> Result<Vec<Job>, Error> {
 /// If a rank panics. The other ranks see it as dead; the panic resumes after all have ended.
 pub fn threads<T: Send>(ranks: u32, run: impl Fn(Job) -> Result<T, Error> + Sync) -> Result<Vec<T>, Error> {
     let run = |job: Job| {
-        let (board, rank) = (Arc::clone(&job.board), job.rank);
+        let (job_segment, rank) = (Arc::clone(&job.job_segment), job.rank);
         // A rank without an endpoint cannot leave, and the others must not wait for it.
-        run(job).inspect_err(|_| board.declare_dead(rank))
+        run(job).inspect_err(|_| job_segment.declare_dead(rank))
     };
     let jobs = jobs(ranks)?;
     std::thread::scope(|scope| {
         let start = |job: Job| {
-            let (board, rank) = (Arc::clone(&job.board), job.rank);
+            let (job_segment, rank) = (Arc::clone(&job.job_segment), job.rank);
             let thread = std::thread::Builder::new().name(rank.to_string()).spawn_scoped(scope, || run(job));
             thread.map_err(|source| {
-                board.declare_dead(rank);
+                job_segment.declare_dead(rank);
                 Error::Join { what: format!("start a thread for {rank}"), source: Some(source) }
             })
         };
@@ -87,12 +87,12 @@ impl Job {
 #[derive(Debug)]
 struct Local {
     rank: Rank,
-    board: Arc<Board>,
-    place: Arc<Place>,
+    job_segment: Arc<JobSegment>,
+    shared: Arc<SharedTables>,
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct SharedTables {
     tables: Mutex<Tables>,
     put: Condvar,
 }
@@ -105,7 +105,7 @@ struct Tables {
 
 impl Local {
     fn tables(&self) -> MutexGuard<'_, Tables> {
-        self.place.tables.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -117,7 +117,7 @@ impl Exchange for Local {
             }
             Entry::Vacant(place) => drop(place.insert(value.into())),
         }
-        self.place.put.notify_all();
+        self.shared.put.notify_all();
         Ok(())
     }
 
@@ -129,7 +129,7 @@ impl Exchange for Local {
                 return Ok(value.clone());
             }
             let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
-            let fault = match self.board.failed_rank() {
+            let fault = match self.job_segment.failed_rank() {
                 Some(rank) => Some(Fault::of(FaultKind::PeerDied, rank)),
                 None => left.is_zero().then(|| Fault::new(FaultKind::TimedOut)),
             };
@@ -137,7 +137,8 @@ impl Exchange for Local {
                 return Err(Error::Operation { operation: "wait for a value of the job", fault });
             }
             // A death does not notify this wait.
-            tables = self.place.put.wait_timeout(tables, left.min(LOOK)).unwrap_or_else(PoisonError::into_inner).0;
+            tables =
+                self.shared.put.wait_timeout(tables, left.min(POLL_INTERVAL)).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -187,7 +188,7 @@ mod tests {
         let jobs = jobs(2).unwrap();
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| jobs[0].exchange.get("what never comes", Duration::from_secs(3600)));
-            jobs[1].board.declare_dead(Rank(1));
+            jobs[1].job_segment.declare_dead(Rank(1));
             assert_eq!(waits.join().unwrap().unwrap_err().fault(), Fault::of(FaultKind::PeerDied, Rank(1)));
         });
         let error = Job::alone().unwrap().exchange.get("what never comes", Duration::from_millis(1)).unwrap_err();

@@ -24,9 +24,9 @@ pub enum Start {
     Launched(Environment),
     /// By whatever set `ONESIDED_ADDRESS`, `ONESIDED_RANK`, `ONESIDED_SIZE` and
     /// `ONESIDED_SECRET_FILE`.
-    Rendezvous(rendezvous::Place),
+    Rendezvous(rendezvous::JobCoordinates),
     /// By a process manager that speaks PMI-1: MPICH's `mpiexec`, Slurm's `srun --mpi=pmi2`.
-    Pmi(pmi::Place),
+    Pmi(pmi::ProcessEnv),
     /// Like any program.
     Alone,
 }
@@ -42,12 +42,12 @@ impl Start {
 
     pub(crate) fn parse(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, Error> {
         if variable(SECRET_FILE).is_some() {
-            return rendezvous::Place::parse(variable).map(Self::Rendezvous);
+            return rendezvous::JobCoordinates::parse(variable).map(Self::Rendezvous);
         }
         if let Some(environment) = Environment::parse(&variable)? {
             return Ok(Self::Launched(environment));
         }
-        if let Some(place) = pmi::Place::parse(&variable)? {
+        if let Some(place) = pmi::ProcessEnv::parse(&variable)? {
             return Ok(Self::Pmi(place));
         }
         one_of_many(&variable).map_or(Ok(Self::Alone), Err)
@@ -91,7 +91,7 @@ fn one_of_many(variable: impl Fn(&str) -> Option<OsString>) -> Option<Error> {
 /// launcher this is collective, and rank 0 is the host daemon, see [there](crate#who-keeps-a-job).
 ///
 /// The rank has joined when this returns. From then on, a process that ends without
-/// [leaving](crate::segment::Board::leave) counts as dead.
+/// [leaving](crate::segment::JobSegment::leave) counts as dead.
 ///
 /// # Errors
 /// - [`Error::Join`]: the environment is incomplete or invalid; the host daemon is gone, refuses,

@@ -106,17 +106,17 @@ fn a_rank() {
 /// Every rank puts a value, gets those of all ranks, and leaves.
 fn exchange(job: &Job) -> i32 {
     job.exchange.put(&format!("name/{}", job.rank.0), &job.rank.0.to_le_bytes()).unwrap();
-    let all = (0..job.board.size()).map(|rank| job.exchange.get(&format!("name/{rank}"), DEADLINE).unwrap());
+    let all = (0..job.job_segment.size()).map(|rank| job.exchange.get(&format!("name/{rank}"), DEADLINE).unwrap());
     let sum: u32 = all.map(|value| u32::from_le_bytes(value.try_into().unwrap())).sum();
     say!("sum {sum}");
-    job.board.leave(job.rank);
+    job.job_segment.leave(job.rank);
     0
 }
 
 /// Every rank puts values, gets those of all ranks, prints their sum and each rank's location, and
 /// leaves.
 fn say_where(job: &Job) -> i32 {
-    let size = job.board.size();
+    let size = job.job_segment.size();
     for round in 0..20 {
         job.exchange.put(&format!("big/{}/{round}", job.rank.0), &[round; 2000]).unwrap();
     }
@@ -124,7 +124,7 @@ fn say_where(job: &Job) -> i32 {
     assert!(all.into_iter().all(|value| value == [19; 2000]));
     let hosts: Vec<_> = (0..size).map(|rank| job.host_of(Rank(rank)).to_string()).collect();
     say!("sum {} hosts {}", (0..size).sum::<u32>(), hosts.join(" "));
-    job.board.leave(job.rank);
+    job.job_segment.leave(job.rank);
     0
 }
 
@@ -135,7 +135,8 @@ fn list_the_dead(job: &Job) -> i32 {
     let mut said = String::new();
     for _ in 0..300 {
         let dead = || {
-            let dead = (0..job.board.size()).filter(|rank| job.board.liveness(Rank(*rank)) == Liveness::Dead);
+            let dead =
+                (0..job.job_segment.size()).filter(|rank| job.job_segment.liveness(Rank(*rank)) == Liveness::Dead);
             dead.map(|rank| format!(" {rank}")).collect::<String>()
         };
         let now = dead();
@@ -236,19 +237,19 @@ fn print(job: &Job) -> i32 {
     for line in 0..20_000 {
         say!("line {line}");
     }
-    job.board.leave(job.rank);
+    job.job_segment.leave(job.rank);
     0
 }
 
 /// Prints its process id, waits for the death of any rank, and prints which.
 fn watch(job: &Job) -> i32 {
     say!("{}", std::process::id());
-    while job.board.failed_rank().is_none() {
+    while job.job_segment.failed_rank().is_none() {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let died = job.board.failed_rank().unwrap();
-    say!("{died} {:?}", job.board.liveness(died));
-    job.board.leave(job.rank);
+    let died = job.job_segment.failed_rank().unwrap();
+    say!("{died} {:?}", job.job_segment.liveness(died));
+    job.job_segment.leave(job.rank);
     0
 }
 
@@ -262,7 +263,7 @@ fn wait_for_a_value(job: &Job) -> i32 {
     }
     let error = job.exchange.get("never", DEADLINE).unwrap_err();
     say!("{error}");
-    job.board.leave(job.rank);
+    job.job_segment.leave(job.rank);
     7
 }
 
@@ -325,7 +326,7 @@ fn pause() {
 /// Rank 2 fails, then rank 1 with another status; rank 0 does not fail.
 fn fail_in_turn(job: &Job) -> i32 {
     let dead = |rank| {
-        while job.board.liveness(rank) == Liveness::Alive {
+        while job.job_segment.liveness(rank) == Liveness::Alive {
             pause();
         }
     };
@@ -337,8 +338,8 @@ fn fail_in_turn(job: &Job) -> i32 {
         }
         _ => {
             dead(Rank(1));
-            say!("{:?} {:?}", job.board.liveness(Rank(1)), job.board.liveness(Rank(2)));
-            job.board.leave(job.rank);
+            say!("{:?} {:?}", job.job_segment.liveness(Rank(1)), job.job_segment.liveness(Rank(2)));
+            job.job_segment.leave(job.rank);
             0
         }
     }
@@ -348,11 +349,11 @@ fn fail_in_turn(job: &Job) -> i32 {
 /// new memory.
 fn name_the_dead(job: &Job) -> i32 {
     say!("{}", std::process::id());
-    let ranks = || (0..job.board.size()).map(Rank);
+    let ranks = || (0..job.job_segment.size()).map(Rank);
     let mut alive: Vec<_> = ranks().collect();
     while alive.len() > 2 {
         alive.retain(|rank| {
-            let dead = job.board.liveness(*rank) == Liveness::Dead;
+            let dead = job.job_segment.liveness(*rank) == Liveness::Dead;
             if dead {
                 say!("{} died", rank.0);
             }
@@ -363,13 +364,13 @@ fn name_the_dead(job: &Job) -> i32 {
     if let Err(error) = job.exchange.publish(RegionId(0), &Arc::new(Mapping::create(4096).unwrap())) {
         say!("{error}");
     }
-    job.board.leave(job.rank);
+    job.job_segment.leave(job.rank);
     0
 }
 
 /// The last rank exits without leaving; the others detect it.
 fn desert_alone(job: &Job) -> i32 {
-    if job.rank.0 == job.board.size() - 1 {
+    if job.rank.0 == job.job_segment.size() - 1 {
         std::process::exit(9);
     }
     watch_silently(job)
@@ -377,13 +378,13 @@ fn desert_alone(job: &Job) -> i32 {
 
 fn watch_silently(job: &Job) -> i32 {
     let died = loop {
-        match job.board.failed_rank() {
+        match job.job_segment.failed_rank() {
             Some(died) => break died,
             None => pause(),
         };
     };
-    say!("{died} {:?}", job.board.liveness(died));
-    job.board.leave(job.rank);
+    say!("{died} {:?}", job.job_segment.liveness(died));
+    job.job_segment.leave(job.rank);
     0
 }
 
@@ -392,12 +393,12 @@ fn rank_0_leaves_first() -> i32 {
     let job = join().unwrap().unwrap();
     if job.rank == Rank(0) {
         say!("{}", std::process::id());
-        job.board.leave(job.rank);
+        job.job_segment.leave(job.rank);
         drop(job);
         say!("went");
         return 0;
     }
-    while job.board.liveness(Rank(0)) == Liveness::Alive {
+    while job.job_segment.liveness(Rank(0)) == Liveness::Alive {
         pause();
     }
     job.exchange.publish(RegionId(1), &Arc::new(Mapping::create(4096).unwrap())).unwrap();
@@ -407,7 +408,7 @@ fn rank_0_leaves_first() -> i32 {
     job.exchange.fetch(other, RegionId(1)).unwrap();
     say!("mapped");
     std::thread::sleep(Duration::from_millis(500));
-    job.board.leave(job.rank);
+    job.job_segment.leave(job.rank);
     0
 }
 
@@ -454,6 +455,6 @@ fn publish_without_end(job: &Job) -> i32 {
     say!("fetch: {}", job.exchange.fetch(job.rank, RegionId(0)).unwrap_err().fault());
     setrlimit(Resource::Nofile, limit).unwrap();
     job.exchange.fetch(job.rank, RegionId(0)).unwrap();
-    job.board.leave(job.rank);
+    job.job_segment.leave(job.rank);
     0
 }

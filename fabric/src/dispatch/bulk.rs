@@ -15,7 +15,7 @@ use crate::{Capabilities, Error, Fabric, Path, Segment, SegmentKey, ServerThread
 impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
     type Segment = Either<A::Segment, B::Segment>;
     type Transfer = EitherFuture<A::Transfer, B::Transfer>;
-    /// The second one's is boxed: what is larger than the first one's would be copied with that.
+    /// The second one's is boxed, because a larger variant would be copied with the first one's.
     type Get<'b> = EitherFuture<A::Get<'b>, Box<B::Get<'b>>>;
     type Flush<'f> = EitherFuture<A::Flush<'f>, B::Flush<'f>>;
 
@@ -83,7 +83,7 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
 
         call fn spawn(&self, task: Task);
         call fn serve(&self, task: Task) -> Result<(), Fault>;
-        call fn serve_apart(&self, task: Task, attendant: ServerThread) -> Result<Option<JoinHandle<()>>, Fault>;
+        call fn serve_apart(&self, task: Task, kind: ServerThread) -> Result<Option<JoinHandle<()>>, Fault>;
         call fn leave(&self);
     }
 

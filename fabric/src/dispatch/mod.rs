@@ -18,19 +18,19 @@ use onesided_remote_memory::{Fault, FaultKind};
 
 pub use crate::dispatch::future::EitherFuture;
 
-/// One of two fabrics, or what belongs to one of them.
+/// One of two fabrics, or an object of one of them.
 ///
-/// What is resolved once (a word, a segment) remembers its fabric, so an operation looks at its
-/// word and goes straight to memory, or to the card: one predictable branch, no table, no virtual
-/// call. A word or a segment of the other fabric is refused as `NoSuchRegion`.
+/// A resolved object (a word, a segment) remembers its fabric, so an operation branches once,
+/// predictably, without a table or a virtual call. A word or a segment of the other fabric is
+/// refused as `NoSuchRegion`.
 ///
-/// The first one's operations are inlined and the second one's are called, so the one whose
-/// operations are done when they are posted comes first.
+/// The first fabric's operations are inlined and the second one's are called, so a fabric whose
+/// operations complete at post comes first.
 #[derive(Clone, Copy, Debug)]
 pub enum Either<A, B> {
-    /// Of the first.
+    /// The first fabric's.
     First(A),
-    /// Of the second.
+    /// The second fabric's.
     Second(B),
 }
 

@@ -118,7 +118,7 @@ impl Mixed {
     pub fn pretending(job: Job, hosts: u32) -> Result<Self, Error> {
         let (me, hosts) = (job.rank, hosts.max(1));
         // Numbered in the order of their lowest ranks.
-        let parts: Vec<_> = (0..job.board.size()).map(|rank| (job.host_of(Rank(rank)), rank % hosts)).collect();
+        let parts: Vec<_> = (0..job.job_segment.size()).map(|rank| (job.host_of(Rank(rank)), rank % hosts)).collect();
         let mut first: Vec<_> = Vec::new();
         let host = |part| {
             first.iter().position(|known| *known == part).unwrap_or_else(|| {
@@ -140,7 +140,7 @@ impl Mixed {
         let (me, exchange) = (job.rank, Arc::clone(&job.exchange));
         let host_peer =
             |rank| is_host_peer(rank).then(|| HostPeer { changes: Changes::default(), world: OnceLock::new() });
-        let host_peers: Box<[_]> = (0..job.board.size()).map(Rank).map(host_peer).collect();
+        let host_peers: Box<[_]> = (0..job.job_segment.size()).map(Rank).map(host_peer).collect();
         let paths = Arc::new(HostPaths { name, exchange, host_peers, pretended });
         let join = |verbs: &Verbs| {
             let fabric = Self { verbs: verbs.clone(), paths: Arc::clone(&paths) };

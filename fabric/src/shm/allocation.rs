@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError};
 use onesided_job::segment::headroom;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RegionId};
 
-use crate::shm::arena::{Arena, Owner, PIECE, slot_of};
+use crate::shm::arena::{Arena, BLOCK, Owner, slot_of};
 use crate::shm::system_error::explain;
 use crate::shm::{Mapping, Shm, ShmSegment};
 use crate::{Error, Segment as _, SegmentKey};
@@ -38,7 +38,7 @@ impl Shm {
         };
         headroom::admit(len).map_err(failed)?;
         if let Some((id, piece, start)) = self.own_arena().and_then(|arena| arena.allocate(len)) {
-            let segment = ShmSegment::of_piece(piece, (start, len), (self.me(), id));
+            let segment = ShmSegment::of_block(piece, (start, len), (self.me(), id));
             return segment.map(Fresh::Block).map_err(Error::operation("allocate"));
         }
         let memory = Mapping::reserve(bytes).map_err(failed)?;
@@ -51,7 +51,7 @@ impl Shm {
         let mut arena = self.0.arena.lock().unwrap_or_else(PoisonError::into_inner);
         if arena.is_none() {
             let exchange = Arc::clone(&self.0.job.exchange);
-            *arena = Owner::create(exchange, self.board().size()).ok()?;
+            *arena = Owner::create(exchange, self.job_segment().size()).ok()?;
         }
         arena.clone()
     }
@@ -104,13 +104,13 @@ impl Shm {
     fn arena_of(&self, rank: Rank) -> Result<Arc<Arena>, Error> {
         if rank == self.me() {
             let own = self.0.arena.lock().unwrap_or_else(PoisonError::into_inner);
-            return own.as_ref().map(|own| Arc::clone(own.arena())).ok_or_else(|| no_piece(rank));
+            return own.as_ref().map(|own| Arc::clone(own.arena())).ok_or_else(|| no_block(rank));
         }
         let reached = &self.0.arenas[rank.index()];
         if let Some(arena) = reached.get() {
             return Ok(Arc::clone(arena));
         }
-        let (exchange, arena) = (&self.0.job.exchange, RegionId(PIECE));
+        let (exchange, arena) = (&self.0.job.exchange, RegionId(BLOCK));
         let arena = match exchange.fetch(rank, arena) {
             Err(error) if error.fault().kind() == FaultKind::NoMemory => {
                 let pieces = Arena::by_piece(exchange.fetch_file(rank, arena)?);
@@ -122,10 +122,10 @@ impl Shm {
     }
 
     /// Opens a block of an existing rank.
-    pub(super) fn open_piece(&self, key: &SegmentKey) -> Result<ShmSegment, Error> {
+    pub(super) fn open_block(&self, key: &SegmentKey) -> Result<ShmSegment, Error> {
         let &SegmentKey { rank, region, len, .. } = key;
         // The arena of a rank that left is still mapped.
-        if self.board().liveness(rank) == Liveness::Left {
+        if self.job_segment().liveness(rank) == Liveness::Left {
             let fault = Fault::of(FaultKind::PeerLeft, rank);
             return Err(Error::Open { rank, what: "it has left".into(), fault, source: None });
         }
@@ -134,7 +134,7 @@ impl Shm {
             let fault = Fault::of(FaultKind::OutOfRange, rank);
             return Err(Error::Open { rank, what: "the key's length is not the region's".into(), fault, source: None });
         }
-        ShmSegment::of_piece(piece, (start, len), (rank, region)).map_err(Error::operation("open"))
+        ShmSegment::of_block(piece, (start, len), (rank, region)).map_err(Error::operation("open"))
     }
 
     /// A block addressed by its region number is never released, so its slot is never reused.
@@ -142,14 +142,14 @@ impl Shm {
         let reach = || {
             let arena = self.arena_of(rank).map_err(|error| error.fault())?;
             let (piece, start, len) = arena.open(region).map_err(|source| no_room(rank, source).fault())?;
-            ShmSegment::of_piece(piece, (start, len), (rank, region))
+            ShmSegment::of_block(piece, (start, len), (rank, region))
         };
         let piece = self.0.pieces[rank.index()].get_or_try_init(slot_of(region), reach)?;
         if piece.key().region == region { Ok(piece) } else { Err(Fault::of(FaultKind::NoSuchRegion, rank)) }
     }
 }
 
-fn no_piece(rank: Rank) -> Error {
+fn no_block(rank: Rank) -> Error {
     let fault = Fault::of(FaultKind::NoSuchRegion, rank);
     Error::Open { rank, what: "it has no such region".into(), fault, source: None }
 }
@@ -157,7 +157,7 @@ fn no_piece(rank: Rank) -> Error {
 /// Why a block cannot be mapped: it does not exist, or there is no memory.
 fn no_room(rank: Rank, source: io::Error) -> Error {
     if source.kind() == io::ErrorKind::NotFound {
-        return no_piece(rank);
+        return no_block(rank);
     }
     let (what, kind) = explain(&source);
     Error::Open { rank, what: what.into(), fault: Fault::of(kind, rank), source: Some(source) }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use onesided_job::segment::{Board, RING_LINE};
+use onesided_job::segment::{JobSegment, RING_LINE};
 use onesided_remote_memory::Rank;
 
 use crate::shm::ring::{RingMemory, SLOT_WORDS};
@@ -11,24 +11,24 @@ const _: () = assert!(SLOT_WORDS * 8 <= RING_LINE as usize, "a slot is one line"
 
 /// The ring from one rank to another.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct BoardRing<'a> {
-    board: &'a Board,
+pub(crate) struct SegmentRing<'a> {
+    job_segment: &'a JobSegment,
     start: u64,
 }
 
-impl<'a> BoardRing<'a> {
-    pub(crate) fn new(board: &'a Board, from: Rank, to: Rank) -> Self {
-        Self { board, start: board.ring(from, to) }
+impl<'a> SegmentRing<'a> {
+    pub(crate) fn new(job_segment: &'a JobSegment, from: Rank, to: Rank) -> Self {
+        Self { job_segment, start: job_segment.ring(from, to) }
     }
 
     fn at(&self, offset: u64) -> &'a AtomicU64 {
-        self.board.memory().word(self.start + offset).expect("the layout fits the board")
+        self.job_segment.memory().word(self.start + offset).expect("the layout fits the job segment")
     }
 }
 
-impl RingMemory for BoardRing<'_> {
+impl RingMemory for SegmentRing<'_> {
     fn slots(&self) -> u32 {
-        self.board.ring_slots()
+        self.job_segment.ring_slots()
     }
 
     fn taken(&self) -> &AtomicU64 {

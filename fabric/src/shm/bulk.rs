@@ -10,24 +10,24 @@ use onesided_job::Process;
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId, RemoteMemory};
 
 use crate::fabric::check_rank;
-use crate::shm::lent::Lent;
-use crate::shm::region::{LENT, is_piece};
+use crate::shm::lent::UserRegion;
+use crate::shm::region::{USER_MEMORY, is_block};
 use crate::shm::system_error::explain;
 use crate::shm::words::ShmWord;
 use crate::shm::{Mapping, Shm, ShmSegment};
 use crate::{AtomicAgent, Capabilities, Error, Fabric, Path, Segment, SegmentKey, ServerThread, Task, UserMemory};
 
 impl Shm {
-    /// Memory that a rank has lent, as it was opened before or is now.
-    fn open_lent(&self, place: (Rank, RegionId), page: Arc<Mapping>) -> Result<Arc<Lent>, Fault> {
+    /// User memory of a rank, already open or opened now.
+    fn open_user(&self, place: (Rank, RegionId), page: Arc<Mapping>) -> Result<Arc<UserRegion>, Fault> {
         let mut opened = self.0.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lent) = opened.get(&place).and_then(Weak::upgrade) {
-            return Ok(lent);
+        if let Some(user) = opened.get(&place).and_then(Weak::upgrade) {
+            return Ok(user);
         }
-        let lent = Arc::new(Lent::open(self.between(), place.0, page)?);
-        opened.retain(|_, lent| lent.strong_count() > 0);
-        opened.insert(place, Arc::downgrade(&lent));
-        Ok(lent)
+        let user = Arc::new(UserRegion::open(self.between(), place.0, page)?);
+        opened.retain(|_, user| user.strong_count() > 0);
+        opened.insert(place, Arc::downgrade(&user));
+        Ok(user)
     }
 }
 
@@ -72,18 +72,18 @@ impl Fabric for Shm {
         if !memory.start().addr().get().is_multiple_of(8) {
             return Err(failed("the memory does not begin at a multiple of 8", FaultKind::Misaligned, None));
         }
-        let lent = Lent::new(self.between(), memory).map_err(|(source, _)| {
+        let user = UserRegion::new(self.between(), memory).map_err(|(source, _)| {
             let (what, kind) = explain(&source);
             failed(what, kind, Some(source))
         })?;
-        let (id, lent) = (self.next_region(LENT), Arc::new(lent));
+        let (id, user) = (self.next_region(USER_MEMORY), Arc::new(user));
         let exchange = Arc::clone(&self.0.job.exchange);
-        exchange.publish(id, lent.control.memory())?;
+        exchange.publish(id, user.control.memory())?;
         let own = Process::own();
-        let alone = (0..self.size()).all(|rank| self.board().process(Rank(rank)) == Some(own));
-        // Taken back with it if nobody is there to serve it.
-        let segment = ShmSegment::of_lent(Arc::clone(&lent), (self.me(), id), Some(exchange));
-        if !alone && self.0.service.add(&lent) {
+        let alone = (0..self.size()).all(|rank| self.job_segment().process(Rank(rank)) == Some(own));
+        // The segment retracts it if it cannot be served.
+        let segment = ShmSegment::of_user(Arc::clone(&user), (self.me(), id), Some(exchange));
+        if !alone && self.0.service.add(&user) {
             let service = Arc::clone(&self.0.service);
             let serving = poll_fn(move |_| if service.serve() { Poll::Pending } else { Poll::Ready(()) });
             self.serve(Box::pin(serving)).map_err(|fault| {
@@ -95,8 +95,8 @@ impl Fabric for Shm {
     }
 
     fn reclaim(&self, own: &ShmSegment) -> Result<Option<UserMemory>, Fault> {
-        let lent = own.lent().filter(|lent| lent.is_whole());
-        let memory = lent.ok_or(Fault::of(FaultKind::Unsupported, own.rank()))?.memory.take_back()?;
+        let user = own.user_memory().filter(|user| user.is_whole());
+        let memory = user.ok_or(Fault::of(FaultKind::Unsupported, own.rank()))?.memory.take_back()?;
         own.retract();
         Ok(memory)
     }
@@ -113,9 +113,9 @@ impl Fabric for Shm {
         words: usize,
         change: &mut dyn FnMut(usize, u64) -> u64,
     ) -> Result<(), Fault> {
-        let lent = segment.lent().ok_or(Fault::of(FaultKind::Unsupported, segment.rank()))?;
+        let user = segment.user_memory().ok_or(Fault::of(FaultKind::Unsupported, segment.rank()))?;
         let bytes = words.checked_mul(8).ok_or(Fault::of(FaultKind::OutOfRange, segment.rank()))?;
-        lent.memory.change(lent.place(offset, bytes)?, words, change)
+        user.memory.change(user.place(offset, bytes)?, words, change)
     }
 
     fn mapped<'s>(&self, segment: &'s ShmSegment) -> Option<&'s [AtomicU64]> {
@@ -123,7 +123,7 @@ impl Fabric for Shm {
     }
 
     fn path(&self, segment: &ShmSegment) -> Path {
-        segment.lent().map_or(Path::Cpu, |lent| lent.memory.path())
+        segment.user_memory().map_or(Path::Cpu, |user| user.memory.path())
     }
 
     fn open(&self, key: &SegmentKey) -> Result<ShmSegment, Error> {
@@ -137,15 +137,15 @@ impl Fabric for Shm {
         if key.region == RegionId(0) {
             return self.world_segment(key.rank);
         }
-        if is_piece(key.region) {
-            return self.open_piece(key);
+        if is_block(key.region) {
+            return self.open_block(key);
         }
         let memory = self.0.job.exchange.fetch(key.rank, key.region)?;
-        if key.region.0 & LENT != 0 {
-            let lent = self.open_lent((key.rank, key.region), memory);
-            let lent = lent.map_err(|fault| failed("it is lent no longer", fault.kind()))?;
-            let all = lent.len();
-            let segment = ShmSegment::of_lent(lent, (key.rank, key.region), None);
+        if key.region.0 & USER_MEMORY != 0 {
+            let user = self.open_user((key.rank, key.region), memory);
+            let user = user.map_err(|fault| failed("it is registered no longer", fault.kind()))?;
+            let all = user.len();
+            let segment = ShmSegment::of_user(user, (key.rank, key.region), None);
             let part =
                 if (key.address, key.len) == (0, all) { Ok(segment) } else { segment.part(key.address, key.len) };
             return part.map_err(|fault| failed("the key is of no part of the region", fault.kind()));
@@ -176,15 +176,15 @@ impl Fabric for Shm {
         to.write(offset, from)
     }
 
-    #[inline(always)] // a small get is less than a call
+    #[inline(always)] // a small get is cheaper than a call
     fn get(&self, from: &ShmSegment, offset: u64, into: &mut [u8]) -> Ready<Result<(), Fault>> {
         ready(from.read(offset, into))
     }
 
     #[inline]
     fn put_pieces<'p>(&self, to: &ShmSegment, mut pieces: impl Iterator<Item = (u64, &'p [u8])>) -> Result<(), Fault> {
-        match to.lent() {
-            Some(lent) => lent.write_pieces(pieces),
+        match to.user_memory() {
+            Some(user) => user.write_pieces(pieces),
             None => pieces.try_for_each(|(offset, from)| to.write(offset, from)),
         }
     }
@@ -195,8 +195,8 @@ impl Fabric for Shm {
         from: &ShmSegment,
         mut pieces: impl Iterator<Item = (u64, &'p mut [u8])>,
     ) -> Result<(), Fault> {
-        match from.lent() {
-            Some(lent) => lent.read_pieces(pieces),
+        match from.user_memory() {
+            Some(user) => user.read_pieces(pieces),
             None => pieces.try_for_each(|(offset, into)| from.read(offset, into)),
         }
     }
@@ -211,9 +211,9 @@ impl Fabric for Shm {
 
     #[inline]
     fn flush(&self, target: Rank) -> Self::Flush<'_> {
-        // Whoever's later store we do not see has to see what we stored: that takes the full fence.
-        // rustc 1.95 makes it a locked `or` on x86-64, 8 ns; older ones that make it an `mfence`
-        // pay 17 ns.
+        // If this rank does not see another's later store, that rank must see this one's stores,
+        // which takes a full fence. rustc 1.95 compiles it to a locked `or` on x86-64, 8 ns; older
+        // versions to an `mfence`, 17 ns.
         fence(Ordering::SeqCst);
         ready(check_rank(self, target))
     }
@@ -240,11 +240,11 @@ impl Fabric for Shm {
     }
 
     fn can_kill(&self, rank: Rank) -> bool {
-        self.board().process(rank).is_some_and(|process| !process.is_own())
+        self.job_segment().process(rank).is_some_and(|process| !process.is_own())
     }
 
     fn kill(&self, rank: Rank) -> Result<(), Fault> {
-        match self.board().process(rank).filter(|process| !process.is_own()) {
+        match self.job_segment().process(rank).filter(|process| !process.is_own()) {
             Some(process) => process.kill().map_err(|_| Fault::of(FaultKind::Refused, rank)),
             None => Err(Fault::of(FaultKind::Unsupported, rank)),
         }
@@ -258,12 +258,12 @@ impl Fabric for Shm {
         self.0.endpoint.serve(task)
     }
 
-    fn serve_apart(&self, task: Task, attendant: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
-        crate::assist::spawn(self, task, attendant).map(Some)
+    fn serve_apart(&self, task: Task, kind: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
+        crate::assist::spawn(self, task, kind).map(Some)
     }
 
     fn leave(&self) {
-        self.0.endpoint.settle();
+        self.0.endpoint.finish_spawned();
         self.0.leave();
     }
 }

@@ -7,13 +7,13 @@ use onesided_remote_memory::Rank;
 
 use crate::drive;
 use crate::endpoint::Driver;
-use crate::shm::{Board, Shm};
+use crate::shm::{JobSegment, Shm};
 use crate::{Drive, Ticket};
 
 impl Drive for Shm {
     #[inline]
     fn progress(&self) -> usize {
-        0 // an operation is done when it returns, and mail is taken in by whoever receives
+        0 // operations complete at post, and receivers drain messages
     }
 
     fn arm(&self) -> Ticket {
@@ -25,30 +25,30 @@ impl Drive for Shm {
     }
 
     fn disarm(&self, _ticket: Ticket) {
-        self.board().doorbell(self.me()).disarm();
+        self.job_segment().doorbell(self.me()).disarm();
     }
 
     fn oversubscribed(&self) -> bool {
-        self.0.crowd.is(self.board(), self.me())
+        self.0.oversubscription.is(self.job_segment(), self.me())
     }
 
     fn shares_its_core(&self) -> bool {
-        self.0.crowd.attends()
+        self.0.oversubscription.shares_its_core()
     }
 
     fn unfinished(&self) -> usize {
-        self.0.endpoint.adopted()
+        self.0.endpoint.unfinished()
     }
 }
 
-/// A rank's place on the board, without its part in the job.
+/// A rank's fields in the job segment, without its part in the job.
 #[derive(Debug)]
-pub(super) struct Seat {
-    pub(super) board: Arc<Board>,
+pub(super) struct DoorbellDriver {
+    pub(super) job_segment: Arc<JobSegment>,
     pub(super) rank: Rank,
 }
 
-impl Driver for Seat {
+impl Driver for DoorbellDriver {
     fn now(&self) -> u64 {
         drive::now()
     }
@@ -56,23 +56,23 @@ impl Driver for Seat {
     fn progress(&self) {}
 
     fn arm(&self) -> Ticket {
-        self.board.doorbell(self.rank).arm()
+        self.job_segment.doorbell(self.rank).arm()
     }
 
     fn sleep(&self, ticket: Ticket, until: u64) {
         match until.checked_sub(self.now()) {
-            _ if until == u64::MAX => self.board.sleep(self.rank, ticket, Duration::MAX),
-            None | Some(0) => std::thread::yield_now(), // somebody tries without a pause, and others need the core
-            Some(nanos) => self.board.sleep(self.rank, ticket, Duration::from_nanos(nanos)),
+            _ if until == u64::MAX => self.job_segment.sleep(self.rank, ticket, Duration::MAX),
+            None | Some(0) => std::thread::yield_now(), // a task retries without pause, and others need the core
+            Some(nanos) => self.job_segment.sleep(self.rank, ticket, Duration::from_nanos(nanos)),
         }
-        self.board.doorbell(self.rank).disarm();
+        self.job_segment.doorbell(self.rank).disarm();
     }
 
     fn wake(&self) {
-        self.board.wake(self.rank);
+        self.job_segment.wake(self.rank);
     }
 
     fn wake_others(&self, armed: Ticket) -> Ticket {
-        self.board.wake_others(self.rank, armed)
+        self.job_segment.wake_others(self.rank, armed)
     }
 }

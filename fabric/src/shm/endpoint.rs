@@ -1,4 +1,4 @@
-//! A rank's end of the shared-memory fabric.
+//! The endpoint of the shared-memory fabric.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,73 +9,72 @@ use crossbeam_utils::CachePadded;
 use onesided_job::Job;
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
-use crate::crowd::Crowd;
+use crate::crowd::Oversubscription;
 use crate::endpoint::Endpoint;
 use crate::full::FullAfter;
 use crate::once_table::OnceTable;
-use crate::ports::Ports;
-use crate::shm::arena::{Arena, Owner, PIECE};
-use crate::shm::drive::Seat;
-use crate::shm::lent::{Between, Lent};
-use crate::shm::region::LENT;
+use crate::ports::ReceiveQueues;
+use crate::shm::arena::{Arena, BLOCK, Owner};
+use crate::shm::drive::DoorbellDriver;
+use crate::shm::lent::{Between, UserRegion};
+use crate::shm::region::USER_MEMORY;
 use crate::shm::ring::{Reader, Writer};
 use crate::shm::serving::Service;
-use crate::shm::{Board, ShmSegment};
+use crate::shm::{JobSegment, ShmSegment};
 use crate::{Error, WORLD_BYTES};
 
-/// A rank's end of the shared-memory fabric. All clones are the same rank; the last one that is
-/// dropped leaves the job.
+/// A rank's endpoint on shared memory. All clones are the same rank; dropping the last one leaves
+/// the job.
 #[derive(Clone, Debug)]
 pub struct Shm(pub(super) Arc<Inner>);
 
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) job: Job,
-    pub(super) crowd: Crowd,
+    pub(super) oversubscription: Oversubscription,
     next_region: AtomicU32,
-    /// Regions that were reached by [`At`], kept until the end: words are borrowed from them.
+    /// Regions resolved by [`At`], kept until the end: words borrow from them.
     pub(super) reached: Box<[OnceTable<ShmSegment>]>,
-    /// The same of the pieces of each rank's arena, by slot.
+    /// The same for the blocks of each rank's arena, by slot.
     pub(super) pieces: Box<[OnceTable<ShmSegment>]>,
-    /// This rank's arena, once it has allocated; those of the others that were met.
+    /// This rank's arena, once it has allocated, and the opened ones of others.
     pub(super) arena: Mutex<Option<Arc<Owner>>>,
     pub(super) arenas: Box<[OnceLock<Arc<Arena>>]>,
     pub(super) worlds: Box<[ShmSegment]>,
     pub(super) outboxes: Box<[CachePadded<Mutex<Writer>>]>,
     pub(super) inbox: Mutex<Box<[Reader]>>,
-    pub(super) ports: Ports,
-    pub(super) endpoint: Endpoint<Seat>,
+    pub(super) receive_queues: ReceiveQueues,
+    pub(super) endpoint: Endpoint<DoorbellDriver>,
     pub(super) full_after: FullAfter,
-    /// What this rank has lent.
+    /// This rank's user memory.
     pub(super) service: Arc<Service>,
-    /// Peers' lent memory that was opened, once for all who reach it from here: they share one line
-    /// to its owner.
-    pub(super) opened: Mutex<HashMap<(Rank, RegionId), Weak<Lent>>>,
+    /// Opened user memory of peers, shared by all handles of this rank: they use one control line.
+    pub(super) opened: Mutex<HashMap<(Rank, RegionId), Weak<UserRegion>>>,
 }
 
 impl Shm {
     /// The endpoint of a job's rank.
     ///
     /// # Errors
-    /// [`Error::NoFabric`] if the ranks are on several hosts. [`Error::Operation`] if the board
-    /// does not hold what it should. [`Error::Join`] if [`FULL_AFTER`](crate::FULL_AFTER) makes no
-    /// sense.
+    /// - [`Error::NoFabric`]: the ranks are on several hosts.
+    /// - [`Error::Operation`]: the job segment is invalid.
+    /// - [`Error::Join`]: [`FULL_AFTER`](crate::FULL_AFTER) is invalid.
     pub fn new(job: Job) -> Result<Self, Error> {
         let hosts = job.hosts();
         if hosts > 1 {
             let what = format!("the job's ranks are on {hosts} hosts, and shm joins ranks of one host; use verbs");
             return Err(Error::NoFabric { name: "shm".into(), what });
         }
-        let board = Arc::clone(&job.board);
-        let ranks = || (0..board.size()).map(Rank);
+        let job_segment = Arc::clone(&job.job_segment);
+        let ranks = || (0..job_segment.size()).map(Rank);
         let world = |rank| {
-            let memory = Arc::clone(board.memory());
-            ShmSegment::new(memory, (board.world(rank), WORLD_BYTES), (rank, RegionId(0)), None)
+            let memory = Arc::clone(job_segment.memory());
+            ShmSegment::new(memory, (job_segment.world(rank), WORLD_BYTES), (rank, RegionId(0)), None)
         };
         let worlds =
             ranks().map(world).collect::<Result<_, _>>().map_err(Error::operation("map the world segments"))?;
         Ok(Self(Arc::new(Inner {
-            crowd: Crowd::new(),
+            oversubscription: Oversubscription::new(),
             next_region: AtomicU32::new(1),
             reached: ranks().map(|_| OnceTable::default()).collect(),
             pieces: ranks().map(|_| OnceTable::default()).collect(),
@@ -84,40 +83,40 @@ impl Shm {
             worlds,
             outboxes: ranks().map(|_| CachePadded::default()).collect(),
             inbox: Mutex::new(ranks().map(|_| Reader::default()).collect()),
-            ports: Ports::default(),
+            receive_queues: ReceiveQueues::default(),
             service: Arc::default(),
             opened: Mutex::default(),
-            endpoint: Endpoint::new(Seat { board, rank: job.rank }),
+            endpoint: Endpoint::new(DoorbellDriver { job_segment, rank: job.rank }),
             full_after: FullAfter::read()?,
             job,
         })))
     }
 
-    /// Sets what [`FULL_AFTER`](crate::FULL_AFTER) says: for tests, which do not wait for a minute.
+    /// Overrides [`FULL_AFTER`](crate::FULL_AFTER), for tests.
     #[doc(hidden)]
     pub fn set_full_after(&self, after: Duration) {
         self.0.full_after.set(after);
     }
 
-    pub(super) fn board(&self) -> &Board {
-        &self.0.job.board
+    pub(super) fn job_segment(&self) -> &JobSegment {
+        &self.0.job.job_segment
     }
 
     pub(super) fn me(&self) -> Rank {
         self.0.job.rank
     }
 
-    /// The next region's number, with a mark.
+    /// The next region number, with a mark.
     pub(super) fn next_region(&self, mark: u32) -> RegionId {
-        RegionId(self.0.next_region.fetch_add(1, Ordering::Relaxed) & !(LENT | PIECE) | mark)
+        RegionId(self.0.next_region.fetch_add(1, Ordering::Relaxed) & !(USER_MEMORY | BLOCK) | mark)
     }
 
     pub(super) fn between(&self) -> Between {
         let Inner { job, service, .. } = &*self.0;
-        Between { board: Arc::clone(&job.board), service: Arc::clone(service), me: job.rank }
+        Between { job_segment: Arc::clone(&job.job_segment), service: Arc::clone(service), me: job.rank }
     }
 
-    /// `NotOwn` for what lies at a peer.
+    /// `NotOwn` for a peer's.
     #[inline]
     pub(super) fn check_own(&self, owner: Rank) -> Result<(), Fault> {
         if owner == self.me() { Ok(()) } else { Err(Fault::of(FaultKind::NotOwn, owner)) }
@@ -127,9 +126,9 @@ impl Shm {
 impl Inner {
     pub(super) fn leave(&self) {
         if std::thread::panicking() {
-            self.job.board.declare_dead(self.job.rank); // whoever unwinds has not done what the others wait for
+            self.job.job_segment.declare_dead(self.job.rank); // an unwinding rank has not done what the others wait for
         } else {
-            self.job.board.leave(self.job.rank);
+            self.job.job_segment.leave(self.job.rank);
         }
     }
 }
@@ -140,14 +139,14 @@ impl Drop for Inner {
     }
 }
 
-/// Runs `ranks` threads, each with an endpoint of one job, and gives what each returned: for tests
-/// of what stands on this fabric; [`crate::threads`] is for everybody else.
+/// Runs `ranks` threads, each with an endpoint of one job, and returns their results, for tests of
+/// the layers above; others use [`crate::threads`].
 ///
 /// # Errors
-/// [`Error::Join`]: no memory for the board, or no threads.
+/// [`Error::Join`]: no memory for the job segment, or no threads.
 ///
 /// # Panics
-/// If a rank panics: the others see it as dead, and the panic goes on here when all have ended.
+/// If a rank panics. The other ranks see it as dead; the panic resumes after all have ended.
 pub fn threads<T: Send>(ranks: u32, run: impl Fn(Shm) -> T + Sync) -> Result<Vec<T>, Error> {
     onesided_job::local::threads(ranks, |job| Ok(run(Shm::new(job)?)))
 }

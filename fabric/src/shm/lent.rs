@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::ends::ended;
-use crate::shm::Board;
+use crate::shm::JobSegment;
 use crate::shm::control::{Control, RemoteDescriptor, nonce};
 use crate::shm::gate::{Access, is_inside, shut};
 use crate::shm::piece::{Bytes, CUT, Piece};
@@ -27,9 +27,9 @@ use crate::{Path, UserMemory, WORDLESS};
 const PROCESS_VM: &str = "ONESIDED_PROCESS_VM";
 
 /// The user memory of a rank, as one rank accesses it.
-pub(crate) struct Lent {
+pub(crate) struct UserRegion {
     pub(super) control: Control,
-    pub(super) board: Arc<Board>,
+    pub(super) job_segment: Arc<JobSegment>,
     pub(super) service: Arc<Service>,
     pub(super) me: Rank,
     pub(crate) owner: Rank,
@@ -58,19 +58,19 @@ pub(super) enum CopyPath {
 /// What ranks need to access one another's user memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Between {
-    pub(crate) board: Arc<Board>,
+    pub(crate) job_segment: Arc<JobSegment>,
     pub(crate) service: Arc<Service>,
     pub(crate) me: Rank,
 }
 
-impl Lent {
+impl UserRegion {
     /// Publishes own memory. Returns the memory on failure.
     pub(crate) fn new(between: Between, memory: UserMemory) -> Result<Self, (io::Error, UserMemory)> {
-        let Between { board, service, me } = between;
+        let Between { job_segment, service, me } = between;
         let (process, len) = (Process::own(), memory.len() as u64);
         let address = memory.start().as_ptr().expose_provenance() as u64;
         let descriptor = RemoteDescriptor { process, nonce: nonce(), address, len };
-        match Control::create(board.size(), &descriptor) {
+        match Control::create(job_segment.size(), &descriptor) {
             Ok(control) => {
                 // Otherwise Yama admits ancestors only. Without Yama the call does not exist.
                 let _ = rustix::process::set_ptracer(rustix::process::PTracer::Any);
@@ -78,7 +78,7 @@ impl Lent {
                 let memory = Mutex::new(Some(memory));
                 Ok(Self {
                     control,
-                    board,
+                    job_segment,
                     service,
                     me,
                     owner: me,
@@ -100,16 +100,16 @@ impl Lent {
     /// # Errors
     /// `Protocol` if the page is invalid, `NoSuchRegion` if the memory was reclaimed.
     pub(crate) fn open(between: Between, owner: Rank, page: Arc<crate::shm::Mapping>) -> Result<Self, Fault> {
-        let Between { board, service, me } = between;
-        let opened = Control::open(page, board.size());
+        let Between { job_segment, service, me } = between;
+        let opened = Control::open(page, job_segment.size());
         let (control, descriptor) = opened.ok_or(Fault::of(FaultKind::Protocol, owner))?;
         let RemoteDescriptor { process, nonce: theirs, address, len } = descriptor;
         let here = theirs == nonce() && theirs != 0 && process.pid == std::process::id();
         let copy_path = AtomicU8::new(if here { CopyPath::Direct } else { CopyPath::Helper } as u8);
         let (requesting, memory) = (Mutex::default(), Mutex::new(None));
-        let lent = Self {
+        let user = Self {
             control,
-            board,
+            job_segment,
             service,
             me,
             owner,
@@ -121,10 +121,10 @@ impl Lent {
             memory,
             maker: Maker::this(),
         };
-        if !here && lent.may_be_copied()? {
-            lent.copy_path.store(CopyPath::ProcessVm as u8, Ordering::Relaxed);
+        if !here && user.may_be_copied()? {
+            user.copy_path.store(CopyPath::ProcessVm as u8, Ordering::Relaxed);
         }
-        Ok(lent)
+        Ok(user)
     }
 
     /// Whether the kernel copies to and from the owner's process; tested by reading a word.
@@ -178,7 +178,7 @@ impl Lent {
 
     /// The fault if the owner is no longer alive.
     pub(super) fn alive(&self) -> Result<(), Fault> {
-        ended(self.owner, self.board.liveness(self.owner))
+        ended(self.owner, self.job_segment.liveness(self.owner))
     }
 
     /// Why it has no words: a word is a reference that would outlive the registration.
@@ -259,7 +259,7 @@ impl Lent {
         }
         shut(self.control.gate(self.me).shut);
         let inside = |rank: &Rank| is_inside(self.control.gate(*rank).announced) && !self.is_gone(*rank);
-        if (0..self.board.size()).map(Rank).any(|rank| inside(&rank)) {
+        if (0..self.job_segment.size()).map(Rank).any(|rank| inside(&rank)) {
             return Ok(None);
         }
         Ok(memory.take())
@@ -273,10 +273,12 @@ impl Lent {
     /// threads is in the kernel either. Its status in the job segment is not sufficient: a rank
     /// that panicked may have other threads.
     fn is_gone(&self, rank: Rank) -> bool {
-        if self.board.liveness(rank) == Liveness::Alive {
+        if self.job_segment.liveness(rank) == Liveness::Alive {
             return false;
         }
-        let Some(process) = self.board.process(rank).filter(|process| *process != Process::own()) else { return false };
+        let Some(process) = self.job_segment.process(rank).filter(|process| *process != Process::own()) else {
+            return false;
+        };
         let gone = |watch| poll(&mut [PollFd::new(&watch, PollFlags::IN)], Some(&timespec(Duration::ZERO))) == Ok(1);
         process.watch().is_ok_and(|watch| watch.is_none_or(gone))
     }
@@ -289,9 +291,9 @@ mod direct {
 
     use onesided_job::segment::copy;
 
-    use super::{Bytes, CopyPath, Fault, FaultKind, Lent, NonNull, Ordering, Piece};
+    use super::{Bytes, CopyPath, Fault, FaultKind, NonNull, Ordering, Piece, UserRegion};
 
-    impl Lent {
+    impl UserRegion {
         /// The address of an offset in memory of this process.
         fn place(&self, offset: u64) -> NonNull<u8> {
             let address = (self.address + offset) as usize;
@@ -414,13 +416,13 @@ mod direct {
     }
 }
 
-impl Drop for Lent {
+impl Drop for UserRegion {
     fn drop(&mut self) {
         self.let_go();
     }
 }
 
-impl Lent {
+impl UserRegion {
     fn let_go(&self) {
         if self.owner != self.me || self.memory().is_none() {
             return;
@@ -437,7 +439,7 @@ impl Lent {
     }
 }
 
-impl fmt::Debug for Lent {
+impl fmt::Debug for UserRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes of user memory of {}, reached by {:?}", self.len, self.owner, self.path())
     }
@@ -455,15 +457,15 @@ mod tests {
     #[test]
     fn a_copy_in_a_child_shuts_no_gate() {
         let job = local::jobs(1).unwrap().remove(0);
-        let between = Between { board: Arc::clone(&job.board), service: Arc::default(), me: Rank(0) };
-        let mut lent = Lent::new(between, vec![0_u64; 8].into()).map_err(|(error, _)| error).unwrap();
-        let is_shut = |lent: &Lent| lent.control.gate(Rank(0)).shut.load(Ordering::Relaxed) != 0;
-        lent.maker = Maker::another();
-        lent.let_go(); // leaks the child's copy of the vector
-        assert!(!is_shut(&lent));
-        lent.maker = Maker::this();
-        *lent.memory() = Some(vec![0_u64; 8].into());
-        lent.let_go();
-        assert!(is_shut(&lent));
+        let between = Between { job_segment: Arc::clone(&job.job_segment), service: Arc::default(), me: Rank(0) };
+        let mut user = UserRegion::new(between, vec![0_u64; 8].into()).map_err(|(error, _)| error).unwrap();
+        let is_shut = |user: &UserRegion| user.control.gate(Rank(0)).shut.load(Ordering::Relaxed) != 0;
+        user.maker = Maker::another();
+        user.let_go(); // leaks the child's copy of the vector
+        assert!(!is_shut(&user));
+        user.maker = Maker::this();
+        *user.memory() = Some(vec![0_u64; 8].into());
+        user.let_go();
+        assert!(is_shut(&user));
     }
 }

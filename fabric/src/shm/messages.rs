@@ -6,22 +6,22 @@ use onesided_remote_memory::{Fault, FaultKind, Mailbox, Message, Notify, Patienc
 
 use crate::fabric::check_rank;
 use crate::shm::Shm;
-use crate::shm::board_ring::BoardRing;
+use crate::shm::board_ring::SegmentRing;
 use crate::shm::waits::{ShmRecv, ShmSend};
 
 impl Shm {
-    /// Takes in what has arrived from all peers.
-    pub(super) fn take_in(&self) -> Result<(), Fault> {
-        // Waits for another thread that is at it: what that one takes in may be for us.
+    /// Drains what has arrived from all peers.
+    pub(super) fn drain(&self) -> Result<(), Fault> {
+        // Waits for another thread's drain, which may contain messages for this one.
         let mut inbox = self.0.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         for (from, reader) in (0..).map(Rank).zip(inbox.iter_mut()) {
-            let ring = BoardRing::new(self.board(), from, self.me());
+            let ring = SegmentRing::new(self.job_segment(), from, self.me());
             while let Some(port) = reader.peek(&ring) {
-                if usize::from(port.0) < Port::COUNT && !self.0.ports.has_room(port) {
+                if usize::from(port.0) < Port::COUNT && !self.0.receive_queues.has_room(port) {
                     break;
                 }
                 let message = reader.take(&ring, from)?;
-                self.0.ports.push(port, message).map_err(|_| Fault::of(FaultKind::Protocol, from))?;
+                self.0.receive_queues.push(port, message).map_err(|_| Fault::of(FaultKind::Protocol, from))?;
             }
         }
         Ok(())

@@ -13,7 +13,7 @@
 //! owner's progress thread where the system forbids that. Each copy holds access through a guard in
 //! shared memory, which the owner closes to reclaim its memory (`gate`).
 //!
-//! Start with [`Shm`], then [`Board`], the job segment.
+//! Start with [`Shm`], then [`JobSegment`], the job segment.
 
 mod allocation;
 mod arena;
@@ -39,7 +39,7 @@ mod tests;
 mod waits;
 mod words;
 
-pub use onesided_job::segment::{Board, Mapping};
+pub use onesided_job::segment::{JobSegment, Mapping};
 
 pub use crate::shm::endpoint::{Shm, threads};
 #[doc(hidden)]

@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use onesided_job::segment::copy;
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
-use crate::shm::lent::{CopyPath, Lent};
+use crate::shm::lent::{CopyPath, UserRegion};
 use crate::shm::piece::{Bytes, CUT, Piece};
 use crate::shm::process_vm::{self, bare::Range};
 use crate::shm::segment::UserRange;
@@ -35,7 +35,7 @@ impl UserRange {
     }
 }
 
-impl Lent {
+impl UserRegion {
     /// Moves pieces whose offsets count from the start of a range.
     fn move_pieces(
         &self,
@@ -213,8 +213,8 @@ mod tests {
                 return Vec::new();
             }
             let own = shm.register(vec![7_u8; 64].into()).unwrap();
-            let lent = Arc::clone(&own.lent().unwrap().memory);
-            let control: &Control = &lent.control;
+            let user = Arc::clone(&own.user_memory().unwrap().memory);
+            let control: &Control = &user.control;
             let (at, room) = control.buffer(Rank(1));
             let message = |entries: &[(u64, u64)], bytes: &[u8]| {
                 let mut message: Vec<u8> =
@@ -226,7 +226,7 @@ mod tests {
                     control.memory().word(at + 8 * number as u64).unwrap().store(word, Ordering::Relaxed);
                 }
             };
-            let serve = |put, count, bytes| lent.serve_pieces(Rank(1), put, count, bytes).map_err(|fault| fault.kind());
+            let serve = |put, count, bytes| user.serve_pieces(Rank(1), put, count, bytes).map_err(|fault| fault.kind());
             message(&[(8, 3), (60, 4), (0, 1)], &[1, 2, 3, 4, 5, 6, 7, 8]);
             assert_eq!(serve(true, 3, 56), Ok(()));
             use FaultKind::{OutOfRange, Protocol};

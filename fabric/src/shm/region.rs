@@ -2,12 +2,12 @@
 
 use onesided_remote_memory::RegionId;
 
-use crate::shm::arena::PIECE;
+use crate::shm::arena::BLOCK;
 
-/// Marks the regions that are lent and not mapped: what is published of them is their control page.
-pub(super) const LENT: u32 = 1 << 31;
+/// Marks regions of user memory, of which the control page is published.
+pub(super) const USER_MEMORY: u32 = 1 << 31;
 
-/// Whether a region is a piece of an arena.
-pub(super) const fn is_piece(region: RegionId) -> bool {
-    region.0 & (LENT | PIECE) == PIECE
+/// Whether a region is a block of an arena.
+pub(super) const fn is_block(region: RegionId) -> bool {
+    region.0 & (USER_MEMORY | BLOCK) == BLOCK
 }

@@ -8,7 +8,7 @@ use onesided_job::{Exchange, Maker};
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use crate::shm::arena::Block;
-use crate::shm::lent::Lent;
+use crate::shm::lent::UserRegion;
 use crate::shm::{Mapping, ShmWord};
 use crate::{Segment, SegmentKey};
 
@@ -50,7 +50,7 @@ enum Memory {
 /// User memory, or a part of it.
 #[derive(Clone)]
 pub(crate) struct UserRange {
-    pub(crate) memory: Arc<Lent>,
+    pub(crate) memory: Arc<UserRegion>,
     at: u64,
     len: u64,
     /// For a part: keeps the whole published.
@@ -105,7 +105,7 @@ impl ShmSegment {
     }
 
     /// A block of an arena: `len` bytes at `offset` of its mapping.
-    pub(crate) fn of_piece(
+    pub(crate) fn of_block(
         block: Block,
         (offset, len): (u64, u64),
         (rank, id): (Rank, RegionId),
@@ -116,7 +116,11 @@ impl ShmSegment {
     }
 
     /// User memory of its owner.
-    pub(crate) fn of_lent(memory: Arc<Lent>, place: (Rank, RegionId), published: Option<Arc<dyn Exchange>>) -> Self {
+    pub(crate) fn of_user(
+        memory: Arc<UserRegion>,
+        place: (Rank, RegionId),
+        published: Option<Arc<dyn Exchange>>,
+    ) -> Self {
         let range = UserRange { at: 0, len: memory.len(), memory, whole: None };
         Self::of_range(range, place, published)
     }
@@ -130,7 +134,7 @@ impl ShmSegment {
     /// A part of user memory.
     pub(crate) fn part(&self, offset: u64, len: u64) -> Result<Self, Fault> {
         let refused = |kind| Fault::of(kind, self.region.rank);
-        let range = self.lent().ok_or(refused(FaultKind::Unsupported))?;
+        let range = self.user_memory().ok_or(refused(FaultKind::Unsupported))?;
         if !offset.is_multiple_of(8) {
             return Err(refused(FaultKind::Misaligned));
         }
@@ -140,9 +144,9 @@ impl ShmSegment {
         Ok(Self::of_range(part, (self.region.rank, self.region.id), None))
     }
 
-    pub(crate) fn lent(&self) -> Option<&UserRange> {
+    pub(crate) fn user_memory(&self) -> Option<&UserRange> {
         match &self.region.memory {
-            Memory::User(lent) => Some(lent),
+            Memory::User(user) => Some(user),
             Memory::Mapped(_) | Memory::Block(_) => None,
         }
     }
@@ -211,8 +215,8 @@ mod access {
                 return Fault::of(FaultKind::Misaligned, self.region.rank);
             }
             let outside = self.check(offset, bytes).err().unwrap_or(Fault::of(FaultKind::OutOfRange, self.region.rank));
-            self.lent().map_or(outside, |lent| match lent.place(offset, bytes) {
-                Ok(_) => lent.memory.wordless(),
+            self.user_memory().map_or(outside, |user| match user.place(offset, bytes) {
+                Ok(_) => user.memory.wordless(),
                 Err(fault) => fault,
             })
         }
@@ -246,20 +250,20 @@ mod access {
         #[cold]
         #[inline(never)]
         fn write_user(&self, offset: u64, from: &[u8], fault: Fault) -> Result<(), Fault> {
-            let lent = self.lent().ok_or(fault)?;
-            lent.memory.write(lent.place(offset, from.len())?, from)
+            let user = self.user_memory().ok_or(fault)?;
+            user.memory.write(user.place(offset, from.len())?, from)
         }
 
         #[cold]
         #[inline(never)]
         fn read_user(&self, offset: u64, into: &mut [u8], fault: Fault) -> Result<(), Fault> {
-            let lent = self.lent().ok_or(fault)?;
-            lent.memory.read(lent.place(offset, into.len())?, into)
+            let user = self.user_memory().ok_or(fault)?;
+            user.memory.read(user.place(offset, into.len())?, into)
         }
 
         /// All of it as words; `None` if it is not mapped.
         pub(crate) fn words(&self) -> Option<&[AtomicU64]> {
-            if self.lent().is_some() {
+            if self.user_memory().is_some() {
                 return None;
             }
             let words = (self.len / 8) as usize;
@@ -272,7 +276,7 @@ mod access {
         /// within the copy.
         pub(crate) fn transfer(&self, offset: u64, into: (&Self, u64), len: u64) -> Result<(), Fault> {
             let bytes = usize::try_from(len).map_err(|_| Fault::of(FaultKind::OutOfRange, self.region.rank))?;
-            if self.lent().is_some() || into.0.lent().is_some() {
+            if self.user_memory().is_some() || into.0.user_memory().is_some() {
                 return self.transfer_user(offset, into, bytes);
             }
             self.check(offset, bytes)?;
@@ -314,11 +318,11 @@ impl Segment for ShmSegment {
     }
 
     fn len(&self) -> u64 {
-        self.lent().map_or(self.len, |lent| lent.len)
+        self.user_memory().map_or(self.len, |user| user.len)
     }
 
     fn key(&self) -> SegmentKey {
-        let at = self.lent().map_or(0, |lent| lent.at);
+        let at = self.user_memory().map_or(0, |user| user.at);
         SegmentKey { rank: self.region.rank, region: self.region.id, len: self.len(), address: at, rkey: 0 }
     }
 }

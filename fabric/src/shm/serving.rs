@@ -12,7 +12,7 @@ use onesided_job::segment::copy;
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::drive::now;
-use crate::shm::lent::Lent;
+use crate::shm::lent::UserRegion;
 use crate::shm::piece::Bytes;
 
 // The states of a request.
@@ -41,7 +41,7 @@ pub(crate) struct Service(Mutex<Regions>);
 #[derive(Debug, Default)]
 struct Regions {
     /// With the number of requests at the last check.
-    lent: Vec<(Weak<Lent>, u64)>,
+    user: Vec<(Weak<UserRegion>, u64)>,
     running: bool,
 }
 
@@ -52,9 +52,9 @@ impl Service {
 
     /// Starts serving requests for this memory. `true`: the caller has to start the task that calls
     /// [`serve`](Self::serve).
-    pub(crate) fn add(&self, lent: &Arc<Lent>) -> bool {
+    pub(crate) fn add(&self, user: &Arc<UserRegion>) -> bool {
         let mut regions = self.regions();
-        regions.lent.push((Arc::downgrade(lent), 0));
+        regions.user.push((Arc::downgrade(user), 0));
         !std::mem::replace(&mut regions.running, true)
     }
 
@@ -71,22 +71,22 @@ impl Service {
 
     /// The same; returns regions whose last reference is held here, for the caller to drop without
     /// a lock: the drop of user memory runs user code.
-    fn serve_and_keep(&self, orphans: &mut Vec<Lent>) -> bool {
+    fn serve_and_keep(&self, orphans: &mut Vec<UserRegion>) -> bool {
         let mut regions = self.regions();
-        regions.lent.retain_mut(|(lent, seen)| match lent.upgrade() {
-            Some(lent) => {
-                lent.serve(seen);
-                orphans.extend(Arc::into_inner(lent));
+        regions.user.retain_mut(|(user, seen)| match user.upgrade() {
+            Some(user) => {
+                user.serve(seen);
+                orphans.extend(Arc::into_inner(user));
                 true
             }
             None => false,
         });
-        regions.running &= !regions.lent.is_empty();
+        regions.running &= !regions.user.is_empty();
         regions.running
     }
 }
 
-impl Lent {
+impl UserRegion {
     /// The owner's side: serves the requests since the last check.
     fn serve(&self, seen: &mut u64) {
         let count = self.control.requests().load(Ordering::Acquire);
@@ -94,7 +94,7 @@ impl Lent {
             return;
         }
         *seen = count;
-        for rank in (0..self.board.size()).map(Rank) {
+        for rank in (0..self.job_segment.size()).map(Rank) {
             let request = self.control.request(rank);
             let request_kind = request.state.load(Ordering::Acquire);
             if !matches!(request_kind, PUT | GET | PUT_PIECES | GET_PIECES)
@@ -110,7 +110,7 @@ impl Lent {
             let fault = outcome.map_or_else(Fault::to_bits, |()| 0);
             request.fault.store(fault, Ordering::Relaxed);
             request.state.store(DONE, Ordering::Release);
-            self.board.wake(rank);
+            self.job_segment.wake(rank);
         }
     }
 
@@ -179,7 +179,7 @@ impl Lent {
         request.count.store(count, Ordering::Relaxed);
         request.state.store(request_kind, Ordering::Release);
         self.control.requests().fetch_add(1, Ordering::Release);
-        self.board.wake(self.owner);
+        self.job_segment.wake(self.owner);
         match self.answered(request_kind, &mut orphans) {
             Ok(()) => {}
             Err(fault) => {
@@ -200,7 +200,7 @@ impl Lent {
     }
 
     /// Waits for the answer to this rank's request.
-    fn answered(&self, request_kind: u64, orphans: &mut Vec<Lent>) -> Result<(), Fault> {
+    fn answered(&self, request_kind: u64, orphans: &mut Vec<UserRegion>) -> Result<(), Fault> {
         let state = self.control.request(self.me).state;
         let done = || state.load(Ordering::Acquire) == DONE;
         let (until, mut turn) = (now() + PATIENCE, 0_u32);
@@ -231,10 +231,10 @@ impl Lent {
                 std::thread::yield_now();
                 continue;
             }
-            let bell = self.board.doorbell(self.me);
+            let bell = self.job_segment.doorbell(self.me);
             let ticket = bell.arm();
             if !done() {
-                self.board.sleep(self.me, ticket, NAP);
+                self.job_segment.sleep(self.me, ticket, NAP);
             }
             bell.disarm();
         }
@@ -283,7 +283,7 @@ mod tests {
         let began = std::time::Instant::now();
         let lender = {
             let service = Arc::clone(&service);
-            let board = Arc::clone(&jobs[0].board);
+            let job_segment = Arc::clone(&jobs[0].job_segment);
             std::thread::spawn(move || {
                 for round in 0..300_u64 {
                     let mut bytes = vec![0_u64; 8];
@@ -293,14 +293,15 @@ mod tests {
                     #[allow(unsafe_code)]
                     let memory =
                         unsafe { UserMemory::from_raw_parts(start, 64, (bytes, Owner(Arc::clone(&service)))) }.unwrap();
-                    let between = Between { board: Arc::clone(&board), service: Arc::clone(&service), me: Rank(0) };
-                    let lent = Arc::new(Lent::new(between, memory).map_err(|(error, _)| error).unwrap());
-                    service.add(&lent);
-                    lent.control.requests().fetch_add(1, Ordering::Release);
+                    let between =
+                        Between { job_segment: Arc::clone(&job_segment), service: Arc::clone(&service), me: Rank(0) };
+                    let user = Arc::new(UserRegion::new(between, memory).map_err(|(error, _)| error).unwrap());
+                    service.add(&user);
+                    user.control.requests().fetch_add(1, Ordering::Release);
                     for _ in 0..round % 512 {
                         std::hint::spin_loop();
                     }
-                    drop(lent);
+                    drop(user);
                 }
             })
         };

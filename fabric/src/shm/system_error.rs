@@ -4,7 +4,7 @@ use std::io;
 
 use onesided_remote_memory::FaultKind;
 
-/// What a failure to make or map memory means, and what would help.
+/// What a failure to create or map memory means, and advice.
 pub(crate) fn explain(source: &io::Error) -> (&'static str, FaultKind) {
     use rustix::io::Errno;
     match source.raw_os_error().map(Errno::from_raw_os_error) {

@@ -10,7 +10,7 @@ use onesided_remote_memory::{Fault, FaultKind, Message, Notify, Patience, Port, 
 
 use crate::ends::PeerStatus;
 use crate::ports::Taken;
-use crate::shm::board_ring::BoardRing;
+use crate::shm::board_ring::SegmentRing;
 use crate::shm::{Shm, ShmWord};
 
 /// A full ring's reader rings no doorbell when it makes space, so a sender polls again after this
@@ -42,7 +42,7 @@ impl<P: Fn(u64) -> bool + Unpin> Future for ShmWait<'_, P> {
             // The peer status was read before the word: a write before the end counts.
             return Poll::Ready(look().ok_or(fault));
         }
-        shm.0.endpoint.pend(cx, patience.deadline);
+        shm.0.endpoint.register_waker(cx, patience.deadline);
         Poll::Pending
     }
 }
@@ -66,7 +66,7 @@ impl Future for ShmPause<'_> {
             // Pending at least once, so that an attempt without backoff yields to others.
             None => *self.until.insert(now.saturating_add(nanos)),
         };
-        self.shm.0.endpoint.pend(cx, until);
+        self.shm.0.endpoint.register_waker(cx, until);
         Poll::Pending
     }
 }
@@ -92,12 +92,12 @@ impl ShmSend<'_> {
         if self.shm.ended(Patience::on(self.to)).is_err() {
             return;
         }
-        let ring = BoardRing::new(self.shm.board(), self.shm.rank(), self.to);
+        let ring = SegmentRing::new(self.shm.job_segment(), self.shm.rank(), self.to);
         let mut writer = self.shm.0.outboxes[self.to.index()].lock().unwrap_or_else(PoisonError::into_inner);
         self.sent = writer.push(&ring, self.port, message);
         drop(writer);
         if self.sent && self.notify == Notify::Yes {
-            self.shm.board().wake(self.to);
+            self.shm.job_segment().wake(self.to);
         }
     }
 }
@@ -120,7 +120,7 @@ impl Future for ShmSend<'_> {
             return Poll::Ready(Err(fault));
         }
         // Two ranks that send to each other before they receive both drain.
-        if let Err(fault) = self.shm.take_in() {
+        if let Err(fault) = self.shm.drain() {
             return Poll::Ready(Err(fault));
         }
         let now = self.shm.now();
@@ -129,7 +129,7 @@ impl Future for ShmSend<'_> {
         if now >= until {
             return Poll::Ready(Err(Fault::of(FaultKind::Full, self.to)));
         }
-        self.shm.0.endpoint.pend(cx, until.min(now + FULL));
+        self.shm.0.endpoint.register_waker(cx, until.min(now + FULL));
         Poll::Pending
     }
 }
@@ -148,10 +148,10 @@ impl Future for ShmRecv<'_> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { shm, port, patience } = *self;
         let take = || {
-            shm.take_in()?;
-            let Some(Taken { message, made_room }) = shm.0.ports.pop(port)? else { return Ok(None) };
+            shm.drain()?;
+            let Some(Taken { message, made_room }) = shm.0.receive_queues.pop(port)? else { return Ok(None) };
             if made_room {
-                shm.board().wake(shm.rank()); // for receivers of messages that were held back
+                shm.job_segment().wake(shm.rank()); // for receivers of messages that were held back
             }
             Ok(Some(message))
         };
@@ -164,7 +164,7 @@ impl Future for ShmRecv<'_> {
             // The peer status was read before the queue: a message sent before the end counts.
             return Poll::Ready(take().transpose().unwrap_or(Err(fault)));
         }
-        shm.0.endpoint.pend(cx, patience.deadline);
+        shm.0.endpoint.register_waker(cx, patience.deadline);
         Poll::Pending
     }
 }

@@ -10,7 +10,7 @@ use onesided_remote_memory::{
 use crate::WORDLESS;
 use crate::drive;
 use crate::fabric::check_rank;
-use crate::shm::region::{LENT, is_piece};
+use crate::shm::region::{USER_MEMORY, is_block};
 use crate::shm::waits::{ShmPause, ShmWait};
 use crate::shm::{Shm, ShmSegment};
 
@@ -22,13 +22,13 @@ pub struct ShmWord<'f> {
 }
 
 impl<'f> ShmWord<'f> {
-    /// The word itself, if it is this rank's own.
+    /// The word in memory, if it is this rank's own.
     #[inline]
     pub(crate) fn own(self, me: Rank) -> Result<&'f AtomicU64, Fault> {
         if self.owner == me { Ok(self.word) } else { Err(Fault::of(FaultKind::NotOwn, self.owner)) }
     }
 
-    /// What a read finds.
+    /// The result of a read.
     #[inline]
     pub(crate) fn load(self) -> u64 {
         self.word.load(Ordering::Acquire)
@@ -40,14 +40,14 @@ impl<'f> ShmWord<'f> {
         self.word.store(value, Ordering::Release);
     }
 
-    /// What a compare-swap finds.
+    /// The result of a compare-swap.
     #[inline]
     pub(crate) fn compare_swap(self, expected: u64, new: u64) -> u64 {
         let (Ok(found) | Err(found)) = self.word.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire);
         found
     }
 
-    /// What a fetch-add finds.
+    /// The result of a fetch-add.
     #[inline]
     pub(crate) fn fetch_add(self, add: u64) -> u64 {
         self.word.fetch_add(add, Ordering::AcqRel)
@@ -67,7 +67,7 @@ impl RemoteMemory for Shm {
 
     #[inline]
     fn size(&self) -> u32 {
-        self.board().size()
+        self.job_segment().size()
     }
 
     fn word(&self, at: At) -> Result<ShmWord<'_>, Fault> {
@@ -75,11 +75,11 @@ impl RemoteMemory for Shm {
         if at.region == RegionId(0) {
             return self.0.worlds[at.rank.index()].word(at.offset);
         }
-        if at.region.0 & LENT != 0 {
+        if at.region.0 & USER_MEMORY != 0 {
             self.0.job.exchange.fetch(at.rank, at.region).map_err(|error| error.fault())?;
             return Err(Fault::of(FaultKind::Unsupported, at.rank).with_detail(WORDLESS));
         }
-        if is_piece(at.region) {
+        if is_block(at.region) {
             return self.piece(at.rank, at.region)?.word(at.offset);
         }
         let reach = || {
@@ -99,7 +99,7 @@ impl RemoteMemory for Shm {
     fn write(&self, word: ShmWord<'_>, value: u64, notify: Notify) -> Self::Op {
         word.store(value);
         if notify == Notify::Yes {
-            self.board().wake(word.owner);
+            self.job_segment().wake(word.owner);
         }
         ready(Ok(0))
     }
@@ -117,7 +117,7 @@ impl RemoteMemory for Shm {
     fn post<const N: usize>(&self, links: [Link<ShmWord<'_>>; N]) -> Chain<Self::Op, N> {
         Chain::of(links.map(|link| {
             if let Link::Read { .. } = link {
-                fence(Ordering::SeqCst); // what the links before it wrote may still be in this core's store buffer
+                fence(Ordering::SeqCst); // earlier links' writes may still be in this core's store buffer
             }
             link.waited().then_some(self.post_link(link))
         }))
@@ -150,10 +150,10 @@ impl RemoteMemory for Shm {
     }
 
     fn liveness(&self, rank: Rank) -> Liveness {
-        if rank.0 < self.size() { self.board().liveness(rank) } else { Liveness::Left }
+        if rank.0 < self.size() { self.job_segment().liveness(rank) } else { Liveness::Left }
     }
 
     fn failed_rank(&self) -> Option<Rank> {
-        self.board().failed_rank()
+        self.job_segment().failed_rank()
     }
 }

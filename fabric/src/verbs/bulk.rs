@@ -130,14 +130,14 @@ impl Future for VerbsFlush<'_> {
         let done = || peer.has_completed(self.posted);
         if !done() && (self.fabric.progress() == 0 || !done()) {
             self.fabric.0.give_up_on_the_dead();
-            self.fabric.0.endpoint.pend(cx, u64::MAX);
+            self.fabric.0.endpoint.register_waker(cx, u64::MAX);
             return Poll::Pending;
         }
         if !peer.has_deferred() {
             return Poll::Ready(Ok(()));
         }
         if let Some(until) = self.fabric.0.detection_until(self.target) {
-            self.fabric.0.endpoint.pend(cx, until);
+            self.fabric.0.endpoint.register_waker(cx, until);
             return Poll::Pending;
         }
         let ended = self.fabric.ended(Patience::on(self.target));
@@ -156,7 +156,7 @@ impl Fabric for Verbs {
     }
 
     fn host_of(&self, rank: Rank) -> u32 {
-        check_rank(self, rank).map_or(0, |()| self.0.board.host_of(rank))
+        check_rank(self, rank).map_or(0, |()| self.0.job_segment.host_of(rank))
     }
 
     fn allocate(&self, len: u64) -> Result<VerbsSegment, Error> {
@@ -308,7 +308,7 @@ impl Fabric for Verbs {
     }
 
     fn leave(&self) {
-        self.0.endpoint.settle();
+        self.0.endpoint.finish_spawned();
         self.0.leave();
     }
 }

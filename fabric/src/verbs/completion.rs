@@ -59,7 +59,7 @@ impl Inner {
     /// The fault of a completion's status.
     pub(super) fn fault(&self, rank: Rank, status: u32) -> Fault {
         let broken = self.peer(rank).map_or(0, |peer| peer.broken.load(Ordering::Acquire));
-        let kind = match (self.board.liveness(rank), status) {
+        let kind = match (self.job_segment.liveness(rank), status) {
             // A death takes precedence over the library's status.
             (Liveness::Dead, _) => return Fault::of(FaultKind::PeerDied, rank),
             (Liveness::Left, _) => return Fault::of(FaultKind::PeerLeft, rank),
@@ -77,11 +77,11 @@ impl Inner {
     /// later.
     pub(super) fn give_up_on_the_dead(&self) {
         self.turn();
-        if self.board.failed_rank().is_none() {
+        if self.job_segment.failed_rank().is_none() {
             return;
         }
         for (rank, peer) in (0..).map(Rank).zip(&self.peers) {
-            if self.board.liveness(rank) == Liveness::Dead {
+            if self.job_segment.liveness(rank) == Liveness::Dead {
                 peer.fail();
             }
         }

@@ -63,7 +63,7 @@ impl EndpointAddress {
     /// Waits for the address of another rank.
     pub(super) fn get(job: &Job, rank: Rank) -> Result<Self, Error> {
         let bytes = job.exchange.get(&name(rank), patience()?).map_err(missing(rank))?;
-        Self::from_bytes(&bytes, job.board.size() as usize)
+        Self::from_bytes(&bytes, job.job_segment.size() as usize)
             .ok_or_else(|| Error::Join { what: format!("{rank} put something else than a card"), source: None })
     }
 }
@@ -77,7 +77,7 @@ pub(super) fn meet(job: &Job) -> Result<(), Error> {
     let name = |rank: u32| format!("verbs/{rank}/connected");
     job.exchange.put(&name(job.rank.0), &[])?;
     let patience = patience()?;
-    (0..job.board.size())
+    (0..job.job_segment.size())
         .try_for_each(|rank| job.exchange.get(&name(rank), patience).map(drop).map_err(missing(Rank(rank))))
 }
 

@@ -68,19 +68,19 @@ impl Drive for Verbs {
     }
 
     fn disarm(&self, _ticket: Ticket) {
-        self.0.board.doorbell(self.0.rank).disarm();
+        self.0.job_segment.doorbell(self.0.rank).disarm();
     }
 
     fn oversubscribed(&self) -> bool {
-        self.0.crowd.is(&self.0.board, self.0.rank)
+        self.0.oversubscription.is(&self.0.job_segment, self.0.rank)
     }
 
     fn shares_its_core(&self) -> bool {
-        self.0.crowd.attends()
+        self.0.oversubscription.shares_its_core()
     }
 
     fn unfinished(&self) -> usize {
-        self.0.endpoint.adopted()
+        self.0.endpoint.unfinished()
     }
 }
 
@@ -117,7 +117,7 @@ impl Driver for EventSource {
 
     fn wake_others(&self, armed: Ticket) -> Ticket {
         self.0.upgrade().map_or(armed, |inner| {
-            let ticket = inner.board.wake_others(inner.rank, armed);
+            let ticket = inner.job_segment.wake_others(inner.rank, armed);
             inner.wake_listener();
             ticket
         })
@@ -126,7 +126,7 @@ impl Driver for EventSource {
 
 impl Inner {
     fn arm(&self) -> Ticket {
-        let ticket = self.board.doorbell(self.rank).arm();
+        let ticket = self.job_segment.doorbell(self.rank).arm();
         // With no own request in flight, only solicited events of peers are worth a wake-up.
         self.completions.request_event(!self.is_busy());
         ticket
@@ -136,9 +136,9 @@ impl Inner {
         self.check_connections();
         let limit = Duration::from_nanos(until.saturating_sub(now())).min(STEP);
         let event_wait = &self.event_wait;
-        let doorbell = self.board.doorbell(self.rank);
+        let doorbell = self.job_segment.doorbell(self.rank);
         let Ok(listener) = event_wait.listens.try_lock() else {
-            self.board.sleep(self.rank, ticket, limit);
+            self.job_segment.sleep(self.rank, ticket, limit);
             return doorbell.disarm();
         };
         event_wait.asleep.store(true, Ordering::SeqCst);
@@ -194,12 +194,12 @@ impl Inner {
 
     /// Wakes the sleeping threads of this rank.
     fn ring(&self) {
-        let doorbell = self.board.doorbell(self.rank);
+        let doorbell = self.job_segment.doorbell(self.rank);
         fence(Ordering::SeqCst);
         if doorbell.sleepers.load(Ordering::Relaxed) == 0 {
             return;
         }
-        self.board.wake(self.rank);
+        self.job_segment.wake(self.rank);
         self.wake_listener();
     }
 
@@ -237,7 +237,7 @@ impl Inner {
         let mut bytes = [0; SharedReceiveQueue::SLOT as usize];
         let bytes = bytes.get_mut(..completion.len())?;
         memory::read(self.receives.room(), u64::from(slot) * SharedReceiveQueue::SLOT, bytes)?;
-        self.ports.push(port, Message::new(from, bytes).ok()?).ok()?;
+        self.receive_queues.push(port, Message::new(from, bytes).ok()?).ok()?;
         Some(port)
     }
 
@@ -245,6 +245,7 @@ impl Inner {
     /// otherwise.
     #[inline]
     fn post_again(&self, port: Option<Port>, slot: u32) -> bool {
-        port.is_none_or(|port| self.ports.has_room(port)) && self.receives.post(slot, RECEIVE | u64::from(slot)).is_ok()
+        port.is_none_or(|port| self.receive_queues.has_room(port))
+            && self.receives.post(slot, RECEIVE | u64::from(slot)).is_ok()
     }
 }

@@ -68,7 +68,7 @@ impl Future for VerbsSend<'_> {
             return Poll::Ready(Err(Fault::of(FaultKind::Full, to)));
         }
         fabric.0.give_up_on_the_dead();
-        fabric.0.endpoint.pend(cx, until);
+        fabric.0.endpoint.register_waker(cx, until);
         Poll::Pending
     }
 }
@@ -87,7 +87,7 @@ impl Future for VerbsRecv<'_> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let look = || {
-            let taken = self.fabric.0.ports.pop(self.port).transpose()?;
+            let taken = self.fabric.0.receive_queues.pop(self.port).transpose()?;
             Some(taken.map(|Taken { message, made_room }| {
                 if made_room {
                     self.fabric.progress(); // reposts the receives that were held back
@@ -105,7 +105,7 @@ impl Future for VerbsRecv<'_> {
         if let Err(fault) = self.fabric.wait_on(self.patience) {
             return Poll::Ready(look_again().unwrap_or(Err(fault))); // a message before the end counts
         }
-        self.fabric.0.endpoint.pend(cx, self.patience.deadline);
+        self.fabric.0.endpoint.register_waker(cx, self.patience.deadline);
         Poll::Pending
     }
 }

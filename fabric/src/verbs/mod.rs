@@ -67,11 +67,11 @@ use std::time::{Duration, Instant};
 use onesided_job::{Exchange, Job};
 use onesided_remote_memory::{Liveness, Notify, Rank, RemoteMemory};
 
-use crate::crowd::Crowd;
+use crate::crowd::Oversubscription;
 use crate::endpoint::Endpoint;
 use crate::full::FullAfter;
-use crate::ports::Ports;
-use crate::shm::Board;
+use crate::ports::ReceiveQueues;
+use crate::shm::JobSegment;
 use crate::verbs::connect::EndpointAddress;
 use crate::verbs::device::Device;
 use crate::verbs::drive::{EventWait, UnpostedReceives};
@@ -115,7 +115,7 @@ struct Inner {
     completions: Arc<CompletionQueue>,
     reaping: Mutex<UnpostedReceives>,
     receives: Arc<SharedReceiveQueue>,
-    ports: Ports,
+    receive_queues: ReceiveQueues,
     event_wait: EventWait,
     endpoint: Endpoint<drive::EventSource>,
     keepalive: Keepalive,
@@ -133,8 +133,8 @@ struct Inner {
     /// The initial value of an atomic's cell where its old value may not arrive (see `device`).
     unanswered: Option<u64>,
     rank: Rank,
-    board: Arc<Board>,
-    crowd: Crowd,
+    job_segment: Arc<JobSegment>,
+    oversubscription: Oversubscription,
     /// To the launcher, a rank whose connection ends is dead.
     _exchange: Arc<dyn Exchange>,
 }
@@ -176,7 +176,7 @@ impl Verbs {
     pub(crate) fn join(job: Job, prepare: impl FnOnce(&Self) -> Result<(), Error>) -> Result<Self, Error> {
         let full_after = FullAfter::read()?;
         let device = Device::choose()?;
-        let size = job.board.size();
+        let size = job.job_segment.size();
         let unfit =
             |what: String| Error::NoFabric { name: "verbs".into(), what: format!("{} {what}", device.context.name()) };
         let receive_count = RECEIVES.min(device.attributes.max_srq_wr as u32);
@@ -211,7 +211,7 @@ impl Verbs {
             completions,
             reaping: Mutex::default(),
             receives,
-            ports: Ports::default(),
+            receive_queues: ReceiveQueues::default(),
             event_wait,
             endpoint: Endpoint::new(drive::EventSource(Weak::clone(inner))),
             keepalive: Keepalive::new(size),
@@ -225,8 +225,8 @@ impl Verbs {
             fences: device.fences(),
             unanswered: device.loses_answers().then(|| RandomState::new().hash_one(job.rank.0)),
             rank: job.rank,
-            board: Arc::clone(&job.board),
-            crowd: Crowd::new(),
+            job_segment: Arc::clone(&job.job_segment),
+            oversubscription: Oversubscription::new(),
             _exchange: Arc::clone(&job.exchange),
         }));
         let joined = || {
@@ -240,7 +240,7 @@ impl Verbs {
         match joined() {
             Ok(()) => Ok(fabric),
             Err(error) => {
-                job.board.declare_dead(job.rank); // a plain drop would leave in order, and the others would wait
+                job.job_segment.declare_dead(job.rank); // a plain drop would leave in order, and the others would wait
                 Err(error)
             }
         }
@@ -318,7 +318,7 @@ impl Inner {
     /// Completes what was posted, and leaves.
     fn leave(&self) {
         if std::thread::panicking() {
-            return self.board.declare_dead(self.rank); // an unwinding rank has not done what the others wait for
+            return self.job_segment.declare_dead(self.rank); // an unwinding rank has not done what the others wait for
         }
         let deadline = Instant::now() + DRAIN;
         while self.owes_anybody() && Instant::now() < deadline {
@@ -326,12 +326,12 @@ impl Inner {
                 std::thread::yield_now();
             }
         }
-        self.board.leave(self.rank);
+        self.job_segment.leave(self.rank);
     }
 
     /// Whether requests are in flight to a rank that can still complete them.
     fn owes_anybody(&self) -> bool {
-        let alive = |rank| self.board.liveness(rank) == Liveness::Alive;
+        let alive = |rank| self.job_segment.liveness(rank) == Liveness::Alive;
         (0..).map(Rank).zip(&self.peers).any(|(rank, peer)| peer.is_busy() && alive(rank))
     }
 }

@@ -169,7 +169,7 @@ impl Inner {
         mut posting: MutexGuard<'_, Posting>,
         work: [WorkRequest; N],
     ) {
-        if peer.broken.load(Ordering::Acquire) != 0 || self.board.liveness(rank) != Liveness::Alive {
+        if peer.broken.load(Ordering::Acquire) != 0 || self.job_segment.liveness(rank) != Liveness::Alive {
             posting.unproven = false; // nothing will prove it; a flush reports the fault once
             drop(posting);
             return self.refuse(rank, &work);

@@ -111,7 +111,7 @@ impl Inner {
                 self.buffers.free(slot);
                 seen.probe = None;
             }
-            if self.board.liveness(rank) == Liveness::Alive {
+            if self.job_segment.liveness(rank) == Liveness::Alive {
                 if self.is_revoked(rank) {
                     peer.close();
                 }
@@ -127,7 +127,7 @@ impl Inner {
         let peer = self.peer(rank).ok().filter(|peer| peer.is_broken() && !self.is_revoked(rank))?;
         let now = now();
         let until = peer.noticed_broken(now) + DETECTION_TIMEOUT;
-        (now < until && self.board.liveness(rank) == Liveness::Alive).then_some(until)
+        (now < until && self.job_segment.liveness(rank) == Liveness::Alive).then_some(until)
     }
 
     fn check(&self, (rank, peer): (Rank, &Peer), seen: &mut Observation, (now, anew): (u64, bool)) {

@@ -63,7 +63,7 @@ impl Posted {
         });
         if let Some(until) = status.filter(|status| *status != 0).and_then(|_| self.fabric.0.detection_until(self.rank))
         {
-            self.fabric.0.endpoint.pend(cx, until);
+            self.fabric.0.endpoint.register_waker(cx, until);
             return Poll::Pending;
         }
         self.told = status.is_some();
@@ -72,7 +72,7 @@ impl Posted {
             Some(status) => Poll::Ready(Err(self.fabric.0.fault(self.rank, status))),
             None => {
                 self.fabric.0.give_up_on_the_dead();
-                self.fabric.0.endpoint.pend(cx, u64::MAX);
+                self.fabric.0.endpoint.register_waker(cx, u64::MAX);
                 Poll::Pending
             }
         }
@@ -145,7 +145,7 @@ impl<P: Fn(u64) -> bool + Unpin + Send> Future for VerbsWait<'_, P> {
         if let Err(fault) = self.fabric.wait_on(self.patience) {
             return Poll::Ready(look().ok_or(fault)); // a write before the end counts
         }
-        self.fabric.0.endpoint.pend(cx, self.patience.deadline);
+        self.fabric.0.endpoint.register_waker(cx, self.patience.deadline);
         Poll::Pending
     }
 }
@@ -165,7 +165,7 @@ impl Future for VerbsPause<'_> {
         if self.fabric.now() >= self.until {
             return Poll::Ready(());
         }
-        self.fabric.0.endpoint.pend(cx, self.until);
+        self.fabric.0.endpoint.register_waker(cx, self.until);
         Poll::Pending
     }
 }
@@ -272,11 +272,11 @@ impl RemoteMemory for Verbs {
     }
 
     fn liveness(&self, rank: Rank) -> Liveness {
-        if rank.0 < self.size() { self.0.board.liveness(rank) } else { Liveness::Left }
+        if rank.0 < self.size() { self.0.job_segment.liveness(rank) } else { Liveness::Left }
     }
 
     fn failed_rank(&self) -> Option<Rank> {
-        self.0.board.failed_rank()
+        self.0.job_segment.failed_rank()
     }
 }
 

@@ -30,10 +30,10 @@ pub(crate) fn ranks<F: Fabric, T: Send>(
 ) -> Vec<T> {
     let jobs = local::jobs(size).expect("a board");
     let run = |job: Job| {
-        let (rank, board) = (job.rank, job.board.clone());
+        let (rank, job_segment) = (job.rank, job.job_segment.clone());
         let result = catch_unwind(AssertUnwindSafe(|| body(World::new(join(job).expect("an endpoint")))));
         result.unwrap_or_else(|panic| {
-            board.declare_dead(rank);
+            job_segment.declare_dead(rank);
             resume_unwind(panic)
         })
     };

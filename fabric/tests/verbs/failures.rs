@@ -65,11 +65,11 @@ fn the_news_of_a_death_says_more_than_the_card() {
     let Some(_device) = device("the_news_of_a_death_says_more_than_the_card") else { return };
     for awaited in [true, false] {
         let jobs = local::jobs(2).unwrap();
-        let board = jobs[0].board.clone();
+        let job_segment = jobs[0].job_segment.clone();
         let step = std::sync::Barrier::new(2);
         std::thread::scope(|scope| {
             for job in jobs {
-                let (board, step) = (&board, &step);
+                let (job_segment, step) = (&job_segment, &step);
                 scope.spawn(move || {
                     let world = World::new(Verbs::new(job).unwrap());
                     let fabric = world.fabric();
@@ -79,7 +79,7 @@ fn the_news_of_a_death_says_more_than_the_card() {
                         drop(all.remove(1));
                         step.wait();
                         std::thread::sleep(Duration::from_millis(200));
-                        board.declare_dead(Rank(1)); // as the launcher would
+                        job_segment.declare_dead(Rank(1)); // as the launcher would
                         return;
                     }
                     step.wait();
@@ -102,10 +102,10 @@ fn the_news_of_a_death_says_more_than_the_card() {
 fn death_ends_waits_and_operations() {
     let Some(_device) = device("death_ends_waits_and_operations") else { return };
     let jobs = local::jobs(3).unwrap();
-    let board = jobs[0].board.clone();
+    let job_segment = jobs[0].job_segment.clone();
     std::thread::scope(|scope| {
         for job in jobs {
-            let board = &board;
+            let job_segment = &job_segment;
             scope.spawn(move || {
                 let world = World::new(Verbs::new(job).unwrap());
                 let fabric = world.fabric();
@@ -113,7 +113,7 @@ fn death_ends_waits_and_operations() {
                 world.barrier().wait().unwrap();
                 if world.rank() == 2 {
                     std::thread::sleep(Duration::from_millis(300));
-                    board.declare_dead(Rank(2)); // as the launcher would
+                    job_segment.declare_dead(Rank(2)); // as the launcher would
                     return;
                 }
                 let began = Instant::now();
@@ -141,7 +141,7 @@ fn death_ends_waits_and_operations() {
 /// An unreachable peer that counts as alive: its queue pairs are gone.
 fn with_a_lost_peer(body: impl Fn(&Verbs, &VerbsSegment, &VerbsSegment) + Sync) {
     let mut jobs = local::jobs(2).unwrap();
-    jobs[1].board = local::jobs(2).unwrap()[1].board.clone(); // the one on which it leaves
+    jobs[1].job_segment = local::jobs(2).unwrap()[1].job_segment.clone(); // the one on which it leaves
     std::thread::scope(|scope| {
         for job in jobs {
             let body = &body;

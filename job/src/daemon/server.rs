@@ -16,11 +16,11 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use crate::Error;
-use crate::daemon::bridge::Bridge;
+use crate::daemon::bridge::ControlRelay;
 use crate::daemon::session::{Next, Session};
 use crate::daemon::tables::Tables;
 use crate::secret::random_bytes;
-use crate::segment::Board;
+use crate::segment::JobSegment;
 use crate::{Secret, timespec, wire};
 
 /// The maximum number of unproven connections, besides one a rank.
@@ -34,7 +34,7 @@ const NO_ROOM: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Server {
     address: String,
-    board: Arc<Board>,
+    job_segment: Arc<JobSegment>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     /// Reports changes of the job segment to the server's thread, if there are other hosts.
@@ -51,7 +51,7 @@ struct Shared {
 /// A command for the server's thread.
 #[derive(Debug)]
 enum Order {
-    Bridge(Bridge),
+    ControlRelay(ControlRelay),
     Post { host: Option<u16>, kind: u16, fields: Vec<u8> },
 }
 
@@ -61,20 +61,20 @@ impl Server {
     ///
     /// # Errors
     /// [`Error::Launch`]: no descriptors, no thread.
-    pub fn start(board: Arc<Board>, secret: Secret, regions: usize) -> Result<Self, Error> {
+    pub fn start(job_segment: Arc<JobSegment>, secret: Secret, regions: usize) -> Result<Self, Error> {
         let failed = |source| Error::Launch { what: "listen for the ranks".to_owned(), source: Some(source) };
         let address = format!("onesided-{:032x}", u128::from_le_bytes(random_bytes()));
         let (listener, shared) = Self::prepare(&address).map_err(failed)?;
         let mut service = Service {
             listener,
             shared: Arc::clone(&shared),
-            tables: Tables::new(Arc::clone(&board), secret, regions),
+            tables: Tables::new(Arc::clone(&job_segment), secret, regions),
             sessions: Vec::new(),
             closed_until: None,
-            bridge: None,
+            relay: None,
         };
         let thread = std::thread::Builder::new().name("bootstrap".to_owned()).spawn(move || service.run());
-        Ok(Self { address, board, shared, thread: Some(thread.map_err(failed)?), watch: None })
+        Ok(Self { address, job_segment, shared, thread: Some(thread.map_err(failed)?), watch: None })
     }
 
     fn prepare(address: &str) -> io::Result<(OwnedFd, Arc<Shared>)> {
@@ -100,21 +100,21 @@ impl Server {
     ///
     /// # Errors
     /// [`Error::Launch`]: no thread.
-    pub(crate) fn bridge(&mut self, bridge: Bridge) -> Result<(), Error> {
-        let (board, shared) = (Arc::clone(&self.board), Arc::clone(&self.shared));
+    pub(crate) fn relay(&mut self, relay: ControlRelay) -> Result<(), Error> {
+        let (job_segment, shared) = (Arc::clone(&self.job_segment), Arc::clone(&self.shared));
         let watch = move || {
             loop {
-                let changes = board.changes();
+                let changes = job_segment.changes();
                 if shared.stop.load(Ordering::Acquire) {
                     return; // stopping the server notes a change after the flag
                 }
                 shared.wake();
-                board.wait_for_change(changes);
+                job_segment.wait_for_change(changes);
             }
         };
-        let failed = |source| Error::Launch { what: "watch the board".to_owned(), source: Some(source) };
+        let failed = |source| Error::Launch { what: "watch the job segment".to_owned(), source: Some(source) };
         self.watch = Some(std::thread::Builder::new().name("board".to_owned()).spawn(watch).map_err(failed)?);
-        self.shared.order(Order::Bridge(bridge));
+        self.shared.order(Order::ControlRelay(relay));
         Ok(())
     }
 
@@ -145,7 +145,7 @@ impl Server {
             let _ = thread.join(); // a panic there was printed
         }
         if let Some(watch) = self.watch.take() {
-            self.board.note_change();
+            self.job_segment.note_change();
             let _ = watch.join();
         }
     }
@@ -166,7 +166,7 @@ struct Service {
     /// Set while descriptors are exhausted.
     closed_until: Option<Instant>,
     /// The relay to other hosts, if there are any.
-    bridge: Option<Bridge>,
+    relay: Option<ControlRelay>,
 }
 
 impl Service {
@@ -193,8 +193,8 @@ impl Service {
         // Last answers to waiting gets: a death may have ended them.
         self.keep(|session, tables| session.look(tables, Instant::now()));
         self.turn();
-        if let Some(bridge) = self.bridge.take() {
-            bridge.end(&mut self.tables);
+        if let Some(relay) = self.relay.take() {
+            relay.end(&mut self.tables);
         }
     }
 
@@ -202,20 +202,20 @@ impl Service {
     fn turn(&mut self) {
         let orders = std::mem::take(&mut *self.shared.orders.lock().unwrap_or_else(PoisonError::into_inner));
         for order in orders {
-            match (order, &mut self.bridge) {
-                (Order::Bridge(bridge), _) => {
-                    self.tables.bridge(bridge.is_hub());
-                    self.bridge = Some(bridge);
+            match (order, &mut self.relay) {
+                (Order::ControlRelay(relay), _) => {
+                    self.tables.relay(relay.is_head());
+                    self.relay = Some(relay);
                 }
-                (Order::Post { host, kind, fields }, Some(bridge)) => {
-                    bridge.tell(&self.tables); // keeps the order of events
-                    bridge.post(host, kind, fields);
+                (Order::Post { host, kind, fields }, Some(relay)) => {
+                    relay.tell(&self.tables); // keeps the order of events
+                    relay.post(host, kind, fields);
                 }
                 (Order::Post { .. }, None) => {}
             }
         }
-        if let Some(bridge) = &mut self.bridge {
-            bridge.turn(&mut self.tables);
+        if let Some(relay) = &mut self.relay {
+            relay.turn(&mut self.tables);
         }
     }
 
@@ -233,9 +233,9 @@ impl Service {
     fn wait(&mut self) -> Ready {
         let now = Instant::now();
         self.closed_until = self.closed_until.filter(|until| *until > now);
-        let bridge = self.bridge.as_ref();
+        let relay = self.relay.as_ref();
         let until = self.sessions.iter().filter_map(Session::deadline);
-        let until = until.chain(self.closed_until).chain(bridge.and_then(Bridge::deadline)).min();
+        let until = until.chain(self.closed_until).chain(relay.and_then(ControlRelay::deadline)).min();
         let timeout = until.map(|until| timespec(until.saturating_duration_since(now)));
         let visitors = if self.closed_until.is_some() { PollFlags::empty() } else { PollFlags::IN };
         let mut polled = Vec::with_capacity(2 * self.sessions.len() + 2);
@@ -248,7 +248,7 @@ impl Service {
             polled.push(PollFd::from_borrowed_fd(session.socket(), PollFlags::IN));
             polled.push(PollFd::from_borrowed_fd(process, what));
         }
-        let to_hosts = bridge.into_iter().flat_map(Bridge::polled);
+        let to_hosts = relay.into_iter().flat_map(ControlRelay::polled);
         polled.extend(to_hosts.map(|(fd, what)| PollFd::from_borrowed_fd(fd, what)));
         if poll(&mut polled, timeout.as_ref()).is_err() {
             return Ready::default(); // EINTR, or a transient lack of memory

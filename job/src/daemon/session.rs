@@ -182,22 +182,22 @@ impl Session {
             return self.refuse(Refusal::Secret);
         }
         let proof = *secret.proof(Side::Launcher, rank, &ours, &theirs).as_bytes();
-        if let Err(refusal) = tables.take_seat(rank) {
+        if let Err(refusal) = tables.claim_rank(rank) {
             return self.refuse(refusal);
         }
         self.state = State::Rank(rank);
         // Without a process descriptor, the end of the connection has to do.
         let peer = rustix::net::sockopt::socket_peercred(&self.socket).ok();
         self.process = peer.and_then(|peer| pidfd_open(peer.pid, PidfdFlags::empty()).ok());
-        let board = tables.board();
-        self.say(&FromLauncher::Welcome { size: board.size(), proof }, Some(board.file()))
+        let job_segment = tables.job_segment();
+        self.say(&FromLauncher::Welcome { size: job_segment.size(), proof }, Some(job_segment.file()))
     }
 
     /// The peer is gone. A rank that had not left has died, even if the process that the launcher
     /// started, such as a script around it, continues.
     fn gone(&self, tables: &Tables) -> Next {
         if let Some(rank) = self.rank() {
-            tables.board().declare_dead(rank);
+            tables.job_segment().declare_dead(rank);
         }
         Next::Close
     }

@@ -18,11 +18,11 @@ use onesided_remote_memory::{Liveness, Rank};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
-use crate::segment::Board;
+use crate::segment::JobSegment;
 use crate::timespec;
 
 /// The daemon of a job without our launcher, and of its own host.
-pub(crate) const KEEPER: Rank = Rank(0);
+pub(crate) const HEAD: Rank = Rank(0);
 /// The poll interval where the system offers no notification.
 const SOON: Duration = Duration::from_millis(100);
 
@@ -31,63 +31,64 @@ const SOON: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// The system's: no descriptors, no thread.
-pub(crate) fn watch(connection: impl AsFd, board: &Arc<Board>, me: Rank) -> io::Result<()> {
+pub(crate) fn watch(connection: impl AsFd, job_segment: &Arc<JobSegment>, me: Rank) -> io::Result<()> {
     let connection = connection.as_fd().try_clone_to_owned()?;
-    let keeper = pidfd_open(rustix::net::sockopt::socket_peercred(&connection)?.pid, PidfdFlags::empty())?;
-    let board = Arc::clone(board);
+    let daemon = pidfd_open(rustix::net::sockopt::socket_peercred(&connection)?.pid, PidfdFlags::empty())?;
+    let job_segment = Arc::clone(job_segment);
     let run = move || {
-        wait_for_the_keeper(&connection, &keeper, &board, keeper_of(&board, me));
-        drop((connection, keeper));
-        succeed(&board, me);
+        wait_for_the_daemon(&connection, &daemon, &job_segment, daemon_of(&job_segment, me));
+        drop((connection, daemon));
+        succeed(&job_segment, me);
     };
     std::thread::Builder::new().name("succession".to_owned()).spawn(run).map(drop)
 }
 
 /// The lowest rank of the same host.
-fn keeper_of(board: &Board, me: Rank) -> Rank {
-    on_the_host_of(board, me).next().unwrap_or(KEEPER)
+fn daemon_of(job_segment: &JobSegment, me: Rank) -> Rank {
+    on_the_host_of(job_segment, me).next().unwrap_or(HEAD)
 }
 
-fn on_the_host_of(board: &Board, me: Rank) -> impl Iterator<Item = Rank> {
-    (0..board.size()).map(Rank).filter(move |rank| board.host_of(*rank) == board.host_of(me))
+fn on_the_host_of(job_segment: &JobSegment, me: Rank) -> impl Iterator<Item = Rank> {
+    (0..job_segment.size()).map(Rank).filter(move |rank| job_segment.host_of(*rank) == job_segment.host_of(me))
 }
 
 /// Waits until the daemon's process has ended, or until it stops serving: it panicked, or left
 /// after all others.
-fn wait_for_the_keeper(connection: &OwnedFd, keeper: &OwnedFd, board: &Board, rank: Rank) {
+fn wait_for_the_daemon(connection: &OwnedFd, daemon: &OwnedFd, job_segment: &JobSegment, rank: Rank) {
     let mut hung_up = false;
-    while board.liveness(rank) == Liveness::Alive || !hung_up {
+    while job_segment.liveness(rank) == Liveness::Alive || !hung_up {
         // Polled for no event, a socket reports its end alone, which may be this side's.
-        let mut polled = [PollFd::new(keeper, PollFlags::IN), PollFd::new(connection, PollFlags::empty())];
+        let mut polled = [PollFd::new(daemon, PollFlags::IN), PollFd::new(connection, PollFlags::empty())];
         let (polled, limit) = if hung_up { (&mut polled[..1], Some(timespec(SOON))) } else { (&mut polled[..], None) };
         if poll(polled, limit.as_ref()).is_err() {
             continue; // EINTR, or a transient lack of memory
         }
         if !polled[0].revents().is_empty() {
-            return board.declare_dead(rank); // has no effect if it left
+            return job_segment.declare_dead(rank); // has no effect if it left
         }
         hung_up |= polled.get(1).is_some_and(|connection| !connection.revents().is_empty());
     }
 }
 
-fn succeed(board: &Board, me: Rank) {
-    let elsewhere = (0..board.size()).map(Rank).filter(|rank| board.host_of(*rank) != board.host_of(me));
-    elsewhere.for_each(|rank| board.declare_dead(rank)); // has no effect if it left
-    let others = on_the_host_of(board, me).skip(1).filter(|rank| *rank != me);
+fn succeed(job_segment: &JobSegment, me: Rank) {
+    let elsewhere =
+        (0..job_segment.size()).map(Rank).filter(|rank| job_segment.host_of(*rank) != job_segment.host_of(me));
+    elsewhere.for_each(|rank| job_segment.declare_dead(rank)); // has no effect if it left
+    let others = on_the_host_of(job_segment, me).skip(1).filter(|rank| *rank != me);
     let (before, behind): (Vec<_>, Vec<_>) = others.partition(|rank| *rank < me);
-    before.into_iter().for_each(|before| declare_ends(board, vec![before]));
-    declare_ends(board, behind);
+    before.into_iter().for_each(|before| declare_deaths(job_segment, vec![before]));
+    declare_deaths(job_segment, behind);
 }
 
 /// Waits until these ranks' processes have ended, and declares each dead that had not left. A rank
 /// that has not joined by now never will.
-fn declare_ends(board: &Board, ranks: Vec<Rank>) {
+fn declare_deaths(job_segment: &JobSegment, ranks: Vec<Rank>) {
     let mut watched: Vec<(Rank, Option<OwnedFd>)> = ranks.into_iter().map(|rank| (rank, None)).collect();
     loop {
         watched.retain_mut(|(rank, watch)| {
             let ended = match watch {
                 Some(watch) => poll(&mut [PollFd::new(watch, PollFlags::IN)], Some(&timespec(Duration::ZERO))) == Ok(1),
-                None => match board.process(*rank).map_or(Ok(None), |process| process.watch()) {
+                None => match job_segment.process(*rank).map_or(Ok(None), |process| process.watch()) {
                     Ok(Some(opened)) => {
                         *watch = Some(opened);
                         false
@@ -97,7 +98,7 @@ fn declare_ends(board: &Board, ranks: Vec<Rank>) {
                 },
             };
             if ended {
-                board.declare_dead(*rank);
+                job_segment.declare_dead(*rank);
             }
             !ended
         });

@@ -10,7 +10,7 @@ use onesided_remote_memory::{Liveness, Rank, RegionId};
 use crate::Secret;
 use crate::daemon::bridge::frames::Said;
 use crate::protocol::{Failure, FromLauncher, FromRank, Refusal};
-use crate::segment::Board;
+use crate::segment::JobSegment;
 
 /// The maximum bytes of names and values together, per rank.
 const BYTES_A_RANK: usize = 4 << 20;
@@ -18,7 +18,7 @@ const BYTES_A_RANK: usize = 4 << 20;
 /// The launcher's tables.
 #[derive(Debug)]
 pub(crate) struct Tables {
-    board: Arc<Board>,
+    job_segment: Arc<JobSegment>,
     secret: Secret,
     seated: Vec<bool>,
     values: HashMap<String, Vec<u8>>,
@@ -45,7 +45,7 @@ enum Asks {
     #[default]
     Nobody,
     /// The next request id, and the answers received.
-    Hub { next: u64, answers: HashMap<u64, Result<(), Failure>> },
+    Head { next: u64, answers: HashMap<u64, Result<(), Failure>> },
     /// The head is gone: a rank of its host, and the answers that it still sent.
     Gone { rank: Rank, answers: HashMap<u64, Result<(), Failure>> },
 }
@@ -72,10 +72,10 @@ impl From<Failure> for Answer<'_> {
 }
 
 impl Tables {
-    pub(crate) fn new(board: Arc<Board>, secret: Secret, most_regions: usize) -> Self {
-        let size = board.size() as usize;
+    pub(crate) fn new(job_segment: Arc<JobSegment>, secret: Secret, most_regions: usize) -> Self {
+        let size = job_segment.size() as usize;
         Self {
-            board,
+            job_segment,
             secret,
             seated: vec![false; size],
             values: HashMap::new(),
@@ -87,11 +87,11 @@ impl Tables {
     }
 
     /// Starts relaying to other hosts. `hub`: whether this daemon decides about values.
-    pub(crate) fn bridge(&mut self, hub: bool) {
-        let asks = if hub { Asks::Nobody } else { Asks::Hub { next: 0, answers: HashMap::new() } };
+    pub(crate) fn relay(&mut self, head: bool) {
+        let asks = if head { Asks::Nobody } else { Asks::Head { next: 0, answers: HashMap::new() } };
         // Relays the values that were put before.
         let values = self.values.iter().map(|(name, value)| Said::Value { name: name.clone(), value: value.clone() });
-        let waiting = if hub { values.collect() } else { Vec::new() };
+        let waiting = if head { values.collect() } else { Vec::new() };
         self.outbox = Some(Outbox { waiting, asks });
     }
 
@@ -102,18 +102,18 @@ impl Tables {
 
     /// Records the head's answer.
     pub(crate) fn answered(&mut self, ticket: u64, outcome: Result<(), Failure>) {
-        if let Some(Outbox { asks: Asks::Hub { answers, .. }, .. }) = &mut self.outbox {
+        if let Some(Outbox { asks: Asks::Head { answers, .. }, .. }) = &mut self.outbox {
             answers.insert(ticket, outcome);
         }
     }
 
     /// Records that the head is gone; `rank` was on its host. Its answers remain valid, read or
     /// not.
-    pub(crate) fn hub_gone(&mut self, rank: Rank) {
+    pub(crate) fn head_gone(&mut self, rank: Rank) {
         if let Some(Outbox { waiting, asks }) = &mut self.outbox {
             waiting.clear();
             let answers = match std::mem::take(asks) {
-                Asks::Hub { answers, .. } | Asks::Gone { answers, .. } => answers,
+                Asks::Head { answers, .. } | Asks::Gone { answers, .. } => answers,
                 Asks::Nobody => HashMap::new(),
             };
             *asks = Asks::Gone { rank, answers };
@@ -123,7 +123,7 @@ impl Tables {
     /// The head's answer, once it is there.
     pub(crate) fn stored(&mut self, ticket: u64) -> Option<Answer<'_>> {
         let outcome = match &mut self.outbox.as_mut()?.asks {
-            Asks::Hub { answers, .. } => answers.remove(&ticket)?,
+            Asks::Head { answers, .. } => answers.remove(&ticket)?,
             Asks::Gone { rank, answers } => answers.remove(&ticket).unwrap_or(Err(Failure::PeerDied(*rank))),
             Asks::Nobody => return None,
         };
@@ -133,7 +133,7 @@ impl Tables {
     /// Puts a value for a rank of this host.
     pub(crate) fn put_by_rank(&mut self, name: String, value: Vec<u8>) -> Put {
         match &mut self.outbox {
-            Some(Outbox { waiting, asks: Asks::Hub { next, .. } }) => {
+            Some(Outbox { waiting, asks: Asks::Head { next, .. } }) => {
                 let ticket = *next;
                 *next += 1;
                 waiting.push(Said::Put { ticket, name, value });
@@ -145,11 +145,11 @@ impl Tables {
     }
 
     pub(crate) fn size(&self) -> u32 {
-        self.board.size()
+        self.job_segment.size()
     }
 
-    pub(crate) fn board(&self) -> &Board {
-        &self.board
+    pub(crate) fn job_segment(&self) -> &JobSegment {
+        &self.job_segment
     }
 
     pub(crate) const fn secret(&self) -> &Secret {
@@ -157,14 +157,14 @@ impl Tables {
     }
 
     /// A rank joins once: a second process would be taken for the first.
-    pub(crate) fn take_seat(&mut self, rank: Rank) -> Result<(), Refusal> {
+    pub(crate) fn claim_rank(&mut self, rank: Rank) -> Result<(), Refusal> {
         let seat = self.seated.get_mut(rank.index()).ok_or(Refusal::NoSuchRank)?;
         if std::mem::replace(seat, true) { Err(Refusal::Taken) } else { Ok(()) }
     }
 
     /// A rank that left takes its memory with it. A dead rank's memory stays for recovery.
     pub(crate) fn disconnected(&mut self, rank: Rank) {
-        if self.board.liveness(rank) == Liveness::Left {
+        if self.job_segment.liveness(rank) == Liveness::Left {
             self.regions.retain(|(owner, _), _| *owner != rank);
         }
     }
@@ -196,7 +196,7 @@ impl Tables {
             return Some(Answer::Say(FromLauncher::Value(value.clone())));
         }
         // It is unknown which rank would put the value. Like a barrier, a wait needs all ranks.
-        match self.board.failed_rank() {
+        match self.job_segment.failed_rank() {
             Some(rank) => Some(Failure::PeerDied(rank).into()),
             None => late.then(|| Failure::TimedOut.into()),
         }

@@ -11,19 +11,21 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 
 use crate::Error;
-use crate::daemon::bridge::{Bridge, Desk, End as LinkEnd, Layout, Link, Lost, News, Said, Stream as LinkStream};
-use crate::launcher::control::{MARK, Order, PART, Report, Start, WINDOW};
+use crate::daemon::bridge::{
+    ControlRelay, End as StreamEnd, Layout, Lost, RelayEvent, RelayEvents, RelayStream, Said, Stream as RawStream,
+};
+use crate::launcher::control::{Command, MARK, PART, Report, Start, WINDOW};
 use crate::launcher::output::{Stream, Target};
 use crate::launcher::ranks::Ranks;
 use crate::launcher::supervisor::settle;
 use crate::launcher::{Launch, OnFailure, Surroundings, failed};
 use crate::protocol::{Nonce, VERSION};
 use crate::secret::random_bytes;
-use crate::segment::Board;
+use crate::segment::JobSegment;
 use crate::{Secret, Server, timespec};
 
 /// How long the launcher may take to send the start command: agents of other hosts may be slow.
-const ORDERS: Duration = Duration::from_secs(600);
+const START_TIMEOUT: Duration = Duration::from_secs(600);
 /// The longest first line, in bytes: two numbers of 64 digits, a space and the newline.
 const LINE: usize = 130;
 
@@ -41,9 +43,9 @@ pub fn agent() -> Result<(), Error> {
 
 /// Reads up to the launcher's first command. `None`: the launcher went away before that, and knows
 /// why.
-fn introduce() -> Result<Option<(Start, Layout, Secret, Link)>, Error> {
-    let stream = || -> io::Result<LinkStream> {
-        Ok(LinkStream::Pipes(
+fn introduce() -> Result<Option<(Start, Layout, Secret, RelayStream)>, Error> {
+    let stream = || -> io::Result<RawStream> {
+        Ok(RawStream::Pipes(
             rustix::io::fcntl_dupfd_cloexec(io::stdin().as_fd(), 3)?,
             rustix::io::fcntl_dupfd_cloexec(io::stdout().as_fd(), 3)?,
         ))
@@ -55,9 +57,9 @@ fn introduce() -> Result<Option<(Start, Layout, Secret, Link)>, Error> {
     let answer = format!("\n{MARK}{VERSION} {} {hex}\n", env!("CARGO_PKG_VERSION"));
     write_all(io::stdout().as_fd(), answer.as_bytes()).map_err(failed("answer the launcher"))?;
     let stream = stream().map_err(failed("use the stream to the launcher"))?;
-    let link = Link::new(stream, LinkEnd::Host, &secret, &theirs, &ours);
+    let link = RelayStream::new(stream, StreamEnd::Host, &secret, &theirs, &ours);
     let mut link = link.map_err(failed("use the stream to the launcher"))?;
-    let until = Instant::now() + ORDERS;
+    let until = Instant::now() + START_TIMEOUT;
     let layout = match link.hear_until(until) {
         Ok(Said::Layout(layout)) => layout,
         Ok(_) => return Err(lost(Lost::OutOfTurn)),
@@ -80,7 +82,7 @@ fn lost(why: Lost) -> Error {
 }
 
 /// Starts and serves this host's ranks.
-fn serve(start: Start, layout: &Layout, secret: &Secret, link: Link) -> Result<(), Error> {
+fn serve(start: Start, layout: &Layout, secret: &Secret, link: RelayStream) -> Result<(), Error> {
     let size = u32::try_from(layout.hosts.len()).map_err(|_| lost(Lost::OutOfTurn))?;
     let launch = Launch {
         size,
@@ -91,11 +93,11 @@ fn serve(start: Start, layout: &Layout, secret: &Secret, link: Link) -> Result<(
         labels: true, // makes pipes; the launcher adds the labels
     };
     let spare = launch.check()?;
-    let board = Arc::new(Board::create(size).map_err(failed("make the job's board"))?);
-    (0..).map(Rank).zip(&layout.hosts).for_each(|(rank, host)| board.place(rank, u32::from(*host)));
-    let mut server = Server::start(Arc::clone(&board), secret.clone(), spare)?;
-    let desk = Arc::new(Desk::new().map_err(failed("make a desk"))?);
-    server.bridge(Bridge::host(start.host, link, layout, Some(Arc::clone(&desk))))?;
+    let job_segment = Arc::new(JobSegment::create(size).map_err(failed("make the job segment"))?);
+    (0..).map(Rank).zip(&layout.hosts).for_each(|(rank, host)| job_segment.place(rank, u32::from(*host)));
+    let mut server = Server::start(Arc::clone(&job_segment), secret.clone(), spare)?;
+    let events = Arc::new(RelayEvents::new().map_err(failed("make an eventfd"))?);
+    server.relay(ControlRelay::host(start.host, link, layout, Some(Arc::clone(&events))))?;
 
     let surroundings = Surroundings { reads: false, folder: Some(start.folder), variables: start.variables };
     let own = (0..).map(Rank).zip(&layout.hosts).filter(|(_, host)| **host == start.host);
@@ -106,13 +108,13 @@ fn serve(start: Start, layout: &Layout, secret: &Secret, link: Link) -> Result<(
     let folder = surroundings.folder.clone().unwrap_or_default();
     if !std::path::Path::new(&folder).is_dir() {
         report(&Report::Failed { errno: 0, what: format!("there is no folder {}", folder.to_string_lossy()) });
-        return wait_for_the_end(&desk);
+        return wait_for_the_end(&events);
     }
     match launch.start_all(own.map(|(rank, _)| rank), &server, secret, &surroundings) {
         Ok((ranks, streams)) => {
             report(&Report::Started);
             let pipes = streams.into_iter().filter_map(Pipe::new).collect();
-            Agent { ranks, board, server, desk, pipes }.run().map_err(failed("wait for the ranks"))
+            HostDaemon { ranks, job_segment, server, events, pipes }.run().map_err(failed("wait for the ranks"))
         }
         Err(error) => {
             let errno = match &error {
@@ -120,16 +122,16 @@ fn serve(start: Start, layout: &Layout, secret: &Secret, link: Link) -> Result<(
                 _ => 0,
             };
             report(&Report::Failed { errno, what: error.to_string() });
-            wait_for_the_end(&desk)
+            wait_for_the_end(&events)
         }
     }
 }
 
 /// Waits until the launcher has read everything.
-fn wait_for_the_end(desk: &Desk) -> Result<(), Error> {
+fn wait_for_the_end(events: &RelayEvents) -> Result<(), Error> {
     loop {
-        let _ = poll(&mut [PollFd::new(&desk.readable(), PollFlags::IN)], None);
-        if desk.take().iter().any(|news| matches!(news, News::Lost { .. })) {
+        let _ = poll(&mut [PollFd::new(&events.readable(), PollFlags::IN)], None);
+        if events.take().iter().any(|news| matches!(news, RelayEvent::Lost { .. })) {
             return Ok(());
         }
     }
@@ -139,7 +141,7 @@ fn wait_for_the_end(desk: &Desk) -> Result<(), Error> {
 /// stream.
 fn first_line() -> Result<(Secret, Nonce), Error> {
     let wrong = |source| Error::Launch { what: "an agent is started by `onesided run --hosts`".to_owned(), source };
-    let until = Instant::now() + ORDERS;
+    let until = Instant::now() + START_TIMEOUT;
     let mut line = Vec::new();
     while line.last() != Some(&b'\n') {
         let left = until.saturating_duration_since(Instant::now());
@@ -173,12 +175,12 @@ fn write_all(to: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
 }
 
 /// A host's running ranks.
-struct Agent {
+struct HostDaemon {
     /// Dropped first, which kills the ranks.
     ranks: Ranks,
-    board: Arc<Board>,
+    job_segment: Arc<JobSegment>,
     server: Server,
-    desk: Arc<Desk>,
+    events: Arc<RelayEvents>,
     pipes: Vec<Pipe>,
 }
 
@@ -200,23 +202,23 @@ impl Pipe {
     }
 }
 
-impl Agent {
+impl HostDaemon {
     fn run(mut self) -> io::Result<()> {
         loop {
             self.wait()?;
-            for news in self.desk.take() {
+            for news in self.events.take() {
                 match news {
-                    News::Lost { .. } => return Ok(()), // dropping the ranks kills them
-                    News::Said { kind, fields, .. } => {
-                        if let Ok(order) = Order::decode(kind, &fields) {
-                            self.obey(&order);
+                    RelayEvent::Lost { .. } => return Ok(()), // dropping the ranks kills them
+                    RelayEvent::Said { kind, fields, .. } => {
+                        if let Ok(command) = Command::decode(kind, &fields) {
+                            self.obey(&command);
                         }
                     }
                 }
             }
             self.pass_on();
             for (rank, pid, end) in self.ranks.ended() {
-                let failed = settle(&self.board, &self.server, rank, end);
+                let failed = settle(&self.job_segment, &self.server, rank, end);
                 let (pid, end) = (pid.as_raw_nonzero().get(), failed.unwrap_or(end));
                 self.report(&Report::Ended { rank, pid, failed: failed.is_some(), end });
             }
@@ -225,7 +227,7 @@ impl Agent {
 
     fn wait(&self) -> io::Result<()> {
         let pipes = self.pipes.iter().filter(|pipe| pipe.room > 0).map(|pipe| pipe.fd.as_fd());
-        let all = [self.desk.readable()].into_iter().chain(self.ranks.ends()).chain(pipes);
+        let all = [self.events.readable()].into_iter().chain(self.ranks.ends()).chain(pipes);
         let mut polled: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         match poll(&mut polled, None) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -233,21 +235,21 @@ impl Agent {
         }
     }
 
-    fn obey(&mut self, order: &Order) {
-        match order {
-            Order::Signal(signal) => {
+    fn obey(&mut self, command: &Command) {
+        match command {
+            Command::Signal(signal) => {
                 if let Some(signal) = Signal::from_named_raw(*signal) {
                     self.ranks.signal(signal);
                 }
             }
-            Order::Taken { rank, target, count } => {
+            Command::Taken { rank, target, count } => {
                 let pipe = self.pipes.iter_mut().find(|pipe| (pipe.rank, pipe.target) == (*rank, *target));
                 if let Some(pipe) = pipe {
                     pipe.room = (pipe.room + *count as usize).min(WINDOW);
                 }
             }
-            Order::Closed { rank, target } => self.pipes.retain(|pipe| (pipe.rank, pipe.target) != (*rank, *target)),
-            Order::Finish => {
+            Command::Closed { rank, target } => self.pipes.retain(|pipe| (pipe.rank, pipe.target) != (*rank, *target)),
+            Command::Finish => {
                 let held = |pipe: &Pipe| rustix::io::ioctl_fionread(&pipe.fd).map_or(0, |held| held as usize);
                 self.pipes.iter_mut().for_each(|pipe| pipe.rest = Some(held(pipe)));
             }

@@ -43,7 +43,7 @@ pub(super) const MARK: &str = "onesided agent ";
 
 /// A command of the launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum Command {
     Signal(i32),
     Taken { rank: Rank, target: Target, count: u32 },
     Closed { rank: Rank, target: Target },
@@ -121,7 +121,7 @@ fn string(fields: &mut Fields<'_>) -> Result<OsString, Malformed> {
     fields.bytes(len).map(|bytes| OsString::from_vec(bytes.to_vec()))
 }
 
-impl Order {
+impl Command {
     pub(super) fn encode(&self) -> (u16, Vec<u8>) {
         match self {
             Self::Signal(signal) => (514, signal.to_le_bytes().to_vec()),
@@ -224,13 +224,13 @@ mod tests {
     #[test]
     fn orders_and_reports_travel_whole_or_not_at_all() {
         let (rank, target) = (Rank(7), Target::Stderr);
-        let taken = Order::Taken { rank, target, count: 99 };
-        for order in [Order::Signal(15), taken, Order::Closed { rank, target }, Order::Finish] {
-            let (kind, fields) = order.encode();
-            assert_eq!(Order::decode(kind, &fields), Ok(order));
-            assert!((0..fields.len()).all(|cut| Order::decode(kind, &fields[..cut]).is_err()));
+        let taken = Command::Taken { rank, target, count: 99 };
+        for command in [Command::Signal(15), taken, Command::Closed { rank, target }, Command::Finish] {
+            let (kind, fields) = command.encode();
+            assert_eq!(Command::decode(kind, &fields), Ok(command));
+            assert!((0..fields.len()).all(|cut| Command::decode(kind, &fields[..cut]).is_err()));
             assert!(
-                Order::decode(kind, &[&fields[..], &[0]].concat()).is_err() && Report::decode(kind, &fields).is_err()
+                Command::decode(kind, &[&fields[..], &[0]].concat()).is_err() && Report::decode(kind, &fields).is_err()
             );
         }
         let end = |failed, end| Report::Ended { rank, pid: 4711, failed, end };

@@ -44,14 +44,14 @@ pub use crate::launcher::slurm::SRUN;
 
 use crate::Error;
 use crate::daemon::bridge;
-use crate::daemon::bridge::{Bridge, Desk};
+use crate::daemon::bridge::{ControlRelay, RelayEvents};
 use crate::environment::{Environment, FABRIC, SECRET_FILE};
 use crate::launcher::limits::{Limits, NotStarted};
 use crate::launcher::output::{Output, Stream, Target};
 use crate::launcher::ranks::Ranks;
 use crate::launcher::remote::Remote;
 use crate::launcher::supervisor::Supervisor;
-use crate::segment::Board;
+use crate::segment::JobSegment;
 use crate::{SUSPECT_AFTER, Secret, Server, start};
 
 /// How long survivors may take to notice and report a failure, and then to react to `SIGTERM`.
@@ -115,7 +115,7 @@ pub struct Interrupt {
 }
 
 /// A started job: its server, its processes, and their output.
-type Started = ((Arc<Board>, Server), (Ranks, Remote), Vec<Stream>);
+type Started = ((Arc<JobSegment>, Server), (Ranks, Remote), Vec<Stream>);
 
 impl Launch {
     /// Starts the job and waits for its end. Returns the launcher's exit status: that of the first
@@ -134,12 +134,12 @@ impl Launch {
     /// On an error, everything that was started is killed.
     pub fn run(&self, interrupts: &[Interrupt], observe: &mut dyn FnMut(Event)) -> Result<u8, Error> {
         let spare_descriptors = self.check()?;
-        let board = Arc::new(Board::create(self.size).map_err(failed("make the job's board"))?);
+        let job_segment = Arc::new(JobSegment::create(self.size).map_err(failed("make the job segment"))?);
         let secret = Secret::random();
-        let server = Server::start(Arc::clone(&board), secret.clone(), spare_descriptors)?;
+        let server = Server::start(Arc::clone(&job_segment), secret.clone(), spare_descriptors)?;
         let (ranks, streams) = self.start_all((0..self.size).map(Rank), &server, &secret, &Surroundings::own())?;
-        let remote = Remote::none().map_err(failed("make a desk"))?;
-        self.supervise((board, server), (ranks, remote), streams, interrupts, observe)
+        let remote = Remote::none().map_err(failed("make an eventfd"))?;
+        self.supervise((job_segment, server), (ranks, remote), streams, interrupts, observe)
     }
 
     /// Like [`run`](Self::run), on several hosts. The launcher need not run on one of them. Ranks
@@ -156,7 +156,7 @@ impl Launch {
     /// shell cannot be started or ends; the program is missing there or has another version.
     pub fn run_on(&self, hosts: &Hosts, interrupts: &[Interrupt], observe: &mut dyn FnMut(Event)) -> Result<u8, Error> {
         match self.start_on(hosts, interrupts) {
-            Ok((keeper, ranks, streams)) => self.supervise(keeper, ranks, streams, interrupts, observe),
+            Ok((daemon, ranks, streams)) => self.supervise(daemon, ranks, streams, interrupts, observe),
             Err(NotStarted::Interrupted(signal)) => Ok(End::Killed(signal.as_raw()).code()),
             Err(NotStarted::Failed(error)) => Err(error),
         }
@@ -168,14 +168,14 @@ impl Launch {
         let patience = start::patience()?;
         let limits = Limits { until: Instant::now() + patience, patience, interrupts };
         let (used, by_rank) = hosts.assign(self.size)?;
-        let board = Arc::new(Board::create(self.size).map_err(failed("make the job's board"))?);
-        (0..).map(Rank).zip(&by_rank).for_each(|(rank, host)| board.place(rank, u32::from(*host)));
+        let job_segment = Arc::new(JobSegment::create(self.size).map_err(failed("make the job segment"))?);
+        (0..).map(Rank).zip(&by_rank).for_each(|(rank, host)| job_segment.place(rank, u32::from(*host)));
         let secret = Secret::random();
-        let mut server = Server::start(Arc::clone(&board), secret.clone(), spare_descriptors)?;
-        let desk = Arc::new(Desk::new().map_err(failed("make a desk"))?);
+        let mut server = Server::start(Arc::clone(&job_segment), secret.clone(), spare_descriptors)?;
+        let events = Arc::new(RelayEvents::new().map_err(failed("make an eventfd"))?);
         let (mut remote, links, mut streams) =
-            Remote::start(self, hosts, (&used, &by_rank), (&secret, suspect_after), &desk, &limits)?;
-        server.bridge(Bridge::hub(links, suspect_after, Some(desk)))?;
+            Remote::start(self, hosts, (&used, &by_rank), (&secret, suspect_after), &events, &limits)?;
+        server.relay(ControlRelay::head(links, suspect_after, Some(events)))?;
         let here = used.iter().position(|host| host.is_here());
         let own = (0..).map(Rank).zip(&by_rank).filter(|(_, host)| Some(usize::from(**host)) == here);
         let own = own.map(|(rank, _)| rank);
@@ -183,19 +183,19 @@ impl Launch {
         let all = all.and_then(|()| Ok(self.start_all(own, &server, &secret, &Surroundings::own())?));
         let (ranks, own) = all.inspect_err(|_| server.stop())?; // ends the agents
         streams.extend(own);
-        Ok(((board, server), (ranks, remote), streams))
+        Ok(((job_segment, server), (ranks, remote), streams))
     }
 
     fn supervise(
         &self,
-        (board, server): (Arc<Board>, Server),
+        (job_segment, server): (Arc<JobSegment>, Server),
         (ranks, remote): (Ranks, Remote),
         streams: Vec<Stream>,
         interrupts: &[Interrupt],
         observe: &mut dyn FnMut(Event),
     ) -> Result<u8, Error> {
         let output = Output::start(streams).map_err(failed("start printing"))?;
-        let supervisor = Supervisor::new(board, server, (ranks, remote), output, self.on_failure, interrupts);
+        let supervisor = Supervisor::new(job_segment, server, (ranks, remote), output, self.on_failure, interrupts);
         supervisor.run(observe).map_err(failed("wait for the ranks"))
     }
 
@@ -213,7 +213,7 @@ impl Launch {
         };
         // Checked first: creating a job segment touches all its pages, and the kernel kills
         // processes when memory runs out.
-        let (needed, free) = (Board::bytes(self.size), available_memory());
+        let (needed, free) = (JobSegment::bytes(self.size), available_memory());
         if free.is_some_and(|free| needed > free) {
             let (size, needed, free) = (self.size, needed >> 20, free.unwrap_or(0) >> 20);
             return refuse(format!("{size} ranks need {needed} MiB for messages among them, {free} MiB are free"));

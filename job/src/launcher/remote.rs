@@ -13,14 +13,14 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Signal;
 
 use crate::Error;
-use crate::daemon::bridge::{Desk, End as LinkEnd, Layout, Link, News, Said};
+use crate::daemon::bridge::{End as StreamEnd, Layout, RelayEvent, RelayEvents, RelayStream, Said};
 use crate::environment::OF_A_JOB;
-use crate::launcher::control::{Order, Report, Start};
+use crate::launcher::control::{Command, Report, Start};
 use crate::launcher::events::Ended;
 use crate::launcher::hosts::{Hosts, Slots};
 use crate::launcher::limits::{Limits, NotStarted};
 use crate::launcher::output::{Stream, Target};
-use crate::launcher::remote_shell::Agent;
+use crate::launcher::remote_shell::RemoteDaemon;
 use crate::launcher::{End, Event, GRACE, Launch};
 use crate::protocol::Nonce;
 use crate::secret::random_bytes;
@@ -29,8 +29,8 @@ use crate::{Secret, Server};
 /// The agents on other hosts, and the state of their ranks.
 #[derive(Debug)]
 pub(super) struct Remote {
-    desk: Arc<Desk>,
-    agents: Vec<Agent>,
+    events: Arc<RelayEvents>,
+    agents: Vec<RemoteDaemon>,
     /// Running ranks of other hosts, with their host numbers.
     running: Vec<(Rank, u16)>,
     ended: Vec<Ended>,
@@ -39,7 +39,7 @@ pub(super) struct Remote {
 }
 
 /// The other hosts, the streams to them, and their ranks' output streams.
-pub(super) type Started = (Remote, Vec<(u16, Link)>, Vec<Stream>);
+pub(super) type Started = (Remote, Vec<(u16, RelayStream)>, Vec<Stream>);
 
 /// Feeds one stream of a rank into [`Output`](super::output::Output), which reads the other end of
 /// the pipe.
@@ -59,8 +59,8 @@ struct Sink {
 impl Remote {
     /// No other hosts.
     pub(super) fn none() -> io::Result<Self> {
-        let desk = Arc::new(Desk::new()?);
-        Ok(Self { desk, agents: vec![], running: vec![], ended: vec![], lost: vec![], sinks: vec![] })
+        let events = Arc::new(RelayEvents::new()?);
+        Ok(Self { events, agents: vec![], running: vec![], ended: vec![], lost: vec![], sinks: vec![] })
     }
 
     /// Starts an agent on each host but this one, all concurrently, and sends the start command.
@@ -69,27 +69,27 @@ impl Remote {
         hosts: &Hosts,
         (used, by_rank): (&[&Slots], &[u16]),
         (secret, suspect_after): (&Secret, Duration),
-        desk: &Arc<Desk>,
+        events: &Arc<RelayEvents>,
         limits: &Limits<'_>,
     ) -> Result<Started, NotStarted> {
         let folder = std::env::current_dir().map_err(super::failed("find the working directory"))?;
         let mut agents = Vec::new();
         for (host, slots) in (0..).zip(used).filter(|(_, slots)| !slots.is_here()) {
             let nonce: Nonce = random_bytes();
-            agents.push((Agent::spawn(host, slots, hosts, secret, &nonce)?, nonce));
+            agents.push((RemoteDaemon::spawn(host, slots, hosts, secret, &nonce)?, nonce));
         }
         // After all have answered: from then on, silence is a failure.
         let (mut agents, nonces): (Vec<_>, Vec<_>) = agents.into_iter().unzip();
         let mut links = Vec::new();
-        let greeted = Agent::greet_all(&mut agents, limits)?;
+        let greeted = RemoteDaemon::greet_all(&mut agents, limits)?;
         for ((agent, nonce), (theirs, stream)) in agents.iter().zip(&nonces).zip(greeted) {
-            let link = Link::new(stream, LinkEnd::Hub, secret, nonce, &theirs);
+            let link = RelayStream::new(stream, StreamEnd::Head, secret, nonce, &theirs);
             links.push((agent.host, link.map_err(|source| agent.failed("use its stream", Some(source)))?));
         }
         let here = used.iter().position(|host| host.is_here()).map(|host| host as u16);
         let layout = Layout {
             suspect_after_ms: u32::try_from(suspect_after.as_millis()).unwrap_or(u32::MAX),
-            hub: here,
+            head: here,
             hosts: by_rank.to_vec(),
         };
         let mut start = Start {
@@ -117,14 +117,14 @@ impl Remote {
                 sinks.push(Sink { host, rank, target, pipe: Some(write), queue, ended: false });
             }
         }
-        let remote = Self { desk: Arc::clone(desk), agents, running, ended: vec![], lost: vec![], sinks };
+        let remote = Self { events: Arc::clone(events), agents, running, ended: vec![], lost: vec![], sinks };
         Ok((remote, links, streams))
     }
 
     /// Waits until every agent has started its ranks.
     pub(super) fn wait_for_all(&mut self, program: &OsString, limits: &Limits<'_>) -> Result<(), NotStarted> {
         while self.agents.iter().any(|agent| !agent.started) {
-            if !limits.wait_for(self.desk.readable())? {
+            if !limits.wait_for(self.events.readable())? {
                 let late = self.agents.iter().find(|agent| !agent.started);
                 let late = late.map_or_else(
                     || Error::Launch { what: "the agents are late".to_owned(), source: None },
@@ -132,11 +132,11 @@ impl Remote {
                 );
                 return Err(late.into());
             }
-            for news in self.desk.take() {
+            for news in self.events.take() {
                 let (host, report) = match news {
-                    News::Said { host: Some(host), kind, fields } => (host, Report::decode(kind, &fields)),
-                    News::Said { .. } => continue,
-                    News::Lost { host, why } => {
+                    RelayEvent::Said { host: Some(host), kind, fields } => (host, Report::decode(kind, &fields)),
+                    RelayEvent::Said { .. } => continue,
+                    RelayEvent::Lost { host, why } => {
                         let agent = self.agents.iter_mut().find(|agent| Some(agent.host) == host);
                         let lost = agent.map_or_else(
                             || Error::Launch { what: why.clone(), source: None },
@@ -182,7 +182,7 @@ impl Remote {
 
     /// Becomes readable when [`take_in`](Self::take_in) has events to process.
     pub(super) fn readable(&self) -> BorrowedFd<'_> {
-        self.desk.readable()
+        self.events.readable()
     }
 
     /// Pipes that were full.
@@ -191,7 +191,7 @@ impl Remote {
     }
 
     /// Whether [`ended`](Self::ended) or [`lost`](Self::lost) has something.
-    pub(super) fn has_news(&self) -> bool {
+    pub(super) fn has_events(&self) -> bool {
         !self.ended.is_empty() || !self.lost.is_empty()
     }
 
@@ -206,7 +206,7 @@ impl Remote {
     }
 
     pub(super) fn signal(&self, server: &Server, signal: Signal) {
-        let (kind, fields) = Order::Signal(signal.as_raw()).encode();
+        let (kind, fields) = Command::Signal(signal.as_raw()).encode();
         if !self.running.is_empty() {
             server.post(None, kind, fields);
         }
@@ -214,7 +214,7 @@ impl Remote {
 
     /// Makes the agents end their ranks' streams with what was written so far.
     pub(super) fn finish(&self, server: &Server) {
-        let (kind, fields) = Order::Finish.encode();
+        let (kind, fields) = Command::Finish.encode();
         server.post(None, kind, fields);
     }
 
@@ -225,20 +225,20 @@ impl Remote {
 
     /// Processes the agents' reports, and forwards output.
     pub(super) fn take_in(&mut self, server: &Server) {
-        for news in self.desk.take() {
+        for news in self.events.take() {
             match news {
-                News::Said { host: Some(host), kind, fields } => {
+                RelayEvent::Said { host: Some(host), kind, fields } => {
                     if let Ok(report) = Report::decode(kind, &fields) {
                         self.take(host, report);
                     }
                 }
-                News::Said { host: None, .. } => {}
-                News::Lost { host, why } => self.host_lost(host, &why),
+                RelayEvent::Said { host: None, .. } => {}
+                RelayEvent::Lost { host, why } => self.host_lost(host, &why),
             }
         }
         for sink in &mut self.sinks {
-            if let Some(order) = sink.move_on() {
-                let (kind, fields) = order.encode();
+            if let Some(command) = sink.move_on() {
+                let (kind, fields) = command.encode();
                 server.post(Some(sink.host), kind, fields);
             }
         }
@@ -304,7 +304,7 @@ impl Drop for Remote {
 
 impl Sink {
     /// Writes what the pipe accepts. Returns the command for the agent, if any.
-    fn move_on(&mut self) -> Option<Order> {
+    fn move_on(&mut self) -> Option<Command> {
         let Self { rank, target, .. } = *self;
         let mut moved = 0;
         while let Some(pipe) = self.pipe.as_ref().filter(|_| !self.queue.is_empty()) {
@@ -319,14 +319,14 @@ impl Sink {
                     // As without a launcher: a process that writes to a closed stream gets SIGPIPE.
                     self.pipe = None;
                     self.queue.clear();
-                    return Some(Order::Closed { rank, target });
+                    return Some(Command::Closed { rank, target });
                 }
             }
         }
         if self.ended && self.queue.is_empty() {
             self.pipe = None;
         }
-        (moved > 0).then_some(Order::Taken { rank, target, count: moved as u32 })
+        (moved > 0).then_some(Command::Taken { rank, target, count: moved as u32 })
     }
 }
 

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
 use crate::Error;
-use crate::daemon::bridge::Stream as LinkStream;
+use crate::daemon::bridge::Stream as RawStream;
 use crate::environment::OF_A_JOB;
 use crate::launcher::control::MARK;
 use crate::launcher::hosts::{Hosts, Slots};
@@ -26,7 +26,7 @@ const ENDING: Duration = Duration::from_millis(500);
 
 /// A host's agent, at the other end of a remote shell. Dropping it ends the remote shell.
 #[derive(Debug)]
-pub(super) struct Agent {
+pub(super) struct RemoteDaemon {
     pub(super) host: u16,
     pub(super) name: String,
     shell: String,
@@ -46,7 +46,7 @@ struct Greeting {
     begin: usize,
 }
 
-impl Agent {
+impl RemoteDaemon {
     pub(super) fn spawn(
         host: u16,
         slots: &Slots,
@@ -89,7 +89,7 @@ impl Agent {
     }
 
     /// Waits for all agents' lines. Reports the first failure, whatever the other agents do.
-    pub(super) fn greet_all(agents: &mut [Self], limits: &Limits<'_>) -> Result<Vec<(Nonce, LinkStream)>, NotStarted> {
+    pub(super) fn greet_all(agents: &mut [Self], limits: &Limits<'_>) -> Result<Vec<(Nonce, RawStream)>, NotStarted> {
         let mut come: Vec<_> = agents.iter().map(|_| None).collect();
         while let Some(missing) = come.iter().position(Option::is_none) {
             let waiting = agents.iter().filter_map(|agent| agent.greeting.as_ref());
@@ -105,7 +105,7 @@ impl Agent {
     }
 
     /// Reads what is available, up to the agent's line.
-    fn hear(&mut self) -> Result<Option<(Nonce, LinkStream)>, Error> {
+    fn hear(&mut self) -> Result<Option<(Nonce, RawStream)>, Error> {
         let Some(mut greeting) = self.greeting.take() else { return Err(self.failed("it has no streams", None)) };
         let mut buffer = [0; 4096];
         let polled = &mut [PollFd::new(&greeting.stdout, PollFlags::IN)];
@@ -122,7 +122,7 @@ impl Agent {
             greeting.begin += end + 1;
             if let Some(at) = line.find(MARK) {
                 let nonce = self.understand(&line[at + MARK.len()..])?;
-                return Ok(Some((nonce, LinkStream::Pipes(greeting.stdout, greeting.stdin))));
+                return Ok(Some((nonce, RawStream::Pipes(greeting.stdout, greeting.stdin))));
             }
         }
         if greeting.heard.len() > MOST_NOISE {
@@ -215,7 +215,7 @@ impl Agent {
     }
 }
 
-impl Drop for Agent {
+impl Drop for RemoteDaemon {
     fn drop(&mut self) {
         let _ = rustix::process::kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();

@@ -15,7 +15,7 @@ use crate::launcher::output::Output;
 use crate::launcher::ranks::Ranks;
 use crate::launcher::remote::Remote;
 use crate::launcher::{End, Event, GRACE, Interrupt, OnFailure};
-use crate::segment::Board;
+use crate::segment::JobSegment;
 use crate::{Server, timespec};
 
 /// How long a process may take to end after its connection has ended.
@@ -25,7 +25,7 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// Supervises a running job.
 pub(super) struct Supervisor<'i> {
-    board: Arc<Board>,
+    job_segment: Arc<JobSegment>,
     server: Server,
     ranks: Ranks,
     remote: Remote,
@@ -42,35 +42,35 @@ enum Phase {
     /// A rank failed; the others may end by themselves until this time.
     Failed(Instant),
     /// The ranks were asked to end, and have until this time.
-    Asked(Instant),
+    Signalled(Instant),
     /// The ranks have been killed.
     Killed,
 }
 
 impl<'i> Supervisor<'i> {
     pub(super) fn new(
-        board: Arc<Board>,
+        job_segment: Arc<JobSegment>,
         server: Server,
         (ranks, remote): (Ranks, Remote),
         output: Output,
         on_failure: OnFailure,
         interrupts: &'i [Interrupt],
     ) -> Self {
-        Self { board, server, ranks, remote, output, on_failure, interrupts, phase: Phase::Running }
+        Self { job_segment, server, ranks, remote, output, on_failure, interrupts, phase: Phase::Running }
     }
 
     pub(super) fn run(mut self, observe: &mut dyn FnMut(Event)) -> io::Result<u8> {
         let mut failure = None;
         let mut interrupt = None;
         // Ranks that ended while agents were starting others are reported here.
-        while self.left() > 0 || self.remote.has_news() {
+        while self.left() > 0 || self.remote.has_events() {
             let raised = self.wait()?;
             if let Some(signal) = raised {
                 interrupt.get_or_insert(signal);
                 self.interrupt(signal);
             }
             for Ended { rank, pid, end, remote } in self.ended()? {
-                let end = if remote { Some(end) } else { settle(&self.board, &self.server, rank, end) };
+                let end = if remote { Some(end) } else { settle(&self.job_segment, &self.server, rank, end) };
                 let Some(end) = end else { continue };
                 // A rank that ends on request does not fail.
                 if matches!(self.phase, Phase::Running | Phase::Failed(_)) {
@@ -112,7 +112,7 @@ impl<'i> Supervisor<'i> {
             |(rank, pid, end): (Rank, Pid, End)| Ended { rank, pid: pid.as_raw_nonzero().get(), end, remote: false };
         self.remote.take_in(&self.server);
         let mut ended: Vec<_> = self.ranks.ended().into_iter().map(own).chain(self.remote.ended()).collect();
-        let Some(first) = self.board.failed_rank().filter(|_| !ended.is_empty()) else { return Ok(ended) };
+        let Some(first) = self.job_segment.failed_rank().filter(|_| !ended.is_empty()) else { return Ok(ended) };
         let until = Instant::now() + DYING; // bounded: a script around it may go on
         while !ended.iter().any(|ended| ended.rank == first) && Instant::now() < until {
             let dying = self.ranks.end_of(first).or_else(|| self.remote.runs(first).then(|| self.remote.readable()));
@@ -139,9 +139,9 @@ impl<'i> Supervisor<'i> {
         self.phase = match self.phase {
             Phase::Running | Phase::Failed(_) => {
                 self.signal(signal);
-                Phase::Asked(Instant::now() + GRACE)
+                Phase::Signalled(Instant::now() + GRACE)
             }
-            Phase::Asked(_) | Phase::Killed => {
+            Phase::Signalled(_) | Phase::Killed => {
                 self.signal(Signal::KILL);
                 Phase::Killed
             }
@@ -151,8 +151,8 @@ impl<'i> Supervisor<'i> {
     fn escalate(&mut self, observe: &mut dyn FnMut(Event)) {
         let now = Instant::now();
         let (signal, next) = match self.phase {
-            Phase::Failed(until) if until <= now => (Signal::TERM, Phase::Asked(now + GRACE)),
-            Phase::Asked(until) if until <= now => (Signal::KILL, Phase::Killed),
+            Phase::Failed(until) if until <= now => (Signal::TERM, Phase::Signalled(now + GRACE)),
+            Phase::Signalled(until) if until <= now => (Signal::KILL, Phase::Killed),
             _ => return,
         };
         let left = self.left();
@@ -166,8 +166,8 @@ impl<'i> Supervisor<'i> {
     /// Waits until a rank ends, an interrupt is raised (which is returned), or the phase is over.
     fn wait(&self) -> io::Result<Option<Signal>> {
         let until = match self.phase {
-            _ if self.remote.has_news() => Some(Instant::now()),
-            Phase::Failed(until) | Phase::Asked(until) => Some(until),
+            _ if self.remote.has_events() => Some(Instant::now()),
+            Phase::Failed(until) | Phase::Signalled(until) => Some(until),
             Phase::Running | Phase::Killed => None,
         };
         self.wait_for(self.ranks.ends(), until)
@@ -220,15 +220,15 @@ impl<'i> Supervisor<'i> {
 }
 
 /// Records in the job segment how a rank of this host ended. `Some` if it failed.
-pub(super) fn settle(board: &Board, server: &Server, rank: Rank, end: End) -> Option<End> {
-    if end == End::Exited(0) && board.join(rank).is_ok() {
+pub(super) fn settle(job_segment: &JobSegment, server: &Server, rank: Rank, end: End) -> Option<End> {
+    if end == End::Exited(0) && job_segment.join(rank).is_ok() {
         // A program that does not use the library. No rank waits for it any more.
-        board.leave(rank);
+        job_segment.leave(rank);
         return None;
     }
-    board.declare_dead(rank); // has no effect if it left
+    job_segment.declare_dead(rank); // has no effect if it left
     server.look();
-    match (end, board.liveness(rank)) {
+    match (end, job_segment.liveness(rank)) {
         (End::Exited(0), Liveness::Dead) => Some(End::Deserted),
         (End::Exited(0), _) => None,
         _ => Some(end),

@@ -26,7 +26,7 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use crate::Error;
 use crate::pmi::descriptor::inherited;
-use crate::pmi::place::{Contact, Place};
+use crate::pmi::place::{Contact, ProcessEnv};
 use crate::timespec;
 
 /// The longest line that a manager may send, in bytes.
@@ -52,7 +52,7 @@ pub(super) struct Manager {
 
 impl Manager {
     /// Connects, and learns this process's rank and the job's size.
-    pub(super) fn connect(place: &Place, until: Instant) -> Result<(Self, Rank, u32), Error> {
+    pub(super) fn connect(place: &ProcessEnv, until: Instant) -> Result<(Self, Rank, u32), Error> {
         match &place.contact {
             Contact::Descriptor(number) => {
                 let socket = inherited(*number).map_err(because("take over the descriptor PMI_FD"))?;

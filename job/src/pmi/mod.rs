@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use onesided_remote_memory::Rank;
 
-pub use crate::pmi::place::{Contact, Place};
+pub use crate::pmi::place::{Contact, ProcessEnv};
 
 use crate::Error;
 use crate::daemon::bridge::suspect_after;
@@ -42,7 +42,7 @@ const ANOTHER: &str = "rank 0 speaks another version of onesided, or is another 
 ///   host, is unreachable.
 /// - [`Error::Operation`]: the manager, or another rank, did not answer within `patience`.
 /// - Whatever joining at rank 0 reports.
-pub(crate) fn join(place: &Place, patience: Duration) -> Result<Job, Error> {
+pub(crate) fn join(place: &ProcessEnv, patience: Duration) -> Result<Job, Error> {
     let until = Instant::now().checked_add(patience).ok_or_else(|| failed("the patience is too long"))?;
     let (manager, rank, size) = Manager::connect(place, until)?;
     join_by(manager, rank, size, until)
@@ -52,7 +52,7 @@ fn join_by(mut manager: Manager, rank: Rank, size: u32, until: Instant) -> Resul
     let suspect_after = suspect_after(std::env::var_os(SUSPECT_AFTER))?;
     let place = |host: HostId, address: String, secret: Secret| {
         let told_by = "as rank 0 told by the process manager";
-        rendezvous::Place { address, rank, size, secret, host, suspect_after, told_by }
+        rendezvous::JobCoordinates { address, rank, size, secret, host, suspect_after, told_by }
     };
     let own = host_name::own();
     manager.init()?;
@@ -63,13 +63,13 @@ fn join_by(mut manager: Manager, rank: Rank, size: u32, until: Instant) -> Resul
             TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)));
         let port = listener.as_ref().ok().and_then(|listener| listener.local_addr().ok()).map(|address| address.port());
         let reached = port.map_or_else(Vec::new, reached_at);
-        let said = host.as_ref().map(|host| Card {
+        let said = host.as_ref().map(|host| ContactData {
             host: own,
             socket: host.address().to_owned(),
             secret: host.secret().clone(),
             reached,
         });
-        manager.put(KEY, &said.as_ref().map_or_else(|_| FAILED.to_owned(), |card| card.to_string()))?;
+        manager.put(KEY, &said.as_ref().map_or_else(|_| FAILED.to_owned(), |contact_data| contact_data.to_string()))?;
         manager.barrier()?;
         let host = host?;
         let mut hosts = vec![Some(own)];
@@ -98,18 +98,22 @@ fn join_by(mut manager: Manager, rank: Rank, size: u32, until: Instant) -> Resul
     if said == FAILED {
         return Err(failed("rank 0 could not start the job; it says why"));
     }
-    let Some(card) = Card::parse(&said) else { return Err(failed(ANOTHER)) };
-    if card.host == own {
-        return host::join(&Environment { rank, size, address: card.socket, secret: card.secret }, None, until);
+    let Some(contact_data) = ContactData::parse(&said) else { return Err(failed(ANOTHER)) };
+    if contact_data.host == own {
+        return host::join(
+            &Environment { rank, size, address: contact_data.socket, secret: contact_data.secret },
+            None,
+            until,
+        );
     }
     // An address that this host has, too, does not lead to another host.
     let ours = addresses::own();
-    let reached: Vec<_> = card.reached.into_iter().filter(|address| !ours.contains(&address.ip())).collect();
+    let reached: Vec<_> = contact_data.reached.into_iter().filter(|address| !ours.contains(&address.ip())).collect();
     let listed: Vec<_> = reached.iter().map(SocketAddr::to_string).collect();
     if reached.is_empty() {
         return Err(failed("rank 0 runs on another host, and has no address that leads there from here"));
     }
-    rendezvous::come_to(&place(own, listed.join(", "), card.secret), &reached, until)
+    rendezvous::come_to(&place(own, listed.join(", "), contact_data.secret), &reached, until)
 }
 
 /// The key of a rank's host.
@@ -127,7 +131,7 @@ fn parse_host(text: &str) -> Option<HostId> {
 
 /// Rank 0's contact data: `2/HOST/SOCKET/SECRET/ADDRESS:PORT,...`, host and secret in hexadecimal.
 #[derive(Debug)]
-struct Card {
+struct ContactData {
     host: HostId,
     socket: String,
     secret: Secret,
@@ -135,7 +139,7 @@ struct Card {
     reached: Vec<SocketAddr>,
 }
 
-impl Card {
+impl ContactData {
     const VERSION: &str = "2";
 
     fn parse(text: &str) -> Option<Self> {
@@ -158,7 +162,7 @@ impl Card {
     }
 }
 
-impl fmt::Display for Card {
+impl fmt::Display for ContactData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, socket, secret, reached } = self;
         let reached: Vec<_> = reached.iter().map(SocketAddr::to_string).collect();

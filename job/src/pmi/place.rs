@@ -8,7 +8,7 @@ use crate::Error;
 
 /// How this process reaches its process manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct ProcessEnv {
     /// The connection to it.
     pub contact: Contact,
     /// This process's rank and the job's size, if the environment has them.
@@ -36,7 +36,7 @@ const ID: &str = "PMI_ID";
 /// Rank and size, in the manager's variables or in Slurm's.
 const NAMES: [(&str, &str); 2] = [("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")];
 
-impl Place {
+impl ProcessEnv {
     /// Reads the variables; `None` if no manager set any.
     pub(crate) fn parse(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<Self>, Error> {
         let text = |name: &str| {

@@ -87,7 +87,7 @@ fn ranks_meet_exchange_and_rank_0_goes_last() {
         let ranks: Vec<_> = (0..3).map(|rank| rank_of(&good, scope, (rank, 3), SOON)).collect();
         let mut jobs: Vec<_> = ranks.into_iter().map(|rank| rank.join().unwrap().unwrap()).collect();
         for job in &jobs {
-            assert_eq!(job.board.size(), 3);
+            assert_eq!(job.job_segment.size(), 3);
             job.exchange.put(&format!("x/{}", job.rank.0), &[job.rank.0 as u8]).unwrap();
         }
         for (job, of) in [(0, 1), (1, 2), (2, 0)] {
@@ -95,18 +95,18 @@ fn ranks_meet_exchange_and_rank_0_goes_last() {
         }
         let (two, one) = (jobs.pop().unwrap(), jobs.pop().unwrap());
         let zero = jobs.pop().unwrap();
-        zero.board.leave(zero.rank);
+        zero.job_segment.leave(zero.rank);
         let last = scope.spawn(move || drop(zero));
-        one.board.leave(one.rank);
+        one.job_segment.leave(one.rank);
         drop(one);
         std::thread::sleep(Duration::from_millis(100));
         assert!(!last.is_finished(), "rank 0 went before rank 2");
         two.exchange.put("still", b"there").unwrap();
         // Rank 1 ends without leaving: rank 0 notices the closed connection and stops waiting.
-        let board = Arc::clone(&two.board);
+        let job_segment = Arc::clone(&two.job_segment);
         drop(two);
         last.join().unwrap();
-        assert_eq!(board.liveness(Rank(2)), Liveness::Dead);
+        assert_eq!(job_segment.liveness(Rank(2)), Liveness::Dead);
     });
 }
 
@@ -250,7 +250,7 @@ fn a_port_is_another_way_to_the_manager() {
 #[test]
 fn a_descriptor_that_is_none_is_an_error() {
     let connect = |number| {
-        let place = Place { contact: Contact::Descriptor(number), rank_and_size: Some((Rank(0), 2)) };
+        let place = ProcessEnv { contact: Contact::Descriptor(number), rank_and_size: Some((Rank(0), 2)) };
         join(&place, SHORT).unwrap_err().to_string()
     };
     for none in [-1, 1_000_000_000] {

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::Error;
-use crate::daemon::bridge::{End, Link, Stream};
+use crate::daemon::bridge::{End, RelayStream, Stream};
 use crate::protocol::{Nonce, Refusal};
 use crate::rendezvous::frames::{Coming, FromRankZero, Incoming, same};
-use crate::rendezvous::place::Place;
+use crate::rendezvous::place::JobCoordinates;
 use crate::secret::random_bytes;
 
 /// How long to try one address before the next.
@@ -30,14 +30,14 @@ pub(super) enum Found {
     /// The name of its host daemon's socket.
     Here(String),
     /// This rank becomes its host's daemon, with this stream to rank 0.
-    Keep(Link),
+    Keep(RelayStream),
 }
 
 /// Finds this rank's host daemon.
 ///
 /// # Errors
 /// See [`join`](super::join).
-pub(super) fn find(place: &Place, until: Instant) -> Result<Found, Error> {
+pub(super) fn find(place: &JobCoordinates, until: Instant) -> Result<Found, Error> {
     let mut greeted = false;
     loop {
         let stream = connect(place, until, greeted)?;
@@ -58,7 +58,7 @@ pub(super) fn find(place: &Place, until: Instant) -> Result<Found, Error> {
 /// Like [`find`], where rank 0 listens already at one of these addresses. Other listeners are
 /// skipped. As in RFC 8305, each address is tried a little later than the one before, answered or
 /// not, so an unreachable or silent address delays nothing.
-pub(super) fn find_at_any(place: &Place, addresses: &[SocketAddr], until: Instant) -> Result<Found, Error> {
+pub(super) fn find_at_any(place: &JobCoordinates, addresses: &[SocketAddr], until: Instant) -> Result<Found, Error> {
     loop {
         let (mut answer, mut last) = (None, None);
         let (sender, receiver) = channel();
@@ -125,7 +125,7 @@ fn call(address: SocketAddr, until: Instant) -> io::Result<Result<(TcpStream, No
 }
 
 /// `greeted`: rank 0 has listened before, so a refused connection is final.
-fn connect(place: &Place, until: Instant, greeted: bool) -> Result<TcpStream, Error> {
+fn connect(place: &JobCoordinates, until: Instant, greeted: bool) -> Result<TcpStream, Error> {
     let failed = |source: io::Error| {
         let what = format!("connect to rank 0 at {} ({}): it did not listen in time", place.address, place.told_by);
         Error::Join { what, source: Some(source) }
@@ -176,14 +176,14 @@ impl From<Error> for Unanswered {
     }
 }
 
-fn ask(place: &Place, stream: TcpStream, until: Instant) -> Result<Found, Unanswered> {
+fn ask(place: &JobCoordinates, stream: TcpStream, until: Instant) -> Result<Found, Unanswered> {
     let FromRankZero::Greeting { nonce } = hear(&stream, until)? else { return Err(unexpected().into()) };
     speak(place, stream, &nonce, until)
 }
 
 /// Answers a greeting.
-fn speak(place: &Place, stream: TcpStream, greeting: &Nonce, until: Instant) -> Result<Found, Unanswered> {
-    let Place { rank, size, secret, host, .. } = place;
+fn speak(place: &JobCoordinates, stream: TcpStream, greeting: &Nonce, until: Instant) -> Result<Found, Unanswered> {
+    let JobCoordinates { rank, size, secret, host, .. } = place;
     let mut coming = Coming { rank: *rank, size: *size, host: *host, nonce: random_bytes(), proof: [0; 32] };
     coming.proof = coming.proof(secret, greeting);
     let mut writer = &stream;
@@ -203,7 +203,7 @@ fn speak(place: &Place, stream: TcpStream, greeting: &Nonce, until: Instant) -> 
             Ok(Found::Here(socket))
         }
         FromRankZero::Keep { proof } if same(&proof, &coming.keep(secret, greeting)) => {
-            let link = Link::new(Stream::Socket(stream.into()), End::Host, secret, greeting, &coming.nonce);
+            let link = RelayStream::new(Stream::Socket(stream.into()), End::Host, secret, greeting, &coming.nonce);
             link.map(Found::Keep).map_err(|error| failed("use the stream to rank 0", Some(error)).into())
         }
         FromRankZero::Here { .. } | FromRankZero::Keep { .. } | FromRankZero::Refused(Refusal::Secret) => {

@@ -12,13 +12,13 @@ use onesided_remote_memory::Rank;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::Error;
-use crate::daemon::bridge::{End, Link, Stream};
+use crate::daemon::bridge::{End, RelayStream, Stream};
 use crate::daemon::session::PATIENCE;
 use crate::host::came_not;
 use crate::host_name::HostId;
 use crate::protocol::{Nonce, Refusal};
 use crate::rendezvous::frames::{Coming, FromRankZero, Incoming, same};
-use crate::rendezvous::place::Place;
+use crate::rendezvous::place::JobCoordinates;
 use crate::secret::random_bytes;
 use crate::{Secret, timespec};
 
@@ -60,10 +60,10 @@ impl Waiting {
     }
 
     /// Tells it to become its host's daemon; the relay uses the stream from then on.
-    pub(super) fn keep(self, secret: &Secret) -> std::io::Result<Link> {
+    pub(super) fn keep(self, secret: &Secret) -> std::io::Result<RelayStream> {
         let proof = self.coming.keep(secret, &self.greeting);
         (&self.stream).write_all(&FromRankZero::Keep { proof }.encode())?;
-        Link::new(Stream::Socket(self.stream.into()), End::Hub, secret, &self.greeting, &self.coming.nonce)
+        RelayStream::new(Stream::Socket(self.stream.into()), End::Head, secret, &self.greeting, &self.coming.nonce)
     }
 }
 
@@ -73,7 +73,7 @@ impl Waiting {
 /// - [`Error::Join`]: the address is unusable, or a process that knows the secret was refused and
 ///   the job is incomplete in time.
 /// - [`Error::Operation`]: the lowest rank that did not arrive.
-pub(super) fn gather(place: &Place, socket: &str, until: Instant) -> Result<Gathered, Error> {
+pub(super) fn gather(place: &JobCoordinates, socket: &str, until: Instant) -> Result<Gathered, Error> {
     let failed = |source| {
         let what = format!("listen at {}, as rank 0 has to ({})", place.address, place.told_by);
         Error::Join { what, source: Some(source) }
@@ -92,7 +92,7 @@ pub(super) fn gather(place: &Place, socket: &str, until: Instant) -> Result<Gath
 /// # Errors
 /// As [`gather`].
 pub(super) fn gather_at(
-    place: &Place,
+    place: &JobCoordinates,
     listener: TcpListener,
     socket: &str,
     come: Vec<Option<HostId>>,
@@ -136,7 +136,7 @@ struct Stranger {
 
 #[derive(Debug)]
 struct Meeting<'p> {
-    place: &'p Place,
+    place: &'p JobCoordinates,
     socket: &'p str,
     /// By rank, the hosts of the ranks that have arrived.
     come: Vec<Option<HostId>>,
@@ -310,13 +310,21 @@ mod tests {
     use super::*;
     use crate::host_name;
 
-    fn place(secret: &Secret) -> Place {
+    fn place(secret: &Secret) -> JobCoordinates {
         let (address, secret) = ("127.0.0.1:0".to_owned(), secret.clone());
         let suspect_after = Duration::from_secs(5);
-        Place { address, rank: Rank(0), size: 2, secret, host: host_name::own(), suspect_after, told_by: "a test" }
+        JobCoordinates {
+            address,
+            rank: Rank(0),
+            size: 2,
+            secret,
+            host: host_name::own(),
+            suspect_after,
+            told_by: "a test",
+        }
     }
 
-    fn meeting(place: &Place) -> Meeting<'_> {
+    fn meeting(place: &JobCoordinates) -> Meeting<'_> {
         let (come, strangers, waiting) = (vec![Some(place.host), None], Vec::new(), Vec::new());
         Meeting { place, socket: "there", come, refused: None, strangers, waiting }
     }

@@ -20,11 +20,11 @@ use std::time::{Duration, Instant};
 
 use onesided_remote_memory::Rank;
 
-pub use crate::rendezvous::place::Place;
+pub use crate::rendezvous::place::JobCoordinates;
 
 use crate::Error;
 use crate::Job;
-use crate::daemon::bridge::{Bridge, Layout, Link, Lost, Said, hear_ready};
+use crate::daemon::bridge::{ControlRelay, Layout, Lost, RelayStream, Said, hear_ready};
 use crate::environment::Environment;
 use crate::host::{self, Host};
 use crate::host_name::HostId;
@@ -39,21 +39,21 @@ use crate::rendezvous::listener::Gathered;
 /// - [`Error::Secret`]: either side does not know the secret.
 /// - [`Error::Operation`]: not all ranks arrived within `patience`.
 /// - Whatever joining at rank 0 reports.
-pub(crate) fn join(place: &Place, patience: Duration) -> Result<Job, Error> {
+pub(crate) fn join(place: &JobCoordinates, patience: Duration) -> Result<Job, Error> {
     let too_long = || Error::Join { what: "the patience is too long".to_owned(), source: None };
     let until = Instant::now().checked_add(patience).ok_or_else(too_long)?;
     if place.rank == Rank(0) {
         let mut host = Host::start(place.size, place.secret.clone())?;
         let gathered = listener::gather(place, host.address(), until)?;
-        bridge_hosts(place, &mut host, gathered, until)?;
+        connect_hosts(place, &mut host, gathered, until)?;
         return host.join(place.rank, until);
     }
     join_where(place, caller::find(place, until)?, until)
 }
 
 /// Joins as rank 0 answered.
-fn join_where(place: &Place, found: Found, until: Instant) -> Result<Job, Error> {
-    let Place { rank, size, secret, .. } = place;
+fn join_where(place: &JobCoordinates, found: Found, until: Instant) -> Result<Job, Error> {
+    let JobCoordinates { rank, size, secret, .. } = place;
     match found {
         Found::Here(address) => {
             let environment = Environment { rank: *rank, size: *size, address, secret: secret.clone() };
@@ -70,14 +70,14 @@ fn join_where(place: &Place, found: Found, until: Instant) -> Result<Job, Error>
 /// # Errors
 /// As [`join`].
 pub(crate) fn host_at(
-    place: &Place,
+    place: &JobCoordinates,
     listener: TcpListener,
     hosts: Vec<Option<HostId>>,
     mut host: Host,
     until: Instant,
 ) -> Result<Job, Error> {
     let gathered = listener::gather_at(place, listener, host.address(), hosts, until)?;
-    bridge_hosts(place, &mut host, gathered, until)?;
+    connect_hosts(place, &mut host, gathered, until)?;
     host.join(place.rank, until)
 }
 
@@ -85,13 +85,13 @@ pub(crate) fn host_at(
 ///
 /// # Errors
 /// As [`join`].
-pub(crate) fn come_to(place: &Place, addresses: &[SocketAddr], until: Instant) -> Result<Job, Error> {
+pub(crate) fn come_to(place: &JobCoordinates, addresses: &[SocketAddr], until: Instant) -> Result<Job, Error> {
     join_where(place, caller::find_at_any(place, addresses, until)?, until)
 }
 
 /// Rank 0: appoints a daemon on each other host, and connects the relay to them.
-fn bridge_hosts(
-    place: &Place,
+fn connect_hosts(
+    place: &JobCoordinates,
     host: &mut Host,
     Gathered { hosts, waiting }: Gathered,
     until: Instant,
@@ -108,7 +108,7 @@ fn bridge_hosts(
     };
     let layout = Layout {
         suspect_after_ms: u32::try_from(suspect_after.as_millis()).unwrap_or(u32::MAX),
-        hub: Some(0),
+        head: Some(0),
         hosts: hosts.clone(),
     };
     let (mut links, mut others) = (Vec::new(), Vec::new());
@@ -130,18 +130,18 @@ fn bridge_hosts(
         others.iter().filter(|(host, _)| host == number).for_each(|(_, rank)| rank.here(&place.secret, socket));
     }
     let links = links.into_iter().map(|(_, number, link)| (number, link)).collect();
-    host.bridge(&layout, Bridge::hub(links, suspect_after, None))
+    host.relay(&layout, ControlRelay::head(links, suspect_after, None))
 }
 
 /// The lowest rank of another host becomes its daemon.
-fn keep(place: &Place, mut link: Link, until: Instant) -> Result<Host, Error> {
+fn keep(place: &JobCoordinates, mut link: RelayStream, until: Instant) -> Result<Host, Error> {
     let lost = |why: Lost| Error::Join { what: format!("hear from rank 0: {why}"), source: None };
     let Said::Layout(layout) = link.hear_until(until).map_err(lost)? else { return Err(lost(Lost::OutOfTurn)) };
     let me = layout.hosts.get(place.rank.index()).copied().filter(|_| layout.hosts.len() == place.size as usize);
     let me = me.ok_or(Lost::OutOfTurn).map_err(lost)?;
     let mut host = Host::start(place.size, place.secret.clone())?;
     link.say(&Said::Ready { socket: host.address().to_owned() });
-    host.bridge(&layout, Bridge::host(me, link, &layout, None))?;
+    host.relay(&layout, ControlRelay::host(me, link, &layout, None))?;
     Ok(host)
 }
 

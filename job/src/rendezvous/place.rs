@@ -18,7 +18,7 @@ use crate::{SUSPECT_AFTER, Secret};
 
 /// Where the ranks of a job meet, and which one this is.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct JobCoordinates {
     /// `HOST:PORT`, where rank 0 listens.
     pub address: String,
     /// This process's rank.
@@ -35,7 +35,7 @@ pub struct Place {
     pub(crate) told_by: &'static str,
 }
 
-impl Place {
+impl JobCoordinates {
     pub(crate) fn parse(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, Error> {
         if variable(SECRET).is_some() {
             return Err(wrong(SECRET_FILE, "is set, and ONESIDED_SECRET too: one of them has to go"));

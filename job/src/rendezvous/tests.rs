@@ -23,9 +23,9 @@ fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
-fn place(address: &str, rank: u32, size: u32, secret: &Secret) -> Place {
+fn place(address: &str, rank: u32, size: u32, secret: &Secret) -> JobCoordinates {
     let (address, rank, secret) = (address.to_owned(), Rank(rank), secret.clone());
-    Place { address, rank, size, secret, host: host_name::own(), suspect_after: SOON, told_by: "a test" }
+    JobCoordinates { address, rank, size, secret, host: host_name::own(), suspect_after: SOON, told_by: "a test" }
 }
 
 #[test]
@@ -44,14 +44,14 @@ fn ranks_meet_in_whatever_order_they_come() {
             });
             let jobs = ranks.map(|rank| rank.join().unwrap());
             for job in &jobs {
-                assert_eq!(job.board.size(), 3);
+                assert_eq!(job.job_segment.size(), 3);
                 job.exchange.put(&format!("x/{}", job.rank.0), &[7]).unwrap();
             }
             for job in &jobs {
                 assert!((0..3).all(|rank| job.exchange.get(&format!("x/{rank}"), SOON).unwrap() == [7]));
             }
             assert!(TcpStream::connect(&address).is_err(), "nobody listens any more");
-            jobs.iter().for_each(|job| job.board.leave(job.rank));
+            jobs.iter().for_each(|job| job.job_segment.leave(job.rank));
         });
     }
 }
@@ -59,8 +59,8 @@ fn ranks_meet_in_whatever_order_they_come() {
 #[test]
 fn a_job_of_one_meets_nobody() {
     let job = join(&place("192.0.2.1:9", 0, 1, &Secret::random()), SOON).unwrap();
-    assert_eq!((job.rank, job.board.size()), (Rank(0), 1));
-    job.board.leave(job.rank);
+    assert_eq!((job.rank, job.job_segment.size()), (Rank(0), 1));
+    job.job_segment.leave(job.rank);
 }
 
 #[test]
@@ -84,11 +84,11 @@ fn who_does_not_come_is_named() {
 }
 
 /// Rank 1 of two, joined, before it asks whether all have arrived.
-fn sit_down(place: &Place) -> Client {
+fn sit_down(place: &JobCoordinates) -> Client {
     let Found::Here(address) = caller::find(place, Instant::now() + SOON).unwrap() else { panic!() };
     let environment = Environment { rank: place.rank, size: place.size, address, secret: place.secret.clone() };
     let client = Client::connect(&environment, "rank 0").unwrap();
-    client.board().introduce(place.rank, Process::own());
+    client.job_segment().introduce(place.rank, Process::own());
     client.sit(place.rank).unwrap();
     client.put("join/1", &[]).unwrap();
     client
@@ -103,11 +103,11 @@ fn who_is_slow_joins_although_rank_0_ends_at_once() {
         std::thread::sleep(SHORT);
         slow.get("join/all", SOON).unwrap();
         assert!(!zero.is_finished(), "it serves whoever may still ask");
-        slow.board().arrive(Rank(1));
+        slow.job_segment().arrive(Rank(1));
         let begin = Instant::now();
         zero.join().unwrap();
         assert!(begin.elapsed() < host::SLOW / 2);
-        assert_eq!(slow.board().liveness(Rank(0)), Liveness::Dead, "it did not leave");
+        assert_eq!(slow.job_segment().liveness(Rank(0)), Liveness::Dead, "it did not leave");
     });
 }
 
@@ -136,7 +136,7 @@ fn an_address_that_is_not_ones_own_or_no_name_is_an_error() {
 }
 
 /// What a caller and rank 0 report when the caller is wrong.
-fn wrong_caller(change: impl Fn(&mut Place)) -> (Error, Error) {
+fn wrong_caller(change: impl Fn(&mut JobCoordinates)) -> (Error, Error) {
     let (address, secret) = (free_address(), Secret::random());
     let mut caller = place(&address, 1, 2, &secret);
     change(&mut caller);
@@ -230,7 +230,7 @@ fn beside_rank_0(run: impl FnOnce(&str, &Secret)) {
         run(&address, &secret);
         let one = join(&place(&address, 1, 2, &secret), SOON).unwrap();
         let zero = zero.join().unwrap();
-        [zero, one].iter().for_each(|job| job.board.leave(job.rank));
+        [zero, one].iter().for_each(|job| job.job_segment.leave(job.rank));
     });
 }
 
@@ -461,7 +461,7 @@ fn a_flood_of_the_silent_keeps_no_rank_from_coming() {
         let ranks = [zero, rank(1), rank(2)];
         let met: Vec<_> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
         over.store(true, std::sync::atomic::Ordering::Relaxed);
-        met.iter().for_each(|job| job.iter().for_each(|job| job.board.leave(job.rank)));
+        met.iter().for_each(|job| job.iter().for_each(|job| job.job_segment.leave(job.rank)));
         assert!(met.iter().all(Result::is_ok), "{met:?}");
     });
 }

@@ -54,14 +54,14 @@ const DEAD: u32 = 3;
 /// One memory file, created by the host daemon: the launcher, rank 0, or
 /// `threads` of the shm fabric. A process that detects a death declares it here.
 #[derive(Debug)]
-pub struct Board {
+pub struct JobSegment {
     memory: Arc<Mapping>,
     size: u32,
     slots: u32,
     maker: Maker,
 }
 
-impl Board {
+impl JobSegment {
     /// Creates a job segment for `size` ranks.
     ///
     /// # Errors
@@ -72,13 +72,13 @@ impl Board {
         }
         let slots = Self::slots_for(size);
         let len = usize::try_from(Self::length(size, slots)).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let board = Self { memory: Arc::new(Mapping::create(len)?), size, slots, maker: Maker::this() };
-        board.half(SIZE_AT).store(size, Ordering::Relaxed);
-        board.half(SLOTS_AT).store(slots, Ordering::Relaxed);
-        if let Some(magic) = board.memory.word(0) {
+        let job_segment = Self { memory: Arc::new(Mapping::create(len)?), size, slots, maker: Maker::this() };
+        job_segment.half(SIZE_AT).store(size, Ordering::Relaxed);
+        job_segment.half(SLOTS_AT).store(slots, Ordering::Relaxed);
+        if let Some(magic) = job_segment.memory.word(0) {
             magic.store(MAGIC, Ordering::Release);
         }
-        Ok(board)
+        Ok(job_segment)
     }
 
     /// Maps the launcher's job segment.
@@ -87,7 +87,7 @@ impl Board {
     /// As [`Mapping::open`]; `InvalidData` if it is not a job segment of this version.
     pub fn open(file: OwnedFd) -> io::Result<Self> {
         let memory = Arc::new(Mapping::open(file)?);
-        let wrong = || io::Error::new(io::ErrorKind::InvalidData, "not a job board of this version of onesided");
+        let wrong = || io::Error::new(io::ErrorKind::InvalidData, "not a job segment of this version of onesided");
         let magic = memory.word(0).ok_or_else(wrong)?.load(Ordering::Acquire);
         let size = memory.half(SIZE_AT).ok_or_else(wrong)?.load(Ordering::Relaxed);
         let slots = memory.half(SLOTS_AT).ok_or_else(wrong)?.load(Ordering::Relaxed);
@@ -141,7 +141,7 @@ impl Board {
     #[inline]
     fn half(&self, offset: u64) -> &AtomicU32 {
         // Every caller's offset follows from `size`, which the length was checked against.
-        self.memory.half(offset).expect("the layout fits the board")
+        self.memory.half(offset).expect("the layout fits the job segment")
     }
 
     #[inline]
@@ -179,7 +179,7 @@ impl Board {
         let fields_of = self.fields_of(rank);
         self.memory
             .word(fields_of + STARTED_AT)
-            .expect("the layout fits the board")
+            .expect("the layout fits the job segment")
             .store(process.started, Ordering::Relaxed);
         self.half(fields_of + PID_AT).store(process.pid, Ordering::Release);
     }
@@ -348,43 +348,49 @@ mod tests {
     #[test]
     fn layout_is_disjoint_and_checked() {
         for size in [1, 2, 3, 64, 200] {
-            let board = Board::create(size).unwrap();
+            let job_segment = JobSegment::create(size).unwrap();
             let last = Rank(size - 1);
-            assert!(board.world(Rank(0)) >= board.fields_of(last) + RANK_FIELDS);
-            assert!(board.ring(Rank(0), Rank(0)) >= board.world(last) + WORLD_BYTES);
-            assert_eq!(board.ring(last, last) + Board::ring_bytes(board.slots), board.memory.len() as u64);
-            let again = Board::open(board.file().try_clone_to_owned().unwrap()).unwrap();
-            assert_eq!((again.size, again.slots), (board.size, board.slots));
-            board.half(SIZE_AT).store(size + 1, Ordering::Relaxed);
-            assert!(Board::open(board.file().try_clone_to_owned().unwrap()).is_err());
+            assert!(job_segment.world(Rank(0)) >= job_segment.fields_of(last) + RANK_FIELDS);
+            assert!(job_segment.ring(Rank(0), Rank(0)) >= job_segment.world(last) + WORLD_BYTES);
+            assert_eq!(
+                job_segment.ring(last, last) + JobSegment::ring_bytes(job_segment.slots),
+                job_segment.memory.len() as u64
+            );
+            let again = JobSegment::open(job_segment.file().try_clone_to_owned().unwrap()).unwrap();
+            assert_eq!((again.size, again.slots), (job_segment.size, job_segment.slots));
+            job_segment.half(SIZE_AT).store(size + 1, Ordering::Relaxed);
+            assert!(JobSegment::open(job_segment.file().try_clone_to_owned().unwrap()).is_err());
         }
-        assert!(Board::create(0).is_err() && Board::create(1 << 16).is_err());
+        assert!(JobSegment::create(0).is_err() && JobSegment::create(1 << 16).is_err());
     }
 
     #[test]
     fn death_is_final_and_leaving_is_not_death() {
-        let board = Board::create(3).unwrap();
+        let job_segment = JobSegment::create(3).unwrap();
         for rank in [0, 1] {
-            board.join(Rank(rank)).unwrap();
-            assert!(board.join(Rank(rank)).is_err());
+            job_segment.join(Rank(rank)).unwrap();
+            assert!(job_segment.join(Rank(rank)).is_err());
         }
-        board.leave(Rank(0));
-        board.declare_dead(Rank(0));
-        assert_eq!((board.liveness(Rank(0)), board.failed_rank()), (Liveness::Left, None));
-        board.declare_dead(Rank(1));
-        board.leave(Rank(1));
-        assert_eq!((board.liveness(Rank(1)), board.failed_rank()), (Liveness::Dead, Some(Rank(1))));
-        board.declare_dead(Rank(2)); // before it joined
-        assert_eq!((board.liveness(Rank(2)), board.failed_rank()), (Liveness::Dead, Some(Rank(1))));
-        assert!(board.join(Rank(2)).is_err());
+        job_segment.leave(Rank(0));
+        job_segment.declare_dead(Rank(0));
+        assert_eq!((job_segment.liveness(Rank(0)), job_segment.failed_rank()), (Liveness::Left, None));
+        job_segment.declare_dead(Rank(1));
+        job_segment.leave(Rank(1));
+        assert_eq!((job_segment.liveness(Rank(1)), job_segment.failed_rank()), (Liveness::Dead, Some(Rank(1))));
+        job_segment.declare_dead(Rank(2)); // before it joined
+        assert_eq!((job_segment.liveness(Rank(2)), job_segment.failed_rank()), (Liveness::Dead, Some(Rank(1))));
+        assert!(job_segment.join(Rank(2)).is_err());
     }
 
     /// The declaring process was stopped in between.
     #[test]
     fn an_observer_of_a_death_completes_its_declaration() {
-        let board = Board::create(2).unwrap();
-        board.status(Rank(1)).store(DEAD, Ordering::Release);
-        assert_eq!((board.failed_rank(), board.liveness(Rank(0)), board.failed_rank()), (None, Liveness::Alive, None));
-        assert_eq!((board.liveness(Rank(1)), board.failed_rank()), (Liveness::Dead, Some(Rank(1))));
+        let job_segment = JobSegment::create(2).unwrap();
+        job_segment.status(Rank(1)).store(DEAD, Ordering::Release);
+        assert_eq!(
+            (job_segment.failed_rank(), job_segment.liveness(Rank(0)), job_segment.failed_rank()),
+            (None, Liveness::Alive, None)
+        );
+        assert_eq!((job_segment.liveness(Rank(1)), job_segment.failed_rank()), (Liveness::Dead, Some(Rank(1))));
     }
 }

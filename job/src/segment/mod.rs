@@ -16,7 +16,7 @@ pub mod headroom;
 mod mapping;
 
 #[cfg(not(onesided_loom))]
-pub use crate::segment::board::Board;
+pub use crate::segment::board::JobSegment;
 #[cfg(not(onesided_loom))]
 #[doc(hidden)]
 pub use crate::segment::board::RING_LINE;

@@ -49,7 +49,7 @@ impl<F: Drive> BenchRank<F> {
         let job = bootstrap::join()?
             .ok_or("a worker of `bench` is started by `bench locks`, `bench rma` and `bench peers`")?;
         let exchange = Arc::clone(&job.exchange);
-        let (rank, size) = (job.rank, job.board.size());
+        let (rank, size) = (job.rank, job.job_segment.size());
         let name = std::env::var(environment::FABRIC)?;
         let world = World::new(wrap(onesided_fabric::endpoint(&name, job)?));
         let owner = Rank(size - 1);

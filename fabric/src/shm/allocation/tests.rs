@@ -2,7 +2,7 @@
 
 use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Rank, RemoteMemory};
 
-use crate::shm::arena::PIECE;
+use crate::shm::arena::BLOCK;
 use crate::shm::{Mapping, Shm, ShmSegment, threads};
 use crate::{Fabric, Segment, SegmentKey, World, block_on};
 
@@ -53,7 +53,7 @@ fn what_the_arena_has_no_room_for_has_a_file_of_its_own() {
         let world = World::new(shm.clone());
         let mut own: Vec<_> = (0..MANY).map(|_| shm.allocate(8).unwrap()).collect();
         own.push(shm.allocate(LARGE).unwrap());
-        let pieces = own.iter().filter(|own| own.key().region.0 & PIECE != 0).count();
+        let pieces = own.iter().filter(|own| own.key().region.0 & BLOCK != 0).count();
         assert!(!Mapping::reserves() || (1000..MANY).contains(&pieces), "{pieces} pieces");
         let last = tell_keys(&world, &own[MANY - 3..]);
         for (number, key) in (1_u64..).zip(&last) {

@@ -40,7 +40,7 @@ use crate::shm::hold::GenRefCount;
 pub(crate) use crate::shm::arena::owner::Owner;
 
 /// Marks the regions that are blocks. On its own it is the arena itself, as it is published.
-pub(crate) const PIECE: u32 = 1 << 30;
+pub(crate) const BLOCK: u32 = 1 << 30;
 
 // A block's region number, below the mark: the slot's generation, from 1 on, and the slot.
 const SLOT_BITS: u32 = 14;
@@ -98,7 +98,7 @@ impl Arena {
     /// # Errors
     /// `NotFound` if the block does not exist or its use has ended; else the error of the mapping.
     pub(crate) fn open(self: &Arc<Self>, region: RegionId) -> io::Result<(Block, u64, u64)> {
-        let (slot, number) = (slot_of(region), (region.0 & !PIECE) >> SLOT_BITS);
+        let (slot, number) = (slot_of(region), (region.0 & !BLOCK) >> SLOT_BITS);
         let held = number != 0 && self.refs(slot).is_some_and(|refs| refs.take(number));
         if !held {
             return Err(io::ErrorKind::NotFound.into());
@@ -124,7 +124,7 @@ pub(crate) const fn slot_of(region: RegionId) -> u32 {
 }
 
 fn region(slot: u32, number: u32) -> RegionId {
-    RegionId(PIECE | number << SLOT_BITS | slot)
+    RegionId(BLOCK | number << SLOT_BITS | slot)
 }
 
 /// A block that its owner uses, or that a peer references.

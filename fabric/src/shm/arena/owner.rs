@@ -12,7 +12,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::Error;
 use crate::shm::Mapping;
 use crate::shm::arena::free::{Free, FreeRange, PAGE};
-use crate::shm::arena::{Arena, Block, LAST_USE, LEN_AT, PIECE, SLOT, START_AT, region, slots_in};
+use crate::shm::arena::{Arena, BLOCK, Block, LAST_USE, LEN_AT, SLOT, START_AT, region, slots_in};
 use crate::shm::hold::GenRefCount;
 
 /// The maximum length of an arena, of all ranks' arenas together, and the minimum, below which
@@ -74,7 +74,7 @@ impl Owner {
         let Some(len) = length(ranks) else { return Ok(None) };
         let failed = |source: io::Error| Error::Join { what: "make an arena".to_owned(), source: Some(source) };
         let memory = Arc::new(Mapping::sparse(len as usize).map_err(failed)?);
-        exchange.publish(RegionId(PIECE), &memory)?;
+        exchange.publish(RegionId(BLOCK), &memory)?;
         let kept = KEPT_BYTES.min(KEPT_BYTES_TOGETHER / u64::from(ranks));
         Ok(Some(Arc::new(Self::over(memory, exchange, kept))))
     }
@@ -248,7 +248,7 @@ impl State {
 impl Drop for Owner {
     fn drop(&mut self) {
         if self.maker.is_here() {
-            self.exchange.retract(RegionId(PIECE));
+            self.exchange.retract(RegionId(BLOCK));
         }
     }
 }

@@ -7,7 +7,7 @@ use onesided_job::local;
 use onesided_remote_memory::RegionId;
 
 use crate::shm::Mapping;
-use crate::shm::arena::{Arena, Block, LAST_USE, Owner, PIECE, SLOT_BITS, region};
+use crate::shm::arena::{Arena, BLOCK, Block, LAST_USE, Owner, SLOT_BITS, region};
 
 const MIB: u64 = 1 << 20;
 
@@ -194,7 +194,7 @@ fn what_is_no_key_opens_nothing() {
     let owner = owner(MIB, MIB);
     let arena = peer(&owner);
     let (id, _piece, _) = owner.allocate(8).unwrap();
-    let wrong = [PIECE, id.0 + (1 << SLOT_BITS), id.0 + 1, id.0 | ((1 << SLOT_BITS) - 1), u32::MAX >> 1];
+    let wrong = [BLOCK, id.0 + (1 << SLOT_BITS), id.0 + 1, id.0 | ((1 << SLOT_BITS) - 1), u32::MAX >> 1];
     for number in wrong {
         assert!(arena.open(RegionId(number)).is_err(), "{number:#x}");
     }
@@ -232,7 +232,7 @@ fn no_number_comes_twice() {
     use_all(3);
     assert!(owner.allocate(64).is_none(), "all slots are used up");
     assert!(seen.contains(&region(0, 1)) && seen.contains(&region(slots - 1, LAST_USE)));
-    assert!(seen.iter().all(|id| id.0 & (3 << 30) == PIECE && id.0 != PIECE));
+    assert!(seen.iter().all(|id| id.0 & (3 << 30) == BLOCK && id.0 != BLOCK));
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn poll(rank: &Sleeper, endpoint: &Endpoint<Arc<Sleeper>>, word: usize, deadline
     if rank.words[word].load(Acquire) == 1 {
         return Poll::Ready(());
     }
-    endpoint.pend(cx, deadline);
+    endpoint.register_waker(cx, deadline);
     Poll::Pending
 }
 

@@ -56,7 +56,7 @@ fn a_sleeper_is_woken_and_a_deadline_kept() {
 fn ranks_of_several_hosts_are_refused() {
     let jobs = onesided_job::local::jobs(3).unwrap();
     assert!((0..3).all(|rank| jobs[1].host_of(Rank(rank)) == 0) && jobs[0].hosts() == 1);
-    jobs[0].board.place(Rank(2), 1);
+    jobs[0].job_segment.place(Rank(2), 1);
     for job in jobs {
         assert_eq!((job.hosts(), job.host_of(Rank(2))), (2, 1));
         assert!(job.same_host(Rank(0), Rank(1)) && !job.same_host(Rank(1), Rank(2)));
@@ -260,7 +260,7 @@ fn a_task_that_panics_stops_no_other() {
 fn the_last_handle_leaves_whatever_its_helper_waits_for() {
     for _ in 0..200 {
         let jobs = onesided_job::local::jobs(2).unwrap();
-        let board = Arc::clone(&jobs[0].board);
+        let job_segment = Arc::clone(&jobs[0].job_segment);
         let mut worlds = jobs.into_iter().map(|job| World::new(Shm::new(job).unwrap()));
         let (zero, one) = (worlds.next().unwrap(), worlds.next().unwrap());
         std::thread::scope(|scope| {
@@ -271,7 +271,7 @@ fn the_last_handle_leaves_whatever_its_helper_waits_for() {
         drop(poll_once(zero.barrier().into_future()));
         drop((zero, one));
         for rank in [0, 1].map(Rank) {
-            assert_eq!(board.liveness(rank), Liveness::Left, "{rank}");
+            assert_eq!(job_segment.liveness(rank), Liveness::Left, "{rank}");
         }
     }
 }
@@ -329,7 +329,7 @@ fn block_on_by_parking<T>(future: impl Future<Output = T>) -> T {
 fn a_world_that_is_dropped_is_left_and_what_it_began_is_finished() {
     let mut jobs = onesided_job::local::jobs(1).unwrap();
     let job = jobs.pop().unwrap();
-    let board = Arc::clone(&job.board);
+    let job_segment = Arc::clone(&job.job_segment);
     let world = World::new(Shm::new(job).unwrap());
     let shm = world.fabric().clone();
     let background = world.background();
@@ -341,7 +341,7 @@ fn a_world_that_is_dropped_is_left_and_what_it_began_is_finished() {
         drop(fabric.write(word, 5, Notify::No));
     }));
     drop(world); // the task still holds an endpoint
-    assert_eq!(board.liveness(Rank(0)), Liveness::Left);
+    assert_eq!(job_segment.liveness(Rank(0)), Liveness::Left);
     let own = shm.world_segment(Rank(0)).unwrap();
     assert_eq!(shm.load(shm.word_in(&own, 4000).unwrap()), Ok(5));
 }

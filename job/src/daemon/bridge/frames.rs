@@ -63,7 +63,7 @@ pub(crate) enum Said {
 pub(crate) struct Layout {
     pub(crate) suspect_after_ms: u32,
     /// The head's host; `None` if no ranks run there.
-    pub(crate) hub: Option<u16>,
+    pub(crate) head: Option<u16>,
     /// By rank.
     pub(crate) hosts: Vec<u16>,
 }
@@ -88,9 +88,9 @@ impl Gone {
 impl Said {
     pub(crate) fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Layout(Layout { suspect_after_ms, hub, hosts }) => {
+            Self::Layout(Layout { suspect_after_ms, head, hosts }) => {
                 let hosts: Vec<u8> = hosts.iter().flat_map(|host| host.to_le_bytes()).collect();
-                frame(257, &[&suspect_after_ms.to_le_bytes(), &hub.unwrap_or(NO_HOST).to_le_bytes(), &hosts])
+                frame(257, &[&suspect_after_ms.to_le_bytes(), &head.unwrap_or(NO_HOST).to_le_bytes(), &hosts])
             }
             Self::Ready { socket } => frame(258, &[&[socket.len() as u8], socket.as_bytes()]),
             Self::Put { ticket, name, value } => {
@@ -118,13 +118,13 @@ impl Said {
         let (kind, mut fields) = open(frame)?;
         let decoded = match kind {
             257 => {
-                let (suspect_after_ms, hub) = (fields.u32()?, fields.u16()?);
+                let (suspect_after_ms, head) = (fields.u32()?, fields.u16()?);
                 let hosts = fields.rest().chunks(2).map(|host| match host {
                     [low, high] => Ok(u16::from_le_bytes([*low, *high])),
                     _ => Err(Malformed::Short(1)),
                 });
                 let hosts = hosts.collect::<Result<_, _>>()?;
-                Self::Layout(Layout { suspect_after_ms, hub: (hub != NO_HOST).then_some(hub), hosts })
+                Self::Layout(Layout { suspect_after_ms, head: (head != NO_HOST).then_some(head), hosts })
             }
             258 => Self::Ready { socket: fields.name()? },
             259 => {

@@ -21,7 +21,7 @@ const MOST_WAITING: usize = 64 << 20;
 /// The two ends of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    Hub,
+    Head,
     Host,
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum Lost {
 
 /// A stream to another host daemon. Only [`hear_until`](Self::hear_until) blocks.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct RelayStream {
     stream: Stream,
     keys: (blake3::Hash, blake3::Hash),
     /// The number of frames sent, and received.
@@ -66,12 +66,12 @@ pub(crate) struct Link {
     pub(crate) last_said: Instant,
 }
 
-impl Link {
+impl RelayStream {
     /// Frames over a stream whose two ends have exchanged nonces that no other stream has.
     ///
     /// # Errors
     /// The system's.
-    pub(crate) fn new(stream: Stream, end: End, secret: &Secret, hub: &Nonce, host: &Nonce) -> io::Result<Self> {
+    pub(crate) fn new(stream: Stream, end: End, secret: &Secret, head: &Nonce, host: &Nonce) -> io::Result<Self> {
         match &stream {
             Stream::Socket(socket) => {
                 rustix::io::ioctl_fionbio(socket, true)?;
@@ -84,9 +84,9 @@ impl Link {
                 }
             }
         }
-        let key = |purpose| secret.proof_of(purpose, &[hub, host]);
-        let (hub, host) = (key("onesided bridge: the hub speaks"), key("onesided bridge: a host speaks"));
-        let keys = if end == End::Hub { (hub, host) } else { (host, hub) };
+        let key = |purpose| secret.proof_of(purpose, &[head, host]);
+        let (head, host) = (key("onesided bridge: the hub speaks"), key("onesided bridge: a host speaks"));
+        let keys = if end == End::Head { (head, host) } else { (host, head) };
         let now = Instant::now();
         let (incoming, outgoing) = (Vec::new(), VecDeque::new());
         Ok(Self { stream, keys, numbers: (0, 0), incoming, outgoing, last_heard: now, last_said: now })

@@ -2,7 +2,7 @@
 //!
 //! Each host has a daemon with a job segment for all ranks of the job. It serves memory to the
 //! ranks of its host, and holds a copy of all values for them. One of the daemons is the *head
-//! daemon* (the launcher, or rank 0); each of the others has one stream to it, a [`Link`]. A put
+//! daemon* (the launcher, or rank 0); each of the others has one stream to it, a [`RelayStream`]. A put
 //! value goes to the head, which refuses duplicate names, and from there to all hosts. The status
 //! of a rank that left or died goes to the head, and from there to all other hosts.
 //!
@@ -26,7 +26,7 @@ use onesided_remote_memory::{Liveness, Rank};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 pub(crate) use crate::daemon::bridge::frames::{Gone, Layout, Said};
-pub(crate) use crate::daemon::bridge::link::{End, Link, Lost, Stream};
+pub(crate) use crate::daemon::bridge::link::{End, Lost, RelayStream, Stream};
 
 use crate::Error;
 use crate::daemon::tables::Tables;
@@ -61,46 +61,50 @@ fn between_beats(suspect_after: Duration) -> Duration {
 
 /// The streams of one host daemon to the others.
 #[derive(Debug)]
-pub(crate) struct Bridge {
+pub(crate) struct ControlRelay {
     /// This host's number; `None` on the head.
     me: Option<u16>,
     wires: Vec<Wire>,
     /// By rank, the status that the other hosts know or need not be told.
     told: Vec<Liveness>,
     suspect_after: Duration,
-    desk: Option<Arc<Desk>>,
+    events: Option<Arc<RelayEvents>>,
 }
 
 /// A stream to a host; `None` for the stream to a head without ranks on its host.
 #[derive(Debug)]
 struct Wire {
     host: Option<u16>,
-    link: Link,
+    link: RelayStream,
     /// Whether bye was sent, and received.
     bye: (bool, bool),
 }
 
-impl Bridge {
+impl ControlRelay {
     /// The head's relay, with a stream to each other host. The silence of every host counts from
     /// now.
-    pub(crate) fn hub(links: Vec<(u16, Link)>, suspect_after: Duration, desk: Option<Arc<Desk>>) -> Self {
+    pub(crate) fn head(
+        links: Vec<(u16, RelayStream)>,
+        suspect_after: Duration,
+        events: Option<Arc<RelayEvents>>,
+    ) -> Self {
         let now = Instant::now();
         let wires = links.into_iter().map(|(host, mut link)| {
             link.last_heard = now;
             Wire { host: Some(host), link, bye: (false, false) }
         });
-        Self { me: None, wires: wires.collect(), told: Vec::new(), suspect_after, desk }
+        Self { me: None, wires: wires.collect(), told: Vec::new(), suspect_after, events }
     }
 
     /// The relay of host `me`, with its stream to the head.
-    pub(crate) fn host(me: u16, link: Link, layout: &Layout, desk: Option<Arc<Desk>>) -> Self {
+    pub(crate) fn host(me: u16, link: RelayStream, layout: &Layout, events: Option<Arc<RelayEvents>>) -> Self {
         let suspect_after = Duration::from_millis(layout.suspect_after_ms.max(100).into());
-        let wire = Wire { host: layout.hub, link, bye: (false, false) };
-        Self { me: Some(me), wires: vec![wire], told: Vec::new(), suspect_after, desk }
+        let wire = Wire { host: layout.head, link, bye: (false, false) };
+        Self { me: Some(me), wires: vec![wire], told: Vec::new(), suspect_after, events }
     }
 
     /// Whether this is the head's relay.
-    pub(crate) const fn is_hub(&self) -> bool {
+    pub(crate) const fn is_head(&self) -> bool {
         self.me.is_none()
     }
 
@@ -171,39 +175,39 @@ impl Bridge {
                 self.wires[at].bye.1 = true;
                 // The daemon no longer serves its host.
                 self.declare_dead(host, tables);
-                if !self.is_hub() {
-                    tables.hub_gone(Rank(0));
+                if !self.is_head() {
+                    tables.head_gone(Rank(0));
                 }
                 self.wires[at].bye.0 = true;
                 self.wires[at].link.say(&Said::Bye);
-                if let Some(desk) = &self.desk {
-                    desk.put(News::Lost { host, why: "it ended".to_owned() });
+                if let Some(events) = &self.events {
+                    events.put(RelayEvent::Lost { host, why: "it ended".to_owned() });
                 }
             }
             Said::Status { rank, gone } => {
-                let board = tables.board();
-                if rank.0 >= board.size() || !self.may_tell(host, board.host_of(rank)) {
+                let job_segment = tables.job_segment();
+                if rank.0 >= job_segment.size() || !self.may_tell(host, job_segment.host_of(rank)) {
                     return Err(Lost::OutOfTurn);
                 }
                 match gone {
-                    Gone::Dead => board.declare_dead(rank),
+                    Gone::Dead => job_segment.declare_dead(rank),
                     Gone::Left => {
-                        let _ = board.join(rank); // no process of this host has joined as it
-                        board.leave(rank);
+                        let _ = job_segment.join(rank); // no process of this host has joined as it
+                        job_segment.leave(rank);
                     }
                 }
             }
-            Said::Put { ticket, name, value } if self.is_hub() => {
+            Said::Put { ticket, name, value } if self.is_head() => {
                 let outcome = tables.put(name, value);
                 // A rank that is told that its value is stored finds the value.
                 self.spread(tables);
                 self.wires[at].link.say(&Said::Stored { ticket, outcome });
             }
-            Said::Stored { ticket, outcome } if !self.is_hub() => tables.answered(ticket, outcome),
-            Said::Value { name, value } if !self.is_hub() => tables.put(name, value).map_err(|_| Lost::OutOfTurn)?,
-            Said::Control { kind, fields } if self.desk.is_some() => {
-                if let Some(desk) = &self.desk {
-                    desk.put(News::Said { host, kind, fields });
+            Said::Stored { ticket, outcome } if !self.is_head() => tables.answered(ticket, outcome),
+            Said::Value { name, value } if !self.is_head() => tables.put(name, value).map_err(|_| Lost::OutOfTurn)?,
+            Said::Control { kind, fields } if self.events.is_some() => {
+                if let Some(events) = &self.events {
+                    events.put(RelayEvent::Said { host, kind, fields });
                 }
             }
             _ => return Err(Lost::OutOfTurn),
@@ -214,18 +218,18 @@ impl Bridge {
     /// A host reports its own ranks; the head reports all but those of the receiving host.
     fn may_tell(&self, from: Option<u16>, host: u32) -> bool {
         let host = u16::try_from(host).ok();
-        if self.is_hub() { host == from } else { host != self.me }
+        if self.is_head() { host == from } else { host != self.me }
     }
 
     /// Tells the other hosts about ranks that left or died.
     pub(crate) fn tell(&mut self, tables: &Tables) {
         self.told.resize(tables.size() as usize, Liveness::Alive);
-        let board = tables.board();
+        let job_segment = tables.job_segment();
         for (rank, told) in (0..).map(Rank).zip(&mut self.told) {
-            let now = board.liveness(rank);
+            let now = job_segment.liveness(rank);
             let (Some(gone), true) = (Gone::of(now), *told != now) else { continue };
             *told = now;
-            let host = u16::try_from(board.host_of(rank)).ok();
+            let host = u16::try_from(job_segment.host_of(rank)).ok();
             if self.me.is_none() || self.me == host {
                 let others = self.wires.iter_mut().filter(|wire| wire.host != host && !wire.bye.0);
                 others.for_each(|wire| wire.link.say(&Said::Status { rank, gone }));
@@ -263,20 +267,20 @@ impl Bridge {
 
     fn lost(&mut self, host: Option<u16>, why: &Lost, tables: &mut Tables) {
         self.declare_dead(host, tables);
-        if let Some(desk) = &self.desk {
-            desk.put(News::Lost { host, why: why.to_string() });
+        if let Some(events) = &self.events {
+            events.put(RelayEvent::Lost { host, why: why.to_string() });
         }
-        if !self.is_hub() {
-            tables.hub_gone(Rank(0));
+        if !self.is_head() {
+            tables.head_gone(Rank(0));
         }
         self.tell(tables);
     }
 
     fn declare_dead(&self, host: Option<u16>, tables: &Tables) {
         let Some(host) = host else { return };
-        let board = tables.board();
-        let there = (0..board.size()).map(Rank).filter(|rank| board.host_of(*rank) == u32::from(host));
-        there.for_each(|rank| board.declare_dead(rank)); // unless it left
+        let job_segment = tables.job_segment();
+        let there = (0..job_segment.size()).map(Rank).filter(|rank| job_segment.host_of(*rank) == u32::from(host));
+        there.for_each(|rank| job_segment.declare_dead(rank)); // unless it left
     }
 
     /// Sends bye and waits briefly until the other hosts have received it. Closing a socket with
@@ -313,7 +317,7 @@ impl Bridge {
 /// # Errors
 /// Which stream was lost.
 pub(crate) fn hear_ready(
-    links: &mut [&mut Link],
+    links: &mut [&mut RelayStream],
     suspect_after: Duration,
     until: Instant,
 ) -> Result<Vec<String>, (usize, Lost)> {
@@ -350,26 +354,26 @@ pub(crate) fn hear_ready(
 
 /// The queue of relay events for the launcher, or for an agent.
 #[derive(Debug)]
-pub(crate) struct Desk {
-    news: Mutex<VecDeque<News>>,
+pub(crate) struct RelayEvents {
+    news: Mutex<VecDeque<RelayEvent>>,
     wake: OwnedFd,
 }
 
 /// A relay event.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum RelayEvent {
     Said { host: Option<u16>, kind: u16, fields: Vec<u8> },
     Lost { host: Option<u16>, why: String },
 }
 
-impl Desk {
+impl RelayEvents {
     /// # Errors
     /// No descriptors.
     pub(crate) fn new() -> std::io::Result<Self> {
         Ok(Self { news: Mutex::default(), wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
     }
 
-    fn put(&self, news: News) {
+    fn put(&self, news: RelayEvent) {
         self.news.lock().unwrap_or_else(PoisonError::into_inner).push_back(news);
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes()); // full means readable
     }
@@ -380,7 +384,7 @@ impl Desk {
     }
 
     /// Takes all queued events.
-    pub(crate) fn take(&self) -> VecDeque<News> {
+    pub(crate) fn take(&self) -> VecDeque<RelayEvent> {
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
         std::mem::take(&mut *self.news.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -9,7 +9,7 @@ use onesided_remote_memory::{FaultKind, RegionId};
 use super::*;
 use crate::daemon::tables::{Answer, Put};
 use crate::protocol::{Failure, FromLauncher, MAX_VALUE};
-use crate::rendezvous::{Place, frames, join};
+use crate::rendezvous::{JobCoordinates, frames, join};
 use crate::segment::Mapping;
 use crate::{Job, Secret};
 
@@ -30,8 +30,8 @@ fn jobs(hosts: &[u8]) -> Vec<Job> {
     })
 }
 
-fn places(address: &str, secret: &Secret, hosts: &[u8]) -> Vec<Place> {
-    let place = |(rank, host): (u32, &u8)| Place {
+fn places(address: &str, secret: &Secret, hosts: &[u8]) -> Vec<JobCoordinates> {
+    let place = |(rank, host): (u32, &u8)| JobCoordinates {
         address: address.to_owned(),
         rank: Rank(rank),
         size: hosts.len() as u32,
@@ -45,7 +45,7 @@ fn places(address: &str, secret: &Secret, hosts: &[u8]) -> Vec<Place> {
 
 /// Ends a job in order: all ranks leave, and each waits for the ranks that it serves.
 fn leave(jobs: Vec<Job>) {
-    jobs.iter().for_each(|job| job.board.leave(job.rank));
+    jobs.iter().for_each(|job| job.job_segment.leave(job.rank));
     scope(|scope| {
         jobs.into_iter().for_each(|job| drop(scope.spawn(move || drop(job))));
     });
@@ -82,7 +82,7 @@ fn hosts_are_numbered_by_their_lowest_ranks_and_values_reach_all() {
     assert_eq!(jobs[4].exchange.get("never", SUSPECT_SOON).unwrap_err().fault().kind(), FaultKind::TimedOut);
     // Longer than the failure-detection timeout: heartbeats arrive.
     std::thread::sleep(2 * SUSPECT_SOON);
-    assert!(jobs.iter().all(|job| job.board.failed_rank().is_none()));
+    assert!(jobs.iter().all(|job| job.job_segment.failed_rank().is_none()));
     leave(jobs);
 }
 
@@ -99,14 +99,14 @@ fn memory_is_shared_on_a_host_and_not_beyond() {
 #[test]
 fn who_leaves_and_who_dies_is_known_on_all_hosts() {
     let mut jobs = jobs(&[0, 1, 2, 1, 2, 0]);
-    jobs[4].board.leave(Rank(4));
-    jobs[5].board.leave(Rank(5));
-    let survivors: Vec<_> = jobs.iter().map(|job| Arc::clone(&job.board)).collect();
-    let all = |rank: u32, liveness| survivors.iter().all(|board| board.liveness(Rank(rank)) == liveness);
+    jobs[4].job_segment.leave(Rank(4));
+    jobs[5].job_segment.leave(Rank(5));
+    let survivors: Vec<_> = jobs.iter().map(|job| Arc::clone(&job.job_segment)).collect();
+    let all = |rank: u32, liveness| survivors.iter().all(|job_segment| job_segment.liveness(Rank(rank)) == liveness);
     eventually("4 and 5 have left", || all(4, Liveness::Left) && all(5, Liveness::Left));
     drop(jobs.remove(3)); // without leaving
     eventually("3 has died", || all(3, Liveness::Dead));
-    assert!(survivors.iter().all(|board| board.failed_rank() == Some(Rank(3))));
+    assert!(survivors.iter().all(|job_segment| job_segment.failed_rank() == Some(Rank(3))));
     // Waits for values fail after a death.
     let fault = jobs[2].exchange.get("never", SOON).unwrap_err().fault();
     assert_eq!((fault.kind(), fault.rank()), (FaultKind::PeerDied, Some(Rank(3))));
@@ -116,21 +116,21 @@ fn who_leaves_and_who_dies_is_known_on_all_hosts() {
 #[test]
 fn a_keeper_goes_after_its_host_and_rank_0_last() {
     let mut jobs = jobs(&[0, 1, 1]);
-    jobs.iter().take(2).for_each(|job| job.board.leave(job.rank));
+    jobs.iter().take(2).for_each(|job| job.job_segment.leave(job.rank));
     let last = jobs.pop().unwrap();
     scope(|scope| {
         let going: Vec<_> = jobs.into_iter().map(|job| scope.spawn(move || drop(job))).collect();
         std::thread::sleep(2 * SUSPECT_SOON);
         assert!(!going.iter().any(|going| going.is_finished()));
         last.exchange.put("still", b"kept").unwrap();
-        last.board.leave(last.rank);
+        last.job_segment.leave(last.rank);
         eventually("both go", || going.iter().all(|going| going.is_finished()));
     });
-    assert_eq!(last.board.failed_rank(), None);
+    assert_eq!(last.job_segment.failed_rank(), None);
 }
 
 /// Rank 0 with rank 1 on another host, and rank 2, played by the test, on a third.
-fn beside(play: impl FnOnce(Link, &[Job])) {
+fn beside(play: impl FnOnce(RelayStream, &[Job])) {
     let (address, secret) = (free_address(), Secret::random());
     let places = places(&address, &secret, &[0, 1, 2]);
     scope(|scope| {
@@ -150,15 +150,15 @@ fn beside(play: impl FnOnce(Link, &[Job])) {
         };
         play(link, &joined);
         for job in &joined {
-            eventually("the third host is gone", || job.board.liveness(Rank(2)) != Liveness::Alive);
-            assert_eq!(job.board.liveness(Rank(1 - job.rank.0)), Liveness::Alive);
+            eventually("the third host is gone", || job.job_segment.liveness(Rank(2)) != Liveness::Alive);
+            assert_eq!(job.job_segment.liveness(Rank(1 - job.rank.0)), Liveness::Alive);
         }
         leave(joined.into());
     });
 }
 
 /// A rank that has contacted rank 0 and waits for its answer.
-fn wait_to_keep(place: &Place) -> (TcpStream, frames::Coming, [u8; 32]) {
+fn wait_to_keep(place: &JobCoordinates) -> (TcpStream, frames::Coming, [u8; 32]) {
     let stream = loop {
         match TcpStream::connect(&place.address) {
             Ok(stream) => break stream,
@@ -166,7 +166,7 @@ fn wait_to_keep(place: &Place) -> (TcpStream, frames::Coming, [u8; 32]) {
         }
     };
     let frames::FromRankZero::Greeting { nonce } = from_rank_0(&stream) else { panic!() };
-    let Place { rank, size, host, secret, .. } = place;
+    let JobCoordinates { rank, size, host, secret, .. } = place;
     let mut coming = frames::Coming { rank: *rank, size: *size, host: *host, nonce: [4; 32], proof: [0; 32] };
     coming.proof = coming.proof(secret, &nonce);
     (&stream).write_all(&coming.encode()).unwrap();
@@ -182,13 +182,13 @@ fn from_rank_0(mut stream: &TcpStream) -> frames::FromRankZero {
 }
 
 /// A rank that contacts rank 0 and is told to serve its host.
-fn come(place: &Place) -> Link {
+fn come(place: &JobCoordinates) -> RelayStream {
     let (stream, coming, nonce) = wait_to_keep(place);
     let secret = &place.secret;
     assert_eq!(from_rank_0(&stream), frames::FromRankZero::Keep { proof: coming.keep(secret, &nonce) });
-    let mut link = Link::new(Stream::Socket(stream.into()), End::Host, secret, &nonce, &[4; 32]).unwrap();
+    let mut link = RelayStream::new(Stream::Socket(stream.into()), End::Host, secret, &nonce, &[4; 32]).unwrap();
     let Said::Layout(layout) = link.hear_until(Instant::now() + SOON).unwrap() else { panic!() };
-    assert_eq!((layout.hub, &*layout.hosts), (Some(0), &[0, 1, 2][..]));
+    assert_eq!((layout.head, &*layout.hosts), (Some(0), &[0, 1, 2][..]));
     link
 }
 
@@ -213,7 +213,7 @@ fn a_rank_that_goes_while_it_waits_may_come_again() {
 }
 
 fn dead(job: &Job) -> bool {
-    job.board.liveness(Rank(2)) == Liveness::Dead && job.board.failed_rank() == Some(Rank(2))
+    job.job_segment.liveness(Rank(2)) == Liveness::Dead && job.job_segment.failed_rank() == Some(Rank(2))
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn what_a_host_may_not_say_ends_its_stream() {
         Said::Status { rank: Rank(u32::MAX), gone: Gone::Dead },
         Said::Stored { ticket: 0, outcome: Ok(()) },
         Said::Ready { socket: "again".to_owned() },
-        Said::Layout(Layout { suspect_after_ms: 1, hub: None, hosts: vec![] }),
+        Said::Layout(Layout { suspect_after_ms: 1, head: None, hosts: vec![] }),
         Said::Control { kind: 600, fields: vec![1, 2, 3] },
         value("x"),
     ] {
@@ -277,17 +277,18 @@ fn what_a_host_may_not_say_ends_its_stream() {
 }
 
 /// Two connected streams, and access to the bytes from the host to the head.
-fn pair() -> (Link, Link, TcpStream, TcpStream) {
+fn pair() -> (RelayStream, RelayStream, TcpStream, TcpStream) {
     let secret = Secret::random();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let connect = || {
         let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         (one, listener.accept().unwrap().0)
     };
-    let ((host, from_host), (to_hub, hub)) = (connect(), connect());
-    let link =
-        |stream: TcpStream, end| Link::new(Stream::Socket(stream.into()), end, &secret, &[1; 32], &[2; 32]).unwrap();
-    (link(host, End::Host), link(hub, End::Hub), from_host, to_hub)
+    let ((host, from_host), (to_head, head)) = (connect(), connect());
+    let link = |stream: TcpStream, end| {
+        RelayStream::new(Stream::Socket(stream.into()), end, &secret, &[1; 32], &[2; 32]).unwrap()
+    };
+    (link(host, End::Host), link(head, End::Head), from_host, to_head)
 }
 
 /// A host that is ready receives heartbeats while another is not, often enough not to suspect the
@@ -298,9 +299,9 @@ fn who_is_ready_is_not_left_in_silence() {
     let link = || {
         let (one, other) = std::os::unix::net::UnixStream::pair().unwrap();
         let link = |stream: std::os::unix::net::UnixStream, end| {
-            Link::new(Stream::Socket(stream.into()), end, &secret, &[1; 32], &[2; 32]).unwrap()
+            RelayStream::new(Stream::Socket(stream.into()), end, &secret, &[1; 32], &[2; 32]).unwrap()
         };
-        (link(one, End::Hub), link(other, End::Host))
+        (link(one, End::Head), link(other, End::Host))
     };
     let ((mut first, mut ready), (mut second, _silent)) = (link(), link());
     ready.say(&Said::Ready { socket: "there".to_owned() });
@@ -318,16 +319,16 @@ fn a_changed_repeated_or_missing_frame_is_found() {
     let lengths: Vec<_> = frames.iter().map(|said| said.encode().len() + 36).collect();
     let total: usize = lengths.iter().sum();
     let run = |change: &dyn Fn(Vec<u8>) -> Vec<u8>| {
-        let (mut host, mut hub, mut from_host, mut to_hub) = pair();
+        let (mut host, mut head, mut from_host, mut to_head) = pair();
         frames.iter().for_each(|said| host.say(said));
         host.flush().unwrap();
         let mut bytes = vec![0; total];
         from_host.read_exact(&mut bytes).unwrap();
-        to_hub.write_all(&change(bytes)).unwrap();
-        drop(to_hub);
+        to_head.write_all(&change(bytes)).unwrap();
+        drop(to_head);
         let mut heard = 0;
         loop {
-            match hub.hear_until(Instant::now() + SOON) {
+            match head.hear_until(Instant::now() + SOON) {
                 Ok(said) => assert_eq!(said, frames[heard]),
                 Err(lost) => return (heard, lost),
             }
@@ -358,8 +359,8 @@ fn a_changed_repeated_or_missing_frame_is_found() {
 
 #[test]
 fn a_frame_of_one_side_is_none_of_the_other() {
-    let (mut host, _hub, from_host, to_hub) = pair();
-    drop(to_hub);
+    let (mut host, _hub, from_host, to_head) = pair();
+    drop(to_head);
     let mut reader = from_host;
     host.say(&Said::Beat);
     host.flush().unwrap();
@@ -371,10 +372,10 @@ fn a_frame_of_one_side_is_none_of_the_other() {
 
 #[test]
 fn a_flood_of_garbage_is_dropped_at_its_first_frame() {
-    let (_host, mut hub, _from_host, mut to_hub) = pair();
-    let flood = std::thread::spawn(move || while to_hub.write_all(&[0x5a; 64 << 10]).is_ok() {});
-    assert!(matches!(hub.hear_until(Instant::now() + SOON), Err(Lost::Forged)));
-    drop(hub);
+    let (_host, mut head, _from_host, mut to_head) = pair();
+    let flood = std::thread::spawn(move || while to_head.write_all(&[0x5a; 64 << 10]).is_ok() {});
+    assert!(matches!(head.hear_until(Instant::now() + SOON), Err(Lost::Forged)));
+    drop(head);
     flood.join().unwrap();
 }
 
@@ -393,61 +394,61 @@ fn frames_that_are_left_after_a_turn_are_heard_at_once() {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let secret = Secret::random();
     let link = |stream: std::os::unix::net::UnixStream, end| {
-        Link::new(Stream::Socket(stream.into()), end, &secret, &[1; 32], &[2; 32]).unwrap()
+        RelayStream::new(Stream::Socket(stream.into()), end, &secret, &[1; 32], &[2; 32]).unwrap()
     };
-    let (hub, mut host) = (link(ours, End::Hub), link(theirs, End::Host));
-    let board = Arc::new(crate::segment::Board::create(2).unwrap());
-    let mut tables = Tables::new(Arc::clone(&board), secret.clone(), 8);
-    let mut hub = Bridge::hub(vec![(1, hub)], SOON, None);
-    hub.turn(&mut tables); // sends its heartbeat
+    let (head, mut host) = (link(ours, End::Head), link(theirs, End::Host));
+    let job_segment = Arc::new(crate::segment::JobSegment::create(2).unwrap());
+    let mut tables = Tables::new(Arc::clone(&job_segment), secret.clone(), 8);
+    let mut head = ControlRelay::head(vec![(1, head)], SOON, None);
+    head.turn(&mut tables); // sends its heartbeat
     (0..A_TURN).for_each(|_| host.say(&Said::Beat));
     host.flush().unwrap();
-    hub.turn(&mut tables);
-    assert!(hub.deadline() > Some(Instant::now()), "nothing is left");
+    head.turn(&mut tables);
+    assert!(head.deadline() > Some(Instant::now()), "nothing is left");
     (0..=A_TURN).for_each(|_| host.say(&Said::Beat));
     host.flush().unwrap();
-    hub.turn(&mut tables);
-    assert!(hub.deadline() <= Some(Instant::now()), "one is left");
-    hub.turn(&mut tables);
-    assert!(hub.deadline() > Some(Instant::now()));
+    head.turn(&mut tables);
+    assert!(head.deadline() <= Some(Instant::now()), "one is left");
+    head.turn(&mut tables);
+    assert!(head.deadline() > Some(Instant::now()));
 }
 
 /// A host's relay, and the head's end of its stream, which the test plays.
-fn host_of_a_played_hub() -> (Bridge, Tables, Link) {
+fn host_of_a_played_hub() -> (ControlRelay, Tables, RelayStream) {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     let secret = Secret::random();
     let link = |stream: std::os::unix::net::UnixStream, end| {
-        Link::new(Stream::Socket(stream.into()), end, &secret, &[1; 32], &[2; 32]).unwrap()
+        RelayStream::new(Stream::Socket(stream.into()), end, &secret, &[1; 32], &[2; 32]).unwrap()
     };
-    let (host, hub) = (link(ours, End::Host), link(theirs, End::Hub));
-    let board = Arc::new(crate::segment::Board::create(2).unwrap());
-    board.place(Rank(1), 1);
-    let mut tables = Tables::new(board, secret.clone(), 8);
-    tables.bridge(false);
-    let layout = Layout { suspect_after_ms: 10_000, hub: Some(0), hosts: vec![0, 1] };
-    (Bridge::host(1, host, &layout, None), tables, hub)
+    let (host, head) = (link(ours, End::Host), link(theirs, End::Head));
+    let job_segment = Arc::new(crate::segment::JobSegment::create(2).unwrap());
+    job_segment.place(Rank(1), 1);
+    let mut tables = Tables::new(job_segment, secret.clone(), 8);
+    tables.relay(false);
+    let layout = Layout { suspect_after_ms: 10_000, head: Some(0), hosts: vec![0, 1] };
+    (ControlRelay::host(1, host, &layout, None), tables, head)
 }
 
 /// The head may end right after its answer: both arrive in one turn, before the requester looks.
 #[test]
 fn what_the_hub_answered_holds_although_it_is_gone() {
     for says_bye in [true, false] {
-        let (mut host, mut tables, mut hub) = host_of_a_played_hub();
+        let (mut host, mut tables, mut head) = host_of_a_played_hub();
         let Put::Asked(first) = tables.put_by_rank("join/1".to_owned(), vec![]) else { panic!() };
         let Put::Asked(second) = tables.put_by_rank("taken".to_owned(), vec![]) else { panic!() };
         let Put::Asked(unheard) = tables.put_by_rank("unheard".to_owned(), vec![]) else { panic!() };
         host.turn(&mut tables);
-        hub.say(&Said::Value { name: "join/1".to_owned(), value: vec![] });
-        hub.say(&Said::Stored { ticket: first, outcome: Ok(()) });
-        hub.say(&Said::Stored { ticket: second, outcome: Err(Failure::NameTaken) });
-        hub.say(&Said::Value { name: "join/all".to_owned(), value: vec![] });
+        head.say(&Said::Value { name: "join/1".to_owned(), value: vec![] });
+        head.say(&Said::Stored { ticket: first, outcome: Ok(()) });
+        head.say(&Said::Stored { ticket: second, outcome: Err(Failure::NameTaken) });
+        head.say(&Said::Value { name: "join/all".to_owned(), value: vec![] });
         if says_bye {
-            hub.say(&Said::Bye);
+            head.say(&Said::Bye);
         }
-        hub.flush().unwrap();
-        drop(hub);
+        head.flush().unwrap();
+        drop(head);
         host.turn(&mut tables);
-        assert_eq!(tables.board().liveness(Rank(0)), Liveness::Dead);
+        assert_eq!(tables.job_segment().liveness(Rank(0)), Liveness::Dead);
         let mut stored = |ticket| match tables.stored(ticket) {
             Some(Answer::Say(said)) => said,
             other => panic!("{other:?}"),

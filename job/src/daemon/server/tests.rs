@@ -21,20 +21,20 @@ const SOON: Duration = Duration::from_secs(10);
 
 struct Host {
     server: Server,
-    board: Arc<Board>,
+    job_segment: Arc<JobSegment>,
     secret: Secret,
 }
 
 impl Host {
     fn new(size: u32, regions: usize) -> Self {
-        let (board, secret) = (Arc::new(Board::create(size).unwrap()), Secret::random());
-        let server = Server::start(Arc::clone(&board), secret.clone(), regions).unwrap();
-        Self { server, board, secret }
+        let (job_segment, secret) = (Arc::new(JobSegment::create(size).unwrap()), Secret::random());
+        let server = Server::start(Arc::clone(&job_segment), secret.clone(), regions).unwrap();
+        Self { server, job_segment, secret }
     }
 
     fn environment(&self, rank: u32) -> Environment {
         let address = self.server.address().to_owned();
-        Environment { rank: Rank(rank), size: self.board.size(), address, secret: self.secret.clone() }
+        Environment { rank: Rank(rank), size: self.job_segment.size(), address, secret: self.secret.clone() }
     }
 
     fn join(&self, rank: u32) -> Job {
@@ -88,7 +88,7 @@ fn last_words(socket: &OwnedFd) -> Option<FromLauncher> {
 fn values_and_memory_are_exchanged() {
     let host = Host::new(2, 100);
     let (a, b) = (host.join(0), host.join(1));
-    assert_eq!(a.board.size(), 2);
+    assert_eq!(a.job_segment.size(), 2);
     a.exchange.put("x", b"1").unwrap();
     a.exchange.put("empty", b"").unwrap();
     a.exchange.put("long", &vec![9; MAX_VALUE]).unwrap();
@@ -154,7 +154,7 @@ fn a_death_ends_the_wait_for_a_value() {
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| a.exchange.get("never", SOON).unwrap_err());
         std::thread::sleep(Duration::from_millis(50));
-        host.board.declare_dead(Rank(1));
+        host.job_segment.declare_dead(Rank(1));
         host.server.look();
         let fault = waiter.join().unwrap().fault();
         assert_eq!((fault.kind(), fault.rank()), (FaultKind::PeerDied, Some(Rank(1))));
@@ -170,10 +170,10 @@ fn memory_of_who_left_goes_and_of_who_died_stays() {
     let memory = Arc::new(Mapping::create(4096).unwrap());
     left.exchange.publish(RegionId(1), &memory).unwrap();
     died.exchange.publish(RegionId(1), &memory).unwrap();
-    left.board.leave(Rank(0));
+    left.job_segment.leave(Rank(0));
     drop(left);
     drop(died);
-    host.board.declare_dead(Rank(1));
+    host.job_segment.declare_dead(Rank(1));
     let begin = Instant::now();
     let fault = loop {
         match survivor.exchange.fetch(Rank(0), RegionId(1)) {
@@ -251,19 +251,19 @@ fn a_false_launcher_is_refused() {
     let listener = wire::socket(SocketFlags::empty()).unwrap();
     rustix::net::bind(&listener, &wire::address(&address).unwrap()).unwrap();
     rustix::net::listen(&listener, 1).unwrap();
-    let board = Board::create(1).unwrap();
+    let job_segment = JobSegment::create(1).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let socket = rustix::net::accept(&listener).unwrap();
             wire::send(&socket, &FromLauncher::Challenge { nonce: [0; 32] }.encode(), None).unwrap();
             assert!(wire::receive(&socket).unwrap().is_some());
             let welcome = FromLauncher::Welcome { size: 1, proof: [0; 32] };
-            wire::send(&socket, &welcome.encode(), Some(board.file())).unwrap();
+            wire::send(&socket, &welcome.encode(), Some(job_segment.file())).unwrap();
         });
         let environment = Environment { rank: Rank(0), size: 1, address, secret: Secret::random() };
         assert!(matches!(join_as(&environment), Err(Error::Secret)));
     });
-    assert_eq!(board.join(Rank(0)).map_err(|error| error.kind()), Ok(()), "the seat was not touched");
+    assert_eq!(job_segment.join(Rank(0)).map_err(|error| error.kind()), Ok(()), "the seat was not touched");
 }
 
 #[test]

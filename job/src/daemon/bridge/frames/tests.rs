@@ -11,7 +11,7 @@ fn any_said() -> impl Strategy<Value = Said> {
     let bytes = || proptest::collection::vec(any::<u8>(), 0..300);
     let layout = (any::<u32>(), proptest::option::of(0..u16::MAX), proptest::collection::vec(any::<u16>(), 0..40));
     prop_oneof![
-        layout.prop_map(|(suspect_after_ms, hub, hosts)| Said::Layout(Layout { suspect_after_ms, hub, hosts })),
+        layout.prop_map(|(suspect_after_ms, head, hosts)| Said::Layout(Layout { suspect_after_ms, head, hosts })),
         name().prop_map(|socket| Said::Ready { socket }),
         (any::<u64>(), name(), bytes()).prop_map(|(ticket, name, value)| Said::Put { ticket, name, value }),
         (any::<u64>(), 0..=7_u16).prop_map(|(ticket, code)| {
