@@ -80,8 +80,7 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// card.
     ///
     /// # Errors
-    /// - [`Error::Allocate`]: not enough memory.
-    /// - [`Error::Operation`]: `NotOwn`.
+    /// [`Error::Allocate`]: not enough memory. [`Error::Operation`]: `NotOwn`.
     fn populate(&self, own: &Self::Segment) -> Result<(), Error> {
         let _ = own;
         Ok(())
@@ -102,7 +101,7 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// [`Error::Open`].
     fn open(&self, key: &SegmentKey) -> Result<Self::Segment, Error>;
 
-    /// The segment of [`WORLD_BYTES`] that every rank has from the start (region 0), for
+    /// The segment of [`WORLD_BYTES`](crate::WORLD_BYTES) that every rank has from the start (region 0), for
     /// [`World`](crate::World)'s collectives.
     ///
     /// # Errors
@@ -225,7 +224,7 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// Resolves a word of a segment: [`RemoteMemory::word`] without the lookup of the region.
     ///
     /// # Errors
-    /// `OutOfRange`, `Misaligned`; `Unsupported` with the detail [`WORDLESS`] for memory that its
+    /// `OutOfRange`, `Misaligned`; `Unsupported` with the detail [`WORDLESS`](crate::WORDLESS) for memory that its
     /// owner may reclaim while the word is held: only its owner's process can
     /// [change](Self::change) it.
     fn word_in<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault>;
@@ -422,7 +421,7 @@ pub trait Fabric: Mailbox + Clone + Debug {
     fn spawn(&self, task: Task);
 
     /// Runs a task that serves peers. Unlike for [`spawn`](Self::spawn), neither
-    /// [`leave`](Self::leave) nor [`unfinished`](Drive::unfinished) waits for its end.
+    /// [`leave`](Self::leave) nor [`unfinished`](crate::Drive::unfinished) waits for its end.
     ///
     /// # Errors
     /// `Refused` if no thread can run it: the task is dropped, and peers are not served.

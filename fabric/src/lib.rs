@@ -14,31 +14,31 @@ mod handle;
 
 #[cfg(not(onesided_loom))]
 mod any;
-mod assist;
 mod capabilities;
 mod collective;
 #[cfg(feature = "conformance")]
 pub mod conformance;
-#[cfg(not(onesided_loom))]
-mod crowd;
 mod dispatch;
 mod drive;
 mod endpoint;
-#[cfg(not(onesided_loom))]
-mod ends;
 mod fabric;
 #[cfg(any(feature = "verbs", onesided_loom))]
 mod free_list;
 #[cfg(not(onesided_loom))]
-mod full;
+mod full_after;
 mod limit;
 mod links;
 mod members;
 #[cfg(all(feature = "verbs", not(onesided_loom)))]
 pub mod mixed;
 mod once_table;
-mod ports;
+#[cfg(not(onesided_loom))]
+mod oversubscription;
+#[cfg(not(onesided_loom))]
+mod peer_status;
+mod receive_queues;
 mod segment;
+mod server_threads;
 #[cfg(not(onesided_loom))]
 pub mod shm;
 mod split;
@@ -52,10 +52,10 @@ mod world;
 /// share.
 #[cfg(onesided_loom)]
 mod shm {
+    mod access_guard;
     #[cfg(test)]
     mod explored;
-    mod gate;
-    mod hold;
+    mod gen_ref_count;
     mod ring;
 }
 
@@ -67,17 +67,17 @@ pub use onesided_remote_memory as remote_memory;
 
 #[cfg(not(onesided_loom))]
 pub use crate::any::{Any, endpoint, threads};
-pub use crate::assist::ServerThread;
 pub use crate::capabilities::{AtomicAgent, Capabilities, Path};
 pub use crate::dispatch::{Either, EitherFuture, EitherPause};
 pub use crate::drive::{Drive, block_on, poll_now, wait_for, wait_timeout};
 pub use crate::fabric::{Fabric, Task};
 #[cfg(not(onesided_loom))]
-pub use crate::full::FULL_AFTER;
+pub use crate::full_after::FULL_AFTER;
 #[doc(hidden)]
 pub use crate::handle::Call;
 pub use crate::limit::Limit;
 pub use crate::segment::{Segment, SegmentKey, WORDLESS};
+pub use crate::server_threads::ServerThread;
 pub use crate::split::Split;
 pub use crate::user_memory::UserMemory;
 pub use crate::world::{Barrier, World};

@@ -34,7 +34,7 @@ pub struct SegmentKey {
     /// Length in bytes.
     pub len: u64,
     /// Fabric-specific: on verbs the virtual address, elsewhere the offset of a
-    /// [part](Fabric::part).
+    /// [part](crate::Fabric::part).
     pub address: u64,
     /// Fabric-specific: on verbs the remote key.
     pub rkey: u32,
@@ -56,7 +56,7 @@ impl SegmentKey {
         bytes
     }
 
-    /// The inverse of [`to_bytes`](Self::to_bytes); `None` if the length is wrong. [`Fabric::open`]
+    /// The inverse of [`to_bytes`](Self::to_bytes); `None` if the length is wrong. [`Fabric::open`](crate::Fabric::open)
     /// checks the contents.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {

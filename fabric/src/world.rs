@@ -7,9 +7,9 @@ use std::time::Duration;
 use onesided_job::Maker;
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
-use crate::assist::ServerThreads;
 use crate::collective::Collective;
 use crate::members::Members;
+use crate::server_threads::ServerThreads;
 use crate::{Call, Drive, Error, Fabric, Limit, ServerThread, Split, Task};
 /// The ranks that run together, or [some of them](Self::split), as one of them sees them: an MPI
 /// communicator.

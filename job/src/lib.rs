@@ -42,7 +42,7 @@ mod error;
 #[cfg(not(onesided_loom))]
 mod exchange;
 #[cfg(not(onesided_loom))]
-mod host;
+mod head_daemon;
 #[cfg(not(onesided_loom))]
 mod host_name;
 #[cfg(not(onesided_loom))]

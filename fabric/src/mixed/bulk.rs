@@ -9,7 +9,7 @@ use onesided_remote_memory::{Fault, FaultKind, Link, Rank, RegionId, RemoteMemor
 
 use crate::EitherFuture;
 use crate::ServerThread;
-use crate::mixed::order::Change;
+use crate::mixed::changes::Change;
 use crate::mixed::segment::AgentWord;
 use crate::mixed::{Mixed, MixedSegment, MixedWord};
 use crate::shm::ShmSegment;
@@ -142,7 +142,7 @@ impl Fabric for Mixed {
     }
 
     fn serve_apart(&self, task: Task, kind: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
-        crate::assist::spawn(self, task, kind).map(Some)
+        crate::server_threads::spawn(self, task, kind).map(Some)
     }
 
     fn word_in<'s>(&'s self, segment: &'s MixedSegment, offset: u64) -> Result<MixedWord<'s>, Fault> {

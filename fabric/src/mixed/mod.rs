@@ -47,7 +47,7 @@
 //! flight).
 
 mod bulk;
-mod order;
+mod changes;
 mod segment;
 mod words;
 
@@ -57,7 +57,7 @@ use std::sync::{Arc, OnceLock};
 use onesided_job::{Exchange, Job};
 use onesided_remote_memory::{Rank, RemoteMemory};
 
-use crate::mixed::order::Changes;
+use crate::mixed::changes::Changes;
 use crate::verbs::Verbs;
 use crate::{Error, Fabric};
 

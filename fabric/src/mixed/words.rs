@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use onesided_remote_memory::{At, Chain, Fault, Link, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
 
 use crate::links::all;
-use crate::mixed::order::Change;
+use crate::mixed::changes::Change;
 use crate::mixed::segment::AgentWord::{Card, Cpu};
 use crate::mixed::{Mixed, MixedWord};
 use crate::verbs::{Verbs, VerbsOp, VerbsWord};

@@ -10,9 +10,9 @@ use onesided_job::Process;
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId, RemoteMemory};
 
 use crate::fabric::check_rank;
-use crate::shm::lent::UserRegion;
 use crate::shm::region::{USER_MEMORY, is_block};
 use crate::shm::system_error::explain;
+use crate::shm::user_region::UserRegion;
 use crate::shm::words::ShmWord;
 use crate::shm::{Mapping, Shm, ShmSegment};
 use crate::{AtomicAgent, Capabilities, Error, Fabric, Path, Segment, SegmentKey, ServerThread, Task, UserMemory};
@@ -259,7 +259,7 @@ impl Fabric for Shm {
     }
 
     fn serve_apart(&self, task: Task, kind: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
-        crate::assist::spawn(self, task, kind).map(Some)
+        crate::server_threads::spawn(self, task, kind).map(Some)
     }
 
     fn leave(&self) {

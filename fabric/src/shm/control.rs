@@ -9,7 +9,7 @@ use onesided_job::Process;
 use onesided_remote_memory::Rank;
 
 use crate::shm::Mapping;
-use crate::shm::gate::{AccessGuard, Announced};
+use crate::shm::access_guard::{AccessGuard, Announced};
 
 /// `LENTMEM` and the layout's version.
 const MAGIC: u64 = u64::from_le_bytes(*b"LENTMEM\x02");

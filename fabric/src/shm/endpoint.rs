@@ -9,17 +9,17 @@ use crossbeam_utils::CachePadded;
 use onesided_job::Job;
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
-use crate::crowd::Oversubscription;
 use crate::endpoint::Endpoint;
-use crate::full::FullAfter;
+use crate::full_after::FullAfter;
 use crate::once_table::OnceTable;
-use crate::ports::ReceiveQueues;
+use crate::oversubscription::Oversubscription;
+use crate::receive_queues::ReceiveQueues;
 use crate::shm::arena::{Arena, BLOCK, Owner};
 use crate::shm::drive::DoorbellDriver;
-use crate::shm::lent::{Between, UserRegion};
 use crate::shm::region::USER_MEMORY;
 use crate::shm::ring::{Reader, Writer};
 use crate::shm::serving::Service;
+use crate::shm::user_region::{Between, UserRegion};
 use crate::shm::{JobSegment, ShmSegment};
 use crate::{Error, WORLD_BYTES};
 

@@ -6,7 +6,7 @@ use onesided_remote_memory::{Fault, FaultKind, Mailbox, Message, Notify, Patienc
 
 use crate::fabric::check_rank;
 use crate::shm::Shm;
-use crate::shm::board_ring::SegmentRing;
+use crate::shm::segment_ring::SegmentRing;
 use crate::shm::waits::{ShmRecv, ShmSend};
 
 impl Shm {

@@ -15,16 +15,14 @@
 //!
 //! Start with [`Shm`], then [`JobSegment`], the job segment.
 
+mod access_guard;
 mod allocation;
 mod arena;
-mod board_ring;
 mod bulk;
 mod control;
 mod drive;
 mod endpoint;
-mod gate;
-mod hold;
-mod lent;
+mod gen_ref_count;
 mod messages;
 mod piece;
 mod pieces;
@@ -32,10 +30,12 @@ mod process_vm;
 mod region;
 mod ring;
 mod segment;
+mod segment_ring;
 mod serving;
 mod system_error;
 #[cfg(test)]
 mod tests;
+mod user_region;
 mod waits;
 mod words;
 

@@ -7,11 +7,11 @@ use std::ffi::c_void;
 use onesided_job::segment::copy;
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
-use crate::shm::lent::{CopyPath, UserRegion};
 use crate::shm::piece::{Bytes, CUT, Piece};
 use crate::shm::process_vm::{self, bare::Range};
 use crate::shm::segment::UserRange;
 use crate::shm::serving::{GET_PIECES, PUT_PIECES};
+use crate::shm::user_region::{CopyPath, UserRegion};
 
 /// The number of pieces of one system call. Measured with 8 bytes each: from 64 pieces up, the call
 /// itself costs nothing beside its pieces.

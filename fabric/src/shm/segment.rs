@@ -8,7 +8,7 @@ use onesided_job::{Exchange, Maker};
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use crate::shm::arena::Block;
-use crate::shm::lent::UserRegion;
+use crate::shm::user_region::UserRegion;
 use crate::shm::{Mapping, ShmWord};
 use crate::{Segment, SegmentKey};
 

@@ -12,8 +12,8 @@ use onesided_job::segment::copy;
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::drive::now;
-use crate::shm::lent::UserRegion;
 use crate::shm::piece::Bytes;
+use crate::shm::user_region::UserRegion;
 
 // The states of a request.
 const NONE: u64 = 0;
@@ -251,7 +251,7 @@ mod tests {
 
     use super::*;
     use crate::UserMemory;
-    use crate::shm::lent::Between;
+    use crate::shm::user_region::Between;
 
     /// The owner of user memory; its drop uses the fabric with which it was registered, as a drop
     /// may.

@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 
 use onesided_remote_memory::{Fault, FaultKind, Message, Notify, Patience, Port, Rank, RemoteMemory};
 
-use crate::ends::PeerStatus;
-use crate::ports::Taken;
-use crate::shm::board_ring::SegmentRing;
+use crate::peer_status::PeerStatus;
+use crate::receive_queues::Taken;
+use crate::shm::segment_ring::SegmentRing;
 use crate::shm::{Shm, ShmWord};
 
 /// A full ring's reader rings no doorbell when it makes space, so a sender polls again after this

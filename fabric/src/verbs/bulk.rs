@@ -9,14 +9,14 @@ use std::thread::JoinHandle;
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RegionId, RemoteMemory};
 
 use crate::ServerThread;
-use crate::ends::PeerStatus;
 use crate::fabric::check_rank;
+use crate::peer_status::PeerStatus;
+use crate::verbs::bounce_buffers::LONGEST;
 use crate::verbs::memory;
 use crate::verbs::peer::Peer;
 use crate::verbs::queue::{InFlight, WorkRequest};
 use crate::verbs::raw::{Local, MemoryRegion, Remote, UserRegion, Verb};
 use crate::verbs::segment::check_within;
-use crate::verbs::slots::LONGEST;
 use crate::verbs::words::Posted;
 use crate::verbs::{Verbs, VerbsSegment, VerbsWord};
 use crate::{Capabilities, Drive, Error, Fabric, Segment, SegmentKey, Task, UserMemory};
@@ -208,7 +208,7 @@ impl Fabric for Verbs {
     }
 
     fn serve_apart(&self, task: Task, kind: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
-        crate::assist::spawn(self, task, kind).map(Some)
+        crate::server_threads::spawn(self, task, kind).map(Some)
     }
 
     /// Reads the owner's region table, one-sided: a key whose segment is gone is refused here.

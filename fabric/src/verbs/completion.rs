@@ -7,9 +7,9 @@ use ibverbs_sys::ibv_wc_status;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 
 use crate::verbs::Inner;
+use crate::verbs::bounce_buffers::Outcome;
 use crate::verbs::peer::{Entry, NO_SPACE, REFUSED};
 use crate::verbs::queue::{NUMBER, NUMBER_BITS};
-use crate::verbs::slots::Outcome;
 
 impl Inner {
     #[inline]

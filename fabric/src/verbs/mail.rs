@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use onesided_remote_memory::{Fault, FaultKind, Mailbox, Message, Notify, Patience, Port, Rank, RemoteMemory};
 
 use crate::Drive;
-use crate::ends::PeerStatus;
-use crate::ports::Taken;
+use crate::peer_status::PeerStatus;
+use crate::receive_queues::Taken;
 use crate::verbs::Verbs;
 use crate::verbs::queue::WorkRequest;
 use crate::verbs::raw::Verb;

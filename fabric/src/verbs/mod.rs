@@ -32,7 +32,7 @@
 //! - A death recorded in the job segment ends an operation at once. A peer's silence ends it after
 //!   about two seconds, whether the peer is dead or unreachable. While a thread waits for a peer's
 //!   write, a keepalive reads from the peer every two seconds; the wait fails like later operations
-//!   if the connection is broken. (`vigil`)
+//!   if the connection is broken. (`keepalive`)
 //! - A receiver that makes no progress has space for [`RECEIVES`] messages and doorbells. After
 //!   that its senders, and their later requests to it, wait until it makes progress or dies. Once
 //!   the queue of requests to it is full as well, a post blocks. After
@@ -42,11 +42,13 @@
 //! Start with [`Verbs`], then `queue` (posting and completing), `drive` (progress and sleep),
 //! `segment` (memory), `words`, `mail` and `bulk` (the traits). `raw` has the library's objects.
 
+mod bounce_buffers;
 mod bulk;
 mod completion;
-mod connect;
 mod device;
 mod drive;
+mod endpoint_address;
+mod keepalive;
 mod mail;
 mod memory;
 mod peer;
@@ -54,8 +56,6 @@ mod queue;
 mod raw;
 mod revoke;
 mod segment;
-mod slots;
-mod vigil;
 mod words;
 
 use std::collections::HashMap;
@@ -67,20 +67,20 @@ use std::time::{Duration, Instant};
 use onesided_job::{Exchange, Job};
 use onesided_remote_memory::{Liveness, Notify, Rank, RemoteMemory};
 
-use crate::crowd::Oversubscription;
 use crate::endpoint::Endpoint;
-use crate::full::FullAfter;
-use crate::ports::ReceiveQueues;
+use crate::full_after::FullAfter;
+use crate::oversubscription::Oversubscription;
+use crate::receive_queues::ReceiveQueues;
 use crate::shm::JobSegment;
-use crate::verbs::connect::EndpointAddress;
+use crate::verbs::bounce_buffers::BounceBuffers;
 use crate::verbs::device::Device;
 use crate::verbs::drive::{EventWait, UnpostedReceives};
+use crate::verbs::endpoint_address::EndpointAddress;
+use crate::verbs::keepalive::Keepalive;
 use crate::verbs::peer::Peer;
 use crate::verbs::queue::InFlight;
 use crate::verbs::raw::{CompletionQueue, ProtectionDomain, QueuePair, Route, SharedReceiveQueue};
 use crate::verbs::segment::{Opened, RegionTable};
-use crate::verbs::slots::BounceBuffers;
-use crate::verbs::vigil::Keepalive;
 use crate::{AtomicAgent, Capabilities, Error, Fabric, block_on};
 
 pub use crate::verbs::bulk::{VerbsFlush, VerbsGet, VerbsTransfer};
@@ -231,7 +231,7 @@ impl Verbs {
         }));
         let joined = || {
             prepare(&fabric)?;
-            connect::meet(&job)?;
+            endpoint_address::meet(&job)?;
             if !fabric.try_words()? {
                 return Err(unfit("does not write and change 64-bit words as it should".into()));
             }

@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 
 use crate::drive::now;
+use crate::verbs::bounce_buffers::TakenSlot;
 use crate::verbs::peer::{Entry, NO_SPACE, Peer, Posting, REFUSED};
 use crate::verbs::raw::{Local, RawWorkRequest, RawWorkRequests, Verb};
-use crate::verbs::slots::TakenSlot;
 use crate::verbs::{Inner, VerbsSegment};
 
 /// A work request id: the queue, 24 bits; the number of the request in it, 40 bits. Requests of one

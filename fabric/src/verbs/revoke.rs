@@ -5,12 +5,12 @@
 //! posted. Revocation takes three steps, so that all requests of both sides end:
 //!
 //! 1. *Notice*: a write to the peer's home, which needs no action of the peer, because it may be
-//!   stopped. A peer that is unreachable for a second gets no notice.
+//!    stopped. A peer that is unreachable for a second gets no notice.
 //! 2. *Error state*: the queue pair fails. This rank's requests in flight to the peer end, which is
-//!   waited for, and nothing is posted to it any more. A card may still be executing an earlier
-//!   request.
+//!    waited for, and nothing is posted to it any more. A card may still be executing an earlier
+//!    request.
 //! 3. *Reset*: the queue pair is reset. When the call returns, no request is executing either: a
-//!   card that has forgotten its peer has nothing to do for it.
+//!    card that has forgotten its peer has nothing to do for it.
 //!
 //! Invalidating a key is no substitute: all peers share the key, and a request with a stale key
 //! breaks the connection as well.

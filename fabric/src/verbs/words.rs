@@ -10,10 +10,10 @@ use onesided_remote_memory::{
 };
 
 use crate::drive;
+use crate::verbs::bounce_buffers::TakenSlot;
 use crate::verbs::queue::WorkRequest;
 use crate::verbs::raw::Verb;
 use crate::verbs::segment::Entry;
-use crate::verbs::slots::TakenSlot;
 use crate::verbs::{Inner, Verbs, VerbsWord};
 use crate::{SegmentKey, block_on};
 

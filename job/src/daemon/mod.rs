@@ -2,11 +2,11 @@
 //! is joined with the daemons of other hosts by a [bridge]. It has no policy: what a death means for the job is the
 //! [launcher](crate::launcher)'s business.
 
-pub(crate) mod bridge;
+pub(crate) mod failover;
+pub(crate) mod relay;
 mod server;
 pub(crate) mod session;
-pub(crate) mod succession;
 mod tables;
 
-pub use crate::daemon::bridge::SUSPECT_AFTER;
+pub use crate::daemon::relay::SUSPECT_AFTER;
 pub use crate::daemon::server::Server;

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use crate::Error;
-use crate::daemon::bridge::ControlRelay;
+use crate::daemon::relay::ControlRelay;
 use crate::daemon::session::{Next, Session};
 use crate::daemon::tables::Tables;
 use crate::secret::random_bytes;

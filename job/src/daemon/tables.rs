@@ -8,7 +8,7 @@ use std::sync::Arc;
 use onesided_remote_memory::{Liveness, Rank, RegionId};
 
 use crate::Secret;
-use crate::daemon::bridge::frames::Said;
+use crate::daemon::relay::frames::Said;
 use crate::protocol::{Failure, FromLauncher, FromRank, Refusal};
 use crate::segment::JobSegment;
 

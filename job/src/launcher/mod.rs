@@ -13,9 +13,9 @@
 //! side, or anything between them, ends.
 #![allow(unsafe_code)] // one call between fork and exec
 
-mod agent;
 mod control;
 mod events;
+mod host_daemon;
 mod hosts;
 mod limits;
 mod output;
@@ -37,14 +37,14 @@ use std::time::{Duration, Instant};
 use onesided_remote_memory::Rank;
 use rustix::process::{Resource, Rlimit, Signal};
 
-pub use crate::launcher::agent::agent;
 pub use crate::launcher::events::{End, Event};
+pub use crate::launcher::host_daemon::agent;
 pub use crate::launcher::hosts::{Hosts, Slots};
 pub use crate::launcher::slurm::SRUN;
 
 use crate::Error;
-use crate::daemon::bridge;
-use crate::daemon::bridge::{ControlRelay, RelayEvents};
+use crate::daemon::relay;
+use crate::daemon::relay::{ControlRelay, RelayEvents};
 use crate::environment::{Environment, FABRIC, SECRET_FILE};
 use crate::launcher::limits::{Limits, NotStarted};
 use crate::launcher::output::{Output, Stream, Target};
@@ -164,7 +164,7 @@ impl Launch {
 
     fn start_on(&self, hosts: &Hosts, interrupts: &[Interrupt]) -> Result<Started, NotStarted> {
         let spare_descriptors = self.check()?;
-        let suspect_after = bridge::suspect_after(std::env::var_os(SUSPECT_AFTER))?;
+        let suspect_after = relay::suspect_after(std::env::var_os(SUSPECT_AFTER))?;
         let patience = start::patience()?;
         let limits = Limits { until: Instant::now() + patience, patience, interrupts };
         let (used, by_rank) = hosts.assign(self.size)?;

@@ -13,7 +13,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Signal;
 
 use crate::Error;
-use crate::daemon::bridge::{End as StreamEnd, Layout, RelayEvent, RelayEvents, RelayStream, Said};
+use crate::daemon::relay::{End as StreamEnd, Layout, RelayEvent, RelayEvents, RelayStream, Said};
 use crate::environment::OF_A_JOB;
 use crate::launcher::control::{Command, Report, Start};
 use crate::launcher::events::Ended;

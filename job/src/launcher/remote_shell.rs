@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
 use crate::Error;
-use crate::daemon::bridge::Stream as RawStream;
+use crate::daemon::relay::Stream as RawStream;
 use crate::environment::OF_A_JOB;
 use crate::launcher::control::MARK;
 use crate::launcher::hosts::{Hosts, Slots};

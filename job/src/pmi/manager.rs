@@ -26,7 +26,7 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use crate::Error;
 use crate::pmi::descriptor::inherited;
-use crate::pmi::place::{Contact, ProcessEnv};
+use crate::pmi::process_env::{Contact, ProcessEnv};
 use crate::timespec;
 
 /// The longest line that a manager may send, in bytes.

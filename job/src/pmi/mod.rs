@@ -11,7 +11,7 @@
 
 mod descriptor;
 mod manager;
-mod place;
+mod process_env;
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 
 use onesided_remote_memory::Rank;
 
-pub use crate::pmi::place::{Contact, ProcessEnv};
+pub use crate::pmi::process_env::{Contact, ProcessEnv};
 
 use crate::Error;
-use crate::daemon::bridge::suspect_after;
+use crate::daemon::relay::suspect_after;
 use crate::environment::Environment;
-use crate::host::{self, Host};
+use crate::head_daemon::{self, Host};
 use crate::host_name::{self, HostId};
 use crate::pmi::manager::Manager;
 use crate::{Job, SUSPECT_AFTER, Secret, addresses, rendezvous};
@@ -100,7 +100,7 @@ fn join_by(mut manager: Manager, rank: Rank, size: u32, until: Instant) -> Resul
     }
     let Some(contact_data) = ContactData::parse(&said) else { return Err(failed(ANOTHER)) };
     if contact_data.host == own {
-        return host::join(
+        return head_daemon::join(
             &Environment { rank, size, address: contact_data.socket, secret: contact_data.secret },
             None,
             until,

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::Error;
-use crate::daemon::bridge::{End, RelayStream, Stream};
+use crate::daemon::relay::{End, RelayStream, Stream};
 use crate::protocol::{Nonce, Refusal};
+use crate::rendezvous::coordinates::JobCoordinates;
 use crate::rendezvous::frames::{Coming, FromRankZero, Incoming, same};
-use crate::rendezvous::place::JobCoordinates;
 use crate::secret::random_bytes;
 
 /// How long to try one address before the next.

@@ -12,13 +12,13 @@ use onesided_remote_memory::Rank;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::Error;
-use crate::daemon::bridge::{End, RelayStream, Stream};
+use crate::daemon::relay::{End, RelayStream, Stream};
 use crate::daemon::session::PATIENCE;
-use crate::host::came_not;
+use crate::head_daemon::came_not;
 use crate::host_name::HostId;
 use crate::protocol::{Nonce, Refusal};
+use crate::rendezvous::coordinates::JobCoordinates;
 use crate::rendezvous::frames::{Coming, FromRankZero, Incoming, same};
-use crate::rendezvous::place::JobCoordinates;
 use crate::secret::random_bytes;
 use crate::{Secret, timespec};
 

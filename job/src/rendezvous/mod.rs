@@ -11,22 +11,22 @@
 //! job segment and rank 0's.
 
 mod caller;
+mod coordinates;
 pub(crate) mod frames;
 mod listener;
-mod place;
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use onesided_remote_memory::Rank;
 
-pub use crate::rendezvous::place::JobCoordinates;
+pub use crate::rendezvous::coordinates::JobCoordinates;
 
 use crate::Error;
 use crate::Job;
-use crate::daemon::bridge::{ControlRelay, Layout, Lost, RelayStream, Said, hear_ready};
+use crate::daemon::relay::{ControlRelay, Layout, Lost, RelayStream, Said, hear_ready};
 use crate::environment::Environment;
-use crate::host::{self, Host};
+use crate::head_daemon::{self, Host};
 use crate::host_name::HostId;
 use crate::rendezvous::caller::Found;
 use crate::rendezvous::listener::Gathered;
@@ -57,7 +57,7 @@ fn join_where(place: &JobCoordinates, found: Found, until: Instant) -> Result<Jo
     match found {
         Found::Here(address) => {
             let environment = Environment { rank: *rank, size: *size, address, secret: secret.clone() };
-            host::join(&environment, None, until)
+            head_daemon::join(&environment, None, until)
         }
         Found::Keep(link) => keep(place, link, until)?.join(*rank, until),
     }

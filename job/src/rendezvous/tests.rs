@@ -106,7 +106,7 @@ fn who_is_slow_joins_although_rank_0_ends_at_once() {
         slow.job_segment().arrive(Rank(1));
         let begin = Instant::now();
         zero.join().unwrap();
-        assert!(begin.elapsed() < host::SLOW / 2);
+        assert!(begin.elapsed() < head_daemon::SLOW / 2);
         assert_eq!(slow.job_segment().liveness(Rank(0)), Liveness::Dead, "it did not leave");
     });
 }
@@ -119,7 +119,7 @@ fn who_never_asks_holds_rank_0_for_some_seconds_at_most() {
         let silent = sit_down(&place(&address, 1, 2, &secret));
         let begin = Instant::now();
         zero.join().unwrap();
-        assert!((host::SLOW / 2..SOON).contains(&begin.elapsed()), "{:?}", begin.elapsed());
+        assert!((head_daemon::SLOW / 2..SOON).contains(&begin.elapsed()), "{:?}", begin.elapsed());
         drop(silent);
     });
 }

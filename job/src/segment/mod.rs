@@ -3,8 +3,6 @@
 //!
 //! Under loom only what it explores: its atomics cannot lie in memory that processes share.
 
-#[cfg(not(onesided_loom))]
-mod board;
 #[doc(hidden)]
 pub mod copy;
 #[doc(hidden)]
@@ -13,14 +11,16 @@ pub mod doorbell;
 #[doc(hidden)]
 pub mod headroom;
 #[cfg(not(onesided_loom))]
+mod job_segment;
+#[cfg(not(onesided_loom))]
 mod mapping;
 
+pub use crate::segment::doorbell::Ticket;
 #[cfg(not(onesided_loom))]
-pub use crate::segment::board::JobSegment;
+pub use crate::segment::job_segment::JobSegment;
 #[cfg(not(onesided_loom))]
 #[doc(hidden)]
-pub use crate::segment::board::RING_LINE;
-pub use crate::segment::doorbell::Ticket;
+pub use crate::segment::job_segment::RING_LINE;
 #[cfg(not(onesided_loom))]
 pub use crate::segment::mapping::Mapping;
 

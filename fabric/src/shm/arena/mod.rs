@@ -35,7 +35,7 @@ use onesided_remote_memory::RegionId;
 
 use crate::shm::Mapping;
 use crate::shm::arena::free::PAGE;
-use crate::shm::hold::GenRefCount;
+use crate::shm::gen_ref_count::GenRefCount;
 
 pub(crate) use crate::shm::arena::owner::Owner;
 

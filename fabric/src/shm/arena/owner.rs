@@ -13,7 +13,7 @@ use crate::Error;
 use crate::shm::Mapping;
 use crate::shm::arena::free::{Free, FreeRange, PAGE};
 use crate::shm::arena::{Arena, BLOCK, Block, LAST_USE, LEN_AT, SLOT, START_AT, region, slots_in};
-use crate::shm::hold::GenRefCount;
+use crate::shm::gen_ref_count::GenRefCount;
 
 /// The maximum length of an arena, of all ranks' arenas together, and the minimum, below which
 /// there is none. It is bounded because a process that locks its memory (mlockall) has all pages of

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::shm::access_guard::{AccessGuard, Announced, is_inside, shut};
 use crate::shm::explored::{caught, explore, holds, together};
-use crate::shm::gate::{AccessGuard, Announced, is_inside, shut};
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::sync::atomic::{AtomicU64, fence};
 use crate::sync::thread;
@@ -50,7 +50,9 @@ impl Guarded {
         let touch = || self.memory.with(|_| {}); // peers' copies may race with one another
         match flaw {
             Flaw::None | Flaw::ShutWithoutFence | Flaw::NoWait | Flaw::OthersUnseen => {
-                if let Some(_inside) = (Gate { shut: &self.shut, announced: Announced { single, count } }).pass() {
+                if let Some(_inside) =
+                    (AccessGuard { shut: &self.shut, announced: Announced { single, count } }).enter()
+                {
                     touch();
                 }
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::shm::explored::{caught, explore, holds, together};
-use crate::shm::refs::GenRefCount;
+use crate::shm::gen_ref_count::GenRefCount;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed};
 use loom::cell::UnsafeCell;

@@ -82,7 +82,7 @@ fn room_at_a_port_is_news_to_who_waits_at_another() {
         let send = |port| block_on(&shm, shm.send(Rank(0), port, &[], Notify::Yes)).unwrap();
         let recv = |port| block_on(&shm, shm.recv(port, Patience::until(shm.now() + 5_000_000_000)));
         if shm.rank() == Rank(1) {
-            (0..=crate::ports::PORT_LIMIT).for_each(|_| send(Port::USER));
+            (0..=crate::receive_queues::PORT_LIMIT).for_each(|_| send(Port::USER));
             send(OTHER);
             block_on(&shm, shm.recv(OTHER, Patience::until(shm.now() + 10_000_000_000))).unwrap();
         } else {

@@ -15,8 +15,8 @@ use rustix::process::Resource;
 
 use crate::Error;
 use crate::client::Client;
-use crate::daemon::bridge::{ControlRelay, Layout};
-use crate::daemon::succession::{self, HEAD};
+use crate::daemon::failover::{self, HEAD};
+use crate::daemon::relay::{ControlRelay, Layout};
 use crate::environment::Environment;
 use crate::process::Process;
 use crate::segment::{JobSegment, Mapping};
@@ -130,7 +130,7 @@ impl Hosted {
         let left = || until.saturating_duration_since(Instant::now()).max(LONGER);
         self.put(&format!("{HERE}{}", self.rank.0), &[])?;
         if self.host.is_none() {
-            succession::watch(&self.client.connection().0, &self.job_segment, self.rank)
+            failover::watch(&self.client.connection().0, &self.job_segment, self.rank)
                 .map_err(|source| Error::Join { what: "watch the host daemon".to_owned(), source: Some(source) })?;
         }
         if self.rank != HEAD {

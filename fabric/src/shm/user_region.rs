@@ -14,10 +14,10 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use crate::ends::ended;
+use crate::peer_status::ended;
 use crate::shm::JobSegment;
+use crate::shm::access_guard::{Access, is_inside, shut};
 use crate::shm::control::{Control, RemoteDescriptor, nonce};
-use crate::shm::gate::{Access, is_inside, shut};
 use crate::shm::piece::{Bytes, CUT, Piece};
 use crate::shm::process_vm;
 use crate::shm::serving::Service;

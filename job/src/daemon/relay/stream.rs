@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-use crate::daemon::bridge::frames::{LONGEST, Said};
+use crate::daemon::relay::frames::{LONGEST, Said};
 use crate::protocol::{Malformed, Nonce};
 use crate::{Secret, timespec};
 

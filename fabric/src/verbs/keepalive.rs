@@ -18,7 +18,7 @@ use std::sync::{Mutex, TryLockError};
 use onesided_remote_memory::{Fault, Liveness, Patience, Rank, RemoteMemory, Watch};
 
 use crate::drive::now;
-use crate::ends::PeerStatus;
+use crate::peer_status::PeerStatus;
 use crate::verbs::peer::{Peer, REFUSED};
 use crate::verbs::queue::{InFlight, WorkRequest};
 use crate::verbs::raw::Verb;

@@ -14,7 +14,7 @@
 //! The daemon's [server](super::server) runs the relay in its own loop: a daemon has one thread.
 
 pub(super) mod frames;
-mod link;
+mod stream;
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 use onesided_remote_memory::{Liveness, Rank};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-pub(crate) use crate::daemon::bridge::frames::{Gone, Layout, Said};
-pub(crate) use crate::daemon::bridge::link::{End, Lost, RelayStream, Stream};
+pub(crate) use crate::daemon::relay::frames::{Gone, Layout, Said};
+pub(crate) use crate::daemon::relay::stream::{End, Lost, RelayStream, Stream};
 
 use crate::Error;
 use crate::daemon::tables::Tables;

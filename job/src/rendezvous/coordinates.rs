@@ -11,7 +11,7 @@ use onesided_remote_memory::Rank;
 use rustix::fs::{Mode, OFlags};
 
 use crate::Error;
-use crate::daemon::bridge::suspect_after;
+use crate::daemon::relay::suspect_after;
 use crate::environment::{ADDRESS, SECRET, SECRET_FILE, rank_and_size_or_slurms, text, wrong};
 use crate::host_name::{self, HostId};
 use crate::{SUSPECT_AFTER, Secret};

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 
 use crate::Error;
-use crate::daemon::bridge::{
+use crate::daemon::relay::{
     ControlRelay, End as StreamEnd, Layout, Lost, RelayEvent, RelayEvents, RelayStream, Said, Stream as RawStream,
 };
 use crate::launcher::control::{Command, MARK, PART, Report, Start, WINDOW};

@@ -8,7 +8,7 @@ use onesided_remote_memory::Rank;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use crate::assist;
+use crate::server_threads;
 use crate::shm::JobSegment;
 
 /// Whether the host runs more ranks than it has cores for them. The union of the ranks' core sets
@@ -82,7 +82,7 @@ impl Oversubscription {
     /// Whether this rank shares its only core with a server thread.
     #[inline]
     pub(crate) fn shares_its_core(&self) -> bool {
-        self.alone && assist::has_server_threads()
+        self.alone && server_threads::has_server_threads()
     }
 }
 
@@ -104,12 +104,12 @@ mod tests {
             one.set(cores[0]);
             rustix::thread::sched_setaffinity(None, &one).unwrap();
             assert!(!oversubscription_of(cores.len() as u32) && oversubscription_of(cores.len() as u32 + 1));
-            let _serves = assist::RunningThread::begin();
+            let _serves = server_threads::RunningThread::begin();
             assert!(Oversubscription::new().shares_its_core());
         })
         .join()
         .unwrap();
-        let _serves = assist::RunningThread::begin();
+        let _serves = server_threads::RunningThread::begin();
         assert_eq!(Oversubscription::new().shares_its_core(), all.count() == 1);
         let time = available_parallelism().unwrap().get() as u32;
         assert!(!oversubscription_of(time) && oversubscription_of(time + 1));
