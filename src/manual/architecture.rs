@@ -1,16 +1,44 @@
 //! How the library is built, for contributors.
 //!
-//! | crate | contains | may use |
-//! |---|---|---|
-//! | `onesided` | this facade | everything below |
-//! | [`onesided_remote_memory`] | the boundary: the traits [`RemoteMemory`](onesided_remote_memory::RemoteMemory) and [`Mailbox`](onesided_remote_memory::Mailbox) | nothing, not even `std` |
-//! | [`onesided_lock_algos`] | locks as algorithms | the boundary |
-//! | `onesided-lock-kit` | the verification and benchmark kit for locks | the boundary, locks, loom, proptest |
-//! | [`onesided_fabric`] | primitives, endpoints, shared memory, verbs, bootstrap, launcher | the boundary, the system |
-//! | [`onesided_windows`] | windows, epochs, operations | locks, fabric |
-//! | `onesided-two-sided` | two-sided messages (a placeholder) | fabric |
-//! | `onesided-sim` | the simulated fabric | fabric |
-//! | `onesided-cli` | the program `onesided` | all |
+//! The crates, from the top to the bottom. Dependencies point down only:
+//!
+//! ```text
+//! cli         -> windows, fabric, sim, lock-kit      the program `onesided`
+//! onesided    -> windows, fabric, lock-algos         the facade and the manual
+//! lock-kit    -> lock-algos; benchmarks: sim, fabric verification and benchmarks of locks
+//! two-sided   -> fabric                              messages
+//! windows     -> lock-algos, fabric                  RMA windows
+//! sim         -> fabric                              the simulated fabric
+//! fabric      -> job                                 shm, verbs, mixed; endpoints
+//! job         -> remote-memory                       ranks, host daemons, shared segment
+//! lock-algos  -> remote-memory                       locks as algorithms
+//! remote-memory                                      the boundary: one-sided operations on words
+//! ```
+//!
+//! | crate | contains | may use | free to change | changes with |
+//! |---|---|---|---|---|
+//! | [`onesided_remote_memory`] | the boundary: the traits [`RemoteMemory`](onesided_remote_memory::RemoteMemory) and [`Mailbox`](onesided_remote_memory::Mailbox) | nothing, not even `std` | nothing | every fabric, the kit's memories, every lock |
+//! | [`onesided_lock_algos`] | locks as algorithms | the boundary | the words and steps of a lock | `LockAlgorithm`, `LockContext`: windows and the kit |
+//! | `onesided-lock-kit` | the verification and benchmark kit for locks | the boundary, locks, loom, proptest; for benchmarks fabric, sim | how it explores | its public checks: users' own locks |
+//! | [`onesided_job`](onesided_fabric::bootstrap) | who is in a job: launcher, PMI, rendezvous, host daemon; the memory that a host's ranks share | the boundary, the system | everything behind `Job` and `Exchange` | wire formats: their version; `ONESIDED_*` variables: never |
+//! | [`onesided_fabric`] | primitives, endpoints, shared memory, verbs | the boundary, job, the system | `shm`, `verbs`, `mixed`, each on its own | [`Fabric`](onesided_fabric::Fabric) and [`Drive`](onesided_fabric::Drive): four fabrics and the table in `dispatch` |
+//! | [`onesided_windows`] | windows, epochs, operations | locks, fabric | what the root does not export | the message of window creation (`window/exchange.rs`): its version |
+//! | `onesided-two-sided` | two-sided messages (a placeholder) | fabric | everything | |
+//! | `onesided-sim` | the simulated fabric | the boundary, fabric | everything behind `Simulation` | |
+//! | `onesided-cli` | the program `onesided` | fabric, windows, sim, lock-kit | everything but options and JSON keys | |
+//! | `onesided` | the facade and the manual | windows, fabric, locks | the manual | the names that users import |
+//!
+//! # Where things are
+//!
+//! | question | answer |
+//! |---|---|
+//! | Where does a put become a store? | `windows/src/operation/access.rs`, `fabric/src/shm/bulk.rs`, `fabric/src/shm/segment.rs`, then one atomic store or `job/src/segment/copy.rs` |
+//! | Where is a lock acquired and released? | `windows/src/passive/acquire.rs` and `release.rs`; the steps of each design in `lock-algos/src` |
+//! | How does a rank get its address? | `job/src/start.rs` chooses: `client.rs` (under `onesided run`), `pmi/`, `rendezvous/` or alone; endpoints of cards by `fabric/src/verbs/endpoint_address.rs` |
+//! | What happens when a peer dies? | its host daemon (`job/src/daemon`), launcher or failover declares it dead in `job/src/segment/job_segment.rs`; waits end in `fabric/src/peer_status.rs`; locks recover in `lock-algos/src/recovery.rs`; on cards `fabric/src/verbs/keepalive.rs` |
+//! | Where is the lock design chosen? | `windows/src/locks/design.rs`; the table of designs is in `lock-algos/src/any_lock.rs` |
+//! | Where is the fabric chosen? | `fabric/src/any.rs`; dispatch at run time from the table in `fabric/src/dispatch/table.rs` |
+//! | Where does a new lock metric go? | one file in `cli/src/bench/metrics/`, one line in its `mod.rs` |
 //!
 //! # The idea
 //!
