@@ -17,7 +17,7 @@ use crate::agenda::NEVER;
 ///
 /// ```
 /// use std::time::Duration;
-/// let slow = onesided_sim::Network { latency: Duration::from_micros(20), loss: 0.01, ..sim::Network::default() };
+/// let slow = onesided_sim::Network { latency: Duration::from_micros(20), loss: 0.01, ..onesided_sim::Network::default() };
 /// assert!(slow.jitter.is_zero());
 /// ```
 #[derive(Clone, Debug, PartialEq)]

@@ -156,7 +156,7 @@ fn wrong_tickets_are_caught() {
         "test-and-set is not fair",
         Checker::of(&right()).bypass(0),
         &[&[X, X], &[X]],
-        "before who came first",
+        "later acquires bypassed a waiter",
     );
     let token = |words: &[u64]| words[0] >> 49 & 1;
     expect_caught("a token of one bit", tickets.clone().token(token), &[&[X, X], &[X]], "token");
