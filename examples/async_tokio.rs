@@ -1,4 +1,5 @@
-//! Many tasks of an async runtime share one rank: each of them locks, gets and puts without blocking a thread.
+//! Many tasks of an async runtime share one rank: each of them locks, gets and puts without
+//! blocking a thread.
 //!
 //! ```sh
 //! cargo run --example async_tokio                              # one rank

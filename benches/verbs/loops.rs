@@ -24,7 +24,8 @@ const MANY: usize = 64;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// The clock as `loops.c` reads it: that of the standard library costs more where every instruction is emulated.
+/// The clock as `loops.c` reads it: that of the standard library costs more where every instruction
+/// is emulated.
 fn now() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

@@ -11,8 +11,8 @@ use crate::{Drive, block_on};
 /// must not move. A call that is only waited for is never boxed.
 #[doc(hidden)]
 pub enum Call<'a, Q, R> {
-    Asked(Q),
-    UnderWay(Pin<Box<dyn Future<Output = R> + Send + 'a>>),
+    NotStarted(Q),
+    Running(Pin<Box<dyn Future<Output = R> + Send + 'a>>),
     Over,
 }
 
@@ -21,12 +21,12 @@ impl<'a, Q, R> Call<'a, Q, R> {
     where
         A: Future<Output = R> + Send + 'a,
     {
-        if let Self::Asked(_) = self
-            && let Self::Asked(asked) = std::mem::replace(self, Self::Over)
+        if let Self::NotStarted(_) = self
+            && let Self::NotStarted(asked) = std::mem::replace(self, Self::Over)
         {
-            *self = Self::UnderWay(Box::pin(begin(asked)));
+            *self = Self::Running(Box::pin(begin(asked)));
         }
-        let Self::UnderWay(under_way) = self else { panic!("a handle gives its result once") };
+        let Self::Running(under_way) = self else { panic!("a handle gives its result once") };
         let outcome = under_way.as_mut().poll(cx);
         if outcome.is_ready() {
             *self = Self::Over;
@@ -36,8 +36,8 @@ impl<'a, Q, R> Call<'a, Q, R> {
 
     pub fn wait<D: Drive, A: Future<Output = R>>(self, drive: &D, begin: impl FnOnce(Q) -> A) -> R {
         match self {
-            Self::Asked(asked) => block_on(drive, begin(asked)),
-            Self::UnderWay(under_way) => block_on(drive, under_way),
+            Self::NotStarted(asked) => block_on(drive, begin(asked)),
+            Self::Running(under_way) => block_on(drive, under_way),
             Self::Over => panic!("a handle gives its result once"),
         }
     }
@@ -46,8 +46,8 @@ impl<'a, Q, R> Call<'a, Q, R> {
 impl<Q, R> fmt::Debug for Call<'_, Q, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Asked(_) => "not begun",
-            Self::UnderWay(_) => "under way",
+            Self::NotStarted(_) => "not begun",
+            Self::Running(_) => "under way",
             Self::Over => "over",
         })
     }

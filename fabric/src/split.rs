@@ -56,7 +56,7 @@ impl Contribution {
 
 impl<'w, F: Fabric> Split<'w, F> {
     pub(crate) const fn new(world: &'w World<F>, color: u32, key: u32) -> Self {
-        Self { world, color, key, call: Call::Asked(()) }
+        Self { world, color, key, call: Call::NotStarted(()) }
     }
 
     async fn run(world: &World<F>, color: u32, key: u32) -> Result<World<F>, Error> {

@@ -137,7 +137,7 @@ impl<F: Fabric> World<F> {
     /// # Cancel safety
     /// Not cancel safe: a rank that dropped its barrier may or may not have let the others pass.
     pub fn barrier(&self) -> Barrier<'_, F> {
-        Barrier { world: self, limit: Limit::NONE, call: Call::Asked(()) }
+        Barrier { world: self, limit: Limit::NONE, call: Call::NotStarted(()) }
     }
 
     /// All ranks' bytes, by rank; at most 1024 bytes each. Collective; returns when all ranks have

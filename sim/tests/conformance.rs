@@ -93,8 +93,8 @@ fn catches_wrong_fabrics() {
         (Bug::IdleFlush, "bulk::flushed"),
         (Bug::OverflowingGet, "bulk::ranges"),
         (Bug::LostMessages, "messages::flood"),
-        (Bug::StaleLoan, "registered::lent"),
-        (Bug::EndlessLoan, "registered::lent"),
+        (Bug::StaleLoan, "registered::memory"),
+        (Bug::EndlessLoan, "registered::memory"),
         (Bug::EveryPartBegins, "registered::parts"),
     ];
     // One card sends in order, so a missing flush shows only where the connections differ in

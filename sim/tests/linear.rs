@@ -1,5 +1,5 @@
-//! Random sections over simulated windows, with a lossy network, cancelled acquires and deaths: their histories are
-//! linearizable, for every lock design.
+//! Random sections over simulated windows, with a lossy network, cancelled acquires and deaths:
+//! their histories are linearizable, for every lock design.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -122,8 +122,8 @@
 //!   milliseconds. Counts of readers and of tickets (the two-level lock has some) name no rank, and
 //!   take a second.
 //!
-//! Between processes of one host
-//! (`onesided bench locks --lock all --metric contended,wait,messages,readers,section,cpu --picture FILE.svg`):
+//! Between processes of one host (`onesided bench locks --lock all --metric
+//! contended,wait,messages,readers,section,cpu --picture FILE.svg`):
 //!
 #![doc = include_str!("../../docs/locks.svg")]
 //!

@@ -21,8 +21,9 @@ fn forks(world: World) {
     if rank == 1 {
         let theirs = Arc::clone(&all);
         let mut command = Command::new("true");
-        // SAFETY: no other thread of this process runs this library's code or holds a lock (the endpoint was not waited on yet, so
-        // its helper was not started), and the allocator of the C library can be used after fork.
+        // SAFETY: no other thread of this process runs this library's code or holds a lock (the
+        // endpoint was not waited on yet, so its helper was not started), and the allocator of the
+        // C library can be used after fork.
         unsafe {
             command.pre_exec(move || {
                 drop(theirs.lock().unwrap().take());

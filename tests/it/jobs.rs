@@ -1,4 +1,5 @@
-//! Jobs of processes: this binary starts itself again as the launcher, which starts it again as each rank.
+//! Jobs of processes: this binary starts itself again as the launcher, which starts it again as
+//! each rank.
 //!
 //! Ranks print to standard error, because the test harness writes to standard output as well.
 

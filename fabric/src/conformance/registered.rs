@@ -5,7 +5,7 @@ use onesided_remote_memory::FaultKind;
 use super::{Context, Verdict, Wrong, fails, holds, pattern, same, same_bytes};
 use crate::{Error, Fabric, Segment, SegmentKey, UserMemory, WORDLESS};
 
-/// Bytes for [`lent`]: space for the owner's key, then for the peers' reports.
+/// Bytes for [`memory`]: space for the owner's key, then for the peers' reports.
 pub(super) const KEY: u64 = 64;
 const LEN: usize = 100_003;
 
@@ -20,7 +20,7 @@ async fn exchange<F: Fabric>(cx: &Context<F>, own: &F::Segment) -> Result<Segmen
     SegmentKey::from_bytes(&key).ok_or_else(|| Wrong("a key has its length".into()))
 }
 
-pub(super) async fn lent<F: Fabric>(cx: &Context<F>) -> Verdict {
+pub(super) async fn memory<F: Fabric>(cx: &Context<F>) -> Verdict {
     let (fabric, me) = (cx.fabric(), cx.me().0);
     holds("no bytes are refused", matches!(fabric.register(Vec::<u64>::new().into()), Err(Error::Allocate { .. })))?;
     let own = fabric.register(pattern(me, LEN).into())?;

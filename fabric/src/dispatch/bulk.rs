@@ -46,7 +46,7 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         fn read_mapped(&self, segment: &Self::Segment, offset: u64, into: &mut [u8]) -> Result<(), Fault>;
         call_of (else Err(FOREIGN))
         fn write_mapped(&self, segment: &Self::Segment, offset: u64, from: &[u8]) -> Result<(), Fault>;
-        call_of (else Path::Helper) // nobody reaches it so
+        call_of (else Path::Helper) // no operation takes this path
         fn path(&self, segment: &Self::Segment) -> Path;
 
         #[inline(always)]

@@ -62,7 +62,7 @@ pub(crate) struct Control {
 /// A rank's request to the owner.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HelperRequest<'c> {
-    /// 0: none. Otherwise as defined in `lent` and `serving`.
+    /// 0: none. Otherwise as defined in `user_region` and `serving`.
     pub(crate) state: &'c AtomicU64,
     pub(crate) offset: &'c AtomicU64,
     pub(crate) count: &'c AtomicU64,

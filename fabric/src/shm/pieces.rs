@@ -206,7 +206,7 @@ mod tests {
 
     /// Any content that a peer may have written to its line and its buffer.
     #[test]
-    fn only_what_lies_in_the_lent_memory_is_done() {
+    fn pieces_outside_the_user_memory_are_refused() {
         let seen = crate::shm::threads(2, |shm| {
             use crate::Fabric as _;
             if onesided_remote_memory::RemoteMemory::rank(&shm) != Rank(0) {

@@ -1,4 +1,4 @@
-//! How requests end: what a completion says, and who is told.
+//! The end of requests: what a completion means, and where it is reported.
 
 use std::hint::spin_loop;
 use std::sync::atomic::Ordering;

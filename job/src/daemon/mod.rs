@@ -1,6 +1,6 @@
-//! The host daemon: a service thread that keeps the peer table of a host, hands out values and memory, watches for deaths, and
-//! is joined with the daemons of other hosts by a [bridge]. It has no policy: what a death means for the job is the
-//! [launcher](crate::launcher)'s business.
+//! The host daemon: a service thread that keeps the peer table of a host, serves values and memory,
+//! and watches for deaths. A [control relay](relay) connects it with the daemons of other hosts. It
+//! has no policy: the [launcher](crate::launcher) decides what a death means for the job.
 
 pub(crate) mod failover;
 pub(crate) mod relay;

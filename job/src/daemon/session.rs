@@ -126,7 +126,7 @@ impl Session {
                 Put::Done(outcome) => {
                     self.answer(outcome.map_or_else(Answer::from, |()| Answer::Say(FromLauncher::Done)))
                 }
-                Put::Asked(ticket) => {
+                Put::Requested(ticket) => {
                     self.state = State::Putting { rank: *rank, ticket };
                     Next::Stay // `look` answers later
                 }

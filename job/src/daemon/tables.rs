@@ -55,7 +55,7 @@ enum Asks {
 pub(crate) enum Put {
     Done(Result<(), Failure>),
     /// The head decides; [`Tables::stored`] has the answer later.
-    Asked(u64),
+    Requested(u64),
 }
 
 /// The answer to a rank.
@@ -137,7 +137,7 @@ impl Tables {
                 let ticket = *next;
                 *next += 1;
                 waiting.push(Said::Put { ticket, name, value });
-                Put::Asked(ticket)
+                Put::Requested(ticket)
             }
             Some(Outbox { asks: Asks::Gone { rank, .. }, .. }) => Put::Done(Err(Failure::PeerDied(*rank))),
             _ => Put::Done(self.put(name, value)),

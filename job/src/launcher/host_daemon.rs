@@ -216,7 +216,7 @@ impl HostDaemon {
                     }
                 }
             }
-            self.pass_on();
+            self.forward();
             for (rank, pid, end) in self.ranks.ended() {
                 let failed = settle(&self.job_segment, &self.server, rank, end);
                 let (pid, end) = (pid.as_raw_nonzero().get(), failed.unwrap_or(end));
@@ -257,7 +257,7 @@ impl HostDaemon {
     }
 
     /// Forwards the ranks' output.
-    fn pass_on(&mut self) {
+    fn forward(&mut self) {
         let Self { pipes, server, .. } = self;
         let mut buffer = vec![0; PART];
         pipes.retain_mut(|pipe| {

@@ -207,10 +207,10 @@ impl Meeting<'_> {
     /// Evicts the oldest connection of the address with the most. A peer that knows the secret
     /// proves it at once, and a peer with many connections is not a rank.
     fn drive_one_out(&mut self) {
-        let mut crowds: HashMap<_, usize> = HashMap::new();
-        self.strangers.iter().for_each(|stranger| *crowds.entry(stranger.from).or_default() += 1);
-        let most = crowds.values().copied().max();
-        if let Some(at) = self.strangers.iter().position(|stranger| crowds.get(&stranger.from).copied() == most) {
+        let mut counts: HashMap<_, usize> = HashMap::new();
+        self.strangers.iter().for_each(|stranger| *counts.entry(stranger.from).or_default() += 1);
+        let most = counts.values().copied().max();
+        if let Some(at) = self.strangers.iter().position(|stranger| counts.get(&stranger.from).copied() == most) {
             self.strangers.remove(at);
         }
     }

@@ -25,7 +25,7 @@ where
 {
     assert_eq!(chosen.home_words(), A::HOME_WORDS, "{}", A::NAME);
     assert_eq!(chosen.host_words(), A::HOST_WORDS, "{}", A::NAME);
-    assert_eq!((chosen.is_served(), chosen.is_spread()), (A::SERVED, A::PER_RANK_WORD), "{}", A::NAME);
+    assert_eq!((chosen.is_served(), chosen.has_per_rank_word()), (A::SERVED, A::PER_RANK_WORD), "{}", A::NAME);
     let has_room = AnyLock::HOME_WORDS >= A::HOME_WORDS && AnyLock::NODE_WORDS >= A::NODE_WORDS;
     assert!(has_room && AnyLock::HOST_WORDS >= A::HOST_WORDS, "{}", A::NAME);
     let memory = ModelMemory::new(2, region_words::<AnyLock>(SLOTS));

@@ -349,8 +349,8 @@ impl<F: Fabric> Fabric for Counted<F> {
         self.inner.serve(task)
     }
 
-    fn serve_apart(&self, task: Task, attendant: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
-        self.inner.serve_apart(task, attendant)
+    fn serve_apart(&self, task: Task, kind: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
+        self.inner.serve_apart(task, kind)
     }
 
     fn can_kill(&self, rank: Rank) -> bool {

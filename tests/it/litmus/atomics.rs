@@ -37,7 +37,8 @@ pub(super) async fn complete_when_waited<F: Fabric>(world: World<F>) -> Outcome 
     Ok(seen)
 }
 
-/// Atomic operations of one rank on one element take effect in the order in which they were waited for.
+/// Atomic operations of one rank on one element take effect in the order in which they were waited
+/// for.
 pub(super) async fn accumulate_order<F: Fabric>(world: World<F>) -> Outcome {
     async fn run<T: AtomicElement + From<u8>, F: Fabric>(rig: &mut Rig<F>) -> Outcome {
         const LEN: usize = 11;

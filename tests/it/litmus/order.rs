@@ -7,7 +7,8 @@ use onesided_windows::Op;
 
 use super::{Outcome, Rig, Seen};
 
-/// `put x; flush; get y` here and `put y; flush; get x` there: at least one of them sees the other's put.
+/// `put x; flush; get y` here and `put y; flush; get x` there: at least one of them sees the
+/// other's put.
 pub(super) async fn store_buffering<F: Fabric>(world: World<F>) -> Outcome {
     const CELLS: usize = 64;
     let mut rig = Rig::new(world);

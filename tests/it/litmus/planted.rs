@@ -50,7 +50,8 @@ impl Planted {
         Self { inner, flaw, count: Arc::default() }
     }
 
-    /// Whether a word lies in the data of a window, which is allocated before the words of its lock.
+    /// Whether a word lies in the data of a window, which is allocated before the words of its
+    /// lock.
     fn is_data(word: Word) -> bool {
         word.at().region.0 % 2 == 1
     }

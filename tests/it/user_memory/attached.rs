@@ -67,7 +67,8 @@ fn a_list_over_attached_memory_of_processes_has_every_node() {
     all_go_well(3, "user memory: list");
 }
 
-/// Every rank pushes nodes to a list whose head is at rank 0; a node is `[next rank, next displacement, value]`.
+/// Every rank pushes nodes to a list whose head is at rank 0; a node is `[next rank, next
+/// displacement, value]`.
 fn list(world: World) {
     const NODES: u64 = 20;
     let head = Window::<u64>::builder().name("head").allocate(&world, 2).wait().unwrap();

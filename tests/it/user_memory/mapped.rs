@@ -28,8 +28,8 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `new` mapped these pages with this length, and nothing accesses them any more: the code that exposes a mapping
-        // upholds this.
+        // SAFETY: `new` mapped these pages with this length, and nothing accesses them any more:
+        // the code that exposes a mapping upholds this.
         unsafe { munmap(self.start.as_ptr(), self.len) }.unwrap();
     }
 }
@@ -48,8 +48,8 @@ impl Mapping {
     }
 
     fn into_memory(self) -> UserMemory {
-        // SAFETY: as many bytes as the mapping has, which are initialised (with zeros, or what the file has) and which nothing
-        // else reaches; the mapping unmaps them when it is dropped.
+        // SAFETY: as many bytes as the mapping has, which are initialised (with zeros, or what the
+        // file has) and which nothing else reaches; the mapping unmaps them when it is dropped.
         unsafe { UserMemory::from_raw_parts(self.start.cast(), self.len, self) }.unwrap()
     }
 }

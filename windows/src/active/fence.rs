@@ -54,7 +54,7 @@ type Passed<'w, T, F> = Result<FenceEpoch<'w, T, F>, Error>;
 
 impl<'w, T: Element, F: Fabric> FenceRequest<'w, T, F> {
     pub(crate) const fn new(window: &'w Window<T, F>) -> Self {
-        Self { window, limit: Limit::NONE, call: Call::Asked(None) }
+        Self { window, limit: Limit::NONE, call: Call::NotStarted(None) }
     }
 
     /// Sets a deadline, counted from the next wait or poll. When it passes, no later collective of
@@ -148,7 +148,7 @@ impl<'w, T: Element, F: Fabric> FenceEpoch<'w, T, F> {
     /// The next fence: when it completes, what every rank did since the last fence is complete and
     /// visible to all.
     pub const fn fence(self) -> FenceRequest<'w, T, F> {
-        FenceRequest { window: self.window, limit: Limit::NONE, call: Call::Asked(Some(self)) }
+        FenceRequest { window: self.window, limit: Limit::NONE, call: Call::NotStarted(Some(self)) }
     }
 
     /// The last fence (`MPI_MODE_NOSUCCEED`). Does nothing unless waited on or polled. Collective.

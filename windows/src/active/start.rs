@@ -37,7 +37,7 @@ pub struct StartRequest<'w, T: Element, F: Fabric> {
 
 impl<'w, T: Element, F: Fabric> StartRequest<'w, T, F> {
     pub(crate) fn new(window: &'w Window<T, F>, targets: &[u32]) -> Self {
-        Self { window, check: true, limit: Limit::NONE, targets: group(targets).into(), call: Call::Asked(()) }
+        Self { window, check: true, limit: Limit::NONE, targets: group(targets).into(), call: Call::NotStarted(()) }
     }
 
     /// Skips the check that the targets have exposed their window memory, because the program

@@ -20,7 +20,7 @@ use crate::{AtomicElement, Op};
 pub(crate) type HelperCall<'w> = Pin<Box<dyn Future<Output = Result<Vec<u8>, Fault>> + Send + 'w>>;
 
 /// How long, in nanoseconds, an origin waits before it checks whether the owner still replies.
-const LOOK: u64 = 100_000_000;
+const POLL_INTERVAL: u64 = 100_000_000;
 
 fn take(reply: &ReplyCell) -> Option<Result<Vec<u8>, Fault>> {
     reply.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -68,7 +68,7 @@ impl<F: Fabric> Inner<F> {
                 seen
             };
             // Any reply wakes this wait: the slot may then be free.
-            let patience = Patience::on(owner).and_until(fabric.now().saturating_add(LOOK));
+            let patience = Patience::on(owner).and_until(fabric.now().saturating_add(POLL_INTERVAL));
             if let Err(mut fault) = fabric.wait_until(answer, move |now| now != seen, patience).await {
                 if fault.kind() == FaultKind::TimedOut {
                     let closed = fabric.word_in(&target.locks, layout.closed())?;

@@ -114,7 +114,7 @@ impl HiddenLayout {
     pub(crate) fn new(size: u32, lock: &AnyLock, revokes: bool) -> Self {
         let overflow = slots::hidden_bytes(size);
         let per_rank = overflow + 8 * lock.home_words().saturating_sub(IN_LINE).next_multiple_of(8) as u64;
-        let words = if lock.is_spread() { u64::from(size).next_multiple_of(8) } else { 0 };
+        let words = if lock.has_per_rank_word() { u64::from(size).next_multiple_of(8) } else { 0 };
         let per_host = per_rank + 8 * words;
         let per_host_words = lock.host_words() as u32;
         // In separate lines: owners that use the card do not access them.

@@ -81,7 +81,7 @@ impl<F: Fabric> Locks<F> {
     /// rank, and operations at two ranks are unordered.
     #[inline]
     pub(crate) fn starts_at_target(&self) -> bool {
-        !self.algorithm.is_spread()
+        !self.algorithm.has_per_rank_word()
     }
 
     /// Whether the window has a commit word: then a living owner's lock may be taken over.

@@ -109,7 +109,7 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     /// of which a process has some 65,000: a program that attaches and detaches continuously should
     /// attach large regions.
     pub fn attached(&self, ptr: RemotePtr) -> Resolve<'_, 'w, T, F> {
-        Resolve { access: self, ptr, call: Call::Asked(()) }
+        Resolve { access: self, ptr, call: Call::NotStarted(()) }
     }
 }
 

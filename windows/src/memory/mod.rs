@@ -1,4 +1,5 @@
-//! Memory of a window: allocated, attached, shared with the host, or lent by the program.
+//! Memory of a window: allocated, attached, shared with the host, or owned by the program (user
+//! memory).
 
 pub(crate) mod attached;
 pub(crate) mod buffer;

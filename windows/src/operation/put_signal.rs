@@ -124,7 +124,7 @@ impl<'w, T: AtomicElement, F: Fabric> Local<'w, T, F> {
     {
         let predicate: Predicate<'w, T> = Box::new(predicate);
         let predicate = Arc::new(Mutex::new(Some(predicate)));
-        WaitUntil { inner: self.inner(), offset, from: None, limit: Limit::NONE, predicate, call: Call::Asked(()) }
+        WaitUntil { inner: self.inner(), offset, from: None, limit: Limit::NONE, predicate, call: Call::NotStarted(()) }
     }
 }
 
@@ -175,8 +175,8 @@ impl<T: AtomicElement, F: Fabric> WaitUntil<'_, T, F> {
     /// The signal comes from this rank: only its death or its leaving fails the wait.
     pub fn from_rank(mut self, origin: u32) -> Self {
         self.from = Some(origin);
-        if let Call::UnderWay(_) = self.call {
-            self.call = Call::Asked(()); // it has only polled
+        if let Call::Running(_) = self.call {
+            self.call = Call::NotStarted(()); // it has only polled
         }
         self
     }

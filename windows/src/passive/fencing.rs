@@ -191,7 +191,7 @@ mod tests {
     /// A reader of distributed counters holds the lock by its first operation, which is not at the
     /// target.
     #[test]
-    fn behind_a_spread_lock_nothing_is_under_it() {
+    fn a_lock_with_per_rank_words_has_no_token_under_it() {
         for (design, at_once) in [(LockDesign::Ticket, true), (LockDesign::DistributedCounters, false)] {
             let ranks = onesided_fabric::threads(1, |world| {
                 let window = Window::<u64>::builder().lock(design).allocate(&world, 1).wait()?;

@@ -199,7 +199,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     pub(crate) fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<PollHeld<'w, T, F>> {
         let (inner, id) = (self.window.inner(), self.id);
         if let Some(after) = self.deadline.take() {
-            self.contended.get_or_insert_default().limit.said = Some(after); // it may be said at any time
+            self.contended.get_or_insert_default().limit.said = Some(after); // the deadline may be set between polls
         }
         let outcome = match self.poll_stage(cx) {
             Poll::Pending => {
@@ -231,7 +231,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         }
         match self.contended.as_mut().and_then(|contended| contended.rest.as_mut()) {
             Some((target, words, rest)) => {
-                let held = rest.poll(cx, self.intent.recovers); // it may be said at any time
+                let held = rest.poll(cx, self.intent.recovers); // may be set between polls
                 held.map_ok(|holding| (*target, *words, How { holding, by_first: false }))
             }
             None => Poll::Ready(Err(Fault::new(FaultKind::Closed))),

@@ -177,9 +177,9 @@ fn finish_now<F: Fabric>(
     found: u64,
 ) {
     /// The number of polls: less than a microsecond.
-    const LOOKS: usize = 64;
+    const POLLS: usize = 64;
     let (context, target_lock) = (inner.lock_context(target, id, owner), (target.rank, id));
-    for _ in 0..LOOKS {
+    for _ in 0..POLLS {
         match inner.locks.algorithm.release_waits(inner.fabric(), context, mode) {
             Some(true) => spin_loop(),
             Some(false) => {

@@ -70,7 +70,7 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     /// Those of [`LockRequest::wait`] and [`Access::get`].
     #[inline]
     pub fn get<'b>(&self, offset: usize, into: &'b mut [T]) -> LockedGet<'w, 'b, T, F> {
-        LockedGet { lock: self.deferred(Mode::Shared), offset, call: Call::Asked(into) }
+        LockedGet { lock: self.deferred(Mode::Shared), offset, call: Call::NotStarted(into) }
     }
 
     /// Puts elements under the exclusive lock. Does nothing unless waited on or polled. When it
@@ -83,7 +83,7 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     /// reports later failures.
     #[inline]
     pub fn put<'b>(&self, offset: usize, elements: &'b [T]) -> LockedPut<'w, 'b, T, F> {
-        LockedPut { lock: self.deferred(Mode::Exclusive), offset, call: Call::Asked(elements) }
+        LockedPut { lock: self.deferred(Mode::Exclusive), offset, call: Call::NotStarted(elements) }
     }
 
     /// Gets elements under the exclusive lock, changes them, and puts them back as
@@ -97,7 +97,7 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     where
         C: FnOnce(&mut [T]) -> R,
     {
-        LockedUpdate { lock: self.deferred(Mode::Exclusive), offset, call: Call::Asked((elements, change)) }
+        LockedUpdate { lock: self.deferred(Mode::Exclusive), offset, call: Call::NotStarted((elements, change)) }
     }
 
     /// Completes at the target all operations that this rank has posted to it before the call. See
@@ -255,7 +255,7 @@ impl<'w: 'b, 'b, T: Element, F: Drive> LockedGet<'w, 'b, T, F> {
     #[inline(always)] // see `LockRequest::wait`
     pub fn wait(self) -> Result<(), Error> {
         match self.call {
-            Call::Asked(into) if self.lock.completes_at_post() => {
+            Call::NotStarted(into) if self.lock.completes_at_post() => {
                 let epoch = self.lock.window.lock_shared(self.lock.target).wait()?;
                 epoch.get(self.offset, into).wait()?;
                 epoch.unlock().wait()
@@ -288,7 +288,7 @@ impl<'w: 'b, 'b, T: Element, F: Drive> LockedPut<'w, 'b, T, F> {
     #[inline(always)] // see `LockRequest::wait`
     pub fn wait(self) -> Result<(), Error> {
         match self.call {
-            Call::Asked(elements) if self.lock.completes_at_post() => {
+            Call::NotStarted(elements) if self.lock.completes_at_post() => {
                 let epoch = self.lock.window.lock_exclusive(self.lock.target).wait()?;
                 epoch.put(self.offset, elements)?;
                 epoch.unlock().wait()
@@ -322,7 +322,7 @@ impl<'w, T: Element, F: Drive, C: FnOnce(&mut [T]) -> R, R> LockedUpdate<'w, '_,
     #[inline(always)] // see `LockRequest::wait`
     pub fn wait(self) -> Result<R, Error> {
         match self.call {
-            Call::Asked((elements, change)) if self.lock.completes_at_post() => {
+            Call::NotStarted((elements, change)) if self.lock.completes_at_post() => {
                 let epoch = self.lock.window.lock_exclusive(self.lock.target).wait()?;
                 epoch.get(self.offset, elements).wait()?;
                 let outcome = change(elements);

@@ -117,7 +117,7 @@ impl<T: Element, F: Fabric> Versioned<T, F> {
     /// # Cancel safety
     /// A dropped read has changed nothing but, perhaps, the slice.
     pub const fn read<'b>(&self, target: u32, offset: usize, into: &'b mut [T]) -> VersionedRead<'_, 'b, T, F> {
-        VersionedRead { table: self, target, offset, limit: Limit::NONE, call: Call::Asked(into) }
+        VersionedRead { table: self, target, offset, limit: Limit::NONE, call: Call::NotStarted(into) }
     }
 
     /// Locks a rank's window memory exclusively, to write to it. Does nothing unless waited on or
@@ -128,7 +128,7 @@ impl<T: Element, F: Fabric> Versioned<T, F> {
     /// [`Error::Operation`], `Unsupported` in a window with
     /// [`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit).
     pub const fn write(&self, target: u32) -> VersionedWrite<'_, T, F> {
-        VersionedWrite { table: self, target, limit: Limit::NONE, call: Call::Asked(()) }
+        VersionedWrite { table: self, target, limit: Limit::NONE, call: Call::NotStarted(()) }
     }
 
     /// The window, for its other operations. Writes through it are not detected here.

@@ -152,8 +152,9 @@ impl<'m, T: Element, F: Fabric, G: Guard<'m, T, F>> Future for ValueLock<'m, T, 
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { lock, under_way, .. } = &mut *self;
-        let UnderWay { options, call } = &mut **under_way
-            .get_or_insert_with(|| Box::new(UnderWay { options: Arc::new(Mutex::new(*lock)), call: Call::Asked(()) }));
+        let UnderWay { options, call } = &mut **under_way.get_or_insert_with(|| {
+            Box::new(UnderWay { options: Arc::new(Mutex::new(*lock)), call: Call::NotStarted(()) })
+        });
         *options.lock().unwrap_or_else(PoisonError::into_inner) = lock.take_options();
         call.poll(cx, |()| {
             let options = Arc::clone(options);
@@ -284,7 +285,7 @@ impl<'m, T: Element, F: Fabric> WriteGuard<'m, T, F> {
     /// When waited on: [`Error::Operation`] if the value could not be written back. The lock is
     /// released all the same.
     pub fn unlock(self) -> ValueUnlock<'m, T, F> {
-        ValueUnlock { fabric: self.fabric, call: Call::Asked(self) }
+        ValueUnlock { fabric: self.fabric, call: Call::NotStarted(self) }
     }
 
     /// Posts the write-back and returns what is left to do.

@@ -166,7 +166,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
         });
         self.inner.lifecycle.set_ended(barrier.is_ok());
         self.inner.close_agent();
-        let dismissed = self.inner.locks.stop_server().await.map_err(|fault| self.inner.failed("close", own, fault));
-        flushed.and(barrier).and(dismissed)
+        let stopped = self.inner.locks.stop_server().await.map_err(|fault| self.inner.failed("close", own, fault));
+        flushed.and(barrier).and(stopped)
     }
 }

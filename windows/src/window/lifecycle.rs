@@ -8,16 +8,17 @@ use crate::Error;
 /// The state of a window on this rank, from its creation to its end.
 #[derive(Debug, Default)]
 pub(crate) struct Lifecycle {
-    /// Whether the window was ended here: nothing begins any more.
+    /// Whether this rank has closed the window: no operation begins any more.
     closed: AtomicBool,
     /// Whether a handle of this rank is closing the window, or has closed it.
     closing: AtomicBool,
     /// Whether all ranks have closed the window: no peer accesses this rank's window memory any
     /// more.
     ended: AtomicBool,
-    /// How many tasks the endpoint finishes for the window: they still reach into peers' memory.
+    /// How many spawned tasks of the window are unfinished: they still access peers' memory.
     background: AtomicUsize,
-    /// The first error of something that no caller waited for, such as the release of a dropped guard.
+    /// The first deferred error: of an operation without a caller, such as a dropped guard's
+    /// release.
     deferred_error: Mutex<Option<Error>>,
 }
 
@@ -65,7 +66,7 @@ impl Lifecycle {
         self.background.load(Ordering::Acquire) == 0
     }
 
-    /// Keeps an error that no caller can be told of now; the first one counts.
+    /// Keeps a deferred error; the first one counts.
     pub(crate) fn defer(&self, error: Error) {
         self.deferred_error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     }

@@ -34,7 +34,7 @@ const KEPT_BYTES_TOGETHER: u64 = 256 << 20;
 const SAMPLES: u64 = 64;
 
 /// How many blocks that peers still referenced are checked again at an allocation.
-const LOOKS: usize = 8;
+const PROBES: usize = 8;
 
 /// This rank's arena, from which it allocates.
 #[derive(Debug)]
@@ -140,7 +140,7 @@ impl Owner {
 
     /// Checks some of the ended blocks whose references peers may have dropped since.
     fn look_again(&self) {
-        for _ in 0..LOOKS {
+        for _ in 0..PROBES {
             let Some(slot) = self.state().ended.pop_front() else { return };
             if self.refs(slot).is_left() {
                 self.clean(slot);

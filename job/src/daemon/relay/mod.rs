@@ -2,9 +2,9 @@
 //!
 //! Each host has a daemon with a job segment for all ranks of the job. It serves memory to the
 //! ranks of its host, and holds a copy of all values for them. One of the daemons is the *head
-//! daemon* (the launcher, or rank 0); each of the others has one stream to it, a [`RelayStream`]. A put
-//! value goes to the head, which refuses duplicate names, and from there to all hosts. The status
-//! of a rank that left or died goes to the head, and from there to all other hosts.
+//! daemon* (the launcher, or rank 0); each of the others has one stream to it, a [`RelayStream`]. A
+//! put value goes to the head, which refuses duplicate names, and from there to all hosts. The
+//! status of a rank that left or died goes to the head, and from there to all other hosts.
 //!
 //! - **A host fails**: its stream ends, or it is silent for longer than `ONESIDED_SUSPECT_AFTER`.
 //!   The head declares all its ranks dead and tells the other hosts.
@@ -200,7 +200,7 @@ impl ControlRelay {
             Said::Put { ticket, name, value } if self.is_head() => {
                 let outcome = tables.put(name, value);
                 // A rank that is told that its value is stored finds the value.
-                self.spread(tables);
+                self.broadcast(tables);
                 self.wires[at].link.say(&Said::Stored { ticket, outcome });
             }
             Said::Stored { ticket, outcome } if !self.is_head() => tables.answered(ticket, outcome),
@@ -238,14 +238,14 @@ impl ControlRelay {
     }
 
     /// Relays the values that the tables hold for other hosts.
-    fn spread(&mut self, tables: &mut Tables) {
+    fn broadcast(&mut self, tables: &mut Tables) {
         for said in tables.outgoing() {
             self.wires.iter_mut().filter(|wire| !wire.bye.0).for_each(|wire| wire.link.say(&said));
         }
     }
 
     fn send(&mut self, tables: &mut Tables) {
-        self.spread(tables);
+        self.broadcast(tables);
         let now = Instant::now();
         let between = self.between_beats();
         let mut at = 0;

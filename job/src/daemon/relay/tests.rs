@@ -434,9 +434,9 @@ fn host_of_a_played_hub() -> (ControlRelay, Tables, RelayStream) {
 fn what_the_hub_answered_holds_although_it_is_gone() {
     for says_bye in [true, false] {
         let (mut host, mut tables, mut head) = host_of_a_played_hub();
-        let Put::Asked(first) = tables.put_by_rank("join/1".to_owned(), vec![]) else { panic!() };
-        let Put::Asked(second) = tables.put_by_rank("taken".to_owned(), vec![]) else { panic!() };
-        let Put::Asked(unheard) = tables.put_by_rank("unheard".to_owned(), vec![]) else { panic!() };
+        let Put::Requested(first) = tables.put_by_rank("join/1".to_owned(), vec![]) else { panic!() };
+        let Put::Requested(second) = tables.put_by_rank("taken".to_owned(), vec![]) else { panic!() };
+        let Put::Requested(unheard) = tables.put_by_rank("unheard".to_owned(), vec![]) else { panic!() };
         host.turn(&mut tables);
         head.say(&Said::Value { name: "join/1".to_owned(), value: vec![] });
         head.say(&Said::Stored { ticket: first, outcome: Ok(()) });

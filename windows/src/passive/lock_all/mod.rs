@@ -18,13 +18,15 @@ use crate::passive::lock_all::reader::Reader;
 use crate::{At, Element, Error, FlushAll, LockAllDesign, LockRequest, PreviousOwner, UnlockAll, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
-    /// Locks every rank's part shared (`MPI_Win_lock_all`), as the window's [`LockAllDesign`](crate::LockAllDesign) says.
+    /// Locks every rank's window memory shared (`MPI_Win_lock_all`), as the window's
+    /// [`LockAllDesign`] says.
     ///
-    /// Usually that is [on demand](crate::LockAllDesign::OnDemand): this call posts nothing, and a part is locked when
-    /// [`LockAll::at`](crate::LockAll::at) first asks for it. Until then others may lock it exclusively; and who holds several
-    /// exclusive locks at a time may wait for ever for somebody who locks all and waits for him. In windows made with
-    /// [`LockAllDesign::EachTarget`](crate::LockAllDesign::EachTarget) or [`LockAllDesign::Global`](crate::LockAllDesign::Global) neither can be, and the first operation has left when the call
-    /// returns: to every rank, or the only one there is.
+    /// By default that is [on demand](LockAllDesign::OnDemand): this call posts nothing, and a
+    /// target is locked at the first [`LockAll::at`](crate::LockAll::at) for it. Until then others
+    /// may lock it exclusively, and an origin that holds several exclusive locks may deadlock with
+    /// a holder of `lock_all`. With [`LockAllDesign::EachTarget`] or [`LockAllDesign::Global`]
+    /// neither can happen, and the first operation is posted when the call returns: to every rank,
+    /// or to the rank with the lock-all word.
     pub fn lock_all(&self) -> LockAllRequest<'_, T, F> {
         LockAllRequest::start(self)
     }
@@ -54,7 +56,7 @@ impl<'w, T: Element, F: Fabric> LockAllRequest<'w, T, F> {
                 vec![LockRequest::start_of(window, locked::LOCK_ALL, Mode::Shared, Intent::LOCK)]
             }
         };
-        Self { window, call: Call::Asked(requests) }
+        Self { window, call: Call::NotStarted(requests) }
     }
 
     /// Requests the lock of each rank from `from` on.
