@@ -19,7 +19,7 @@ pub(crate) trait PeerStatus: RemoteMemory {
     fn ended(&self, patience: Patience) -> Result<(), Fault> {
         let rank = match patience.watch {
             Watch::NoRank => return Ok(()),
-            // A death rings every doorbell, so all waits are polled then.
+            // The same here: a death rings every doorbell, so every wait is polled at it.
             Watch::Rank(rank) | Watch::RankAndFailures(rank) => rank,
         };
         check_rank(self, rank)?;

@@ -18,7 +18,7 @@ pub struct Job {
     /// What all ranks of the host share: liveness, doorbells, message rings.
     pub job_segment: Arc<JobSegment>,
     /// The exchange with the other ranks before there is a fabric. Held while the rank is in the
-    /// job: the launcher takes the end of a connection before leaving for the rank's death.
+    /// job: if the connection ends before the rank has left, the launcher declares the rank dead.
     pub exchange: Arc<dyn Exchange>,
 }
 

@@ -16,7 +16,8 @@ const ALONE: &str = "ONESIDED_ALONE";
 /// The default.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How this process was started, from its environment. Earlier variants take precedence.
+/// How this process was started, from its environment. A rendezvous takes precedence, then
+/// `onesided run`, then PMI.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Start {
@@ -88,7 +89,7 @@ fn one_of_many(variable: impl Fn(&str) -> Option<OsString>) -> Option<Error> {
 }
 
 /// Joins the job that this process was started for. `None` if it was started alone. Without our own
-/// launcher this is collective, and rank 0 is the host daemon, see [there](crate#who-keeps-a-job).
+/// launcher this is collective, and rank 0 is the [head daemon](crate#who-keeps-a-job).
 ///
 /// The rank has joined when this returns. From then on, a process that ends without
 /// [leaving](crate::segment::JobSegment::leave) counts as dead.

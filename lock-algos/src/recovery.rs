@@ -194,7 +194,7 @@ impl Asks {
 /// The result of a participant scan.
 enum Census {
     Nobody,
-    /// None with a slot, but this rank has owners without one.
+    /// None with a slot, but the named rank has owners without one.
     Tallied(Rank),
     Somebody,
 }

@@ -32,13 +32,14 @@
 //!
 //! | question | answer |
 //! |---|---|
-//! | Where does a put become a store? | `windows/src/operation/access.rs`, `fabric/src/shm/bulk.rs`, `fabric/src/shm/segment.rs`, then one atomic store or `job/src/segment/copy.rs` |
-//! | Where is a lock acquired and released? | `windows/src/passive/acquire.rs` and `release.rs`; the steps of each design in `lock-algos/src` |
-//! | How does a rank get its address? | `job/src/start.rs` chooses: `client.rs` (under `onesided run`), `pmi/`, `rendezvous/` or alone; endpoints of cards by `fabric/src/verbs/endpoint_address.rs` |
-//! | What happens when a peer dies? | its host daemon (`job/src/daemon`), launcher or failover declares it dead in `job/src/segment/job_segment.rs`; waits end in `fabric/src/peer_status.rs`; locks recover in `lock-algos/src/recovery.rs`; on cards `fabric/src/verbs/keepalive.rs` |
+//! | Where does a put become a store? | `Access::put` (`windows/src/operation/access.rs`), `Shm::put` (`fabric/src/shm/bulk.rs`), `ShmSegment::write` (`fabric/src/shm/segment.rs`), `into_shared` (`job/src/segment/copy.rs`): one atomic store for 8 aligned bytes, else a copy |
+//! | Where is a lock released? | `Epoch::unlock` (`windows/src/passive/unlock.rs`), `post_release` (`windows/src/passive/release.rs`), then `start_release` of the design in `lock-algos/src`. The acquire: `windows/src/passive/lock.rs` and `acquire.rs` |
+//! | How does a rank learn who it is and who the others are? | `join` (`job/src/start.rs`) chooses `client.rs` (under `onesided run`), `pmi/`, `rendezvous/` or alone, and returns a `Job` (`job/src/exchange.rs`): rank, job segment, exchange of values and memory |
+//! | How does a card find its peer? | `EndpointAddress` (`fabric/src/verbs/endpoint_address.rs`), by the job's exchange |
+//! | What happens when a peer dies? | its host daemon (`Session::gone` in `job/src/daemon/session.rs`), the launcher (`supervisor.rs`) or `failover.rs` calls `JobSegment::declare_dead` (`job/src/segment/job_segment.rs`), which wakes all ranks; waits (`fabric/src/shm/waits.rs`) ask `fabric/src/peer_status.rs` and end; locks recover by `lock-algos/src/recovery.rs`. Cards: `fabric/src/verbs/keepalive.rs` |
 //! | Where is the lock design chosen? | `windows/src/locks/design.rs`; the table of designs is in `lock-algos/src/any_lock.rs` |
 //! | Where is the fabric chosen? | `fabric/src/any.rs`; dispatch at run time from the table in `fabric/src/dispatch/table.rs` |
-//! | Where does a new lock metric go? | one file in `cli/src/bench/metrics/`, one line in its `mod.rs` |
+//! | Where does a new lock metric go? | one file in `cli/src/bench/metrics/`; in its `mod.rs` the `mod` line and a line of `LOCK_METRICS` |
 //!
 //! # The idea
 //!

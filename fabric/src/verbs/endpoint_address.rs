@@ -64,7 +64,7 @@ impl EndpointAddress {
     pub(super) fn get(job: &Job, rank: Rank) -> Result<Self, Error> {
         let bytes = job.exchange.get(&name(rank), patience()?).map_err(missing(rank))?;
         Self::from_bytes(&bytes, job.job_segment.size() as usize)
-            .ok_or_else(|| Error::Join { what: format!("{rank} put something else than a card"), source: None })
+            .ok_or_else(|| Error::Join { what: format!("{rank} published no valid endpoint address"), source: None })
     }
 }
 

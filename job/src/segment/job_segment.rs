@@ -122,7 +122,7 @@ impl JobSegment {
     /// The file, to be passed to a rank.
     #[must_use]
     pub fn file(&self) -> BorrowedFd<'_> {
-        self.memory.file().unwrap_or_else(|| unreachable!("a board is never made without its file"))
+        self.memory.file().unwrap_or_else(|| unreachable!("a job segment is never made without its file"))
     }
 
     /// The number of ranks in the job.
@@ -227,7 +227,7 @@ impl JobSegment {
         self.half(self.fields_of(rank) + ARRIVED_AT).load(Ordering::Acquire) == 1
     }
 
-    /// Leaves the job in order. In a child made by `fork`, this and the following calls do nothing.
+    /// Leaves the job in order. Does nothing in a child made by `fork`.
     pub fn leave(&self, rank: Rank) {
         if !self.maker.is_here() {
             return;

@@ -1,4 +1,5 @@
-//! The release of a lock: posted, waited for, or left to the endpoint.
+//! How a lock is released: posted, waited for, or spawned on the endpoint. The handle that users
+//! wait on is in `unlock`.
 
 use std::future::Future;
 use std::hint::spin_loop;
@@ -24,7 +25,6 @@ use crate::{Access, Element, Epoch};
 
 impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// Releases a lock whose guard never reached the caller: it stays poisoned if it was recovered.
-    /// See [`leave`].
     pub(super) fn release_unclaimed(self) {
         if !self.holding.is_recovered() {
             return; // the drop releases

@@ -1,4 +1,4 @@
-//! Releasing a lock.
+//! The handle of an unlock: flush, then [release](super::release).
 
 use std::fmt;
 use std::future::Future;

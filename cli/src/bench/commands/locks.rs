@@ -59,7 +59,7 @@ fn metric_parser() -> impl TypedValueParser<Value = Metrics> {
     let each = LOCK_METRICS.iter().map(|metric| PossibleValue::new(metric.name).help(metric.help));
     let all = PossibleValue::new(ALL).help("All of these");
     PossibleValuesParser::new(each.chain([all])).map(|name| {
-        let chosen = LOCK_METRICS.into_iter().filter(|metric| name == ALL || name == metric.name);
+        let chosen = LOCK_METRICS.iter().copied().filter(|metric| name == ALL || name == metric.name);
         Metrics(chosen.collect())
     })
 }

@@ -1,6 +1,7 @@
-//! The metrics of `bench locks`, one file each.
+//! The metrics of `bench locks`, one module each; `sweep` is what some of them share.
 //!
-//! A new metric is a file that declares a [`LockMetric`], and a line in [`LOCK_METRICS`].
+//! A new metric is a file that declares a [`LockMetric`], its `mod` line, and a line in
+//! [`LOCK_METRICS`].
 //! `--metric` and its help, the jobs, `bench worker`, the progress bar and the plots' texts follow
 //! from that table; tables and JSON follow from the [quantities](crate::bench::results::quantity)
 //! that a metric reports.
@@ -23,7 +24,7 @@ use crate::bench::results::description::Description;
 use crate::bench::runner::suite::Suite;
 
 /// All metrics, in the order of the help.
-pub(crate) static LOCK_METRICS: [&LockMetric; 12] = [
+pub(crate) static LOCK_METRICS: &[&LockMetric] = &[
     &overhead::METRIC,
     &contended::METRIC,
     &delay::METRIC,
