@@ -24,6 +24,7 @@ const PRETEND: &str = "ONESIDED_PRETEND_HOSTS";
 
 /// An endpoint of the named fabric for a job's rank: `shm`, `verbs` or `mixed`.
 ///
+/// # Errors
 /// - [`Error::NoFabric`]: the name is unknown, this build lacks the fabric, or the host has no
 ///   device for it.
 /// - Whatever the fabric reports.
@@ -65,8 +66,9 @@ fn chosen() -> String {
 
 impl World<Any> {
     /// Joins the job that this process was started for. The process is a rank if `onesided run`,
-    /// MPICH's `mpiexec` or a rendezvous started it ([`bootstrap::Start`](crate::bootstrap::Start)), else the only rank of a
-    /// world of one. `ONESIDED_FABRIC` names the fabric; the default is shared memory.
+    /// MPICH's `mpiexec` or a rendezvous started it
+    /// ([`bootstrap::Start`](crate::bootstrap::Start)), else the only rank of a world of one.
+    /// `ONESIDED_FABRIC` names the fabric; the default is shared memory.
     ///
     /// A process joins once: a second call finds its rank taken. The rank leaves the world when its
     /// last handle is dropped. Without `onesided run`, rank 0 serves the job: the drop of its last

@@ -59,7 +59,8 @@ pub struct Capabilities {
     /// `PeerDied`.
     pub memory_survives: bool,
     /// Whether a rank's bytes and words to one target take effect in posting order across regions,
-    /// without waits in between. Otherwise [`Fabric::keeps_order`](crate::Fabric::keeps_order) answers for a target.
+    /// without waits in between. Otherwise [`Fabric::keeps_order`](crate::Fabric::keeps_order)
+    /// answers for a target.
     pub ordered: bool,
     /// The maximum length of a put inside the work request (0: none).
     pub inline: u32,

@@ -20,8 +20,9 @@ pub trait Drive: Fabric {
     /// Announces that this thread is about to sleep.
     fn arm(&self) -> Ticket;
 
-    /// Sleeps until an event that came after [`arm`](Self::arm), or until `until` ([`RemoteMemory::now`](onesided_remote_memory::RemoteMemory::now)'s clock).
-    /// May return early for no reason. Takes the announcement back.
+    /// Sleeps until an event that came after [`arm`](Self::arm), or until `until`
+    /// ([`RemoteMemory::now`](onesided_remote_memory::RemoteMemory::now)'s clock). May return early
+    /// for no reason. Takes the announcement back.
     fn sleep(&self, ticket: Ticket, until: u64);
 
     /// Withdraws the announcement without sleeping.

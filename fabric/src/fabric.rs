@@ -101,8 +101,8 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// [`Error::Open`].
     fn open(&self, key: &SegmentKey) -> Result<Self::Segment, Error>;
 
-    /// The segment of [`WORLD_BYTES`](crate::WORLD_BYTES) that every rank has from the start (region 0), for
-    /// [`World`](crate::World)'s collectives.
+    /// The segment of [`WORLD_BYTES`](crate::WORLD_BYTES) that every rank has from the start
+    /// (region 0), for [`World`](crate::World)'s collectives.
     ///
     /// # Errors
     /// [`Error::Open`].
@@ -224,8 +224,8 @@ pub trait Fabric: Mailbox + Clone + Debug {
     /// Resolves a word of a segment: [`RemoteMemory::word`] without the lookup of the region.
     ///
     /// # Errors
-    /// `OutOfRange`, `Misaligned`; `Unsupported` with the detail [`WORDLESS`](crate::WORDLESS) for memory that its
-    /// owner may reclaim while the word is held: only its owner's process can
+    /// `OutOfRange`, `Misaligned`; `Unsupported` with the detail [`WORDLESS`](crate::WORDLESS) for
+    /// memory that its owner may reclaim while the word is held: only its owner's process can
     /// [change](Self::change) it.
     fn word_in<'s>(&'s self, segment: &'s Self::Segment, offset: u64) -> Result<Self::Word<'s>, Fault>;
 

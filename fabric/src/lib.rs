@@ -1,7 +1,8 @@
 //! RDMA primitives, the endpoint that drives them, and the fabrics `shm` and `verbs`.
 //!
 //! This crate may use the job (`onesided-job`), the operating system, atomics, threads and
-//! libibverbs. It does not know windows, locks or message protocols, which are generic over [`Fabric`].
+//! libibverbs. It does not know windows, locks or message protocols, which are generic over
+//! [`Fabric`].
 //!
 //! Start with [`Fabric`] (what every fabric provides) and [`Drive`] (what a thread can wait on),
 //! then [`shm`] (processes and threads of one host), `verbs` (RDMA cards and Soft-RoCE, feature

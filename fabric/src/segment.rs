@@ -56,8 +56,8 @@ impl SegmentKey {
         bytes
     }
 
-    /// The inverse of [`to_bytes`](Self::to_bytes); `None` if the length is wrong. [`Fabric::open`](crate::Fabric::open)
-    /// checks the contents.
+    /// The inverse of [`to_bytes`](Self::to_bytes); `None` if the length is wrong.
+    /// [`Fabric::open`](crate::Fabric::open) checks the contents.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::BYTES] = bytes.try_into().ok()?;

@@ -8,9 +8,10 @@
 //! May use: the operating system, atomics, threads. May not know: endpoints, fabrics, windows; they
 //! stand above.
 //!
-//! Begin to read at [`Job`] and [`Exchange`] (what a fabric gets), then [`join`]; then `daemon` (the
-//! service that keeps a host's part of the job) and [`launcher`] (the policy of `onesided run`:
-//! starting, output, what a failure ends). [`segment`] is what this crate and the fabrics stand on.
+//! Begin to read at [`Job`] and [`Exchange`] (what a fabric gets), then [`join`]; then `daemon`
+//! (the service that keeps a host's part of the job) and [`launcher`] (the policy of `onesided
+//! run`: starting, output, what a failure ends). [`segment`] is what this crate and the fabrics
+//! stand on.
 //!
 //! # Who keeps a job
 //!

@@ -8,8 +8,8 @@ use crate::{
     LockContext, Mcs, Mode, Owner, TestAndSet, Ticket, TwoLevel,
 };
 
-/// The table of designs: each with its variants of [`AnyLock`], and the variant with a lock of all targets. What depends on the
-/// design is derived from it, so that no design is forgotten.
+/// The table of designs: each with its variants of [`AnyLock`], and the variant with a lock of all
+/// targets. What depends on the design is derived from it, so that no design is forgotten.
 macro_rules! with_designs {
     ($then:ident $($more:tt)*) => {
         $then! {
@@ -61,8 +61,9 @@ macro_rules! any_lock {
         const NODES: &[usize] = &[$(<$design>::NODE_WORDS),+];
 
         impl AnyLock {
-            /// The same lock at each target, and a lock of all targets that takes one operation; its waiters pause by this
-            /// table. `None` for a checked lock: a waiter for all targets cannot tell whose lease has expired.
+            /// The same lock at each target, and a lock of all targets that takes one operation;
+            /// its waiters pause by this table. `None` for a checked lock: a waiter for all targets
+            /// cannot tell whose lease has expired.
             #[must_use]
             pub const fn with_global(self, backoff: Backoff) -> Option<Self> {
                 Some(match self {
@@ -77,8 +78,8 @@ macro_rules! any_lock {
 
 with_designs! {
     any_lock
-    /// One of the locks of this crate. The state that it keeps for a held lock has the same type for
-    /// all of them, and fits in two registers.
+    /// One of the locks of this crate. The state that it keeps for a held lock has the same type
+    /// for all of them, and fits in two registers.
     #[derive(Clone, Copy, Debug)]
     #[non_exhaustive]
 }

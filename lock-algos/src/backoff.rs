@@ -20,8 +20,8 @@ impl Backoff {
     pub const STEPS: usize = 16;
 
     /// The first [`STEPS`](Self::STEPS) of these intervals. The last one is repeated if there are
-    /// fewer; without any, this is [`disabled`](Self::disabled). Intervals are limited to `u32::MAX`
-    /// nanoseconds (4.3 s).
+    /// fewer; without any, this is [`disabled`](Self::disabled). Intervals are limited to
+    /// `u32::MAX` nanoseconds (4.3 s).
     ///
     /// From the `backoff` crate, which reads a clock at each step and therefore only fills the
     /// table:

@@ -7,7 +7,8 @@ use rand_pcg::rand_core::{RngCore, SeedableRng};
 
 use crate::agenda::NEVER;
 
-/// The parameters of a simulated network: every rank has a card of its own, every pair of ranks a reliable connection.
+/// The parameters of a simulated network: every rank has a card of its own, every pair of ranks a
+/// reliable connection.
 ///
 /// An uncontended operation without bulk data takes `send + latency + receive + latency`; it takes
 /// effect at the target after `send + latency`. `n` bytes of bulk data (puts, gets, transfers,

@@ -94,8 +94,8 @@ pub enum Error {
         /// Why.
         fault: Fault,
     },
-    /// An owner was late: its lease was over, and another has taken the lock. Nothing was committed, or released, and no
-    /// token was given.
+    /// An owner's lease expired, and another owner has taken the lock. Nothing was committed or
+    /// released, and no token was given.
     #[error(
         "{operation} on rank {target} of window \"{window}\": the lease expired, and another owner has taken the lock"
     )]

@@ -1,8 +1,8 @@
 //! Run-time dispatch: one of two fabrics, chosen when a process starts.
 //!
-//! Each method of the traits stands once in a [table](self::table), which says how it is forwarded. Provided methods are forwarded
-//! as well, because the chosen fabric may have its own: `clippy::missing_trait_methods` refuses an implementation here that
-//! lacks one.
+//! Each method of the traits stands once in a [table](self::table), which says how it is forwarded.
+//! Provided methods are forwarded as well, because the chosen fabric may have its own:
+//! `clippy::missing_trait_methods` refuses an implementation here that lacks one.
 
 mod bulk;
 mod drive;

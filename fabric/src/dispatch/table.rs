@@ -1,7 +1,7 @@
 //! The table of forwarded methods.
 
-/// Writes the methods of a trait for [`Either`](crate::Either). Each line is a method's signature behind the way in which it
-/// is forwarded:
+/// Writes the methods of a trait for [`Either`](crate::Either). Each line is a method's signature
+/// behind the way in which it is forwarded:
 ///
 /// | way | to | result |
 /// |---|---|---|

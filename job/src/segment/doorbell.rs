@@ -9,7 +9,8 @@ use loom::sync::atomic::{AtomicU32, Ordering, fence};
 #[cfg(not(onesided_loom))]
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-/// What a thread saw that [armed](Doorbell::arm) its doorbell: it sleeps until the doorbell has rung since.
+/// What a thread saw that [armed](Doorbell::arm) its doorbell: it sleeps until the doorbell has
+/// rung since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(pub u32);
 

@@ -1,5 +1,5 @@
-//! The memory that the ranks of a host share from the start, and what it is made of: [mappings](Mapping) of sealed memory
-//! files, doorbells, copies between private and shared bytes.
+//! The memory that the ranks of a host share from the start, and what it is made of:
+//! [mappings](Mapping) of sealed memory files, doorbells, copies between private and shared bytes.
 //!
 //! Under loom only what it explores: its atomics cannot lie in memory that processes share.
 

@@ -23,7 +23,8 @@ use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode};
 /// of one target. Owners of one group are admitted together. An exclusive lock of a target takes
 /// the lock-all word for its group, and then the target's own lock, of the algorithm `A`. A shared
 /// lock of a target is that of `A` and does not touch the lock-all word. A shared lock of [all
-/// targets](LockContext::is_lock_all) takes the lock-all word alone, whatever the number of targets.
+/// targets](LockContext::is_lock_all) takes the lock-all word alone, whatever the number of
+/// targets.
 ///
 /// | | uncontended acquire + release |
 /// |---|---|

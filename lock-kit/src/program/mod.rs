@@ -19,7 +19,8 @@ pub use origin::{Crashable, Task, run};
 pub struct Section {
     /// The requested mode.
     pub mode: Mode,
-    /// Reads of the data between the start of the acquire and the wait for it: the nonblocking lock.
+    /// Reads of the data between the start of the acquire and the wait for it: the nonblocking
+    /// lock.
     pub early: u8,
     /// How often the section touches the data.
     pub touches: u8,

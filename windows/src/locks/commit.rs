@@ -28,9 +28,9 @@ impl<F: Fabric> Inner<F> {
 
 impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// How much is left of the lease of an exclusive lock in a window with a [lease
-    /// policy](crate::LeasePolicy): zero once it has expired. Check it after every wait. The result never
-    /// exceeds what is really left, because the lease starts before the lock is held. `None` where
-    /// there is no lease.
+    /// policy](crate::LeasePolicy): zero once it has expired. Check it after every wait. The result
+    /// never exceeds what is really left, because the lease starts before the lock is held. `None`
+    /// where there is no lease.
     pub fn lease_left(&self) -> Option<Duration> {
         let (inner, ..) = self.lock_parts();
         let leases = inner.locks.leases.as_ref().filter(|_| self.mode() == Mode::Exclusive)?;
@@ -40,10 +40,12 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     }
 
     /// The value that was committed last under this lock, initially 0. Does nothing unless waited
-    /// on or polled. Requires [`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit).
+    /// on or polled. Requires
+    /// [`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit).
     ///
     /// # Errors
-    /// When waited on: [`Error::Operation`](crate::Error::Operation), `Unsupported` in other windows.
+    /// When waited on: [`Error::Operation`](crate::Error::Operation), `Unsupported` in other
+    /// windows.
     ///
     /// # Cancel safety
     /// If dropped before it completes, it has no effect.
@@ -91,9 +93,10 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// multiple of 2<sup>24</sup> commits and takeovers pass, the last with the same number.
     ///
     /// # Errors
-    /// When waited on: [`Error::Late`](crate::Error::Late) if another owner has taken the lock, and nothing is
-    /// committed; [`Error::Operation`](crate::Error::Operation): `OutOfRange`, `Unsupported` in other windows, the first
-    /// failure of what was done under the lock, and `NotHeld` for a shared lock.
+    /// When waited on: [`Error::Late`](crate::Error::Late) if another owner has taken the lock, and
+    /// nothing is committed; [`Error::Operation`](crate::Error::Operation): `OutOfRange`,
+    /// `Unsupported` in other windows, the first failure of what was done under the lock, and
+    /// `NotHeld` for a shared lock.
     ///
     /// # Cancel safety
     /// If dropped before it completes, it may or may not have committed.

@@ -7,8 +7,8 @@ use std::fmt;
 ///
 /// A lease alone is not safe: a stopped owner does not notice that time passes, and memory does not
 /// check tokens. Each policy adds what makes it safe. The policies need a lock whose word names its
-/// owner, [`LockDesign::TestAndSet`](crate::LockDesign::TestAndSet); leases of readers never expire. Every other combination is an
-/// error when the window is made.
+/// owner, [`LockDesign::TestAndSet`](crate::LockDesign::TestAndSet); leases of readers never
+/// expire. Every other combination is an error when the window is made.
 ///
 /// A waiter measures the lease by its own clock from the moment when it first saw the owner: clocks
 /// are not compared, and no lease expires early.
@@ -19,11 +19,12 @@ pub enum LeasePolicy {
     /// design.
     #[default]
     None,
-    /// A waiter takes the lock over, and the expired owner's [commit](crate::Epoch::commit) and unlock
-    /// fail ([`Error::Late`](crate::Error::Late)). The owner's *puts* still reach the memory: only committed data count.
-    /// Not for lock tables, [`Mutex`](crate::Mutex) and [`RwLock`](crate::RwLock), which have nothing
-    /// to commit. A reader that takes a lock over holds it exclusively, with a lease;
-    /// [`lock_all`](crate::Window::lock_all) releases it immediately and locks it shared: see
+    /// A waiter takes the lock over, and the expired owner's [commit](crate::Epoch::commit) and
+    /// unlock fail ([`Error::Late`](crate::Error::Late)). The owner's *puts* still reach the
+    /// memory: only committed data count. Not for lock tables, [`Mutex`](crate::Mutex) and
+    /// [`RwLock`](crate::RwLock), which have nothing to commit. A reader that takes a lock over
+    /// holds it exclusively, with a lease; [`lock_all`](crate::Window::lock_all) releases it
+    /// immediately and locks it shared: see
     /// [`LockAll::previous_owner`](crate::LockAll::previous_owner).
     VersionedCommit,
     /// A waiter kills the expired owner's process (SIGKILL by a pidfd). What follows is as after
@@ -32,9 +33,10 @@ pub enum LeasePolicy {
     /// right before the kill that the same acquire still holds the lock; an owner that releases
     /// between check and kill is killed all the same. An owner that acquired while the waiter was
     /// already waiting has up to two leases. If the process cannot be killed, or still exists after
-    /// 5 s, the acquire fails with [`LeaseExpired`](onesided_fabric::remote_memory::FaultKind::LeaseExpired), the lock stays as it
-    /// is, and the next waiter tries again. **A rank that waits for a lock that it holds itself, by
-    /// another thread or guard, kills itself.**
+    /// 5 s, the acquire fails with
+    /// [`LeaseExpired`](onesided_fabric::remote_memory::FaultKind::LeaseExpired), the lock stays as
+    /// it is, and the next waiter tries again. **A rank that waits for a lock that it holds itself,
+    /// by another thread or guard, kills itself.**
     Kill,
     /// A waiter has the expired owner's access to the target's memory revoked: the target's helper
     /// thread closes its queue pair to the owner and acknowledges before any other rank gets the
@@ -47,13 +49,13 @@ pub enum LeasePolicy {
     ///
     /// **It ends all communication between the expired owner and the target**, in both directions,
     /// in all windows, messages and collective operations, for as long as both are in the world:
-    /// each gets [`Revoked`](onesided_fabric::remote_memory::FaultKind::Revoked) for whatever needs the other, within a second
-    /// after it runs again. The only way back is to leave the world. Neither is dead for the other
-    /// ranks, which continue with both; so a lock of the target that the expired owner holds in a
-    /// window without this policy stays held until the owner exits. An expired owner of the lock of
-    /// its *own* window memory is waited for, because the helper thread that would revoke its
-    /// access is stopped too; so is an owner whose target is stopped, and another guard of the
-    /// waiter's own rank.
+    /// each gets [`Revoked`](onesided_fabric::remote_memory::FaultKind::Revoked) for whatever needs
+    /// the other, within a second after it runs again. The only way back is to leave the world.
+    /// Neither is dead for the other ranks, which continue with both; so a lock of the target that
+    /// the expired owner holds in a window without this policy stays held until the owner exits. An
+    /// expired owner of the lock of its *own* window memory is waited for, because the helper
+    /// thread that would revoke its access is stopped too; so is an owner whose target is stopped,
+    /// and another guard of the waiter's own rank.
     Revoke,
 }
 

@@ -1,4 +1,5 @@
-//! The lock algorithms as windows use them: the design, its words in the hidden region, leases and the lock server.
+//! The lock algorithms as windows use them: the design, its words in the hidden region, leases and
+//! the lock server.
 
 pub(crate) mod commit;
 pub(crate) mod context;
@@ -14,8 +15,9 @@ pub(crate) mod slots;
 pub(crate) mod state;
 pub(crate) mod takeover;
 
-/// Runs an expression with the lock of its own type, if it is one of those whose uncontended acquire and release take a few
-/// instructions, and another expression with the others, so that callers stay small.
+/// Runs an expression with the lock of its own type, if it is one of those whose uncontended
+/// acquire and release take a few instructions, and another expression with the others, so that
+/// callers stay small.
 macro_rules! by_design {
     ($chosen:expr, $lock:ident => $run:expr, $other:ident => $run_other:expr) => {
         match $chosen {

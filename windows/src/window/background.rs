@@ -30,8 +30,8 @@ impl<F: Fabric> Inner<F> {
         }));
     }
 
-    /// Polls a task once, and [spawns](Self::spawn) it if it is not done then. Where operations complete at post, most
-    /// tasks end at the first poll.
+    /// Polls a task once, and [spawns](Self::spawn) it if it is not done then. Where operations
+    /// complete at post, most tasks end at the first poll.
     pub(crate) fn run_or_spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
         let mut task = Box::pin(task);
         if poll_once(&mut task).is_pending() {

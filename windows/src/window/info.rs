@@ -14,10 +14,10 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// words executes it, each request to the agent counts.
     ///
     /// Operations that are an instruction of the calling thread are counted only in windows made
-    /// with [`count_paths`](crate::Builder::count_paths) or under `ONESIDED_COUNT=1`; all others always.
-    /// Locks are not counted. The counts of [attached](crate::Access::attached) memory are summed
-    /// over all of it. On `mixed`, a put or get that takes the card because atomics are under way
-    /// counts as the CPU's.
+    /// with [`count_paths`](crate::Builder::count_paths) or under `ONESIDED_COUNT=1`; all others
+    /// always. Locks are not counted. The counts of [attached](crate::Access::attached) memory are
+    /// summed over all of it. On `mixed`, a put or get that takes the card because atomics are
+    /// under way counts as the CPU's.
     pub fn paths(&self, target: u32) -> Paths {
         self.inner.memory.paths(target)
     }

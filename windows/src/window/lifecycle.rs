@@ -17,7 +17,8 @@ pub(crate) struct Lifecycle {
     ended: AtomicBool,
     /// How many tasks the endpoint finishes for the window: they still reach into peers' memory.
     background: AtomicUsize,
-    /// The first error of something that no caller waited for, such as the release of a dropped guard.
+    /// The first error of something that no caller waited for, such as the release of a dropped
+    /// guard.
     deferred_error: Mutex<Option<Error>>,
 }
 

@@ -19,8 +19,8 @@ pub(crate) fn poll_once<V>(future: impl Future<Output = V>) -> Poll<V> {
     pin!(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Repeats `attempt` until it breaks with an outcome or the grace period ends: then the error is the one that the last
-/// attempt continued with. Pauses on `word` between two attempts.
+/// Repeats `attempt` until it breaks with an outcome or the grace period ends: then the error is
+/// the one that the last attempt continued with. Pauses on `word` between two attempts.
 pub(crate) async fn retry<'f, F: Fabric, V, A: Future<Output = ControlFlow<Result<V, Fault>, Fault>>>(
     fabric: &'f F,
     word: F::Word<'f>,

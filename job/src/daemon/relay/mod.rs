@@ -2,9 +2,9 @@
 //!
 //! Each host has a daemon with a job segment for all ranks of the job. It serves memory to the
 //! ranks of its host, and holds a copy of all values for them. One of the daemons is the *head
-//! daemon* (the launcher, or rank 0); each of the others has one stream to it, a [`RelayStream`]. A put
-//! value goes to the head, which refuses duplicate names, and from there to all hosts. The status
-//! of a rank that left or died goes to the head, and from there to all other hosts.
+//! daemon* (the launcher, or rank 0); each of the others has one stream to it, a [`RelayStream`]. A
+//! put value goes to the head, which refuses duplicate names, and from there to all hosts. The
+//! status of a rank that left or died goes to the head, and from there to all other hosts.
 //!
 //! - **A host fails**: its stream ends, or it is silent for longer than `ONESIDED_SUSPECT_AFTER`.
 //!   The head declares all its ranks dead and tells the other hosts.

@@ -18,13 +18,17 @@ use crate::passive::lock_all::reader::Reader;
 use crate::{At, Element, Error, FlushAll, LockAllDesign, LockRequest, PreviousOwner, UnlockAll, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
-    /// Locks every rank's part shared (`MPI_Win_lock_all`), as the window's [`LockAllDesign`](crate::LockAllDesign) says.
+    /// Locks every rank's window memory shared (`MPI_Win_lock_all`), by the window's
+    /// [`LockAllDesign`](crate::LockAllDesign).
     ///
-    /// Usually that is [on demand](crate::LockAllDesign::OnDemand): this call posts nothing, and a part is locked when
-    /// [`LockAll::at`](crate::LockAll::at) first asks for it. Until then others may lock it exclusively; and who holds several
-    /// exclusive locks at a time may wait for ever for somebody who locks all and waits for him. In windows made with
-    /// [`LockAllDesign::EachTarget`](crate::LockAllDesign::EachTarget) or [`LockAllDesign::Global`](crate::LockAllDesign::Global) neither can be, and the first operation has left when the call
-    /// returns: to every rank, or the only one there is.
+    /// Usually that is [on demand](crate::LockAllDesign::OnDemand): this call posts nothing, and
+    /// the first [`LockAll::at`](crate::LockAll::at) for a target locks it. Until then other
+    /// origins may lock that target exclusively, and an origin that holds several exclusive locks
+    /// at a time may deadlock with one that locks all. With
+    /// [`LockAllDesign::EachTarget`](crate::LockAllDesign::EachTarget) or
+    /// [`LockAllDesign::Global`](crate::LockAllDesign::Global) neither can happen, and the first
+    /// operations are posted when the call returns: one to every rank, or the one for the lock-all
+    /// word.
     pub fn lock_all(&self) -> LockAllRequest<'_, T, F> {
         LockAllRequest::start(self)
     }
