@@ -24,6 +24,7 @@ const PRETEND: &str = "ONESIDED_PRETEND_HOSTS";
 
 /// An endpoint of the named fabric for a job's rank: `shm`, `verbs` or `mixed`.
 ///
+/// # Errors
 /// - [`Error::NoFabric`]: the name is unknown, this build lacks the fabric, or the host has no
 ///   device for it.
 /// - Whatever the fabric reports.

@@ -29,6 +29,7 @@ const ANSWER: Duration = Duration::from_secs(30);
 /// The rank has joined when this returns. From then on, a process that ends without
 /// [leaving](JobSegment::leave) counts as dead.
 ///
+/// # Errors
 /// - [`Error::Join`]: the launcher is gone, does not answer within 30 s, or refuses.
 /// - [`Error::Secret`]: either side does not know the job's secret.
 pub fn join_as(environment: &Environment) -> Result<Job, Error> {

@@ -48,8 +48,8 @@
 //! Only [`Window::scope`] is blocking, and it has an asynchronous counterpart: its purpose is that
 //! the borrowed slices are free when it returns, even by a panic.
 //!
-//! Names and semantics are MPI's (MPI-4.1, chapter 12); the locks are those of jiang-2004, section
-//! 5.
+//! Names and semantics are MPI's (MPI-4.1, chapter 12); the locks are those of jiang-2004,
+//! section 5.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! Locks with a server thread at the target: their layout, and that thread.
 //!
-//! The request slots of owners lie in the target's hidden region (see [`Homes`]). The thread holds
-//! only that region and the keys of the peers' ones: it does not keep the window alive.
+//! The request slots of owners lie in the target's hidden region (see [`HiddenLayout`]). The thread
+//! holds only that region and the keys of the peers' ones: it does not keep the window alive.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

@@ -114,7 +114,7 @@ fn this_thread() -> usize {
 }
 
 impl Slots {
-    /// `led`: a thread may own slot 0. `marked`: records which thread has a lock.
+    /// `biased`: a thread may own slot 0. `marks`: records which thread has a lock.
     pub(crate) fn new(size: u32, biased: bool, marks: bool) -> Self {
         let slots = slots(size);
         Self {

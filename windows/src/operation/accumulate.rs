@@ -25,8 +25,8 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
     /// Everything else is compare-and-swaps on the words around the elements, and each needs the
     /// result of the one before it, so this rank has to drive them. Sixteen words are in flight at
     /// a time, and elements that share a word change in one compare-and-swap. On memory that has no
-    /// words here (another process's user memory, on shm) the agent executes every operation, sums
-    /// included, and nothing is posted before the wait.
+    /// words here (user memory, on shm) the memory's agent executes every operation, sums included,
+    /// and nothing is posted before the wait.
     ///
     /// **Order.** Atomic operations of one rank on one element take effect in the order in which
     /// they are waited on; a sum of 8-byte integers that the fabric executes, in the order of the

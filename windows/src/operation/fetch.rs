@@ -20,8 +20,8 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
     ///
     /// Posted when the call returns where the fabric has the operation (sum and atomic read of
     /// 8-byte integers). Everything else is a loop of compare-and-swaps that does nothing unless
-    /// waited on or polled. So is every operation on memory that has no words here (another
-    /// process's user memory, on shm), which the memory's agent executes.
+    /// waited on or polled. On memory that has no words here (user memory, on shm) the memory's
+    /// agent executes every operation, and nothing is posted before the wait.
     ///
     /// # Errors
     /// When waited on: [`Error::Range`], [`Error::Type`] (the operation does not apply to `T`),

@@ -17,8 +17,8 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
     /// A rank that sees the signal also sees what this rank has put to this target before, through
     /// any window: data first, then the signal, without a flush between them
     /// ([`put_signal`](Self::put_signal) does both). On cards it is a solicited write with
-    /// immediate; to memory that has no words here (another process's user memory, on shm) it is a
-    /// put whose completion the owner waits for.
+    /// immediate; to memory that has no words here (user memory, on shm) it is a put
+    /// whose completion the owner waits for.
     ///
     /// A signal is not ordered behind pending atomics and gets, and is not atomic itself: origins
     /// that signal the same target use an element each. Like a [`put`](Self::put) it is complete

@@ -314,7 +314,7 @@ impl<'t, F: Drive> TableRequest<'t, F> {
     /// [`Error::TableLock`]: the owner died ([`Error::is_poisoned`]), the deadline passed
     /// ([`Error::is_timed_out`]), the lock's rank died; `Deadlock`, as of [`LockRequest::wait`]; in
     /// a table with a [lease policy](crate::LeasePolicy), `Full`: this rank holds as many of the
-    /// rank's locks as it has slots, one for each rank and 31 more, at most 1024.
+    /// table's locks as it has slots, one for each rank and 31 more, at most 1024.
     /// [`Error::NoSuchLock`].
     #[inline]
     pub fn wait(self) -> Result<TableGuard<'t, F>, Error> {

@@ -1,4 +1,4 @@
-//! The frames of the bridge.
+//! The frames of the control relay.
 
 use onesided_remote_memory::Rank;
 use proptest::prelude::*;
