@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod agenda;
+mod bulk;
 mod endpoint;
 mod futures;
 mod memory;
@@ -19,11 +20,14 @@ mod network;
 mod operation;
 mod rank;
 mod report;
+mod segment;
 mod simulation;
 mod state;
+mod words;
 
-pub use crate::endpoint::{SimFabric, SimSegment, Word};
+pub use crate::endpoint::{SimFabric, Word};
 pub use crate::futures::{Flush, Get, Op, Pause, Recv, Send, Transfer, Wait};
 pub use crate::network::Network;
 pub use crate::report::{Counts, End, Report, Stuck, WaitsFor};
+pub use crate::segment::SimSegment;
 pub use crate::simulation::Simulation;

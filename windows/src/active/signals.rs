@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::locks::layout::LOCK_BYTES;
+use crate::locks::LOCK_BYTES;
 
 /// The size of the signals in the hidden region of a rank, and what precedes them: the lock's line,
 /// then two words for each peer, which only that peer writes.

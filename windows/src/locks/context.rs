@@ -199,7 +199,7 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w,
 
     #[inline]
     fn request_slots(&self) -> u16 {
-        crate::locks::server::request_slots(self.inner.world.size())
+        crate::locks::layout::request_slots_of_each(self.inner.world.size())
     }
 
     #[inline]

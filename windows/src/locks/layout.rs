@@ -6,10 +6,7 @@
 
 use onesided_lock_algos::AnyLock;
 
-use crate::locks::{server, slots};
-
-/// Size of the lock words in the hidden region beside each rank's window memory: one cache line.
-pub(crate) const LOCK_BYTES: u64 = 64;
+use crate::locks::{LOCK_BYTES, slots};
 
 /// The number of lock words in the line. Behind them in the same line: the version of the window
 /// memory, the last word.
@@ -21,6 +18,20 @@ const TOKEN: u64 = LOCK_BYTES - 16;
 /// The commit word.
 const COMMIT: u64 = LOCK_BYTES - 24;
 const _: () = assert!(8 * IN_LINE as u64 <= COMMIT);
+
+/// The number of request slots of each rank at a target: 64 in small worlds, 8 in large ones.
+pub(crate) const fn request_slots_of_each(size: u32) -> u16 {
+    match 2048 / size {
+        0..=8 => 8,
+        many @ 9..=63 => many as u16,
+        64.. => 64,
+    }
+}
+
+/// The distance between request slots in bytes: a cache line, unless there are very many.
+pub(crate) const fn stride(size: u32) -> u64 {
+    if size <= 64 { 64 } else { 8 }
+}
 
 /// One of a rank's locks: that of its window memory, or one of a table.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -119,8 +130,8 @@ impl HiddenLayout {
         let per_host_words = lock.host_words() as u32;
         // In separate lines: owners that use the card do not access them.
         let request_slots = per_host + (8 * u64::from(size) * u64::from(per_host_words)).next_multiple_of(64);
-        let count = if lock.is_served() { u64::from(size) * u64::from(server::request_slots(size)) } else { 0 };
-        let revoke_request = (request_slots + count * server::stride(size)).next_multiple_of(64);
+        let count = if lock.is_served() { u64::from(size) * u64::from(request_slots_of_each(size)) } else { 0 };
+        let revoke_request = (request_slots + count * stride(size)).next_multiple_of(64);
         let words = if revokes { 2 * u64::from(size) } else { 0 };
         let end = (revoke_request + 8 * words).next_multiple_of(64);
         let lock_all = word(overflow, lock.home_words() - 1);
@@ -150,7 +161,7 @@ impl HiddenLayout {
 
     /// A request slot of a rank.
     pub(crate) const fn request_slot(self, of: u32, request_slot: u16) -> u64 {
-        self.request_slots + (request_slot as u64 * self.size as u64 + of as u64) * server::stride(self.size)
+        self.request_slots + (request_slot as u64 * self.size as u64 + of as u64) * stride(self.size)
     }
 
     /// The word by which a rank requests a revocation from this one.
@@ -216,5 +227,17 @@ mod tests {
         assert!(offsets[IN_LINE - 1] + 8 < LOCK_BYTES && offsets[IN_LINE] == 128 && offsets[IN_LINE + 15] + 8 == 256);
         assert_eq!((layout.per_rank(0), layout.per_rank(7) + 8), (256, layout.per_host(0, 0)));
         assert_eq!((layout.per_host(3, 1), layout.per_host(7, 1) + 8), (layout.per_host(4, 0) - 8, layout.end()));
+    }
+
+    #[test]
+    fn lines_are_bounded_in_worlds_of_every_size() {
+        assert_eq!(
+            [1, 2, 32, 33, 64, 228, 256, 1000, u32::MAX].map(request_slots_of_each),
+            [64, 64, 64, 62, 32, 8, 8, 8, 8]
+        );
+        // 64 KiB for a thousand ranks.
+        assert!(
+            (1..2000).all(|size| u64::from(size) * u64::from(request_slots_of_each(size)) * stride(size) <= 128 << 10)
+        );
     }
 }

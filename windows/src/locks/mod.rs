@@ -15,6 +15,9 @@ pub(crate) mod slots;
 pub(crate) mod state;
 pub(crate) mod takeover;
 
+/// Size of the lock words in the hidden region beside each rank's window memory: one cache line.
+pub(crate) const LOCK_BYTES: u64 = 64;
+
 /// Runs `run` with the lock's own type if its uncontended acquire and release take a few
 /// instructions, and `run_other` for all other designs, so that callers stay small.
 macro_rules! by_design {

@@ -12,23 +12,9 @@ use onesided_fabric::{Fabric, SegmentKey, ServerThread, World};
 use onesided_lock_algos::{AnyLock, LockAlgorithm, LockContext, Owner};
 
 use crate::locks::design::Threads;
-use crate::locks::layout::HiddenLayout;
+use crate::locks::layout::{HiddenLayout, request_slots_of_each};
 use crate::locks::slots;
 use crate::window::retry::{poll_once, poll_until};
-
-/// The number of request slots of each rank at a target: 64 in small worlds, 8 in large ones.
-pub(crate) const fn request_slots(size: u32) -> u16 {
-    match 2048 / size {
-        0..=8 => 8,
-        many @ 9..=63 => many as u16,
-        64.. => 64,
-    }
-}
-
-/// The distance between request slots in bytes: a cache line, unless there are very many.
-pub(crate) const fn stride(size: u32) -> u64 {
-    if size <= 64 { 64 } else { 8 }
-}
 
 /// This rank's request slots at a target that are in use: a bit each.
 #[derive(Debug, Default)]
@@ -212,7 +198,7 @@ impl<'a, F: Fabric> LockContext<'a, F> for ServerContext<'a, F> {
     }
 
     fn request_slots(&self) -> u16 {
-        request_slots(self.server.world.size())
+        request_slots_of_each(self.server.world.size())
     }
 
     fn request_slot_of(&self, rank: Rank, line: u16) -> Result<F::Word<'a>, Fault> {
@@ -232,13 +218,6 @@ impl<'a, F: Fabric> LockContext<'a, F> for ServerContext<'a, F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_are_bounded_in_worlds_of_every_size() {
-        assert_eq!([1, 2, 32, 33, 64, 228, 256, 1000, u32::MAX].map(request_slots), [64, 64, 64, 62, 32, 8, 8, 8, 8]);
-        // 64 KiB for a thousand ranks.
-        assert!((1..2000).all(|size| u64::from(size) * u64::from(request_slots(size)) * stride(size) <= 128 << 10));
-    }
 
     #[test]
     fn every_line_is_taken_once_the_lowest_first() {

@@ -1,0 +1,242 @@
+//! Segments and bulk data of a simulated rank.
+
+use std::thread::JoinHandle;
+
+use onesided_fabric::{AtomicAgent, Capabilities, Error, Fabric, SegmentKey, ServerThread, Task, UserMemory};
+use onesided_remote_memory::{Fault, FaultKind, Notify, Rank, RegionId, RemoteMemory};
+
+use crate::endpoint::{SimFabric, Word};
+use crate::futures::{Flush, Get, Op, Transfer};
+use crate::memory::WORLD_REGION;
+use crate::operation::{Action, GetBuffer};
+use crate::segment::SimSegment;
+use crate::state::check_word;
+
+impl SimFabric {
+    /// Posts an operation on a range of a segment, or one that is complete with the fault of the
+    /// check.
+    fn post_range(&self, segment: &SimSegment, offset: u64, checked: Result<(), Fault>, action: Action) -> Op {
+        match checked {
+            Ok(()) => self.post(Word::of(segment.place(offset)), action),
+            Err(fault) => self.refuse(segment.rank, fault),
+        }
+    }
+}
+
+impl Fabric for SimFabric {
+    type Segment = SimSegment;
+    type Transfer = Transfer;
+    type Get<'b> = Get<'b>;
+    type Flush<'f> = Flush<'f>;
+
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::new("sim", AtomicAgent::Simulated);
+        capabilities.ordered = true;
+        capabilities
+    }
+
+    fn host_of(&self, rank: Rank) -> u32 {
+        self.shared.host_of(rank)
+    }
+
+    fn allocate(&self, len: u64) -> Result<SimSegment, Error> {
+        let region = match len {
+            0 => None,
+            _ => self.state().ranks[self.rank().index()].more().memory.allocate(len),
+        };
+        let region = region.ok_or_else(|| Error::Allocate {
+            len,
+            what: if len == 0 { "a segment has at least one byte" } else { "no memory for it" }.into(),
+            fault: Fault::of(if len == 0 { FaultKind::OutOfRange } else { FaultKind::NoMemory }, self.rank()),
+            source: None,
+        })?;
+        Ok(SimSegment { rank: self.rank(), region, len, at: 0, part: false, _region_ref: Some(self.hold(region)) })
+    }
+
+    fn register(&self, memory: UserMemory) -> Result<SimSegment, Error> {
+        let own = self.allocate(memory.len() as u64)?;
+        self.state().ranks[self.rank().index()].more().memory.write(own.region, 0, memory.bytes());
+        self.shared.user_memory().insert((self.rank(), own.region), memory);
+        Ok(own)
+    }
+
+    fn reclaim(&self, own: &SimSegment) -> Result<Option<UserMemory>, Fault> {
+        self.own(own.rank)?;
+        if own.part {
+            return Err(Fault::of(FaultKind::Unsupported, own.rank));
+        }
+        let removed = self.shared.user_memory().remove(&(own.rank, own.region));
+        let mut state = self.state();
+        let memory = &mut state.ranks[own.rank.index()].more().memory;
+        let Some(mut user_memory) = removed else {
+            let kind = if memory.len(own.region).is_some() { FaultKind::Unsupported } else { FaultKind::Closed };
+            return Err(Fault::of(kind, own.rank));
+        };
+        memory.read(own.region, 0, user_memory.bytes_mut());
+        memory.remove(own.region);
+        Ok(Some(user_memory))
+    }
+
+    fn part(&self, own: &SimSegment, offset: u64, len: u64) -> Result<SimSegment, Fault> {
+        self.own(own.rank)?;
+        let refused = |kind| Err(Fault::of(kind, own.rank));
+        if !self.shared.user_memory().contains_key(&(own.rank, own.region)) {
+            return refused(FaultKind::Unsupported);
+        }
+        if !offset.is_multiple_of(8) {
+            return refused(FaultKind::Misaligned);
+        }
+        if len == 0 {
+            return refused(FaultKind::OutOfRange);
+        }
+        own.check(offset, len)?;
+        Ok(SimSegment { at: own.at + offset, len, part: true, ..own.clone() })
+    }
+
+    fn open(&self, key: &SegmentKey) -> Result<SimSegment, Error> {
+        let SegmentKey { rank, region: RegionId(region), len, address: at, .. } = *key;
+        let open = || {
+            let mut state = self.state();
+            let owner = state.ranks.get_mut(rank.index()).ok_or(Fault::of(FaultKind::NoSuchRank, rank))?;
+            let part = match owner.memory().len(region) {
+                None => return Err(Fault::of(FaultKind::NoSuchRegion, rank)),
+                // All of it, or a part of user memory.
+                Some(there) if at % 8 == 0 && len > 0 && at.checked_add(len).is_some_and(|end| end <= there) => {
+                    len < there
+                }
+                Some(_) => return Err(Fault::of(FaultKind::OutOfRange, rank)),
+            };
+            if rank == self.rank() {
+                owner.more().memory.hold(region);
+                return Ok((part, true));
+            }
+            state.absent(rank).map_or(Ok((part, false)), Err)
+        };
+        match open() {
+            Ok((part, own)) => {
+                Ok(SimSegment { rank, region, len, at, part, _region_ref: own.then(|| self.hold(region)) })
+            }
+            Err(fault) => Err(Error::Open { rank, what: format!("region {region}: {fault}"), fault, source: None }),
+        }
+    }
+
+    fn world_segment(&self, rank: Rank) -> Result<SimSegment, Error> {
+        if rank.0 < self.size() {
+            return Ok(SimSegment {
+                rank,
+                region: WORLD_REGION,
+                len: onesided_fabric::WORLD_BYTES,
+                at: 0,
+                part: false,
+                _region_ref: None,
+            });
+        }
+        let fault = Fault::of(FaultKind::NoSuchRank, rank);
+        Err(Error::Open { rank, what: fault.to_string(), fault, source: None })
+    }
+
+    fn word_in<'s>(&'s self, segment: &'s SimSegment, offset: u64) -> Result<Word, Fault> {
+        check_word(segment.rank, segment.len, offset)?;
+        Ok(Word::of(segment.place(offset)))
+    }
+
+    fn same_host_word<'s>(&'s self, segment: &'s SimSegment, offset: u64) -> Result<Word, Fault> {
+        if self.host_of(segment.rank) != self.host_of(self.rank()) {
+            return Err(Fault::of(FaultKind::Unsupported, segment.rank));
+        }
+        Ok(Word { same_host: true, ..self.word_in(segment, offset)? })
+    }
+
+    fn put(&self, to: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        to.check(offset, from.len() as u64)?;
+        drop(self.post_range(to, offset, Ok(()), Action::Put(from.into())));
+        Ok(())
+    }
+
+    fn get<'b>(&self, from: &SimSegment, offset: u64, into: &'b mut [u8]) -> Get<'b> {
+        let len = into.len() as u64;
+        Get::new(self.post_range(from, offset, from.check(offset, len), Action::Get { len, into: None }), into)
+    }
+
+    fn rdma_write(&self, from: (&SimSegment, u64), to: (&SimSegment, u64), len: u64) -> Transfer {
+        let checked =
+            self.own(from.0.rank).and_then(|()| from.0.check(from.1, len)).and_then(|()| to.0.check(to.1, len));
+        let mut bytes = vec![0; checked.map_or(0, |()| len as usize)];
+        self.state().ranks[self.rank().index()].memory().read(from.0.region, from.0.at + from.1, &mut bytes);
+        Transfer::new(self.post_range(to.0, to.1, checked, Action::Put(bytes.into())))
+    }
+
+    fn rdma_read(&self, from: (&SimSegment, u64), into: (&SimSegment, u64), len: u64) -> Transfer {
+        let checked =
+            self.own(into.0.rank).and_then(|()| into.0.check(into.1, len)).and_then(|()| from.0.check(from.1, len));
+        if checked.is_ok() {
+            self.state().ranks[self.rank().index()].more().memory.hold(into.0.region);
+        }
+        let into = Some(Box::new(GetBuffer { region: into.0.region, offset: into.0.at + into.1 }));
+        Transfer::new(self.post_range(from.0, from.1, checked, Action::Get { len, into }))
+    }
+
+    fn flush(&self, target: Rank) -> Flush<'_> {
+        Flush::new(self, target)
+    }
+
+    fn flush_local(&self, target: Rank) -> Flush<'_> {
+        Flush::new(self, target)
+    }
+
+    fn read_own(&self, own: &SimSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
+        self.own(own.rank)?;
+        own.check(offset, into.len() as u64)?;
+        let state = self.state();
+        let memory = state.ranks[own.rank.index()].memory();
+        memory.len(own.region).ok_or(Fault::of(FaultKind::NoSuchRegion, own.rank))?;
+        memory.read(own.region, own.at + offset, into);
+        Ok(())
+    }
+
+    fn write_own(&self, own: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        self.own(own.rank)?;
+        own.check(offset, from.len() as u64)?;
+        let mut state = self.state();
+        let memory = &mut state.ranks[own.rank.index()].more().memory;
+        memory.len(own.region).ok_or(Fault::of(FaultKind::NoSuchRegion, own.rank))?;
+        memory.write(own.region, own.at + offset, from);
+        state.changed(own.rank, own.region, own.at + offset, from.len() as u64, Notify::No);
+        Ok(())
+    }
+
+    fn can_revoke(&self, rank: Rank) -> bool {
+        rank != self.rank() && rank.0 < self.size()
+    }
+
+    fn revoke(&self, rank: Rank) -> Result<bool, Fault> {
+        match self.can_revoke(rank) {
+            true => self.state().revoke(self.rank(), rank),
+            false => return Err(Fault::of(FaultKind::Unsupported, rank)),
+        }
+        Ok(true)
+    }
+
+    fn spawn(&self, task: Task) {
+        let refused = self.state().spawn(self.rank(), task);
+        drop(refused); // after the lock is released: a task owns endpoints
+    }
+
+    fn serve(&self, task: Task) -> Result<(), Fault> {
+        let refused = self.state().serve(self.rank(), task);
+        drop(refused); // as above
+        Ok(())
+    }
+
+    /// As [`serve`](Fabric::serve). A polling task makes its rank poll for everything that it waits
+    /// for.
+    fn serve_apart(&self, task: Task, thread: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
+        if thread == ServerThread::Polls {
+            self.state().ranks[self.rank().index()].more().polls = true;
+        }
+        self.serve(task).map(|()| None)
+    }
+
+    /// Does nothing: a simulated rank leaves when its program and its spawned tasks are done.
+    fn leave(&self) {}
+}

@@ -1,0 +1,80 @@
+//! Registered memory of a simulated rank.
+
+use std::fmt;
+use std::sync::Arc;
+
+use onesided_fabric::{Segment, SegmentKey};
+use onesided_remote_memory::{At, Fault, Rank, RegionId, RemoteMemory};
+
+use crate::endpoint::{Shared, SimFabric};
+use crate::state::check_range;
+
+/// Registered memory of a simulated rank.
+#[derive(Clone, Debug)]
+pub struct SimSegment {
+    pub(crate) rank: Rank,
+    pub(crate) region: u32,
+    pub(crate) len: u64,
+    /// Its offset in its region.
+    pub(crate) at: u64,
+    /// Whether it is a part of a region; only the whole is reclaimed.
+    pub(crate) part: bool,
+    /// Keeps the region of a rank's own segment.
+    pub(crate) _region_ref: Option<Arc<RegionRef>>,
+}
+
+pub(crate) struct RegionRef {
+    shared: Arc<Shared>,
+    pub(crate) rank: Rank,
+    pub(crate) region: u32,
+}
+
+impl SimFabric {
+    /// A reference to an own region, already counted.
+    pub(crate) fn hold(&self, region: u32) -> Arc<RegionRef> {
+        Arc::new(RegionRef { shared: Arc::clone(&self.shared), rank: self.rank(), region })
+    }
+}
+
+impl Drop for RegionRef {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        let memory = &mut state.ranks[self.rank.index()].more().memory;
+        memory.release(self.region);
+        if memory.len(self.region).is_none() {
+            drop(state);
+            self.shared.user_memory().remove(&(self.rank, self.region));
+        }
+    }
+}
+
+impl fmt::Debug for RegionRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RegionRef")
+    }
+}
+
+impl SimSegment {
+    pub(crate) fn check(&self, offset: u64, count: u64) -> Result<(), Fault> {
+        check_range(self.rank, self.len, offset, count)
+    }
+
+    /// The location of a checked offset.
+    pub(crate) const fn place(&self, offset: u64) -> At {
+        At { rank: self.rank, region: RegionId(self.region), offset: self.at + offset }
+    }
+}
+
+impl Segment for SimSegment {
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn key(&self) -> SegmentKey {
+        SegmentKey { rank: self.rank, region: RegionId(self.region), len: self.len, address: self.at, rkey: 0 }
+    }
+}

@@ -1,0 +1,116 @@
+//! Words and messages of a simulated rank.
+
+use std::sync::Arc;
+
+use onesided_remote_memory::{
+    At, Fault, FaultKind, Liveness, Mailbox, Message, Notify, Patience, Port, Rank, RemoteMemory,
+};
+
+use crate::endpoint::{SimFabric, Word, check_port};
+use crate::futures::{Op, Pause, Recv, Send, Wait};
+use crate::memory::WORLD_REGION;
+use crate::operation::{Action, Operation};
+
+impl SimFabric {
+    pub(crate) fn post(&self, Word { at, same_host }: Word, action: Action) -> Op {
+        let operation = Operation::new(self.rank(), at.rank, at.region.0, at.offset, action);
+        let slot = self.state().post(Operation { same_host, ..operation });
+        Op::new(Arc::clone(&self.shared), slot)
+    }
+
+    pub(crate) fn refuse(&self, target: Rank, fault: Fault) -> Op {
+        let operation = Operation::new(self.rank(), target, WORLD_REGION, 0, Action::Read);
+        let slot = self.state().refuse(operation, fault);
+        Op::new(Arc::clone(&self.shared), slot)
+    }
+}
+
+impl RemoteMemory for SimFabric {
+    type Word<'f> = Word;
+    type Op = Op;
+    type Wait<'f, P: Fn(u64) -> bool + Unpin + std::marker::Send + 'f> = Wait<'f, P>;
+    type Pause<'f> = Pause<'f>;
+
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn size(&self) -> u32 {
+        self.size
+    }
+
+    fn word(&self, at: At) -> Result<Word, Fault> {
+        self.state().check_word(at).map(|()| Word::of(at))
+    }
+
+    fn read(&self, word: Word) -> Op {
+        self.post(word, Action::Read)
+    }
+
+    fn write(&self, word: Word, value: u64, notify: Notify) -> Op {
+        self.post(word, Action::Write { value, notify })
+    }
+
+    fn compare_swap(&self, word: Word, expected: u64, new: u64) -> Op {
+        self.post(word, Action::CompareSwap { expected, new })
+    }
+
+    fn fetch_add(&self, word: Word, add: u64) -> Op {
+        self.post(word, Action::FetchAdd(add))
+    }
+
+    fn load(&self, own: Word) -> Result<u64, Fault> {
+        self.load_word(own)
+    }
+
+    fn store(&self, own: Word, value: u64) -> Result<(), Fault> {
+        let At { rank, region, offset } = own.at;
+        self.own(rank)?;
+        let mut state = self.state();
+        let memory = &mut state.ranks[rank.index()].more().memory;
+        memory.len(region.0).ok_or(Fault::of(FaultKind::NoSuchRegion, rank))?;
+        memory.store(region.0, offset, value);
+        state.changed(rank, region.0, offset, 8, Notify::No);
+        Ok(())
+    }
+
+    fn wait_until<'f, P>(&'f self, own: Word, predicate: P, patience: Patience) -> Wait<'f, P>
+    where
+        P: Fn(u64) -> bool + Unpin + std::marker::Send + 'f,
+    {
+        Wait::new(self, own, predicate, patience)
+    }
+
+    fn pause<'f>(&'f self, _word: Word, nanos: u64) -> Pause<'f> {
+        Pause::new(self, nanos)
+    }
+
+    fn now(&self) -> u64 {
+        self.shared.now()
+    }
+
+    fn liveness(&self, rank: Rank) -> Liveness {
+        self.state().liveness(rank)
+    }
+
+    fn failed_rank(&self) -> Option<Rank> {
+        self.state().failed_rank()
+    }
+}
+
+impl Mailbox for SimFabric {
+    type Send<'f> = Send<'f>;
+    type Recv<'f> = Recv<'f>;
+
+    fn send<'f>(&'f self, to: Rank, port: Port, bytes: &[u8], notify: Notify) -> Send<'f> {
+        let message = Message::new(self.rank(), bytes).and_then(|message| {
+            check_port(port)?;
+            if to.0 < self.size() { Ok(message) } else { Err(Fault::of(FaultKind::NoSuchRank, to)) }
+        });
+        Send::new(self, to, port, notify, message)
+    }
+
+    fn recv<'f>(&'f self, port: Port, patience: Patience) -> Recv<'f> {
+        Recv::new(self, port, patience)
+    }
+}
