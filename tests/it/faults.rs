@@ -12,6 +12,10 @@ use rustix::process::Signal;
 use crate::jobs::{self, Ended, Role, die, ok, send, state};
 use crate::support::{compute, eventually};
 
+mod status;
+
+use self::status::{DONE, INFORMED, PID, RECOVERED, Status, TIME};
+
 pub(crate) const ROLES: &[Role] = &[
     ("exclusive owner", |world| holder_ends(&world, true, || die())),
     ("shared owner", |world| holder_ends(&world, false, || die())),
@@ -30,57 +34,6 @@ pub(crate) const ROLES: &[Role] = &[
 /// The limit for learning of a death, and for suspecting one.
 const SOON: Duration = Duration::from_secs(1);
 const SUSPICION: Duration = Duration::from_millis(2500);
-
-/// What ranks publish to each other: the times and process ids of every rank.
-const PID: usize = 0;
-const TIME: usize = 1;
-const DONE: usize = 2;
-const INFORMED: usize = 3;
-const RECOVERED: usize = 4;
-const WORDS: usize = 8;
-
-struct Status(Window<u64>);
-
-impl Status {
-    /// Every rank knows every rank's process.
-    fn new(world: &World) -> Self {
-        let status = Self(
-            Window::<u64>::builder()
-                .lock(LockDesign::TestAndSet)
-                .name("status")
-                .allocate(world, WORDS * world.size() as usize)
-                .wait()
-                .unwrap(),
-        );
-        status.publish(PID, std::process::id().into());
-        world.barrier().wait().unwrap();
-        status
-    }
-
-    fn publish(&self, what: usize, value: u64) {
-        let world = self.0.world();
-        for target in (0..world.size()).filter(|target| !is_lost(world, *target)) {
-            let epoch = self.0.lock_shared(target).wait().unwrap();
-            epoch.put(WORDS * world.rank() as usize + what, &[value]).unwrap();
-            match epoch.unlock().wait().map_err(Error::from) {
-                // It has seen the last value, and left, with its memory, before the lock was free
-                // again.
-                Err(error) if error.fault().is_some_and(|fault| fault.kind() == FaultKind::PeerLeft) => {}
-                unlocked => unlocked.unwrap(),
-            }
-        }
-    }
-
-    fn published(&self, by: u32, what: usize) -> u64 {
-        let at = WORDS * by as usize + what;
-        self.0.local().read(at..at + 1)[0]
-    }
-
-    /// How long ago rank 0 announced its end.
-    fn since_the_end(&self) -> Duration {
-        Duration::from_nanos(self.0.world().fabric().now() - self.published(0, TIME))
-    }
-}
 
 /// A window that rank 0 has filled at every rank.
 fn filled(world: &World) -> Window<u64> {

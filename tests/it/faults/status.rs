@@ -1,0 +1,59 @@
+//! What the ranks of a job tell each other while some of them die.
+
+use std::time::Duration;
+
+use onesided::fabric::remote_memory::RemoteMemory as _;
+use onesided::{Error, FaultKind, LockDesign, Window, World};
+
+use super::is_lost;
+
+/// What ranks publish to each other: the times and process ids of every rank.
+pub(super) const PID: usize = 0;
+pub(super) const TIME: usize = 1;
+pub(super) const DONE: usize = 2;
+pub(super) const INFORMED: usize = 3;
+pub(super) const RECOVERED: usize = 4;
+const WORDS: usize = 8;
+
+pub(super) struct Status(Window<u64>);
+
+impl Status {
+    /// Every rank knows every rank's process.
+    pub(super) fn new(world: &World) -> Self {
+        let status = Self(
+            Window::<u64>::builder()
+                .lock(LockDesign::TestAndSet)
+                .name("status")
+                .allocate(world, WORDS * world.size() as usize)
+                .wait()
+                .unwrap(),
+        );
+        status.publish(PID, std::process::id().into());
+        world.barrier().wait().unwrap();
+        status
+    }
+
+    pub(super) fn publish(&self, what: usize, value: u64) {
+        let world = self.0.world();
+        for target in (0..world.size()).filter(|target| !is_lost(world, *target)) {
+            let epoch = self.0.lock_shared(target).wait().unwrap();
+            epoch.put(WORDS * world.rank() as usize + what, &[value]).unwrap();
+            match epoch.unlock().wait().map_err(Error::from) {
+                // It has seen the last value, and left, with its memory, before the lock was free
+                // again.
+                Err(error) if error.fault().is_some_and(|fault| fault.kind() == FaultKind::PeerLeft) => {}
+                unlocked => unlocked.unwrap(),
+            }
+        }
+    }
+
+    pub(super) fn published(&self, by: u32, what: usize) -> u64 {
+        let at = WORDS * by as usize + what;
+        self.0.local().read(at..at + 1)[0]
+    }
+
+    /// How long ago rank 0 announced its end.
+    pub(super) fn since_the_end(&self) -> Duration {
+        Duration::from_nanos(self.0.world().fabric().now() - self.published(0, TIME))
+    }
+}
