@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::fabric::NO_VERBS;
 use crate::failure::Failure;
 use crate::info::devices::{Device, Devices};
+use crate::run::remote_shell::{RSH, SSH};
 
 /// Shows what this host can do: fabrics and devices, system calls, limits; what is missing and what
 /// to install.
@@ -95,7 +96,7 @@ struct RemoteShell {
 
 impl RemoteShell {
     fn find() -> Self {
-        let command = std::env::var(crate::run::RSH).unwrap_or_else(|_| crate::run::SSH.to_owned());
+        let command = std::env::var(RSH).unwrap_or_else(|_| SSH.to_owned());
         let program = command.split_whitespace().next().unwrap_or_default();
         let folders = std::env::var_os("PATH").unwrap_or_default();
         let mut paths = std::env::split_paths(&folders).map(|folder| folder.join(program));

@@ -1,4 +1,9 @@
-//! `onesided run`: starts the processes of a job.
+//! `onesided run`: starts the processes of a job. How agents are started on other hosts lies in the
+//! modules below; the launcher knows neither ssh nor Slurm.
+
+mod hosts;
+pub(crate) mod remote_shell;
+mod slurm;
 
 use std::ffi::OsString;
 use std::io;
@@ -10,17 +15,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::ValueEnum;
-use onesided_fabric::Error;
-use onesided_fabric::bootstrap::launcher::{Event, Hosts, Interrupt, Launch, OnFailure, SRUN, Slots};
+use onesided_fabric::bootstrap::Error;
+use onesided_fabric::bootstrap::launcher::{Event, Hosts, Interrupt, Launch, OnFailure};
 use rustix::process::Signal;
 
 use crate::fabric::FabricName;
 use crate::failure::{Failure, USAGE, say};
-
-/// The variable that sets the remote shell.
-pub(crate) const RSH: &str = "ONESIDED_RSH";
-/// The default remote shell.
-pub(crate) const SSH: &str = "ssh -x -T -o BatchMode=yes";
+use crate::run::remote_shell::{RSH, RemoteShell, SSH};
 
 /// Starts N processes of a program as the ranks of one job, on this host or, with `--hosts`, on
 /// several.
@@ -137,17 +138,15 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
 
 fn hosts(list: &str, args: &Args) -> Result<Hosts, Failure> {
     let agent = args.agent.clone().map_or_else(std::env::current_exe, Ok)?;
-    let slurm = list == "slurm";
-    let default = if slurm { SRUN } else { SSH };
+    let in_slurm = list == "slurm";
+    let default = if in_slurm { slurm::SRUN } else { SSH };
     let named = args.rsh.clone().or_else(|| std::env::var(RSH).ok());
-    let rsh: Vec<_> = named.as_deref().unwrap_or(default).split_whitespace().map(OsString::from).collect();
-    if rsh.is_empty() {
-        return Err(Failure::new(USAGE, "--rsh (ONESIDED_RSH) names no command"));
-    }
-    let before_line = if slurm && named.is_none() { vec!["sh".into(), "-c".into()] } else { vec![] };
-    let list = if slurm { Slots::of_slurm() } else { Slots::parse(list) };
+    let before_line: &[_] = if in_slurm && named.is_none() { &["sh", "-c"] } else { &[] };
+    let shell = RemoteShell::new(named.as_deref().unwrap_or(default), before_line, &agent);
+    let shell = shell.ok_or_else(|| Failure::new(USAGE, "--rsh (ONESIDED_RSH) names no command"))?;
+    let list = if in_slurm { slurm::allocation() } else { hosts::parse(list) };
     let list = list.map_err(|error| Failure::new(USAGE, error))?;
-    Ok(Hosts { list, rsh, before_line, agent, export: args.export.clone() })
+    Ok(Hosts { list, start: Box::new(shell), export: args.export.clone() })
 }
 
 /// `onesided agent`, which `run --hosts` starts on other hosts.

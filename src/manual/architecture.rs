@@ -25,7 +25,7 @@
 //! | [`onesided_windows`] | windows, epochs, operations | locks, fabric | what the root does not export | the message of window creation (`window/exchange.rs`): its version |
 //! | `onesided-two-sided` | two-sided messages (a placeholder) | fabric | everything | |
 //! | `onesided-sim` | the simulated fabric | the boundary, fabric | everything behind `Simulation` | |
-//! | `onesided-cli` | the program `onesided` | fabric, windows, sim, lock-kit | everything but options and JSON keys | |
+//! | `onesided-cli` | the program `onesided`; ssh and Slurm, by which it starts host daemons | fabric, windows, sim, lock-kit | everything but options and JSON keys | |
 //! | `onesided` | the facade and the manual | windows, fabric, locks | the manual | the names that users import |
 //!
 //! # Where things are
@@ -37,6 +37,7 @@
 //! | How does a rank learn who it is and who the others are? | `join` (`job/src/start.rs`) chooses `client.rs` (under `onesided run`), `pmi/`, `rendezvous/` or alone, and returns a `Job` (`job/src/exchange.rs`): rank, job segment, exchange of values and memory |
 //! | How does a card find its peer? | `EndpointAddress` (`fabric/src/verbs/endpoint_address.rs`), by the job's exchange |
 //! | What happens when a peer dies? | its host daemon (`Session::gone` in `job/src/daemon/session.rs`), the launcher (`supervisor.rs`) or `failover.rs` calls `JobSegment::declare_dead` (`job/src/segment/job_segment.rs`), which wakes all ranks; waits (`fabric/src/shm/waits.rs`) ask `fabric/src/peer_status.rs` and end; locks recover by `lock-algos/src/recovery.rs`. Cards: `fabric/src/verbs/keepalive.rs` |
+//! | How does a job start on another host? | `onesided run` gives the launcher a [`StartAgent`](onesided_fabric::bootstrap::launcher::StartAgent) (`cli/src/run/remote_shell.rs`: ssh, `srun`, or what the user names; `slurm.rs`: the hosts of an allocation). `job/src/launcher/remote_agent.rs` runs its command and hears the agent out, `remote.rs` keeps the agents, `agent.rs` is the other end |
 //! | Where is the lock design chosen? | `windows/src/locks/design.rs`; the table of designs is in `lock-algos/src/any_lock.rs` |
 //! | Where is the fabric chosen? | `fabric/src/any.rs`; dispatch at run time from the table in `fabric/src/dispatch/table.rs` |
 //! | Where does a new lock metric go? | one file in `cli/src/bench/metrics/`; in its `mod.rs` the `mod` line and a line of `LOCK_METRICS` |

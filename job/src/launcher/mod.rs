@@ -6,23 +6,23 @@
 //! launcher kills whatever is left of a group. When the launcher itself is killed, the kernel kills
 //! the ranks (`PR_SET_PDEATHSIG`).
 //!
-//! On other hosts a remote shell starts an *agent*: this program with another subcommand. The agent
-//! is its host's daemon: it holds the job segment, the ranks' processes and their output. Its
-//! standard input and output, carried by the remote shell, are its stream to the launcher, which is
-//! the head daemon. So no port is opened, any remote shell works, and the stream ends when either
-//! side, or anything between them, ends.
+//! On another host a command starts an *agent*: a process that calls [`agent`](agent()). The caller
+//! of the launcher makes that command ([`StartAgent`]): the program `onesided` has ssh and `srun`.
+//! The agent is its host's daemon: it holds the job segment, the ranks' processes and their output.
+//! The standard input and output of the command are its stream to the launcher, which is the head
+//! daemon. So no port is opened, any remote shell works, and the stream ends when either side, or
+//! anything between them, ends.
 #![allow(unsafe_code)] // one call between fork and exec
 
+mod agent;
 mod control;
 mod events;
-mod host_daemon;
 mod hosts;
 mod limits;
 mod output;
 mod ranks;
 mod remote;
-mod remote_shell;
-mod slurm;
+mod remote_agent;
 mod supervisor;
 
 use std::ffi::OsString;
@@ -37,10 +37,9 @@ use std::time::{Duration, Instant};
 use onesided_remote_memory::Rank;
 use rustix::process::{Resource, Rlimit, Signal};
 
+pub use crate::launcher::agent::agent;
 pub use crate::launcher::events::{End, Event};
-pub use crate::launcher::host_daemon::agent;
-pub use crate::launcher::hosts::{Hosts, Slots};
-pub use crate::launcher::slurm::SRUN;
+pub use crate::launcher::hosts::{Hosts, Slots, StartAgent};
 
 use crate::Error;
 use crate::daemon::relay;
@@ -152,8 +151,8 @@ impl Launch {
     /// start.
     ///
     /// # Errors
-    /// As [`run`](Self::run). [`Error::Launch`], which names the host: too few slots; the remote
-    /// shell cannot be started or ends; the program is missing there or has another version.
+    /// As [`run`](Self::run). [`Error::Launch`]: too few slots. [`Error::Launch`], which names the
+    /// host: the command for its agent cannot be started or ends; the agent has another version.
     pub fn run_on(&self, hosts: &Hosts, interrupts: &[Interrupt], observe: &mut dyn FnMut(Event)) -> Result<u8, Error> {
         match self.start_on(hosts, interrupts) {
             Ok((daemon, ranks, streams)) => self.supervise(daemon, ranks, streams, interrupts, observe),
@@ -167,16 +166,16 @@ impl Launch {
         let suspect_after = relay::suspect_after(std::env::var_os(SUSPECT_AFTER))?;
         let patience = start::patience()?;
         let limits = Limits { until: Instant::now() + patience, patience, interrupts };
-        let (used, by_rank) = hosts.assign(self.size)?;
+        let (used, by_rank) = hosts::assign(&hosts.list, self.size)?;
         let job_segment = Arc::new(JobSegment::create(self.size).map_err(failed("make the job segment"))?);
         (0..).map(Rank).zip(&by_rank).for_each(|(rank, host)| job_segment.place(rank, u32::from(*host)));
         let secret = Secret::random();
         let mut server = Server::start(Arc::clone(&job_segment), secret.clone(), spare_descriptors)?;
         let events = Arc::new(RelayEvents::new().map_err(failed("make an eventfd"))?);
         let (mut remote, links, mut streams) =
-            Remote::start(self, hosts, (&used, &by_rank), (&secret, suspect_after), &events, &limits)?;
+            Remote::start(self, hosts, (used, &by_rank), (&secret, suspect_after), &events, &limits)?;
         server.relay(ControlRelay::head(links, suspect_after, Some(events)))?;
-        let here = used.iter().position(|host| host.is_here());
+        let here = used.iter().position(Slots::is_here);
         let own = (0..).map(Rank).zip(&by_rank).filter(|(_, host)| Some(usize::from(**host)) == here);
         let own = own.map(|(rank, _)| rank);
         let all = remote.wait_for_all(&self.program, &limits);

@@ -20,7 +20,7 @@ use crate::launcher::events::Ended;
 use crate::launcher::hosts::{Hosts, Slots};
 use crate::launcher::limits::{Limits, NotStarted};
 use crate::launcher::output::{Stream, Target};
-use crate::launcher::remote_shell::RemoteDaemon;
+use crate::launcher::remote_agent::RemoteAgent;
 use crate::launcher::{End, Event, GRACE, Launch};
 use crate::protocol::Nonce;
 use crate::secret::random_bytes;
@@ -30,7 +30,7 @@ use crate::{Secret, Server};
 #[derive(Debug)]
 pub(super) struct Remote {
     events: Arc<RelayEvents>,
-    agents: Vec<RemoteDaemon>,
+    agents: Vec<RemoteAgent>,
     /// Running ranks of other hosts, with their host numbers.
     running: Vec<(Rank, u16)>,
     ended: Vec<Ended>,
@@ -67,7 +67,7 @@ impl Remote {
     pub(super) fn start(
         launch: &Launch,
         hosts: &Hosts,
-        (used, by_rank): (&[&Slots], &[u16]),
+        (used, by_rank): (&[Slots], &[u16]),
         (secret, suspect_after): (&Secret, Duration),
         events: &Arc<RelayEvents>,
         limits: &Limits<'_>,
@@ -76,12 +76,12 @@ impl Remote {
         let mut agents = Vec::new();
         for (host, slots) in (0..).zip(used).filter(|(_, slots)| !slots.is_here()) {
             let nonce: Nonce = random_bytes();
-            agents.push((RemoteDaemon::spawn(host, slots, hosts, secret, &nonce)?, nonce));
+            agents.push((RemoteAgent::spawn(host, &slots.name, &*hosts.start, secret, &nonce)?, nonce));
         }
         // After all have answered: from then on, silence is a failure.
         let (mut agents, nonces): (Vec<_>, Vec<_>) = agents.into_iter().unzip();
         let mut links = Vec::new();
-        let greeted = RemoteDaemon::greet_all(&mut agents, limits)?;
+        let greeted = RemoteAgent::greet_all(&mut agents, &*hosts.start, limits)?;
         for ((agent, nonce), (theirs, stream)) in agents.iter().zip(&nonces).zip(greeted) {
             let link = RelayStream::new(stream, StreamEnd::Head, secret, nonce, &theirs);
             links.push((agent.host, link.map_err(|source| agent.failed("use its stream", Some(source)))?));
@@ -292,7 +292,7 @@ fn travels(name: &OsString, export: &[OsString]) -> bool {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        // The agents have been told to end; a remote shell may take a moment longer.
+        // The agents have been told to end; the commands that started them may take a moment longer.
         let until = Instant::now() + GRACE;
         for agent in &self.agents {
             while Instant::now() < until && agent.ended().is_none() {

@@ -2,42 +2,40 @@
 
 use std::ffi::OsString;
 
-use crate::Error;
-use crate::launcher::hosts::Slots;
+use onesided_fabric::bootstrap::Error;
+use onesided_fabric::bootstrap::launcher::Slots;
 
 /// `srun` as a remote shell, called with a host, `sh -c` and a command line. The step has one task,
 /// takes no resources from others, and does not buffer output by line.
-pub const SRUN: &str =
+pub(super) const SRUN: &str =
     "srun --overlap --unbuffered --mpi=none --input=all --nodes=1 --ntasks=1 --cpu-bind=none --quiet --nodelist";
 const NODES: &str = "SLURM_JOB_NODELIST";
 const TASKS: &str = "SLURM_TASKS_PER_NODE";
 /// An allocation with more hosts or ranks is rejected.
 const MOST: usize = 65_535;
 
-impl Slots {
-    /// The nodes of this process's Slurm allocation, each with as many slots as it has tasks.
-    ///
-    /// # Errors
-    /// [`Error::Launch`]: there is no allocation, or its variables are invalid.
-    pub fn of_slurm() -> Result<Vec<Self>, Error> {
-        Self::allocated(|name| std::env::var_os(name))
-    }
+/// The nodes of this process's Slurm allocation, each with as many slots as it has tasks.
+///
+/// # Errors
+/// [`Error::Launch`]: there is no allocation, or its variables are invalid.
+pub(super) fn allocation() -> Result<Vec<Slots>, Error> {
+    allocated(|name| std::env::var_os(name))
+}
 
-    fn allocated(variable: impl Fn(&str) -> Option<OsString>) -> Result<Vec<Self>, Error> {
-        let text = |name: &str| {
-            let value = variable(name).and_then(|value| value.into_string().ok());
-            value.ok_or_else(|| {
-                failed(format!("{name} is not set: `--hosts slurm` is for use in an allocation (sbatch, salloc)"))
-            })
-        };
-        let (nodes, tasks) = (text(NODES)?, text(TASKS)?);
-        let names = host_list(&nodes).ok_or_else(|| failed(format!("{NODES}={nodes} is no list of hosts")))?;
-        let slots = repeated(&tasks).ok_or_else(|| failed(format!("{TASKS}={tasks} is no list of numbers")))?;
-        if names.len() != slots.len() {
-            return Err(failed(format!("{NODES}={nodes} and {TASKS}={tasks} are not of one length")));
-        }
-        Ok(names.into_iter().zip(slots).map(|(name, slots)| Self { name, slots }).collect())
+fn allocated(variable: impl Fn(&str) -> Option<OsString>) -> Result<Vec<Slots>, Error> {
+    let text = |name: &str| {
+        let value = variable(name).and_then(|value| value.into_string().ok());
+        value.ok_or_else(|| {
+            failed(format!("{name} is not set: `--hosts slurm` is for use in an allocation (sbatch, salloc)"))
+        })
+    };
+    let (nodes, tasks) = (text(NODES)?, text(TASKS)?);
+    let names = host_list(&nodes).ok_or_else(|| failed(format!("{NODES}={nodes} is no list of hosts")))?;
+    let slots = repeated(&tasks).ok_or_else(|| failed(format!("{TASKS}={tasks} is no list of numbers")))?;
+    if names.len() != slots.len() {
+        return Err(failed(format!("{NODES}={nodes} and {TASKS}={tasks} are not of one length")));
     }
+    Ok(names.into_iter().zip(slots).map(|(name, slots)| Slots { name, slots }).collect())
 }
 
 fn failed(what: String) -> Error {
@@ -139,7 +137,7 @@ mod tests {
     fn an_allocation_is_hosts_and_slots() {
         let of = |nodes: &str, tasks: &str| {
             let (nodes, tasks) = (OsString::from(nodes), OsString::from(tasks));
-            Slots::allocated(move |name| match name {
+            allocated(move |name| match name {
                 NODES => Some(nodes.clone()),
                 TASKS => Some(tasks.clone()),
                 _ => None,
@@ -157,6 +155,6 @@ mod tests {
         ] {
             assert!(of(nodes, tasks).unwrap_err().to_string().contains(told), "{nodes} {tasks}");
         }
-        assert!(Slots::allocated(|_| None).unwrap_err().to_string().contains("sbatch"));
+        assert!(allocated(|_| None).unwrap_err().to_string().contains("sbatch"));
     }
 }

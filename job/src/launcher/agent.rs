@@ -29,9 +29,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(600);
 /// The longest first line, in bytes: two numbers of 64 digits, a space and the newline.
 const LINE: usize = 130;
 
-/// Serves this host for the launcher at the other end of standard input and output, which a remote
-/// shell carries. Returns when the launcher is done with it or is lost; the host's ranks have been
-/// killed then.
+/// Serves this host for the launcher at the other end of standard input and output. Returns when
+/// the launcher is done with it or is lost; the host's ranks have been killed then.
 ///
 /// # Errors
 /// [`Error::Launch`]: the input is not from a launcher of this version, or memory or descriptors
@@ -114,7 +113,7 @@ fn serve(start: Start, layout: &Layout, secret: &Secret, link: RelayStream) -> R
         Ok((ranks, streams)) => {
             report(&Report::Started);
             let pipes = streams.into_iter().filter_map(Pipe::new).collect();
-            HostDaemon { ranks, job_segment, server, events, pipes }.run().map_err(failed("wait for the ranks"))
+            Agent { ranks, job_segment, server, events, pipes }.run().map_err(failed("wait for the ranks"))
         }
         Err(error) => {
             let errno = match &error {
@@ -175,7 +174,7 @@ fn write_all(to: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
 }
 
 /// A host's running ranks.
-struct HostDaemon {
+struct Agent {
     /// Dropped first, which kills the ranks.
     ranks: Ranks,
     job_segment: Arc<JobSegment>,
@@ -202,7 +201,7 @@ impl Pipe {
     }
 }
 
-impl HostDaemon {
+impl Agent {
     fn run(mut self) -> io::Result<()> {
         loop {
             self.wait()?;

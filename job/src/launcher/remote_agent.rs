@@ -1,8 +1,8 @@
-//! The remote shell that starts an agent, until the agent has answered.
+//! An agent on another host, at the other end of the command that started it.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -13,7 +13,7 @@ use crate::Error;
 use crate::daemon::relay::Stream as RawStream;
 use crate::environment::OF_A_JOB;
 use crate::launcher::control::MARK;
-use crate::launcher::hosts::{Hosts, Slots};
+use crate::launcher::hosts::StartAgent;
 use crate::launcher::limits::{Limits, NotStarted};
 use crate::launcher::{End, Session, die_with_the_launcher};
 use crate::protocol::{Nonce, VERSION};
@@ -21,17 +21,16 @@ use crate::{Secret, timespec};
 
 /// How many bytes of a login shell's output are skipped before the agent's line.
 const MOST_NOISE: usize = 256 << 10;
-/// How long a remote shell may take to end after its output has ended.
+/// How long the command may take to end after its output has ended.
 const ENDING: Duration = Duration::from_millis(500);
 
-/// A host's agent, at the other end of a remote shell. Dropping it ends the remote shell.
+/// A host's agent, and the command that started it. Dropping it ends the command.
 #[derive(Debug)]
-pub(super) struct RemoteDaemon {
+pub(super) struct RemoteAgent {
     pub(super) host: u16,
     pub(super) name: String,
-    shell: String,
-    /// The remote shell with its options, as a user types it.
-    by_hand: String,
+    /// The command's program, for errors.
+    program: String,
     child: Child,
     greeting: Option<Greeting>,
     pub(super) started: bool,
@@ -46,36 +45,29 @@ struct Greeting {
     begin: usize,
 }
 
-impl RemoteDaemon {
+impl RemoteAgent {
     pub(super) fn spawn(
         host: u16,
-        slots: &Slots,
-        hosts: &Hosts,
+        name: &str,
+        start: &dyn StartAgent,
         secret: &Secret,
         nonce: &Nonce,
     ) -> Result<Self, Error> {
-        let Some((shell, options)) = hosts.rsh.split_first() else {
-            return Err(Error::Launch { what: "no remote shell was named".to_owned(), source: None });
-        };
-        let agent = format!("'{}' agent", hosts.agent.to_string_lossy().replace('\'', "'\\''"));
-        let mut command = Command::new(shell);
-        command.args(options).arg(&slots.name).args(&hosts.before_line).arg(&agent);
+        let mut command = start.command(name);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         for name in OF_A_JOB {
-            command.env_remove(name); // a remote shell may be configured to forward it
+            command.env_remove(name); // the command may forward it
         }
-        // Without a terminal: a question of the remote shell becomes an error, instead of one
-        // prompt a host.
+        // Without a terminal: a question of the command becomes an error, instead of one prompt a
+        // host.
         die_with_the_launcher(&mut command, Session::Own);
-        let shell = shell.to_string_lossy().into_owned();
-        let failed = |what: &str, source| {
-            let what = format!("host {}: {what} {shell}", slots.name);
-            Error::Launch { what, source: Some(source) }
-        };
-        let mut child = command.spawn().map_err(|source| failed("start", source))?;
+        let program = command.get_program().to_string_lossy().into_owned();
+        let mut child = command
+            .spawn()
+            .map_err(|source| Error::Launch { what: format!("host {name}: start {program}"), source: Some(source) })?;
         // Sent by its input: other users can read arguments and environments.
         let line = format!("{} {}\n", secret.to_hex(), blake3::Hash::from_bytes(*nonce).to_hex());
-        // A remote shell that has ended explains itself, by its output or its exit status.
+        // A command that has ended explains itself, by its output or its exit status.
         let _ = child.stdin.as_mut().map(|stdin| stdin.write_all(line.as_bytes()));
         let greeting = child.stdin.take().zip(child.stdout.take()).map(|(stdin, stdout)| Greeting {
             stdin: stdin.into(),
@@ -83,35 +75,37 @@ impl RemoteDaemon {
             heard: Vec::new(),
             begin: 0,
         });
-        let words: Vec<_> = hosts.rsh.iter().map(|word| word.to_string_lossy()).collect();
-        let by_hand = format!("{} {} true", words.join(" "), slots.name);
-        Ok(Self { host, name: slots.name.clone(), shell, by_hand, child, greeting, started: false })
+        Ok(Self { host, name: name.to_owned(), program, child, greeting, started: false })
     }
 
     /// Waits for all agents' lines. Reports the first failure, whatever the other agents do.
-    pub(super) fn greet_all(agents: &mut [Self], limits: &Limits<'_>) -> Result<Vec<(Nonce, RawStream)>, NotStarted> {
+    pub(super) fn greet_all(
+        agents: &mut [Self],
+        start: &dyn StartAgent,
+        limits: &Limits<'_>,
+    ) -> Result<Vec<(Nonce, RawStream)>, NotStarted> {
         let mut come: Vec<_> = agents.iter().map(|_| None).collect();
         while let Some(missing) = come.iter().position(Option::is_none) {
             let waiting = agents.iter().filter_map(|agent| agent.greeting.as_ref());
             let streams: Vec<_> = waiting.map(|greeting| greeting.stdout.as_fd()).collect();
             if !limits.wait_for_any(&streams)? {
-                return Err(agents[missing].late(limits.patience).into());
+                return Err(agents[missing].late(start, limits.patience).into());
             }
             for (agent, come) in agents.iter_mut().zip(&mut come).filter(|(_, come)| come.is_none()) {
-                *come = agent.hear()?;
+                *come = agent.hear(start)?;
             }
         }
         Ok(come.into_iter().flatten().collect())
     }
 
     /// Reads what is available, up to the agent's line.
-    fn hear(&mut self) -> Result<Option<(Nonce, RawStream)>, Error> {
+    fn hear(&mut self, start: &dyn StartAgent) -> Result<Option<(Nonce, RawStream)>, Error> {
         let Some(mut greeting) = self.greeting.take() else { return Err(self.failed("it has no streams", None)) };
         let mut buffer = [0; 4096];
         let polled = &mut [PollFd::new(&greeting.stdout, PollFlags::IN)];
         if poll(polled, Some(&timespec(Duration::ZERO))).is_ok_and(|ready| ready > 0) {
             match rustix::io::read(&greeting.stdout, &mut buffer) {
-                Ok(0) => return Err(self.never_came()),
+                Ok(0) => return Err(self.never_came(start)),
                 Ok(read) => greeting.heard.extend_from_slice(&buffer[..read]),
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(error) => return Err(self.failed("hear from its agent", Some(error.into()))),
@@ -152,31 +146,20 @@ impl RemoteDaemon {
         Error::Launch { what: format!("host {}: {what}", self.name), source }
     }
 
-    fn late(&self, patience: Duration) -> Error {
+    fn late(&self, start: &dyn StartAgent, patience: Duration) -> Error {
         let seconds = patience.as_secs();
-        let what = format!("no agent answered within {seconds} s (ONESIDED_JOIN_TIMEOUT); {}", self.advice());
-        self.failed(&what, None)
+        let advice = start.explain(&self.name, None).map_or_else(String::new, |advice| format!("; {advice}"));
+        self.failed(&format!("no agent answered within {seconds} s (ONESIDED_JOIN_TIMEOUT){advice}"), None)
     }
 
-    fn advice(&self) -> String {
-        format!("`{}` has to succeed here without asking anything", self.by_hand)
-    }
-
-    /// The remote shell's output ended before the agent's line.
-    fn never_came(&self) -> Error {
-        let shell = &self.shell;
+    /// The command's output ended before the agent's line.
+    fn never_came(&self, start: &dyn StartAgent) -> Error {
+        let program = &self.program;
         let what = match self.ending() {
-            Some(End::Exited(127)) => {
-                "no `onesided` is there where this one is here; install it there, or say where it is (--agent)".into()
-            }
-            Some(End::Exited(126)) => "the `onesided` there cannot be executed".into(),
-            Some(End::Exited(255)) => {
-                format!("{shell} did not reach it (exit status 255), and says above why; {}", self.advice())
-            }
-            Some(end) => {
-                format!("{shell} {end} before an agent answered; is another version of onesided there?")
-            }
-            None => format!("{shell} closed its output before an agent answered"),
+            Some(end) => start.explain(&self.name, Some(end)).unwrap_or_else(|| {
+                format!("{program} {end} before an agent answered; is another version of onesided there?")
+            }),
+            None => format!("{program} closed its output before an agent answered"),
         };
         self.failed(&what, None)
     }
@@ -188,12 +171,12 @@ impl RemoteDaemon {
 
     pub(super) fn why_lost(&self, why: &str) -> String {
         match self.ending() {
-            Some(end) if end != End::Exited(0) => format!("{why}, {} {end}", self.shell),
+            Some(end) if end != End::Exited(0) => format!("{why}, {} {end}", self.program),
             _ => why.to_owned(),
         }
     }
 
-    /// How the remote shell ended, if it does so soon.
+    /// How the command ended, if it does so soon.
     fn ending(&self) -> Option<End> {
         let until = Instant::now() + ENDING;
         loop {
@@ -204,7 +187,7 @@ impl RemoteDaemon {
         }
     }
 
-    /// How the remote shell ended. It is not reaped, which reserves its process group's number.
+    /// How the command ended. It is not reaped, which reserves its process group's number.
     pub(super) fn ended(&self) -> Option<End> {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let status = rustix::process::waitid(WaitId::Pid(Pid::from_child(&self.child)), look).ok()??;
@@ -215,7 +198,7 @@ impl RemoteDaemon {
     }
 }
 
-impl Drop for RemoteDaemon {
+impl Drop for RemoteAgent {
     fn drop(&mut self) {
         let _ = rustix::process::kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();
