@@ -19,6 +19,12 @@ pub enum Error {
     Window(#[from] onesided_windows::Error),
 }
 
+impl From<onesided_fabric::bootstrap::Error> for Error {
+    fn from(error: onesided_fabric::bootstrap::Error) -> Self {
+        Self::World(error.into())
+    }
+}
+
 impl<M> From<onesided_windows::BufferError<M>> for Error {
     fn from(failed: onesided_windows::BufferError<M>) -> Self {
         Self::Window(failed.into())

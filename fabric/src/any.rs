@@ -75,7 +75,8 @@ impl World<Any> {
     /// handle returns after all other ranks have left.
     ///
     /// # Errors
-    /// [`Error::Join`], [`Error::Secret`], [`Error::NoFabric`], and what the fabric reports.
+    /// [`Error::Job`], [`Error::Operation`]: the job cannot be joined, or not all ranks arrive.
+    /// [`Error::NoFabric`], and what the fabric reports.
     pub fn init() -> Result<Self, Error> {
         let job = match onesided_job::join()? {
             Some(job) => job,
@@ -90,7 +91,7 @@ impl World<Any> {
 /// memory.
 ///
 /// # Errors
-/// - [`Error::Join`]: no memory for the job segment, or no threads.
+/// - [`Error::Job`]: no memory for the job segment, or no threads.
 /// - Whatever the fabric reports.
 ///
 /// # Panics

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::Error;
+use onesided_job::Error;
 
 /// After how many seconds a send or a post fails while its target accepts nothing.
 pub const FULL_AFTER: &str = "ONESIDED_FULL_AFTER";

@@ -22,6 +22,7 @@ pub mod conformance;
 mod dispatch;
 mod drive;
 mod endpoint;
+mod error;
 mod fabric;
 #[cfg(any(feature = "verbs", onesided_loom))]
 mod free_list;
@@ -62,7 +63,6 @@ mod shm {
 
 #[doc(no_inline)]
 pub use onesided_job as bootstrap;
-pub use onesided_job::Error;
 pub use onesided_job::segment::{Ticket, WORLD_BYTES};
 pub use onesided_remote_memory as remote_memory;
 
@@ -71,6 +71,7 @@ pub use crate::any::{Any, endpoint, threads};
 pub use crate::capabilities::{AtomicAgent, Capabilities, Path};
 pub use crate::dispatch::{Either, EitherFuture, EitherPause};
 pub use crate::drive::{Drive, block_on, poll_now, wait_for, wait_timeout};
+pub use crate::error::Error;
 pub use crate::fabric::{Fabric, Task};
 #[cfg(not(onesided_loom))]
 pub use crate::full_after::FULL_AFTER;

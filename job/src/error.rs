@@ -1,14 +1,14 @@
-//! Errors of the fabrics and the bootstrap.
+//! Errors of a job.
 
 use std::io;
 
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
-/// The error of this crate, with its cause and advice.
+/// The error of a job, with its cause and advice.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Memory could not be registered.
+    /// Memory could not be published to the other ranks.
     #[error("allocate {len} bytes: {what}")]
     Allocate {
         /// The requested length in bytes.
@@ -75,25 +75,6 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// The requested fabric is not available.
-    #[error("fabric {name}: {what}")]
-    NoFabric {
-        /// Its name.
-        name: String,
-        /// The reason, and advice.
-        what: String,
-    },
-    /// A call of the verbs library failed.
-    #[error("{call}: {source}{hint}")]
-    Verbs {
-        /// The function.
-        call: &'static str,
-        /// Its error number.
-        #[source]
-        source: io::Error,
-        /// Advice, where there is any; begins with `; `.
-        hint: &'static str,
-    },
 }
 
 /// Advice for a refusal of the system, where there is any; begins with `; `.
@@ -117,17 +98,9 @@ impl Error {
     pub fn fault(&self) -> Fault {
         match self {
             Self::Allocate { fault, .. } | Self::Open { fault, .. } | Self::Operation { fault, .. } => *fault,
-            Self::Join { .. } | Self::Secret | Self::Launch { .. } | Self::Program { .. } | Self::NoFabric { .. } => {
+            Self::Join { .. } | Self::Secret | Self::Launch { .. } | Self::Program { .. } => {
                 Fault::new(FaultKind::Refused)
             }
-            Self::Verbs { source, .. } => {
-                Fault::new(FaultKind::Refused).with_detail(source.raw_os_error().unwrap_or(0) as u32)
-            }
         }
-    }
-
-    /// Names the operation that failed.
-    pub fn operation(operation: &'static str) -> impl FnOnce(Fault) -> Self {
-        move |fault| Self::Operation { operation, fault }
     }
 }

@@ -44,7 +44,10 @@ pub fn jobs(size: u32) -> Result<Vec<Job>, Error> {
 ///
 /// # Panics
 /// If a rank panics. The other ranks see it as dead; the panic resumes after all have ended.
-pub fn threads<T: Send>(ranks: u32, run: impl Fn(Job) -> Result<T, Error> + Sync) -> Result<Vec<T>, Error> {
+pub fn threads<T: Send, E: From<Error> + Send>(
+    ranks: u32,
+    run: impl Fn(Job) -> Result<T, E> + Sync,
+) -> Result<Vec<T>, E> {
     let run = |job: Job| {
         let (job_segment, rank) = (Arc::clone(&job.job_segment), job.rank);
         // A rank without an endpoint cannot leave, and the others must not wait for it.
@@ -57,7 +60,7 @@ pub fn threads<T: Send>(ranks: u32, run: impl Fn(Job) -> Result<T, Error> + Sync
             let thread = std::thread::Builder::new().name(rank.to_string()).spawn_scoped(scope, || run(job));
             thread.map_err(|source| {
                 job_segment.declare_dead(rank);
-                Error::Join { what: format!("start a thread for {rank}"), source: Some(source) }
+                E::from(Error::Join { what: format!("start a thread for {rank}"), source: Some(source) })
             })
         };
         // All threads are started, or their ranks declared dead, before any is joined.

@@ -68,6 +68,8 @@
 //!   look-up per operation cost a tenth to a third; a virtual call three times the instruction).
 //! - **A fault is one word.** The detailed error is built where the operation and the target are
 //!   known, on a cold path (a 32-byte error made the fast path three times slower).
+//!   Job and fabric have a type of errors each. The fabric's takes in the job's, so that a failure
+//!   has one variant, whichever of them met it.
 //! - **An acquire is `start`, `holds`, `contend`.** The first two are plain functions, so that an
 //!   uncontended acquire has no future at all; only the contended path is `async`.
 //! - **Waiting is an operation** ([`wait_until`](onesided_remote_memory::RemoteMemory::wait_until),

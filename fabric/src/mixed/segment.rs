@@ -78,7 +78,7 @@ impl Mixed {
                 }
                 // The card has just found it, so it is user memory, which only its owner can map.
                 Err(error) if error.fault().kind() == FaultKind::NoSuchRegion => None,
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         } else {
             None

@@ -58,7 +58,7 @@ impl Shm {
     /// # Errors
     /// - [`Error::NoFabric`]: the ranks are on several hosts.
     /// - [`Error::Operation`]: the job segment is invalid.
-    /// - [`Error::Join`]: [`FULL_AFTER`](crate::FULL_AFTER) is invalid.
+    /// - [`Error::Job`]: [`FULL_AFTER`](crate::FULL_AFTER) is invalid.
     pub fn new(job: Job) -> Result<Self, Error> {
         let hosts = job.hosts();
         if hosts > 1 {
@@ -143,7 +143,7 @@ impl Drop for Inner {
 /// the layers above; others use [`crate::threads`].
 ///
 /// # Errors
-/// [`Error::Join`]: no memory for the job segment, or no threads.
+/// [`Error::Job`]: no memory for the job segment, or no threads.
 ///
 /// # Panics
 /// If a rank panics. The other ranks see it as dead; the panic resumes after all have ended.

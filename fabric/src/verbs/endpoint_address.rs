@@ -1,10 +1,9 @@
 //! Connection setup of the queue pairs: each rank puts its endpoint address into the job's
 //! exchange.
 
-use onesided_job::{Job, patience};
+use onesided_job::{Error, Job, patience};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
-use crate::Error;
 use crate::verbs::raw::{Gid, Mtu, Remote};
 
 /// A rank's endpoint address: what the others need to connect to it.

@@ -160,7 +160,7 @@ impl Verbs {
     /// - [`Error::NoFabric`]: no device with the required features.
     /// - [`Error::Verbs`], [`Error::Allocate`]: the device or the limit of locked memory is
     ///   insufficient.
-    /// - [`Error::Join`]: other ranks do not arrive.
+    /// - [`Error::Operation`]: other ranks do not arrive. [`Error::Job`]: the host daemon is gone.
     pub fn new(job: Job) -> Result<Self, Error> {
         Self::join(job, |_| Ok(()))
     }

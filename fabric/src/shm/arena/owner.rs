@@ -5,11 +5,10 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use onesided_job::{Exchange, Maker};
+use onesided_job::{Error, Exchange, Maker};
 use onesided_remote_memory::RegionId;
 use rustix::process::{Resource, getrlimit};
 
-use crate::Error;
 use crate::shm::Mapping;
 use crate::shm::arena::free::{Free, FreeRange, PAGE};
 use crate::shm::arena::{Arena, BLOCK, Block, LAST_USE, LEN_AT, SLOT, START_AT, region, slots_in};
