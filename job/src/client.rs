@@ -15,7 +15,7 @@ use rustix::process::{PidfdFlags, Signal};
 
 use crate::Error;
 use crate::environment::Environment;
-use crate::protocol::{Failure, FromLauncher, FromRank, MAX_VALUE, Refusal, is_name};
+use crate::protocol::{Failure, FromDaemon, FromRank, MAX_VALUE, Refusal, is_name};
 use crate::secret::{Side, random_bytes};
 use crate::segment::{JobSegment, Mapping};
 use crate::wire::{self, Descriptor};
@@ -77,7 +77,7 @@ fn handshake(environment: &Environment, daemon: &'static str) -> Result<(Connect
     let connection = Connection::open(address).map_err(failed("connect to {} (is it still running?)"))?;
     let until = Instant::now() + ANSWER;
     let hear = || connection.hear(until).map_err(failed("hear from {}"));
-    let (FromLauncher::Challenge { nonce: theirs }, _) = hear()? else {
+    let (FromDaemon::Challenge { nonce: theirs }, _) = hear()? else {
         return Err(failed("hear from {}")(unexpected()));
     };
     let mine = random_bytes();
@@ -85,8 +85,8 @@ fn handshake(environment: &Environment, daemon: &'static str) -> Result<(Connect
     let hello = FromRank::Hello { rank: *rank, nonce: mine, proof };
     connection.say(&hello, None).map_err(failed("speak to {}"))?;
     match hear()? {
-        (FromLauncher::Welcome { size: told, proof }, Some(job_segment)) => {
-            if !secret.accepts(&proof, Side::Launcher, *rank, &theirs, &mine) {
+        (FromDaemon::Welcome { size: told, proof }, Some(job_segment)) => {
+            if !secret.accepts(&proof, Side::Daemon, *rank, &theirs, &mine) {
                 return Err(Error::Secret);
             }
             if told != *size {
@@ -95,9 +95,9 @@ fn handshake(environment: &Environment, daemon: &'static str) -> Result<(Connect
             }
             Ok((connection, job_segment))
         }
-        (FromLauncher::Welcome { .. }, None) => Err(failed("receive the job segment")(rustix::io::Errno::MFILE.into())),
-        (FromLauncher::Refused(Refusal::Secret), _) => Err(Error::Secret),
-        (FromLauncher::Refused(refusal), _) => Err(Error::Join { what: refusal.to_string(), source: None }),
+        (FromDaemon::Welcome { .. }, None) => Err(failed("receive the job segment")(rustix::io::Errno::MFILE.into())),
+        (FromDaemon::Refused(Refusal::Secret), _) => Err(Error::Secret),
+        (FromDaemon::Refused(refusal), _) => Err(Error::Join { what: refusal.to_string(), source: None }),
         _ => Err(failed("hear from {}")(unexpected())),
     }
 }
@@ -192,7 +192,7 @@ impl Client {
         let said: Vec<_> =
             requests.iter().map(|(request, memory)| self.unbroken(|| connection.say(request, *memory))).collect();
         let hear = |said: Result<(), Unanswered>| match said.and_then(|()| self.unbroken(|| connection.hear(until)))? {
-            (FromLauncher::Failed(failure), _) => Err(Unanswered::Failed(failure)),
+            (FromDaemon::Failed(failure), _) => Err(Unanswered::Failed(failure)),
             answer => Ok(answer),
         };
         said.into_iter().map(hear).collect()
@@ -212,7 +212,7 @@ impl Client {
     /// The outcome of a publication.
     fn published(&self, memory: &Mapping, answer: Answer) -> Result<(), Error> {
         match answer {
-            Ok((FromLauncher::Done, _)) => Ok(()),
+            Ok((FromDaemon::Done, _)) => Ok(()),
             other => {
                 let (fault, why, source) = unanswered(other).explain(self.daemon);
                 Err(Error::Allocate {
@@ -238,7 +238,7 @@ impl Exchange for Client {
         }
         let request = FromRank::Put { name: name.to_owned(), value: value.to_owned() };
         match self.ask(&request, None, ANSWER) {
-            Ok((FromLauncher::Done, _)) => Ok(()),
+            Ok((FromDaemon::Done, _)) => Ok(()),
             other => Err(about_value(self.daemon, "put", name, other)),
         }
     }
@@ -248,7 +248,7 @@ impl Exchange for Client {
         let patience_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
         let request = FromRank::Get { name: name.to_owned(), patience_ms };
         match self.ask(&request, None, patience.saturating_add(ANSWER)) {
-            Ok((FromLauncher::Value(value), _)) => Ok(value),
+            Ok((FromDaemon::Value(value), _)) => Ok(value),
             other => Err(about_value(self.daemon, "get", name, other)),
         }
     }
@@ -285,13 +285,13 @@ impl Exchange for Client {
 
     fn fetch_file(&self, rank: Rank, region: RegionId) -> Result<OwnedFd, Error> {
         let failed = |fault, what, source| Error::Open { rank, what, fault, source };
-        if rank.0 >= self.job_segment.size() {
+        if !self.job_segment.has(rank) {
             let what = format!("the job has {} ranks", self.job_segment.size());
             return Err(failed(Fault::of(FaultKind::NoSuchRank, rank), what, None));
         }
         match self.ask(&FromRank::Fetch { rank, region }, None, ANSWER) {
-            Ok((FromLauncher::Memory, Some(file))) => Ok(file),
-            Ok((FromLauncher::Memory, None)) => {
+            Ok((FromDaemon::Memory, Some(file))) => Ok(file),
+            Ok((FromDaemon::Memory, None)) => {
                 let what = "no descriptors left in this process; raise the limit (ulimit -n)";
                 Err(failed(Fault::new(FaultKind::NoDescriptors), what.to_owned(), None))
             }
@@ -308,7 +308,7 @@ impl Exchange for Client {
     }
 }
 
-type Answer = Result<(FromLauncher, Option<OwnedFd>), Unanswered>;
+type Answer = Result<(FromDaemon, Option<OwnedFd>), Unanswered>;
 
 fn unanswered(answer: Answer) -> Unanswered {
     answer.err().unwrap_or_else(|| Unanswered::Broken(unexpected()))
@@ -356,11 +356,11 @@ impl Connection {
 
     /// The launcher's next frame and its descriptor, which is missing if this process has no free
     /// descriptor.
-    fn hear(&self, until: Instant) -> io::Result<(FromLauncher, Option<OwnedFd>)> {
+    fn hear(&self, until: Instant) -> io::Result<(FromDaemon, Option<OwnedFd>)> {
         wait_readable(&self.0, until)?;
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
         let packet = wire::receive(&self.0)?.ok_or(io::ErrorKind::ConnectionAborted)?;
-        let said = FromLauncher::decode(&packet.frame).map_err(|error| invalid(error.to_string()))?;
+        let said = FromDaemon::decode(&packet.frame).map_err(|error| invalid(error.to_string()))?;
         match (packet.descriptor, said.brings_descriptor()) {
             (Descriptor::One(descriptor), true) => Ok((said, Some(descriptor))),
             (Descriptor::None, false) => Ok((said, None)),

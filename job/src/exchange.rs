@@ -18,7 +18,7 @@ pub struct Job {
     /// What all ranks of the host share: liveness, doorbells, message rings.
     pub job_segment: Arc<JobSegment>,
     /// The exchange with the other ranks before there is a fabric. Held while the rank is in the
-    /// job: if the connection ends before the rank has left, the launcher declares the rank dead.
+    /// job: if the connection ends before the rank has left, the host daemon declares it dead.
     pub exchange: Arc<dyn Exchange>,
 }
 
@@ -57,7 +57,7 @@ pub trait Exchange: Debug + Send + Sync {
     /// once.
     ///
     /// # Errors
-    /// [`Error::Join`]: the name is taken, or the launcher is gone.
+    /// [`Error::Join`]: the name is taken, or the host daemon is gone.
     fn put(&self, name: &str, value: &[u8]) -> Result<(), Error>;
 
     /// Waits for the value under a name.
@@ -65,13 +65,13 @@ pub trait Exchange: Debug + Send + Sync {
     /// # Errors
     /// - [`Error::Operation`]: no rank put it in time (`TimedOut`), or a rank died meanwhile
     ///   (`PeerDied`), which may have been the one to put it.
-    /// - [`Error::Join`]: the launcher is gone.
+    /// - [`Error::Join`]: the host daemon is gone.
     fn get(&self, name: &str, patience: Duration) -> Result<Vec<u8>, Error>;
 
     /// Lets peers map this rank's region.
     ///
     /// # Errors
-    /// [`Error::Allocate`]: the launcher has no free descriptor, or is gone.
+    /// [`Error::Allocate`]: the host daemon has no free descriptor, or is gone.
     fn publish(&self, region: RegionId, memory: &Arc<Mapping>) -> Result<(), Error>;
 
     /// Lets peers map both regions or neither, in one round trip.
@@ -90,7 +90,7 @@ pub trait Exchange: Debug + Send + Sync {
     /// Maps a peer's region.
     ///
     /// # Errors
-    /// [`Error::Open`]: no such region, no descriptors, no memory, or the launcher is gone.
+    /// [`Error::Open`]: no such region, no descriptors, no memory, or the host daemon is gone.
     fn fetch(&self, rank: Rank, region: RegionId) -> Result<Arc<Mapping>, Error>;
 
     /// The file of a peer's region, not mapped.

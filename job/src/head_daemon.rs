@@ -38,7 +38,6 @@ const POLL_INTERVAL: (Duration, Duration) = (Duration::from_micros(50), Duration
 pub(crate) struct Host {
     server: Server,
     job_segment: Arc<JobSegment>,
-    size: u32,
     secret: Secret,
 }
 
@@ -54,12 +53,7 @@ impl Host {
         let job_segment = Arc::new(JobSegment::create(size).map_err(failed)?);
         let descriptors = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let regions = usize::try_from(descriptors / 2).unwrap_or(usize::MAX);
-        Ok(Self {
-            server: Server::start(Arc::clone(&job_segment), secret.clone(), regions)?,
-            job_segment,
-            size,
-            secret,
-        })
+        Ok(Self { server: Server::start(Arc::clone(&job_segment), secret.clone(), regions)?, job_segment, secret })
     }
 
     /// The name of the server's socket.
@@ -76,7 +70,7 @@ impl Host {
     /// # Errors
     /// [`Error::Launch`]: no thread.
     pub(crate) fn relay(&mut self, layout: &Layout, relay: ControlRelay) -> Result<(), Error> {
-        let ranks = (0..self.size).map(Rank);
+        let ranks = self.job_segment.ranks();
         ranks.zip(&layout.hosts).for_each(|(rank, host)| self.job_segment.place(rank, u32::from(*host)));
         self.server.relay(relay)
     }
@@ -87,7 +81,7 @@ impl Host {
     /// As [`join`].
     pub(crate) fn join(self, rank: Rank, until: Instant) -> Result<Job, Error> {
         let address = self.address().to_owned();
-        let environment = Environment { rank, size: self.size, address, secret: self.secret.clone() };
+        let environment = Environment { rank, size: self.job_segment.size(), address, secret: self.secret.clone() };
         join(&environment, Some(self), until)
     }
 }
@@ -136,7 +130,7 @@ impl Hosted {
         if self.rank != HEAD {
             return self.get(ALL_HERE, left() + LONGER).map(drop).map_err(missing(HEAD));
         }
-        for rank in (0..self.job_segment.size()).map(Rank) {
+        for rank in self.job_segment.ranks() {
             // Makes the other ranks report which rank is missing.
             self.get(&format!("{HERE}{}", rank.0), left())
                 .inspect_err(|_| self.job_segment.declare_dead(rank))
@@ -172,9 +166,7 @@ impl Hosted {
     fn wait_while(&self, condition: impl Fn(Rank) -> bool, limit: Option<Duration>) {
         let begin = Instant::now();
         let mut pause = POLL_INTERVAL.0;
-        while (0..self.job_segment.size()).map(Rank).any(&condition)
-            && limit.is_none_or(|limit| begin.elapsed() < limit)
-        {
+        while self.job_segment.ranks().any(&condition) && limit.is_none_or(|limit| begin.elapsed() < limit) {
             std::thread::sleep(pause);
             pause = (pause * 2).min(POLL_INTERVAL.1);
         }

@@ -1,5 +1,4 @@
-//! The wire format between launcher and ranks. Where rank 0 is the host daemon, it speaks as the
-//! launcher.
+//! The wire format between a host daemon and the ranks of its host.
 //!
 //! A frame is one packet of a `SOCK_SEQPACKET` socket, at most [`MAX_FRAME`] bytes, integers little
 //! endian:
@@ -15,10 +14,10 @@
 //! spaces. `value` is the rest of the frame, at most [`MAX_VALUE`] bytes. *fd*: exactly one
 //! descriptor comes along by `SCM_RIGHTS`.
 //!
-//! | kind | from the launcher | fields |
+//! | kind | from the daemon | fields |
 //! |---|---|---|
-//! | 1 | challenge | launcher's nonce 32 |
-//! | 2 | welcome | size 4, launcher's proof 32, *fd* of the job segment |
+//! | 1 | challenge | daemon's nonce 32 |
+//! | 2 | welcome | size 4, daemon's proof 32, *fd* of the job segment |
 //! | 3 | refused | reason 2 ([`Refusal`]) |
 //! | 4 | done | |
 //! | 5 | value | value |
@@ -34,7 +33,7 @@
 //! | 133 | retract | region 4 | done |
 //! | 134 | fetch | rank 4, region 4 | memory or failed |
 //!
-//! The launcher speaks first (challenge). After that every frame of a rank has one answer, and the
+//! The daemon speaks first (challenge). After that every frame of a rank has one answer, and the
 //! rank waits for it. A peer that violates the protocol is told `refused` where that can help, and
 //! the connection is closed.
 
@@ -56,9 +55,9 @@ pub(crate) type Nonce = [u8; 32];
 /// See [`Secret::proof`](crate::Secret::proof).
 pub(crate) type Proof = [u8; 32];
 
-/// A frame from the launcher.
+/// A frame from the host daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum FromLauncher {
+pub(crate) enum FromDaemon {
     Challenge { nonce: Nonce },
     Welcome { size: u32, proof: Proof },
     Refused(Refusal),
@@ -134,7 +133,7 @@ pub(crate) enum Malformed {
     Reason(u16),
 }
 
-impl FromLauncher {
+impl FromDaemon {
     pub(crate) fn encode(&self) -> Vec<u8> {
         match self {
             Self::Challenge { nonce } => frame(1, &[nonce]),

@@ -13,7 +13,7 @@ pub struct Secret([u8; 32]);
 /// The side that proves the secret: a proof of one side is not valid for the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    Launcher,
+    Daemon,
     Rank,
 }
 
@@ -38,15 +38,15 @@ impl Secret {
 
     /// The proof of `side`. Both nonces bind it to one connection. [`blake3::Hash`] compares in
     /// constant time.
-    pub(crate) fn proof(&self, side: Side, rank: Rank, launcher: &Nonce, client: &Nonce) -> blake3::Hash {
+    pub(crate) fn proof(&self, side: Side, rank: Rank, daemon: &Nonce, client: &Nonce) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
         hasher.update(match side {
-            Side::Launcher => b"onesided launcher",
+            Side::Daemon => b"onesided launcher",
             Side::Rank => b"onesided rank    ",
         });
         hasher.update(&VERSION.to_le_bytes());
         hasher.update(&rank.0.to_le_bytes());
-        hasher.update(launcher);
+        hasher.update(daemon);
         hasher.update(client);
         hasher.finalize()
     }
@@ -62,8 +62,8 @@ impl Secret {
     }
 
     /// Whether `proof` is the correct proof of `side`.
-    pub(crate) fn accepts(&self, proof: &Proof, side: Side, rank: Rank, launcher: &Nonce, client: &Nonce) -> bool {
-        self.proof(side, rank, launcher, client) == blake3::Hash::from_bytes(*proof)
+    pub(crate) fn accepts(&self, proof: &Proof, side: Side, rank: Rank, daemon: &Nonce, client: &Nonce) -> bool {
+        self.proof(side, rank, daemon, client) == blake3::Hash::from_bytes(*proof)
     }
 }
 
@@ -105,7 +105,7 @@ mod tests {
         let (a, b) = ([1; 32], [2; 32]);
         let proof = *secret.proof(Side::Rank, Rank(3), &a, &b).as_bytes();
         assert!(secret.accepts(&proof, Side::Rank, Rank(3), &a, &b));
-        assert!(!secret.accepts(&proof, Side::Launcher, Rank(3), &a, &b));
+        assert!(!secret.accepts(&proof, Side::Daemon, Rank(3), &a, &b));
         assert!(!secret.accepts(&proof, Side::Rank, Rank(4), &a, &b));
         assert!(!secret.accepts(&proof, Side::Rank, Rank(3), &b, &a));
         assert!(!Secret::random().accepts(&proof, Side::Rank, Rank(3), &a, &b));

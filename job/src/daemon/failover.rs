@@ -49,7 +49,7 @@ fn daemon_of(job_segment: &JobSegment, me: Rank) -> Rank {
 }
 
 fn on_the_host_of(job_segment: &JobSegment, me: Rank) -> impl Iterator<Item = Rank> {
-    (0..job_segment.size()).map(Rank).filter(move |rank| job_segment.host_of(*rank) == job_segment.host_of(me))
+    job_segment.ranks().filter(move |rank| job_segment.host_of(*rank) == job_segment.host_of(me))
 }
 
 /// Waits until the daemon's process has ended, or until it stops serving: it panicked, or left
@@ -71,8 +71,7 @@ fn wait_for_the_daemon(connection: &OwnedFd, daemon: &OwnedFd, job_segment: &Job
 }
 
 fn succeed(job_segment: &JobSegment, me: Rank) {
-    let elsewhere =
-        (0..job_segment.size()).map(Rank).filter(|rank| job_segment.host_of(*rank) != job_segment.host_of(me));
+    let elsewhere = job_segment.ranks().filter(|rank| job_segment.host_of(*rank) != job_segment.host_of(me));
     elsewhere.for_each(|rank| job_segment.declare_dead(rank)); // has no effect if it left
     let others = on_the_host_of(job_segment, me).skip(1).filter(|rank| *rank != me);
     let (before, behind): (Vec<_>, Vec<_>) = others.partition(|rank| *rank < me);

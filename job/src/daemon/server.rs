@@ -1,4 +1,4 @@
-//! The launcher's side of the bootstrap: one thread serves all ranks from one poll loop.
+//! The host daemon's service: one thread serves all ranks from one poll loop.
 //!
 //! No peer can block it. Every socket is nonblocking. A connection that has not proven the secret
 //! is dropped after a few seconds, or when too many others arrive. A rank that does not read its
@@ -30,7 +30,7 @@ const A_TURN: usize = 16;
 /// How long to pause accepting when descriptors are exhausted.
 const NO_ROOM: Duration = Duration::from_millis(50);
 
-/// Serves a job's ranks until it is dropped.
+/// Serves the ranks of a job segment until it is dropped.
 #[derive(Debug)]
 pub struct Server {
     address: String,

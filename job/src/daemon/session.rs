@@ -1,4 +1,4 @@
-//! The launcher's side of one connection.
+//! The host daemon's side of one connection.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,7 +8,7 @@ use onesided_remote_memory::Rank;
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::daemon::tables::{Answer, Put, Tables};
-use crate::protocol::{FromLauncher, FromRank, Nonce, Proof, Refusal};
+use crate::protocol::{FromDaemon, FromRank, Nonce, Proof, Refusal};
 use crate::secret::{Side, random_bytes};
 use crate::wire::{self, Descriptor};
 
@@ -53,7 +53,7 @@ impl Session {
         }
         let nonce = random_bytes();
         let session = Self { socket, process: None, state: State::Stranger { nonce, until: now + PATIENCE } };
-        (session.say(&FromLauncher::Challenge { nonce }, None) == Next::Stay).then_some(session)
+        (session.say(&FromDaemon::Challenge { nonce }, None) == Next::Stay).then_some(session)
     }
 
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
@@ -124,7 +124,7 @@ impl Session {
             | (State::Rank(_), FromRank::Hello { .. }) => self.refuse(Refusal::Malformed),
             (State::Rank(rank), FromRank::Put { name, value }) => match tables.put_by_rank(name, value) {
                 Put::Done(outcome) => {
-                    self.answer(outcome.map_or_else(Answer::from, |()| Answer::Say(FromLauncher::Done)))
+                    self.answer(outcome.map_or_else(Answer::from, |()| Answer::Say(FromDaemon::Done)))
                 }
                 Put::Requested(ticket) => {
                     self.state = State::Putting { rank: *rank, ticket };
@@ -181,7 +181,7 @@ impl Session {
         if !secret.accepts(proof, Side::Rank, rank, &ours, &theirs) {
             return self.refuse(Refusal::Secret);
         }
-        let proof = *secret.proof(Side::Launcher, rank, &ours, &theirs).as_bytes();
+        let proof = *secret.proof(Side::Daemon, rank, &ours, &theirs).as_bytes();
         if let Err(refusal) = tables.claim_rank(rank) {
             return self.refuse(refusal);
         }
@@ -190,11 +190,11 @@ impl Session {
         let peer = rustix::net::sockopt::socket_peercred(&self.socket).ok();
         self.process = peer.and_then(|peer| pidfd_open(peer.pid, PidfdFlags::empty()).ok());
         let job_segment = tables.job_segment();
-        self.say(&FromLauncher::Welcome { size: job_segment.size(), proof }, Some(job_segment.file()))
+        self.say(&FromDaemon::Welcome { size: job_segment.size(), proof }, Some(job_segment.file()))
     }
 
-    /// The peer is gone. A rank that had not left has died, even if the process that the launcher
-    /// started, such as a script around it, continues.
+    /// The peer is gone. A rank that had not left has died, even if the process that was started
+    /// for it, such as a script around it, continues.
     fn gone(&self, tables: &Tables) -> Next {
         if let Some(rank) = self.rank() {
             tables.job_segment().declare_dead(rank);
@@ -205,17 +205,17 @@ impl Session {
     fn answer(&self, answer: Answer<'_>) -> Next {
         match answer {
             Answer::Say(frame) => self.say(&frame, None),
-            Answer::Hand(memory) => self.say(&FromLauncher::Memory, Some(memory)),
+            Answer::Hand(memory) => self.say(&FromDaemon::Memory, Some(memory)),
         }
     }
 
     fn refuse(&self, refusal: Refusal) -> Next {
-        self.say(&FromLauncher::Refused(refusal), None);
+        self.say(&FromDaemon::Refused(refusal), None);
         Next::Close
     }
 
     /// A rank has at most one answer in flight, so a full socket means a peer that does not read.
-    fn say(&self, frame: &FromLauncher, descriptor: Option<BorrowedFd<'_>>) -> Next {
+    fn say(&self, frame: &FromDaemon, descriptor: Option<BorrowedFd<'_>>) -> Next {
         match wire::send(&self.socket, &frame.encode(), descriptor) {
             Ok(()) => Next::Stay,
             Err(_) => Next::Close,

@@ -1,7 +1,7 @@
-//! The launcher's tables: joined ranks, values by name, memory by region.
+//! The host daemon's tables: joined ranks, values by name, memory by region.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -9,21 +9,22 @@ use onesided_remote_memory::{Liveness, Rank, RegionId};
 
 use crate::Secret;
 use crate::daemon::relay::frames::Said;
-use crate::protocol::{Failure, FromLauncher, FromRank, Refusal};
+use crate::protocol::{Failure, FromDaemon, FromRank, Refusal};
 use crate::segment::JobSegment;
 
 /// The maximum bytes of names and values together, per rank.
 const BYTES_A_RANK: usize = 4 << 20;
 
-/// The launcher's tables.
+/// The host daemon's tables.
 #[derive(Debug)]
 pub(crate) struct Tables {
     job_segment: Arc<JobSegment>,
     secret: Secret,
-    seated: Vec<bool>,
+    /// The ranks of this host that a process has joined as.
+    seated: HashSet<Rank>,
     values: HashMap<String, Vec<u8>>,
-    /// How many bytes may still be put.
-    room: usize,
+    /// The bytes of all names and values.
+    used: usize,
     regions: HashMap<(Rank, RegionId), OwnedFd>,
     most_regions: usize,
     /// Frames for the daemons of other hosts; `None` without other hosts.
@@ -61,32 +62,31 @@ pub(crate) enum Put {
 /// The answer to a rank.
 #[derive(Debug)]
 pub(crate) enum Answer<'t> {
-    Say(FromLauncher),
+    Say(FromDaemon),
     Hand(BorrowedFd<'t>),
 }
 
 impl From<Failure> for Answer<'_> {
     fn from(failure: Failure) -> Self {
-        Self::Say(FromLauncher::Failed(failure))
+        Self::Say(FromDaemon::Failed(failure))
     }
 }
 
 impl Tables {
     pub(crate) fn new(job_segment: Arc<JobSegment>, secret: Secret, most_regions: usize) -> Self {
-        let size = job_segment.size() as usize;
         Self {
             job_segment,
             secret,
-            seated: vec![false; size],
+            seated: HashSet::new(),
             values: HashMap::new(),
-            room: size * BYTES_A_RANK,
+            used: 0,
             regions: HashMap::new(),
             most_regions,
             outbox: None,
         }
     }
 
-    /// Starts relaying to other hosts. `hub`: whether this daemon decides about values.
+    /// Starts relaying to other hosts. `head`: whether this daemon decides about values.
     pub(crate) fn relay(&mut self, head: bool) {
         let asks = if head { Asks::Nobody } else { Asks::Head { next: 0, answers: HashMap::new() } };
         // Relays the values that were put before.
@@ -127,7 +127,7 @@ impl Tables {
             Asks::Gone { rank, answers } => answers.remove(&ticket).unwrap_or(Err(Failure::PeerDied(*rank))),
             Asks::Nobody => return None,
         };
-        Some(outcome.map_or_else(Answer::from, |()| Answer::Say(FromLauncher::Done)))
+        Some(outcome.map_or_else(Answer::from, |()| Answer::Say(FromDaemon::Done)))
     }
 
     /// Puts a value for a rank of this host.
@@ -158,8 +158,10 @@ impl Tables {
 
     /// A rank joins once: a second process would be taken for the first.
     pub(crate) fn claim_rank(&mut self, rank: Rank) -> Result<(), Refusal> {
-        let seat = self.seated.get_mut(rank.index()).ok_or(Refusal::NoSuchRank)?;
-        if std::mem::replace(seat, true) { Err(Refusal::Taken) } else { Ok(()) }
+        if !self.job_segment.has(rank) {
+            return Err(Refusal::NoSuchRank);
+        }
+        if self.seated.insert(rank) { Ok(()) } else { Err(Refusal::Taken) }
     }
 
     /// A rank that left takes its memory with it. A dead rank's memory stays for recovery.
@@ -187,13 +189,13 @@ impl Tables {
                 unreachable!("the session answers these")
             }
         };
-        done.map_or_else(Answer::from, |()| Answer::Say(FromLauncher::Done))
+        done.map_or_else(Answer::from, |()| Answer::Say(FromDaemon::Done))
     }
 
     /// The answer to a `get`; `None` while it has to wait.
     pub(crate) fn value(&self, name: &str, late: bool) -> Option<Answer<'_>> {
         if let Some(value) = self.values.get(name) {
-            return Some(Answer::Say(FromLauncher::Value(value.clone())));
+            return Some(Answer::Say(FromDaemon::Value(value.clone())));
         }
         // It is unknown which rank would put the value. Like a barrier, a wait needs all ranks.
         match self.job_segment.failed_rank() {
@@ -204,7 +206,10 @@ impl Tables {
 
     /// Stores a value; the head relays it to the other hosts.
     pub(crate) fn put(&mut self, name: String, value: Vec<u8>) -> Result<(), Failure> {
-        let room = self.room.checked_sub(name.len() + value.len()).ok_or(Failure::Full)?;
+        let used = self.used + name.len() + value.len();
+        if used > self.size() as usize * BYTES_A_RANK {
+            return Err(Failure::Full);
+        }
         match self.values.entry(name) {
             Entry::Occupied(_) => Err(Failure::NameTaken),
             Entry::Vacant(entry) => {
@@ -212,7 +217,7 @@ impl Tables {
                     waiting.push(Said::Value { name: entry.key().clone(), value: value.clone() });
                 }
                 entry.insert(value);
-                self.room = room;
+                self.used = used;
                 Ok(())
             }
         }

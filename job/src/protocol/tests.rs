@@ -19,20 +19,20 @@ fn from_rank() -> impl Strategy<Value = FromRank> {
     ]
 }
 
-fn from_launcher() -> impl Strategy<Value = FromLauncher> {
+fn from_launcher() -> impl Strategy<Value = FromDaemon> {
     let refusals = Refusal::ALL.map(|(_, refusal)| refusal);
     let failure = (1..=7_u16, any::<u32>()).prop_map(|(code, rank)| {
         let rank = if code == 3 { rank } else { 0 };
         Failure::from_code(code, Rank(rank)).unwrap()
     });
     prop_oneof![
-        any::<Nonce>().prop_map(|nonce| FromLauncher::Challenge { nonce }),
-        (any::<u32>(), any::<Proof>()).prop_map(|(size, proof)| FromLauncher::Welcome { size, proof }),
-        proptest::sample::select(refusals.to_vec()).prop_map(FromLauncher::Refused),
-        Just(FromLauncher::Done),
-        proptest::collection::vec(any::<u8>(), 0..200).prop_map(FromLauncher::Value),
-        Just(FromLauncher::Memory),
-        failure.prop_map(FromLauncher::Failed),
+        any::<Nonce>().prop_map(|nonce| FromDaemon::Challenge { nonce }),
+        (any::<u32>(), any::<Proof>()).prop_map(|(size, proof)| FromDaemon::Welcome { size, proof }),
+        proptest::sample::select(refusals.to_vec()).prop_map(FromDaemon::Refused),
+        Just(FromDaemon::Done),
+        proptest::collection::vec(any::<u8>(), 0..200).prop_map(FromDaemon::Value),
+        Just(FromDaemon::Memory),
+        failure.prop_map(FromDaemon::Failed),
     ]
 }
 
@@ -44,12 +44,12 @@ proptest! {
 
     #[test]
     fn launchers_frames_travel(said in from_launcher()) {
-        prop_assert_eq!(FromLauncher::decode(&said.encode()), Ok(said));
+        prop_assert_eq!(FromDaemon::decode(&said.encode()), Ok(said));
     }
 
     #[test]
     fn one_side_does_not_pass_for_the_other(rank in from_rank(), launcher in from_launcher()) {
-        prop_assert!(matches!(FromLauncher::decode(&rank.encode()), Err(Malformed::Kind(_))));
+        prop_assert!(matches!(FromDaemon::decode(&rank.encode()), Err(Malformed::Kind(_))));
         prop_assert!(matches!(FromRank::decode(&launcher.encode()), Err(Malformed::Kind(_))));
     }
 
@@ -62,9 +62,9 @@ proptest! {
         if let Ok(said) = FromRank::decode(&bytes) {
             prop_assert_eq!(said.encode(), bytes.clone());
         }
-        if let Ok(said) = FromLauncher::decode(&bytes) {
+        if let Ok(said) = FromDaemon::decode(&bytes) {
             // A failure that concerns no rank ignores the rank field.
-            prop_assert!(said.encode() == bytes || matches!(said, FromLauncher::Failed(_)));
+            prop_assert!(said.encode() == bytes || matches!(said, FromDaemon::Failed(_)));
         }
     }
 
@@ -95,7 +95,7 @@ fn each_field_is_checked() {
     assert_eq!(FromRank::decode(&frame(130, &[&[65], &[b'a'; 65]])), Err(Malformed::Name));
     assert_eq!(FromRank::decode(&frame(130, &[&[5], b"abc"])), Err(Malformed::Short(2)));
     assert_eq!(FromRank::decode(&frame(130, &[&[1], b"a", &[0; MAX_VALUE + 3]])), Err(Malformed::Long(3)));
-    assert_eq!(FromLauncher::decode(&frame(3, &[&[99, 0]])), Err(Malformed::Reason(99)));
+    assert_eq!(FromDaemon::decode(&frame(3, &[&[99, 0]])), Err(Malformed::Reason(99)));
     let longest = FromRank::Put { name: "n".repeat(MAX_NAME), value: vec![0; MAX_VALUE] }.encode();
     assert!(longest.len() <= MAX_FRAME && FromRank::decode(&longest).is_ok());
 }

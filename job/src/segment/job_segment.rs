@@ -81,7 +81,7 @@ impl JobSegment {
         Ok(job_segment)
     }
 
-    /// Maps the launcher's job segment.
+    /// Maps the host daemon's job segment.
     ///
     /// # Errors
     /// As [`Mapping::open`]; `InvalidData` if it is not a job segment of this version.
@@ -132,6 +132,17 @@ impl JobSegment {
         self.size
     }
 
+    /// The ranks that have a place here.
+    pub fn ranks(&self) -> impl Iterator<Item = Rank> + use<> {
+        (0..self.size).map(Rank)
+    }
+
+    /// Whether a rank has a place here.
+    #[inline]
+    pub const fn has(&self, rank: Rank) -> bool {
+        rank.0 < self.size
+    }
+
     /// The memory of it all.
     #[inline]
     pub const fn memory(&self) -> &Arc<Mapping> {
@@ -146,7 +157,7 @@ impl JobSegment {
 
     #[inline]
     fn fields_of(&self, rank: Rank) -> u64 {
-        assert!(rank.0 < self.size, "{rank} is not among the {}", self.size);
+        assert!(self.has(rank), "{rank} is not among the {}", self.size);
         HEADER + u64::from(rank.0) * RANK_FIELDS
     }
 
@@ -260,9 +271,7 @@ impl JobSegment {
 
     fn ring_all(&self) {
         self.note_change();
-        for rank in (0..self.size).map(Rank) {
-            self.wake(rank);
-        }
+        self.ranks().for_each(|rank| self.wake(rank));
     }
 
     /// The number of times a rank has left or died, for [`wait_for_change`](Self::wait_for_change).

@@ -23,7 +23,7 @@
 //! | 262 | both | status | rank 4, new status 1 (2: left, 3: dead) |
 //! | 263 | both | heartbeat | |
 //! | 264 | both | bye | |
-//! | 512-767 | both | control | opaque: between the launcher and its agents |
+//! | 512-767 | both | control | opaque: between those who run the daemons |
 //!
 //! The head sends layout, the host answers ready, and then both send as needed. The head answers
 //! put with stored after the value has gone to all hosts. An idle side sends heartbeats. A side

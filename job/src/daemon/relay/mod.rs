@@ -16,13 +16,13 @@
 pub(super) mod frames;
 mod stream;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use onesided_remote_memory::{Liveness, Rank};
+use onesided_remote_memory::Rank;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 pub(crate) use crate::daemon::relay::frames::{Gone, Layout, Said};
@@ -65,8 +65,8 @@ pub(crate) struct ControlRelay {
     /// This host's number; `None` on the head.
     me: Option<u16>,
     wires: Vec<Wire>,
-    /// By rank, the status that the other hosts know or need not be told.
-    told: Vec<Liveness>,
+    /// The ranks whose end the other hosts know or need not be told: an end is final.
+    told: HashSet<Rank>,
     suspect_after: Duration,
     events: Option<Arc<RelayEvents>>,
 }
@@ -93,14 +93,14 @@ impl ControlRelay {
             link.last_heard = now;
             Wire { host: Some(host), link, bye: (false, false) }
         });
-        Self { me: None, wires: wires.collect(), told: Vec::new(), suspect_after, events }
+        Self { me: None, wires: wires.collect(), told: HashSet::new(), suspect_after, events }
     }
 
     /// The relay of host `me`, with its stream to the head.
     pub(crate) fn host(me: u16, link: RelayStream, layout: &Layout, events: Option<Arc<RelayEvents>>) -> Self {
         let suspect_after = Duration::from_millis(layout.suspect_after_ms.max(100).into());
         let wire = Wire { host: layout.head, link, bye: (false, false) };
-        Self { me: Some(me), wires: vec![wire], told: Vec::new(), suspect_after, events }
+        Self { me: Some(me), wires: vec![wire], told: HashSet::new(), suspect_after, events }
     }
 
     /// Whether this is the head's relay.
@@ -125,7 +125,7 @@ impl ControlRelay {
         between_beats(self.suspect_after)
     }
 
-    /// Sends a control frame between the launcher and its agents.
+    /// Sends a control frame, which the relay does not read.
     pub(crate) fn post(&mut self, host: Option<u16>, kind: u16, fields: Vec<u8>) {
         let said = Said::Control { kind, fields };
         for wire in self.wires.iter_mut().filter(|wire| host.is_none() || wire.host == host) {
@@ -186,7 +186,7 @@ impl ControlRelay {
             }
             Said::Status { rank, gone } => {
                 let job_segment = tables.job_segment();
-                if rank.0 >= job_segment.size() || !self.may_tell(host, job_segment.host_of(rank)) {
+                if !job_segment.has(rank) || !self.may_tell(host, job_segment.host_of(rank)) {
                     return Err(Lost::OutOfTurn);
                 }
                 match gone {
@@ -223,12 +223,12 @@ impl ControlRelay {
 
     /// Tells the other hosts about ranks that left or died.
     pub(crate) fn tell(&mut self, tables: &Tables) {
-        self.told.resize(tables.size() as usize, Liveness::Alive);
         let job_segment = tables.job_segment();
-        for (rank, told) in (0..).map(Rank).zip(&mut self.told) {
-            let now = job_segment.liveness(rank);
-            let (Some(gone), true) = (Gone::of(now), *told != now) else { continue };
-            *told = now;
+        for rank in job_segment.ranks() {
+            let Some(gone) = Gone::of(job_segment.liveness(rank)) else { continue };
+            if !self.told.insert(rank) {
+                continue;
+            }
             let host = u16::try_from(job_segment.host_of(rank)).ok();
             if self.me.is_none() || self.me == host {
                 let others = self.wires.iter_mut().filter(|wire| wire.host != host && !wire.bye.0);
@@ -279,7 +279,7 @@ impl ControlRelay {
     fn declare_dead(&self, host: Option<u16>, tables: &Tables) {
         let Some(host) = host else { return };
         let job_segment = tables.job_segment();
-        let there = (0..job_segment.size()).map(Rank).filter(|rank| job_segment.host_of(*rank) == u32::from(host));
+        let there = job_segment.ranks().filter(|rank| job_segment.host_of(*rank) == u32::from(host));
         there.for_each(|rank| job_segment.declare_dead(rank)); // unless it left
     }
 
@@ -352,7 +352,7 @@ pub(crate) fn hear_ready(
     Ok(ready.into_iter().flatten().collect())
 }
 
-/// The queue of relay events for the launcher, or for an agent.
+/// The queue of relay events for whoever runs the daemon.
 #[derive(Debug)]
 pub(crate) struct RelayEvents {
     news: Mutex<VecDeque<RelayEvent>>,

@@ -4,11 +4,11 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread::scope;
 
-use onesided_remote_memory::{FaultKind, RegionId};
+use onesided_remote_memory::{FaultKind, Liveness, RegionId};
 
 use super::*;
 use crate::daemon::tables::{Answer, Put};
-use crate::protocol::{Failure, FromLauncher, MAX_VALUE};
+use crate::protocol::{Failure, FromDaemon, MAX_VALUE};
 use crate::rendezvous::{JobCoordinates, frames, join};
 use crate::segment::Mapping;
 use crate::{Job, Secret};
@@ -453,10 +453,10 @@ fn what_the_hub_answered_holds_although_it_is_gone() {
             Some(Answer::Say(said)) => said,
             other => panic!("{other:?}"),
         };
-        assert_eq!(stored(first), FromLauncher::Done);
-        assert_eq!(stored(second), FromLauncher::Failed(Failure::NameTaken));
-        assert_eq!(stored(unheard), FromLauncher::Failed(Failure::PeerDied(Rank(0))));
-        assert!(matches!(tables.value("join/all", false), Some(Answer::Say(FromLauncher::Value(_)))));
+        assert_eq!(stored(first), FromDaemon::Done);
+        assert_eq!(stored(second), FromDaemon::Failed(Failure::NameTaken));
+        assert_eq!(stored(unheard), FromDaemon::Failed(Failure::PeerDied(Rank(0))));
+        assert!(matches!(tables.value("join/all", false), Some(Answer::Say(FromDaemon::Value(_)))));
         assert!(matches!(tables.put_by_rank("later".to_owned(), vec![]), Put::Done(Err(Failure::PeerDied(Rank(0))))));
     }
 }

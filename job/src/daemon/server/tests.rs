@@ -12,7 +12,7 @@ use crate::Job;
 use crate::client::join_as;
 use crate::daemon::session::PATIENCE;
 use crate::environment::Environment;
-use crate::protocol::{FromLauncher, FromRank, MAX_FRAME, MAX_VALUE, Nonce, Refusal};
+use crate::protocol::{FromDaemon, FromRank, MAX_FRAME, MAX_VALUE, Nonce, Refusal};
 use crate::secret::Side;
 use crate::segment::Mapping;
 use crate::wire::{Descriptor, Packet};
@@ -44,8 +44,8 @@ impl Host {
     /// A raw connection, and the nonce of its challenge.
     fn stranger(&self) -> (OwnedFd, Nonce) {
         let socket = self.silent();
-        match FromLauncher::decode(&hear(&socket).unwrap().frame).unwrap() {
-            FromLauncher::Challenge { nonce } => (socket, nonce),
+        match FromDaemon::decode(&hear(&socket).unwrap().frame).unwrap() {
+            FromDaemon::Challenge { nonce } => (socket, nonce),
             other => panic!("{other:?}"),
         }
     }
@@ -76,8 +76,8 @@ fn hear(socket: &OwnedFd) -> Option<Packet> {
 }
 
 /// The last frame before the server closes, which it must.
-fn last_words(socket: &OwnedFd) -> Option<FromLauncher> {
-    let last = hear(socket).map(|packet| FromLauncher::decode(&packet.frame).unwrap());
+fn last_words(socket: &OwnedFd) -> Option<FromDaemon> {
+    let last = hear(socket).map(|packet| FromDaemon::decode(&packet.frame).unwrap());
     if last.is_some() {
         assert!(hear(socket).is_none(), "not closed after {last:?}");
     }
@@ -255,9 +255,9 @@ fn a_false_launcher_is_refused() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let socket = rustix::net::accept(&listener).unwrap();
-            wire::send(&socket, &FromLauncher::Challenge { nonce: [0; 32] }.encode(), None).unwrap();
+            wire::send(&socket, &FromDaemon::Challenge { nonce: [0; 32] }.encode(), None).unwrap();
             assert!(wire::receive(&socket).unwrap().is_some());
-            let welcome = FromLauncher::Welcome { size: 1, proof: [0; 32] };
+            let welcome = FromDaemon::Welcome { size: 1, proof: [0; 32] };
             wire::send(&socket, &welcome.encode(), Some(job_segment.file())).unwrap();
         });
         let environment = Environment { rank: Rank(0), size: 1, address, secret: Secret::random() };
@@ -272,7 +272,7 @@ fn a_replayed_proof_is_worth_nothing() {
     let (_, old) = host.stranger();
     let (socket, _) = host.stranger();
     wire::send(&socket, &host.hello(1, &old).encode(), None).unwrap();
-    assert_eq!(last_words(&socket), Some(FromLauncher::Refused(Refusal::Secret)));
+    assert_eq!(last_words(&socket), Some(FromDaemon::Refused(Refusal::Secret)));
     host.join(1);
 }
 
@@ -287,7 +287,7 @@ fn a_stranger_gets_nothing_before_the_proof() {
     ] {
         let (socket, _) = host.stranger();
         wire::send(&socket, &request.encode(), None).unwrap();
-        assert_eq!(last_words(&socket), Some(FromLauncher::Refused(Refusal::Malformed)), "{request:?}");
+        assert_eq!(last_words(&socket), Some(FromDaemon::Refused(Refusal::Malformed)), "{request:?}");
     }
     let (a, b) = (host.join(0), host.join(1));
     a.exchange.put("x", b"1").unwrap();
@@ -299,7 +299,7 @@ fn oversized_frames_end_the_connection() {
     let host = Host::new(1, 10);
     let (socket, _) = host.stranger();
     wire::send(&socket, &vec![0x31; MAX_FRAME + 1], None).unwrap();
-    assert_eq!(last_words(&socket), Some(FromLauncher::Refused(Refusal::Malformed)));
+    assert_eq!(last_words(&socket), Some(FromDaemon::Refused(Refusal::Malformed)));
     host.join(0);
 }
 
@@ -320,14 +320,14 @@ fn descriptors_that_do_not_belong_are_closed() {
     let file = rustix::fs::memfd_create("stray", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     let (stranger, nonce) = host.stranger();
     wire::send(&stranger, &host.hello(0, &nonce).encode(), Some(file.as_fd())).unwrap();
-    assert_eq!(last_words(&stranger), Some(FromLauncher::Refused(Refusal::Malformed)));
+    assert_eq!(last_words(&stranger), Some(FromDaemon::Refused(Refusal::Malformed)));
 
     let (rank, nonce) = host.stranger();
     wire::send(&rank, &host.hello(0, &nonce).encode(), None).unwrap();
     assert!(matches!(hear(&rank).unwrap().descriptor, Descriptor::One(_)));
     let put = FromRank::Put { name: "x".into(), value: vec![] };
     wire::send(&rank, &put.encode(), Some(file.as_fd())).unwrap();
-    assert_eq!(last_words(&rank), Some(FromLauncher::Refused(Refusal::Malformed)));
+    assert_eq!(last_words(&rank), Some(FromDaemon::Refused(Refusal::Malformed)));
     assert_eq!(descriptors_of(&file), 1);
 }
 
@@ -338,7 +338,7 @@ fn a_publication_without_memory_is_refused() {
     wire::send(&rank, &host.hello(0, &nonce).encode(), None).unwrap();
     hear(&rank).unwrap();
     wire::send(&rank, &FromRank::Publish { region: RegionId(1) }.encode(), None).unwrap();
-    assert_eq!(last_words(&rank), Some(FromLauncher::Refused(Refusal::Malformed)));
+    assert_eq!(last_words(&rank), Some(FromDaemon::Refused(Refusal::Malformed)));
 }
 
 #[test]
@@ -390,7 +390,7 @@ fn a_question_before_the_answer_to_the_last_one_breaks_the_rules() {
     hear(&waiter).unwrap();
     wire::send(&waiter, &FromRank::Get { name: "x".into(), patience_ms: u64::MAX }.encode(), None).unwrap();
     wire::send(&waiter, &FromRank::Put { name: "x".into(), value: vec![] }.encode(), None).unwrap();
-    assert_eq!(last_words(&waiter), Some(FromLauncher::Refused(Refusal::Malformed)));
+    assert_eq!(last_words(&waiter), Some(FromDaemon::Refused(Refusal::Malformed)));
 }
 
 #[test]
@@ -415,8 +415,8 @@ proptest! {
         for frame in &frames {
             let _ = wire::send(&socket, frame, None); // it may have closed already
         }
-        let said = hear(&socket).map(|packet| FromLauncher::decode(&packet.frame).unwrap());
-        prop_assert!(matches!(said, None | Some(FromLauncher::Refused(_))), "{:?}", said);
+        let said = hear(&socket).map(|packet| FromDaemon::decode(&packet.frame).unwrap());
+        prop_assert!(matches!(said, None | Some(FromDaemon::Refused(_))), "{:?}", said);
         let job = host.join(0);
         job.exchange.put("x", b"1").unwrap();
         prop_assert_eq!(job.exchange.get("x", SOON).unwrap(), b"1");

@@ -4,7 +4,7 @@ use onesided_remote_memory::Rank;
 use proptest::prelude::*;
 
 use super::*;
-use crate::protocol::FromLauncher;
+use crate::protocol::FromDaemon;
 
 fn any_said() -> impl Strategy<Value = Said> {
     let name = || "[!-~]{1,64}";
@@ -33,7 +33,7 @@ proptest! {
     fn frames_travel(said in any_said(), cut in 0_usize..100) {
         let frame = said.encode();
         prop_assert_eq!(Said::decode(&frame), Ok(said.clone()));
-        prop_assert!(FromLauncher::decode(&frame).is_err());
+        prop_assert!(FromDaemon::decode(&frame).is_err());
         let shorter = &frame[..frame.len().saturating_sub(cut + 1)];
         prop_assert!(Said::decode(shorter) != Ok(said));
     }
