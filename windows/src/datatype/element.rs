@@ -21,6 +21,22 @@ pub trait AtomicElement: Element + Sealed + PartialEq {}
 
 impl<T: Element + Sealed + PartialEq> AtomicElement for T {}
 
+/// The number of elements that fit in so many bytes.
+pub(crate) const fn elements_in<T>(bytes: u64) -> usize {
+    let count = bytes / size_of::<T>() as u64;
+    if count as usize as u64 == count { count as usize } else { usize::MAX }
+}
+
+/// The offset in bytes of a range of elements; `None` unless it lies in memory of so many bytes.
+#[inline(always)] // the range check of every operation
+pub(crate) const fn byte_offset<T>(offset: usize, count: usize, bytes: u64) -> Option<u64> {
+    match offset.checked_add(count) {
+        // A quotient cannot overflow as a product can; by a power of two it is a shift.
+        Some(end) if end as u64 <= bytes / size_of::<T>() as u64 => Some(offset as u64 * size_of::<T>() as u64),
+        _ => None,
+    }
+}
+
 /// The number of elements in a word. Window memory starts at a word, so no element spans two.
 pub(crate) const fn per_word<T>() -> usize {
     8 / size_of::<T>()
@@ -53,6 +69,18 @@ pub(crate) fn same_bits<T: AtomicElement>(left: T, right: T) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_range_lies_in_the_memory_or_has_no_offset() {
+        assert_eq!(elements_in::<u32>(83), 20);
+        assert_eq!(byte_offset::<u32>(19, 1, 83), Some(76));
+        assert_eq!(byte_offset::<u32>(20, 0, 83), Some(80));
+        assert_eq!(byte_offset::<u32>(20, 1, 83), None);
+        assert_eq!(byte_offset::<[u64; 3]>(usize::MAX, 1, u64::MAX), None);
+        // These products would wrap to offsets in the memory.
+        assert_eq!(byte_offset::<u64>(1 << 61, 1, 80), None);
+        assert_eq!(byte_offset::<[u64; 3]>(usize::MAX / 24 + 1, 1, u64::MAX), None);
+    }
 
     #[test]
     fn a_word_is_its_elements_in_the_order_of_memory() {

@@ -35,7 +35,8 @@ pub(super) struct OwnMemory<F: Fabric> {
 pub(super) struct AttachedMemory<F: Fabric> {
     pub(super) ptr: RemotePtr,
     pub(super) segment: F::Segment,
-    pub(super) len: usize,
+    /// In bytes.
+    pub(super) len: u64,
     /// Whether it is user memory.
     pub(super) is_user_memory: bool,
 }

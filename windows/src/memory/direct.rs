@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 
 use onesided_fabric::Fabric;
 
+use crate::datatype::element::{byte_offset, elements_in};
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 use crate::{Element, Error, Window};
@@ -77,12 +78,12 @@ impl<T: Element, F: Fabric> Window<T, F> {
 impl<'w, T: Element, F: Fabric> Direct<'w, T, F> {
     /// The number of elements.
     pub const fn len(&self) -> usize {
-        self.target.len
+        elements_in::<T>(self.target.len)
     }
 
     /// Whether it has no elements.
     pub const fn is_empty(&self) -> bool {
-        self.target.len == 0
+        self.len() == 0
     }
 
     /// The window memory as words of 8 bytes: elements of that size are a word each. Smaller
@@ -116,11 +117,10 @@ impl<'w, T: Element, F: Fabric> Direct<'w, T, F> {
     }
 
     fn range(&self, operation: &'static str, offset: usize, count: usize) -> Result<u64, Error> {
-        let (target, len) = (self.target.rank, self.len());
-        match offset.checked_add(count) {
-            Some(end) if end <= len => Ok((offset * size_of::<T>()) as u64),
-            _ => Err(Error::Range { operation, offset, count, target, len, window: self.inner.name.clone() }),
-        }
+        byte_offset::<T>(offset, count, self.target.len).ok_or_else(|| {
+            let (target, len, window) = (self.target.rank, self.len(), self.inner.name.clone());
+            Error::Range { operation, offset, count, target, len, window }
+        })
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Call, Drive, Fabric, Segment, call};
 
+use crate::datatype::element::elements_in;
 use crate::helper::is_wordless;
 use crate::memory::attached::AttachedMemory;
 use crate::memory::remote_ptr::Entry;
@@ -16,7 +17,7 @@ use crate::{Access, Element, Error, RemotePtr, Request, Window};
 
 impl<F: Fabric> Inner<F> {
     /// Publishes a segment, and starts its agent if it needs one.
-    fn attach(self: &Arc<Self>, segment: F::Segment, len: usize, is_user_memory: bool) -> Result<RemotePtr, Fault> {
+    fn attach(self: &Arc<Self>, segment: F::Segment, len: u64, is_user_memory: bool) -> Result<RemotePtr, Fault> {
         if self.memory.flavor != Flavor::Dynamic {
             return Err(Fault::new(FaultKind::Unsupported).with_detail(1));
         }
@@ -70,7 +71,7 @@ impl<F: Fabric> Inner<F> {
     }
 
     /// Finds a rank's attached memory: cached, or by its table.
-    async fn find<'w>(&'w self, target: &'w Target<F>, ptr: RemotePtr, element: usize) -> Result<&'w Target<F>, Fault> {
+    async fn find<'w>(&'w self, target: &'w Target<F>, ptr: RemotePtr) -> Result<&'w Target<F>, Fault> {
         let (rank, start) = (target.rank, ptr.start());
         let gone = Fault::of(FaultKind::NoSuchRegion, target.fabric_rank());
         if self.memory.flavor != Flavor::Dynamic || ptr.is_null() {
@@ -82,8 +83,7 @@ impl<F: Fabric> Inner<F> {
         let mut bytes = [0; Entry::BYTES];
         self.fabric().get(&target.locks, Entry::offset(self.request_layout(), ptr.slot()), &mut bytes).await?;
         let (len, key) = Entry::decode(&bytes, start).ok_or(gone)?;
-        let there = len.checked_mul(element).is_some_and(|bytes| bytes as u64 <= key.len);
-        if key.rank != target.fabric_rank() || !there {
+        if key.rank != target.fabric_rank() || len > key.len {
             return Err(Fault::of(FaultKind::Protocol, target.fabric_rank()));
         }
         let data = self.fabric().open(&key).map_err(|error| error.fault())?;
@@ -125,7 +125,7 @@ pub struct Resolve<'a, 'w, T: Element, F: Fabric> {
 impl<'a, 'w: 'a, T: Element, F: Fabric> Resolve<'a, 'w, T, F> {
     async fn resolve(access: &'a Access<'w, T, F>, ptr: RemotePtr) -> Result<Access<'a, T, F>, Error> {
         let Access { inner, target, .. } = *access;
-        let found = inner.find(target, ptr, size_of::<T>()).await;
+        let found = inner.find(target, ptr).await;
         found.map(|found| Access::new(inner, found)).map_err(|fault| inner.failed("attached", target.rank, fault))
     }
 }
@@ -182,7 +182,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// registration; [`Error::Operation`] with `Full` where 256 regions are attached, with
     /// `Unsupported` if the window is not dynamic. The vector is freed then.
     pub fn attach(&self, memory: Vec<T>) -> Result<RemotePtr, Error> {
-        let len = memory.len();
+        let len = size_of_val(&*memory) as u64;
         let segment = self.inner().fabric().register(memory.into());
         self.attach_segment(segment, len, true)
     }
@@ -194,15 +194,15 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// # Errors
     /// As [`attach`](Self::attach).
     pub fn attach_zeroed(&self, len: usize) -> Result<RemotePtr, Error> {
-        let bytes = (len as u64).saturating_mul(size_of::<T>() as u64).checked_next_multiple_of(8).unwrap_or(u64::MAX);
-        let segment = self.inner().fabric().allocate(bytes);
+        let len = (len as u64).saturating_mul(size_of::<T>() as u64);
+        let segment = self.inner().fabric().allocate(len.checked_next_multiple_of(8).unwrap_or(u64::MAX));
         self.attach_segment(segment, len, false)
     }
 
     fn attach_segment(
         &self,
         segment: Result<F::Segment, onesided_fabric::Error>,
-        len: usize,
+        len: u64,
         is_user_memory: bool,
     ) -> Result<RemotePtr, Error> {
         let inner = self.inner();
@@ -236,7 +236,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
             let memory = inner.take_back(&memory.segment).await.map_err(failed)?;
             return memory.into_vec().map_err(|_| failed(Fault::new(FaultKind::Unsupported).with_detail(2)));
         }
-        let mut elements = vec![T::zeroed(); memory.len];
+        let mut elements = vec![T::zeroed(); elements_in::<T>(memory.len)];
         let bytes = bytemuck::cast_slice_mut(&mut elements);
         inner.fabric().read_own(&memory.segment, 0, bytes).map_err(failed)?;
         Ok(elements)

@@ -7,6 +7,7 @@ use std::ops::Range;
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::Fault;
 
+use crate::datatype::element::{byte_offset, elements_in};
 use crate::window::inner::Inner;
 use crate::{Element, Error, Window};
 
@@ -38,7 +39,7 @@ impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
 
     /// The number of elements.
     pub fn len(&self) -> usize {
-        self.inner.memory.len(self.inner.world.rank())
+        elements_in::<T>(self.bytes())
     }
 
     /// Whether it has no elements.
@@ -85,16 +86,19 @@ impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
             .map_err(self.failed("write"))
     }
 
+    fn bytes(&self) -> u64 {
+        self.inner.memory.len(self.inner.world.rank())
+    }
+
     fn failed(&self, operation: &'static str) -> impl FnOnce(Fault) -> Error {
         move |fault| self.inner.failed(operation, self.inner.world.rank(), fault)
     }
 
     fn range(&self, operation: &'static str, offset: usize, count: usize) -> Result<u64, Error> {
-        let (target, len) = (self.inner.world.rank(), self.len());
-        match offset.checked_add(count) {
-            Some(end) if end <= len => Ok((offset * size_of::<T>()) as u64),
-            _ => Err(Error::Range { operation, offset, count, target, len, window: self.inner.name.clone() }),
-        }
+        byte_offset::<T>(offset, count, self.bytes()).ok_or_else(|| {
+            let (target, len, window) = (self.inner.world.rank(), self.len(), self.inner.name.clone());
+            Error::Range { operation, offset, count, target, len, window }
+        })
     }
 }
 

@@ -45,9 +45,9 @@ impl<F: Fabric> Regions<F> {
         self.targets.iter().filter_map(OnceLock::get)
     }
 
-    /// The number of elements of a rank's window memory; 0 for a rank out of range.
-    pub(crate) fn len(&self, rank: u32) -> usize {
-        self.keys.get(rank as usize).map_or(0, |keys| usize::try_from(keys.len).unwrap_or(usize::MAX))
+    /// The length of a rank's window memory in bytes; 0 for a rank out of range.
+    pub(crate) fn len(&self, rank: u32) -> u64 {
+        self.keys.get(rank as usize).map_or(0, |keys| keys.len)
     }
 
     /// The segment on which this rank's agent does what peers request.

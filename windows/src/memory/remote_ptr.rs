@@ -91,7 +91,7 @@ impl fmt::Debug for RemotePtr {
 /// | word | |
 /// |---|---|
 /// | 0 | the remote pointer to its first element |
-/// | 1 | the number of elements |
+/// | 1 | the length in bytes |
 /// | 2 to 5 | the key |
 /// | 7 | a seal over the others, which a half-changed entry does not match; 0: nothing is attached |
 pub(crate) struct Entry;
@@ -108,10 +108,10 @@ impl Entry {
         layout.end().next_multiple_of(64) + (slot * Self::BYTES) as u64
     }
 
-    pub(crate) fn encode(place: RemotePtr, len: usize, key: &SegmentKey) -> [u8; Self::BYTES] {
+    pub(crate) fn encode(place: RemotePtr, len: u64, key: &SegmentKey) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&place.0.to_le_bytes());
-        bytes[8..16].copy_from_slice(&(len as u64).to_le_bytes());
+        bytes[8..16].copy_from_slice(&len.to_le_bytes());
         bytes[16..16 + SegmentKey::BYTES].copy_from_slice(&key.to_bytes());
         let seal = Self::seal(&bytes);
         bytes[56..].copy_from_slice(&seal.to_le_bytes());
@@ -119,13 +119,13 @@ impl Entry {
     }
 
     /// The entry's content, if it is of the memory that starts at this remote pointer.
-    pub(crate) fn decode(bytes: &[u8; Self::BYTES], place: RemotePtr) -> Option<(usize, SegmentKey)> {
+    pub(crate) fn decode(bytes: &[u8; Self::BYTES], place: RemotePtr) -> Option<(u64, SegmentKey)> {
         let word =
             |at: usize| bytes[8 * at..8 * at + 8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
         if word(7) != Self::seal(bytes) || word(0) != place.0 || place.is_null() {
             return None;
         }
-        Some((usize::try_from(word(1)).ok()?, SegmentKey::from_bytes(&bytes[16..16 + SegmentKey::BYTES])?))
+        Some((word(1), SegmentKey::from_bytes(&bytes[16..16 + SegmentKey::BYTES])?))
     }
 
     fn seal(bytes: &[u8; Self::BYTES]) -> u64 {
@@ -161,8 +161,8 @@ mod tests {
     fn an_entry_is_believed_only_whole_and_for_its_place() {
         let key = SegmentKey { rank: Rank(3), region: RegionId(9), len: 800, address: 7, rkey: 11 };
         let place = RemotePtr::new(4, 2);
-        let bytes = Entry::encode(place, 100, &key);
-        assert_eq!(Entry::decode(&bytes, place), Some((100, key)));
+        let bytes = Entry::encode(place, 800, &key);
+        assert_eq!(Entry::decode(&bytes, place), Some((800, key)));
         assert_eq!(Entry::decode(&bytes, RemotePtr::new(4, 3)), None);
         assert_eq!(Entry::decode(&[0; 64], RemotePtr::NULL), None);
         for at in 0..64 {

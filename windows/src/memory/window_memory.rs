@@ -137,20 +137,19 @@ impl<F: Fabric> WindowMemory<F> {
         take_back(fabric, segment, fabric.word_in(&own, 0)?).await
     }
 
-    /// The segment of a range of elements, for a window; `None` for an empty range.
-    pub(crate) fn part<T>(
+    /// The segment of a range of bytes, for a window; `None` for an empty range.
+    pub(crate) fn part(
         &self,
-        range: &Range<usize>,
+        Range { start, end }: Range<u64>,
     ) -> Result<(Option<F::Segment>, WindowRef<F>), onesided_fabric::Error> {
         let Shared { world, segment, .. } = &*self.0;
         let failed = |what: &str, kind| {
             let (len, fault) = (segment.len(), Fault::of(kind, world.fabric().rank()));
             onesided_fabric::Error::Allocate { len, what: what.into(), fault, source: None }
         };
-        let bytes = |elements: usize| (elements as u64).checked_mul(size_of::<T>() as u64);
-        let ends = bytes(range.start).zip(bytes(range.end));
-        let ends = ends.filter(|(start, end)| start <= end && *end <= segment.len());
-        let (start, end) = ends.ok_or_else(|| failed("the range exceeds the memory", FaultKind::OutOfRange))?;
+        if start > end || end > segment.len() {
+            return Err(failed("the range exceeds the memory", FaultKind::OutOfRange));
+        }
         if start % 8 != 0 {
             return Err(failed("the range does not start at a multiple of 8 bytes", FaultKind::Misaligned));
         }

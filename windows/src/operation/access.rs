@@ -7,6 +7,7 @@ use std::sync::Arc;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{AtomicAgent, Fabric, Path};
 
+use crate::datatype::element::{byte_offset, elements_in};
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 use crate::{Element, Error};
@@ -76,7 +77,7 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     /// The number of elements of the target's window memory.
     #[allow(clippy::len_without_is_empty, reason = "window memory is not a container")]
     pub const fn len(&self) -> usize {
-        self.target.len
+        elements_in::<T>(self.target.len)
     }
 
     /// Puts elements (`MPI_Put`). The slice may be reused when the call returns; the put is
@@ -95,18 +96,18 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     /// The byte offset of a range of elements within the target's window memory, for a put or get.
     #[inline]
     pub(crate) fn range(&self, offset: usize, count: usize) -> Result<u64, Fault> {
-        match offset.checked_add(count) {
-            Some(end) if end <= self.target.uncounted_len => Ok((offset * size_of::<T>()) as u64),
-            _ => counted_range::<T, F>(self.inner, self.target, (offset, count), true),
+        match byte_offset::<T>(offset, count, self.target.uncounted_len) {
+            Some(at) => Ok(at),
+            None => counted_range::<T, F>(self.inner, self.target, (offset, count), true),
         }
     }
 
     /// The same for an atomic operation.
     #[inline]
     pub(crate) fn atomic_range(&self, offset: usize, count: usize) -> Result<u64, Fault> {
-        match offset.checked_add(count) {
-            Some(end) if end <= self.target.uncounted_len => Ok((offset * size_of::<T>()) as u64),
-            _ => counted_range::<T, F>(self.inner, self.target, (offset, count), false),
+        match byte_offset::<T>(offset, count, self.target.uncounted_len) {
+            Some(at) => Ok(at),
+            None => counted_range::<T, F>(self.inner, self.target, (offset, count), false),
         }
     }
 
@@ -134,7 +135,7 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     #[cold]
     #[inline(never)]
     fn out_of_range(&self, operation: &'static str, offset: usize, count: usize) -> Error {
-        let (target, len, window) = (self.target.rank, self.target.len, self.inner.name.clone());
+        let (target, len, window) = (self.target.rank, self.len(), self.inner.name.clone());
         Error::Range { operation, offset, count, target, len, window }
     }
 }
@@ -148,19 +149,15 @@ fn counted_range<T, F: Fabric>(
     (offset, count): (usize, usize),
     moved: bool,
 ) -> Result<u64, Fault> {
-    match offset.checked_add(count) {
-        Some(end) if end <= target.len => {
-            // The agent counts operations on memory without words.
-            if moved || !target.wordless {
-                let path = inner.fabric().path(&target.data);
-                // Beside a card, the card executes the atomics even on mapped memory.
-                let by_card = !moved && path == Path::Cpu && inner.fabric().capabilities().agent == AtomicAgent::Card;
-                target.count(if by_card { Path::Card } else { path });
-            }
-            Ok((offset * size_of::<T>()) as u64)
-        }
-        _ => Err(Fault::new(FaultKind::OutOfRange)),
+    let at = byte_offset::<T>(offset, count, target.len).ok_or(Fault::new(FaultKind::OutOfRange))?;
+    // The agent counts operations on memory without words.
+    if moved || !target.wordless {
+        let path = inner.fabric().path(&target.data);
+        // Beside a card, the card executes the atomics even on mapped memory.
+        let by_card = !moved && path == Path::Cpu && inner.fabric().capabilities().agent == AtomicAgent::Card;
+        target.count(if by_card { Path::Card } else { path });
     }
+    Ok(at)
 }
 
 impl<T, F: Fabric> fmt::Debug for Access<'_, T, F> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
 use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
 
-use crate::datatype::element::{from_word, to_word};
+use crate::datatype::element::{elements_in, from_word, to_word};
 use crate::helper::is_wordless;
 use crate::window::inner::Inner;
 use crate::{Access, AtomicElement, Element, Error, Local};
@@ -191,7 +191,7 @@ impl<T: AtomicElement, F: Fabric> WaitUntil<'_, T, F> {
     async fn finish(inner: &Inner<F>, offset: usize, predicate: Taken<'_, T>, from: Option<u32>) -> Result<T, Error> {
         let fabric = inner.fabric();
         let own = inner.world.rank();
-        let len = inner.memory.len(own);
+        let len = elements_in::<T>(inner.memory.len(own));
         let origin = from.map(|origin| inner.world.fabric_rank(origin));
         let word = check::<T>().and_then(|()| match origin {
             Some(None) => Err(Fault::new(FaultKind::NoSuchRank)),

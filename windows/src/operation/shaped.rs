@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use onesided_fabric::remote_memory::Fault;
 use onesided_fabric::{Drive, Fabric, handle, wait_for};
 
+use crate::datatype::element::byte_offset;
 use crate::datatype::fields::WholeElement;
 use crate::datatype::pieces::{Pieces, PiecesMut};
 use crate::{Access, Accumulate, AtomicElement, Element, Error, Fields, Op, Shape};
@@ -175,7 +176,7 @@ impl<'s, T: Element, F: Fabric> Shaped<'s, T, F> {
             return (lengths, Err(fault));
         }
         let elements = (offset, shape.end());
-        let fits = offset.checked_add(elements.1).is_some_and(|end| end <= target.len);
+        let fits = byte_offset::<T>(offset, elements.1, target.len).is_some();
         if !inner.completes_at_post && fits {
             let pieces = S::PIECES.map_or_else(|| shape.runs().count(), |pieces| pieces.saturating_mul(given));
             if inner.is_packed(target, pieces, given.saturating_mul(size_of::<S::Values>())) {

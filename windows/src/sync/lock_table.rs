@@ -112,7 +112,7 @@ impl<F: Fabric> LockTable<F> {
         starts.push(0);
         for rank in 0..world.size() {
             let before = starts[rank as usize];
-            starts.push(before + inner.memory.len(rank) as u64 / table.stride);
+            starts.push(before + window.len(rank) as u64 / table.stride);
         }
         let first = starts[1];
         let even = starts.windows(2).all(|two| two[1] - two[0] == first && first > 0).then_some(first);

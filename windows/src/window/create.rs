@@ -327,7 +327,9 @@ impl<T: Element> Builder<T> {
         memory: &WindowMemory<F>,
         range: Range<usize>,
     ) -> Result<Window<T, F>, Error> {
-        let (user_memory, window_ref) = match memory.part::<T>(&range) {
+        // What overflows exceeds the memory.
+        let [start, end] = [range.start, range.end].map(|at| (at as u64).saturating_mul(size_of::<T>() as u64));
+        let (user_memory, window_ref) = match memory.part(start..end) {
             Ok((part, window_ref)) => (part.map(Ok), Some(window_ref)),
             Err(error) => (Some(Err(error)), None),
         };
@@ -405,7 +407,10 @@ impl<T: Element> Builder<T> {
         });
         let mine = CreateMessage {
             outcome: match (&parts, &design) {
-                (Ok((data, locks)), Ok(_)) => Ok(Keys { data: data.key(), locks: locks.key(), len: len as u64 }),
+                // The product does not overflow: so many bytes are in the memory.
+                (Ok((data, locks)), Ok(_)) => {
+                    Ok(Keys { data: data.key(), locks: locks.key(), len: (len * size_of::<T>()) as u64 })
+                }
                 (Err(error), _) => Err(error.fault()),
                 (_, Err(_)) => Err(Fault::of(FaultKind::Unsupported, fabric.rank())),
             },
@@ -434,7 +439,7 @@ impl<T: Element> Builder<T> {
                 return Err(Error::Mismatch { window: window(), rank, what });
             }
             keys.push(match world.fabric_rank(rank) {
-                Some(owner) if theirs.are_valid(part.element.size, owner, locks) => theirs,
+                Some(owner) if theirs.are_valid(owner, locks) => theirs,
                 owner => return Err(elsewhere(Fault::of(FaultKind::Protocol, owner.unwrap_or(fabric.rank())))),
             });
         }

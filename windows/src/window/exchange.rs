@@ -3,11 +3,11 @@
 use onesided_fabric::SegmentKey;
 use onesided_fabric::remote_memory::{Fault, Rank};
 
-/// A rank's announcement of its window memory: the wire format of window creation, version 2.
+/// A rank's announcement of its window memory: the wire format of window creation, version 3.
 ///
-/// `version u8 | made u8 | fault u64 | data key, lock key, elements u64 | element: size u32, align
+/// `version u8 | made u8 | fault u64 | data key, lock key, length u64 | element: size u32, align
 /// u32, name | design name | window name`: integers little endian, names as `length u8, UTF-8`. The
-/// keys are present if the fault is 0.
+/// keys are present if the fault is 0; the length is in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CreateMessage {
     pub(crate) outcome: Result<Keys, Fault>,
@@ -56,18 +56,14 @@ impl std::fmt::Display for Flavor {
 pub(crate) struct Keys {
     pub(crate) data: SegmentKey,
     pub(crate) locks: SegmentKey,
-    /// In elements.
+    /// In bytes.
     pub(crate) len: u64,
 }
 
 impl Keys {
-    /// Whether they are keys of the rank's own memory, with the length that it announces for
-    /// elements of this size.
-    pub(crate) fn are_valid(&self, element: u32, owner: Rank, hidden: u64) -> bool {
-        let bytes = self.len.checked_mul(element.into());
-        (self.data.rank, self.locks.rank) == (owner, owner)
-            && bytes.is_some_and(|bytes| bytes <= self.data.len)
-            && hidden <= self.locks.len
+    /// Whether they are keys of the rank's own memory, with the length that it announces.
+    pub(crate) fn are_valid(&self, owner: Rank, hidden: u64) -> bool {
+        (self.data.rank, self.locks.rank) == (owner, owner) && self.len <= self.data.len && hidden <= self.locks.len
     }
 }
 
@@ -88,7 +84,7 @@ impl ElementType {
     }
 }
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 impl CreateMessage {
     /// The first property in which two ranks' announcements differ and must not.
@@ -102,7 +98,8 @@ impl CreateMessage {
         } else if self.design != first.design {
             Some(format!("the lock: {} against {}", self.design, first.design))
         } else if !uneven && len(self) != len(first) {
-            Some(format!("the length: {} elements against {}", len(self), len(first)))
+            let elements = |part| len(part).checked_div(self.element.size.into()).unwrap_or(0);
+            Some(format!("the length: {} elements against {}", elements(self), elements(first)))
         } else if self.name != first.name {
             Some(format!("the name: \"{}\" against \"{}\"", self.name, first.name))
         } else {
@@ -181,18 +178,16 @@ mod tests {
 
     use super::*;
 
-    /// A length beyond the memory would be an index that wraps.
     #[test]
     fn keys_are_not_believed() {
         let key = |rank, len| SegmentKey { rank: Rank(rank), region: RegionId(2), len, address: 4, rkey: 5 };
         let keys = |data, locks, len| Keys { data, locks, len };
-        assert!(keys(key(1, 80), key(1, 64), 10).are_valid(8, Rank(1), 64));
-        assert!(keys(key(1, 8), key(1, 64), 0).are_valid(8, Rank(1), 64));
-        assert!(!keys(key(1, 79), key(1, 64), 10).are_valid(8, Rank(1), 64));
-        assert!(!keys(key(1, 80), key(1, 64), (1 << 61) + 1).are_valid(8, Rank(1), 64));
-        assert!(!keys(key(1, 80), key(1, 63), 10).are_valid(8, Rank(1), 64));
-        assert!(!keys(key(2, 80), key(1, 64), 10).are_valid(8, Rank(1), 64));
-        assert!(!keys(key(1, 80), key(0, 64), 10).are_valid(8, Rank(1), 64));
+        assert!(keys(key(1, 80), key(1, 64), 80).are_valid(Rank(1), 64));
+        assert!(keys(key(1, 8), key(1, 64), 0).are_valid(Rank(1), 64));
+        assert!(!keys(key(1, 79), key(1, 64), 80).are_valid(Rank(1), 64));
+        assert!(!keys(key(1, 80), key(1, 63), 80).are_valid(Rank(1), 64));
+        assert!(!keys(key(2, 80), key(1, 64), 80).are_valid(Rank(1), 64));
+        assert!(!keys(key(1, 80), key(0, 64), 80).are_valid(Rank(1), 64));
     }
 
     #[test]

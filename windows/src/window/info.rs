@@ -107,7 +107,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
             name: inner.name.clone(),
             element: (std::any::type_name::<T>(), size_of::<T>()),
             flavor: inner.memory.flavor,
-            lengths: (0..size).map(|rank| inner.memory.len(rank)).collect(),
+            lengths: (0..size).map(|rank| self.len(rank)).collect(),
             lock: inner.locks.design,
             lock_all: inner.locks.lock_all,
             fabric: capabilities.name,

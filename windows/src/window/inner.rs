@@ -117,9 +117,7 @@ impl<F: Fabric> Inner<F> {
         self.check_open()?;
         let open =
             |key: &SegmentKey| self.fabric().open(key).map_err(|error| self.why_unreachable(key.rank, error.fault()));
-        // Window memory beyond the address space of this process is out of its range anyway.
-        let len = usize::try_from(keys.len).unwrap_or(usize::MAX);
-        let target = self.new_target(rank, (open(&keys.data)?, open(&keys.locks)?), len, 0);
+        let target = self.new_target(rank, (open(&keys.data)?, open(&keys.locks)?), keys.len, 0);
         Ok(self.memory.targets[rank as usize].get_or_init(|| target))
     }
 
@@ -138,7 +136,7 @@ impl<F: Fabric> Inner<F> {
         &self,
         rank: u32,
         (data, locks): (F::Segment, F::Segment),
-        len: usize,
+        len: u64,
         ptr: u64,
     ) -> Target<F> {
         let wordless = self.fabric().word_in(&data, 0).is_err_and(is_wordless);

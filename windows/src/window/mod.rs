@@ -18,6 +18,7 @@ use std::sync::Arc;
 use onesided_fabric::{Fabric, World};
 
 use crate::Element;
+use crate::datatype::element::elements_in;
 use crate::window::inner::Inner;
 
 /// Memory of type `[T]` on every rank of a world, which every rank may read, write and lock without
@@ -67,7 +68,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
 
     /// The number of elements of a rank's window memory; 0 for a rank out of range.
     pub fn len(&self, rank: u32) -> usize {
-        self.inner.memory.len(rank)
+        elements_in::<T>(self.inner.memory.len(rank))
     }
 
     /// The window's name.
@@ -92,7 +93,7 @@ impl<T, F: Fabric> fmt::Debug for Window<T, F> {
         f.debug_struct("Window")
             .field("name", &self.inner.name)
             .field("element", &std::any::type_name::<T>())
-            .field("lengths", &self.inner.memory.keys.iter().map(|keys| keys.len).collect::<Vec<_>>())
+            .field("lengths", &self.inner.memory.keys.iter().map(|keys| elements_in::<T>(keys.len)).collect::<Vec<_>>())
             .finish_non_exhaustive()
     }
 }

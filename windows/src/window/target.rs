@@ -14,12 +14,12 @@ pub(crate) struct Target<F: Fabric> {
     pub(crate) rank: u32,
     pub(crate) data: F::Segment,
     pub(crate) locks: F::Segment,
-    /// In elements.
-    pub(crate) len: usize,
+    /// In bytes.
+    pub(crate) len: u64,
     /// `len` where paths are not counted, otherwise 0: the range check on the fast path then fails,
     /// and the slow path counts. A separate test on the path of an operation costs up to half of
     /// the operation.
-    pub(crate) uncounted_len: usize,
+    pub(crate) uncounted_len: u64,
     /// Which attached memory this is; 0 where the rank has a single region.
     pub(crate) ptr: u64,
     /// Whether the fabric has no words of this memory, so that atomics go through its agent.
@@ -32,7 +32,7 @@ pub(crate) struct Target<F: Fabric> {
 
 impl<F: Fabric> fmt::Debug for Target<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rank {}, {} elements", self.rank, self.len)
+        write!(f, "rank {}, {} bytes", self.rank, self.len)
     }
 }
 
