@@ -33,7 +33,7 @@ pub(crate) use self::server::serve;
 ///
 /// | at | written by | what |
 /// |---|---|---|
-/// | 0 | the peer | number, operation, number of elements, the remote pointer (of a dynamic window), number of bytes |
+/// | 0 | the peer | number, operation, number of bytes in its runs, the remote pointer (of a dynamic window), number of bytes sent |
 /// | 40 | this rank | number of the peer's request that it cannot reply to where the peer expects it, fault |
 /// | 64 | the peer | number of the reply, fault: to this rank's request |
 /// | 80 | the peer | how many [signals](crate::Access::signal) it has started, and finished; a word that it writes to wake this rank; the offset of the last one |

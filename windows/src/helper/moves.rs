@@ -68,8 +68,8 @@ impl<F: Fabric> Inner<F> {
                 return Ok(());
             }
             let code = Code { op: Some(Op::Replace), element: BYTES, results: false, runs: table.len() as u32 };
-            let (count, bytes) = (bytes.len(), [run_bytes(&table), bytes].concat());
-            self.request_and_wait(target, HelperRequest { code, count, ptr: target.ptr, bytes }).await?;
+            let (len, bytes) = (bytes.len(), [run_bytes(&table), bytes].concat());
+            self.request_and_wait(target, HelperRequest { code, len, ptr: target.ptr, bytes }).await?;
         }
     }
 
@@ -81,16 +81,16 @@ impl<F: Fabric> Inner<F> {
     ) -> Result<(), Fault> {
         let (capacity, mut rest) = (self.request_layout().capacity(), None);
         loop {
-            let (mut table, mut into, mut count) = (Vec::new(), Vec::new(), 0);
+            let (mut table, mut into, mut len) = (Vec::new(), Vec::new(), 0);
             while let Some((at, piece)) = rest.take().or_else(|| pieces.next()) {
                 let piece: &'p mut [u8] = piece;
                 let fits = capacity >= (table.len() + 1) * RUN;
-                let free = if fits { capacity - count } else { 0 };
+                let free = if fits { capacity - len } else { 0 };
                 let taken = piece.len().min(free);
                 let (now, later) = piece.split_at_mut(taken);
                 if !now.is_empty() {
                     table.push([at, taken as u64]);
-                    count += taken;
+                    len += taken;
                     into.push(now);
                 }
                 if !later.is_empty() {
@@ -102,9 +102,9 @@ impl<F: Fabric> Inner<F> {
                 return Ok(());
             }
             let code = Code { op: Some(Op::NoOp), element: BYTES, results: true, runs: table.len() as u32 };
-            let request = HelperRequest { code, count, ptr: target.ptr, bytes: run_bytes(&table) };
+            let request = HelperRequest { code, len, ptr: target.ptr, bytes: run_bytes(&table) };
             let found = self.request_and_wait(target, request).await?;
-            let mut found = found.get(..count).ok_or(Fault::new(FaultKind::Protocol))?;
+            let mut found = found.get(..len).ok_or(Fault::new(FaultKind::Protocol))?;
             for piece in into {
                 let (now, later) = found.split_at(piece.len());
                 piece.copy_from_slice(now);
@@ -130,7 +130,7 @@ mod tests {
             let own = shm.allocate(32).unwrap();
             let put = |runs: &[[u64; 2]], bytes: &[u8]| HelperRequest {
                 code: Code { op: Some(Op::Replace), element: BYTES, results: false, runs: runs.len() as u32 },
-                count: bytes.len(),
+                len: bytes.len(),
                 ptr: 0,
                 bytes: [&run_bytes(runs)[..], bytes].concat(),
             };
@@ -141,7 +141,7 @@ mod tests {
                 bytes: good.bytes[..3 * RUN].to_vec(),
                 ..good.clone()
             };
-            assert_eq!(look.result_bytes(), Some(4));
+            assert_eq!(look.result_bytes(), 4);
             assert_eq!(look.perform(&shm, &own), Ok(vec![1, 2, 3, 4]));
             let refused = |change: &dyn Fn(&mut HelperRequest)| {
                 [&good, &look].map(|request| {
@@ -155,7 +155,7 @@ mod tests {
             assert_eq!(refused(&|bad| bad.code.results ^= true), [Protocol; 2]);
             assert_eq!(refused(&|bad| bad.code.runs = 2), [Protocol; 2]);
             assert_eq!(refused(&|bad| bad.code.runs = u32::MAX), [Protocol; 2]);
-            assert_eq!(refused(&|bad| bad.count = usize::MAX), [Protocol; 2]);
+            assert_eq!(refused(&|bad| bad.len = usize::MAX), [Protocol; 2]);
             assert_eq!(refused(&|bad| bad.bytes.truncate(47)), [Protocol; 2]);
             assert_eq!(refused(&|bad| bad.bytes[8..16].fill(255)), [Protocol; 2]);
             for start in [31_u64, 32, u64::MAX - 1, u64::MAX] {

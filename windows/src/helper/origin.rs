@@ -63,7 +63,7 @@ impl<F: Fabric> Inner<F> {
                 {
                     self.post_request(target, &request, in_flight.posted + 1)?;
                     in_flight.posted += 1;
-                    in_flight.current = Some((Arc::clone(&reply), request.result_bytes().unwrap_or(0)));
+                    in_flight.current = Some((Arc::clone(&reply), request.result_bytes()));
                 }
                 seen
             };
@@ -131,7 +131,7 @@ impl<F: Fabric> Inner<F> {
         let (fabric, layout) = (self.fabric(), self.request_layout());
         let me = self.world.rank();
         fabric.put(&target.locks, layout.operands(me), &request.bytes)?;
-        let words = [request.code.to_word(), request.count as u64, request.ptr, request.bytes.len() as u64];
+        let words = [request.code.to_word(), request.len as u64, request.ptr, request.bytes.len() as u64];
         fabric.put(&target.locks, layout.request(me) + 8, &words.map(u64::to_le_bytes).concat())?;
         // Behind the payload on the same path; wakes the owner's helper thread.
         drop(fabric.write(fabric.word_in(&target.locks, layout.request(me))?, number, Notify::Yes));
@@ -181,10 +181,10 @@ impl<'w> HelperAccumulate<'w, '_> {
             let mut operands = if work.op == Op::NoOp { &[][..] } else { &work.operands[self.done..] };
             let rest = (&mut self.run, &mut self.runs as &mut dyn Iterator<Item = _>);
             let request = HelperRequest::of_runs::<T>(work.op, work.results.is_some(), capacity, rest, &mut operands);
-            if request.count == 0 {
+            if request.len == 0 {
                 return std::task::Poll::Ready(Ok(()));
             }
-            self.count = request.count;
+            self.count = request.len / size_of::<T>();
             self.call = Some(inner.call(target, request));
         }
     }

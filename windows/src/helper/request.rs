@@ -18,13 +18,13 @@ pub(crate) fn is_wordless(fault: Fault) -> bool {
 
 /// Atomic operations on elements, as they are sent.
 ///
-/// The bytes are the runs, `start u64 | length u64` each, in elements of the window memory, little
+/// The bytes are the runs, `offset u64 | length u64` each, in bytes of the window memory, little
 /// endian; then the contiguous operands, or the expected and the new value of a compare-and-swap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HelperRequest {
     pub(crate) code: Code,
-    /// The number of elements of all runs.
-    pub(crate) count: usize,
+    /// The length of all runs in bytes.
+    pub(crate) len: usize,
     /// Which attached memory; 0 for window memory that is a single region.
     pub(crate) ptr: u64,
     pub(crate) bytes: Vec<u8>,
@@ -46,6 +46,9 @@ pub(crate) struct Code {
 pub(super) const BYTES: u8 = 13;
 
 pub(super) const RUN: usize = 16;
+
+/// A run: its offset and its length in bytes.
+type Run = (u64, usize);
 
 impl Code {
     /// `op u8 (255: compare and swap) | element u8 | results u8 | 0 u8 | runs u32`.
@@ -87,7 +90,7 @@ impl HelperRequest {
             if taken == 0 {
                 break;
             }
-            table.push([run.start as u64, taken as u64]);
+            table.push([run.start, taken].map(|elements| (elements * size_of::<T>()) as u64));
             run.start += taken;
             count += taken;
         }
@@ -98,28 +101,34 @@ impl HelperRequest {
             *operands = later;
         }
         let code = Code { op: Some(op), element: element_code::<T>(), results, runs: table.len() as u32 };
-        Self { code, count, ptr: 0, bytes }
+        Self { code, len: count * size_of::<T>(), ptr: 0, bytes }
     }
 
     /// A compare-and-swap of one element.
-    pub(crate) fn swap<T: AtomicElement>(at: usize, expected: T, new: T) -> Self {
-        let mut bytes = run_bytes(&[[at as u64, 1]]);
+    pub(crate) fn swap<T: AtomicElement>(element: usize, expected: T, new: T) -> Self {
+        let len = size_of::<T>();
+        let mut bytes = run_bytes(&[[(element * len) as u64, len as u64]]);
         bytes.extend_from_slice(bytemuck::bytes_of(&expected));
         bytes.extend_from_slice(bytemuck::bytes_of(&new));
         let code = Code { op: None, element: element_code::<T>(), results: true, runs: 1 };
-        Self { code, count: 1, ptr: 0, bytes }
+        Self { code, len, ptr: 0, bytes }
     }
 
-    /// The length of the results in bytes; `None` if the element's type is unknown.
-    pub(crate) fn result_bytes(&self) -> Option<usize> {
-        let size = match self.code.element {
-            0 | 1 | BYTES => 1,
-            2 | 3 => 2,
-            4 | 5 | 8 => 4,
-            6 | 7 | 9..=12 => 8,
-            _ => return None,
-        };
-        if self.code.results { self.count.checked_mul(size) } else { Some(0) }
+    /// The length of the results in bytes.
+    pub(crate) const fn result_bytes(&self) -> usize {
+        if self.code.results { self.len } else { 0 }
+    }
+
+    /// The runs, if their length is as announced, and the operands, if they have the wanted length.
+    fn runs(&self, operands: usize) -> Result<(Vec<Run>, &[u8]), Fault> {
+        let wrong = Fault::new(FaultKind::Protocol);
+        let table = (self.code.runs as usize).checked_mul(RUN).and_then(|len| self.bytes.split_at_checked(len));
+        let (table, given) = table.ok_or(wrong)?;
+        let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        let run = |run: &[u8]| Some((number(&run[..8]), usize::try_from(number(&run[8..])).ok()?));
+        let runs: Vec<_> = table.chunks_exact(RUN).map(run).collect::<Option<_>>().ok_or(wrong)?;
+        let total = runs.iter().try_fold(0_usize, |total, (_, len)| total.checked_add(*len));
+        if total == Some(self.len) && given.len() == operands { Ok((runs, given)) } else { Err(wrong) }
     }
 
     /// Executes it, if the segment's words are in this process's memory, and returns the previous
@@ -148,30 +157,23 @@ impl HelperRequest {
     }
 
     fn perform_as<T: AtomicElement, F: Fabric>(&self, fabric: &F, segment: &F::Segment) -> Result<Vec<u8>, Fault> {
-        let wrong = || Fault::new(FaultKind::Protocol);
-        let Code { op, results: wanted, runs, .. } = self.code;
-        let (table, operands) =
-            (runs as usize).checked_mul(RUN).and_then(|len| self.bytes.split_at_checked(len)).ok_or_else(wrong)?;
-        let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
-        let runs: Vec<_> = table.chunks_exact(RUN).map(|run| (number(&run[..8]), number(&run[8..]))).collect();
-        let total = runs.iter().try_fold(0_u64, |total, (_, len)| total.checked_add(*len));
-        let expected = match op {
-            None => 2,
+        let (wrong, size) = (Fault::new(FaultKind::Protocol), size_of::<T>());
+        let Code { op, results: wanted, .. } = self.code;
+        let (runs, operands) = self.runs(match op {
+            None if self.len == size => 2 * size,
             Some(Op::NoOp) => 0,
-            Some(op) if T::allows(op) => self.count,
-            Some(_) => return Err(wrong()),
-        };
-        let fits = expected.checked_mul(size_of::<T>()) == Some(operands.len());
-        if !fits || total != Some(self.count as u64) || (op.is_none() && self.count != 1) {
-            return Err(wrong());
+            Some(op) if T::allows(op) => self.len,
+            _ => return Err(wrong),
+        })?;
+        if !runs.iter().all(|(at, len)| at.is_multiple_of(size as u64) && len.is_multiple_of(size)) {
+            return Err(wrong);
         }
-        let operands: Vec<T> = operands.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect();
+        let operands: Vec<T> = operands.chunks_exact(size).map(bytemuck::pod_read_unaligned).collect();
         let (mut before, mut done) = (Vec::new(), 0);
-        for (start, len) in runs {
-            let len = usize::try_from(len).map_err(|_| wrong())?;
+        for (at, len) in runs {
             let row = if op == Some(Op::NoOp) { &[][..] } else { &operands[done..] };
-            change_row(fabric, segment, (start, len), op, row, wanted.then_some(&mut before))?;
-            done += len;
+            change_row(fabric, segment, (at, len), op, row, wanted.then_some(&mut before))?;
+            done += len / size;
         }
         Ok(bytemuck::cast_slice(&before).to_vec())
     }
@@ -181,27 +183,17 @@ impl HelperRequest {
     /// The owner's side: moves the bytes, if all pieces are within its segment, and returns those
     /// of a get.
     pub(super) fn move_bytes<F: Fabric>(&self, fabric: &F, segment: &F::Segment) -> Result<Vec<u8>, Fault> {
-        let wrong = Fault::new(FaultKind::Protocol);
-        let table = (self.code.runs as usize).checked_mul(RUN).and_then(|len| self.bytes.split_at_checked(len));
-        let (table, given) = table.ok_or(wrong)?;
-        let expected = match (self.code.op, self.code.results) {
-            (Some(Op::Replace), false) => self.count,
+        let (pieces, mut given) = self.runs(match (self.code.op, self.code.results) {
+            (Some(Op::Replace), false) => self.len,
             (Some(Op::NoOp), true) => 0,
-            _ => return Err(wrong),
-        };
-        let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
-        let pieces = || table.chunks_exact(RUN).map(|run| (number(&run[..8]), number(&run[8..])));
-        let total = pieces().try_fold(0_u64, |total, (_, len)| total.checked_add(len));
-        if given.len() != expected || total != Some(self.count as u64) {
-            return Err(wrong);
-        }
-        let inside = |(at, len): (u64, u64)| at.checked_add(len).is_some_and(|end| end <= segment_len::<F>(segment));
-        if !pieces().all(inside) {
+            _ => return Err(Fault::new(FaultKind::Protocol)),
+        })?;
+        let end = |(at, len): &Run| at.checked_add(*len as u64);
+        if !pieces.iter().all(|piece| end(piece).is_some_and(|end| end <= segment_len::<F>(segment))) {
             return Err(Fault::new(FaultKind::OutOfRange));
         }
-        let (mut given, mut found) = (given, Vec::new());
-        for (at, len) in pieces() {
-            let len = len as usize; // at most `count`
+        let mut found = Vec::new();
+        for (at, len) in pieces {
             if self.code.results {
                 let begin = found.len();
                 found.resize(begin + len, 0);
@@ -216,11 +208,11 @@ impl HelperRequest {
     }
 }
 
-/// Changes contiguous elements.
+/// Changes contiguous elements: bytes from a multiple of the element's size on.
 fn change_row<T: AtomicElement, F: Fabric>(
     fabric: &F,
     segment: &F::Segment,
-    (start, len): (u64, usize),
+    (at, len): Run,
     op: Option<Op>,
     operands: &[T],
     before: Option<&mut Vec<T>>,
@@ -228,19 +220,11 @@ fn change_row<T: AtomicElement, F: Fabric>(
     if len == 0 {
         return Ok(());
     }
-    let out_of_range = Fault::new(FaultKind::OutOfRange);
-    let per_word = const { per_word::<T>() };
-    let lane = (start % per_word as u64) as usize;
-    let offset = (start / per_word as u64).checked_mul(8).ok_or(out_of_range)?;
-    let words = (lane.checked_add(len).ok_or(out_of_range)?).div_ceil(per_word);
+    let (offset, lane) = (at & !7, at as usize % 8 / size_of::<T>());
+    let end = at.checked_add(len as u64).and_then(|end| end.checked_next_multiple_of(8));
     // The range check comes before the allocation of the results: it bounds their size.
-    if (words as u64)
-        .checked_mul(8)
-        .and_then(|bytes| bytes.checked_add(offset))
-        .is_none_or(|end| end > segment_len::<F>(segment))
-    {
-        return Err(out_of_range);
-    }
+    let end = end.filter(|end| *end <= segment_len::<F>(segment)).ok_or(Fault::new(FaultKind::OutOfRange))?;
+    let (per_word, len) = (const { per_word::<T>() }, len / size_of::<T>());
     let mut found = vec![T::zeroed(); len];
     let mut change = |word: usize, value: u64| {
         let mut new = value;
@@ -258,7 +242,7 @@ fn change_row<T: AtomicElement, F: Fabric>(
         }
         new
     };
-    fabric.change(segment, offset, words, &mut change)?;
+    fabric.change(segment, offset, ((end - offset) / 8) as usize, &mut change)?;
     if let Some(before) = before {
         before.extend_from_slice(&found);
     }
@@ -304,15 +288,15 @@ mod tests {
         let mut seen = Vec::new();
         loop {
             let request = HelperRequest::of_runs(Op::Sum, false, 64, (&mut run, &mut runs), &mut rest);
-            if request.count == 0 {
+            if request.len == 0 {
                 break;
             }
             assert!(request.bytes.len() <= 64, "{request:?}");
-            assert_eq!(request.bytes.len(), request.code.runs as usize * RUN + 2 * request.count);
-            seen.push((request.code.runs, request.count));
+            assert_eq!(request.bytes.len(), request.code.runs as usize * RUN + request.len);
+            seen.push((request.code.runs, request.len));
         }
-        assert_eq!(seen.iter().map(|(_, count)| count).sum::<usize>(), 100);
-        assert_eq!(seen[0], (1, 20), "a second run would leave no room for its elements");
+        assert_eq!(seen.iter().map(|(_, len)| len).sum::<usize>(), 200);
+        assert_eq!(seen[0], (1, 40), "a second run would leave no room for its elements");
         assert!(rest.is_empty());
     }
 
@@ -340,12 +324,19 @@ mod tests {
             assert_eq!(refused(&|bad| bad.code.op = None), Protocol);
             assert_eq!(refused(&|bad| bad.code.runs = 2), Protocol);
             assert_eq!(refused(&|bad| bad.code.runs = u32::MAX), Protocol);
-            assert_eq!(refused(&|bad| bad.count = usize::MAX), Protocol);
+            assert_eq!(refused(&|bad| bad.len = usize::MAX), Protocol);
             assert_eq!(refused(&|bad| bad.bytes.truncate(23)), Protocol);
-            for start in [7_u64, 8, 1 << 60, u64::MAX - 1, u64::MAX] {
-                let bytes = start.to_le_bytes();
-                assert_eq!(refused(&|bad| bad.bytes[..8].copy_from_slice(&bytes)), OutOfRange, "{start}");
+            for (at, fault) in [
+                (28_u64, OutOfRange),
+                (32, OutOfRange),
+                (u64::MAX - 7, OutOfRange),
+                (u64::MAX - 3, OutOfRange),
+                (5, Protocol),
+            ] {
+                let bytes = at.to_le_bytes();
+                assert_eq!(refused(&|bad| bad.bytes[..8].copy_from_slice(&bytes)), fault, "{at}");
             }
+            assert_eq!(refused(&|bad| bad.bytes[8] = 7), Protocol);
             let mut words = [0; 32];
             shm.read_own(&own, 0, &mut words).unwrap();
             words

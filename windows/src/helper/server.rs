@@ -73,13 +73,13 @@ fn read<F: Fabric>(inner: &Inner<F>, layout: RequestLayout, origin: u32) -> Resu
     let word = |at: usize| header[8 * at..8 * at + 8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     let wrong = || Fault::new(FaultKind::Protocol);
     let code = Code::from_word(word(0)).ok_or_else(wrong)?;
-    let (count, len) = (usize::try_from(word(1)), usize::try_from(word(3)));
-    let (count, len) = (count.map_err(|_| wrong())?, len.map_err(|_| wrong())?);
-    let mut request = HelperRequest { code, count, ptr: word(2), bytes: Vec::new() };
-    if len > layout.capacity() || request.result_bytes().is_none_or(|results| results > layout.capacity()) {
+    let (len, sent) = (usize::try_from(word(1)), usize::try_from(word(3)));
+    let (len, sent) = (len.map_err(|_| wrong())?, sent.map_err(|_| wrong())?);
+    let mut request = HelperRequest { code, len, ptr: word(2), bytes: Vec::new() };
+    if sent.max(request.result_bytes()) > layout.capacity() {
         return Err(wrong());
     }
-    request.bytes = vec![0; len];
+    request.bytes = vec![0; sent];
     fabric.read_own(&inner.memory.hidden, layout.operands(origin), &mut request.bytes)?;
     Ok(request)
 }
