@@ -16,18 +16,11 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 static void fail(const char *what) {
     perror(what);
     exit(1);
-}
-
-double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1e9 + time.tv_nsec;
 }
 
 /* Pins this process to one core, round robin by rank, before MPI allocates memory and starts threads. The process

@@ -21,9 +21,6 @@ struct command {
     uint64_t size, times, argument;
 };
 
-/* Nanoseconds of the clock that all processes of the host share. */
-double now(void);
-
 /* Executes a command together with all ranks. `answer` on rank 0: the nanoseconds that all `times` took, or the probe's own
  * result. Returns 0 if there is no such probe. */
 int probe(const struct peer *peer, const struct command *command, double *answer);

@@ -16,6 +16,13 @@ enum { COUNTER = 128, SWAPPED = 256, SUM = 384 };
 
 static volatile uint64_t sink;
 
+/* Nanoseconds of the clock that all processes of the host share. */
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1e9 + time.tv_nsec;
+}
+
 static void lock(const struct peer *peer, int target) {
     MPI_Win_lock(MPI_LOCK_EXCLUSIVE, target, 0, peer->window);
 }
