@@ -32,15 +32,15 @@
 //!
 //! | question | answer |
 //! |---|---|
-//! | Where does a put become a store? | `Access::put` (`windows/src/operation/access.rs`), `Shm::put` (`fabric/src/shm/bulk.rs`), `ShmSegment::write` (`fabric/src/shm/segment.rs`), `into_shared` (`job/src/segment/copy.rs`): one atomic store for 8 aligned bytes, else a copy |
-//! | Where is a lock released? | `Epoch::unlock` (`windows/src/passive/unlock.rs`), `post_release` (`windows/src/passive/release.rs`), then `start_release` of the design in `lock-algos/src`. The acquire: `windows/src/passive/lock.rs` and `acquire.rs` |
-//! | How does a rank learn who it is and who the others are? | `join` (`job/src/start.rs`) chooses `client.rs` (under `onesided run`), `pmi/`, `rendezvous/` or alone, and returns a `Job` (`job/src/exchange.rs`): rank, job segment, exchange of values and memory |
-//! | How does a card find its peer? | `EndpointAddress` (`fabric/src/verbs/endpoint_address.rs`), by the job's exchange |
-//! | What happens when a peer dies? | its host daemon (`Session::gone` in `job/src/daemon/session.rs`), the launcher (`supervisor.rs`) or `failover.rs` calls `JobSegment::declare_dead` (`job/src/segment/job_segment.rs`), which wakes all ranks; waits (`fabric/src/shm/waits.rs`) ask `fabric/src/peer_status.rs` and end; locks recover by `lock-algos/src/recovery.rs`. Cards: `fabric/src/verbs/keepalive.rs` |
+//! | Where does a put become a store? | `Access::put` (`windows/src/operation/access.rs`), `Shm::put` (`fabric/src/shm/bulk.rs`), `ShmSegment::write` (`fabric/src/shm/segment.rs`), `into_shared` (`job/src/segment/copy.rs`): one atomic store for 8 aligned bytes, else a copy. With the feature `verbs`, `fabric/src/dispatch/bulk.rs` chooses the fabric in between |
+//! | Where is a lock released? | `Unlock::wait` (`windows/src/passive/unlock.rs`), which `Epoch::unlock` returns; `post_release` (`windows/src/passive/release.rs`); for an exclusive lock of the default design `TestAndSet::release_word` (`lock-algos/src/test_and_set.rs`), for the others `start_release` of the design; then `write`, `compare_swap` or `fetch_add` of the fabric (`fabric/src/shm/words.rs`). The acquire: `windows/src/passive/lock.rs` and `acquire.rs` |
+//! | How does a rank learn who it is and who the others are? | `join` (`job/src/start.rs`) chooses `job/src/client.rs` (under `onesided run`), `job/src/pmi/`, `job/src/rendezvous/` or alone, and returns a `Job` (`job/src/exchange.rs`): rank, job segment, exchange of values and memory |
+//! | How does a rank find a peer's memory? | the world segments of all ranks of a host lie in the job segment (`Shm::new`, `fabric/src/shm/endpoint.rs`); cards exchange an `EndpointAddress` by the job's exchange (`connect`, `fabric/src/verbs/mod.rs`). Windows: all ranks gather their keys (`CreateMessage`, `windows/src/window/create.rs`), and the first access opens one (`Inner::resolve`, `windows/src/window/inner.rs`; `Fabric::open`) |
+//! | What happens when a peer dies? | *Noticed* by its host daemon (`Session::gone`, `job/src/daemon/session.rs`), the launcher (`job/src/launcher/supervisor.rs`), or survivors of the daemon (`job/src/daemon/failover.rs`): each calls `JobSegment::declare_dead` (`job/src/segment/job_segment.rs`), which wakes all ranks of the host. *Other hosts* learn it from `job/src/daemon/relay/mod.rs`. *Waits* end by `fabric/src/peer_status.rs`; cards end waits on broken connections themselves (`fabric/src/verbs/keepalive.rs`). *Locks* whose word names the owner: `dead_owner` (`lock-algos/src/test_and_set.rs`); the others: `lock-algos/src/recovery.rs`. The user gets an error that [is poisoned](crate::Error::is_poisoned) |
 //! | How does a job start on another host? | `onesided run` gives the launcher a [`StartAgent`](onesided_fabric::bootstrap::launcher::StartAgent) (`cli/src/run/remote_shell.rs`: ssh, `srun`, or what the user names; `slurm.rs`: the hosts of an allocation). `job/src/launcher/remote_agent.rs` runs its command and hears the agent out, `remote.rs` keeps the agents, `agent.rs` is the other end |
 //! | Where is the lock design chosen? | `windows/src/locks/design.rs`; the table of designs is in `lock-algos/src/any_lock.rs` |
 //! | Where is the fabric chosen? | `fabric/src/any.rs`; dispatch at run time from the table in `fabric/src/dispatch/table.rs` |
-//! | Where does a new lock metric go? | one file in `cli/src/bench/metrics/`; in its `mod.rs` the `mod` line and a line of `LOCK_METRICS` |
+//! | Where does a new lock metric go? | one file in `cli/src/bench/metrics/`; in its `mod.rs` the `mod` line and a line of `LOCK_METRICS`; a quantity that no metric has yet: a line in `cli/src/bench/results/quantity.rs` |
 //!
 //! # The idea
 //!
@@ -60,16 +60,18 @@
 //! 3. *verbs*: the bytes are copied into a registered staging buffer, a write is posted on the
 //!    connection to the target, the call returns; the completion frees the buffer.
 //! 4. *sim*: the bytes go into an event that arrives when the model says so.
-//! 5. [`Access::flush`](crate::Access::flush): a full fence; a read behind the writes; an event.
+//! 5. [`Access::flush`](crate::Access::flush) is a full fence on shm, a read behind the writes on
+//!    verbs, and an event in the simulator.
 //!
 //! # Decisions that shape everything
 //!
-//! - **Words are resolved once** and keep their path, so an operation is one pointer away (a table
+//! - **Words are resolved once** and keep what they resolved to, so an operation is one pointer
+//!   away (a table
 //!   look-up per operation cost a tenth to a third; a virtual call three times the instruction).
 //! - **A fault is one word.** The detailed error is built where the operation and the target are
 //!   known, on a cold path (a 32-byte error made the fast path three times slower).
-//!   Job and fabric have a type of errors each. The fabric's takes in the job's, so that a failure
-//!   has one variant, whichever of them met it.
+//!   Job and fabric have an error type each. The fabric converts the job's errors, so that a
+//!   failure has one variant in both.
 //! - **An acquire is `start`, `holds`, `contend`.** The first two are plain functions, so that an
 //!   uncontended acquire has no future at all; only the contended path is `async`.
 //! - **Waiting is an operation** ([`wait_until`](onesided_remote_memory::RemoteMemory::wait_until),
@@ -87,7 +89,8 @@
 //!   An operation that needs a word fails on its error path and continues from there at the
 //!   region's agent, so that ordinary windows pay nothing for it. Requests to the agent lie in the
 //!   hidden regions, one request slot for each pair of ranks. A slot is never full, needs no
-//!   matching, and ends with its window; messages to a port of the endpoint would need all three.
+//!   matching, and ends with its window. A message queue of the endpoint can be full, needs
+//!   matching, and outlives the window.
 //! - **A shape reaches the fabric whole**, as an iterator of pieces
 //!   ([`Fabric::put_pieces`](onesided_fabric::Fabric::put_pieces)), so that one system call, or one
 //!   message to a helper thread, takes many of them, and no layer packs them first. Over a card the
