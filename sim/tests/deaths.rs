@@ -10,7 +10,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use onesided_fabric::World;
-use onesided_fabric::remote_memory::{FaultKind, Rank};
+use onesided_fabric::remote_memory::{FaultKind, Rank, RemoteMemory};
 use onesided_sim::{End, Network, SimFabric, Simulation};
 use onesided_windows::{Builder, Epoch, Error, LeasePolicy, LockAllDesign, LockDesign, Mode, PreviousOwner, Window};
 
@@ -67,6 +67,37 @@ fn an_arrival_behind_a_dead_rank_waits_until_the_death_is_known() {
                     "{design} {mode:?} {detection} rank {rank}: {error}"
                 );
             }
+        }
+    }
+}
+
+/// Who waits for a dead owner learns of the death as soon as it is known, if the lock names its
+/// owner; otherwise after the suspicion timeout, a second.
+#[test]
+fn a_waiter_learns_of_a_death_in_time() {
+    const MS: u64 = 1_000_000;
+    for design in LockDesign::ALL {
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            let simulation = Simulation::new(Network::default()).ranks(3).kill(1, Duration::from_nanos(DEATH));
+            let report = simulation.run(move |world| async move {
+                let scores = window(&world, *design).await?;
+                let mut took = 0;
+                match world.rank() {
+                    1 => std::mem::forget(lock(&scores, 0, mode).await?),
+                    2 => {
+                        pause_until(&world, BEGIN + MS).await;
+                        let error = lock(&scores, 0, Mode::Exclusive).await.map(drop).unwrap_err();
+                        assert!(error.is_poisoned(), "{error}");
+                        took = world.fabric().now() - DEATH;
+                    }
+                    _ => {}
+                }
+                pause_until(&world, OVER).await;
+                Ok::<_, Error>(took)
+            });
+            let took = *report.results[2].as_ref().unwrap().as_ref().unwrap();
+            let at_once = mode == Mode::Exclusive && matches!(design, LockDesign::TestAndSet | LockDesign::Mcs);
+            assert!(took < if at_once { 5 * MS } else { 1_100 * MS }, "{design} {mode:?}: {took} ns");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Barriers and gathers, also on more ranks than cores.
 
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use onesided::fabric::block_on;
@@ -58,18 +59,18 @@ fn every_rank_gets_the_bytes_of_every_rank() {
 
 #[test]
 fn a_barrier_has_a_deadline() {
-    ranks(2, |world| {
+    let over = Barrier::new(2);
+    ranks(2, move |world| {
         if world.rank() == 0 {
             let begin = Instant::now();
             let error = Error::from(world.barrier().deadline(Duration::from_millis(50)).wait().unwrap_err());
             assert!(error.is_timed_out());
             assert_eq!(error.to_string(), "barrier: the deadline passed");
-            assert!((50..2000).contains(&(begin.elapsed().as_millis() as u64)));
+            assert!(begin.elapsed() >= Duration::from_millis(50));
             let again = world.barrier().wait().unwrap_err();
             assert_eq!(again.fault().kind(), FaultKind::Closed, "it is out of step");
-        } else {
-            std::thread::sleep(Duration::from_millis(300));
         }
+        over.wait();
     });
 }
 
@@ -104,14 +105,12 @@ fn split(world: World) {
     if world.rank() == 3 {
         die();
     }
-    let begin = Instant::now();
     if world.rank() % 2 == 1 {
         let error = match subworld.rank() {
             0 => Error::from(subworld.barrier().wait().unwrap_err()),
             _ => Error::from(window.local().wait_until(0, |value| value > 0).wait().unwrap_err()),
         };
         assert!(error.to_string().ends_with("rank 1: the peer died"), "{error}");
-        assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
         if subworld.rank() == 2 {
             // Its leaving would be an error for a rank that is still in the barrier.
             eventually(DEADLINE, "rank 0 knows that rank 1 left", || !world.is_alive(1));

@@ -1,5 +1,5 @@
-//! Ranks that die, stop or compute: the errors that the others get, and when; and that they
-//! continue.
+//! Ranks that die, stop or compute: the errors that the others get, and that they continue. How soon
+//! is tested in virtual time, in `sim/tests/deaths.rs`.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use onesided::{Error, FaultKind, LockDesign, Mode, PreviousOwner, Window, World}
 use rustix::process::Signal;
 
 use crate::jobs::{self, Ended, Role, die, ok, send, state};
-use crate::support::{compute, eventually};
+use crate::support::{DEADLINE, compute_until, eventually};
 
 mod status;
 
-use self::status::{DONE, INFORMED, PID, RECOVERED, Status, TIME};
+use self::status::{DONE, INFORMED, PID, RECOVERED, Status};
 
 pub(crate) const ROLES: &[Role] = &[
     ("exclusive owner", |world| holder_ends(&world, true, || die())),
@@ -30,10 +30,6 @@ pub(crate) const ROLES: &[Role] = &[
     ("messages to the stopped", messages_to_the_stopped),
     ("waiting forever", waits_forever),
 ];
-
-/// The limit for learning of a death, and for suspecting one.
-const SOON: Duration = Duration::from_secs(1);
-const SUSPICION: Duration = Duration::from_millis(2500);
 
 /// A window that rank 0 has filled at every rank.
 fn filled(world: &World) -> Window<u64> {
@@ -77,7 +73,7 @@ fn check_survivors(status: &Status, window: &Window<u64>, lost: Option<u32>) {
     }
     status.publish(DONE, 1);
     for other in (0..world.size()).filter(|rank| world.is_alive(*rank)) {
-        eventually(SOON * 10, "all are done", || status.published(other, DONE) == 1);
+        eventually(DEADLINE, "all are done", || status.published(other, DONE) == 1);
     }
 }
 
@@ -90,12 +86,10 @@ fn holder_ends(world: &World, exclusive: bool, end: fn()) {
         let _epoch = request.wait().unwrap();
         world.barrier().wait().unwrap();
         std::thread::sleep(Duration::from_millis(200)); // the others wait by now
-        status.publish(TIME, world.fabric().now());
         end();
     }
     world.barrier().wait().unwrap();
     let error = Error::from(window.lock_exclusive(1).wait().unwrap_err());
-    let took = status.since_the_end();
     // A queue cannot publish which of the dead held it; a thread at the target can.
     let design = window.info().lock;
     let names = match design {
@@ -108,9 +102,6 @@ fn holder_ends(world: &World, exclusive: bool, end: fn()) {
     let fault = error.fault().unwrap();
     assert_eq!((fault.kind(), fault.rank().map(|rank| rank.0)), (kind, Some(0)), "{error}");
     assert!(error.is_poisoned() && error.is_owner_died() == named);
-    // No ticket names its owner: all are suspected together.
-    let at_once = exclusive && matches!(window.info().lock, LockDesign::TestAndSet | LockDesign::Mcs);
-    assert!(took < if at_once { SOON } else { SUSPICION }, "{took:?}");
     let reason = if named { "died while it held the lock" } else { "died, and may have held the lock" };
     let expected = format!("lock_exclusive on rank 1 of window \"scores\": rank 0 {reason} (`recover` takes it over)");
     assert_eq!(error.to_string(), expected);
@@ -118,7 +109,7 @@ fn holder_ends(world: &World, exclusive: bool, end: fn()) {
     // A later acquire gets the same error immediately, as long as no rank has recovered the lock.
     assert!(Error::from(window.lock_shared(1).wait().unwrap_err()).is_poisoned());
     // While the other rank's acquire is in flight, a try finds the lock busy.
-    eventually(SOON * 10, "a try fails", || match window.try_lock_exclusive(1).wait() {
+    eventually(DEADLINE, "a try fails", || match window.try_lock_exclusive(1).wait() {
         Ok(epoch) => {
             assert!(epoch.is_none(), "the try did not fail");
             false
@@ -127,7 +118,7 @@ fn holder_ends(world: &World, exclusive: bool, end: fn()) {
     });
     status.publish(INFORMED, 1);
     if world.rank() == 2 {
-        eventually(SOON * 10, "rank 1 got the error", || status.published(1, INFORMED) == 1);
+        eventually(DEADLINE, "rank 1 got the error", || status.published(1, INFORMED) == 1);
         let epoch = window.lock_shared(1).recover().wait().unwrap();
         let previous = if named { PreviousOwner::Owner(0) } else { PreviousOwner::Participant(0) };
         assert_eq!((epoch.previous_owner(), epoch.mode()), (Some(previous), Mode::Exclusive));
@@ -135,7 +126,7 @@ fn holder_ends(world: &World, exclusive: bool, end: fn()) {
         epoch.unlock().wait().unwrap();
         status.publish(RECOVERED, 1);
     }
-    eventually(SOON * 10, "it is recovered", || status.published(2, RECOVERED) == 1);
+    eventually(DEADLINE, "it is recovered", || status.published(2, RECOVERED) == 1);
     let epoch = window.lock_exclusive(1).recover().wait().unwrap();
     assert_eq!(epoch.previous_owner(), None);
     epoch.unlock().wait().unwrap();
@@ -152,7 +143,7 @@ fn panics(world: World) {
     status.publish(INFORMED, 1);
     if epoch.is_some() {
         // Otherwise a barrier may fail that is not over on every rank.
-        eventually(SOON * 10, "all are past the barrier", || {
+        eventually(DEADLINE, "all are past the barrier", || {
             (1..world.size()).all(|rank| status.published(rank, INFORMED) == 1)
         });
         panic!("on purpose");
@@ -180,9 +171,9 @@ fn waiter_dies(world: World) {
             world.barrier().wait().unwrap();
             std::thread::sleep(Duration::from_millis(150));
             send(status.published(0, PID), Signal::KILL);
-            eventually(SOON, "its death is known", || !world.is_alive(0));
+            eventually(DEADLINE, "its death is known", || !world.is_alive(0));
             epoch.unlock().wait().unwrap();
-            eventually(SOON * 10, "it is recovered", || status.published(2, RECOVERED) == 1);
+            eventually(DEADLINE, "it is recovered", || status.published(2, RECOVERED) == 1);
         }
         _ => {
             world.barrier().wait().unwrap();
@@ -193,7 +184,7 @@ fn waiter_dies(world: World) {
             assert!(previous.is_none() || queues, "{previous:?}");
             if queues && previous.is_none() {
                 // It queued before the dead rank, which is still in the queue.
-                eventually(SOON, "its death is known", || !world.is_alive(0));
+                eventually(DEADLINE, "its death is known", || !world.is_alive(0));
                 drop(window.lock_exclusive(1).recover().wait().unwrap());
             }
             status.publish(RECOVERED, 1);
@@ -208,13 +199,10 @@ fn barrier_dies(world: World) {
     let (status, window) = (Status::new(&world), filled(&world));
     if world.rank() == 0 {
         std::thread::sleep(Duration::from_millis(200));
-        status.publish(TIME, world.fabric().now());
         die();
     }
     let error = Error::from(world.barrier().wait().unwrap_err());
-    let took = status.since_the_end();
     assert_eq!(error.to_string(), "barrier: rank 0: the peer died");
-    assert!(took < SOON, "{took:?}");
     let error = Error::from(Window::<u8>::builder().name("next").allocate(&world, 1).wait().map(|_| ()).unwrap_err());
     assert_eq!(error.to_string(), "create window \"next\": closed");
     check_survivors(&status, &window, None);
@@ -228,14 +216,11 @@ fn creator_dies(world: World) {
     let (status, window) = (Status::new(&world), filled(&world));
     if world.rank() == 0 {
         std::thread::sleep(Duration::from_millis(200));
-        status.publish(TIME, world.fabric().now());
         die();
     }
     let error =
         Error::from(Window::<u64>::builder().name("new").allocate(&world, 1 << 16).wait().map(|_| ()).unwrap_err());
-    let took = status.since_the_end();
     assert_eq!(error.to_string(), "create window \"new\": rank 0: the peer died");
-    assert!(took < SOON, "{took:?}");
     check_survivors(&status, &window, None);
     ok();
 }
@@ -249,13 +234,13 @@ fn first_look_at_the_dead(world: World) {
     if world.rank() == 0 {
         // The death must not occur during the barrier.
         let others = 1..world.size();
-        eventually(30 * SOON, "the others have left the barrier", || {
-            others.clone().all(|rank| status.published(rank, TIME) != 0)
+        eventually(DEADLINE, "the others have left the barrier", || {
+            others.clone().all(|rank| status.published(rank, INFORMED) == 1)
         });
         die();
     }
-    status.publish(TIME, 1);
-    eventually(SOON, "its death is known", || !world.is_alive(0));
+    status.publish(INFORMED, 1);
+    eventually(DEADLINE, "its death is known", || !world.is_alive(0));
     assert_ne!(status.published(0, PID), 0);
     check_survivors(&status, &window, None);
     ok();
@@ -286,7 +271,10 @@ fn check_operated(window: &Window<u64>, rounds: u64) {
     assert!([0, 9, 12, 19, 21, 29, 31, 99].iter().all(|at| all[*at] == 7));
 }
 
-const ROUNDS: u64 = 500;
+/// How often; emulated cards are slow.
+fn rounds() -> u64 {
+    if jobs::is_on_cards() { 100 } else { 500 }
+}
 
 fn stopped_target(world: World) {
     let (status, window) = (Status::new(&world), filled(&world));
@@ -294,18 +282,18 @@ fn stopped_target(world: World) {
         send(std::process::id().into(), Signal::STOP);
     } else {
         let target = status.published(0, PID);
-        eventually(SOON, "the target has stopped", || state(target) == Some('T'));
-        operate(&window, ROUNDS);
+        eventually(DEADLINE, "the target has stopped", || state(target) == Some('T'));
+        operate(&window, rounds());
         assert_eq!(state(target), Some('T'));
         status.publish(DONE, 1);
-        eventually(SOON * 10, "both are done", || status.published(3 - world.rank(), DONE) == 1);
+        eventually(DEADLINE, "both are done", || status.published(3 - world.rank(), DONE) == 1);
         if world.rank() == 1 {
             send(target, Signal::CONT);
         }
     }
     world.barrier().wait().unwrap();
     if world.rank() == 0 {
-        check_operated(&window, ROUNDS);
+        check_operated(&window, rounds());
     }
     window.close().wait().unwrap();
     ok();
@@ -333,7 +321,7 @@ fn messages_to_the_stopped(world: World) {
         }
     } else {
         let target = status.published(0, PID);
-        eventually(SOON, "the target has stopped", || state(target) == Some('T'));
+        eventually(DEADLINE, "the target has stopped", || state(target) == Some('T'));
         let sent = (0_u64..)
             .map(|number| block_on(fabric, fabric.send(Rank(0), Port::USER, &number.to_le_bytes(), Notify::Yes)));
         let begin = std::time::Instant::now();
@@ -351,15 +339,15 @@ fn messages_to_the_stopped(world: World) {
 fn computing_target(world: World) {
     let (status, window) = (Status::new(&world), filled(&world));
     if world.rank() == 0 {
-        compute(Duration::from_millis(400));
-        status.publish(DONE, 1);
+        let done = || [1, 2].iter().all(|rank| status.published(*rank, DONE) == 1);
+        assert!(compute_until(DEADLINE / 2, done), "the operations need the target");
     } else {
-        operate(&window, ROUNDS);
-        assert_eq!(status.published(0, DONE), 0, "the operations took as long as the target computed");
+        operate(&window, rounds());
+        status.publish(DONE, 1);
     }
     world.barrier().wait().unwrap();
     if world.rank() == 0 {
-        check_operated(&window, ROUNDS);
+        check_operated(&window, rounds());
     }
     window.close().wait().unwrap();
     ok();
@@ -468,7 +456,7 @@ fn everything_ends_with_the_launcher() {
     let listens = || std::fs::read_to_string("/proc/net/unix").unwrap().contains(&address);
     assert!(listens() && pids.iter().all(|pid| state(*pid).is_some()));
     job.kill_launcher();
-    eventually(SOON, "all ranks are gone", || pids.iter().all(|pid| state(*pid).is_none()));
+    eventually(DEADLINE, "all ranks are gone", || pids.iter().all(|pid| state(*pid).is_none()));
     assert!(!listens());
     let shared = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
     assert_eq!(shared.filter(|file| file.file_name().to_string_lossy().contains("onesided")).count(), 0);

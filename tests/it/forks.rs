@@ -4,11 +4,11 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use onesided::{Window, World};
 
 use crate::jobs::{self, Role};
+use crate::support::DEADLINE;
 
 pub(crate) const ROLES: &[Role] = &[("forks", forks)];
 
@@ -33,7 +33,7 @@ fn forks(world: World) {
         assert!(command.status().unwrap().success());
     }
     let (window, world) = all.lock().unwrap().take().unwrap();
-    world.barrier().deadline(Duration::from_secs(10)).wait().unwrap();
+    world.barrier().deadline(DEADLINE).wait().unwrap();
     assert!((0..size).all(|rank| world.is_alive(rank)));
     // Its memory is reachable, for ranks that accessed it before and for others; and it can still
     // talk to the launcher.

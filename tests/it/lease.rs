@@ -152,11 +152,9 @@ fn revoked(world: World) {
             stop();
             assert_eq!(epoch.lease_left(), Some(Duration::ZERO));
             epoch.put(0, &[7; 8]).unwrap();
-            let began = std::time::Instant::now();
             let error = epoch.unlock().wait().unwrap_err();
             let why = "rank 2: access was revoked, because a lock was kept for longer than its lease";
             assert_eq!(error.to_string(), format!("unlock on rank 2 of window \"scores\": {why}"));
-            assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
             assert!(window.lock_exclusive(2).wait().unwrap_err().is_revoked());
             assert!(world.barrier().wait().is_err());
             assert!(world.is_alive(2) && world.is_alive(1));

@@ -5,17 +5,15 @@ use std::time::Duration;
 
 use onesided::{Error, FaultKind, LeasePolicy, LockAllDesign, LockDesign, Mutex, PreviousOwner, Window, World};
 
+use crate::designs::{THAT_LOCK, all_of_them};
 use crate::jobs::{self, Role, die, ok};
-use crate::support::{eventually, ranks};
+use crate::support::{DEADLINE, eventually, ranks};
 
 pub(crate) const ROLES: &[Role] = &[
     ("all held by the dead", |world| dies(&world, true)),
     ("one held by the dead", |world| dies(&world, false)),
     ("one waited for by the dead", waiter_dies),
 ];
-
-/// More than the suspicion timeout.
-const LONG: Duration = Duration::from_secs(10);
 
 fn global(world: &World) -> Window<u64> {
     Window::builder().lock_all(LockAllDesign::Global).name("scores").allocate(world, 4).wait().unwrap()
@@ -24,7 +22,7 @@ fn global(world: &World) -> Window<u64> {
 /// Rank 0, which has the lock-all word, stays until rank 1 has continued.
 fn both_end(window: &Window<u64>) {
     if window.world().rank() == 0 {
-        eventually(LONG, "rank 1 has gone on", || window.local().read(3..4)[0] == 1);
+        eventually(DEADLINE, "rank 1 has gone on", || window.local().read(3..4)[0] == 1);
     } else {
         let epoch = window.lock_shared(0).wait().unwrap();
         epoch.put(3, &[1]).unwrap();
@@ -43,7 +41,7 @@ fn dies(world: &World, all: bool) {
         die();
     }
     let _ = world.barrier().wait(); // a rank that dies right after the barrier may be found dead in it
-    eventually(LONG, "the death is known", || !world.is_alive(2));
+    eventually(DEADLINE, "the death is known", || !world.is_alive(2));
     let window = &window;
     let check_error = |error: Error, kinds: &[FaultKind]| {
         let fault = error.fault().filter(|fault| fault.rank().map(|rank| rank.0) == Some(2));
@@ -71,7 +69,7 @@ fn dies(world: &World, all: bool) {
         epoch.put(0, &[1]).unwrap();
         epoch.unlock().wait().unwrap();
     } else {
-        eventually(LONG, "it is recovered", || window.local().read(0..1)[0] == 1);
+        eventually(DEADLINE, "it is recovered", || window.local().read(0..1)[0] == 1);
     }
     for _ in 0..20 {
         let all = window.lock_all().wait().unwrap();
@@ -93,7 +91,7 @@ fn waiter_dies(world: World) {
         std::thread::sleep(Duration::from_millis(50)); // it is announced at the lock-all word, or waits for it
         die();
     }
-    eventually(LONG, "the death is known", || !world.is_alive(2));
+    eventually(DEADLINE, "the death is known", || !world.is_alive(2));
     drop(held);
     if world.rank() == 1 {
         // It may have held the lock: a count does not tell.
@@ -160,12 +158,12 @@ fn the_tests_that_lock_pass() {
     let (simple, fair) = (LockDesign::TestAndSet, LockDesign::Ticket);
     for (design, all) in [(simple, Global), (fair, Global), (simple, EachTarget), (fair, OnDemand)] {
         let ended = Command::new(std::env::current_exe().unwrap())
-            .args(["exclusion::", "litmus::locks::", "requests::", "runtimes::", "handles::", "scopes::"])
+            .args(THAT_LOCK)
             .env("ONESIDED_LOCK", design.name())
             .env("ONESIDED_LOCK_ALL", all.name())
             .output()
             .unwrap();
         let output = String::from_utf8_lossy(&ended.stdout);
-        assert!(ended.status.success() && output.contains("test exclusion::"), "{design}, {all}: {output}");
+        assert!(ended.status.success() && all_of_them(&output), "{design}, {all}: {output}");
     }
 }

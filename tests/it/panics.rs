@@ -34,7 +34,6 @@ fn errors(scenario: &Scenario, panics: bool) -> Vec<String> {
                 Err(error) => break error,
             }
         };
-        assert!(begin.elapsed() < Duration::from_secs(10), "{error}: after {:?}", begin.elapsed());
         errors.lock().unwrap().push(error.to_string());
         // The first rank to get the error stays: its leaving would be an error, too, and the other
         // must report the death.

@@ -17,7 +17,7 @@ const SHORT: Duration = Duration::from_millis(50);
 /// The lock of every rank is free.
 fn all_free(window: &Window<u64>) {
     for target in 0..window.world().size() {
-        window.lock_exclusive(target).deadline(Duration::from_secs(5)).wait().unwrap().unlock().wait().unwrap();
+        window.lock_exclusive(target).deadline(DEADLINE).wait().unwrap().unlock().wait().unwrap();
         window.world().barrier().wait().unwrap();
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use onesided::World;
 
 /// Longer than any test takes on a busy machine.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Runs threads as ranks and returns their results. A test whose ranks do not end fails.
 pub(crate) fn ranks<T: Send + 'static>(count: u32, run: impl Fn(World) -> T + Send + Sync + 'static) -> Vec<T> {
@@ -64,6 +64,18 @@ pub(crate) fn compute(time: Duration) {
     while begin.elapsed() < time {
         std::hint::spin_loop();
     }
+}
+
+/// The same until a condition holds, at most `limit`; returns whether it does.
+pub(crate) fn compute_until(limit: Duration, condition: impl Fn() -> bool) -> bool {
+    let begin = Instant::now();
+    while !condition() {
+        if begin.elapsed() > limit {
+            return false;
+        }
+        std::hint::spin_loop();
+    }
+    true
 }
 
 /// Waits for a condition, at most `limit`.

@@ -1,18 +1,14 @@
 //! What the ranks of a job tell each other while some of them die.
 
-use std::time::Duration;
-
-use onesided::fabric::remote_memory::RemoteMemory as _;
 use onesided::{Error, FaultKind, LockDesign, Window, World};
 
 use super::is_lost;
 
-/// What ranks publish to each other: the times and process ids of every rank.
+/// What ranks publish to each other: their process ids, and how far they are.
 pub(super) const PID: usize = 0;
-pub(super) const TIME: usize = 1;
-pub(super) const DONE: usize = 2;
-pub(super) const INFORMED: usize = 3;
-pub(super) const RECOVERED: usize = 4;
+pub(super) const DONE: usize = 1;
+pub(super) const INFORMED: usize = 2;
+pub(super) const RECOVERED: usize = 3;
 const WORDS: usize = 8;
 
 pub(super) struct Status(Window<u64>);
@@ -50,10 +46,5 @@ impl Status {
     pub(super) fn published(&self, by: u32, what: usize) -> u64 {
         let at = WORDS * by as usize + what;
         self.0.local().read(at..at + 1)[0]
-    }
-
-    /// How long ago rank 0 announced its end.
-    pub(super) fn since_the_end(&self) -> Duration {
-        Duration::from_nanos(self.0.world().fabric().now() - self.published(0, TIME))
     }
 }

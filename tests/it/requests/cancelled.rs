@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
@@ -12,39 +12,42 @@ use onesided::{Mode, Window, World};
 
 use super::{SHORT, all_free, is_locked_by_another};
 use crate::jobs;
-use crate::support::{DEADLINE, compute, eventually, poll_once, ranks, run_async};
+use crate::support::{DEADLINE, compute, compute_until, eventually, poll_once, ranks, run_async};
 
 /// What happens to a request for a lock that rank 0 holds; afterwards the lock must be free as soon
-/// as rank 0 releases it.
+/// as rank 0 releases it: rank 1, which gave up, computes until rank 2 has had the lock twice.
 fn given_up(give_up: fn(&Window<u64>)) {
-    let computing = AtomicBool::new(false);
+    // In how many turns rank 1 has given up, and rank 2 has had the lock.
+    let [given_up, had] = [const { AtomicUsize::new(0) }; 2];
     ranks(3, move |world| {
         let window = Window::<u64>::builder().name("given up").allocate(&world, 1).wait().unwrap();
-        for mode in [Mode::Exclusive, Mode::Shared] {
+        for (turn, mode) in [Mode::Exclusive, Mode::Shared].into_iter().enumerate() {
+            let is_given_up = || given_up.load(Ordering::Relaxed) > turn;
             if world.rank() == 0 {
                 let mut epochs = window.epochs();
                 epochs.lock(0, mode).wait().unwrap();
                 world.barrier().wait().unwrap();
-                std::thread::sleep(Duration::from_millis(150));
+                eventually(DEADLINE, "it was given up", is_given_up);
+                std::thread::sleep(Duration::from_millis(20)); // rank 2 waits by now
             } else {
                 world.barrier().wait().unwrap();
                 if world.rank() == 1 {
                     give_up(&window);
-                    computing.store(true, Ordering::Relaxed);
-                    compute(Duration::from_millis(600)); // without a call of the library
-                    computing.store(false, Ordering::Relaxed);
+                    given_up.store(turn + 1, Ordering::Relaxed);
+                    let is_had = compute_until(DEADLINE / 2, || had.load(Ordering::Relaxed) > turn);
+                    assert!(is_had, "the lock is free only when the dropper has time");
                 } else {
-                    eventually(DEADLINE, "it was given up", || computing.load(Ordering::Relaxed));
+                    eventually(DEADLINE, "it was given up", is_given_up);
                     window.lock_exclusive(0).deadline(DEADLINE).wait().unwrap().unlock().wait().unwrap();
                     window.lock_exclusive(0).deadline(DEADLINE).wait().unwrap().unlock().wait().unwrap();
-                    assert!(computing.load(Ordering::Relaxed), "the lock was free only when the dropper had time");
+                    had.store(turn + 1, Ordering::Relaxed);
                 }
             }
             world.barrier().wait().unwrap();
         }
         all_free(&window);
         window.close().wait().unwrap();
-        world.close(Duration::from_secs(5)).unwrap();
+        world.close(DEADLINE).unwrap();
     });
 }
 

@@ -1,13 +1,13 @@
 //! Targets and copiers that die, stop, or cannot answer.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use onesided::{Error, FaultKind, Op, Path, RemotePtr, Window, World};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 
 use super::{BOTH, all_go_well, expected_path};
 use crate::jobs::{self, Role, ok, send, state};
-use crate::support::eventually;
+use crate::support::{DEADLINE, eventually};
 
 pub(super) const ROLES: &[Role] = &[
     ("user memory: copier dies", copier_dies),
@@ -41,7 +41,7 @@ impl Copied {
     }
 
     fn wait_for(&self, at: usize) -> u64 {
-        eventually(Duration::from_secs(10), "it is published", || self.status.local().read(at..at + 1)[0] != 0);
+        eventually(DEADLINE, "it is published", || self.status.local().read(at..at + 1)[0] != 0);
         self.status.local().read(at..at + 1)[0]
     }
 
@@ -83,14 +83,12 @@ fn copier_dies(world: World) {
     let copier = copied.wait_for(1);
     std::thread::sleep(Duration::from_millis(30));
     send(copier, Signal::KILL);
-    let begin = Instant::now();
     let mut vector = copied.window.detach(place).wait().unwrap();
-    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
     assert!(vector.iter().all(|element| *element == 1 || *element == u64::MAX));
     vector.fill(3);
     std::thread::sleep(Duration::from_millis(20));
     assert!(vector.iter().all(|element| *element == 3));
-    eventually(Duration::from_secs(5), "it is seen to be dead", || !world.is_alive(1));
+    eventually(DEADLINE, "it is seen to be dead", || !world.is_alive(1));
     ok();
 }
 
@@ -114,7 +112,7 @@ fn copier_stops(world: World) {
     let copier = copied.wait_for(1);
     std::thread::sleep(Duration::from_millis(20));
     send(copier, Signal::STOP);
-    eventually(Duration::from_secs(5), "it stops", || state(copier) == Some('T'));
+    eventually(DEADLINE, "it stops", || state(copier) == Some('T'));
     // Whether it was stopped inside or outside of the guard is chance: the memory is returned, or
     // leaked.
     let mut vector = match copied.window.detach(place).wait() {
@@ -155,7 +153,7 @@ fn owner_dies(world: World) {
     }
     let error = copied.copy();
     assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::PeerDied), "{error}");
-    eventually(Duration::from_secs(5), "it is seen to be dead", || !world.is_alive(0));
+    eventually(DEADLINE, "it is seen to be dead", || !world.is_alive(0));
     let epoch = copied.window.lock_shared(0).wait();
     if let Ok(epoch) = epoch {
         let place = RemotePtr::from_word(copied.wait_for(0));
@@ -190,7 +188,7 @@ fn owner_stops(world: World) {
         let epoch = window.lock_exclusive(0).wait().unwrap();
         epoch.get(0, &mut [0]).wait().unwrap();
         send(owner, Signal::STOP);
-        eventually(Duration::from_secs(5), "it stops", || state(owner) == Some('T'));
+        eventually(DEADLINE, "it stops", || state(owner) == Some('T'));
         if expected_path(&window, 0) == Path::ProcessVm {
             epoch.put(3, &[6]).unwrap();
             let mut seen = [0; 2];
