@@ -8,6 +8,9 @@ use serde_json::Value;
 
 use crate::support::{Ended, finish, finish_within, onesided};
 
+/// For many short loops, which take long on a busy machine.
+pub(crate) const LONG: Duration = Duration::from_secs(900);
+
 /// A temporary folder, removed with its contents.
 pub(crate) struct Folder(PathBuf);
 
@@ -37,8 +40,7 @@ fn bench(name: &str) -> (Ended, Value, String) {
     let text = |path: &Path| path.to_str().unwrap().to_owned();
     let (json, report) = (text(&path("results.json")), text(&path("report.html")));
     let arguments = ["bench", name, "--quick", "-n", "2", "--json", &json, "--report", &report];
-    // Many short loops, which take long on a busy machine.
-    let ended = finish_within(&mut onesided(&arguments), Duration::from_secs(120));
+    let ended = finish_within(&mut onesided(&arguments), LONG);
     assert_eq!(ended.code(), 0, "{ended:?}");
     assert!(ended.stderr.is_empty(), "no bar where there is no terminal: {ended:?}");
     let json = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
@@ -132,7 +134,7 @@ fn every_metric_of_every_lock_is_measured() {
     let locks = "test-and-set,mcs,ticket,fetch-add-queue,distributed-counters,two-level,event-thread";
     let mut args = vec!["bench", "locks", "--quick", "--lock", locks, "--metric", metrics];
     args.extend(["--json", json.to_str().unwrap(), "--report", report.to_str().unwrap()]);
-    let ended = finish_within(&mut onesided(&args), Duration::from_secs(300));
+    let ended = finish_within(&mut onesided(&args), LONG);
     assert_eq!(ended.code(), 0, "{ended:?}");
     let document: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     let results = document["results"].as_array().unwrap();
@@ -207,7 +209,7 @@ fn simulated_contests_are_the_same_each_time() {
             "--json",
             json.to_str().unwrap(),
         ];
-        let ended = finish_within(&mut onesided(&args), Duration::from_secs(120));
+        let ended = finish_within(&mut onesided(&args), LONG);
         assert_eq!(ended.code(), 0, "{ended:?}");
         let document: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
         document["results"].as_array().unwrap().clone()
@@ -275,7 +277,7 @@ fn other_ways_to_the_memory_are_measured_when_asked_for() {
     let folder = Folder::new();
     let json = folder.path("user-memory.json");
     let args = ["bench", "rma", "--quick", "--path", "process-vm,helper,helper", "--json", json.to_str().unwrap()];
-    let ended = finish_within(&mut onesided(&args), Duration::from_secs(180));
+    let ended = finish_within(&mut onesided(&args), LONG);
     assert_eq!(ended.code(), 0, "{ended:?}");
     let document: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     let results = document["results"].as_array().unwrap();
@@ -367,7 +369,7 @@ fn peers_that_cannot_be_had_are_left_out() {
     let sockets = folder.path("sockets");
     fs::create_dir(&sockets).unwrap();
     command.env("TMPDIR", &sockets);
-    let ended = finish_within(&mut command, Duration::from_secs(120));
+    let ended = finish_within(&mut command, LONG);
     assert_eq!(ended.code(), 0, "{ended:?}");
     for peer in ["MPICH", "Open MPI"] {
         let line = format!("onesided: {peer} is left out: python3 was not found (Debian: apt install python3-venv)");

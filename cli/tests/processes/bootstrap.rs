@@ -1,12 +1,11 @@
 //! Joining a job, with and without the right secret.
 
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::ranks::{play, play_after};
-use crate::support::{finish, runs, script, start};
+use crate::support::{DEADLINE, eventually, finish, runs, script, start};
 
 #[test]
 fn ranks_meet() {
@@ -64,6 +63,5 @@ fn ranks_are_bound_to_the_launcher_from_the_start() {
     let running = start(&mut script(&["-n", "8"], "echo $$; sleep 60"));
     let first: i32 = running.line().split_once("] ").unwrap().1.parse().unwrap();
     drop(running); // kills the launcher while ranks may be starting
-    std::thread::sleep(Duration::from_millis(300));
-    assert!(!runs(first));
+    eventually(DEADLINE, "it is gone", || !runs(first));
 }

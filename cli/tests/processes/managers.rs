@@ -7,14 +7,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Barrier, Mutex};
-use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use crate::hosts::network::Network;
 use crate::ranks::{plays, plays_after};
 use crate::support::{
-    Ended, Running, eventually, finish, is_open_somewhere, kill, memory_files, runs, start, start_with,
+    DEADLINE, Ended, Running, eventually, finish, is_open_somewhere, kill, memory_files, runs, start, start_with,
 };
 
 /// A process manager of PMI-1, in this process. The output of its processes has no labels, and is
@@ -155,10 +154,8 @@ fn windows_work_and_survivors_go_on_without_a_launcher_of_ours() {
 fn rank_0_sees_a_death_and_tells_it() {
     let manager = Manager::of_mpich(3, "watch");
     let pids: Vec<i32> = manager.lines().iter().map(|line| line.parse().unwrap()).collect();
-    let begin = Instant::now();
     kill(pids[1], Signal::KILL);
     assert_eq!([manager.ranks[0].line(), manager.ranks[2].line()], ["rank 1 Dead", "rank 1 Dead"]);
-    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
 }
 
 /// When rank 0 dies, the others detect it, and every later death in any order: the next rank takes
@@ -171,11 +168,9 @@ fn deaths_are_seen_after_rank_0_has_died() {
         let boards = memory_files(&pids[0].to_string());
         for (count, dead) in order.into_iter().enumerate() {
             kill(pids[dead], Signal::KILL);
-            let begin = Instant::now();
             for alive in (0..5).filter(|rank| !order[..=count].contains(rank)) {
                 assert_eq!(manager.ranks[alive].line(), format!("{dead} died"), "{order:?}");
             }
-            assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
         }
         // Memory of rank 0 that was mapped stays usable; new memory is an error, and no rank hangs.
         let ended = manager.wait();
@@ -185,7 +180,7 @@ fn deaths_are_seen_after_rank_0_has_died() {
             assert!(ended[rank].stdout.iter().any(|line| line.contains("the connection to rank 0 broke")), "{ended:?}");
         }
         assert!(!boards.is_empty());
-        eventually(Duration::from_secs(1), "no memory is left", || !boards.iter().any(|file| is_open_somewhere(*file)));
+        eventually(DEADLINE, "no memory is left", || !boards.iter().any(|file| is_open_somewhere(*file)));
     }
 }
 
@@ -221,7 +216,6 @@ fn a_rank_that_never_joins_is_missed_in_time() {
     let ended = Manager::start(2, "fail to join", size).wait();
     assert!(ended[0].stdout[0].ends_with("rank 2: the deadline passed"), "{ended:?}");
     assert!(ended[1].stdout[0].contains("rank 2: the peer died"), "{ended:?}");
-    assert!(ended.iter().all(|ended| ended.took < Duration::from_secs(10)), "{ended:?}");
 }
 
 #[test]
@@ -275,7 +269,7 @@ fn mpiexec_of_mpich_and_a_rank_that_fails() {
     kill(pids[0], Signal::KILL);
     let ended = running.wait();
     assert_ne!(ended.code(), 0, "{ended:?}");
-    eventually(Duration::from_secs(1), "all are gone", || !pids.iter().any(|pid| runs(*pid)));
+    eventually(DEADLINE, "all are gone", || !pids.iter().any(|pid| runs(*pid)));
 }
 
 #[test]
@@ -286,6 +280,6 @@ fn mpiexec_of_mpich_that_is_killed_leaves_nothing() {
     let boards = memory_files(&pids[1].to_string());
     assert!(!boards.is_empty());
     running.signal(Signal::KILL);
-    eventually(Duration::from_secs(5), "all are gone", || !pids.iter().any(|pid| runs(*pid)));
+    eventually(DEADLINE, "all are gone", || !pids.iter().any(|pid| runs(*pid)));
     assert!(!boards.iter().any(|file| is_open_somewhere(*file)));
 }

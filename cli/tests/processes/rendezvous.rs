@@ -59,7 +59,6 @@ impl Place {
     fn failure(&self, rank: u32, size: u32, timeout: &str) -> String {
         let mut command = plays("fail to join");
         let ended = finish(self.set(&mut command, rank, size).env("ONESIDED_JOIN_TIMEOUT", timeout));
-        assert!(ended.took < Duration::from_secs(10), "{ended:?}");
         ended.stdout.join("\n")
     }
 }

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::bench::Folder;
+use crate::bench::{Folder, LONG};
 use crate::support::{finish, finish_within, onesided};
 
 /// What a browser shows of a page in the width of a screen, a phone and a sheet of paper.
@@ -33,7 +32,7 @@ impl Seen {
             .args(["--disable-component-update", "--disable-sync", "--dump-dom"])
             .arg(format!("--user-data-dir={}", folder.path("profile").display()))
             .arg(format!("file://{}", harness.display()));
-        let ended = finish_within(&mut command, Duration::from_secs(120));
+        let ended = finish_within(&mut command, LONG);
         assert_eq!(ended.code(), 0, "{ended:?}");
         let dom = ended.stdout.join("\n");
         let seen = dom.split_once("<pre id=\"seen\">").and_then(|(_, rest)| rest.split_once("</pre>"));
@@ -71,7 +70,7 @@ fn report_of(name: &str) {
     let (json, report) = (folder.path("results.json"), folder.path("report.html"));
     let text = |path: &Path| path.to_str().unwrap().to_owned();
     let arguments = ["bench", name, "--quick", "-n", "2", "--json", &text(&json), "--report", &text(&report)];
-    let ended = finish_within(&mut onesided(&arguments), Duration::from_secs(120));
+    let ended = finish_within(&mut onesided(&arguments), LONG);
     assert_eq!(ended.code(), 0, "{ended:?}");
     let results: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
     let results = results["results"].as_array().unwrap();

@@ -2,12 +2,11 @@
 //! is being ended; and the last output of their ranks.
 
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use rustix::process::Signal;
 
 use crate::hosts::launch::Rsh;
-use crate::support::{eventually, finish, onesided, runs, start};
+use crate::support::{DEADLINE, eventually, finish, onesided, runs, start};
 
 #[test]
 fn this_host_by_two_names_is_refused() {
@@ -39,8 +38,7 @@ fn an_interrupt_ends_a_job_whose_hosts_have_not_come() {
         running.signal(signal);
         let ended = running.wait();
         assert_eq!(ended.code(), 128 + signal.as_raw(), "{ended:?}");
-        assert!(ended.took < Duration::from_secs(10), "{ended:?}");
-        eventually(Duration::from_secs(1), "the remote shell is gone", || !runs(shell));
+        eventually(DEADLINE, "the remote shell is gone", || !runs(shell));
     }
 }
 
@@ -64,7 +62,6 @@ fn the_first_host_that_fails_is_named() {
         ended.code() == 1 && ended.stderr.contains("host b: ") && ended.stderr.contains(" b true` has to"),
         "{ended:?}"
     );
-    assert!(ended.took < Duration::from_secs(10), "{ended:?}");
 }
 
 /// The output of a shell that reads the output of a job.

@@ -5,14 +5,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use crate::hosts::network::Network;
 use crate::hosts::rsh::PORT;
 use crate::ranks::{play, plays};
-use crate::support::{Ended, Running, eventually, finish, kill, onesided, runs, start};
+use crate::support::{DEADLINE, Ended, Running, eventually, finish, kill, onesided, runs, start};
 
 /// A remote shell: a script that is called like ssh. Dropping removes it.
 pub(super) struct Rsh(pub(super) PathBuf);
@@ -135,12 +134,10 @@ fn a_death_is_known_on_all_hosts_and_the_first_is_named() {
     let rsh = Rsh::local();
     let running = start(&mut rsh.play("a:2,b:2", "4", &[], "watch"));
     let pids: Vec<i32> = running.line_of_each(4).iter().map(|line| line.parse().unwrap()).collect();
-    let begin = Instant::now();
     kill(pids[2], Signal::KILL);
     let mut said: Vec<_> = (0..3).map(|_| running.line()).collect();
     said.sort();
     assert_eq!(said, ["[0] rank 2 Dead", "[1] rank 2 Dead", "[3] rank 2 Dead"]);
-    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
     let ended = running.wait();
     assert_eq!(ended.code(), 137, "{ended:?}");
     assert_eq!(ended.stderr, format!("onesided: rank 2 (pid {}) was killed by SIGKILL (signal 9)", pids[2]));
@@ -187,7 +184,7 @@ fn nothing_is_left_when_the_launcher_is_killed() {
     let (running, ranks, agents) = with_children(&rsh, &[]);
     running.signal(Signal::KILL);
     let all = [ranks, agents].concat();
-    eventually(Duration::from_secs(2), "ranks and agents are gone", || !all.iter().any(|pid| runs(*pid)));
+    eventually(DEADLINE, "ranks and agents are gone", || !all.iter().any(|pid| runs(*pid)));
 }
 
 #[test]
@@ -195,14 +192,13 @@ fn an_agent_that_is_killed_is_a_lost_host() {
     let rsh = Rsh::local();
     let (running, ranks, agents) = with_children(&rsh, &[]);
     kill(agents[1], Signal::KILL);
-    eventually(Duration::from_secs(2), "its rank is gone", || !runs(ranks[2]));
+    eventually(DEADLINE, "its rank is gone", || !runs(ranks[2]));
     let ended = running.wait();
     assert_eq!(ended.code(), 1, "{ended:?}");
     assert!(ended.stderr.contains("onesided: host b is lost with 1 rank: the connection ended"), "{ended:?}");
-    assert!(ended.took < Duration::from_secs(8), "{ended:?}");
     // The agent would kill what a rank has left in its process group, but was killed.
     for pid in [ranks[0], ranks[1], ranks[2], agents[0]] {
-        eventually(Duration::from_secs(1), "gone", || !runs(pid));
+        eventually(DEADLINE, "gone", || !runs(pid));
     }
     let _ = rustix::process::kill_process(rustix::process::Pid::from_raw(ranks[3]).unwrap(), Signal::KILL);
 }
@@ -220,7 +216,7 @@ fn an_agent_that_is_stopped_is_a_lost_host() {
     assert_eq!(ended.code(), 1, "{ended:?}");
     // It may have ended with its shell's process group.
     let _ = rustix::process::kill_process(rustix::process::Pid::from_raw(agents[0]).unwrap(), Signal::CONT);
-    eventually(Duration::from_secs(2), "it ends", || !runs(agents[0]));
+    eventually(DEADLINE, "it ends", || !runs(agents[0]));
 }
 
 #[test]
@@ -228,7 +224,7 @@ fn what_keeps_an_agent_from_starting_is_said() {
     let said = |rsh: &str, more: &[&str]| {
         let options = [&["run", "--hosts", "alpha:1", "--rsh", rsh, "-n", "1"], more, &["--", "true"]].concat();
         let ended = finish(onesided(&options).env("ONESIDED_JOIN_TIMEOUT", "2"));
-        assert_eq!((ended.code(), ended.took < Duration::from_secs(6)), (1, true), "{ended:?}");
+        assert_eq!(ended.code(), 1, "{ended:?}");
         ended.stderr.lines().last().unwrap_or_default().to_owned()
     };
     let local = Rsh::local();
@@ -300,7 +296,7 @@ impl Reached {
         ));
         let reached = Self { network, rsh, _daemons: daemons };
         for host in 1..hosts {
-            eventually(Duration::from_secs(10), "the daemon listens", || {
+            eventually(DEADLINE, "the daemon listens", || {
                 let probe = format!("exec 3<>/dev/tcp/{}/{PORT}", reached.network.address(host));
                 let mut bash = Command::new("bash");
                 finish(&mut reached.network.on(0, bash.args(["-c", &probe]))).status.success()
@@ -337,14 +333,12 @@ fn a_host_that_disappears_is_lost_and_leaves_nothing_behind() {
     let running = start(command.env("ONESIDED_SUSPECT_AFTER", "1"));
     let pids: Vec<i32> = running.line_of_each(4).iter().map(|line| line.parse().unwrap()).collect();
     reached.network.pull(1);
-    let begin = Instant::now();
     let mut said = [running.line(), running.line()];
     said.sort();
     assert!(said[0].starts_with("[0] rank ") && said[1].starts_with("[3] rank "), "{said:?}");
     assert!(said.iter().all(|said| said.ends_with("rank 1 Dead") || said.ends_with("rank 2 Dead")), "{said:?}");
-    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
     let ended = running.wait();
     assert_eq!(ended.code(), 1, "{ended:?}");
     assert!(ended.stderr.starts_with("onesided: host host1 is lost with 2 ranks: it was silent for"), "{ended:?}");
-    eventually(Duration::from_secs(3), "the ranks there are gone", || !pids.iter().any(|pid| runs(*pid)));
+    eventually(DEADLINE, "the ranks there are gone", || !pids.iter().any(|pid| runs(*pid)));
 }

@@ -1,11 +1,9 @@
 //! Networks that lose packets.
 
-use std::time::Duration;
-
 use crate::hosts::launch::Reached;
 use crate::hosts::meet::start_on;
 use crate::hosts::network::Network;
-use crate::support::{finish, runs, start};
+use crate::support::{DEADLINE, eventually, finish, runs, start};
 
 /// Time for many retransmissions of TCP.
 const PATIENT: (&str, &str) = ("ONESIDED_SUSPECT_AFTER", "15");
@@ -47,5 +45,5 @@ fn a_network_that_loses_nearly_everything_is_a_lost_host() {
     reached.network.lose(95);
     let ended = running.wait();
     assert!(ended.code() == 1 && ended.stderr.contains("host host1 is lost with 1 rank"), "{ended:?}");
-    crate::support::eventually(Duration::from_secs(10), "gone", || !pids.iter().any(|pid| runs(*pid)));
+    eventually(DEADLINE, "gone", || !pids.iter().any(|pid| runs(*pid)));
 }

@@ -1,7 +1,5 @@
 //! Ranks on several hosts that a process manager starts.
 
-use std::time::{Duration, Instant};
-
 use rustix::process::Signal;
 
 use crate::hosts::network::Network;
@@ -27,8 +25,6 @@ fn a_death_among_them_is_known_on_all_hosts() {
     let network = Network::new(3);
     let ranks = Manager::on_hosts(&network, &[0, 1, 1, 2], "watch");
     let pids: Vec<i32> = ranks.lines().iter().map(|line| line.parse().unwrap()).collect();
-    let begin = Instant::now();
     kill(pids[2], Signal::KILL);
     assert!([0, 1, 3].iter().all(|rank| ranks.line(*rank) == "rank 2 Dead"));
-    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
 }

@@ -4,7 +4,6 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
 use rustix::process::Signal;
 
@@ -12,7 +11,7 @@ use crate::hosts::network::Network;
 use crate::hosts::ssh::descendants;
 use crate::ranks::{play, plays};
 use crate::rendezvous::Place;
-use crate::support::{Ended, Running, eventually, finish, kill, runs, script, start};
+use crate::support::{DEADLINE, Ended, Running, eventually, finish, kill, runs, script, start};
 
 /// Three nodes, host0 to host2, with four tasks each at most. All files are in one folder.
 struct Slurm {
@@ -58,11 +57,11 @@ impl Slurm {
         let mut munged = Command::new("sh");
         munged.args(["-c", &munge]).arg(&slurm.folder);
         let mut daemons = vec![start(&mut slurm.network.on(0, &munged))];
-        eventually(Duration::from_secs(10), "munge answers", || slurm.folder.join("munge.socket").exists());
+        eventually(DEADLINE, "munge answers", || slurm.folder.join("munge.socket").exists());
         daemons.push(start(&mut slurm.command(0, "slurmctld", &["-D", "-i"])));
         daemons.extend((0..NODES).map(|host| start(&mut slurm.command(host, "slurmd", &["-D"]))));
         slurm._daemons = daemons;
-        eventually(Duration::from_secs(25), "the nodes are idle", || {
+        eventually(DEADLINE, "the nodes are idle", || {
             let told = finish(&mut slurm.command(0, "sinfo", &["--noheader", "--format=%T %D"]));
             told.stdout == [format!("idle {NODES}")]
         });
@@ -143,7 +142,7 @@ fn slurm_starts_jobs_over_three_nodes() {
     sruns.iter().for_each(|pid| kill(*pid, Signal::KILL));
     let ended = running.wait();
     assert!(ended.code() == 1 && ended.stderr.contains("is lost with 1 rank"), "{sruns:?} {ended:?}");
-    eventually(Duration::from_secs(5), "the ranks are gone", || !pids.iter().any(|pid| runs(*pid)));
+    eventually(DEADLINE, "the ranks are gone", || !pids.iter().any(|pid| runs(*pid)));
 
     // Outside an allocation.
     let outside = finish(&mut slurm.network.on(0, &script(&["--hosts", "slurm", "-n", "1"], "true")));

@@ -4,13 +4,12 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use rustix::process::Signal;
 
 use crate::hosts::network::Network;
 use crate::ranks::play;
-use crate::support::{Ended, Running, eventually, finish, kill, runs, script, start, start_with};
+use crate::support::{DEADLINE, Ended, Running, eventually, finish, kill, runs, script, start, start_with};
 
 /// Hosts with an ssh daemon on each but the first, and the files that the first needs to connect to
 /// them. All files are in one folder, which is mounted where ssh expects it, only for the processes
@@ -45,7 +44,7 @@ impl Ssh {
         ssh.know(&vec!["host"; hosts]);
         ssh.daemons = (1..hosts).map(|host| start(&mut ssh.daemon(host))).collect();
         for host in 1..hosts {
-            eventually(Duration::from_secs(10), "the daemon listens", || {
+            eventually(DEADLINE, "the daemon listens", || {
                 let probe = format!("exec 3<>/dev/tcp/{}/22", ssh.network.address(host));
                 finish(&mut ssh.network.on(0, Command::new("bash").args(["-c", &probe]))).status.success()
             });
@@ -99,9 +98,14 @@ impl Ssh {
 
     /// The end of a job that cannot start.
     fn refused(&self, hosts: &str) -> Ended {
+        self.refused_within(hosts, "60")
+    }
+
+    /// The same with a time for agents to answer.
+    fn refused_within(&self, hosts: &str, seconds: &str) -> Ended {
         let mut command = self.on_first(&script(&["--hosts", hosts, "-n", "2"], "true"));
-        let ended = finish(command.env("ONESIDED_JOIN_TIMEOUT", "5"));
-        assert_eq!((ended.code(), ended.took < Duration::from_secs(10)), (1, true), "{ended:?}");
+        let ended = finish(command.env("ONESIDED_JOIN_TIMEOUT", seconds));
+        assert_eq!(ended.code(), 1, "{ended:?}");
         ended
     }
 }
@@ -166,13 +170,12 @@ fn what_ssh_refuses_names_the_host_and_what_to_do() {
     // A host that accepts the connection and stays silent. A host that refuses it meanwhile is
     // reported at once.
     kill(ssh.daemons[0].pid(), Signal::STOP);
-    let silent = ssh.refused("host1,host2");
+    let silent = ssh.refused_within("host1,host2", "5");
     let last = "onesided: start the job: host host1: no agent answered within 5 s (ONESIDED_JOIN_TIMEOUT)";
     assert!(silent.stderr.contains(last) && silent.stderr.contains(&advice("host1")), "{silent:?}");
     ssh.know(&["", "host", ""]);
     let other = ssh.refused("host1,host2");
     told(&other, "host2", "Host key verification failed");
-    assert!(other.took < Duration::from_secs(4), "{other:?}");
 }
 
 /// On a terminal, with an ssh that may ask: it finds no terminal to ask on.
@@ -190,7 +193,7 @@ fn a_remote_shell_cannot_ask_behind_the_launchers_back() {
         &job,
         "/dev/null",
     ])));
-    assert_eq!((ended.code(), ended.took < Duration::from_secs(10)), (1, true), "{ended:?}");
+    assert_eq!(ended.code(), 1, "{ended:?}");
     let said = ended.stdout.join("\n");
     assert!(said.contains("verification failed") && said.contains("`ssh host1 true` has to succeed"), "{said}");
 }
@@ -205,7 +208,7 @@ fn two_ranks(ssh: &Ssh) -> (Running, Vec<i32>) {
 }
 
 fn all_gone(pids: &[i32]) {
-    eventually(Duration::from_secs(5), "the ranks are gone", || !pids.iter().any(|pid| runs(*pid)));
+    eventually(DEADLINE, "the ranks are gone", || !pids.iter().any(|pid| runs(*pid)));
 }
 
 #[test]
@@ -232,7 +235,7 @@ fn a_lost_ssh_is_a_lost_host() {
         let (running, pids) = two_ranks(&ssh);
         break_it(&ssh, &running);
         let ended = running.wait();
-        assert_eq!((ended.code(), ended.took < Duration::from_secs(9)), (1, true), "{ended:?}");
+        assert_eq!(ended.code(), 1, "{ended:?}");
         assert!(told.iter().all(|told| ended.stderr.contains(told)), "{told:?}: {ended:?}");
         all_gone(&pids);
     }
