@@ -9,7 +9,7 @@
 //!   completes.
 //!
 //! [`stopped`] stops a waiter at every step of a recovery. Tests that take seconds are in
-//! `tests/quick`.
+//! [`quick`].
 //!
 //! The locks of [`onesided_lock_kit::wrong`] are wrong on purpose: a test that they pass is
 //! worthless.
@@ -23,6 +23,7 @@ mod lock_all_word;
 mod loom;
 mod marks;
 mod model_check;
+mod quick;
 mod random;
 mod refused;
 mod served;

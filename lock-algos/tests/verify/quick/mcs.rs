@@ -1,13 +1,13 @@
 use onesided_lock_kit::wrong::mcs;
 
-use crate::Lost;
+use super::Lost;
 
 #[test]
 fn searched() {
-    crate::search(&mcs());
+    super::search(&mcs());
 }
 
 #[test]
 fn checked() {
-    crate::check(&mcs(), Lost::Settled, 2);
+    super::check(&mcs(), Lost::Settled, 2);
 }

@@ -7,19 +7,19 @@ use onesided_lock_kit::wrong::ticket;
 use onesided_lock_kit::{Layout, ModelMemory, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
-use crate::Lost;
+use super::Lost;
 
 #[test]
 fn searched() {
-    crate::search(&ticket::<15>());
-    crate::search(&ticket::<2>());
-    crate::search(&ticket::<1>()); // fewer tickets than owners
+    super::search(&ticket::<15>());
+    super::search(&ticket::<2>());
+    super::search(&ticket::<1>()); // fewer tickets than owners
 }
 
 #[test]
 fn checked() {
-    crate::check(&ticket::<15>(), Lost::Settled, 2);
-    crate::check(&ticket::<2>(), Lost::Settled, 2);
+    super::check(&ticket::<15>(), Lost::Settled, 2);
+    super::check(&ticket::<2>(), Lost::Settled, 2);
 }
 
 /// A rank's owners of a lock of which only that of slot 0 is counted.

@@ -11,7 +11,7 @@ use onesided_lock_kit::wrong::{mcs, queue, right, ticket, two_level};
 use onesided_lock_kit::{Layout, ModelMemory, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
-use crate::slotted;
+use super::slotted;
 use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, poll, release, run};
 
 /// Enough events for every owner to wait, and for those that need not wait to end.

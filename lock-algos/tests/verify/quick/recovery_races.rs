@@ -8,7 +8,7 @@ use onesided_lock_kit::program::{idle, lock_and_data, open, region_words};
 use onesided_lock_kit::wrong::{distributed, mcs, queue, right, ticket, two_level};
 use onesided_remote_memory::Rank;
 
-use crate::slotted;
+use super::slotted;
 use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, poll, release, run};
 
 /// Enough events for any possible admission.

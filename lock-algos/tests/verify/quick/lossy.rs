@@ -13,8 +13,8 @@ use onesided_lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, t
 use onesided_lock_kit::{Layout, ModelMemory};
 use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory};
 
+use super::{Lost, slotted};
 use crate::stopped::{ENDLESS, SLOTS, run};
-use crate::{Lost, slotted};
 
 /// One of its operations is indeterminate.
 #[derive(Clone, Debug)]

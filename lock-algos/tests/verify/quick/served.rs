@@ -12,7 +12,7 @@ use onesided_lock_kit::random::{self, Server};
 use onesided_lock_kit::{Checker, Layout, ModelMemory, Posted, Scenario, Search, Section, Setting, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
-use crate::Lost;
+use super::Lost;
 use crate::stopped::{Acquire, poll, run};
 
 #[test]
@@ -273,8 +273,8 @@ fn a_release_without_a_lock_fails_and_changes_nothing() {
 
 #[test]
 fn checked() {
-    crate::check(&EventThread::default(), Lost::Settled, 2);
-    crate::check(&DedicatedThread::default(), Lost::Settled, 2);
+    super::check(&EventThread::default(), Lost::Settled, 2);
+    super::check(&DedicatedThread::default(), Lost::Settled, 2);
 }
 
 /// Owners without nodes: one at a time uses the fallback slot, and readers enter by it.

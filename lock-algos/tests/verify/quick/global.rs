@@ -4,8 +4,8 @@ use onesided_lock_kit::wrong::{global, mcs, right, ticket};
 use onesided_lock_kit::{ModelMemory, Search, Setting};
 use onesided_remote_memory::Rank;
 
+use super::{Lost, slotted};
 use crate::stopped::{ENDLESS, SLOTS, acquire, poll, run};
-use crate::{Lost, slotted};
 
 /// Owners without a node are rejected.
 fn search<A: LockAlgorithm + Clone>(lock: &A) {
@@ -30,8 +30,8 @@ fn searched_when_oversubscribed() {
 
 #[test]
 fn checked() {
-    crate::check(&global::<_, 15>(right()), Lost::Told, 2);
-    crate::check(&global::<_, 1>(right()), Lost::Told, 2);
+    super::check(&global::<_, 15>(right()), Lost::Told, 2);
+    super::check(&global::<_, 1>(right()), Lost::Told, 2);
 }
 
 /// Rank 0 is about to recover, and scans the participants. Meanwhile rank 3, which is in the word

@@ -1,5 +1,5 @@
-//! Deterministic tests that build and run in seconds: what mutants of this crate meet first
-//! (`scripts/mutants`).
+//! Deterministic tests that build and run in seconds: what mutants of this crate meet first, as the
+//! program `quick` (`scripts/mutants`).
 //!
 //! Each lock has a file of its own, so that a change of one lock rebuilds one of them: few random
 //! programs, and every schedule with a delay bound of one or two. And scenarios: [`recovery_races`]
@@ -15,22 +15,14 @@ mod distributed_counters;
 mod fetch_add_queue;
 mod global;
 mod leased;
-#[path = "../verify/lock_all_word.rs"]
-mod lock_all_word;
 mod lossy;
-#[path = "../verify/marks.rs"]
-mod marks;
 mod mcs;
 mod poisoned;
 mod promises;
 mod recovering;
 mod recovery_races;
-#[path = "../verify/refused.rs"]
-mod refused;
 mod release_poisoned;
 mod served;
-#[path = "../verify/stopped.rs"]
-mod stopped;
 mod test_and_set;
 mod ticket;
 mod two_level;

@@ -7,7 +7,7 @@ use onesided_lock_kit::wrong::two_level;
 use onesided_lock_kit::{Checker, Layout, ModelMemory, Search, Section, Setting, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
-use crate::Lost;
+use super::Lost;
 use crate::stopped::{Acquire, ENDLESS, run};
 
 #[test]
@@ -25,8 +25,8 @@ fn searched() {
 #[test]
 fn checked() {
     for per_host in [2, 1] {
-        crate::check(&two_level(1), Lost::Told, per_host);
-        crate::check(&two_level(1).bypasses(1), Lost::Told, per_host);
+        super::check(&two_level(1), Lost::Told, per_host);
+        super::check(&two_level(1).bypasses(1), Lost::Told, per_host);
     }
 }
 

@@ -11,8 +11,8 @@ use onesided_lock_kit::wrong::{mcs, right, two_level};
 use onesided_lock_kit::{Layout, ModelMemory};
 use onesided_remote_memory::RemoteMemory;
 
-use crate::promises::waits_as_it_says;
-use crate::slotted;
+use super::promises::waits_as_it_says;
+use super::slotted;
 use crate::stopped::SLOTS;
 
 const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];

@@ -4,17 +4,17 @@ use onesided_lock_kit::random::drive;
 use onesided_lock_kit::wrong::distributed;
 use onesided_lock_kit::{Checker, Layout, ModelMemory, Section, Slots};
 
-use crate::{Lost, slotted};
+use super::{Lost, slotted};
 
 #[test]
 fn searched() {
-    crate::search(&distributed::<15>());
-    crate::search(&distributed::<2>());
+    super::search(&distributed::<15>());
+    super::search(&distributed::<2>());
 }
 
 #[test]
 fn checked() {
-    crate::check(&distributed::<15>(), Lost::Settled, 2);
+    super::check(&distributed::<15>(), Lost::Settled, 2);
 }
 
 /// A lost writer flag is set again before the writer enters, while readers keep arriving.

@@ -1,12 +1,12 @@
 use onesided_lock_kit::wrong::queue;
 use onesided_lock_kit::{Search, Setting};
 
-use crate::Lost;
+use super::Lost;
 
 #[test]
 fn searched() {
-    crate::search(&queue::<15, 16>());
-    crate::search(&queue::<2, 1>());
+    super::search(&queue::<15, 16>());
+    super::search(&queue::<2, 1>());
 }
 
 /// A waiter that is not notified waits without end.
@@ -21,5 +21,5 @@ fn searched_without_time() {
 
 #[test]
 fn checked() {
-    crate::check(&queue::<15, 16>(), Lost::Settled, 2);
+    super::check(&queue::<15, 16>(), Lost::Settled, 2);
 }

@@ -10,7 +10,7 @@ use onesided_lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, t
 use onesided_lock_kit::{Layout, ModelMemory};
 use onesided_remote_memory::{Fault, Rank, RemoteMemory};
 
-use crate::slotted;
+use super::slotted;
 use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, release, run};
 
 type Release<'a> = Pin<Box<dyn Future<Output = Result<(), Fault>> + 'a>>;
