@@ -9,6 +9,7 @@ use onesided_lock_kit::{Action, Atomics, Checker, Exploration, Scenario, Section
 use onesided_remote_memory::FaultKind;
 use proptest::prelude::*;
 
+use crate::bound;
 use crate::lock_all_word::tested;
 use crate::loom::{EARLY, S, T, TS, X};
 use crate::random::run;
@@ -145,14 +146,14 @@ fn checked() {
     }
     let calm = Checker::of(&lock);
     for [x, y, z] in [[A, A, B], [A, B, B]] {
-        assert!(calm.clone().at_most(40_000).run(&[&[x], &[y], &[z]]).bypassed <= 2);
+        assert!(calm.clone().at_most(bound(10_000, 40_000)).run(&[&[x], &[y], &[z]]).bypassed <= 2);
     }
-    let dies = Checker::of(&lock).crashes(1).at_most(60_000).at_least(1_000);
+    let dies = Checker::of(&lock).crashes(1).at_most(bound(15_000, 60_000)).at_least(1_000);
     for programs in [&[&[X][..], &[X]], &[&[X], &[S]], &[&[S], &[X]], &[&[T], &[X]], &[&[X.cancelled(1)], &[S]]] {
         assert!(dies.run(programs).recoveries > 0, "{programs:?}");
     }
-    let stops = Checker::of(&lock).stops(1).crashes(1).at_most(60_000).at_least(1_000);
-    let loses = Checker::of(&lock).losses(1).at_most(60_000).at_least(200);
+    let stops = Checker::of(&lock).stops(1).crashes(1).at_most(bound(15_000, 60_000)).at_least(1_000);
+    let loses = Checker::of(&lock).losses(1).at_most(bound(15_000, 60_000)).at_least(200);
     for programs in [&[&[X][..], &[X]], &[&[X], &[S]], &[&[S], &[X]]] {
         stops.run(programs);
         assert!(loses.run(programs).lost > 0, "{programs:?}");

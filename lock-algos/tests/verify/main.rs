@@ -31,3 +31,9 @@ mod shared_event;
 mod stopped;
 mod tickets;
 mod two_level;
+
+/// A bound of a search: of every `cargo test`, or, with `ONESIDED_LONG` set, of `scripts/test
+/// --long`. With both, the locks that are wrong on purpose are caught.
+pub(crate) fn bound<T>(usual: T, long: T) -> T {
+    if std::env::var_os("ONESIDED_LONG").is_some() { long } else { usual }
+}

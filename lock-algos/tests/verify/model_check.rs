@@ -5,6 +5,7 @@ use onesided_lock_algos::LockAlgorithm;
 use onesided_lock_kit::wrong::{Flaw, Wrong, distributed, mcs, queue, right, ticket};
 use onesided_lock_kit::{Action, Checker, Explored, Fencing, Section};
 
+use crate::bound;
 use crate::loom::{S, T, W, WS, X};
 
 /// A section that does not access the data.
@@ -25,7 +26,7 @@ fn settled<L: LockAlgorithm + Clone>(lock: &L) -> usize {
         assert!(explored.lost > 0, "{}: {programs:?}: {explored}", L::NAME);
         whole(explored)
     });
-    let bounded = checker.at_most(20_000);
+    let bounded = checker.at_most(bound(5_000, 20_000));
     let more = [
         &[&[X, X][..], &[X]],
         &[&[S, X], &[S]],
@@ -42,18 +43,18 @@ fn settled<L: LockAlgorithm + Clone>(lock: &L) -> usize {
 #[test]
 fn losses_are_settled() {
     for states in [settled(&right()), settled(&mcs()), settled(&ticket::<15>())] {
-        assert!(states >= 100_000, "only {states} states");
+        assert!(states >= bound(40_000, 100_000), "only {states} states");
     }
 }
 
 /// Locks that take minutes completely: one section each without accesses to the data; no failure,
-/// or one crash, or one lost operation or reply, up to 20,000 states of each.
+/// or one crash, or one lost operation or reply, up to 5,000 states of each, or 20,000.
 fn check_small<L: LockAlgorithm + Clone>(lock: &L, at_least: usize) {
     let programs: [&[&[Section]]; 3] = [&[&[A], &[A]], &[&[A], &[B]], &[&[B], &[B]]];
     let of = |checker: Checker<L>| programs.map(|programs| checker.run(programs).states).iter().sum::<usize>();
     let calm = Checker::of(lock);
     let states = programs.map(|programs| whole(calm.run(programs))).iter().sum::<usize>();
-    let bounded = calm.at_most(20_000);
+    let bounded = calm.at_most(bound(5_000, 20_000));
     let lost = bounded.clone().losses(1).resolved();
     let states = states + of(bounded.clone().crashes(1)) + of(lost.clone()) + of(lost.crashes(1));
     assert!(states >= at_least, "{}: only {states} states", L::NAME);
@@ -61,12 +62,12 @@ fn check_small<L: LockAlgorithm + Clone>(lock: &L, at_least: usize) {
 
 #[test]
 fn queues_by_fetch_add() {
-    check_small(&queue::<15, 1>(), 80_000);
+    check_small(&queue::<15, 1>(), bound(30_000, 80_000));
 }
 
 #[test]
 fn distributed_counters() {
-    check_small(&distributed::<15>(), 80_000);
+    check_small(&distributed::<15>(), bound(30_000, 80_000));
 }
 
 fn expect_caught<L: LockAlgorithm + Clone>(flaw: &str, checker: Checker<L>, programs: &[&[Section]], expected: &str) {

@@ -5,6 +5,8 @@ use onesided_lock_kit::random::{expect_caught, run};
 use onesided_lock_kit::{Action, Exploration, Search, Section, Setting};
 use onesided_remote_memory::FaultKind;
 
+use crate::bound;
+
 const X: Section = Section::EXCLUSIVE;
 const S: Section = Section::SHARED;
 /// The word of the wake event.
@@ -16,9 +18,11 @@ fn explore(programs: &[&[Section]], preemptions: usize, at_least: usize) {
 
 #[test]
 fn two_origins() {
-    explore(&[&[X], &[X]], 2, 10_000);
+    let (preemptions, at_least) = bound((1, 300), (2, 10_000));
+    explore(&[&[X], &[X]], preemptions, at_least);
     explore(&[&[X, S], &[S, X]], 1, 1_000);
     explore(&[&[S], &[X.early(1)]], 1, 500);
+    Exploration::of(&DedicatedThread::default()).preemptions(1).run(&[&[X], &[S]]);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use onesided_lock_kit::{AcquireKind, Action, Atomics, Ending, Exploration, Poste
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 use proptest::prelude::*;
 
+use crate::bound;
 use crate::loom::{EARLY, S, W, WS, X};
 use crate::random::run;
 use crate::refused::release_twice;
@@ -225,7 +226,7 @@ fn when_oversubscribed() {
 
 #[test]
 fn a_death_inside_is_suspected() {
-    let exploration = Exploration::of(&ticket::<2>()).preemptions(4);
+    let exploration = Exploration::of(&ticket::<2>()).preemptions(bound(3, 4));
     for (dying, survivor) in [
         (Mode::Exclusive, X),
         (Mode::Exclusive, S),

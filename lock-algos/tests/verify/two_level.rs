@@ -8,6 +8,7 @@ use onesided_lock_kit::{Action, Atomics, Checker, Exploration, Section, Setting}
 use onesided_remote_memory::FaultKind;
 use proptest::prelude::*;
 
+use crate::bound;
 use crate::loom::{EARLY, S, T, TS, W, WS, X};
 use crate::marks::{MARK, both, setting};
 
@@ -111,11 +112,12 @@ fn a_death_inside_is_reported() {
 fn every_schedule() {
     const LOST: &[&[Section]] = &[&[X], &[X]];
     for per_host in [2, 1] {
-        let passing = Checker::of(&two_level(1).bypasses(1)).per_host(per_host).at_most(25_000).at_least(500);
+        let passing =
+            Checker::of(&two_level(1).bypasses(1)).per_host(per_host).at_most(bound(8_000, 25_000)).at_least(500);
         passing.run(&[&[X, X], &[X]]);
         assert!(passing.clone().crashes(1).run(LOST).recoveries > 0);
         passing.stops(1).crashes(1).run(LOST);
-        let checker = Checker::of(&two_level(1)).per_host(per_host).at_most(25_000).at_least(500);
+        let checker = Checker::of(&two_level(1)).per_host(per_host).at_most(bound(8_000, 25_000)).at_least(500);
         for programs in [&[&[X, X][..], &[X]][..], &[&[X], &[S, X]], &[&[T, TS], &[X]]] {
             checker.run(programs);
         }
