@@ -4,15 +4,6 @@ use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
 use crate::{BackoffCap, Owner};
 
-/// The announced owners of a rank that have no slot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WithoutSlot {
-    /// Those of this context's lock.
-    pub here: u32,
-    /// Those of other locks.
-    pub elsewhere: u32,
-}
-
 /// Where the words of a lock lie and which owner acquires it. Windows, lock tables and tests
 /// implement it for the algorithms.
 ///
@@ -30,11 +21,10 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
     /// Word `index` of the node of a rank's slot.
     ///
     /// # Errors
-    /// As [`RemoteMemory::word`]; `Unsupported` if the context has no nodes.
+    /// As [`RemoteMemory::word`].
     fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<M::Word<'m>, Fault>;
 
-    /// The slots of each rank that may be in use, below [`Owner::NO_SLOT`]; 0 if the context has no
-    /// nodes.
+    /// The slots of each rank, below [`Owner::NO_SLOT`].
     fn slots(&self) -> u16;
 
     /// The most [counted](Self::is_counted) owners that there may be at once, of all ranks,
@@ -90,38 +80,13 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
         true
     }
 
-    /// Whether owners without a node never participate in the lock. The participant scan then reads
-    /// nodes alone.
-    fn only_nodes_participate(&self) -> bool {
-        false
-    }
-
-    /// The participant count of a rank: the low 32 bits bound its slots in use, the high 32 bits
-    /// count its announced owners without a slot. `None`: all slots may be in use, and no owner is
-    /// without one.
+    /// The word in which a rank keeps a bound on its slots in use. `None`: all slots may be in use.
     ///
     /// # Errors
     /// As [`RemoteMemory::word`].
-    fn participant_count(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
+    fn slots_in_use(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
         let _ = rank;
         Ok(None)
-    }
-
-    /// Announces this owner, which has no slot, in the participant count of its rank, or retracts
-    /// it. The count is common to all locks that share the nodes.
-    ///
-    /// # Errors
-    /// `Unsupported` if every owner has a slot.
-    fn announce_without_slot(&self, announced: bool) -> Result<(), Fault> {
-        let _ = announced;
-        Err(Fault::new(FaultKind::Unsupported))
-    }
-
-    /// The announced owners of this rank that have no slot, as this rank itself knows them; the
-    /// [participant count](Self::participant_count) does not distinguish locks. `None`: only the
-    /// participant count is known.
-    fn without_slot(&self) -> Option<WithoutSlot> {
-        None
     }
 
     /// The rank of the home, for a served lock; `None` if it is not needed.
@@ -207,12 +172,6 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
 
     /// The owner that acquires the lock.
     fn owner(&self) -> Owner;
-
-    /// Whether the owner has a node.
-    #[inline]
-    fn has_node(&self) -> bool {
-        self.owner().slot < self.slots()
-    }
 
     /// Word `index` of this owner's node.
     ///

@@ -117,7 +117,7 @@ mod two_level;
 pub use crate::algorithm::LockAlgorithm;
 pub use crate::any_lock::{AnyLock, held_by_word};
 pub use crate::backoff::{Backoff, BackoffCap};
-pub use crate::context::{LockContext, WithoutSlot};
+pub use crate::context::LockContext;
 pub use crate::distributed::DistributedCounters;
 pub use crate::fencing::TokenDraw;
 pub use crate::fetch_add_queue::FetchAddQueue;

@@ -18,7 +18,7 @@ pub enum Mode {
 pub struct Owner {
     /// The rank; 24 bits.
     pub rank: Rank,
-    /// The slot of the rank; 12 bits. [`NO_SLOT`](Self::NO_SLOT) for an owner without a node.
+    /// The slot of the rank; 12 bits. [`NO_SLOT`](Self::NO_SLOT) for an owner that needs no node.
     pub slot: u16,
     /// The use of the slot; 26 bits, wrapping. Of owners without a slot, a number among those of
     /// the rank; it may be 0 if the owner needs no slot and the outcome of every operation is
@@ -31,7 +31,7 @@ impl Owner {
     /// algorithm.
     pub const BITS: u32 = 62;
 
-    /// The slot of an owner without a node.
+    /// The slot of an owner that needs no node.
     pub const NO_SLOT: u16 = 0xfff;
 
     /// The owner in the low 62 bits of a word.

@@ -7,12 +7,6 @@
 //! own word for the word under recovery holds the lock. No rank leads a recovery, so the death of a
 //! recovering rank does not matter.
 //!
-//! An owner without a node is announced in the [participant count](LockContext::participant_count)
-//! of its rank, for every lock at once: recovery waits for it even if it holds another lock. Its
-//! own rank [can tell the locks apart](LockContext::without_slot), and does not wait for itself.
-//! Two ranks that hold locks without a slot and wait for one under recovery may wait for each
-//! other; both fail with `Deadlock`.
-//!
 //! A rank that scanned the participants, was stopped, and swaps late must fail: meanwhile the lock
 //! may have been taken, released, and put under recovery again. So no two recoveries may use the
 //! same word: a nonce ([`stamp`]) or the counts in the word distinguish them.
@@ -33,30 +27,19 @@ pub(crate) const fn counts_for(lock: u64) -> u64 {
 /// Announces the owner.
 #[inline(always)] // a call here is a tenth of an uncontended lock
 pub(crate) fn count<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
-    match context.has_node() {
-        true => memory.store(context.node(COUNTS)?, counts_for(context.lock())),
-        false => count_without_node(context, true),
-    }
+    memory.store(context.node(COUNTS)?, counts_for(context.lock()))
 }
 
 /// Retracts the owner.
 #[inline(always)] // as `count`
 pub(crate) fn discount<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
-    match context.has_node() {
-        true => memory.store(context.node(COUNTS)?, 0),
-        false => count_without_node(context, false),
-    }
+    memory.store(context.node(COUNTS)?, 0)
 }
 
-#[inline(never)]
-fn count_without_node<'m, M: RemoteMemory>(context: impl LockContext<'m, M>, counts: bool) -> Result<(), Fault> {
-    if context.slots() == 0 { Ok(()) } else { context.announce_without_slot(counts) }
-}
-
-/// Whether the owner is announced. Assumed of an owner without a node.
+/// Whether the owner is announced.
 #[inline(always)] // as `count`
 pub(crate) fn counts<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<bool, Fault> {
-    Ok(!context.has_node() || memory.load(context.node(COUNTS)?)? == counts_for(context.lock()))
+    Ok(memory.load(context.node(COUNTS)?)? == counts_for(context.lock()))
 }
 
 /// Whether an owner is announced, tracked during its acquire: announced once, and retracted if the
@@ -145,83 +128,23 @@ pub(crate) fn stamp<M: RemoteMemory>(memory: &M, owner: Owner) -> u64 {
 /// under recovery whose word has not changed since before the scan: an owner that is announced
 /// later has changed it.
 pub(crate) async fn nobody_counts<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> bool {
-    matches!(census(memory, context).await, Census::Nobody)
-}
-
-/// Whether no live rank's owner is announced in a node for the lock, this one aside. Then no rank
-/// writes to this owner's node any more. Owners without a node do not matter, because they link
-/// themselves behind no one.
-pub(crate) async fn no_node_counts<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> bool {
-    matches!(census(memory, context).await, Census::Nobody | Census::Tallied(_))
-}
-
-/// The participant scan of a waiter of a lock under recovery, which is not announced itself.
-#[derive(Debug, Default)]
-pub(crate) struct Asks {
-    /// Since when only owners without a slot, which may be of other locks, block the recovery,
-    /// while this rank has such owners too.
-    entangled: Option<u64>,
-}
-
-impl Asks {
-    /// As [`nobody_counts`].
-    ///
-    /// # Errors
-    /// `Deadlock` with a rank that has had owners without a slot for one second, as this rank has
-    /// for other locks: each may wait for the other.
-    pub(crate) async fn nobody_counts<'m, M: RemoteMemory>(
-        &mut self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-    ) -> Result<bool, Fault> {
-        let entangled = match census(memory, context).await {
-            Census::Nobody => return Ok(true),
-            Census::Tallied(rank) if context.without_slot().is_some_and(|own| own.elsewhere > 0) => Some(rank),
-            Census::Tallied(_) | Census::Somebody => None,
-        };
-        let Some(rank) = entangled else {
-            self.entangled = None;
-            return Ok(false);
-        };
-        let now = memory.now();
-        match now.saturating_sub(*self.entangled.get_or_insert(now)) >= MEMBERS_PATIENCE {
-            true => Err(Fault::of(FaultKind::Deadlock, rank)),
-            false => Ok(false),
-        }
-    }
-}
-
-/// The result of a participant scan.
-enum Census {
-    Nobody,
-    /// None with a slot, but the named rank has owners without one.
-    Tallied(Rank),
-    Somebody,
-}
-
-async fn census<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Census {
     let Owner { rank: me, slot: mine, .. } = context.owner();
-    let mut tallied = None;
     for rank in (0..memory.size()).map(Rank).filter(|rank| context.may_participate(*rank)) {
         let slots = match in_use(memory, context, rank).await {
-            Ok((slots, 0)) => slots,
-            Ok((slots, _)) => {
-                tallied = Some(rank);
-                slots
-            }
+            Ok(slots) => slots,
             Err(End::HasNone) => continue,
-            Err(End::Counts) => return Census::Somebody,
+            Err(End::Counts) => return false,
         };
         for slot in (0..slots).filter(|slot| (rank, *slot) != (me, mine)) {
             match look(memory, rank, context.node_of(rank, slot, COUNTS)).await {
-                Ok(found) if found == counts_for(context.lock()) => return Census::Somebody,
+                Ok(found) if found == counts_for(context.lock()) => return false,
                 Ok(_) => {}
                 Err(End::HasNone) => break,
-                Err(End::Counts) => return Census::Somebody,
+                Err(End::Counts) => return false,
             }
         }
     }
-    tallied.map_or(Census::Nobody, Census::Tallied)
+    true
 }
 
 /// Whether a rank is alive and none of its nodes has this value.
@@ -232,7 +155,7 @@ pub(crate) async fn nobody_says<'m, M: RemoteMemory>(
     what: u64,
 ) -> bool {
     let slots = match in_use(memory, context, rank).await {
-        Ok((slots, _)) => slots,
+        Ok(slots) => slots,
         Err(_) => return false,
     };
     for slot in 0..slots {
@@ -258,27 +181,17 @@ enum End {
     Counts,
 }
 
-/// A bound on the slots of a rank in use, and the number of its announced owners without one, of
-/// any lock.
-async fn in_use<'m, M: RemoteMemory>(
-    memory: &M,
-    context: impl LockContext<'m, M>,
-    rank: Rank,
-) -> Result<(u16, u64), End> {
+/// A bound on the slots of a rank in use.
+async fn in_use<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, rank: Rank) -> Result<u16, End> {
     if memory.liveness(rank) != Liveness::Alive {
         return Err(End::HasNone);
     }
-    let tally = match context.participant_count(rank) {
-        Ok(None) => return Ok((context.slots(), 0)),
-        Ok(Some(tally)) => look(memory, rank, Ok(tally)).await?,
+    let in_use = match context.slots_in_use(rank) {
+        Ok(None) => return Ok(context.slots()),
+        Ok(Some(in_use)) => look(memory, rank, Ok(in_use)).await?,
         Err(fault) => look(memory, rank, Err(fault)).await?,
     };
-    let without = match context.without_slot() {
-        _ if context.only_nodes_participate() => 0,
-        Some(own) if rank == memory.rank() => own.here.into(),
-        _ => tally >> 32,
-    };
-    Ok((context.slots().min(tally as u16), without))
+    Ok(context.slots().min(in_use as u16))
 }
 
 async fn look<'m, M: RemoteMemory>(memory: &M, rank: Rank, word: Result<M::Word<'m>, Fault>) -> Result<u64, End> {

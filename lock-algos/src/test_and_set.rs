@@ -3,7 +3,7 @@
 use onesided_remote_memory::{Fault, FaultKind, Link, Liveness, Notify, Rank, RemoteMemory};
 
 use crate::backoff::Pauses;
-use crate::recovery::{self, Asks, COUNTS, Count, Doubt, stamp};
+use crate::recovery::{self, COUNTS, Count, Doubt, nobody_counts, stamp};
 use crate::settle::{self, Tries};
 use crate::two_level::ByHost;
 use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode, Owner, WaitPolicy};
@@ -28,8 +28,7 @@ use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode, O
 /// A recovering owner swaps a dead owner's word for its own. A count names no rank: readers are
 /// suspected when a rank has died and they have not released for one second since; then the word is
 /// put under recovery (bit 62) until no live rank reads, which the nodes tell, and taken. Only
-/// readers use their nodes, and lose nothing without one. If the context has no nodes, a waiter for
-/// suspected readers fails with `ParticipantDied`, and the lock stays theirs.
+/// readers use their nodes.
 ///
 /// # Indeterminate operations
 ///
@@ -37,8 +36,7 @@ use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode, O
 /// the owner: no two acquires of a rank have the same word (an owner without a slot has a
 /// [generation](Owner::generation) too), so that resolves the operation. A reader count does not
 /// tell: an arriving or departing reader puts the word under recovery, and starts over once there
-/// are no readers. If the context has no nodes for that, it fails with `Unknown`, and the count may
-/// stay too high by one. A detached release is not resolved: the lock may then remain its owner's,
+/// are no readers. A detached release is not resolved: the lock may then remain its owner's,
 /// which the next flush reports.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TestAndSet {
@@ -126,15 +124,7 @@ impl TestAndSet {
         hosts: Option<ByHost>,
     ) -> Result<Held, Fault> {
         let pauses = self.backoff.pauses(context.owner()).within(context.backoff_cap());
-        let waiter = Waiter {
-            mode,
-            tells: context.slots() > 0,
-            pauses,
-            races: 0,
-            doubt: Doubt::default(),
-            lease: self.lease,
-            seen: (FREE, 0),
-        };
+        let waiter = Waiter { mode, pauses, races: 0, doubt: Doubt::default(), lease: self.lease, seen: (FREE, 0) };
         let mut counts = Count::of(memory, context, mode == Mode::Shared);
         let held = waiter.acquire((memory, context, word), owner, first, intent, &mut counts, hosts).await;
         counts.after(held)
@@ -238,8 +228,6 @@ enum Step {
 /// The state of a waiter.
 struct Waiter<'b> {
     mode: Mode,
-    /// Whether nodes announce readers.
-    tells: bool,
     pauses: Pauses<'b>,
     /// Races against readers that were lost in a row.
     races: u32,
@@ -288,11 +276,7 @@ impl Waiter<'_> {
         };
         if self.mode == Mode::Exclusive {
             self.doubt.seen(found);
-            return match (self.doubt.of_members(memory), self.tells) {
-                (None, _) => Step::Wait,
-                (Some(_), true) => Step::Freeze,
-                (Some(dead), false) => Step::Report(Fault::of(FaultKind::ParticipantDied, dead)),
-            };
+            return if self.doubt.of_members(memory).is_some() { Step::Freeze } else { Step::Wait };
         }
         self.races = (self.races + 1) % READER_RACES;
         if self.races == 0 { Step::Wait } else { Step::Take(taken(found, self.mode, owner), Held::cleanly(self.mode)) }
@@ -312,7 +296,7 @@ impl Waiter<'_> {
         mut hosts: Option<ByHost>,
     ) -> Result<Held, Fault> {
         let (mode, me) = (self.mode, context.owner());
-        let (failed, mut asks) = (first.is_err(), Asks::default());
+        let failed = first.is_err();
         let mut found = self.swapped((memory, word), (FREE, taken(FREE, mode, owner)), first, me).await?;
         if failed && found == FREE {
             return Ok(Held::cleanly(mode));
@@ -329,7 +313,7 @@ impl Waiter<'_> {
             let mut step = self.step(memory, owner, found, ended, recovers);
             if let Step::Ask = step {
                 counts.end()?;
-                if asks.nobody_counts(memory, context).await? {
+                if nobody_counts(memory, context).await {
                     let dead = memory.failed_rank().filter(|_| found & READERS != 0); // otherwise the last reader has released
                     step = match dead.map(|rank| Fault::of(FaultKind::ParticipantDied, rank)) {
                         Some(died) if !recovers => Step::Report(died),
@@ -382,11 +366,12 @@ impl Waiter<'_> {
     ) -> Result<u64, Fault> {
         let mut outcome = outcome;
         loop {
-            let Err(fault) = outcome else { return outcome };
+            if outcome.is_ok() {
+                return outcome;
+            }
             let took_effect = |now| was_swapped(found, new, now);
             let now = match settle::swapped(memory, word, (found, new), outcome, took_effect).await? {
                 Ok(found) => return Ok(found),
-                Err(_) if !self.tells => return Err(fault),
                 Err(now) => settle::freeze(memory, word, now, |now| frozen(memory, now, me)).await?,
             };
             // Without readers it is not counted.
@@ -476,8 +461,8 @@ impl LockAlgorithm for TestAndSet {
     }
 
     #[inline]
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>, mode: Mode) -> bool {
-        mode == Mode::Exclusive && !self.checked || context.slots() == 0
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _context: impl LockContext<'m, M>, mode: Mode) -> bool {
+        mode == Mode::Exclusive && !self.checked
     }
 
     #[inline(always)] // a lock's words that pass through memory cost more than the lock
@@ -565,9 +550,6 @@ impl TestAndSet {
         tries.again(memory, word, fault).await?;
         let mut now = settle::read(memory, word).await?;
         if mode == Mode::Shared {
-            if context.slots() == 0 {
-                return Err(fault);
-            }
             return settle::freeze(memory, word, now, |now| frozen(memory, now, context.owner())).await.map(drop);
         }
         while now == owner {

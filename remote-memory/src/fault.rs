@@ -49,6 +49,8 @@ pub enum FaultKind {
     Refused,
     /// A queue, a table or a counter is full.
     Full,
+    /// The rank holds or waits for as many locks as it has slots.
+    NoSlot,
     /// Memory could not be allocated or registered.
     NoMemory,
     /// No more file descriptors.
@@ -63,9 +65,6 @@ pub enum FaultKind {
     Unsupported,
     /// The operation was cancelled, or its endpoint is closed.
     Closed,
-    /// This rank and the named one may wait for each other: each holds locks without a slot, and
-    /// waits for a lock that the other may hold.
-    Deadlock,
     /// Access between this rank and the named one is revoked, because the lease of one of them
     /// expired. Operations that were in flight took effect before the revocation, or never will.
     Revoked,
@@ -87,6 +86,7 @@ impl FaultKind {
         Self::Unknown,
         Self::Refused,
         Self::Full,
+        Self::NoSlot,
         Self::NoMemory,
         Self::NoDescriptors,
         Self::TooLong,
@@ -94,7 +94,6 @@ impl FaultKind {
         Self::NotHeld,
         Self::Unsupported,
         Self::Closed,
-        Self::Deadlock,
         Self::Revoked,
     ];
 }
@@ -211,6 +210,7 @@ impl fmt::Display for Fault {
             FaultKind::Unknown => "the operation failed on its way, it may have taken effect",
             FaultKind::Refused => "the fabric refused the operation",
             FaultKind::Full => "no room",
+            FaultKind::NoSlot => "this rank has as many locks here as it has slots (`lock_slots` of the builder)",
             FaultKind::NoMemory => {
                 "no memory, or a limit on it (see `ulimit -a`; registered memory is locked memory, `ulimit -l`)"
             }
@@ -220,9 +220,6 @@ impl fmt::Display for Fault {
             FaultKind::NotHeld => "the lock is not held",
             FaultKind::Unsupported => "the fabric cannot do it",
             FaultKind::Closed => "closed",
-            FaultKind::Deadlock => {
-                "this rank and that one may wait for each other, each with locks that the other may need"
-            }
             FaultKind::Revoked => "access was revoked, because a lock was kept for longer than its lease",
         })?;
         match self.detail() {

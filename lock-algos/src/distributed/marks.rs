@@ -110,7 +110,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
 
     /// Whether there are per-rank counters.
     fn has_counters(&self) -> bool {
-        self.context.slots() > 0 && self.context.per_rank_word(self.memory.rank()).is_ok()
+        self.context.per_rank_word(self.memory.rank()).is_ok()
     }
 
     async fn write(&self, state: State) -> Result<(), Fault> {

@@ -61,8 +61,7 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, Ti
 /// nodes, first after 10 ms: if no node announces a reader, and the counter has not changed since,
 /// it corrects the counter.
 ///
-/// Readers without a node, and all readers if the context has no nodes or no per-rank words, take
-/// tickets.
+/// If the context has no per-rank words, readers take tickets.
 #[derive(Clone, Copy, Debug)]
 pub struct DistributedCounters<const BITS: u32 = 15> {
     tickets: Ticket<BITS>,
@@ -256,7 +255,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     #[inline]
     fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
         let (home, owner) = self.tickets.words(context)?;
-        let near = context.has_node() && context.per_rank_word(context.owner().rank).is_ok();
+        let near = context.per_rank_word(context.owner().rank).is_ok();
         Ok((home, if near { owner | NEAR } else { owner }))
     }
 

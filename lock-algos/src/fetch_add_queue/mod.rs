@@ -2,7 +2,7 @@
 
 mod ring;
 
-use onesided_remote_memory::{Fault, Link, RemoteMemory};
+use onesided_remote_memory::{Fault, RemoteMemory};
 
 pub(crate) use self::ring::{Seat, Waited};
 use crate::recovery::discount;
@@ -162,15 +162,6 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
         self.tickets.start_release(memory, context, words, mode)
     }
 
-    fn release_link<'m, M: RemoteMemory>(
-        &self,
-        memory: &M,
-        words: Self::Words<'m, M>,
-        mode: Mode,
-    ) -> Option<Link<M::Word<'m>>> {
-        self.tickets.release_link(memory, words, mode)
-    }
-
     #[inline(always)] // as `start`
     fn released<'m, M: RemoteMemory>(
         &self,
@@ -180,7 +171,7 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
         mode: Mode,
         found: u64,
     ) -> Result<bool, Fault> {
-        if context.slots() > 0 && left_to_others::<BITS>(found, mode).is_some() {
+        if left_to_others::<BITS>(found, mode).is_some() {
             return Ok(false);
         }
         self.tickets.released(memory, context, words, mode, found)

@@ -164,11 +164,7 @@ impl<P> Seat<P> {
         let Some(Entered { grant, last, looked }) = self.entered else {
             // A ticket that is further behind gets its entry later.
             let has_room = before.given(mode).wrapping_sub(word.came_back(mode)) & Counters::<BITS>::ROOM < ring as u64;
-            return if context.has_node() && has_room {
-                self.enter(memory, before).await
-            } else {
-                Ok(Waited::Standing)
-            };
+            return if has_room { self.enter(memory, before).await } else { Ok(Waited::Standing) };
         };
         let known = memory.failed_rank().is_some();
         let patience = Patience::with_failures(memory.rank()).and_until(memory.now().saturating_add(LOOK << looked));

@@ -77,12 +77,6 @@ use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode};
 /// reports the death to the owners concerned. A rank that died while it waited is treated as if it
 /// may have been inside, once its turn has come.
 ///
-/// If the context has no nodes, no owner can recover the word: its waiters fail with
-/// `ParticipantDied`.
-///
-/// An owner inside the lock-all word may wait for a target's lock, so its announcement has to say
-/// which of both it is of: an owner without a node, in a context that has nodes, fails with `Full`.
-///
 /// After an indeterminate operation on the lock-all word the word is put under recovery, as after a
 /// death: all waiters start over when the owners inside have left.
 #[derive(Clone, Copy, Debug)]
@@ -201,7 +195,7 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
         let word = context.lock_all_word()?;
         let found = match left.await {
             Ok(found) => Room::<BITS>(found),
-            Err(fault) if fault.is_unknown() && context.slots() > 0 => {
+            Err(fault) if fault.is_unknown() => {
                 return lose::<M, BITS>(memory, Self::in_room(context), word).await;
             }
             Err(fault) => return Err(fault),
@@ -341,9 +335,6 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        if context.slots() > 0 && !context.has_node() {
-            return Err(Fault::of(FaultKind::Full, memory.rank()));
-        }
         match Level::of(context, mode) {
             Level::Target => self.lock.start(memory, context, words, mode),
             Level::Room | Level::Both => Self::start_room(memory, context, mode),

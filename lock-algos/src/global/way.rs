@@ -44,12 +44,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for InRoom<P
         self.context.is_counted()
     }
 
-    fn participant_count(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
-        self.context.participant_count(rank)
-    }
-
-    fn announce_without_slot(&self, announced: bool) -> Result<(), Fault> {
-        self.context.announce_without_slot(announced)
+    fn slots_in_use(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
+        self.context.slots_in_use(rank)
     }
 
     /// The only lock of its word.
@@ -149,7 +145,7 @@ where
         };
         match entered {
             // What it has added is indeterminate: all start over.
-            Err(fault) if fault.is_unknown() && self.context.slots() > 0 => {
+            Err(fault) if fault.is_unknown() => {
                 lose::<M, BITS>(self.memory, self.context, self.word).await.and(Err(fault))
             }
             Err(fault) => recovery::discount(self.memory, self.context).and(Err(fault)),
@@ -228,9 +224,6 @@ where
             if is_full {
                 doubt.seen(found.inside(self.mode));
                 found = match doubt.of_members(self.memory) {
-                    Some(dead) if self.context.slots() == 0 => {
-                        return self.give_up(Fault::of(FaultKind::ParticipantDied, dead));
-                    }
                     Some(_) => self.freeze(found).await?,
                     None => self.pause().await?,
                 };
@@ -281,19 +274,9 @@ where
             let others = word.inside(other(self.mode));
             if others > 0 {
                 doubt.seen(others);
-                match doubt.of_members(self.memory) {
-                    Some(_) if self.context.slots() > 0 => {
-                        word = self.freeze(word).await?;
-                        continue;
-                    }
-                    Some(dead) => {
-                        match self.withdraw(word).await? {
-                            now if now == word => return self.give_up(Fault::of(FaultKind::ParticipantDied, dead)),
-                            now => word = now,
-                        }
-                        continue;
-                    }
-                    None => {}
+                if doubt.of_members(self.memory).is_some() {
+                    word = self.freeze(word).await?;
+                    continue;
                 }
             } else if self.memory.now().saturating_sub(door) >= DOOR_PATIENCE {
                 self.passes = true;

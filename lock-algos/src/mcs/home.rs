@@ -4,7 +4,7 @@ use onesided_remote_memory::Rank;
 
 use crate::{Mode, Owner};
 
-/// The home's word: flags 3 bits | alone 1 bit | readers 24 bits | slot 12 bits | rank 24 bits of
+/// The home's word: flags 3 bits | readers 25 bits | slot 12 bits | rank 24 bits of
 /// the queue's tail.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Home(pub(super) u64);
@@ -21,9 +21,6 @@ impl Home {
     /// No rank: the owners in the queue go on, and may die.
     pub(super) const UNSURE: Rank = Rank(Rank::LIMIT);
     pub(super) const READER: u64 = 1 << 36;
-    /// An owner without a node holds the lock exclusively. Part of the readers' field: arrivals
-    /// wait for it as for readers.
-    pub(super) const ALONE: u64 = 1 << 60;
     pub(super) const READERS: u64 = 0x1ff_ffff << 36;
     /// The tail of the queue.
     const LAST: u64 = (1 << 36) - 1;
@@ -64,19 +61,10 @@ impl Home {
     }
 
     /// What an owner turns a free word into.
-    pub(super) const fn taken(owner: Owner, mode: Mode, has_node: bool) -> Self {
-        match (mode, has_node) {
-            (Mode::Shared, _) => Self::FREE.joined(),
-            (Mode::Exclusive, true) => Self::FREE.behind(owner),
-            (Mode::Exclusive, false) => Self(Self::ALONE),
-        }
-    }
-
-    /// What an owner that is not in the queue adds to the word to release it.
-    pub(super) const fn departs(mode: Mode) -> u64 {
+    pub(super) const fn taken(owner: Owner, mode: Mode) -> Self {
         match mode {
-            Mode::Shared => Self::READER.wrapping_neg(),
-            Mode::Exclusive => Self::ALONE.wrapping_neg(),
+            Mode::Shared => Self::FREE.joined(),
+            Mode::Exclusive => Self::FREE.behind(owner),
         }
     }
 
@@ -153,8 +141,6 @@ mod tests {
             (free, one, theirs, Some(false)),
             (free, one, one, None), // of which owner is unknown
             (one, two, one, None),
-            (free, Home(Home::ALONE), free, Some(false)),
-            (free, Home(Home::ALONE), Home(Home::ALONE), None),
             (frozen, one, frozen, Some(false)),
             (frozen, mine, frozen, Some(false)),
             (frozen, mine, theirs, None),

@@ -25,8 +25,7 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner};
 /// each node. Uncontended, an acquire is one compare-swap and a release is one that need not be
 /// waited for; a hand-over is one write.
 ///
-/// An owner without a node and a try cannot queue: they poll the home, with backoff, until the
-/// queue is empty, so others may bypass them.
+/// A try does not queue: it succeeds only if the queue is empty.
 ///
 /// # Death
 ///
@@ -79,14 +78,10 @@ const fn grant_to(next: Owner, from: Mode) -> u64 {
     GRANTED | reading | next.generation as u64
 }
 
-/// Resets the node, if there is one, to that of an owner that was never queued. No other rank
-/// writes to it any more.
+/// Resets the node to that of an owner that was never queued. No other rank writes to it any more.
 fn clean<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
-    if context.has_node() {
-        memory.store(context.node(NEXT)?, 0)?;
-        memory.store(context.node(GRANT)?, 0)?;
-    }
-    Ok(())
+    memory.store(context.node(NEXT)?, 0)?;
+    memory.store(context.node(GRANT)?, 0)
 }
 
 /// Resets the node and retracts the owner.
@@ -137,7 +132,7 @@ impl LockAlgorithm for Mcs {
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         recovery::count(memory, context)?;
-        let new = Home::taken(Owner::from_bits(owner), mode, context.has_node());
+        let new = Home::taken(Owner::from_bits(owner), mode);
         Ok(memory.compare_swap(home, Home::FREE.0, new.0))
     }
 
@@ -177,8 +172,8 @@ impl LockAlgorithm for Mcs {
         if !recovery::counts(memory, context)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
-        if mode == Mode::Shared || !context.has_node() {
-            return Ok(memory.fetch_add(home, Home::departs(mode)));
+        if mode == Mode::Shared {
+            return Ok(memory.fetch_add(home, Home::READER.wrapping_neg()));
         }
         let next = memory.load(context.node(NEXT)?)?;
         if next != 0
@@ -198,8 +193,7 @@ impl LockAlgorithm for Mcs {
         mode: Mode,
         found: u64,
     ) -> Result<bool, Fault> {
-        let queued = mode == Mode::Exclusive && context.has_node();
-        if queued {
+        if mode == Mode::Exclusive {
             let granted = memory.load(context.node(GRANT)?)?;
             if granted != HANDED && Home(found) != Home::FREE.behind(Owner::from_bits(owner)) {
                 return Ok(false);
@@ -209,12 +203,11 @@ impl LockAlgorithm for Mcs {
             }
         }
         recovery::discount(memory, context)?;
-        let held = match mode {
-            _ if queued => true,
-            Mode::Exclusive => Home(found).is(Home::ALONE),
-            Mode::Shared => Home(found).has_readers(),
-        };
-        if held { Ok(true) } else { Err(Fault::new(FaultKind::NotHeld)) }
+        if mode == Mode::Exclusive || Home(found).has_readers() {
+            Ok(true)
+        } else {
+            Err(Fault::new(FaultKind::NotHeld))
+        }
     }
 
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
@@ -263,7 +256,7 @@ impl LockAlgorithm for Mcs {
             lost => lost,
         };
         let left = match left {
-            Ok(frozen) if context.has_node() => way.all_left(frozen, true).await,
+            Ok(frozen) => way.all_left(frozen, true).await,
             left => left.map(drop),
         };
         leave(memory, context)?;
@@ -278,7 +271,7 @@ impl LockAlgorithm for Mcs {
         context: impl LockContext<'m, M>,
         mode: Mode,
     ) -> Option<bool> {
-        if mode == Mode::Shared || !context.has_node() {
+        if mode == Mode::Shared {
             return None;
         }
         memory.load(context.node(NEXT).ok()?).ok().map(|next| next == 0)

@@ -5,7 +5,7 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Patience, Rank,
 use super::home::Home;
 use super::{GRANT, HANDED, LINKED, NEXT, clean, grant_to};
 use crate::backoff::Pauses;
-use crate::recovery::{self, Asks, Count, Doubt, has_gone, no_node_counts, stamp};
+use crate::recovery::{self, Count, Doubt, has_gone, nobody_counts, stamp};
 use crate::settle::{self, LOOK, Tries};
 use crate::{Held, Intent, IntentFn, LockContext, Mode, Owner, WaitPolicy};
 
@@ -170,23 +170,18 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         }
     }
 
-    /// Waits, first in the queue, until no reader is left that excludes `mode`, this owner's mode.
+    /// Waits, as the exclusive owner that is first in the queue, until no reader is left.
     pub(super) async fn readers_gone(
         &self,
         mut pause: impl FnMut() -> u64 + Send,
-        mode: Mode,
         mut home: Home,
         intent: IntentFn<'_>,
     ) -> Result<Turn, Fault> {
         let memory = self.memory;
         let mut doubt = Doubt::default();
         loop {
-            let waits = match mode {
-                Mode::Exclusive => home.has_readers(),
-                Mode::Shared => home.is(Home::ALONE),
-            };
-            if !waits {
-                return Ok(Turn::Mine(mode));
+            if !home.has_readers() {
+                return Ok(Turn::Mine(Mode::Exclusive));
             }
             doubt.seen(home.0 & Home::READERS);
             if doubt.of_members(memory).is_some() {
@@ -195,7 +190,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             if home.is(Home::FROZEN) {
                 return Ok(Turn::Lost(home));
             }
-            if intent().is_over() && !home.is(Home::ALONE) {
+            if intent().is_over() {
                 // The successor waits for the readers as well.
                 self.hand_over(home, Mode::Shared, true).await?;
                 clean(memory, self.context)?;
@@ -266,7 +261,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         if ends {
             recovery::discount(memory, context)?;
         }
-        while !no_node_counts(memory, context).await {
+        while !nobody_counts(memory, context).await {
             memory.pause(self.home, LOOK).await;
             if ends && !self.home().await?.is_as_frozen(frozen) {
                 break; // the owner that took it has scanned the participants
@@ -304,16 +299,11 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         found: Home,
         mode: Mode,
         intent: Intent,
-        (counts, asks, news): (&mut Count<'m, M, P>, &mut Asks, &mut Tries),
+        (counts, news): (&mut Count<'m, M, P>, &mut Tries),
     ) -> Result<Result<Held, Home>, Fault> {
         let Self { memory, context, owner, .. } = *self;
-        match asks.nobody_counts(memory, context).await {
-            Ok(true) => {}
-            Ok(false) => return Ok(Err(found)),
-            Err(entangled) => {
-                clean(memory, context)?; // no announced owner writes to it
-                return Err(entangled);
-            }
+        if !nobody_counts(memory, context).await {
+            return Ok(Err(found));
         }
         let lost = found.lost();
         let dead = match lost {
@@ -343,7 +333,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             None => Held::cleanly(mode),
         };
         counts.begin()?;
-        let new = Home::taken(owner, held.mode, context.has_node());
+        let new = Home::taken(owner, held.mode);
         let outcome = memory.compare_swap(self.home, found.0, new.0).await;
         let now = self.swapped(found, new, outcome, lost).await?;
         if now == found {
@@ -365,7 +355,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
     ) -> Result<Held, Fault> {
         let Self { memory, context, home, owner } = *self;
         let lone = first.is_err();
-        let taken = Home::taken(owner, mode, context.has_node());
+        let taken = Home::taken(owner, mode);
         let mut found = match first {
             Ok(found) => Home(found),
             failed => self.swapped(Home::FREE, taken, failed, None).await?,
@@ -373,10 +363,10 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         if lone && found == Home::FREE {
             return Ok(Held::cleanly(mode));
         }
-        let (mut doubt, mut asks, mut news) = (Doubt::default(), Asks::default(), Tries::default());
+        let mut news = Tries::default();
         loop {
             let intended = intent();
-            let queues = context.has_node() && intended.wanted != WaitPolicy::Try;
+            let queues = intended.wanted != WaitPolicy::Try;
             // This owner is not in the queue here. While the word is under recovery, others may
             // still write to its node, so it stays.
             if intended.is_over() && !found.is(Home::FROZEN) {
@@ -385,7 +375,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             }
             if found.is(Home::FROZEN) {
                 counts.end()?;
-                found = match self.take_frozen(found, mode, intended, (counts, &mut asks, &mut news)).await? {
+                found = match self.take_frozen(found, mode, intended, (counts, &mut news)).await? {
                     Ok(held) => return Ok(held),
                     Err(now) if now != found => now,
                     // It has never queued.
@@ -400,35 +390,24 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             if !counts.counts() {
                 clean(memory, context)?;
                 counts.begin()?;
-                (asks, news) = (Asks::default(), Tries::default());
+                news = Tries::default();
             }
-            let joins = mode == Mode::Shared && !found.is(Home::QUEUED | Home::ALONE);
+            let joins = mode == Mode::Shared && !found.is(Home::QUEUED);
             if !queues && !joins && found != Home::FREE {
-                doubt.seen(found.0 & Home::READERS);
-                let doubted = !found.is(Home::QUEUED) && doubt.of_members(memory).is_some();
-                if self.ends_dead(found) || doubted {
-                    // Only if the word has not changed: the tail may have released before it died.
-                    found = self.freeze_if(found, (!doubted).then_some(found.rank())).await?;
-                    continue;
-                }
-                if !intended.is_patient() {
+                if !self.ends_dead(found) {
                     return Err(Fault::new(FaultKind::TimedOut));
                 }
-                memory.pause(home, pauses.next_nanos()).await;
-                found = self.home().await?;
+                // Only if the word has not changed: the tail may have released before it died.
+                found = self.freeze_if(found, Some(found.rank())).await?;
                 continue;
             }
-            let new = match joins {
-                true => found.joined(),
-                false if context.has_node() => found.behind(owner),
-                false => Home::taken(owner, mode, false),
-            };
+            let new = if joins { found.joined() } else { found.behind(owner) };
             let now = self.swap(found, new).await?;
             if now != found {
                 found = now;
                 continue;
             }
-            if joins || !context.has_node() {
+            if joins {
                 return Ok(Held::cleanly(mode));
             }
             let turn = match found.is(Home::QUEUED) {
@@ -437,9 +416,9 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             };
             let turn = match turn {
                 // Behind a reader no owner holds the lock exclusively.
-                Turn::Mine(Mode::Shared) if mode == Mode::Exclusive || !found.is(Home::QUEUED) => {
+                Turn::Mine(Mode::Shared) if mode == Mode::Exclusive => {
                     let home = if found.is(Home::QUEUED) { self.home().await? } else { new };
-                    self.readers_gone(|| pauses.next_nanos(), mode, home, intent).await?
+                    self.readers_gone(|| pauses.next_nanos(), home, intent).await?
                 }
                 turn => turn,
             };
@@ -457,7 +436,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
     /// Resolves the failed first operation of a release; `None` if the release is over.
     pub(super) async fn released(&self, mode: Mode, fault: Fault) -> Result<Option<Home>, Fault> {
         let Self { memory, context, owner, .. } = *self;
-        if mode == Mode::Exclusive && context.has_node() {
+        if mode == Mode::Exclusive {
             if memory.load(context.node(GRANT)?)? == HANDED {
                 let next = Owner::from_bits(memory.load(context.node(NEXT)?)?);
                 return self.handed(next, mode, Err(fault)).await.map(|()| None);
@@ -471,7 +450,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         self.freeze(self.home().await?, Some(Home::UNSURE)).await.map(|_| None)
     }
 
-    /// Whether the tail is dead: then owners that do not queue have to put the word under recovery.
+    /// Whether the tail is dead: then a try has to put the word under recovery.
     pub(super) fn ends_dead(&self, found: Home) -> bool {
         found.is(Home::QUEUED) && !self.is_alive(found.rank())
     }

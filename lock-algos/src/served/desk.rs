@@ -18,17 +18,14 @@ pub(super) struct Desk {
     holders: Vec<usize>,
     /// The death inside a section, until an owner recovers the lock.
     poison: Option<Death>,
-    /// The number of readers that entered by the fallback slot.
-    crowd: u64,
     /// Replies to be sent, by client, about the requests handled since.
     told: Vec<(usize, Outcome)>,
     closed: bool,
 }
 
-/// A request slot of a rank, or the fallback slot.
+/// A request slot of a rank.
 #[derive(Clone, Copy, Debug)]
 struct Client {
-    /// The rank of the request slot, or the rank in the fallback slot.
     rank: Rank,
     /// The last request.
     seen: u64,
@@ -66,7 +63,7 @@ impl Desk {
 
     /// The number of holders and waiters, plus one if the lock is poisoned.
     pub(super) fn occupied(&self) -> usize {
-        self.queue.len() + self.holders.len() + usize::from(self.poison.is_some()) + usize::from(self.crowd > 0)
+        self.queue.len() + self.holders.len() + usize::from(self.poison.is_some())
     }
 
     /// Takes the queued replies, in order.
@@ -168,7 +165,7 @@ impl Desk {
             // A recovering owner holds it exclusively.
             let held = if death.is_some() { Mode::Exclusive } else { mode };
             let free = match held {
-                Mode::Exclusive => self.holders.is_empty() && self.crowd == 0,
+                Mode::Exclusive => self.holders.is_empty(),
                 Mode::Shared => self.holders.iter().all(|holder| self.clients[*holder].stage == Stage::Holds(held)),
             };
             if !free {
@@ -182,22 +179,7 @@ impl Desk {
         }
     }
 
-    /// The number of readers that entered by the fallback slot.
-    pub(super) const fn crowd(&self) -> u64 {
-        self.crowd
-    }
-
-    /// Sets that number; `died` is a rank that died among the previous ones.
-    pub(super) fn set_crowd(&mut self, crowd: u64, died: Option<Rank>, is_alive: impl Fn(Rank) -> bool) {
-        self.crowd = crowd;
-        if let Some(rank) = died {
-            self.poison.get_or_insert(Death { rank, held: Mode::Shared });
-            self.tell_of_poison();
-        }
-        self.advance(&is_alive);
-    }
-
-    /// The holders with request slots.
+    /// The holders.
     pub(super) fn holders(&self) -> Vec<usize> {
         self.holders.clone()
     }
@@ -425,26 +407,16 @@ mod tests {
     }
 
     #[test]
-    fn occupied_counts_holders_waiters_poison_and_fallback_readers() {
+    fn occupied_counts_holders_waiters_and_poison() {
         let mut office = Office::new(4);
-        let everybody = |_| true;
         assert_eq!((office.desk.occupied(), office.desk.holders()), (0, vec![]));
         assert_eq!(office.ask(2, S, PLAIN), [(2, GRANTED)]);
         assert_eq!((office.desk.occupied(), office.desk.holders()), (1, vec![2]));
         assert_eq!(office.ask(3, S, PLAIN), [(3, GRANTED)]);
         assert_eq!(office.ask(1, X, HEIR), []);
         assert_eq!((office.desk.occupied(), office.desk.holders()), (3, vec![2, 3]));
-        office.desk.set_crowd(2, None, everybody);
-        assert_eq!((office.desk.occupied(), office.desk.crowd()), (4, 2));
-        office.desk.set_crowd(1, Some(Rank(0)), everybody);
-        assert_eq!(office.desk.occupied(), 5, "one of the crowd has died");
-        office.desk.retire(2, None, everybody);
-        assert_eq!((office.desk.occupied(), office.desk.holders()), (4, vec![3]));
-        office.desk.retire(3, None, everybody);
-        assert_eq!((office.desk.take_told().collect::<Vec<_>>(), office.desk.occupied()), (vec![], 3));
-        office.desk.set_crowd(0, None, everybody);
-        let heir = (1, Outcome::Granted(Some(Death { rank: Rank(0), held: S })));
-        assert_eq!((office.desk.take_told().collect::<Vec<_>>(), office.desk.occupied()), (vec![heir], 1));
+        assert_eq!(office.kill(3), []);
+        assert_eq!(office.desk.occupied(), 3, "one of the readers has died");
     }
 
     #[test]

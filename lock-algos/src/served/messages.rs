@@ -2,7 +2,7 @@
 
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
-use crate::{Held, Mode, Owner};
+use crate::{Held, Mode};
 
 /// A request, in a request slot at the home: request id 32 bits | slot 12 | unused 12 | flags 4 |
 /// verb 4.
@@ -188,49 +188,6 @@ impl Answer {
     }
 }
 
-/// The fallback slot: an owner without a node requests, waits and holds by this one word at the
-/// home, one owner at a time. Changed by compare-swaps alone. Request id 32 bits, the upper 26 of
-/// them the [generation](Owner::generation) of the owner | rank 24 | verb and flags 8, 0 if the
-/// slot is clear. So no two owners in the slot have the same word, and none has the same word twice
-/// in a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Door(pub(super) u64);
-
-impl Door {
-    pub(super) const fn turn(self) -> u32 {
-        (self.0 >> 32) as u32
-    }
-
-    pub(super) const fn rank(self) -> Rank {
-        Rank((self.0 >> 8) as u32 & 0xff_ffff)
-    }
-
-    pub(super) const fn is_free(self) -> bool {
-        self.0 & 0xff == 0
-    }
-
-    /// The word of the next owner.
-    pub(super) const fn taken(self, owner: Owner, mode: Mode, terms: Terms) -> Self {
-        let turn = (owner.generation << 6 | self.turn().wrapping_add(1) & 0x3f) as u64;
-        Self(turn << 32 | (owner.rank.0 as u64 & 0xff_ffff) << 8 | Verb::Acquire(mode, terms).to_bits())
-    }
-
-    /// The word of the same owner, which withdraws.
-    pub(super) const fn withdrawn(self) -> Self {
-        Self(self.0 & !0xff | Verb::Withdraw.to_bits())
-    }
-
-    /// The word when it has left.
-    pub(super) const fn left(self) -> Self {
-        Self((self.turn() as u64) << 32)
-    }
-
-    /// The word as a request in a request slot.
-    pub(super) fn request(self, slot: u16) -> Option<Request> {
-        Some(Request { turn: self.turn(), slot, verb: Verb::from_bits(self.0 & 0xff)? })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -293,23 +250,5 @@ mod tests {
             }
         }
         assert_eq!(Answer::from_bits(0), None);
-    }
-
-    #[test]
-    fn the_door_is_never_the_same_word_twice() {
-        for rank in RANKS {
-            for mode in MODES {
-                let owner = Owner { rank, slot: Owner::NO_SLOT, generation: 0x3ff_ffff };
-                let taken = Door(0).taken(owner, mode, Terms::default());
-                assert!(!taken.is_free() && taken.rank() == rank && taken.turn() == u32::MAX << 6 | 1);
-                assert_ne!(taken, Door(0).taken(Owner { generation: 0, ..owner }, mode, Terms::default()));
-                assert!(taken.left().is_free() && taken.left() != Door(0));
-                assert_ne!(taken.left().taken(owner, mode, Terms::default()), taken);
-                let again = Door(u64::MAX).left().taken(owner, mode, Terms::default());
-                assert_eq!(again.turn(), u32::MAX << 6);
-                let asked = taken.request(7).map(|request| (request.turn, request.slot, request.verb));
-                assert_eq!(asked, Some((taken.turn(), 7, Verb::Acquire(mode, Terms::default()))));
-            }
-        }
     }
 }

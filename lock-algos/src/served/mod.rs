@@ -21,10 +21,6 @@
 //!   checks the slots: a request behind that check changes the wake event, and the wait ends at
 //!   once. To wait on a value that was read *after* the check is the race of a shared event that is
 //!   reset without a check of what it counts (Yu et al., *Open MPI over Elan4*, 2004, figure 5).
-//! - **The fallback slot.** An owner without a node cannot receive a reply there. It requests by a
-//!   compare-swap of one more word at the home, one owner at a time, and polls for the reply beside
-//!   it. A reader that acquired the lock adds itself to a count there and clears the slot for the
-//!   next owner.
 //!
 //! An acquire is a write to the request slot and one to the wake event, posted together, and one
 //! write that replies; a release is a write to the request slot and one to the wake event, which
@@ -51,18 +47,16 @@
 //! `PeerDied`, and when its server ends, with `Closed`.
 
 mod desk;
-mod door;
 mod messages;
 mod origin;
 mod server;
 
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
-use self::messages::{Door, Terms, Verb};
+use self::messages::{Terms, Verb};
 use self::origin::Errand;
 use crate::backoff::Pauses;
 use crate::recovery::{self, COUNTS};
-use crate::settle;
 use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode};
 
 // Words at the home, all 0 initially.
@@ -70,13 +64,6 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode};
 const STATE: usize = 0;
 /// The wake event, written by all ranks: see [`messages::ring`].
 const BELL: usize = 1;
-/// The fallback slot: see [`messages::Door`].
-const DOOR: usize = 2;
-/// The server's [`Answer`] to the owner in the fallback slot.
-const DOOR_ANSWER: usize = 3;
-/// Readers that entered by the fallback slot, in the low 32 bits: changed by fetch-adds of
-/// [`COMES`] and [`GOES`].
-const CROWD: usize = 4;
 
 // Words of a node, beside `COUNTS`, which names the lock that its owner asked for.
 /// The server's [`Answer`].
@@ -89,16 +76,6 @@ const TURN: usize = COUNTS + 2;
 const HELD: u64 = 1 << 16;
 
 const ENDED: u64 = 1 << 63;
-
-/// Added by an arriving reader of the fallback slot: no two arrivals leave the same word.
-const COMES: u64 = 1 << 32 | 1;
-/// Added by a departing one.
-const GOES: u64 = 1_u64.wrapping_neg();
-
-/// The number of those readers.
-const fn in_crowd(word: u64) -> u64 {
-    word & u32::MAX as u64
-}
 
 /// Marks the words of a try.
 const TRIES: u64 = 1 << 62;
@@ -122,19 +99,14 @@ const LOOK: u64 = 100_000_000;
 /// Every word is written by one owner or by the server alone, so a write without a known outcome is
 /// repeated: a request every 100 ms while it waits, a reply until it is known to have arrived, and
 /// when it is requested again: a node serves locks of several homes, of which one may be late. The
-/// server handles a repeated request once. The word in the fallback slot names its owner. The
-/// readers of the fallback slot are a count: one without a reader for one second is reset. A
-/// release is repeated if the request slot still has the previous word; a detached one is not
-/// resolved, and takes effect when the slot is used again.
+/// server handles a repeated request once. A release is repeated if the request slot still has the
+/// previous word; a detached one is not resolved, and takes effect when the slot is used again.
 ///
-/// # Without a node or a request slot
+/// # Without a request slot
 ///
-/// An owner without a node uses the fallback slot: one at a time, and others retry with backoff. A
-/// reader enters and is counted there, and is suspected as in the other locks when a rank has died
-/// and no reader has left for one second since; if the context has no nodes at all, it keeps the
-/// slot. If all [request slots](LockContext::take_request_slot) of a rank are in use, its owners
-/// wait for one. So a thread that holds as many shared locks of one target as its rank has request
-/// slots, and acquires another one, deadlocks.
+/// If all [request slots](LockContext::take_request_slot) of a rank are in use, its owners wait for
+/// one. So a thread that holds as many shared locks of one target as its rank has request slots,
+/// and acquires another one, deadlocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Served<const SLEEPS: bool> {
     backoff: Backoff,
@@ -148,8 +120,7 @@ pub type DedicatedThread = Served<false>;
 pub type EventThread = Served<true>;
 
 impl<const SLEEPS: bool> Served<SLEEPS> {
-    /// A lock whose owners pause by this table when they retry: at the fallback slot, and for a
-    /// request slot.
+    /// A lock whose owners pause by this table when they wait for a request slot.
     #[must_use]
     pub const fn new(backoff: Backoff) -> Self {
         Self { backoff }
@@ -158,7 +129,7 @@ impl<const SLEEPS: bool> Served<SLEEPS> {
 
 impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
     const NAME: &'static str = if SLEEPS { "event-thread" } else { "dedicated-thread" };
-    const HOME_WORDS: usize = CROWD + 1;
+    const HOME_WORDS: usize = BELL + 1;
     const NODE_WORDS: usize = TURN + 1;
     const SERVED: bool = true;
 
@@ -167,8 +138,7 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
 
     /// While the server runs, it alone knows the holders.
     fn is_free(home: &[u64]) -> bool {
-        let word = |index| home.get(index).copied().unwrap_or(0);
-        word(STATE) & !ENDED == 0 && Door(word(DOOR)).is_free() && in_crowd(word(CROWD)) == 0
+        home.first().is_none_or(|state| state & !ENDED == 0)
     }
 
     #[inline]
@@ -194,10 +164,6 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
     ) -> Result<M::Op, Fault> {
         let terms = Terms { at_once: owner & TRIES != 0, recovers: false };
         recovery::count(memory, context)?;
-        if !context.has_node() {
-            let taken = Door(0).taken(context.owner(), mode, terms);
-            return Ok(memory.compare_swap(context.home(DOOR)?, 0, taken.0));
-        }
         let errand = Errand { memory, context, sleeps: SLEEPS };
         match context.take_request_slot() {
             Some(line) => errand.ask(line, Verb::Acquire(mode, terms)),
@@ -225,16 +191,12 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         let errand = Errand { memory, context, sleeps: SLEEPS };
         let terms = Terms { at_once: owner & TRIES != 0, recovers: false };
         let pauses: Pauses<'_> = self.backoff.pauses(context.owner());
-        if context.has_node() {
-            errand.wait_in_line(state, (mode, terms), (first, pauses), intent).await
-        } else {
-            errand.wait_at_the_door(state, (mode, terms), (first, pauses), intent).await
-        }
+        errand.wait_in_line(state, (mode, terms), (first, pauses), intent).await
     }
 
     #[inline]
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>, _mode: Mode) -> bool {
-        context.has_node()
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _context: impl LockContext<'m, M>, _mode: Mode) -> bool {
+        true
     }
 
     fn start_release<'m, M: RemoteMemory>(
@@ -242,13 +204,8 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         memory: &M,
         context: impl LockContext<'m, M>,
         _words: Self::Words<'m, M>,
-        mode: Mode,
+        _mode: Mode,
     ) -> Result<M::Op, Fault> {
-        match mode {
-            _ if context.has_node() => {}
-            Mode::Shared if context.slots() > 0 => return Ok(memory.fetch_add(context.home(CROWD)?, GOES)),
-            _ => return Ok(memory.read(context.home(DOOR)?)),
-        }
         let errand = Errand { memory, context, sleeps: SLEEPS };
         let (turn, line) = errand.noted()?;
         let holds = recovery::counts(memory, context)? && memory.load(context.node(TURN)?)? & HELD != 0;
@@ -267,32 +224,15 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         memory: &'m M,
         context: P,
         _words: Self::Words<'m, M>,
-        mode: Mode,
+        _mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
         let found = started.await;
         let errand = Errand { memory, context, sleeps: SLEEPS };
-        if context.has_node() {
-            return match found {
-                Err(fault) if fault.is_unknown() => errand.release_again().await,
-                found => found.map(drop),
-            };
+        match found {
+            Err(fault) if fault.is_unknown() => errand.release_again().await,
+            found => found.map(drop),
         }
-        let released = match mode {
-            Mode::Shared if context.slots() > 0 => {
-                let left = errand.left_the_crowd(found).await;
-                recovery::discount(memory, context)?;
-                left?
-            }
-            _ => {
-                let door = match found {
-                    Err(fault) if fault.is_unknown() => settle::read(memory, context.home(DOOR)?).await.map(Door)?,
-                    found => Door(found?),
-                };
-                !door.is_free() && door.rank() == context.owner().rank && errand.step_aside(door).await?
-            }
-        };
-        if released { Ok(()) } else { Err(Fault::new(FaultKind::NotHeld)) }
     }
 
     /// As a cancelled acquire: the server knows what it has granted.
@@ -304,12 +244,6 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         _held: Held,
     ) -> Result<(), Fault> {
         let errand = Errand { memory, context, sleeps: SLEEPS };
-        if !context.has_node() {
-            return match errand.withdraw_at_the_door(state).await? {
-                true => Ok(()),
-                false => Err(Fault::new(FaultKind::NotHeld)),
-            };
-        }
         let (turn, line) = errand.noted()?;
         let Some(line) = line else { return Err(Fault::new(FaultKind::NotHeld)) };
         let withdrawn = errand.withdraw(state, (turn, line)).await;

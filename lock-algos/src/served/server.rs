@@ -7,11 +7,9 @@ use std::task::{Context, Poll};
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory};
 
 use super::desk::Desk;
-use super::messages::{Answer, Door, NO_LINE, Request, Verb, rings_again, rung_by};
-use super::{ANSWER, BELL, CROWD, DOOR, DOOR_ANSWER, ENDED, LOOK, STATE, in_crowd};
+use super::messages::{Answer, NO_LINE, Request, Verb, rings_again, rung_by};
+use super::{ANSWER, BELL, ENDED, LOOK, STATE};
 use crate::LockContext;
-use crate::recovery::Doubt;
-use crate::settle;
 
 /// How many request slots are checked between two reads of the wake event: a rank that has just
 /// written does not wait for a check of all slots of a large world.
@@ -41,15 +39,11 @@ struct Server<'m, M: RemoteMemory, P> {
     memory: &'m M,
     context: P,
     desk: Desk,
-    /// By client, except the last one, which is the fallback slot.
+    /// By client.
     lines: Vec<M::Word<'m>>,
     /// By rank: its index among the ranks with request slots.
     members: Vec<Option<usize>>,
     bell: M::Word<'m>,
-    door: M::Word<'m>,
-    crowd: M::Word<'m>,
-    /// The suspicion that a counted reader of the fallback slot is gone.
-    doubt: Doubt,
     /// Replies whose outcome is not known yet: client, request and reply.
     told: Vec<Told<M>>,
     /// Whether a node could not be reached: its request is handled once it can be.
@@ -81,16 +75,13 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
                 desk.add(*rank);
             }
         }
-        desk.add(memory.rank());
-        let (bell, door, crowd) = (context.home(BELL)?, context.home(DOOR)?, context.home(CROWD)?);
-        let doubt = Doubt::default();
-        let told = Vec::new();
-        Ok(Self { memory, context, desk, lines, members, bell, door, crowd, doubt, told, unreached: false })
+        let bell = context.home(BELL)?;
+        Ok(Self { memory, context, desk, lines, members, bell, told: Vec::new(), unreached: false })
     }
 
     async fn run(&mut self, is_open: impl Fn() -> bool + Send + Sync) -> Result<(), Fault> {
         let memory = self.memory;
-        let all = self.lines.len() + 1;
+        let all = self.lines.len();
         let (mut heard, mut cursor, mut left) = (None, 0, 0);
         loop {
             let rung = memory.load(self.bell)?;
@@ -111,14 +102,12 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
                 cursor = (cursor + 1) % all;
                 left -= 1;
             }
-            if left > 0 || self.bury_all().await? {
+            if left > 0 || self.bury_all()? {
                 continue;
             }
             // Requests before the wake event was read have been handled; later ones change it.
             let mut patience = Patience::with_failures(memory.rank());
-            // Wake events of departing readers may be equal, by chance.
-            let oversubscribed = self.desk.crowd() > 0 && self.desk.has_queue();
-            if std::mem::take(&mut self.unreached) || oversubscribed {
+            if std::mem::take(&mut self.unreached) {
                 left = all;
             }
             if left > 0 || self.desk.has_queue() {
@@ -127,7 +116,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
             let mut rings = memory.wait_until(self.bell, move |now| heard != Some(now), patience);
             let waited = poll_fn(|cx| {
                 self.poll_told(cx);
-                if !is_open() || self.desk.mourns(|rank| is_alive(memory, rank)) || self.dead_visitor().is_some() {
+                if !is_open() || self.desk.mourns(|rank| is_alive(memory, rank)) {
                     return Poll::Ready(Ok(0));
                 }
                 Pin::new(&mut rings).poll(cx)
@@ -162,8 +151,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
     /// Handles a client's new request.
     fn look(&mut self, client: usize) -> Result<(), Fault> {
         let Self { memory, context, .. } = *self;
-        let Some(line) = self.lines.get(client) else { return self.look_at_the_door() };
-        let word = memory.load(*line)?;
+        let word = memory.load(self.lines[client])?;
         if word == self.desk.seen(client) {
             return Ok(());
         }
@@ -179,46 +167,18 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
         self.hear(client, (rank, word), request)
     }
 
-    /// The word in the fallback slot, and the current number of readers that entered by it.
-    fn load_door(&mut self) -> Result<u64, Fault> {
-        let word = self.memory.load(self.door)?;
-        // Behind it: a reader adds itself before it clears the slot.
-        let (crowd, memory) = (in_crowd(self.memory.load(self.crowd)?), self.memory);
-        if crowd != self.desk.crowd() {
-            self.doubt = Doubt::default();
-            self.desk.set_crowd(crowd, None, |rank| is_alive(memory, rank));
-            self.tell()?;
-        }
-        Ok(word)
-    }
-
     /// Retires holders whose request slots have changed: a rank that released before another one's
     /// request has written its wake event before it, but may not have been handled yet. Its new
     /// request is handled in order.
     fn retire_holders(&mut self, asks: usize) -> Result<(), Fault> {
         let memory = self.memory;
         for holder in self.desk.holders().into_iter().filter(|holder| *holder != asks) {
-            let (word, says) = match self.lines.get(holder) {
-                Some(line) => memory.load(*line).map(|word| (word, Request::from_bits(word)))?,
-                None => self.load_door().map(|word| (word, Door(word).request(0)))?,
-            };
+            let word = memory.load(self.lines[holder])?;
             if word != self.desk.seen(holder) {
-                self.desk.retire(holder, says, |rank| is_alive(memory, rank));
+                self.desk.retire(holder, Request::from_bits(word), |rank| is_alive(memory, rank));
             }
         }
-        if self.desk.crowd() > 0 {
-            self.load_door()?;
-        }
         self.tell()
-    }
-
-    fn look_at_the_door(&mut self) -> Result<(), Fault> {
-        let (word, client) = (self.load_door()?, self.lines.len());
-        if word == self.desk.seen(client) {
-            return Ok(());
-        }
-        let door = Door(word);
-        self.hear(client, (door.rank(), word), door.request(0))
     }
 
     fn hear(&mut self, client: usize, said: (Rank, u64), request: Option<Request>) -> Result<(), Fault> {
@@ -235,14 +195,10 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
 
     /// Writes the replies, without waiting: a rank that cannot be reached any more is found dead.
     fn tell(&mut self) -> Result<(), Fault> {
-        let Self { memory, context, .. } = *self;
         let told: Vec<_> = self.desk.take_told().collect();
         for (client, outcome) in told {
             let word = self.desk.seen(client);
-            if client == self.lines.len() {
-                let answer = Answer { turn: Door(word).turn(), outcome };
-                memory.store(context.home(DOOR_ANSWER)?, answer.to_bits())?;
-            } else if let Some(Request { turn, .. }) = Request::from_bits(word) {
+            if let Some(Request { turn, .. }) = Request::from_bits(word) {
                 self.answer(client, word, Answer { turn, outcome });
             }
         }
@@ -287,23 +243,12 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
             any = true;
             // It may have released before it died.
             let before = self.desk.seen(holder);
-            match self.lines.get(holder) {
-                Some(line) => {
-                    let word = memory.load(*line)?;
-                    if word != before {
-                        // A dead rank's new request is void.
-                        let says = Request::from_bits(word).filter(|says| says.verb == Verb::Withdraw);
-                        self.desk.hear(holder, (self.desk.rank(holder), word), says, |rank| is_alive(memory, rank));
-                        continue;
-                    }
-                }
-                None => {
-                    let word = memory.load(self.door)?;
-                    if word != before {
-                        self.look_at_the_door()?;
-                        continue;
-                    }
-                }
+            let word = memory.load(self.lines[holder])?;
+            if word != before {
+                // A dead rank's new request is void.
+                let says = Request::from_bits(word).filter(|says| says.verb == Verb::Withdraw);
+                self.desk.hear(holder, (self.desk.rank(holder), word), says, |rank| is_alive(memory, rank));
+                continue;
             }
             self.desk.bury(holder, |rank| is_alive(memory, rank));
         }
@@ -311,70 +256,14 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
         Ok(any)
     }
 
-    /// The word in the fallback slot, if its owner is dead.
-    fn dead_visitor(&self) -> Option<Door> {
-        let door = Door(self.desk.seen(self.lines.len()));
-        (!door.is_free() && !is_alive(self.memory, door.rank())).then_some(door)
-    }
-
     /// Handles deaths. `true` if there was anything to do.
-    async fn bury_all(&mut self) -> Result<bool, Fault> {
+    fn bury_all(&mut self) -> Result<bool, Fault> {
         let memory = self.memory;
-        let mut any = false;
-        if self.desk.mourns(|rank| is_alive(memory, rank)) {
-            any = true;
-            self.bury_holders()?;
-            self.desk.advance(&|rank| is_alive(memory, rank));
-        }
-        if self.dead_visitor().is_some() {
-            self.look_at_the_door()?;
-            self.bury_holders()?;
-        }
-        if let Some(door) = self.dead_visitor() {
-            any = true;
-            // Its operations have taken effect, so no other rank changes this word.
-            drop(memory.compare_swap(self.door, door.0, door.left().0));
-            self.desk.hear(self.lines.len(), (door.rank(), door.left().0), None, |rank| is_alive(memory, rank));
-        }
-        self.tell()?;
-        if self.desk.has_queue() && self.desk.crowd() > 0 {
-            any |= self.bury_the_crowd().await?;
-        } else {
-            self.doubt = Doubt::default();
-        }
-        Ok(any)
-    }
-
-    /// Resets the count of readers of the fallback slot that are not there: they died, or their
-    /// arrival or departure was indeterminate. `true` if there were any.
-    async fn bury_the_crowd(&mut self) -> Result<bool, Fault> {
-        let (memory, context) = (self.memory, self.context);
-        if !self.doubt.lasts(memory) {
+        if !self.desk.mourns(|rank| is_alive(memory, rank)) {
             return Ok(false);
         }
-        let word = memory.load(self.crowd)?;
-        let crowd = in_crowd(word);
-        if crowd != self.desk.crowd() {
-            return self.load_door().map(|_| true);
-        }
-        for rank in (0..memory.size()).map(Rank).filter(|rank| is_alive(memory, *rank)) {
-            let counts = match context.participant_count(rank) {
-                Ok(Some(tally)) => settle::read(memory, tally).await.map(|tally| tally >> 32 != 0),
-                Ok(None) => Ok(false),
-                Err(fault) if fault.kind() == FaultKind::NoSuchRegion => Ok(false),
-                Err(fault) => Err(fault),
-            };
-            if counts.unwrap_or_else(|_| is_alive(memory, rank)) {
-                return Ok(false);
-            }
-        }
-        // A later arrival has changed the word.
-        match memory.compare_swap(self.crowd, word, word - crowd).await {
-            Ok(found) if found == word => {}
-            Err(fault) if !fault.is_unknown() => return Err(fault),
-            _ => return self.load_door().map(|_| true), // another word
-        }
-        self.desk.set_crowd(0, memory.failed_rank(), |rank| is_alive(memory, rank));
+        self.bury_holders()?;
+        self.desk.advance(&|rank| is_alive(memory, rank));
         self.tell()?;
         Ok(true)
     }
@@ -382,13 +271,13 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
     /// Fails all acquires at the end of the service: first the new ones, then the waiters.
     fn close(&mut self) -> Result<(), Fault> {
         self.desk.close();
-        for client in 0..=self.lines.len() {
+        for client in 0..self.lines.len() {
             self.look(client)?;
         }
         self.bury_holders()?;
         let state = self.context.home(STATE)?;
         self.memory.store(state, ENDED | self.desk.occupied() as u64)?;
-        for client in 0..=self.lines.len() {
+        for client in 0..self.lines.len() {
             self.look(client)?;
         }
         self.tell()

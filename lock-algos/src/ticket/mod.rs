@@ -66,21 +66,13 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner};
 /// `ParticipantDied`, the word stays under recovery, and the first recovering owner holds the lock
 /// exclusively. The order of the waiters starts over.
 ///
-/// An owner without a node, in a context that has nodes, is announced for its rank: recovery waits
-/// for it while it waits for or holds any lock.
-///
-/// If the context has no nodes, a waiter cannot tell whether ticket holders are alive, and fails
-/// with `ParticipantDied` after another second under recovery. If all tickets are returned after
-/// all, the lock works again.
-///
 /// # Indeterminate operations
 ///
 /// An indeterminate fetch-add cannot be resolved, because a ticket does not name its owner. So the
 /// word is put under recovery, as after a death: all waiters return their tickets, and when no
 /// owner is announced any more, a ticket that is still out has no owner. No fault is reported,
 /// unless a rank had died: then the ticket may have been that rank's. The order of the waiters
-/// starts over. If the context has no nodes, such a ticket is lost, the acquire or release fails
-/// with `Unknown`, and the lock is lost with the ticket if it was taken.
+/// starts over.
 #[derive(Clone, Copy, Debug)]
 pub struct Ticket<const BITS: u32 = 15> {
     backoff: Backoff,
@@ -208,8 +200,8 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     }
 
     #[inline]
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>, _mode: Mode) -> bool {
-        context.slots() == 0
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _context: impl LockContext<'m, M>, _mode: Mode) -> bool {
+        false
     }
 
     #[inline(always)] // as `start`
@@ -224,15 +216,6 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
             return Err(Fault::new(FaultKind::NotHeld));
         }
         Ok(memory.post_link(release::<_, BITS>(words.0, mode)))
-    }
-
-    fn release_link<'m, M: RemoteMemory>(
-        &self,
-        _memory: &M,
-        words: Self::Words<'m, M>,
-        mode: Mode,
-    ) -> Option<Link<M::Word<'m>>> {
-        Some(release::<_, BITS>(words.0, mode))
     }
 
     #[inline(always)] // as `start`
@@ -263,7 +246,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         let outcome = match started.await {
             Ok(found) if self.released(memory, context, words, mode, found)? => return Ok(()),
             Ok(_) => not_held::<M, BITS>(memory, words.0, mode).await,
-            Err(fault) => lose::<M, BITS>(memory, context, words.0, fault).await,
+            Err(fault) => lose::<M, BITS>(memory, words.0, fault).await,
         };
         recovery::discount(memory, context)?;
         outcome
@@ -283,8 +266,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     }
 }
 
-/// Undoes a release by a rank that did not hold the lock. An owner without a node cannot detect it
-/// before, and not at all if others hold the lock.
+/// Undoes a release by a rank that did not hold the lock.
 #[cold]
 pub(crate) async fn not_held<M: RemoteMemory, const BITS: u32>(
     memory: &M,

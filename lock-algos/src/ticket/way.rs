@@ -6,7 +6,7 @@ use super::counters::Counters;
 use super::looks;
 use crate::backoff::Pauses;
 use crate::fetch_add_queue::{Seat, Waited};
-use crate::recovery::{Asks, Count, Doubt};
+use crate::recovery::{Count, Doubt, nobody_counts};
 use crate::settle;
 use crate::{Held, Intent, IntentFn, LockContext, Mode};
 
@@ -56,14 +56,13 @@ enum Turn {
 /// Puts the word under recovery after an indeterminate operation on a ticket, if a ticket is out.
 ///
 /// # Errors
-/// The fault itself, if it is another one, or if the context has no nodes for a recovery.
+/// The fault itself, if it is another one.
 pub(crate) async fn lose<'m, M: RemoteMemory, const BITS: u32>(
     memory: &'m M,
-    context: impl LockContext<'m, M>,
     word: M::Word<'m>,
     fault: Fault,
 ) -> Result<(), Fault> {
-    if !fault.is_unknown() || context.slots() == 0 {
+    if !fault.is_unknown() {
         return Err(fault);
     }
     leave_out::<M, BITS>(memory, word).await
@@ -120,12 +119,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
 
     /// Puts the word under recovery: it is indeterminate whether a ticket was taken, or returned.
     pub(crate) async fn lose(&self, fault: Fault) -> Result<(), Fault> {
-        lose::<M, BITS>(self.memory, self.context, self.words.0, fault).await
-    }
-
-    /// Whether owners are announced in nodes.
-    fn has_nodes(&self) -> bool {
-        self.context.slots() > 0
+        lose::<M, BITS>(self.memory, self.words.0, fault).await
     }
 
     /// How many tickets of a mode may be out after this owner has taken one by bounded admission.
@@ -245,7 +239,6 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
     /// Waits until the word is reopened, or takes the lock from it. This owner has no ticket and is
     /// not announced.
     async fn thaw(&mut self) -> Result<Option<Held>, Fault> {
-        let (mut doubt, mut asks) = (Doubt::default(), Asks::default());
         self.pauses.restart();
         loop {
             let word = self.look().await?;
@@ -258,16 +251,11 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
             }
             // An owner that is announced after the scan has taken a ticket, and the word has
             // changed then.
-            let asked = !word.nothing_out() && self.has_nodes();
-            let dead = if asked && asks.nobody_counts(self.memory, self.context).await? {
-                self.memory.failed_rank()
-            } else if word.nothing_out() {
+            let dead = if word.nothing_out() {
                 None
+            } else if nobody_counts(self.memory, self.context).await {
+                self.memory.failed_rank()
             } else {
-                let doubted = if self.has_nodes() { None } else { doubt.of_members(self.memory) };
-                if let Some(dead) = doubted {
-                    return Err(Fault::of(FaultKind::ParticipantDied, dead));
-                }
                 if !intent.is_patient() {
                     return Err(given_up(intent));
                 }

@@ -50,10 +50,6 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for AtHost<P
         self.context.node(AT_HOST + index)
     }
 
-    fn has_node(&self) -> bool {
-        self.context.has_node()
-    }
-
     fn slots(&self) -> u16 {
         self.context.slots()
     }
@@ -66,12 +62,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for AtHost<P
         self.context.is_counted()
     }
 
-    fn participant_count(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
-        self.context.participant_count(rank)
-    }
-
-    fn only_nodes_participate(&self) -> bool {
-        true
+    fn slots_in_use(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
+        self.context.slots_in_use(rank)
     }
 
     fn host_of(&self, rank: Rank) -> u32 {
@@ -139,7 +131,7 @@ impl ByHost {
 /// Whether no live rank waits in a host's queue, or was admitted by it. If a rank of the host has
 /// died, a later owner changes the cohort's owner word before it holds the lock.
 async fn holds_nobody<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, leader: Rank) -> bool {
-    context.slots() > 0 && nobody_counts(memory, AtHost { context, leader }).await
+    nobody_counts(memory, AtHost { context, leader }).await
 }
 
 /// A rank of a host that has died; any of them if none is alive.

@@ -34,8 +34,8 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, Te
 /// atomic with one another, never meet on a word, and no rank uses the card to reach its own host.
 ///
 /// Readers count in the home's word, as in [`TestAndSet`]. [Tries](LockAlgorithm::words_to_try),
-/// owners without a node, and all owners if the context has no host words, swap their own word into
-/// the home's, without a queue.
+/// and all owners if the context has no host words, swap their own word into the home's, without a
+/// queue.
 ///
 /// Words: one at the home, two at a rank of each host, three a node.
 ///
@@ -454,11 +454,7 @@ impl LockAlgorithm for TwoLevel {
 
     #[inline(always)] // as `start`
     fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        let alone = match context.has_node() {
-            false => EXCLUSIVE,
-            true if context.bypasses() < self.passes => PASSES,
-            true => 0,
-        };
+        let alone = if context.bypasses() < self.passes { PASSES } else { 0 };
         Ok((context.home(0)?, alone | context.owner().to_bits()))
     }
 

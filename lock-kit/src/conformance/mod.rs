@@ -10,7 +10,7 @@ pub use report::{Report, Trial};
 
 use crate::loom::quietly;
 use crate::program::Section;
-use crate::{Atomics, Checker, Exploration, Explored, Linearizability, Search, Setting};
+use crate::{Atomics, Checker, Exploration, Explored, Linearizability, Search};
 use programs::Programs;
 
 /// Runs the whole kit on a lock, in bounds that suit a test: some ten seconds.
@@ -49,7 +49,6 @@ pub struct Conformance<A> {
     seed: Option<u64>,
     recovers: bool,
     loses: bool,
-    all_have_nodes: bool,
     bypass: Option<u32>,
 }
 
@@ -74,7 +73,6 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
             seed: None,
             recovers: true,
             loses: true,
-            all_have_nodes: false,
             bypass: None,
         }
     }
@@ -116,12 +114,6 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
     #[must_use]
     pub fn without_losses(self) -> Self {
         Self { loses: false, ..self }
-    }
-
-    /// The lock rejects owners without a node if others have one: the trials have none.
-    #[must_use]
-    pub fn all_have_nodes(self) -> Self {
-        Self { all_have_nodes: true, ..self }
     }
 
     /// The lock guarantees that at most this many acquires that arrived later (whose first
@@ -179,13 +171,8 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         }
         trial("with a stop", self.schedules(&stops, &programs::STOPS, |_| None));
         let search = Search::of(&self.lock).cases(self.cases);
-        let search = if self.all_have_nodes { search.all_have_nodes() } else { search };
         let search = self.seed.map_or(search.clone(), |seed| search.clone().seed(seed));
         trial("random programs", self.cases_of(search.verdict()));
-        if !A::SERVED {
-            let bare = search.clone().setting(Setting { nodes: false, ..Setting::USUAL });
-            trial("without nodes", self.cases_of(bare.verdict()));
-        }
         if self.recovers {
             trial("with a death", self.cases_of(search.deaths().verdict()));
         }
@@ -206,19 +193,10 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         Exploration::of(&self.lock).preemptions(preemptions)
     }
 
-    /// Whether the lock supports all of these owners.
-    fn has(&self, round: &Section) -> bool {
-        !self.all_have_nodes || *round == round.with_node()
-    }
-
-    fn suits(&self, programs: &Programs<'_>) -> bool {
-        programs.iter().copied().flatten().all(|round| self.has(round))
-    }
-
     fn explored(&self, exploration: &Exploration<A>, programs: &[Programs<'_>]) -> Tried {
         // The server's thread is one more.
         let fits = |programs: &&Programs<'_>| !A::SERVED || programs.len() < 3;
-        let programs = programs.iter().filter(|programs| self.suits(programs)).filter(fits);
+        let programs = programs.iter().filter(fits);
         let executions: Vec<_> = programs.map(|programs| exploration.verdict(programs)).collect::<Result<_, _>>()?;
         Ok(executed(executions.iter().sum(), executions.len()))
     }
@@ -242,21 +220,12 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         const S: Section = Section::SHARED;
         let exploration = self.exploration(if A::SERVED { self.preemptions.min(1) } else { self.preemptions });
         let mut executions = 0;
-        let deaths = [
-            (Mode::Exclusive, X),
-            (Mode::Exclusive, S),
-            (Mode::Shared, X),
-            (Mode::Exclusive, X.without_node()),
-            (Mode::Exclusive, S.without_node()),
-            (Mode::Shared, X.without_node()),
-        ];
-        let mut programs = 0;
-        for (dying, survivor) in deaths.into_iter().filter(|(_, survivor)| self.has(survivor)) {
+        let deaths = [(Mode::Exclusive, X), (Mode::Exclusive, S), (Mode::Shared, X)];
+        for (dying, survivor) in deaths {
             let kinds = vec![FaultKind::OwnerDied, FaultKind::ParticipantDied];
             executions += quietly(|| exploration.death(dying, survivor, kinds))?;
-            programs += 1;
         }
-        Ok(executed(executions, programs))
+        Ok(executed(executions, deaths.len()))
     }
 
     /// `missing`: what a program of two origins should have shown.
@@ -267,7 +236,7 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         missing: fn(&Explored) -> Option<&'static str>,
     ) -> Tried {
         let (mut states, mut whole, mut bypassed, mut all) = (0, 0, 0, 0);
-        for programs in programs.iter().filter(|programs| self.suits(programs)) {
+        for programs in programs {
             all += 1;
             let at_most = if programs.len() > 2 { self.states.min(OF_THREE) } else { self.states };
             let checker = checker.clone().at_most(at_most);

@@ -7,9 +7,7 @@ pub(super) type Programs<'p> = &'p [&'p [Section]];
 
 const X: Section = Section::EXCLUSIVE;
 const S: Section = Section::SHARED;
-/// Owners without a node, and tries.
-const W: Section = X.without_node();
-const WS: Section = S.without_node();
+/// Tries.
 const T: Section = X.trying();
 const TS: Section = S.trying();
 /// Sections that do not access the data, for three origins.
@@ -21,12 +19,11 @@ const FX: Section = A.fenced(Fencing::Fused);
 const FS: Section = B.fenced(Fencing::Fused);
 
 /// In every interleaving.
-pub(super) const PAIRS: [Programs<'_>; 8] = [
+pub(super) const PAIRS: [Programs<'_>; 7] = [
     &[&[X, X], &[X, X]],
     &[&[X, S], &[S, X]],
     &[&[S, S], &[S, X]],
     &[&[X.early(1), X], &[X.detached(), S.early(1)]],
-    &[&[W, WS], &[S, X]],
     &[&[T, TS], &[X, S]],
     &[&[T, T], &[T, TS]],
     &[&[FX, FS], &[FS, F]],
@@ -46,12 +43,10 @@ pub(super) const CALM: [Programs<'_>; 7] = [
     &[&[A], &[A], &[B]],
     &[&[A], &[B], &[B]],
 ];
-pub(super) const CRASHES: [Programs<'_>; 13] = [
+pub(super) const CRASHES: [Programs<'_>; 11] = [
     &[&[X, X], &[X]],
     &[&[X], &[S]],
     &[&[S, X], &[X]],
-    &[&[W], &[X]],
-    &[&[WS], &[X]],
     &[&[T], &[X]],
     &[&[X.detached(), S], &[X]],
     &[&[X.cancelled(1)], &[X]],
@@ -63,5 +58,4 @@ pub(super) const CRASHES: [Programs<'_>; 13] = [
 ];
 pub(super) const LOSSES: [Programs<'_>; 5] =
     [&[&[X], &[X]], &[&[X], &[S]], &[&[S], &[X]], &[&[X.detached()], &[X]], &[&[T], &[X]]];
-pub(super) const STOPS: [Programs<'_>; 5] =
-    [&[&[X], &[X]], &[&[X], &[S]], &[&[S], &[X]], &[&[W], &[X]], &[&[A], &[A], &[B]]];
+pub(super) const STOPS: [Programs<'_>; 4] = [&[&[X], &[X]], &[&[X], &[S]], &[&[S], &[X]], &[&[A], &[A], &[B]]];

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 
 use onesided_lock_algos::{Intent, LockAlgorithm, Mode, Owner};
-use onesided_remote_memory::{At, Fault, FaultKind, Notify, Rank, RegionId, RemoteMemory};
+use onesided_remote_memory::{At, Fault, Notify, Rank, RegionId, RemoteMemory};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -88,8 +88,8 @@ pub fn run<A: LockAlgorithm + Clone>(
     let ranks = sections.programs.len();
     let cancelled = |program: &Vec<DataSection>| program.iter().filter(|section| section.cancelled.is_some()).count();
     let most = sections.programs.iter().map(cancelled).max().unwrap_or(0);
-    let Setting { nodes, blind, per_host, .. } = setting;
-    let slots = Slots { nodes, blind, per_host, ..Slots::new(1 + most as u16) };
+    let Setting { blind, per_host, .. } = setting;
+    let slots = Slots { blind, per_host, ..Slots::new(1 + most as u16) };
     let memory = ModelMemory::new(ranks, region_words::<A>(slots));
     memory.net().mutate = setting.mutate;
     memory.net().words[LOCK] = setting.lock;
@@ -187,8 +187,6 @@ impl<A: LockAlgorithm> Process<A> {
         let started = lock.start(memory, place, words, section.mode)?;
         let intent = || Intent::LOCK.recovering();
         let held = match lock.finish(memory, place, words, section.mode, started, intent).await {
-            // Without nodes a lock may stay poisoned: nothing was done.
-            Err(fault) if fault.kind() == FaultKind::ParticipantDied && !slots.nodes => return Ok(()),
             held => held?,
         };
         let mut written = Vec::new();

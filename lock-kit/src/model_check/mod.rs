@@ -52,7 +52,6 @@ use world::Budget;
 pub struct Checker<A> {
     lock: A,
     budget: Budget,
-    nodes: bool,
     per_host: u32,
     settled: bool,
     at_least: usize,
@@ -104,7 +103,6 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
         Self {
             lock: lock.clone(),
             budget: Budget::default(),
-            nodes: true,
             per_host: 2,
             settled: false,
             at_least: 1,
@@ -161,12 +159,6 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     pub fn stops(mut self, stops: u8) -> Self {
         self.budget.stops = stops;
         self
-    }
-
-    /// The context has no nodes.
-    #[must_use]
-    pub fn without_nodes(self) -> Self {
-        Self { nodes: false, ..self }
     }
 
     /// This many ranks share a host; 2 by default.

@@ -62,7 +62,7 @@ pub(super) struct End {
 
 impl<A: LockAlgorithm + Clone> Run<A> {
     pub(super) fn new(checker: &Checker<A>, programs: &[&[Section]]) -> Self {
-        let slots = Slots { nodes: checker.nodes, per_host: checker.per_host, ..Slots::of(programs) };
+        let slots = Slots { per_host: checker.per_host, ..Slots::of(programs) };
         let mut world = World::new(programs.len(), program::region_words::<A>(slots), checker.budget);
         (world.mutate, world.settled) = (checker.mutate, checker.settled);
         world.memory_goes = checker.memory_goes;
@@ -239,11 +239,10 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         let world = lock(&self.world);
         let (home, data) = lock_and_data::<A>(&world.words()[..world.region_words()]);
         let dead = self.record.dead();
-        match (dead.is_empty(), self.slots.nodes) {
-            _ if dead.len() == world.ranks() as usize => {} // no rank is left to recover
-            (true, _) => self.record.check_end::<A>(home, data)?,
-            (false, true) => self.record.check_after_deaths::<A>(home)?,
-            (false, false) => self.record.check_after_deaths_without_nodes::<A>(home)?,
+        match dead.len() {
+            all if all == world.ranks() as usize => {} // no rank is left to recover
+            0 => self.record.check_end::<A>(home, data)?,
+            _ => self.record.check_after_deaths::<A>(home)?,
         }
         for rank in (0..world.ranks()).map(Rank).filter(|rank| !dead.contains(rank)) {
             if !idle::<A>(self.slots, &world.words()[rank.index() * world.region_words()..][..world.region_words()]) {

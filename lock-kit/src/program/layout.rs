@@ -1,17 +1,17 @@
 //! Where the words lie that programs use.
 //!
-//! Each rank has one region: the data, the lock, the counter of fencing tokens, the participant
-//! count, the per-rank word and the host words of the lock, a node for each slot, for a served lock
+//! Each rank has one region: the data, the lock, the counter of fencing tokens, the per-rank
+//! word and the host words of the lock, a node for each slot, for a served lock
 //! a request slot for each slot of every rank, and a word that stays 0. The lock, the tokens, the
 //! data and the request slots are used at [`HOME`].
 
 use std::fmt;
 use std::marker::PhantomData;
 
-use onesided_lock_algos::{LockAlgorithm, LockContext, Owner, WithoutSlot};
+use onesided_lock_algos::{LockAlgorithm, LockContext, Owner};
 use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Rank, RegionId, RemoteMemory};
 
-use super::{AcquireKind, Section};
+use super::Section;
 
 /// The rank of the lock and the data.
 pub const HOME: Rank = Rank(0);
@@ -25,24 +25,17 @@ pub const LOCK: usize = 1;
 pub struct Slots {
     /// Their number.
     pub each: u16,
-    /// Whether they have nodes.
-    pub nodes: bool,
-    /// Whether an owner reads idle words instead of others' nodes and participant counts: its
-    /// participant scans find none.
+    /// Whether an owner reads idle words instead of others' nodes: its participant scans find none.
     pub blind: bool,
-    /// Whether an owner may be without a slot.
-    pub slotless: bool,
-    /// Whether each rank claims an announced owner without a slot for another lock.
-    pub elsewhere: bool,
     /// How many consecutive ranks share a host, from rank 0 on; not 0.
     pub per_host: u32,
 }
 
 impl Slots {
-    /// This many slots with nodes, one for each owner.
+    /// This many slots, one for each owner.
     #[must_use]
     pub const fn new(each: u16) -> Self {
-        Self { each, nodes: true, blind: false, slotless: false, elsewhere: false, per_host: 2 }
+        Self { each, blind: false, per_host: 2 }
     }
 
     /// The slots that these programs need: one for consecutive sections, and one for each that is
@@ -50,9 +43,7 @@ impl Slots {
     #[must_use]
     pub fn of<P: AsRef<[Section]>>(programs: &[P]) -> Self {
         let cancelled = |rounds: &P| rounds.as_ref().iter().filter(|round| round.is_cancelled()).count();
-        let without = |rounds: &P| rounds.as_ref().iter().any(|round| round.kind == AcquireKind::WithoutNode);
-        let each = 1 + programs.iter().map(cancelled).max().unwrap_or(0) as u16;
-        Self { slotless: programs.iter().any(without), ..Self::new(each) }
+        Self::new(1 + programs.iter().map(cancelled).max().unwrap_or(0) as u16)
     }
 }
 
@@ -67,20 +58,15 @@ const RANKS: u32 = 6;
 
 /// Where a request slot of a rank lies.
 const fn request_slot_at<A: LockAlgorithm>(slots: Slots, rank: Rank, line: u16) -> usize {
-    let nodes = if slots.nodes { slots.each } else { 0 };
-    node_at::<A>(nodes) + rank.index() * slots.each as usize + line as usize
+    node_at::<A>(slots.each) + rank.index() * slots.each as usize + line as usize
 }
 
 const fn token_at<A: LockAlgorithm>() -> usize {
     LOCK + A::HOME_WORDS
 }
 
-const fn count_at<A: LockAlgorithm>() -> usize {
-    token_at::<A>() + 1
-}
-
 const fn per_rank_word_at<A: LockAlgorithm>() -> usize {
-    count_at::<A>() + 1
+    token_at::<A>() + 1
 }
 
 const fn host_words_at<A: LockAlgorithm>() -> usize {
@@ -90,17 +76,6 @@ const fn host_words_at<A: LockAlgorithm>() -> usize {
 /// Where the node of a slot begins.
 const fn node_at<A: LockAlgorithm>(slot: u16) -> usize {
     host_words_at::<A>() + A::HOST_WORDS + slot as usize * A::NODE_WORDS
-}
-
-/// Writes the participant count of the memory's rank. Called once, before its first acquire.
-///
-/// # Errors
-/// Those of the memory.
-pub fn open<M: RemoteMemory, A: LockAlgorithm>(memory: &M, slots: Slots) -> Result<(), Fault> {
-    if slots.slotless {
-        memory.store(word(memory, memory.rank(), count_at::<A>())?, slots.each.into())?;
-    }
-    Ok(())
 }
 
 /// The lock's words and the data, from the words of [`HOME`]'s region.
@@ -115,12 +90,12 @@ pub fn per_rank_word<A: LockAlgorithm>(region: &[u64]) -> u64 {
     region[per_rank_word_at::<A>()]
 }
 
-/// Whether no owner is announced in a region's nodes and participant count.
+/// Whether no owner is announced in a region's nodes.
 #[must_use]
 pub fn idle<A: LockAlgorithm>(slots: Slots, region: &[u64]) -> bool {
     let counts = |node: &[u64]| node[0] != 0;
     let nodes = &region[node_at::<A>(0)..request_slot_at::<A>(slots, Rank(0), 0)];
-    region[count_at::<A>()] >> 32 == 0 && !nodes.chunks(A::NODE_WORDS.max(1)).any(counts)
+    !nodes.chunks(A::NODE_WORDS.max(1)).any(counts)
 }
 
 /// The [`LockContext`] of one owner.
@@ -211,29 +186,11 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> LockContext<'m, M> for Layout<'m, M,
     }
 
     fn slots(&self) -> u16 {
-        if self.slots.nodes { self.slots.each } else { 0 }
+        self.slots.each
     }
 
     fn owners(&self) -> u64 {
-        u64::from(self.memory.size()) * (u64::from(self.slots.each) + u64::from(self.slots.slotless))
-    }
-
-    fn participant_count(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
-        if !self.slots.slotless {
-            return Ok(None);
-        }
-        self.asked(rank, count_at::<A>()).map(Some)
-    }
-
-    /// At most one owner of a rank at a time is without a node.
-    fn announce_without_slot(&self, announced: bool) -> Result<(), Fault> {
-        let count = word(self.memory, self.owner.rank, count_at::<A>())?;
-        self.memory.store(count, u64::from(announced) << 32 | u64::from(self.slots.each))
-    }
-
-    /// An owner that scans is not announced itself.
-    fn without_slot(&self) -> Option<WithoutSlot> {
-        self.slots.elsewhere.then_some(WithoutSlot { here: 0, elsewhere: 1 })
+        u64::from(self.memory.size()) * u64::from(self.slots.each)
     }
 
     /// The last word of a lock with a lock-all operation.

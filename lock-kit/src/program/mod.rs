@@ -5,7 +5,7 @@ mod origin;
 
 use onesided_lock_algos::Mode;
 
-pub use layout::{DATA, HOME, LOCK, Layout, Slots, idle, lock_and_data, open, per_rank_word, region_words};
+pub use layout::{DATA, HOME, LOCK, Layout, Slots, idle, lock_and_data, per_rank_word, region_words};
 pub use origin::{Crashable, Task, run};
 
 /// One section under the lock: an acquire and a release.
@@ -50,10 +50,8 @@ pub enum Fencing {
 /// How the lock is acquired. A cancelled acquire is a usual one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcquireKind {
-    /// By an owner with a node, which waits.
+    /// By an owner that waits.
     Usual,
-    /// By an owner without a node.
-    WithoutNode,
     /// Without waiting.
     Try,
 }
@@ -108,21 +106,6 @@ impl Section {
     #[must_use]
     pub const fn trying(self) -> Self {
         Self { kind: AcquireKind::Try, ..self }
-    }
-
-    /// The same, by an owner without a node.
-    #[must_use]
-    pub const fn without_node(self) -> Self {
-        Self { kind: AcquireKind::WithoutNode, ..self }
-    }
-
-    /// The same, by an owner with a node.
-    #[must_use]
-    pub const fn with_node(self) -> Self {
-        match self.kind {
-            AcquireKind::WithoutNode => Self { kind: AcquireKind::Usual, ..self },
-            AcquireKind::Usual | AcquireKind::Try => self,
-        }
     }
 
     /// The same, cancelled after its intent was read this many times.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner, TokenDraw};
 use onesided_remote_memory::{Fault, FaultKind, Notify, RemoteMemory};
 
-use super::layout::{DATA, HOME, Layout, Slots, open, word};
+use super::layout::{DATA, HOME, Layout, Slots, word};
 use super::{AcquireKind, Ending, Fencing, Section};
 use crate::Record;
 
@@ -50,22 +50,15 @@ pub async fn run<M: Crashable, A: LockAlgorithm>(
     spawn: impl Fn(Task),
 ) {
     let mut cancelled = 0;
-    if let Err(fault) = open::<M, A>(&memory, slots) {
-        record.violated(|| format!("{fault}"));
-    }
     for round in rounds {
         cancelled += u16::from(round.is_cancelled());
-        let slot = match round.kind {
-            _ if round.is_cancelled() => cancelled,
-            AcquireKind::WithoutNode => Owner::NO_SLOT,
-            AcquireKind::Usual | AcquireKind::Try => 0,
-        };
+        let slot = if round.is_cancelled() { cancelled } else { 0 };
         let owner = Owner { rank: memory.rank(), slot, generation: record.begins(memory.rank()) };
         let done = match round.ending {
             Ending::Cancelled { .. } => abandon(&memory, &algorithm, (owner, slots), round, &record, &spawn),
             _ => section(&memory, &*algorithm, (owner, slots), round, &record).await,
         };
-        if !goes_on(&memory, &record, (owner, slots), round, done) || round.ending == Ending::Dies {
+        if !goes_on(&memory, &record, owner, round, done) || round.ending == Ending::Dies {
             return;
         }
     }
@@ -82,7 +75,7 @@ async fn section<M: Crashable, A: LockAlgorithm>(
     let layout = Layout::<M, A>::new(memory, owner, slots);
     let words = match round.kind {
         AcquireKind::Try => algorithm.words_to_try(layout)?,
-        AcquireKind::Usual | AcquireKind::WithoutNode => algorithm.words(layout)?,
+        AcquireKind::Usual => algorithm.words(layout)?,
     };
     let data = word(memory, HOME, DATA)?;
 
@@ -149,17 +142,9 @@ async fn section<M: Crashable, A: LockAlgorithm>(
     Ok(())
 }
 
-/// Whether the origin goes on after a section. Without nodes a lock may stay poisoned. An origin
-/// that fails with `Unknown` ends.
-fn goes_on<M: Crashable>(
-    memory: &M,
-    record: &Record,
-    (owner, slots): (Owner, Slots),
-    round: Section,
-    done: Result<(), Fault>,
-) -> bool {
+/// Whether the origin goes on after a section. An origin that fails with `Unknown` ends.
+fn goes_on<M: Crashable>(memory: &M, record: &Record, owner: Owner, round: Section, done: Result<(), Fault>) -> bool {
     match done {
-        Err(fault) if fault.kind() == FaultKind::ParticipantDied && !slots.nodes => record.outside(owner),
         Err(fault) if fault.is_unknown() && !memory.settles() => {
             record.dies(owner.rank, true);
             memory.die();
@@ -187,7 +172,7 @@ fn abandon<M: Crashable, A: LockAlgorithm>(
     let (memory, algorithm, record) = (memory.clone(), Arc::clone(algorithm), Arc::clone(record));
     spawn(Box::pin(async move {
         let done = finish_cancelled(&memory, &*algorithm, (owner, slots), round, started, &record).await;
-        goes_on(&memory, &record, (owner, slots), round, done);
+        goes_on(&memory, &record, owner, round, done);
     }));
     Ok(())
 }

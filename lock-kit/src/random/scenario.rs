@@ -24,17 +24,6 @@ pub struct Scenario {
     pub death: Option<Plan>,
 }
 
-impl Scenario {
-    /// The same with a node for every owner.
-    #[must_use]
-    pub fn with_nodes(mut self) -> Self {
-        for round in self.programs.iter_mut().flatten() {
-            *round = round.with_node();
-        }
-        self
-    }
-}
-
 /// The death of a rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
@@ -56,8 +45,6 @@ pub struct Setting {
     pub mutate: Option<fn(Action) -> Action>,
     /// The first word of the free lock.
     pub lock: u64,
-    /// Whether owners have nodes.
-    pub nodes: bool,
     /// Whether the others' nodes always appear idle.
     pub blind: bool,
     /// Whether no wait ends by its deadline, as if time stood still: a lost wake-up is then a wait
@@ -68,8 +55,8 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// No mutation, nodes, and a lock of zeros.
-    pub const USUAL: Self = Self { mutate: None, lock: 0, nodes: true, blind: false, timeless: false, per_host: 2 };
+    /// No mutation, and a lock of zeros.
+    pub const USUAL: Self = Self { mutate: None, lock: 0, blind: false, timeless: false, per_host: 2 };
 }
 
 /// The history of a run.
@@ -88,8 +75,8 @@ pub struct History {
 /// # Errors
 /// The violation, and the operations that took effect.
 pub fn run<A: LockAlgorithm + Clone>(setting: Setting, lock: &A, scenario: &Scenario) -> Result<History, String> {
-    let Setting { nodes, blind, per_host, .. } = setting;
-    let slots = Slots { nodes, blind, per_host, ..Slots::of(&scenario.programs) };
+    let Setting { blind, per_host, .. } = setting;
+    let slots = Slots { blind, per_host, ..Slots::of(&scenario.programs) };
     let memory = ModelMemory::new(scenario.programs.len(), program::region_words::<A>(slots));
     memory.net().mutate = setting.mutate;
     memory.net().timeless = setting.timeless;
@@ -164,8 +151,7 @@ fn run_over<A: LockAlgorithm + Clone>(
     let (lock, data) = lock_and_data::<A>(&home);
     match death {
         None => record.check_end::<A>(lock, data)?,
-        Some(_) if setting.nodes => record.check_after_deaths::<A>(lock)?,
-        Some(_) => record.check_after_deaths_without_nodes::<A>(lock)?,
+        Some(_) => record.check_after_deaths::<A>(lock)?,
     }
     let dead = |rank: usize| plan.is_some_and(|plan| plan.rank == rank);
     for rank in (0..scenario.programs.len()).filter(|rank| !dead(*rank)) {

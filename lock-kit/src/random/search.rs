@@ -11,8 +11,7 @@ use crate::program::{AcquireKind, Ending, Fencing, Section};
 fn round() -> impl Strategy<Value = Section> {
     let mode = prop_oneof![2 => Just(Mode::Exclusive), 1 => Just(Mode::Shared)];
     let ending = prop_oneof![4 => Just(Ending::Released), 2 => Just(Ending::Detached), 1 => (0_u8..5, any::<bool>()).prop_map(|(asked, recovers)| Ending::Cancelled { asked, recovers })];
-    let kind =
-        prop_oneof![6 => Just(AcquireKind::Usual), 1 => Just(AcquireKind::WithoutNode), 1 => Just(AcquireKind::Try)];
+    let kind = prop_oneof![7 => Just(AcquireKind::Usual), 1 => Just(AcquireKind::Try)];
     let fencing = prop_oneof![4 => Just(Fencing::None), 1 => Just(Fencing::Inside), 1 => Just(Fencing::Fused)];
     (mode, 0_u8..3, 0_u8..3, ending, kind, fencing).prop_map(|(mode, early, touches, ending, kind, fencing)| Section {
         mode,
@@ -42,7 +41,6 @@ pub struct Search<A> {
     lock: A,
     setting: Setting,
     dies: bool,
-    all_have_nodes: bool,
     cases: u32,
     seed: Option<u64>,
 }
@@ -56,19 +54,13 @@ impl<A: LockAlgorithm + Clone> Search<A> {
     /// A search for violations by this lock, in 1000 cases without deaths.
     pub fn of(lock: &A) -> Self {
         let lock = lock.clone();
-        Self { lock, setting: Setting::USUAL, dies: false, all_have_nodes: false, cases: 1000, seed: None }
+        Self { lock, setting: Setting::USUAL, dies: false, cases: 1000, seed: None }
     }
 
     /// In each case one rank dies, at any event, and some of its last operations are lost.
     #[must_use]
     pub fn deaths(self) -> Self {
         Self { dies: true, ..self }
-    }
-
-    /// Generates no owners without a node, for a lock that rejects them if others have one.
-    #[must_use]
-    pub fn all_have_nodes(self) -> Self {
-        Self { all_have_nodes: true, ..self }
     }
 
     /// The number of cases.
@@ -108,17 +100,13 @@ impl<A: LockAlgorithm + Clone> Search<A> {
     /// The message with which [`run`](Self::run) panics.
     pub fn verdict(&self) -> Result<(), String> {
         let seed = self.seed.unwrap_or_else(any_seed);
-        let all_have_nodes = self.all_have_nodes;
-        let among = scenarios(self.dies).prop_map(move |scenario| match all_have_nodes {
-            true => scenario.with_nodes(),
-            false => scenario,
-        });
-        search_among(seed, self.cases, among, |scenario| run(self.setting, &self.lock, scenario).map(drop)).map_err(
-            |(reason, minimal)| {
-                let (name, variable) = (A::NAME, Self::SEED);
-                format!("{name}: {reason}\n in {minimal:#?}\n again: {variable}={seed} in the environment of this test")
-            },
-        )
+        search_among(seed, self.cases, scenarios(self.dies), |scenario| {
+            run(self.setting, &self.lock, scenario).map(drop)
+        })
+        .map_err(|(reason, minimal)| {
+            let (name, variable) = (A::NAME, Self::SEED);
+            format!("{name}: {reason}\n in {minimal:#?}\n again: {variable}={seed} in the environment of this test")
+        })
     }
 }
 

@@ -45,21 +45,6 @@ impl Record {
             _ => Ok(()),
         }
     }
-
-    /// The same if no owner can recover the lock.
-    ///
-    /// # Errors
-    /// As [`check_after_deaths`](Self::check_after_deaths).
-    pub fn check_after_deaths_without_nodes<A: LockAlgorithm>(&self, lock: &[u64]) -> Result<(), String> {
-        let state = self.state();
-        if let Some(violation) = &state.violation {
-            return Err(violation.clone());
-        }
-        if state.entered.iter().any(|(_, recovered)| recovered.is_some()) {
-            return Err(format!("recovered: {:?}", state.entered));
-        }
-        state.deaths.iter().try_for_each(|death| death.check_without_nodes::<A>(&state, lock))
-    }
 }
 
 impl Death {
@@ -88,18 +73,5 @@ impl Death {
             None
         };
         missed.map_or(Ok(()), |what| Err(format!("{what}: {after:?}")))
-    }
-
-    fn check_without_nodes<A: LockAlgorithm>(&self, state: &State, lock: &[u64]) -> Result<(), String> {
-        let after = &state.entered[self.entered..];
-        if self.inside(Mode::Exclusive) && !after.is_empty()
-            || self.inside(Mode::Shared) && after.iter().any(|(mode, _)| *mode == Mode::Exclusive)
-        {
-            Err(format!("an acquire succeeded beside a dead owner: {after:?}"))
-        } else if self.stages.is_empty() && !self.posted && (after.is_empty() || !A::is_free(lock)) {
-            Err(format!("the lock does not work though no owner died there: {lock:x?}, {after:?}"))
-        } else {
-            Ok(())
-        }
     }
 }

@@ -4,10 +4,10 @@ use std::sync::atomic::Ordering;
 
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
-use onesided_lock_algos::{AnyLock, BackoffCap, LockAlgorithm, LockContext, Owner, WithoutSlot};
+use onesided_lock_algos::{AnyLock, BackoffCap, LockAlgorithm, LockContext, Owner};
 
 use crate::locks::layout::LockId;
-use crate::locks::slots::BIASED_SLOT;
+use crate::locks::slots::{self, BIASED_SLOT};
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 
@@ -155,9 +155,6 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w,
 
     #[inline]
     fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<F::Word<'w>, Fault> {
-        if slot >= self.slots() {
-            return Err(Fault::of(FaultKind::OutOfRange, rank));
-        }
         self.inner.fabric().word_in(self.hidden(rank)?, self.inner.locks.slots.node(slot, index))
     }
 
@@ -168,11 +165,6 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w,
         }
         // The slot is one of those that exist.
         self.inner.fabric().word_in(&self.inner.memory.hidden, self.inner.locks.slots.node(self.slot(), index))
-    }
-
-    #[inline]
-    fn has_node(&self) -> bool {
-        N::BIASED || self.owner().slot < self.slots()
     }
 
     #[inline]
@@ -218,8 +210,8 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w,
         self.target.request_slots.give_back(line);
     }
 
-    fn participant_count(&self, rank: Rank) -> Result<Option<F::Word<'w>>, Fault> {
-        self.inner.fabric().word_in(self.hidden(rank)?, self.inner.locks.slots.participants).map(Some)
+    fn slots_in_use(&self, rank: Rank) -> Result<Option<F::Word<'w>>, Fault> {
+        self.inner.fabric().word_in(self.hidden(rank)?, slots::in_use(self.inner.world.size())).map(Some)
     }
 
     fn lock_all_word(&self) -> Result<F::Word<'w>, Fault> {
@@ -260,14 +252,6 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w,
     #[inline]
     fn keep_bypasses(&self, passes: u8) {
         self.inner.locks.slots.set_bypasses(self.slot(), passes);
-    }
-
-    fn announce_without_slot(&self, announced: bool) -> Result<(), Fault> {
-        self.inner.count_without_slot(self.lock(), announced)
-    }
-
-    fn without_slot(&self) -> Option<WithoutSlot> {
-        Some(self.inner.without_slot(self.lock()))
     }
 
     #[inline]

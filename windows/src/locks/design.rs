@@ -230,9 +230,8 @@ pub enum LockAllDesign {
     /// A request for an exclusive lock is announced when the call returns; it requests the target's
     /// own lock once it is waited on or polled.
     ///
-    /// Each lock takes a slot, and a request that finds none gets `Full`: a rank may hold as many
-    /// locks as there are ranks and 31 more, at most 1024, at a time, one of which is reserved for
-    /// the thread that locked first. With a lock whose waiters are notified by others (a queue, two
+    /// Each lock takes a [slot](crate::Builder::lock_slots), one of which is reserved for the thread
+    /// that locked first. With a lock whose waiters are notified by others (a queue, two
     /// levels, threads), the slot of a lock is lost if its target dies while the lock is waited for
     /// or released. If rank 0 dies there are no exclusive locks any more. Not available with a
     /// [lease policy](crate::LeasePolicy); lock tables, [`Mutex`](crate::Mutex) and

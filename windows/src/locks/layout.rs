@@ -1,8 +1,8 @@
 //! The layout of a window's lock words in the hidden region beside each rank's window memory.
 //!
 //! A lock of few words has them in the cache line at the start of the region. Words that do not fit
-//! there lie behind the nodes, as do the per-rank words of a lock (one for each rank's lock) and
-//! its host-local words.
+//! there lie behind the signals, as do the per-rank words of a lock (one for each rank's lock), its
+//! host-local words and the nodes.
 
 use onesided_lock_algos::AnyLock;
 
@@ -117,13 +117,16 @@ pub(crate) struct HiddenLayout {
     /// one.
     lock_all: u64,
     size: u32,
-    end: u64,
+    /// The nodes of the rank's slots.
+    nodes: u64,
+    slots: u16,
 }
 
 impl HiddenLayout {
-    /// For a world of this size; `revokes`: owners' access may be revoked.
-    pub(crate) fn new(size: u32, lock: &AnyLock, revokes: bool) -> Self {
-        let overflow = slots::hidden_bytes(size);
+    /// For a world of this size, with this many slots of each rank; `revokes`: owners' access may be
+    /// revoked.
+    pub(crate) fn new((size, slots): (u32, u16), lock: &AnyLock, revokes: bool) -> Self {
+        let overflow = slots::end_of_in_use(size);
         let per_rank = overflow + 8 * lock.home_words().saturating_sub(IN_LINE).next_multiple_of(8) as u64;
         let words = if lock.has_per_rank_word() { u64::from(size).next_multiple_of(8) } else { 0 };
         let per_host = per_rank + 8 * words;
@@ -133,9 +136,20 @@ impl HiddenLayout {
         let count = if lock.is_served() { u64::from(size) * u64::from(request_slots_of_each(size)) } else { 0 };
         let revoke_request = (request_slots + count * stride(size)).next_multiple_of(64);
         let words = if revokes { 2 * u64::from(size) } else { 0 };
-        let end = (revoke_request + 8 * words).next_multiple_of(64);
+        let nodes = (revoke_request + 8 * words).next_multiple_of(64);
         let lock_all = word(overflow, lock.home_words() - 1);
-        Self { overflow, per_rank, per_host, per_host_words, request_slots, revoke_request, lock_all, size, end }
+        Self {
+            overflow,
+            per_rank,
+            per_host,
+            per_host_words,
+            request_slots,
+            revoke_request,
+            lock_all,
+            size,
+            nodes,
+            slots,
+        }
     }
 
     /// A word of the rank's own lock.
@@ -184,9 +198,24 @@ impl HiddenLayout {
         TOKEN
     }
 
+    /// The nodes of a rank's slots.
+    pub(crate) const fn nodes(self) -> u64 {
+        self.nodes
+    }
+
+    /// A word of a node.
+    pub(crate) const fn node(self, slot: u16, index: usize) -> u64 {
+        self.nodes + slots::node(slot, index)
+    }
+
+    /// The slots of each rank.
+    pub(crate) const fn slots(self) -> u16 {
+        self.slots
+    }
+
     /// The end of the layout.
     pub(crate) const fn end(self) -> u64 {
-        self.end
+        self.nodes + slots::bytes(self.slots)
     }
 }
 
@@ -199,12 +228,12 @@ mod tests {
     #[test]
     fn a_lock_of_few_words_takes_nothing_beside_its_line() {
         for lock in [AnyLock::TestAndSet(TestAndSet::default()), AnyLock::Mcs(Mcs::default())] {
-            let layout = HiddenLayout::new(7, &lock, false);
-            assert_eq!(layout.end(), slots::hidden_bytes(7));
+            let layout = HiddenLayout::new((7, 32), &lock, false);
+            assert_eq!((layout.nodes(), layout.end()), (slots::end_of_in_use(7), layout.node(32, 0)));
             assert_eq!(layout.word(0), 0);
-            let revoking = HiddenLayout::new(7, &lock, true);
-            assert_eq!((revoking.revoke_request(0), revoking.revoke_reply(0)), (layout.end(), layout.end() + 8));
-            assert!(revoking.revoke_reply(6) + 8 <= revoking.end());
+            let revoking = HiddenLayout::new((7, 32), &lock, true);
+            assert_eq!((revoking.revoke_request(0), revoking.revoke_reply(0)), (layout.nodes(), layout.nodes() + 8));
+            assert!(revoking.revoke_reply(6) + 8 <= revoking.nodes());
         }
     }
 
@@ -220,7 +249,8 @@ mod tests {
             revoke_request: request_slots,
             lock_all: 0,
             size: 8,
-            end: request_slots,
+            nodes: request_slots,
+            slots: 32,
         };
         let offsets: Vec<_> = (0..IN_LINE + 16).map(|index| layout.word(index)).collect();
         assert!(offsets.windows(2).all(|two| two[1] >= two[0] + 8));

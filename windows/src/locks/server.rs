@@ -13,7 +13,6 @@ use onesided_lock_algos::{AnyLock, LockAlgorithm, LockContext, Owner};
 
 use crate::locks::design::Threads;
 use crate::locks::layout::{HiddenLayout, request_slots_of_each};
-use crate::locks::slots;
 use crate::window::retry::{poll_once, poll_until};
 
 /// This rank's request slots at a target that are in use: a bit each.
@@ -177,20 +176,11 @@ impl<'a, F: Fabric> LockContext<'a, F> for ServerContext<'a, F> {
     }
 
     fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<F::Word<'a>, Fault> {
-        if slot >= self.slots() {
-            return Err(Fault::of(FaultKind::OutOfRange, rank));
-        }
-        let size = self.server.world.size();
-        self.fabric().word_in(self.hidden(rank)?, slots::node_of(size, slot, index))
+        self.fabric().word_in(self.hidden(rank)?, self.server.layout.node(slot, index))
     }
 
     fn slots(&self) -> u16 {
-        slots::slots(self.server.world.size())
-    }
-
-    fn participant_count(&self, rank: Rank) -> Result<Option<F::Word<'a>>, Fault> {
-        let size = self.server.world.size();
-        self.fabric().word_in(self.hidden(rank)?, slots::participants(size)).map(Some)
+        self.server.layout.slots()
     }
 
     fn home_rank(&self) -> Option<Rank> {

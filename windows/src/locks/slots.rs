@@ -1,13 +1,10 @@
 //! The queue nodes of a rank's owners in a window.
 //!
-//! A node is a cache line in the rank's hidden region, behind the signals. An owner takes one of
-//! the rank's slots while it waits, holds and releases, so that threads, and several locks at the
-//! same time, do not collide. There are as many slots as a [`lock_all`](crate::Window::lock_all)
-//! needs, and some for threads. An owner that finds no free slot works without one (see
-//! [`LockAlgorithm::uses_node`](onesided_lock_algos::LockAlgorithm::uses_node)), because waiting
-//! for a slot while holding others could deadlock.
+//! A node is a cache line in the rank's hidden region, behind all other words there. An owner takes
+//! one of the rank's slots while it waits, holds and releases, so that threads, and several locks
+//! at the same time, do not collide. An owner that finds no free slot gets `NoSlot`: to wait for
+//! one while it holds others could deadlock.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -32,16 +29,23 @@ pub(crate) const BIASED_SLOT: u16 = 0;
 const NODE_BYTES: u64 = 64;
 const _: () = assert!(8 * AnyLock::NODE_WORDS as u64 <= NODE_BYTES);
 
-/// Slots beyond one for each rank.
+/// Slots beyond one for each rank, which a `lock_all` of each target takes.
 const FOR_THREADS: u32 = 31;
-/// The maximum of a rank: more would waste memory.
-const MOST: u32 = 1024;
-const _: () = assert!(MOST < Owner::NO_SLOT as u32);
+/// The default number in all but the largest worlds: 64 KiB.
+const USUAL: u16 = 1024;
+/// The most slots of a rank.
+pub(crate) const MOST: u16 = Owner::NO_SLOT - 1;
 
-/// The number of slots of each rank in a world of this size.
-pub(crate) const fn slots(size: u32) -> u16 {
+/// The default number of slots of a rank in a world of this size.
+pub(crate) const fn default_slots(size: u32) -> u16 {
     let wanted = size.saturating_add(FOR_THREADS);
-    if wanted < MOST { wanted as u16 } else { MOST as u16 }
+    if wanted <= USUAL as u32 {
+        USUAL
+    } else if wanted < MOST as u32 {
+        wanted as u16
+    } else {
+        MOST
+    }
 }
 
 /// How many owners with a slot, of all ranks, count where a lock's words have a bounded capacity.
@@ -49,29 +53,30 @@ pub(crate) const fn slots(size: u32) -> u16 {
 const COUNTED: u32 = 1 << 14;
 
 /// How many slots of each rank those are, the lowest.
-const fn counted(size: u32) -> u16 {
+const fn counted(size: u32, slots: u16) -> u16 {
     let share = COUNTED / size;
-    if share < slots(size) as u32 { share as u16 } else { slots(size) }
+    if share < slots as u32 { share as u16 } else { slots }
 }
 
-/// The offset of the participant count in a rank's hidden region.
-pub(crate) const fn participants(size: u32) -> u64 {
+/// The offset in a rank's hidden region of the number of its slots that were ever in use.
+pub(crate) const fn in_use(size: u32) -> u64 {
     signals::hidden_bytes(size).next_multiple_of(NODE_BYTES)
 }
 
-/// The offset of a word of a node, behind the participant count.
-const fn node(participants: u64, slot: u16, index: usize) -> u64 {
-    participants + NODE_BYTES * (slot as u64 + 1) + 8 * index as u64
+/// The end of that word's line.
+pub(crate) const fn end_of_in_use(size: u32) -> u64 {
+    in_use(size) + NODE_BYTES
 }
 
-/// The offset of a word of a slot's node in each rank's hidden region.
-pub(crate) const fn node_of(size: u32, slot: u16, index: usize) -> u64 {
-    node(participants(size), slot, index)
+/// The size of all nodes of a rank.
+pub(crate) const fn bytes(slots: u16) -> u64 {
+    NODE_BYTES * slots as u64
 }
 
-/// The size of the hidden region of a rank up to the end of its nodes.
-pub(crate) const fn hidden_bytes(size: u32) -> u64 {
-    node(participants(size), slots(size), 0)
+/// The offset of a word of a node, behind the first one.
+#[inline]
+pub(crate) const fn node(slot: u16, index: usize) -> u64 {
+    NODE_BYTES * slot as u64 + 8 * index as u64
 }
 
 /// The slots of this rank.
@@ -80,8 +85,8 @@ pub(crate) struct Slots {
     pub(crate) slots: u16,
     /// How many of them, the lowest, count where a lock has a bounded capacity.
     pub(crate) counted: u16,
-    /// The offset of the participant count in each rank's hidden region.
-    pub(crate) participants: u64,
+    /// The offset of the nodes in each rank's hidden region.
+    nodes: u64,
     /// The thread that owns the biased slot 0, the first that used it: it alone takes the slot, so
     /// that takes no atomic read-modify-write. Without bias slot 0 is as the others.
     biased_thread: AtomicUsize,
@@ -95,14 +100,14 @@ pub(crate) struct Slots {
     holders: Box<[AtomicUsize]>,
     /// How often in a row the owners of a slot bypassed a queue.
     bypasses: Box<[AtomicU8]>,
-    /// The number of owners that had no slot.
+    /// The number of owners that needed no slot.
     pub(super) slotless: AtomicU32,
     /// The backoff cap for locks, where an attempt is a round trip.
     pub(crate) backoff_cap: AtomicU8,
-    /// Announced to peers: how many slots were ever in use ...
+    /// How many slots were ever in use, as peers know it.
     pub(super) in_use: AtomicU32,
-    /// ... and how many owners without a slot count. For which locks is known to this rank only.
-    pub(super) without: Mutex<BTreeMap<u64, u32>>,
+    /// Held while that is announced.
+    pub(super) announcing: Mutex<()>,
 }
 
 /// A number that identifies this thread among the live ones.
@@ -114,13 +119,13 @@ fn this_thread() -> usize {
 }
 
 impl Slots {
-    /// `biased`: a thread may own slot 0. `marks`: records which thread has a lock.
-    pub(crate) fn new(size: u32, biased: bool, marks: bool) -> Self {
-        let slots = slots(size);
+    /// `nodes`: their offset. `biased`: a thread may own slot 0. `marks`: records which thread has a
+    /// lock.
+    pub(crate) fn new((size, slots): (u32, u16), nodes: u64, biased: bool, marks: bool) -> Self {
         Self {
             slots,
-            counted: counted(size),
-            participants: participants(size),
+            counted: counted(size, slots),
+            nodes,
             biased_thread: AtomicUsize::new(if biased { 0 } else { NOBODY }),
             biased_uses: AtomicU32::new(0),
             busy: (0..slots.div_ceil(64)).map(|at| AtomicU64::new((biased && at == 0).into())).collect(),
@@ -130,7 +135,7 @@ impl Slots {
             slotless: AtomicU32::new(0),
             backoff_cap: AtomicU8::new(0),
             in_use: AtomicU32::new(0),
-            without: Mutex::default(),
+            announcing: Mutex::default(),
         }
     }
 
@@ -166,7 +171,7 @@ impl Slots {
     /// The offset of a word of a node.
     #[inline]
     pub(crate) const fn node(&self, slot: u16, index: usize) -> u64 {
-        node(self.participants, slot, index)
+        self.nodes + node(slot, index)
     }
 
     /// Takes slot 0 if this thread owns it and it is free; returns its generation.
@@ -242,8 +247,7 @@ mod tests {
 
     #[test]
     fn every_slot_is_taken_once_the_lowest_first() {
-        let slots = Slots::new(100, true, false);
-        assert_eq!(slots.slots, 131);
+        let slots = Slots::new((100, 131), 0, true, false);
         let all: Vec<_> = std::iter::from_fn(|| slots.take()).map(|(slot, _)| slot).collect();
         assert_eq!(all, (0..131).collect::<Vec<_>>());
         for slot in [64, 0, 130, 7] {
@@ -255,7 +259,7 @@ mod tests {
     /// Also by threads that could not own slot 0.
     #[test]
     fn where_nobody_leads_the_first_slot_is_as_the_others() {
-        let slots = Slots::new(2, false, false);
+        let slots = Slots::new((2, 33), 0, false, false);
         for generation in 1..4 {
             assert_eq!(slots.take(), Some((0, generation)));
             assert_eq!(std::iter::from_fn(|| slots.take()).count(), 32);
@@ -267,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_thread_is_inside_by_its_own_locks() {
-        let slots = Slots::new(2, true, true);
+        let slots = Slots::new((2, 33), 0, true, true);
         slots.in_use.store(3, Ordering::Relaxed);
         slots.mark_inside(2, true);
         assert!(slots.is_inside());
@@ -281,7 +285,7 @@ mod tests {
 
     #[test]
     fn threads_share_them() {
-        let slots = Slots::new(1, true, false);
+        let slots = Slots::new((1, 32), 0, true, false);
         let taken: Vec<u16> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4)
                 .map(|_| {
@@ -302,9 +306,10 @@ mod tests {
 
     #[test]
     fn worlds_of_every_size_have_a_bounded_number() {
-        assert_eq!([1, 2, 992, 993, 994, u32::MAX].map(slots), [32, 33, 1023, 1024, 1024, 1024]);
-        assert_eq!(hidden_bytes(2) % 64, 0);
-        assert_eq!([1, 2, 112, 113, 1000, 1 << 14, 1 << 15].map(counted), [32, 33, 143, 144, 16, 1, 0]);
-        assert!((1..100_000).all(|size| size * u32::from(counted(size)) <= COUNTED));
+        assert_eq!([1, 993, 994, 4062, 4063, u32::MAX].map(default_slots), [1024, 1024, 1025, 4093, 4094, 4094]);
+        assert_eq!(end_of_in_use(2) % 64, 0);
+        let counted_by_default = |size| counted(size, default_slots(size));
+        assert_eq!([1, 16, 17, 1000, 1 << 14, 1 << 15].map(counted_by_default), [1024, 1024, 963, 16, 1, 0]);
+        assert!((1..100_000).all(|size| size * u32::from(counted_by_default(size)) <= COUNTED));
     }
 }

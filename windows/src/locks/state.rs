@@ -35,16 +35,17 @@ impl<F: Fabric> Locks<F> {
     pub(crate) fn new(
         world: &World<F>,
         (design, lock_all, algorithm): (LockDesign, LockAllDesign, AnyLock),
-        lease: LeaseChoice,
+        (lease, slots): (LeaseChoice, u16),
         table: Table,
     ) -> Self {
         let size = world.size();
         let biased = lease.policy == LeasePolicy::None;
-        let slots = Slots::new(size, biased, lock_all == LockAllDesign::Global);
+        let layout = HiddenLayout::new((size, slots), &algorithm, lease.policy == LeasePolicy::Revoke);
+        let slots = Slots::new((size, slots), layout.nodes(), biased, lock_all == LockAllDesign::Global);
         Self {
             leases: lease.leases(slots.slots),
             slots,
-            layout: HiddenLayout::new(size, &algorithm, lease.policy == LeasePolicy::Revoke),
+            layout,
             neighbours: neighbours(world, &algorithm),
             design,
             lock_all,

@@ -194,12 +194,11 @@ pub(super) fn contend<'w, F: Drive>(
 impl<F: Fabric> Inner<F> {
     /// Frees the slot of an owner whose acquire failed, given the result of its first operation.
     pub(crate) fn end_cancelled(&self, owner: u64, first: Result<u64, Fault>, fault: Fault) {
-        use FaultKind::{Closed, Deadlock, LeaseExpired, OwnerDied, ParticipantDied, TimedOut};
+        use FaultKind::{Closed, LeaseExpired, OwnerDied, ParticipantDied, TimedOut};
         let never_began = first.is_err_and(|fault| !fault.is_unknown());
         // A node whose queue failed may still be written to: it is never reused.
         let is_free = never_began || self.locks.algorithm.nodes_are_own();
-        if is_free || matches!(fault.kind(), Closed | Deadlock | TimedOut | OwnerDied | LeaseExpired | ParticipantDied)
-        {
+        if is_free || matches!(fault.kind(), Closed | TimedOut | OwnerDied | LeaseExpired | ParticipantDied) {
             self.give_back(owner);
         }
     }

@@ -289,13 +289,9 @@ impl<'w, T: Element, F: Drive> LockRequest<'w, T, F> {
     /// # Errors
     /// - [`Error::Lock`]: the owner died ([`Error::is_poisoned`]; see [`recover`](Self::recover)),
     ///   the deadline passed ([`Error::is_timed_out`]), or the target died.
-    /// - [`Error::Lock`] with `Deadlock`: this rank holds more locks of the window than it has
-    ///   slots (one for each rank and 31 more, at most 1024) and waits for a lock of a failed rank,
-    ///   and so does the named rank: neither can tell whether the other is the owner it waits for.
-    /// - [`Error::Lock`] with `Full`, in a window with a [lease policy](crate::LeasePolicy) or with
-    ///   [`LockAllDesign::Global`](crate::LockAllDesign::Global): this rank holds as many locks of
-    ///   the window as it has slots. Readers count too, because a reader that takes over an expired
-    ///   lease holds the lock exclusively.
+    /// - [`Error::Lock`] with `NoSlot`: this rank has as many locks of the window as
+    ///   [`lock_slots`](crate::Builder::lock_slots) allows. Exclusive requests for test-and-set
+    ///   locks without a [lease policy](crate::LeasePolicy) need no slot.
     /// - [`Error::Rank`].
     #[inline(always)] // see `hold`
     pub fn wait(self) -> Result<Epoch<'w, T, F>, Error> {

@@ -34,9 +34,8 @@ use crate::{
 ///
 /// A lock takes [`bytes_per_lock`](Self::bytes_per_lock) at its rank: 8 for every design whose lock
 /// is one word, and 8 more in a table with [tokens](Self::with_tokens). The queue nodes of each
-/// rank are shared by the table, as in a window. An owner that finds no free node, because the rank
-/// holds many locks at a time, works without one; in a table with a [lease
-/// policy](crate::LeasePolicy) it gets `Full`.
+/// rank are shared by the table, as in a window: a rank has at most 1024 locks of the table at a time,
+/// or as many as there are ranks and 31 more.
 ///
 /// The locks behave as those of windows, also after failures: a lock whose owner died is poisoned,
 /// and only that one, until it is [recovered](TableRequest::recover).
@@ -312,10 +311,8 @@ impl<'t, F: Drive> TableRequest<'t, F> {
     ///
     /// # Errors
     /// [`Error::TableLock`]: the owner died ([`Error::is_poisoned`]), the deadline passed
-    /// ([`Error::is_timed_out`]), the lock's rank died; `Deadlock`, as of [`LockRequest::wait`]; in
-    /// a table with a [lease policy](crate::LeasePolicy), `Full`: this rank holds as many of the
-    /// table's locks as it has slots, one for each rank and 31 more, at most 1024.
-    /// [`Error::NoSuchLock`].
+    /// ([`Error::is_timed_out`]), the lock's rank died; `NoSlot`,
+    /// as of [`LockRequest::wait`]. [`Error::NoSuchLock`].
     #[inline]
     pub fn wait(self) -> Result<TableGuard<'t, F>, Error> {
         let Self { requested, request } = self;

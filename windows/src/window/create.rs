@@ -11,6 +11,7 @@ use onesided_lock_algos::AnyLock;
 use crate::helper::{RequestLayout, has_packed, is_wordless};
 use crate::locks::layout::{HiddenLayout, Table};
 use crate::locks::lease::LeaseChoice;
+use crate::locks::slots::{self, default_slots};
 use crate::memory::remote_ptr;
 use crate::memory::window_memory::{Backing, user_segment};
 use crate::window::exchange::{CreateMessage, ElementType, Flavor, Keys};
@@ -80,6 +81,7 @@ pub struct Builder<T> {
     packed: bool,
     table: Table,
     lease: LeaseChoice,
+    slots: Option<u16>,
     element: std::marker::PhantomData<T>,
 }
 
@@ -95,6 +97,7 @@ impl<T: Element> Default for Builder<T> {
             packed: false,
             table: Table::default(),
             lease: LeaseChoice::default(),
+            slots: None,
             element: std::marker::PhantomData,
         }
     }
@@ -142,6 +145,16 @@ impl<T: Element> Builder<T> {
     #[must_use]
     pub const fn lease_policy(mut self, policy: LeasePolicy, lease: Duration) -> Self {
         (self.lease.policy, self.lease.lease) = (policy, lease);
+        self
+    }
+
+    /// The most locks of the window that a rank may hold or wait for at a time, all its threads
+    /// together; further requests get [`NoSlot`](crate::FaultKind::NoSlot). At most 4094, and 64
+    /// bytes each at every rank. Default: 1024, or as many as there are ranks and 31 more. Exclusive
+    /// requests for test-and-set locks without a lease policy do not count.
+    #[must_use]
+    pub const fn lock_slots(mut self, slots: u16) -> Self {
+        self.slots = Some(slots);
         self
     }
 
@@ -381,7 +394,8 @@ impl<T: Element> Builder<T> {
         let usual = || LockDesign::default().algorithm(&fabric.capabilities());
         let algorithm = design.as_ref().map_or_else(|_| usual(), |(_, _, algorithm)| *algorithm);
         let revokes = self.lease.policy == LeasePolicy::Revoke;
-        let locks = HiddenLayout::new(world.size(), &algorithm, revokes).end();
+        let slots = self.slots.map_or(default_slots(world.size()), |slots| slots.clamp(2, slots::MOST));
+        let locks = HiddenLayout::new((world.size(), slots), &algorithm, revokes).end();
         let layout = RequestLayout::new(world.size(), locks);
         let hidden = match flavor {
             Flavor::Allocated if packed => layout.end(),
@@ -418,7 +432,10 @@ impl<T: Element> Builder<T> {
             element: ElementType::of::<T>(),
             design: design.as_ref().map_or_else(
                 |_| String::new(),
-                |(design, all, _)| self.lease.describe(*design) + lock_all_note(*design, *all) + self.purpose(),
+                |(design, all, _)| {
+                    let slots = self.slots.map_or(String::new(), |_| format!(", {slots} slots"));
+                    self.lease.describe(*design) + lock_all_note(*design, *all) + self.purpose() + &slots
+                },
             ),
             name: self.name.chars().take(60).collect(),
         };
@@ -445,7 +462,7 @@ impl<T: Element> Builder<T> {
         }
         let counted =
             self.counted.unwrap_or_else(|| std::env::var_os("ONESIDED_COUNT").is_some_and(|count| count == "1"));
-        let parts = Creation { segments, keys, flavor, counted, table: self.table, lease: self.lease };
+        let parts = Creation { segments, keys, flavor, counted, table: self.table, lease: self.lease, slots };
         let window = Window::from_inner(world, Inner::new(world.background(), self.name, design, parts));
         let inner = window.inner();
         inner

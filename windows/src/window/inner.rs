@@ -64,6 +64,8 @@ pub(crate) struct Creation<F: Fabric> {
     pub(crate) counted: bool,
     pub(crate) table: Table,
     pub(crate) lease: LeaseChoice,
+    /// The slots of each rank.
+    pub(crate) slots: u16,
 }
 
 impl<F: Fabric> Inner<F> {
@@ -74,12 +76,12 @@ impl<F: Fabric> Inner<F> {
         locks: (LockDesign, LockAllDesign, AnyLock),
         parts: Creation<F>,
     ) -> Self {
-        let Creation { segments, keys, flavor, counted, table, lease } = parts;
+        let Creation { segments, keys, flavor, counted, table, lease, slots } = parts;
         Self {
             completes_at_post: world.fabric().capabilities().completes_at_post,
             helper_requests: HelperRequests::new(keys.len() as u32),
             memory: Regions::new(segments, keys, flavor, counted),
-            locks: Locks::new(&world, locks, lease, table),
+            locks: Locks::new(&world, locks, (lease, slots), table),
             lifecycle: Lifecycle::default(),
             counts: Counts::default(),
             maker: Maker::this(),

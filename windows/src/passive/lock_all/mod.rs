@@ -130,8 +130,8 @@ impl<'w, T: Element, F: Drive> LockAllRequest<'w, T, F> {
     /// [`Error::Lock`] if the window was closed here; [`LockAll::at`] reports failures to lock a
     /// target. With [`LockAllDesign::Global`](crate::LockAllDesign::Global) the error names rank 0,
     /// which has the lock-all word, whichever rank died; a request for any exclusive lock with
-    /// [`recover`](LockRequest::recover) repairs it. `Full`: this rank holds as many locks of the
-    /// window as it has slots.
+    /// [`recover`](LockRequest::recover) repairs it. `NoSlot`: as of
+    /// [`LockRequest::wait`](crate::LockRequest::wait).
     pub fn wait(self) -> Result<LockAll<'w, T, F>, Error> {
         self.block()
     }
