@@ -39,8 +39,8 @@
 //!
 //! - **loom** explores every interleaving of 2 origins with 2 sections each at up to 4 preemptions,
 //!   and of 3 origins with 1 section each at up to 3 (the other locks: 3 and 2): exclusive, shared,
-//!   mixed, with owners without a node, with tries, and with other work between the start of an
-//!   acquire and the wait for it; 4,000 to 25,000 executions each (the other locks: 300 to 9,000).
+//!   mixed, with tries, and with other work between the start of an acquire and the wait for it;
+//!   4,000 to 25,000 executions each (the other locks: 300 to 9,000).
 //!   Also 2 origins of which one dies while it holds the lock, and 2 and 3 of which one cancels an
 //!   acquire, at up to 2 preemptions (the queue lock: 1): a cancelled acquire is spawned and runs
 //!   beside the next one of its origin. The ticket lock runs with counters of 1 and 2 bits, which
@@ -50,7 +50,7 @@
 //! - **proptest** generates programs of 2 to 4 origins with 1 to 3 sections each (released,
 //!   released without waiting, cancelled), the order in which up to 200 operations take effect and
 //!   complete, and the death of a rank at any point, with up to two of its operations lost. The
-//!   programs include owners without a node, tries, and acquires that are cancelled half way.
+//!   programs include tries, and acquires that are cancelled half way.
 //!   [`FetchAddQueue`] is explored with counters of 1 to 4 bits and rings of 1 and 2 entries, at up
 //!   to 3 preemptions with 2 origins and 2 with 3 (cancelled and spawned: 1), and searched in a
 //!   memory without time as well, in which a waiter that is not notified waits without end.
@@ -60,7 +60,7 @@
 //!   task: 2 origins with 1 section each at up to 2 preemptions and with 2 sections at 1; 3 origins
 //!   at 1 only by hand (`--ignored`), because that takes minutes. [`Global`]: 2 and 3 origins at up
 //!   to 2 preemptions (cancelled and spawned: 1), where reads are lock-all acquires; the model
-//!   checker up to 40,000 and 60,000 states. It needs nodes: owners without one are rejected.
+//!   checker up to 40,000 and 60,000 states.
 //! - **the model checker** of the kit replays the same futures in every schedule of 2 origins with
 //!   1 or 2 sections each, completely, and of 3 origins with one section up to 20,000 and 40,000
 //!   states: which operation takes effect, which reply arrives, with one rank that crashes at any
@@ -73,7 +73,7 @@
 //!   [`DistributedCounters`], which take minutes, run with up to 10,000 states a program, and
 //!   completely with 2 origins and 1 section each that leaves the data alone, without failures. The
 //!   served locks run with their server, which neither crashes nor sees losses, up to 10,000 states
-//!   a program; owners at the fallback slot likewise (`tests/quick`).
+//!   a program.
 //! - **linearizability**: random sections that read, write, add and flush words of several ranks,
 //!   with cancelled acquires and deaths, are checked against a sequential model by Wing and Gong's
 //!   search (`conformance`; over simulated windows `sim/tests/linear.rs`, without deaths). A

@@ -10,8 +10,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use onesided_fabric::World;
-use onesided_fabric::remote_memory::{FaultKind, Rank, RemoteMemory};
-use onesided_sim::{End, Network, SimFabric, Simulation};
+use onesided_fabric::remote_memory::{Rank, RemoteMemory};
+use onesided_sim::{Network, SimFabric, Simulation};
 use onesided_windows::{Builder, Epoch, Error, LeasePolicy, LockAllDesign, LockDesign, Mode, PreviousOwner, Window};
 
 use common::pause_until;
@@ -183,27 +183,15 @@ fn tokens_rise_across_deaths() {
     }
 }
 
-/// More locks than a rank of this small world has slots.
-async fn exhaust<'w>(window: &'w Window<u64, SimFabric>) -> Result<Vec<Epoch<'w, u64, SimFabric>>, Error> {
-    let mut held = Vec::new();
-    for _ in 0..40 {
-        held.push(window.lock_shared(window.world().rank()).await?);
-    }
-    Ok(held)
-}
-
-/// The number of slots of a rank in a world of four.
-const SLOTS: usize = 35;
-
 /// The locks whose recovery asks for living owners.
 fn recovered() -> impl Iterator<Item = LockDesign> {
     LockDesign::ALL.iter().copied().filter(|design| !design.is_served())
 }
 
-/// Rank 2, which has no slot left, waits at rank 3 when that rank dies. It is no participant any
-/// more then: rank 0 can recover the lock of rank 1.
+/// Rank 2 waits at rank 3 when that rank dies. It is no participant any more then: rank 0 can
+/// recover the lock of rank 1.
 #[test]
-fn a_failed_acquire_without_a_slot_is_not_counted() {
+fn a_failed_acquire_is_not_counted() {
     for design in recovered() {
         let died = Duration::from_nanos(DEATH);
         let simulation = Simulation::new(Network::default()).ranks(4).kill(1, died).kill(3, died);
@@ -217,11 +205,9 @@ fn a_failed_acquire_without_a_slot_is_not_counted() {
                     epoch.unlock().await?;
                 }
                 2 => {
-                    let held = exhaust(&scores).await?;
                     pause_until(&world, BEGIN + 1_000_000).await;
                     let failed = lock(&scores, 3, Mode::Exclusive).await.map(drop).unwrap_err();
                     assert!(!failed.is_timed_out(), "{design}: {failed}");
-                    drop(held);
                 }
                 rank => {
                     let target = if rank == 1 { 0 } else { rank };
@@ -239,10 +225,9 @@ fn a_failed_acquire_without_a_slot_is_not_counted() {
     }
 }
 
-/// Rank 2 holds more locks than it has slots, and waits for a lock that rank 1 left. It must not
-/// wait for itself.
+/// Rank 2 holds many locks, and waits for a lock that rank 1 left. It must not wait for itself.
 #[test]
-fn a_rank_that_holds_locks_without_slots_recovers_another_lock() {
+fn a_rank_that_holds_many_locks_recovers_another_lock() {
     for design in recovered() {
         let simulation = Simulation::new(Network::default()).ranks(3).kill(1, Duration::from_nanos(DEATH));
         let report = simulation.run(move |world| async move {
@@ -250,7 +235,10 @@ fn a_rank_that_holds_locks_without_slots_recovers_another_lock() {
             match world.rank() {
                 1 => std::mem::forget(lock(&scores, 0, Mode::Shared).await?),
                 2 => {
-                    let held = exhaust(&scores).await?;
+                    let mut held = Vec::new();
+                    for _ in 0..40 {
+                        held.push(scores.lock_shared(2).await?);
+                    }
                     pause_until(&world, 2 * DEATH).await;
                     scores.lock_exclusive(0).recover().deadline(LONG).await?.unlock().await?;
                     drop(held);
@@ -265,91 +253,16 @@ fn a_rank_that_holds_locks_without_slots_recovers_another_lock() {
     }
 }
 
-/// Two ranks that do so at the same time cannot tell that neither holds what the other waits for:
-/// both get an error.
-#[test]
-fn ranks_without_slots_that_may_wait_for_each_other_get_deadlock() {
-    for design in recovered().filter(|design| *design != LockDesign::DistributedCounters) {
-        let simulation = Simulation::new(Network::default()).ranks(4).kill(1, Duration::from_nanos(DEATH));
-        let report = simulation.run(move |world| async move {
-            let scores = window(&world, design).await?;
-            let mut kind = None;
-            match world.rank() {
-                1 => std::mem::forget(lock(&scores, 0, Mode::Shared).await?),
-                0 => {}
-                _ => {
-                    let held = exhaust(&scores).await?;
-                    pause_until(&world, 2 * DEATH).await;
-                    let outcome = scores.lock_exclusive(0).recover().deadline(LONG).await;
-                    kind = outcome.as_ref().err().map(|error| error.fault().unwrap().kind());
-                    drop((outcome, held));
-                    // The lock is available now.
-                    scores.lock_exclusive(0).recover().deadline(LONG).await?.unlock().await?;
-                }
-            }
-            pause_until(&world, OVER).await;
-            Ok::<_, Error>(kind)
-        });
-        let kinds = [2, 3].map(|rank| report.results[rank].as_ref().unwrap().as_ref().unwrap());
-        assert!(kinds.contains(&&Some(FaultKind::Deadlock)), "{design}: {kinds:?}");
-        assert!(kinds.iter().all(|kind| matches!(kind, None | Some(FaultKind::Deadlock))), "{design}: {kinds:?}");
-        assert_eq!(report.end, End::Finished);
-    }
-}
+/// The slots of a rank in [`with_own_nodes`].
+const SLOTS: u16 = 35;
 
-/// Rank 2 gets the error while it has a slot, and can reuse the slot. Otherwise its next owner
-/// would have none, and rank 0, which recovers meanwhile, would wait for that owner.
-#[test]
-fn a_rank_that_got_deadlock_reuses_its_slot() {
-    for design in recovered().filter(|design| *design != LockDesign::DistributedCounters) {
-        let simulation = Simulation::new(Network::default()).ranks(4).kill(1, Duration::from_nanos(DEATH));
-        let report = simulation.run(move |world| async move {
-            let scores = window(&world, design).await?;
-            match world.rank() {
-                1 => std::mem::forget(lock(&scores, 0, Mode::Shared).await?),
-                0 => {
-                    pause_until(&world, OVER / 2).await;
-                    let epoch = scores.lock_exclusive(0).recover().deadline(LONG).await?;
-                    assert!(epoch.previous_owner().is_some(), "{design}");
-                    epoch.unlock().await?;
-                }
-                rank => {
-                    let mut held = exhaust(&scores).await?;
-                    if rank == 2 {
-                        held.remove(7).unlock().await?; // the first owners have slots
-                    }
-                    pause_until(&world, 2 * DEATH).await;
-                    if rank == 2 {
-                        let error = scores.lock_exclusive(0).recover().deadline(LONG).await.map(drop).unwrap_err();
-                        assert_eq!(error.fault().unwrap().kind(), FaultKind::Deadlock, "{design}");
-                        held.truncate(SLOTS - 1);
-                        held.push(scores.lock_shared(2).await?);
-                    } else {
-                        pause_until(&world, OVER / 2 - DEATH).await;
-                        held.clear();
-                    }
-                    pause_until(&world, OVER - DEATH).await;
-                    drop(held);
-                }
-            }
-            pause_until(&world, OVER).await;
-            Ok::<_, Error>(())
-        });
-        for rank in [0, 2, 3] {
-            let ended = report.results[rank].as_ref();
-            assert!(matches!(ended, Some(Ok(()))), "{design} rank {rank}: {ended:?}");
-        }
-    }
-}
-
-/// Windows in which no owner proceeds without a slot, with locks whose nodes only their owners
-/// write.
+/// Windows with few slots, and locks whose nodes only their owners write.
 fn with_own_nodes() -> impl Iterator<Item = Builder<u64>> {
     let late = Window::<u64>::builder().lock(LockDesign::TestAndSet);
     let late = late.lease_policy(LeasePolicy::VersionedCommit, Duration::from_secs(1000));
     let designs = [LockDesign::TestAndSet, LockDesign::Ticket, LockDesign::DistributedCounters];
     let global = |design| Window::<u64>::builder().lock(design).lock_all(LockAllDesign::Global);
-    std::iter::once(late).chain(designs.map(global))
+    std::iter::once(late).chain(designs.map(global)).map(|builder| builder.lock_slots(SLOTS))
 }
 
 /// Rank 0 waits for locks of rank 1 with all its slots, or holds them, when that rank dies. Then

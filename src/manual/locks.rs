@@ -151,12 +151,10 @@
 //! - [`deadline`](crate::LockRequest::deadline) cancels the acquire after a time. A request may
 //!   also be dropped at any point. In a queue a cancelled acquire keeps its place until its turn
 //!   comes; the endpoint then hands the lock on.
-//! - Several threads of a rank may lock at once, and one thread may hold many locks. A window has
-//!   one queue node in each rank for each rank, and 31 more. An acquire that finds no free node
-//!   proceeds without one: with test-and-set that makes no difference; with the queue it polls, and
-//!   others overtake it; with tickets it takes its ticket after it has read the word. After a
-//!   death, recovery of a suspected lock waits until all locks of owners without a node are
-//!   released, in the whole window.
+//! - Several threads of a rank may lock at once, and one thread may hold many locks. A rank
+//!   may have at least 1024 locks of a window at a time, held or waited for, and more if
+//!   [`lock_slots`](crate::Builder::lock_slots) says so. A request beyond that fails with
+//!   [`NoSlot`](crate::FaultKind::NoSlot): to wait for a free slot could deadlock.
 //!
 //! # Death of an owner
 //!

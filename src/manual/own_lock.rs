@@ -30,7 +30,7 @@
 //! | `ThroughputRun::of(&lock).origins(100).simulated()` | a throughput run, by threads or simulated ranks | rate, waits, fairness, operations |
 //!
 //! A program is a list of sections for each origin: `Section::EXCLUSIVE` or `Section::SHARED`, with
-//! modifiers: `.trying()`, `.cancelled(polls)`, `.without_node()`, `.detached()`, `.early(reads)`.
+//! modifiers: `.trying()`, `.cancelled(polls)`, `.detached()`, `.early(reads)`.
 //! `.fenced(Fencing::Fused)` adds a fencing token, which must be higher than those of all previous
 //! owners.
 //!

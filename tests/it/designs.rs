@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use onesided::{Error, LockAllDesign, LockDesign, Mode, Window, World};
+use onesided::{Error, FaultKind, LockAllDesign, LockDesign, LockTable, Mode, Window, World};
 
 use crate::support::{DEADLINE, poll_once, ranks};
 
@@ -89,11 +89,11 @@ fn lock_all_does_not_deadlock() {
     });
 }
 
-/// More locks at the same time than a rank has nodes: some owners proceed without one.
+/// Many locks of a rank at the same time.
 #[test]
-fn locks_without_nodes_exclude_as_well() {
+fn many_shared_locks_exclude() {
     each_of(Some(LockAllDesign::EachTarget), 2, |world, window| {
-        let held: Vec<_> = (0..70).map(|_| window.lock_shared(1).wait().unwrap()).collect();
+        let held: Vec<_> = (0..40).map(|_| window.lock_shared(1).wait().unwrap()).collect();
         world.barrier().wait().unwrap();
         assert!(window.try_lock_exclusive(1).wait().unwrap().is_none());
         std::thread::scope(|scope| {
@@ -120,6 +120,46 @@ fn locks_without_nodes_exclude_as_well() {
             assert_eq!(window.local().read(0..1), [400]);
         }
     });
+}
+
+/// Also in lock tables. Exclusive requests for test-and-set locks need no slot.
+#[test]
+fn lock_slots_bound_the_locks_of_a_rank() {
+    for design in LockDesign::ALL {
+        ranks(2, |world| {
+            let builder = || Window::<u64>::builder().lock(*design).name("scores").lock_slots(3);
+            let refused = |outcome: Result<(), Error>| {
+                let error = outcome.unwrap_err();
+                assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::NoSlot), "{design}: {error}");
+                let said = error.fault().unwrap().to_string();
+                assert!(said.contains("`lock_slots`"), "{design}: {said}");
+            };
+            let (window, me) = (builder().allocate(&world, 1).wait().unwrap(), world.rank());
+            for _ in 0..10 {
+                let mut held: Vec<_> = (0..3).map(|_| window.lock_shared(me).wait().unwrap()).collect();
+                refused(window.lock_shared(1 - me).wait().map(drop).map_err(Error::from));
+                held.pop().unwrap().unlock().wait().unwrap();
+                held.push(window.lock_shared(1 - me).wait().unwrap());
+                refused(window.try_lock_shared(me).wait().map(drop).map_err(Error::from));
+                held.into_iter().for_each(|epoch| epoch.unlock().wait().unwrap());
+                world.barrier().wait().unwrap();
+            }
+            if design.fits_tables() {
+                let table = LockTable::with(builder(), &world, 4).wait().unwrap();
+                let held: Vec<_> = (0..3).map(|lock| table.lock_shared(lock).wait().unwrap()).collect();
+                refused(table.lock_shared(3).wait().map(drop).map_err(Error::from));
+                if *design == LockDesign::TestAndSet {
+                    drop(table.lock_exclusive(4 + u64::from(me)).wait().unwrap());
+                }
+                drop(held);
+                table.close().wait().unwrap();
+            }
+            window.close().wait().unwrap();
+            let differs = Window::<u64>::builder().lock(*design).lock_slots(2 + me as u16);
+            let error = Error::from(differs.allocate(&world, 1).wait().map(drop).unwrap_err()).to_string();
+            assert!(error.contains("2 slots") && error.contains("3 slots"), "{error}");
+        });
+    }
 }
 
 /// A request that is dropped, or reaches its deadline, after any number of polls leaves nothing

@@ -378,7 +378,9 @@ fn an_owner_within_its_lease_keeps_the_lock() {
 #[test]
 fn a_rank_has_as_many_locks_as_it_has_slots() {
     ranks(2, |world| {
-        let (window, me) = (scores(&world, LeasePolicy::VersionedCommit), world.rank());
+        let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet).lock_slots(33);
+        let builder = builder.lease_policy(LeasePolicy::VersionedCommit, LEASE);
+        let (window, me) = (builder.allocate(&world, 16).wait().unwrap(), world.rank());
         let alone = || window.lock_exclusive(me).wait().unwrap();
         for _ in 0..10 {
             alone().unlock().wait().unwrap();
@@ -391,7 +393,7 @@ fn a_rank_has_as_many_locks_as_it_has_slots() {
         }
         let held: Vec<_> = (0..33).map(|_| window.lock_shared(me).wait().unwrap()).collect();
         let error = Error::from(window.lock_shared(me).wait().map(drop).unwrap_err());
-        assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::Full), "{error}");
+        assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::NoSlot), "{error}");
         drop(held);
         world.barrier().wait().unwrap();
         window.close().wait().unwrap();

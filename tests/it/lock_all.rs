@@ -131,12 +131,12 @@ fn unsupported_choices_are_refused() {
             "{error}"
         );
         // More than there are slots.
-        let window = builder().allocate(&world, 1).wait().unwrap();
+        let window = builder().lock_slots(33).allocate(&world, 1).wait().unwrap();
         assert!(window.explain(1).ends_with("lock test-and-set, lock_all global"), "{}", window.explain(1));
         let shared: Vec<_> = (0..33).map(|_| window.lock_shared(1).wait().unwrap()).collect();
         for request in [window.lock_shared(1), window.lock_exclusive(0)] {
             let error = Error::from(request.wait().map(drop).unwrap_err());
-            assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::Full), "{error}");
+            assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::NoSlot), "{error}");
         }
         drop(shared);
         world.barrier().wait().unwrap();

@@ -50,8 +50,7 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Ticket};
 /// # Overflow, cancellation, death, indeterminate operations
 ///
 /// As in [`Ticket`]. The counters are the same, the numbers in the ring wrap with them, and entries
-/// of dead owners are overwritten in time. A context without nodes has no waiters to notify: there
-/// the lock is [`Ticket`].
+/// of dead owners are overwritten in time.
 #[derive(Clone, Copy, Debug)]
 pub struct FetchAddQueue<const BITS: u32 = 15, const RING: usize = 16> {
     tickets: Ticket<BITS>,

@@ -1,7 +1,7 @@
 //! Distributed reader counters: the tests of the other locks, and its own: the operations that it
 //! posts, writer flags that are left to the next owner, and writer flags of dead owners.
 
-use onesided_lock_algos::{DistributedCounters, Mode, Owner};
+use onesided_lock_algos::{DistributedCounters, Mode};
 use onesided_lock_kit::program::{lock_and_data, per_rank_word};
 use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::wrong::distributed;
@@ -9,7 +9,7 @@ use onesided_lock_kit::{Action, Atomics, Exploration, Posted, Scenario, Section,
 use onesided_remote_memory::FaultKind;
 use proptest::prelude::*;
 
-use crate::loom::{EARLY, S, T, TS, W, WS, X};
+use crate::loom::{EARLY, S, T, TS, X};
 use crate::random::run;
 use crate::refused::release_twice;
 
@@ -25,8 +25,6 @@ proptest! {
     fn excludes_and_ends(scenario in scenario(false)) {
         run(&distributed::<15>(), &scenario).map_err(TestCaseError::fail)?;
         run(&distributed::<2>(), &scenario).map_err(TestCaseError::fail)?;
-        let bare = Setting { nodes: false, ..Setting::USUAL };
-        run_in(bare, &distributed::<15>(), &scenario).map_err(TestCaseError::fail)?;
     }
 
     #[test]
@@ -113,30 +111,16 @@ fn cancelled() {
     Exploration::of(&distributed::<4>()).preemptions(1).at_least(500).run_cancelled();
 }
 
-/// Owners without a node beside others, and tries.
 #[test]
-fn without_nodes_and_tries() {
-    for programs in [
-        &[&[W, W][..], &[X, S]][..],
-        &[&[W, WS], &[S, X]],
-        &[&[WS], &[X], &[S]],
-        &[&[T, TS], &[X, S]],
-        &[&[T, T], &[S, S]],
-    ] {
+fn tries() {
+    for programs in [&[&[T, TS][..], &[X, S]][..], &[&[T, T], &[S, S]]] {
         Exploration::of(&distributed::<4>()).at_least(100).run(programs);
     }
 }
 
 #[test]
 fn a_death_inside_is_reported() {
-    for (dying, survivor) in [
-        (Mode::Exclusive, X),
-        (Mode::Exclusive, S),
-        (Mode::Shared, X),
-        (Mode::Exclusive, W),
-        (Mode::Exclusive, WS),
-        (Mode::Shared, W),
-    ] {
+    for (dying, survivor) in [(Mode::Exclusive, X), (Mode::Exclusive, S), (Mode::Shared, X)] {
         Exploration::of(&distributed::<2>()).preemptions(3).run_death(dying, survivor, FaultKind::ParticipantDied);
     }
 }
@@ -144,16 +128,9 @@ fn a_death_inside_is_reported() {
 /// After a release.
 #[test]
 fn a_release_without_a_lock_fails_and_changes_nothing() {
-    for (nodes, slot, mode) in [
-        (true, 0, Mode::Exclusive),
-        (true, 0, Mode::Shared),
-        (true, Owner::NO_SLOT, Mode::Exclusive),
-        (true, Owner::NO_SLOT, Mode::Shared),
-        (false, 0, Mode::Exclusive),
-        (false, 0, Mode::Shared),
-    ] {
+    for mode in [Mode::Exclusive, Mode::Shared] {
         let lock = distributed::<15>();
-        let [before, after] = release_twice(&lock, (nodes, slot), mode, 0);
+        let [before, after] = release_twice(&lock, mode, 0);
         assert_eq!(after, before);
     }
 }

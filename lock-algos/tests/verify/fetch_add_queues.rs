@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use onesided_lock_algos::{FetchAddQueue, LockAlgorithm, Mode, Owner};
-use onesided_lock_kit::program::{lock_and_data, open, region_words};
+use onesided_lock_kit::program::{lock_and_data, region_words};
 use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::wrong::queue;
 use onesided_lock_kit::{Action, Atomics, Exploration, ModelMemory, Posted, Scenario, Section, Setting};
@@ -14,7 +14,7 @@ use onesided_remote_memory::{Fault, FaultKind, Rank};
 use proptest::prelude::*;
 
 use crate::bound;
-use crate::loom::{EARLY, S, T, TS, W, WS, X};
+use crate::loom::{EARLY, S, T, TS, X};
 use crate::random::run;
 use crate::refused::release_twice;
 use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, release, run as run_for};
@@ -33,7 +33,6 @@ proptest! {
         run_in(setting, &queue::<15, 16>(), &scenario).map_err(TestCaseError::fail)?;
         let narrow = Setting { lock: free_at(4, readers, owners), ..TIMELESS };
         run_in(narrow, &queue::<4, 2>(), &scenario).map_err(TestCaseError::fail)?;
-        run_in(Setting { nodes: false, ..setting }, &queue::<15, 16>(), &scenario).map_err(TestCaseError::fail)?;
     }
 
     /// Mostly more owners than tickets, and than entries.
@@ -197,25 +196,16 @@ fn cancelled() {
     Exploration::of(&queue::<1, 1>()).preemptions(1).at_least(600).run_cancelled();
 }
 
-/// Owners without a node beside others, and tries.
 #[test]
-fn without_nodes_and_tries() {
-    for programs in [&[&[W, W][..], &[X, X]][..], &[&[W, WS], &[S, X]], &[&[WS], &[X], &[S]], &[&[T, TS], &[X, S]]] {
-        Exploration::of(&queue::<4, 2>()).at_least(300).run(programs);
-        Exploration::of(&queue::<1, 1>()).at_least(300).run(programs);
-    }
+fn tries() {
+    Exploration::of(&queue::<4, 2>()).at_least(300).run(&[&[T, TS], &[X, S]]);
+    Exploration::of(&queue::<1, 1>()).at_least(300).run(&[&[T, TS], &[X, S]]);
 }
 
 #[test]
 fn a_death_inside_is_suspected() {
-    for (dying, survivor) in
-        [(Mode::Exclusive, X), (Mode::Exclusive, S), (Mode::Shared, X), (Mode::Exclusive, W), (Mode::Exclusive, WS)]
-    {
-        Exploration::of(&queue::<2, 2>()).preemptions(bound(3, 4)).run_death(
-            dying,
-            survivor,
-            FaultKind::ParticipantDied,
-        );
+    for (dying, survivor) in [(Mode::Exclusive, X), (Mode::Exclusive, S), (Mode::Shared, X)] {
+        Exploration::of(&queue::<2, 2>()).preemptions(bound(3, 4)).run_death(dying, survivor, FaultKind::ParticipantDied);
     }
 }
 
@@ -243,19 +233,17 @@ fn of_two_survivors_one_recovers() {
     }
 }
 
-/// After a release; with a node, and if only the word can tell.
+/// After a release.
 #[test]
 fn a_release_without_a_lock_fails_and_changes_nothing() {
-    for (nodes, slot, mode, start) in [
-        (true, 0, Mode::Exclusive, 0),
-        (true, 0, Mode::Shared, 0),
-        (true, Owner::NO_SLOT, Mode::Exclusive, free_at(15, 0x7fff, 0x7fff)),
-        (true, Owner::NO_SLOT, Mode::Shared, free_at(15, 0x7ffe, 0x7fff)),
-        (false, 0, Mode::Exclusive, free_at(15, 0x7fff, 0x7ffe)),
-        (false, 0, Mode::Shared, free_at(15, 0x7ffe, 0x7fff)),
+    for (mode, start) in [
+        (Mode::Exclusive, 0),
+        (Mode::Shared, 0),
+        (Mode::Exclusive, free_at(15, 0x7fff, 0x7ffe)),
+        (Mode::Shared, free_at(15, 0x7ffe, 0x7fff)),
     ] {
         let lock = queue::<15, 16>();
-        let [before, after] = release_twice(&lock, (nodes, slot), mode, start);
+        let [before, after] = release_twice(&lock, mode, start);
         assert_eq!(after, before);
     }
 }
@@ -373,7 +361,6 @@ fn meet_at_a_place(late: Rank, mutate: Option<fn(Action) -> Action>) -> Vec<u32>
     let memory = ModelMemory::new(5, region_words::<FetchAddQueue<4, 2>>(SLOTS));
     (memory.net().mutate, memory.net().timeless) = (mutate, true);
     let all: Vec<_> = (0..5).map(|rank| memory.of(rank)).collect();
-    all.iter().try_for_each(|memory| open::<_, FetchAddQueue<4, 2>>(memory, SLOTS)).unwrap();
     let owner = |rank| Owner { rank: Rank(rank), slot: 0, generation: 0 };
     let ask = |rank: u32, mode| acquire(&lock, &all[rank as usize], owner(rank), mode);
     let give_back = |rank: u32, mode| Box::pin(release(&lock, &all[rank as usize], owner(rank), mode));

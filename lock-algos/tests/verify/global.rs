@@ -5,7 +5,7 @@
 use onesided_lock_algos::Mode;
 use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::wrong::{global, mcs, right, ticket};
-use onesided_lock_kit::{Action, Atomics, Checker, Exploration, Scenario, Section, Setting};
+use onesided_lock_kit::{Action, Atomics, Checker, Exploration, Section, Setting};
 use onesided_remote_memory::FaultKind;
 use proptest::prelude::*;
 
@@ -28,39 +28,32 @@ const INSIDE: u64 = (1 << 30) - 1;
 const FROZEN: u64 = 1 << 63;
 const STAMP: u64 = 0x3fff << 30 | 0x3fff << 45;
 
-/// Owners without a node are rejected.
-fn with_nodes(scenarios: impl Strategy<Value = Scenario>) -> impl Strategy<Value = Scenario> {
-    scenarios.prop_map(Scenario::with_nodes)
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, max_shrink_iters: 1000, ..ProptestConfig::default() })]
 
     #[test]
-    fn excludes_and_ends(scenario in with_nodes(scenario(false))) {
+    fn excludes_and_ends(scenario in scenario(false)) {
         run(&tested(), &scenario).map_err(TestCaseError::fail)?;
         run(&global::<_, 15>(ticket::<2>()), &scenario).map_err(TestCaseError::fail)?;
         run(&global::<_, 15>(mcs()), &scenario).map_err(TestCaseError::fail)?;
-        let bare = Setting { nodes: false, ..Setting::USUAL };
-        run_in(bare, &tested(), &scenario).map_err(TestCaseError::fail)?;
     }
 
     /// Mostly more owners than there is room for.
     #[test]
-    fn excludes_and_ends_when_oversubscribed(scenario in with_nodes(scenario(false))) {
+    fn excludes_and_ends_when_oversubscribed(scenario in scenario(false)) {
         run(&global::<_, 1>(right()), &scenario).map_err(TestCaseError::fail)?;
         run(&global::<_, 2>(right()), &scenario).map_err(TestCaseError::fail)?;
     }
 
     #[test]
-    fn a_death_is_reported_to_the_recovering_owner(scenario in with_nodes(scenario(true))) {
+    fn a_death_is_reported_to_the_recovering_owner(scenario in scenario(true)) {
         run(&tested(), &scenario).map_err(TestCaseError::fail)?;
         run(&global::<_, 15>(ticket::<2>()), &scenario).map_err(TestCaseError::fail)?;
         run(&global::<_, 15>(mcs()), &scenario).map_err(TestCaseError::fail)?;
     }
 
     #[test]
-    fn a_death_is_reported_to_the_recovering_owner_when_oversubscribed(scenario in with_nodes(scenario(true))) {
+    fn a_death_is_reported_to_the_recovering_owner_when_oversubscribed(scenario in scenario(true)) {
         run(&global::<_, 1>(right()), &scenario).map_err(TestCaseError::fail)?;
         run(&global::<_, 2>(right()), &scenario).map_err(TestCaseError::fail)?;
     }
@@ -117,7 +110,7 @@ fn a_death_inside_is_reported() {
 
 #[test]
 fn a_stopped_waiter_does_no_harm() {
-    stop_everywhere(&tested(), true, None);
+    stop_everywhere(&tested(), None);
 }
 
 /// Its recoveries have no nonce.
@@ -130,7 +123,7 @@ fn recoveries_without_a_nonce_are_caught() {
         }
         other => other,
     };
-    stop_everywhere(&tested(), true, Some(mutate));
+    stop_everywhere(&tested(), Some(mutate));
 }
 
 /// Every schedule, up to a bound. Sections of three origins do not access the data.
@@ -274,8 +267,8 @@ fn wrong_ones_are_caught() {
     ];
     for (flaw, mutate, dies, expected) in mutations {
         let setting = Setting { mutate: Some(mutate), ..Setting::USUAL };
-        expect_caught(flaw, dies, expected, |scenario| run_in(setting, &tested(), &scenario.clone().with_nodes()));
+        expect_caught(flaw, dies, expected, |scenario| run_in(setting, &tested(), scenario));
     }
     let blind = Setting { blind: true, ..Setting::USUAL };
-    expect_caught("asks nobody", true, "", |scenario| run_in(blind, &tested(), &scenario.clone().with_nodes()));
+    expect_caught("asks nobody", true, "", |scenario| run_in(blind, &tested(), scenario));
 }

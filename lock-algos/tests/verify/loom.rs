@@ -13,9 +13,7 @@ pub(crate) const X: Section = Section::EXCLUSIVE;
 pub(crate) const S: Section = Section::SHARED;
 /// An exclusive lock whose first operation leaves before other work, and whose wait comes after it.
 pub(crate) const EARLY: Section = X.early(1);
-/// Owners without a node, and tries.
-pub(crate) const W: Section = X.without_node();
-pub(crate) const WS: Section = S.without_node();
+/// Tries.
 pub(crate) const T: Section = X.trying();
 pub(crate) const TS: Section = S.trying();
 
@@ -101,19 +99,6 @@ fn cancelled() {
     Exploration::of(&wrong::mcs()).preemptions(1).at_least(1_500).run_cancelled();
 }
 
-#[test]
-fn mcs_without_nodes() {
-    for (programs, preemptions, at_least) in [
-        (&[&[W, W][..], &[X, X]][..], 3, 300),
-        (&[&[W, WS], &[S, X]], 3, 300),
-        (&[&[WS], &[X], &[X]], 2, 300),
-        (&[&[W], &[W], &[S]], 2, 300),
-        (&[&[W], &[S], &[X]], 2, 300),
-    ] {
-        Exploration::of(&wrong::mcs()).preemptions(preemptions).at_least(at_least).run(programs);
-    }
-}
-
 /// A try beside a waiter, and beside another try.
 #[test]
 fn tries() {
@@ -197,9 +182,6 @@ fn a_death_in_the_queue_is_suspected() {
     verify_death(&wrong::mcs(), Mode::Exclusive, X, FaultKind::ParticipantDied);
     verify_death(&wrong::mcs(), Mode::Exclusive, S, FaultKind::ParticipantDied);
     verify_death(&wrong::mcs(), Mode::Shared, X, FaultKind::ParticipantDied);
-    verify_death(&wrong::mcs(), Mode::Exclusive, W, FaultKind::ParticipantDied);
-    verify_death(&wrong::mcs(), Mode::Shared, W, FaultKind::ParticipantDied);
-    verify_death(&wrong::mcs(), Mode::Exclusive, WS, FaultKind::ParticipantDied);
 }
 
 /// A token that was drawn before the lock was held may be lower than that of the previous owner.

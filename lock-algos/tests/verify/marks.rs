@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use onesided_lock_algos::{Mode, Owner, TwoLevel};
+use onesided_lock_algos::{Mode, TwoLevel};
 use onesided_lock_kit::program::LOCK;
 use onesided_lock_kit::random::{run as run_in, search};
 use onesided_lock_kit::wrong::two_level;
@@ -39,7 +39,7 @@ fn played(per_host: u32, lock: &TwoLevel, programs: &[&[Section]]) -> Vec<(Rank,
 fn an_acquire_and_a_release_are_two_operations_at_the_home() {
     let quiet = Section { touches: 0, ..X };
     for lock in &both(8) {
-        for round in [quiet, quiet.trying(), quiet.without_node()] {
+        for round in [quiet, quiet.trying()] {
             let swaps = played(2, lock, &[&[round, round], &[]]);
             assert!(swaps.iter().all(|(_, action)| matches!(action, Action::CompareSwap(..))), "{swaps:?}");
             assert_eq!(swaps.len(), 4);
@@ -75,17 +75,9 @@ fn a_host_hands_over_without_an_operation_at_the_home_so_many_times() {
 /// A rank that has released already, and one that never held the lock.
 #[test]
 fn a_release_without_a_lock_fails_and_changes_nothing() {
-    for (nodes, slot, mode, passes) in [
-        (true, 0, Mode::Exclusive, false),
-        (true, 0, Mode::Exclusive, true),
-        (true, 0, Mode::Shared, false),
-        (true, Owner::NO_SLOT, Mode::Exclusive, false),
-        (true, Owner::NO_SLOT, Mode::Shared, false),
-        (false, 0, Mode::Exclusive, false),
-        (false, 0, Mode::Shared, false),
-    ] {
+    for (mode, passes) in [(Mode::Exclusive, false), (Mode::Exclusive, true), (Mode::Shared, false)] {
         let lock = if passes { two_level(8).bypasses(1) } else { two_level(8) };
-        let [before, after] = release_twice(&lock, (nodes, slot), mode, 0);
+        let [before, after] = release_twice(&lock, mode, 0);
         if mode == Mode::Exclusive {
             assert_eq!(after, before);
         }

@@ -6,7 +6,7 @@ use onesided_lock_kit::wrong::{Flaw, Wrong, distributed, mcs, queue, right, tick
 use onesided_lock_kit::{Action, Checker, Explored, Fencing, Section};
 
 use crate::bound;
-use crate::loom::{S, T, W, WS, X};
+use crate::loom::{S, T, X};
 
 /// A section that does not access the data.
 const A: Section = X.touching(0);
@@ -21,7 +21,7 @@ fn whole(explored: Explored) -> usize {
 /// A rank crashes as well.
 fn settled<L: LockAlgorithm + Clone>(lock: &L) -> usize {
     let checker = Checker::of(lock).losses(1).resolved();
-    let lost = [&[&[A][..], &[A]], &[&[B], &[A]], &[&[W], &[A]], &[&[WS], &[A]], &[&[T], &[A]]].map(|programs| {
+    let lost = [&[&[A][..], &[A]], &[&[B], &[A]], &[&[T], &[A]]].map(|programs| {
         let explored = checker.run(programs);
         assert!(explored.lost > 0, "{}: {programs:?}: {explored}", L::NAME);
         whole(explored)

@@ -32,11 +32,9 @@ fn three_origins() {
 }
 
 #[test]
-fn tries_and_owners_without_nodes() {
+fn tries() {
     explore(&[&[X.trying(), S.trying()], &[X]], 1, 500);
     explore(&[&[S.trying()], &[S, X]], 1, 500);
-    explore(&[&[X.without_node()], &[X]], 1, 500);
-    explore(&[&[S.without_node()], &[S.without_node(), X]], 1, 500);
 }
 
 /// Cancelled before the first read of the intent, and between the first and the second.
@@ -54,7 +52,6 @@ fn the_dead_are_named() {
     lock.run_death(Mode::Exclusive, X, FaultKind::OwnerDied);
     lock.run_death(Mode::Exclusive, S, FaultKind::OwnerDied);
     lock.run_death(Mode::Shared, X, FaultKind::ParticipantDied);
-    lock.run_death(Mode::Exclusive, X.without_node(), FaultKind::OwnerDied);
 }
 
 #[test]

@@ -5,21 +5,19 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner};
-use onesided_lock_kit::program::{open, region_words};
+use onesided_lock_kit::program::region_words;
 use onesided_lock_kit::wrong::{mcs, queue, right, ticket, two_level};
 use onesided_lock_kit::{Action, Layout, ModelMemory, Slots};
 use onesided_remote_memory::{Fault, Rank};
 
-pub(crate) const SLOTS: Slots = Slots { slotless: true, ..Slots::new(1) };
+pub(crate) const SLOTS: Slots = Slots::new(1);
 /// More events than any future that ends takes here.
 pub(crate) const ENDLESS: usize = 500;
 
 pub(crate) type Acquire<'a> = Pin<Box<dyn Future<Output = Result<Held, Fault>> + 'a>>;
 
-/// A rank's owner: ranks from 2 on have slots, the others have some if `slotted`.
-const fn owner(rank: u32, slotted: bool) -> Owner {
-    let slot = if slotted || rank > 1 { 0 } else { Owner::NO_SLOT };
-    Owner { rank: Rank(rank), slot, generation: 0 }
+const fn owner(rank: u32) -> Owner {
+    Owner { rank: Rank(rank), slot: 0, generation: 0 }
 }
 
 pub(crate) fn acquire<'a, A: LockAlgorithm>(
@@ -75,17 +73,10 @@ pub(crate) fn run<T>(
 /// and releases the lock, rank 3 reads for long, and rank 4 suspects that. Then rank 0 goes on: it
 /// must not acquire the lock before rank 3 has released. Returns how far it got: whether it held
 /// the lock before it was stopped, and whether rank 2 held it meanwhile.
-fn stop<A: LockAlgorithm>(
-    lock: &A,
-    slotted: bool,
-    mutate: Option<fn(Action) -> Action>,
-    events: usize,
-) -> (bool, bool) {
+fn stop<A: LockAlgorithm>(lock: &A, mutate: Option<fn(Action) -> Action>, events: usize) -> (bool, bool) {
     let memory = ModelMemory::new(5, region_words::<A>(SLOTS));
     memory.net().mutate = mutate;
     let all: Vec<_> = (0..5).map(|rank| memory.of(rank)).collect();
-    all.iter().try_for_each(|memory| open::<_, A>(memory, SLOTS)).unwrap();
-    let owner = |rank| owner(rank, slotted);
     run(&memory, &mut acquire(lock, &all[1], owner(1), Mode::Shared), ENDLESS).unwrap().unwrap();
     memory.net().kill(Rank(1), 0);
 
@@ -135,10 +126,10 @@ fn stop<A: LockAlgorithm>(
     (false, true)
 }
 
-pub(crate) fn stop_everywhere<A: LockAlgorithm>(lock: &A, slotted: bool, mutate: Option<fn(Action) -> Action>) {
+pub(crate) fn stop_everywhere<A: LockAlgorithm>(lock: &A, mutate: Option<fn(Action) -> Action>) {
     let mut taken_meanwhile = 0;
     for events in 0..ENDLESS {
-        match stop(lock, slotted, mutate, events) {
+        match stop(lock, mutate, events) {
             (true, _) => break,
             (false, meanwhile) => taken_meanwhile += usize::from(meanwhile),
         }
@@ -148,38 +139,29 @@ pub(crate) fn stop_everywhere<A: LockAlgorithm>(lock: &A, slotted: bool, mutate:
 
 #[test]
 fn test_and_set() {
-    stop_everywhere(&right(), true, None);
+    stop_everywhere(&right(), None);
 }
 
 #[test]
 fn the_queue_lock() {
-    stop_everywhere(&mcs(), true, None);
+    stop_everywhere(&mcs(), None);
 }
 
 #[test]
 fn tickets() {
-    stop_everywhere(&ticket::<15>(), true, None);
+    stop_everywhere(&ticket::<15>(), None);
 }
 
 #[test]
 fn queues_by_fetch_add() {
-    stop_everywhere(&queue::<15, 16>(), true, None);
-    stop_everywhere(&queue::<15, 1>(), true, None);
+    stop_everywhere(&queue::<15, 16>(), None);
+    stop_everywhere(&queue::<15, 1>(), None);
 }
 
 #[test]
 fn two_levels() {
-    stop_everywhere(&two_level(8), true, None);
-    stop_everywhere(&two_level(8).bypasses(1), true, None);
-}
-
-/// Neither the stopped nor the dead rank has a slot.
-#[test]
-fn owners_without_a_slot() {
-    stop_everywhere(&right(), false, None);
-    stop_everywhere(&mcs(), false, None);
-    stop_everywhere(&ticket::<15>(), false, None);
-    stop_everywhere(&queue::<15, 16>(), false, None);
+    stop_everywhere(&two_level(8), None);
+    stop_everywhere(&two_level(8).bypasses(1), None);
 }
 
 /// Its counters restart when a lock under recovery is taken, so that its words repeat.
@@ -193,7 +175,7 @@ fn tickets_that_begin_anew_are_caught() {
         }
         other => other,
     };
-    stop_everywhere(&ticket::<15>(), true, Some(mutate));
+    stop_everywhere(&ticket::<15>(), Some(mutate));
 }
 
 /// Its recoveries have no nonce.
@@ -208,10 +190,10 @@ fn recoveries_without_a_nonce_are_caught() {
         }
         other => other,
     };
-    stop_everywhere(&right(), true, Some(mutate));
+    stop_everywhere(&right(), Some(mutate));
 }
 
-/// The same for the queue lock, with a slot and without.
+/// The same for the queue lock.
 #[test]
 fn recoveries_of_the_queue_without_a_nonce_are_caught() {
     const FROZEN: u64 = 1 << 63;
@@ -222,9 +204,7 @@ fn recoveries_of_the_queue_without_a_nonce_are_caught() {
         }
         other => other,
     };
-    for slotted in [true, false] {
-        let caught = catch_unwind(|| stop_everywhere(&mcs(), slotted, Some(mutate)));
-        let panic = caught.expect_err("nothing is caught").downcast::<String>().unwrap();
-        assert!(panic.contains("rank 0, stopped"), "{panic}");
-    }
+    let caught = catch_unwind(|| stop_everywhere(&mcs(), Some(mutate)));
+    let panic = caught.expect_err("nothing is caught").downcast::<String>().unwrap();
+    assert!(panic.contains("rank 0, stopped"), "{panic}");
 }

@@ -1,10 +1,10 @@
 //! The ticket lock: the tests of the other locks, with counters of few bits that wrap; and its own:
-//! first come, first served, contexts without nodes, more owners than tickets.
+//! first come, first served, more owners than tickets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use onesided_lock_algos::{LockAlgorithm, Mode, Owner, Ticket};
+use onesided_lock_algos::{LockAlgorithm, Mode, Ticket};
 use onesided_lock_kit::program::lock_and_data;
 use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::wrong::ticket;
@@ -13,7 +13,7 @@ use onesided_remote_memory::{Fault, FaultKind, Rank};
 use proptest::prelude::*;
 
 use crate::bound;
-use crate::loom::{EARLY, S, W, WS, X};
+use crate::loom::{EARLY, S, X};
 use crate::random::run;
 use crate::refused::release_twice;
 
@@ -86,7 +86,6 @@ proptest! {
         run_in(setting, &ticket::<15>(), &scenario).map_err(TestCaseError::fail)?;
         let narrow = Setting { lock: free_at(4, readers, owners), ..Setting::USUAL };
         run_in(narrow, &ticket::<4>(), &scenario).map_err(TestCaseError::fail)?;
-        run_in(Setting { nodes: false, ..setting }, &ticket::<15>(), &scenario).map_err(TestCaseError::fail)?;
     }
 
     /// Mostly more owners than tickets.
@@ -108,13 +107,6 @@ proptest! {
     fn a_death_is_reported_to_the_recovering_owner_when_oversubscribed(scenario in scenario(true)) {
         run(&ticket::<1>(), &scenario).map_err(TestCaseError::fail)?;
         run(&ticket::<2>(), &scenario).map_err(TestCaseError::fail)?;
-    }
-
-    #[test]
-    fn without_nodes_a_death_is_reported(scenario in scenario(true)) {
-        let setting = Setting { nodes: false, ..Setting::USUAL };
-        run_in(setting, &ticket::<15>(), &scenario).map_err(TestCaseError::fail)?;
-        run_in(setting, &ticket::<2>(), &scenario).map_err(TestCaseError::fail)?;
     }
 
     #[test]
@@ -207,15 +199,6 @@ fn cancelled() {
     Exploration::of(&ticket::<1>()).at_least(10_000).run_cancelled();
 }
 
-/// Owners without a node beside others.
-#[test]
-fn without_nodes() {
-    for programs in [&[&[W, W][..], &[X, X]][..], &[&[W, WS], &[S, X]], &[&[WS], &[X], &[S]]] {
-        Exploration::of(&ticket::<4>()).at_least(300).run(programs);
-        Exploration::of(&ticket::<1>()).at_least(300).run(programs);
-    }
-}
-
 /// One bit: two origins have more owners than tickets of a mode.
 #[test]
 fn when_oversubscribed() {
@@ -227,14 +210,7 @@ fn when_oversubscribed() {
 #[test]
 fn a_death_inside_is_suspected() {
     let exploration = Exploration::of(&ticket::<2>()).preemptions(bound(3, 4));
-    for (dying, survivor) in [
-        (Mode::Exclusive, X),
-        (Mode::Exclusive, S),
-        (Mode::Shared, X),
-        (Mode::Exclusive, W),
-        (Mode::Exclusive, WS),
-        (Mode::Shared, W),
-    ] {
+    for (dying, survivor) in [(Mode::Exclusive, X), (Mode::Exclusive, S), (Mode::Shared, X)] {
         exploration.run_death(dying, survivor, FaultKind::ParticipantDied);
     }
 }
@@ -266,21 +242,17 @@ fn of_two_survivors_one_recovers() {
     }
 }
 
-/// After a release; with a node, and if only the word can tell.
+/// After a release.
 #[test]
 fn a_release_without_a_lock_fails_and_changes_nothing() {
-    for (nodes, slot, mode, start) in [
-        (true, 0, Mode::Exclusive, 0),
-        (true, 0, Mode::Shared, 0),
-        (true, Owner::NO_SLOT, Mode::Exclusive, 0),
-        (true, Owner::NO_SLOT, Mode::Shared, free_at(15, 0x7ffe, 0x7fff)),
-        (false, 0, Mode::Exclusive, 0),
-        (false, 0, Mode::Shared, 0),
-        (false, 0, Mode::Exclusive, free_at(15, 0x7fff, 0x7ffe)),
-        (false, 0, Mode::Shared, free_at(15, 0x7ffe, 0x7fff)),
+    for (mode, start) in [
+        (Mode::Exclusive, 0),
+        (Mode::Shared, 0),
+        (Mode::Exclusive, free_at(15, 0x7fff, 0x7ffe)),
+        (Mode::Shared, free_at(15, 0x7ffe, 0x7fff)),
     ] {
         let lock = ticket::<15>();
-        let [before, after] = release_twice(&lock, (nodes, slot), mode, start);
+        let [before, after] = release_twice(&lock, mode, start);
         assert_eq!(after, before);
     }
 }

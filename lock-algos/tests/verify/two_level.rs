@@ -9,7 +9,7 @@ use onesided_remote_memory::FaultKind;
 use proptest::prelude::*;
 
 use crate::bound;
-use crate::loom::{EARLY, S, T, TS, W, WS, X};
+use crate::loom::{EARLY, S, T, TS, X};
 use crate::marks::{MARK, both, setting};
 
 proptest! {
@@ -19,8 +19,6 @@ proptest! {
     fn excludes_and_ends(scenario in scenario(false), per_host in 1..4_u32, handovers in 0..3_u16, passes in 0..2_u8) {
         let lock = two_level(handovers).bypasses(passes);
         run_in(setting(per_host), &lock, &scenario).map_err(TestCaseError::fail)?;
-        let bare = Setting { nodes: false, ..setting(per_host) };
-        run_in(bare, &lock, &scenario).map_err(TestCaseError::fail)?;
     }
 
     #[test]
@@ -75,16 +73,9 @@ fn cancelled() {
     }
 }
 
-/// Owners without a node beside others, and tries.
 #[test]
-fn without_nodes_and_tries() {
-    for programs in [
-        &[&[W, W][..], &[X, S]][..],
-        &[&[W, WS], &[S, X]],
-        &[&[WS], &[X], &[S]],
-        &[&[T, TS], &[X, S]],
-        &[&[T, T], &[S, S]],
-    ] {
+fn tries() {
+    for programs in [&[&[T, TS][..], &[X, S]][..], &[&[T, T], &[S, S]]] {
         for lock in both(1) {
             Exploration::of(&lock).at_least(100).run(programs);
         }
@@ -94,9 +85,7 @@ fn without_nodes_and_tries() {
 #[test]
 fn a_death_inside_is_reported() {
     for per_host in [2, 1] {
-        for (dying, survivor) in
-            [(Mode::Exclusive, X), (Mode::Exclusive, S), (Mode::Shared, X), (Mode::Exclusive, W), (Mode::Exclusive, WS)]
-        {
+        for (dying, survivor) in [(Mode::Exclusive, X), (Mode::Exclusive, S), (Mode::Shared, X)] {
             let exploration = Exploration::of(&two_level(1)).per_host(per_host).preemptions(3);
             exploration.run_death(dying, survivor, FaultKind::ParticipantDied);
             // A rank that has bypassed the queue is named.
@@ -122,7 +111,7 @@ fn every_schedule() {
             checker.run(programs);
         }
         let crashes = checker.clone().crashes(1);
-        for programs in [LOST, &[&[X], &[S]], &[&[W], &[X]], &[&[X.cancelled(1)], &[X]]] {
+        for programs in [LOST, &[&[X], &[S]], &[&[X.cancelled(1)], &[X]]] {
             assert!(crashes.run(programs).recoveries > 0, "{programs:?}");
         }
         assert!(checker.clone().losses(1).run(LOST).lost > 0);

@@ -29,7 +29,7 @@ pub fn conformance<A: LockAlgorithm + Clone>(lock: &A) -> Report {
 
 /// A conformance suite: every [exploration](Exploration), [check](Checker), [search](Search) and
 /// [history](Linearizability) of this kit, on programs that cover all uses of a lock: exclusive and
-/// shared, nonblocking, tried, cancelled, without a node, released without waiting, with [fencing
+/// shared, nonblocking, tried, cancelled, released without waiting, with [fencing
 /// tokens](crate::Fencing), with origins that crash, are stopped, or lose an operation. With the
 /// feature `bench` also a short [throughput run](crate::bench::ThroughputRun).
 ///

@@ -81,12 +81,11 @@ pub fn run<A: LockAlgorithm + Clone>(setting: Setting, lock: &A, scenario: &Scen
     memory.net().mutate = setting.mutate;
     memory.net().timeless = setting.timeless;
     memory.net().words[LOCK] = setting.lock;
-    run_over(setting, lock, scenario, &memory, slots)
+    run_over(lock, scenario, &memory, slots)
         .map_err(|violation| format!("{violation}; operations in effect:\n{}", memory.net().trace))
 }
 
 fn run_over<A: LockAlgorithm + Clone>(
-    setting: Setting,
     algorithm: &A,
     scenario: &Scenario,
     memory: &ModelMemory,

@@ -42,9 +42,9 @@ pub enum LockDesign {
     ///
     /// The order of locks of [`Mcs`](Self::Mcs) applies here too. A cancelled waiter takes its
     /// ticket back if no other came since; otherwise it keeps its position until its turn, behind
-    /// readers too. Owners without a slot, and in worlds of more than 113 ranks some with one, take
-    /// their tickets by compare-and-swap when less than half of the lock's 32,767 tickets are in
-    /// use.
+    /// readers too. If the ranks together have more than 16,384 slots (in worlds of more than 16
+    /// ranks), those with the higher ones take their tickets by compare-and-swap when less than
+    /// half of the lock's 32,767 tickets are in use.
     Ticket,
     /// The same tickets with a queue beside them (after DecLock, arXiv 2505.17641): the previous
     /// owner notifies the next by one write, and waiters do not poll the target. First in, first

@@ -34,8 +34,8 @@ use crate::{
 ///
 /// A lock takes [`bytes_per_lock`](Self::bytes_per_lock) at its rank: 8 for every design whose lock
 /// is one word, and 8 more in a table with [tokens](Self::with_tokens). The queue nodes of each
-/// rank are shared by the table, as in a window: a rank has at most 1024 locks of the table at a time,
-/// or as many as there are ranks and 31 more.
+/// rank are shared by the table, as in a window: [`lock_slots`](crate::Builder::lock_slots) bounds
+/// the locks of the table that a rank has at a time.
 ///
 /// The locks behave as those of windows, also after failures: a lock whose owner died is poisoned,
 /// and only that one, until it is [recovered](TableRequest::recover).
@@ -311,8 +311,8 @@ impl<'t, F: Drive> TableRequest<'t, F> {
     ///
     /// # Errors
     /// [`Error::TableLock`]: the owner died ([`Error::is_poisoned`]), the deadline passed
-    /// ([`Error::is_timed_out`]), the lock's rank died; `NoSlot`,
-    /// as of [`LockRequest::wait`]. [`Error::NoSuchLock`].
+    /// ([`Error::is_timed_out`]), the lock's rank died; `NoSlot`, as of [`LockRequest::wait`].
+    /// [`Error::NoSuchLock`].
     #[inline]
     pub fn wait(self) -> Result<TableGuard<'t, F>, Error> {
         let Self { requested, request } = self;

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner};
-use onesided_lock_kit::program::{idle, lock_and_data, open, region_words};
+use onesided_lock_kit::program::{idle, lock_and_data, region_words};
 use onesided_lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
 use onesided_lock_kit::{Layout, ModelMemory, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
@@ -56,7 +56,6 @@ fn give_up<A: LockAlgorithm>(
     let case = format!("{} {modes:?} {slots:?}, after {events} events, last: {is_last}", A::NAME);
     let memory = ModelMemory::new(3, region_words::<A>(slots));
     let all: Vec<_> = (0..3).map(|rank| memory.of(rank)).collect();
-    all.iter().try_for_each(|memory| open::<_, A>(memory, slots)).unwrap();
     let user = |rank: u32| {
         let owner = Owner { rank: Rank(rank), slot: 0, generation: 0 };
         User { lock, memory: &all[rank as usize], owner, slots }
@@ -102,14 +101,12 @@ fn give_up<A: LockAlgorithm>(
 fn give_up_everywhere<A: LockAlgorithm>(lock: &A, in_turn: bool) {
     const X: Mode = Mode::Exclusive;
     const S: Mode = Mode::Shared;
-    for nodes in [true, false] {
-        for per_host in [3, 1] {
-            let slots = Slots { nodes, per_host, ..Slots::new(1) };
-            for modes in [[X, X, X], [S, X, X], [X, X, S], [S, X, S], [X, S, X]] {
-                for events in 0..A_WHILE {
-                    give_up((lock, in_turn), slots, modes, (events, false));
-                    give_up((lock, in_turn), slots, modes, (events, true));
-                }
+    for per_host in [3, 1] {
+        let slots = Slots { per_host, ..Slots::new(1) };
+        for modes in [[X, X, X], [S, X, X], [X, X, S], [S, X, S], [X, S, X]] {
+            for events in 0..A_WHILE {
+                give_up((lock, in_turn), slots, modes, (events, false));
+                give_up((lock, in_turn), slots, modes, (events, true));
             }
         }
     }

@@ -1,5 +1,5 @@
 use onesided_lock_algos::{DistributedCounters, Held, Intent, LockAlgorithm, Mode};
-use onesided_lock_kit::program::{open, region_words};
+use onesided_lock_kit::program::region_words;
 use onesided_lock_kit::random::drive;
 use onesided_lock_kit::wrong::distributed;
 use onesided_lock_kit::{Checker, Layout, ModelMemory, Section, Slots};
@@ -36,7 +36,6 @@ fn marks_go_with_the_writer() {
     let lock = distributed::<15>();
     let slots = Slots::new(1);
     let memory = ModelMemory::new(2, region_words::<DistributedCounters>(slots));
-    open::<_, DistributedCounters>(&memory, slots).unwrap();
     let context = Layout::<_, DistributedCounters>::new(&memory, slotted(0), slots);
     let words = lock.words(context).unwrap();
     for _ in 0..2 {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 
 use onesided_lock_algos::{Intent, LockAlgorithm, Mode};
-use onesided_lock_kit::program::{open, region_words};
+use onesided_lock_kit::program::region_words;
 use onesided_lock_kit::random::{PauseEnd, Reply, Wait};
 use onesided_lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
 use onesided_lock_kit::{Layout, ModelMemory};
@@ -147,7 +147,6 @@ fn recoveries<A: LockAlgorithm>(lock: &A, settled: Lost) {
                 let memory = ModelMemory::new(3, region_words::<A>(SLOTS));
                 let of = |rank, lost| Lossy { memory: memory.of(rank), lost: Arc::new(lost), takes_effect };
                 let all = [of(0, lost.into()), of(1, 0.into()), of(2, 0.into())];
-                all.iter().try_for_each(|memory| open::<_, A>(memory, SLOTS)).unwrap();
                 let drive = |memory: &Lossy, mode, then| {
                     let acquires: Pin<Box<dyn Future<Output = _>>> = Box::pin(acquires(lock, memory, mode, then));
                     run(&memory.memory, &mut { acquires }, 20 * ENDLESS)

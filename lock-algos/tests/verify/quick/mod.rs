@@ -28,7 +28,7 @@ mod ticket;
 mod two_level;
 
 use onesided_lock_algos::{LockAlgorithm, Owner};
-use onesided_lock_kit::{Checker, Search, Section, Setting};
+use onesided_lock_kit::{Checker, Search, Section};
 use onesided_remote_memory::Rank;
 
 /// A rank's owner, with a slot.
@@ -36,12 +36,11 @@ const fn slotted(rank: u32) -> Owner {
     Owner { rank: Rank(rank), slot: 0, generation: 0 }
 }
 
-/// Random programs without deaths or with one, with nodes and without.
+/// Random programs without deaths or with one.
 fn search<A: LockAlgorithm + Clone>(lock: &A) {
     let search = Search::of(lock).seed(1).cases(300);
     search.clone().run();
-    search.clone().deaths().run();
-    search.setting(Setting { nodes: false, ..Setting::USUAL }).run();
+    search.deaths().run();
 }
 
 /// The outcome of an operation whose reply is lost.
@@ -66,8 +65,7 @@ fn check<A: LockAlgorithm + Clone>(lock: &A, lost: Lost, per_host: u32) {
     if lost == Lost::Settled {
         let settled = checker.clone().delay_bound(2).losses(1).resolved().at_most(10_000);
         settled.run(&[&[A, A], &[A]]);
-        settled.clone().crashes(1).run(&[&[A], &[A], &[B]]);
-        settled.crashes(1).run(&[&[A], &[A.without_node()]]);
+        settled.crashes(1).run(&[&[A], &[A], &[B]]);
     }
     for programs in [&[&[X][..], &[B, X]][..], &[&[A.trying()], &[A]], &[&[A], &[A], &[B]]] {
         checker.run(programs);

@@ -1,15 +1,13 @@
 //! A poisoned lock: acquires that do not recover fail, again and again, until one recovers.
 
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockContext, Mode, Owner};
-use onesided_lock_kit::program::{idle, lock_and_data, open, region_words};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner};
+use onesided_lock_kit::program::{idle, lock_and_data, region_words};
 use onesided_lock_kit::random::drive;
 use onesided_lock_kit::wrong::{distributed, mcs, queue, right, ticket, two_level};
 use onesided_lock_kit::{Layout, ModelMemory, Slots};
-use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 
-use crate::stopped::{Acquire, ENDLESS, run};
-
-const SLOTS: Slots = Slots { slotless: true, ..Slots::new(1) };
+const SLOTS: Slots = Slots::new(1);
 
 /// One rank's use of a lock.
 #[derive(Clone, Copy)]
@@ -39,22 +37,18 @@ impl<'a, A: LockAlgorithm> User<'a, A> {
     }
 }
 
-/// Rank 1 dies inside, in mode `dying`. All owners have `slot`. `named`: the word names an
-/// exclusive owner.
-fn poison<A: LockAlgorithm>(lock: &A, (slot, named): (u16, bool), dying: Mode, recovering: Intent) {
+/// Rank 1 dies inside, in mode `dying`. `named`: the word names an exclusive owner.
+fn poison<A: LockAlgorithm>(lock: &A, named: bool, dying: Mode, recovering: Intent) {
     let memory = ModelMemory::new(4, region_words::<A>(SLOTS));
     let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
-    for memory in &all {
-        open::<_, A>(memory, SLOTS).unwrap();
-    }
     let user = |rank: u32| {
-        let owner = Owner { rank: Rank(rank), slot, generation: 0 };
+        let owner = Owner { rank: Rank(rank), slot: 0, generation: 0 };
         User { lock, memory: &all[rank as usize], owner }
     };
     let of_owner = named && dying == Mode::Exclusive;
     let kind = if of_owner { FaultKind::OwnerDied } else { FaultKind::ParticipantDied };
     let died = Fault::of(kind, Rank(1));
-    let case = format!("{} slot {slot} {dying:?} {recovering:?}", A::NAME);
+    let case = format!("{} {dying:?} {recovering:?}", A::NAME);
 
     assert_eq!(user(1).ask(dying, Intent::LOCK), Ok(Held::cleanly(dying)), "{case}");
     let busy = Err(Fault::new(FaultKind::TimedOut));
@@ -88,67 +82,20 @@ fn poison<A: LockAlgorithm>(lock: &A, (slot, named): (u16, bool), dying: Mode, r
 }
 
 fn poison_all_ways<A: LockAlgorithm>(lock: &A) {
-    poison_all(lock, [false; 2]);
+    poison_all(lock, false);
 }
 
-/// `named`: with a node, and without.
-fn poison_all<A: LockAlgorithm>(lock: &A, named: [bool; 2]) {
-    for slot in [0, Owner::NO_SLOT].into_iter().zip(named) {
-        for dying in [Mode::Exclusive, Mode::Shared] {
-            for recovering in [Intent::LOCK.recovering(), Intent::TRY.recovering()] {
-                poison(lock, slot, dying, recovering);
-            }
+fn poison_all<A: LockAlgorithm>(lock: &A, named: bool) {
+    for dying in [Mode::Exclusive, Mode::Shared] {
+        for recovering in [Intent::LOCK.recovering(), Intent::TRY.recovering()] {
+            poison(lock, named, dying, recovering);
         }
     }
 }
 
-/// Rank 1 dies inside, and rank 3 has an owner without a slot, which may be of this lock: a
-/// participant scan waits for it, unless the scanning rank has such owners of other locks, for
-/// which rank 3 may wait in turn.
-fn entangle<A: LockAlgorithm>(lock: &A) {
-    let memory = ModelMemory::new(4, region_words::<A>(SLOTS));
-    let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
-    all.iter().try_for_each(|memory| open::<_, A>(memory, SLOTS)).unwrap();
-    let owner = |rank, slot| Owner { rank: Rank(rank), slot, generation: 0 };
-    let user = User { lock, memory: &all[1], owner: owner(1, 0) };
-    assert_eq!(user.ask(Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
-    memory.net().kill(Rank(1), 0);
-    let counts = |counts| Layout::<_, A>::new(&all[3], owner(3, Owner::NO_SLOT), SLOTS).announce_without_slot(counts);
-    counts(true).unwrap();
-
-    let ask = |elsewhere| {
-        let asks = &all[2];
-        let context = Layout::<_, A>::new(asks, owner(2, 0), Slots { elsewhere, ..SLOTS });
-        let mut asked: Acquire<'_> = Box::pin(async move {
-            let words = lock.words(context)?;
-            let started = lock.start(asks, context, words, Mode::Exclusive)?;
-            lock.finish(asks, context, words, Mode::Exclusive, started, || Intent::LOCK).await
-        });
-        run(&memory, &mut asked, 20 * ENDLESS)
-    };
-    let entangled = Fault::of(FaultKind::Deadlock, Rank(3));
-    let begun = all[2].now();
-    assert_eq!(ask(true), Some(Err(entangled)), "{}", A::NAME);
-    assert!(all[2].now() - begun >= 1_000_000_000, "{}: it may end yet", A::NAME);
-    assert_eq!(ask(false), None, "{}: it may count", A::NAME);
-    counts(false).unwrap();
-    for elsewhere in [false, true] {
-        let told = ask(elsewhere).map(|held| held.map_err(|fault| fault.rank()));
-        assert_eq!(told, Some(Err(Some(Rank(1)))), "{}: nobody counts", A::NAME);
-    }
-}
-
-#[test]
-fn waiters_for_owners_without_slots_fail_on_a_possible_deadlock() {
-    entangle(&mcs());
-    entangle(&ticket::<15>());
-    entangle(&queue::<15, 16>());
-    entangle(&distributed::<15>());
-}
-
 #[test]
 fn test_and_set() {
-    poison_all(&right(), [true; 2]);
+    poison_all(&right(), true);
 }
 
 #[test]
@@ -175,6 +122,6 @@ fn distributed_counters() {
 
 #[test]
 fn two_levels() {
-    poison_all(&two_level(8), [false, true]); // an owner word of a cohort names a host
-    poison_all(&two_level(8).bypasses(1), [true; 2]);
+    poison_all(&two_level(8), false); // an owner word of a cohort names a host
+    poison_all(&two_level(8).bypasses(1), true);
 }

@@ -5,11 +5,11 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockContext, Mcs, Mode, Owner};
-use onesided_lock_kit::program::{idle, lock_and_data, open, region_words};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mcs, Mode};
+use onesided_lock_kit::program::{idle, lock_and_data, region_words};
 use onesided_lock_kit::wrong::{mcs, queue, right, ticket, two_level};
-use onesided_lock_kit::{Layout, ModelMemory, Slots};
-use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
+use onesided_lock_kit::{Layout, ModelMemory};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use super::slotted;
 use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, poll, release, run};
@@ -25,7 +25,6 @@ fn leave(while_read: bool) {
     let lock = &mcs();
     let memory = ModelMemory::new(4, region_words::<Mcs>(SLOTS));
     let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
-    all.iter().try_for_each(|memory| open::<_, Mcs>(memory, SLOTS)).unwrap();
     let exclusive = |rank: u32| acquire(lock, &all[rank as usize], slotted(rank), Mode::Exclusive);
     let wanted = AtomicBool::new(true);
     let mut first: Acquire<'_> = Box::pin(async {
@@ -84,90 +83,12 @@ fn the_queue_lock_that_is_given_up() {
     leave(true);
 }
 
-/// Rank 2 has arrived behind rank 1, and dies before it links itself, while rank 3 has an owner
-/// without a slot of another lock, and may wait for this one. No such owner writes to a node, so an
-/// owner that has its turn, or releases, does not wait for it.
-fn nobody_behind(mode: Mode) {
-    let lock = &mcs();
-    let memory = ModelMemory::new(4, region_words::<Mcs>(SLOTS));
-    let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
-    all.iter().try_for_each(|memory| open::<_, Mcs>(memory, SLOTS)).unwrap();
-    let asks = |rank: u32, mode| acquire(lock, &all[rank as usize], slotted(rank), mode);
-    let releases =
-        |rank: u32, mode| -> Release<'_> { Box::pin(release(lock, &all[rank as usize], slotted(rank), mode)) };
-    let counts = |counts| {
-        let owner = Owner { slot: Owner::NO_SLOT, ..slotted(3) };
-        Layout::<_, Mcs>::new(&all[3], owner, SLOTS).announce_without_slot(counts).unwrap();
-    };
-    run(&memory, &mut asks(0, Mode::Exclusive), ENDLESS).unwrap().unwrap();
-    let mut first = asks(1, mode);
-    assert!(run(&memory, &mut first, A_WHILE).is_none());
-    let mut second = asks(2, Mode::Exclusive);
-    while lock_and_data::<Mcs>(&memory.region()).0[0] & 0xff_ffff != 2 {
-        assert!(poll(&mut second).is_none());
-        memory.net().step(None);
-    }
-    memory.net().kill(Rank(2), 0);
-    counts(true);
-
-    assert_eq!(run(&memory, &mut releases(0, Mode::Exclusive), ENDLESS), Some(Ok(())));
-    assert_eq!(run(&memory, &mut first, ENDLESS), Some(Ok(Held::cleanly(mode))), "{mode:?}: it has its turn");
-    assert_eq!(run(&memory, &mut releases(1, mode), ENDLESS), Some(Ok(())), "{mode:?}: nobody writes to it");
-    assert!(run(&memory, &mut asks(3, mode), ENDLESS).is_none(), "{mode:?}: it came in beside an owner without a slot");
-    counts(false);
-    let told = run(&memory, &mut asks(3, mode), ENDLESS).expect("nobody counts").unwrap();
-    assert!(told.recovered.is_some(), "{mode:?}: {told:?}");
-    assert_eq!(run(&memory, &mut releases(3, told.mode), ENDLESS), Some(Ok(())));
-    assert!(Mcs::is_free(lock_and_data::<Mcs>(&memory.region()).0));
-    assert!([0, 1, 3].iter().all(|rank| idle::<Mcs>(SLOTS, &all[*rank].region())));
-}
-
-#[test]
-fn a_served_turn_does_not_wait_for_owners_without_slots() {
-    nobody_behind(Mode::Shared);
-}
-
-#[test]
-fn a_release_does_not_wait_for_owners_without_slots() {
-    nobody_behind(Mode::Exclusive);
-}
-
-/// Rank 2 waits behind rank 1, which dies, and rank 0 behind rank 2. Rank 2 fails because rank 3,
-/// which has an owner without a slot as has rank 2 itself, may wait for it: its node is reset.
-#[test]
-fn a_possible_deadlock_leaves_the_node_reset() {
-    let lock = &mcs();
-    let memory = ModelMemory::new(4, region_words::<Mcs>(SLOTS));
-    let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
-    all.iter().try_for_each(|memory| open::<_, Mcs>(memory, SLOTS)).unwrap();
-    run(&memory, &mut acquire(lock, &all[1], slotted(1), Mode::Exclusive), ENDLESS).unwrap().unwrap();
-    let context = Layout::<_, Mcs>::new(&all[2], slotted(2), Slots { elsewhere: true, ..SLOTS });
-    let mut first: Acquire<'_> = Box::pin(async {
-        let words = lock.words(context)?;
-        let started = lock.start(&all[2], context, words, Mode::Exclusive)?;
-        lock.finish(&all[2], context, words, Mode::Exclusive, started, || Intent::LOCK).await
-    });
-    let mut second = acquire(lock, &all[0], slotted(0), Mode::Exclusive);
-    assert!(run(&memory, &mut first, A_WHILE).is_none() && run(&memory, &mut second, A_WHILE).is_none());
-    let node = |index| all[2].load(context.node(index).unwrap()).unwrap();
-    assert!(node(1) != 0, "nobody has linked himself");
-    memory.net().kill(Rank(1), 0);
-    let without = Owner { slot: Owner::NO_SLOT, ..slotted(3) };
-    Layout::<_, Mcs>::new(&all[3], without, SLOTS).announce_without_slot(true).unwrap();
-
-    assert!(run(&memory, &mut first, A_WHILE).is_none() && run(&memory, &mut second, A_WHILE).is_none());
-    let told = run(&memory, &mut first, 20 * ENDLESS);
-    assert_eq!(told, Some(Err(Fault::of(FaultKind::Deadlock, Rank(3)))));
-    assert_eq!([0, 1, 2].map(node), [0; 3]);
-}
-
 /// Rank 1 dies, as a reader or outside, while rank 0 reads: rank 2 suspects the lock, waits for
 /// rank 0, and learns of rank 1's death if that was inside. Rank 3 only tries.
 fn tries<A: LockAlgorithm>(lock: &A) {
     for (mode, inside) in [(Mode::Exclusive, true), (Mode::Shared, true), (Mode::Shared, false)] {
         let memory = ModelMemory::new(4, region_words::<A>(SLOTS));
         let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
-        all.iter().try_for_each(|memory| open::<_, A>(memory, SLOTS)).unwrap();
         let asks = |rank: u32, mode| acquire(lock, &all[rank as usize], slotted(rank), mode);
         for rank in if inside { 0..2 } else { 0..1 } {
             run(&memory, &mut asks(rank, Mode::Shared), ENDLESS).unwrap().unwrap();

@@ -4,7 +4,7 @@
 
 use onesided_lock_algos::{Held, LockAlgorithm, Mode};
 use onesided_lock_kit::ModelMemory;
-use onesided_lock_kit::program::{idle, lock_and_data, open, region_words};
+use onesided_lock_kit::program::{idle, lock_and_data, region_words};
 use onesided_lock_kit::wrong::{distributed, mcs, queue, right, ticket, two_level};
 use onesided_remote_memory::Rank;
 
@@ -21,7 +21,6 @@ fn race<A: LockAlgorithm>(lock: &A, dying: Mode, ranks: [u32; 2], events: [usize
     let case = format!("{} {dying:?}: ranks {ranks:?} after {events:?} events", A::NAME);
     let memory = ModelMemory::new(4, region_words::<A>(SLOTS));
     let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
-    all.iter().try_for_each(|memory| open::<_, A>(memory, SLOTS)).unwrap();
     run(&memory, &mut acquire(lock, &all[1], slotted(1), dying), ENDLESS).unwrap().unwrap();
     memory.net().kill(Rank(1), 0);
 

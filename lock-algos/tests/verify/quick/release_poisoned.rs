@@ -4,11 +4,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockContext, Mode, Owner};
-use onesided_lock_kit::program::{idle, lock_and_data, open, region_words};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner};
+use onesided_lock_kit::program::{idle, lock_and_data, region_words};
 use onesided_lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
 use onesided_lock_kit::{Layout, ModelMemory};
-use onesided_remote_memory::{Fault, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, Rank};
 
 use super::slotted;
 use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, release, run};
@@ -27,7 +27,6 @@ impl<'a, A: LockAlgorithm> Fixture<'a, A> {
     fn new(lock: &'a A) -> Self {
         let memory = ModelMemory::new(4, region_words::<A>(SLOTS));
         let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
-        all.iter().try_for_each(|memory| open::<_, A>(memory, SLOTS)).unwrap();
         Self { lock, all }
     }
 
@@ -93,36 +92,30 @@ impl<'a, A: LockAlgorithm> Fixture<'a, A> {
 /// behind it or not.
 fn releases_poisoned<A: LockAlgorithm>(lock: &A) {
     for dying in [Mode::Exclusive, Mode::Shared] {
-        for slot in [0, Owner::NO_SLOT] {
-            for waits in [false, true] {
-                let (fixture, recovering) = (Fixture::new(lock), Owner { slot, ..slotted(0) });
-                let case = format!("{}, {dying:?}, slot {slot}, one waits: {waits}", A::NAME);
-                fixture.ask(1, dying, Intent::LOCK).unwrap().unwrap();
-                fixture.all[0].net().kill(Rank(1), 0);
-                let held = fixture.run(fixture.asks(recovering, Mode::Exclusive, || Intent::LOCK.recovering()));
-                // Some locks reject owners without a node.
-                let Some(Ok(held)) = held else {
-                    assert!(slot == Owner::NO_SLOT, "{case}: {held:?}");
-                    continue;
-                };
-                assert!(held.recovered.is_some(), "{case}");
-                let mut third = fixture.asks(slotted(3), Mode::Exclusive, || Intent::LOCK);
-                if waits {
-                    assert!(run(&fixture.all[0], &mut third, 60).is_none(), "{case}");
-                }
-                let mut releasing: Release<'_> = Box::pin(fixture.release_poisoned(recovering, held));
-                // A waiter may have to leave first.
-                let ended = run(&fixture.all[0], &mut releasing, 60);
-                if waits {
-                    let told =
-                        run(&fixture.all[0], &mut third, LONG).unwrap_or_else(|| panic!("{case}: waits without end"));
-                    assert_eq!(told.map_err(|fault| fault.rank()), Err(Some(Rank(1))), "{case}");
-                }
-                assert_eq!(ended.or_else(|| run(&fixture.all[0], &mut releasing, LONG)), Some(Ok(())), "{case}");
-                drop(releasing);
-                drop(third);
-                fixture.is_cancelled(&case);
+        for waits in [false, true] {
+            let (fixture, recovering) = (Fixture::new(lock), slotted(0));
+            let case = format!("{}, {dying:?}, one waits: {waits}", A::NAME);
+            fixture.ask(1, dying, Intent::LOCK).unwrap().unwrap();
+            fixture.all[0].net().kill(Rank(1), 0);
+            let held = fixture.run(fixture.asks(recovering, Mode::Exclusive, || Intent::LOCK.recovering()));
+            let Some(Ok(held)) = held else { panic!("{case}: {held:?}") };
+            assert!(held.recovered.is_some(), "{case}");
+            let mut third = fixture.asks(slotted(3), Mode::Exclusive, || Intent::LOCK);
+            if waits {
+                assert!(run(&fixture.all[0], &mut third, 60).is_none(), "{case}");
             }
+            let mut releasing: Release<'_> = Box::pin(fixture.release_poisoned(recovering, held));
+            // A waiter may have to leave first.
+            let ended = run(&fixture.all[0], &mut releasing, 60);
+            if waits {
+                let told =
+                    run(&fixture.all[0], &mut third, LONG).unwrap_or_else(|| panic!("{case}: waits without end"));
+                assert_eq!(told.map_err(|fault| fault.rank()), Err(Some(Rank(1))), "{case}");
+            }
+            assert_eq!(ended.or_else(|| run(&fixture.all[0], &mut releasing, LONG)), Some(Ok(())), "{case}");
+            drop(releasing);
+            drop(third);
+            fixture.is_cancelled(&case);
         }
     }
 }
@@ -220,28 +213,4 @@ fn a_room_and_a_targets_lock() {
     assert_eq!(fixture.run(fixture.release_poisoned(slotted(0), held)), Some(Ok(())));
     assert!(fixture.ask(2, Mode::Shared, Intent::LOCK).unwrap().is_err(), "who locks all is not told");
     fixture.is_cancelled("both");
-}
-
-/// Another owner of the recovering rank, also without a slot, is announced when it has ended.
-#[test]
-fn an_owner_without_a_slot_is_announced_once() {
-    let lock = &mcs();
-    let (fixture, recovering) = (Fixture::new(lock), Owner { slot: Owner::NO_SLOT, ..slotted(0) });
-    fixture.ask(1, Mode::Exclusive, Intent::LOCK).unwrap().unwrap();
-    fixture.all[0].net().kill(Rank(1), 0);
-    let held = fixture.run(fixture.asks(recovering, Mode::Exclusive, || Intent::LOCK.recovering())).unwrap().unwrap();
-    let mut third = fixture.asks(slotted(3), Mode::Exclusive, || Intent::LOCK);
-    assert!(run(&fixture.all[0], &mut third, 60).is_none());
-    let context = Layout::<_, onesided_lock_algos::Mcs>::new(&fixture.all[0], recovering, SLOTS);
-    let counts = || fixture.all[0].load(context.participant_count(Rank(0)).unwrap().unwrap()).unwrap() >> 32;
-    let mut releasing: Release<'_> = Box::pin(fixture.release_poisoned(recovering, held));
-    let mut ended = None;
-    while ended.is_none() && counts() > 0 {
-        ended = run(&fixture.all[0], &mut releasing, 1);
-    }
-    context.announce_without_slot(true).unwrap();
-    let told = run(&fixture.all[0], &mut third, LONG);
-    drop(third);
-    assert_eq!(ended.or_else(|| run(&fixture.all[0], &mut releasing, LONG)), Some(Ok(())), "{told:?}");
-    assert_eq!(counts(), 1);
 }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
-use onesided_lock_algos::{DedicatedThread, EventThread, Held, Intent, LockAlgorithm, LockContext, Mode, Owner};
-use onesided_lock_kit::program::{LOCK, idle, lock_and_data, open, region_words};
+use onesided_lock_algos::{DedicatedThread, EventThread, Held, Intent, LockAlgorithm, LockContext, Mode};
+use onesided_lock_kit::program::{idle, lock_and_data, region_words};
 use onesided_lock_kit::random::{self, Server};
-use onesided_lock_kit::{Checker, Layout, ModelMemory, Posted, Scenario, Search, Section, Setting, Slots};
-use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
+use onesided_lock_kit::{Layout, ModelMemory, Posted, Scenario, Search, Section, Setting, Slots};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 
-use super::Lost;
-use crate::stopped::{Acquire, poll, run};
+use super::{Lost, slotted};
+use crate::stopped::{Acquire, poll};
 
 #[test]
 fn searched() {
@@ -39,7 +39,7 @@ fn an_acquire_is_two_writes_and_an_answer_and_a_release_two_writes() {
     assert_eq!(writes(&[&[quiet], &[quiet], &[quiet], &[quiet]]), 4 * 5 + stopped, "however many ask");
 }
 
-const SLOTS: Slots = Slots { slotless: true, ..Slots::new(1) };
+const SLOTS: Slots = Slots::new(1);
 
 /// A lock and its server, driven manually.
 struct Fixture {
@@ -52,7 +52,6 @@ impl Fixture {
     fn new() -> Self {
         let memory = ModelMemory::new(4, region_words::<EventThread>(SLOTS));
         let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
-        all.iter().try_for_each(|memory| open::<_, EventThread>(memory, SLOTS)).unwrap();
         let lock = Arc::new(EventThread::default());
         let server = Server::start(&memory, &lock, SLOTS).into();
         Self { all, lock, server }
@@ -69,35 +68,35 @@ impl Fixture {
         panic!("waits without end")
     }
 
-    fn context(&self, rank: u32, slot: u16) -> Layout<'_, ModelMemory, EventThread> {
-        Layout::new(&self.all[rank as usize], Owner { rank: Rank(rank), slot, generation: 0 }, SLOTS)
+    fn context(&self, rank: u32) -> Layout<'_, ModelMemory, EventThread> {
+        Layout::new(&self.all[rank as usize], slotted(rank), SLOTS)
     }
 
-    fn asks(&self, (rank, slot): (u32, u16), mode: Mode, intent: Intent) -> Acquire<'_> {
-        let (memory, context, lock) = (&self.all[rank as usize], self.context(rank, slot), &*self.lock);
+    fn asks(&self, rank: u32, mode: Mode, intent: Intent) -> Acquire<'_> {
+        let (memory, context, lock) = (&self.all[rank as usize], self.context(rank), &*self.lock);
         Box::pin(async move {
             let words = if intent.is_patient() { lock.words(context)? } else { lock.words_to_try(context)? };
             lock.finish(memory, context, words, mode, lock.start(memory, context, words, mode)?, move || intent).await
         })
     }
 
-    fn ask(&self, who: (u32, u16), mode: Mode, intent: Intent) -> Result<Held, Fault> {
-        self.drive(self.asks(who, mode, intent))
+    fn ask(&self, rank: u32, mode: Mode, intent: Intent) -> Result<Held, Fault> {
+        self.drive(self.asks(rank, mode, intent))
     }
 
-    async fn releases(&self, (rank, slot): (u32, u16), mode: Mode) -> Result<(), Fault> {
-        let (memory, context, lock) = (&self.all[rank as usize], self.context(rank, slot), &*self.lock);
+    async fn releases(&self, rank: u32, mode: Mode) -> Result<(), Fault> {
+        let (memory, context, lock) = (&self.all[rank as usize], self.context(rank), &*self.lock);
         let words = lock.words(context)?;
         lock.finish_release(memory, context, words, mode, lock.start_release(memory, context, words, mode)?).await
     }
 
-    async fn release_poisoned(&self, (rank, slot): (u32, u16), held: Held) -> Result<(), Fault> {
-        let (memory, context, lock) = (&self.all[rank as usize], self.context(rank, slot), &*self.lock);
+    async fn release_poisoned(&self, rank: u32, held: Held) -> Result<(), Fault> {
+        let (memory, context, lock) = (&self.all[rank as usize], self.context(rank), &*self.lock);
         lock.release_poisoned(memory, context, lock.words(context)?, held).await
     }
 
-    fn release(&self, who: (u32, u16), mode: Mode) -> Result<(), Fault> {
-        self.drive(self.releases(who, mode))
+    fn release(&self, rank: u32, mode: Mode) -> Result<(), Fault> {
+        self.drive(self.releases(rank, mode))
     }
 
     /// Polls the server, then runs one event.
@@ -105,13 +104,6 @@ impl Fixture {
         let mut cx = Context::from_waker(Waker::noop());
         assert!(self.server.borrow_mut().task.as_mut().poll(&mut cx).is_pending(), "the server ended");
         self.all[0].net().step(None)
-    }
-
-    /// While there is anything to do, with a bound.
-    fn settle(&self) {
-        for _ in 0..50 {
-            self.look();
-        }
     }
 
     /// Runs an acquire for this many events.
@@ -144,38 +136,34 @@ impl Fixture {
 }
 
 /// Acquires that do not recover fail, again and again, until one recovers.
-fn poison(slot: u16, dying: Mode, recovering: Intent) {
+fn poison(dying: Mode, recovering: Intent) {
     let fixture = Fixture::new();
-    let case = format!("slot {slot} {dying:?} {recovering:?}");
+    let case = format!("{dying:?} {recovering:?}");
     let kind = if dying == Mode::Exclusive { FaultKind::OwnerDied } else { FaultKind::ParticipantDied };
     let died = Fault::of(kind, Rank(1));
-    assert_eq!(fixture.ask((1, slot), dying, Intent::LOCK), Ok(Held::cleanly(dying)), "{case}");
+    assert_eq!(fixture.ask(1, dying, Intent::LOCK), Ok(Held::cleanly(dying)), "{case}");
     let busy = Err(Fault::new(FaultKind::TimedOut));
-    assert_eq!(fixture.ask((2, slot), Mode::Exclusive, Intent::TRY), busy, "{case}");
+    assert_eq!(fixture.ask(2, Mode::Exclusive, Intent::TRY), busy, "{case}");
     fixture.all[0].net().kill(Rank(1), 0);
     for _ in 0..2 {
         for (rank, mode) in [(0, Mode::Exclusive), (2, Mode::Exclusive), (3, Mode::Shared)] {
-            assert_eq!(fixture.ask((rank, slot), mode, Intent::LOCK), Err(died), "{case}: rank {rank} {mode:?}");
-            assert_eq!(fixture.ask((rank, slot), mode, Intent::TRY), Err(died), "{case}: rank {rank} {mode:?} tries");
-            let over = fixture.ask((rank, slot), mode, Intent::CANCELLED);
+            assert_eq!(fixture.ask(rank, mode, Intent::LOCK), Err(died), "{case}: rank {rank} {mode:?}");
+            assert_eq!(fixture.ask(rank, mode, Intent::TRY), Err(died), "{case}: rank {rank} {mode:?} tries");
+            let over = fixture.ask(rank, mode, Intent::CANCELLED);
             assert_eq!(over, Err(Fault::new(FaultKind::Closed)), "{case}: rank {rank} {mode:?} does not want it");
         }
         // Nor does a recovering owner.
         let held = Held::after(died, Mode::Exclusive);
-        assert_eq!(fixture.ask((3, slot), Mode::Shared, recovering), Ok(held), "{case}");
-        assert_eq!(fixture.drive(fixture.release_poisoned((3, slot), held)), Ok(()), "{case}");
+        assert_eq!(fixture.ask(3, Mode::Shared, recovering), Ok(held), "{case}");
+        assert_eq!(fixture.drive(fixture.release_poisoned(3, held)), Ok(()), "{case}");
     }
-    assert_eq!(fixture.ask((3, slot), Mode::Shared, recovering), Ok(Held::after(died, Mode::Exclusive)), "{case}");
-    assert_eq!(
-        fixture.ask((0, slot), Mode::Shared, Intent::TRY.recovering()),
-        busy,
-        "{case}: beside the recovering owner"
-    );
-    assert_eq!(fixture.release((3, slot), Mode::Exclusive), Ok(()), "{case}");
+    assert_eq!(fixture.ask(3, Mode::Shared, recovering), Ok(Held::after(died, Mode::Exclusive)), "{case}");
+    assert_eq!(fixture.ask(0, Mode::Shared, Intent::TRY.recovering()), busy, "{case}: beside the recovering owner");
+    assert_eq!(fixture.release(3, Mode::Exclusive), Ok(()), "{case}");
     for mode in [Mode::Exclusive, Mode::Shared] {
         for intent in [Intent::LOCK, Intent::TRY, Intent::LOCK.recovering()] {
-            assert_eq!(fixture.ask((2, slot), mode, intent), Ok(Held::cleanly(mode)), "{case}: healed");
-            assert_eq!(fixture.release((2, slot), mode), Ok(()), "{case}: healed");
+            assert_eq!(fixture.ask(2, mode, intent), Ok(Held::cleanly(mode)), "{case}: healed");
+            assert_eq!(fixture.release(2, mode), Ok(()), "{case}: healed");
         }
     }
     for rank in [0, 2, 3] {
@@ -186,11 +174,9 @@ fn poison(slot: u16, dying: Mode, recovering: Intent) {
 
 #[test]
 fn a_served_lock_is_poisoned_until_one_recovers() {
-    for slot in [0, Owner::NO_SLOT] {
-        for dying in [Mode::Exclusive, Mode::Shared] {
-            for recovering in [Intent::LOCK.recovering(), Intent::TRY.recovering()] {
-                poison(slot, dying, recovering);
-            }
+    for dying in [Mode::Exclusive, Mode::Shared] {
+        for recovering in [Intent::LOCK.recovering(), Intent::TRY.recovering()] {
+            poison(dying, recovering);
         }
     }
 }
@@ -199,58 +185,52 @@ fn a_served_lock_is_poisoned_until_one_recovers() {
 /// recovered.
 #[test]
 fn a_cancelled_acquire_has_not_recovered() {
-    for slot in [0, Owner::NO_SLOT] {
-        for then in [Intent::CANCELLED.recovering(), Intent::TRY.recovering()] {
-            for limit in 1..100 {
-                let fixture = Fixture::new();
-                fixture.ask((1, 0), Mode::Exclusive, Intent::LOCK).unwrap();
-                fixture.all[0].net().kill(Rank(1), 0);
-                let (asked, patient) = (AtomicUsize::new(0), Intent::LOCK.recovering());
-                let (memory, context, lock) = (&fixture.all[3], fixture.context(3, slot), &*fixture.lock);
-                let told = fixture.drive(async {
-                    let words = lock.words(context)?;
-                    let intent = || if asked.fetch_add(1, Relaxed) < limit { patient } else { then };
-                    let started = lock.start(memory, context, words, Mode::Exclusive)?;
-                    lock.finish(memory, context, words, Mode::Exclusive, started, intent).await
-                });
-                if told.is_ok_and(|held| held.recovered.is_some()) {
-                    if asked.load(Relaxed) < limit {
-                        break;
-                    }
-                    continue;
+    for then in [Intent::CANCELLED.recovering(), Intent::TRY.recovering()] {
+        for limit in 1..100 {
+            let fixture = Fixture::new();
+            fixture.ask(1, Mode::Exclusive, Intent::LOCK).unwrap();
+            fixture.all[0].net().kill(Rank(1), 0);
+            let (asked, patient) = (AtomicUsize::new(0), Intent::LOCK.recovering());
+            let (memory, context, lock) = (&fixture.all[3], fixture.context(3), &*fixture.lock);
+            let told = fixture.drive(async {
+                let words = lock.words(context)?;
+                let intent = || if asked.fetch_add(1, Relaxed) < limit { patient } else { then };
+                let started = lock.start(memory, context, words, Mode::Exclusive)?;
+                lock.finish(memory, context, words, Mode::Exclusive, started, intent).await
+            });
+            if told.is_ok_and(|held| held.recovered.is_some()) {
+                if asked.load(Relaxed) < limit {
+                    break;
                 }
-                let next = fixture.ask((2, 0), Mode::Exclusive, Intent::LOCK);
-                assert!(next.is_err(), "slot {slot}, {then:?} after {limit}: {told:?}, then {next:?}");
+                continue;
             }
+            let next = fixture.ask(2, Mode::Exclusive, Intent::LOCK);
+            assert!(next.is_err(), "{then:?} after {limit}: {told:?}, then {next:?}");
         }
     }
 }
 
 #[test]
 fn waiters_for_a_dead_home_fail() {
-    for slot in [0, Owner::NO_SLOT] {
-        let fixture = Fixture::new();
-        assert_eq!(fixture.ask((1, slot), Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
-        fixture.all[0].net().kill(Rank(0), 0);
-        fixture.fire();
-        let ended = fixture.ask((2, slot), Mode::Shared, Intent::LOCK);
-        assert_eq!(ended, Err(Fault::of(FaultKind::PeerDied, Rank(0))), "slot {slot}");
-    }
+    let fixture = Fixture::new();
+    assert_eq!(fixture.ask(1, Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
+    fixture.all[0].net().kill(Rank(0), 0);
+    fixture.fire();
+    let ended = fixture.ask(2, Mode::Shared, Intent::LOCK);
+    assert_eq!(ended, Err(Fault::of(FaultKind::PeerDied, Rank(0))));
 }
 
 #[test]
 fn acquires_without_a_server_fail() {
-    for slot in [0, Owner::NO_SLOT] {
-        let fixture = Fixture::new();
-        fixture.server.borrow().open.store(false, Relaxed);
-        let memory = &fixture.all[0];
-        random::drive(memory, fixture.lock.wake_server(memory, Layout::<_, EventThread>::of_server(memory, SLOTS)))
-            .unwrap();
-        random::drive(memory, &mut fixture.server.borrow_mut().task).unwrap();
-        fixture.fire();
-        let refused = fixture.ask((2, slot), Mode::Shared, Intent::LOCK);
-        assert_eq!(refused, Err(Fault::of(FaultKind::Closed, Rank(0))), "slot {slot}");
-    }
+    let fixture = Fixture::new();
+    fixture.server.borrow().open.store(false, Relaxed);
+    let memory = &fixture.all[0];
+    random::drive(memory, fixture.lock.wake_server(memory, Layout::<_, EventThread>::of_server(memory, SLOTS)))
+        .unwrap();
+    random::drive(memory, &mut fixture.server.borrow_mut().task).unwrap();
+    fixture.fire();
+    let refused = fixture.ask(2, Mode::Shared, Intent::LOCK);
+    assert_eq!(refused, Err(Fault::of(FaultKind::Closed, Rank(0))));
 }
 
 #[test]
@@ -258,15 +238,13 @@ fn a_release_without_a_lock_fails_and_changes_nothing() {
     let not_held = Err(Fault::new(FaultKind::NotHeld));
     for mode in [Mode::Exclusive, Mode::Shared] {
         let fixture = Fixture::new();
-        assert_eq!(fixture.release((2, 0), mode), not_held, "nobody holds it");
-        assert_eq!(fixture.ask((1, 0), mode, Intent::LOCK), Ok(Held::cleanly(mode)));
+        assert_eq!(fixture.release(2, mode), not_held, "nobody holds it");
+        assert_eq!(fixture.ask(1, mode, Intent::LOCK), Ok(Held::cleanly(mode)));
         let before = fixture.all[0].region();
-        assert_eq!(fixture.release((2, 0), mode), not_held, "a stranger");
+        assert_eq!(fixture.release(2, mode), not_held, "a stranger");
         assert_eq!(fixture.all[0].region(), before);
-        assert_eq!(fixture.release((1, 0), mode), Ok(()));
-        assert_eq!(fixture.release((1, 0), mode), not_held, "twice");
-        assert_eq!(fixture.release((1, Owner::NO_SLOT), Mode::Exclusive), not_held, "without a node");
-        assert_eq!(fixture.release((1, Owner::NO_SLOT), Mode::Shared), not_held, "without a node");
+        assert_eq!(fixture.release(1, mode), Ok(()));
+        assert_eq!(fixture.release(1, mode), not_held, "twice");
         assert!(fixture.close());
     }
 }
@@ -277,31 +255,14 @@ fn checked() {
     super::check(&DedicatedThread::default(), Lost::Settled, 2);
 }
 
-/// Owners without nodes: one at a time uses the fallback slot, and readers enter by it.
-#[test]
-fn checked_at_the_door() {
-    const A: Section = Section::EXCLUSIVE;
-    const B: Section = Section::SHARED;
-    let [a, b] = [A, B].map(Section::without_node);
-    let programs: [&[&[Section]]; 4] =
-        [&[&[], &[b], &[A]], &[&[b], &[a], &[b]], &[&[A], &[b, b], &[a]], &[&[a], &[b.cancelled(1)], &[b.trying(), B]]];
-    let checker = Checker::of(&EventThread::default()).delay_bound(2).at_most(10_000);
-    for programs in programs {
-        checker.clone().run(programs);
-        checker.clone().crashes(1).run(programs);
-        assert!(checker.clone().losses(1).resolved().run(programs).lost > 0);
-        checker.clone().stops(1).crashes(1).run(programs);
-    }
-}
-
 /// A release is indeterminate: it did not arrive, or it did and the request slot has been used
 /// since.
 #[test]
 fn a_release_that_is_lost_is_said_again() {
     for is_used in [false, true] {
         let fixture = Fixture::new();
-        assert_eq!(fixture.ask((1, 0), Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
-        let (memory, context, lock) = (&fixture.all[1], fixture.context(1, 0), &*fixture.lock);
+        assert_eq!(fixture.ask(1, Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
+        let (memory, context, lock) = (&fixture.all[1], fixture.context(1), &*fixture.lock);
         let line = context.request_slot_of(Rank(1), 0).unwrap();
         let asked = memory.net().words[line];
         let words = lock.words(context).unwrap();
@@ -313,7 +274,7 @@ fn a_release_that_is_lost_is_said_again() {
         assert_eq!(fixture.drive(lock.finish_release(memory, context, words, Mode::Exclusive, unknown)), Ok(()));
         assert_eq!(memory.net().words[line] == says, is_used);
         if !is_used {
-            assert_eq!(fixture.ask((2, 0), Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
+            assert_eq!(fixture.ask(2, Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
         }
     }
 }
@@ -322,64 +283,37 @@ fn a_release_that_is_lost_is_said_again() {
 #[test]
 fn a_try_after_a_release_succeeds() {
     let deliver = |fixture: &Fixture| while fixture.all[0].net().step(None) {};
-    let none = Owner::NO_SLOT;
-    let owners: [(Mode, &[(u32, u16)]); 5] = [
-        (Mode::Exclusive, &[(1, 0)]),
-        (Mode::Exclusive, &[(1, none)]),
-        (Mode::Shared, &[(1, 0), (2, 0)]),
-        (Mode::Shared, &[(1, none), (2, none)]),
-        (Mode::Shared, &[(1, 0), (2, none)]),
-    ];
+    let owners: [(Mode, &[u32]); 2] = [(Mode::Exclusive, &[1]), (Mode::Shared, &[1, 2])];
     for (mode, owners) in owners {
-        for slot in [0, none] {
-            let case = format!("{owners:?} {mode:?}, slot {slot} tries");
-            let fixture = Fixture::new();
-            for owner in owners {
-                assert_eq!(fixture.ask(*owner, mode, Intent::LOCK), Ok(Held::cleanly(mode)), "{case}");
-            }
-            deliver(&fixture);
-            for (rank, slot) in owners {
-                let (memory, context, lock) =
-                    (&fixture.all[*rank as usize], fixture.context(*rank, *slot), &*fixture.lock);
-                let words = lock.words(context).unwrap();
-                let released = lock.start_release(memory, context, words, mode).unwrap();
-                random::drive(memory, lock.finish_release(memory, context, words, mode, released)).unwrap();
-                deliver(&fixture);
-            }
-            let (memory, context, lock) = (&fixture.all[3], fixture.context(3, slot), &*fixture.lock);
-            let words = lock.words_to_try(context).unwrap();
-            let first = lock.start(memory, context, words, Mode::Exclusive).unwrap();
-            deliver(&fixture);
-            let held = fixture.drive(lock.finish(memory, context, words, Mode::Exclusive, first, || Intent::TRY));
-            assert_eq!(held, Ok(Held::cleanly(Mode::Exclusive)), "{case}");
+        let fixture = Fixture::new();
+        for owner in owners {
+            assert_eq!(fixture.ask(*owner, mode, Intent::LOCK), Ok(Held::cleanly(mode)));
         }
+        deliver(&fixture);
+        for rank in owners {
+            let (memory, context, lock) = (&fixture.all[*rank as usize], fixture.context(*rank), &*fixture.lock);
+            let words = lock.words(context).unwrap();
+            let released = lock.start_release(memory, context, words, mode).unwrap();
+            random::drive(memory, lock.finish_release(memory, context, words, mode, released)).unwrap();
+            deliver(&fixture);
+        }
+        let (memory, context, lock) = (&fixture.all[3], fixture.context(3), &*fixture.lock);
+        let words = lock.words_to_try(context).unwrap();
+        let first = lock.start(memory, context, words, Mode::Exclusive).unwrap();
+        deliver(&fixture);
+        let held = fixture.drive(lock.finish(memory, context, words, Mode::Exclusive, first, || Intent::TRY));
+        assert_eq!(held, Ok(Held::cleanly(Mode::Exclusive)), "{mode:?}");
     }
-}
-
-/// A dead owner in the fallback slot is found without a wake event: one of a waiter may have come
-/// before the home knew of the death.
-#[test]
-fn a_dead_owner_of_the_fallback_slot_is_found() {
-    const DOOR: usize = LOCK + 2;
-    let fixture = Fixture::new();
-    assert_eq!(fixture.ask((1, Owner::NO_SLOT), Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
-    fixture.settle();
-    let stands = fixture.all[0].region()[DOOR];
-    fixture.all[0].net().kill(Rank(1), 0);
-    fixture.settle();
-    assert_ne!(fixture.all[0].region()[DOOR], stands);
-    let told = fixture.ask((2, 0), Mode::Exclusive, Intent::LOCK);
-    assert_eq!(told, Err(Fault::of(FaultKind::OwnerDied, Rank(1))));
 }
 
 /// A wake event that was read before the request arrived does not delay the waiter.
 #[test]
 fn a_release_that_is_said_again_is_heard() {
     let fixture = Fixture::new();
-    assert_eq!(fixture.ask((1, 0), Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
-    let mut waits = fixture.asks((2, Owner::NO_SLOT), Mode::Exclusive, Intent::LOCK);
+    assert_eq!(fixture.ask(1, Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
+    let mut waits = fixture.asks(2, Mode::Exclusive, Intent::LOCK);
     assert_eq!(fixture.run(&mut waits, 50), None);
-    let (memory, context, lock) = (&fixture.all[1], fixture.context(1, 0), &*fixture.lock);
+    let (memory, context, lock) = (&fixture.all[1], fixture.context(1), &*fixture.lock);
     let line = context.request_slot_of(Rank(1), 0).unwrap();
     let words = lock.words(context).unwrap();
     let asked = memory.net().words[line];
@@ -398,9 +332,9 @@ fn a_release_that_is_said_again_is_heard() {
 fn a_reply_is_repeated() {
     for is_seen in [true, false] {
         let fixture = Fixture::new();
-        let mut waits = fixture.asks((1, 0), Mode::Exclusive, Intent::LOCK);
+        let mut waits = fixture.asks(1, Mode::Exclusive, Intent::LOCK);
         assert_eq!(poll(&mut waits), None);
-        let node = fixture.context(1, 0).node(1).unwrap();
+        let node = fixture.context(1).node(1).unwrap();
         let told = |fixture: &Fixture| fixture.all[1].net().words[node] != 0;
         while !told(&fixture) {
             fixture.look();
@@ -413,56 +347,18 @@ fn a_reply_is_repeated() {
             assert_eq!(fixture.run(&mut waits, 50), Some(Ok(Held::cleanly(Mode::Exclusive))));
         }
         drop(waits);
-        assert_eq!(fixture.release((1, 0), Mode::Exclusive), Ok(()), "seen: {is_seen}");
+        assert_eq!(fixture.release(1, Mode::Exclusive), Ok(()), "seen: {is_seen}");
         assert!(fixture.close());
     }
-}
-
-/// The server scans the ranks one by one for readers of the fallback slot. One reader arrives after
-/// its rank was scanned, and another one leaves before its rank is: the count is unchanged.
-#[test]
-fn a_changed_set_of_fallback_readers_is_not_taken_for_the_same() {
-    let none = Owner::NO_SLOT;
-    let (mut found, shared) = (0, Ok(Held::cleanly(Mode::Shared)));
-    for events in 0..200 {
-        let fixture = Fixture::new();
-        assert_eq!(fixture.ask((2, none), Mode::Shared, Intent::LOCK), shared);
-        let mut comes = fixture.asks((1, none), Mode::Shared, Intent::LOCK);
-        assert_eq!(poll(&mut comes), None);
-        let answer = || fixture.all[0].region()[LOCK + 3];
-        let before = answer();
-        while answer() == before {
-            fixture.look();
-            if answer() == before {
-                assert_eq!(poll(&mut comes), None);
-            }
-        }
-        let mut waits = fixture.asks((3, 0), Mode::Exclusive, Intent::LOCK);
-        assert_eq!(fixture.run(&mut waits, events), None, "after {events} events");
-        // While the server, and all its operations, are stopped.
-        fixture.all[0].net().stopped = Some(Rank(0));
-        let memory = &fixture.all[0];
-        assert_eq!(run(memory, &mut comes, 100), Some(shared), "after {events} events");
-        let goes = Box::pin(fixture.releases((2, none), Mode::Shared));
-        assert_eq!(run(memory, &mut { goes }, 100), Some(Ok(())), "after {events} events");
-        fixture.all[0].net().stopped = None;
-        found += usize::from(memory.now() > 1_000_000_000);
-        assert_eq!(fixture.run(&mut waits, 100), None, "after {events} events: beside a reader");
-        assert_eq!(fixture.release((1, none), Mode::Shared), Ok(()), "after {events} events");
-        assert_eq!(fixture.run(&mut waits, 100), Some(Ok(Held::cleanly(Mode::Exclusive))), "after {events} events");
-    }
-    assert!(found > 0, "the server never asks");
 }
 
 /// A server that ends reports the owners inside.
 #[test]
 fn a_lock_that_is_held_when_its_server_ends_is_not_free() {
-    for (slot, mode) in
-        [(0, Mode::Exclusive), (0, Mode::Shared), (Owner::NO_SLOT, Mode::Exclusive), (Owner::NO_SLOT, Mode::Shared)]
-    {
+    for mode in [Mode::Exclusive, Mode::Shared] {
         let fixture = Fixture::new();
-        assert_eq!(fixture.ask((1, slot), mode, Intent::LOCK), Ok(Held::cleanly(mode)));
-        assert!(!fixture.close(), "slot {slot} {mode:?}");
+        assert_eq!(fixture.ask(1, mode, Intent::LOCK), Ok(Held::cleanly(mode)));
+        assert!(!fixture.close(), "{mode:?}");
     }
     assert!(Fixture::new().close());
 }
