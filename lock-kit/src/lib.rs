@@ -168,6 +168,7 @@
 //! | a release that does nothing | [`ForgetsRelease`](wrong::Flaw::ForgetsRelease) | [`Exploration`], [`Search`], [`Checker`] |
 //! | waits for dead owners | [`WaitsForTheDead`](wrong::Flaw::WaitsForTheDead) | [`Search`], [`Checker`] |
 //! | takes the lock from readers as soon as any rank is dead | [`TakesFromDeadReadersAtOnce`](wrong::Flaw::TakesFromDeadReadersAtOnce) | [`Search`], [`Checker`] with 3 origins |
+//! | gives a dead owner's lock to an acquire that did not ask to recover it | [`RecoversUnasked`](wrong::Flaw::RecoversUnasked) | [`Checker`] |
 //! | no link; no grant; a reader that is not announced; a new tail that drops the reader count | MCS, mutated | [`Search`]; no grant: [`Checker`] as well |
 //! | a suspected lock is not put under recovery | MCS, ticket, mutated | [`Search`], [`Checker`] |
 //! | a reader without a ticket | ticket, mutated | [`Search`], [`Checker`] |

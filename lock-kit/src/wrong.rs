@@ -26,6 +26,8 @@ pub enum Flaw {
     WaitsForTheDead,
     /// Takes the lock from readers as soon as any rank is dead.
     TakesFromDeadReadersAtOnce,
+    /// Gives a dead owner's lock to an acquire that did not ask to recover it.
+    RecoversUnasked,
     /// Reads the word anew before it waits for a change of it, and so misses a change between its
     /// operation and that read (Sandia OpenSHMEM, pull request 97).
     ReadsAnewToWait,
@@ -205,6 +207,10 @@ impl LockAlgorithm for Wrong {
                 self.wait(memory, context, (words, word), mode, first?).await
             }
             (Flaw::TakesFromDeadReadersAtOnce, Mode::Exclusive) => take_from_readers(memory, word, owner, first?).await,
+            (Flaw::RecoversUnasked, _) => {
+                let recovering: IntentFn<'_> = &|| intent().recovering();
+                self.right.contend(memory, context, words, mode, first, recovering).await
+            }
             _ => self.right.contend(memory, context, words, mode, first, intent).await,
         }
     }

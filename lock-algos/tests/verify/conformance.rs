@@ -108,3 +108,26 @@ fn wrong_locks_do_not_conform() {
     let report = untold.without_recovery().verdict();
     assert!(report.conforms() && report.tried("with a crash") == 0, "{report}");
 }
+
+/// Every flaw, by the suite as users run it.
+#[test]
+fn flaws_do_not_conform_by_default() {
+    use Flaw::{
+        ForgetsRelease, ReadThenWrite, ReaderFreesAll, ReaderIgnoresOwner, ReadsAnewToWait, RecoversUnasked,
+        TakesFromDeadReadersAtOnce, WaitsForTheDead, WritesRelease,
+    };
+    for (flaw, by) in [
+        (ReadThenWrite, "interleavings"),
+        (ReaderIgnoresOwner, "interleavings"),
+        (ForgetsRelease, "interleavings"),
+        (ReaderFreesAll, "interleavings"),
+        (ReadsAnewToWait, "interleavings"),
+        (WritesRelease, "on cards"),
+        (WaitsForTheDead, "a death inside"),
+        (TakesFromDeadReadersAtOnce, "with a crash"),
+        (RecoversUnasked, "with a crash"),
+    ] {
+        let found = Conformance::of(&Wrong::new(flaw)).seed(1).first_violation();
+        assert_eq!(found.map(|trial| trial.name), Some(by), "{flaw:?}");
+    }
+}

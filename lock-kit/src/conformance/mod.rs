@@ -137,54 +137,66 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
 
     /// Runs the suite and returns the report, with any violations.
     pub fn verdict(&self) -> Report {
-        let mut trials = Vec::new();
-        let mut trial = |name, tried: Tried| {
-            let (tried, outcome) = tried.map_or_else(|violation| (0, Err(violation)), |(tried, how)| (tried, Ok(how)));
+        self.trials(false)
+    }
+
+    /// Runs the suite up to its first violation.
+    pub fn first_violation(&self) -> Option<Trial> {
+        self.trials(true).trials.pop().filter(|trial| trial.outcome.is_err())
+    }
+
+    fn trials(&self, until_violated: bool) -> Report {
+        let mut trials: Vec<Trial> = Vec::new();
+        let mut trial = |name, run: &dyn Fn() -> Tried| {
+            if until_violated && trials.last().is_some_and(|last| last.outcome.is_err()) {
+                return;
+            }
+            let (tried, outcome) = run().map_or_else(|violation| (0, Err(violation)), |(tried, how)| (tried, Ok(how)));
             trials.push(Trial { name, tried, outcome });
         };
-        trial("interleavings", self.interleavings());
-        trial("on cards", self.on_cards());
+        trial("interleavings", &|| self.interleavings());
+        trial("on cards", &|| self.on_cards());
         if !A::SERVED {
-            trial("cancelled", self.cancelled());
+            trial("cancelled", &|| self.cancelled());
         }
         if self.recovers {
-            trial("a death inside", self.death_inside());
+            trial("a death inside", &|| self.death_inside());
         }
         let checker = Checker::of(&self.lock);
         let calm = self.bypass.map_or(checker.clone(), |at_most| checker.clone().bypass(at_most));
-        trial("schedules", self.schedules(&calm, &programs::CALM, |_| None));
+        trial("schedules", &|| self.schedules(&calm, &programs::CALM, |_| None));
         let stops = checker.clone().stops(1).crashes(u8::from(self.recovers));
         if self.recovers {
             let nobody = |explored: &Explored| (explored.recoveries == 0).then_some("no owner recovers");
             let crashes = checker.clone().crashes(1);
-            trial("with a crash", self.schedules(&crashes, &programs::CRASHES, nobody));
+            trial("with a crash", &|| self.schedules(&crashes, &programs::CRASHES, nobody));
             let brief = Self { states: self.states.min(OF_MEMORY), ..self.clone() };
-            let gone = crashes.memory_goes().delay_bound(2);
-            trial("memory lost", brief.schedules(&gone, &programs::CRASHES, nobody));
+            let gone = crashes.clone().memory_goes().delay_bound(2);
+            trial("memory lost", &|| brief.schedules(&gone, &programs::CRASHES, nobody));
         }
         if self.recovers && self.loses {
             let none = |explored: &Explored| (explored.lost == 0).then_some("nothing is lost");
             let loses = checker.losses(1);
             // An origin that sees a loss ends, and so would the server at the home.
             let loses = if A::SERVED { loses.resolved() } else { loses };
-            trial("with a loss", self.schedules(&loses, &programs::LOSSES, none));
+            trial("with a loss", &|| self.schedules(&loses, &programs::LOSSES, none));
         }
-        trial("with a stop", self.schedules(&stops, &programs::STOPS, |_| None));
+        trial("with a stop", &|| self.schedules(&stops, &programs::STOPS, |_| None));
         let search = Search::of(&self.lock).cases(self.cases);
         let search = self.seed.map_or(search.clone(), |seed| search.clone().seed(seed));
-        trial("random programs", self.cases_of(search.verdict()));
+        trial("random programs", &|| self.cases_of(search.verdict()));
         if self.recovers {
-            trial("with a death", self.cases_of(search.deaths().verdict()));
+            trial("with a death", &|| self.cases_of(search.clone().deaths().verdict()));
         }
         if !A::SERVED {
             let histories = Linearizability::of(&self.lock).cases(self.cases);
             let histories = self.seed.map_or(histories.clone(), |seed| histories.clone().seed(seed));
-            trial("linearizable", self.cases_of(histories.verdict()));
+            trial("linearizable", &|| self.cases_of(histories.verdict()));
             if self.recovers {
-                trial("the same with a death", self.cases_of(histories.deaths().verdict()));
+                trial("the same with a death", &|| self.cases_of(histories.clone().deaths().verdict()));
             }
             #[cfg(feature = "bench")]
-            trial("contest", self.contest());
+            trial("contest", &|| self.contest());
         }
         Report { lock: A::NAME, trials }
     }
@@ -207,7 +219,7 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
     }
 
     fn on_cards(&self) -> Tried {
-        let exploration = self.exploration(self.preemptions.saturating_sub(1)).atomics(Atomics::OneAnother);
+        let exploration = self.exploration(self.preemptions).atomics(Atomics::OneAnother);
         self.explored(&exploration, &programs::ON_CARDS)
     }
 

@@ -7,8 +7,9 @@ pub(super) type Programs<'p> = &'p [&'p [Section]];
 
 const X: Section = Section::EXCLUSIVE;
 const S: Section = Section::SHARED;
-/// Tries.
+/// Tries, and acquires that do not recover.
 const T: Section = X.trying();
+const N: Section = X.without_recovery();
 const TS: Section = S.trying();
 /// Sections that do not access the data, for three origins.
 const A: Section = X.touching(0);
@@ -43,11 +44,12 @@ pub(super) const CALM: [Programs<'_>; 7] = [
     &[&[A], &[A], &[B]],
     &[&[A], &[B], &[B]],
 ];
-pub(super) const CRASHES: [Programs<'_>; 11] = [
+pub(super) const CRASHES: [Programs<'_>; 12] = [
     &[&[X, X], &[X]],
     &[&[X], &[S]],
     &[&[S, X], &[X]],
     &[&[T], &[X]],
+    &[&[X], &[N, X]],
     &[&[X.detached(), S], &[X]],
     &[&[X.cancelled(1)], &[X]],
     &[&[S.cancelled(0), X], &[S]],

@@ -52,6 +52,8 @@ pub enum Fencing {
 pub enum AcquireKind {
     /// By an owner that waits.
     Usual,
+    /// The same, without recovering a poisoned lock: the acquire fails then.
+    WithoutRecovery,
     /// Without waiting.
     Try,
 }
@@ -106,6 +108,12 @@ impl Section {
     #[must_use]
     pub const fn trying(self) -> Self {
         Self { kind: AcquireKind::Try, ..self }
+    }
+
+    /// The same, without recovering a poisoned lock.
+    #[must_use]
+    pub const fn without_recovery(self) -> Self {
+        Self { kind: AcquireKind::WithoutRecovery, ..self }
     }
 
     /// The same, cancelled after its intent was read this many times.

@@ -75,7 +75,7 @@ async fn section<M: Crashable, A: LockAlgorithm>(
     let layout = Layout::<M, A>::new(memory, owner, slots);
     let words = match round.kind {
         AcquireKind::Try => algorithm.words_to_try(layout)?,
-        AcquireKind::Usual => algorithm.words(layout)?,
+        AcquireKind::Usual | AcquireKind::WithoutRecovery => algorithm.words(layout)?,
     };
     let data = word(memory, HOME, DATA)?;
 
@@ -90,15 +90,26 @@ async fn section<M: Crashable, A: LockAlgorithm>(
     for _ in 0..round.early {
         told(memory, || memory.read(data)).await?;
     }
-    let intent = if round.kind == AcquireKind::Try { Intent::TRY } else { Intent::LOCK };
+    let intent = match round.kind {
+        AcquireKind::Usual => Intent::LOCK.recovering(),
+        AcquireKind::WithoutRecovery => Intent::LOCK,
+        AcquireKind::Try => Intent::TRY.recovering(),
+    };
     let first = started.await;
     let at_once = first.is_ok_and(|first| algorithm.holds::<M>(words, mode, first));
     let held = match at_once {
         true => Ok(Held::cleanly(mode)),
-        false => algorithm.contend(memory, layout, words, mode, first, &|| intent.recovering()).await,
+        false => algorithm.contend(memory, layout, words, mode, first, &|| intent).await,
     };
     let held = match held {
         Err(fault) if round.kind == AcquireKind::Try && fault.kind() == FaultKind::TimedOut => {
+            record.outside(owner);
+            return Ok(());
+        }
+        Err(fault)
+            if round.kind == AcquireKind::WithoutRecovery
+                && matches!(fault.kind(), FaultKind::OwnerDied | FaultKind::ParticipantDied) =>
+        {
             record.outside(owner);
             return Ok(());
         }
@@ -106,6 +117,9 @@ async fn section<M: Crashable, A: LockAlgorithm>(
     };
     let mode = held.mode;
     record.enters(owner, held);
+    if held.recovered.is_some() && !intent.recovers {
+        record.violated(|| format!("{owner:?} was given a lock to recover, which it had not asked for"));
+    }
     let token = match (round.fencing, early) {
         (Fencing::None, _) => None,
         (Fencing::Hasty, Some(early)) => Some(early),
