@@ -126,7 +126,7 @@ fn many_shared_locks_exclude() {
 #[test]
 fn lock_slots_bound_the_locks_of_a_rank() {
     for design in LockDesign::ALL {
-        ranks(2, |world| {
+        ranks(2, move |world| {
             let builder = || Window::<u64>::builder().lock(*design).name("scores").lock_slots(3);
             let refused = |outcome: Result<(), Error>| {
                 let error = outcome.unwrap_err();

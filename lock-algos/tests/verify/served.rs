@@ -9,6 +9,8 @@ use crate::bound;
 
 const X: Section = Section::EXCLUSIVE;
 const S: Section = Section::SHARED;
+/// A request that is not heard is not repeated.
+const TIMELESS: Setting = Setting { timeless: true, ..Setting::USUAL };
 /// The word of the wake event.
 const BELL: usize = 1;
 
@@ -59,6 +61,7 @@ fn searched() {
     Search::of(&EventThread::default()).run();
     Search::of(&DedicatedThread::default()).run();
     Search::of(&EventThread::default()).deaths().cases(2000).run();
+    Search::of(&EventThread::default()).setting(TIMELESS).run();
 }
 
 /// The server waits for a change of the wake event from its value at the start of the wait, not
@@ -143,7 +146,7 @@ fn wrong_servers_and_owners_are_caught() {
         ),
     ];
     for (flaw, mutate, dies, expected) in mutations {
-        let setting = Setting { mutate: Some(mutate), ..Setting::USUAL };
+        let setting = Setting { mutate: Some(mutate), ..TIMELESS };
         expect_caught(flaw, dies, expected, |scenario| run(setting, &EventThread::default(), scenario));
     }
 }

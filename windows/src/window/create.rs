@@ -455,10 +455,15 @@ impl<T: Element> Builder<T> {
             if let Some(what) = part.differs_from(&parts[0], self.uneven) {
                 return Err(Error::Mismatch { window: window(), rank, what });
             }
-            keys.push(match world.fabric_rank(rank) {
-                Some(owner) if theirs.are_valid(owner, locks) => theirs,
-                owner => return Err(elsewhere(Fault::of(FaultKind::Protocol, owner.unwrap_or(fabric.rank())))),
-            });
+            keys.push(theirs);
+        }
+        // Ranks that differ may have hidden regions of different sizes: only now.
+        for (rank, theirs) in (0..).zip(&keys) {
+            let owner = world.fabric_rank(rank);
+            if !owner.is_some_and(|owner| theirs.are_valid(owner, locks)) {
+                let fault = Fault::of(FaultKind::Protocol, owner.unwrap_or(fabric.rank()));
+                return Err(Error::CreateElsewhere { window: self.name.clone(), rank, fault: world.translate(fault) });
+            }
         }
         let counted =
             self.counted.unwrap_or_else(|| std::env::var_os("ONESIDED_COUNT").is_some_and(|count| count == "1"));
