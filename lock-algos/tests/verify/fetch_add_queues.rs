@@ -205,7 +205,11 @@ fn tries() {
 #[test]
 fn a_death_inside_is_suspected() {
     for (dying, survivor) in [(Mode::Exclusive, X), (Mode::Exclusive, S), (Mode::Shared, X)] {
-        Exploration::of(&queue::<2, 2>()).preemptions(bound(3, 4)).run_death(dying, survivor, FaultKind::ParticipantDied);
+        Exploration::of(&queue::<2, 2>()).preemptions(bound(3, 4)).run_death(
+            dying,
+            survivor,
+            FaultKind::ParticipantDied,
+        );
     }
 }
 
