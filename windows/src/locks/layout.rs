@@ -256,7 +256,7 @@ mod tests {
         assert!(offsets.windows(2).all(|two| two[1] >= two[0] + 8));
         assert!(offsets[IN_LINE - 1] + 8 < LOCK_BYTES && offsets[IN_LINE] == 128 && offsets[IN_LINE + 15] + 8 == 256);
         assert_eq!((layout.per_rank(0), layout.per_rank(7) + 8), (256, layout.per_host(0, 0)));
-        assert_eq!((layout.per_host(3, 1), layout.per_host(7, 1) + 8), (layout.per_host(4, 0) - 8, layout.end()));
+        assert_eq!((layout.per_host(3, 1), layout.per_host(7, 1) + 8), (layout.per_host(4, 0) - 8, layout.nodes()));
     }
 
     #[test]
