@@ -186,9 +186,7 @@ impl<A: LockAlgorithm> Process<A> {
         let call = history.invoked(owner.rank.0);
         let started = lock.start(memory, place, words, section.mode)?;
         let intent = || Intent::LOCK.recovering();
-        let held = match lock.finish(memory, place, words, section.mode, started, intent).await {
-            held => held?,
-        };
+        let held = lock.finish(memory, place, words, section.mode, started, intent).await?;
         let mut written = Vec::new();
         for (number, (access, at)) in section.accesses.iter().enumerate() {
             let at = at % memory.size() as usize;
