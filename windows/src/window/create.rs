@@ -149,9 +149,13 @@ impl<T: Element> Builder<T> {
     }
 
     /// The most locks of the window that a rank may hold or wait for at a time, all its threads
-    /// together; further requests get [`NoSlot`](crate::FaultKind::NoSlot). At most 4094, and 64
-    /// bytes each at every rank. Default: 1024, or as many as there are ranks and 31 more. Exclusive
+    /// together; further requests get
+    /// [`NoSlot`](onesided_fabric::remote_memory::FaultKind::NoSlot). At most 4094, and 64 bytes
+    /// each at every rank. Default: 1024, or as many as there are ranks and 31 more. Exclusive
     /// requests for test-and-set locks without a lease policy do not count.
+    ///
+    /// With a lock that a thread of the target serves, a rank has 64 requests at one target at a
+    /// time, in worlds of more than 32 ranks fewer, down to 8; further ones wait for one of these.
     #[must_use]
     pub const fn lock_slots(mut self, slots: u16) -> Self {
         self.slots = Some(slots);
