@@ -15,25 +15,28 @@ use crate::segment::doorbell::{Doorbell, Ticket};
 use crate::segment::mapping::Mapping;
 
 /// `ONESIDED` and the layout's version: programs that disagree must not share a job segment.
-const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x04");
+const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x05");
 
 // The layout, in bytes: a header line, two lines a rank, a world segment a rank, the rings.
 const HEADER: u64 = 64;
 const RANK_FIELDS: u64 = 128;
 
-// The header's fields: the magic number, the number of ranks, the slots a ring, the first failed
-// rank plus one, and the number of status changes.
+// The header's fields: the magic number, the number of ranks, the slots a ring, the number of
+// failed ranks, and the number of status changes.
 const SIZE_AT: u64 = 8;
 const SLOTS_AT: u64 = 12;
-const FAILED_RANK_AT: u64 = 16;
+const FAILURES_AT: u64 = 16;
 const CHANGES_AT: u64 = 20;
 
 // A rank's fields: its status, its process, its host, whether it knows that all ranks have arrived,
-// and the doorbell on a separate line.
+// its failure number, and the doorbell on a separate line. The rank of index `n` also has the
+// `n`-th failed rank plus one.
 const PID_AT: u64 = 4;
 const STARTED_AT: u64 = 8;
 const HOST_AT: u64 = 16;
 const ARRIVED_AT: u64 = 20;
+const FAILURE_NUMBER_AT: u64 = 24;
+const FAILED_RANK_AT: u64 = 28;
 const RINGS_AT: u64 = 64;
 const SLEEPERS_AT: u64 = 68;
 
@@ -260,13 +263,25 @@ impl JobSegment {
         let died = status
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |now| (now != LEFT && now != DEAD).then_some(DEAD));
         if died.is_ok() {
-            self.note_failed_rank(rank);
-            self.ring_all();
+            self.note_failure(rank);
         }
     }
 
-    fn note_failed_rank(&self, rank: Rank) {
-        let _ = self.half(FAILED_RANK_AT).compare_exchange(0, rank.0 + 1, Ordering::AcqRel, Ordering::Relaxed);
+    /// Appends a dead rank to the list of failures, once, and wakes all sleepers. Entries are set in
+    /// order and never change, so of several processes that append the same rank all but one find
+    /// its entry.
+    #[cold]
+    fn note_failure(&self, rank: Rank) {
+        for index in 0..self.size {
+            let entry = self.half(self.fields_of(Rank(index)) + FAILED_RANK_AT);
+            let noted = entry.compare_exchange(0, rank.0 + 1, Ordering::AcqRel, Ordering::Acquire);
+            if noted.is_ok() || noted == Err(rank.0 + 1) {
+                self.half(FAILURES_AT).fetch_max(index + 1, Ordering::AcqRel);
+                self.half(self.fields_of(rank) + FAILURE_NUMBER_AT).store(index + 1, Ordering::Release);
+                break;
+            }
+        }
+        self.ring_all();
     }
 
     fn ring_all(&self) {
@@ -297,10 +312,10 @@ impl JobSegment {
         match self.status(rank).load(Ordering::Acquire) {
             LEFT => Liveness::Left,
             DEAD => {
-                // The declaring process may have stopped before this: make `failed_rank` consistent
-                // with the status.
-                if self.failed_rank().is_none() {
-                    self.note_failed_rank(rank);
+                // The declaring process may have stopped before this: make the list of failures
+                // consistent with the status.
+                if self.half(self.fields_of(rank) + FAILURE_NUMBER_AT).load(Ordering::Acquire) == 0 {
+                    self.note_failure(rank);
                 }
                 Liveness::Dead
             }
@@ -308,11 +323,26 @@ impl JobSegment {
         }
     }
 
+    /// The number of ranks that died.
+    #[must_use]
+    #[inline]
+    pub fn failures(&self) -> u32 {
+        self.half(FAILURES_AT).load(Ordering::Acquire)
+    }
+
+    /// The rank that died after `index` others, if that many have died.
+    #[must_use]
+    #[inline]
+    pub fn failure(&self, index: u32) -> Option<Rank> {
+        let entry = (index < self.failures()).then(|| self.half(self.fields_of(Rank(index)) + FAILED_RANK_AT));
+        entry?.load(Ordering::Acquire).checked_sub(1).map(Rank)
+    }
+
     /// The first rank that died, if any did.
     #[must_use]
     #[inline]
     pub fn failed_rank(&self) -> Option<Rank> {
-        self.half(FAILED_RANK_AT).load(Ordering::Acquire).checked_sub(1).map(Rank)
+        self.failure(0)
     }
 
     /// The doorbell of a rank.
@@ -389,6 +419,8 @@ mod tests {
         job_segment.declare_dead(Rank(2)); // before it joined
         assert_eq!((job_segment.liveness(Rank(2)), job_segment.failed_rank()), (Liveness::Dead, Some(Rank(1))));
         assert!(job_segment.join(Rank(2)).is_err());
+        assert_eq!(job_segment.failures(), 2);
+        assert_eq!([0, 1, 2].map(|index| job_segment.failure(index)), [Some(Rank(1)), Some(Rank(2)), None]);
     }
 
     /// The declaring process was stopped in between.
@@ -401,5 +433,27 @@ mod tests {
             (None, Liveness::Alive, None)
         );
         assert_eq!((job_segment.liveness(Rank(1)), job_segment.failed_rank()), (Liveness::Dead, Some(Rank(1))));
+        // It was stopped after the first of the two stores.
+        job_segment.half(job_segment.fields_of(Rank(1)) + FAILURE_NUMBER_AT).store(0, Ordering::Release);
+        assert_eq!((job_segment.liveness(Rank(1)), job_segment.failures()), (Liveness::Dead, 1));
+    }
+
+    #[test]
+    fn failures_are_listed_once_each_whoever_declares_them() {
+        let job_segment = JobSegment::create(8).unwrap();
+        std::thread::scope(|scope| {
+            for first in 0..4 {
+                let job_segment = &job_segment;
+                scope.spawn(move || {
+                    for rank in (0..8).map(|at| Rank((at + first * 3) % 8)) {
+                        job_segment.status(rank).store(DEAD, Ordering::Release);
+                        assert_eq!(job_segment.liveness(rank), Liveness::Dead); // notes it
+                    }
+                });
+            }
+        });
+        let mut failed: Vec<_> = (0..8).map(|index| job_segment.failure(index).unwrap().0).collect();
+        failed.sort_unstable();
+        assert_eq!((failed, job_segment.failures()), ((0..8).collect(), 8));
     }
 }
