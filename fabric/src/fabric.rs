@@ -396,8 +396,8 @@ pub trait Fabric: Mailbox + Clone + Debug {
 
     /// Permanently ends a living peer's access to all of this rank's memory, so that a late peer
     /// cannot finish what it has begun. `true` once it is complete: no operation that the peer has
-    /// posted, or will post, takes effect here any more. `false`: still in progress, and to be
-    /// called again later.
+    /// posted, or will post, takes effect here any more, as all ranks can
+    /// [ask](RemoteMemory::has_cut). `false`: still in progress, and to be called again later.
     ///
     /// It is mutual: what either of the two posts to the other, has in flight, or waits for, ends
     /// as [`Revoked`](FaultKind::Revoked). Both continue with all other ranks, and neither counts

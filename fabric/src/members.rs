@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::OnceLock;
 use std::task::Poll;
 
-use onesided_remote_memory::{Fault, FaultKind, Liveness, Patience, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Patience, Rank};
 
 use crate::{Fabric, Segment, SegmentKey};
 
@@ -96,16 +96,10 @@ impl<F: Fabric> Members<F> {
         Ok(reached.get_or_init(|| segment).clone())
     }
 
-    /// A rank of this world that died, as a fabric rank.
+    /// The first rank of this world that failed, as a fabric rank.
     pub(crate) fn failed_rank(&self, fabric: &F) -> Option<Rank> {
-        let first = fabric.failed_rank()?;
-        match &self.0 {
-            Ranks::All => Some(first),
-            Ranks::Some(subset) => {
-                let mut ranks = subset.keys.iter().map(|key| key.rank);
-                ranks.find(|rank| fabric.liveness(*rank) == Liveness::Dead)
-            }
-        }
+        let mut failed = (0..fabric.failures()).filter_map(|index| fabric.failure(index));
+        failed.find(|rank| self.named_by_world(*rank).is_some())
     }
 
     /// Waits until the own word satisfies the predicate, a rank of this world dies, or `from`

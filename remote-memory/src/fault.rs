@@ -65,8 +65,9 @@ pub enum FaultKind {
     Unsupported,
     /// The operation was cancelled, or its endpoint is closed.
     Closed,
-    /// Access between this rank and the named one is revoked, because the lease of one of them
-    /// expired. Operations that were in flight took effect before the revocation, or never will.
+    /// Access between this rank and the named one is revoked: the lease of one of them expired, or
+    /// the named rank counts this one as dead. Operations that were in flight took effect before
+    /// the revocation, or never will.
     Revoked,
 }
 
@@ -220,7 +221,9 @@ impl fmt::Display for Fault {
             FaultKind::NotHeld => "the lock is not held",
             FaultKind::Unsupported => "the fabric cannot do it",
             FaultKind::Closed => "closed",
-            FaultKind::Revoked => "access was revoked, because a lock was kept for longer than its lease",
+            FaultKind::Revoked => {
+                "access was revoked: a lock was kept for longer than its lease, or the rank counts as dead there"
+            }
         })?;
         match self.detail() {
             0 => Ok(()),

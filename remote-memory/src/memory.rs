@@ -1,6 +1,6 @@
 //! The trait [`RemoteMemory`].
 
-use core::future::Future;
+use core::future::{Future, ready};
 
 use crate::{At, Chain, Fault, Link, Liveness, Patience, Rank};
 
@@ -163,16 +163,54 @@ pub trait RemoteMemory: Send + Sync + 'static {
     /// What this rank knows of a rank's state. Cheap enough for every iteration of a contended
     /// loop. A rank that is not in the world, as a damaged lock word may name, is `Left`.
     ///
-    /// When a rank is reported dead, its operations have taken effect or never will, so its locks
-    /// may be recovered. (Peers see a process's end after the kernel has closed its queue pairs.) A
-    /// rank that is only *suspected*, because its host stopped responding, may still be alive: its
-    /// operations cannot be told from those of a dead rank.
+    /// Ranks fail one memory at a time. A rank that learns of a failure first *cuts* the failed
+    /// rank: it ends that rank's access to its own memory, for good. `Dead` means that this is
+    /// done: no operation of the failed rank on the caller's memory takes effect any more. The
+    /// failed rank may live on, because silence cannot be told from death; what it posts to memory
+    /// that it is cut from fails. For the memory of a third rank see [`has_cut`](Self::has_cut).
     ///
     /// If some ranks of a host survive, they learn of a death on that host before any rank of
     /// another host does.
     fn liveness(&self, rank: Rank) -> Liveness;
 
-    /// Some rank that died, if any did. As cheap as [`liveness`](Self::liveness), and at least as
-    /// up to date.
-    fn failed_rank(&self) -> Option<Rank>;
+    /// Whether no operation of `rank` on the memory of `home` takes effect any more: `home` has cut
+    /// it, or it has left. Also true if `home` itself has failed or left: this rank does not use its
+    /// memory any more. Once true, it stays true.
+    ///
+    /// A lock word is taken from a failed owner only when this holds at the home of the word. It
+    /// costs a read of `home`'s memory and needs no action by `home`'s program, but a process that is
+    /// stopped cuts no rank: ask again after a pause, for a bounded time.
+    ///
+    /// The default is for memory that a failed rank cannot reach.
+    ///
+    /// # Errors
+    /// `NoSuchRank` for `home`, and as for a [`read`](Self::read) of its memory. Nothing is known
+    /// then.
+    fn has_cut(&self, home: Rank, rank: Rank) -> impl Future<Output = Result<bool, Fault>> + Send {
+        let _ = home;
+        ready(Ok(self.liveness(rank) != Liveness::Alive))
+    }
+
+    /// The number of ranks that this rank has found [`Dead`](Liveness::Dead). It never falls. As
+    /// cheap as [`liveness`](Self::liveness), and at least as up to date.
+    ///
+    /// The default asks every rank.
+    fn failures(&self) -> u32 {
+        (0..self.size()).filter(|rank| self.liveness(Rank(*rank)) == Liveness::Dead).count() as u32
+    }
+
+    /// The failed rank of this index, below [`failures`](Self::failures), in the order in which
+    /// this rank learned of them.
+    ///
+    /// The default is in the order of ranks, which suits a world in which one rank fails.
+    fn failure(&self, index: u32) -> Option<Rank> {
+        let mut failed = (0..self.size()).map(Rank).filter(|rank| self.liveness(*rank) == Liveness::Dead);
+        failed.nth(index as usize)
+    }
+
+    /// The first rank that failed, if any did. As cheap as [`liveness`](Self::liveness), and at
+    /// least as up to date.
+    fn failed_rank(&self) -> Option<Rank> {
+        self.failure(0)
+    }
 }

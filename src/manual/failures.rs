@@ -25,6 +25,7 @@
 //! | a rank died that may hold a shared lock, or waits in a queue | ranks that ask for the lock, after up to a second | the same, with [`FaultKind::ParticipantDied`](crate::FaultKind): a count names no rank |
 //! | a rank died or left that an origin or a target waits for (start, wait, test) | ranks that wait for it | [`PeerDied`](crate::FaultKind), [`PeerLeft`](crate::FaultKind) |
 //! | a rank died or left during a barrier, a fence or a window's creation | every rank in it | [`PeerDied`](crate::FaultKind), [`PeerLeft`](crate::FaultKind) |
+//! | a silent rank counts as dead, but runs on (verbs) | that rank, by any operation on a rank that counts it as dead | [`Revoked`](crate::FaultKind), naming the other; nothing of it takes effect there any more |
 //! | a rank died that owns the memory only | ranks that operate on its user memory (created windows, attached vectors), and on verbs on any memory of it; on shared memory allocated memory stays usable | [`PeerDied`](crate::FaultKind) |
 //! | the connection of two living ranks broke (verbs) | each of the two that operates on the other or waits for it | [`Unknown`](crate::FaultKind), then [`Refused`](crate::FaultKind) |
 //! | a living rank receives no messages, and there is no room for more (it is stopped, or never receives) | ranks that send to it, after `ONESIDED_FULL_AFTER` seconds, 60 if not set | [`Full`](crate::FaultKind): not sent |
@@ -54,7 +55,15 @@
 //! disappears** (its stream to the launcher or to rank 0 ends, or is silent for
 //! `ONESIDED_SUSPECT_AFTER` seconds, 5 if not set) fails with all its ranks: they are dead to all
 //! others, and stay so even if the host comes back. Host daemons send a keepalive at least every
-//! half second. When a network is cut:
+//! half second.
+//!
+//! A silent host may live on, and its cards with it. So each rank **cuts** a failed rank before it
+//! reports the failure: on verbs it closes its queue pair to that rank, from a thread of its own,
+//! so that a rank that computes does so, too. What the failed rank has posted to the cutting rank's
+//! memory has taken effect by then, or never will. That takes up to a tenth of a second, in which
+//! a notice goes to the failed rank. On shared memory the cut is the end of the process.
+//!
+//! When a network is cut:
 //!
 //! - Under `onesided run --hosts` an agent without its launcher kills its ranks.
 //! - At a rendezvous, a host that lost the connection to rank 0's host treats the ranks there as

@@ -294,8 +294,8 @@ impl Error {
     }
 
     /// Whether access between this rank and another was revoked because one of them exceeded its
-    /// lease: [`LeasePolicy::Revoke`](crate::LeasePolicy::Revoke). [`fault`](Self::fault) names the
-    /// other rank.
+    /// lease ([`LeasePolicy::Revoke`](crate::LeasePolicy::Revoke)), or because the other rank counts
+    /// this one as dead. [`fault`](Self::fault) names the other rank.
     #[must_use]
     pub fn is_revoked(&self) -> bool {
         self.fault().is_some_and(|fault| fault.kind() == FaultKind::Revoked)

@@ -22,7 +22,13 @@ pub(super) async fn know_themselves<F: Fabric>(cx: &Context<F>) -> Verdict {
     for rank in (0..cx.size()).map(Rank).filter(|rank| !fabric.can_revoke(*rank)) {
         fails("revoked access", fabric.revoke(rank), FaultKind::Unsupported)?;
     }
-    same("failed_rank", fabric.failed_rank(), None)?;
+    same("failures", (fabric.failures(), fabric.failure(0), fabric.failed_rank()), (0, None, None))?;
+    for home in (0..cx.size()).map(Rank) {
+        for rank in (0..cx.size()).map(Rank) {
+            same("has_cut", fabric.has_cut(home, rank).await?, false)?;
+        }
+        same("has_cut of a rank that is none", fabric.has_cut(home, Rank(cx.size())).await?, true)?;
+    }
     holds("there is no world segment of rank `size`", fabric.world_segment(Rank(cx.size())).is_err())?;
     let capabilities = fabric.capabilities();
     holds("the fabric has a name", !capabilities.name.is_empty())?;

@@ -37,7 +37,16 @@ impl<A: RemoteMemory, B: RemoteMemory> RemoteMemory for Either<A, B> {
         call_of fn store(&self, own: Self::Word<'_>, value: u64) -> Result<(), Fault>;
         call fn now(&self) -> u64;
         call fn liveness(&self, rank: Rank) -> Liveness;
+        call fn failures(&self) -> u32;
+        call fn failure(&self, index: u32) -> Option<Rank>;
         call fn failed_rank(&self) -> Option<Rank>;
+    }
+
+    async fn has_cut(&self, home: Rank, rank: Rank) -> Result<bool, Fault> {
+        match self {
+            First(fabric) => fabric.has_cut(home, rank).await,
+            Second(fabric) => fabric.has_cut(home, rank).await,
+        }
     }
 
     fn post<const N: usize>(&self, links: [Link<Self::Word<'_>>; N]) -> Chain<Self::Op, N> {

@@ -130,8 +130,18 @@ impl RemoteMemory for Mixed {
         self.verbs.liveness(rank)
     }
 
-    fn failed_rank(&self) -> Option<Rank> {
-        self.verbs.failed_rank()
+    /// Same-host words need no more: as on shared memory, a rank of this host is dead when its
+    /// process has ended.
+    async fn has_cut(&self, home: Rank, rank: Rank) -> Result<bool, Fault> {
+        self.verbs.has_cut(home, rank).await
+    }
+
+    fn failures(&self) -> u32 {
+        self.verbs.failures()
+    }
+
+    fn failure(&self, index: u32) -> Option<Rank> {
+        self.verbs.failure(index)
     }
 }
 

@@ -153,7 +153,11 @@ impl RemoteMemory for Shm {
         if rank.0 < self.size() { self.job_segment().liveness(rank) } else { Liveness::Left }
     }
 
-    fn failed_rank(&self) -> Option<Rank> {
-        self.job_segment().failed_rank()
+    fn failures(&self) -> u32 {
+        self.job_segment().failures()
+    }
+
+    fn failure(&self, index: u32) -> Option<Rank> {
+        self.job_segment().failure(index)
     }
 }

@@ -72,18 +72,4 @@ impl Inner {
         };
         Fault::of(kind, rank).with_detail(status)
     }
-
-    /// Ends requests in flight to dead ranks at once. Their cards' silence would end them too, but
-    /// later.
-    pub(super) fn give_up_on_the_dead(&self) {
-        self.turn();
-        if self.job_segment.failed_rank().is_none() {
-            return;
-        }
-        for (rank, peer) in (0..).map(Rank).zip(&self.peers) {
-            if self.job_segment.liveness(rank) == Liveness::Dead {
-                peer.fail();
-            }
-        }
-    }
 }

@@ -193,7 +193,7 @@ impl Inner {
     }
 
     /// Wakes the sleeping threads of this rank.
-    fn ring(&self) {
+    pub(super) fn ring(&self) {
         let doorbell = self.job_segment.doorbell(self.rank);
         fence(Ordering::SeqCst);
         if doorbell.sleepers.load(Ordering::Relaxed) == 0 {

@@ -23,10 +23,10 @@ pub(super) struct EndpointAddress {
 }
 
 impl EndpointAddress {
-    /// The wire form, little endian: version 2 (1 byte), MTU (1), LID (2), first packet number (4),
+    /// The wire form, little endian: version 3 (1 byte), MTU (1), LID (2), first packet number (4),
     /// GID (16), home address (8), home key (4), reads (1), then the queue pair numbers (4 each).
     fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![2, self.mtu as u8];
+        let mut bytes = vec![3, self.mtu as u8];
         bytes.extend(self.lid.to_le_bytes());
         bytes.extend(self.first.to_le_bytes());
         bytes.extend(self.gid.0);
@@ -43,7 +43,7 @@ impl EndpointAddress {
         let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word: u64, byte| word << 8 | u64::from(*byte));
         let mut gid = Gid::default();
         gid.0.copy_from_slice(&head[8..24]);
-        (head[0] == 2 && head[36] > 0 && (1..=5).contains(&head[1]) && pairs.len() == size * 4).then(|| Self {
+        (head[0] == 3 && head[36] > 0 && (1..=5).contains(&head[1]) && pairs.len() == size * 4).then(|| Self {
             gid,
             lid: word(&head[2..4]) as u16,
             mtu: Mtu::from(head[1]),

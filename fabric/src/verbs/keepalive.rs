@@ -120,12 +120,16 @@ impl Inner {
         }
     }
 
-    /// Until when a death may still be declared as the cause of a broken connection, which says
-    /// more than any status. `None`: the connection works, or nothing is expected.
+    /// Until when the cause of a failed operation may still become known: the rank is being cut, or
+    /// a death may be declared as the cause of a broken connection. It says more than any status.
+    /// `None`: the connection works, or nothing is expected.
     #[cold]
     pub(super) fn detection_until(&self, rank: Rank) -> Option<u64> {
-        let peer = self.peer(rank).ok().filter(|peer| peer.is_broken() && !self.is_revoked(rank))?;
         let now = now();
+        if self.is_cutting(rank) {
+            return Some(now + POLL_INTERVAL); // the end of the cut wakes the waiting thread
+        }
+        let peer = self.peer(rank).ok().filter(|peer| peer.is_broken() && !self.is_revoked(rank))?;
         let until = peer.noticed_broken(now) + DETECTION_TIMEOUT;
         (now < until && self.job_segment.liveness(rank) == Liveness::Alive).then_some(until)
     }

@@ -53,6 +53,10 @@ impl Future for VerbsSend<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let (fabric, to) = (self.fabric, self.to);
+        if fabric.0.is_cutting(to) {
+            fabric.0.endpoint.register_waker(cx, u64::MAX); // the end of the cut wakes it
+            return Poll::Pending;
+        }
         let sent = match &self.message {
             Ok(message) => fabric.ended(Patience::on(to)).and_then(|()| self.try_now(message)),
             Err(fault) => Err(*fault),
@@ -67,7 +71,7 @@ impl Future for VerbsSend<'_> {
         if now >= until {
             return Poll::Ready(Err(Fault::of(FaultKind::Full, to)));
         }
-        fabric.0.give_up_on_the_dead();
+        fabric.0.turn();
         fabric.0.endpoint.register_waker(cx, until);
         Poll::Pending
     }

@@ -29,10 +29,12 @@
 //!   can break a connection: the owner's region table is read first.
 //! - A rank whose access was revoked learns it from a write to its home, and from its connection,
 //!   which is closed. (`revoke`)
-//! - A death recorded in the job segment ends an operation at once. A peer's silence ends it after
-//!   about two seconds, whether the peer is dead or unreachable. While a thread waits for a peer's
-//!   write, a keepalive reads from the peer every two seconds; the wait fails like later operations
-//!   if the connection is broken. (`keepalive`)
+//! - A death recorded in the job segment ends an operation within a tenth of a second, after this
+//!   rank has cut the dead rank: a rank that is reported dead changes nothing here any more, even
+//!   if it lives. (`cut`) A peer's silence ends it after about two seconds, whether the peer is
+//!   dead or unreachable. While a thread waits for a peer's write, a keepalive reads from the peer
+//!   every two seconds; the wait fails like later operations if the connection is broken.
+//!   (`keepalive`)
 //! - A receiver that makes no progress has space for [`RECEIVES`] messages and doorbells. After
 //!   that its senders, and their later requests to it, wait until it makes progress or dies. Once
 //!   the queue of requests to it is full as well, a post blocks. After
@@ -45,6 +47,7 @@
 mod bounce_buffers;
 mod bulk;
 mod completion;
+mod cut;
 mod device;
 mod drive;
 mod endpoint_address;
@@ -73,6 +76,7 @@ use crate::oversubscription::Oversubscription;
 use crate::receive_queues::ReceiveQueues;
 use crate::shm::JobSegment;
 use crate::verbs::bounce_buffers::BounceBuffers;
+use crate::verbs::cut::Failures;
 use crate::verbs::device::Device;
 use crate::verbs::drive::{EventWait, UnpostedReceives};
 use crate::verbs::endpoint_address::EndpointAddress;
@@ -119,6 +123,7 @@ struct Inner {
     event_wait: EventWait,
     endpoint: Endpoint<drive::EventSource>,
     keepalive: Keepalive,
+    failures: Failures,
     full_after: FullAfter,
     buffers: BounceBuffers,
     /// The in-flight references to the segments of transfers, by slot.
@@ -215,6 +220,7 @@ impl Verbs {
             event_wait,
             endpoint: Endpoint::new(drive::EventSource(Weak::clone(inner))),
             keepalive: Keepalive::new(size),
+            failures: Failures::new(size),
             full_after,
             buffers: BounceBuffers::new(&domain),
             in_flight: Mutex::default(),
@@ -230,6 +236,9 @@ impl Verbs {
             _exchange: Arc::clone(&job.exchange),
         }));
         let joined = || {
+            if size > 1 {
+                fabric.0.start_cutting()?;
+            }
             prepare(&fabric)?;
             endpoint_address::meet(&job)?;
             if !fabric.try_words()? {
@@ -240,7 +249,7 @@ impl Verbs {
         match joined() {
             Ok(()) => Ok(fabric),
             Err(error) => {
-                job.job_segment.declare_dead(job.rank); // a plain drop would leave in order, and the others would wait
+                fabric.0.die(); // a plain drop would leave in order, and the others would wait
                 Err(error)
             }
         }
@@ -311,6 +320,7 @@ fn connect(
 impl Drop for Inner {
     fn drop(&mut self) {
         self.leave();
+        self.job_segment.note_change(); // ends the thread that cuts failed ranks
     }
 }
 
@@ -318,7 +328,7 @@ impl Inner {
     /// Completes what was posted, and leaves.
     fn leave(&self) {
         if std::thread::panicking() {
-            return self.job_segment.declare_dead(self.rank); // an unwinding rank has not done what the others wait for
+            return self.die(); // an unwinding rank has not done what the others wait for
         }
         let deadline = Instant::now() + DRAIN;
         while self.owes_anybody() && Instant::now() < deadline {
@@ -326,7 +336,14 @@ impl Inner {
                 std::thread::yield_now();
             }
         }
+        self.peers.iter().filter(|peer| peer.is_busy()).for_each(Peer::fail);
         self.job_segment.leave(self.rank);
+    }
+
+    /// Declares this rank dead, after the end of its access to the memory of others.
+    fn die(&self) {
+        self.peers.iter().for_each(Peer::fail);
+        self.job_segment.declare_dead(self.rank);
     }
 
     /// Whether requests are in flight to a rank that can still complete them.

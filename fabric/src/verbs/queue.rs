@@ -67,7 +67,7 @@ impl Inner {
                 if !self.is_busy() || now() >= until {
                     return self.buffers.take(len).ok_or_else(|| self.buffers.why_none());
                 }
-                self.give_up_on_the_dead();
+                self.turn();
                 self.check_connections();
                 std::thread::yield_now();
             }
@@ -82,7 +82,7 @@ impl Inner {
     pub(super) fn wait_for(&self, slot: u32) {
         while self.buffers.status(slot).is_none() {
             if self.progress() == 0 {
-                self.give_up_on_the_dead();
+                self.turn();
                 self.check_connections();
                 std::thread::yield_now();
             }
@@ -112,7 +112,7 @@ impl Inner {
         while !peer.has_room(count) && !peer.is_broken() {
             drop(posting);
             if self.progress() == 0 {
-                self.give_up_on_the_dead();
+                self.turn();
                 self.check_connections();
                 std::thread::yield_now();
             }
@@ -147,29 +147,35 @@ impl Inner {
                 None => return self.refuse_as(rank, &work, NO_SPACE),
             };
         }
-        self.post_in_turn((rank, peer), posting, work);
+        self.post_in_turn((rank, peer), posting, work, self.job_segment.liveness(rank) == Liveness::Alive);
     }
 
     /// Posts one request if there is space now.
     pub(super) fn try_post(&self, rank: Rank, request: WorkRequest) -> bool {
         let Ok(peer) = self.peer(rank) else { return false };
+        self.try_post_to((rank, peer), request, self.job_segment.liveness(rank) == Liveness::Alive)
+    }
+
+    /// The same with the caller's opinion on whether the rank is `alive`.
+    pub(super) fn try_post_to(&self, (rank, peer): (Rank, &Peer), request: WorkRequest, alive: bool) -> bool {
         let posting = peer.posting();
         let room = peer.has_room(1);
         if room {
-            self.post_in_turn((rank, peer), posting, [request]);
+            self.post_in_turn((rank, peer), posting, [request], alive);
         }
         room
     }
 
-    /// Posts requests for which there is space.
+    /// Posts requests for which there is space; refuses them unless the rank is `alive`.
     #[inline(always)] // the path of every operation
     fn post_in_turn<const N: usize>(
         &self,
         (rank, peer): (Rank, &Peer),
         mut posting: MutexGuard<'_, Posting>,
         work: [WorkRequest; N],
+        alive: bool,
     ) {
-        if peer.broken.load(Ordering::Acquire) != 0 || self.job_segment.liveness(rank) != Liveness::Alive {
+        if peer.broken.load(Ordering::Acquire) != 0 || !alive {
             posting.unproven = false; // nothing will prove it; a flush reports the fault once
             drop(posting);
             return self.refuse(rank, &work);

@@ -2,15 +2,17 @@
 //!
 //! The owner of the memory closes its queue pair to the peer, as Mu does with a deposed leader
 //! (Aguilera et al., OSDI 2020): its card then drops all requests of the peer, whenever they were
-//! posted. Revocation takes three steps, so that all requests of both sides end:
+//! posted. Revocation takes four steps, so that all requests of both sides end:
 //!
 //! 1. *Notice*: a write to the peer's home, which needs no action of the peer, because it may be
-//!    stopped. A peer that is unreachable for a second gets no notice.
+//!    stopped. A peer that is unreachable for a second gets no notice; one that the job reports
+//!    dead, for a tenth of a second.
 //! 2. *Error state*: the queue pair fails. This rank's requests in flight to the peer end, which is
 //!    waited for, and nothing is posted to it any more. A card may still be executing an earlier
 //!    request.
 //! 3. *Reset*: the queue pair is reset. When the call returns, no request is executing either: a
 //!    card that has forgotten its peer has nothing to do for it.
+//! 4. *Record*: the cut table shows it to all ranks.
 //!
 //! Invalidating a key is no substitute: all peers share the key, and a request with a stale key
 //! breaks the connection as well.
@@ -23,7 +25,7 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use onesided_remote_memory::{Fault, FaultKind, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 
 use crate::drive::now;
 use crate::verbs::Inner;
@@ -34,6 +36,8 @@ use crate::verbs::segment::RegionTable;
 
 /// How long the notice may take, in nanoseconds.
 const TELLING: u64 = 1_000_000_000;
+/// The same for a rank that the job reports dead: most of them are, and do not answer.
+const TELLING_THE_DEAD: u64 = 100_000_000;
 /// How long the card may take to end requests in flight.
 const CLOSING: u64 = 5_000_000_000;
 
@@ -53,7 +57,11 @@ impl Inner {
         let mut revocation = peer.revocation.lock().unwrap_or_else(PoisonError::into_inner);
         if let Revocation::Not = *revocation {
             let posted = self.tell(rank, peer);
-            *revocation = Revocation::Telling { posted, until: now().saturating_add(TELLING) };
+            let telling = match self.job_segment.liveness(rank) {
+                Liveness::Dead => TELLING_THE_DEAD,
+                Liveness::Alive | Liveness::Left => TELLING,
+            };
+            *revocation = Revocation::Telling { posted, until: now().saturating_add(telling) };
         }
         if let Revocation::Telling { posted, until } = *revocation {
             if !peer.has_completed(posted) && !peer.is_broken() && now() < until {
@@ -75,6 +83,7 @@ impl Inner {
             peer.pair
                 .reset()
                 .map_err(|error| Fault::of(FaultKind::Refused, rank).with_detail(error.fault().detail()))?;
+            self.region_table.record_cut(rank);
             *revocation = Revocation::Done;
         }
         Ok(true)
@@ -85,7 +94,8 @@ impl Inner {
         if let Some(taken) = self.buffers.take(8) {
             taken.buffer.word().store(1, Ordering::Relaxed);
             let to = peer.home.after(RegionTable::notice_of(self.rank));
-            if self.try_post(rank, WorkRequest::new(Verb::Write { to }, &taken, 8)) {
+            // The job may report a living rank dead.
+            if self.try_post_to((rank, peer), WorkRequest::new(Verb::Write { to }, &taken, 8), true) {
                 self.forget(rank, taken.slot);
             } else {
                 self.buffers.free(taken.slot);

@@ -10,10 +10,11 @@ use onesided_remote_memory::{
 };
 
 use crate::drive;
+use crate::fabric::check_rank;
 use crate::verbs::bounce_buffers::TakenSlot;
 use crate::verbs::queue::WorkRequest;
 use crate::verbs::raw::Verb;
-use crate::verbs::segment::Entry;
+use crate::verbs::segment::{Entry, RegionTable};
 use crate::verbs::{Inner, Verbs, VerbsWord};
 use crate::{SegmentKey, block_on};
 
@@ -71,7 +72,7 @@ impl Posted {
             Some(0) => Poll::Ready(Ok(())),
             Some(status) => Poll::Ready(Err(self.fabric.0.fault(self.rank, status))),
             None => {
-                self.fabric.0.give_up_on_the_dead();
+                self.fabric.0.turn();
                 self.fabric.0.endpoint.register_waker(cx, u64::MAX);
                 Poll::Pending
             }
@@ -272,11 +273,29 @@ impl RemoteMemory for Verbs {
     }
 
     fn liveness(&self, rank: Rank) -> Liveness {
-        if rank.0 < self.size() { self.0.job_segment.liveness(rank) } else { Liveness::Left }
+        if rank.0 < self.size() { self.0.liveness(rank) } else { Liveness::Left }
     }
 
-    fn failed_rank(&self) -> Option<Rank> {
-        self.0.job_segment.failed_rank()
+    /// Reads a word of the home's cut table.
+    async fn has_cut(&self, home: Rank, rank: Rank) -> Result<bool, Fault> {
+        check_rank(self, home)?;
+        if self.liveness(home) != Liveness::Alive || self.liveness(rank) == Liveness::Left {
+            return Ok(true);
+        }
+        if home == self.0.rank {
+            return Ok(self.0.region_table.has_cut(rank));
+        }
+        let from = self.0.peer(home)?.home.after(RegionTable::cut_of(rank));
+        let number = self.operate(Step { rank: home, verb: Verb::Read { from }, value: 0 }).await?;
+        Ok(number != 0)
+    }
+
+    fn failures(&self) -> u32 {
+        self.0.failures.count()
+    }
+
+    fn failure(&self, index: u32) -> Option<Rank> {
+        self.0.failures.get(index)
     }
 }
 

@@ -45,7 +45,7 @@ async fn add<F: Fabric>(window: &Window<u64, F>, rank: u32) -> Result<u64, Error
 }
 
 fn is_revoked(error: &Error, other: u32) -> bool {
-    let expected = "access was revoked, because a lock was kept for longer than its lease";
+    let expected = "access was revoked: a lock was kept for longer than its lease, or the rank counts as dead there";
     let named = error.fault().and_then(|fault| fault.rank()).is_some_and(|rank| rank.0 == other);
     error.is_revoked() && named && error.to_string().ends_with(&format!("rank {other}: {expected}"))
 }

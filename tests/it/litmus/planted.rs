@@ -190,8 +190,16 @@ impl RemoteMemory for Planted {
         self.inner.liveness(rank)
     }
 
-    fn failed_rank(&self) -> Option<Rank> {
-        self.inner.failed_rank()
+    async fn has_cut(&self, home: Rank, rank: Rank) -> Result<bool, Fault> {
+        self.inner.has_cut(home, rank).await
+    }
+
+    fn failures(&self) -> u32 {
+        self.inner.failures()
+    }
+
+    fn failure(&self, index: u32) -> Option<Rank> {
+        self.inner.failure(index)
     }
 }
 

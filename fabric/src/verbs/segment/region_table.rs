@@ -1,7 +1,7 @@
 //! A rank's own regions, and the entries in which peers find them.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 use onesided_job::Maker;
@@ -20,6 +20,8 @@ pub(in crate::verbs) struct RegionTable {
     indices: Mutex<FreeIndices>,
     /// Regions with a word resolved by number: the word borrows from here, so they stay.
     pinned: Box<[OnceLock<VerbsSegment>]>,
+    /// The number of cuts.
+    cuts: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -30,7 +32,8 @@ struct FreeIndices {
 }
 
 impl RegionTable {
-    /// The offset of the notices in a home region, after the entries: a word for each rank.
+    /// The offset of the notices and the cut table in a home region, after the entries: a word of
+    /// each for each rank.
     const NOTICES: u64 = WORLD_BYTES + MAX_REGIONS as u64 * Entry::BYTES;
 
     pub(in crate::verbs) fn new(domain: &Arc<ProtectionDomain>, rank: Rank, size: u32) -> Result<Arc<Self>, Error> {
@@ -51,13 +54,34 @@ impl RegionTable {
         let free = (1..MAX_REGIONS as u32).map(RegionId).collect();
         let indices = Mutex::new(FreeIndices { free, taken: HashMap::from([(RegionId(0), Arc::downgrade(&home.0))]) });
         let pinned = (0..MAX_REGIONS).map(|_| OnceLock::new()).collect();
-        Ok(Arc::new(Self { home, memory, indices, pinned }))
+        Ok(Arc::new(Self { home, memory, indices, pinned, cuts: AtomicU64::new(0) }))
     }
 
     /// The offset in a home region of a rank's notice that it has [revoked](crate::Fabric::revoke)
     /// the owner's access.
     pub(in crate::verbs) const fn notice_of(rank: Rank) -> u64 {
-        Self::NOTICES + 8 * rank.0 as u64
+        Self::NOTICES + 16 * rank.0 as u64
+    }
+
+    /// The offset in a home region of the owner's cut of a rank: 0 before, then its number among
+    /// the owner's cuts.
+    pub(in crate::verbs) const fn cut_of(rank: Rank) -> u64 {
+        Self::notice_of(rank) + 8
+    }
+
+    fn cut(&self, rank: Rank) -> Option<&AtomicU64> {
+        self.memory.memory().word(Self::cut_of(rank))
+    }
+
+    /// Records that no operation of a rank on this rank's memory takes effect any more.
+    pub(in crate::verbs) fn record_cut(&self, rank: Rank) {
+        let number = self.cuts.fetch_add(1, Ordering::Relaxed) + 1;
+        self.cut(rank).expect("there is a word for each rank").store(number, Ordering::Release);
+    }
+
+    /// Whether this rank has cut another.
+    pub(in crate::verbs) fn has_cut(&self, rank: Rank) -> bool {
+        self.cut(rank).is_some_and(|cut| cut.load(Ordering::Acquire) != 0)
     }
 
     /// Whether a rank has revoked this one's access.
