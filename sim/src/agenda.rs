@@ -16,8 +16,10 @@ pub(crate) enum Due {
     Wake(u32),
     /// This rank dies.
     Kill(u32),
-    /// The other ranks learn that this rank died.
+    /// This rank has failed, or is believed to have: the others begin to learn of it.
     Detect(u32),
+    /// A rank learns of a failure: the entry of the list of news.
+    Learn(u32),
     /// The other ranks learn that this rank left.
     Leave(u32),
 }
@@ -54,6 +56,7 @@ impl Agenda {
             Due::Kill(rank) => (4, rank),
             Due::Detect(rank) => (5, rank),
             Due::Leave(rank) => (6, rank),
+            Due::Learn(index) => (7, index),
         };
         let what = (kind << INDEX_BITS) | index;
         let order = u128::from(time) << SEQUENCE_BITS | u128::from(self.sequence);
@@ -76,7 +79,8 @@ impl Agenda {
             3 => Due::Wake(index),
             4 => Due::Kill(index),
             5 => Due::Detect(index),
-            _ => Due::Leave(index),
+            6 => Due::Leave(index),
+            _ => Due::Learn(index),
         };
         Some((time(entry), due))
     }

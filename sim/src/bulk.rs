@@ -110,7 +110,7 @@ impl Fabric for SimFabric {
                 owner.more().memory.hold(region);
                 return Ok((part, true));
             }
-            state.absent(rank).map_or(Ok((part, false)), Err)
+            state.absent(self.rank(), rank).map_or(Ok((part, false)), Err)
         };
         match open() {
             Ok((part, own)) => {

@@ -47,6 +47,9 @@ pub struct Network {
     pub retries: u32,
     /// How long after a rank's death the other ranks learn of it.
     pub detection: Duration,
+    /// The maximum random delay after that. Each rank has its own: some act on a failure before
+    /// others have learned of it.
+    pub detection_jitter: Duration,
     /// How long a waiting rank polls, seeing any write, before it sleeps until a write with
     /// [`Notify::Yes`](onesided_remote_memory::Notify::Yes).
     pub polling: Duration,
@@ -71,6 +74,7 @@ impl Default for Network {
             timeout: Duration::from_micros(100),
             retries: 7,
             detection: Duration::from_millis(1),
+            detection_jitter: Duration::ZERO,
             polling: Duration::from_micros(50),
             wake: Duration::from_micros(5),
             mailbox: 64,
@@ -86,6 +90,7 @@ pub(crate) struct Wire {
     pub(crate) send: u64,
     pub(crate) receive: u64,
     pub(crate) detection: u64,
+    detection_jitter: u64,
     pub(crate) polling: u64,
     pub(crate) wake: u64,
     pub(crate) mailbox: u32,
@@ -108,6 +113,7 @@ impl Wire {
             // arrival.
             receive: nanos(network.receive).max(1),
             detection: nanos(network.detection),
+            detection_jitter: nanos(network.detection_jitter),
             polling: nanos(network.polling),
             wake: nanos(network.wake),
             mailbox: network.mailbox.max(1),
@@ -143,10 +149,18 @@ impl Wire {
             }
             travel = travel.saturating_add(self.timeout.saturating_mul(lost.into()));
         }
-        if self.jitter > 0 {
-            travel = travel.saturating_add(self.rng.next_u64() % (self.jitter + 1));
-        }
+        travel = travel.saturating_add(self.at_most(self.jitter));
         Ok(travel.min(NEVER))
+    }
+
+    /// How long after its detection one rank learns of a failure.
+    pub(crate) fn learning(&mut self) -> u64 {
+        self.at_most(self.detection_jitter)
+    }
+
+    /// A random delay.
+    fn at_most(&mut self, limit: u64) -> u64 {
+        if limit == 0 { 0 } else { self.rng.next_u64() % (limit + 1) }
     }
 
     /// The time after which an unanswered sender gives up.

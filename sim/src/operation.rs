@@ -21,6 +21,8 @@ pub(crate) enum Action {
         into: Option<Box<GetBuffer>>,
     },
     Send(Box<(Port, Notify, Message)>),
+    /// Whether the target has cut this rank.
+    HasCut(Rank),
     /// The bytes that a get returns.
     Got {
         bytes: Box<[u8]>,

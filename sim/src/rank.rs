@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use onesided_remote_memory::{Fault, Message, Port, Watch};
+use onesided_remote_memory::{Fault, Message, Port, Rank, Watch};
 
 use crate::memory::Memory;
 use crate::report::WaitsFor;
@@ -42,6 +42,8 @@ pub(crate) struct More {
     pub(crate) inbound: VecDeque<u32>,
     /// The time from which its card can receive.
     pub(crate) receives_at: u64,
+    /// The ranks that it knows to have failed, and whose operations its card refuses.
+    pub(crate) failures: Vec<Rank>,
 }
 
 impl More {
@@ -126,6 +128,11 @@ impl RankState {
         self.waiting().iter().any(|(what, _)| concerns(*what))
     }
 
+    /// The ranks that it knows to have failed.
+    pub(crate) fn failures(&self) -> &[Rank] {
+        self.more.as_ref().map_or(&[], |more| &more.failures)
+    }
+
     /// Whether one of its tasks serves peers.
     pub(crate) fn serves(&self) -> bool {
         self.more.as_ref().is_some_and(|more| more.serves)
@@ -147,15 +154,13 @@ pub(crate) enum Life {
     Closing,
     /// It left, and the other ranks know.
     Left,
-    /// It died, and the other ranks do not know yet.
+    /// It died.
     Killed,
-    /// It died, and the other ranks know.
-    Dead,
 }
 
 impl Life {
     /// Whether its memory is gone.
     pub(crate) const fn is_over(self) -> bool {
-        matches!(self, Self::Killed | Self::Dead)
+        matches!(self, Self::Killed)
     }
 }

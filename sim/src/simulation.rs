@@ -38,13 +38,22 @@ pub struct Simulation {
     seed: u64,
     until: u64,
     deaths: Vec<(Rank, u64)>,
+    suspicions: Vec<(Rank, u64)>,
 }
 
 impl Simulation {
     /// Two ranks on a network, without an end time.
     #[must_use]
     pub const fn new(network: Network) -> Self {
-        Self { network, ranks: 2, per_host: u32::MAX, seed: 0, until: NEVER, deaths: Vec::new() }
+        Self {
+            network,
+            ranks: 2,
+            per_host: u32::MAX,
+            seed: 0,
+            until: NEVER,
+            deaths: Vec::new(),
+            suspicions: Vec::new(),
+        }
     }
 
     /// Sets the number of ranks, clamped to 1 to [`Rank::LIMIT`].
@@ -86,6 +95,17 @@ impl Simulation {
         self
     }
 
+    /// Has the other ranks believe from a virtual time on that a rank is dead, though it runs on.
+    /// They learn of it as of a death, and each cuts it then: its operations take effect at the
+    /// ranks that have not learned of it yet, and end as
+    /// [`Revoked`](onesided_remote_memory::FaultKind::Revoked) at the others. A rank that does not
+    /// exist is ignored.
+    #[must_use]
+    pub fn suspect(mut self, rank: u32, time: Duration) -> Self {
+        self.suspicions.push((Rank(rank), nanos(time)));
+        self
+    }
+
     /// Runs a program on every rank.
     ///
     /// # Panics
@@ -110,6 +130,11 @@ impl Simulation {
         for (rank, time) in self.deaths {
             if rank.0 < self.ranks {
                 state.kill_at(rank, time);
+            }
+        }
+        for (rank, time) in self.suspicions {
+            if rank.0 < self.ranks {
+                state.suspect_at(rank, time);
             }
         }
         let shared = Arc::new(Shared::new(state, self.per_host));

@@ -28,7 +28,10 @@ pub(crate) struct State {
     pub(crate) trace: Trace,
     /// Set at the end: operations of programs that are being dropped have no effect.
     pub(crate) over: bool,
-    failed_rank: Option<Rank>,
+    /// What ranks have yet to learn: the rank, and the rank that failed.
+    news: Vec<(Rank, Rank)>,
+    /// Whether any rank has learned of a failure.
+    any_failed: bool,
     /// Pairs of ranks whose first rank's card refuses the operations of the second.
     revoked: BTreeSet<(u32, u32)>,
     agenda: Agenda,
@@ -87,7 +90,8 @@ impl State {
             arrivals: 0,
             trace: Trace::default(),
             over: false,
-            failed_rank: None,
+            news: Vec::new(),
+            any_failed: false,
             revoked: BTreeSet::new(),
             agenda: Agenda::default(),
             spawned: Spawned::default(),
@@ -118,13 +122,12 @@ impl State {
                 Due::Wake(rank) => Some(Step::Poll(rank)),
                 Due::Kill(rank) => self.kill(rank),
                 Due::Detect(rank) => {
-                    self.lives[rank as usize] = Life::Dead;
-                    self.failed_rank.get_or_insert(Rank(rank));
-                    self.wake_watchers(|watch| match watch {
-                        Watch::Rank(dead) => dead == Rank(rank),
-                        Watch::RankAndFailures(_) => true,
-                        Watch::NoRank => false,
-                    });
+                    self.detect(Rank(rank));
+                    None
+                }
+                Due::Learn(index) => {
+                    let (rank, failed) = self.news[index as usize];
+                    self.learn(rank, failed);
                     None
                 }
                 Due::Leave(rank) => {
@@ -148,9 +151,7 @@ impl State {
         let refused = if self.over || self.lives[origin as usize].is_over() {
             Some(Fault::new(FaultKind::Closed))
         } else {
-            let dead =
-                (self.lives[target as usize] == Life::Dead).then(|| Fault::of(FaultKind::PeerDied, Rank(target)));
-            dead.or_else(|| self.revoked(Rank(origin), Rank(target)))
+            self.died(Rank(origin), Rank(target)).or_else(|| self.revoked(Rank(origin), Rank(target)))
         };
         if let Some(fault) = refused {
             return self.refuse(operation, fault);
@@ -369,11 +370,16 @@ impl State {
         let operation = &mut self.operations[slot];
         let (region, offset) = (operation.region, operation.offset);
         let target = Rank(operation.target);
-        if self.revoked.contains(&(operation.target, operation.origin)) {
-            if let Action::Send(_) = operation.action {
-                self.ranks[operation.origin as usize].connection(target.0).unread -= 1;
+        let origin = Rank(operation.origin);
+        if self.has_cut(target, origin) {
+            if let Action::Send(_) = self.operations[slot].action {
+                self.ranks[origin.index()].connection(target.0).unread -= 1;
             }
             return Err(Fault::of(FaultKind::Revoked, target));
+        }
+        let operation = &mut self.operations[slot];
+        if let Action::HasCut(rank) = operation.action {
+            return Ok(self.has_cut(target, rank).into());
         }
         let memory = &mut self.ranks[target.index()].more().memory;
         if !matches!(operation.action, Action::Send(_)) && memory.len(region).is_none() {
@@ -414,7 +420,7 @@ impl State {
                 self.look(target, notify, |what| what == WaitsFor::Message(port));
                 return Ok(0);
             }
-            Action::Got { .. } => (0, 0, Notify::No),
+            Action::HasCut(_) | Action::Got { .. } => (0, 0, Notify::No),
         };
         if changed > 0 {
             self.changed(target, region, offset, changed, notify);
@@ -425,7 +431,7 @@ impl State {
     fn count(&mut self, action: &Action) {
         let counts = &mut self.counts;
         let (count, bytes) = match action {
-            Action::Read => (&mut counts.reads, 0),
+            Action::Read | Action::HasCut(_) => (&mut counts.reads, 0),
             Action::Write { .. } => (&mut counts.writes, 0),
             Action::CompareSwap { .. } => (&mut counts.compare_swaps, 0),
             Action::FetchAdd(_) => (&mut counts.fetch_adds, 0),
@@ -439,11 +445,9 @@ impl State {
     }
 
     /// Checks the offset of a word.
-    pub(crate) fn check_word(&self, at: At) -> Result<(), Fault> {
+    pub(crate) fn check_word(&self, origin: Rank, at: At) -> Result<(), Fault> {
         let rank = self.ranks.get(at.rank.index()).ok_or(Fault::of(FaultKind::NoSuchRank, at.rank))?;
-        if self.lives[at.rank.index()] == Life::Dead {
-            return Err(Fault::of(FaultKind::PeerDied, at.rank));
-        }
+        self.died(origin, at.rank).map_or(Ok(()), Err)?;
         let len = rank.memory().len(at.region.0).ok_or(Fault::of(FaultKind::NoSuchRegion, at.rank))?;
         check_word(at.rank, len, at.offset)
     }

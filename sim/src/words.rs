@@ -40,7 +40,7 @@ impl RemoteMemory for SimFabric {
     }
 
     fn word(&self, at: At) -> Result<Word, Fault> {
-        self.state().check_word(at).map(|()| Word::of(at))
+        self.state().check_word(self.rank, at).map(|()| Word::of(at))
     }
 
     fn read(&self, word: Word) -> Op {
@@ -90,11 +90,30 @@ impl RemoteMemory for SimFabric {
     }
 
     fn liveness(&self, rank: Rank) -> Liveness {
-        self.state().liveness(rank)
+        self.state().liveness(self.rank, rank)
     }
 
-    fn failed_rank(&self) -> Option<Rank> {
-        self.state().failed_rank()
+    async fn has_cut(&self, home: Rank, rank: Rank) -> Result<bool, Fault> {
+        if home.0 >= self.size {
+            return Err(Fault::of(FaultKind::NoSuchRank, home));
+        }
+        if self.liveness(home) != Liveness::Alive || self.liveness(rank) == Liveness::Left {
+            return Ok(true);
+        }
+        if home == self.rank {
+            return Ok(self.state().has_cut(home, rank));
+        }
+        let asked = Operation::new(self.rank, home, WORLD_REGION, 0, Action::HasCut(rank));
+        let slot = self.state().post(asked);
+        Op::new(Arc::clone(&self.shared), slot).await.map(|cut| cut != 0)
+    }
+
+    fn failures(&self) -> u32 {
+        self.state().ranks[self.rank.index()].failures().len() as u32
+    }
+
+    fn failure(&self, index: u32) -> Option<Rank> {
+        self.state().ranks[self.rank.index()].failures().get(index as usize).copied()
     }
 }
 
