@@ -33,7 +33,7 @@
 //!
 //! # Verification
 //!
-//! `tests/verify` and, in short form, `tests/quick` run the shipped code with the crate
+//! `tests/verify` and, in short form, `tests/verify/quick` run the shipped code with the crate
 //! `onesided-lock-kit`, over memories of its own, on programs that are data. Other locks can be run
 //! through the same kit.
 //!

@@ -72,7 +72,7 @@ fn an_arrival_behind_a_dead_rank_waits_until_the_death_is_known() {
 }
 
 /// Who waits for a dead owner learns of the death as soon as it is known, if the lock names its
-/// owner; otherwise after the suspicion timeout, a second.
+/// owner; otherwise after the suspicion timeout, a second, when it next looks: within a third of one.
 #[test]
 fn a_waiter_learns_of_a_death_in_time() {
     const MS: u64 = 1_000_000;
@@ -97,7 +97,7 @@ fn a_waiter_learns_of_a_death_in_time() {
             });
             let took = *report.results[2].as_ref().unwrap().as_ref().unwrap();
             let at_once = mode == Mode::Exclusive && matches!(design, LockDesign::TestAndSet | LockDesign::Mcs);
-            assert!(took < if at_once { 5 * MS } else { 1_100 * MS }, "{design} {mode:?}: {took} ns");
+            assert!(took < if at_once { 5 * MS } else { 1_500 * MS }, "{design} {mode:?}: {took} ns");
         }
     }
 }
