@@ -89,7 +89,8 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
         Ok(None)
     }
 
-    /// The rank of the home, for a served lock; `None` if it is not needed.
+    /// The rank of the home, if the context knows it. A served lock needs it; others ask that rank
+    /// alone whether it has [cut](RemoteMemory::has_cut) a failed owner, rather than all ranks.
     fn home_rank(&self) -> Option<Rank> {
         None
     }

@@ -7,6 +7,15 @@
 //! own word for the word under recovery holds the lock. No rank leads a recovery, so the death of a
 //! recovering rank does not matter.
 //!
+//! # Ranks that are believed dead
+//!
+//! A rank whose host falls silent counts as dead, and may live on. Each live rank cuts it, which
+//! ends its access to that rank's memory, but not all at the same time. So a lock is taken from a
+//! failed rank only when the home has cut it, and, where nodes are written by others or counts name
+//! no rank, every live rank that may participate.
+//!
+//! # Late ranks
+//!
 //! A rank that scanned the participants, was stopped, and swaps late must fail: meanwhile the lock
 //! may have been taken, released, and put under recovery again. So no two recoveries may use the
 //! same word: a nonce ([`stamp`]) or the counts in the word distinguish them.
@@ -124,9 +133,33 @@ pub(crate) fn stamp<M: RemoteMemory>(memory: &M, owner: Owner) -> u64 {
     mixed(owner.to_bits() ^ memory.now().rotate_left(Owner::BITS))
 }
 
-/// Whether no live rank is announced for the lock, this owner aside. The answer holds for a lock
-/// under recovery whose word has not changed since before the scan: an owner that is announced
-/// later has changed it.
+/// Whether the lock's home has cut a failed rank: none of its operations there takes effect any
+/// more.
+pub(crate) async fn is_cut<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, rank: Rank) -> bool {
+    match context.home_rank() {
+        Some(home) => memory.has_cut(home, rank).await == Ok(true),
+        None => all_have_cut(memory, context, rank).await,
+    }
+}
+
+/// Whether every live rank that may participate has cut a failed rank.
+async fn all_have_cut<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, failed: Rank) -> bool {
+    for rank in (0..memory.size()).map(Rank).filter(|rank| context.may_participate(*rank)) {
+        if memory.liveness(rank) == Liveness::Alive && memory.has_cut(rank, failed).await != Ok(true) {
+            return false;
+        }
+    }
+    true
+}
+
+/// The ranks that failed.
+pub(crate) fn failed<M: RemoteMemory>(memory: &M) -> impl Iterator<Item = Rank> + '_ {
+    (0..memory.failures()).filter_map(|index| memory.failure(index))
+}
+
+/// Whether no live rank is announced for the lock, this owner aside, and no failed one can change
+/// its words any more. The answer holds for a lock under recovery whose word has not changed since
+/// before the scan: an owner that is announced later has changed it.
 pub(crate) async fn nobody_counts<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> bool {
     let Owner { rank: me, slot: mine, .. } = context.owner();
     for rank in (0..memory.size()).map(Rank).filter(|rank| context.may_participate(*rank)) {
@@ -142,6 +175,11 @@ pub(crate) async fn nobody_counts<'m, M: RemoteMemory>(memory: &M, context: impl
                 Err(End::HasNone) => break,
                 Err(End::Counts) => return false,
             }
+        }
+    }
+    for rank in failed(memory).filter(|rank| context.may_participate(*rank)) {
+        if !all_have_cut(memory, context, rank).await {
+            return false;
         }
     }
     true

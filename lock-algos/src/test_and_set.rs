@@ -3,7 +3,7 @@
 use onesided_remote_memory::{Fault, FaultKind, Link, Liveness, Notify, Rank, RemoteMemory};
 
 use crate::backoff::Pauses;
-use crate::recovery::{self, COUNTS, Count, Doubt, nobody_counts, stamp};
+use crate::recovery::{self, COUNTS, Count, Doubt, is_cut, nobody_counts, stamp};
 use crate::settle::{self, Tries};
 use crate::two_level::ByHost;
 use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode, Owner, WaitPolicy};
@@ -187,10 +187,15 @@ pub(crate) const fn owned_by(rank: Rank) -> u64 {
     EXCLUSIVE | Owner { rank, slot: Owner::NO_SLOT, generation: 0 }.to_bits()
 }
 
-/// The death of the owner that a word names.
-pub(crate) fn dead_owner<M: RemoteMemory>(memory: &M, found: u64) -> Option<Fault> {
+/// The death of the owner that a word names, once its operations take effect no more.
+pub(crate) async fn dead_owner<'m, M: RemoteMemory>(
+    memory: &M,
+    context: impl LockContext<'m, M>,
+    found: u64,
+) -> Option<Fault> {
     let Owner { rank, .. } = Owner::from_bits(found);
-    (memory.liveness(rank) != Liveness::Alive).then(|| Fault::of(FaultKind::OwnerDied, rank))
+    let ended = memory.liveness(rank) != Liveness::Alive && is_cut(memory, context, rank).await;
+    ended.then(|| Fault::of(FaultKind::OwnerDied, rank))
 }
 
 /// The holder of a lock.
@@ -306,7 +311,7 @@ impl Waiter<'_> {
             let ended = match holder(found) {
                 Holder::Owner => match &mut hosts {
                     Some(hosts) => hosts.ended(memory, context, found, wanted == WaitPolicy::Block).await,
-                    None => dead_owner(memory, found),
+                    None => dead_owner(memory, context, found).await,
                 },
                 _ => None,
             };

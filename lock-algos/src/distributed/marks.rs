@@ -4,7 +4,7 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Rank, RemoteMem
 
 use super::reading;
 use crate::backoff::Pauses;
-use crate::recovery::nobody_says;
+use crate::recovery::{failed, is_cut, nobody_says};
 use crate::settle::{self, LOOK, Tries};
 use crate::{IntentFn, LockContext};
 
@@ -165,6 +165,16 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
         failed.map(|()| all)
     }
 
+    /// Whether the failed ranks, which may have been readers, read nothing at the home any more.
+    async fn failed_are_cut(&self) -> bool {
+        for rank in failed(self.memory) {
+            if !is_cut(self.memory, self.context, rank).await {
+                return false;
+            }
+        }
+        true
+    }
+
     fn everybody(&self) -> impl Iterator<Item = Rank> + use<'m, M, P> {
         (0..self.memory.size()).map(Rank)
     }
@@ -233,17 +243,23 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
                 }
                 gone.push(dead);
             }
+            let waits = !living.is_empty() || !self.failed_are_cut().await;
             let intent = intent();
-            if !intent.is_patient() && (!living.is_empty() || intent.is_over()) {
+            if !intent.is_patient() && (waits || intent.is_over()) {
                 match gone.last() {
                     Some(dead) => self.write(State::Poisoned(*dead)).await?,
                     None => self.take_away().await?,
                 }
                 return Err(Fault::new(if intent.is_over() { FaultKind::Closed } else { FaultKind::TimedOut }));
             }
-            let Some((first, _)) = living.first() else { break };
+            if !waits {
+                break;
+            }
             // If that word is gone, the death will be reported.
-            let word = self.context.per_rank_word(*first).or_else(|_| self.context.home(STATE))?;
+            let word = match living.first() {
+                Some((first, _)) => self.context.per_rank_word(*first).or_else(|_| self.context.home(STATE))?,
+                None => self.context.home(STATE)?,
+            };
             self.memory.pause(word, pauses.next_nanos()).await;
             let now = self.memory.now();
             found = self.read(living).await?;

@@ -5,7 +5,7 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
 use super::mark::{Mark, State};
 use super::{AT_HOST, QUEUE, STATE};
 use crate::backoff::mixed;
-use crate::recovery::nobody_counts;
+use crate::recovery::{failed, is_cut, nobody_counts};
 use crate::test_and_set::dead_owner;
 use crate::{LockContext, Owner};
 
@@ -66,6 +66,10 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for AtHost<P
         self.context.slots_in_use(rank)
     }
 
+    fn home_rank(&self) -> Option<Rank> {
+        Some(self.leader)
+    }
+
     fn host_of(&self, rank: Rank) -> u32 {
         self.context.host_of(rank)
     }
@@ -103,7 +107,7 @@ impl ByHost {
         found: u64,
         is_patient: bool,
     ) -> Option<Fault> {
-        let Some(mark) = Mark::of(found) else { return dead_owner(memory, found) };
+        let Some(mark) = Mark::of(found) else { return dead_owner(memory, context, found).await };
         memory.failed_rank()?;
         let now = memory.now();
         let since = match self.seen {
@@ -116,6 +120,11 @@ impl ByHost {
         // First: an owner that joins the host's queue after its node was scanned knows of the
         // death.
         let dead = lost_on(memory, context, mark.leader())?;
+        for rank in failed(memory).filter(|rank| context.host_of(*rank) == context.host_of(mark.leader())) {
+            if !is_cut(memory, context, rank).await {
+                return None;
+            }
+        }
         // Twice: an owner that joined during the first scan is announced by now, and changes the
         // owner word when it hands over.
         for _ in 0..2 {
