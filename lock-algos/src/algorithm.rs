@@ -52,9 +52,9 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         home.iter().all(|word| *word == 0)
     }
 
-    /// Whether an owner in this mode uses its queue node, from
-    /// [`start`](Self::start) until the release is done. Its slot is then reserved for it. Other
-    /// owners need no slot ([`Owner::NO_SLOT`](crate::Owner::NO_SLOT)).
+    /// Whether an owner in this mode uses its queue node, from [`start`](Self::start) until the
+    /// release is done. Its slot is then reserved for it. Other owners need no slot
+    /// ([`Owner::NO_SLOT`](crate::Owner::NO_SLOT)).
     fn uses_node(&self, mode: Mode) -> bool;
 
     /// Resolves the words of a lock. Called once for each acquire.
@@ -74,9 +74,8 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     }
 
     /// Posts the first operation of an acquire. From here on the owner may be announced, in its
-    /// node, until it has released or
-    /// [`contend`](Self::contend) has failed: unless `start` fails, the caller has to complete one
-    /// of the two.
+    /// node, until it has released or [`contend`](Self::contend) has failed: unless `start` fails,
+    /// the caller has to complete one of the two.
     ///
     /// # Errors
     /// `NotOwn` if the node is not in this rank's memory.

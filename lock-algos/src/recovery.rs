@@ -142,6 +142,20 @@ pub(crate) async fn is_cut<'m, M: RemoteMemory>(memory: &M, context: impl LockCo
     }
 }
 
+/// The same of all failed ranks that it `concerns`.
+pub(crate) async fn are_cut<'m, M: RemoteMemory>(
+    memory: &M,
+    context: impl LockContext<'m, M>,
+    concerns: impl Fn(Rank) -> bool + Send,
+) -> bool {
+    for rank in failed(memory).filter(|rank| concerns(*rank)) {
+        if !is_cut(memory, context, rank).await {
+            return false;
+        }
+    }
+    true
+}
+
 /// Whether every live rank that may participate has cut a failed rank.
 async fn all_have_cut<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, failed: Rank) -> bool {
     for rank in (0..memory.size()).map(Rank).filter(|rank| context.may_participate(*rank)) {
@@ -153,7 +167,7 @@ async fn all_have_cut<'m, M: RemoteMemory>(memory: &M, context: impl LockContext
 }
 
 /// The ranks that failed.
-pub(crate) fn failed<M: RemoteMemory>(memory: &M) -> impl Iterator<Item = Rank> + '_ {
+fn failed<M: RemoteMemory>(memory: &M) -> impl Iterator<Item = Rank> + '_ {
     (0..memory.failures()).filter_map(|index| memory.failure(index))
 }
 

@@ -4,7 +4,7 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Rank, RemoteMem
 
 use super::reading;
 use crate::backoff::Pauses;
-use crate::recovery::{failed, is_cut, nobody_says};
+use crate::recovery::{are_cut, nobody_says};
 use crate::settle::{self, LOOK, Tries};
 use crate::{IntentFn, LockContext};
 
@@ -165,16 +165,6 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
         failed.map(|()| all)
     }
 
-    /// Whether the failed ranks, which may have been readers, read nothing at the home any more.
-    async fn failed_are_cut(&self) -> bool {
-        for rank in failed(self.memory) {
-            if !is_cut(self.memory, self.context, rank).await {
-                return false;
-            }
-        }
-        true
-    }
-
     fn everybody(&self) -> impl Iterator<Item = Rank> + use<'m, M, P> {
         (0..self.memory.size()).map(Rank)
     }
@@ -243,7 +233,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
                 }
                 gone.push(dead);
             }
-            let waits = !living.is_empty() || !self.failed_are_cut().await;
+            // Failed ranks may have been readers, and may read at the home until they are cut.
+            let waits = !living.is_empty() || !are_cut(self.memory, self.context, |_| true).await;
             let intent = intent();
             if !intent.is_patient() && (waits || intent.is_over()) {
                 match gone.last() {

@@ -4,8 +4,8 @@ use onesided_remote_memory::Rank;
 
 use crate::{Mode, Owner};
 
-/// The home's word: flags 3 bits | readers 25 bits | slot 12 bits | rank 24 bits of
-/// the queue's tail.
+/// The home's word: flags 3 bits | readers 25 bits | slot 12 bits | rank 24 bits of the queue's
+/// tail.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Home(pub(super) u64);
 

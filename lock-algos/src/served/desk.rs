@@ -84,16 +84,10 @@ impl Desk {
 
     /// Handles a new word in a client's request slot. A slot has one owner at a time, so the word
     /// replaces any earlier request.
-    pub(super) fn hear(
-        &mut self,
-        client: usize,
-        (rank, word): (Rank, u64),
-        request: Option<Request>,
-        is_alive: impl Fn(Rank) -> bool,
-    ) {
+    pub(super) fn hear(&mut self, client: usize, word: u64, request: Option<Request>, is_alive: impl Fn(Rank) -> bool) {
         self.retract(client, request);
         let known = &mut self.clients[client];
-        (known.rank, known.seen, known.told) = (rank, word, None);
+        (known.seen, known.told) = (word, None);
         match request.map(|request| request.verb) {
             Some(Verb::Acquire(mode, terms)) => self.ask(client, mode, terms, &is_alive),
             Some(Verb::Withdraw) => self.tell(client, Outcome::Withdrawn),
@@ -259,7 +253,7 @@ mod tests {
             self.turn += 1;
             let request = Request { turn: self.turn, slot: 0, verb };
             let Self { desk, dead, .. } = self;
-            desk.hear(client, (Rank(client as u32), request.to_bits()), Some(request), |rank| !dead.contains(&rank));
+            desk.hear(client, request.to_bits(), Some(request), |rank| !dead.contains(&rank));
             assert_eq!(desk.seen(client), request.to_bits());
             desk.take_told().collect()
         }

@@ -164,7 +164,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
             self.unreached = true; // retried later: a rank that cannot receive the reply is granted no lock
             return Ok(());
         }
-        self.hear(client, (rank, word), request)
+        self.hear(client, word, request)
     }
 
     /// Retires holders whose request slots have changed: a rank that released before another one's
@@ -181,7 +181,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
         self.tell()
     }
 
-    fn hear(&mut self, client: usize, said: (Rank, u64), request: Option<Request>) -> Result<(), Fault> {
+    fn hear(&mut self, client: usize, word: u64, request: Option<Request>) -> Result<(), Fault> {
         if let Some(Request { verb: Verb::Acquire(_, terms), .. }) = request
             && terms.at_once
         {
@@ -189,7 +189,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
             self.bury_holders()?; // their lock is not busy but poisoned
         }
         let memory = self.memory;
-        self.desk.hear(client, said, request, |rank| is_alive(memory, rank));
+        self.desk.hear(client, word, request, |rank| is_alive(memory, rank));
         self.tell()
     }
 
@@ -247,7 +247,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
             if word != before {
                 // A dead rank's new request is void.
                 let says = Request::from_bits(word).filter(|says| says.verb == Verb::Withdraw);
-                self.desk.hear(holder, (self.desk.rank(holder), word), says, |rank| is_alive(memory, rank));
+                self.desk.hear(holder, word, says, |rank| is_alive(memory, rank));
                 continue;
             }
             self.desk.bury(holder, |rank| is_alive(memory, rank));

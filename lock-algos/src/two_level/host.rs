@@ -5,7 +5,7 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
 use super::mark::{Mark, State};
 use super::{AT_HOST, QUEUE, STATE};
 use crate::backoff::mixed;
-use crate::recovery::{failed, is_cut, nobody_counts};
+use crate::recovery::{are_cut, nobody_counts};
 use crate::test_and_set::dead_owner;
 use crate::{LockContext, Owner};
 
@@ -120,10 +120,8 @@ impl ByHost {
         // First: an owner that joins the host's queue after its node was scanned knows of the
         // death.
         let dead = lost_on(memory, context, mark.leader())?;
-        for rank in failed(memory).filter(|rank| context.host_of(*rank) == context.host_of(mark.leader())) {
-            if !is_cut(memory, context, rank).await {
-                return None;
-            }
+        if !are_cut(memory, context, |rank| context.host_of(rank) == context.host_of(mark.leader())).await {
+            return None;
         }
         // Twice: an owner that joined during the first scan is announced by now, and changes the
         // owner word when it hands over.

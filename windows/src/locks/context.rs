@@ -89,7 +89,7 @@ impl<'w, F: Fabric> WindowLockContext<'w, F> {
     #[inline(always)]
     pub(crate) fn with_cached_node(self) -> Result<WindowLockContext<'w, F, CachedNode<F::Word<'w>>>, Fault> {
         let Self { inner, target, id, owner, node: LookedUp } = self;
-        let node = CachedNode(inner.fabric().words_in(&inner.memory.hidden, inner.locks.slots.node(BIASED_SLOT, 0))?);
+        let node = CachedNode(inner.fabric().words_in(&inner.memory.hidden, inner.locks.layout.node(BIASED_SLOT, 0))?);
         Ok(WindowLockContext { inner, target, id, owner, node })
     }
 }
@@ -155,7 +155,7 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w,
 
     #[inline]
     fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<F::Word<'w>, Fault> {
-        self.inner.fabric().word_in(self.hidden(rank)?, self.inner.locks.slots.node(slot, index))
+        self.inner.fabric().word_in(self.hidden(rank)?, self.inner.locks.layout.node(slot, index))
     }
 
     #[inline]
@@ -164,7 +164,7 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w,
             return Ok(word);
         }
         // The slot is one of those that exist.
-        self.inner.fabric().word_in(&self.inner.memory.hidden, self.inner.locks.slots.node(self.slot(), index))
+        self.inner.fabric().word_in(&self.inner.memory.hidden, self.inner.locks.layout.node(self.slot(), index))
     }
 
     #[inline]

@@ -198,12 +198,8 @@ impl HiddenLayout {
         TOKEN
     }
 
-    /// The nodes of a rank's slots.
-    pub(crate) const fn nodes(self) -> u64 {
-        self.nodes
-    }
-
     /// A word of a node.
+    #[inline]
     pub(crate) const fn node(self, slot: u16, index: usize) -> u64 {
         self.nodes + slots::node(slot, index)
     }
@@ -229,11 +225,11 @@ mod tests {
     fn a_lock_of_few_words_takes_nothing_beside_its_line() {
         for lock in [AnyLock::TestAndSet(TestAndSet::default()), AnyLock::Mcs(Mcs::default())] {
             let layout = HiddenLayout::new((7, 32), &lock, false);
-            assert_eq!((layout.nodes(), layout.end()), (slots::end_of_in_use(7), layout.node(32, 0)));
+            assert_eq!((layout.nodes, layout.end()), (slots::end_of_in_use(7), layout.node(32, 0)));
             assert_eq!(layout.word(0), 0);
             let revoking = HiddenLayout::new((7, 32), &lock, true);
-            assert_eq!((revoking.revoke_request(0), revoking.revoke_reply(0)), (layout.nodes(), layout.nodes() + 8));
-            assert!(revoking.revoke_reply(6) + 8 <= revoking.nodes());
+            assert_eq!((revoking.revoke_request(0), revoking.revoke_reply(0)), (layout.nodes, layout.nodes + 8));
+            assert!(revoking.revoke_reply(6) + 8 <= revoking.nodes);
         }
     }
 
@@ -256,7 +252,7 @@ mod tests {
         assert!(offsets.windows(2).all(|two| two[1] >= two[0] + 8));
         assert!(offsets[IN_LINE - 1] + 8 < LOCK_BYTES && offsets[IN_LINE] == 128 && offsets[IN_LINE + 15] + 8 == 256);
         assert_eq!((layout.per_rank(0), layout.per_rank(7) + 8), (256, layout.per_host(0, 0)));
-        assert_eq!((layout.per_host(3, 1), layout.per_host(7, 1) + 8), (layout.per_host(4, 0) - 8, layout.nodes()));
+        assert_eq!((layout.per_host(3, 1), layout.per_host(7, 1) + 8), (layout.per_host(4, 0) - 8, layout.nodes));
     }
 
     #[test]

@@ -85,8 +85,6 @@ pub(crate) struct Slots {
     pub(crate) slots: u16,
     /// How many of them, the lowest, count where a lock has a bounded capacity.
     pub(crate) counted: u16,
-    /// The offset of the nodes in each rank's hidden region.
-    nodes: u64,
     /// The thread that owns the biased slot 0, the first that used it: it alone takes the slot, so
     /// that takes no atomic read-modify-write. Without bias slot 0 is as the others.
     biased_thread: AtomicUsize,
@@ -119,13 +117,11 @@ fn this_thread() -> usize {
 }
 
 impl Slots {
-    /// `nodes`: their offset. `biased`: a thread may own slot 0. `marks`: records which thread has a
-    /// lock.
-    pub(crate) fn new((size, slots): (u32, u16), nodes: u64, biased: bool, marks: bool) -> Self {
+    /// `biased`: a thread may own slot 0. `marks`: records which thread has a lock.
+    pub(crate) fn new((size, slots): (u32, u16), biased: bool, marks: bool) -> Self {
         Self {
             slots,
             counted: counted(size, slots),
-            nodes,
             biased_thread: AtomicUsize::new(if biased { 0 } else { NOBODY }),
             biased_uses: AtomicU32::new(0),
             busy: (0..slots.div_ceil(64)).map(|at| AtomicU64::new((biased && at == 0).into())).collect(),
@@ -166,12 +162,6 @@ impl Slots {
         if let Some(slot_bypasses) = self.bypasses.get(usize::from(slot)) {
             slot_bypasses.store(bypasses, Ordering::Relaxed);
         }
-    }
-
-    /// The offset of a word of a node.
-    #[inline]
-    pub(crate) const fn node(&self, slot: u16, index: usize) -> u64 {
-        self.nodes + node(slot, index)
     }
 
     /// Takes slot 0 if this thread owns it and it is free; returns its generation.
@@ -247,7 +237,7 @@ mod tests {
 
     #[test]
     fn every_slot_is_taken_once_the_lowest_first() {
-        let slots = Slots::new((100, 131), 0, true, false);
+        let slots = Slots::new((100, 131), true, false);
         let all: Vec<_> = std::iter::from_fn(|| slots.take()).map(|(slot, _)| slot).collect();
         assert_eq!(all, (0..131).collect::<Vec<_>>());
         for slot in [64, 0, 130, 7] {
@@ -259,7 +249,7 @@ mod tests {
     /// Also by threads that could not own slot 0.
     #[test]
     fn where_nobody_leads_the_first_slot_is_as_the_others() {
-        let slots = Slots::new((2, 33), 0, false, false);
+        let slots = Slots::new((2, 33), false, false);
         for generation in 1..4 {
             assert_eq!(slots.take(), Some((0, generation)));
             assert_eq!(std::iter::from_fn(|| slots.take()).count(), 32);
@@ -271,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_thread_is_inside_by_its_own_locks() {
-        let slots = Slots::new((2, 33), 0, true, true);
+        let slots = Slots::new((2, 33), true, true);
         slots.in_use.store(3, Ordering::Relaxed);
         slots.mark_inside(2, true);
         assert!(slots.is_inside());
@@ -285,7 +275,7 @@ mod tests {
 
     #[test]
     fn threads_share_them() {
-        let slots = Slots::new((1, 32), 0, true, false);
+        let slots = Slots::new((1, 32), true, false);
         let taken: Vec<u16> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4)
                 .map(|_| {

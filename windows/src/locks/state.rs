@@ -41,7 +41,7 @@ impl<F: Fabric> Locks<F> {
         let size = world.size();
         let biased = lease.policy == LeasePolicy::None;
         let layout = HiddenLayout::new((size, slots), &algorithm, lease.policy == LeasePolicy::Revoke);
-        let slots = Slots::new((size, slots), layout.nodes(), biased, lock_all == LockAllDesign::Global);
+        let slots = Slots::new((size, slots), biased, lock_all == LockAllDesign::Global);
         Self {
             leases: lease.leases(slots.slots),
             slots,
