@@ -42,8 +42,11 @@ pub enum FaultKind {
     /// The deadline passed first.
     TimedOut,
     /// **The outcome is indeterminate**: the fabric failed the operation after it left, so it may
-    /// have taken effect. The detail is the fabric's status (verbs: `ibv_wc_status`).
+    /// have taken effect. The connection to that rank is lost with it. The detail is the fabric's
+    /// status (verbs: `ibv_wc_status`).
     Unknown,
+    /// The connection to the named rank is lost, so the operation did not leave. The rank may live.
+    ConnectionLost,
     /// The fabric refused the operation before it left, so it had no effect. The detail is the
     /// fabric's error number.
     Refused,
@@ -72,7 +75,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    const ALL: [Self; 23] = [
+    const ALL: [Self; 24] = [
         Self::OutOfRange,
         Self::Misaligned,
         Self::NoSuchRank,
@@ -85,6 +88,7 @@ impl FaultKind {
         Self::LeaseExpired,
         Self::TimedOut,
         Self::Unknown,
+        Self::ConnectionLost,
         Self::Refused,
         Self::Full,
         Self::NoSlot,
@@ -209,6 +213,7 @@ impl fmt::Display for Fault {
             FaultKind::LeaseExpired => "the owner of the lock is late",
             FaultKind::TimedOut => "the deadline passed",
             FaultKind::Unknown => "the operation failed on its way, it may have taken effect",
+            FaultKind::ConnectionLost => "the connection to it is lost",
             FaultKind::Refused => "the fabric refused the operation",
             FaultKind::Full => "no room",
             FaultKind::NoSlot => "this rank has as many locks here as it has slots (`lock_slots` of the builder)",

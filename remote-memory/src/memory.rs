@@ -33,6 +33,10 @@ pub enum Notify {
 /// if it left and may have taken effect. The error of a detached operation is deferred: the next
 /// flush to that target reports it.
 ///
+/// `Unknown` ends the connection between the two ranks, as it does on cards: later operations of
+/// each on the other's memory fail with `ConnectionLost`, and each cuts the other
+/// ([`has_failed`](Self::has_failed)).
+///
 /// # Waiting
 ///
 /// Waiting is an operation, never a loop around `read`: [`wait_until`](Self::wait_until) for a word
@@ -173,6 +177,14 @@ pub trait RemoteMemory: Send + Sync + 'static {
     /// another host does.
     fn liveness(&self, rank: Rank) -> Liveness;
 
+    /// Whether `rank` has failed as a user of the memory of `home`: it is
+    /// [`Dead`](Liveness::Dead), or the [connection](Self::lost_connection) between the two is lost,
+    /// and `home` cuts it or will. It may live, and go on elsewhere. As cheap as
+    /// [`liveness`](Self::liveness) while no connection is lost.
+    fn has_failed(&self, home: Rank, rank: Rank) -> bool {
+        self.liveness(rank) == Liveness::Dead || self.lost_connection(home, rank) == Some(rank)
+    }
+
     /// Whether no operation of `rank` on the memory of `home` takes effect any more: `home` has cut
     /// it, or it has left. Also true if `home` itself has failed or left: this rank does not use its
     /// memory any more. Once true, it stays true.
@@ -187,8 +199,7 @@ pub trait RemoteMemory: Send + Sync + 'static {
     /// `NoSuchRank` for `home`, and as for a [`read`](Self::read) of its memory. Nothing is known
     /// then.
     fn has_cut(&self, home: Rank, rank: Rank) -> impl Future<Output = Result<bool, Fault>> + Send {
-        let _ = home;
-        ready(Ok(self.liveness(rank) != Liveness::Alive))
+        ready(Ok(self.liveness(rank) != Liveness::Alive || self.has_failed(home, rank)))
     }
 
     /// The number of ranks that this rank has found [`Dead`](Liveness::Dead). It never falls. As
@@ -206,6 +217,24 @@ pub trait RemoteMemory: Send + Sync + 'static {
     fn failure(&self, index: u32) -> Option<Rank> {
         let mut failed = (0..self.size()).map(Rank).filter(|rank| self.liveness(*rank) == Liveness::Dead);
         failed.nth(index as usize)
+    }
+
+    /// The lowest rank, from `from` on, whose connection to `home` is lost. As cheap as
+    /// [`liveness`](Self::liveness) while `home` has lost none.
+    ///
+    /// Every rank of the world learns of a lost connection, as of a death; one of the two ranks once
+    /// it has cut the other. It is lost for good.
+    ///
+    /// The default is for memory whose connections are not lost.
+    fn lost_connection(&self, home: Rank, from: Rank) -> Option<Rank> {
+        let _ = (home, from);
+        None
+    }
+
+    /// A rank that [has failed](Self::has_failed) as a user of the memory of `home`, if any has:
+    /// the first that died, or else the first whose connection was lost.
+    fn failed_at(&self, home: Rank) -> Option<Rank> {
+        self.failed_rank().or_else(|| self.lost_connection(home, Rank(0)))
     }
 
     /// The first rank that failed, if any did. As cheap as [`liveness`](Self::liveness), and at
