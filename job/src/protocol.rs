@@ -40,7 +40,7 @@
 use onesided_remote_memory::{Rank, RegionId};
 
 /// The version of this format. Programs of different versions refuse each other.
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
 /// The longest frame in bytes.
 pub(crate) const MAX_FRAME: usize = 64 << 10;
 /// The longest value in bytes.

@@ -15,9 +15,10 @@ use crate::segment::doorbell::{Doorbell, Ticket};
 use crate::segment::mapping::Mapping;
 
 /// `ONESIDED` and the layout's version: programs that disagree must not share a job segment.
-const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x05");
+const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x06");
 
-// The layout, in bytes: a header line, two lines a rank, a world segment a rank, the rings.
+// The layout, in bytes: a header line, two lines a rank, a world segment a rank, a row of bits a
+// rank, the rings.
 const HEADER: u64 = 64;
 const RANK_FIELDS: u64 = 128;
 
@@ -29,14 +30,15 @@ const FAILURES_AT: u64 = 16;
 const CHANGES_AT: u64 = 20;
 
 // A rank's fields: its status, its process, its host, whether it knows that all ranks have arrived,
-// its failure number, and the doorbell on a separate line. The rank of index `n` also has the
-// `n`-th failed rank plus one.
+// its failure number, whether it has lost a connection, and the doorbell on a separate line. The
+// rank of index `n` also has the `n`-th failed rank plus one.
 const PID_AT: u64 = 4;
 const STARTED_AT: u64 = 8;
 const HOST_AT: u64 = 16;
 const ARRIVED_AT: u64 = 20;
 const FAILURE_NUMBER_AT: u64 = 24;
 const FAILED_RANK_AT: u64 = 28;
+pub(super) const LOST_AT: u64 = 32;
 const RINGS_AT: u64 = 64;
 const SLEEPERS_AT: u64 = 68;
 
@@ -51,8 +53,8 @@ const ALIVE: u32 = 1;
 const LEFT: u32 = 2;
 const DEAD: u32 = 3;
 
-/// What all ranks of a job on one host share: liveness, a doorbell a rank, a world segment a rank,
-/// and a ring of small messages for each pair.
+/// What all ranks of a job on one host share: liveness, lost connections, a doorbell a rank, a world
+/// segment a rank, and a ring of small messages for each pair.
 ///
 /// One memory file, created by the host daemon: the launcher, rank 0, or
 /// `threads` of the shm fabric. A process that detects a death declares it here.
@@ -61,7 +63,7 @@ pub struct JobSegment {
     memory: Arc<Mapping>,
     size: u32,
     slots: u32,
-    maker: Maker,
+    pub(super) maker: Maker,
 }
 
 impl JobSegment {
@@ -114,8 +116,13 @@ impl JobSegment {
         Self::rings_start(size).saturating_add(rings)
     }
 
+    /// Where the rows of lost connections start.
+    pub(super) const fn rows_start(size: u32) -> u64 {
+        HEADER + size as u64 * (RANK_FIELDS + WORLD_BYTES)
+    }
+
     const fn rings_start(size: u32) -> u64 {
-        (HEADER + size as u64 * (RANK_FIELDS + WORLD_BYTES)).next_multiple_of(WORLD_BYTES)
+        (Self::rows_start(size) + Self::rows_bytes(size)).next_multiple_of(WORLD_BYTES)
     }
 
     const fn ring_bytes(slots: u32) -> u64 {
@@ -153,13 +160,13 @@ impl JobSegment {
     }
 
     #[inline]
-    fn half(&self, offset: u64) -> &AtomicU32 {
+    pub(super) fn half(&self, offset: u64) -> &AtomicU32 {
         // Every caller's offset follows from `size`, which the length was checked against.
         self.memory.half(offset).expect("the layout fits the job segment")
     }
 
     #[inline]
-    fn fields_of(&self, rank: Rank) -> u64 {
+    pub(super) fn fields_of(&self, rank: Rank) -> u64 {
         assert!(self.has(rank), "{rank} is not among the {}", self.size);
         HEADER + u64::from(rank.0) * RANK_FIELDS
     }
@@ -284,12 +291,13 @@ impl JobSegment {
         self.ring_all();
     }
 
-    fn ring_all(&self) {
+    pub(super) fn ring_all(&self) {
         self.note_change();
         self.ranks().for_each(|rank| self.wake(rank));
     }
 
-    /// The number of times a rank has left or died, for [`wait_for_change`](Self::wait_for_change).
+    /// The number of times that a rank has left or died, or a connection was lost, for
+    /// [`wait_for_change`](Self::wait_for_change).
     pub fn changes(&self) -> u32 {
         self.half(CHANGES_AT).load(Ordering::Acquire)
     }
@@ -300,7 +308,7 @@ impl JobSegment {
         let _ = futex::wake(self.half(CHANGES_AT), futex::Flags::empty(), i32::MAX as u32);
     }
 
-    /// Sleeps until a rank has left or died since `changes` were counted; may return early.
+    /// Sleeps until there is another change since `changes` were counted; may return early.
     pub fn wait_for_change(&self, changes: u32) {
         let _ = futex::wait(self.half(CHANGES_AT), futex::Flags::empty(), changes, None);
     }
@@ -390,7 +398,9 @@ mod tests {
             let job_segment = JobSegment::create(size).unwrap();
             let last = Rank(size - 1);
             assert!(job_segment.world(Rank(0)) >= job_segment.fields_of(last) + RANK_FIELDS);
-            assert!(job_segment.ring(Rank(0), Rank(0)) >= job_segment.world(last) + WORLD_BYTES);
+            assert!(JobSegment::rows_start(size) >= job_segment.world(last) + WORLD_BYTES);
+            let rows_end = JobSegment::rows_start(size) + JobSegment::rows_bytes(size);
+            assert!(job_segment.ring(Rank(0), Rank(0)) >= rows_end);
             assert_eq!(
                 job_segment.ring(last, last) + JobSegment::ring_bytes(job_segment.slots),
                 job_segment.memory.len() as u64

@@ -13,6 +13,8 @@ pub mod headroom;
 #[cfg(not(onesided_loom))]
 mod job_segment;
 #[cfg(not(onesided_loom))]
+mod lost_connections;
+#[cfg(not(onesided_loom))]
 mod mapping;
 
 pub use crate::segment::doorbell::Ticket;

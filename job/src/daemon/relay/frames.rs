@@ -23,6 +23,7 @@
 //! | 262 | both | status | rank 4, new status 1 (2: left, 3: dead) |
 //! | 263 | both | heartbeat | |
 //! | 264 | both | bye | |
+//! | 265 | both | lost connection | the two ranks, 4 each |
 //! | 512-767 | both | control | opaque: between those who run the daemons |
 //!
 //! The head sends layout, the host answers ready, and then both send as needed. The head answers
@@ -53,6 +54,7 @@ pub(crate) enum Said {
     Stored { ticket: u64, outcome: Result<(), Failure> },
     Value { name: String, value: Vec<u8> },
     Status { rank: Rank, gone: Gone },
+    LostConnection { one: Rank, other: Rank },
     Beat,
     Bye,
     Control { kind: u16, fields: Vec<u8> },
@@ -110,6 +112,7 @@ impl Said {
             }
             Self::Beat => frame(263, &[]),
             Self::Bye => frame(264, &[]),
+            Self::LostConnection { one, other } => frame(265, &[&one.0.to_le_bytes(), &other.0.to_le_bytes()]),
             Self::Control { kind, fields } => frame(*kind, &[fields]),
         }
     }
@@ -151,6 +154,7 @@ impl Said {
             }
             263 => Self::Beat,
             264 => Self::Bye,
+            265 => Self::LostConnection { one: Rank(fields.u32()?), other: Rank(fields.u32()?) },
             kind if CONTROL.contains(&kind) => Self::Control { kind, fields: fields.rest().to_vec() },
             _ => return Err(Malformed::Kind(kind)),
         };

@@ -4,12 +4,13 @@
 //! ranks of its host, and holds a copy of all values for them. One of the daemons is the *head
 //! daemon* (the launcher, or rank 0); each of the others has one stream to it, a [`RelayStream`]. A
 //! put value goes to the head, which refuses duplicate names, and from there to all hosts. The
-//! status of a rank that left or died goes to the head, and from there to all other hosts.
+//! status of a rank that left or died goes to the head, and from there to all other hosts. So does
+//! a lost connection, from the hosts of its two ranks.
 //!
 //! - **A host fails**: its stream ends, or it is silent for longer than `ONESIDED_SUSPECT_AFTER`.
 //!   The head declares all its ranks dead and tells the other hosts.
 //! - **The head fails**: each host declares the head's ranks dead and continues. No value can be
-//!   put from then on, and the status of ranks on third hosts is unknown.
+//!   put from then on, and the status and the connections of ranks on third hosts are unknown.
 //!
 //! The daemon's [server](super::server) runs the relay in its own loop: a daemon has one thread.
 
@@ -67,6 +68,8 @@ pub(crate) struct ControlRelay {
     wires: Vec<Wire>,
     /// The ranks whose end the other hosts know or need not be told: an end is final.
     told: HashSet<Rank>,
+    /// The same for lost connections, the lower rank first.
+    told_lost: HashSet<(Rank, Rank)>,
     suspect_after: Duration,
     events: Option<Arc<RelayEvents>>,
 }
@@ -93,14 +96,21 @@ impl ControlRelay {
             link.last_heard = now;
             Wire { host: Some(host), link, bye: (false, false) }
         });
-        Self { me: None, wires: wires.collect(), told: HashSet::new(), suspect_after, events }
+        Self {
+            me: None,
+            wires: wires.collect(),
+            told: HashSet::new(),
+            told_lost: HashSet::new(),
+            suspect_after,
+            events,
+        }
     }
 
     /// The relay of host `me`, with its stream to the head.
     pub(crate) fn host(me: u16, link: RelayStream, layout: &Layout, events: Option<Arc<RelayEvents>>) -> Self {
         let suspect_after = Duration::from_millis(layout.suspect_after_ms.max(100).into());
         let wire = Wire { host: layout.head, link, bye: (false, false) };
-        Self { me: Some(me), wires: vec![wire], told: HashSet::new(), suspect_after, events }
+        Self { me: Some(me), wires: vec![wire], told: HashSet::new(), told_lost: HashSet::new(), suspect_after, events }
     }
 
     /// Whether this is the head's relay.
@@ -197,6 +207,17 @@ impl ControlRelay {
                     }
                 }
             }
+            Said::LostConnection { one, other } => {
+                let job_segment = tables.job_segment();
+                let there = job_segment.has(one) && job_segment.has(other);
+                if !there || !self.may_tell_lost(host, [one, other].map(|rank| job_segment.host_of(rank))) {
+                    return Err(Lost::OutOfTurn);
+                }
+                if !self.is_head() {
+                    self.told_lost.insert((one.min(other), one.max(other))); // it came from the head
+                }
+                job_segment.lose_connection(one, other);
+            }
             Said::Put { ticket, name, value } if self.is_head() => {
                 let outcome = tables.put(name, value);
                 // A rank that is told that its value is stored finds the value.
@@ -221,7 +242,14 @@ impl ControlRelay {
         if self.is_head() { host == from } else { host != self.me }
     }
 
-    /// Tells the other hosts about ranks that left or died.
+    /// A host reports the connections of its own ranks; the head reports all but those within the
+    /// receiving host.
+    fn may_tell_lost(&self, from: Option<u16>, hosts: [u32; 2]) -> bool {
+        let hosts = hosts.map(|host| u16::try_from(host).ok());
+        if self.is_head() { hosts.contains(&from) } else { hosts != [self.me; 2] }
+    }
+
+    /// Tells the other hosts about ranks that left or died, and about lost connections.
     pub(crate) fn tell(&mut self, tables: &Tables) {
         let job_segment = tables.job_segment();
         for rank in job_segment.ranks() {
@@ -233,6 +261,18 @@ impl ControlRelay {
             if self.me.is_none() || self.me == host {
                 let others = self.wires.iter_mut().filter(|wire| wire.host != host && !wire.bye.0);
                 others.for_each(|wire| wire.link.say(&Said::Status { rank, gone }));
+            }
+        }
+        for one in job_segment.ranks() {
+            for other in job_segment.lost_connections(one).filter(|other| one <= *other) {
+                if !self.told_lost.insert((one, other)) {
+                    continue;
+                }
+                let hosts = [one, other].map(|rank| u16::try_from(job_segment.host_of(rank)).ok());
+                if self.me.is_none() || hosts.contains(&self.me) {
+                    let others = self.wires.iter_mut().filter(|wire| hosts != [wire.host; 2] && !wire.bye.0);
+                    others.for_each(|wire| wire.link.say(&Said::LostConnection { one, other }));
+                }
             }
         }
     }

@@ -22,6 +22,8 @@ fn any_said() -> impl Strategy<Value = Said> {
         (any::<u32>(), any::<bool>()).prop_map(|(rank, left)| {
             Said::Status { rank: Rank(rank), gone: if left { Gone::Left } else { Gone::Dead } }
         }),
+        (any::<u32>(), any::<u32>())
+            .prop_map(|(one, other)| Said::LostConnection { one: Rank(one), other: Rank(other) }),
         Just(Said::Beat),
         Just(Said::Bye),
         (512..=767_u16, bytes()).prop_map(|(kind, fields)| Said::Control { kind, fields }),
