@@ -3,7 +3,9 @@
 //! are needed.
 #![cfg(feature = "verbs")]
 
-use onesided_fabric::bootstrap::Job;
+use std::sync::Barrier;
+
+use onesided_fabric::bootstrap::{Job, local};
 use onesided_fabric::mixed::{Mixed, MixedSegment};
 use onesided_fabric::remote_memory::{Fault, FaultKind, Link, Notify, Patience, Rank, RemoteMemory};
 use onesided_fabric::{Error, Fabric, Path, Segment, World, block_on, conformance};
@@ -215,5 +217,58 @@ fn the_end_of_a_rank_is_one_thing() {
         block_on(fabric, fabric.write(fabric.word_in(&all[other.index()], 16).unwrap(), 1, Notify::Yes)).unwrap();
         let told = fabric.word_in(&all[world.rank() as usize], 16).unwrap();
         block_on(fabric, fabric.wait_until(told, |seen| seen == 1, Patience::on(other))).unwrap();
+    });
+}
+
+/// The CPU follows the cards: what would need a lost connection fails, by either path. But the
+/// memory stays mapped, so a rank of the same host is never cut.
+#[test]
+fn a_lost_connection_parts_ranks_of_a_host() {
+    let Some(_device) = device("a_lost_connection_parts_ranks_of_a_host") else { return };
+    let jobs = local::jobs(4).unwrap();
+    let job_segment = jobs[0].job_segment.clone();
+    let step = Barrier::new(4);
+    std::thread::scope(|scope| {
+        for job in jobs {
+            let (job_segment, step) = (&job_segment, &step);
+            scope.spawn(move || {
+                let world = World::new(Mixed::pretending(job, 2).unwrap());
+                let fabric = world.fabric();
+                let all = segments(&world, 64);
+                world.barrier().wait().unwrap();
+                if world.rank() == 3 {
+                    job_segment.lose_connection(Rank(0), Rank(2)); // of one host
+                    job_segment.lose_connection(Rank(0), Rank(1)); // of two
+                    while block_on(fabric, fabric.has_cut(Rank(1), Rank(0))) != Ok(true) {}
+                    assert_eq!(block_on(fabric, fabric.has_cut(Rank(2), Rank(0))), Ok(false));
+                }
+                step.wait();
+                assert!(fabric.has_failed(Rank(2), Rank(0)) && !fabric.has_failed(Rank(2), Rank(1)));
+                let failed = [0, 1, 2, 3].map(|home| fabric.failed_at(Rank(home)));
+                assert_eq!(failed, [Some(Rank(1)), Some(Rank(0)), Some(Rank(0)), None]);
+                let parted: &[u32] = match world.rank() {
+                    0 => &[1, 2],
+                    3 => &[],
+                    _ => &[0],
+                };
+                for rank in (0..4).filter(|rank| *rank != world.rank()).map(Rank) {
+                    let segment = &all[rank.index()];
+                    let word = fabric.word_in(segment, 8).unwrap();
+                    // Both close their sides soon.
+                    while parted.contains(&rank.0) && block_on(fabric, fabric.fetch_add(word, 1)).is_ok() {}
+                    fabric.put(segment, 0, &[1; 8]).unwrap();
+                    let ends = [
+                        block_on(fabric, fabric.flush(rank)),
+                        block_on(fabric, fabric.get(segment, 0, &mut [0; 8])),
+                        block_on(fabric, fabric.rdma_write((&all[world.rank() as usize], 0), (segment, 16), 8)),
+                        block_on(fabric, fabric.fetch_add(word, 1)).map(drop),
+                    ];
+                    let kinds = ends.map(|end| end.err().map(|fault| (fault.kind(), fault.rank())));
+                    let lost = parted.contains(&rank.0).then_some((FaultKind::ConnectionLost, Some(rank)));
+                    assert_eq!(kinds, [lost; 4], "{} on {rank}", world.rank());
+                }
+                step.wait();
+            });
+        }
     });
 }

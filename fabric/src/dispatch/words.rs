@@ -37,8 +37,11 @@ impl<A: RemoteMemory, B: RemoteMemory> RemoteMemory for Either<A, B> {
         call_of fn store(&self, own: Self::Word<'_>, value: u64) -> Result<(), Fault>;
         call fn now(&self) -> u64;
         call fn liveness(&self, rank: Rank) -> Liveness;
+        call fn has_failed(&self, home: Rank, rank: Rank) -> bool;
         call fn failures(&self) -> u32;
         call fn failure(&self, index: u32) -> Option<Rank>;
+        call fn lost_connection(&self, home: Rank, from: Rank) -> Option<Rank>;
+        call fn failed_at(&self, home: Rank) -> Option<Rank>;
         call fn failed_rank(&self) -> Option<Rank>;
     }
 

@@ -55,7 +55,7 @@ impl Mixed {
         // Errors about the ranges come first, as on the card's path.
         let checked = own.0.card.check(own.1, len).and_then(|()| other.0.card.check(other.1, len));
         Some(checked.and_then(|()| {
-            self.verbs.check_alive(other.0.rank())?;
+            self.verbs.check_usable(other.0.rank())?;
             copy((mine, own.1), (theirs, other.1))
         }))
     }
@@ -151,7 +151,7 @@ impl Fabric for Mixed {
 
     fn same_host_word<'s>(&'s self, segment: &'s MixedSegment, offset: u64) -> Result<MixedWord<'s>, Fault> {
         let Some(memory) = &segment.mapped else { return Err(Fault::of(FaultKind::Unsupported, segment.rank())) };
-        self.verbs.check_alive(segment.rank())?;
+        self.verbs.check_usable(segment.rank())?;
         memory.word(offset).map(|word| MixedWord(AgentWord::Cpu(word)))
     }
 
@@ -160,7 +160,7 @@ impl Fabric for Mixed {
         match self.data_path(to) {
             DataPath::Cpu(memory) => {
                 memory.check(offset, from.len())?;
-                match self.verbs.check_alive(memory.rank()) {
+                match self.verbs.check_usable(memory.rank()) {
                     Ok(()) => memory.write(offset, from)?,
                     Err(fault) => self.verbs.defer(fault), // reported by the flush, as on the card's path
                 }
@@ -180,7 +180,7 @@ impl Fabric for Mixed {
     fn get<'b>(&self, from: &MixedSegment, offset: u64, into: &'b mut [u8]) -> MixedGet<'b> {
         match self.data_path(from) {
             DataPath::Cpu(memory) => {
-                let alive = || self.verbs.check_alive(memory.rank());
+                let alive = || self.verbs.check_usable(memory.rank());
                 let checked = memory.check(offset, into.len()).and_then(|()| alive());
                 EitherFuture::first(ready(checked.and_then(|()| memory.read(offset, into))))
             }

@@ -9,7 +9,7 @@ use crate::mixed::changes::Change;
 use crate::mixed::segment::AgentWord::{Card, Cpu};
 use crate::mixed::{Mixed, MixedWord};
 use crate::verbs::{Verbs, VerbsOp, VerbsWord};
-use crate::{Drive, Ticket};
+use crate::{Drive, Fabric, Ticket};
 
 impl Mixed {
     /// Where changes of a word are recorded, if puts and gets of the same region may use the CPU.
@@ -130,9 +130,18 @@ impl RemoteMemory for Mixed {
         self.verbs.liveness(rank)
     }
 
+    fn has_failed(&self, home: Rank, rank: Rank) -> bool {
+        self.verbs.has_failed(home, rank)
+    }
+
     /// Same-host words need no more: as on shared memory, a rank of this host is dead when its
-    /// process has ended.
+    /// process has ended. A living rank of the home's host has its memory mapped, even if the cards
+    /// have lost their connection, so nothing cuts it.
     async fn has_cut(&self, home: Rank, rank: Rank) -> Result<bool, Fault> {
+        let alive = |rank| self.liveness(rank) == Liveness::Alive;
+        if self.has_host_peers() && alive(home) && alive(rank) && self.host_of(home) == self.host_of(rank) {
+            return Ok(false);
+        }
         self.verbs.has_cut(home, rank).await
     }
 
@@ -142,6 +151,10 @@ impl RemoteMemory for Mixed {
 
     fn failure(&self, index: u32) -> Option<Rank> {
         self.verbs.failure(index)
+    }
+
+    fn lost_connection(&self, home: Rank, from: Rank) -> Option<Rank> {
+        self.verbs.lost_connection(home, from)
     }
 }
 

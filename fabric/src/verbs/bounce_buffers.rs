@@ -130,6 +130,11 @@ impl BounceBuffers {
         (state.phase.load(Ordering::Acquire) == DONE).then(|| state.status.load(Ordering::Relaxed))
     }
 
+    /// Changes the status of an operation that is done and awaited.
+    pub(super) fn set_status(&self, slot: u32, status: u32) {
+        self.state(slot).status.store(status, Ordering::Relaxed);
+    }
+
     /// The send queue's release: the operation completed.
     #[inline]
     pub(super) fn complete(&self, slot: u32, status: u32) -> Outcome {

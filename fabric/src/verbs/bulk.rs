@@ -177,7 +177,7 @@ impl Fabric for Verbs {
         self.0.region_table.publish_user(UserRegion::new(&self.0.domain, memory)?)
     }
 
-    /// Peers' operations in flight then fail at this rank's card, which breaks their connections.
+    /// Peers' operations in flight then fail at this rank's card, and their connections are lost.
     fn reclaim(&self, own: &VerbsSegment) -> Result<Option<UserMemory>, Fault> {
         self.0.progress();
         if self.0.in_flight().values().any(|InFlight { segments: (one, other), .. }| one.is(own) || other.is(own)) {
@@ -327,9 +327,13 @@ impl Verbs {
         self.0.peer(rank).is_ok_and(|peer| settled(peer) || (self.progress() > 0 && settled(peer)))
     }
 
-    /// The fault of a post to a rank that has died or left.
-    pub(crate) fn check_alive(&self, rank: Rank) -> Result<(), Fault> {
-        self.ended(Patience::on(rank))
+    /// The fault of a post to a rank that has died or left, or whose connection is lost.
+    pub(crate) fn check_usable(&self, rank: Rank) -> Result<(), Fault> {
+        self.ended(Patience::on(rank))?;
+        match self.0.job_segment.is_lost(self.rank(), rank) {
+            false => Ok(()),
+            true => Err(Fault::of(FaultKind::ConnectionLost, rank)),
+        }
     }
 
     /// Stores an unawaited fault for the next flush.

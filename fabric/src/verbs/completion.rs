@@ -56,7 +56,8 @@ impl Inner {
         }
     }
 
-    /// The fault of a completion's status.
+    /// The fault of a completion's status, for its report after the [detection
+    /// timeout](Self::detection_until).
     pub(super) fn fault(&self, rank: Rank, status: u32) -> Fault {
         let broken = self.peer(rank).map_or(0, |peer| peer.broken.load(Ordering::Acquire));
         let kind = match (self.job_segment.liveness(rank), status) {
@@ -65,7 +66,8 @@ impl Inner {
             (Liveness::Left, _) => return Fault::of(FaultKind::PeerLeft, rank),
             _ if self.is_revoked(rank) => return Fault::of(FaultKind::Revoked, rank),
             (Liveness::Alive, NO_SPACE) => return Fault::of(FaultKind::Full, rank),
-            (Liveness::Alive, REFUSED) => return Fault::of(FaultKind::Refused, rank).with_detail(broken),
+            (Liveness::Alive, REFUSED) if broken == 0 => return Fault::of(FaultKind::Refused, rank),
+            (Liveness::Alive, REFUSED) => return Fault::of(FaultKind::ConnectionLost, rank).with_detail(broken),
             // The target's card found no such memory, and did nothing.
             (Liveness::Alive, ibv_wc_status::IBV_WC_REM_ACCESS_ERR) => FaultKind::NoSuchRegion,
             (Liveness::Alive, _) => FaultKind::Unknown,

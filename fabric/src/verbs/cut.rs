@@ -1,13 +1,18 @@
-//! Cuts failed ranks.
+//! Cuts failed ranks, and those whose connection to this rank is lost.
 //!
 //! A rank that the job reports dead may only be silent, and its card may go on. So this rank
 //! *cuts* it before it reports the failure: it [revokes](super::revoke) the failed rank's access
 //! and records that in its cut table, which peers read one-sided. What ends operations in flight to
 //! the failed rank is the same step, because it closes the queue pair.
 //!
+//! A lost connection ends the access of both of its ranks to the memory of the other in the same
+//! way, but neither counts as dead. A rank records the loss in the job segment before it reports it
+//! (`keepalive`), so the other one cuts, too, whatever state its side of the connection is in.
+//!
 //! The thread that does this sleeps until the job's status changes, so a rank that computes cuts,
 //! too, and operations pay nothing.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{Builder, sleep};
@@ -66,21 +71,32 @@ impl Inner {
         self.peer(rank).is_ok() && self.job_segment.liveness(rank) == Liveness::Dead && !self.failures.contains(rank)
     }
 
-    /// Starts the thread that cuts failed ranks. It ends with the endpoint.
+    /// Whether the connection of two ranks is lost; if one of them is this rank, once it has cut the
+    /// other.
+    pub(super) fn knows_lost(&self, one: Rank, other: Rank) -> bool {
+        let is_cut = |rank| self.region_table.has_cut(rank);
+        self.job_segment.is_lost(one, other)
+            && (one != self.rank || is_cut(other))
+            && (other != self.rank || one == other || is_cut(one))
+    }
+
+    /// Starts the thread that cuts. It ends with the endpoint.
     pub(super) fn start_cutting(self: &Arc<Self>) -> Result<(), Error> {
-        let (job_segment, inner) = (Arc::clone(&self.job_segment), Arc::downgrade(self));
+        let (me, job_segment, inner) = (self.rank, Arc::clone(&self.job_segment), Arc::downgrade(self));
         let run = move || {
-            let (mut known, mut uncut) = (0, Vec::new());
+            let (mut known, mut known_lost, mut uncut) = (0, HashSet::from([me]), Vec::new());
             loop {
                 let changes = job_segment.changes();
                 if inner.strong_count() == 0 {
                     return;
                 }
                 while let Some(rank) = job_segment.failure(known) {
-                    uncut.push(rank);
+                    uncut.push((rank, true));
                     known += 1;
                 }
-                uncut.retain(|rank| inner.upgrade().is_some_and(|inner| !inner.cut(*rank)));
+                let lost = job_segment.lost_connections(me).filter(|rank| known_lost.insert(*rank));
+                uncut.extend(lost.map(|rank| (rank, false)));
+                uncut.retain(|(rank, dead)| inner.upgrade().is_some_and(|inner| !inner.cut(*rank, *dead)));
                 match uncut.is_empty() {
                     true => job_segment.wait_for_change(changes),
                     false => sleep(POLL_INTERVAL),
@@ -95,14 +111,16 @@ impl Inner {
         Ok(())
     }
 
-    /// Cuts a failed rank, then reports its failure to this rank's threads. `false`: still in
-    /// progress. If the card fails, the failure is reported all the same, or waits would not end;
-    /// the cut table does not show it, so the failed rank's locks here stay as they are.
-    fn cut(&self, rank: Rank) -> bool {
-        if rank != self.rank && matches!(self.revoke(rank), Ok(false)) {
+    /// Cuts a failed rank, then reports its failure to this rank's threads if it is `dead`. `false`:
+    /// still in progress. If the card fails, the failure is reported all the same, or waits would
+    /// not end; the cut table does not show it, so the failed rank's locks here stay as they are.
+    fn cut(&self, rank: Rank, dead: bool) -> bool {
+        if rank != self.rank && matches!(self.end_access(rank, dead), Ok(false)) {
             return false;
         }
-        self.failures.push(rank);
+        if dead {
+            self.failures.push(rank);
+        }
         self.ring();
         true
     }

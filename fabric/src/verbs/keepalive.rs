@@ -113,8 +113,9 @@ impl Inner {
             }
             if self.job_segment.liveness(rank) == Liveness::Alive {
                 if self.is_revoked(rank) {
-                    peer.close();
+                    peer.close(true);
                 }
+                let _ = self.detection_until(rank); // records a loss that no operation reports
                 self.check((rank, peer), seen, (now, anew));
             }
         }
@@ -122,7 +123,8 @@ impl Inner {
 
     /// Until when the cause of a failed operation may still become known: the rank is being cut, or
     /// a death may be declared as the cause of a broken connection. It says more than any status.
-    /// `None`: the connection works, or nothing is expected.
+    /// `None`: the connection works, or nothing is expected. Then a broken connection to a rank that
+    /// counts as alive is recorded as lost: nothing reports it before all ranks can learn it.
     #[cold]
     pub(super) fn detection_until(&self, rank: Rank) -> Option<u64> {
         let now = now();
@@ -130,8 +132,15 @@ impl Inner {
             return Some(now + POLL_INTERVAL); // the end of the cut wakes the waiting thread
         }
         let peer = self.peer(rank).ok().filter(|peer| peer.is_broken() && !self.is_revoked(rank))?;
+        if self.job_segment.liveness(rank) != Liveness::Alive || self.job_segment.is_lost(self.rank, rank) {
+            return None;
+        }
         let until = peer.noticed_broken(now) + DETECTION_TIMEOUT;
-        (now < until && self.job_segment.liveness(rank) == Liveness::Alive).then_some(until)
+        if now < until {
+            return Some(until);
+        }
+        self.job_segment.lose_connection(self.rank, rank);
+        None
     }
 
     fn check(&self, (rank, peer): (Rank, &Peer), seen: &mut Observation, (now, anew): (u64, bool)) {

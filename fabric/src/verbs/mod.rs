@@ -20,13 +20,16 @@
 //!   (`scripts/soft-roce` hides it).
 //! - A flush posts a read after the writes, because a write's completion does not prove that the
 //!   data is placed.
-//! - An atomic that completes successfully has returned the old value. Soft-RoCE sometimes violates
-//!   this after lost and reordered packets; the violation is detected, and the atomic ends as
-//!   `Unknown` (`device`).
+//! - An atomic that completes successfully has returned the old value. Soft-RoCE can violate this
+//!   after lost and reordered packets: atomics wait for the writes before them there, and if it
+//!   happens all the same, the connection is given up (`device`).
 //! - A broken connection stays broken. Operations in flight end as `Unknown`, `NoSuchRegion` (the
-//!   target's card refused the key) or `PeerDied`, and every later one as `Refused` (or
+//!   target's card refused the key) or `PeerDied`, and every later one as `ConnectionLost` (or
 //!   `PeerDied`), naming the peer. A stale key is refused when it is opened or looked up, before it
 //!   can break a connection: the owner's region table is read first.
+//! - A broken connection to a rank that lives is lost to all: before either rank learns it from an
+//!   operation, it is recorded in the job segment (`keepalive`), and both close their sides, so that
+//!   neither changes the memory of the other any more (`cut`). Both go on with all other ranks.
 //! - A rank whose access was revoked learns it from a write to its home, and from its connection,
 //!   which is closed. (`revoke`)
 //! - A death recorded in the job segment ends an operation within a tenth of a second, after this
@@ -168,6 +171,12 @@ impl Verbs {
     /// - [`Error::Operation`]: other ranks do not arrive. [`Error::Job`]: the host daemon is gone.
     pub fn new(job: Job) -> Result<Self, Error> {
         Self::join(job, |_| Ok(()))
+    }
+
+    /// What an atomic finds if its answer was lost, where that can happen; for tests.
+    #[doc(hidden)]
+    pub fn no_answer(&self) -> Option<u64> {
+        self.0.unanswered
     }
 
     /// Overrides [`FULL_AFTER`](crate::FULL_AFTER), for tests.

@@ -57,6 +57,8 @@ pub(super) struct Peer {
 pub(super) struct Posting {
     /// Whether a write was posted with no later request that has a response.
     pub(super) unproven: bool,
+    /// The number of the last request without a response, plus one.
+    pub(super) unanswering: u64,
 }
 
 /// A request in flight, in one word: the low half of its number, whether it keeps segments, its
@@ -202,9 +204,12 @@ impl Peer {
         self.fail_as(ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
     }
 
-    /// The same after a revocation. Nothing is posted after this returns.
-    pub(super) fn close(&self) {
-        self.fail_as(REVOKED);
+    /// The same after a revocation, or a loss. Nothing is posted after this returns.
+    pub(super) fn close(&self, revoked: bool) {
+        match revoked {
+            true => self.fail_as(REVOKED),
+            false => self.fail(),
+        }
         drop(self.posting()); // waits for a post that started before
     }
 

@@ -99,17 +99,25 @@ impl Inner {
         self.peer(rank).is_ok_and(|peer| peer.has_room(1))
     }
 
-    /// Waits for space; `None` if nothing completes for too long.
+    /// Whether requests can be posted now: there is space for them, and where answers are lost (see
+    /// `device`), no atomic follows a request in flight that has none.
+    #[inline]
+    fn can_post(&self, peer: &Peer, posting: &Posting, work: &[WorkRequest]) -> bool {
+        let may_be_lost = self.unanswered.is_some() && work.iter().any(|request| request.verb.is_atomic());
+        peer.has_room(work.len()) && (!may_be_lost || peer.has_completed(posting.unanswering))
+    }
+
+    /// Waits until requests can be posted; `None` if nothing completes for too long.
     #[cold]
     fn wait_for_room<'p>(
         &self,
         peer: &'p Peer,
         mut posting: MutexGuard<'p, Posting>,
-        count: usize,
+        work: &[WorkRequest],
     ) -> Option<MutexGuard<'p, Posting>> {
         let (mut completed, mut since) = (peer.completed(), now());
         // A broken connection does not make space; the post is refused.
-        while !peer.has_room(count) && !peer.is_broken() {
+        while !self.can_post(peer, &posting, work) && !peer.is_broken() {
             drop(posting);
             if self.progress() == 0 {
                 self.turn();
@@ -141,8 +149,8 @@ impl Inner {
             return self.refuse(rank, &work);
         }
         let mut posting = peer.posting();
-        if !peer.has_room(N) {
-            posting = match self.wait_for_room(peer, posting, N) {
+        if !self.can_post(peer, &posting, &work) {
+            posting = match self.wait_for_room(peer, posting, &work) {
                 Some(posting) => posting,
                 None => return self.refuse_as(rank, &work, NO_SPACE),
             };
@@ -202,6 +210,8 @@ impl Inner {
             posting.unproven = request.verb.writes() || (posting.unproven && !request.verb.returns());
             if request.verb.returns() {
                 peer.proof.store(number + 1, Ordering::Release);
+            } else {
+                posting.unanswering = number + 1;
             }
             if request.verb.takes_receive() {
                 peer.rung.store(number + 1, Ordering::Release);

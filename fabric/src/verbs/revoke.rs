@@ -1,4 +1,5 @@
-//! Ends a living peer's access: [`Fabric::revoke`](crate::Fabric::revoke).
+//! Ends a living peer's access: [`Fabric::revoke`](crate::Fabric::revoke), and what follows a lost
+//! connection.
 //!
 //! The owner of the memory closes its queue pair to the peer, as Mu does with a deposed leader
 //! (Aguilera et al., OSDI 2020): its card then drops all requests of the peer, whenever they were
@@ -21,6 +22,9 @@
 //! more, it finds the notice: a waiting thread checks for one several times a second, and closes
 //! its side of the connection, too. The peer's requests in flight and its later ones end as
 //! `Revoked`.
+//!
+//! A lost connection is closed by the same steps, by both of its ranks ([`cut`](super::cut)), but
+//! for the notice: the job has told the peer already, and nothing counts as revoked.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -49,6 +53,11 @@ impl Inner {
 
     /// See [`Fabric::revoke`](crate::Fabric::revoke).
     pub(super) fn revoke(&self, rank: Rank) -> Result<bool, Fault> {
+        self.end_access(rank, true)
+    }
+
+    /// The same for a peer whose connection is lost, if not `revoked`.
+    pub(super) fn end_access(&self, rank: Rank, revoked: bool) -> Result<bool, Fault> {
         let peer = self.peer(rank)?;
         if rank == self.rank {
             return Err(Fault::of(FaultKind::Unsupported, rank));
@@ -56,7 +65,7 @@ impl Inner {
         self.progress();
         let mut revocation = peer.revocation.lock().unwrap_or_else(PoisonError::into_inner);
         if let Revocation::Not = *revocation {
-            let posted = self.tell(rank, peer);
+            let posted = if revoked { self.tell(rank, peer) } else { 0 };
             let telling = match self.job_segment.liveness(rank) {
                 Liveness::Dead => TELLING_THE_DEAD,
                 Liveness::Alive | Liveness::Left => TELLING,
@@ -67,7 +76,7 @@ impl Inner {
             if !peer.has_completed(posted) && !peer.is_broken() && now() < until {
                 return Ok(false);
             }
-            peer.close();
+            peer.close(revoked);
             *revocation = Revocation::Closing { until: now().saturating_add(CLOSING) };
         }
         if let Revocation::Closing { until } = *revocation {

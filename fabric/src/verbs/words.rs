@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
+use ibverbs_sys::ibv_wc_status;
 use onesided_remote_memory::{
     At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory,
 };
@@ -12,6 +13,7 @@ use onesided_remote_memory::{
 use crate::drive;
 use crate::fabric::check_rank;
 use crate::verbs::bounce_buffers::TakenSlot;
+use crate::verbs::peer::Peer;
 use crate::verbs::queue::WorkRequest;
 use crate::verbs::raw::Verb;
 use crate::verbs::segment::{Entry, RegionTable};
@@ -81,15 +83,20 @@ impl Posted {
 }
 
 impl Posted {
-    /// The result value.
+    /// The result value; `None` if the answer was lost.
     #[inline]
-    fn value(&self) -> Result<u64, Fault> {
+    fn value(&self) -> Option<u64> {
         let inner = &*self.fabric.0;
         let value = inner.buffers.word(self.slot).load(Ordering::Acquire);
-        match inner.unanswered {
-            Some(nothing) if value == nothing => Err(Fault::of(FaultKind::Unknown, self.rank)),
-            _ => Ok(value),
-        }
+        (inner.unanswered != Some(value)).then_some(value)
+    }
+
+    /// Gives up the connection, so that the operation ends like the others in flight there.
+    #[cold]
+    fn lose_answer(&self) {
+        let inner = &*self.fabric.0;
+        let _ = inner.peer(self.rank).map(Peer::fail);
+        inner.buffers.set_status(self.slot, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
     }
 }
 
@@ -109,7 +116,13 @@ impl Future for VerbsOp {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let result = match &mut self.0 {
             State::Posted(posted) => match posted.poll(cx) {
-                Poll::Ready(Ok(())) => posted.value(),
+                Poll::Ready(Ok(())) => match posted.value() {
+                    Some(value) => Ok(value),
+                    None => {
+                        posted.lose_answer();
+                        return self.poll(cx);
+                    }
+                },
                 Poll::Ready(Err(fault)) => Err(fault),
                 Poll::Pending => return Poll::Pending,
             },
@@ -236,7 +249,7 @@ impl RemoteMemory for Verbs {
             }
         }
         let requests = requests.map(|request| request.expect("each has a slot"));
-        if self.0.fences || !has_change_behind_read(&links) {
+        if self.0.fences || !has_order_to_keep(&links) {
             self.0.post(rank, requests);
         } else {
             self.post_apart(rank, &links, requests);
@@ -276,7 +289,11 @@ impl RemoteMemory for Verbs {
         if rank.0 < self.size() { self.0.liveness(rank) } else { Liveness::Left }
     }
 
-    /// Reads a word of the home's cut table.
+    fn has_failed(&self, home: Rank, rank: Rank) -> bool {
+        self.liveness(rank) == Liveness::Dead || self.0.knows_lost(home, rank)
+    }
+
+    /// Reads a word of the home's cut table. A rank that has lost the connection to the home cannot.
     async fn has_cut(&self, home: Rank, rank: Rank) -> Result<bool, Fault> {
         check_rank(self, home)?;
         if self.liveness(home) != Liveness::Alive || self.liveness(rank) == Liveness::Left {
@@ -296,6 +313,11 @@ impl RemoteMemory for Verbs {
 
     fn failure(&self, index: u32) -> Option<Rank> {
         self.0.failures.get(index)
+    }
+
+    fn lost_connection(&self, home: Rank, from: Rank) -> Option<Rank> {
+        let known = |rank: &Rank| *rank >= from && self.0.knows_lost(home, *rank);
+        self.0.job_segment.lost_connections(home).find(known)
     }
 }
 
@@ -339,15 +361,22 @@ impl Step {
     }
 }
 
-/// Whether an awaited read is followed by anything but reads.
-fn has_change_behind_read<W>(links: &[Link<W>]) -> bool {
-    let first = links.iter().position(|link| matches!(link, Link::Read { waited: true, .. }));
-    first.is_some_and(|first| links[first..].iter().any(|link| !matches!(link, Link::Read { .. })))
+/// Whether an awaited read is followed by anything but reads, or a write by an atomic.
+fn has_order_to_keep<W>(links: &[Link<W>]) -> bool {
+    let behind_first = |is_first: fn(&Link<W>) -> bool, is_behind: fn(&Link<W>) -> bool| {
+        links.iter().skip_while(|link| !is_first(link)).any(is_behind)
+    };
+    behind_first(|link| matches!(link, Link::Read { waited: true, .. }), |link| !matches!(link, Link::Read { .. }))
+        || behind_first(
+            |link| matches!(link, Link::Write { .. }),
+            |link| matches!(link, Link::CompareSwap { .. } | Link::FetchAdd { .. }),
+        )
 }
 
 impl Verbs {
     /// Posts a chain without fences. A read whose answer is lost is repeated, and must not see
-    /// later links, which are therefore posted after the answer.
+    /// later links, which are therefore posted after the answer. An atomic is posted when the writes
+    /// before it have completed, or its own answer may be lost (see `device`).
     #[cold]
     fn post_apart<const N: usize>(&self, rank: Rank, links: &[Link<VerbsWord<'_>>; N], requests: [WorkRequest; N]) {
         for (link, request) in links.iter().zip(requests) {

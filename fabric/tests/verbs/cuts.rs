@@ -92,7 +92,7 @@ fn an_unwinding_rank_has_no_access_when_it_counts_as_dead() {
                 panic!("as an application might");
             }));
             assert!(unwound.is_err());
-            assert_eq!(kind(block_on(&fabric, fabric.fetch_add(word, 1))), FaultKind::Refused);
+            assert_eq!(kind(block_on(&fabric, fabric.fetch_add(word, 1))), FaultKind::ConnectionLost);
         } else {
             while fabric.liveness(Rank(1)) == Liveness::Alive {
                 std::thread::sleep(Duration::from_millis(1));

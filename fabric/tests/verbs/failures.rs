@@ -37,10 +37,10 @@ fn a_stale_key_ends_in_an_error() {
         let fault = block_on(fabric, fabric.compare_swap(word, 0, 1)).unwrap_err();
         assert_eq!((fault.kind(), fault.rank()), (FaultKind::NoSuchRegion, Some(Rank(1))));
         let fault = block_on(fabric, fabric.read(word)).unwrap_err();
-        assert_eq!((fault.kind(), fault.rank()), (FaultKind::Refused, Some(Rank(1))));
+        assert_eq!((fault.kind(), fault.rank()), (FaultKind::ConnectionLost, Some(Rank(1))));
         fabric.put(gone, 0, &[1]).unwrap();
         let fault = block_on(fabric, fabric.flush(Rank(1))).unwrap_err();
-        assert_eq!((fault.kind(), fault.rank()), (FaultKind::Refused, Some(Rank(1))));
+        assert_eq!((fault.kind(), fault.rank()), (FaultKind::ConnectionLost, Some(Rank(1))));
         let other = fabric.word_in(&all[1], 0).unwrap();
         assert_eq!(block_on(fabric, fabric.fetch_add(other, 1)), Ok(0));
     });
@@ -174,8 +174,9 @@ fn silence_ends_operations() {
         fabric.post_release(Link::FetchAdd { word, add: 1, waited: false });
         let silent = Fault::of(FaultKind::Unknown, Rank(1)).with_detail(12);
         assert_eq!(block_on(fabric, fabric.flush(Rank(1))), Err(silent));
-        assert_eq!(kind(block_on(fabric, fabric.read(word))), FaultKind::Refused);
-        assert_eq!(kind(block_on(fabric, fabric.get(theirs, 0, &mut [0; 8]))), FaultKind::Refused);
+        assert!(fabric.has_failed(Rank(0), Rank(1)) && fabric.has_failed(Rank(1), Rank(0)));
+        assert_eq!(kind(block_on(fabric, fabric.read(word))), FaultKind::ConnectionLost);
+        assert_eq!(kind(block_on(fabric, fabric.get(theirs, 0, &mut [0; 8]))), FaultKind::ConnectionLost);
     });
 }
 
@@ -186,7 +187,7 @@ fn silence_ends_waits() {
     with_a_lost_peer(|fabric, own, _| {
         let word = fabric.word_in(own, 0).unwrap();
         let patience = Patience::on(Rank(1)).and_until(until(fabric, LONG));
-        let silent = Fault::of(FaultKind::Refused, Rank(1)).with_detail(12);
+        let silent = Fault::of(FaultKind::ConnectionLost, Rank(1)).with_detail(12);
         assert_eq!(block_on(fabric, fabric.wait_until(word, |seen| seen != 0, patience)), Err(silent));
         assert_eq!(block_on(fabric, fabric.recv(Port::USER, patience)).unwrap_err(), silent);
         // A wait without a peer ends at its deadline.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use onesided_fabric::remote_memory::{Fault, FaultKind, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
+use onesided_fabric::remote_memory::{Fault, FaultKind, Link, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
 use onesided_fabric::{Fabric, block_on, wait_timeout};
 
 use crate::support::{device, segments};
@@ -97,10 +97,57 @@ fn what_was_posted_to_a_peer_that_takes_nothing_ends() {
             let word = fabric.word_in(&all[1], 0).unwrap();
             (0..1_060).for_each(|value| drop(fabric.write(word, value, Notify::Yes)));
             assert_eq!(kind(block_on(fabric, fabric.read(word))), FaultKind::Unknown);
-            assert_eq!(kind(block_on(fabric, fabric.read(word))), FaultKind::Refused);
+            assert_eq!(kind(block_on(fabric, fabric.read(word))), FaultKind::ConnectionLost);
             assert_eq!(kind(block_on(fabric, fabric.flush(Rank(1)))), FaultKind::Unknown);
             over.store(true, Ordering::Release);
         }
+    });
+}
+
+/// Where an atomic behind a write may lose its answer, it is posted after the write, and ends with
+/// it.
+#[test]
+fn atomics_wait_for_writes_where_answers_are_lost() {
+    let Some(_device) = device("atomics_wait_for_writes_where_answers_are_lost") else { return };
+    let over = AtomicBool::new(false);
+    ranks(2, |world| {
+        let fabric = world.fabric();
+        let all = segments(&world, 64);
+        if fabric.no_answer().is_none() {
+            return; // another device
+        }
+        let [word, counter] = fabric.words_in(&all[1], 0).unwrap();
+        world.barrier().wait().unwrap();
+        if world.rank() == 1 {
+            while !over.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_millis(100)); // no progress meanwhile
+            }
+        } else {
+            fabric.set_full_after(Duration::from_secs(2));
+            let rings: Vec<_> = (0..1_060).map(|value| fabric.write(word, value, Notify::Yes)).collect();
+            let full = Fault::of(FaultKind::Full, Rank(1));
+            assert_eq!(block_on(fabric, fabric.fetch_add(counter, 1)), Err(full));
+            assert_eq!(block_on(fabric, fabric.compare_swap(counter, 0, 1)), Err(full));
+            let chain = [
+                Link::Write { word: counter, value: 5, notify: Notify::No, waited: false },
+                Link::FetchAdd { word: counter, add: 1, waited: true },
+            ];
+            let mut ends = Vec::new();
+            let chain = fabric.post(chain);
+            fabric.set_full_after(Duration::from_secs(60));
+            over.store(true, Ordering::Release);
+            ends.extend(rings.into_iter().map(|ring| block_on(fabric, ring).is_ok()));
+            assert_eq!(ends, [true; 1_060]);
+            assert_eq!(block_on(fabric, chain), Err(full));
+            assert_eq!(block_on(fabric, fabric.read(counter)), Ok(5));
+            let chain = fabric.post([
+                Link::Write { word: counter, value: 7, notify: Notify::Yes, waited: false },
+                Link::FetchAdd { word: counter, add: 1, waited: true },
+            ]);
+            block_on(fabric, chain).unwrap();
+            assert_eq!(block_on(fabric, fabric.fetch_add(counter, 0)), Ok(8));
+        }
+        world.barrier().wait().unwrap();
     });
 }
 

@@ -290,6 +290,11 @@ impl Verb {
         matches!(self, Self::Read { .. } | Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
 
+    /// Whether it is an atomic.
+    pub(in crate::verbs) const fn is_atomic(&self) -> bool {
+        matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
+
     /// Whether it takes a receive at the peer, and waits for one without bound.
     pub(in crate::verbs) const fn takes_receive(&self) -> bool {
         matches!(self, Self::WriteAndRing { .. } | Self::Send { .. })
