@@ -43,9 +43,10 @@ pub struct Network {
     /// The time after which an unanswered message is resent.
     pub timeout: Duration,
     /// The number of resends. An operation that is then still unanswered ends in
-    /// [`Unknown`](onesided_remote_memory::FaultKind::Unknown).
+    /// [`Unknown`](onesided_remote_memory::FaultKind::Unknown). If its target lives, the connection
+    /// of the two ranks is lost with it, for good.
     pub retries: u32,
-    /// How long after a rank's death the other ranks learn of it.
+    /// How long after a rank's death, or the loss of a connection, the other ranks learn of it.
     pub detection: Duration,
     /// The maximum random delay after that. Each rank has its own: some act on a failure before
     /// others have learned of it.

@@ -44,6 +44,10 @@ pub(crate) struct More {
     pub(crate) receives_at: u64,
     /// The ranks that it knows to have failed, and whose operations its card refuses.
     pub(crate) failures: Vec<Rank>,
+    /// The pairs of ranks that it knows to have lost their connection.
+    pub(crate) lost: Vec<(Rank, Rank)>,
+    /// Its operations that failed because their target died, which it does not know yet.
+    pub(crate) unexplained: Vec<u32>,
 }
 
 impl More {
@@ -64,6 +68,8 @@ pub(crate) struct Connection {
     pub(crate) completed: u32,
     /// Answers that carry bulk data, or are behind such.
     pub(crate) bulky: u32,
+    /// Whether the last operation is lost with all its resends, or is behind such.
+    pub(crate) lost: bool,
     /// The earliest time for the next arrival and completion, which keeps the order of posting.
     pub(crate) arrives_at: u64,
     pub(crate) completes_at: u64,
@@ -76,7 +82,17 @@ const NO_RANK: u32 = u32::MAX;
 
 impl Connection {
     const fn new(target: u32) -> Self {
-        Self { target, unread: 0, posted: 0, completed: 0, bulky: 0, arrives_at: 0, completes_at: 0, fault: None }
+        Self {
+            target,
+            unread: 0,
+            posted: 0,
+            completed: 0,
+            bulky: 0,
+            lost: false,
+            arrives_at: 0,
+            completes_at: 0,
+            fault: None,
+        }
     }
 
     const fn is_idle(&self) -> bool {
@@ -131,6 +147,11 @@ impl RankState {
     /// The ranks that it knows to have failed.
     pub(crate) fn failures(&self) -> &[Rank] {
         self.more.as_ref().map_or(&[], |more| &more.failures)
+    }
+
+    /// The pairs of ranks that it knows to have lost their connection.
+    pub(crate) fn lost(&self) -> &[(Rank, Rank)] {
+        self.more.as_ref().map_or(&[], |more| &more.lost)
     }
 
     /// Whether one of its tasks serves peers.

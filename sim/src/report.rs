@@ -16,7 +16,8 @@ pub struct Report<T> {
     pub events: u64,
     /// Operations by kind.
     pub counts: Counts,
-    /// A hash of every completion, timer and death with its time and value: equal for equal seeds.
+    /// A hash of every completion, timer, death and lost connection with its time and value: equal
+    /// for equal seeds.
     pub trace: u64,
     /// What each rank's program returned; `None` if it did not finish.
     pub results: Vec<Option<T>>,

@@ -39,6 +39,7 @@ pub struct Simulation {
     until: u64,
     deaths: Vec<(Rank, u64)>,
     suspicions: Vec<(Rank, u64)>,
+    disconnections: Vec<(Rank, Rank, u64)>,
 }
 
 impl Simulation {
@@ -53,6 +54,7 @@ impl Simulation {
             until: NEVER,
             deaths: Vec::new(),
             suspicions: Vec::new(),
+            disconnections: Vec::new(),
         }
     }
 
@@ -106,6 +108,19 @@ impl Simulation {
         self
     }
 
+    /// Breaks the connection of two living ranks at a virtual time, as an operation of `rank` on the
+    /// memory of `peer` does that ends as [`Unknown`](onesided_remote_memory::FaultKind::Unknown):
+    /// `rank` cuts `peer` at that time, and `peer` cuts `rank` when an operation of its own fails,
+    /// or when it learns of the lost connection as the other ranks do. Operations in flight, in
+    /// either direction, end as `Unknown`; those that arrive before their target has cut their
+    /// origin take effect. A connection of a rank with itself, or with one that does not exist, is
+    /// ignored.
+    #[must_use]
+    pub fn disconnect(mut self, rank: u32, peer: u32, time: Duration) -> Self {
+        self.disconnections.push((Rank(rank), Rank(peer), nanos(time)));
+        self
+    }
+
     /// Runs a program on every rank.
     ///
     /// # Panics
@@ -135,6 +150,11 @@ impl Simulation {
         for (rank, time) in self.suspicions {
             if rank.0 < self.ranks {
                 state.suspect_at(rank, time);
+            }
+        }
+        for (rank, peer, time) in self.disconnections {
+            if rank != peer && rank.0.max(peer.0) < self.ranks {
+                state.disconnect_at(rank, peer, time);
             }
         }
         let shared = Arc::new(Shared::new(state, self.per_host));

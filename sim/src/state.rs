@@ -1,5 +1,6 @@
 //! The state of a simulation and what its events do to it.
 
+mod failures;
 mod waiting;
 
 use std::collections::BTreeSet;
@@ -12,6 +13,7 @@ use crate::network::Wire;
 use crate::operation::{Action, Operation, Operations, Stage};
 use crate::rank::{Life, RankState};
 use crate::report::{Counts, WaitsFor};
+use crate::state::failures::Failure;
 
 /// The state of the whole simulation.
 #[derive(Debug)]
@@ -28,12 +30,15 @@ pub(crate) struct State {
     pub(crate) trace: Trace,
     /// Set at the end: operations of programs that are being dropped have no effect.
     pub(crate) over: bool,
-    /// What ranks have yet to learn: the rank, and the rank that failed.
-    news: Vec<(Rank, Rank)>,
+    /// What ranks have yet to learn.
+    news: Vec<(Rank, Failure)>,
     /// Whether any rank has learned of a failure.
     any_failed: bool,
     /// Pairs of ranks whose first rank's card refuses the operations of the second.
     revoked: BTreeSet<(u32, u32)>,
+    /// Pairs of ranks without a connection, the lower rank first. Nothing that completes from then
+    /// on has a known outcome.
+    broken: BTreeSet<(Rank, Rank)>,
     agenda: Agenda,
     spawned: Spawned,
 }
@@ -93,6 +98,7 @@ impl State {
             news: Vec::new(),
             any_failed: false,
             revoked: BTreeSet::new(),
+            broken: BTreeSet::new(),
             agenda: Agenda::default(),
             spawned: Spawned::default(),
         }
@@ -126,8 +132,8 @@ impl State {
                     None
                 }
                 Due::Learn(index) => {
-                    let (rank, failed) = self.news[index as usize];
-                    self.learn(rank, failed);
+                    let (rank, failure) = self.news[index as usize];
+                    self.hear(rank, failure);
                     None
                 }
                 Due::Leave(rank) => {
@@ -151,7 +157,7 @@ impl State {
         let refused = if self.over || self.lives[origin as usize].is_over() {
             Some(Fault::new(FaultKind::Closed))
         } else {
-            self.died(Rank(origin), Rank(target)).or_else(|| self.revoked(Rank(origin), Rank(target)))
+            self.died(Rank(origin), Rank(target)).or_else(|| self.denied(Rank(origin), Rank(target)))
         };
         if let Some(fault) = refused {
             return self.refuse(operation, fault);
@@ -165,7 +171,12 @@ impl State {
         self.count(&operation.action);
 
         let sending = self.wire.occupied(operation.action.bytes());
-        let travel = if origin == target { Ok(0) } else { self.wire.travel() };
+        let behind_lost = self.ranks[origin as usize].connection(target).lost;
+        let travel = match origin == target {
+            true => Ok(0),
+            false if behind_lost => Err(0),
+            false => self.wire.travel(),
+        };
         let slot = self.operations.insert(operation);
         let rank = &mut self.ranks[origin as usize];
         let leaves_at = rank.sends_at.max(self.now) + self.wire.send;
@@ -173,7 +184,8 @@ impl State {
         let connection = rank.connection(target);
         connection.posted = connection.posted.wrapping_add(1);
         // An operation whose resends are all lost keeps its place in the order: later ones do not
-        // overtake it.
+        // overtake it, and are lost with it.
+        connection.lost = travel.is_err();
         let travel = travel.unwrap_or_else(|given_up| {
             self.operations[slot].outcome = Err(Fault::of(FaultKind::Unknown, Rank(target)));
             given_up
@@ -210,6 +222,9 @@ impl State {
         let Operation { origin, target, offset, awaited, .. } = self.operations[slot];
         let outcome = match self.lives[target as usize].is_over() {
             true => Err(Fault::of(FaultKind::PeerDied, Rank(target))),
+            false if self.knows_lost(Rank(target), Rank(target), Rank(origin)) => {
+                Err(Fault::of(FaultKind::ConnectionLost, Rank(target)))
+            }
             false => self.apply(slot),
         };
         let operation = &mut self.operations[slot];
@@ -280,7 +295,7 @@ impl State {
                 self.ranks[origin as usize].connection(target).unread -= 1;
             }
             Ok(0) // the target's simulated time is over
-        } else if self.lives[target as usize].is_over() {
+        } else if self.lives[target as usize].is_over() || self.knows_lost(Rank(target), Rank(target), Rank(origin)) {
             Err(self.wire.patience())
         } else {
             let outcome = self.apply(slot);
@@ -313,9 +328,13 @@ impl State {
 
     /// The origin learns the outcome. Returns the origin if that concerns its tasks.
     fn complete(&mut self, slot: u32) -> Option<u32> {
+        let (origin, target) = (self.operations[slot].origin, self.operations[slot].target);
+        if !self.tell_cause(slot) {
+            return None;
+        }
         let operation = &mut self.operations[slot];
         operation.stage = Stage::Complete;
-        let (origin, target, awaited) = (operation.origin, operation.target, operation.awaited);
+        let awaited = operation.awaited;
         let value = operation.outcome.unwrap_or_else(Fault::to_bits);
         self.trace.note([self.now, u64::from(origin) << 32 | u64::from(target), operation.offset, value]);
 
@@ -371,7 +390,7 @@ impl State {
         let (region, offset) = (operation.region, operation.offset);
         let target = Rank(operation.target);
         let origin = Rank(operation.origin);
-        if self.has_cut(target, origin) {
+        if self.has_revoked(target, origin) {
             if let Action::Send(_) = self.operations[slot].action {
                 self.ranks[origin.index()].connection(target.0).unread -= 1;
             }

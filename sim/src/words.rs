@@ -93,6 +93,10 @@ impl RemoteMemory for SimFabric {
         self.state().liveness(self.rank, rank)
     }
 
+    fn has_failed(&self, home: Rank, rank: Rank) -> bool {
+        self.state().has_failed(self.rank, home, rank)
+    }
+
     async fn has_cut(&self, home: Rank, rank: Rank) -> Result<bool, Fault> {
         if home.0 >= self.size {
             return Err(Fault::of(FaultKind::NoSuchRank, home));
@@ -106,6 +110,10 @@ impl RemoteMemory for SimFabric {
         let asked = Operation::new(self.rank, home, WORLD_REGION, 0, Action::HasCut(rank));
         let slot = self.state().post(asked);
         Op::new(Arc::clone(&self.shared), slot).await.map(|cut| cut != 0)
+    }
+
+    fn lost_connection(&self, home: Rank, from: Rank) -> Option<Rank> {
+        self.state().lost_connection(self.rank, home, from)
     }
 
     fn failures(&self) -> u32 {

@@ -93,7 +93,7 @@ fn a_waiter_behind_readers_takes_over_from_the_expired_owner_alone() {
     }
 }
 
-/// One message in ten is lost, and an operation whose resend is lost is indeterminate. Rank 0's
+/// One message in ten is lost, and the connection with an operation whose resend is lost. Rank 0's
 /// lease expires at rank 2, and rank 1 tries to take the lock over; rank 3 asks later.
 fn lossy(policy: LeasePolicy, seed: u64) -> Option<(String, String)> {
     let network = Network { loss: 0.1, retries: 1, ..Network::default() };
@@ -132,7 +132,8 @@ fn lossy(policy: LeasePolicy, seed: u64) -> Option<(String, String)> {
     }
 }
 
-/// A rank that gets an error does not have the lock, and a lost answer is asked for again.
+/// A rank that gets an error does not have the lock, unless its connection to the lock's rank is
+/// lost: then the lock may name it, and others get the lock from it.
 #[test]
 fn lost_answers_leave_no_unaware_owner() {
     for policy in [LeasePolicy::Revoke, LeasePolicy::VersionedCommit] {
@@ -141,8 +142,10 @@ fn lost_answers_leave_no_unaware_owner() {
             let Some((first, second)) = lossy(policy, seed) else { continue };
             ended += 1;
             assert!(!first.contains("deadline"), "{policy}, seed {seed}: nobody answers: {first}");
-            let names = second.contains("Late(1)") || second.contains("rank 1");
-            assert!(first.is_empty() || !names, "{policy}, seed {seed}: {first}; then {second}");
+            assert!(!second.contains("deadline"), "{policy}, seed {seed}: the lock is lost: {second}");
+            let names = second.contains("(1)") || second.contains("rank 1");
+            let lost = first.contains("on its way") || first.contains("the connection to it is lost");
+            assert!(first.is_empty() || lost || !names, "{policy}, seed {seed}: {first}; then {second}");
         }
         assert!(ended > 200, "{policy}: {ended}");
     }

@@ -169,10 +169,10 @@ fn an_operation_whose_retries_are_all_lost_is_unknown() {
         let fault = fabric.read(word(&fabric, 1, 0)).await.expect_err("lost");
         assert_eq!((fault.kind(), fault.rank()), (FaultKind::Unknown, Some(Rank(1))));
         assert!((patience..patience + 1000).contains(&fabric.now()), "{}", fabric.now());
-        // This one is not awaited: the flush reports it, once.
+        // The connection is lost with it. This one is not awaited: the flush reports it, once.
         drop(fabric.fetch_add(word(&fabric, 1, 0), 1));
         let flushed = fabric.flush(Rank(1)).await;
-        assert_eq!(flushed.map_err(Fault::kind), Err(FaultKind::Unknown));
+        assert_eq!(flushed, Err(Fault::of(FaultKind::ConnectionLost, Rank(1))));
         fabric.flush(Rank(1)).await
     });
     assert_eq!(finished(report), [Ok(()), Ok(())]);
@@ -246,7 +246,7 @@ fn a_killed_rank_stops_answering() {
         let there = word(fabric, 1, 0);
         fabric.pause(there, 20_000).await;
         assert_eq!(fabric.liveness(Rank(1)), Liveness::Alive, "nobody knows yet");
-        let unknown = fabric.read(there).await;
+        let read = fabric.read(there).await; // it completes when the death is known
         let waited = fabric.wait_until(word(fabric, world.rank(), 8), |v| v > 0, Patience::on(Rank(1))).await;
         assert_eq!(fabric.now(), 1_010_000, "a millisecond after the death");
         assert_eq!((fabric.liveness(Rank(1)), fabric.failed_rank()), (Liveness::Dead, Some(Rank(1))));
@@ -254,11 +254,11 @@ fn a_killed_rank_stops_answering() {
         let sent = fabric.send(Rank(1), Port::USER, &[], Notify::Yes).await;
         let barrier = world.barrier().await.map_err(|error| error.fault().kind());
         assert_eq!(barrier, Err(FaultKind::PeerDied));
-        [unknown.map(drop), waited.map(drop), posted.map(drop), sent].map(|result| result.map_err(Fault::kind))
+        [read.map(drop), waited.map(drop), posted.map(drop), sent].map(|result| result.map_err(Fault::kind))
     });
     assert_eq!(report.end, End::Finished);
     let died = Err(FaultKind::PeerDied);
-    let expected = Some([Err(FaultKind::Unknown), died, died, died]);
+    let expected = Some([died; 4]);
     assert_eq!(report.results, [expected, None, expected]);
 }
 

@@ -74,7 +74,7 @@ impl State {
         let watched = match patience.watch {
             Watch::NoRank => None,
             Watch::Rank(other) | Watch::RankAndFailures(other) => {
-                self.absent(rank, other).or_else(|| self.revoked(rank, other))
+                self.absent(rank, other).or_else(|| self.denied(rank, other))
             }
         };
         watched.or_else(|| (self.now >= patience.deadline).then(|| Fault::new(FaultKind::TimedOut)))
@@ -91,35 +91,6 @@ impl State {
         }
     }
 
-    /// The fault of needing a rank that is known to have died.
-    pub(super) fn died(&self, rank: Rank, other: Rank) -> Option<Fault> {
-        self.knows_failed(rank, other).then(|| Fault::of(FaultKind::PeerDied, other))
-    }
-
-    /// The fault of needing a rank if one of the two has revoked the access of the other.
-    pub(crate) fn revoked(&self, rank: Rank, other: Rank) -> Option<Fault> {
-        let either = self.has_cut(rank, other) || self.has_cut(other, rank);
-        either.then(|| Fault::of(FaultKind::Revoked, other))
-    }
-
-    /// Whether a rank's card refuses the operations of another.
-    pub(crate) fn has_cut(&self, home: Rank, rank: Rank) -> bool {
-        self.revoked.contains(&(home.0, rank.0)) || self.knows_failed(home, rank)
-    }
-
-    fn knows_failed(&self, rank: Rank, other: Rank) -> bool {
-        self.any_failed && self.ranks[rank.index()].failures().contains(&other)
-    }
-
-    /// Revokes a peer's access to a rank's memory.
-    pub(crate) fn revoke(&mut self, rank: Rank, peer: Rank) {
-        self.revoked.insert((rank.0, peer.0));
-        self.wake_watchers(|watch| match watch {
-            Watch::Rank(other) | Watch::RankAndFailures(other) => other == rank || other == peer,
-            Watch::NoRank => false,
-        });
-    }
-
     /// The liveness of a rank as another knows it.
     pub(crate) fn liveness(&self, rank: Rank, other: Rank) -> Liveness {
         match self.lives.get(other.index()) {
@@ -127,47 +98,6 @@ impl State {
             Some(Life::Alive | Life::Closing | Life::Killed) => Liveness::Alive,
             Some(Life::Left) | None => Liveness::Left,
         }
-    }
-
-    /// A rank has failed, or is believed to have, unless it left before.
-    pub(super) fn detect(&mut self, failed: Rank) {
-        if self.lives[failed.index()] == Life::Left {
-            return;
-        }
-        for rank in (0..self.ranks.len() as u32).map(Rank).filter(|rank| *rank != failed) {
-            match self.wire.learning() {
-                0 => self.learn(rank, failed),
-                delay => {
-                    self.agenda.enter(self.now + delay, Due::Learn(self.news.len() as u32));
-                    self.news.push((rank, failed));
-                }
-            }
-        }
-    }
-
-    /// A rank learns of a failure, and cuts the failed rank: wakes what waits for either at the
-    /// other.
-    pub(super) fn learn(&mut self, rank: Rank, failed: Rank) {
-        if self.knows_failed(rank, failed) {
-            return;
-        }
-        self.any_failed = true;
-        self.ranks[rank.index()].more().failures.push(failed);
-        for (waits, other) in [(rank, failed), (failed, rank)] {
-            let ends = |watch| match watch {
-                Watch::Rank(watched) => watched == other,
-                Watch::RankAndFailures(watched) => watched == other || waits == rank,
-                Watch::NoRank => false,
-            };
-            if self.ranks[waits.index()].waiting().iter().any(|(_, watch)| ends(*watch)) {
-                self.agenda.enter(self.now, Due::Wake(waits.0));
-            }
-        }
-    }
-
-    /// Schedules the time from which a living rank is believed to have failed.
-    pub(crate) fn suspect_at(&mut self, rank: Rank, time: u64) {
-        self.agenda.enter(time.saturating_add(self.wire.detection), Due::Detect(rank.0));
     }
 
     /// Schedules a rank's death.
@@ -208,7 +138,7 @@ impl State {
 
     /// Sends a message if the connection has room.
     pub(crate) fn send(&mut self, to: Rank, port: Port, notify: Notify, message: Message) -> Result<bool, Fault> {
-        if let Some(fault) = self.absent(message.from, to).or_else(|| self.revoked(message.from, to)) {
+        if let Some(fault) = self.absent(message.from, to).or_else(|| self.denied(message.from, to)) {
             return Err(fault);
         }
         let room = self.wire.mailbox;

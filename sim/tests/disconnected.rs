@@ -1,0 +1,309 @@
+//! Two living ranks that lose their connection: each fails as a user of the other's memory, and
+//! both go on elsewhere.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use onesided_fabric::Fabric;
+use onesided_fabric::remote_memory::{
+    At, Fault, FaultKind, Liveness, Mailbox, Notify, Patience, Port, Rank, RegionId, RemoteMemory,
+};
+use onesided_sim::{End, Network, Report, SimFabric, Simulation, Word};
+
+const MS: u64 = 1_000_000;
+/// When rank 1 loses its connection to rank 0. The others learn of it a millisecond later.
+const LOSS: u64 = MS;
+const DETECTED: u64 = LOSS + MS;
+/// By when all have learned of it, whatever the jitter.
+const KNOWN: u64 = 8 * MS;
+
+const LOST: fn(u32) -> Fault = |peer| Fault::of(FaultKind::ConnectionLost, Rank(peer));
+const UNKNOWN: fn(u32) -> Fault = |peer| Fault::of(FaultKind::Unknown, Rank(peer));
+
+fn word_at(fabric: &SimFabric, rank: u32, offset: u64) -> Word {
+    fabric.word(At { rank: Rank(rank), region: RegionId(0), offset }).unwrap()
+}
+
+fn word(fabric: &SimFabric, rank: u32) -> Word {
+    word_at(fabric, rank, 8)
+}
+
+async fn pause_until(fabric: &SimFabric, time: u64) {
+    while fabric.now() < time {
+        fabric.pause(word(fabric, fabric.rank().0), time - fabric.now()).await;
+    }
+}
+
+fn lost_at(simulation: Simulation, nanos: u64) -> Simulation {
+    simulation.disconnect(1, 0, Duration::from_nanos(nanos))
+}
+
+fn finished<T>(report: Report<Result<T, Fault>>) -> Vec<T> {
+    assert_eq!(report.end, End::Finished);
+    report.results.into_iter().map(|result| result.unwrap().unwrap()).collect()
+}
+
+/// The number of additions of 1, 2, 4 and so on that took effect, which are the first ones.
+fn first_ones(sum: u64) -> usize {
+    assert!((sum + 1).is_power_of_two(), "one took effect behind one that did not: {sum:b}");
+    sum.trailing_ones() as usize
+}
+
+/// Posts operations at once; returns how many succeeded, and how many are unknown: all behind the
+/// first of these.
+async fn add_bits(fabric: &SimFabric, peer: u32) -> (usize, usize) {
+    let posted: Vec<_> = (0..40).map(|bit| fabric.fetch_add(word(fabric, peer), 1 << bit)).collect();
+    let mut outcomes = Vec::new();
+    for op in posted {
+        outcomes.push(op.await);
+    }
+    let known = outcomes.iter().take_while(|outcome| outcome.is_ok()).count();
+    assert!(outcomes[known..].iter().all(|outcome| *outcome == Err(UNKNOWN(peer))), "{outcomes:?}");
+    (known, outcomes.len() - known)
+}
+
+/// Operations behind the lost one end with it. Those behind a lost answer may have taken effect.
+#[test]
+fn an_unknown_outcome_takes_the_connection_with_it() {
+    let network = Network { loss: 0.1, retries: 1, ..Network::default() };
+    let (mut broken, mut without_effect, mut with_effect) = (0, 0, 0);
+    for seed in 0..200 {
+        let report = Simulation::new(network.clone()).seed(seed).run_direct(|fabric| async move {
+            let (mut known, mut unknown) = (0, 0);
+            if fabric.rank() == Rank(1) {
+                (known, unknown) = add_bits(&fabric, 0).await;
+                if unknown > 0 {
+                    assert!(fabric.has_failed(Rank(0), Rank(1)) && fabric.has_failed(Rank(1), Rank(0)));
+                    let (before, own) = (fabric.now(), fabric.rank());
+                    assert_eq!(fabric.write(word(&fabric, 0), 0, Notify::No).await, Err(LOST(0)));
+                    assert_eq!(fabric.has_cut(Rank(0), own).await, Err(LOST(0)));
+                    assert!(fabric.now() <= before + 2, "it does not leave");
+                    assert_eq!(fabric.has_cut(own, Rank(0)).await, Ok(true));
+                }
+            }
+            pause_until(&fabric, 20 * MS).await;
+            Ok((known, unknown, fabric.load(word(&fabric, fabric.rank().0))?))
+        });
+        let [(.., sum), (known, unknown, _)] = finished(report)[..] else { panic!("two ranks") };
+        let effects = first_ones(sum);
+        assert!((known..=known + unknown).contains(&effects), "seed {seed}: {known} {effects} {unknown}");
+        broken += u32::from(unknown > 0);
+        without_effect += u32::from(effects < known + unknown);
+        with_effect += u32::from(effects > known);
+    }
+    let spread = [broken, without_effect, with_effect];
+    assert!(spread.iter().all(|count| (10..200).contains(count)), "{spread:?}");
+}
+
+/// Both ranks have operations in flight when the connection breaks. Each takes effect or not, and
+/// none does where its origin is cut.
+#[test]
+fn operations_in_flight_are_unknown_in_both_directions() {
+    let network = Network {
+        jitter: Duration::from_micros(2),
+        detection: Duration::from_micros(1),
+        detection_jitter: Duration::from_micros(10),
+        ..Network::default()
+    };
+    let mut seen = [(false, false, false); 2];
+    for (seed, time) in (0..40).flat_map(|seed| (1..8).map(move |time| (seed, time * 1_000))) {
+        let simulation = lost_at(Simulation::new(network.clone()).seed(seed), time);
+        let report = simulation.run_direct(|fabric| async move {
+            let me = fabric.rank().0;
+            let outcomes = add_bits(&fabric, 1 - me).await;
+            pause_until(&fabric, 20 * MS).await;
+            Ok((outcomes, fabric.load(word(&fabric, me))?))
+        });
+        let found = finished(report);
+        for rank in 0..2 {
+            let (known, unknown) = found[rank].0;
+            let effects = first_ones(found[1 - rank].1);
+            assert!(unknown > 0 && (known..=40).contains(&effects), "seed {seed}: {known} {effects}");
+            let seen = &mut seen[rank];
+            seen.0 |= known > 0;
+            seen.1 |= effects > known;
+            seen.2 |= effects < 40;
+        }
+    }
+    assert_eq!(seen, [(true, true, true); 2], "some succeed, some take effect all the same, and some do not");
+}
+
+/// Rank 1 adds to a word of rank 0 all the time, whatever it is told. The others ask rank 0 until it
+/// has cut rank 1: the word does not change after that.
+#[test]
+fn a_cut_rank_changes_nothing() {
+    let network = Network {
+        jitter: Duration::from_micros(300),
+        detection_jitter: Duration::from_millis(5),
+        ..Network::default()
+    };
+    let learned = Arc::new(Mutex::new(Vec::new()));
+    for (seed, by) in (0..40).flat_map(|seed| [(seed, 0), (seed, 1)]) {
+        let simulation = Simulation::new(network.clone()).ranks(4).seed(seed);
+        let times = Arc::clone(&learned);
+        let report = simulation.disconnect(by, 1 - by, Duration::from_nanos(LOSS)).run_direct(move |fabric| {
+            let learned = Arc::clone(&times);
+            async move {
+                let there = word(&fabric, 0);
+                if fabric.rank() == Rank(1) {
+                    while fabric.now() < KNOWN {
+                        drop(fabric.fetch_add(there, 1));
+                        fabric.pause(there, 20_000).await;
+                    }
+                    return Ok(0);
+                }
+                while !fabric.has_failed(Rank(0), Rank(1)) {
+                    assert_eq!(fabric.failed_at(Rank(0)), None);
+                    fabric.pause(there, 10_000).await;
+                }
+                let time = fabric.now();
+                learned.lock().unwrap().push(time);
+                while !fabric.has_cut(Rank(0), Rank(1)).await? {
+                    fabric.pause(there, 10_000).await;
+                }
+                let cut = fabric.read(there).await?;
+                pause_until(&fabric, 2 * KNOWN).await;
+                assert_eq!(fabric.read(there).await?, cut, "seed {seed}");
+                Ok(cut)
+            }
+        });
+        assert!(finished(report)[0] > 0);
+    }
+    let learned = learned.lock().unwrap();
+    assert!(learned.iter().any(|time| *time > 6 * MS) && learned.iter().all(|time| *time < KNOWN));
+}
+
+/// Only the connection has failed: both ranks live, and a third one goes on with both.
+#[test]
+fn a_third_rank_learns_of_it_and_goes_on_with_both() {
+    let report = lost_at(Simulation::new(Network::default()).ranks(4), LOSS).run_direct(|fabric| async move {
+        let me = fabric.rank();
+        // Rank 1 finds it, the others learn of it.
+        let learns = if me == Rank(1) { LOSS } else { DETECTED };
+        for (time, known) in [(learns - 1, false), (learns + 1, true)] {
+            pause_until(&fabric, time).await;
+            for (home, rank) in [(0, 1), (1, 0)] {
+                assert_eq!(fabric.has_failed(Rank(home), Rank(rank)), known, "{me} at {time}");
+                assert_eq!(fabric.failed_at(Rank(home)), known.then_some(Rank(rank)), "{me} at {time}");
+            }
+        }
+        for home in [2, 3] {
+            assert_eq!(fabric.failed_at(Rank(home)), None);
+            assert!((0..4).all(|rank| !fabric.has_failed(Rank(home), Rank(rank))));
+        }
+        assert!((0..4).all(|rank| !fabric.has_failed(Rank(rank), Rank(rank))));
+        assert!((0..4).all(|rank| fabric.liveness(Rank(rank)) == Liveness::Alive));
+        assert_eq!((fabric.failures(), fabric.failed_rank()), (0, None));
+        pause_until(&fabric, KNOWN).await;
+        for home in 0..4 {
+            let added = fabric.fetch_add(word(&fabric, home), 1).await;
+            let told = fabric.has_cut(Rank(home), Rank(1 - me.0.min(1))).await;
+            match me.0 + home {
+                1 if me.0 < 2 && home < 2 => assert_eq!((added.map(drop), told), (Err(LOST(home)), Err(LOST(home)))),
+                _ => assert!(added.is_ok() && told == Ok(me.0 < 2 && home == me.0 || me.0 >= 2 && home == 1)),
+            }
+        }
+        pause_until(&fabric, 2 * KNOWN).await;
+        fabric.load(word(&fabric, me.0))
+    });
+    assert_eq!(finished(report), [3, 3, 4, 4]);
+}
+
+/// A rank that dies later is the first that failed everywhere.
+#[test]
+fn deaths_come_before_lost_connections() {
+    let simulation = lost_at(Simulation::new(Network::default()).ranks(4), LOSS);
+    let report = simulation.kill(3, Duration::from_nanos(2 * LOSS)).run_direct(|fabric| async move {
+        pause_until(&fabric, KNOWN).await;
+        fabric.failed_at(Rank(0)).zip(fabric.failed_at(Rank(2)))
+    });
+    assert_eq!(report.results, [Some(Some((Rank(3), Rank(3)))); 3].into_iter().chain([None]).collect::<Vec<_>>());
+}
+
+#[test]
+fn waits_for_the_peer_end_and_others_do_not() {
+    let report = lost_at(Simulation::new(Network::default()).ranks(3), LOSS).run_direct(|fabric| async move {
+        let me = fabric.rank().0;
+        let own = word(&fabric, me);
+        let never = |_| false;
+        let Some(peer) = (me < 2).then(|| 1 - me) else {
+            let ended = fabric.wait_until(own, never, Patience::on(Rank(0)).and_until(KNOWN)).await;
+            assert_eq!((ended, fabric.now()), (Err(Fault::new(FaultKind::TimedOut)), KNOWN));
+            return Ok(0);
+        };
+        let learns = if me == 1 { LOSS } else { DETECTED };
+        let (first, second) = (Patience::on(Rank(peer)), Patience::on(Rank(2)).and_until(KNOWN));
+        let third = Patience::with_failures(Rank(peer));
+        let message = fabric.recv(Port::USER, first);
+        let ended = fabric.wait_until(own, never, first).await;
+        assert_eq!((ended, fabric.now()), (Err(LOST(peer)), learns));
+        assert_eq!(message.await.map(drop), Err(LOST(peer)));
+        assert_eq!(fabric.wait_until(own, never, third).await, Err(LOST(peer)));
+        assert_eq!(fabric.wait_until(own, |value| value == 0, first).await, Ok(0), "the word comes first");
+        assert_eq!(fabric.send(Rank(peer), Port::USER, &[], Notify::Yes).await, Err(LOST(peer)));
+        assert_eq!((fabric.flush(Rank(peer)).await, fabric.now()), (Ok(()), learns));
+        let ended = fabric.wait_until(own, never, second).await;
+        assert_eq!((ended, fabric.now()), (Err(Fault::new(FaultKind::TimedOut)), KNOWN));
+        Ok(1)
+    });
+    assert_eq!(finished(report), [1, 1, 0]);
+}
+
+/// A predicate that depends on failures is asked again.
+#[test]
+fn a_wait_with_failures_is_polled() {
+    let report = lost_at(Simulation::new(Network::default()).ranks(3), LOSS).run_direct(|fabric| async move {
+        let failed = |_| fabric.failed_at(Rank(0)).is_some();
+        let patience = Patience::with_failures(Rank(2)).and_until(KNOWN);
+        fabric.wait_until(word(&fabric, fabric.rank().0), failed, patience).await?;
+        let woken = fabric.now();
+        pause_until(&fabric, KNOWN).await;
+        Ok(woken)
+    });
+    assert_eq!(finished(report), [DETECTED, LOSS, DETECTED]);
+}
+
+/// What takes no wire is not lost. A rank that is cut is cut on all ways.
+#[test]
+fn operations_without_a_wire_lose_no_connection() {
+    let network = Network { loss: 1.0, ..Network::default() };
+    let report = Simulation::new(network).run_direct(|fabric| async move {
+        let me = fabric.rank().0;
+        let peers = fabric.world_segment(Rank(1 - me)).unwrap();
+        for _ in 0..100 {
+            fabric.fetch_add(word(&fabric, me), 1).await?;
+            fabric.fetch_add(fabric.same_host_word(&peers, 8)?, 1).await?;
+        }
+        pause_until(&fabric, MS).await;
+        assert!((fabric.failed_at(Rank(0)), fabric.failed_at(Rank(1))) == (None, None));
+        let sum = fabric.load(word(&fabric, me))?;
+        pause_until(&fabric, 2 * MS).await;
+        if me == 0 {
+            assert_eq!(fabric.read(word(&fabric, 1)).await, Err(UNKNOWN(1)));
+        }
+        pause_until(&fabric, KNOWN).await;
+        assert_eq!(fabric.read(fabric.same_host_word(&peers, 8)?).await, Err(LOST(1 - me)));
+        Ok(sum)
+    });
+    assert_eq!(finished(report), [200, 200]);
+}
+
+/// Losses that resends make up for are no failures.
+#[test]
+fn a_million_operations_with_enough_resends() {
+    let network = Network { loss: 0.01, retries: 7, ..Network::default() };
+    let report = Simulation::new(network).ranks(4).run_direct(|fabric| async move {
+        let peer = (fabric.rank().0 + 1) % 4;
+        for _ in 0..2_500 {
+            for _ in 0..100 {
+                drop(fabric.fetch_add(word(&fabric, peer), 1));
+            }
+            fabric.flush(Rank(peer)).await?;
+        }
+        pause_until(&fabric, 10_000 * MS).await;
+        assert!((0..4).all(|rank| fabric.failed_at(Rank(rank)).is_none()));
+        fabric.load(word(&fabric, fabric.rank().0))
+    });
+    assert_eq!(report.counts.fetch_adds, 1_000_000);
+    assert_eq!(finished(report), [250_000; 4]);
+}
