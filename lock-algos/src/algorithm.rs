@@ -97,8 +97,9 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// After an error the owner is not announced, with a slot or without. `Closed` if the acquire
     /// was cancelled, `TimedOut` if a try would have had to wait, `OwnerDied` and `ParticipantDied`
     /// if the lock is poisoned and the acquire does not recover, and the errors of the operations.
-    /// After an error the lock is not held, except after `Unknown`: each algorithm documents when
-    /// it returns that, and what becomes of the lock.
+    /// After an error the lock is not held. After `Unknown` and `ConnectionLost` the rank is cut off
+    /// from the home, or from another participant: others may still write to the owner's node, so its
+    /// slot must not be used again, for this or another lock.
     ///
     /// # Cancel safety
     /// Not cancel safe: a dropped acquire may come to hold the lock. To cancel, set the intent to

@@ -89,11 +89,8 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
         Ok(None)
     }
 
-    /// The rank of the home, if the context knows it. A served lock needs it; others ask that rank
-    /// alone whether it has [cut](RemoteMemory::has_cut) a failed owner, rather than all ranks.
-    fn home_rank(&self) -> Option<Rank> {
-        None
-    }
+    /// The rank of the home.
+    fn home_rank(&self) -> Rank;
 
     /// The number of request slots of each rank at the home, at most 255. A request slot is a word
     /// in which one owner of the rank writes its request to the
@@ -129,6 +126,11 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
     /// As [`RemoteMemory::word`]; `Unsupported` if the context has none.
     fn lock_all_word(&self) -> Result<M::Word<'m>, Fault> {
         Err(Fault::new(FaultKind::Unsupported))
+    }
+
+    /// The rank of the [lock-all word](Self::lock_all_word).
+    fn lock_all_rank(&self) -> Rank {
+        self.home_rank()
     }
 
     /// Whether a shared acquire here locks all targets.

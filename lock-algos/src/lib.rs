@@ -22,14 +22,13 @@
 //! Readers and tickets are counts, which name no rank. A waiter suspects them when a rank has died
 //! and no owner has released for one second since (the suspicion timeout).
 //!
-//! # Indeterminate operations
+//! # Operations that fail
 //!
-//! A fabric fails an operation with [`Unknown`](onesided_remote_memory::FaultKind::Unknown) if it
-//! may have taken effect. No lock repeats such an operation blindly, and none is blocked by it. If
-//! the lock word names the owner, reading it resolves the operation; if the word only counts, the
-//! lock is put under recovery, as after a death. Each lock documents which of its operations are
-//! which. A release that is [detached](LockAlgorithm::releases_in_one_step) is not resolved: the
-//! next flush reports it, and the lock may remain its owner's.
+//! An operation whose outcome is [unknown](onesided_remote_memory::FaultKind::Unknown) costs its
+//! rank the connection to the memory concerned. If that memory is the lock's home, the acquire or
+//! release ends with the fault, the lock is not held, and the others recover it as after a death: a
+//! fault that they report names the rank, which may live. A release that is
+//! [detached](LockAlgorithm::releases_in_one_step) reports its fault at the next flush.
 //!
 //! # Verification
 //!
@@ -64,12 +63,12 @@
 //! - **the model checker** of the kit replays the same futures in every schedule of 2 origins with
 //!   1 or 2 sections each, completely, and of 3 origins with one section up to 20,000 and 40,000
 //!   states: which operation takes effect, which reply arrives, with one rank that crashes at any
-//!   step, one operation or reply that is lost, one rank that is stopped until the others are done
+//!   step, one operation or reply that is lost and the connection with it, one rank that is stopped until the others are done
 //!   or stuck. 10,000 to 250,000 states for each lock and kind of failure (`conformance`). The
 //!   ticket lock is never bypassed there, the queue lock only by an acquire that loses a
-//!   compare-swap at its tail. With losses the locks resolve their operations: no acquire fails
-//!   with `Unknown`, and every acquire gets the lock in the end (`model_check`); completely for 2
-//!   origins with 1 section each, up to 20,000 states for more. [`FetchAddQueue`] and
+//!   compare-swap at its tail. A rank whose operation was lost may end with that fault, and the
+//!   others go on (`model_check`): completely for 2 origins with 1 section each, up to 20,000
+//!   states for more. [`FetchAddQueue`] and
 //!   [`DistributedCounters`], which take minutes, run with up to 10,000 states a program, and
 //!   completely with 2 origins and 1 section each that leaves the data alone, without failures. The
 //!   served locks run with their server, which neither crashes nor sees losses, up to 10,000 states
@@ -109,7 +108,6 @@ mod mcs;
 mod owner;
 mod recovery;
 mod served;
-mod settle;
 mod test_and_set;
 mod ticket;
 mod two_level;

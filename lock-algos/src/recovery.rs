@@ -9,10 +9,18 @@
 //!
 //! # Ranks that are believed dead
 //!
-//! A rank whose host falls silent counts as dead, and may live on. Each live rank cuts it, which
-//! ends its access to that rank's memory, but not all at the same time. So a lock is taken from a
-//! failed rank only when the home has cut it, and, where nodes are written by others or counts name
-//! no rank, every live rank that may participate.
+//! A rank whose host falls silent counts as dead, and may live on; a rank whose connection to the
+//! home is lost does live. Each live rank cuts it, which ends its access to that rank's memory, but
+//! not all at the same time. So a lock is taken from a failed rank only when the home has cut it,
+//! and, where nodes are written by others or counts name no rank, every live rank that may
+//! participate.
+//!
+//! # Operations that fail
+//!
+//! An operation whose outcome is unknown costs its rank the connection to the memory concerned
+//! ([`RemoteMemory`]). If that is the home, the rank has failed there: its acquire or release ends
+//! with the fault, and the others recover the lock as after its death. If it is another rank's node
+//! or counter, the rank puts the lock under recovery where the others might wait for it.
 //!
 //! # Late ranks
 //!
@@ -94,6 +102,9 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Count<'m, M, P> {
     }
 }
 
+/// The poll interval of a waiter, in nanoseconds.
+pub(crate) const LOOK: u64 = 10_000_000;
+
 /// The suspicion timeout: how long a waiter expects participants to release after it saw that a
 /// rank had died, in nanoseconds.
 const MEMBERS_PATIENCE: u64 = 1_000_000_000;
@@ -114,10 +125,10 @@ impl Doubt {
         self.members = members;
     }
 
-    /// A rank that died, if the timeout has passed since.
-    pub(crate) fn of_members<M: RemoteMemory>(&mut self, memory: &M) -> Option<Rank> {
-        let dead = memory.failed_rank()?;
-        self.lasts(memory).then_some(dead)
+    /// A rank that failed at the lock's home, if the timeout has passed since.
+    pub(crate) fn of_members<M: RemoteMemory>(&mut self, memory: &M, home: Rank) -> Option<Rank> {
+        let failed = memory.failed_at(home)?;
+        self.lasts(memory).then_some(failed)
     }
 
     /// Whether the timeout has passed since the first call.
@@ -133,22 +144,41 @@ pub(crate) fn stamp<M: RemoteMemory>(memory: &M, owner: Owner) -> u64 {
     mixed(owner.to_bits() ^ memory.now().rotate_left(Owner::BITS))
 }
 
+/// Whether a rank has ended as a user of the lock's home: it is dead, has left, or its connection
+/// to the home is lost.
+pub(crate) fn has_ended<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, rank: Rank) -> bool {
+    memory.liveness(rank) != Liveness::Alive || memory.has_failed(context.home_rank(), rank)
+}
+
+/// Fails, and retracts the owner, if this rank has lost the connection to the lock's home: what it
+/// did under the lock may be missing there, so it must not hand the lock over.
+#[inline]
+pub(crate) fn check_home<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+    let home = context.home_rank();
+    if !memory.has_failed(home, context.owner().rank) {
+        return Ok(());
+    }
+    discount(memory, context).and(Err(Fault::of(FaultKind::ConnectionLost, home)))
+}
+
+/// Whether this fault says that the connection to the target is lost.
+pub(crate) const fn is_lost(fault: Fault) -> bool {
+    matches!(fault.kind(), FaultKind::Unknown | FaultKind::ConnectionLost)
+}
+
 /// Whether the lock's home has cut a failed rank: none of its operations there takes effect any
 /// more.
 pub(crate) async fn is_cut<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, rank: Rank) -> bool {
-    match context.home_rank() {
-        Some(home) => memory.has_cut(home, rank).await == Ok(true),
-        None => all_have_cut(memory, context, rank).await,
-    }
+    memory.has_cut(context.home_rank(), rank).await == Ok(true)
 }
 
-/// The same of all failed ranks that it `concerns`.
+/// The same of all ranks that failed at the home, of those that it `concerns`.
 pub(crate) async fn are_cut<'m, M: RemoteMemory>(
     memory: &M,
     context: impl LockContext<'m, M>,
     concerns: impl Fn(Rank) -> bool + Send,
 ) -> bool {
-    for rank in failed(memory).filter(|rank| concerns(*rank)) {
+    for rank in failed_at_home(memory, context).filter(|rank| concerns(*rank)) {
         if !is_cut(memory, context, rank).await {
             return false;
         }
@@ -156,68 +186,75 @@ pub(crate) async fn are_cut<'m, M: RemoteMemory>(
     true
 }
 
-/// Whether every live rank that may participate has cut a failed rank.
-async fn all_have_cut<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, failed: Rank) -> bool {
-    for rank in (0..memory.size()).map(Rank).filter(|rank| context.may_participate(*rank)) {
-        if memory.liveness(rank) == Liveness::Alive && memory.has_cut(rank, failed).await != Ok(true) {
-            return false;
+/// Whether every live rank that may participate has cut every one that died, and the ranks of lost
+/// connections have cut each other.
+async fn all_have_cut<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> bool {
+    let participate = |rank: &Rank| context.may_participate(*rank);
+    for dead in dead_ranks(memory).filter(participate) {
+        for rank in (0..memory.size()).map(Rank).filter(participate) {
+            if memory.liveness(rank) == Liveness::Alive && memory.has_cut(rank, dead).await != Ok(true) {
+                return false;
+            }
+        }
+    }
+    for rank in (0..memory.size()).map(Rank).filter(participate) {
+        // This rank cannot ask one that it has lost.
+        for lost in lost_by(memory, rank).filter(|lost| *lost != memory.rank()) {
+            if memory.has_cut(rank, lost).await != Ok(true) {
+                return false;
+            }
         }
     }
     true
 }
 
-/// The ranks that failed.
-fn failed<M: RemoteMemory>(memory: &M) -> impl Iterator<Item = Rank> + '_ {
+/// The ranks that died, and those that lost the connection to the lock's home.
+fn failed_at_home<'a, 'm, M: RemoteMemory>(
+    memory: &'a M,
+    context: impl LockContext<'m, M> + 'a,
+) -> impl Iterator<Item = Rank> + 'a {
+    dead_ranks(memory).chain(lost_by(memory, context.home_rank()))
+}
+
+fn dead_ranks<M: RemoteMemory>(memory: &M) -> impl Iterator<Item = Rank> + '_ {
     (0..memory.failures()).filter_map(|index| memory.failure(index))
+}
+
+/// The ranks whose connection to this one is lost.
+fn lost_by<M: RemoteMemory>(memory: &M, rank: Rank) -> impl Iterator<Item = Rank> + '_ {
+    let next = move |lost: &Rank| memory.lost_connection(rank, Rank(lost.0 + 1));
+    std::iter::successors(memory.lost_connection(rank, Rank(0)), next)
 }
 
 /// Whether no live rank is announced for the lock, this owner aside, and no failed one can change
 /// its words any more. The answer holds for a lock under recovery whose word has not changed since
 /// before the scan: an owner that is announced later has changed it.
-pub(crate) async fn nobody_counts<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> bool {
+///
+/// # Errors
+/// The connection to a participant is lost: this rank cannot tell.
+pub(crate) async fn nobody_counts<'m, M: RemoteMemory>(
+    memory: &M,
+    context: impl LockContext<'m, M>,
+) -> Result<bool, Fault> {
     let Owner { rank: me, slot: mine, .. } = context.owner();
     for rank in (0..memory.size()).map(Rank).filter(|rank| context.may_participate(*rank)) {
         let slots = match in_use(memory, context, rank).await {
             Ok(slots) => slots,
             Err(End::HasNone) => continue,
-            Err(End::Counts) => return false,
+            Err(End::Counts) => return Ok(false),
+            Err(End::Lost(fault)) => return Err(fault),
         };
         for slot in (0..slots).filter(|slot| (rank, *slot) != (me, mine)) {
             match look(memory, rank, context.node_of(rank, slot, COUNTS)).await {
-                Ok(found) if found == counts_for(context.lock()) => return false,
+                Ok(found) if found == counts_for(context.lock()) => return Ok(false),
                 Ok(_) => {}
                 Err(End::HasNone) => break,
-                Err(End::Counts) => return false,
+                Err(End::Counts) => return Ok(false),
+                Err(End::Lost(fault)) => return Err(fault),
             }
         }
     }
-    for rank in failed(memory).filter(|rank| context.may_participate(*rank)) {
-        if !all_have_cut(memory, context, rank).await {
-            return false;
-        }
-    }
-    true
-}
-
-/// Whether a rank is alive and none of its nodes has this value.
-pub(crate) async fn nobody_says<'m, M: RemoteMemory>(
-    memory: &M,
-    context: impl LockContext<'m, M>,
-    rank: Rank,
-    what: u64,
-) -> bool {
-    let slots = match in_use(memory, context, rank).await {
-        Ok(slots) => slots,
-        Err(_) => return false,
-    };
-    for slot in 0..slots {
-        match look(memory, rank, context.node_of(rank, slot, COUNTS)).await {
-            Ok(found) if found == what => return false,
-            Ok(_) => {}
-            Err(_) => return false,
-        }
-    }
-    true
+    Ok(all_have_cut(memory, context).await)
 }
 
 /// Whether a rank is not alive, or its nodes are gone.
@@ -231,6 +268,8 @@ enum End {
     HasNone,
     /// It may be announced.
     Counts,
+    /// The connection to it is lost.
+    Lost(Fault),
 }
 
 /// A bound on the slots of a rank in use.
@@ -256,6 +295,7 @@ async fn look<'m, M: RemoteMemory>(memory: &M, rank: Rank, word: Result<M::Word<
     };
     found.map_err(|fault| match fault.kind() {
         FaultKind::NoSuchRegion => End::HasNone,
+        _ if is_lost(fault) => End::Lost(fault),
         _ if memory.liveness(rank) != Liveness::Alive => End::HasNone,
         _ => End::Counts, // its end is not known here yet
     })

@@ -1,10 +1,9 @@
 //! The test-and-set lock.
 
-use onesided_remote_memory::{Fault, FaultKind, Link, Liveness, Notify, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Link, Notify, Rank, RemoteMemory};
 
 use crate::backoff::Pauses;
-use crate::recovery::{self, COUNTS, Count, Doubt, is_cut, nobody_counts, stamp};
-use crate::settle::{self, Tries};
+use crate::recovery::{self, COUNTS, Count, Doubt, has_ended, is_cut, nobody_counts, stamp};
 use crate::two_level::ByHost;
 use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode, Owner, WaitPolicy};
 
@@ -29,15 +28,6 @@ use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode, O
 /// suspected when a rank has died and they have not released for one second since; then the word is
 /// put under recovery (bit 62) until no live rank reads, which the nodes tell, and taken. Only
 /// readers use their nodes.
-///
-/// # Indeterminate operations
-///
-/// An exclusive owner whose compare-swap or release is indeterminate reads the word, which names
-/// the owner: no two acquires of a rank have the same word (an owner without a slot has a
-/// [generation](Owner::generation) too), so that resolves the operation. A reader count does not
-/// tell: an arriving or departing reader puts the word under recovery, and starts over once there
-/// are no readers. A detached release is not resolved: the lock may then remain its owner's,
-/// which the next flush reports.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TestAndSet {
     backoff: Backoff,
@@ -175,9 +165,8 @@ pub(crate) async fn hand_back<'m, M: RemoteMemory>(
     mine: u64,
     new: u64,
 ) -> Result<(), Fault> {
-    let outcome = memory.compare_swap(word, mine, new).await;
-    match settle::swapped(memory, word, (mine, new), outcome, |now| Some(now != mine)).await? {
-        Ok(found) | Err(found) if found == mine => Ok(()),
+    match memory.compare_swap(word, mine, new).await? {
+        found if found == mine => Ok(()),
         _ => Err(Fault::new(FaultKind::NotHeld)),
     }
 }
@@ -194,7 +183,7 @@ pub(crate) async fn dead_owner<'m, M: RemoteMemory>(
     found: u64,
 ) -> Option<Fault> {
     let Owner { rank, .. } = Owner::from_bits(found);
-    let ended = memory.liveness(rank) != Liveness::Alive && is_cut(memory, context, rank).await;
+    let ended = has_ended(memory, context, rank) && is_cut(memory, context, rank).await;
     ended.then(|| Fault::of(FaultKind::OwnerDied, rank))
 }
 
@@ -260,7 +249,7 @@ impl Waiter<'_> {
     /// `ended` is the fault of an exclusive owner that ended.
     fn step<M: RemoteMemory>(
         &mut self,
-        memory: &M,
+        (memory, home): (&M, Rank),
         owner: u64,
         found: u64,
         ended: Option<Fault>,
@@ -281,7 +270,7 @@ impl Waiter<'_> {
         };
         if self.mode == Mode::Exclusive {
             self.doubt.seen(found);
-            return if self.doubt.of_members(memory).is_some() { Step::Freeze } else { Step::Wait };
+            return if self.doubt.of_members(memory, home).is_some() { Step::Freeze } else { Step::Wait };
         }
         self.races = (self.races + 1) % READER_RACES;
         if self.races == 0 { Step::Wait } else { Step::Take(taken(found, self.mode, owner), Held::cleanly(self.mode)) }
@@ -301,11 +290,7 @@ impl Waiter<'_> {
         mut hosts: Option<ByHost>,
     ) -> Result<Held, Fault> {
         let (mode, me) = (self.mode, context.owner());
-        let failed = first.is_err();
-        let mut found = self.swapped((memory, word), (FREE, taken(FREE, mode, owner)), first, me).await?;
-        if failed && found == FREE {
-            return Ok(Held::cleanly(mode));
-        }
+        let mut found = first?;
         loop {
             let Intent { wanted, recovers } = intent();
             let ended = match holder(found) {
@@ -315,11 +300,12 @@ impl Waiter<'_> {
                 },
                 _ => None,
             };
-            let mut step = self.step(memory, owner, found, ended, recovers);
+            let home = context.home_rank();
+            let mut step = self.step((memory, home), owner, found, ended, recovers);
             if let Step::Ask = step {
                 counts.end()?;
-                if nobody_counts(memory, context).await {
-                    let dead = memory.failed_rank().filter(|_| found & READERS != 0); // otherwise the last reader has released
+                if nobody_counts(memory, context).await? {
+                    let dead = memory.failed_at(home).filter(|_| found & READERS != 0); // otherwise the last reader has released
                     step = match dead.map(|rank| Fault::of(FaultKind::ParticipantDied, rank)) {
                         Some(died) if !recovers => Step::Report(died),
                         Some(died) => Step::Take(owner, Held::after(died, Mode::Exclusive)),
@@ -343,8 +329,7 @@ impl Waiter<'_> {
                 Step::Ask | Step::Report(_) | Step::Wait => (FREE, taken(FREE, mode, owner), Held::cleanly(mode)),
             };
             counts.begin()?;
-            let outcome = memory.compare_swap(word, expected, new).await;
-            let now = self.swapped((memory, word), (expected, new), outcome, me).await?;
+            let now = memory.compare_swap(word, expected, new).await?;
             match step {
                 Step::Freeze if now == expected => found = new,
                 _ if now == expected => {
@@ -359,52 +344,6 @@ impl Waiter<'_> {
             }
         }
     }
-
-    /// Resolves the result of a compare-swap. If it is indeterminate whether a reader was counted,
-    /// the current word, under recovery.
-    async fn swapped<'m, M: RemoteMemory>(
-        &self,
-        (memory, word): (&'m M, M::Word<'m>),
-        (found, new): (u64, u64),
-        outcome: Result<u64, Fault>,
-        me: Owner,
-    ) -> Result<u64, Fault> {
-        let mut outcome = outcome;
-        loop {
-            if outcome.is_ok() {
-                return outcome;
-            }
-            let took_effect = |now| was_swapped(found, new, now);
-            let now = match settle::swapped(memory, word, (found, new), outcome, took_effect).await? {
-                Ok(found) => return Ok(found),
-                Err(now) => settle::freeze(memory, word, now, |now| frozen(memory, now, me)).await?,
-            };
-            // Without readers it is not counted.
-            if now != found {
-                return Ok(now);
-            }
-            outcome = memory.compare_swap(word, found, new).await;
-        }
-    }
-}
-
-/// Whether a swap of `found` for `new` has taken effect, if the current word tells.
-const fn was_swapped(found: u64, new: u64, now: u64) -> Option<bool> {
-    match holder(new) {
-        // No two acquires have the same word, and no two recoveries.
-        Holder::Owner | Holder::Frozen => Some(now == new),
-        _ if now == found && found & FROZEN != 0 => Some(false),
-        _ => match holder(now) {
-            Holder::Owner | Holder::Nobody => Some(false),
-            Holder::Frozen if now & READERS == 0 => Some(false),
-            Holder::Readers | Holder::Frozen => None,
-        },
-    }
-}
-
-/// A word of readers, under recovery.
-fn frozen<M: RemoteMemory>(memory: &M, word: u64, owner: Owner) -> Option<u64> {
-    matches!(holder(word), Holder::Readers).then(|| word | FROZEN | stamp(memory, owner) & STAMP)
 }
 
 /// The single operation of a release.
@@ -520,11 +459,7 @@ impl LockAlgorithm for TestAndSet {
     ) -> Result<(), Fault> {
         match started.await {
             Ok(found) => self.released(memory, context, words, mode, found).map(|_| ()),
-            Err(fault) => {
-                let settled = self.settle_release(memory, context, words, mode, fault).await;
-                discount(memory, context, mode)?;
-                settled
-            }
+            Err(fault) => discount(memory, context, mode).and(Err(fault)),
         }
     }
 
@@ -537,64 +472,5 @@ impl LockAlgorithm for TestAndSet {
         held: Held,
     ) -> Result<(), Fault> {
         hand_back(memory, word, owner, left_by(held)).await
-    }
-}
-
-impl TestAndSet {
-    /// Completes a release that failed: retries while the word is still this owner's. If it is
-    /// indeterminate whether a reader is still counted, puts the word under recovery.
-    async fn settle_release<'m, M: RemoteMemory>(
-        &self,
-        memory: &'m M,
-        context: impl LockContext<'m, M>,
-        (word, owner): (M::Word<'m>, u64),
-        mode: Mode,
-        fault: Fault,
-    ) -> Result<(), Fault> {
-        let mut tries = Tries::default();
-        tries.again(memory, word, fault).await?;
-        let mut now = settle::read(memory, word).await?;
-        if mode == Mode::Shared {
-            return settle::freeze(memory, word, now, |now| frozen(memory, now, context.owner())).await.map(drop);
-        }
-        while now == owner {
-            if let Err(fault) = memory.post_link(release::<M>((word, owner), mode, self.writes(memory))).await {
-                tries.again(memory, word, fault).await?;
-            }
-            now = settle::read(memory, word).await?;
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use onesided_remote_memory::Rank;
-
-    use super::*;
-
-    #[test]
-    fn a_swap_is_settled_by_the_word() {
-        let [mine, theirs] =
-            [0, 1].map(|rank| EXCLUSIVE | Owner { rank: Rank(rank), slot: 3, generation: 7 }.to_bits());
-        let frozen = 2 | FROZEN | 1 << 40;
-        for (found, new, now, swapped) in [
-            (FREE, mine, mine, Some(true)),
-            (FREE, mine, FREE, Some(false)),
-            (FREE, mine, theirs, Some(false)),
-            (FREE, mine, 1, Some(false)),
-            (frozen, mine, mine, Some(true)),
-            (FREE, 1, FREE, Some(false)),
-            (FREE, 1, theirs, Some(false)),
-            (FREE, 1, 1, None), // of which owner is unknown
-            (1, 2, 1, None),
-            (1, 2, frozen, None),
-            (1, 2, frozen - 2, Some(false)),
-            (frozen, 1, frozen, Some(false)),
-            (2, frozen, frozen, Some(true)),
-            (2, frozen, 2, Some(false)),
-        ] {
-            assert_eq!(was_swapped(found, new, now), swapped, "{found:x} to {new:x}: {now:x}");
-        }
     }
 }

@@ -35,6 +35,10 @@ impl<'m, M: RemoteMemory> LockContext<'m, M> for AtRankZero<'m, M> {
         Err(Fault::new(FaultKind::Unsupported))
     }
 
+    fn home_rank(&self) -> Rank {
+        Rank(0)
+    }
+
     fn slots(&self) -> u16 {
         0
     }

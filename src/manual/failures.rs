@@ -27,11 +27,12 @@
 //! | a rank died or left during a barrier, a fence or a window's creation | every rank in it | [`PeerDied`](crate::FaultKind), [`PeerLeft`](crate::FaultKind) |
 //! | a silent rank counts as dead, but runs on (verbs) | that rank, by any operation on a rank that counts it as dead | [`Revoked`](crate::FaultKind), naming the other; nothing of it takes effect there any more |
 //! | a rank died that owns the memory only | ranks that operate on its user memory (created windows, attached vectors), and on verbs on any memory of it; on shared memory allocated memory stays usable | [`PeerDied`](crate::FaultKind) |
-//! | the connection of two living ranks broke (verbs) | each of the two that operates on the other or waits for it | [`Unknown`](crate::FaultKind), then [`Refused`](crate::FaultKind) |
+//! | the connection of two living ranks is lost (verbs) | each of the two that operates on the other or waits for it | [`Unknown`](crate::FaultKind) for what was in flight, then [`ConnectionLost`](crate::FaultKind) |
+//! | a rank lost its connection to the rank of a lock that it holds or waits for (verbs) | that rank, by its next operation, its unlock or its wait; ranks that ask for the lock, as after its death | [`Unknown`](crate::FaultKind) or [`ConnectionLost`](crate::FaultKind); [`Error::is_poisoned`](crate::Error::is_poisoned) for the others |
 //! | a living rank receives no messages, and there is no room for more (it is stopped, or never receives) | ranks that send to it, after `ONESIDED_FULL_AFTER` seconds, 60 if not set | [`Full`](crate::FaultKind): not sent |
 //! | a living rank does not process signals either, and the queue of requests to it is full (verbs: more than a thousand signals) | ranks that post to it, after that time | [`Full`](crate::FaultKind): not posted |
-//! | the same for twice that time, at least 30 s (verbs) | ranks that wait for what was posted to it | the connection is given up: [`Unknown`](crate::FaultKind), then [`Refused`](crate::FaultKind) |
-//! | an operation failed in flight | the rank that waits for it, or the next flush of that target | [`Unknown`](crate::FaultKind): it may have taken effect |
+//! | the same for twice that time, at least 30 s (verbs) | ranks that wait for what was posted to it | the connection is given up: [`Unknown`](crate::FaultKind), then [`ConnectionLost`](crate::FaultKind) |
+//! | an operation failed in flight | the rank that waits for it, or the next flush of that target | [`Unknown`](crate::FaultKind): it may have taken effect, and the connection is lost |
 //! | no memory or descriptors for a window | every rank | [`Create`](onesided_windows::Error::Create) there, [`CreateElsewhere`](onesided_windows::Error::CreateElsewhere) on the others |
 //! | a limit is reached while a rank joins | that rank; the others see it as dead | an error that names the limit |
 //! | ranks disagree on a window | every rank | [`Mismatch`](onesided_windows::Error::Mismatch) |
@@ -71,11 +72,28 @@
 //!   and only an operation on them shows that one has failed. New values, and so new worlds, are
 //!   errors.
 //! - On verbs an operation on a host that cards do not reach ends as `Unknown` by the card's own
-//!   retries, mostly within two seconds; later ones are `Refused`. A wait for one rank (a barrier,
-//!   a message) ends as `Refused` too: every two seconds the waiter probes the rank by a read,
-//!   which needs no help of it. So the network of the cards may fail alone while the launcher's
-//!   stays. A lock waits as long as its owner lives, or until its deadline: an owner whose card
-//!   cannot reach the lock cannot release it before it ends.
+//!   retries, mostly within two seconds; later ones fail as `ConnectionLost`. A wait for one rank
+//!   (a barrier, a message) ends as `ConnectionLost` too: every two seconds the waiter probes the
+//!   rank by a read, which needs no help of it. So the network of the cards may fail alone while
+//!   the launcher's stays.
+//!
+//! # Lost connections
+//!
+//! A rank fails for one memory at a time. When an operation between two living ranks ends as
+//! `Unknown`, their connection is lost, and each of the two has failed as a user of the other's
+//! memory. Both live, and both go on with all other ranks.
+//!
+//! - Operations in flight between the two end as `Unknown`: each took effect or never will, once
+//!   its target has cut the connection. Later ones fail as `ConnectionLost` and have no effect.
+//! - Both ranks cut the connection, and every other rank learns of it, as of a death.
+//! - A guard that one of the two holds at the other ends: its operations and its unlock fail as
+//!   `Unknown` or `ConnectionLost`. Drop it; there is nothing to release.
+//! - The lock is then poisoned for the others, as after the death of that rank, until one of them
+//!   [recovers](crate::LockRequest::recover) it. It is taken from the rank only when the lock's
+//!   rank has cut the connection.
+//! - A request that waits for a lock there ends in the same errors.
+//! - A connection is not made anew, so do not repeat the operation. The program goes on with other
+//!   targets, or ends.
 //!
 //! **A lock whose owner died is poisoned** until a rank [recovers](crate::LockRequest::recover) it:
 //! see [locks](super::locks). For an owner that is alive but too slow there are fencing tokens and

@@ -68,7 +68,10 @@ pub enum Error {
         /// The property that differs, with both values.
         what: String,
     },
-    /// A lock could not be acquired.
+    /// A lock could not be acquired. The rank does not hold it and has nothing to release. That is
+    /// so after `Unknown` and `ConnectionLost`, too: this rank has lost its connection to the lock's
+    /// rank, which ends its access, and the others recover the lock as after a death. Do not ask
+    /// again: there is no new connection. Locks of other ranks are not affected.
     #[error("{operation} on rank {target} of window \"{window}\": {}", lock_reason(.fault))]
     Lock {
         /// `lock_exclusive`, `lock_shared`, `lock_all` (also where it locks a target on demand).
@@ -131,7 +134,10 @@ pub enum Error {
         /// The table's name.
         table: Arc<str>,
     },
-    /// An operation failed, or one that was posted before it.
+    /// An operation failed, or one that was posted before it. After `Unknown` it may have taken
+    /// effect, and the connection to the target is lost. Then every later operation on the target
+    /// fails as `ConnectionLost`, and so does the unlock of its lock, which the others recover as
+    /// after a death: drop what is held there, and go on with other targets or end.
     #[error("{operation} on rank {target} of window \"{window}\": {fault}")]
     Operation {
         /// `put`, `get`, `flush`, `unlock`, ...

@@ -2,22 +2,20 @@
 
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Rank, RemoteMemory};
 
-use super::reading;
 use crate::backoff::Pauses;
-use crate::recovery::{are_cut, nobody_says};
-use crate::settle::{self, LOOK, Tries};
+use crate::recovery::are_cut;
 use crate::{IntentFn, LockContext};
 
 /// The word at the home with the state of the writer flags.
 pub(super) const STATE: usize = 1;
 
-// A counter: arrivals 32 bits, wrapping | writer flag 1 bit | readers of the rank 31 bits.
+// A counter: writer flag 1 bit | readers of the rank 31 bits.
 /// The writer flag: an arriving reader does not read by the counter.
 const MARK: u64 = 1 << 31;
 /// The number of readers of the rank.
 const READERS: u64 = MARK - 1;
-/// Added by an arriving reader: no two arrivals leave the same word.
-pub(super) const COMES: u64 = 1 << 32 | 1;
+/// Added by an arriving reader.
+pub(super) const COMES: u64 = 1;
 /// Added by a departing reader.
 pub(super) const GOES: u64 = 1_u64.wrapping_neg();
 
@@ -64,9 +62,6 @@ pub(super) struct Marks<'m, M, P> {
     pub(super) context: P,
 }
 
-/// The longest interval between two reads of the remaining counters, in nanoseconds.
-const MOST: u64 = 1_000_000_000;
-
 /// An operation on a counter.
 #[derive(Clone, Copy)]
 enum Task {
@@ -86,21 +81,6 @@ impl Task {
             Self::Clear => memory.write(counter, MARK, Notify::No),
         }
     }
-
-    /// Repeats an indeterminate operation. For a writer flag the counter tells: no other owner
-    /// changes the flag now.
-    async fn repeat<M: RemoteMemory>(self, memory: &M, counter: M::Word<'_>) -> Result<u64, Fault> {
-        let is_done = |found| match self {
-            Self::Mark => is_marked(found),
-            Self::Unmark => !is_marked(found),
-            Self::Look | Self::Clear => false,
-        };
-        match memory.read(counter).await {
-            Ok(found) if is_done(found) => Ok(found),
-            Ok(_) => self.post(memory, counter).await,
-            lost => lost,
-        }
-    }
 }
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
@@ -114,33 +94,15 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
     }
 
     async fn write(&self, state: State) -> Result<(), Fault> {
-        settle::write(self.memory, self.context.home(STATE)?, state.word(), Notify::No).await
+        self.memory.write(self.context.home(STATE)?, state.word(), Notify::No).await.map(drop)
     }
 
-    /// The result of a task, `None` if the rank and its memory are gone. Retried if the rank is
-    /// alive.
-    async fn found(&self, rank: Rank, task: Task, mut outcome: Result<u64, Fault>) -> Result<Option<u64>, Fault> {
-        let mut tries = Tries::default();
-        let mut first = true;
-        loop {
-            let fault = match outcome {
-                Ok(found) => return Ok(Some(found)),
-                Err(fault) if fault.kind() == FaultKind::NoSuchRegion => return Ok(None),
-                Err(fault) => fault,
-            };
-            if !self.is_alive(rank) {
-                return Ok(None);
-            }
-            if tries.last(self.memory) {
-                return Err(fault);
-            }
-            if !std::mem::take(&mut first) || !fault.is_unknown() {
-                self.memory.pause(self.context.home(STATE)?, LOOK).await;
-            }
-            outcome = match self.context.per_rank_word(rank) {
-                Ok(counter) => task.repeat(self.memory, counter).await,
-                Err(fault) => Err(fault),
-            };
+    /// The result of a task, `None` if the rank or its memory is gone.
+    fn found(&self, rank: Rank, outcome: Result<u64, Fault>) -> Result<Option<u64>, Fault> {
+        match outcome {
+            Ok(found) => Ok(Some(found)),
+            Err(fault) if fault.kind() == FaultKind::NoSuchRegion || !self.is_alive(rank) => Ok(None),
+            Err(fault) => Err(fault),
         }
     }
 
@@ -157,7 +119,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
                 Ok(op) => op.await,
                 Err(fault) => Err(fault),
             };
-            match self.found(rank, task, outcome).await {
+            match self.found(rank, outcome) {
                 Ok(found) => all.extend(found.map(|found| (rank, found))),
                 Err(fault) => failed = Err(fault),
             }
@@ -185,20 +147,6 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
         Ok(marked)
     }
 
-    /// Corrects the flagged counters of ranks without readers: a reader there did not learn that
-    /// its arrival or departure was counted.
-    async fn correct(&self, found: &[(Rank, u64)]) -> Result<(), Fault> {
-        for (rank, counter) in found.iter().filter(|(_, counter)| is_marked(*counter) && counter & READERS != 0) {
-            // A counted reader announced itself before, and a later arrival has changed the
-            // counter.
-            if nobody_says(self.memory, self.context, *rank, reading(self.context)).await {
-                let Ok(word) = self.context.per_rank_word(*rank) else { continue }; // it has gone
-                let _ = self.memory.compare_swap(word, *counter, counter & !READERS).await; // the counter is read next
-            }
-        }
-        Ok(())
-    }
-
     /// Sets all writer flags and waits until no reader is left. Returns the fault of a rank that
     /// died and may have been a reader: this owner recovers from it.
     ///
@@ -210,7 +158,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
         if !self.has_counters() {
             return Ok(None);
         }
-        let state = State::of(settle::read(self.memory, self.context.home(STATE)?).await?);
+        let state = State::of(self.memory.read(self.context.home(STATE)?).await?);
         if state == State::Marked {
             return Ok(None);
         }
@@ -219,7 +167,6 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
         let mut found = self.mark(state).await?;
         // The dead readers' ranks. Their counters are reset once this owner holds the lock.
         let mut gone = Vec::new();
-        let (mut asked, mut patience) = (None, LOOK);
         loop {
             found.retain(|(_, found)| found & READERS != 0);
             let (living, dead): (Vec<_>, Vec<_>) = found.into_iter().partition(|(rank, _)| self.is_alive(*rank));
@@ -252,12 +199,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
                 None => self.context.home(STATE)?,
             };
             self.memory.pause(word, pauses.next_nanos()).await;
-            let now = self.memory.now();
             found = self.read(living).await?;
-            if now.saturating_sub(*asked.get_or_insert(now)) >= patience {
-                self.correct(&found).await?;
-                (asked, patience) = (Some(now), patience.saturating_mul(2).min(MOST));
-            }
         }
         // No other owner changes them.
         self.all(gone.iter().copied(), Task::Clear).await?;
@@ -295,9 +237,7 @@ mod tests {
         assert!(is_marked(MARK | 7) && !is_marked(7));
         assert_eq!((MARK | 7).wrapping_add(MARK.wrapping_neg()), 7);
         assert_eq!((MARK | 7) & READERS, 7);
-        // Whatever the number of arrivals.
-        let comes = (u64::MAX << 32 | MARK | 7).wrapping_add(COMES);
-        assert_eq!(comes, MARK | 8);
-        assert_eq!(comes.wrapping_add(GOES), MARK | 7);
+        assert_eq!((MARK | 7) + COMES, MARK | 8);
+        assert_eq!((MARK | 8).wrapping_add(GOES), MARK | 7);
     }
 }

@@ -6,7 +6,6 @@ use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
 use self::marks::{Marks, State};
 use crate::recovery::{self, COUNTS};
-use crate::settle;
 use crate::ticket::counters::Counters;
 use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, Ticket};
 
@@ -52,14 +51,6 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, Ti
 /// the memory of the dead rank is gone, its readers cannot be detected, and no fault is reported:
 /// they only read. An owner that sets or clears flags notes that at the home, so that after its
 /// death the recovering owner checks each of them.
-///
-/// # Indeterminate operations
-///
-/// Of tickets: as [`Ticket`]. A writer flag is read, and set or cleared again. A reader whose
-/// arrival or departure is indeterminate goes on as if it had not been counted, so its rank's
-/// counter may be too high by one. An owner that waits for readers of a live rank scans that rank's
-/// nodes, first after 10 ms: if no node announces a reader, and the counter has not changed since,
-/// it corrects the counter.
 ///
 /// If the context has no per-rank words, readers take tickets.
 #[derive(Clone, Copy, Debug)]
@@ -210,7 +201,7 @@ impl<const BITS: u32> DistributedCounters<BITS> {
                 return self.alone(memory, context, words, held, intent).await;
             }
             // The state does not change while this owner has a ticket.
-            let state = settle::read(memory, context.home(marks::STATE)?).await.map(State::of);
+            let state = memory.read(context.home(marks::STATE)?).await.map(State::of);
             if state.is_ok_and(|state| !matches!(state, State::Poisoned(_))) {
                 return Ok(held);
             }
@@ -301,11 +292,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
                 lost => lost,
             };
             stop_reading(memory, context)?;
-            if let Err(fault) = gone
-                && !fault.is_unknown()
-            {
-                return Err(fault);
-            }
+            gone?;
             if intent().is_over() {
                 return Err(Fault::new(FaultKind::Closed));
             }
@@ -375,19 +362,12 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         let found = started.await;
         if reads(memory, context, words.1, mode)? {
             stop_reading(memory, context)?;
-            return match found {
-                Err(fault) if !fault.is_unknown() => Err(fault),
-                _ => Ok(()),
-            };
+            return found.map(drop);
         }
         if mode == Mode::Shared {
             let found = std::future::ready(found);
             return self.tickets.finish_release(memory, context, of_tickets(words), mode, found).await;
         }
-        let found = match found {
-            Err(fault) if fault.is_unknown() => settle::read(memory, words.0).await,
-            found => found,
-        };
         let taken_away = match found.map(Counters::<BITS>) {
             Err(fault) => Err(fault),
             Ok(tickets) if tickets.out(Mode::Exclusive) == 0 => {

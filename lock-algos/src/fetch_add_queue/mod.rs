@@ -47,7 +47,7 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Ticket};
 /// fetch-add took effect earlier, except that readers share the lock. A death and [bounded
 /// admission](Ticket#bounded-admission) end that order.
 ///
-/// # Overflow, cancellation, death, indeterminate operations
+/// # Overflow, cancellation, death
 ///
 /// As in [`Ticket`]. The counters are the same, the numbers in the ring wrap with them, and entries
 /// of dead owners are overwritten in time.
@@ -195,10 +195,7 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
         }
         let outcome = match left_to_others::<BITS>(found, mode) {
             Some(left) if Counters::<BITS>(found).out(mode) > 0 => {
-                match ring::hand_over::<_, BITS, RING>(memory, context, mode, left).await {
-                    Err(fault) if fault.is_unknown() => Ok(()), // an owner that is not notified polls
-                    handed => handed,
-                }
+                ring::hand_over::<_, BITS, RING>(memory, context, mode, left).await
             }
             _ => not_held::<M, BITS>(memory, words.0, mode).await,
         };

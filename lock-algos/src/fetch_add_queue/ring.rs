@@ -3,7 +3,7 @@
 //! The counters alone define whose turn it is: an entry only tells how to notify its owner. So an
 //! entry that is missing, late or of an owner that left delays no rank for long, and admits none.
 
-use onesided_remote_memory::{Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Link, Notify, Patience, Rank, RemoteMemory};
 
 use crate::backoff::mixed;
 use crate::recovery::COUNTS;
@@ -74,22 +74,6 @@ impl Entry {
     fn tell<'m, M: RemoteMemory>(self, memory: &M, context: impl LockContext<'m, M>, what: u64) -> Option<M::Op> {
         let grant = context.node_of(self.rank(), self.slot(), GRANT).ok()?;
         Some(memory.write(grant, what, Notify::Yes))
-    }
-}
-
-/// Waits until a notification has left, and repeats it once if it failed though its owner is alive:
-/// notifications are idempotent. An owner that cannot be notified polls.
-async fn told<'m, M: RemoteMemory>(
-    memory: &'m M,
-    context: impl LockContext<'m, M>,
-    (entry, what): (Entry, u64),
-    first: M::Op,
-) {
-    if first.await.is_err()
-        && memory.liveness(entry.rank()) == Liveness::Alive
-        && let Some(again) = entry.tell(memory, context, what)
-    {
-        let _ = again.await;
     }
 }
 
@@ -220,7 +204,7 @@ impl<P> Seat<P> {
                 && behind == 0
                 && let Some(hint) = found.tell(memory, context, entry.hint())
             {
-                told(memory, context, (found, entry.hint()), hint).await;
+                let _ = hint.await;
             }
         }
         Ok(Waited::Seen(Counters(now)))
@@ -257,7 +241,7 @@ pub(super) async fn hand_over<'m, M: RemoteMemory, const BITS: u32, const RING: 
         let reader = Entry(read.await?);
         if reader.is_valid() && reader.others() == owners {
             let grant = reader.grant(context.lock(), number(at));
-            grants[at] = reader.tell(memory, context, grant).map(|op| ((reader, grant), op));
+            grants[at] = reader.tell(memory, context, grant);
         }
     }
     if let Some(owner) = owner {
@@ -268,11 +252,11 @@ pub(super) async fn hand_over<'m, M: RemoteMemory, const BITS: u32, const RING: 
             && now.came_back(Mode::Shared) == readers
             && let Some(op) = owner.tell(memory, context, grant)
         {
-            told(memory, context, (owner, grant), op).await;
+            let _ = op.await;
         }
     }
-    for (grant, op) in grants.into_iter().flatten() {
-        told(memory, context, grant, op).await;
+    for op in grants.into_iter().flatten() {
+        let _ = op.await; // an owner that cannot be notified polls
     }
     Ok(())
 }

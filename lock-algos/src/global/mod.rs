@@ -9,7 +9,7 @@ use std::pin::Pin;
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
 use self::room::Room;
-use self::way::{InRoom, Way, announce, heal, lose, step_out};
+use self::way::{InRoom, Way, announce, heal, leave_poisoned, step_out};
 use crate::recovery::{self, COUNTS};
 use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode};
 
@@ -76,9 +76,6 @@ use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode};
 /// Exclusive owners share the lock-all word with a dead one without noticing: the target's lock
 /// reports the death to the owners concerned. A rank that died while it waited is treated as if it
 /// may have been inside, once its turn has come.
-///
-/// After an indeterminate operation on the lock-all word the word is put under recovery, as after a
-/// death: all waiters start over when the owners inside have left.
 #[derive(Clone, Copy, Debug)]
 pub struct Global<A, const BITS: u32 = 15> {
     lock: A,
@@ -180,26 +177,22 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
         mode: Mode,
         left: impl Future<Output = Result<u64, Fault>> + Send,
     ) -> Result<(), Fault> {
-        let outcome = Self::settle_leaving(memory, context, mode, left).await;
+        let outcome = match left.await.map(Room::<BITS>) {
+            Ok(found) => Self::step_out_of(memory, context, mode, found).await,
+            Err(fault) => Err(fault),
+        };
         recovery::discount(memory, Self::in_room(context))?;
         outcome
     }
 
-    /// The operations on the word that leaving takes.
-    async fn settle_leaving<'m, M: RemoteMemory>(
+    /// Ends what leaving found, or undoes it.
+    async fn step_out_of<'m, M: RemoteMemory>(
         memory: &'m M,
         context: impl LockContext<'m, M>,
         mode: Mode,
-        left: impl Future<Output = Result<u64, Fault>> + Send,
+        found: Room<BITS>,
     ) -> Result<(), Fault> {
         let word = context.lock_all_word()?;
-        let found = match left.await {
-            Ok(found) => Room::<BITS>(found),
-            Err(fault) if fault.is_unknown() => {
-                return lose::<M, BITS>(memory, Self::in_room(context), word).await;
-            }
-            Err(fault) => return Err(fault),
-        };
         if found.inside(mode) > 0 {
             return step_out(memory, context.owner(), word, found.plus(Room::<BITS>::leaving(mode))).await;
         }
@@ -244,8 +237,6 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
                 }
             }
             Ok(held) => Ok(held),
-            // It may hold the target's lock, and is then inside the lock-all word as well.
-            Err(fault) if fault.is_unknown() => Err(fault),
             // What it recovered in the lock-all word is left to the next owner, as if this one had
             // died.
             Err(fault) if room.recovered.is_some() => {
@@ -429,7 +420,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
     ) -> Result<(), Fault> {
         context.mark_inside(false);
         let target = boxed(self.lock.release_poisoned(memory, context, words, held)).await;
-        target.and(lose::<M, BITS>(memory, Self::in_room(context), context.lock_all_word()?).await)
+        target.and(leave_poisoned::<M, BITS>(memory, Self::in_room(context), context.lock_all_word()?).await)
     }
 
     async fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(

@@ -5,7 +5,7 @@ use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 use super::room::{Room, other};
 use crate::backoff::{Pauses, mixed};
 use crate::recovery::{self, Doubt, nobody_counts, stamp};
-use crate::{Held, Intent, IntentFn, LockContext, Mode, Owner, settle};
+use crate::{Held, Intent, IntentFn, LockContext, Mode, Owner};
 
 /// How long a waiter lets waiters of the other group go first, in nanoseconds from when it saw an
 /// owner of its own group leave. After that they may be waiting for a lock that it holds itself.
@@ -30,6 +30,10 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for InRoom<P
 
     fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<M::Word<'m>, Fault> {
         self.context.node_of(rank, slot, self.counts + index)
+    }
+
+    fn home_rank(&self) -> Rank {
+        self.context.lock_all_rank()
     }
 
     fn slots(&self) -> u16 {
@@ -144,10 +148,6 @@ where
             Err(fault) => Err(fault),
         };
         match entered {
-            // What it has added is indeterminate: all start over.
-            Err(fault) if fault.is_unknown() => {
-                lose::<M, BITS>(self.memory, self.context, self.word).await.and(Err(fault))
-            }
             Err(fault) => recovery::discount(self.memory, self.context).and(Err(fault)),
             entered => entered,
         }
@@ -223,7 +223,7 @@ where
             }
             if is_full {
                 doubt.seen(found.inside(self.mode));
-                found = match doubt.of_members(self.memory) {
+                found = match doubt.of_members(self.memory, self.context.home_rank()) {
                     Some(_) => self.freeze(found).await?,
                     None => self.pause().await?,
                 };
@@ -274,7 +274,7 @@ where
             let others = word.inside(other(self.mode));
             if others > 0 {
                 doubt.seen(others);
-                if doubt.of_members(self.memory).is_some() {
+                if doubt.of_members(self.memory, self.context.home_rank()).is_some() {
                     word = self.freeze(word).await?;
                     continue;
                 }
@@ -320,14 +320,14 @@ where
                 return Err(given_up(intent));
             }
             // An owner that is announced after the scan is in the word, which has changed then.
-            if !nobody_counts(self.memory, self.context).await {
+            if !nobody_counts(self.memory, self.context).await? {
                 if !intent.is_patient() {
                     return Err(given_up(intent));
                 }
                 self.memory.pause(self.word, self.pauses.next_nanos()).await;
                 continue;
             }
-            let dead = self.memory.failed_rank().filter(|_| !word.is_empty());
+            let dead = self.memory.failed_at(self.context.home_rank()).filter(|_| !word.is_empty());
             let held = match dead.map(|dead| Fault::of(FaultKind::ParticipantDied, dead)) {
                 Some(died) if !intent.recovers => {
                     // Another owner may have recovered it meanwhile.
@@ -355,61 +355,61 @@ where
     }
 }
 
-/// Makes a word under recovery unique. A word that is not under recovery is changed only if it
-/// `freezes`.
-fn unlike<const BITS: u32>(mark: u64, freezes: bool) -> impl Fn(u64) -> Option<u64> {
-    move |word| {
-        let new = Room::<BITS>(word).frozen(mark).0;
-        (new != word && (freezes || Room::<BITS>(word).is_frozen())).then_some(new)
+/// Makes the word unlike every earlier one under recovery. A word that is not under recovery is
+/// changed only if this `freezes` it.
+async fn renew<M: RemoteMemory, const BITS: u32>(
+    memory: &M,
+    owner: Owner,
+    word: M::Word<'_>,
+    mut found: Room<BITS>,
+    freezes: bool,
+) -> Result<(), Fault> {
+    while freezes || found.is_frozen() {
+        let mark = stamp(memory, owner) ^ mixed(found.0);
+        let now = Room(memory.compare_swap(word, found.0, found.frozen(mark).0).await?);
+        if now == found {
+            break;
+        }
+        found = now;
     }
+    Ok(())
 }
 
 /// Changes the word if it is under recovery, when this owner has retracted itself from it and is
 /// still announced. A concurrent participant scan may have seen it inside: if another owner
 /// arrives, the word would be the same again without an announced owner.
-pub(super) async fn step_out<'m, M: RemoteMemory, const BITS: u32>(
-    memory: &'m M,
+pub(super) async fn step_out<M: RemoteMemory, const BITS: u32>(
+    memory: &M,
     owner: Owner,
-    word: M::Word<'m>,
+    word: M::Word<'_>,
     found: Room<BITS>,
 ) -> Result<(), Fault> {
-    if !found.is_frozen() {
-        return Ok(());
-    }
-    let mark = stamp(memory, owner) ^ mixed(found.0);
-    settle::freeze(memory, word, found.0, unlike::<BITS>(mark, false)).await.map(drop)
+    renew(memory, owner, word, found, false).await
 }
 
-/// Ends an owner whose addition is indeterminate: all start over.
-pub(super) async fn lose<'m, M: RemoteMemory, const BITS: u32>(
+/// Leaves the word under recovery to the next owner.
+pub(super) async fn leave_poisoned<'m, M: RemoteMemory, const BITS: u32>(
     memory: &'m M,
     context: impl LockContext<'m, M>,
     word: M::Word<'m>,
 ) -> Result<(), Fault> {
-    let settled = match settle::read(memory, word).await {
-        Ok(found) => {
-            let mark = stamp(memory, context.owner()) ^ mixed(found);
-            settle::freeze(memory, word, found, unlike::<BITS>(mark, true)).await
-        }
-        lost => lost,
+    let left = match memory.read(word).await {
+        Ok(found) => renew::<M, BITS>(memory, context.owner(), word, Room(found), true).await,
+        Err(fault) => Err(fault),
     };
-    recovery::discount(memory, context)?;
-    settled.map(drop)
+    recovery::discount(memory, context).and(left)
 }
 
 /// The recovering owner holds the target's lock: reopens the lock-all word. It has no waiters, and
-/// none is about to wait: they noticed the recovery before the word was taken from the dead. An
-/// indeterminate operation is not repeated, because another owner may have put the word under
-/// recovery since: the recovering owner is inside, and a word that is still under recovery is taken
-/// when it has left.
+/// none is about to wait: they noticed the recovery before the word was taken from the dead.
 pub(super) async fn heal<'m, M: RemoteMemory, const BITS: u32>(memory: &'m M, word: M::Word<'m>) -> Result<(), Fault> {
-    let mut found = Room::<BITS>(settle::read(memory, word).await?);
+    let mut found = Room::<BITS>(memory.read(word).await?);
     while found.is_frozen() {
-        found = match memory.compare_swap(word, found.0, found.thawed().0).await {
-            Ok(now) if now == found.0 => return Ok(()),
-            Err(fault) if fault.is_unknown() => return Ok(()),
-            now => Room(now?),
-        };
+        let now = Room(memory.compare_swap(word, found.0, found.thawed().0).await?);
+        if now == found {
+            break;
+        }
+        found = now;
     }
     Ok(())
 }

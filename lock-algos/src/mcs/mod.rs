@@ -33,16 +33,8 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner};
 /// So does a waiter for readers, if a rank has died and no reader has left for one second since.
 /// All waiters leave then. When no live rank is announced, and if a rank had died in the queue or
 /// among the readers, acquires that do not recover fail, the word stays under recovery, and the
-/// first recovering owner holds the lock exclusively. The order starts over. An owner that finds
-/// another rank's memory gone waits up to 8 s until that rank's death is known.
-///
-/// # Indeterminate operations
-///
-/// The word resolves a lost compare-swap, because it names the tail. If others have arrived since,
-/// so that it does not, and for readers, which are a count, the word is put under recovery, and
-/// once no owner is announced, all waiters start over: the order starts over, and no fault is
-/// reported, except that of a death that may have been the cause. The same applies to a grant that
-/// its owner may have received, used and returned. A link is read, and written again.
+/// first recovering owner holds the lock exclusively. The order starts over. The same happens,
+/// without a fault, if two neighbours in the queue lose the connection to each other.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mcs {
     backoff: Backoff,
@@ -176,6 +168,9 @@ impl LockAlgorithm for Mcs {
             return Ok(memory.fetch_add(home, Home::READER.wrapping_neg()));
         }
         let next = memory.load(context.node(NEXT)?)?;
+        if next != 0 {
+            recovery::check_home(memory, context)?;
+        }
         if next != 0
             && let Some(handed) = hand_over_at_once(memory, context, Owner::from_bits(next))?
         {
@@ -222,17 +217,13 @@ impl LockAlgorithm for Mcs {
         let way = Way { memory, context, home, owner: Owner::from_bits(owner) };
         let found = match started.await {
             Ok(found) => found,
-            Err(fault) => {
-                let settled = way.released(mode, fault).await;
-                match settled {
-                    Ok(Some(found)) => found.0,
-                    Ok(None) => return leave(memory, context),
-                    Err(fault) => {
-                        recovery::discount(memory, context)?;
-                        return Err(fault);
-                    }
-                }
+            Err(fault) if mode == Mode::Exclusive && memory.load(context.node(GRANT)?)? == HANDED => {
+                let next = Owner::from_bits(memory.load(context.node(NEXT)?)?);
+                let handed = way.handed(next, Err(fault)).await;
+                leave(memory, context)?;
+                return handed;
             }
+            Err(fault) => return recovery::discount(memory, context).and(Err(fault)),
         };
         if !self.released(memory, context, words, mode, found)? {
             let handed = way.hand_over(Home(found), mode, true).await;

@@ -1,12 +1,11 @@
 //! The slow paths of the queue lock.
 
-use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Notify, Patience, Rank, RemoteMemory};
 
 use super::home::Home;
-use super::{GRANT, HANDED, LINKED, NEXT, clean, grant_to};
+use super::{GRANT, LINKED, NEXT, clean, grant_to};
 use crate::backoff::Pauses;
-use crate::recovery::{self, Count, Doubt, has_gone, nobody_counts, stamp};
-use crate::settle::{self, LOOK, Tries};
+use crate::recovery::{self, Count, Doubt, LOOK, has_ended, has_gone, is_lost, nobody_counts, stamp};
 use crate::{Held, Intent, IntentFn, LockContext, Mode, Owner, WaitPolicy};
 
 /// An acquire or a release that did not end with its first operation.
@@ -34,118 +33,55 @@ fn granted_to(owner: Owner) -> impl Fn(u64) -> Option<Mode> + Copy + Send + Sync
     }
 }
 
-/// Whether a rank that is unreachable because of this fault may have ended, before its end is
-/// known.
-const fn may_end(fault: Fault) -> bool {
-    matches!(fault.kind(), FaultKind::Unknown | FaultKind::NoSuchRegion | FaultKind::PeerDied | FaultKind::PeerLeft)
-}
-
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
-    fn is_alive(&self, rank: Rank) -> bool {
-        self.memory.liveness(rank) == Liveness::Alive
+    fn has_ended(&self, rank: Rank) -> bool {
+        has_ended(self.memory, self.context, rank)
     }
 
     pub(super) async fn home(&self) -> Result<Home, Fault> {
-        settle::read(self.memory, self.home).await.map(Home)
+        self.memory.read(self.home).await.map(Home)
     }
 
-    /// Swaps the home's word, for an announced owner. Returns the previous word; if the swap cannot
-    /// be resolved, the current word, under recovery.
-    pub(super) async fn swap(&self, found: Home, new: Home) -> Result<Home, Fault> {
-        match self.memory.compare_swap(self.home, found.0, new.0).await {
-            Ok(now) => Ok(Home(now)),
-            failed => self.swapped(found, new, failed, None).await,
+    /// Swaps the home's word if it is `found`. Returns the previous word.
+    async fn swap(&self, found: Home, new: Home) -> Result<Home, Fault> {
+        self.memory.compare_swap(self.home, found.0, new.0).await.map(Home)
+    }
+
+    /// Puts the word under recovery, which rejects arrivals. Returns the new word. `lost`: the rank
+    /// for which the queue is given up.
+    pub(super) async fn freeze(&self, mut found: Home, lost: Option<Rank>) -> Result<Home, Fault> {
+        while !found.is(Home::FROZEN) {
+            found = self.freeze_if(found, lost).await?;
         }
-    }
-
-    /// Resolves the result of a compare-swap. If that takes a recovery, `lost` is the rank that
-    /// died in the queue, if one did.
-    pub(super) async fn swapped(
-        &self,
-        found: Home,
-        new: Home,
-        outcome: Result<u64, Fault>,
-        lost: Option<Rank>,
-    ) -> Result<Home, Fault> {
-        let took_effect = |now| Home(now).was_swapped(found, new, self.owner);
-        match settle::swapped(self.memory, self.home, (found.0, new.0), outcome, took_effect).await? {
-            Ok(found) => Ok(Home(found)),
-            Err(now) => self.freeze(Home(now), lost.or(Some(Home::UNSURE))).await,
-        }
-    }
-
-    /// Puts the word under recovery, which rejects arrivals. Returns the new word.
-    pub(super) async fn freeze(&self, found: Home, lost: Option<Rank>) -> Result<Home, Fault> {
-        let frozen = |found| {
-            let (found, stamp) = (Home(found), stamp(self.memory, self.owner));
-            (!found.is(Home::FROZEN)).then(|| found.frozen(lost, stamp).0)
-        };
-        settle::freeze(self.memory, self.home, found.0, frozen).await.map(Home)
+        Ok(found)
     }
 
     /// The same only if the word is still `found`. Returns the current word.
     async fn freeze_if(&self, found: Home, lost: Option<Rank>) -> Result<Home, Fault> {
         let frozen = found.frozen(lost, stamp(self.memory, self.owner));
-        match self.memory.compare_swap(self.home, found.0, frozen.0).await.map(Home) {
-            Ok(now) if now == found => Ok(frozen),
-            Err(fault) if fault.is_unknown() => self.home().await,
-            now => now,
-        }
+        let now = self.swap(found, frozen).await?;
+        Ok(if now == found { frozen } else { now })
     }
 
-    /// Links this owner behind its predecessor, if that is still possible: no owner leaves before
-    /// its successor is linked.
-    ///
-    /// # Errors
-    /// The predecessor is unreachable, and its death is not known.
+    /// Links this owner behind its predecessor, which is there: no owner leaves before its
+    /// successor is linked.
     async fn link(&self, before: Home) -> Result<(), Fault> {
-        let Self { memory, context, owner, .. } = *self;
-        let (link, grant, granted) = (LINKED | owner.to_bits(), context.node(GRANT)?, granted_to(owner));
-        let mut tries = Tries::default();
-        let mut unknown = false;
-        loop {
-            let linked = match context.node_of(before.rank(), before.slot(), NEXT) {
-                // After a grant the word belongs to later owners.
-                Ok(next) if unknown => memory.read(next).await.map(|next| next == link),
-                Ok(next) => memory.write(next, link, Notify::Yes).await.map(|_| true),
-                Err(fault) => Err(fault),
-            };
-            if granted(memory.load(grant)?).is_some() {
-                return Ok(());
-            }
-            let fault = match linked {
-                Ok(true) => return Ok(()),
-                Ok(false) => {
-                    unknown = false; // it never took effect
-                    continue;
-                }
-                Err(fault) => fault,
-            };
-            // If the memory is gone, the end of the rank will become known.
-            if !self.is_alive(before.rank()) || self.home().await?.is(Home::FROZEN) {
-                return Ok(());
-            }
-            if !may_end(fault) || tries.last(memory) {
-                return Err(fault);
-            }
-            if unknown || !fault.is_unknown() {
-                let patience = Patience::with_failures(before.rank()).and_until(memory.now().saturating_add(LOOK));
-                let _ = memory.wait_until(grant, move |grant| granted(grant).is_some(), patience).await;
-            }
-            unknown |= fault.is_unknown();
-        }
+        let next = self.context.node_of(before.rank(), before.slot(), NEXT)?;
+        self.memory.write(next, LINKED | self.owner.to_bits(), Notify::Yes).await.map(drop)
     }
 
     /// Waits behind the predecessor.
     pub(super) async fn turn(&self, before: Home) -> Result<Turn, Fault> {
         let Self { memory, context, owner, .. } = *self;
         let grant = context.node(GRANT)?;
-        if let Err(fault) = self.link(before).await {
-            // This owner will not be granted the lock.
-            let home = self.freeze(self.home().await?, Some(before.rank())).await?;
-            return if may_end(fault) { Ok(Turn::Lost(home)) } else { Err(fault) };
-        }
         let mine = granted_to(owner);
+        if let Err(fault) = self.link(before).await
+            && mine(memory.load(grant)?).is_none()
+        {
+            // All start over. If the predecessor's memory is gone, its end will become known.
+            let home = self.freeze(self.home().await?, Some(before.rank())).await?;
+            return if is_lost(fault) { Err(fault) } else { Ok(Turn::Lost(home)) };
+        }
         loop {
             let known = memory.failed_rank().is_some();
             let patience = Patience::with_failures(before.rank()).and_until(memory.now().saturating_add(LOOK));
@@ -156,7 +92,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
                 Ok(None) | Err(_) => {}
             }
             let mut home = self.home().await?;
-            if !self.is_alive(before.rank()) {
+            if self.has_ended(before.rank()) {
                 // What the predecessor wrote before it ended is there.
                 if let Some(from) = mine(memory.load(grant)?) {
                     return Ok(Turn::Mine(from));
@@ -184,7 +120,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
                 return Ok(Turn::Mine(Mode::Exclusive));
             }
             doubt.seen(home.0 & Home::READERS);
-            if doubt.of_members(memory).is_some() {
+            if doubt.of_members(memory, self.context.home_rank()).is_some() {
                 home = self.freeze(home, None).await?;
             }
             if home.is(Home::FROZEN) {
@@ -201,16 +137,10 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         }
     }
 
-    /// Adds a reader that is first in the queue to the count, and hands over. If the fetch-add is
-    /// indeterminate, the word is put under recovery.
+    /// Adds a reader that is first in the queue to the count, and hands over.
     pub(super) async fn read(&self) -> Result<Turn, Fault> {
-        match self.memory.fetch_add(self.home, Home::READER).await {
-            Ok(before) => self.hand_over(Home(before).joined(), Mode::Shared, false).await?,
-            Err(fault) if fault.is_unknown() => {
-                return self.freeze(self.home().await?, Some(Home::UNSURE)).await.map(Turn::Lost);
-            }
-            Err(fault) => return Err(fault),
-        }
+        let before = self.memory.fetch_add(self.home, Home::READER).await?;
+        self.hand_over(Home(before).joined(), Mode::Shared, false).await?;
         clean(self.memory, self.context)?;
         Ok(Turn::Mine(Mode::Shared))
     }
@@ -242,7 +172,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
                 Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
                 Err(_) => home = self.home().await?,
             }
-            if home.is(Home::QUEUED) && !self.is_alive(home.rank()) {
+            if self.ends_dead(home) {
                 home = self.freeze(home, Some(home.rank())).await?;
             }
         };
@@ -250,7 +180,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             Ok(grant) => memory.write(grant, grant_to(next, from), Notify::Yes).await.map(|_| ()),
             Err(fault) => Err(fault),
         };
-        self.handed(next, from, granted).await
+        self.handed(next, granted).await
     }
 
     /// Waits until all owners have left that waited when the word was put under recovery, and none
@@ -261,7 +191,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         if ends {
             recovery::discount(memory, context)?;
         }
-        while !nobody_counts(memory, context).await {
+        while !nobody_counts(memory, context).await? {
             memory.pause(self.home, LOOK).await;
             if ends && !self.home().await?.is_as_frozen(frozen) {
                 break; // the owner that took it has scanned the participants
@@ -271,47 +201,35 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
     }
 
     /// Completes a hand-over. The successor of a rank that died handles that; otherwise, if the
-    /// grant is not there, it may have come and gone: all waiters leave and start over.
-    pub(super) async fn handed(&self, next: Owner, from: Mode, granted: Result<(), Fault>) -> Result<(), Fault> {
-        let Err(fault) = granted else { return Ok(()) };
-        if !self.is_alive(next.rank) {
-            return Ok(());
-        }
-        if fault.is_unknown() {
-            let grant = self.context.node_of(next.rank, next.slot, GRANT);
-            if let Ok(grant) = grant
-                && self.memory.read(grant).await == Ok(grant_to(next, from))
-            {
-                return Ok(());
+    /// grant cannot be delivered, all waiters leave and start over.
+    pub(super) async fn handed(&self, next: Owner, granted: Result<(), Fault>) -> Result<(), Fault> {
+        if granted.is_err() && !self.has_ended(next.rank) {
+            let mut home = self.home().await?;
+            while home.is(Home::QUEUED) {
+                home = self.freeze_if(home, Some(next.rank)).await?;
             }
-        }
-        let home = self.home().await?;
-        if home.is(Home::QUEUED) {
-            self.freeze(home, Some(next.rank)).await?;
         }
         Ok(())
     }
 
     /// Takes the lock from a word under recovery, if no live rank is announced; otherwise returns
-    /// the current word. `news`: the budget for learning of the lost rank's end.
+    /// the current word.
     pub(super) async fn take_frozen(
         &self,
         found: Home,
         mode: Mode,
         intent: Intent,
-        (counts, news): (&mut Count<'m, M, P>, &mut Tries),
+        counts: &mut Count<'m, M, P>,
     ) -> Result<Result<Held, Home>, Fault> {
         let Self { memory, context, owner, .. } = *self;
-        if !nobody_counts(memory, context).await {
+        if !nobody_counts(memory, context).await? {
             return Ok(Err(found));
         }
-        let lost = found.lost();
-        let dead = match lost {
-            // A lost rank that is alive has left the queue as all others, unless its memory is
-            // gone: then it died, most likely.
-            Some(rank) if self.is_alive(rank) => match has_gone(memory, context, rank).await {
-                true if !news.last(memory) => return Ok(Err(found)),
-                true => Some(rank),
+        let dead = match found.lost() {
+            // A lost rank that lives has left the queue as all others. If its memory is gone, its
+            // end will become known.
+            Some(rank) if !self.has_ended(rank) => match has_gone(memory, context, rank).await {
+                true => return Ok(Err(found)),
                 false => None,
             },
             dead => dead,
@@ -322,7 +240,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             return Err(Fault::new(FaultKind::Closed));
         }
         // Or any other dead rank, if the lock had owners at all.
-        let dead = dead.or_else(|| memory.failed_rank().filter(|_| found.has_readers() || found.is(Home::LOST)));
+        let failed = || memory.failed_at(context.home_rank());
+        let dead = dead.or_else(|| failed().filter(|_| found.has_readers() || found.is(Home::LOST)));
         let held = match dead.map(|dead| Fault::of(FaultKind::ParticipantDied, dead)) {
             Some(died) if !intent.recovers => {
                 // Another owner may have recovered it meanwhile.
@@ -334,8 +253,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         };
         counts.begin()?;
         let new = Home::taken(owner, held.mode);
-        let outcome = memory.compare_swap(self.home, found.0, new.0).await;
-        let now = self.swapped(found, new, outcome, lost).await?;
+        let now = self.swap(found, new).await?;
         if now == found {
             return Ok(Ok(held));
         }
@@ -354,16 +272,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         counts: &mut Count<'m, M, P>,
     ) -> Result<Held, Fault> {
         let Self { memory, context, home, owner } = *self;
-        let lone = first.is_err();
-        let taken = Home::taken(owner, mode);
-        let mut found = match first {
-            Ok(found) => Home(found),
-            failed => self.swapped(Home::FREE, taken, failed, None).await?,
-        };
-        if lone && found == Home::FREE {
-            return Ok(Held::cleanly(mode));
-        }
-        let mut news = Tries::default();
+        let mut found = Home(first?);
         loop {
             let intended = intent();
             let queues = intended.wanted != WaitPolicy::Try;
@@ -375,7 +284,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             }
             if found.is(Home::FROZEN) {
                 counts.end()?;
-                found = match self.take_frozen(found, mode, intended, (counts, &mut news)).await? {
+                found = match self.take_frozen(found, mode, intended, counts).await? {
                     Ok(held) => return Ok(held),
                     Err(now) if now != found => now,
                     // It has never queued.
@@ -390,7 +299,6 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             if !counts.counts() {
                 clean(memory, context)?;
                 counts.begin()?;
-                news = Tries::default();
             }
             let joins = mode == Mode::Shared && !found.is(Home::QUEUED);
             if !queues && !joins && found != Home::FREE {
@@ -433,25 +341,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         }
     }
 
-    /// Resolves the failed first operation of a release; `None` if the release is over.
-    pub(super) async fn released(&self, mode: Mode, fault: Fault) -> Result<Option<Home>, Fault> {
-        let Self { memory, context, owner, .. } = *self;
-        if mode == Mode::Exclusive {
-            if memory.load(context.node(GRANT)?)? == HANDED {
-                let next = Owner::from_bits(memory.load(context.node(NEXT)?)?);
-                return self.handed(next, mode, Err(fault)).await.map(|()| None);
-            }
-            let mine = Home::FREE.behind(owner);
-            return self.swapped(mine, Home::FREE, Err(fault), None).await.map(Some);
-        }
-        if !fault.is_unknown() {
-            return Err(fault);
-        }
-        self.freeze(self.home().await?, Some(Home::UNSURE)).await.map(|_| None)
-    }
-
     /// Whether the tail is dead: then a try has to put the word under recovery.
     pub(super) fn ends_dead(&self, found: Home) -> bool {
-        found.is(Home::QUEUED) && !self.is_alive(found.rank())
+        found.is(Home::QUEUED) && self.has_ended(found.rank())
     }
 }

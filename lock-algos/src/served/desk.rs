@@ -77,11 +77,6 @@ impl Desk {
         self.told.push((client, outcome));
     }
 
-    /// Repeats a reply.
-    pub(super) fn tell_again(&mut self, client: usize) {
-        self.told.extend(self.clients[client].told.map(|outcome| (client, outcome)));
-    }
-
     /// Handles a new word in a client's request slot. A slot has one owner at a time, so the word
     /// replaces any earlier request.
     pub(super) fn hear(&mut self, client: usize, word: u64, request: Option<Request>, is_alive: impl Fn(Rank) -> bool) {

@@ -43,8 +43,9 @@
 //! The server knows the holders: a dead owner is named (`OwnerDied`), and so is a dead reader
 //! (`ParticipantDied`, because others read with it). Its last word counts, because a rank is
 //! reported dead when all its operations have taken effect. From then on the lock is poisoned until
-//! an owner recovers it; dead waiters are skipped. When the home dies, all waiters fail with
-//! `PeerDied`, and when its server ends, with `Closed`.
+//! an owner recovers it; dead waiters are skipped. A rank whose connection to the home is lost counts
+//! as dead there. When the home dies, all waiters fail with `PeerDied`, and when its server ends,
+//! with `Closed`.
 
 mod desk;
 mod messages;
@@ -93,14 +94,6 @@ const LOOK: u64 = 100_000_000;
 /// between two of its reads of the wake event the last one is handled first). Consecutive readers
 /// share the lock, and none bypasses a waiting writer. A cancelled acquire is withdrawn at once,
 /// wherever it is in the queue.
-///
-/// # Indeterminate operations
-///
-/// Every word is written by one owner or by the server alone, so a write without a known outcome is
-/// repeated: a request every 100 ms while it waits, a reply until it is known to have arrived, and
-/// when it is requested again: a node serves locks of several homes, of which one may be late. The
-/// server handles a repeated request once. A release is repeated if the request slot still has the
-/// previous word; a detached one is not resolved, and takes effect when the slot is used again.
 ///
 /// # Without a request slot
 ///
@@ -221,18 +214,13 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
 
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
+        _memory: &'m M,
+        _context: P,
         _words: Self::Words<'m, M>,
         _mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
-        let found = started.await;
-        let errand = Errand { memory, context, sleeps: SLEEPS };
-        match found {
-            Err(fault) if fault.is_unknown() => errand.release_again().await,
-            found => found.map(drop),
-        }
+        started.await.map(drop)
     }
 
     /// As a cancelled acquire: the server knows what it has granted.

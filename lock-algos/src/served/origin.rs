@@ -10,7 +10,6 @@ use super::messages::{Answer, Outcome, Request, Terms, Verb, ring};
 use super::{ANSWER, BELL, ENDED, HELD, LOOK, TURN};
 use crate::backoff::Pauses;
 use crate::recovery;
-use crate::settle::{self, Tries};
 use crate::{Held, Intent, IntentFn, LockContext, Mode, WaitPolicy};
 
 /// An owner that communicates with the server.
@@ -53,22 +52,12 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Errand<'_, M, P> {
     /// Writes to the request slot, and to the wake event behind it: writes take effect in the order
     /// of posting.
     pub(super) fn say(&self, line: u16, turn: u32, verb: Verb) -> Result<M::Op, Fault> {
-        self.say_again(line, turn, verb, 0)
-    }
-
-    /// Repeats a request: the request slot has the same word, but no two consecutive wake events
-    /// are equal.
-    fn say_again(&self, line: u16, turn: u32, verb: Verb, times: u32) -> Result<M::Op, Fault> {
         let Self { memory, context, .. } = self;
         let owner = context.owner();
         let request = Request { turn, slot: owner.slot, verb };
         drop(memory.write(context.request_slot_of(owner.rank, line)?, request.to_bits(), Notify::No));
-        self.ring(ring(owner.rank, line, Request { turn: turn.wrapping_add(times), ..request }))
-    }
-
-    pub(super) fn ring(&self, ring: u64) -> Result<M::Op, Fault> {
         let notify = if self.sleeps { Notify::Yes } else { Notify::No };
-        Ok(self.memory.write(self.context.home(BELL)?, ring, notify))
+        Ok(memory.write(context.home(BELL)?, ring(owner.rank, line, request), notify))
     }
 
     /// Ends the use of the node and the request slot.
@@ -81,19 +70,14 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Errand<'_, M, P> {
     }
 
     pub(super) fn closed(&self) -> Fault {
-        self.context.home_rank().map_or(Fault::new(FaultKind::Closed), |home| Fault::of(FaultKind::Closed, home))
+        Fault::of(FaultKind::Closed, self.context.home_rank())
     }
 }
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Errand<'m, M, P> {
-    pub(super) async fn ring_until_told(&self, ring: u64) -> Result<(), Fault> {
-        let notify = if self.sleeps { Notify::Yes } else { Notify::No };
-        settle::write(self.memory, self.context.home(BELL)?, ring, notify).await
-    }
-
     /// `Closed` once the server has ended.
     pub(super) async fn check_open(&self, state: M::Word<'m>) -> Result<(), Fault> {
-        match settle::read(self.memory, state).await? & ENDED {
+        match self.memory.read(state).await? & ENDED {
             0 => Ok(()),
             _ => Err(self.closed()),
         }
@@ -112,8 +96,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
         let Self { memory, context, .. } = *self;
         let node = context.node(ANSWER)?;
         let look = move |word| Answer::from_bits(word).filter(|answer| is_it(*answer)).map(|answer| answer.outcome);
-        let patience = context.home_rank().map_or(Patience::until(u64::MAX), Patience::on);
-        let patience = patience.and_until(memory.now().saturating_add(LOOK));
+        let patience = Patience::on(context.home_rank()).and_until(memory.now().saturating_add(LOOK));
         let mut wait = memory.wait_until(node, move |word| look(word).is_some(), patience);
         match poll_fn(|cx| if until() { Poll::Ready(Ok(0)) } else { Pin::new(&mut wait).poll(cx) }).await {
             Ok(word) => Ok(look(word)),
@@ -127,29 +110,6 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
         }
     }
 
-    /// Releases once more, if the release is indeterminate and the request slot still has the
-    /// previous word. The slot is not this owner's any more, and may have been used since.
-    pub(super) async fn release_again(&self) -> Result<(), Fault> {
-        let Self { memory, context, .. } = *self;
-        let (turn, Some(at)) = self.noted()? else { return Ok(()) };
-        let owner = context.owner();
-        let (line, release) =
-            (context.request_slot_of(owner.rank, at)?, Request { turn, slot: owner.slot, verb: Verb::Release });
-        let mut tries = Tries::default();
-        loop {
-            let says = settle::read(memory, line).await?;
-            let asks = Request::from_bits(says).filter(|says| matches!(says.verb, Verb::Acquire(..)));
-            if asks.is_none_or(|asks| (asks.turn, asks.slot) != (turn, owner.slot)) {
-                break;
-            }
-            if let Err(fault) = memory.compare_swap(line, says, release.to_bits()).await {
-                tries.again(memory, line, fault).await?;
-            }
-        }
-        // A different wake event than the first one, which may have been handled.
-        self.ring_until_told(ring(owner.rank, at, Request { turn: turn.wrapping_add(1), ..release })).await
-    }
-
     /// Completes an acquire that [`start`](crate::LockAlgorithm::start) requested, if there was a
     /// request slot.
     pub(super) async fn wait_in_line(
@@ -160,8 +120,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let outcome = match first {
-            Err(fault) if !fault.is_unknown() => Err(fault),
-            _ => self.wait_for_turn(state, asked, pauses, intent).await,
+            Err(fault) => Err(fault),
+            Ok(_) => self.wait_for_turn(state, asked, pauses, intent).await,
         };
         if outcome.is_err() {
             self.leave(self.noted()?.1)?;
@@ -177,7 +137,6 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let Self { memory, context, .. } = *self;
-        let mut times = 0_u32;
         loop {
             let intended = intent();
             let (turn, line) = self.noted()?;
@@ -211,12 +170,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
                 continue;
             }
             match self.answer(state, move |answer| answer.turn == turn, || intent().is_over()).await? {
-                None if intent().is_over() => {}
-                // Repeats the request, in case that or the reply was lost.
-                None => {
-                    times = times.wrapping_add(1);
-                    drop(self.say_again(line, turn, Verb::Acquire(mode, terms), times)?);
-                }
+                None => {}
                 Some(Outcome::Granted(death)) => {
                     self.note_held()?;
                     return Ok(Outcome::held(death, mode));
@@ -242,11 +196,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
         drop(self.say(line, turn, Verb::Withdraw)?);
         let heard =
             move |answer: Answer| answer.turn == turn && matches!(answer.outcome, Outcome::Withdrawn | Outcome::Closed);
-        let mut times = 0_u32;
-        while self.answer(state, heard, || false).await?.is_none() {
-            times = times.wrapping_add(1);
-            drop(self.say_again(line, turn, Verb::Withdraw, times)?);
-        }
+        while self.answer(state, heard, || false).await?.is_none() {}
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory};
 
 use super::desk::Desk;
-use super::messages::{Answer, NO_LINE, Request, Verb, rings_again, rung_by};
+use super::messages::{Answer, NO_LINE, Request, Verb, rung_by};
 use super::{ANSWER, BELL, ENDED, LOOK, STATE};
 use crate::LockContext;
 
@@ -44,18 +44,10 @@ struct Server<'m, M: RemoteMemory, P> {
     /// By rank: its index among the ranks with request slots.
     members: Vec<Option<usize>>,
     bell: M::Word<'m>,
-    /// Replies whose outcome is not known yet: client, request and reply.
-    told: Vec<Told<M>>,
+    /// Replies in flight.
+    told: Vec<M::Op>,
     /// Whether a node could not be reached: its request is handled once it can be.
     unreached: bool,
-}
-
-/// A reply in flight.
-struct Told<M: RemoteMemory> {
-    op: M::Op,
-    client: usize,
-    word: u64,
-    answer: Answer,
 }
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
@@ -94,7 +86,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
                 // from here on.
                 left = all;
                 if let Some(client) = self.named(rung) {
-                    self.look_for(client, rung)?;
+                    self.look(client)?;
                 }
             }
             for _ in 0..left.min(SLICE) {
@@ -116,7 +108,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
             let mut rings = memory.wait_until(self.bell, move |now| heard != Some(now), patience);
             let waited = poll_fn(|cx| {
                 self.poll_told(cx);
-                if !is_open() || self.desk.mourns(|rank| is_alive(memory, rank)) {
+                if !is_open() || self.desk.mourns(|rank| is_served(memory, rank)) {
                     return Poll::Ready(Ok(0));
                 }
                 Pin::new(&mut rings).poll(cx)
@@ -136,18 +128,6 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
         Some(usize::from(line) * members + member).filter(|client| *client < self.lines.len())
     }
 
-    /// Checks the request slot that a wake event names. A repeated wake event for the same word
-    /// means that the reply was lost.
-    fn look_for(&mut self, client: usize, ring: u64) -> Result<(), Fault> {
-        let known = self.desk.seen(client);
-        self.look(client)?;
-        if self.desk.seen(client) == known && rings_again(ring, known) {
-            self.desk.tell_again(client);
-            self.tell()?;
-        }
-        Ok(())
-    }
-
     /// Handles a client's new request.
     fn look(&mut self, client: usize) -> Result<(), Fault> {
         let Self { memory, context, .. } = *self;
@@ -158,7 +138,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
         let request = Request::from_bits(word);
         let rank = self.desk.rank(client);
         if let Some(Request { slot, verb: Verb::Acquire(..) | Verb::Withdraw, .. }) = request
-            && is_alive(memory, rank)
+            && is_served(memory, rank)
             && context.node_of(rank, slot, ANSWER).is_err()
         {
             self.unreached = true; // retried later: a rank that cannot receive the reply is granted no lock
@@ -175,7 +155,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
         for holder in self.desk.holders().into_iter().filter(|holder| *holder != asks) {
             let word = memory.load(self.lines[holder])?;
             if word != self.desk.seen(holder) {
-                self.desk.retire(holder, Request::from_bits(word), |rank| is_alive(memory, rank));
+                self.desk.retire(holder, Request::from_bits(word), |rank| is_served(memory, rank));
             }
         }
         self.tell()
@@ -189,7 +169,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
             self.bury_holders()?; // their lock is not busy but poisoned
         }
         let memory = self.memory;
-        self.desk.hear(client, word, request, |rank| is_alive(memory, rank));
+        self.desk.hear(client, word, request, |rank| is_served(memory, rank));
         self.tell()
     }
 
@@ -211,35 +191,19 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
         let node = Request::from_bits(word)
             .and_then(|request| context.node_of(self.desk.rank(client), request.slot, ANSWER).ok());
         if let Some(node) = node {
-            let op = memory.write(node, answer.to_bits(), Notify::Yes);
-            self.told.push(Told { op, client, word, answer });
+            self.told.push(memory.write(node, answer.to_bits(), Notify::Yes));
         }
     }
 
-    /// Polls the replies. An indeterminate one is repeated while its client is alive and has the
-    /// same request.
+    /// Polls the replies. One that fails costs its rank the connection, or its rank is dead.
     fn poll_told(&mut self, cx: &mut Context<'_>) {
-        let mut lost = Vec::new();
-        self.told.retain_mut(|told| match Pin::new(&mut told.op).poll(cx) {
-            Poll::Pending => true,
-            Poll::Ready(outcome) => {
-                if outcome.is_err_and(|fault| fault.is_unknown()) {
-                    lost.push((told.client, told.word, told.answer));
-                }
-                false
-            }
-        });
-        for (client, word, answer) in lost {
-            if self.desk.seen(client) == word && is_alive(self.memory, self.desk.rank(client)) {
-                self.answer(client, word, answer);
-            }
-        }
+        self.told.retain_mut(|op| Pin::new(op).poll(cx).is_pending());
     }
 
     /// Reaps dead holders. `true` if there were any.
     fn bury_holders(&mut self) -> Result<bool, Fault> {
         let (memory, mut any) = (self.memory, false);
-        while let Some(holder) = self.desk.dead_holder(|rank| is_alive(memory, rank)) {
+        while let Some(holder) = self.desk.dead_holder(|rank| is_served(memory, rank)) {
             any = true;
             // It may have released before it died.
             let before = self.desk.seen(holder);
@@ -247,10 +211,10 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
             if word != before {
                 // A dead rank's new request is void.
                 let says = Request::from_bits(word).filter(|says| says.verb == Verb::Withdraw);
-                self.desk.hear(holder, word, says, |rank| is_alive(memory, rank));
+                self.desk.hear(holder, word, says, |rank| is_served(memory, rank));
                 continue;
             }
-            self.desk.bury(holder, |rank| is_alive(memory, rank));
+            self.desk.bury(holder, |rank| is_served(memory, rank));
         }
         self.tell()?;
         Ok(any)
@@ -259,11 +223,11 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
     /// Handles deaths. `true` if there was anything to do.
     fn bury_all(&mut self) -> Result<bool, Fault> {
         let memory = self.memory;
-        if !self.desk.mourns(|rank| is_alive(memory, rank)) {
+        if !self.desk.mourns(|rank| is_served(memory, rank)) {
             return Ok(false);
         }
         self.bury_holders()?;
-        self.desk.advance(&|rank| is_alive(memory, rank));
+        self.desk.advance(&|rank| is_served(memory, rank));
         self.tell()?;
         Ok(true)
     }
@@ -284,6 +248,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
     }
 }
 
-fn is_alive<M: RemoteMemory>(memory: &M, rank: Rank) -> bool {
-    memory.liveness(rank) == Liveness::Alive
+/// Whether a rank is alive, and connected to this one.
+fn is_served<M: RemoteMemory>(memory: &M, rank: Rank) -> bool {
+    memory.liveness(rank) == Liveness::Alive && !memory.has_failed(memory.rank(), rank)
 }

@@ -6,7 +6,7 @@ pub(crate) mod way;
 use onesided_remote_memory::{Fault, FaultKind, Link, RemoteMemory};
 
 use self::counters::Counters;
-use self::way::{Way, leave_out, lose};
+use self::way::{Way, leave_out};
 use crate::backoff::Pauses;
 use crate::fetch_add_queue::Seat;
 use crate::recovery::{self, COUNTS, Count};
@@ -65,14 +65,6 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner};
 /// announced, which the nodes tell, they are of dead owners: acquires that do not recover fail with
 /// `ParticipantDied`, the word stays under recovery, and the first recovering owner holds the lock
 /// exclusively. The order of the waiters starts over.
-///
-/// # Indeterminate operations
-///
-/// An indeterminate fetch-add cannot be resolved, because a ticket does not name its owner. So the
-/// word is put under recovery, as after a death: all waiters return their tickets, and when no
-/// owner is announced any more, a ticket that is still out has no owner. No fault is reported,
-/// unless a rank had died: then the ticket may have been that rank's. The order of the waiters
-/// starts over.
 #[derive(Clone, Copy, Debug)]
 pub struct Ticket<const BITS: u32 = 15> {
     backoff: Backoff,
@@ -246,7 +238,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         let outcome = match started.await {
             Ok(found) if self.released(memory, context, words, mode, found)? => return Ok(()),
             Ok(_) => not_held::<M, BITS>(memory, words.0, mode).await,
-            Err(fault) => lose::<M, BITS>(memory, words.0, fault).await,
+            Err(fault) => Err(fault),
         };
         recovery::discount(memory, context)?;
         outcome

@@ -7,7 +7,6 @@ use super::looks;
 use crate::backoff::Pauses;
 use crate::fetch_add_queue::{Seat, Waited};
 use crate::recovery::{Count, Doubt, nobody_counts};
-use crate::settle;
 use crate::{Held, Intent, IntentFn, LockContext, Mode};
 
 /// How many swaps for a ticket may be lost in a row without a pause.
@@ -49,23 +48,6 @@ enum Turn {
     Withdrawn(Fault),
     /// The word is under recovery: the ticket means nothing.
     Void,
-    /// The same, and it is indeterminate whether the ticket is out.
-    Lost,
-}
-
-/// Puts the word under recovery after an indeterminate operation on a ticket, if a ticket is out.
-///
-/// # Errors
-/// The fault itself, if it is another one.
-pub(crate) async fn lose<'m, M: RemoteMemory, const BITS: u32>(
-    memory: &'m M,
-    word: M::Word<'m>,
-    fault: Fault,
-) -> Result<(), Fault> {
-    if !fault.is_unknown() {
-        return Err(fault);
-    }
-    leave_out::<M, BITS>(memory, word).await
 }
 
 /// Puts the word under recovery if a ticket is out: it may be without an owner.
@@ -73,12 +55,13 @@ pub(super) async fn leave_out<'m, M: RemoteMemory, const BITS: u32>(
     memory: &'m M,
     word: M::Word<'m>,
 ) -> Result<(), Fault> {
-    let frozen = |found| {
-        let word = Counters::<BITS>(found);
-        // With none out, none is lost.
-        (!word.is_frozen() && !word.nothing_out()).then(|| word.frozen().0)
-    };
-    settle::freeze(memory, word, settle::read(memory, word).await?, frozen).await.map(drop)
+    let mut found = Counters::<BITS>(memory.read(word).await?);
+    // With none out, none is without an owner.
+    while !found.is_frozen() && !found.nothing_out() {
+        let now = Counters(memory.compare_swap(word, found.0, found.frozen().0).await?);
+        found = if now == found { found.frozen() } else { now };
+    }
+    Ok(())
 }
 
 /// The fault of an acquire that may not wait.
@@ -88,38 +71,23 @@ const fn given_up(intent: Intent) -> Fault {
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M, P, BITS> {
     async fn look(&self) -> Result<Counters<BITS>, Fault> {
-        settle::read(self.memory, self.words.0).await.map(Counters)
+        self.memory.read(self.words.0).await.map(Counters)
     }
 
-    /// Swaps the word if it is `found`. Returns the previous value; `None` if the swap is
-    /// indeterminate: the word is under recovery then.
-    async fn swap(&self, found: Counters<BITS>, new: Counters<BITS>) -> Result<Option<Counters<BITS>>, Fault> {
-        match self.memory.compare_swap(self.words.0, found.0, new.0).await {
-            Err(fault) => self.lose(fault).await.map(|()| None),
-            Ok(now) => Ok(Some(Counters(now))),
-        }
+    /// Swaps the word if it is `found`. Returns the previous value.
+    async fn swap(&self, found: Counters<BITS>, new: Counters<BITS>) -> Result<Counters<BITS>, Fault> {
+        self.memory.compare_swap(self.words.0, found.0, new.0).await.map(Counters)
     }
 
     /// The same if it does not matter which owner swapped the word: returns the current value.
     async fn change(&self, found: Counters<BITS>, new: Counters<BITS>) -> Result<Counters<BITS>, Fault> {
-        match self.memory.compare_swap(self.words.0, found.0, new.0).await {
-            Ok(now) if now == found.0 => Ok(new),
-            Err(fault) if fault.is_unknown() => self.look().await,
-            now => now.map(Counters),
-        }
+        let now = self.swap(found, new).await?;
+        Ok(if now == found { new } else { now })
     }
 
-    /// Adds to the word. `None` as in [`swap`](Self::swap).
-    async fn add(&self, what: u64) -> Result<Option<Counters<BITS>>, Fault> {
-        match self.memory.fetch_add(self.words.0, what).await {
-            Err(fault) => self.lose(fault).await.map(|()| None),
-            Ok(now) => Ok(Some(Counters(now))),
-        }
-    }
-
-    /// Puts the word under recovery: it is indeterminate whether a ticket was taken, or returned.
-    pub(crate) async fn lose(&self, fault: Fault) -> Result<(), Fault> {
-        lose::<M, BITS>(self.memory, self.words.0, fault).await
+    /// Adds to the word. Returns the previous value.
+    async fn add(&self, what: u64) -> Result<Counters<BITS>, Fault> {
+        self.memory.fetch_add(self.words.0, what).await.map(Counters)
     }
 
     /// How many tickets of a mode may be out after this owner has taken one by bounded admission.
@@ -132,9 +100,9 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
     }
 
     /// Takes a ticket by bounded admission, or for a try only if it is served at once. Returns the
-    /// word before it, or `None` if the word is under recovery and there is no ticket, or its
-    /// operation is indeterminate. This owner is announced already.
-    pub(crate) async fn squeeze_in(&mut self, mut found: Counters<BITS>) -> Result<Option<Counters<BITS>>, Fault> {
+    /// word before it, or `None` if the word is under recovery and there is no ticket. This owner is
+    /// announced already.
+    async fn squeeze_in(&mut self, mut found: Counters<BITS>) -> Result<Option<Counters<BITS>>, Fault> {
         let mut waiting = Waiting::new(found);
         let mut lost = 0_u32;
         loop {
@@ -153,7 +121,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
                 };
                 continue;
             }
-            let Some(now) = self.swap(found, found.unguarded().joined(self.mode)).await? else { return Ok(None) };
+            let now = self.swap(found, found.unguarded().joined(self.mode)).await?;
             if now == found {
                 return Ok(Some(found));
             }
@@ -187,7 +155,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
             }
             let intent = (self.intent)();
             if word.gave_as(given) && !intent.is_patient() {
-                let Some(now) = self.swap(word, word.withdrawn(self.mode)).await? else { return Ok(Turn::Lost) };
+                let now = self.swap(word, word.withdrawn(self.mode)).await?;
                 if now == word {
                     return Ok(Turn::Withdrawn(given_up(intent)));
                 }
@@ -200,10 +168,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
             }
             let seated = match &mut self.seat {
                 // An entry does not affect whose turn it is.
-                Some(seat) => match seat.wait(self.memory, before, word).await {
-                    Err(fault) if fault.is_unknown() => Waited::Standing,
-                    waited => waited?,
-                },
+                Some(seat) => seat.wait(self.memory, before, word).await?,
                 None => Waited::Standing,
             };
             word = match seated {
@@ -230,7 +195,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
             *waiting = Waiting::new(word);
             self.pauses.restart();
         }
-        if waiting.doubt.of_members(self.memory).is_none() {
+        if waiting.doubt.of_members(self.memory, self.context.home_rank()).is_none() {
             return Ok(None);
         }
         self.change(word, word.frozen()).await.map(Some)
@@ -253,8 +218,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
             // changed then.
             let dead = if word.nothing_out() {
                 None
-            } else if nobody_counts(self.memory, self.context).await {
-                self.memory.failed_rank()
+            } else if nobody_counts(self.memory, self.context).await? {
+                self.memory.failed_at(self.context.home_rank())
             } else {
                 if !intent.is_patient() {
                     return Err(given_up(intent));
@@ -274,7 +239,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
                 None => Held::cleanly(self.mode),
             };
             self.counts.begin()?;
-            if self.swap(word, word.taken_over(held.mode)).await? == Some(word) {
+            if self.swap(word, word.taken_over(held.mode)).await? == word {
                 return Ok(Some(held));
             }
             self.counts.end()?;
@@ -283,11 +248,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
 
     /// Acquires the lock after its first operation.
     pub(crate) async fn begun(&mut self, first: Result<u64, Fault>) -> Result<Held, Fault> {
-        let first = match first {
-            Err(fault) => self.lose(fault).await.map(|()| None)?,
-            Ok(first) if looks(self.words) => self.squeeze_in(Counters(first)).await?,
-            Ok(first) => Some(Counters(first)),
-        };
+        let first = Counters(first?);
+        let first = if looks(self.words) { self.squeeze_in(first).await? } else { Some(first) };
         self.acquire(first).await
     }
 
@@ -299,7 +261,6 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
                     Turn::Mine => return Ok(Held::cleanly(self.mode)),
                     Turn::Withdrawn(why) => return Err(why),
                     Turn::Void => drop(self.add(Counters::<BITS>::returning(self.mode)).await?),
-                    Turn::Lost => {}
                 }
             }
             self.counts.end()?;
@@ -311,7 +272,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
                 let found = self.look().await?;
                 self.squeeze_in(found).await?
             } else {
-                self.add(Counters::<BITS>::taking(self.mode)).await?
+                Some(self.add(Counters::<BITS>::taking(self.mode)).await?)
             };
         }
     }

@@ -5,7 +5,7 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
 use super::mark::{Mark, State};
 use super::{AT_HOST, QUEUE, STATE};
 use crate::backoff::mixed;
-use crate::recovery::{are_cut, nobody_counts};
+use crate::recovery::{are_cut, has_ended, nobody_counts};
 use crate::test_and_set::dead_owner;
 use crate::{LockContext, Owner};
 
@@ -66,8 +66,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for AtHost<P
         self.context.slots_in_use(rank)
     }
 
-    fn home_rank(&self) -> Option<Rank> {
-        Some(self.leader)
+    fn home_rank(&self) -> Rank {
+        self.leader
     }
 
     fn host_of(&self, rank: Rank) -> u32 {
@@ -108,7 +108,7 @@ impl ByHost {
         is_patient: bool,
     ) -> Option<Fault> {
         let Some(mark) = Mark::of(found) else { return dead_owner(memory, context, found).await };
-        memory.failed_rank()?;
+        memory.failed_at(context.home_rank())?;
         let now = memory.now();
         let since = match self.seen {
             Some((seen, since)) if seen == mark => since,
@@ -126,7 +126,7 @@ impl ByHost {
         // Twice: an owner that joined during the first scan is announced by now, and changes the
         // owner word when it hands over.
         for _ in 0..2 {
-            if !holds_nobody(memory, context, mark.leader()).await {
+            if holds_nobody(memory, context, mark.leader()).await != Ok(true) {
                 self.seen = Some((mark, memory.now()));
                 return None;
             }
@@ -137,20 +137,25 @@ impl ByHost {
 
 /// Whether no live rank waits in a host's queue, or was admitted by it. If a rank of the host has
 /// died, a later owner changes the cohort's owner word before it holds the lock.
-async fn holds_nobody<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, leader: Rank) -> bool {
+async fn holds_nobody<'m, M: RemoteMemory>(
+    memory: &M,
+    context: impl LockContext<'m, M>,
+    leader: Rank,
+) -> Result<bool, Fault> {
     nobody_counts(memory, AtHost { context, leader }).await
 }
 
-/// A rank of a host that has died; any of them if none is alive.
+/// A rank of a host that has failed at the lock's home; any of them if all have ended.
 pub(super) fn lost_on<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, leader: Rank) -> Option<Rank> {
-    memory.failed_rank()?;
+    let home = context.home_rank();
+    memory.failed_at(home)?;
     let host = context.host_of(leader);
     let mut there = (0..memory.size()).map(Rank).filter(|rank| context.host_of(*rank) == host);
-    let is = |state| move |rank: &Rank| memory.liveness(*rank) == state;
-    there.clone().find(is(Liveness::Dead)).or_else(|| there.all(|rank| !is(Liveness::Alive)(&rank)).then_some(leader))
+    let failed = there.clone().find(|rank| memory.has_failed(home, *rank));
+    failed.or_else(|| there.all(|rank| memory.liveness(rank) != Liveness::Alive).then_some(leader))
 }
 
-/// The fault of a holder on a host: a rank of it that is dead, if one is, or the one that was
+/// The fault of a holder on a host: a rank of it that has ended, if one has, or the one that was
 /// reported.
 pub(super) fn member_died<'m, M: RemoteMemory>(
     memory: &M,
@@ -159,7 +164,7 @@ pub(super) fn member_died<'m, M: RemoteMemory>(
     failed_rank: Rank,
 ) -> Fault {
     let host = context.host_of(leader);
-    let gone = |rank: &Rank| context.host_of(*rank) == host && memory.liveness(*rank) != Liveness::Alive;
+    let gone = |rank: &Rank| context.host_of(*rank) == host && has_ended(memory, context, *rank);
     let dead = (0..memory.size()).map(Rank).find(gone).unwrap_or(failed_rank);
     Fault::of(FaultKind::ParticipantDied, dead)
 }

@@ -8,7 +8,7 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Rank, RemoteMem
 pub(crate) use self::host::ByHost;
 use self::host::{AtHost, lost_on, member_died};
 use self::mark::{Mark, Standing, State};
-use crate::recovery::{self, COUNTS};
+use crate::recovery::{self, COUNTS, is_lost};
 use crate::test_and_set::{EXCLUSIVE, hand_back, owned_by};
 use crate::ticket::counters::Counters;
 use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, TestAndSet, Ticket};
@@ -251,15 +251,15 @@ impl TwoLevel {
         if Mark::of(left).is_none_or(|mark| mark.leader() != host.leader) {
             return self.fetch(memory, host, home, state, intent).await.map(Some); // another owner has recovered it, or there was nothing to recover
         }
-        let died =
-            died.or_else(|| memory.failed_rank()).map(|rank| member_died(memory, host.context, host.leader, rank));
+        let failed = || memory.failed_at(host.context.home_rank());
+        let died = died.or_else(failed).map(|rank| member_died(memory, host.context, host.leader, rank));
         if intent().is_over() {
             return Err(Fault::new(FaultKind::Closed));
         }
         let held = match died {
             Some(died) if !intent().recovers => return Err(died),
             Some(died) => Held::after(died, Mode::Exclusive),
-            None => Held::cleanly(Mode::Exclusive), // an owner whose swap was indeterminate
+            None => Held::cleanly(Mode::Exclusive),
         };
         let (state, is_swapped) = self.change_mark(memory, host, home, (left, state.generation)).await?;
         match is_swapped {
@@ -325,19 +325,12 @@ impl TwoLevel {
                     .await
             }
         };
-        match held {
-            Ok(held) => Ok((mark, held)),
-            Err(fault) if fault.is_unknown() => {
-                let doubted = State { standing: Standing::Doubted, ..state };
-                memory.write(host.state()?, doubted.word(), Notify::No).await?;
-                // No other owner has this word.
-                match memory.read(home).await {
-                    Ok(found) if found == mark.0 => Ok((mark, Held::cleanly(Mode::Exclusive))),
-                    _ => Err(fault),
-                }
-            }
-            Err(fault) => Err(fault),
+        if held.is_err_and(is_lost) {
+            // The owner word may be there: the next owner looks.
+            let doubted = State { standing: Standing::Doubted, ..state };
+            memory.write(host.state()?, doubted.word(), Notify::No).await?;
         }
+        held.map(|held| (mark, held))
     }
 
     /// Gives the turn in the queue to the next owner, if there is one.
@@ -362,6 +355,12 @@ impl TwoLevel {
         state: State,
     ) -> Result<(), Fault> {
         let mark = Mark::new(host.leader, state.generation);
+        let (at, me) = (host.context.home_rank(), host.context.owner().rank);
+        if memory.has_failed(at, me) {
+            // What it did under the lock may be missing: the next owner recovers it.
+            self.leave_as(memory, host, Standing::Doubted).await?;
+            return Err(Fault::of(FaultKind::ConnectionLost, at));
+        }
         let queue = self.queue.words(host)?.0;
         let handed = if let Standing::Kept(handed) = state.standing { handed } else { 0 };
         let mut found = Counters::<15>(memory.read(queue).await?);
@@ -387,19 +386,22 @@ impl TwoLevel {
             memory.write(host.state()?, away.word(), Notify::No).await?;
         }
         let released = self.give_back(memory, home, mark).await;
-        self.leave_queue(memory, host).await?;
+        match released.is_err_and(is_lost) {
+            true => self.leave_as(memory, host, Standing::Doubted).await?,
+            false => self.leave_queue(memory, host).await?,
+        }
         released
     }
 
-    /// Leaves the host's queue, when the host does not hold the lock any more.
-    async fn leave_forsaken<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    /// Leaves the host's queue with this state of the lock.
+    async fn leave_as<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         host: AtHost<P>,
+        standing: Standing,
     ) -> Result<(), Fault> {
-        let state = host.standing(memory).await?;
-        let away = State { standing: Standing::Away { yields: false }, ..state };
-        memory.write(host.state()?, away.word(), Notify::No).await?;
+        let state = State { standing, ..host.standing(memory).await? };
+        memory.write(host.state()?, state.word(), Notify::No).await?;
         self.leave_queue(memory, host).await
     }
 
@@ -408,8 +410,6 @@ impl TwoLevel {
         match memory.compare_swap(home, mark.0, 0).await {
             Ok(found) if found == mark.0 => Ok(()),
             Ok(_) => Err(Fault::new(FaultKind::NotHeld)),
-            // No other owner has this word, so a repetition does no harm.
-            Err(fault) if fault.is_unknown() => memory.compare_swap(home, mark.0, 0).await.map(|_| ()),
             Err(fault) => Err(fault),
         }
     }
@@ -629,7 +629,7 @@ impl LockAlgorithm for TwoLevel {
         if let Note::Has(mark) = note {
             let host = AtHost { context, leader: mark.leader() };
             let left = match recovery::counts(memory, host)? {
-                true => self.leave_forsaken(memory, host).await,
+                true => self.leave_as(memory, host, Standing::Away { yields: false }).await,
                 false => forget(memory, context),
             };
             match left {

@@ -92,6 +92,10 @@ impl<'m, F: Fabric> LockContext<'m, F> for Spot<'m, F> {
         self.word(rank, self.words.0 + index)
     }
 
+    fn home_rank(&self) -> Rank {
+        Rank(0)
+    }
+
     fn slots(&self) -> u16 {
         u16::from(self.words.1 > 0)
     }

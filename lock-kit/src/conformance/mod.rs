@@ -177,8 +177,6 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         if self.recovers && self.loses {
             let none = |explored: &Explored| (explored.lost == 0).then_some("nothing is lost");
             let loses = checker.losses(1);
-            // An origin that sees a loss ends, and so would the server at the home.
-            let loses = if A::SERVED { loses.resolved() } else { loses };
             trial("with a loss", &|| self.schedules(&loses, &programs::LOSSES, none));
         }
         trial("with a stop", &|| self.schedules(&stops, &programs::STOPS, |_| None));

@@ -238,8 +238,4 @@ impl Crashable for CheckedMemory {
     fn marks(&self) {
         self.world().marks = Some(self.view);
     }
-
-    fn settles(&self) -> bool {
-        self.world().settled
-    }
 }

@@ -42,8 +42,7 @@ use world::Budget;
 /// [`Exploration`](crate::Exploration) separates them.
 ///
 /// The server of a [served](LockAlgorithm::SERVED) lock is one more task of the home's rank, which
-/// does not crash then. A loss that this rank sees ends it, so such a lock has to
-/// [resolve](Self::resolved) losses.
+/// does not crash then, and loses no connection by an operation of its own.
 ///
 /// Checked in every schedule: exclusion, no lost update, that every task ends, that exactly the
 /// recovering owners learn of a death, that the lock is free at the end and a survivor can acquire
@@ -53,7 +52,6 @@ pub struct Checker<A> {
     lock: A,
     budget: Budget,
     per_host: u32,
-    settled: bool,
     at_least: usize,
     states: usize,
     delay_bound: Option<usize>,
@@ -104,7 +102,6 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
             lock: lock.clone(),
             budget: Budget::default(),
             per_host: 2,
-            settled: false,
             at_least: 1,
             states: 3_000_000,
             delay_bound: None,
@@ -123,9 +120,9 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
         self
     }
 
-    /// Up to this many operations or replies are lost, so that their origins see `Unknown`. An
-    /// origin to which the lock reports `Unknown` ends, unless the lock has to
-    /// [resolve](Self::resolved) it.
+    /// Up to this many operations or replies are lost, and the origin's connection to the target
+    /// with each: the origin sees `Unknown`, and then `ConnectionLost`. An origin to which the lock
+    /// reports that ends.
     #[must_use]
     pub fn losses(mut self, losses: u8) -> Self {
         self.budget.lost = losses;
@@ -145,13 +142,6 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     #[must_use]
     pub fn memory_goes(self) -> Self {
         Self { memory_goes: true, ..self }
-    }
-
-    /// The lock resolves every loss, and reports none: an indeterminate operation on the data is
-    /// repeated.
-    #[must_use]
-    pub fn resolved(self) -> Self {
-        Self { settled: true, ..self }
     }
 
     /// Up to this many times a rank is stopped, one at a time.

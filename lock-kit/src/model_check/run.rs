@@ -64,7 +64,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
     pub(super) fn new(checker: &Checker<A>, programs: &[&[Section]]) -> Self {
         let slots = Slots { per_host: checker.per_host, ..Slots::of(programs) };
         let mut world = World::new(programs.len(), program::region_words::<A>(slots), checker.budget);
-        (world.mutate, world.settled) = (checker.mutate, checker.settled);
+        world.mutate = checker.mutate;
         world.memory_goes = checker.memory_goes;
         world.safe_within = checker.same_host_is_safe.then_some(checker.per_host);
         world.home_lives = A::SERVED;
@@ -144,8 +144,10 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         self.probed = true;
         let dead = self.record.dead();
         let ranks = lock(&self.world).ranks();
-        let survivor = (0..ranks).rev().map(Rank).find(|rank| !dead.contains(rank));
-        let troubled = !dead.is_empty() || lock(&self.world).lost;
+        let lost = lock(&self.world).lost.clone();
+        let is_whole = |rank: &Rank| !dead.contains(rank) && lost.iter().all(|(origin, _)| origin != rank);
+        let survivor = (0..ranks).rev().map(Rank).find(is_whole);
+        let troubled = !dead.is_empty() || !lost.is_empty();
         let Some(survivor) = survivor.filter(|_| troubled) else { return events };
         lock(&self.world).budget = super::Budget::default();
         self.spawn(survivor, &[Section::EXCLUSIVE, Section::SHARED, Section::EXCLUSIVE, Section::SHARED]);
@@ -250,7 +252,7 @@ impl<A: LockAlgorithm + Clone> Run<A> {
             }
         }
         let recovering = self.record.entered().iter().any(|(_, recovered)| recovered.is_some());
-        Ok(End { recovering, lost: world.lost, bypassed: self.record.bypassed() })
+        Ok(End { recovering, lost: !world.lost.is_empty(), bypassed: self.record.bypassed() })
     }
 
     /// The events, one per line.

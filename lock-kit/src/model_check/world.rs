@@ -92,8 +92,8 @@ pub(super) struct World {
     stopped: Option<Rank>,
     /// Pauses and deadlines that have ended since then.
     outwaited: u32,
-    /// Whether an operation or a reply was lost.
-    pub(super) lost: bool,
+    /// The origin and target of each lost operation or reply: their connection is lost.
+    pub(super) lost: Vec<(Rank, Rank)>,
     /// By number, in the order of posting.
     pending: BTreeMap<u32, Pending>,
     next: u32,
@@ -109,8 +109,6 @@ pub(super) struct World {
     pub(super) memory_goes: bool,
     /// Whether the home's rank never crashes, because it serves the lock.
     pub(super) home_lives: bool,
-    /// Whether the lock has to resolve losses.
-    pub(super) settled: bool,
     pub(super) mutate: Option<fn(Action) -> Action>,
     pub(super) trace: Trace,
     /// The rank whose acquire has arrived by the last event.
@@ -134,7 +132,7 @@ impl World {
             idle: 0,
             stopped: None,
             outwaited: 0,
-            lost: false,
+            lost: Vec::new(),
             pending: BTreeMap::new(),
             next: 0,
             marks: None,
@@ -143,7 +141,6 @@ impl World {
             safe_within: None,
             memory_goes: false,
             home_lives: false,
-            settled: false,
             mutate: None,
             trace: Trace::default(),
             last_arrival: None,
@@ -223,7 +220,14 @@ impl World {
         let action = self.mutate.map_or(action, |mutate| mutate(action));
         let marked = self.marks.take() == Some(view);
         self.next += 1;
-        let kind = Kind::Travels { word: word as u32, action, chained };
+        let target = Rank(self.target(word as u32) as u32);
+        let kind = match self.lost.contains(&(origin, target)) {
+            true => {
+                let outcome = Err(Fault::of(FaultKind::ConnectionLost, target));
+                Kind::Returns { word: word as u32, outcome, version: 0 }
+            }
+            false => Kind::Travels { word: word as u32, action, chained },
+        };
         self.pending.insert(self.next, Pending { origin, view, kind, detached: false, marked });
         self.next
     }
@@ -376,7 +380,8 @@ impl World {
     fn may_be_lost(&self, pending: &Pending) -> bool {
         let Kind::Travels { word, .. } = pending.kind else { return false };
         let near = |ranks: u32| pending.origin.0 / ranks == self.target(word) as u32 / ranks;
-        !pending.detached && !self.safe_within.is_some_and(near)
+        let serves = self.home_lives && pending.origin == HOME;
+        !pending.detached && !near(1) && !serves && !self.safe_within.is_some_and(near)
     }
 
     /// The event when no task can run.
@@ -384,7 +389,7 @@ impl World {
         let others_at_work =
             (0..self.ranks()).map(Rank).any(|rank| self.stopped != Some(rank) && at_work[rank.index()]);
         // While all ranks are alive, none is stopped and nothing was lost, waiters must be woken.
-        let troubled = self.dead.contains(&true) || self.stopped.is_some() || self.lost;
+        let troubled = self.dead.contains(&true) || self.stopped.is_some() || !self.lost.is_empty();
         let outwaited = self.stopped.is_some() && self.outwaited >= OUTWAITED;
         let passes = troubled && self.idle < ENDLESS && others_at_work && !outwaited;
         let end = |(number, pending): (&u32, &Pending)| match pending.kind {
@@ -408,11 +413,11 @@ impl World {
         match event {
             Event::Effect(number) => self.take_effect(number, None),
             Event::LoseReply(number) => {
-                self.lose();
+                self.lose(number);
                 self.take_effect(number, Some(Fault::new(FaultKind::Unknown)));
             }
             Event::LoseOperation(number) => {
-                self.lose();
+                self.lose(number);
                 let pending = self.pending.get_mut(&number)?;
                 let Kind::Travels { word, .. } = pending.kind else { return None };
                 let outcome = Err(Fault::new(FaultKind::Unknown));
@@ -445,9 +450,11 @@ impl World {
         None
     }
 
-    fn lose(&mut self) {
+    fn lose(&mut self, number: u32) {
         self.budget.lost -= 1;
-        self.lost = true;
+        if let Some(Pending { origin, kind: Kind::Travels { word, .. }, .. }) = self.pending.get(&number) {
+            self.lost.push((*origin, Rank(self.target(*word) as u32)));
+        }
     }
 
     fn take_effect(&mut self, number: u32, lost: Option<Fault>) {
@@ -557,7 +564,7 @@ impl World {
             self.now,
             self.idle,
             self.stopped,
-            self.lost,
+            &self.lost,
             &self.histories,
             self.budget,
         )

@@ -203,8 +203,8 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> LockContext<'m, M> for Layout<'m, M,
         true
     }
 
-    fn home_rank(&self) -> Option<Rank> {
-        Some(HOME)
+    fn home_rank(&self) -> Rank {
+        HOME
     }
 
     fn request_slot_of(&self, rank: Rank, line: u16) -> Result<M::Word<'m>, Fault> {

@@ -22,22 +22,6 @@ pub trait Crashable: RemoteMemory + Clone {
 
     /// Marks the next operation as the first of an acquire that waits.
     fn marks(&self) {}
-
-    /// Whether the lock has to resolve all indeterminate operations, so that no owner fails with
-    /// `Unknown`.
-    fn settles(&self) -> bool {
-        false
-    }
-}
-
-/// Runs an operation on the data, and repeats it if it is indeterminate and the lock goes on.
-async fn told<M: Crashable>(memory: &M, operation: impl Fn() -> M::Op) -> Result<u64, Fault> {
-    loop {
-        match operation().await {
-            Err(fault) if fault.is_unknown() && memory.settles() => {}
-            outcome => return outcome,
-        }
-    }
 }
 
 /// Runs the sections of the memory's rank in order.
@@ -88,7 +72,7 @@ async fn section<M: Crashable, A: LockAlgorithm>(
     let counter = layout.token()?;
     let early = matches!(round.fencing, Fencing::Fused | Fencing::Hasty).then(|| TokenDraw::from(memory, counter));
     for _ in 0..round.early {
-        told(memory, || memory.read(data)).await?;
+        memory.read(data).await?;
     }
     let intent = match round.kind {
         AcquireKind::Usual => Intent::LOCK.recovering(),
@@ -131,11 +115,11 @@ async fn section<M: Crashable, A: LockAlgorithm>(
     }
 
     for _ in 0..round.touches {
-        let before = told(memory, || memory.read(data)).await?;
+        let before = memory.read(data).await?;
         if mode == Mode::Exclusive {
-            told(memory, || memory.write(data, before + 1, Notify::No)).await?;
+            memory.write(data, before + 1, Notify::No).await?;
             record.counted();
-        } else if told(memory, || memory.read(data)).await? != before {
+        } else if memory.read(data).await? != before {
             record.violated(|| format!("{owner:?} saw the data change under a shared lock"));
         }
     }
@@ -156,10 +140,10 @@ async fn section<M: Crashable, A: LockAlgorithm>(
     Ok(())
 }
 
-/// Whether the origin goes on after a section. An origin that fails with `Unknown` ends.
+/// Whether the origin goes on after a section. An origin that has lost its connection ends.
 fn goes_on<M: Crashable>(memory: &M, record: &Record, owner: Owner, round: Section, done: Result<(), Fault>) -> bool {
     match done {
-        Err(fault) if fault.is_unknown() && !memory.settles() => {
+        Err(fault) if matches!(fault.kind(), FaultKind::Unknown | FaultKind::ConnectionLost) => {
             record.dies(owner.rank, true);
             memory.die();
             return false;

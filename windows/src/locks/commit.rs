@@ -20,9 +20,9 @@ impl<F: Fabric> Inner<F> {
         self.fabric().word_in(&target.locks, self.locks.layout.commit())
     }
 
-    /// Raises the version of the commit word. Idempotent in effect: raising it twice is harmless.
+    /// Raises the version of the commit word.
     pub(super) async fn raise_version<'f>(&'f self, commit: F::Word<'f>) -> Result<u64, Fault> {
-        self.retry_unknown(commit, || self.fabric().fetch_add(commit, VERSION)).await
+        self.fabric().fetch_add(commit, VERSION).await
     }
 }
 

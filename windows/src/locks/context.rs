@@ -185,8 +185,8 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w,
         self.owner().slot < self.inner.locks.slots.counted
     }
 
-    fn home_rank(&self) -> Option<Rank> {
-        Some(self.target.fabric_rank())
+    fn home_rank(&self) -> Rank {
+        self.target.fabric_rank()
     }
 
     #[inline]
@@ -216,6 +216,10 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w,
 
     fn lock_all_word(&self) -> Result<F::Word<'w>, Fault> {
         self.inner.fabric().word_in(&self.inner.target(LOCK_ALL_RANK)?.locks, self.inner.locks.layout.lock_all())
+    }
+
+    fn lock_all_rank(&self) -> Rank {
+        self.inner.world.fabric_rank(LOCK_ALL_RANK).unwrap_or_else(|| self.home_rank())
     }
 
     fn is_lock_all(&self) -> bool {

@@ -183,8 +183,8 @@ impl<'a, F: Fabric> LockContext<'a, F> for ServerContext<'a, F> {
         self.server.layout.slots()
     }
 
-    fn home_rank(&self) -> Option<Rank> {
-        Some(self.fabric().rank())
+    fn home_rank(&self) -> Rank {
+        self.fabric().rank()
     }
 
     fn request_slots(&self) -> u16 {

@@ -1,14 +1,12 @@
 //! The contended rest of an acquire, and the takeover of a lock whose lease has expired.
 
-use std::ops::ControlFlow;
-
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness};
 use onesided_lock_algos::{Held, IntentFn, LockAlgorithm, Mode, Owner, TestAndSet};
 
 use crate::locks::context::{WindowLockContext, Words};
 use crate::window::inner::Inner;
-use crate::window::retry::{poll_until, retry};
+use crate::window::retry::poll_until;
 use crate::{Error, LeasePolicy};
 
 impl<F: Fabric> Inner<F> {
@@ -101,24 +99,9 @@ impl<F: Fabric> Inner<F> {
             leases.begin_attempt(Owner::from_bits(owner).slot, fabric.now());
         }
         let held = Held::after(fault, Mode::Exclusive);
-        match fabric.compare_swap(word, seen, owner).await {
-            Ok(found) => Ok((found == seen).then_some(held)),
-            // Each acquire has its own lock word, so reading it resolves the compare-and-swap.
-            Err(fault) if fault.is_unknown() => {
-                let now = self.retry_unknown(word, || fabric.read(word)).await?;
-                Ok((now == owner).then_some(held))
-            }
-            Err(fault) => Err(fault),
-        }
-    }
-
-    /// Retries an idempotent operation until its outcome is known or the grace period ends.
-    pub(super) async fn retry_unknown<'f>(&'f self, word: F::Word<'f>, post: impl Fn() -> F::Op) -> Result<u64, Fault> {
-        let attempt = async || match post().await {
-            Err(fault) if fault.is_unknown() => ControlFlow::Continue(fault),
-            ended => ControlFlow::Break(ended),
-        };
-        retry(self.fabric(), word, attempt).await
+        // After an unknown outcome the word may name this rank, which is cut at its home then: the
+        // others recover the lock as after a death.
+        Ok((fabric.compare_swap(word, seen, owner).await? == seen).then_some(held))
     }
 
     /// The error of an owner whose lease has expired.

@@ -195,6 +195,7 @@ impl<F: Fabric> Inner<F> {
     /// Frees the slot of an owner whose acquire failed, given the result of its first operation.
     pub(crate) fn end_cancelled(&self, owner: u64, first: Result<u64, Fault>, fault: Fault) {
         use FaultKind::{Closed, LeaseExpired, OwnerDied, ParticipantDied, TimedOut};
+        // After an unknown outcome the lock may refer to the node, until others recover it.
         let never_began = first.is_err_and(|fault| !fault.is_unknown());
         // A node whose queue failed may still be written to: it is never reused.
         let is_free = never_began || self.locks.algorithm.nodes_are_own();

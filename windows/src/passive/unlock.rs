@@ -21,7 +21,8 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     ///
     /// # Errors
     /// [`Error::Operation`] with the first failure of what was done under the lock. The lock is
-    /// released all the same.
+    /// released all the same, unless the connection to the target is lost: then the others recover
+    /// it as after a death.
     #[inline(always)] // a guard passed through memory costs more than the release
     pub fn unlock(self) -> Unlock<'w, T, F> {
         let Access { inner, target, .. } = self.access;
@@ -88,8 +89,7 @@ impl<T: Element, F: Drive> Unlock<'_, T, F> {
     /// posted.
     ///
     /// # Errors
-    /// [`Error::Operation`] with the first failure of what was done under the lock. The lock is
-    /// released all the same. [`Error::Late`] in a window with a [lease
+    /// As [`Epoch::unlock`], and [`Error::Late`] in a window with a [lease
     /// policy](crate::LeasePolicy).
     #[inline(always)] // a guard passed through memory costs more than the release
     pub fn wait(self) -> Result<(), Error> {

@@ -4,7 +4,7 @@ use onesided_lock_kit::wrong::{global, mcs, right, ticket};
 use onesided_lock_kit::{ModelMemory, Search};
 use onesided_remote_memory::Rank;
 
-use super::{Lost, slotted};
+use super::slotted;
 use crate::stopped::{ENDLESS, SLOTS, acquire, poll, run};
 
 fn search<A: LockAlgorithm + Clone>(lock: &A) {
@@ -28,8 +28,8 @@ fn searched_when_oversubscribed() {
 
 #[test]
 fn checked() {
-    super::check(&global::<_, 15>(right()), Lost::Told, 2);
-    super::check(&global::<_, 1>(right()), Lost::Told, 2);
+    super::check(&global::<_, 15>(right()), 2);
+    super::check(&global::<_, 1>(right()), 2);
 }
 
 /// Rank 0 is about to recover, and scans the participants. Meanwhile rank 3, which is in the word

@@ -5,9 +5,8 @@
 //! programs, and every schedule with a delay bound of one or two. And scenarios: [`recovery_races`]
 //! has two recovering owners overtake one another, [`poisoned`] acquires poisoned locks,
 //! [`cancelled`] cancels waiters, [`recovering`] tries and leaves locks under recovery,
-//! [`release_poisoned`] has recovering owners that are cancelled, [`lossy`] has recovering owners
-//! that lose operations, [`leased`] has owners with expired leases, and [`promises`] checks the
-//! properties that locks report.
+//! [`release_poisoned`] has recovering owners that are cancelled, [`leased`] has owners with expired
+//! leases, and [`promises`] checks the properties that locks report.
 
 mod any_lock;
 mod cancelled;
@@ -15,7 +14,6 @@ mod distributed_counters;
 mod fetch_add_queue;
 mod global;
 mod leased;
-mod lossy;
 mod mcs;
 mod poisoned;
 mod promises;
@@ -43,18 +41,9 @@ fn search<A: LockAlgorithm + Clone>(lock: &A) {
     search.deaths().run();
 }
 
-/// The outcome of an operation whose reply is lost.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Lost {
-    /// The lock resolves it.
-    Settled,
-    /// Its owner may fail with `Unknown`, and ends.
-    Told,
-}
-
 /// Schedules of few sections with a delay bound of one or two: another order, a crash, a lost
 /// operation or reply, a stop.
-fn check<A: LockAlgorithm + Clone>(lock: &A, lost: Lost, per_host: u32) {
+fn check<A: LockAlgorithm + Clone>(lock: &A, per_host: u32) {
     const X: Section = Section::EXCLUSIVE;
     const A: Section = X.touching(0);
     const B: Section = Section::SHARED.touching(0);
@@ -62,17 +51,12 @@ fn check<A: LockAlgorithm + Clone>(lock: &A, lost: Lost, per_host: u32) {
     for programs in [&[&[A][..], &[A]][..], &[&[A.cancelled(1), B], &[A, B]], &[&[A], &[A.cancelled(2)], &[B]]] {
         checker.clone().delay_bound(2).at_most(5_000).run(programs);
     }
-    if lost == Lost::Settled {
-        let settled = checker.clone().delay_bound(2).losses(1).resolved().at_most(10_000);
-        settled.run(&[&[A, A], &[A]]);
-        settled.crashes(1).run(&[&[A], &[A], &[B]]);
-    }
     for programs in [&[&[X][..], &[B, X]][..], &[&[A.trying()], &[A]], &[&[A], &[A], &[B]]] {
         checker.run(programs);
         checker.clone().crashes(1).run(programs);
         checker.clone().crashes(1).memory_goes().delay_bound(2).at_most(5_000).run(programs);
-        let loses = checker.clone().losses(1);
-        if lost == Lost::Settled { loses.resolved() } else { loses }.run(programs);
+        checker.clone().losses(1).run(programs);
+        checker.clone().losses(1).crashes(1).delay_bound(2).at_most(2_000).run(programs);
         checker.clone().stops(1).crashes(1).delay_bound(2).at_most(2_000).run(programs);
     }
     // Cancelled at any point.

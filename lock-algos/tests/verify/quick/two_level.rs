@@ -7,7 +7,6 @@ use onesided_lock_kit::wrong::two_level;
 use onesided_lock_kit::{Checker, Layout, ModelMemory, Search, Section, Setting, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
-use super::Lost;
 use crate::stopped::{Acquire, ENDLESS, run};
 
 #[test]
@@ -25,8 +24,8 @@ fn searched() {
 #[test]
 fn checked() {
     for per_host in [2, 1] {
-        super::check(&two_level(1), Lost::Told, per_host);
-        super::check(&two_level(1).bypasses(1), Lost::Told, per_host);
+        super::check(&two_level(1), per_host);
+        super::check(&two_level(1).bypasses(1), per_host);
     }
 }
 
@@ -48,11 +47,11 @@ fn a_queue_goes_with_its_rank() {
 
 /// At the home, on another host.
 #[test]
-fn losses_are_settled() {
+fn lost_connections() {
     const A: Section = Section::EXCLUSIVE.touching(0);
     let programs: [&[&[Section]]; 3] = [&[&[], &[A, A]], &[&[A], &[A, A]], &[&[A], &[A], &[A]]];
     for passes in [0, 1] {
-        let checker = Checker::of(&two_level(1).bypasses(passes)).per_host(1).same_host_is_safe().losses(1).resolved();
+        let checker = Checker::of(&two_level(1).bypasses(passes)).per_host(1).same_host_is_safe().losses(1);
         for programs in programs {
             assert!(checker.clone().delay_bound(2).run(programs).lost > 0);
         }
