@@ -170,7 +170,7 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
         let _ = bypasses;
     }
 
-    /// An id of the lock, unique among the locks that share the nodes. Below 2<sup>63</sup>.
+    /// An id of the lock, unique among the locks that share the nodes. Below 2<sup>61</sup>.
     fn lock(&self) -> u64;
 
     /// The owner that acquires the lock.

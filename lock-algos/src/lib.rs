@@ -19,8 +19,10 @@
 //! | [`EventThread`] | jiang-2004, section 4.2 | the same | the same; each request wakes the server if it sleeps | the same | the same |
 //! | [`Global`] | foMPI, Gerstenberger, Besta, Hoefler, SC 2013; the protocol is ours | those of another lock, 1 for all targets, 1 a node | all targets, shared: fetch-add + fetch-add; one, exclusive: these and the other lock's | two groups alternate, reads with backoff; within one group, the other lock | as the other lock; the lock-all word as [`Ticket`] |
 //!
-//! Readers and tickets are counts, which name no rank. A waiter suspects them when a rank has died
-//! and no owner has released for one second since (the suspicion timeout).
+//! Readers and tickets are counts, which name no rank. When a rank has failed and no owner has
+//! released for one second since (the suspicion timeout), a waiter compares the count with the live
+//! owners: only if these are fewer, a dead one is suspected. So the death of a rank that holds
+//! nothing changes nothing, however long the others hold the lock.
 //!
 //! # Operations that fail
 //!

@@ -1,8 +1,10 @@
 //! Recovery: how a lock is restored after a death that its words do not show.
 //!
 //! Each owner announces itself: its node names the lock from before its first operation until its
-//! last one is complete. A waiter that suspects a dead holder puts the lock *under recovery*: a bit
-//! in its word, which rejects new arrivals. Live holders go on and release, waiters leave. When no
+//! last one is complete. A word that counts its holders names none of them. So a waiter that has
+//! waited for long since a rank failed counts the live owners that are announced, and *suspects* a
+//! dead holder if these are fewer than the word counts ([`Doubt`]). Then it puts the lock *under
+//! recovery*: a bit in its word, which rejects new arrivals. Live holders go on and release, waiters leave. When no
 //! live rank is announced, only dead owners are left in the word, and the first rank that swaps its
 //! own word for the word under recovery holds the lock. No rank leads a recovery, so the death of a
 //! recovering rank does not matter.
@@ -36,15 +38,23 @@ use crate::{LockContext, Owner};
 /// The word of a node that names the lock for which its owner is announced.
 pub(crate) const COUNTS: usize = 0;
 
-/// The value of [`COUNTS`] for a lock; 0 is none.
+/// The value of [`COUNTS`] for a lock; 0 is none. The two highest bits are left to flags.
 pub(crate) const fn counts_for(lock: u64) -> u64 {
     lock + 1
 }
+
+/// Beside the lock in [`COUNTS`]: the owner waits, and the word does not count it.
+const WAITS: u64 = 1 << 62;
 
 /// Announces the owner.
 #[inline(always)] // a call here is a tenth of an uncontended lock
 pub(crate) fn count<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
     memory.store(context.node(COUNTS)?, counts_for(context.lock()))
+}
+
+/// The same for an owner that waits without being counted in the word.
+pub(crate) fn wait_uncounted<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+    memory.store(context.node(COUNTS)?, WAITS | counts_for(context.lock()))
 }
 
 /// Retracts the owner.
@@ -106,14 +116,22 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Count<'m, M, P> {
 pub(crate) const LOOK: u64 = 10_000_000;
 
 /// The suspicion timeout: how long a waiter expects participants to release after it saw that a
-/// rank had died, in nanoseconds.
+/// rank had failed, in nanoseconds. It doubles while live owners explain the word.
 const MEMBERS_PATIENCE: u64 = 1_000_000_000;
+const MOST_PATIENCE: u64 = 8_000_000_000;
 
-/// The suspicion of participants, readers mostly, that may be dead: a count names no rank.
-#[derive(Debug, Default)]
+/// The suspicion of participants that may be dead: a count names no rank.
+#[derive(Debug)]
 pub(crate) struct Doubt {
     since: Option<u64>,
+    patience: u64,
     members: u64,
+}
+
+impl Default for Doubt {
+    fn default() -> Self {
+        Self { since: None, patience: MEMBERS_PATIENCE, members: 0 }
+    }
 }
 
 impl Doubt {
@@ -121,20 +139,35 @@ impl Doubt {
     pub(crate) const fn seen(&mut self, members: u64) {
         if members < self.members {
             self.since = None;
+            self.patience = MEMBERS_PATIENCE;
         }
         self.members = members;
     }
 
-    /// A rank that failed at the lock's home, if the timeout has passed since.
-    pub(crate) fn of_members<M: RemoteMemory>(&mut self, memory: &M, home: Rank) -> Option<Rank> {
-        let failed = memory.failed_at(home)?;
-        self.lasts(memory).then_some(failed)
+    /// Whether a rank has failed, the timeout has passed since, and fewer live owners are announced
+    /// than the lock's word `counts`, this owner aside. Only for a word that has not changed since
+    /// before the call: an owner that arrives meanwhile changes it.
+    pub(crate) async fn suspects<'m, M: RemoteMemory>(
+        &mut self,
+        memory: &M,
+        context: impl LockContext<'m, M>,
+        counts: u64,
+    ) -> bool {
+        if memory.failed_at(context.home_rank()).is_none() || !self.lasts(memory) {
+            return false;
+        }
+        if announced(memory, context).await.is_some_and(|announced| announced < counts) {
+            return true;
+        }
+        self.since = Some(memory.now());
+        self.patience = MOST_PATIENCE.min(2 * self.patience);
+        false
     }
 
     /// Whether the timeout has passed since the first call.
-    pub(crate) fn lasts<M: RemoteMemory>(&mut self, memory: &M) -> bool {
+    fn lasts<M: RemoteMemory>(&mut self, memory: &M) -> bool {
         let now = memory.now();
-        now.saturating_sub(*self.since.get_or_insert(now)) >= MEMBERS_PATIENCE
+        now.saturating_sub(*self.since.get_or_insert(now)) >= self.patience
     }
 }
 
@@ -236,25 +269,65 @@ pub(crate) async fn nobody_counts<'m, M: RemoteMemory>(
     memory: &M,
     context: impl LockContext<'m, M>,
 ) -> Result<bool, Fault> {
-    let Owner { rank: me, slot: mine, .. } = context.owner();
+    let is_announced = |found: u64| found & !WAITS == counts_for(context.lock());
     for rank in (0..memory.size()).map(Rank).filter(|rank| context.may_participate(*rank)) {
-        let slots = match in_use(memory, context, rank).await {
-            Ok(slots) => slots,
-            Err(End::HasNone) => continue,
-            Err(End::Counts) => return Ok(false),
+        match announced_at(memory, context, rank, is_announced, 1).await {
+            Ok(0) | Err(End::HasNone) => {}
+            Ok(_) | Err(End::Counts) => return Ok(false),
             Err(End::Lost(fault)) => return Err(fault),
-        };
-        for slot in (0..slots).filter(|slot| (rank, *slot) != (me, mine)) {
-            match look(memory, rank, context.node_of(rank, slot, COUNTS)).await {
-                Ok(found) if found == counts_for(context.lock()) => return Ok(false),
-                Ok(_) => {}
-                Err(End::HasNone) => break,
-                Err(End::Counts) => return Ok(false),
-                Err(End::Lost(fault)) => return Err(fault),
-            }
         }
     }
     Ok(all_have_cut(memory, context).await)
+}
+
+/// How many live owners are announced that the lock's word may count, this owner aside. `None` if a
+/// rank does not tell.
+async fn announced<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Option<u64> {
+    let mut all = 0;
+    for rank in (0..memory.size()).map(Rank).filter(|rank| context.may_participate(*rank)) {
+        match announced_at(memory, context, rank, |found| found == counts_for(context.lock()), u64::MAX).await {
+            Ok(there) => all += there,
+            Err(End::HasNone) => {}
+            Err(_) => return None,
+        }
+    }
+    Some(all)
+}
+
+/// How many nodes of a rank have such a value, at most `enough`, this owner's aside.
+async fn announced_at<'m, M: RemoteMemory>(
+    memory: &M,
+    context: impl LockContext<'m, M>,
+    rank: Rank,
+    is_announced: impl Fn(u64) -> bool + Send,
+    enough: u64,
+) -> Result<u64, End> {
+    let Owner { rank: me, slot: mine, .. } = context.owner();
+    let mut all = 0;
+    for slot in (0..in_use(memory, context, rank).await?).filter(|slot| (rank, *slot) != (me, mine)) {
+        all += u64::from(is_announced(look(memory, rank, context.node_of(rank, slot, COUNTS)).await?));
+        if all >= enough {
+            break;
+        }
+    }
+    Ok(all)
+}
+
+/// A rank that failed at the home and is announced for the lock, or else the first that failed
+/// there: the memory of the dead may be gone.
+pub(crate) async fn failed_holder<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Option<Rank> {
+    let first = memory.failed_at(context.home_rank())?;
+    for rank in failed_at_home(memory, context).filter(|rank| context.may_participate(*rank)) {
+        for slot in 0..context.slots() {
+            let Ok(node) = context.node_of(rank, slot, COUNTS) else { break };
+            match memory.read(node).await {
+                Ok(found) if found == counts_for(context.lock()) => return Some(rank),
+                Ok(_) => {}
+                Err(_) => break,
+            }
+        }
+    }
+    Some(first)
 }
 
 /// Whether a rank is not alive, or its nodes are gone.
@@ -307,7 +380,7 @@ mod tests {
 
     #[test]
     fn announcements_of_locks_differ_from_idle() {
-        assert_eq!([0, 1, 7, (1 << 63) - 1].map(counts_for), [1, 2, 8, 1 << 63]);
+        assert_eq!([0, 1, 7, (1 << 62) - 2].map(counts_for), [1, 2, 8, WAITS - 1]);
     }
 
     #[test]

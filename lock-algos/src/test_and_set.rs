@@ -3,7 +3,7 @@
 use onesided_remote_memory::{Fault, FaultKind, Link, Notify, Rank, RemoteMemory};
 
 use crate::backoff::Pauses;
-use crate::recovery::{self, COUNTS, Count, Doubt, has_ended, is_cut, nobody_counts, stamp};
+use crate::recovery::{self, COUNTS, Count, Doubt, failed_holder, has_ended, is_cut, nobody_counts, stamp};
 use crate::two_level::ByHost;
 use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode, Owner, WaitPolicy};
 
@@ -24,9 +24,9 @@ use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode, O
 ///
 /// # Death
 ///
-/// A recovering owner swaps a dead owner's word for its own. A count names no rank: readers are
-/// suspected when a rank has died and they have not released for one second since; then the word is
-/// put under recovery (bit 62) until no live rank reads, which the nodes tell, and taken. Only
+/// A recovering owner swaps a dead owner's word for its own. A count names no rank: a dead reader is
+/// suspected when a rank has failed, no reader has released for one second since, and fewer live
+/// ones are announced than the word counts; then the word is put under recovery (bit 62) until no live rank reads, which the nodes tell, and taken. Only
 /// readers use their nodes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TestAndSet {
@@ -209,6 +209,8 @@ const fn holder(word: u64) -> Holder {
 enum Step {
     /// Swap the word for this one, which acquires the lock.
     Take(u64, Held),
+    /// Wait for readers, or put the word under recovery if one is suspected to be dead.
+    Doubt,
     /// Put the word under recovery.
     Freeze,
     /// Retry once, because the last holder may have released before it died, and then fail.
@@ -249,7 +251,7 @@ impl Waiter<'_> {
     /// `ended` is the fault of an exclusive owner that ended.
     fn step<M: RemoteMemory>(
         &mut self,
-        (memory, home): (&M, Rank),
+        memory: &M,
         owner: u64,
         found: u64,
         ended: Option<Fault>,
@@ -269,8 +271,8 @@ impl Waiter<'_> {
             };
         };
         if self.mode == Mode::Exclusive {
-            self.doubt.seen(found);
-            return if self.doubt.of_members(memory, home).is_some() { Step::Freeze } else { Step::Wait };
+            self.doubt.seen(found & READERS);
+            return Step::Doubt;
         }
         self.races = (self.races + 1) % READER_RACES;
         if self.races == 0 { Step::Wait } else { Step::Take(taken(found, self.mode, owner), Held::cleanly(self.mode)) }
@@ -300,12 +302,16 @@ impl Waiter<'_> {
                 },
                 _ => None,
             };
-            let home = context.home_rank();
-            let mut step = self.step((memory, home), owner, found, ended, recovers);
+            let mut step = self.step(memory, owner, found, ended, recovers);
+            if let Step::Doubt = step {
+                let suspects = self.doubt.suspects(memory, context, found & READERS).await;
+                step = if suspects { Step::Freeze } else { Step::Wait };
+            }
             if let Step::Ask = step {
                 counts.end()?;
                 if nobody_counts(memory, context).await? {
-                    let dead = memory.failed_at(home).filter(|_| found & READERS != 0); // otherwise the last reader has released
+                    // Otherwise the last reader has released.
+                    let dead = if found & READERS != 0 { failed_holder(memory, context).await } else { None };
                     step = match dead.map(|rank| Fault::of(FaultKind::ParticipantDied, rank)) {
                         Some(died) if !recovers => Step::Report(died),
                         Some(died) => Step::Take(owner, Held::after(died, Mode::Exclusive)),
@@ -326,7 +332,9 @@ impl Waiter<'_> {
             let (expected, new, held) = match step {
                 Step::Take(new, held) => (found, new, held),
                 Step::Freeze => (found, found | FROZEN | stamp(memory, me) & STAMP, Held::cleanly(mode)),
-                Step::Ask | Step::Report(_) | Step::Wait => (FREE, taken(FREE, mode, owner), Held::cleanly(mode)),
+                Step::Ask | Step::Doubt | Step::Report(_) | Step::Wait => {
+                    (FREE, taken(FREE, mode, owner), Held::cleanly(mode))
+                }
             };
             counts.begin()?;
             let now = memory.compare_swap(word, expected, new).await?;

@@ -191,11 +191,16 @@
 //!
 //! Detection: a rank's death is known on its host within milliseconds; for other hosts see
 //! [failures](super::failures). Test-and-set then reports a dead exclusive owner immediately, the
-//! queue within about ten milliseconds. Readers and tickets are counts, which name no rank. A count
-//! is suspected when some rank has died and no rank has released for a second since; the lock is
-//! poisoned once no living rank holds it or waits for it. A rank that died *waiting* has no effect
+//! queue within about ten milliseconds. Readers and tickets are counts, which name no rank. When some
+//! rank has died and no rank has released for a second since, a waiter compares the count with the
+//! living owners. If these are fewer, arrivals are turned away, and the lock is poisoned once no
+//! living rank holds it or waits for it. The death of a rank that holds nothing therefore changes
+//! nothing: holders may take as long as they like, and the order of waiters is kept. A rank that died *waiting* has no effect
 //! with test-and-set; with the other designs it counts as if it may have held the lock. Readers
 //! that only read lose nothing by [`recover`](crate::LockRequest::recover).
+//!
+//! A rank that lives but has lost its connection to the lock's rank counts as dead for that lock,
+//! and for no other: see [lost connections](super::failures#lost-connections).
 //!
 //! # Releases by a rank that does not hold the lock
 //!

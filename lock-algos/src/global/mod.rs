@@ -64,8 +64,9 @@ use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode};
 /// # Death
 ///
 /// Two words may show a death. The target's lock behaves as `A`. The lock-all word has counts,
-/// which name no rank: a waiter suspects the owners inside when a rank has died and none of them
-/// has left for one second since, and puts the word under recovery. Waiters are out of it then;
+/// which name no rank: a waiter suspects the owners inside when a rank has failed, none of them has
+/// left for one second since, and fewer live ranks are announced than are counted. It then puts the
+/// word under recovery. Waiters are out of it then;
 /// owners inside go on. When no live rank is announced, only dead owners are left: acquires that do
 /// not recover fail with `ParticipantDied`, whichever group the dead rank belonged to, and the word
 /// stays under recovery. The first recovering owner acquires the lock of its target exclusively,

@@ -105,6 +105,14 @@ impl<const BITS: u32> Room<BITS> {
         self.0 >> waiting_at(mode) & MASK
     }
 
+    /// All owners and waiters, if the word is not under recovery.
+    pub(super) const fn owners(self) -> u64 {
+        self.inside(Mode::Shared)
+            + self.inside(Mode::Exclusive)
+            + self.waiting(Mode::Shared)
+            + self.waiting(Mode::Exclusive)
+    }
+
     pub(super) const fn phase(self, mode: Mode) -> u64 {
         self.0 & phase_of(mode)
     }

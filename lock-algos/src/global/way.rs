@@ -4,7 +4,7 @@ use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
 use super::room::{Room, other};
 use crate::backoff::{Pauses, mixed};
-use crate::recovery::{self, Doubt, nobody_counts, stamp};
+use crate::recovery::{self, Doubt, failed_holder, nobody_counts, stamp};
 use crate::{Held, Intent, IntentFn, LockContext, Mode, Owner};
 
 /// How long a waiter lets waiters of the other group go first, in nanoseconds from when it saw an
@@ -222,13 +222,15 @@ where
                 return self.give_up(given_up(intent));
             }
             if is_full {
+                recovery::wait_uncounted(self.memory, self.context)?;
                 doubt.seen(found.inside(self.mode));
-                found = match doubt.of_members(self.memory, self.context.home_rank()) {
-                    Some(_) => self.freeze(found).await?,
-                    None => self.pause().await?,
+                found = match doubt.suspects(self.memory, self.context, found.owners()).await {
+                    true => self.freeze(found).await?,
+                    false => self.pause().await?,
                 };
                 continue;
             }
+            recovery::count(self.memory, self.context)?;
             let add = if is_open { Room::<BITS>::entering(self.mode) } else { Room::<BITS>::waiting_on(self.mode) };
             let now = self.swap(found, found.plus(add)).await?;
             if now == found {
@@ -274,7 +276,7 @@ where
             let others = word.inside(other(self.mode));
             if others > 0 {
                 doubt.seen(others);
-                if doubt.of_members(self.memory, self.context.home_rank()).is_some() {
+                if doubt.suspects(self.memory, self.context, word.owners().saturating_sub(1)).await {
                     word = self.freeze(word).await?;
                     continue;
                 }
@@ -327,7 +329,7 @@ where
                 self.memory.pause(self.word, self.pauses.next_nanos()).await;
                 continue;
             }
-            let dead = self.memory.failed_at(self.context.home_rank()).filter(|_| !word.is_empty());
+            let dead = if word.is_empty() { None } else { failed_holder(self.memory, self.context).await };
             let held = match dead.map(|dead| Fault::of(FaultKind::ParticipantDied, dead)) {
                 Some(died) if !intent.recovers => {
                     // Another owner may have recovered it meanwhile.

@@ -26,8 +26,12 @@ impl Home {
         self.0 & flag != 0
     }
 
+    pub(super) const fn readers(self) -> u64 {
+        (self.0 & Self::READERS) / Self::READER
+    }
+
     pub(super) const fn has_readers(self) -> bool {
-        self.0 & Self::READERS != 0
+        self.readers() != 0
     }
 
     /// The same readers, and this owner at the tail of the queue.

@@ -30,7 +30,8 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner};
 /// # Death
 ///
 /// A waiter behind a dead rank, and an owner that hands over to one, put the word under recovery.
-/// So does a waiter for readers, if a rank has died and no reader has left for one second since.
+/// So does a waiter for readers, if a rank has failed, no reader has left for one second since, and
+/// fewer live readers are announced than the word counts.
 /// All waiters leave then. When no live rank is announced, and if a rank had died in the queue or
 /// among the readers, acquires that do not recover fail, the word stays under recovery, and the
 /// first recovering owner holds the lock exclusively. The order starts over. The same happens,

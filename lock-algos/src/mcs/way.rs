@@ -5,7 +5,7 @@ use onesided_remote_memory::{Fault, FaultKind, Notify, Patience, Rank, RemoteMem
 use super::home::Home;
 use super::{GRANT, LINKED, NEXT, clean, grant_to};
 use crate::backoff::Pauses;
-use crate::recovery::{self, Count, Doubt, LOOK, has_ended, has_gone, is_lost, nobody_counts, stamp};
+use crate::recovery::{self, Count, Doubt, LOOK, failed_holder, has_ended, has_gone, is_lost, nobody_counts, stamp};
 use crate::{Held, Intent, IntentFn, LockContext, Mode, Owner, WaitPolicy};
 
 /// An acquire or a release that did not end with its first operation.
@@ -119,9 +119,9 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             if !home.has_readers() {
                 return Ok(Turn::Mine(Mode::Exclusive));
             }
-            doubt.seen(home.0 & Home::READERS);
-            if doubt.of_members(memory, self.context.home_rank()).is_some() {
-                home = self.freeze(home, None).await?;
+            doubt.seen(home.readers());
+            if doubt.suspects(memory, self.context, home.readers()).await {
+                home = self.freeze_if(home, None).await?;
             }
             if home.is(Home::FROZEN) {
                 return Ok(Turn::Lost(home));
@@ -139,6 +139,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
 
     /// Adds a reader that is first in the queue to the count, and hands over.
     pub(super) async fn read(&self) -> Result<Turn, Fault> {
+        recovery::count(self.memory, self.context)?;
         let before = self.memory.fetch_add(self.home, Home::READER).await?;
         self.hand_over(Home(before).joined(), Mode::Shared, false).await?;
         clean(self.memory, self.context)?;
@@ -240,8 +241,10 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             return Err(Fault::new(FaultKind::Closed));
         }
         // Or any other dead rank, if the lock had owners at all.
-        let failed = || memory.failed_at(context.home_rank());
-        let dead = dead.or_else(|| failed().filter(|_| found.has_readers() || found.is(Home::LOST)));
+        let dead = match dead {
+            None if found.has_readers() || found.is(Home::LOST) => failed_holder(memory, context).await,
+            dead => dead,
+        };
         let held = match dead.map(|dead| Fault::of(FaultKind::ParticipantDied, dead)) {
             Some(died) if !intent.recovers => {
                 // Another owner may have recovered it meanwhile.
@@ -318,6 +321,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             if joins {
                 return Ok(Held::cleanly(mode));
             }
+            recovery::wait_uncounted(memory, context)?;
             let turn = match found.is(Home::QUEUED) {
                 true => self.turn(found).await?,
                 false => Turn::Mine(Mode::Shared),
@@ -334,6 +338,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
                 (Turn::Mine(_), Mode::Shared) => self.read().await?,
                 (turn, _) => turn,
             };
+            recovery::count(memory, context)?;
             match turn {
                 Turn::Mine(_) => return Ok(Held::cleanly(mode)),
                 Turn::Lost(home) => found = home,

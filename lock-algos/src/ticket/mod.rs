@@ -58,8 +58,9 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner};
 ///
 /// # Death
 ///
-/// The word names no rank. A waiter suspects its holders when a rank has died and no ticket was
-/// returned for one second since, and puts the word under recovery. Tickets mean nothing then: all
+/// The word names no rank. A waiter suspects that tickets are of dead owners when a rank has failed,
+/// no ticket was returned for one second since, and fewer live owners are announced than tickets
+/// are out. It then puts the word under recovery. Tickets mean nothing then: all
 /// waiters return theirs at once, and holders do when they release. A word under recovery without
 /// tickets out is free: no ticket was a dead owner's. If tickets are out and no live rank is
 /// announced, which the nodes tell, they are of dead owners: acquires that do not recover fail with

@@ -6,7 +6,7 @@ use super::counters::Counters;
 use super::looks;
 use crate::backoff::Pauses;
 use crate::fetch_add_queue::{Seat, Waited};
-use crate::recovery::{Count, Doubt, nobody_counts};
+use crate::recovery::{self, Count, Doubt, failed_holder, nobody_counts};
 use crate::{Held, Intent, IntentFn, LockContext, Mode};
 
 /// How many swaps for a ticket may be lost in a row without a pause.
@@ -115,12 +115,14 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
                 return Err(given_up(intent));
             }
             if is_full {
-                found = match self.freeze_if_doubted(&mut waiting, found).await? {
+                recovery::wait_uncounted(self.memory, self.context)?;
+                found = match self.freeze_if_doubted(&mut waiting, found, 0).await? {
                     Some(frozen) => frozen,
                     None => self.pause(1).await?,
                 };
                 continue;
             }
+            recovery::count(self.memory, self.context)?;
             let now = self.swap(found, found.unguarded().joined(self.mode)).await?;
             if now == found {
                 return Ok(Some(found));
@@ -162,7 +164,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
                 word = now;
                 continue;
             }
-            if let Some(frozen) = self.freeze_if_doubted(&mut waiting, word).await? {
+            if let Some(frozen) = self.freeze_if_doubted(&mut waiting, word, 1).await? {
                 word = frozen;
                 continue;
             }
@@ -185,20 +187,23 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
         self.look().await
     }
 
-    /// Puts the word under recovery if its holders are suspected, and returns it.
+    /// Puts the word under recovery if its holders are suspected, and returns it. `mine`: how many of
+    /// the tickets that are out are this owner's.
     async fn freeze_if_doubted(
         &mut self,
         waiting: &mut Waiting<BITS>,
         word: Counters<BITS>,
+        mine: u64,
     ) -> Result<Option<Counters<BITS>>, Fault> {
         if word.returned() != waiting.returned {
             *waiting = Waiting::new(word);
             self.pauses.restart();
         }
-        if waiting.doubt.of_members(self.memory, self.context.home_rank()).is_none() {
-            return Ok(None);
+        let others = (word.out(Mode::Exclusive) + word.out(Mode::Shared)).saturating_sub(mine);
+        match waiting.doubt.suspects(self.memory, self.context, others).await {
+            true => self.change(word, word.frozen()).await.map(Some),
+            false => Ok(None),
         }
-        self.change(word, word.frozen()).await.map(Some)
     }
 
     /// Waits until the word is reopened, or takes the lock from it. This owner has no ticket and is
@@ -219,7 +224,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
             let dead = if word.nothing_out() {
                 None
             } else if nobody_counts(self.memory, self.context).await? {
-                self.memory.failed_at(self.context.home_rank())
+                failed_holder(self.memory, self.context).await
             } else {
                 if !intent.is_patient() {
                     return Err(given_up(intent));

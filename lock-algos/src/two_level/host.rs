@@ -81,7 +81,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for AtHost<P
     /// Queues of one lock at different ranks are different locks, with high probability; if two
     /// coincide, recovery waits for the owners of the other one as well.
     fn lock(&self) -> u64 {
-        mixed(self.context.lock() ^ mixed(u64::from(self.leader.0) + 1)) >> 1
+        mixed(self.context.lock() ^ mixed(u64::from(self.leader.0) + 1)) >> 3
     }
 
     fn owner(&self) -> Owner {

@@ -69,16 +69,20 @@ pub(crate) fn run<T>(
     poll(future)
 }
 
-/// Rank 1 dies as a reader. Rank 0, which waits, is stopped after `events` events; rank 2 acquires
-/// and releases the lock, rank 3 reads for long, and rank 4 suspects that. Then rank 0 goes on: it
-/// must not acquire the lock before rank 3 has released. Returns how far it got: whether it held
+/// Ranks 1 and 6 die as readers. Rank 0, which waits, is stopped after `events` events; rank 2
+/// acquires and releases the lock, rank 3 reads for long, rank 5 dies as another reader, and rank 4
+/// suspects that. Then rank 0 goes on: it must not acquire the lock before rank 3 has released.
+/// Returns how far it got: whether it held
 /// the lock before it was stopped, and whether rank 2 held it meanwhile.
 fn stop<A: LockAlgorithm>(lock: &A, mutate: Option<fn(Action) -> Action>, events: usize) -> (bool, bool) {
-    let memory = ModelMemory::new(5, region_words::<A>(SLOTS));
+    let memory = ModelMemory::new(7, region_words::<A>(SLOTS));
     memory.net().mutate = mutate;
-    let all: Vec<_> = (0..5).map(|rank| memory.of(rank)).collect();
-    run(&memory, &mut acquire(lock, &all[1], owner(1), Mode::Shared), ENDLESS).unwrap().unwrap();
-    memory.net().kill(Rank(1), 0);
+    let all: Vec<_> = (0..7).map(|rank| memory.of(rank)).collect();
+    let reads = |rank: u32| run(&memory, &mut acquire(lock, &all[rank as usize], owner(rank), Mode::Shared), ENDLESS);
+    for rank in [1, 6] {
+        reads(rank).unwrap().unwrap();
+    }
+    [1, 6].into_iter().for_each(|rank| memory.net().kill(Rank(rank), 0));
 
     let mut late = acquire(lock, &all[0], owner(0), Mode::Exclusive);
     if run(&memory, &mut late, events).is_some() {
@@ -90,9 +94,10 @@ fn stop<A: LockAlgorithm>(lock: &A, mutate: Option<fn(Action) -> Action>, events
     };
     let mut released: Pin<Box<dyn Future<Output = _>>> = Box::pin(release(lock, &all[2], owner(2), held.unwrap().mode));
     run(&memory, &mut released, ENDLESS).unwrap().unwrap();
-    let Some(reads) = run(&memory, &mut acquire(lock, &all[3], owner(3), Mode::Shared), ENDLESS) else {
+    let (Some(held), Some(_)) = (reads(3), reads(5)) else {
         return (false, true); // it waits for rank 0
     };
+    memory.net().kill(Rank(5), 0);
     let mut suspects = acquire(lock, &all[4], owner(4), Mode::Exclusive);
     assert!(run(&memory, &mut suspects, ENDLESS).is_none(), "rank 4 came in beside a reader");
 
@@ -106,8 +111,7 @@ fn stop<A: LockAlgorithm>(lock: &A, mutate: Option<fn(Action) -> Action>, events
         assert!(poll(&mut suspects).is_none(), "{}: rank 4 came in beside a reader", A::NAME);
         memory.net().step(None);
     }
-    let mut released: Pin<Box<dyn Future<Output = _>>> =
-        Box::pin(release(lock, &all[3], owner(3), reads.unwrap().mode));
+    let mut released: Pin<Box<dyn Future<Output = _>>> = Box::pin(release(lock, &all[3], owner(3), held.unwrap().mode));
     assert_eq!(run(&memory, &mut released, ENDLESS), Some(Ok(())));
     let mut waiting = vec![(0, late), (4, suspects)];
     for _ in 0..ENDLESS {

@@ -145,8 +145,9 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         let dead = self.record.dead();
         let ranks = lock(&self.world).ranks();
         let lost = lock(&self.world).lost.clone();
-        let is_whole = |rank: &Rank| !dead.contains(rank) && lost.iter().all(|(origin, _)| origin != rank);
-        let survivor = (0..ranks).rev().map(Rank).find(is_whole);
+        // One that reaches all others that are alive.
+        let reaches = |rank: Rank| lost.iter().all(|(origin, target)| *origin != rank || dead.contains(target));
+        let survivor = (0..ranks).rev().map(Rank).find(|rank| !dead.contains(rank) && reaches(*rank));
         let troubled = !dead.is_empty() || !lost.is_empty();
         let Some(survivor) = survivor.filter(|_| troubled) else { return events };
         lock(&self.world).budget = super::Budget::default();

@@ -5,7 +5,7 @@
 //! programs, and every schedule with a delay bound of one or two. And scenarios: [`recovery_races`]
 //! has two recovering owners overtake one another, [`poisoned`] acquires poisoned locks,
 //! [`cancelled`] cancels waiters, [`recovering`] tries and leaves locks under recovery,
-//! [`release_poisoned`] has recovering owners that are cancelled, [`leased`] has owners with expired
+//! [`suspicion`] has a rank that dies and holds nothing, [`release_poisoned`] has recovering owners that are cancelled, [`leased`] has owners with expired
 //! leases, and [`promises`] checks the properties that locks report.
 
 mod any_lock;
@@ -21,6 +21,7 @@ mod recovering;
 mod recovery_races;
 mod release_poisoned;
 mod served;
+mod suspicion;
 mod test_and_set;
 mod ticket;
 mod two_level;

@@ -1,0 +1,112 @@
+//! A rank dies that holds nothing: the living are not suspected, however long they hold the lock.
+//! And if another one has died that does hold it, that one is named.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode};
+use onesided_lock_kit::program::region_words;
+use onesided_lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
+use onesided_lock_kit::{Layout, ModelMemory};
+use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
+
+use super::slotted;
+use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, poll, release, run};
+
+fn ranks<A: LockAlgorithm>() -> (ModelMemory, Vec<ModelMemory>) {
+    let memory = ModelMemory::new(5, region_words::<A>(SLOTS));
+    let all = (0..5).map(|rank| memory.of(rank)).collect();
+    (memory, all)
+}
+
+/// Rank 4 dies. Rank 0 reads for long, and rank 1 waits for it, until it is cancelled. Rank 2 then
+/// reads beside rank 0.
+fn readers_go_on<A: LockAlgorithm>(lock: &A) {
+    let (memory, all) = ranks::<A>();
+    memory.net().kill(Rank(4), 0);
+    let reads = |rank: u32| run(&memory, &mut acquire(lock, &all[rank as usize], slotted(rank), Mode::Shared), ENDLESS);
+    assert_eq!(reads(0), Some(Ok(Held::cleanly(Mode::Shared))), "{}", A::NAME);
+    let wanted = AtomicBool::new(true);
+    let context = Layout::<_, A>::new(&all[1], slotted(1), SLOTS);
+    let mut waits: Acquire<'_> = Box::pin(async {
+        let words = lock.words(context)?;
+        let started = lock.start(&all[1], context, words, Mode::Exclusive)?;
+        let intent = || if wanted.load(Relaxed) { Intent::LOCK.recovering() } else { Intent::CANCELLED };
+        lock.finish(&all[1], context, words, Mode::Exclusive, started, intent).await
+    });
+    let before = all[0].now();
+    assert_eq!(run(&memory, &mut waits, 2 * ENDLESS), None, "{}", A::NAME);
+    assert!(all[0].now() - before > 10_000_000_000, "{}: it has waited for long", A::NAME);
+    wanted.store(false, Relaxed);
+    assert_eq!(run(&memory, &mut waits, ENDLESS), Some(Err(Fault::new(FaultKind::Closed))), "{}", A::NAME);
+    assert_eq!(reads(2), Some(Ok(Held::cleanly(Mode::Shared))), "{}: rank 2", A::NAME);
+}
+
+#[test]
+fn readers_of_all_locks_go_on() {
+    readers_go_on(&right());
+    readers_go_on(&mcs());
+    readers_go_on(&ticket::<15>());
+    readers_go_on(&queue::<15, 16>());
+    readers_go_on(&distributed::<15>());
+    readers_go_on(&two_level(8));
+    readers_go_on(&global::<_, 15>(right()));
+}
+
+/// Rank 4 dies. Rank 0 holds the lock for long, and the others wait for it one behind the other.
+fn order_is_kept<A: LockAlgorithm>(lock: &A) {
+    let (memory, all) = ranks::<A>();
+    memory.net().kill(Rank(4), 0);
+    let asks = |rank: u32| acquire(lock, &all[rank as usize], slotted(rank), Mode::Exclusive);
+    assert_eq!(run(&memory, &mut asks(0), ENDLESS), Some(Ok(Held::cleanly(Mode::Exclusive))), "{}", A::NAME);
+    let mut waiting: Vec<_> = [3, 1, 2].into_iter().map(|rank| (rank, asks(rank))).collect();
+    for (_, acquire) in &mut waiting {
+        assert_eq!(run(&memory, acquire, 10), None); // it arrives
+    }
+    for _ in 0..2 * ENDLESS {
+        assert!(waiting.iter_mut().all(|(_, acquire)| poll(acquire).is_none()), "{}", A::NAME);
+        memory.net().step(None);
+    }
+    let mut holder = 0;
+    for next in [3, 1, 2] {
+        let mut released: std::pin::Pin<Box<dyn Future<Output = _>>> =
+            Box::pin(release(lock, &all[holder as usize], slotted(holder), Mode::Exclusive));
+        assert_eq!(run(&memory, &mut released, ENDLESS), Some(Ok(())), "{}", A::NAME);
+        let entered = (0..ENDLESS).find_map(|_| {
+            memory.net().step(None);
+            waiting.iter_mut().find_map(|(rank, acquire)| poll(acquire).map(|held| (*rank, held)))
+        });
+        assert_eq!(entered, Some((next, Ok(Held::cleanly(Mode::Exclusive)))), "{}", A::NAME);
+        waiting.retain(|(rank, _)| *rank != next);
+        holder = next;
+    }
+}
+
+#[test]
+fn the_order_of_tickets_and_queues_is_kept() {
+    order_is_kept(&ticket::<15>());
+    order_is_kept(&queue::<15, 16>());
+    order_is_kept(&mcs());
+}
+
+/// Rank 1 dies outside, then rank 3 as a reader.
+fn holder_is_named<A: LockAlgorithm>(lock: &A) {
+    let (memory, all) = ranks::<A>();
+    memory.net().kill(Rank(1), 0);
+    let asks =
+        |rank: u32, mode| run(&memory, &mut acquire(lock, &all[rank as usize], slotted(rank), mode), 2 * ENDLESS);
+    assert_eq!(asks(3, Mode::Shared), Some(Ok(Held::cleanly(Mode::Shared))), "{}", A::NAME);
+    memory.net().kill(Rank(3), 0);
+    let died = Fault::of(FaultKind::ParticipantDied, Rank(3));
+    assert_eq!(asks(0, Mode::Exclusive), Some(Ok(Held::after(died, Mode::Exclusive))), "{}", A::NAME);
+}
+
+#[test]
+fn the_rank_that_held_the_lock_is_named() {
+    holder_is_named(&right());
+    holder_is_named(&mcs());
+    holder_is_named(&ticket::<15>());
+    holder_is_named(&queue::<15, 16>());
+    holder_is_named(&distributed::<15>());
+    holder_is_named(&two_level(8));
+    holder_is_named(&global::<_, 15>(right()));
+}
