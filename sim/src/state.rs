@@ -1,6 +1,7 @@
 //! The state of a simulation and what its events do to it.
 
 mod failures;
+mod tasks;
 mod waiting;
 
 use std::collections::BTreeSet;
@@ -469,35 +470,6 @@ impl State {
         self.died(origin, at.rank).map_or(Ok(()), Err)?;
         let len = rank.memory().len(at.region.0).ok_or(Fault::of(FaultKind::NoSuchRegion, at.rank))?;
         check_word(at.rank, len, at.offset)
-    }
-
-    pub(crate) fn spawn(&mut self, rank: Rank, task: Task) -> Result<(), Task> {
-        if self.over || self.lives[rank.index()].is_over() {
-            return Err(task);
-        }
-        self.add_task(rank, task, false);
-        Ok(())
-    }
-
-    /// Spawns a task that is not waited for: it is polled with its rank's program, and when the
-    /// rank's doorbell rings.
-    pub(crate) fn serve(&mut self, rank: Rank, task: Task) -> Result<(), Task> {
-        if self.over || self.lives[rank.index()].is_over() {
-            return Err(task);
-        }
-        self.ranks[rank.index()].more().serves = true;
-        self.add_task(rank, task, true);
-        Ok(())
-    }
-
-    fn add_task(&mut self, rank: Rank, task: Task, serves: bool) {
-        self.spawned.0.push((rank.0, task, serves));
-        self.agenda.enter(self.now, Due::Wake(rank.0));
-    }
-
-    /// Takes the spawned tasks, with their ranks and whether they serve.
-    pub(crate) fn take_spawned(&mut self) -> Vec<(u32, Task, bool)> {
-        std::mem::take(&mut self.spawned.0)
     }
 }
 

@@ -1,5 +1,8 @@
 //! The memory of all ranks, the operations in flight, and the possible events.
 
+mod describe;
+mod possible;
+
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -327,86 +330,6 @@ impl World {
         })
     }
 
-    /// The possible events. `at_work`: the ranks that have tasks.
-    pub(super) fn possible(&self, at_work: &[bool]) -> Vec<Event> {
-        let mut events = Vec::new();
-        let hears = |pending: &Pending| self.stopped != Some(pending.origin);
-        for (number, pending) in &self.pending {
-            let event = match pending.kind {
-                Kind::Travels { .. } if self.may_take_effect(*number, pending) => Event::Effect(*number),
-                Kind::Returns { .. } if hears(pending) && self.may_return(*number, pending) => Event::Wake(*number),
-                Kind::Waits { word, version, deaths, .. }
-                    if hears(pending) && (self.versions[word as usize], self.deaths) != (version, deaths) =>
-                {
-                    Event::Wake(*number)
-                }
-                Kind::Pauses { word, version, .. } if hears(pending) && self.versions[word as usize] != version => {
-                    Event::Wake(*number)
-                }
-                _ => continue,
-            };
-            events.push(event);
-        }
-        let active = |rank: &Rank| at_work[rank.index()] && !self.is_dead(*rank);
-        if self.idle == 0 {
-            if self.budget.lost > 0 {
-                let waited = |number: &u32| self.pending.get(number).is_some_and(|pending| self.may_be_lost(pending));
-                let effects: Vec<u32> = events
-                    .iter()
-                    .filter_map(|event| if let Event::Effect(number) = event { Some(*number) } else { None })
-                    .filter(waited)
-                    .collect();
-                events.extend(
-                    effects.iter().flat_map(|number| [Event::LoseReply(*number), Event::LoseOperation(*number)]),
-                );
-            }
-            let crashes = self.budget.crashes > 0 && self.dead.iter().filter(|dead| !**dead).count() > 1;
-            let may_crash = |rank: &Rank| active(rank) && !(self.home_lives && *rank == HOME);
-            events.extend((0..self.ranks()).map(Rank).filter(|_| crashes).filter(may_crash).map(Event::Crash));
-            let stops = self.budget.stops > 0 && self.stopped.is_none();
-            events.extend((0..self.ranks()).map(Rank).filter(|_| stops).filter(active).map(Event::Stop));
-        }
-        let moves = |event: &Event| matches!(event, Event::Effect(_) | Event::Wake(_));
-        let moves = events.iter().any(moves);
-        let news = (0..self.ranks()).map(Rank).filter(|rank| self.is_dead(*rank) && !self.is_announced_dead(*rank));
-        let told = events.len();
-        events.extend(news.map(Event::News));
-        if !moves && (events.len() == told || self.idle < UNHEARD) {
-            events.extend(self.last_resort(at_work));
-        }
-        events
-    }
-
-    fn may_be_lost(&self, pending: &Pending) -> bool {
-        let Kind::Travels { word, .. } = pending.kind else { return false };
-        let near = |ranks: u32| pending.origin.0 / ranks == self.target(word) as u32 / ranks;
-        let serves = self.home_lives && pending.origin == HOME;
-        !pending.detached && !near(1) && !serves && !self.safe_within.is_some_and(near)
-    }
-
-    /// The event when no task can run.
-    fn last_resort(&self, at_work: &[bool]) -> Option<Event> {
-        let others_at_work =
-            (0..self.ranks()).map(Rank).any(|rank| self.stopped != Some(rank) && at_work[rank.index()]);
-        // While all ranks are alive, none is stopped and nothing was lost, waiters must be woken.
-        let troubled = self.dead.contains(&true) || self.stopped.is_some() || !self.lost.is_empty();
-        let outwaited = self.stopped.is_some() && self.outwaited >= OUTWAITED;
-        let passes = troubled && self.idle < ENDLESS && others_at_work && !outwaited;
-        let end = |(number, pending): (&u32, &Pending)| match pending.kind {
-            Kind::Waits { until, .. } | Kind::Pauses { until, .. }
-                if until != u64::MAX && self.stopped != Some(pending.origin) =>
-            {
-                Some((until, *number))
-            }
-            _ => None,
-        };
-        let first = self.pending.iter().filter_map(end).min().filter(|_| passes);
-        match first {
-            Some((_, number)) => Some(Event::Time(number)),
-            None => self.stopped.map(|_| Event::Continue),
-        }
-    }
-
     /// Runs an event. Returns the rank whose tasks are to be polled.
     pub(super) fn happen(&mut self, event: Event) -> Option<Rank> {
         self.last_arrival = None;
@@ -520,78 +443,5 @@ impl World {
         self.announced_dead[rank.index()] = true;
         self.deaths += 1;
         self.idle = 0;
-    }
-
-    /// Describes an event before it happens.
-    pub(super) fn describe(&self, event: Event) -> String {
-        let of = |number: u32| {
-            let Some(Pending { origin, kind, .. }) = self.pending.get(&number) else { return String::new() };
-            let place = |word: u32| format!("rank {} word {}", self.target(word), word as usize % self.region_words);
-            match *kind {
-                Kind::Travels { word, action, .. } => {
-                    let found = self.words[word as usize];
-                    format!("rank {}: {action} at {}, finds {found:#x}", origin.0, place(word))
-                }
-                Kind::Returns { word, outcome, .. } => {
-                    format!("rank {} learns {outcome:x?} from {}", origin.0, place(word))
-                }
-                Kind::Waits { word, .. } | Kind::Pauses { word, .. } => {
-                    format!("rank {} reads {} again", origin.0, place(word))
-                }
-                Kind::Ready { .. } => String::new(),
-            }
-        };
-        match event {
-            Event::Effect(number) | Event::Wake(number) => of(number),
-            Event::LoseReply(number) => format!("{}; the reply is lost", of(number)),
-            Event::LoseOperation(number) => format!("{}: the operation is lost", of(number)),
-            Event::Crash(rank) => format!("rank {} crashes", rank.0),
-            Event::News(rank) => format!("the others learn that rank {} has ended", rank.0),
-            Event::Stop(rank) => format!("rank {} is stopped", rank.0),
-            Event::Continue => "the stopped rank goes on".into(),
-            Event::Time(number) => format!("time passes; {}", of(number)),
-        }
-    }
-
-    /// A digest of the state, except for that of the tasks, which their histories stand for. Of a
-    /// version it includes whether it is the current one, of numbers their order within a rank.
-    pub(super) fn state(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        (
-            &self.words,
-            &self.dead,
-            &self.announced_dead,
-            self.now,
-            self.idle,
-            self.stopped,
-            &self.lost,
-            &self.histories,
-            self.budget,
-        )
-            .hash(&mut hasher);
-        let passed = |word: u32, version: u32| self.versions[word as usize] != version;
-        for seen in &self.seen {
-            seen.len().hash(&mut hasher);
-            seen.iter().for_each(|(word, version)| (word, passed(*word, *version)).hash(&mut hasher));
-        }
-        for rank in 0..self.ranks() {
-            rank.hash(&mut hasher);
-            for Pending { view, kind, detached, marked, .. } in
-                self.pending.values().filter(|pending| pending.origin.0 == rank)
-            {
-                (view, detached, marked, std::mem::discriminant(kind)).hash(&mut hasher);
-                match *kind {
-                    Kind::Travels { .. } | Kind::Ready { .. } => kind.hash(&mut hasher),
-                    Kind::Returns { word, outcome, version } => {
-                        (word, outcome, passed(word, version)).hash(&mut hasher)
-                    }
-                    Kind::Pauses { word, version, until } => (word, passed(word, version), until).hash(&mut hasher),
-                    Kind::Waits { word, version, deaths, until } => {
-                        (word, passed(word, version) || self.deaths != deaths, until).hash(&mut hasher);
-                    }
-                }
-            }
-        }
-        hasher.finish()
     }
 }

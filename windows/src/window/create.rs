@@ -14,7 +14,7 @@ use crate::locks::lease::LeaseChoice;
 use crate::locks::slots::{self, default_slots};
 use crate::memory::remote_ptr;
 use crate::memory::window_memory::{Backing, user_segment};
-use crate::window::exchange::{CreateMessage, ElementType, Flavor, Keys};
+use crate::window::exchange::{CreateMessage, ElementType, Flavor, Keys, keys_of_all};
 use crate::window::info::lock_all_note;
 use crate::window::inner::Creation;
 use crate::window::inner::Inner;
@@ -446,29 +446,7 @@ impl<T: Element> Builder<T> {
         let all = world.all_gather(&mine.to_bytes()).await.map_err(collective)?;
         let segments = parts.map_err(|source| Error::Create { window: self.name.clone(), source })?;
         let design = design?;
-        let mut keys = Vec::with_capacity(all.len());
-        let parts = all.iter().map(|bytes| CreateMessage::from_bytes(bytes).ok_or(Fault::new(FaultKind::Protocol)));
-        let parts = parts.collect::<Result<Vec<_>, _>>().map_err(collective)?;
-        for (rank, part) in (0..).zip(&parts) {
-            let window = || self.name.clone();
-            let elsewhere = |fault| {
-                let fault = world.translate(fault);
-                Error::CreateElsewhere { window: window(), rank, fault }
-            };
-            let theirs = part.outcome.map_err(elsewhere)?;
-            if let Some(what) = part.differs_from(&parts[0], self.uneven) {
-                return Err(Error::Mismatch { window: window(), rank, what });
-            }
-            keys.push(theirs);
-        }
-        // Ranks that differ may have hidden regions of different sizes: only now.
-        for (rank, theirs) in (0..).zip(&keys) {
-            let owner = world.fabric_rank(rank);
-            if !owner.is_some_and(|owner| theirs.are_valid(owner, locks)) {
-                let fault = Fault::of(FaultKind::Protocol, owner.unwrap_or(fabric.rank()));
-                return Err(Error::CreateElsewhere { window: self.name.clone(), rank, fault: world.translate(fault) });
-            }
-        }
+        let keys = keys_of_all(world, &self.name, &all, (locks, self.uneven))?;
         let counted =
             self.counted.unwrap_or_else(|| std::env::var_os("ONESIDED_COUNT").is_some_and(|count| count == "1"));
         let parts = Creation { segments, keys, flavor, counted, table: self.table, lease: self.lease, slots };

@@ -1,7 +1,11 @@
 //! The messages that ranks exchange when they create a window.
 
-use onesided_fabric::SegmentKey;
-use onesided_fabric::remote_memory::{Fault, Rank};
+use std::sync::Arc;
+
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
+use onesided_fabric::{Fabric, SegmentKey, World};
+
+use crate::Error;
 
 /// A rank's announcement of its window memory: the wire format of window creation, version 3.
 ///
@@ -170,6 +174,41 @@ impl Cursor<'_> {
         self.0 = rest;
         Some(std::str::from_utf8(name).ok()?.to_owned())
     }
+}
+
+/// The keys of all ranks, from their announcements, once all of them have made their memory and
+/// agree. `hidden`: the bytes that each hidden region has at least. `uneven`: lengths may differ.
+///
+/// # Errors
+/// `CreateElsewhere`, `Mismatch`, and `Collective` for a malformed announcement.
+pub(crate) fn keys_of_all<F: Fabric>(
+    world: &World<F>,
+    name: &Arc<str>,
+    all: &[Vec<u8>],
+    (hidden, uneven): (u64, bool),
+) -> Result<Vec<Keys>, Error> {
+    let window = || Arc::clone(name);
+    let elsewhere = |rank, fault| Error::CreateElsewhere { window: window(), rank, fault: world.translate(fault) };
+    let collective = |fault| Error::Collective { operation: "create", window: window(), fault };
+    let parts = all.iter().map(|bytes| CreateMessage::from_bytes(bytes).ok_or(Fault::new(FaultKind::Protocol)));
+    let parts = parts.collect::<Result<Vec<_>, _>>().map_err(collective)?;
+    let mut keys = Vec::with_capacity(parts.len());
+    for (rank, part) in (0..).zip(&parts) {
+        let theirs = part.outcome.map_err(|fault| elsewhere(rank, fault))?;
+        if let Some(what) = part.differs_from(&parts[0], uneven) {
+            return Err(Error::Mismatch { window: window(), rank, what });
+        }
+        keys.push(theirs);
+    }
+    // Ranks that differ may have hidden regions of different sizes: only now.
+    for (rank, theirs) in (0..).zip(&keys) {
+        let owner = world.fabric_rank(rank);
+        if !owner.is_some_and(|owner| theirs.are_valid(owner, hidden)) {
+            let fault = Fault::of(FaultKind::Protocol, owner.unwrap_or(world.fabric().rank()));
+            return Err(elsewhere(rank, fault));
+        }
+    }
+    Ok(keys)
 }
 
 #[cfg(test)]

@@ -1,0 +1,57 @@
+//! Lost connections.
+
+use super::*;
+
+/// Of two hosts, of a host and the head's, within a host, within the head's: whoever reports it.
+#[test]
+fn lost_connections_are_known_on_all_hosts() {
+    let jobs = jobs(&[0, 1, 2, 1, 2, 0]);
+    let all = |one: u32, other: u32| jobs.iter().all(|job| job.job_segment.is_lost(Rank(one), Rank(other)));
+    for (reporter, one, other) in [(1, 1, 4), (2, 0, 2), (3, 1, 3), (0, 5, 0), (4, 4, 4)] {
+        jobs[reporter].job_segment.lose_connection(Rank(one), Rank(other));
+        eventually("it is known", || all(one, other) && all(other, one));
+    }
+    // Both report it at once.
+    jobs[1].job_segment.lose_connection(Rank(1), Rank(2));
+    jobs[2].job_segment.lose_connection(Rank(2), Rank(1));
+    eventually("it is known", || all(1, 2));
+    for job in &jobs {
+        let lost = |of| job.job_segment.lost_connections(Rank(of)).map(|rank| rank.0).collect::<Vec<_>>();
+        let of_each = [vec![2, 5], vec![2, 3, 4], vec![0, 1], vec![1], vec![1, 4], vec![0]];
+        assert_eq!([0, 1, 2, 3, 4, 5].map(lost), of_each, "rank {}", job.rank);
+        assert_eq!(job.job_segment.failures(), 0);
+    }
+    leave(jobs);
+}
+
+#[test]
+fn a_host_may_tell_of_its_own_connections_again_and_of_one_to_itself() {
+    beside(|mut link, jobs| {
+        for other in [1, 2, 1, 0] {
+            link.say(&Said::LostConnection { one: Rank(2), other: Rank(other) });
+        }
+        link.flush().unwrap();
+        let lost = |job: &Job| job.job_segment.lost_connections(Rank(2)).count() == 3;
+        eventually("all are known", || jobs.iter().all(lost));
+        assert!(jobs.iter().all(|job| job.job_segment.liveness(Rank(2)) == Liveness::Alive));
+        drop(link);
+        eventually("dead", || jobs.iter().all(dead));
+    });
+}
+
+/// A host believes the head about all connections but those within the host itself, which only the
+/// host can know, and repeats none.
+#[test]
+fn what_the_head_may_not_say_of_connections_ends_its_stream() {
+    for (one, other, may) in [(0, 1, true), (1, 0, true), (0, 0, true), (1, 1, false), (0, 2, false)] {
+        let (mut host, mut tables, mut head) = host_of_a_played_hub();
+        head.say(&Said::LostConnection { one: Rank(one), other: Rank(other) });
+        head.flush().unwrap();
+        host.turn(&mut tables);
+        let job_segment = tables.job_segment();
+        assert_eq!(job_segment.is_lost(Rank(one), Rank(other)), may, "{one} and {other}");
+        assert_eq!(job_segment.liveness(Rank(0)), if may { Liveness::Alive } else { Liveness::Dead });
+        let said: Vec<_> = std::iter::from_fn(|| head.hear().ok().flatten()).collect();
+        assert!(!said.iter().any(|said| matches!(said, Said::LostConnection { .. })), "{said:?}");
+    }
+}

@@ -1,0 +1,282 @@
+//! The way by the queue of a host.
+
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Rank, RemoteMemory};
+
+use super::host::{AtHost, ByHost, lost_on, member_died};
+use super::mark::{Mark, Standing, State};
+use super::{AT_HOST, NOTE, TwoLevel, waits_at};
+use crate::recovery::{self, is_lost};
+use crate::ticket::counters::Counters;
+use crate::{Held, IntentFn, LockAlgorithm, LockContext, Mode};
+
+impl TwoLevel {
+    /// Posts the first operation in the queue of the host, if there is one.
+    pub(super) fn queue_up<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        context: impl LockContext<'m, M>,
+    ) -> Result<Option<M::Op>, Fault> {
+        let Some(leader) = context.cohort_home() else { return Ok(None) };
+        let host = AtHost { context, leader };
+        let Ok(queue) = self.queue.words(host) else { return Ok(None) };
+        let queued = self.queue.start(memory, host, queue, Mode::Exclusive)?;
+        memory.store(context.node(NOTE)?, waits_at(leader))?;
+        Ok(Some(queued))
+    }
+
+    /// Waits for the turn in the host's queue, and for the lock.
+    pub(super) async fn by_host<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        host: AtHost<P>,
+        home: M::Word<'m>,
+        first: Result<u64, Fault>,
+        intent: IntentFn<'_>,
+    ) -> Result<Held, Fault> {
+        let words = self.queue.words(host)?;
+        let died = if first.is_ok_and(|first| self.queue.holds::<M>(words, Mode::Exclusive, first)) {
+            host.context.keep_bypasses(0);
+            None
+        } else {
+            // A rank that died in the queue may not have held the lock: the home's word tells.
+            let intent: IntentFn<'_> = &|| intent().recovering();
+            match self.queue.contend_in(memory, host, words, Mode::Exclusive, first, intent, None).await {
+                Ok(held) => held.recovered.and_then(Fault::rank),
+                Err(fault) => {
+                    memory.store(host.context.node(NOTE)?, 0)?;
+                    return Err(fault);
+                }
+            }
+        };
+        match self.with_turn(memory, host, home, died, intent).await {
+            Ok(Some((mark, held))) => {
+                memory.store(host.context.node(NOTE)?, mark.0)?;
+                Ok(held)
+            }
+            Ok(None) => Err(Fault::new(FaultKind::Closed)),
+            Err(fault) => {
+                self.leave_queue(memory, host).await?;
+                Err(fault)
+            }
+        }
+    }
+
+    /// Acquires the lock, with the turn in the queue. `died` is the death in the queue. `None`: the
+    /// acquire is cancelled, and the turn was handed over. After an error the turn is still this
+    /// owner's.
+    async fn with_turn<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        host: AtHost<P>,
+        home: M::Word<'m>,
+        died: Option<Rank>,
+        intent: IntentFn<'_>,
+    ) -> Result<Option<(Mark, Held)>, Fault> {
+        let mut state = host.standing(memory).await?;
+        if let (Standing::Kept(_), None) = (state.standing, died)
+            && lost_on(memory, host.context, host.leader).is_some()
+        {
+            state = self.renew(memory, host, home, state).await?;
+        }
+        match state.standing {
+            _ if died.is_some() => {}
+            Standing::Kept(_) if intent().is_over() => {
+                return self.pass_on(memory, host, home, state).await.map(|()| None);
+            }
+            Standing::Kept(_) => {
+                return Ok(Some((Mark::new(host.leader, state.generation), Held::cleanly(Mode::Exclusive))));
+            }
+            Standing::Away { yields } => {
+                if yields {
+                    memory.pause(home, self.home.pauses(host.context.owner()).next_nanos()).await;
+                }
+                return self.fetch(memory, host, home, state, intent).await.map(Some);
+            }
+            Standing::Doubted => {}
+        }
+        // Until the home's word tells.
+        state.standing = Standing::Doubted;
+        memory.write(host.state()?, state.word(), Notify::No).await?;
+        let left = memory.read(home).await?;
+        if Mark::of(left).is_none_or(|mark| mark.leader() != host.leader) {
+            return self.fetch(memory, host, home, state, intent).await.map(Some); // another owner has recovered it, or there was nothing to recover
+        }
+        let failed = || memory.failed_at(host.context.home_rank());
+        let died = died.or_else(failed).map(|rank| member_died(memory, host.context, host.leader, rank));
+        if intent().is_over() {
+            return Err(Fault::new(FaultKind::Closed));
+        }
+        let held = match died {
+            Some(died) if !intent().recovers => return Err(died),
+            Some(died) => Held::after(died, Mode::Exclusive),
+            None => Held::cleanly(Mode::Exclusive),
+        };
+        let (state, is_swapped) = self.change_mark(memory, host, home, (left, state.generation)).await?;
+        match is_swapped {
+            true => Ok(Some((Mark::new(host.leader, state.generation), held))),
+            false => self.fetch(memory, host, home, state, intent).await.map(Some),
+        }
+    }
+
+    /// Changes the cohort's owner word after a hand-over on the host. Returns the state after that:
+    /// another owner may hold the lock.
+    async fn renew<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        host: AtHost<P>,
+        home: M::Word<'m>,
+        kept: State,
+    ) -> Result<State, Fault> {
+        let old = (Mark::new(host.leader, kept.generation).0, kept.generation);
+        let (mut state, is_swapped) = self.change_mark(memory, host, home, old).await?;
+        state.standing = if is_swapped { kept.standing } else { Standing::Away { yields: false } };
+        memory.write(host.state()?, state.word(), Notify::No).await?;
+        Ok(state)
+    }
+
+    /// Swaps the owner word at the home, if it is this word, for one of the next generation.
+    /// Returns the state, which is suspect, and whether the word was swapped.
+    async fn change_mark<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        host: AtHost<P>,
+        home: M::Word<'m>,
+        (found, generation): (u64, u64),
+    ) -> Result<(State, bool), Fault> {
+        let state = State { generation: generation + 1, standing: Standing::Doubted };
+        memory.write(host.state()?, state.word(), Notify::No).await?;
+        let mark = Mark::new(host.leader, state.generation);
+        let is_swapped = memory.compare_swap(home, found, mark.0).await? == found;
+        Ok((state, is_swapped))
+    }
+
+    /// Acquires the lock at the home, with the turn in the queue.
+    async fn fetch<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        host: AtHost<P>,
+        home: M::Word<'m>,
+        state: State,
+        intent: IntentFn<'_>,
+    ) -> Result<(Mark, Held), Fault> {
+        // From here on the generation is unique to this hold.
+        let state = State { standing: Standing::Away { yields: false }, generation: state.generation + 1 };
+        let mark = Mark::new(host.leader, state.generation);
+        memory.write(host.state()?, state.word(), Notify::No).await?;
+        if intent().is_over() {
+            return Err(Fault::new(FaultKind::Closed));
+        }
+        let held = match memory.compare_swap(home, 0, mark.0).await {
+            Ok(0) => Ok(Held::cleanly(Mode::Exclusive)),
+            found => {
+                let found = (Mode::Exclusive, found);
+                self.home
+                    .contend_judged(memory, host.context, (home, mark.0), found, intent, Some(ByHost::default()))
+                    .await
+            }
+        };
+        if held.is_err_and(is_lost) {
+            // The owner word may be there: the next owner looks.
+            let doubted = State { standing: Standing::Doubted, ..state };
+            memory.write(host.state()?, doubted.word(), Notify::No).await?;
+        }
+        held.map(|held| (mark, held))
+    }
+
+    /// Gives the turn in the queue to the next owner, if there is one.
+    async fn leave_queue<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        host: AtHost<P>,
+    ) -> Result<(), Fault> {
+        memory.store(host.context.node(NOTE)?, 0)?;
+        let words = self.queue.words(host)?;
+        let returned = self.queue.start_release(memory, host, words, Mode::Exclusive)?;
+        self.queue.finish_release(memory, host, words, Mode::Exclusive, returned).await
+    }
+
+    /// Hands the lock, which the host holds, over to the next owner in the queue, or releases it at
+    /// the home.
+    pub(super) async fn pass_on<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        host: AtHost<P>,
+        home: M::Word<'m>,
+        state: State,
+    ) -> Result<(), Fault> {
+        let mark = Mark::new(host.leader, state.generation);
+        let (at, me) = (host.context.home_rank(), host.context.owner().rank);
+        if memory.has_failed(at, me) {
+            // What it did under the lock may be missing: the next owner recovers it.
+            self.leave_as(memory, host, Standing::Doubted).await?;
+            return Err(Fault::of(FaultKind::ConnectionLost, at));
+        }
+        let queue = self.queue.words(host)?.0;
+        let handed = if let Standing::Kept(handed) = state.standing { handed } else { 0 };
+        let mut found = Counters::<15>(memory.read(queue).await?);
+        let mut written = state;
+        let has_next = |queue: Counters<15>| !queue.is_frozen() && queue.out(Mode::Exclusive) > 1;
+        if has_next(found) && handed < self.handovers {
+            written.standing = Standing::Kept(handed + 1);
+            memory.write(host.state()?, written.word(), Notify::No).await?;
+            // By compare-swap: the next owner may be cancelled, and then no owner would hold the
+            // lock.
+            while has_next(found) {
+                let returned = found.0.wrapping_add(Counters::<15>::returning(Mode::Exclusive));
+                let now = memory.compare_swap(queue, found.0, returned).await?;
+                if now == found.0 {
+                    memory.store(host.context.node(NOTE)?, 0)?;
+                    return recovery::discount(memory, host);
+                }
+                found = Counters(now);
+            }
+        }
+        let away = State { standing: Standing::Away { yields: has_next(found) }, ..state };
+        if away != written {
+            memory.write(host.state()?, away.word(), Notify::No).await?;
+        }
+        let released = self.give_back(memory, home, mark).await;
+        match released.is_err_and(is_lost) {
+            true => self.leave_as(memory, host, Standing::Doubted).await?,
+            false => self.leave_queue(memory, host).await?,
+        }
+        released
+    }
+
+    /// Leaves the host's queue with this state of the lock.
+    pub(super) async fn leave_as<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+        &'m self,
+        memory: &'m M,
+        host: AtHost<P>,
+        standing: Standing,
+    ) -> Result<(), Fault> {
+        let state = State { standing, ..host.standing(memory).await? };
+        memory.write(host.state()?, state.word(), Notify::No).await?;
+        self.leave_queue(memory, host).await
+    }
+
+    /// Clears the cohort's owner word at the home.
+    async fn give_back<'m, M: RemoteMemory>(&self, memory: &M, home: M::Word<'m>, mark: Mark) -> Result<(), Fault> {
+        match memory.compare_swap(home, mark.0, 0).await {
+            Ok(found) if found == mark.0 => Ok(()),
+            Ok(_) => Err(Fault::new(FaultKind::NotHeld)),
+            Err(fault) => Err(fault),
+        }
+    }
+}
+
+/// Resets the node: this owner is in no queue, because it is gone.
+pub(super) fn forget<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+    memory.store(context.node(AT_HOST)?, 0)?;
+    memory.store(context.node(NOTE)?, 0)
+}
+
+/// Whether a fault is of the queue's memory, which is gone with its rank.
+pub(super) fn is_gone<M: RemoteMemory>(memory: &M, leader: Rank, fault: Fault) -> bool {
+    use FaultKind::{Closed, NoSuchRegion, OwnerDied, ParticipantDied, PeerDied, PeerLeft, TimedOut};
+    match fault.kind() {
+        Closed | TimedOut | ParticipantDied | OwnerDied => false,
+        NoSuchRegion | PeerDied | PeerLeft if fault.rank() == Some(leader) => true,
+        _ => memory.liveness(leader) != Liveness::Alive,
+    }
+}

@@ -1,0 +1,38 @@
+//! Tasks that programs spawn.
+
+use onesided_fabric::Task;
+use onesided_remote_memory::Rank;
+
+use super::State;
+use crate::agenda::Due;
+
+impl State {
+    pub(crate) fn spawn(&mut self, rank: Rank, task: Task) -> Result<(), Task> {
+        if self.over || self.lives[rank.index()].is_over() {
+            return Err(task);
+        }
+        self.add_task(rank, task, false);
+        Ok(())
+    }
+
+    /// Spawns a task that is not waited for: it is polled with its rank's program, and when the
+    /// rank's doorbell rings.
+    pub(crate) fn serve(&mut self, rank: Rank, task: Task) -> Result<(), Task> {
+        if self.over || self.lives[rank.index()].is_over() {
+            return Err(task);
+        }
+        self.ranks[rank.index()].more().serves = true;
+        self.add_task(rank, task, true);
+        Ok(())
+    }
+
+    fn add_task(&mut self, rank: Rank, task: Task, serves: bool) {
+        self.spawned.0.push((rank.0, task, serves));
+        self.agenda.enter(self.now, Due::Wake(rank.0));
+    }
+
+    /// Takes the spawned tasks, with their ranks and whether they serve.
+    pub(crate) fn take_spawned(&mut self) -> Vec<(u32, Task, bool)> {
+        std::mem::take(&mut self.spawned.0)
+    }
+}
