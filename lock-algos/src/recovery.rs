@@ -3,7 +3,7 @@
 //! Each owner announces itself: its node names the lock from before its first operation until its
 //! last one is complete. A word that counts its holders names none of them. So a waiter that has
 //! waited for long since a rank failed counts the live owners that are announced, and *suspects* a
-//! dead holder if these are fewer than the word counts ([`Doubt`]). Then it puts the lock *under
+//! dead holder if these are fewer than the word counts ([`Suspicion`]). Then it puts the lock *under
 //! recovery*: a bit in its word, which rejects new arrivals. Live holders go on and release, waiters leave. When no
 //! live rank is announced, only dead owners are left in the word, and the first rank that swaps its
 //! own word for the word under recovery holds the lock. No rank leads a recovery, so the death of a
@@ -28,7 +28,7 @@
 //!
 //! A rank that scanned the participants, was stopped, and swaps late must fail: meanwhile the lock
 //! may have been taken, released, and put under recovery again. So no two recoveries may use the
-//! same word: a nonce ([`stamp`]) or the counts in the word distinguish them.
+//! same word: a nonce ([`nonce`]) or the counts in the word distinguish them.
 
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
 
@@ -36,84 +36,84 @@ use crate::backoff::mixed;
 use crate::{LockContext, Owner};
 
 /// The word of a node that names the lock for which its owner is announced.
-pub(crate) const COUNTS: usize = 0;
+pub(crate) const ANNOUNCED: usize = 0;
 
-/// The value of [`COUNTS`] for a lock; 0 is none. The two highest bits are left to flags.
-pub(crate) const fn counts_for(lock: u64) -> u64 {
+/// The value of [`ANNOUNCED`] for a lock; 0 is none. The two highest bits are left to flags.
+pub(crate) const fn announcement_of(lock: u64) -> u64 {
     lock + 1
 }
 
-/// Beside the lock in [`COUNTS`]: the owner waits, and the word does not count it.
+/// Beside the lock in [`ANNOUNCED`]: the owner waits, and the word does not count it.
 const WAITS: u64 = 1 << 62;
 
 /// Announces the owner.
 #[inline(always)] // a call here is a tenth of an uncontended lock
-pub(crate) fn count<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
-    memory.store(context.node(COUNTS)?, counts_for(context.lock()))
+pub(crate) fn announce<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+    memory.store(context.node(ANNOUNCED)?, announcement_of(context.lock()))
 }
 
 /// The same for an owner that waits without being counted in the word.
-pub(crate) fn wait_uncounted<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
-    memory.store(context.node(COUNTS)?, WAITS | counts_for(context.lock()))
+pub(crate) fn announce_waiting<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+    memory.store(context.node(ANNOUNCED)?, WAITS | announcement_of(context.lock()))
 }
 
 /// Retracts the owner.
-#[inline(always)] // as `count`
-pub(crate) fn discount<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
-    memory.store(context.node(COUNTS)?, 0)
+#[inline(always)] // as `announce`
+pub(crate) fn retract<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+    memory.store(context.node(ANNOUNCED)?, 0)
 }
 
 /// Whether the owner is announced.
-#[inline(always)] // as `count`
-pub(crate) fn counts<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<bool, Fault> {
-    Ok(memory.load(context.node(COUNTS)?)? == counts_for(context.lock()))
+#[inline(always)] // as `announce`
+pub(crate) fn is_announced<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<bool, Fault> {
+    Ok(memory.load(context.node(ANNOUNCED)?)? == announcement_of(context.lock()))
 }
 
 /// Whether an owner is announced, tracked during its acquire: announced once, and retracted if the
 /// acquire fails.
-pub(crate) struct Count<'m, M, P> {
+pub(crate) struct Announcement<'m, M, P> {
     memory: &'m M,
     context: P,
-    counts: bool,
+    is_announced: bool,
     /// Whether the owner is to be announced at all.
     may: bool,
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Count<'m, M, P> {
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Announcement<'m, M, P> {
     /// For an owner that was announced when its acquire started, or that need not be.
-    pub(crate) const fn of(memory: &'m M, context: P, counts: bool) -> Self {
-        Self { memory, context, counts, may: counts }
+    pub(crate) const fn of(memory: &'m M, context: P, is_announced: bool) -> Self {
+        Self { memory, context, is_announced, may: is_announced }
     }
 
-    pub(crate) const fn counts(&self) -> bool {
-        self.counts
+    pub(crate) const fn is_announced(&self) -> bool {
+        self.is_announced
     }
 
     /// Announces the owner, if it is not announced.
-    pub(crate) fn begin(&mut self) -> Result<(), Fault> {
-        if !std::mem::replace(&mut self.counts, self.may) && self.may {
-            count(self.memory, self.context)
+    pub(crate) fn announce(&mut self) -> Result<(), Fault> {
+        if !std::mem::replace(&mut self.is_announced, self.may) && self.may {
+            announce(self.memory, self.context)
         } else {
             Ok(())
         }
     }
 
     /// Retracts the owner, if it is announced.
-    pub(crate) fn end(&mut self) -> Result<(), Fault> {
-        if std::mem::take(&mut self.counts) { discount(self.memory, self.context) } else { Ok(()) }
+    pub(crate) fn retract(&mut self) -> Result<(), Fault> {
+        if std::mem::take(&mut self.is_announced) { retract(self.memory, self.context) } else { Ok(()) }
     }
 
     /// Ends an acquire: retracts the owner if it failed.
-    pub(crate) fn after<T>(mut self, outcome: Result<T, Fault>) -> Result<T, Fault> {
+    pub(crate) fn end<T>(mut self, outcome: Result<T, Fault>) -> Result<T, Fault> {
         if outcome.is_err() {
-            self.end()?;
+            self.retract()?;
         }
         outcome
     }
 }
 
 /// The poll interval of a waiter, in nanoseconds.
-pub(crate) const LOOK: u64 = 10_000_000;
+pub(crate) const POLL_INTERVAL: u64 = 10_000_000;
 
 /// The suspicion timeout: how long a waiter expects participants to release after it saw that a
 /// rank had failed, in nanoseconds. It doubles while live owners explain the word.
@@ -122,19 +122,19 @@ const MOST_PATIENCE: u64 = 8_000_000_000;
 
 /// The suspicion of participants that may be dead: a count names no rank.
 #[derive(Debug)]
-pub(crate) struct Doubt {
+pub(crate) struct Suspicion {
     since: Option<u64>,
     patience: u64,
     members: u64,
 }
 
-impl Default for Doubt {
+impl Default for Suspicion {
     fn default() -> Self {
         Self { since: None, patience: MEMBERS_PATIENCE, members: 0 }
     }
 }
 
-impl Doubt {
+impl Suspicion {
     /// Records the current number of participants. If it fell, the timeout starts again.
     pub(crate) const fn seen(&mut self, members: u64) {
         if members < self.members {
@@ -145,18 +145,18 @@ impl Doubt {
     }
 
     /// Whether a rank has failed, the timeout has passed since, and fewer live owners are announced
-    /// than the lock's word `counts`, this owner aside. Only for a word that has not changed since
+    /// than the lock's word has `counted`, this owner aside. Only for a word that has not changed since
     /// before the call: an owner that arrives meanwhile changes it.
     pub(crate) async fn suspects<'m, M: RemoteMemory>(
         &mut self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        counts: u64,
+        counted: u64,
     ) -> bool {
         if memory.failed_at(context.home_rank()).is_none() || !self.lasts(memory) {
             return false;
         }
-        if announced(memory, context).await.is_some_and(|announced| announced < counts) {
+        if announced(memory, context).await.is_some_and(|announced| announced < counted) {
             return true;
         }
         self.since = Some(memory.now());
@@ -173,7 +173,7 @@ impl Doubt {
 
 /// A nonce that distinguishes a recovery of a word from every other one, with high probability. An
 /// algorithm takes as many bits as fit.
-pub(crate) fn stamp<M: RemoteMemory>(memory: &M, owner: Owner) -> u64 {
+pub(crate) fn nonce<M: RemoteMemory>(memory: &M, owner: Owner) -> u64 {
     mixed(owner.to_bits() ^ memory.now().rotate_left(Owner::BITS))
 }
 
@@ -191,7 +191,7 @@ pub(crate) fn check_home<'m, M: RemoteMemory>(memory: &M, context: impl LockCont
     if !memory.has_failed(home, context.owner().rank) {
         return Ok(());
     }
-    discount(memory, context).and(Err(Fault::of(FaultKind::ConnectionLost, home)))
+    retract(memory, context).and(Err(Fault::of(FaultKind::ConnectionLost, home)))
 }
 
 /// Whether this fault says that the connection to the target is lost.
@@ -265,15 +265,15 @@ fn lost_by<M: RemoteMemory>(memory: &M, rank: Rank) -> impl Iterator<Item = Rank
 ///
 /// # Errors
 /// The connection to a participant is lost: this rank cannot tell.
-pub(crate) async fn nobody_counts<'m, M: RemoteMemory>(
+pub(crate) async fn none_announced<'m, M: RemoteMemory>(
     memory: &M,
     context: impl LockContext<'m, M>,
 ) -> Result<bool, Fault> {
-    let is_announced = |found: u64| found & !WAITS == counts_for(context.lock());
+    let is_announced = |found: u64| found & !WAITS == announcement_of(context.lock());
     for rank in (0..memory.size()).map(Rank).filter(|rank| context.may_participate(*rank)) {
         match announced_at(memory, context, rank, is_announced, 1).await {
             Ok(0) | Err(End::HasNone) => {}
-            Ok(_) | Err(End::Counts) => return Ok(false),
+            Ok(_) | Err(End::MayBe) => return Ok(false),
             Err(End::Lost(fault)) => return Err(fault),
         }
     }
@@ -285,7 +285,7 @@ pub(crate) async fn nobody_counts<'m, M: RemoteMemory>(
 async fn announced<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Option<u64> {
     let mut all = 0;
     for rank in (0..memory.size()).map(Rank).filter(|rank| context.may_participate(*rank)) {
-        match announced_at(memory, context, rank, |found| found == counts_for(context.lock()), u64::MAX).await {
+        match announced_at(memory, context, rank, |found| found == announcement_of(context.lock()), u64::MAX).await {
             Ok(there) => all += there,
             Err(End::HasNone) => {}
             Err(_) => return None,
@@ -305,7 +305,7 @@ async fn announced_at<'m, M: RemoteMemory>(
     let Owner { rank: me, slot: mine, .. } = context.owner();
     let mut all = 0;
     for slot in (0..in_use(memory, context, rank).await?).filter(|slot| (rank, *slot) != (me, mine)) {
-        all += u64::from(is_announced(look(memory, rank, context.node_of(rank, slot, COUNTS)).await?));
+        all += u64::from(is_announced(look(memory, rank, context.node_of(rank, slot, ANNOUNCED)).await?));
         if all >= enough {
             break;
         }
@@ -319,9 +319,9 @@ pub(crate) async fn failed_holder<'m, M: RemoteMemory>(memory: &M, context: impl
     let first = memory.failed_at(context.home_rank())?;
     for rank in failed_at_home(memory, context).filter(|rank| context.may_participate(*rank)) {
         for slot in 0..context.slots() {
-            let Ok(node) = context.node_of(rank, slot, COUNTS) else { break };
+            let Ok(node) = context.node_of(rank, slot, ANNOUNCED) else { break };
             match memory.read(node).await {
-                Ok(found) if found == counts_for(context.lock()) => return Some(rank),
+                Ok(found) if found == announcement_of(context.lock()) => return Some(rank),
                 Ok(_) => {}
                 Err(_) => break,
             }
@@ -332,7 +332,7 @@ pub(crate) async fn failed_holder<'m, M: RemoteMemory>(memory: &M, context: impl
 
 /// Whether a rank is not alive, or its nodes are gone.
 pub(crate) async fn has_gone<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, rank: Rank) -> bool {
-    matches!(look(memory, rank, context.node_of(rank, 0, COUNTS)).await, Err(End::HasNone))
+    matches!(look(memory, rank, context.node_of(rank, 0, ANNOUNCED)).await, Err(End::HasNone))
 }
 
 /// Why the scan of a rank's nodes ends.
@@ -340,7 +340,7 @@ enum End {
     /// The rank is not alive, or has freed the nodes.
     HasNone,
     /// It may be announced.
-    Counts,
+    MayBe,
     /// The connection to it is lost.
     Lost(Fault),
 }
@@ -370,7 +370,7 @@ async fn look<'m, M: RemoteMemory>(memory: &M, rank: Rank, word: Result<M::Word<
         FaultKind::NoSuchRegion => End::HasNone,
         _ if is_lost(fault) => End::Lost(fault),
         _ if memory.liveness(rank) != Liveness::Alive => End::HasNone,
-        _ => End::Counts, // its end is not known here yet
+        _ => End::MayBe, // its end is not known here yet
     })
 }
 
@@ -380,20 +380,20 @@ mod tests {
 
     #[test]
     fn announcements_of_locks_differ_from_idle() {
-        assert_eq!([0, 1, 7, (1 << 62) - 2].map(counts_for), [1, 2, 8, WAITS - 1]);
+        assert_eq!([0, 1, 7, (1 << 62) - 2].map(announcement_of), [1, 2, 8, WAITS - 1]);
     }
 
     #[test]
     fn a_release_restarts_the_suspicion_timeout() {
-        let mut doubt = Doubt::default();
-        doubt.seen(2);
-        doubt.since = Some(5);
+        let mut suspicion = Suspicion::default();
+        suspicion.seen(2);
+        suspicion.since = Some(5);
         for (members, since) in [(2, Some(5)), (3, Some(5)), (2, None)] {
-            doubt.seen(members);
-            assert_eq!(doubt.since, since, "{members}");
+            suspicion.seen(members);
+            assert_eq!(suspicion.since, since, "{members}");
         }
-        doubt.since = Some(7);
-        doubt.seen(2);
-        assert_eq!(doubt.since, Some(7));
+        suspicion.since = Some(7);
+        suspicion.seen(2);
+        assert_eq!(suspicion.since, Some(7));
     }
 }

@@ -1,9 +1,19 @@
 //! The test-and-set lock.
+//!
+//! ```text
+//! acquire    until compare-swap(home, 0, me) finds 0: pause, twice as long each time
+//! release    write(home, 0)                 on cards: compare-swap(home, me, 0)
+//!
+//! shared     until compare-swap(home, n readers, n + 1 readers) succeeds: pause if an owner is there
+//!            fetch-add(home, -1 reader)
+//! ```
 
 use onesided_remote_memory::{Fault, FaultKind, Link, Notify, Rank, RemoteMemory};
 
 use crate::backoff::Pauses;
-use crate::recovery::{self, COUNTS, Count, Doubt, failed_holder, has_ended, is_cut, nobody_counts, stamp};
+use crate::recovery::{
+    self, ANNOUNCED, Announcement, Suspicion, failed_holder, has_ended, is_cut, nonce, none_announced,
+};
 use crate::two_level::ByHost;
 use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode, Owner, WaitPolicy};
 
@@ -45,12 +55,12 @@ struct Lease {
 
 const FREE: u64 = 0;
 pub(crate) const EXCLUSIVE: u64 = 1 << 63;
-const FROZEN: u64 = 1 << 62;
+const RECOVERING: u64 = 1 << 62;
 /// The number of readers.
 const READERS: u64 = (1 << 36) - 1;
 const READER: u64 = 1;
 /// The nonce of a word under recovery.
-const STAMP: u64 = FROZEN - 1 - READERS;
+const NONCE: u64 = RECOVERING - 1 - READERS;
 
 /// How often a reader that lost only against other readers retries without a pause.
 const READER_RACES: u32 = 8;
@@ -114,10 +124,11 @@ impl TestAndSet {
         hosts: Option<ByHost>,
     ) -> Result<Held, Fault> {
         let pauses = self.backoff.pauses(context.owner()).within(context.backoff_cap());
-        let waiter = Waiter { mode, pauses, races: 0, doubt: Doubt::default(), lease: self.lease, seen: (FREE, 0) };
-        let mut counts = Count::of(memory, context, mode == Mode::Shared);
-        let held = waiter.acquire((memory, context, word), owner, first, intent, &mut counts, hosts).await;
-        counts.after(held)
+        let waiter =
+            Waiter { mode, pauses, races: 0, suspicion: Suspicion::default(), lease: self.lease, seen: (FREE, 0) };
+        let mut announcement = Announcement::of(memory, context, mode == Mode::Shared);
+        let held = waiter.acquire((memory, context, word), owner, first, intent, &mut announcement, hosts).await;
+        announcement.end(held)
     }
 
     /// Posts the release of an exclusive owner.
@@ -138,14 +149,14 @@ const fn taken(word: u64, mode: Mode, owner: u64) -> u64 {
 
 /// Announces the owner, if it is a reader.
 #[inline(always)]
-fn count<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, mode: Mode) -> Result<(), Fault> {
-    if mode == Mode::Shared { recovery::count(memory, context) } else { Ok(()) }
+fn announce<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, mode: Mode) -> Result<(), Fault> {
+    if mode == Mode::Shared { recovery::announce(memory, context) } else { Ok(()) }
 }
 
 /// Retracts it.
 #[inline(always)]
-fn discount<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, mode: Mode) -> Result<(), Fault> {
-    if mode == Mode::Shared { recovery::discount(memory, context) } else { Ok(()) }
+fn retract<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, mode: Mode) -> Result<(), Fault> {
+    if mode == Mode::Shared { recovery::retract(memory, context) } else { Ok(()) }
 }
 
 /// A word that the previous owner, dead or with an expired lease, may have left: an exclusive
@@ -193,14 +204,14 @@ enum Holder {
     Owner,
     Readers,
     /// Suspected readers; arrivals are rejected.
-    Frozen,
+    Recovering,
 }
 
 const fn holder(word: u64) -> Holder {
     match word {
         FREE => Holder::Nobody,
         word if word & EXCLUSIVE != 0 => Holder::Owner,
-        word if word & FROZEN != 0 => Holder::Frozen,
+        word if word & RECOVERING != 0 => Holder::Recovering,
         _ => Holder::Readers,
     }
 }
@@ -210,9 +221,9 @@ enum Step {
     /// Swap the word for this one, which acquires the lock.
     Take(u64, Held),
     /// Wait for readers, or put the word under recovery if one is suspected to be dead.
-    Doubt,
+    Suspicion,
     /// Put the word under recovery.
-    Freeze,
+    Recover,
     /// Retry once, because the last holder may have released before it died, and then fail.
     Report(Fault),
     /// Scan the participants.
@@ -227,7 +238,7 @@ struct Waiter<'b> {
     pauses: Pauses<'b>,
     /// Races against readers that were lost in a row.
     races: u32,
-    doubt: Doubt,
+    suspicion: Suspicion,
     lease: Option<Lease>,
     /// An owner's word, and when it was first seen.
     seen: (u64, u64),
@@ -258,7 +269,7 @@ impl Waiter<'_> {
         recovers: bool,
     ) -> Step {
         let Holder::Readers = holder(found) else {
-            (self.races, self.doubt) = (0, Doubt::default());
+            (self.races, self.suspicion) = (0, Suspicion::default());
             return match holder(found) {
                 Holder::Nobody => Step::Take(taken(FREE, self.mode, owner), Held::cleanly(self.mode)),
                 Holder::Owner => match ended {
@@ -266,13 +277,13 @@ impl Waiter<'_> {
                     Some(died) => Step::Report(died),
                     None => self.late(memory, owner, found),
                 },
-                Holder::Frozen => Step::Ask,
+                Holder::Recovering => Step::Ask,
                 Holder::Readers => Step::Wait,
             };
         };
         if self.mode == Mode::Exclusive {
-            self.doubt.seen(found & READERS);
-            return Step::Doubt;
+            self.suspicion.seen(found & READERS);
+            return Step::Suspicion;
         }
         self.races = (self.races + 1) % READER_RACES;
         if self.races == 0 { Step::Wait } else { Step::Take(taken(found, self.mode, owner), Held::cleanly(self.mode)) }
@@ -280,7 +291,7 @@ impl Waiter<'_> {
 }
 
 impl Waiter<'_> {
-    /// Acquires the lock after its first operation. `counts`: whether this owner is announced, at
+    /// Acquires the lock after its first operation. `announcement`: whether this owner is announced, at
     /// the end as well.
     async fn acquire<'m, M: RemoteMemory, P: LockContext<'m, M>>(
         mut self,
@@ -288,7 +299,7 @@ impl Waiter<'_> {
         owner: u64,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
-        counts: &mut Count<'m, M, P>,
+        announcement: &mut Announcement<'m, M, P>,
         mut hosts: Option<ByHost>,
     ) -> Result<Held, Fault> {
         let (mode, me) = (self.mode, context.owner());
@@ -303,13 +314,13 @@ impl Waiter<'_> {
                 _ => None,
             };
             let mut step = self.step(memory, owner, found, ended, recovers);
-            if let Step::Doubt = step {
-                let suspects = self.doubt.suspects(memory, context, found & READERS).await;
-                step = if suspects { Step::Freeze } else { Step::Wait };
+            if let Step::Suspicion = step {
+                let suspects = self.suspicion.suspects(memory, context, found & READERS).await;
+                step = if suspects { Step::Recover } else { Step::Wait };
             }
             if let Step::Ask = step {
-                counts.end()?;
-                if nobody_counts(memory, context).await? {
+                announcement.retract()?;
+                if none_announced(memory, context).await? {
                     // Otherwise the last reader has released.
                     let dead = if found & READERS != 0 { failed_holder(memory, context).await } else { None };
                     step = match dead.map(|rank| Fault::of(FaultKind::ParticipantDied, rank)) {
@@ -331,19 +342,19 @@ impl Waiter<'_> {
             }
             let (expected, new, held) = match step {
                 Step::Take(new, held) => (found, new, held),
-                Step::Freeze => (found, found | FROZEN | stamp(memory, me) & STAMP, Held::cleanly(mode)),
-                Step::Ask | Step::Doubt | Step::Report(_) | Step::Wait => {
+                Step::Recover => (found, found | RECOVERING | nonce(memory, me) & NONCE, Held::cleanly(mode)),
+                Step::Ask | Step::Suspicion | Step::Report(_) | Step::Wait => {
                     (FREE, taken(FREE, mode, owner), Held::cleanly(mode))
                 }
             };
-            counts.begin()?;
+            announcement.announce()?;
             let now = memory.compare_swap(word, expected, new).await?;
             match step {
-                Step::Freeze if now == expected => found = new,
+                Step::Recover if now == expected => found = new,
                 _ if now == expected => {
                     context.keep_backoff_cap(self.pauses.backoff_cap());
                     if held.mode == Mode::Exclusive {
-                        counts.end()?; // the word names the owner
+                        announcement.retract()?; // the word names the owner
                     }
                     return Ok(held);
                 }
@@ -368,7 +379,7 @@ fn release<'m, M: RemoteMemory>((word, owner): (M::Word<'m>, u64), mode: Mode, w
 impl LockAlgorithm for TestAndSet {
     const NAME: &'static str = "test-and-set";
     const HOME_WORDS: usize = 1;
-    const NODE_WORDS: usize = COUNTS + 1;
+    const NODE_WORDS: usize = ANNOUNCED + 1;
 
     /// The word, and its value while this owner holds it exclusively.
     type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
@@ -391,7 +402,7 @@ impl LockAlgorithm for TestAndSet {
         (word, owner): Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        count(memory, context, mode)?;
+        announce(memory, context, mode)?;
         Ok(memory.compare_swap(word, FREE, taken(FREE, mode, owner)))
     }
 
@@ -425,7 +436,7 @@ impl LockAlgorithm for TestAndSet {
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        if mode == Mode::Shared && !recovery::counts(memory, context)? {
+        if mode == Mode::Shared && !recovery::is_announced(memory, context)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
         Ok(memory.post_link(release::<M>(words, mode, self.writes(memory))))
@@ -449,10 +460,10 @@ impl LockAlgorithm for TestAndSet {
         mode: Mode,
         found: u64,
     ) -> Result<bool, Fault> {
-        discount(memory, context, mode)?;
+        retract(memory, context, mode)?;
         let held = match mode {
             Mode::Exclusive => self.writes(memory) || found == owner,
-            Mode::Shared => matches!(holder(found), Holder::Readers | Holder::Frozen),
+            Mode::Shared => matches!(holder(found), Holder::Readers | Holder::Recovering),
         };
         if held { Ok(true) } else { Err(Fault::new(FaultKind::NotHeld)) }
     }
@@ -467,7 +478,7 @@ impl LockAlgorithm for TestAndSet {
     ) -> Result<(), Fault> {
         match started.await {
             Ok(found) => self.released(memory, context, words, mode, found).map(|_| ()),
-            Err(fault) => discount(memory, context, mode).and(Err(fault)),
+            Err(fault) => retract(memory, context, mode).and(Err(fault)),
         }
     }
 

@@ -1,11 +1,20 @@
 //! Distributed reader counters: a reader-writer lock with a counter of readers at every rank.
+//!
+//! ```text
+//! shared     if fetch-add(counter at my rank, 1) finds no writer flag: the lock is held
+//!            else fetch-add(counter at my rank, -1), take a shared ticket at the home
+//!            release: fetch-add(counter at my rank, -1), or return the ticket
+//! exclusive  take an exclusive ticket at the home
+//!            at every rank: fetch-add(counter, writer flag); wait until its readers are gone
+//!            release: clear the flags, unless a writer waits; return the ticket
+//! ```
 
-mod marks;
+mod writer_flags;
 
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
-use self::marks::{Marks, State};
-use crate::recovery::{self, COUNTS};
+use self::writer_flags::{State, WriterFlags};
+use crate::recovery::{self, ANNOUNCED};
 use crate::ticket::counters::Counters;
 use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, Ticket};
 
@@ -88,7 +97,7 @@ const READS: u64 = 1 << 63;
 
 /// The announcement of such a reader.
 fn reading<'m, M: RemoteMemory>(context: impl LockContext<'m, M>) -> u64 {
-    READS | recovery::counts_for(context.lock())
+    READS | recovery::announcement_of(context.lock())
 }
 
 const fn is_near(owner: u64, mode: Mode) -> bool {
@@ -103,13 +112,13 @@ fn reads<'m, M: RemoteMemory>(
     owner: u64,
     mode: Mode,
 ) -> Result<bool, Fault> {
-    Ok(is_near(owner, mode) && memory.load(context.node(COUNTS)?)? == reading(context))
+    Ok(is_near(owner, mode) && memory.load(context.node(ANNOUNCED)?)? == reading(context))
 }
 
 /// Retracts a reader by counter.
 #[inline]
 fn stop_reading<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
-    memory.store(context.node(COUNTS)?, 0)
+    memory.store(context.node(ANNOUNCED)?, 0)
 }
 
 type Words<'m, M> = (<M as RemoteMemory>::Word<'m>, u64);
@@ -169,12 +178,12 @@ impl<const BITS: u32> DistributedCounters<BITS> {
         held: Held,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let marked = if intent().is_over() {
+        let flagged = if intent().is_over() {
             Err(Fault::new(FaultKind::Closed))
         } else {
-            Marks { memory, context }.set(self.tickets.pauses(context.owner()), intent).await
+            WriterFlags { memory, context }.set(self.tickets.pauses(context.owner()), intent).await
         };
-        match marked {
+        match flagged {
             Ok(dead) => Ok(Held { recovered: held.recovered.or(dead), ..held }),
             // What it recovered by its ticket is left to the next owner.
             Err(fault) if held.recovered.is_some() => {
@@ -201,7 +210,7 @@ impl<const BITS: u32> DistributedCounters<BITS> {
                 return self.alone(memory, context, words, held, intent).await;
             }
             // The state does not change while this owner has a ticket.
-            let state = memory.read(context.home(marks::STATE)?).await.map(State::of);
+            let state = memory.read(context.home(writer_flags::STATE)?).await.map(State::of);
             if state.is_ok_and(|state| !matches!(state, State::Poisoned(_))) {
                 return Ok(held);
             }
@@ -216,9 +225,9 @@ impl<const BITS: u32> DistributedCounters<BITS> {
                 return Ok(alone);
             }
             // Another owner has recovered the lock meanwhile.
-            let taken_away = Marks { memory, context }.take_away().await;
+            let cleared = WriterFlags { memory, context }.clear().await;
             self.give_back(memory, context, words, Mode::Exclusive).await?;
-            taken_away?;
+            cleared?;
             held = self.ticket(memory, context, words, Mode::Shared, intent).await?;
         }
     }
@@ -226,15 +235,16 @@ impl<const BITS: u32> DistributedCounters<BITS> {
 
 impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     const NAME: &'static str = "distributed-counters";
-    const HOME_WORDS: usize = marks::STATE + 1;
-    const NODE_WORDS: usize = COUNTS + 1;
+    const HOME_WORDS: usize = writer_flags::STATE + 1;
+    const NODE_WORDS: usize = ANNOUNCED + 1;
     const PER_RANK_WORD: bool = true;
 
     /// The first word at the home, and the owner's bits.
     type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
 
     fn is_free(home: &[u64]) -> bool {
-        let marks = home.get(marks::STATE).is_none_or(|state| matches!(State::of(*state), State::Open | State::Marked));
+        let marks =
+            home.get(writer_flags::STATE).is_none_or(|state| matches!(State::of(*state), State::Open | State::Set));
         marks && Ticket::<BITS>::is_free(&home[..home.len().min(1)])
     }
 
@@ -267,13 +277,13 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
             return self.tickets.start(memory, context, of_tickets(words), mode);
         }
         let counter = context.per_rank_word(Owner::from_bits(words.1).rank)?;
-        memory.store(context.node(COUNTS)?, reading(context))?;
-        Ok(memory.fetch_add(counter, marks::COMES))
+        memory.store(context.node(ANNOUNCED)?, reading(context))?;
+        Ok(memory.fetch_add(counter, writer_flags::COMES))
     }
 
     #[inline]
     fn holds<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode, first: u64) -> bool {
-        is_near(words.1, mode) && !marks::is_marked(first)
+        is_near(words.1, mode) && !writer_flags::is_flagged(first)
     }
 
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
@@ -288,7 +298,9 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         let tickets = of_tickets(words);
         let held = if is_near(words.1, mode) {
             let gone = match first {
-                Ok(_) => memory.fetch_add(context.per_rank_word(Owner::from_bits(words.1).rank)?, marks::GOES).await,
+                Ok(_) => {
+                    memory.fetch_add(context.per_rank_word(Owner::from_bits(words.1).rank)?, writer_flags::GOES).await
+                }
                 lost => lost,
             };
             stop_reading(memory, context)?;
@@ -320,12 +332,12 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         if reads(memory, context, words.1, mode)? {
-            return Ok(memory.fetch_add(context.per_rank_word(Owner::from_bits(words.1).rank)?, marks::GOES));
+            return Ok(memory.fetch_add(context.per_rank_word(Owner::from_bits(words.1).rank)?, writer_flags::GOES));
         }
         if mode == Mode::Shared {
             return self.tickets.start_release(memory, context, of_tickets(words), mode);
         }
-        if !recovery::counts(memory, context)? {
+        if !recovery::is_announced(memory, context)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
         // Whether to leave the flags set for the next owner.
@@ -368,18 +380,18 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
             let found = std::future::ready(found);
             return self.tickets.finish_release(memory, context, of_tickets(words), mode, found).await;
         }
-        let taken_away = match found.map(Counters::<BITS>) {
+        let cleared = match found.map(Counters::<BITS>) {
             Err(fault) => Err(fault),
             Ok(tickets) if tickets.out(Mode::Exclusive) == 0 => {
-                recovery::discount(memory, context)?;
+                recovery::retract(memory, context)?;
                 return Err(Fault::new(FaultKind::NotHeld));
             }
             // A word under recovery does not tell.
-            Ok(tickets) if tickets.out(Mode::Exclusive) > 1 && !tickets.is_frozen() => Ok(()),
-            Ok(_) => Marks { memory, context }.take_away().await,
+            Ok(tickets) if tickets.out(Mode::Exclusive) > 1 && !tickets.is_recovering() => Ok(()),
+            Ok(_) => WriterFlags { memory, context }.clear().await,
         };
         self.give_back(memory, context, of_tickets(words), mode).await?;
-        taken_away
+        cleared
     }
 
     /// The flags stay set for the next recovering owner.

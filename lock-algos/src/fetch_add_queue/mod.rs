@@ -1,11 +1,19 @@
 //! The fetch-add queue lock.
+//!
+//! ```text
+//! acquire    before = fetch-add(home.given[mode], 1)                 as the ticket lock
+//!            write(home.ring[mode][before.given[mode]], me), read home
+//!            until it is my turn: wait until my GRANT is written, read home
+//! release    found = fetch-add(home.returned[mode], 1)
+//!            if that lets waiters in: read their entries in the ring, write the GRANT of each
+//! ```
 
 mod ring;
 
 use onesided_remote_memory::{Fault, RemoteMemory};
 
-pub(crate) use self::ring::{Seat, Waited};
-use crate::recovery::discount;
+pub(crate) use self::ring::{RingSlot, Waited};
+use crate::recovery::retract;
 use crate::ticket::counters::Counters;
 use crate::ticket::not_held;
 use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Ticket};
@@ -86,7 +94,7 @@ impl<const BITS: u32, const RING: usize> FetchAddQueue<BITS, RING> {
 fn left_to_others<const BITS: u32>(found: u64, mode: Mode) -> Option<Counters<BITS>> {
     let left = Counters::<BITS>(found.wrapping_add(Counters::<BITS>::returning(mode)));
     let waits = left.out(Mode::Exclusive) > 0 || mode == Mode::Exclusive && left.out(Mode::Shared) > 0;
-    (waits && !left.is_frozen()).then_some(left)
+    (waits && !left.is_recovering()).then_some(left)
 }
 
 impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, RING> {
@@ -141,8 +149,8 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let seat = Some(Seat::new(context, mode, RING));
-        self.tickets.contend_in(memory, context, words, mode, first, intent, seat).await
+        let ring_slot = Some(RingSlot::new(context, mode, RING));
+        self.tickets.contend_in(memory, context, words, mode, first, intent, ring_slot).await
     }
 
     #[inline]
@@ -199,7 +207,7 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
             }
             _ => not_held::<M, BITS>(memory, words.0, mode).await,
         };
-        discount(memory, context)?;
+        retract(memory, context)?;
         outcome
     }
 

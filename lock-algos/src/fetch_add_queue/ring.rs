@@ -6,19 +6,19 @@
 use onesided_remote_memory::{Fault, FaultKind, Link, Notify, Patience, Rank, RemoteMemory};
 
 use crate::backoff::mixed;
-use crate::recovery::COUNTS;
+use crate::recovery::ANNOUNCED;
 use crate::ticket::counters::Counters;
 use crate::{LockContext, Mode, Owner};
 
 /// The word of a node to which notifications are written. Its owner waits until it changes, and
 /// never writes to it.
-pub(super) const GRANT: usize = COUNTS + 1;
+pub(super) const GRANT: usize = ANNOUNCED + 1;
 
 /// When a waiter first reads the counters without a notification, in nanoseconds. The interval then
 /// doubles.
-const LOOK: u64 = 10_000_000;
+const POLL_INTERVAL: u64 = 10_000_000;
 /// The number of doublings.
-const LOOKS: u32 = 5;
+const DOUBLINGS: u32 = 5;
 
 /// A waiter: valid 1 bit | rank 24 bits | slot 12 bits | tickets of the other mode that were given
 /// out before its own 15 bits | tag 12 bits. All 0 is none.
@@ -104,7 +104,7 @@ pub(crate) enum Waited<const BITS: u32> {
 }
 
 /// A waiter's state of its ring slot.
-pub(crate) struct Seat<P> {
+pub(crate) struct RingSlot<P> {
     context: P,
     mode: Mode,
     /// Entries of each mode.
@@ -123,7 +123,7 @@ struct Entered {
     looked: u32,
 }
 
-impl<P> Seat<P> {
+impl<P> RingSlot<P> {
     pub(super) const fn new(context: P, mode: Mode, ring: usize) -> Self {
         Self { context, mode, ring, attempt: 0, entered: None }
     }
@@ -151,13 +151,14 @@ impl<P> Seat<P> {
             return if has_room { self.enter(memory, before).await } else { Ok(Waited::Standing) };
         };
         let known = memory.failed_rank().is_some();
-        let patience = Patience::with_failures(memory.rank()).and_until(memory.now().saturating_add(LOOK << looked));
+        let patience =
+            Patience::with_failures(memory.rank()).and_until(memory.now().saturating_add(POLL_INTERVAL << looked));
         let told = move |told| told != last || !known && memory.failed_rank().is_some();
         match memory.wait_until(context.node(GRANT)?, told, patience).await {
             Ok(told) if told == grant => return Ok(Waited::Granted),
             Ok(told) => self.entered = Some(Entered { grant, last: told, looked }),
             Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
-            Err(_) => self.entered = Some(Entered { grant, last, looked: LOOKS.min(looked + 1) }),
+            Err(_) => self.entered = Some(Entered { grant, last, looked: DOUBLINGS.min(looked + 1) }),
         }
         memory.read(context.home(0)?).await.map(|word| Waited::Seen(Counters(word)))
     }
@@ -189,7 +190,7 @@ impl<P> Seat<P> {
         // Readers do not: the user of this entry may be served and not know it yet.
         let [found, now] = memory.post([Link::Read { word, waited: true }, look]).await?;
         let (found, now) = (Entry(found), Counters::<BITS>(now));
-        if now.is_frozen() || now.ahead(before, mode) == 0 {
+        if now.is_recovering() || now.ahead(before, mode) == 0 {
             return Ok(Waited::Seen(now));
         }
         let behind = found.others().wrapping_sub(now.came_back(Mode::Exclusive)) & Counters::<BITS>::ROOM;
@@ -231,7 +232,7 @@ pub(super) async fn hand_over<'m, M: RemoteMemory, const BITS: u32, const RING: 
     }
     let now = Counters::<BITS>(memory.read(context.home(0)?).await?);
     // Otherwise they were served before.
-    if now.is_frozen() || now.came_back(Mode::Exclusive) != owners {
+    if now.is_recovering() || now.came_back(Mode::Exclusive) != owners {
         return Ok(());
     }
     // An entry may be of an earlier ticket: then its owner polls without result.

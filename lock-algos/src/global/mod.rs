@@ -1,16 +1,26 @@
 //! Lock-all: one operation that locks all targets.
+//!
+//! ```text
+//! all targets   enter(lock-all group), later fetch-add(word, -1 of that group)
+//! one target    exclusive: enter(exclusive group), the target's own lock; release both
+//!               shared: the target's own lock
+//! enter(group)  if fetch-add(word, 1 of the group) finds none of the other group: inside
+//!               else fetch-add(word, out again and waiting)
+//!               until the word's phase of the group changes: pause, read it
+//!               if the other group has left: compare-swap all waiters of a group in
+//! ```
 
-mod room;
-mod way;
+mod lock_all_word;
+mod slow_path;
 
 use std::future::Future;
 use std::pin::Pin;
 
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
-use self::room::Room;
-use self::way::{InRoom, Way, announce, heal, leave_poisoned, step_out};
-use crate::recovery::{self, COUNTS};
+use self::lock_all_word::LockAllWord;
+use self::slow_path::{AtLockAllWord, SlowPath, announce, leave_poisoned, leave_trace, reopen};
+use crate::recovery::{self, ANNOUNCED};
 use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode};
 
 /// Locks of many targets, and of all of them by one operation, after foMPI (Gerstenberger, Besta,
@@ -111,7 +121,7 @@ fn boxed<'m, T>(future: impl Future<Output = T> + Send + 'm) -> Boxed<'m, T> {
 
 /// What an acquire locks.
 enum Level {
-    Room,
+    LockAll,
     Target,
     Both,
 }
@@ -120,26 +130,26 @@ impl Level {
     fn of<'m, M: RemoteMemory>(context: impl LockContext<'m, M>, mode: Mode) -> Self {
         match mode {
             Mode::Exclusive => Self::Both,
-            Mode::Shared if context.is_lock_all() => Self::Room,
+            Mode::Shared if context.is_lock_all() => Self::LockAll,
             Mode::Shared => Self::Target,
         }
     }
 }
 
 impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
-    const fn in_room<P>(context: P) -> InRoom<P> {
-        InRoom { context, counts: A::NODE_WORDS }
+    const fn at_lock_all_word<P>(context: P) -> AtLockAllWord<P> {
+        AtLockAllWord { context, announced: A::NODE_WORDS }
     }
 
     /// Posts the first operation on the lock-all word.
-    fn start_room<'m, M: RemoteMemory>(
+    fn start_lock_all<'m, M: RemoteMemory>(
         memory: &M,
         context: impl LockContext<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        let (room, word) = (Self::in_room(context), context.lock_all_word()?);
-        recovery::count(memory, room)?;
-        Ok(announce::<M, BITS>(memory, room, word, mode))
+        let (at, word) = (Self::at_lock_all_word(context), context.lock_all_word()?);
+        recovery::announce(memory, at)?;
+        Ok(announce::<M, BITS>(memory, at, word, mode))
     }
 
     /// Enters the lock-all word, after a first operation with this outcome.
@@ -152,8 +162,8 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let (word, pauses) = (context.lock_all_word()?, self.backoff.pauses(context.owner()));
-        let (context, passes) = (Self::in_room(context), context.is_inside());
-        Way::<_, _, BITS> { memory, context, word, mode, intent, pauses, passes }.enter(first).await
+        let (context, bypasses) = (Self::at_lock_all_word(context), context.is_inside());
+        SlowPath::<_, _, BITS> { memory, context, word, mode, intent, pauses, bypasses }.enter(first).await
     }
 
     /// Leaves the lock-all word, by one operation that took effect and found this.
@@ -163,11 +173,11 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
         mode: Mode,
         found: u64,
     ) -> Result<bool, Fault> {
-        let found = Room::<BITS>(found);
-        if found.inside(mode) == 0 || found.is_frozen() {
+        let found = LockAllWord::<BITS>(found);
+        if found.inside(mode) == 0 || found.is_recovering() {
             return Ok(false); // to be undone, or not complete
         }
-        recovery::discount(memory, Self::in_room(context))?;
+        recovery::retract(memory, Self::at_lock_all_word(context))?;
         Ok(true)
     }
 
@@ -178,26 +188,26 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
         mode: Mode,
         left: impl Future<Output = Result<u64, Fault>> + Send,
     ) -> Result<(), Fault> {
-        let outcome = match left.await.map(Room::<BITS>) {
-            Ok(found) => Self::step_out_of(memory, context, mode, found).await,
+        let outcome = match left.await.map(LockAllWord::<BITS>) {
+            Ok(found) => Self::retract_from(memory, context, mode, found).await,
             Err(fault) => Err(fault),
         };
-        recovery::discount(memory, Self::in_room(context))?;
+        recovery::retract(memory, Self::at_lock_all_word(context))?;
         outcome
     }
 
     /// Ends what leaving found, or undoes it.
-    async fn step_out_of<'m, M: RemoteMemory>(
+    async fn retract_from<'m, M: RemoteMemory>(
         memory: &'m M,
         context: impl LockContext<'m, M>,
         mode: Mode,
-        found: Room<BITS>,
+        found: LockAllWord<BITS>,
     ) -> Result<(), Fault> {
         let word = context.lock_all_word()?;
         if found.inside(mode) > 0 {
-            return step_out(memory, context.owner(), word, found.plus(Room::<BITS>::leaving(mode))).await;
+            return leave_trace(memory, context.owner(), word, found.plus(LockAllWord::<BITS>::leaving(mode))).await;
         }
-        memory.fetch_add(word, Room::<BITS>::entering(mode)).await?;
+        memory.fetch_add(word, LockAllWord::<BITS>::entering(mode)).await?;
         Err(Fault::new(FaultKind::NotHeld))
     }
 
@@ -206,18 +216,18 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
         context: impl LockContext<'m, M>,
         mode: Mode,
     ) -> Result<(), Fault> {
-        let left = memory.fetch_add(context.lock_all_word()?, Room::<BITS>::leaving(mode));
+        let left = memory.fetch_add(context.lock_all_word()?, LockAllWord::<BITS>::leaving(mode));
         Self::finish_leaving(memory, context, mode, left).await
     }
 
-    /// Acquires the target's lock exclusively, inside the lock-all word. `room` is the result of
+    /// Acquires the target's lock exclusively, inside the lock-all word. `entered` is the result of
     /// entering.
     async fn lock_target<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         context: P,
         words: A::Words<'m, M>,
-        room: Held,
+        entered: Held,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let mode = Mode::Exclusive;
@@ -230,9 +240,9 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
             first => boxed(self.lock.contend(memory, context, words, mode, first, intent)).await,
         };
         match held {
-            Ok(held) if room.recovered.is_some() => {
-                let held = Held { recovered: held.recovered.or(room.recovered), ..held };
-                match heal::<M, BITS>(memory, context.lock_all_word()?).await {
+            Ok(held) if entered.recovered.is_some() => {
+                let held = Held { recovered: held.recovered.or(entered.recovered), ..held };
+                match reopen::<M, BITS>(memory, context.lock_all_word()?).await {
                     Ok(()) => Ok(held),
                     Err(fault) => self.release_poisoned(memory, context, words, held).await.and(Err(fault)),
                 }
@@ -240,8 +250,8 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
             Ok(held) => Ok(held),
             // What it recovered in the lock-all word is left to the next owner, as if this one had
             // died.
-            Err(fault) if room.recovered.is_some() => {
-                recovery::discount(memory, Self::in_room(context)).and(Err(fault))
+            Err(fault) if entered.recovered.is_some() => {
+                recovery::retract(memory, Self::at_lock_all_word(context)).and(Err(fault))
             }
             Err(fault) => Self::leave(memory, context, mode).await.and(Err(fault)),
         }
@@ -255,9 +265,9 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
         words: A::Words<'m, M>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let first = Self::start_room(memory, context, Mode::Exclusive)?.await;
-        let room = self.enter(memory, context, Mode::Exclusive, first, intent).await?;
-        self.lock_target(memory, context, words, room, intent).await
+        let first = Self::start_lock_all(memory, context, Mode::Exclusive)?.await;
+        let entered = self.enter(memory, context, Mode::Exclusive, first, intent).await?;
+        self.lock_target(memory, context, words, entered, intent).await
     }
 
     async fn lock<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
@@ -285,10 +295,10 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
                 held => held,
             };
         }
-        let room = self.enter(memory, context, mode, first, intent).await?;
-        match room.mode {
-            Mode::Shared => Ok(room),
-            Mode::Exclusive => self.lock_target(memory, context, words, room, intent).await,
+        let entered = self.enter(memory, context, mode, first, intent).await?;
+        match entered.mode {
+            Mode::Shared => Ok(entered),
+            Mode::Exclusive => self.lock_target(memory, context, words, entered, intent).await,
         }
     }
 }
@@ -297,7 +307,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
     const NAME: &'static str = "global";
     /// The last word is the lock-all word, at the rank of that word.
     const HOME_WORDS: usize = A::HOME_WORDS + 1;
-    const NODE_WORDS: usize = A::NODE_WORDS + COUNTS + 1;
+    const NODE_WORDS: usize = A::NODE_WORDS + ANNOUNCED + 1;
     const PER_RANK_WORD: bool = A::PER_RANK_WORD;
     const HOST_WORDS: usize = A::HOST_WORDS;
     const SERVED: bool = A::SERVED;
@@ -305,7 +315,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
     type Words<'m, M: RemoteMemory> = A::Words<'m, M>;
 
     fn is_free(home: &[u64]) -> bool {
-        home.split_last().is_none_or(|(room, home)| Room::<BITS>(*room).is_free() && A::is_free(home))
+        home.split_last().is_none_or(|(all, home)| LockAllWord::<BITS>(*all).is_free() && A::is_free(home))
     }
 
     fn uses_node(&self, _mode: Mode) -> bool {
@@ -329,7 +339,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
     ) -> Result<M::Op, Fault> {
         match Level::of(context, mode) {
             Level::Target => self.lock.start(memory, context, words, mode),
-            Level::Room | Level::Both => Self::start_room(memory, context, mode),
+            Level::LockAll | Level::Both => Self::start_lock_all(memory, context, mode),
         }
     }
 
@@ -364,11 +374,11 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         let level = Level::of(context, mode);
-        if !matches!(level, Level::Target) && !recovery::counts(memory, Self::in_room(context))? {
+        if !matches!(level, Level::Target) && !recovery::is_announced(memory, Self::at_lock_all_word(context))? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
         match level {
-            Level::Room => Ok(memory.fetch_add(context.lock_all_word()?, Room::<BITS>::leaving(mode))),
+            Level::LockAll => Ok(memory.fetch_add(context.lock_all_word()?, LockAllWord::<BITS>::leaving(mode))),
             Level::Target | Level::Both => self.lock.start_release(memory, context, words, mode),
         }
     }
@@ -382,7 +392,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         found: u64,
     ) -> Result<bool, Fault> {
         let released = match Level::of(context, mode) {
-            Level::Room => Self::left(memory, context, mode, found)?,
+            Level::LockAll => Self::left(memory, context, mode, found)?,
             Level::Target => self.lock.released(memory, context, words, mode, found)?,
             Level::Both => false, // it is inside the lock-all word still
         };
@@ -402,7 +412,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
     ) -> Result<(), Fault> {
         context.mark_inside(false);
         match Level::of(context, mode) {
-            Level::Room => Self::finish_leaving(memory, context, mode, started).await,
+            Level::LockAll => Self::finish_leaving(memory, context, mode, started).await,
             Level::Target => boxed(self.lock.finish_release(memory, context, words, mode, started)).await,
             Level::Both => {
                 let released = boxed(self.lock.finish_release(memory, context, words, mode, started)).await;
@@ -421,7 +431,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
     ) -> Result<(), Fault> {
         context.mark_inside(false);
         let target = boxed(self.lock.release_poisoned(memory, context, words, held)).await;
-        target.and(leave_poisoned::<M, BITS>(memory, Self::in_room(context), context.lock_all_word()?).await)
+        target.and(leave_poisoned::<M, BITS>(memory, Self::at_lock_all_word(context), context.lock_all_word()?).await)
     }
 
     async fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(

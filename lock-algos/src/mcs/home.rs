@@ -12,7 +12,7 @@ pub(super) struct Home(pub(super) u64);
 impl Home {
     pub(super) const FREE: Self = Self(0);
     /// Under recovery: arrivals are rejected; see [`crate::recovery`].
-    pub(super) const FROZEN: u64 = 1 << 63;
+    pub(super) const RECOVERING: u64 = 1 << 63;
     /// The queue is not empty, and the low bits name its tail.
     pub(super) const QUEUED: u64 = 1 << 62;
     /// Put under recovery because this rank died in the queue, or cannot be reached there.
@@ -51,12 +51,12 @@ impl Home {
     }
 
     /// The same readers; the nonce of the recovery and the lost rank replace the tail.
-    pub(super) const fn frozen(self, lost: Option<Rank>, stamp: u64) -> Self {
+    pub(super) const fn recovering(self, lost: Option<Rank>, nonce: u64) -> Self {
         let which = match lost {
-            Some(Rank(rank)) => Self::LOST | stamp & 0xfff << 24 | rank as u64 & 0xff_ffff,
-            None => stamp & Self::LAST,
+            Some(Rank(rank)) => Self::LOST | nonce & 0xfff << 24 | rank as u64 & 0xff_ffff,
+            None => nonce & Self::LAST,
         };
-        Self(Self::FROZEN | self.0 & Self::READERS | which)
+        Self(Self::RECOVERING | self.0 & Self::READERS | which)
     }
 
     /// What an owner turns a free word into.
@@ -68,8 +68,8 @@ impl Home {
     }
 
     /// Whether it is this word under recovery, except for readers that have left.
-    pub(super) const fn is_as_frozen(self, frozen: Self) -> bool {
-        self.0 & !Self::READERS == frozen.0 & !Self::READERS
+    pub(super) const fn is_same_recovery(self, recovering: Self) -> bool {
+        self.0 & !Self::READERS == recovering.0 & !Self::READERS
     }
 
     /// Whether this owner is the tail.
@@ -101,24 +101,24 @@ mod tests {
         let all = Home(Home::READERS);
         let last = all.behind(owner);
         assert_eq!((last.rank(), last.slot()), (owner.rank, owner.slot));
-        assert!(last.has_readers() && last.is(Home::QUEUED) && !last.is(Home::FROZEN | Home::LOST));
+        assert!(last.has_readers() && last.is(Home::QUEUED) && !last.is(Home::RECOVERING | Home::LOST));
         assert!(last.unqueued() == all && Home::FREE.behind(owner).unqueued() == Home::FREE);
         let none = Owner { rank: Rank(0), slot: 0, generation: 0 };
         assert!(Home::FREE.behind(none) != Home::FREE && !Home::FREE.behind(none).has_readers());
-        let frozen = last.frozen(Some(owner.rank), u64::MAX);
-        assert!(frozen.is(Home::FROZEN) && frozen.is(Home::LOST) && frozen.rank() == owner.rank);
-        assert!(!last.frozen(None, 0).is(Home::LOST));
-        assert_eq!(last.frozen(Some(Rank(7)), u64::MAX).lost(), Some(Rank(7)));
+        let recovering = last.recovering(Some(owner.rank), u64::MAX);
+        assert!(recovering.is(Home::RECOVERING) && recovering.is(Home::LOST) && recovering.rank() == owner.rank);
+        assert!(!last.recovering(None, 0).is(Home::LOST));
+        assert_eq!(last.recovering(Some(Rank(7)), u64::MAX).lost(), Some(Rank(7)));
         assert!(
-            frozen.has_readers()
-                && !frozen.is(Home::QUEUED)
-                && !all.frozen(None, u64::MAX).is(Home::LOST | Home::QUEUED)
+            recovering.has_readers()
+                && !recovering.is(Home::QUEUED)
+                && !all.recovering(None, u64::MAX).is(Home::LOST | Home::QUEUED)
         );
-        let [seven, other] = [u64::MAX, 0].map(|stamp| last.frozen(Some(Rank(7)), stamp));
-        assert!(seven != other && last.frozen(None, 1) != last.frozen(None, 2));
+        let [seven, other] = [u64::MAX, 0].map(|nonce| last.recovering(Some(Rank(7)), nonce));
+        assert!(seven != other && last.recovering(None, 1) != last.recovering(None, 2));
         let fewer = Home(seven.0 - Home::READER);
-        assert!(fewer.is_as_frozen(seven) && seven.is_as_frozen(fewer) && !other.is_as_frozen(seven));
-        assert!(!Home::FREE.is_as_frozen(Home(Home::FROZEN)) && !all.is_as_frozen(seven));
+        assert!(fewer.is_same_recovery(seven) && seven.is_same_recovery(fewer) && !other.is_same_recovery(seven));
+        assert!(!Home::FREE.is_same_recovery(Home(Home::RECOVERING)) && !all.is_same_recovery(seven));
         assert!(Home::FREE.joined().has_readers() && !Home::FREE.joined().is(Home::QUEUED));
     }
 }

@@ -1,13 +1,26 @@
 //! The MCS queue lock.
+//!
+//! ```text
+//! acquire    before = swap(home.tail, me)          by compare-swaps: cards have no swap
+//!            if before is somebody: write(before.NEXT, me), wait until my GRANT is written
+//!            exclusive: wait until home.readers is 0
+//!            shared:    fetch-add(home.readers, 1), release the queue at once
+//! release    if my NEXT is set: write(NEXT.GRANT)
+//!            else if compare-swap(home.tail, me, nobody) fails: wait until my NEXT is set, then write
+//!            shared:    fetch-add(home.readers, -1)
+//! ```
+//!
+//! `home` is the word at the home, and `NEXT` and `GRANT` are words of an owner's node. Acquire and
+//! release begin in this file and end in `slow_path`.
 
 mod home;
-mod way;
+mod slow_path;
 
 use onesided_remote_memory::{Fault, FaultKind, Notify, RemoteMemory};
 
 use self::home::Home;
-use self::way::Way;
-use crate::recovery::{self, COUNTS, Count};
+use self::slow_path::SlowPath;
+use crate::recovery::{self, ANNOUNCED, Announcement};
 use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner};
 
 /// The queue lock of Mellor-Crummey and Scott (ACM TOCS 9(1), 1991) over remote memory: jiang-2004,
@@ -50,12 +63,12 @@ impl Mcs {
     }
 }
 
-// Words of a node, beside `COUNTS`.
+// Words of a node, beside `ANNOUNCED`.
 /// The successor, which writes it: its owner's bits with [`LINKED`].
-const NEXT: usize = COUNTS + 1;
+const NEXT: usize = ANNOUNCED + 1;
 /// Written by the predecessor: [`GRANTED`] with this owner's generation, and [`READING`] if the
 /// predecessor is a reader. Later this owner's own note, [`HANDED`].
-const GRANT: usize = COUNTS + 2;
+const GRANT: usize = ANNOUNCED + 2;
 
 const LINKED: u64 = 1 << 63;
 const GRANTED: u64 = 1 << 63;
@@ -81,7 +94,7 @@ fn clean<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> R
 #[inline(never)] // as `hand_over_at_once`
 fn leave<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
     clean(memory, context)?;
-    recovery::discount(memory, context)
+    recovery::retract(memory, context)
 }
 
 /// Posts the write that hands the lock over to the successor of an exclusive owner, if its node can
@@ -124,7 +137,7 @@ impl LockAlgorithm for Mcs {
         (home, owner): Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        recovery::count(memory, context)?;
+        recovery::announce(memory, context)?;
         let new = Home::taken(Owner::from_bits(owner), mode);
         Ok(memory.compare_swap(home, Home::FREE.0, new.0))
     }
@@ -143,10 +156,10 @@ impl LockAlgorithm for Mcs {
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let way = Way { memory, context, home, owner: Owner::from_bits(owner) };
-        let mut counts = Count::of(memory, context, true);
-        let held = way.acquire(first, mode, self.backoff.pauses(way.owner), intent, &mut counts).await;
-        counts.after(held)
+        let path = SlowPath { memory, context, home, owner: Owner::from_bits(owner) };
+        let mut announcement = Announcement::of(memory, context, true);
+        let held = path.acquire(first, mode, self.backoff.pauses(path.owner), intent, &mut announcement).await;
+        announcement.end(held)
     }
 
     #[inline]
@@ -162,7 +175,7 @@ impl LockAlgorithm for Mcs {
         (home, owner): Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        if !recovery::counts(memory, context)? {
+        if !recovery::is_announced(memory, context)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
         if mode == Mode::Shared {
@@ -198,7 +211,7 @@ impl LockAlgorithm for Mcs {
                 return leave(memory, context).map(|()| true);
             }
         }
-        recovery::discount(memory, context)?;
+        recovery::retract(memory, context)?;
         if mode == Mode::Exclusive || Home(found).has_readers() {
             Ok(true)
         } else {
@@ -215,19 +228,19 @@ impl LockAlgorithm for Mcs {
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
         let (home, owner) = words;
-        let way = Way { memory, context, home, owner: Owner::from_bits(owner) };
+        let path = SlowPath { memory, context, home, owner: Owner::from_bits(owner) };
         let found = match started.await {
             Ok(found) => found,
             Err(fault) if mode == Mode::Exclusive && memory.load(context.node(GRANT)?)? == HANDED => {
                 let next = Owner::from_bits(memory.load(context.node(NEXT)?)?);
-                let handed = way.handed(next, Err(fault)).await;
+                let handed = path.handed(next, Err(fault)).await;
                 leave(memory, context)?;
                 return handed;
             }
-            Err(fault) => return recovery::discount(memory, context).and(Err(fault)),
+            Err(fault) => return recovery::retract(memory, context).and(Err(fault)),
         };
         if !self.released(memory, context, words, mode, found)? {
-            let handed = way.hand_over(Home(found), mode, true).await;
+            let handed = path.hand_over(Home(found), mode, true).await;
             leave(memory, context)?;
             handed?;
         }
@@ -242,13 +255,13 @@ impl LockAlgorithm for Mcs {
         (home, owner): Self::Words<'m, M>,
         held: Held,
     ) -> Result<(), Fault> {
-        let way = Way { memory, context, home, owner: Owner::from_bits(owner) };
-        let left = match way.home().await {
-            Ok(found) => way.freeze(found, held.recovered.and_then(Fault::rank)).await,
+        let path = SlowPath { memory, context, home, owner: Owner::from_bits(owner) };
+        let left = match path.home().await {
+            Ok(found) => path.start_recovery(found, held.recovered.and_then(Fault::rank)).await,
             lost => lost,
         };
         let left = match left {
-            Ok(frozen) => way.all_left(frozen, true).await,
+            Ok(recovering) => path.all_left(recovering, true).await,
             left => left.map(drop),
         };
         leave(memory, context)?;

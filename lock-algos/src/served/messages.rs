@@ -12,7 +12,7 @@ use crate::{Held, Mode};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     /// The request id: which of the slot's acquires. The reply repeats it.
-    pub(super) turn: u32,
+    pub(super) id: u32,
     /// The slot whose node receives the reply.
     pub(super) slot: u16,
     pub(super) verb: Verb,
@@ -73,32 +73,32 @@ impl Verb {
 
 impl Request {
     pub(super) const fn to_bits(self) -> u64 {
-        (self.turn as u64) << 32 | (self.slot as u64 & 0xfff) << 20 | self.verb.to_bits()
+        (self.id as u64) << 32 | (self.slot as u64 & 0xfff) << 20 | self.verb.to_bits()
     }
 
     /// `None` if there is no request.
     pub(super) fn from_bits(bits: u64) -> Option<Self> {
         let verb = Verb::from_bits(bits & 0xff)?;
-        Some(Self { turn: (bits >> 32) as u32, slot: (bits >> 20) as u16 & 0xfff, verb })
+        Some(Self { id: (bits >> 32) as u32, slot: (bits >> 20) as u16 & 0xfff, verb })
     }
 }
 
 /// The wake event behind a request: rank 24 bits | slot 12 | request slot 8 | verb and flags 8 |
 /// request id 12. It names the last request, and differs from any other wake event that may come
 /// before the server's next read: an owner needs its reply before its next request id.
-pub(super) const fn ring(rank: Rank, line: u16, request: Request) -> u64 {
+pub(super) const fn ring(rank: Rank, request_slot: u16, request: Request) -> u64 {
     (rank.0 as u64 & 0xff_ffff) << 40
         | (request.slot as u64 & 0xfff) << 28
-        | (line as u64 & 0xff) << 20
+        | (request_slot as u64 & 0xff) << 20
         | request.verb.to_bits() << 12
-        | request.turn as u64 & 0xfff
+        | request.id as u64 & 0xfff
 }
 
 /// The request slot of a wake event that names none.
-pub(super) const NO_LINE: u16 = 0xff;
+pub(super) const NO_REQUEST_SLOT: u16 = 0xff;
 
 /// The request slot that a wake event names.
-pub(super) const fn rung_by(ring: u64) -> (Rank, u16) {
+pub(super) const fn named_by(ring: u64) -> (Rank, u16) {
     (Rank((ring >> 40) as u32 & 0xff_ffff), (ring >> 20) as u16 & 0xff)
 }
 
@@ -106,7 +106,7 @@ pub(super) const fn rung_by(ring: u64) -> (Rank, u16) {
 /// follow another reply: request id 32 bits | unused 4 | outcome 4 | rank 24.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
-    pub(super) turn: u32,
+    pub(super) id: u32,
     pub(super) outcome: Outcome,
 }
 
@@ -162,7 +162,7 @@ impl Answer {
             Outcome::Withdrawn => (7, 0),
             Outcome::Closed => (8, 0),
         };
-        (self.turn as u64) << 32 | code << 24 | rank as u64 & 0xff_ffff
+        (self.id as u64) << 32 | code << 24 | rank as u64 & 0xff_ffff
     }
 
     pub(super) const fn from_bits(bits: u64) -> Option<Self> {
@@ -179,7 +179,7 @@ impl Answer {
             8 => Outcome::Closed,
             _ => return None,
         };
-        Some(Self { turn: (bits >> 32) as u32, outcome })
+        Some(Self { id: (bits >> 32) as u32, outcome })
     }
 }
 
@@ -200,13 +200,13 @@ mod tests {
     #[test]
     fn requests_pack_at_every_fields_edge() {
         for verb in verbs() {
-            for turn in [0, 1, u32::MAX] {
+            for id in [0, 1, u32::MAX] {
                 for slot in [0, 1, 0xfff] {
-                    let request = Request { turn, slot, verb };
+                    let request = Request { id, slot, verb };
                     assert_eq!(Request::from_bits(request.to_bits()), Some(request));
                     for rank in RANKS {
-                        for line in [0, 0xff] {
-                            assert_eq!(rung_by(ring(rank, line, request)), (rank, line));
+                        for request_slot in [0, 0xff] {
+                            assert_eq!(named_by(ring(rank, request_slot, request)), (rank, request_slot));
                         }
                     }
                 }
@@ -220,9 +220,9 @@ mod tests {
     fn rings_that_may_come_between_two_looks_differ() {
         let all: Vec<_> = verbs()
             .into_iter()
-            .flat_map(|verb| [0, 1, 2].map(|turn| [0, 1].map(|slot| Request { turn, slot, verb })))
+            .flat_map(|verb| [0, 1, 2].map(|id| [0, 1].map(|slot| Request { id, slot, verb })))
             .flatten()
-            .flat_map(|request| RANKS.map(|rank| [0, 1].map(|line| ring(rank, line, request))))
+            .flat_map(|request| RANKS.map(|rank| [0, 1].map(|request_slot| ring(rank, request_slot, request))))
             .flatten()
             .collect();
         let distinct: std::collections::BTreeSet<_> = all.iter().collect();
@@ -236,8 +236,8 @@ mod tests {
         let of_deaths = deaths.into_iter().flat_map(|death| [Outcome::Granted(Some(death)), Outcome::Poisoned(death)]);
         let others = [Outcome::Granted(None), Outcome::Busy, Outcome::Withdrawn, Outcome::Closed];
         for outcome in of_deaths.chain(others) {
-            for turn in [0, 1, u32::MAX] {
-                let answer = Answer { turn, outcome };
+            for id in [0, 1, u32::MAX] {
+                let answer = Answer { id, outcome };
                 assert_eq!(Answer::from_bits(answer.to_bits()), Some(answer));
             }
         }

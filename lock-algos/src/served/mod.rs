@@ -5,7 +5,7 @@
 //! A task at the lock's home, the *server* ([`LockAlgorithm::serve`]), has the queue and the
 //! holders of the lock. An owner writes a request to a word at the home, and the server writes a
 //! reply to the owner's node. No other rank decides anything, so shared and exclusive mode, order,
-//! death and withdrawal are sequential code over a queue (`desk`). Only the transfer of words to
+//! death and withdrawal are sequential code over a queue (`queue`). Only the transfer of words to
 //! and from the server is concurrent:
 //!
 //! - **Request slots.** Each rank has some request slots at the home, a word each. One owner uses a
@@ -47,31 +47,31 @@
 //! as dead there. When the home dies, all waiters fail with `PeerDied`, and when its server ends,
 //! with `Closed`.
 
-mod desk;
 mod messages;
 mod origin;
+mod queue;
 mod server;
 
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
 use self::messages::{Terms, Verb};
-use self::origin::Errand;
+use self::origin::Client;
 use crate::backoff::Pauses;
-use crate::recovery::{self, COUNTS};
+use crate::recovery::{self, ANNOUNCED};
 use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode};
 
 // Words at the home, all 0 initially.
 /// Written by the server when it ends: [`ENDED`], and the number of holders and waiters.
 const STATE: usize = 0;
 /// The wake event, written by all ranks: see [`messages::ring`].
-const BELL: usize = 1;
+const WAKE_EVENT: usize = 1;
 
-// Words of a node, beside `COUNTS`, which names the lock that its owner asked for.
+// Words of a node, beside `ANNOUNCED`, which names the lock that its owner asked for.
 /// The server's [`Answer`].
-const ANSWER: usize = COUNTS + 1;
+const ANSWER: usize = ANNOUNCED + 1;
 /// This owner's own note: request id 32 bits | unused | [`HELD`] | request slot, counted from 1, or
 /// 0, 16 bits.
-const TURN: usize = COUNTS + 2;
+const NOTE: usize = ANNOUNCED + 2;
 
 /// In an owner's note: it has seen that it holds the lock. Later replies to the node do not matter.
 const HELD: u64 = 1 << 16;
@@ -82,7 +82,7 @@ const ENDED: u64 = 1 << 63;
 const TRIES: u64 = 1 << 62;
 
 /// How often a waiter checks whether the server has ended, in nanoseconds.
-const LOOK: u64 = 100_000_000;
+const POLL_INTERVAL: u64 = 100_000_000;
 
 /// A lock that a thread at the target serves: jiang-2004, section 4. [`DedicatedThread`] and
 /// [`EventThread`] differ in how that thread waits, and in whether owners have to wake it.
@@ -122,8 +122,8 @@ impl<const SLEEPS: bool> Served<SLEEPS> {
 
 impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
     const NAME: &'static str = if SLEEPS { "event-thread" } else { "dedicated-thread" };
-    const HOME_WORDS: usize = BELL + 1;
-    const NODE_WORDS: usize = TURN + 1;
+    const HOME_WORDS: usize = WAKE_EVENT + 1;
+    const NODE_WORDS: usize = NOTE + 1;
     const SERVED: bool = true;
 
     /// The home's first word, and the owner's bits, with a bit above them for a try.
@@ -156,12 +156,12 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         let terms = Terms { at_once: owner & TRIES != 0, recovers: false };
-        recovery::count(memory, context)?;
-        let errand = Errand { memory, context, sleeps: SLEEPS };
+        recovery::announce(memory, context)?;
+        let client = Client { memory, context, sleeps: SLEEPS };
         match context.take_request_slot() {
-            Some(line) => errand.ask(line, Verb::Acquire(mode, terms)),
+            Some(request_slot) => client.request(request_slot, Verb::Acquire(mode, terms)),
             None => {
-                errand.note(None)?;
+                client.note(None)?;
                 Ok(memory.read(state))
             }
         }
@@ -181,10 +181,10 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let errand = Errand { memory, context, sleeps: SLEEPS };
+        let client = Client { memory, context, sleeps: SLEEPS };
         let terms = Terms { at_once: owner & TRIES != 0, recovers: false };
         let pauses: Pauses<'_> = self.backoff.pauses(context.owner());
-        errand.wait_in_line(state, (mode, terms), (first, pauses), intent).await
+        client.acquire(state, (mode, terms), (first, pauses), intent).await
     }
 
     #[inline]
@@ -199,13 +199,13 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         _words: Self::Words<'m, M>,
         _mode: Mode,
     ) -> Result<M::Op, Fault> {
-        let errand = Errand { memory, context, sleeps: SLEEPS };
-        let (turn, line) = errand.noted()?;
-        let holds = recovery::counts(memory, context)? && memory.load(context.node(TURN)?)? & HELD != 0;
-        match line.filter(|_| holds) {
-            Some(line) => {
-                let released = errand.say(line, turn, Verb::Release);
-                errand.leave(Some(line))?; // nothing is written to the node any more
+        let client = Client { memory, context, sleeps: SLEEPS };
+        let (id, request_slot) = client.noted()?;
+        let holds = recovery::is_announced(memory, context)? && memory.load(context.node(NOTE)?)? & HELD != 0;
+        match request_slot.filter(|_| holds) {
+            Some(request_slot) => {
+                let released = client.write_request(request_slot, id, Verb::Release);
+                client.leave(Some(request_slot))?; // nothing is written to the node any more
                 released
             }
             None => Err(Fault::new(FaultKind::NotHeld)),
@@ -231,11 +231,11 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         (state, _): Self::Words<'m, M>,
         _held: Held,
     ) -> Result<(), Fault> {
-        let errand = Errand { memory, context, sleeps: SLEEPS };
-        let (turn, line) = errand.noted()?;
-        let Some(line) = line else { return Err(Fault::new(FaultKind::NotHeld)) };
-        let withdrawn = errand.withdraw(state, (turn, line)).await;
-        errand.leave(Some(line))?;
+        let client = Client { memory, context, sleeps: SLEEPS };
+        let (id, request_slot) = client.noted()?;
+        let Some(request_slot) = request_slot else { return Err(Fault::new(FaultKind::NotHeld)) };
+        let withdrawn = client.withdraw(state, (id, request_slot)).await;
+        client.leave(Some(request_slot))?;
         withdrawn
     }
 

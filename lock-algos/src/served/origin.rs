@@ -7,64 +7,64 @@ use std::task::Poll;
 use onesided_remote_memory::{Fault, FaultKind, Notify, Patience, RemoteMemory};
 
 use super::messages::{Answer, Outcome, Request, Terms, Verb, ring};
-use super::{ANSWER, BELL, ENDED, HELD, LOOK, TURN};
+use super::{ANSWER, ENDED, HELD, NOTE, POLL_INTERVAL, WAKE_EVENT};
 use crate::backoff::Pauses;
 use crate::recovery;
 use crate::{Held, Intent, IntentFn, LockContext, Mode, WaitPolicy};
 
 /// An owner that communicates with the server.
 #[derive(Clone, Copy)]
-pub(super) struct Errand<'a, M, P> {
+pub(super) struct Client<'a, M, P> {
     pub(super) memory: &'a M,
     pub(super) context: P,
     /// Whether the server may sleep.
     pub(super) sleeps: bool,
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Errand<'_, M, P> {
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Client<'_, M, P> {
     /// The request id of this owner's last request, and its request slot.
     pub(super) fn noted(&self) -> Result<(u32, Option<u16>), Fault> {
-        let note = self.memory.load(self.context.node(TURN)?)?;
+        let note = self.memory.load(self.context.node(NOTE)?)?;
         Ok(((note >> 32) as u32, (note as u16).checked_sub(1)))
     }
 
     /// Notes the next request id, and returns it.
-    pub(super) fn note(&self, line: Option<u16>) -> Result<u32, Fault> {
-        let (turn, _) = self.noted()?;
-        let turn = turn.wrapping_add(1);
-        let line = line.map_or(0, |line| u64::from(line) + 1);
-        self.memory.store(self.context.node(TURN)?, u64::from(turn) << 32 | line)?;
-        Ok(turn)
+    pub(super) fn note(&self, request_slot: Option<u16>) -> Result<u32, Fault> {
+        let (id, _) = self.noted()?;
+        let id = id.wrapping_add(1);
+        let request_slot = request_slot.map_or(0, |request_slot| u64::from(request_slot) + 1);
+        self.memory.store(self.context.node(NOTE)?, u64::from(id) << 32 | request_slot)?;
+        Ok(id)
     }
 
     /// Notes that the lock is held.
     fn note_held(&self) -> Result<(), Fault> {
-        let node = self.context.node(TURN)?;
+        let node = self.context.node(NOTE)?;
         self.memory.store(node, self.memory.load(node)? | HELD)
     }
 
     /// Requests the lock. A repetition replaces the previous request.
-    pub(super) fn ask(&self, line: u16, verb: Verb) -> Result<M::Op, Fault> {
-        let turn = self.note(Some(line))?;
-        self.say(line, turn, verb)
+    pub(super) fn request(&self, request_slot: u16, verb: Verb) -> Result<M::Op, Fault> {
+        let id = self.note(Some(request_slot))?;
+        self.write_request(request_slot, id, verb)
     }
 
     /// Writes to the request slot, and to the wake event behind it: writes take effect in the order
     /// of posting.
-    pub(super) fn say(&self, line: u16, turn: u32, verb: Verb) -> Result<M::Op, Fault> {
+    pub(super) fn write_request(&self, request_slot: u16, id: u32, verb: Verb) -> Result<M::Op, Fault> {
         let Self { memory, context, .. } = self;
         let owner = context.owner();
-        let request = Request { turn, slot: owner.slot, verb };
-        drop(memory.write(context.request_slot_of(owner.rank, line)?, request.to_bits(), Notify::No));
+        let request = Request { id, slot: owner.slot, verb };
+        drop(memory.write(context.request_slot_of(owner.rank, request_slot)?, request.to_bits(), Notify::No));
         let notify = if self.sleeps { Notify::Yes } else { Notify::No };
-        Ok(memory.write(context.home(BELL)?, ring(owner.rank, line, request), notify))
+        Ok(memory.write(context.home(WAKE_EVENT)?, ring(owner.rank, request_slot, request), notify))
     }
 
     /// Ends the use of the node and the request slot.
-    pub(super) fn leave(&self, line: Option<u16>) -> Result<(), Fault> {
-        recovery::discount(self.memory, self.context)?;
-        if let Some(line) = line {
-            self.context.release_request_slot(line);
+    pub(super) fn leave(&self, request_slot: Option<u16>) -> Result<(), Fault> {
+        recovery::retract(self.memory, self.context)?;
+        if let Some(request_slot) = request_slot {
+            self.context.release_request_slot(request_slot);
         }
         Ok(())
     }
@@ -74,7 +74,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Errand<'_, M, P> {
     }
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Errand<'m, M, P> {
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Client<'m, M, P> {
     /// `Closed` once the server has ended.
     pub(super) async fn check_open(&self, state: M::Word<'m>) -> Result<(), Fault> {
         match self.memory.read(state).await? & ENDED {
@@ -84,7 +84,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Errand<'m, M, P> {
     }
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
+impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Client<'m, M, P> {
     /// Waits for a reply that `is_it` accepts. `None`: `until` has become true, or there is none
     /// yet.
     async fn answer(
@@ -96,7 +96,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
         let Self { memory, context, .. } = *self;
         let node = context.node(ANSWER)?;
         let look = move |word| Answer::from_bits(word).filter(|answer| is_it(*answer)).map(|answer| answer.outcome);
-        let patience = Patience::on(context.home_rank()).and_until(memory.now().saturating_add(LOOK));
+        let patience = Patience::on(context.home_rank()).and_until(memory.now().saturating_add(POLL_INTERVAL));
         let mut wait = memory.wait_until(node, move |word| look(word).is_some(), patience);
         match poll_fn(|cx| if until() { Poll::Ready(Ok(0)) } else { Pin::new(&mut wait).poll(cx) }).await {
             Ok(word) => Ok(look(word)),
@@ -112,7 +112,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
 
     /// Completes an acquire that [`start`](crate::LockAlgorithm::start) requested, if there was a
     /// request slot.
-    pub(super) async fn wait_in_line(
+    pub(super) async fn acquire(
         self,
         state: M::Word<'m>,
         asked: (Mode, Terms),
@@ -121,7 +121,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
     ) -> Result<Held, Fault> {
         let outcome = match first {
             Err(fault) => Err(fault),
-            Ok(_) => self.wait_for_turn(state, asked, pauses, intent).await,
+            Ok(_) => self.wait_for_grant(state, asked, pauses, intent).await,
         };
         if outcome.is_err() {
             self.leave(self.noted()?.1)?;
@@ -129,7 +129,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
         outcome
     }
 
-    async fn wait_for_turn(
+    async fn wait_for_grant(
         &self,
         state: M::Word<'m>,
         (mode, mut terms): (Mode, Terms),
@@ -139,15 +139,15 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
         let Self { memory, context, .. } = *self;
         loop {
             let intended = intent();
-            let (turn, line) = self.noted()?;
-            let Some(line) = line else {
+            let (id, request_slot) = self.noted()?;
+            let Some(request_slot) = request_slot else {
                 match intended.wanted {
                     WaitPolicy::Cancelled => return Err(Fault::new(FaultKind::Closed)),
                     WaitPolicy::Try => return Err(Fault::new(FaultKind::TimedOut)),
                     WaitPolicy::Block => {}
                 }
                 match context.take_request_slot() {
-                    Some(line) => drop(self.ask(line, Verb::Acquire(mode, terms))?),
+                    Some(request_slot) => drop(self.request(request_slot, Verb::Acquire(mode, terms))?),
                     None => {
                         memory.pause(state, pauses.next_nanos()).await;
                         self.check_open(state).await?;
@@ -156,20 +156,20 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
                 continue;
             };
             if intended.is_over() {
-                self.withdraw(state, (turn, line)).await?;
+                self.withdraw(state, (id, request_slot)).await?;
                 return Err(Fault::new(FaultKind::Closed));
             }
             if !intended.is_patient() && !terms.at_once {
                 if terms.recovers {
                     // It may have been granted a poisoned lock: the server has to know that it does
                     // not hold it.
-                    self.withdraw(state, (turn, line)).await?;
+                    self.withdraw(state, (id, request_slot)).await?;
                 }
                 terms.at_once = true;
-                drop(self.ask(line, Verb::Acquire(mode, terms))?);
+                drop(self.request(request_slot, Verb::Acquire(mode, terms))?);
                 continue;
             }
-            match self.answer(state, move |answer| answer.turn == turn, || intent().is_over()).await? {
+            match self.answer(state, move |answer| answer.id == id, || intent().is_over()).await? {
                 None => {}
                 Some(Outcome::Granted(death)) => {
                     self.note_held()?;
@@ -181,7 +181,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
                     Intent { wanted: WaitPolicy::Cancelled, .. } => {}
                     Intent { recovers: true, .. } if !terms.recovers => {
                         terms.recovers = true;
-                        drop(self.ask(line, Verb::Acquire(mode, terms))?);
+                        drop(self.request(request_slot, Verb::Acquire(mode, terms))?);
                     }
                     _ => return Err(death.fault()),
                 },
@@ -192,10 +192,10 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Errand<'m, M, P> {
 
     /// Withdraws an acquire, and waits until the server has handled that: then it writes nothing
     /// more to the node.
-    pub(super) async fn withdraw(&self, state: M::Word<'m>, (turn, line): (u32, u16)) -> Result<(), Fault> {
-        drop(self.say(line, turn, Verb::Withdraw)?);
+    pub(super) async fn withdraw(&self, state: M::Word<'m>, (id, request_slot): (u32, u16)) -> Result<(), Fault> {
+        drop(self.write_request(request_slot, id, Verb::Withdraw)?);
         let heard =
-            move |answer: Answer| answer.turn == turn && matches!(answer.outcome, Outcome::Withdrawn | Outcome::Closed);
+            move |answer: Answer| answer.id == id && matches!(answer.outcome, Outcome::Withdrawn | Outcome::Closed);
         while self.answer(state, heard, || false).await?.is_none() {}
         Ok(())
     }

@@ -20,7 +20,7 @@ impl<const BITS: u32> Counters<BITS> {
         (1 << BITS) - 1
     };
     /// Under recovery: tickets mean nothing; see [`crate::recovery`].
-    const FROZEN: u64 = 1;
+    const RECOVERING: u64 = 1;
     const GUARDS: u64 = (1 | 1 << (BITS + 1) | 1 << (2 * BITS + 2)) << (BITS + 1);
 
     const fn given_at(mode: Mode) -> u32 {
@@ -82,8 +82,8 @@ impl<const BITS: u32> Counters<BITS> {
         Self(self.0 & !Self::GUARDS)
     }
 
-    pub(crate) const fn frozen(self) -> Self {
-        Self(self.0 | Self::FROZEN)
+    pub(crate) const fn recovering(self) -> Self {
+        Self(self.0 | Self::RECOVERING)
     }
 
     /// Reopened, with every ticket returned and one given out. It equals no earlier word under
@@ -95,11 +95,11 @@ impl<const BITS: u32> Counters<BITS> {
             .with(Self::returned_at(Mode::Shared), readers)
             .with(Self::returned_at(Mode::Exclusive), owners)
             .unguarded();
-        Self(back.0 & !Self::FROZEN).joined(mode)
+        Self(back.0 & !Self::RECOVERING).joined(mode)
     }
 
-    pub(crate) const fn is_frozen(self) -> bool {
-        self.0 & Self::FROZEN != 0
+    pub(crate) const fn is_recovering(self) -> bool {
+        self.0 & Self::RECOVERING != 0
     }
 
     pub(crate) const fn has_guards(self) -> bool {
@@ -134,7 +134,7 @@ impl<const BITS: u32> Counters<BITS> {
     /// be cleared first.
     pub(crate) const fn is_open(self, mode: Mode) -> bool {
         let after = self.taken(mode);
-        !after.is_frozen() && !after.has_guards() && self.ahead(self, mode) == 0
+        !after.is_recovering() && !after.has_guards() && self.ahead(self, mode) == 0
     }
 
     /// Whether the same tickets are given out.
@@ -171,7 +171,7 @@ mod tests {
             .into_iter()
             .flat_map(|mode| [Counters::<BITS>::given_at(mode), Counters::<BITS>::returned_at(mode)])
             .map(|shift| Counters::<BITS>::ROOM << shift)
-            .chain([Counters::<BITS>::FROZEN, Counters::<BITS>::GUARDS]);
+            .chain([Counters::<BITS>::RECOVERING, Counters::<BITS>::GUARDS]);
         let mut seen = 0_u64;
         for bits in all {
             assert_eq!(seen & bits, 0, "{BITS}: {bits:x}");
@@ -203,7 +203,7 @@ mod tests {
         for mode in MODES {
             let mut word = Counters::<15>(0);
             for round in 0_u64..3 << 15 {
-                assert!(word.nothing_out() && !word.is_frozen(), "{round}: {word:x?}");
+                assert!(word.nothing_out() && !word.is_recovering(), "{round}: {word:x?}");
                 let before = word;
                 word = word.taken(mode);
                 assert_eq!(before.is_open(mode), !word.has_guards());
@@ -233,9 +233,9 @@ mod tests {
                     word = word.taken(mode).unguarded();
                 }
             }
-            let thawed = word.frozen().taken_over(Mode::Exclusive);
-            assert!(!thawed.is_frozen() && thawed.out(Mode::Exclusive) == 1 && thawed.out(Mode::Shared) == 0);
-            assert_eq!(thawed.ahead(thawed.withdrawn(Mode::Exclusive), Mode::Exclusive), 0);
+            let reopened = word.recovering().taken_over(Mode::Exclusive);
+            assert!(!reopened.is_recovering() && reopened.out(Mode::Exclusive) == 1 && reopened.out(Mode::Shared) == 0);
+            assert_eq!(reopened.ahead(reopened.withdrawn(Mode::Exclusive), Mode::Exclusive), 0);
         }
     }
 }

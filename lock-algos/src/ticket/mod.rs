@@ -1,15 +1,24 @@
 //! The ticket lock.
+//!
+//! ```text
+//! acquire    before = fetch-add(home.given[mode], 1)
+//!            exclusive: until home.returned is before.given, in both modes: pause, read home
+//!            shared:    until home.returned[exclusive] is before.given[exclusive]: the same
+//! release    fetch-add(home.returned[mode], 1)
+//! ```
+//!
+//! Acquire and release begin in this file; the wait is `SlowPath::turn`.
 
 pub(crate) mod counters;
-pub(crate) mod way;
+pub(crate) mod slow_path;
 
 use onesided_remote_memory::{Fault, FaultKind, Link, RemoteMemory};
 
 use self::counters::Counters;
-use self::way::{Way, leave_out};
+use self::slow_path::{SlowPath, leave_out};
 use crate::backoff::Pauses;
-use crate::fetch_add_queue::Seat;
-use crate::recovery::{self, COUNTS, Count};
+use crate::fetch_add_queue::RingSlot;
+use crate::recovery::{self, ANNOUNCED, Announcement};
 use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner};
 
 /// A ticket reader-writer lock by fetch-add, after DSLR (Yoon, Chowdhury, Mozafari, *Distributed
@@ -109,22 +118,22 @@ impl<const BITS: u32> Ticket<BITS> {
         mode: Mode,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
-        seat: Option<Seat<P>>,
+        ring_slot: Option<RingSlot<P>>,
     ) -> Result<Held, Fault> {
-        let (pauses, counts) = (self.pauses(context.owner()), Count::of(memory, context, true));
-        let mut way = Way::<_, _, BITS> { memory, context, words, mode, intent, pauses, counts, seat };
-        let held = way.begun(first).await;
-        way.counts.after(held)
+        let (pauses, announcement) = (self.pauses(context.owner()), Announcement::of(memory, context, true));
+        let mut path = SlowPath::<_, _, BITS> { memory, context, words, mode, intent, pauses, announcement, ring_slot };
+        let held = path.begun(first).await;
+        path.announcement.end(held)
     }
 }
 
 /// Set in the owner's bits if the word is read before a ticket is taken: there may be more owners
 /// than tickets, or the acquire is a try.
-const LOOKS: u64 = 1 << Owner::BITS;
+const READS_FIRST: u64 = 1 << Owner::BITS;
 
 /// Whether these are the words of an owner that reads first.
-const fn looks<W: Copy>(words: (W, u64)) -> bool {
-    words.1 & LOOKS != 0
+const fn reads_first<W: Copy>(words: (W, u64)) -> bool {
+    words.1 & READS_FIRST != 0
 }
 
 /// The single operation of a release.
@@ -136,13 +145,13 @@ fn release<W, const BITS: u32>(home: W, mode: Mode) -> Link<W> {
 impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     const NAME: &'static str = "ticket";
     const HOME_WORDS: usize = 1;
-    const NODE_WORDS: usize = COUNTS + 1;
+    const NODE_WORDS: usize = ANNOUNCED + 1;
 
     /// The home's word, and the owner's bits.
     type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
 
     fn is_free(home: &[u64]) -> bool {
-        home.iter().all(|word| !Counters::<BITS>(*word).is_frozen() && Counters::<BITS>(*word).nothing_out())
+        home.iter().all(|word| !Counters::<BITS>(*word).is_recovering() && Counters::<BITS>(*word).nothing_out())
     }
 
     #[inline]
@@ -152,12 +161,13 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
 
     #[inline(always)] // as `start`
     fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        let looks = if context.owners() > Counters::<BITS>::ROOM || !context.is_counted() { LOOKS } else { 0 };
-        Ok((context.home(0)?, context.owner().to_bits() | looks))
+        let reads_first =
+            if context.owners() > Counters::<BITS>::ROOM || !context.is_counted() { READS_FIRST } else { 0 };
+        Ok((context.home(0)?, context.owner().to_bits() | reads_first))
     }
 
     fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        Ok((context.home(0)?, context.owner().to_bits() | LOOKS))
+        Ok((context.home(0)?, context.owner().to_bits() | READS_FIRST))
     }
 
     #[inline(always)] // a lock's words that pass through memory cost a third of the lock
@@ -168,8 +178,8 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        recovery::count(memory, context)?;
-        if looks(words) {
+        recovery::announce(memory, context)?;
+        if reads_first(words) {
             return Ok(memory.read(words.0));
         }
         Ok(memory.fetch_add(words.0, Counters::<BITS>::taking(mode)))
@@ -177,7 +187,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
 
     #[inline]
     fn holds<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode, first: u64) -> bool {
-        !looks(words) && Counters::<BITS>(first).is_open(mode)
+        !reads_first(words) && Counters::<BITS>(first).is_open(mode)
     }
 
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
@@ -205,7 +215,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         words: Self::Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        if !recovery::counts(memory, context)? {
+        if !recovery::is_announced(memory, context)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
         Ok(memory.post_link(release::<_, BITS>(words.0, mode)))
@@ -223,7 +233,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         if Counters::<BITS>(found).out(mode) == 0 {
             return Ok(false); // to be undone
         }
-        recovery::discount(memory, context)?;
+        recovery::retract(memory, context)?;
         Ok(true)
     }
 
@@ -241,7 +251,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
             Ok(_) => not_held::<M, BITS>(memory, words.0, mode).await,
             Err(fault) => Err(fault),
         };
-        recovery::discount(memory, context)?;
+        recovery::retract(memory, context)?;
         outcome
     }
 
@@ -254,7 +264,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         _held: Held,
     ) -> Result<(), Fault> {
         let left = leave_out::<M, BITS>(memory, words.0).await;
-        recovery::discount(memory, context)?;
+        recovery::retract(memory, context)?;
         left
     }
 }

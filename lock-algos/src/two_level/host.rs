@@ -2,10 +2,10 @@
 
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
 
-use super::mark::{Mark, State};
+use super::cohort_owner::{CohortOwner, State};
 use super::{AT_HOST, QUEUE, STATE};
 use crate::backoff::mixed;
-use crate::recovery::{are_cut, has_ended, nobody_counts};
+use crate::recovery::{are_cut, has_ended, none_announced};
 use crate::test_and_set::dead_owner;
 use crate::{LockContext, Owner};
 
@@ -29,7 +29,7 @@ impl<P> AtHost<P> {
         self.context.host_word(self.leader, STATE)
     }
 
-    pub(super) async fn standing<'m, M: RemoteMemory>(&self, memory: &M) -> Result<State, Fault>
+    pub(super) async fn global_state<'m, M: RemoteMemory>(&self, memory: &M) -> Result<State, Fault>
     where
         P: LockContext<'m, M>,
     {
@@ -94,7 +94,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for AtHost<P
 #[derive(Debug, Default)]
 pub(crate) struct ByHost {
     /// The owner word of a cohort, and when it was first seen.
-    seen: Option<(Mark, u64)>,
+    seen: Option<(CohortOwner, u64)>,
 }
 
 impl ByHost {
@@ -107,27 +107,27 @@ impl ByHost {
         found: u64,
         is_patient: bool,
     ) -> Option<Fault> {
-        let Some(mark) = Mark::of(found) else { return dead_owner(memory, context, found).await };
+        let Some(owner_word) = CohortOwner::of(found) else { return dead_owner(memory, context, found).await };
         memory.failed_at(context.home_rank())?;
         let now = memory.now();
         let since = match self.seen {
-            Some((seen, since)) if seen == mark => since,
-            _ => self.seen.insert((mark, now)).1,
+            Some((seen, since)) if seen == owner_word => since,
+            _ => self.seen.insert((owner_word, now)).1,
         };
         if is_patient && now.saturating_sub(since) < PATIENCE {
             return None;
         }
         // First: an owner that joins the host's queue after its node was scanned knows of the
         // death.
-        let dead = lost_on(memory, context, mark.leader())?;
-        if !are_cut(memory, context, |rank| context.host_of(rank) == context.host_of(mark.leader())).await {
+        let dead = lost_on(memory, context, owner_word.leader())?;
+        if !are_cut(memory, context, |rank| context.host_of(rank) == context.host_of(owner_word.leader())).await {
             return None;
         }
         // Twice: an owner that joined during the first scan is announced by now, and changes the
         // owner word when it hands over.
         for _ in 0..2 {
-            if holds_nobody(memory, context, mark.leader()).await != Ok(true) {
-                self.seen = Some((mark, memory.now()));
+            if holds_nobody(memory, context, owner_word.leader()).await != Ok(true) {
+                self.seen = Some((owner_word, memory.now()));
                 return None;
             }
         }
@@ -142,7 +142,7 @@ async fn holds_nobody<'m, M: RemoteMemory>(
     context: impl LockContext<'m, M>,
     leader: Rank,
 ) -> Result<bool, Fault> {
-    nobody_counts(memory, AtHost { context, leader }).await
+    none_announced(memory, AtHost { context, leader }).await
 }
 
 /// A rank of a host that has failed at the lock's home; any of them if all have ended.

@@ -1,16 +1,27 @@
 //! The two-level lock: among the ranks of a host, and among hosts.
+//!
+//! ```text
+//! acquire    if compare-swap(home, 0, me) finds 0: the lock is held, past the queue
+//!            take a ticket in the queue of my host, wait for my turn
+//!            if the host has kept the lock: it is held
+//!            until compare-swap(home, 0, my host) finds 0: pause
+//! release    if others wait in the queue, and at most n times in a row: keep the lock, serve the next
+//!            else compare-swap(home, my host, 0), serve the next
+//! ```
+//!
+//! The way by the queue is in `slow_path`.
 
+mod cohort_owner;
 mod host;
-mod mark;
-mod way;
+mod slow_path;
 
 use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
+use self::cohort_owner::{CohortOwner, GlobalState, State};
 use self::host::AtHost;
 pub(crate) use self::host::ByHost;
-use self::mark::{Mark, Standing, State};
-use self::way::{forget, is_gone};
-use crate::recovery::{self, COUNTS};
+use self::slow_path::{forget, is_gone};
+use crate::recovery::{self, ANNOUNCED};
 use crate::test_and_set::{EXCLUSIVE, hand_back, owned_by};
 use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, TestAndSet, Ticket};
 
@@ -90,12 +101,12 @@ pub struct TwoLevel {
 /// Set in an owner's words if it tries once at the home before it queues.
 const PASSES: u64 = 1 << Owner::BITS;
 
-// Words of a node, beside `COUNTS`, in which readers are announced.
+// Words of a node, beside `ANNOUNCED`, in which readers are announced.
 /// Announces an owner in the queue of its host.
-const AT_HOST: usize = COUNTS + 1;
+const AT_HOST: usize = ANNOUNCED + 1;
 /// How an owner holds the lock, or how far it is: 0 for its own word, the cohort's owner word, or
 /// the queue in which it waits.
-const NOTE: usize = COUNTS + 2;
+const NOTE: usize = ANNOUNCED + 2;
 
 // Host words.
 const QUEUE: usize = 0;
@@ -113,13 +124,13 @@ enum Note {
     /// It waits in the queue there.
     Waits(Rank),
     /// It holds the lock by this owner word of its cohort.
-    Has(Mark),
+    Has(CohortOwner),
 }
 
 impl Note {
     const fn of(word: u64) -> Self {
-        match Mark::of(word) {
-            Some(mark) => Self::Has(mark),
+        match CohortOwner::of(word) {
+            Some(owner_word) => Self::Has(owner_word),
             None if word == 0 => Self::Alone,
             None => Self::Waits(Rank(word as u32 - 1)),
         }
@@ -267,13 +278,13 @@ impl LockAlgorithm for TwoLevel {
     ) -> Result<M::Op, Fault> {
         if mode == Mode::Exclusive && words.1 & EXCLUSIVE == 0 {
             match Note::of(memory.load(context.node(NOTE)?)?) {
-                Note::Has(mark) => {
-                    if let Ok(state) = context.host_word(mark.leader(), STATE) {
+                Note::Has(owner_word) => {
+                    if let Ok(state) = context.host_word(owner_word.leader(), STATE) {
                         return Ok(memory.read(state));
                     }
                     // The queue is gone: the retracted announcement tells what was posted.
                     memory.store(context.node(AT_HOST)?, 0)?;
-                    return Ok(memory.compare_swap(words.0, mark.0, 0));
+                    return Ok(memory.compare_swap(words.0, owner_word.0, 0));
                 }
                 Note::Waits(_) => return Err(Fault::new(FaultKind::NotHeld)),
                 Note::Alone => {}
@@ -320,22 +331,23 @@ impl LockAlgorithm for TwoLevel {
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
         let queued = mode == Mode::Exclusive && words.1 & EXCLUSIVE == 0;
-        let Note::Has(mark) = (if queued { Note::of(memory.load(context.node(NOTE)?)?) } else { Note::Alone }) else {
+        let Note::Has(owner_word) = (if queued { Note::of(memory.load(context.node(NOTE)?)?) } else { Note::Alone })
+        else {
             return self.home.finish_release(memory, context, Self::alone(words), mode, started).await;
         };
-        let host = AtHost { context, leader: mark.leader() };
-        if !recovery::counts(memory, host)? {
+        let host = AtHost { context, leader: owner_word.leader() };
+        if !recovery::is_announced(memory, host)? {
             let released = started.await;
             forget(memory, context)?;
             return released.map(|_| ());
         }
         let passed = match started.await.map(State::of) {
-            Ok(state) => self.pass_on(memory, host, words.0, state).await,
+            Ok(state) => self.hand_over(memory, host, words.0, state).await,
             Err(fault) => Err(fault),
         };
         match passed {
             Err(fault) if is_gone(memory, host.leader, fault) => {
-                let released = memory.compare_swap(words.0, mark.0, 0).await;
+                let released = memory.compare_swap(words.0, owner_word.0, 0).await;
                 forget(memory, context)?;
                 released.map(|_| ())
             }
@@ -355,12 +367,12 @@ impl LockAlgorithm for TwoLevel {
         let dead = owned_by(held.recovered.and_then(Fault::rank).unwrap_or(context.owner().rank));
         let queued = words.1 & EXCLUSIVE == 0;
         let note = if queued { Note::of(memory.load(context.node(NOTE)?)?) } else { Note::Alone };
-        let mine = if let Note::Has(mark) = note { mark.0 } else { Self::alone(words).1 };
+        let mine = if let Note::Has(owner_word) = note { owner_word.0 } else { Self::alone(words).1 };
         let handed = hand_back(memory, words.0, mine, dead).await;
-        if let Note::Has(mark) = note {
-            let host = AtHost { context, leader: mark.leader() };
-            let left = match recovery::counts(memory, host)? {
-                true => self.leave_as(memory, host, Standing::Away { yields: false }).await,
+        if let Note::Has(owner_word) = note {
+            let host = AtHost { context, leader: owner_word.leader() };
+            let left = match recovery::is_announced(memory, host)? {
+                true => self.leave_as(memory, host, GlobalState::Away { yields: false }).await,
                 false => forget(memory, context),
             };
             match left {

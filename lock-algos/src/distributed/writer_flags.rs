@@ -11,16 +11,16 @@ pub(super) const STATE: usize = 1;
 
 // A counter: writer flag 1 bit | readers of the rank 31 bits.
 /// The writer flag: an arriving reader does not read by the counter.
-const MARK: u64 = 1 << 31;
+const FLAG: u64 = 1 << 31;
 /// The number of readers of the rank.
-const READERS: u64 = MARK - 1;
+const READERS: u64 = FLAG - 1;
 /// Added by an arriving reader.
 pub(super) const COMES: u64 = 1;
 /// Added by a departing reader.
 pub(super) const GOES: u64 = 1_u64.wrapping_neg();
 
-pub(super) const fn is_marked(counter: u64) -> bool {
-    counter & MARK != 0
+pub(super) const fn is_flagged(counter: u64) -> bool {
+    counter & FLAG != 0
 }
 
 /// The state of the writer flags. Only an exclusive holder changes it.
@@ -31,7 +31,7 @@ pub(super) enum State {
     /// An owner is setting or clearing them, or died while it did.
     Changing,
     /// All are set, and no reader is left.
-    Marked,
+    Set,
     /// All are set, and this rank died while its counter was not 0.
     Poisoned(Rank),
 }
@@ -41,7 +41,7 @@ impl State {
         match word & 3 {
             0 => Self::Open,
             1 => Self::Changing,
-            2 => Self::Marked,
+            2 => Self::Set,
             _ => Self::Poisoned(Rank((word >> 2) as u32)),
         }
     }
@@ -50,14 +50,14 @@ impl State {
         match self {
             Self::Open => 0,
             Self::Changing => 1,
-            Self::Marked => 2,
+            Self::Set => 2,
             Self::Poisoned(Rank(rank)) => 3 | (rank as u64) << 2,
         }
     }
 }
 
 /// The writer flags, for an owner whose exclusive ticket is being served.
-pub(super) struct Marks<'m, M, P> {
+pub(super) struct WriterFlags<'m, M, P> {
     pub(super) memory: &'m M,
     pub(super) context: P,
 }
@@ -66,24 +66,24 @@ pub(super) struct Marks<'m, M, P> {
 #[derive(Clone, Copy)]
 enum Task {
     Look,
-    Mark,
-    Unmark,
-    /// For a dead rank: resets its readers.
+    Set,
     Clear,
+    /// For a dead rank: resets its readers.
+    Reset,
 }
 
 impl Task {
     fn post<M: RemoteMemory>(self, memory: &M, counter: M::Word<'_>) -> M::Op {
         match self {
             Self::Look => memory.read(counter),
-            Self::Mark => memory.fetch_add(counter, MARK),
-            Self::Unmark => memory.fetch_add(counter, MARK.wrapping_neg()),
-            Self::Clear => memory.write(counter, MARK, Notify::No),
+            Self::Set => memory.fetch_add(counter, FLAG),
+            Self::Clear => memory.fetch_add(counter, FLAG.wrapping_neg()),
+            Self::Reset => memory.write(counter, FLAG, Notify::No),
         }
     }
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
     fn is_alive(&self, rank: Rank) -> bool {
         self.memory.liveness(rank) == Liveness::Alive
     }
@@ -137,14 +137,14 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
     }
 
     /// Sets the missing writer flags and returns the previous counters.
-    async fn mark(&self, state: State) -> Result<Vec<(Rank, u64)>, Fault> {
+    async fn set_missing(&self, state: State) -> Result<Vec<(Rank, u64)>, Fault> {
         if state == State::Open {
-            return self.all(self.everybody(), Task::Mark).await;
+            return self.all(self.everybody(), Task::Set).await;
         }
         let found = self.all(self.everybody(), Task::Look).await?;
-        let (mut marked, unmarked): (Vec<_>, Vec<_>) = found.into_iter().partition(|(_, found)| is_marked(*found));
-        marked.extend(self.all(unmarked.into_iter().map(|(rank, _)| rank), Task::Mark).await?);
-        Ok(marked)
+        let (mut flagged, unset): (Vec<_>, Vec<_>) = found.into_iter().partition(|(_, found)| is_flagged(*found));
+        flagged.extend(self.all(unset.into_iter().map(|(rank, _)| rank), Task::Set).await?);
+        Ok(flagged)
     }
 
     /// Sets all writer flags and waits until no reader is left. Returns the fault of a rank that
@@ -159,12 +159,12 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
             return Ok(None);
         }
         let state = State::of(self.memory.read(self.context.home(STATE)?).await?);
-        if state == State::Marked {
+        if state == State::Set {
             return Ok(None);
         }
         // Before the first flag: an owner that takes over from this one has to know.
         self.write(State::Changing).await?;
-        let mut found = self.mark(state).await?;
+        let mut found = self.set_missing(state).await?;
         // The dead readers' ranks. Their counters are reset once this owner holds the lock.
         let mut gone = Vec::new();
         loop {
@@ -186,7 +186,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
             if !intent.is_patient() && (waits || intent.is_over()) {
                 match gone.last() {
                     Some(dead) => self.write(State::Poisoned(*dead)).await?,
-                    None => self.take_away().await?,
+                    None => self.clear().await?,
                 }
                 return Err(Fault::new(if intent.is_over() { FaultKind::Closed } else { FaultKind::TimedOut }));
             }
@@ -202,18 +202,18 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Marks<'m, M, P> {
             found = self.read(living).await?;
         }
         // No other owner changes them.
-        self.all(gone.iter().copied(), Task::Clear).await?;
-        self.write(State::Marked).await?;
+        self.all(gone.iter().copied(), Task::Reset).await?;
+        self.write(State::Set).await?;
         Ok(gone.last().map(|dead| Fault::of(FaultKind::ParticipantDied, *dead)))
     }
 
     /// Clears all writer flags.
-    pub(super) async fn take_away(&self) -> Result<(), Fault> {
+    pub(super) async fn clear(&self) -> Result<(), Fault> {
         if !self.has_counters() {
             return Ok(());
         }
         self.write(State::Changing).await?;
-        self.all(self.everybody(), Task::Unmark).await?;
+        self.all(self.everybody(), Task::Clear).await?;
         self.write(State::Open).await
     }
 }
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn states_are_words() {
         for state in
-            [State::Open, State::Changing, State::Marked, State::Poisoned(Rank(0)), State::Poisoned(Rank(Rank::LIMIT))]
+            [State::Open, State::Changing, State::Set, State::Poisoned(Rank(0)), State::Poisoned(Rank(Rank::LIMIT))]
         {
             assert_eq!(State::of(state.word()), state);
         }
@@ -234,10 +234,10 @@ mod tests {
 
     #[test]
     fn a_mark_leaves_the_count_alone() {
-        assert!(is_marked(MARK | 7) && !is_marked(7));
-        assert_eq!((MARK | 7).wrapping_add(MARK.wrapping_neg()), 7);
-        assert_eq!((MARK | 7) & READERS, 7);
-        assert_eq!((MARK | 7) + COMES, MARK | 8);
-        assert_eq!((MARK | 8).wrapping_add(GOES), MARK | 7);
+        assert!(is_flagged(FLAG | 7) && !is_flagged(7));
+        assert_eq!((FLAG | 7).wrapping_add(FLAG.wrapping_neg()), 7);
+        assert_eq!((FLAG | 7) & READERS, 7);
+        assert_eq!((FLAG | 7) + COMES, FLAG | 8);
+        assert_eq!((FLAG | 8).wrapping_add(GOES), FLAG | 7);
     }
 }

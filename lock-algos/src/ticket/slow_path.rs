@@ -3,17 +3,17 @@
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
 use super::counters::Counters;
-use super::looks;
+use super::reads_first;
 use crate::backoff::Pauses;
-use crate::fetch_add_queue::{Seat, Waited};
-use crate::recovery::{self, Count, Doubt, failed_holder, nobody_counts};
+use crate::fetch_add_queue::{RingSlot, Waited};
+use crate::recovery::{self, Announcement, Suspicion, failed_holder, none_announced};
 use crate::{Held, Intent, IntentFn, LockContext, Mode};
 
 /// How many swaps for a ticket may be lost in a row without a pause.
 const RACES: u32 = 8;
 
 /// An acquire that did not end with its first operation.
-pub(crate) struct Way<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
+pub(crate) struct SlowPath<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
     pub(crate) memory: &'m M,
     pub(crate) context: P,
     pub(crate) words: (M::Word<'m>, u64),
@@ -21,9 +21,9 @@ pub(crate) struct Way<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
     pub(crate) intent: IntentFn<'w>,
     pub(crate) pauses: Pauses<'m>,
     /// Whether this owner is announced.
-    pub(crate) counts: Count<'m, M, P>,
+    pub(crate) announcement: Announcement<'m, M, P>,
     /// Where it waits for a notification. Without one, it reads the word, and pauses in between.
-    pub(crate) seat: Option<Seat<P>>,
+    pub(crate) ring_slot: Option<RingSlot<P>>,
 }
 
 /// A wait for tickets to return.
@@ -31,12 +31,12 @@ struct Waiting<const BITS: u32> {
     /// The returned tickets when the word was last read.
     returned: (u64, u64),
     /// The suspicion since then.
-    doubt: Doubt,
+    suspicion: Suspicion,
 }
 
 impl<const BITS: u32> Waiting<BITS> {
     fn new(word: Counters<BITS>) -> Self {
-        Self { returned: word.returned(), doubt: Doubt::default() }
+        Self { returned: word.returned(), suspicion: Suspicion::default() }
     }
 }
 
@@ -57,9 +57,9 @@ pub(super) async fn leave_out<'m, M: RemoteMemory, const BITS: u32>(
 ) -> Result<(), Fault> {
     let mut found = Counters::<BITS>(memory.read(word).await?);
     // With none out, none is without an owner.
-    while !found.is_frozen() && !found.nothing_out() {
-        let now = Counters(memory.compare_swap(word, found.0, found.frozen().0).await?);
-        found = if now == found { found.frozen() } else { now };
+    while !found.is_recovering() && !found.nothing_out() {
+        let now = Counters(memory.compare_swap(word, found.0, found.recovering().0).await?);
+        found = if now == found { found.recovering() } else { now };
     }
     Ok(())
 }
@@ -69,7 +69,7 @@ const fn given_up(intent: Intent) -> Fault {
     Fault::new(if intent.is_over() { FaultKind::Closed } else { FaultKind::TimedOut })
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M, P, BITS> {
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> SlowPath<'m, '_, M, P, BITS> {
     async fn look(&self) -> Result<Counters<BITS>, Fault> {
         self.memory.read(self.words.0).await.map(Counters)
     }
@@ -102,12 +102,12 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
     /// Takes a ticket by bounded admission, or for a try only if it is served at once. Returns the
     /// word before it, or `None` if the word is under recovery and there is no ticket. This owner is
     /// announced already.
-    async fn squeeze_in(&mut self, mut found: Counters<BITS>) -> Result<Option<Counters<BITS>>, Fault> {
+    async fn take_bounded(&mut self, mut found: Counters<BITS>) -> Result<Option<Counters<BITS>>, Fault> {
         let mut waiting = Waiting::new(found);
         let mut lost = 0_u32;
         loop {
             let intent = (self.intent)();
-            if found.is_frozen() && !intent.is_over() {
+            if found.is_recovering() && !intent.is_over() {
                 return Ok(None);
             }
             let is_full = found.out(self.mode) >= self.room();
@@ -115,14 +115,14 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
                 return Err(given_up(intent));
             }
             if is_full {
-                recovery::wait_uncounted(self.memory, self.context)?;
-                found = match self.freeze_if_doubted(&mut waiting, found, 0).await? {
-                    Some(frozen) => frozen,
+                recovery::announce_waiting(self.memory, self.context)?;
+                found = match self.suspect(&mut waiting, found, 0).await? {
+                    Some(recovering) => recovering,
                     None => self.pause(1).await?,
                 };
                 continue;
             }
-            recovery::count(self.memory, self.context)?;
+            recovery::announce(self.memory, self.context)?;
             let now = self.swap(found, found.unguarded().joined(self.mode)).await?;
             if now == found {
                 return Ok(Some(found));
@@ -139,16 +139,16 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
     /// Waits with the ticket that was taken from the word `before`.
     async fn turn(&mut self, before: Counters<BITS>) -> Result<Turn, Fault> {
         let given = before.unguarded().joined(self.mode);
-        let mut word = if looks(self.words) { given } else { before.taken(self.mode) };
+        let mut word = if reads_first(self.words) { given } else { before.taken(self.mode) };
         while word.has_guards() {
             word = self.change(word, word.unguarded()).await?;
         }
-        if let Some(seat) = &mut self.seat {
-            seat.begin();
+        if let Some(ring_slot) = &mut self.ring_slot {
+            ring_slot.begin();
         }
         let mut waiting = Waiting::new(word);
         loop {
-            if word.is_frozen() {
+            if word.is_recovering() {
                 return Ok(Turn::Void);
             }
             let ahead = word.ahead(before, self.mode);
@@ -164,16 +164,16 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
                 word = now;
                 continue;
             }
-            if let Some(frozen) = self.freeze_if_doubted(&mut waiting, word, 1).await? {
-                word = frozen;
+            if let Some(recovering) = self.suspect(&mut waiting, word, 1).await? {
+                word = recovering;
                 continue;
             }
-            let seated = match &mut self.seat {
+            let waited = match &mut self.ring_slot {
                 // An entry does not affect whose turn it is.
-                Some(seat) => seat.wait(self.memory, before, word).await?,
+                Some(ring_slot) => ring_slot.wait(self.memory, before, word).await?,
                 None => Waited::Standing,
             };
-            word = match seated {
+            word = match waited {
                 Waited::Granted => return Ok(Turn::Mine),
                 Waited::Seen(word) => word,
                 Waited::Standing => self.pause(ahead).await?,
@@ -189,7 +189,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
 
     /// Puts the word under recovery if its holders are suspected, and returns it. `mine`: how many of
     /// the tickets that are out are this owner's.
-    async fn freeze_if_doubted(
+    async fn suspect(
         &mut self,
         waiting: &mut Waiting<BITS>,
         word: Counters<BITS>,
@@ -200,19 +200,19 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
             self.pauses.restart();
         }
         let others = (word.out(Mode::Exclusive) + word.out(Mode::Shared)).saturating_sub(mine);
-        match waiting.doubt.suspects(self.memory, self.context, others).await {
-            true => self.change(word, word.frozen()).await.map(Some),
+        match waiting.suspicion.suspects(self.memory, self.context, others).await {
+            true => self.change(word, word.recovering()).await.map(Some),
             false => Ok(None),
         }
     }
 
     /// Waits until the word is reopened, or takes the lock from it. This owner has no ticket and is
     /// not announced.
-    async fn thaw(&mut self) -> Result<Option<Held>, Fault> {
+    async fn await_reopening(&mut self) -> Result<Option<Held>, Fault> {
         self.pauses.restart();
         loop {
             let word = self.look().await?;
-            if !word.is_frozen() {
+            if !word.is_recovering() {
                 return Ok(None);
             }
             let intent = (self.intent)();
@@ -223,7 +223,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
             // changed then.
             let dead = if word.nothing_out() {
                 None
-            } else if nobody_counts(self.memory, self.context).await? {
+            } else if none_announced(self.memory, self.context).await? {
                 failed_holder(self.memory, self.context).await
             } else {
                 if !intent.is_patient() {
@@ -243,18 +243,18 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
                 Some(died) => Held::after(died, Mode::Exclusive),
                 None => Held::cleanly(self.mode),
             };
-            self.counts.begin()?;
+            self.announcement.announce()?;
             if self.swap(word, word.taken_over(held.mode)).await? == word {
                 return Ok(Some(held));
             }
-            self.counts.end()?;
+            self.announcement.retract()?;
         }
     }
 
     /// Acquires the lock after its first operation.
     pub(crate) async fn begun(&mut self, first: Result<u64, Fault>) -> Result<Held, Fault> {
         let first = Counters(first?);
-        let first = if looks(self.words) { self.squeeze_in(first).await? } else { Some(first) };
+        let first = if reads_first(self.words) { self.take_bounded(first).await? } else { Some(first) };
         self.acquire(first).await
     }
 
@@ -268,14 +268,14 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Way<'m, '_, M,
                     Turn::Void => drop(self.add(Counters::<BITS>::returning(self.mode)).await?),
                 }
             }
-            self.counts.end()?;
-            if let Some(held) = self.thaw().await? {
+            self.announcement.retract()?;
+            if let Some(held) = self.await_reopening().await? {
                 return Ok(held);
             }
-            self.counts.begin()?;
-            ticket = if looks(self.words) {
+            self.announcement.announce()?;
+            ticket = if reads_first(self.words) {
                 let found = self.look().await?;
-                self.squeeze_in(found).await?
+                self.take_bounded(found).await?
             } else {
                 Some(self.add(Counters::<BITS>::taking(self.mode)).await?)
             };

@@ -10,7 +10,7 @@ use crate::Mode;
 /// An owner that has announced itself and is not admitted yet is among those inside for one
 /// operation. A group's phase changes each time all its waiters are admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Room<const BITS: u32>(pub(super) u64);
+pub(super) struct LockAllWord<const BITS: u32>(pub(super) u64);
 
 /// Bits of a field.
 const FIELD: u32 = 15;
@@ -19,10 +19,10 @@ const MASK: u64 = (1 << FIELD) - 1;
 const TURN: u64 = 1 << 62;
 /// Under recovery: arrivals are rejected; see [`crate::recovery`]. The waiting fields then hold the
 /// nonce.
-const FROZEN: u64 = 1 << 63;
+const RECOVERING: u64 = 1 << 63;
 /// The nonce: the waiting fields without the highest bit of each, so that an owner that adds itself
 /// before it sees the recovery causes no carry.
-const STAMP: u64 = (MASK >> 1) << waiting_at(Mode::Shared) | (MASK >> 1) << waiting_at(Mode::Exclusive);
+const NONCE: u64 = (MASK >> 1) << waiting_at(Mode::Shared) | (MASK >> 1) << waiting_at(Mode::Exclusive);
 
 const WAITING: u64 = MASK << waiting_at(Mode::Shared) | MASK << waiting_at(Mode::Exclusive);
 
@@ -55,12 +55,12 @@ pub(super) const fn other(mode: Mode) -> Mode {
 /// A change of the word that a waiter may make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Move<const BITS: u32> {
-    pub(super) to: Room<BITS>,
+    pub(super) to: LockAllWord<BITS>,
     /// Whether the waiter is inside after it.
     pub(super) admits: bool,
 }
 
-impl<const BITS: u32> Room<BITS> {
+impl<const BITS: u32> LockAllWord<BITS> {
     /// The most owners of a group.
     pub(super) const MOST: u64 = {
         assert!(BITS >= 1 && BITS <= FIELD, "four counters and four flags in 64 bits");
@@ -117,8 +117,8 @@ impl<const BITS: u32> Room<BITS> {
         self.0 & phase_of(mode)
     }
 
-    pub(super) const fn is_frozen(self) -> bool {
-        self.0 & FROZEN != 0
+    pub(super) const fn is_recovering(self) -> bool {
+        self.0 & RECOVERING != 0
     }
 
     pub(super) const fn is_empty(self) -> bool {
@@ -127,29 +127,32 @@ impl<const BITS: u32> Room<BITS> {
 
     /// Whether there are no owners and no waiters.
     pub(super) const fn is_free(self) -> bool {
-        !self.is_frozen() && self.is_empty() && self.waiting(Mode::Shared) == 0 && self.waiting(Mode::Exclusive) == 0
+        !self.is_recovering()
+            && self.is_empty()
+            && self.waiting(Mode::Shared) == 0
+            && self.waiting(Mode::Exclusive) == 0
     }
 
     /// Whether this group is full.
     pub(super) const fn is_full(self, mode: Mode, most: u64) -> bool {
-        let waiting = if self.is_frozen() { 0 } else { self.waiting(mode) };
+        let waiting = if self.is_recovering() { 0 } else { self.waiting(mode) };
         self.inside(mode) + waiting >= most
     }
 
     /// Whether an arriving owner is admitted. It bypasses waiters, and enters a word under
-    /// recovery, only if it `passes`.
-    pub(super) const fn is_open(self, mode: Mode, passes: bool) -> bool {
-        let waits = self.is_frozen() || self.waiting(other(mode)) > 0;
-        self.inside(other(mode)) == 0 && (passes || !waits)
+    /// recovery, only if it `bypasses`.
+    pub(super) const fn is_open(self, mode: Mode, bypasses: bool) -> bool {
+        let waits = self.is_recovering() || self.waiting(other(mode)) > 0;
+        self.inside(other(mode)) == 0 && (bypasses || !waits)
     }
 
     /// The same for a waiter. If no owner is inside, all waiters of a group are admitted at once:
     /// the group whose turn it is, by any waiter.
-    pub(super) const fn next(self, mode: Mode, passes: bool) -> Option<Move<BITS>> {
+    pub(super) const fn next(self, mode: Mode, bypasses: bool) -> Option<Move<BITS>> {
         if self.inside(other(mode)) > 0 {
             return None;
         }
-        let alone = passes || self.waiting(other(mode)) == 0;
+        let alone = bypasses || self.waiting(other(mode)) == 0;
         if self.inside(mode) > 0 {
             let to = self.plus(Self::stepping_back(mode).wrapping_neg());
             return if alone { Some(Move { to, admits: true }) } else { None };
@@ -171,12 +174,12 @@ impl<const BITS: u32> Room<BITS> {
     }
 
     /// Under recovery: there are no waiters.
-    pub(super) const fn frozen(self, stamp: u64) -> Self {
-        Self(self.0 & !WAITING | FROZEN | stamp & STAMP)
+    pub(super) const fn recovering(self, nonce: u64) -> Self {
+        Self(self.0 & !WAITING | RECOVERING | nonce & NONCE)
     }
 
     /// Reopened, without waiters.
-    pub(super) const fn thawed(self) -> Self {
-        Self(self.0 & !WAITING & !FROZEN)
+    pub(super) const fn reopened(self) -> Self {
+        Self(self.0 & !WAITING & !RECOVERING)
     }
 }

@@ -2,8 +2,8 @@
 
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Rank, RemoteMemory};
 
+use super::cohort_owner::{CohortOwner, GlobalState, State};
 use super::host::{AtHost, ByHost, lost_on, member_died};
-use super::mark::{Mark, Standing, State};
 use super::{AT_HOST, NOTE, TwoLevel, waits_at};
 use crate::recovery::{self, is_lost};
 use crate::ticket::counters::Counters;
@@ -49,8 +49,8 @@ impl TwoLevel {
             }
         };
         match self.with_turn(memory, host, home, died, intent).await {
-            Ok(Some((mark, held))) => {
-                memory.store(host.context.node(NOTE)?, mark.0)?;
+            Ok(Some((owner_word, held))) => {
+                memory.store(host.context.node(NOTE)?, owner_word.0)?;
                 Ok(held)
             }
             Ok(None) => Err(Fault::new(FaultKind::Closed)),
@@ -71,35 +71,35 @@ impl TwoLevel {
         home: M::Word<'m>,
         died: Option<Rank>,
         intent: IntentFn<'_>,
-    ) -> Result<Option<(Mark, Held)>, Fault> {
-        let mut state = host.standing(memory).await?;
-        if let (Standing::Kept(_), None) = (state.standing, died)
+    ) -> Result<Option<(CohortOwner, Held)>, Fault> {
+        let mut state = host.global_state(memory).await?;
+        if let (GlobalState::Kept(_), None) = (state.global, died)
             && lost_on(memory, host.context, host.leader).is_some()
         {
             state = self.renew(memory, host, home, state).await?;
         }
-        match state.standing {
+        match state.global {
             _ if died.is_some() => {}
-            Standing::Kept(_) if intent().is_over() => {
-                return self.pass_on(memory, host, home, state).await.map(|()| None);
+            GlobalState::Kept(_) if intent().is_over() => {
+                return self.hand_over(memory, host, home, state).await.map(|()| None);
             }
-            Standing::Kept(_) => {
-                return Ok(Some((Mark::new(host.leader, state.generation), Held::cleanly(Mode::Exclusive))));
+            GlobalState::Kept(_) => {
+                return Ok(Some((CohortOwner::new(host.leader, state.generation), Held::cleanly(Mode::Exclusive))));
             }
-            Standing::Away { yields } => {
+            GlobalState::Away { yields } => {
                 if yields {
                     memory.pause(home, self.home.pauses(host.context.owner()).next_nanos()).await;
                 }
-                return self.fetch(memory, host, home, state, intent).await.map(Some);
+                return self.acquire_global(memory, host, home, state, intent).await.map(Some);
             }
-            Standing::Doubted => {}
+            GlobalState::Uncertain => {}
         }
         // Until the home's word tells.
-        state.standing = Standing::Doubted;
+        state.global = GlobalState::Uncertain;
         memory.write(host.state()?, state.word(), Notify::No).await?;
         let left = memory.read(home).await?;
-        if Mark::of(left).is_none_or(|mark| mark.leader() != host.leader) {
-            return self.fetch(memory, host, home, state, intent).await.map(Some); // another owner has recovered it, or there was nothing to recover
+        if CohortOwner::of(left).is_none_or(|owner_word| owner_word.leader() != host.leader) {
+            return self.acquire_global(memory, host, home, state, intent).await.map(Some); // another owner has recovered it, or there was nothing to recover
         }
         let failed = || memory.failed_at(host.context.home_rank());
         let died = died.or_else(failed).map(|rank| member_died(memory, host.context, host.leader, rank));
@@ -111,10 +111,10 @@ impl TwoLevel {
             Some(died) => Held::after(died, Mode::Exclusive),
             None => Held::cleanly(Mode::Exclusive),
         };
-        let (state, is_swapped) = self.change_mark(memory, host, home, (left, state.generation)).await?;
+        let (state, is_swapped) = self.change_owner_word(memory, host, home, (left, state.generation)).await?;
         match is_swapped {
-            true => Ok(Some((Mark::new(host.leader, state.generation), held))),
-            false => self.fetch(memory, host, home, state, intent).await.map(Some),
+            true => Ok(Some((CohortOwner::new(host.leader, state.generation), held))),
+            false => self.acquire_global(memory, host, home, state, intent).await.map(Some),
         }
     }
 
@@ -127,60 +127,60 @@ impl TwoLevel {
         home: M::Word<'m>,
         kept: State,
     ) -> Result<State, Fault> {
-        let old = (Mark::new(host.leader, kept.generation).0, kept.generation);
-        let (mut state, is_swapped) = self.change_mark(memory, host, home, old).await?;
-        state.standing = if is_swapped { kept.standing } else { Standing::Away { yields: false } };
+        let old = (CohortOwner::new(host.leader, kept.generation).0, kept.generation);
+        let (mut state, is_swapped) = self.change_owner_word(memory, host, home, old).await?;
+        state.global = if is_swapped { kept.global } else { GlobalState::Away { yields: false } };
         memory.write(host.state()?, state.word(), Notify::No).await?;
         Ok(state)
     }
 
     /// Swaps the owner word at the home, if it is this word, for one of the next generation.
     /// Returns the state, which is suspect, and whether the word was swapped.
-    async fn change_mark<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    async fn change_owner_word<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         host: AtHost<P>,
         home: M::Word<'m>,
         (found, generation): (u64, u64),
     ) -> Result<(State, bool), Fault> {
-        let state = State { generation: generation + 1, standing: Standing::Doubted };
+        let state = State { generation: generation + 1, global: GlobalState::Uncertain };
         memory.write(host.state()?, state.word(), Notify::No).await?;
-        let mark = Mark::new(host.leader, state.generation);
-        let is_swapped = memory.compare_swap(home, found, mark.0).await? == found;
+        let owner_word = CohortOwner::new(host.leader, state.generation);
+        let is_swapped = memory.compare_swap(home, found, owner_word.0).await? == found;
         Ok((state, is_swapped))
     }
 
     /// Acquires the lock at the home, with the turn in the queue.
-    async fn fetch<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    async fn acquire_global<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         host: AtHost<P>,
         home: M::Word<'m>,
         state: State,
         intent: IntentFn<'_>,
-    ) -> Result<(Mark, Held), Fault> {
+    ) -> Result<(CohortOwner, Held), Fault> {
         // From here on the generation is unique to this hold.
-        let state = State { standing: Standing::Away { yields: false }, generation: state.generation + 1 };
-        let mark = Mark::new(host.leader, state.generation);
+        let state = State { global: GlobalState::Away { yields: false }, generation: state.generation + 1 };
+        let owner_word = CohortOwner::new(host.leader, state.generation);
         memory.write(host.state()?, state.word(), Notify::No).await?;
         if intent().is_over() {
             return Err(Fault::new(FaultKind::Closed));
         }
-        let held = match memory.compare_swap(home, 0, mark.0).await {
+        let held = match memory.compare_swap(home, 0, owner_word.0).await {
             Ok(0) => Ok(Held::cleanly(Mode::Exclusive)),
             found => {
                 let found = (Mode::Exclusive, found);
                 self.home
-                    .contend_judged(memory, host.context, (home, mark.0), found, intent, Some(ByHost::default()))
+                    .contend_judged(memory, host.context, (home, owner_word.0), found, intent, Some(ByHost::default()))
                     .await
             }
         };
         if held.is_err_and(is_lost) {
             // The owner word may be there: the next owner looks.
-            let doubted = State { standing: Standing::Doubted, ..state };
-            memory.write(host.state()?, doubted.word(), Notify::No).await?;
+            let uncertain = State { global: GlobalState::Uncertain, ..state };
+            memory.write(host.state()?, uncertain.word(), Notify::No).await?;
         }
-        held.map(|held| (mark, held))
+        held.map(|held| (owner_word, held))
     }
 
     /// Gives the turn in the queue to the next owner, if there is one.
@@ -197,27 +197,27 @@ impl TwoLevel {
 
     /// Hands the lock, which the host holds, over to the next owner in the queue, or releases it at
     /// the home.
-    pub(super) async fn pass_on<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    pub(super) async fn hand_over<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         host: AtHost<P>,
         home: M::Word<'m>,
         state: State,
     ) -> Result<(), Fault> {
-        let mark = Mark::new(host.leader, state.generation);
+        let owner_word = CohortOwner::new(host.leader, state.generation);
         let (at, me) = (host.context.home_rank(), host.context.owner().rank);
         if memory.has_failed(at, me) {
             // What it did under the lock may be missing: the next owner recovers it.
-            self.leave_as(memory, host, Standing::Doubted).await?;
+            self.leave_as(memory, host, GlobalState::Uncertain).await?;
             return Err(Fault::of(FaultKind::ConnectionLost, at));
         }
         let queue = self.queue.words(host)?.0;
-        let handed = if let Standing::Kept(handed) = state.standing { handed } else { 0 };
+        let handed = if let GlobalState::Kept(handed) = state.global { handed } else { 0 };
         let mut found = Counters::<15>(memory.read(queue).await?);
         let mut written = state;
-        let has_next = |queue: Counters<15>| !queue.is_frozen() && queue.out(Mode::Exclusive) > 1;
+        let has_next = |queue: Counters<15>| !queue.is_recovering() && queue.out(Mode::Exclusive) > 1;
         if has_next(found) && handed < self.handovers {
-            written.standing = Standing::Kept(handed + 1);
+            written.global = GlobalState::Kept(handed + 1);
             memory.write(host.state()?, written.word(), Notify::No).await?;
             // By compare-swap: the next owner may be cancelled, and then no owner would hold the
             // lock.
@@ -226,18 +226,18 @@ impl TwoLevel {
                 let now = memory.compare_swap(queue, found.0, returned).await?;
                 if now == found.0 {
                     memory.store(host.context.node(NOTE)?, 0)?;
-                    return recovery::discount(memory, host);
+                    return recovery::retract(memory, host);
                 }
                 found = Counters(now);
             }
         }
-        let away = State { standing: Standing::Away { yields: has_next(found) }, ..state };
+        let away = State { global: GlobalState::Away { yields: has_next(found) }, ..state };
         if away != written {
             memory.write(host.state()?, away.word(), Notify::No).await?;
         }
-        let released = self.give_back(memory, home, mark).await;
+        let released = self.give_back(memory, home, owner_word).await;
         match released.is_err_and(is_lost) {
-            true => self.leave_as(memory, host, Standing::Doubted).await?,
+            true => self.leave_as(memory, host, GlobalState::Uncertain).await?,
             false => self.leave_queue(memory, host).await?,
         }
         released
@@ -248,17 +248,22 @@ impl TwoLevel {
         &'m self,
         memory: &'m M,
         host: AtHost<P>,
-        standing: Standing,
+        global: GlobalState,
     ) -> Result<(), Fault> {
-        let state = State { standing, ..host.standing(memory).await? };
+        let state = State { global, ..host.global_state(memory).await? };
         memory.write(host.state()?, state.word(), Notify::No).await?;
         self.leave_queue(memory, host).await
     }
 
     /// Clears the cohort's owner word at the home.
-    async fn give_back<'m, M: RemoteMemory>(&self, memory: &M, home: M::Word<'m>, mark: Mark) -> Result<(), Fault> {
-        match memory.compare_swap(home, mark.0, 0).await {
-            Ok(found) if found == mark.0 => Ok(()),
+    async fn give_back<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        home: M::Word<'m>,
+        owner_word: CohortOwner,
+    ) -> Result<(), Fault> {
+        match memory.compare_swap(home, owner_word.0, 0).await {
+            Ok(found) if found == owner_word.0 => Ok(()),
             Ok(_) => Err(Fault::new(FaultKind::NotHeld)),
             Err(fault) => Err(fault),
         }

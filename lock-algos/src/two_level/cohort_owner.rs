@@ -19,9 +19,9 @@ const fn masked(generation: u64) -> u64 {
 ///
 /// From the lowest bit: generation 37 bits | unused | rank 24 bits | by a host | exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark(pub(super) u64);
+pub(super) struct CohortOwner(pub(super) u64);
 
-impl Mark {
+impl CohortOwner {
     pub(super) const fn new(leader: Rank, generation: u64) -> Self {
         Self(EXCLUSIVE | BY_HOST | (leader.0 as u64 & 0xff_ffff) << 38 | masked(generation))
     }
@@ -38,7 +38,7 @@ impl Mark {
 
 /// The global state of the lock on a host. The owner whose turn it is in the queue changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum GlobalState {
     /// The owner whose turn it is has to acquire the lock at the home.
     Away {
         /// Owners on other hosts are to try first.
@@ -47,7 +47,7 @@ pub(super) enum Standing {
     /// The host holds the lock, and has handed it over this many times in a row.
     Kept(u16),
     /// A possible holder died, and no owner has recovered the lock.
-    Doubted,
+    Uncertain,
 }
 
 /// The word beside the host's queue.
@@ -56,26 +56,26 @@ pub(super) enum Standing {
 /// hand-overs 16 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
-    pub(super) standing: Standing,
+    pub(super) global: GlobalState,
     pub(super) generation: u64,
 }
 
 impl State {
     pub(super) const fn of(word: u64) -> Self {
-        let standing = match word >> GENERATION & 3 {
-            0 => Standing::Away { yields: false },
-            1 => Standing::Away { yields: true },
-            2 => Standing::Kept((word >> 48) as u16),
-            _ => Standing::Doubted,
+        let global = match word >> GENERATION & 3 {
+            0 => GlobalState::Away { yields: false },
+            1 => GlobalState::Away { yields: true },
+            2 => GlobalState::Kept((word >> 48) as u16),
+            _ => GlobalState::Uncertain,
         };
-        Self { standing, generation: masked(word) }
+        Self { global, generation: masked(word) }
     }
 
     pub(super) const fn word(self) -> u64 {
-        let (kind, handed) = match self.standing {
-            Standing::Away { yields } => (yields as u64, 0),
-            Standing::Kept(handed) => (2, handed),
-            Standing::Doubted => (3, 0),
+        let (kind, handed) = match self.global {
+            GlobalState::Away { yields } => (yields as u64, 0),
+            GlobalState::Kept(handed) => (2, handed),
+            GlobalState::Uncertain => (3, 0),
         };
         masked(self.generation) | kind << GENERATION | (handed as u64) << 48
     }
@@ -90,33 +90,33 @@ mod tests {
     fn marks_are_no_owners_and_their_fields_do_not_touch() {
         for leader in [Rank(0), Rank(Rank::LIMIT)] {
             for generation in [0, 1, (1 << GENERATION) - 1] {
-                let mark = Mark::new(leader, generation);
-                assert_eq!(Mark::of(mark.0), Some(mark));
-                assert_eq!(mark.leader(), leader);
-                assert_ne!(mark, Mark::new(leader, generation + 1));
+                let owner_word = CohortOwner::new(leader, generation);
+                assert_eq!(CohortOwner::of(owner_word.0), Some(owner_word));
+                assert_eq!(owner_word.leader(), leader);
+                assert_ne!(owner_word, CohortOwner::new(leader, generation + 1));
             }
-            assert_eq!(Mark::new(leader, 1 << GENERATION), Mark::new(leader, 0));
+            assert_eq!(CohortOwner::new(leader, 1 << GENERATION), CohortOwner::new(leader, 0));
             let owner = Owner { rank: leader, slot: Owner::NO_SLOT, generation: 0x3ff_ffff };
-            assert_eq!(Mark::of(EXCLUSIVE | owner.to_bits()), None);
+            assert_eq!(CohortOwner::of(EXCLUSIVE | owner.to_bits()), None);
         }
         // Words of readers, under recovery or not.
-        assert_eq!([0, 1, (1 << 62) | 5, (1 << 62) - 1].map(Mark::of), [None; 4]);
+        assert_eq!([0, 1, (1 << 62) | 5, (1 << 62) - 1].map(CohortOwner::of), [None; 4]);
     }
 
     #[test]
     fn states_pack() {
         for generation in [0, (1 << GENERATION) - 1] {
-            for standing in [
-                Standing::Away { yields: false },
-                Standing::Away { yields: true },
-                Standing::Kept(1),
-                Standing::Kept(u16::MAX),
-                Standing::Doubted,
+            for global in [
+                GlobalState::Away { yields: false },
+                GlobalState::Away { yields: true },
+                GlobalState::Kept(1),
+                GlobalState::Kept(u16::MAX),
+                GlobalState::Uncertain,
             ] {
-                let state = State { standing, generation };
+                let state = State { global, generation };
                 assert_eq!(State::of(state.word()), state);
             }
         }
-        assert_eq!(State::of(0).standing, Standing::Away { yields: false });
+        assert_eq!(State::of(0).global, GlobalState::Away { yields: false });
     }
 }

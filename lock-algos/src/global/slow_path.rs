@@ -2,9 +2,9 @@
 
 use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
-use super::room::{Room, other};
+use super::lock_all_word::{LockAllWord, other};
 use crate::backoff::{Pauses, mixed};
-use crate::recovery::{self, Doubt, failed_holder, nobody_counts, stamp};
+use crate::recovery::{self, Suspicion, failed_holder, nonce, none_announced};
 use crate::{Held, Intent, IntentFn, LockContext, Mode, Owner};
 
 /// How long a waiter lets waiters of the other group go first, in nanoseconds from when it saw an
@@ -17,19 +17,19 @@ const RACES: u32 = 8;
 /// The lock-all word as a context of its own: it is the home, and owners announce themselves in a
 /// word of the node behind those of the target's lock.
 #[derive(Clone, Copy)]
-pub(super) struct InRoom<P> {
+pub(super) struct AtLockAllWord<P> {
     pub(super) context: P,
     /// The index of that word in a node.
-    pub(super) counts: usize,
+    pub(super) announced: usize,
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for InRoom<P> {
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for AtLockAllWord<P> {
     fn home(&self, index: usize) -> Result<M::Word<'m>, Fault> {
         if index > 0 { Err(Fault::new(FaultKind::OutOfRange)) } else { self.context.lock_all_word() }
     }
 
     fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<M::Word<'m>, Fault> {
-        self.context.node_of(rank, slot, self.counts + index)
+        self.context.node_of(rank, slot, self.announced + index)
     }
 
     fn home_rank(&self) -> Rank {
@@ -71,7 +71,7 @@ enum Entry {
 }
 
 /// An owner that enters.
-pub(super) struct Way<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
+pub(super) struct SlowPath<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
     pub(super) memory: &'m M,
     /// That of the lock-all word.
     pub(super) context: P,
@@ -80,13 +80,13 @@ pub(super) struct Way<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
     pub(super) intent: IntentFn<'w>,
     pub(super) pauses: Pauses<'m>,
     /// Whether it bypasses waiters, because they may wait for a lock that it holds.
-    pub(super) passes: bool,
+    pub(super) bypasses: bool,
 }
 
 /// Whether the word is read before anything is added to it: there may be more owners than it has
 /// room for.
-pub(super) fn looks<'m, M: RemoteMemory, const BITS: u32>(context: impl LockContext<'m, M>) -> bool {
-    context.owners() > Room::<BITS>::MOST || !context.is_counted()
+pub(super) fn reads_first<'m, M: RemoteMemory, const BITS: u32>(context: impl LockContext<'m, M>) -> bool {
+    context.owners() > LockAllWord::<BITS>::MOST || !context.is_counted()
 }
 
 /// Posts the first operation, for an announced owner.
@@ -96,9 +96,9 @@ pub(super) fn announce<'m, M: RemoteMemory, const BITS: u32>(
     word: M::Word<'m>,
     mode: Mode,
 ) -> M::Op {
-    match looks::<M, BITS>(context) {
+    match reads_first::<M, BITS>(context) {
         true => memory.read(word),
-        false => memory.fetch_add(word, Room::<BITS>::entering(mode)),
+        false => memory.fetch_add(word, LockAllWord::<BITS>::entering(mode)),
     }
 }
 
@@ -107,131 +107,135 @@ const fn given_up(intent: Intent) -> Fault {
     Fault::new(if intent.is_over() { FaultKind::Closed } else { FaultKind::TimedOut })
 }
 
-impl<'m, M, P, const BITS: u32> Way<'m, '_, M, P, BITS>
+impl<'m, M, P, const BITS: u32> SlowPath<'m, '_, M, P, BITS>
 where
     M: RemoteMemory,
     P: LockContext<'m, M>,
 {
-    async fn look(&self) -> Result<Room<BITS>, Fault> {
-        self.memory.read(self.word).await.map(Room)
+    async fn look(&self) -> Result<LockAllWord<BITS>, Fault> {
+        self.memory.read(self.word).await.map(LockAllWord)
     }
 
     /// Adds to the word, and returns the new value.
-    async fn add(&self, add: u64) -> Result<Room<BITS>, Fault> {
-        Ok(Room(self.memory.fetch_add(self.word, add).await?).plus(add))
+    async fn add(&self, add: u64) -> Result<LockAllWord<BITS>, Fault> {
+        Ok(LockAllWord(self.memory.fetch_add(self.word, add).await?).plus(add))
     }
 
     /// Swaps the word if it is `found`. Returns the previous value.
-    async fn swap(&self, found: Room<BITS>, new: Room<BITS>) -> Result<Room<BITS>, Fault> {
-        self.memory.compare_swap(self.word, found.0, new.0).await.map(Room)
+    async fn swap(&self, found: LockAllWord<BITS>, new: LockAllWord<BITS>) -> Result<LockAllWord<BITS>, Fault> {
+        self.memory.compare_swap(self.word, found.0, new.0).await.map(LockAllWord)
     }
 
     fn give_up(&self, why: Fault) -> Result<Entry, Fault> {
-        recovery::discount(self.memory, self.context)?;
+        recovery::retract(self.memory, self.context)?;
         Err(why)
     }
 
-    async fn pause(&mut self) -> Result<Room<BITS>, Fault> {
+    async fn pause(&mut self) -> Result<LockAllWord<BITS>, Fault> {
         self.memory.pause(self.word, self.pauses.next_nanos()).await;
         self.look().await
     }
 
-    async fn step_out(&self, found: Room<BITS>) -> Result<(), Fault> {
-        step_out(self.memory, self.context.owner(), self.word, found).await
+    async fn leave_trace(&self, found: LockAllWord<BITS>) -> Result<(), Fault> {
+        leave_trace(self.memory, self.context.owner(), self.word, found).await
     }
 
     /// Enters, after a first operation with this outcome. An owner that recovers is then among the
     /// exclusive owners.
     pub(super) async fn enter(&mut self, first: Result<u64, Fault>) -> Result<Held, Fault> {
         let entered = match first {
-            Ok(first) => self.come(Room(first)).await,
+            Ok(first) => self.come(LockAllWord(first)).await,
             Err(fault) => Err(fault),
         };
         match entered {
-            Err(fault) => recovery::discount(self.memory, self.context).and(Err(fault)),
+            Err(fault) => recovery::retract(self.memory, self.context).and(Err(fault)),
             entered => entered,
         }
     }
 
-    async fn come(&mut self, mut found: Room<BITS>) -> Result<Held, Fault> {
+    async fn come(&mut self, mut found: LockAllWord<BITS>) -> Result<Held, Fault> {
         loop {
-            let entry = match looks::<M, BITS>(self.context) {
-                true => self.squeeze_in(found).await?,
+            let entry = match reads_first::<M, BITS>(self.context) {
+                true => self.enter_bounded(found).await?,
                 false => self.announced(found).await?,
             };
             if let Entry::Inside = entry {
                 return Ok(Held::cleanly(self.mode));
             }
-            recovery::discount(self.memory, self.context)?;
-            if let Some(held) = self.thaw().await? {
+            recovery::retract(self.memory, self.context)?;
+            if let Some(held) = self.await_reopening().await? {
                 return Ok(held);
             }
-            recovery::count(self.memory, self.context)?;
-            found = Room(announce::<M, BITS>(self.memory, self.context, self.word, self.mode).await?);
+            recovery::announce(self.memory, self.context)?;
+            found = LockAllWord(announce::<M, BITS>(self.memory, self.context, self.word, self.mode).await?);
         }
     }
 
     /// It has added itself to the owners inside of this word.
-    async fn announced(&mut self, found: Room<BITS>) -> Result<Entry, Fault> {
-        if found.is_open(self.mode, self.passes) {
+    async fn announced(&mut self, found: LockAllWord<BITS>) -> Result<Entry, Fault> {
+        if found.is_open(self.mode, self.bypasses) {
             return Ok(Entry::Inside);
         }
-        if found.is_frozen() {
-            let word = self.add(Room::<BITS>::leaving(self.mode)).await?;
-            self.step_out(word).await?;
+        if found.is_recovering() {
+            let word = self.add(LockAllWord::<BITS>::leaving(self.mode)).await?;
+            self.leave_trace(word).await?;
             return Ok(Entry::Void);
         }
         let intent = (self.intent)();
         if !intent.is_patient() {
-            let mut found = self.add(Room::<BITS>::leaving(self.mode)).await?;
+            let mut found = self.add(LockAllWord::<BITS>::leaving(self.mode)).await?;
             // Other owners that retract themselves may have been in the way.
-            while !intent.is_over() && found.is_open(self.mode, self.passes) {
-                let now = self.swap(found, found.plus(Room::<BITS>::entering(self.mode))).await?;
+            while !intent.is_over() && found.is_open(self.mode, self.bypasses) {
+                let now = self.swap(found, found.plus(LockAllWord::<BITS>::entering(self.mode))).await?;
                 if now == found {
                     return Ok(Entry::Inside);
                 }
                 found = now;
             }
-            self.step_out(found).await?;
-            return if found.is_frozen() { Ok(Entry::Void) } else { self.give_up(given_up(intent)) };
+            self.leave_trace(found).await?;
+            return if found.is_recovering() { Ok(Entry::Void) } else { self.give_up(given_up(intent)) };
         }
-        let word = self.add(Room::<BITS>::stepping_back(self.mode)).await?;
-        if word.is_frozen() {
-            self.step_out(word).await?;
+        let word = self.add(LockAllWord::<BITS>::stepping_back(self.mode)).await?;
+        if word.is_recovering() {
+            self.leave_trace(word).await?;
             return Ok(Entry::Void);
         }
         self.wait(word).await
     }
 
     /// Enters, or waits, by bounded admission: there may be too many owners.
-    async fn squeeze_in(&mut self, mut found: Room<BITS>) -> Result<Entry, Fault> {
+    async fn enter_bounded(&mut self, mut found: LockAllWord<BITS>) -> Result<Entry, Fault> {
         let most = match self.context.owners() {
-            counted if counted > Room::<BITS>::MOST || self.context.is_counted() => Room::<BITS>::MOST,
-            counted => Room::<BITS>::MOST - counted,
+            counted if counted > LockAllWord::<BITS>::MOST || self.context.is_counted() => LockAllWord::<BITS>::MOST,
+            counted => LockAllWord::<BITS>::MOST - counted,
         };
-        let mut doubt = Doubt::default();
+        let mut suspicion = Suspicion::default();
         let mut lost = 0_u32;
         loop {
             let intent = (self.intent)();
-            let is_open = found.is_open(self.mode, self.passes);
+            let is_open = found.is_open(self.mode, self.bypasses);
             let is_full = found.is_full(self.mode, most);
-            if found.is_frozen() && !is_open && !intent.is_over() {
+            if found.is_recovering() && !is_open && !intent.is_over() {
                 return Ok(Entry::Void);
             }
             if intent.is_over() || !intent.is_patient() && (is_full || !is_open) {
                 return self.give_up(given_up(intent));
             }
             if is_full {
-                recovery::wait_uncounted(self.memory, self.context)?;
-                doubt.seen(found.inside(self.mode));
-                found = match doubt.suspects(self.memory, self.context, found.owners()).await {
-                    true => self.freeze(found).await?,
+                recovery::announce_waiting(self.memory, self.context)?;
+                suspicion.seen(found.inside(self.mode));
+                found = match suspicion.suspects(self.memory, self.context, found.owners()).await {
+                    true => self.start_recovery(found).await?,
                     false => self.pause().await?,
                 };
                 continue;
             }
-            recovery::count(self.memory, self.context)?;
-            let add = if is_open { Room::<BITS>::entering(self.mode) } else { Room::<BITS>::waiting_on(self.mode) };
+            recovery::announce(self.memory, self.context)?;
+            let add = if is_open {
+                LockAllWord::<BITS>::entering(self.mode)
+            } else {
+                LockAllWord::<BITS>::waiting_on(self.mode)
+            };
             let now = self.swap(found, found.plus(add)).await?;
             if now == found {
                 return if is_open { Ok(Entry::Inside) } else { self.wait(found.plus(add)).await };
@@ -245,16 +249,16 @@ where
     }
 
     /// Waits, as one of the waiters of this word.
-    async fn wait(&mut self, mut word: Room<BITS>) -> Result<Entry, Fault> {
+    async fn wait(&mut self, mut word: LockAllWord<BITS>) -> Result<Entry, Fault> {
         let phase = word.phase(self.mode);
         let mut before = word;
-        let mut doubt = Doubt::default();
+        let mut suspicion = Suspicion::default();
         let mut door = self.memory.now();
         loop {
             if word.phase(self.mode) != phase {
                 return Ok(Entry::Inside); // admitted with the others
             }
-            if word.is_frozen() {
+            if word.is_recovering() {
                 return Ok(Entry::Void);
             }
             let intent = (self.intent)();
@@ -265,7 +269,7 @@ where
                 }
                 continue;
             }
-            if let Some(next) = word.next(self.mode, self.passes) {
+            if let Some(next) = word.next(self.mode, self.bypasses) {
                 let now = self.swap(word, next.to).await?;
                 if now == word && next.admits {
                     return Ok(Entry::Inside);
@@ -275,13 +279,13 @@ where
             }
             let others = word.inside(other(self.mode));
             if others > 0 {
-                doubt.seen(others);
-                if doubt.suspects(self.memory, self.context, word.owners().saturating_sub(1)).await {
-                    word = self.freeze(word).await?;
+                suspicion.seen(others);
+                if suspicion.suspects(self.memory, self.context, word.owners().saturating_sub(1)).await {
+                    word = self.start_recovery(word).await?;
                     continue;
                 }
             } else if self.memory.now().saturating_sub(door) >= DOOR_PATIENCE {
-                self.passes = true;
+                self.bypasses = true;
                 continue;
             }
             if others < before.inside(other(self.mode)) {
@@ -296,25 +300,25 @@ where
     }
 
     /// Leaves the waiters. Returns the previous word.
-    async fn withdraw(&self, word: Room<BITS>) -> Result<Room<BITS>, Fault> {
-        self.swap(word, word.plus(Room::<BITS>::waiting_on(self.mode).wrapping_neg())).await
+    async fn withdraw(&self, word: LockAllWord<BITS>) -> Result<LockAllWord<BITS>, Fault> {
+        self.swap(word, word.plus(LockAllWord::<BITS>::waiting_on(self.mode).wrapping_neg())).await
     }
 
     /// Puts the word under recovery, and returns it.
-    async fn freeze(&self, word: Room<BITS>) -> Result<Room<BITS>, Fault> {
-        let frozen = word.frozen(stamp(self.memory, self.context.owner()));
-        let now = self.swap(word, frozen).await?;
-        Ok(if now == word { frozen } else { now })
+    async fn start_recovery(&self, word: LockAllWord<BITS>) -> Result<LockAllWord<BITS>, Fault> {
+        let recovering = word.recovering(nonce(self.memory, self.context.owner()));
+        let now = self.swap(word, recovering).await?;
+        Ok(if now == word { recovering } else { now })
     }
 
     /// Waits until the word is reopened, or takes it: the recovering owner alone, and the word
-    /// stays under recovery until that owner [reopens](heal) it. This owner is not in the word and
+    /// stays under recovery until that owner [reopens](reopen) it. This owner is not in the word and
     /// not announced.
-    async fn thaw(&mut self) -> Result<Option<Held>, Fault> {
+    async fn await_reopening(&mut self) -> Result<Option<Held>, Fault> {
         self.pauses.restart();
         loop {
             let word = self.look().await?;
-            if !word.is_frozen() {
+            if !word.is_recovering() {
                 return Ok(None);
             }
             let intent = (self.intent)();
@@ -322,7 +326,7 @@ where
                 return Err(given_up(intent));
             }
             // An owner that is announced after the scan is in the word, which has changed then.
-            if !nobody_counts(self.memory, self.context).await? {
+            if !none_announced(self.memory, self.context).await? {
                 if !intent.is_patient() {
                     return Err(given_up(intent));
                 }
@@ -343,32 +347,32 @@ where
             };
             // Different from this word under recovery, also if the same owner set it at the same
             // time.
-            let another = stamp(self.memory, self.context.owner()) ^ mixed(word.0);
+            let another = nonce(self.memory, self.context.owner()) ^ mixed(word.0);
             let taken = match held.recovered {
-                Some(_) => Room::of_one(Mode::Exclusive).frozen(another),
-                None => Room::of_one(held.mode),
+                Some(_) => LockAllWord::of_one(Mode::Exclusive).recovering(another),
+                None => LockAllWord::of_one(held.mode),
             };
-            recovery::count(self.memory, self.context)?;
+            recovery::announce(self.memory, self.context)?;
             if self.swap(word, taken).await? == word {
                 return Ok(Some(held));
             }
-            recovery::discount(self.memory, self.context)?;
+            recovery::retract(self.memory, self.context)?;
         }
     }
 }
 
 /// Makes the word unlike every earlier one under recovery. A word that is not under recovery is
-/// changed only if this `freezes` it.
+/// changed only if this `starts` it.
 async fn renew<M: RemoteMemory, const BITS: u32>(
     memory: &M,
     owner: Owner,
     word: M::Word<'_>,
-    mut found: Room<BITS>,
-    freezes: bool,
+    mut found: LockAllWord<BITS>,
+    starts: bool,
 ) -> Result<(), Fault> {
-    while freezes || found.is_frozen() {
-        let mark = stamp(memory, owner) ^ mixed(found.0);
-        let now = Room(memory.compare_swap(word, found.0, found.frozen(mark).0).await?);
+    while starts || found.is_recovering() {
+        let mark = nonce(memory, owner) ^ mixed(found.0);
+        let now = LockAllWord(memory.compare_swap(word, found.0, found.recovering(mark).0).await?);
         if now == found {
             break;
         }
@@ -380,11 +384,11 @@ async fn renew<M: RemoteMemory, const BITS: u32>(
 /// Changes the word if it is under recovery, when this owner has retracted itself from it and is
 /// still announced. A concurrent participant scan may have seen it inside: if another owner
 /// arrives, the word would be the same again without an announced owner.
-pub(super) async fn step_out<M: RemoteMemory, const BITS: u32>(
+pub(super) async fn leave_trace<M: RemoteMemory, const BITS: u32>(
     memory: &M,
     owner: Owner,
     word: M::Word<'_>,
-    found: Room<BITS>,
+    found: LockAllWord<BITS>,
 ) -> Result<(), Fault> {
     renew(memory, owner, word, found, false).await
 }
@@ -396,18 +400,21 @@ pub(super) async fn leave_poisoned<'m, M: RemoteMemory, const BITS: u32>(
     word: M::Word<'m>,
 ) -> Result<(), Fault> {
     let left = match memory.read(word).await {
-        Ok(found) => renew::<M, BITS>(memory, context.owner(), word, Room(found), true).await,
+        Ok(found) => renew::<M, BITS>(memory, context.owner(), word, LockAllWord(found), true).await,
         Err(fault) => Err(fault),
     };
-    recovery::discount(memory, context).and(left)
+    recovery::retract(memory, context).and(left)
 }
 
 /// The recovering owner holds the target's lock: reopens the lock-all word. It has no waiters, and
 /// none is about to wait: they noticed the recovery before the word was taken from the dead.
-pub(super) async fn heal<'m, M: RemoteMemory, const BITS: u32>(memory: &'m M, word: M::Word<'m>) -> Result<(), Fault> {
-    let mut found = Room::<BITS>(memory.read(word).await?);
-    while found.is_frozen() {
-        let now = Room(memory.compare_swap(word, found.0, found.thawed().0).await?);
+pub(super) async fn reopen<'m, M: RemoteMemory, const BITS: u32>(
+    memory: &'m M,
+    word: M::Word<'m>,
+) -> Result<(), Fault> {
+    let mut found = LockAllWord::<BITS>(memory.read(word).await?);
+    while found.is_recovering() {
+        let now = LockAllWord(memory.compare_swap(word, found.0, found.reopened().0).await?);
         if now == found {
             break;
         }

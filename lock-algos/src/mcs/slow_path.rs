@@ -5,11 +5,13 @@ use onesided_remote_memory::{Fault, FaultKind, Notify, Patience, Rank, RemoteMem
 use super::home::Home;
 use super::{GRANT, LINKED, NEXT, clean, grant_to};
 use crate::backoff::Pauses;
-use crate::recovery::{self, Count, Doubt, LOOK, failed_holder, has_ended, has_gone, is_lost, nobody_counts, stamp};
+use crate::recovery::{
+    self, Announcement, POLL_INTERVAL, Suspicion, failed_holder, has_ended, has_gone, is_lost, nonce, none_announced,
+};
 use crate::{Held, Intent, IntentFn, LockContext, Mode, Owner, WaitPolicy};
 
 /// An acquire or a release that did not end with its first operation.
-pub(super) struct Way<'m, M: RemoteMemory, P> {
+pub(super) struct SlowPath<'m, M: RemoteMemory, P> {
     pub(super) memory: &'m M,
     pub(super) context: P,
     pub(super) home: M::Word<'m>,
@@ -33,7 +35,7 @@ fn granted_to(owner: Owner) -> impl Fn(u64) -> Option<Mode> + Copy + Send + Sync
     }
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>> SlowPath<'m, M, P> {
     fn has_ended(&self, rank: Rank) -> bool {
         has_ended(self.memory, self.context, rank)
     }
@@ -49,18 +51,18 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
 
     /// Puts the word under recovery, which rejects arrivals. Returns the new word. `lost`: the rank
     /// for which the queue is given up.
-    pub(super) async fn freeze(&self, mut found: Home, lost: Option<Rank>) -> Result<Home, Fault> {
-        while !found.is(Home::FROZEN) {
-            found = self.freeze_if(found, lost).await?;
+    pub(super) async fn start_recovery(&self, mut found: Home, lost: Option<Rank>) -> Result<Home, Fault> {
+        while !found.is(Home::RECOVERING) {
+            found = self.start_recovery_if(found, lost).await?;
         }
         Ok(found)
     }
 
     /// The same only if the word is still `found`. Returns the current word.
-    async fn freeze_if(&self, found: Home, lost: Option<Rank>) -> Result<Home, Fault> {
-        let frozen = found.frozen(lost, stamp(self.memory, self.owner));
-        let now = self.swap(found, frozen).await?;
-        Ok(if now == found { frozen } else { now })
+    async fn start_recovery_if(&self, found: Home, lost: Option<Rank>) -> Result<Home, Fault> {
+        let recovering = found.recovering(lost, nonce(self.memory, self.owner));
+        let now = self.swap(found, recovering).await?;
+        Ok(if now == found { recovering } else { now })
     }
 
     /// Links this owner behind its predecessor, which is there: no owner leaves before its
@@ -79,12 +81,12 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             && mine(memory.load(grant)?).is_none()
         {
             // All start over. If the predecessor's memory is gone, its end will become known.
-            let home = self.freeze(self.home().await?, Some(before.rank())).await?;
+            let home = self.start_recovery(self.home().await?, Some(before.rank())).await?;
             return if is_lost(fault) { Err(fault) } else { Ok(Turn::Lost(home)) };
         }
         loop {
             let known = memory.failed_rank().is_some();
-            let patience = Patience::with_failures(before.rank()).and_until(memory.now().saturating_add(LOOK));
+            let patience = Patience::with_failures(before.rank()).and_until(memory.now().saturating_add(POLL_INTERVAL));
             let granted = move |grant| mine(grant).is_some() || !known && memory.failed_rank().is_some();
             match memory.wait_until(grant, granted, patience).await.map(mine) {
                 Ok(Some(from)) => return Ok(Turn::Mine(from)),
@@ -97,9 +99,9 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
                 if let Some(from) = mine(memory.load(grant)?) {
                     return Ok(Turn::Mine(from));
                 }
-                home = self.freeze(home, Some(before.rank())).await?;
+                home = self.start_recovery(home, Some(before.rank())).await?;
             }
-            if home.is(Home::FROZEN) {
+            if home.is(Home::RECOVERING) {
                 // An owner that had its turn before keeps it.
                 return Ok(mine(memory.load(grant)?).map_or(Turn::Lost(home), Turn::Mine));
             }
@@ -114,16 +116,16 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         intent: IntentFn<'_>,
     ) -> Result<Turn, Fault> {
         let memory = self.memory;
-        let mut doubt = Doubt::default();
+        let mut suspicion = Suspicion::default();
         loop {
             if !home.has_readers() {
                 return Ok(Turn::Mine(Mode::Exclusive));
             }
-            doubt.seen(home.readers());
-            if doubt.suspects(memory, self.context, home.readers()).await {
-                home = self.freeze_if(home, None).await?;
+            suspicion.seen(home.readers());
+            if suspicion.suspects(memory, self.context, home.readers()).await {
+                home = self.start_recovery_if(home, None).await?;
             }
-            if home.is(Home::FROZEN) {
+            if home.is(Home::RECOVERING) {
                 return Ok(Turn::Lost(home));
             }
             if intent().is_over() {
@@ -139,7 +141,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
 
     /// Adds a reader that is first in the queue to the count, and hands over.
     pub(super) async fn read(&self) -> Result<Turn, Fault> {
-        recovery::count(self.memory, self.context)?;
+        recovery::announce(self.memory, self.context)?;
         let before = self.memory.fetch_add(self.home, Home::READER).await?;
         self.hand_over(Home(before).joined(), Mode::Shared, false).await?;
         clean(self.memory, self.context)?;
@@ -156,7 +158,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             if next != 0 {
                 break Owner::from_bits(next);
             }
-            if home.is(Home::FROZEN) {
+            if home.is(Home::RECOVERING) {
                 return self.all_left(home, ends).await;
             }
             if home.ends_with(owner) {
@@ -167,14 +169,14 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
                 home = now;
                 continue;
             }
-            let patience = Patience::until(memory.now().saturating_add(LOOK));
+            let patience = Patience::until(memory.now().saturating_add(POLL_INTERVAL));
             match memory.wait_until(link, |next| next != 0, patience).await {
                 Ok(_) => continue,
                 Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
                 Err(_) => home = self.home().await?,
             }
             if self.ends_dead(home) {
-                home = self.freeze(home, Some(home.rank())).await?;
+                home = self.start_recovery(home, Some(home.rank())).await?;
             }
         };
         let granted = match context.node_of(next.rank, next.slot, GRANT) {
@@ -187,14 +189,14 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
     /// Waits until all owners have left that waited when the word was put under recovery, and none
     /// has yet to link itself. An owner that ends is retracted meanwhile: others may wait for it in
     /// the same way.
-    pub(super) async fn all_left(&self, frozen: Home, ends: bool) -> Result<(), Fault> {
+    pub(super) async fn all_left(&self, recovering: Home, ends: bool) -> Result<(), Fault> {
         let Self { memory, context, .. } = *self;
         if ends {
-            recovery::discount(memory, context)?;
+            recovery::retract(memory, context)?;
         }
-        while !nobody_counts(memory, context).await? {
-            memory.pause(self.home, LOOK).await;
-            if ends && !self.home().await?.is_as_frozen(frozen) {
+        while !none_announced(memory, context).await? {
+            memory.pause(self.home, POLL_INTERVAL).await;
+            if ends && !self.home().await?.is_same_recovery(recovering) {
                 break; // the owner that took it has scanned the participants
             }
         }
@@ -207,7 +209,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         if granted.is_err() && !self.has_ended(next.rank) {
             let mut home = self.home().await?;
             while home.is(Home::QUEUED) {
-                home = self.freeze_if(home, Some(next.rank)).await?;
+                home = self.start_recovery_if(home, Some(next.rank)).await?;
             }
         }
         Ok(())
@@ -215,15 +217,15 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
 
     /// Takes the lock from a word under recovery, if no live rank is announced; otherwise returns
     /// the current word.
-    pub(super) async fn take_frozen(
+    pub(super) async fn take_recovering(
         &self,
         found: Home,
         mode: Mode,
         intent: Intent,
-        counts: &mut Count<'m, M, P>,
+        announcement: &mut Announcement<'m, M, P>,
     ) -> Result<Result<Held, Home>, Fault> {
         let Self { memory, context, owner, .. } = *self;
-        if !nobody_counts(memory, context).await? {
+        if !none_announced(memory, context).await? {
             return Ok(Err(found));
         }
         let dead = match found.lost() {
@@ -254,17 +256,17 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             Some(died) => Held::after(died, Mode::Exclusive),
             None => Held::cleanly(mode),
         };
-        counts.begin()?;
+        announcement.announce()?;
         let new = Home::taken(owner, held.mode);
         let now = self.swap(found, new).await?;
         if now == found {
             return Ok(Ok(held));
         }
-        counts.end()?;
+        announcement.retract()?;
         Ok(Err(now))
     }
 
-    /// Acquires the lock after its first operation. `counts`: whether this owner is announced, at
+    /// Acquires the lock after its first operation. `announcement`: whether this owner is announced, at
     /// the end as well.
     pub(super) async fn acquire(
         &self,
@@ -272,7 +274,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
         mode: Mode,
         mut pauses: Pauses<'m>,
         intent: IntentFn<'_>,
-        counts: &mut Count<'m, M, P>,
+        announcement: &mut Announcement<'m, M, P>,
     ) -> Result<Held, Fault> {
         let Self { memory, context, home, owner } = *self;
         let mut found = Home(first?);
@@ -281,13 +283,13 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             let queues = intended.wanted != WaitPolicy::Try;
             // This owner is not in the queue here. While the word is under recovery, others may
             // still write to its node, so it stays.
-            if intended.is_over() && !found.is(Home::FROZEN) {
+            if intended.is_over() && !found.is(Home::RECOVERING) {
                 clean(memory, context)?; // after a recovery, all owners that were queued then have left
                 return Err(Fault::new(FaultKind::Closed));
             }
-            if found.is(Home::FROZEN) {
-                counts.end()?;
-                found = match self.take_frozen(found, mode, intended, counts).await? {
+            if found.is(Home::RECOVERING) {
+                announcement.retract()?;
+                found = match self.take_recovering(found, mode, intended, announcement).await? {
                     Ok(held) => return Ok(held),
                     Err(now) if now != found => now,
                     // It has never queued.
@@ -299,9 +301,9 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
                 };
                 continue;
             }
-            if !counts.counts() {
+            if !announcement.is_announced() {
                 clean(memory, context)?;
-                counts.begin()?;
+                announcement.announce()?;
             }
             let joins = mode == Mode::Shared && !found.is(Home::QUEUED);
             if !queues && !joins && found != Home::FREE {
@@ -309,7 +311,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
                     return Err(Fault::new(FaultKind::TimedOut));
                 }
                 // Only if the word has not changed: the tail may have released before it died.
-                found = self.freeze_if(found, Some(found.rank())).await?;
+                found = self.start_recovery_if(found, Some(found.rank())).await?;
                 continue;
             }
             let new = if joins { found.joined() } else { found.behind(owner) };
@@ -321,7 +323,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
             if joins {
                 return Ok(Held::cleanly(mode));
             }
-            recovery::wait_uncounted(memory, context)?;
+            recovery::announce_waiting(memory, context)?;
             let turn = match found.is(Home::QUEUED) {
                 true => self.turn(found).await?,
                 false => Turn::Mine(Mode::Shared),
@@ -338,7 +340,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Way<'m, M, P> {
                 (Turn::Mine(_), Mode::Shared) => self.read().await?,
                 (turn, _) => turn,
             };
-            recovery::count(memory, context)?;
+            recovery::announce(memory, context)?;
             match turn {
                 Turn::Mine(_) => return Ok(Held::cleanly(mode)),
                 Turn::Lost(home) => found = home,
