@@ -99,6 +99,19 @@
 //! see [locks](super::locks). For an owner that is alive but too slow there are fencing tokens and
 //! [lease policies](crate::LeasePolicy).
 //!
+//! # What is not survived
+//!
+//! - The rank whose memory a lock is in: its locks are gone with it, except on shared memory, where
+//!   the allocated memory of a dead rank stays usable. A served lock needs its rank everywhere.
+//! - A rank that is stopped (`SIGSTOP`) cuts nobody. A lock in its memory stays with the rank that
+//!   failed until it goes on; other ranks wait until their deadline.
+//! - A lock under recovery asks every rank that may hold it. A rank that has lost the connection to
+//!   one of them cannot ask it, and fails with `ConnectionLost`; the others recover the lock.
+//! - A panic that unwinds through a guard releases its lock, as the drop of a guard does, whatever
+//!   was half written. A rank that ends in a panic counts as dead.
+//! - What the memory of a dead rank held, on verbs. A count that is taken from the dead names the
+//!   rank that held the lock if that rank's memory is there, and else the rank that failed first.
+//!
 //! # Cancellation
 //!
 //! A [`LockRequest`](crate::LockRequest) that is dropped, at any point, or whose deadline passed,

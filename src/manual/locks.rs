@@ -195,9 +195,10 @@
 //! rank has died and no rank has released for a second since, a waiter compares the count with the
 //! living owners. If these are fewer, arrivals are turned away, and the lock is poisoned once no
 //! living rank holds it or waits for it. The death of a rank that holds nothing therefore changes
-//! nothing: holders may take as long as they like, and the order of waiters is kept. A rank that died *waiting* has no effect
-//! with test-and-set; with the other designs it counts as if it may have held the lock. Readers
-//! that only read lose nothing by [`recover`](crate::LockRequest::recover).
+//! nothing: holders may take as long as they like, and the order of waiters is kept. A rank that
+//! died *waiting* has no effect with test-and-set; with the other designs it counts as if it may
+//! have held the lock. Readers that only read lose nothing by
+//! [`recover`](crate::LockRequest::recover).
 //!
 //! A rank that lives but has lost its connection to the lock's rank counts as dead for that lock,
 //! and for no other: see [lost connections](super::failures#lost-connections).

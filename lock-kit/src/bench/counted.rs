@@ -188,6 +188,10 @@ impl<F: RemoteMemory> RemoteMemory for Counted<F> {
     fn failure(&self, index: u32) -> Option<Rank> {
         self.inner.failure(index)
     }
+
+    fn lost_connection(&self, home: Rank, from: Rank) -> Option<Rank> {
+        self.inner.lost_connection(home, from)
+    }
 }
 
 impl<F: Mailbox> Mailbox for Counted<F> {

@@ -201,6 +201,10 @@ impl RemoteMemory for Planted {
     fn failure(&self, index: u32) -> Option<Rank> {
         self.inner.failure(index)
     }
+
+    fn lost_connection(&self, home: Rank, from: Rank) -> Option<Rank> {
+        self.inner.lost_connection(home, from)
+    }
 }
 
 impl Mailbox for Planted {

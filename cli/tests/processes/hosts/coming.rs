@@ -29,7 +29,7 @@ fn a_host_that_comes_late_is_no_silence_of_the_others() {
 fn an_interrupt_ends_a_job_whose_hosts_have_not_come() {
     let nonce = "0".repeat(64);
     for (come, signal) in
-        [(String::new(), Signal::TERM), (format!("echo onesided agent 2 0.1.0 {nonce}; "), Signal::INT)]
+        [(String::new(), Signal::TERM), (format!("echo onesided agent 3 0.1.0 {nonce}; "), Signal::INT)]
     {
         let rsh = Rsh::new(&format!("echo $$ >&2; {come}exec sleep 60"));
         let mut command = onesided(&[&["run"], &*rsh.options("a:1", "1"), &["--", "true"]].concat());
