@@ -222,8 +222,8 @@ pub trait RemoteMemory: Send + Sync + 'static {
     /// The lowest rank, from `from` on, whose connection to `home` is lost. As cheap as
     /// [`liveness`](Self::liveness) while `home` has lost none.
     ///
-    /// Every rank of the world learns of a lost connection, as of a death; one of the two ranks once
-    /// it has cut the other. It is lost for good.
+    /// Every rank of the world learns of a lost connection, as of a death; `home` itself once it has
+    /// cut the other rank. It is lost for good.
     ///
     /// The default is for memory whose connections are not lost.
     fn lost_connection(&self, home: Rank, from: Rank) -> Option<Rank> {

@@ -71,13 +71,10 @@ impl Inner {
         self.peer(rank).is_ok() && self.job_segment.liveness(rank) == Liveness::Dead && !self.failures.contains(rank)
     }
 
-    /// Whether the connection of two ranks is lost; if one of them is this rank, once it has cut the
+    /// Whether the connection of two ranks is lost; if `home` is this rank, once it has cut the
     /// other.
-    pub(super) fn knows_lost(&self, one: Rank, other: Rank) -> bool {
-        let is_cut = |rank| self.region_table.has_cut(rank);
-        self.job_segment.is_lost(one, other)
-            && (one != self.rank || is_cut(other))
-            && (other != self.rank || one == other || is_cut(one))
+    pub(super) fn knows_lost(&self, home: Rank, rank: Rank) -> bool {
+        self.job_segment.is_lost(home, rank) && (home != self.rank || self.region_table.has_cut(rank))
     }
 
     /// Starts the thread that cuts. It ends with the endpoint.

@@ -23,7 +23,8 @@ fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 /// What a rank observes of the lost connection between ranks 0 and 1, each of these once it has cut
 /// the other: each has failed as a user of the other's memory and of no other, and none is dead.
 fn assert_lost(fabric: &Verbs) {
-    eventually("it has cut the other", || fabric.has_failed(Rank(0), Rank(1)));
+    let both = || fabric.has_failed(Rank(0), Rank(1)) && fabric.has_failed(Rank(1), Rank(0));
+    eventually("it has cut the other", both);
     for (home, rank) in (0..3).flat_map(|home| (0..3).map(move |rank| (home, rank))) {
         let lost = (home, rank) == (0, 1) || (home, rank) == (1, 0);
         assert_eq!(fabric.has_failed(Rank(home), Rank(rank)), lost, "rank {rank} at {home}");
