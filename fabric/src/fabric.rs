@@ -131,9 +131,9 @@ pub trait Fabric: Mailbox + Clone + Debug {
     }
 
     /// Withdraws a [registered](Self::register) segment and returns its memory. After the first
-    /// call no new operation on it starts: peers get `NoSuchRegion` (on verbs their connection to this
-    /// rank is lost with it, as with any stale key). `None` while a peer's operation is in progress: call
-    /// again. It does not wait for a peer that died, but for one that is stopped.
+    /// call no new operation on it starts: peers get `NoSuchRegion` (on verbs their connection to
+    /// this rank is lost with it, as with any stale key). `None` while a peer's operation is in
+    /// progress: call again. It does not wait for a peer that died, but for one that is stopped.
     ///
     /// Words of it that were resolved before are invalid: operations on them fail.
     ///

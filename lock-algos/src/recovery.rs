@@ -3,11 +3,11 @@
 //! Each owner announces itself: its node names the lock from before its first operation until its
 //! last one is complete. A word that counts its holders names none of them. So a waiter that has
 //! waited for long since a rank failed counts the live owners that are announced, and *suspects* a
-//! dead holder if these are fewer than the word counts ([`Suspicion`]). Then it puts the lock *under
-//! recovery*: a bit in its word, which rejects new arrivals. Live holders go on and release, waiters leave. When no
-//! live rank is announced, only dead owners are left in the word, and the first rank that swaps its
-//! own word for the word under recovery holds the lock. No rank leads a recovery, so the death of a
-//! recovering rank does not matter.
+//! dead holder if these are fewer than the word counts ([`Suspicion`]). Then it puts the lock
+//! *under recovery*: a bit in its word, which rejects new arrivals. Live holders go on and release,
+//! waiters leave. When no live rank is announced, only dead owners are left in the word, and the
+//! first rank that swaps its own word for the word under recovery holds the lock. No rank leads a
+//! recovery, so the death of a recovering rank does not matter.
 //!
 //! # Ranks that are believed dead
 //!
@@ -145,8 +145,8 @@ impl Suspicion {
     }
 
     /// Whether a rank has failed, the timeout has passed since, and fewer live owners are announced
-    /// than the lock's word has `counted`, this owner aside. Only for a word that has not changed since
-    /// before the call: an owner that arrives meanwhile changes it.
+    /// than the lock's word has `counted`, this owner aside. Only for a word that has not changed
+    /// since before the call: an owner that arrives meanwhile changes it.
     pub(crate) async fn suspects<'m, M: RemoteMemory>(
         &mut self,
         memory: &M,

@@ -34,10 +34,10 @@ use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode, O
 ///
 /// # Death
 ///
-/// A recovering owner swaps a dead owner's word for its own. A count names no rank: a dead reader is
-/// suspected when a rank has failed, no reader has released for one second since, and fewer live
-/// ones are announced than the word counts; then the word is put under recovery (bit 62) until no live rank reads, which the nodes tell, and taken. Only
-/// readers use their nodes.
+/// A recovering owner swaps a dead owner's word for its own. A count names no rank: a dead reader
+/// is suspected when a rank has failed, no reader has released for one second since, and fewer live
+/// ones are announced than the word counts; then the word is put under recovery (bit 62) until no
+/// live rank reads, which the nodes tell, and taken. Only readers use their nodes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TestAndSet {
     backoff: Backoff,
@@ -291,8 +291,8 @@ impl Waiter<'_> {
 }
 
 impl Waiter<'_> {
-    /// Acquires the lock after its first operation. `announcement`: whether this owner is announced, at
-    /// the end as well.
+    /// Acquires the lock after its first operation. `announcement`: whether this owner is
+    /// announced, at the end as well.
     async fn acquire<'m, M: RemoteMemory, P: LockContext<'m, M>>(
         mut self,
         (memory, context, word): (&'m M, P, M::Word<'m>),

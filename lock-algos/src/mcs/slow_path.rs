@@ -266,8 +266,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> SlowPath<'m, M, P> {
         Ok(Err(now))
     }
 
-    /// Acquires the lock after its first operation. `announcement`: whether this owner is announced, at
-    /// the end as well.
+    /// Acquires the lock after its first operation. `announcement`: whether this owner is
+    /// announced, at the end as well.
     pub(super) async fn acquire(
         &self,
         first: Result<u64, Fault>,

@@ -7,8 +7,8 @@ use onesided_remote_memory::Rank;
 use super::messages::{Death, Outcome, Request, Terms, Verb};
 use crate::Mode;
 
-/// The state of one lock, without any access to memory: [`handle`](Self::handle) handles requests, and
-/// queues the replies in order.
+/// The state of one lock, without any access to memory: [`handle`](Self::handle) handles requests,
+/// and queues the replies in order.
 #[derive(Debug, Default)]
 pub(super) struct LockQueue {
     slots: Vec<RequestSlot>,
