@@ -28,19 +28,19 @@ impl JobSegment {
         self.half(Self::rows_start(self.size()) + half * 4)
     }
 
-    /// Records that the connection between two living ranks is lost, for good, and wakes all
-    /// sleepers. Each may live, and go on with all others. Called by a rank that learned it from
-    /// its own operation, and for what other hosts report. A rank may lose the connection to
-    /// itself. No effect if either has left or died, which says more.
+    /// Records that the connection between two ranks is lost, for good, and wakes all sleepers. Each
+    /// may live, and go on with all others. Called by a rank that learned it from its own operation,
+    /// and for what other hosts report. A rank may lose the connection to itself. No effect if
+    /// either has died, which says more; a departure says less, and may be known here first.
     ///
     /// # Panics
     /// If there is no such rank.
     #[cold]
     pub fn lose_connection(&self, one: Rank, other: Rank) {
-        let alive = |rank| self.liveness(rank) == Liveness::Alive;
+        let has_died = |rank| self.liveness(rank) == Liveness::Dead;
         // Both are asked: a reporter may have been stopped between the two.
         let is_known = self.is_lost(one, other) && self.is_lost(other, one);
-        if !self.maker.is_here() || is_known || !alive(one) || !alive(other) {
+        if !self.maker.is_here() || is_known || has_died(one) || has_died(other) {
             return;
         }
         for (rank, bit) in [(one, other), (other, one)] {
@@ -102,20 +102,22 @@ mod tests {
         assert_eq!((job_segment.failures(), job_segment.liveness(Rank(2))), (0, Liveness::Alive));
     }
 
-    /// It stays lost when one of them dies later.
+    /// It stays lost when one of them dies later. That to a rank that left may be lost.
     #[test]
-    fn no_connection_is_lost_to_a_rank_that_died_or_left() {
+    fn no_connection_is_lost_to_a_rank_that_died() {
         let job_segment = JobSegment::create(4).unwrap();
         job_segment.join(Rank(1)).unwrap();
         job_segment.lose_connection(Rank(2), Rank(3));
         job_segment.declare_dead(Rank(0));
         job_segment.leave(Rank(1));
         let before = job_segment.changes();
-        for (one, other) in [(0, 2), (2, 0), (1, 2), (2, 1), (0, 0)] {
+        for (one, other) in [(0, 2), (2, 0), (0, 1), (1, 0), (0, 0)] {
             job_segment.lose_connection(Rank(one), Rank(other));
             assert!(!job_segment.is_lost(Rank(one), Rank(other)));
         }
         assert_eq!(job_segment.changes(), before);
+        job_segment.lose_connection(Rank(2), Rank(1));
+        assert!(job_segment.is_lost(Rank(1), Rank(2)));
         job_segment.declare_dead(Rank(3));
         assert!(job_segment.is_lost(Rank(2), Rank(3)) && job_segment.is_lost(Rank(3), Rank(2)));
     }

@@ -249,20 +249,9 @@ impl ControlRelay {
         if self.is_head() { hosts.contains(&from) } else { hosts != [self.me; 2] }
     }
 
-    /// Tells the other hosts about ranks that left or died, and about lost connections.
+    /// Tells the other hosts about lost connections, and about ranks that left or died.
     pub(crate) fn tell(&mut self, tables: &Tables) {
         let job_segment = tables.job_segment();
-        for rank in job_segment.ranks() {
-            let Some(gone) = Gone::of(job_segment.liveness(rank)) else { continue };
-            if !self.told.insert(rank) {
-                continue;
-            }
-            let host = u16::try_from(job_segment.host_of(rank)).ok();
-            if self.me.is_none() || self.me == host {
-                let others = self.wires.iter_mut().filter(|wire| wire.host != host && !wire.bye.0);
-                others.for_each(|wire| wire.link.say(&Said::Status { rank, gone }));
-            }
-        }
         for one in job_segment.ranks() {
             for other in job_segment.lost_connections(one).filter(|other| one <= *other) {
                 if !self.told_lost.insert((one, other)) {
@@ -273,6 +262,17 @@ impl ControlRelay {
                     let others = self.wires.iter_mut().filter(|wire| hosts != [wire.host; 2] && !wire.bye.0);
                     others.for_each(|wire| wire.link.say(&Said::LostConnection { one, other }));
                 }
+            }
+        }
+        for rank in job_segment.ranks() {
+            let Some(gone) = Gone::of(job_segment.liveness(rank)) else { continue };
+            if !self.told.insert(rank) {
+                continue;
+            }
+            let host = u16::try_from(job_segment.host_of(rank)).ok();
+            if self.me.is_none() || self.me == host {
+                let others = self.wires.iter_mut().filter(|wire| wire.host != host && !wire.bye.0);
+                others.for_each(|wire| wire.link.say(&Said::Status { rank, gone }));
             }
         }
     }

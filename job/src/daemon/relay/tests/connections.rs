@@ -39,6 +39,31 @@ fn a_host_may_tell_of_its_own_connections_again_and_of_one_to_itself() {
     });
 }
 
+/// A host tells of a loss before a departure that followed it, and no host drops a loss of a rank
+/// whose departure it heard of first: what the rank left undone is to be known.
+#[test]
+fn a_loss_is_known_although_its_rank_has_left() {
+    let (mut host, mut tables, mut head) = host_of_a_played_hub();
+    let job_segment = tables.job_segment();
+    job_segment.join(Rank(1)).unwrap();
+    job_segment.lose_connection(Rank(0), Rank(1));
+    job_segment.leave(Rank(1));
+    host.turn(&mut tables);
+    let said: Vec<_> = std::iter::from_fn(|| head.hear().ok().flatten()).filter(|said| *said != Said::Beat).collect();
+    let (lost, left) =
+        (Said::LostConnection { one: Rank(0), other: Rank(1) }, Said::Status { rank: Rank(1), gone: Gone::Left });
+    assert_eq!(said, [lost, left]);
+    beside(|mut link, jobs| {
+        link.say(&Said::Status { rank: Rank(2), gone: Gone::Left });
+        link.flush().unwrap();
+        eventually("it has left", || jobs.iter().all(|job| job.job_segment.liveness(Rank(2)) == Liveness::Left));
+        // As when the hosts of the two ranks report one each.
+        link.say(&Said::LostConnection { one: Rank(2), other: Rank(1) });
+        link.flush().unwrap();
+        eventually("it is lost", || jobs.iter().all(|job| job.job_segment.is_lost(Rank(1), Rank(2))));
+    });
+}
+
 /// A host believes the head about all connections but those within the host itself, which only the
 /// host can know, and repeats none.
 #[test]
