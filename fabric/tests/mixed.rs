@@ -4,6 +4,7 @@
 #![cfg(feature = "verbs")]
 
 use std::sync::Barrier;
+use std::time::{Duration, Instant};
 
 use onesided_fabric::bootstrap::{Job, local};
 use onesided_fabric::mixed::{Mixed, MixedSegment};
@@ -220,8 +221,8 @@ fn the_end_of_a_rank_is_one_thing() {
     });
 }
 
-/// The CPU follows the cards: what would need a lost connection fails, by either path. But the
-/// memory stays mapped, so a rank of the same host is never cut.
+/// The CPU follows the cards: what would need a lost connection fails, by either path, and each of
+/// the two is cut from the other's memory as ranks of two hosts are.
 #[test]
 fn a_lost_connection_parts_ranks_of_a_host() {
     let Some(_device) = device("a_lost_connection_parts_ranks_of_a_host") else { return };
@@ -236,12 +237,21 @@ fn a_lost_connection_parts_ranks_of_a_host() {
                 let fabric = world.fabric();
                 let all = segments(&world, 64);
                 world.barrier().wait().unwrap();
+                let neighbour = (world.rank() ^ 2) as usize;
+                let same_host = fabric.same_host_word(&all[neighbour], 8).unwrap(); // before the loss
+                assert_eq!(block_on(fabric, fabric.fetch_add(same_host, 1)), Ok(0));
                 step.wait(); // a rank that is still in the barrier needs all connections
                 if world.rank() == 3 {
                     job_segment.lose_connection(Rank(0), Rank(2)); // of one host
                     job_segment.lose_connection(Rank(0), Rank(1)); // of two
-                    while block_on(fabric, fabric.has_cut(Rank(1), Rank(0))) != Ok(true) {}
-                    assert_eq!(block_on(fabric, fabric.has_cut(Rank(2), Rank(0))), Ok(false));
+                    let has_cut = |home, rank| block_on(fabric, fabric.has_cut(Rank(home), Rank(rank)));
+                    for (home, rank) in [(1, 0), (2, 0), (0, 1), (0, 2)] {
+                        let begin = Instant::now();
+                        while has_cut(home, rank) != Ok(true) {
+                            assert!(begin.elapsed() < Duration::from_secs(20), "{home} does not cut {rank}");
+                        }
+                    }
+                    assert_eq!((has_cut(2, 1), has_cut(1, 3)), (Ok(false), Ok(false)));
                 }
                 step.wait();
                 // One of the two once it has cut the other.
@@ -273,6 +283,8 @@ fn a_lost_connection_parts_ranks_of_a_host() {
                     let lost = parted.contains(&rank.0).then_some((FaultKind::ConnectionLost, Some(rank)));
                     assert_eq!(kinds, [lost; 4], "{} on {rank}", world.rank());
                 }
+                let ended = block_on(fabric, fabric.fetch_add(same_host, 1)).err().map(Fault::kind);
+                assert_eq!(ended, world.rank().is_multiple_of(2).then_some(FaultKind::ConnectionLost));
                 step.wait();
             });
         }

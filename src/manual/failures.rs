@@ -92,6 +92,10 @@
 //!   [recovers](crate::LockRequest::recover) it. It is taken from the rank only when the lock's
 //!   rank has cut the connection.
 //! - A request that waits for a lock there ends in the same errors.
+//! - On `mixed`, two ranks of a host lose their connection like any others, for bytes too. Only a
+//!   put by the CPU that is under way at that moment may take effect after the cut.
+//! - A rank may lose the connection to itself, by which cards change its own words. Its own memory
+//!   is lost to it then, and stays usable for the others.
 //! - A connection is not made anew, so do not repeat the operation. The program goes on with other
 //!   targets, or ends.
 //!

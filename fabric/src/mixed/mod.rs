@@ -38,10 +38,12 @@
 //!   operations to the card. The fabric reports it ([`keeps_order`](crate::Fabric::keeps_order)); a
 //!   put or get that depends on a lock or a version waits for the word first.
 //!
-//! # Death
+//! # Failures
 //!
 //! The memory of a dead or departed rank of this host is still mapped. Access is refused all the
-//! same, as on the card's path, so that peer status means the same throughout a world.
+//! same, as on the card's path, so that peer status means the same throughout a world. So is access
+//! to a rank of this host whose connection is lost, as soon as the loss is recorded. Only what the
+//! CPU has begun before may still take effect after the cut: a put that is under way.
 //!
 //! Start with [`Mixed`], then `segment` (the two handles of a segment) and `order` (word changes in
 //! flight).

@@ -8,8 +8,9 @@ use crate::links::all;
 use crate::mixed::changes::Change;
 use crate::mixed::segment::AgentWord::{Card, Cpu};
 use crate::mixed::{Mixed, MixedWord};
+use crate::shm::ShmWord;
 use crate::verbs::{Verbs, VerbsOp, VerbsWord};
-use crate::{Drive, Fabric, Ticket};
+use crate::{Drive, Ticket};
 
 impl Mixed {
     /// Where changes of a word are recorded, if puts and gets of the same region may use the CPU.
@@ -23,6 +24,13 @@ impl Mixed {
             change.note(&self.verbs, word.rank(), is_write);
         }
         posted
+    }
+
+    /// An operation of the CPU on a word: not after its rank has died or left, or the connection to
+    /// it is lost.
+    #[inline]
+    fn by_cpu<'f>(&self, word: ShmWord<'f>, operate: impl FnOnce(ShmWord<'f>) -> u64) -> VerbsOp {
+        VerbsOp::ended(self.verbs.check_usable(word.rank()).map(|()| operate(word)))
     }
 
     /// An own word in memory.
@@ -55,17 +63,17 @@ impl RemoteMemory for Mixed {
     fn read(&self, word: MixedWord<'_>) -> Self::Op {
         match word.0 {
             Card(word) => self.verbs.read(word),
-            Cpu(word) => VerbsOp::ended(Ok(word.load())),
+            Cpu(word) => self.by_cpu(word, |word| word.load()),
         }
     }
 
     fn write(&self, word: MixedWord<'_>, value: u64, notify: Notify) -> Self::Op {
         match word.0 {
             Card(word) => self.note(word, true, self.verbs.write(word, value, notify)),
-            Cpu(word) => {
+            Cpu(word) => self.by_cpu(word, |word| {
                 word.store(value);
-                VerbsOp::ended(Ok(0))
-            }
+                0
+            }),
         }
     }
 
@@ -76,14 +84,14 @@ impl RemoteMemory for Mixed {
     fn compare_swap(&self, word: MixedWord<'_>, expected: u64, new: u64) -> Self::Op {
         match word.0 {
             Card(word) => self.note(word, false, self.verbs.compare_swap(word, expected, new)),
-            Cpu(word) => VerbsOp::ended(Ok(word.compare_swap(expected, new))),
+            Cpu(word) => self.by_cpu(word, |word| word.compare_swap(expected, new)),
         }
     }
 
     fn fetch_add(&self, word: MixedWord<'_>, add: u64) -> Self::Op {
         match word.0 {
             Card(word) => self.note(word, false, self.verbs.fetch_add(word, add)),
-            Cpu(word) => VerbsOp::ended(Ok(word.fetch_add(add))),
+            Cpu(word) => self.by_cpu(word, |word| word.fetch_add(add)),
         }
     }
 
@@ -134,14 +142,10 @@ impl RemoteMemory for Mixed {
         self.verbs.has_failed(home, rank)
     }
 
-    /// Same-host words need no more: as on shared memory, a rank of this host is dead when its
-    /// process has ended. A living rank of the home's host has its memory mapped, even if the cards
-    /// have lost their connection, so nothing cuts it.
+    /// A rank of the home's host is dead when its process has ended. If it lives and its connection
+    /// is lost, its card is cut, and its CPU refuses to access the home's memory since the loss was
+    /// recorded, which is before the cut.
     async fn has_cut(&self, home: Rank, rank: Rank) -> Result<bool, Fault> {
-        let alive = |rank| self.liveness(rank) == Liveness::Alive;
-        if self.has_host_peers() && alive(home) && alive(rank) && self.host_of(home) == self.host_of(rank) {
-            return Ok(false);
-        }
         self.verbs.has_cut(home, rank).await
     }
 

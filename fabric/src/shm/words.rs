@@ -28,6 +28,12 @@ impl<'f> ShmWord<'f> {
         if self.owner == me { Ok(self.word) } else { Err(Fault::of(FaultKind::NotOwn, self.owner)) }
     }
 
+    /// Whose memory it is in.
+    #[inline]
+    pub(crate) const fn rank(self) -> Rank {
+        self.owner
+    }
+
     /// The result of a read.
     #[inline]
     pub(crate) fn load(self) -> u64 {

@@ -7,7 +7,8 @@
 //!
 //! A lost connection ends the access of both of its ranks to the memory of the other in the same
 //! way, but neither counts as dead. A rank records the loss in the job segment before it reports it
-//! (`keepalive`), so the other one cuts, too, whatever state its side of the connection is in.
+//! (`keepalive`), so the other one cuts, too, whatever state its side of the connection is in. A
+//! rank that has lost the connection to itself cuts itself.
 //!
 //! The thread that does this sleeps until the job's status changes, so a rank that computes cuts,
 //! too, and operations pay nothing.
@@ -81,7 +82,7 @@ impl Inner {
     pub(super) fn start_cutting(self: &Arc<Self>) -> Result<(), Error> {
         let (me, job_segment, inner) = (self.rank, Arc::clone(&self.job_segment), Arc::downgrade(self));
         let run = move || {
-            let (mut known, mut known_lost, mut uncut) = (0, HashSet::from([me]), Vec::new());
+            let (mut known, mut known_lost, mut uncut) = (0, HashSet::new(), Vec::new());
             loop {
                 let changes = job_segment.changes();
                 if inner.strong_count() == 0 {
@@ -112,7 +113,8 @@ impl Inner {
     /// still in progress. If the card fails, the failure is reported all the same, or waits would
     /// not end; the cut table does not show it, so the failed rank's locks here stay as they are.
     fn cut(&self, rank: Rank, dead: bool) -> bool {
-        if rank != self.rank && matches!(self.end_access(rank, dead), Ok(false)) {
+        // A rank that counts as dead itself is cut by the others.
+        if (rank != self.rank || !dead) && matches!(self.end_access(rank, dead), Ok(false)) {
             return false;
         }
         if dead {

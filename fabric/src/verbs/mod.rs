@@ -245,9 +245,7 @@ impl Verbs {
             _exchange: Arc::clone(&job.exchange),
         }));
         let joined = || {
-            if size > 1 {
-                fabric.0.start_cutting()?;
-            }
+            fabric.0.start_cutting()?;
             prepare(&fabric)?;
             endpoint_address::meet(&job)?;
             if !fabric.try_words()? {

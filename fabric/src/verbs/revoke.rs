@@ -53,15 +53,15 @@ impl Inner {
 
     /// See [`Fabric::revoke`](crate::Fabric::revoke).
     pub(super) fn revoke(&self, rank: Rank) -> Result<bool, Fault> {
+        if rank == self.rank {
+            return Err(Fault::of(FaultKind::Unsupported, rank));
+        }
         self.end_access(rank, true)
     }
 
     /// The same for a peer whose connection is lost, if not `revoked`.
     pub(super) fn end_access(&self, rank: Rank, revoked: bool) -> Result<bool, Fault> {
         let peer = self.peer(rank)?;
-        if rank == self.rank {
-            return Err(Fault::of(FaultKind::Unsupported, rank));
-        }
         self.progress();
         let mut revocation = peer.revocation.lock().unwrap_or_else(PoisonError::into_inner);
         if let Revocation::Not = *revocation {

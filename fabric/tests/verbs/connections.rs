@@ -154,6 +154,44 @@ fn a_loss_that_another_host_reports_parts_both() {
     });
 }
 
+/// A rank that has lost the connection to itself fails as a user of its own memory alone, and goes
+/// on with the others. Also in a world without others.
+#[test]
+fn a_rank_that_loses_the_connection_to_itself_is_cut() {
+    let Some(_device) = device("a_rank_that_loses_the_connection_to_itself_is_cut") else { return };
+    for size in [1, 2] {
+        let jobs = local::jobs(size).unwrap();
+        let job_segment = jobs[0].job_segment.clone();
+        let step = Barrier::new(size as usize);
+        std::thread::scope(|scope| {
+            for job in jobs {
+                let (job_segment, step) = (&job_segment, &step);
+                scope.spawn(move || {
+                    let world = World::new(Verbs::new(job).unwrap());
+                    let fabric = world.fabric();
+                    let all = segments(&world, 64);
+                    world.barrier().wait().unwrap();
+                    step.wait();
+                    job_segment.lose_connection(Rank(0), Rank(0));
+                    eventually("it is known", || fabric.has_failed(Rank(0), Rank(0)));
+                    let has_cut = |home| block_on(fabric, fabric.has_cut(Rank(home), Rank(0)));
+                    eventually("it is cut", || has_cut(0) == Ok(true));
+                    assert_eq!((fabric.failed_at(Rank(0)), fabric.failed_rank()), (Some(Rank(0)), None));
+                    for (home, segment) in (0..size).zip(&all) {
+                        let ended = block_on(fabric, fabric.fetch_add(fabric.word_in(segment, 0).unwrap(), 1));
+                        match (world.rank(), home) {
+                            (0, 0) => assert_eq!(kind(ended), FaultKind::ConnectionLost),
+                            _ => assert!(ended.is_ok(), "{ended:?}"),
+                        }
+                        assert_eq!(has_cut(home), Ok(home == 0));
+                    }
+                    step.wait();
+                });
+            }
+        });
+    }
+}
+
 /// A rank that never asks how its write ended, as the release of a lock, records the loss as soon
 /// as it waits for anything.
 #[test]
