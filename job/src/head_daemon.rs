@@ -70,8 +70,7 @@ impl Host {
     /// # Errors
     /// [`Error::Launch`]: no thread.
     pub(crate) fn relay(&mut self, layout: &Layout, relay: ControlRelay) -> Result<(), Error> {
-        let ranks = self.job_segment.ranks();
-        ranks.zip(&layout.hosts).for_each(|(rank, host)| self.job_segment.place(rank, u32::from(*host)));
+        self.job_segment.lay_out(&layout.hosts, layout.suspect_after());
         self.server.relay(relay)
     }
 

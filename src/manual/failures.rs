@@ -71,9 +71,11 @@
 //!   dead and goes on. It then learns nothing more of ranks on third hosts: they count as alive,
 //!   and only an operation on them shows that one has failed. New values, and so new worlds, are
 //!   errors.
-//! - On verbs an operation on a host that cards do not reach ends as `Unknown` by the card's own
-//!   retries, mostly within two seconds; later ones fail as `ConnectionLost`. A wait for one rank
-//!   (a barrier, a message) ends as `ConnectionLost` too: every two seconds the waiter probes the
+//! - On verbs an operation on a host that cards do not reach fails by the card's own retries, mostly
+//!   within two seconds. Then it waits for news of a death: for `ONESIDED_SUSPECT_AFTER` and another
+//!   second, or within a host for that second alone. It ends as `PeerDied` if there are any, and
+//!   else as `Unknown`; later ones fail as `ConnectionLost` at once. A wait for one rank (a barrier,
+//!   a message) ends as `PeerDied` or `ConnectionLost` too: every two seconds the waiter probes the
 //!   rank by a read, which needs no help of it. So the network of the cards may fail alone while
 //!   the launcher's stays.
 //!

@@ -33,9 +33,10 @@ const PROBE_AFTER: u64 = 2_000_000_000;
 const GIVE_UP_AFTER: u64 = 30_000_000_000;
 /// The maximum nanoseconds a byte: 1 MB/s.
 const SLOWEST: u64 = 1_000;
-/// The failure-detection timeout of a death that broke a connection. A killed process loses its
-/// memory before its death is declared; until then the card's status looks like that of a living
-/// peer.
+/// The failure-detection timeout of a death that broke a connection, within a host. A killed process
+/// loses its memory before its death is declared; until then the card's status looks like that of a
+/// living peer. On another host it may be the host that died: the time until its silence counts as a
+/// death comes on top.
 const DETECTION_TIMEOUT: u64 = 1_000_000_000;
 /// A spinning thread reads the clock once in this many polls.
 const TURNS: u32 = 1 << 12;
@@ -135,7 +136,8 @@ impl Inner {
         if self.job_segment.liveness(rank) != Liveness::Alive || self.job_segment.is_lost(self.rank, rank) {
             return None;
         }
-        let until = peer.noticed_broken(now) + DETECTION_TIMEOUT;
+        let suspect_after = self.job_segment.suspect_after(rank, self.rank).as_nanos() as u64;
+        let until = peer.noticed_broken(now) + suspect_after + DETECTION_TIMEOUT;
         if now < until {
             return Some(until);
         }

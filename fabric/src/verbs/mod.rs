@@ -34,10 +34,10 @@
 //!   which is closed. (`revoke`)
 //! - A death recorded in the job segment ends an operation within a tenth of a second, after this
 //!   rank has cut the dead rank: a rank that is reported dead changes nothing here any more, even
-//!   if it lives. (`cut`) A peer's silence ends it after about two seconds, whether the peer is
-//!   dead or unreachable. While a thread waits for a peer's write, a keepalive reads from the peer
-//!   every two seconds; the wait fails like later operations if the connection is broken.
-//!   (`keepalive`)
+//!   if it lives. (`cut`) A peer's silence breaks the connection after about two seconds, whether
+//!   the peer is dead or unreachable; the operation ends once a death would be known. While a
+//!   thread waits for a peer's write, a keepalive reads from the peer every two seconds; the wait
+//!   fails like later operations if the connection is broken. (`keepalive`)
 //! - A receiver that makes no progress has space for [`RECEIVES`] messages and doorbells. After
 //!   that its senders, and their later requests to it, wait until it makes progress or dies. Once
 //!   the queue of requests to it is full as well, a post blocks. After

@@ -227,8 +227,21 @@ fn a_loss_that_no_operation_reports_is_recorded() {
 #[test]
 fn a_connection_to_a_rank_that_dies_is_not_lost() {
     let Some(_device) = device("a_connection_to_a_rank_that_dies_is_not_lost") else { return };
+    dies_after(Duration::from_millis(300), &[0, 0, 0]);
+}
+
+/// Nor if its host is silent, and counts as dead only after the time for that.
+#[test]
+fn a_connection_to_a_host_that_dies_is_not_lost() {
+    let Some(_device) = device("a_connection_to_a_host_that_dies_is_not_lost") else { return };
+    dies_after(Duration::from_millis(1_800), &[0, 1, 0]);
+}
+
+/// Rank 1 counts as dead this long after its connections broke.
+fn dies_after(delay: Duration, hosts: &[u16]) {
     let jobs = local::jobs(3).unwrap();
     let job_segment = jobs[0].job_segment.clone();
+    job_segment.lay_out(hosts, Duration::from_millis(1_500));
     let (step, dead) = (Barrier::new(3), AtomicBool::new(false));
     std::thread::scope(|scope| {
         for job in jobs {
@@ -241,7 +254,7 @@ fn a_connection_to_a_rank_that_dies_is_not_lost() {
                 if world.rank() == 1 {
                     drop(all.remove(1));
                     step.wait();
-                    std::thread::sleep(Duration::from_millis(300));
+                    std::thread::sleep(delay);
                     dead.store(true, Ordering::Release);
                     job_segment.declare_dead(Rank(1)); // as the launcher would
                     return;

@@ -93,7 +93,7 @@ fn serve(start: Start, layout: &Layout, secret: &Secret, link: RelayStream) -> R
     };
     let spare = launch.check()?;
     let job_segment = Arc::new(JobSegment::create(size).map_err(failed("make the job segment"))?);
-    (0..).map(Rank).zip(&layout.hosts).for_each(|(rank, host)| job_segment.place(rank, u32::from(*host)));
+    job_segment.lay_out(&layout.hosts, layout.suspect_after());
     let mut server = Server::start(Arc::clone(&job_segment), secret.clone(), spare)?;
     let events = Arc::new(RelayEvents::new().map_err(failed("make an eventfd"))?);
     server.relay(ControlRelay::host(start.host, link, layout, Some(Arc::clone(&events))))?;

@@ -168,7 +168,7 @@ impl Launch {
         let limits = Limits { until: Instant::now() + patience, patience, interrupts };
         let (used, by_rank) = hosts::assign(&hosts.list, self.size)?;
         let job_segment = Arc::new(JobSegment::create(self.size).map_err(failed("make the job segment"))?);
-        (0..).map(Rank).zip(&by_rank).for_each(|(rank, host)| job_segment.place(rank, u32::from(*host)));
+        job_segment.lay_out(&by_rank, suspect_after);
         let secret = Secret::random();
         let mut server = Server::start(Arc::clone(&job_segment), secret.clone(), spare_descriptors)?;
         let events = Arc::new(RelayEvents::new().map_err(failed("make an eventfd"))?);

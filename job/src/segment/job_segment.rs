@@ -15,7 +15,7 @@ use crate::segment::doorbell::{Doorbell, Ticket};
 use crate::segment::mapping::Mapping;
 
 /// `ONESIDED` and the layout's version: programs that disagree must not share a job segment.
-const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x06");
+const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x07");
 
 // The layout, in bytes: a header line, two lines a rank, a world segment a rank, a row of bits a
 // rank, the rings.
@@ -23,11 +23,13 @@ const HEADER: u64 = 64;
 const RANK_FIELDS: u64 = 128;
 
 // The header's fields: the magic number, the number of ranks, the slots a ring, the number of
-// failed ranks, and the number of status changes.
+// failed ranks, the number of status changes, and how long another host may be silent, in
+// milliseconds.
 const SIZE_AT: u64 = 8;
 const SLOTS_AT: u64 = 12;
 const FAILURES_AT: u64 = 16;
 const CHANGES_AT: u64 = 20;
+const SUSPECT_AFTER_AT: u64 = 24;
 
 // A rank's fields: its status, its process, its host, whether it knows that all ranks have arrived,
 // its failure number, whether it has lost a connection, and the doorbell on a separate line. The
@@ -211,6 +213,23 @@ impl JobSegment {
         let pid = self.half(fields_of + PID_AT).load(Ordering::Acquire);
         let started = self.memory.word(fields_of + STARTED_AT)?.load(Ordering::Relaxed);
         (pid != 0).then_some(Process { pid, started })
+    }
+
+    /// Sets the hosts of all ranks, and after how long a silence a host counts as dead; for the host
+    /// daemon, before any rank can ask.
+    pub fn lay_out(&self, hosts: &[u16], suspect_after: Duration) {
+        self.ranks().zip(hosts).for_each(|(rank, host)| self.place(rank, u32::from(*host)));
+        let millis = u32::try_from(suspect_after.as_millis()).unwrap_or(u32::MAX);
+        self.half(SUSPECT_AFTER_AT).store(millis, Ordering::Release);
+    }
+
+    /// After how long a silence of a rank's host, as seen from another rank, it counts as dead; zero
+    /// within a host.
+    pub fn suspect_after(&self, rank: Rank, from: Rank) -> Duration {
+        match self.host_of(rank) == self.host_of(from) {
+            true => Duration::ZERO,
+            false => Duration::from_millis(self.half(SUSPECT_AFTER_AT).load(Ordering::Acquire).into()),
+        }
     }
 
     /// Sets a rank's host; for the host daemon, before any rank can ask.

@@ -33,6 +33,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::time::Duration;
+
 use onesided_remote_memory::{Liveness, Rank};
 
 use crate::protocol::{Failure, Malformed, frame, open};
@@ -68,6 +70,12 @@ pub(crate) struct Layout {
     pub(crate) head: Option<u16>,
     /// By rank.
     pub(crate) hosts: Vec<u16>,
+}
+
+impl Layout {
+    pub(crate) fn suspect_after(&self) -> Duration {
+        Duration::from_millis(self.suspect_after_ms.max(100).into())
+    }
 }
 
 /// How a rank ended.

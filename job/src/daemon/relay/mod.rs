@@ -108,7 +108,7 @@ impl ControlRelay {
 
     /// The relay of host `me`, with its stream to the head.
     pub(crate) fn host(me: u16, link: RelayStream, layout: &Layout, events: Option<Arc<RelayEvents>>) -> Self {
-        let suspect_after = Duration::from_millis(layout.suspect_after_ms.max(100).into());
+        let suspect_after = layout.suspect_after();
         let wire = Wire { host: layout.head, link, bye: (false, false) };
         Self { me: Some(me), wires: vec![wire], told: HashSet::new(), told_lost: HashSet::new(), suspect_after, events }
     }

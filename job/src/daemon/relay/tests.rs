@@ -67,6 +67,8 @@ fn hosts_are_numbered_by_their_lowest_ranks_and_values_reach_all() {
     for job in &jobs {
         let hosts: Vec<_> = (0..5).map(|rank| job.host_of(Rank(rank))).collect();
         assert_eq!((hosts, job.hosts()), (vec![0, 1, 0, 2, 1], 3));
+        let silence = [1, 2, 3].map(|rank| job.job_segment.suspect_after(Rank(rank), Rank(0)));
+        assert_eq!(silence, [SUSPECT_SOON, Duration::ZERO, SUSPECT_SOON]);
         job.exchange.put(&format!("from/{}", job.rank.0), &[job.rank.0 as u8; 3]).unwrap();
     }
     for job in &jobs {
