@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -39,6 +40,16 @@ impl Process {
             Err(Errno::SRCH) | Ok(()) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Whether the kernel is ending it, or nobody has taken note of its end yet. Others may notice
+    /// the loss of its memory and connections seconds before [`watch`](Self::watch) reports the end.
+    pub fn is_ending(self) -> bool {
+        let is_another = self.started != 0 && started(self.pid) != Some(self.started);
+        let Ok(threads) = fs::read_dir(format!("/proc/{}/task", self.pid)) else { return false };
+        // All: its first thread may end alone.
+        let mut flags = threads.flatten().map(|thread| stat(&thread.path(), FLAGS));
+        !is_another && flags.all(|flags| flags.is_none_or(|flags| flags & PF_EXITING != 0))
     }
 
     /// A descriptor that becomes readable when the process ends; `None` if it has ended.
@@ -82,12 +93,23 @@ impl Maker {
     }
 }
 
+/// The numbers of fields of `stat`, from 1.
+const FLAGS: usize = 9;
+const STARTED: usize = 22;
+/// The kernel's flag of a thread that is ending.
+const PF_EXITING: u64 = 4;
+
 /// The start time of a process; `None` if there is no such process.
 fn started(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat(Path::new(&format!("/proc/{pid}")), STARTED)
+}
+
+/// A field of a process or a thread behind the third; `None` if there is none.
+fn stat(folder: &Path, field: usize) -> Option<u64> {
+    let stat = fs::read_to_string(folder.join("stat")).ok()?;
     // The name may contain anything, so the fields are counted from its end: the state is the
-    // third, the start time the 22nd.
-    stat.rsplit_once(") ")?.1.split(' ').nth(22 - 3)?.parse().ok()
+    // third.
+    stat.rsplit_once(") ")?.1.split(' ').nth(field - 3)?.parse().ok()
 }
 
 /// Converts a duration for system calls.
@@ -114,9 +136,12 @@ mod tests {
         assert!(!ended(Duration::ZERO));
         let another = Process { started: process.started + 1, ..process };
         assert!(another.watch().unwrap().is_none());
+        assert!(!process.is_ending());
         child.kill().unwrap();
         assert!(ended(Duration::from_secs(10)));
+        assert!(process.is_ending() && !another.is_ending());
         child.wait().unwrap();
+        assert!(!process.is_ending() && !Process::own().is_ending());
         assert!(process.watch().unwrap().is_none());
         assert!(Process::own().watch().unwrap().is_some());
     }

@@ -73,11 +73,11 @@
 //!   errors.
 //! - On verbs an operation on a host that cards do not reach fails by the card's own retries, mostly
 //!   within two seconds. Then it waits for news of a death: for `ONESIDED_SUSPECT_AFTER` and another
-//!   second, or within a host for that second alone. It ends as `PeerDied` if there are any, and
-//!   else as `Unknown`; later ones fail as `ConnectionLost` at once. A wait for one rank (a barrier,
-//!   a message) ends as `PeerDied` or `ConnectionLost` too: every two seconds the waiter probes the
-//!   rank by a read, which needs no help of it. So the network of the cards may fail alone while
-//!   the launcher's stays.
+//!   second, or within a host for that second and until the end of a process is taken note of. It
+//!   ends as `PeerDied` if there are any, and else as `Unknown`; later ones fail as
+//!   `ConnectionLost` at once. A wait for one rank (a barrier, a message) ends as `PeerDied` or
+//!   `ConnectionLost` too: every two seconds the waiter probes the rank by a read, which needs no
+//!   help of it. So the network of the cards may fail alone while the launcher's stays.
 //!
 //! # Lost connections
 //!

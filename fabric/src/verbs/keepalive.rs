@@ -15,6 +15,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, TryLockError};
 
+use onesided_job::Process;
 use onesided_remote_memory::{Fault, Liveness, Patience, Rank, RemoteMemory, Watch};
 
 use crate::drive::now;
@@ -36,7 +37,7 @@ const SLOWEST: u64 = 1_000;
 /// The failure-detection timeout of a death that broke a connection, within a host. A killed process
 /// loses its memory before its death is declared; until then the card's status looks like that of a
 /// living peer. On another host it may be the host that died: the time until its silence counts as a
-/// death comes on top.
+/// death comes on top; on this one the time until somebody takes note of the process's end does.
 const DETECTION_TIMEOUT: u64 = 1_000_000_000;
 /// A spinning thread reads the clock once in this many polls.
 const TURNS: u32 = 1 << 12;
@@ -140,6 +141,12 @@ impl Inner {
         let until = peer.noticed_broken(now) + suspect_after + DETECTION_TIMEOUT;
         if now < until {
             return Some(until);
+        }
+        // The host daemon may need longer on a busy host, and the kernel where there is much memory.
+        let is_here = self.job_segment.host_of(rank) == self.job_segment.host_of(self.rank);
+        if is_here && self.job_segment.process(rank).is_some_and(Process::is_ending) {
+            peer.notice_again(now);
+            return Some(now + DETECTION_TIMEOUT);
         }
         self.job_segment.lose_connection(self.rank, rank);
         None

@@ -172,6 +172,11 @@ impl Peer {
         self.broken.load(Ordering::Acquire) == REVOKED
     }
 
+    /// As if a wait had found it broken now for the first time.
+    pub(super) fn notice_again(&self, now: u64) {
+        self.noticed.store(now, Ordering::Relaxed);
+    }
+
     /// When a wait first found it broken.
     pub(super) fn noticed_broken(&self, now: u64) -> u64 {
         self.noticed.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed).map_or_else(|since| since, |_| now)

@@ -1,10 +1,12 @@
 //! Connections that are lost between ranks that live.
 
+use std::io::Read;
+use std::process::{Command, Stdio};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use onesided_fabric::bootstrap::local;
+use onesided_fabric::bootstrap::{Process, local};
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory};
 use onesided_fabric::verbs::{Verbs, VerbsSegment};
 use onesided_fabric::{Fabric, World, block_on};
@@ -227,21 +229,34 @@ fn a_loss_that_no_operation_reports_is_recorded() {
 #[test]
 fn a_connection_to_a_rank_that_dies_is_not_lost() {
     let Some(_device) = device("a_connection_to_a_rank_that_dies_is_not_lost") else { return };
-    dies_after(Duration::from_millis(300), &[0, 0, 0]);
+    dies_after(Duration::from_millis(300), &[0, 0, 0], Process::own());
 }
 
 /// Nor if its host is silent, and counts as dead only after the time for that.
 #[test]
 fn a_connection_to_a_host_that_dies_is_not_lost() {
     let Some(_device) = device("a_connection_to_a_host_that_dies_is_not_lost") else { return };
-    dies_after(Duration::from_millis(1_800), &[0, 1, 0]);
+    dies_after(Duration::from_millis(1_800), &[0, 1, 0], Process::own());
 }
 
-/// Rank 1 counts as dead this long after its connections broke.
-fn dies_after(delay: Duration, hosts: &[u16]) {
+/// Nor if nobody takes note of its process's end for longer than that, as on a busy host. The end of
+/// any other process looks like it.
+#[test]
+fn a_connection_to_a_process_that_is_ending_is_not_lost() {
+    let Some(_device) = device("a_connection_to_a_process_that_is_ending_is_not_lost") else { return };
+    let mut child = Command::new("true").stdout(Stdio::piped()).spawn().unwrap();
+    let ended = child.stdout.take().unwrap().read_to_end(&mut Vec::new());
+    assert!(ended.is_ok());
+    dies_after(Duration::from_millis(1_800), &[0, 0, 0], Process { pid: child.id(), started: 0 });
+    child.wait().unwrap();
+}
+
+/// Rank 1, which seems to run in this process, counts as dead this long after its connections broke.
+fn dies_after(delay: Duration, hosts: &[u16], process: Process) {
     let jobs = local::jobs(3).unwrap();
     let job_segment = jobs[0].job_segment.clone();
     job_segment.lay_out(hosts, Duration::from_millis(1_500));
+    job_segment.introduce(Rank(1), process);
     let (step, dead) = (Barrier::new(3), AtomicBool::new(false));
     std::thread::scope(|scope| {
         for job in jobs {
