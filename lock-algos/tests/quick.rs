@@ -1,5 +1,5 @@
-//! The tests of `verify` that build and run in seconds, as a program of their own: what mutants of
-//! this crate meet first (`scripts/mutants`). `cargo test` runs them in `verify`.
+//! The tests that run in seconds, in a program that builds faster than `verify`: for the quick part of
+//! `scripts/test`, and what mutants of this crate meet first (`scripts/mutants`).
 
 #[path = "verify/lock_all_word.rs"]
 mod lock_all_word;

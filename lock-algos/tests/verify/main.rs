@@ -8,8 +8,8 @@
 //!   effects and completions: the schedule chooses when a posted operation takes effect and
 //!   completes.
 //!
-//! [`stopped`] stops a waiter at every step of a recovery. Tests that take seconds are in
-//! [`quick`].
+//! [`stopped`] stops a waiter at every step of a recovery. Tests that take seconds are a program of
+//! their own, `quick`.
 //!
 //! The locks of [`onesided_lock_kit::wrong`] are wrong on purpose: a test that they pass is
 //! worthless.
@@ -23,7 +23,6 @@ mod lock_all_word;
 mod loom;
 mod marks;
 mod model_check;
-mod quick;
 mod random;
 mod refused;
 mod served;
