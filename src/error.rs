@@ -50,11 +50,12 @@ impl Error {
         }
     }
 
-    /// Whether the acquire failed because a rank died that held the lock, or may have held it.
+    /// Whether the acquire failed because the last exclusive owner of the lock died, may have died,
+    /// panicked under it, or exceeded its lease.
     /// [`LockRequest::recover`](crate::LockRequest::recover) acquires it.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
-        self.fault().is_some_and(|fault| matches!(fault.kind(), FaultKind::OwnerDied | FaultKind::ParticipantDied))
+        self.fault().is_some_and(Fault::is_poison)
     }
 
     /// Whether the acquire failed because the owner of the lock died; [`fault`](Self::fault) names

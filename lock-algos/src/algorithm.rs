@@ -7,6 +7,11 @@ use onesided_remote_memory::{Fault, Link, RemoteMemory};
 
 use crate::{Held, Intent, IntentFn, LockContext, Mode};
 
+/// The resolved words of a lock: its first word at the home, and the owner's bits
+/// ([`Owner::to_bits`](crate::Owner::to_bits)), of which the two highest are left to the algorithm.
+/// A guard keeps them while it holds the lock.
+pub type Words<'m, M> = (<M as RemoteMemory>::Word<'m>, u64);
+
 /// A lock algorithm, written once for every fabric, the simulator and the model checkers.
 ///
 /// An acquire has two parts: a synchronous [`start`](Self::start), which posts the first operation,
@@ -42,9 +47,6 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// Whether the lock works only while its home runs [`serve`](Self::serve).
     const SERVED: bool = false;
 
-    /// The resolved words of the lock. Small: a guard keeps them while it holds the lock.
-    type Words<'m, M: RemoteMemory>: Copy + Send + Sync;
-
     /// Whether the words at the home show a lock without owners and waiters. Meaningful only while
     /// no operation is in flight.
     #[must_use]
@@ -55,13 +57,19 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// Whether an owner in this mode uses its queue node, from [`start`](Self::start) until the
     /// release is done. Its slot is then reserved for it. Other owners need no slot
     /// ([`Owner::NO_SLOT`](crate::Owner::NO_SLOT)).
-    fn uses_node(&self, mode: Mode) -> bool;
+    fn uses_node(&self, mode: Mode) -> bool {
+        let _ = mode;
+        true
+    }
 
     /// Resolves the words of a lock. Called once for each acquire.
     ///
     /// # Errors
     /// As [`RemoteMemory::word`].
-    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault>;
+    #[inline(always)] // words that pass through memory cost a third of an uncontended lock
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
+        Ok((context.home(0)?, context.owner().to_bits()))
+    }
 
     /// The same for an acquire that starts as a [try](Intent::TRY). A try with the words of
     /// [`words`](Self::words) is correct, but may take longer, because some first operations cannot
@@ -69,7 +77,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`RemoteMemory::word`].
-    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
         self.words(context)
     }
 
@@ -83,12 +91,12 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault>;
 
     /// Whether the first operation alone acquired the lock. `first` is its result.
-    fn holds<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode, first: u64) -> bool;
+    fn holds<M: RemoteMemory>(&self, words: Words<'_, M>, mode: Mode, first: u64) -> bool;
 
     /// The rest of an acquire whose first operation failed or did not acquire the lock. `first` is
     /// the outcome of that operation. The intent is read between two operations.
@@ -110,7 +118,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         &'m self,
         memory: &'m M,
         context: P,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
@@ -127,14 +135,14 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         &'m self,
         memory: &'m M,
         context: P,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
         started: M::Op,
         intent: impl Fn() -> Intent + Send + Sync + 'm,
     ) -> impl Future<Output = Result<Held, Fault>> + Send + 'm {
         async move {
             let first = started.await;
-            if first.is_ok_and(|first| self.holds(words, mode, first)) {
+            if first.is_ok_and(|first| self.holds::<M>(words, mode, first)) {
                 return Ok(Held::cleanly(mode));
             }
             self.contend(memory, context, words, mode, first, &intent).await
@@ -143,7 +151,11 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
 
     /// Whether [`finish_release`](Self::finish_release) has nothing to do, so that it need not be
     /// run.
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>, mode: Mode) -> bool;
+    #[inline]
+    fn releases_in_one_step<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>, mode: Mode) -> bool {
+        let _ = (context, mode);
+        false
+    }
 
     /// Posts the first operation of a release. The caller has flushed the operations of its
     /// critical section. `mode` is [`Held::mode`], here and in the other release methods; `words`
@@ -156,7 +168,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault>;
 
@@ -167,7 +179,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     fn release_link<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
     ) -> Option<Link<M::Word<'m>>> {
         let _ = (memory, words, mode);
@@ -182,7 +194,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
         found: u64,
     ) -> Result<bool, Fault> {
@@ -200,7 +212,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         &'m self,
         memory: &'m M,
         context: P,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> impl Future<Output = Result<(), Fault>> + Send + 'm;
@@ -218,23 +230,27 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Releases a [recovered](Held::recovered) lock as poisoned: the next acquire learns of the
-    /// death as before, and may recover the lock. For an acquire that recovered the lock after its
-    /// caller had cancelled it. `held` is the result of the acquire; otherwise this is a release.
-    /// The default implementation is a plain release, after which the lock is not poisoned.
+    /// Releases the lock of an exclusive owner as poisoned: acquires that do not recover fail with
+    /// the fault `why`, until one has recovered the lock and learns of it
+    /// ([`Held::recovered`]). For an owner that panicked ([`OwnerPanicked`]), and for an acquire
+    /// that recovered the lock after its caller had cancelled it: with what that was given. The
+    /// default implementation is a plain release, after which the lock is not poisoned.
     ///
     /// # Errors
     /// As [`finish_release`](Self::finish_release).
+    ///
+    /// [`OwnerPanicked`]: onesided_remote_memory::FaultKind::OwnerPanicked
     fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         context: P,
-        words: Self::Words<'m, M>,
-        held: Held,
+        words: Words<'m, M>,
+        why: Fault,
     ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
+        let _ = why;
         async move {
-            let started = self.start_release(memory, context, words, held.mode)?;
-            self.finish_release(memory, context, words, held.mode, started).await
+            let started = self.start_release(memory, context, words, Mode::Exclusive)?;
+            self.finish_release(memory, context, words, Mode::Exclusive, started).await
         }
     }
 

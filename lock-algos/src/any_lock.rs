@@ -2,10 +2,11 @@
 
 use onesided_remote_memory::{Fault, Link, RemoteMemory};
 
+use crate::global::LOCK_ALL_WORDS;
 use crate::test_and_set::EXCLUSIVE;
 use crate::{
     Backoff, DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, Global, Held, IntentFn, LockAlgorithm,
-    LockContext, Mcs, Mode, Owner, TestAndSet, Ticket, TwoLevel,
+    LockContext, Mcs, Mode, Owner, TestAndSet, Ticket, TwoLevel, Words,
 };
 
 /// The table of designs: each with its variants of [`AnyLock`], and the variant with a lock of all
@@ -177,13 +178,9 @@ const fn largest(all: &[usize]) -> usize {
 
 impl LockAlgorithm for AnyLock {
     const NAME: &'static str = "chosen";
-    const HOME_WORDS: usize = largest(HOMES) + 1; // and the lock-all word
+    const HOME_WORDS: usize = largest(HOMES) + LOCK_ALL_WORDS;
     const NODE_WORDS: usize = largest(NODES) + 1;
     const HOST_WORDS: usize = TwoLevel::HOST_WORDS;
-
-    /// The first word at the home, and the owner's bits. The two bits above those belong to the
-    /// algorithm: kept words may be rebuilt from the same word and bits.
-    type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
 
     #[inline]
     fn uses_node(&self, mode: Mode) -> bool {
@@ -191,12 +188,12 @@ impl LockAlgorithm for AnyLock {
     }
 
     #[inline]
-    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
         chosen!(self, lock => lock.words(context))
     }
 
     #[inline]
-    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
         chosen!(self, lock => lock.words_to_try(context))
     }
 
@@ -205,14 +202,14 @@ impl LockAlgorithm for AnyLock {
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         chosen!(self, lock => lock.start(memory, context, words, mode))
     }
 
     #[inline]
-    fn holds<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode, first: u64) -> bool {
+    fn holds<M: RemoteMemory>(&self, words: Words<'_, M>, mode: Mode, first: u64) -> bool {
         match self {
             Self::TestAndSet(lock) => lock.holds::<M>(words, mode, first),
             Self::Mcs(lock) => lock.holds::<M>(words, mode, first),
@@ -224,7 +221,7 @@ impl LockAlgorithm for AnyLock {
         &'m self,
         memory: &'m M,
         context: P,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
@@ -242,7 +239,7 @@ impl LockAlgorithm for AnyLock {
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         chosen!(self, lock => lock.start_release(memory, context, words, mode))
@@ -251,7 +248,7 @@ impl LockAlgorithm for AnyLock {
     fn release_link<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
     ) -> Option<Link<M::Word<'m>>> {
         chosen!(self, lock => lock.release_link(memory, words, mode))
@@ -262,7 +259,7 @@ impl LockAlgorithm for AnyLock {
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
         found: u64,
     ) -> Result<bool, Fault> {
@@ -273,7 +270,7 @@ impl LockAlgorithm for AnyLock {
         &'m self,
         memory: &'m M,
         context: P,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
@@ -295,10 +292,10 @@ impl LockAlgorithm for AnyLock {
         &'m self,
         memory: &'m M,
         context: P,
-        words: Self::Words<'m, M>,
-        held: Held,
+        words: Words<'m, M>,
+        why: Fault,
     ) -> Result<(), Fault> {
-        chosen!(self, lock => lock.release_poisoned(memory, context, words, held).await)
+        chosen!(self, lock => lock.release_poisoned(memory, context, words, why).await)
     }
 
     async fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(

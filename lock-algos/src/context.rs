@@ -119,16 +119,17 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
         let _ = slot;
     }
 
-    /// The lock-all word, which the locks of all targets share, for a lock with a [lock-all
-    /// operation](crate::Global). All 0 initially.
+    /// Word `index` of the two [lock-all words](crate::Global::LOCK_ALL_WORDS), which the locks of all
+    /// targets share, for a lock with a lock-all operation. All 0 initially.
     ///
     /// # Errors
     /// As [`RemoteMemory::word`]; `Unsupported` if the context has none.
-    fn lock_all_word(&self) -> Result<M::Word<'m>, Fault> {
+    fn lock_all_word(&self, index: usize) -> Result<M::Word<'m>, Fault> {
+        let _ = index;
         Err(Fault::new(FaultKind::Unsupported))
     }
 
-    /// The rank of the [lock-all word](Self::lock_all_word).
+    /// The rank of the [lock-all words](Self::lock_all_word).
     fn lock_all_rank(&self) -> Rank {
         self.home_rank()
     }

@@ -1,5 +1,7 @@
 //! The intent of an acquire: how long it may wait, and whether it recovers.
 
+use onesided_remote_memory::{Fault, FaultKind};
+
 /// The intent of a running acquire. The acquire reads it between two operations, because it may
 /// change meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,11 @@ impl Intent {
     #[must_use]
     pub const fn is_over(self) -> bool {
         matches!(self.wanted, WaitPolicy::Cancelled)
+    }
+
+    /// The fault of an acquire that may not wait.
+    pub(crate) const fn given_up(self) -> Fault {
+        Fault::new(if self.is_over() { FaultKind::Closed } else { FaultKind::TimedOut })
     }
 
     /// Whether the acquire may wait for other owners.

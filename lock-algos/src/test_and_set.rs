@@ -8,14 +8,12 @@
 //!            fetch-add(home, -1 reader)
 //! ```
 
-use onesided_remote_memory::{Fault, FaultKind, Link, Notify, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Link, Notify, RemoteMemory};
 
 use crate::backoff::Pauses;
-use crate::recovery::{
-    self, ANNOUNCED, Announcement, Suspicion, failed_holder, has_ended, is_cut, nonce, none_announced,
-};
+use crate::recovery::{self, ANNOUNCED, Announcement, RecoverableWord, Reopened, Suspicion, has_ended, is_cut, nonce};
 use crate::two_level::ByHost;
-use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode, Owner, WaitPolicy};
+use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode, Owner, WaitPolicy, Words};
 
 /// The lock of jiang-2004, section 5.1: compare-swap until the word was free, with exponential
 /// backoff. The shared mode is ours.
@@ -37,7 +35,7 @@ use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode, O
 /// A recovering owner swaps a dead owner's word for its own. A count names no rank: a dead reader
 /// is suspected when a rank has failed, no reader has released for one second since, and fewer live
 /// ones are announced than the word counts; then the word is put under recovery (bit 62) until no
-/// live rank reads, which the nodes tell, and taken. Only readers use their nodes.
+/// live rank reads, which the nodes tell, and taken as a free one. Only readers use their nodes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TestAndSet {
     backoff: Backoff,
@@ -58,7 +56,6 @@ pub(crate) const EXCLUSIVE: u64 = 1 << 63;
 const RECOVERING: u64 = 1 << 62;
 /// The number of readers.
 const READERS: u64 = (1 << 36) - 1;
-const READER: u64 = 1;
 /// The nonce of a word under recovery.
 const NONCE: u64 = RECOVERING - 1 - READERS;
 
@@ -159,11 +156,17 @@ fn retract<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>, mo
     if mode == Mode::Shared { recovery::retract(memory, context) } else { Ok(()) }
 }
 
-/// A word that the previous owner, dead or with an expired lease, may have left: an exclusive
-/// owner's, or a reader's.
-fn left_by(held: Held) -> u64 {
-    let owner = held.recovered.filter(|fault| fault.kind() != FaultKind::ParticipantDied).and_then(Fault::rank);
-    owner.map_or(READER, owned_by)
+/// The slot in the word of an owner that left the lock poisoned. No owner has it.
+const PANICKED: u16 = Owner::NO_SLOT - 1;
+
+/// The word of a lock that an exclusive owner, whose own word this is, leaves poisoned.
+pub(crate) fn poisoned_word(mine: u64, why: Fault) -> u64 {
+    match why.rank() {
+        Some(rank) if why.kind() != FaultKind::OwnerPanicked => {
+            EXCLUSIVE | Owner { rank, slot: Owner::NO_SLOT, generation: 0 }.to_bits()
+        }
+        _ => EXCLUSIVE | Owner { slot: PANICKED, ..Owner::from_bits(mine) }.to_bits(),
+    }
 }
 
 /// Swaps an owner's own word, which no other rank removes, for another one.
@@ -182,20 +185,41 @@ pub(crate) async fn hand_back<'m, M: RemoteMemory>(
     }
 }
 
-/// The word of an owner of a rank, without slot and generation.
-pub(crate) const fn owned_by(rank: Rank) -> u64 {
-    EXCLUSIVE | Owner { rank, slot: Owner::NO_SLOT, generation: 0 }.to_bits()
-}
-
-/// The death of the owner that a word names, once its operations take effect no more.
-pub(crate) async fn dead_owner<'m, M: RemoteMemory>(
+/// The fault of the owner that a word names, if it panicked, or if it died and its operations take
+/// effect no more.
+pub(crate) async fn ended_owner<'m, M: RemoteMemory>(
     memory: &M,
     context: impl LockContext<'m, M>,
     found: u64,
-) -> Option<Fault> {
-    let Owner { rank, .. } = Owner::from_bits(found);
-    let ended = has_ended(memory, context, rank) && is_cut(memory, context, rank).await;
-    ended.then(|| Fault::of(FaultKind::OwnerDied, rank))
+) -> Result<Option<Fault>, Fault> {
+    let Owner { rank, slot, .. } = Owner::from_bits(found);
+    if slot == PANICKED {
+        return Ok(Some(Fault::of(FaultKind::OwnerPanicked, rank)));
+    }
+    let ended = has_ended(memory, context, rank) && is_cut(memory, context, rank).await?;
+    Ok(ended.then(|| Fault::of(FaultKind::OwnerDied, rank)))
+}
+
+/// A word without an exclusive owner.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Readers(u64);
+
+impl RecoverableWord for Readers {
+    fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    fn is_recovering(self) -> bool {
+        self.0 & (EXCLUSIVE | RECOVERING) == RECOVERING
+    }
+
+    fn may_be_poisoned(self) -> bool {
+        false
+    }
 }
 
 /// The holder of a lock.
@@ -226,8 +250,6 @@ enum Step {
     Recover,
     /// Retry once, because the last holder may have released before it died, and then fail.
     Report(Fault),
-    /// Scan the participants.
-    Ask,
     /// Pause, and try to swap a free word.
     Wait,
 }
@@ -277,8 +299,7 @@ impl Waiter<'_> {
                     Some(died) => Step::Report(died),
                     None => self.late(memory, owner, found),
                 },
-                Holder::Recovering => Step::Ask,
-                Holder::Readers => Step::Wait,
+                Holder::Recovering | Holder::Readers => Step::Wait,
             };
         };
         if self.mode == Mode::Exclusive {
@@ -306,10 +327,18 @@ impl Waiter<'_> {
         let mut found = first?;
         loop {
             let Intent { wanted, recovers } = intent();
+            if let Holder::Recovering = holder(found) {
+                let taken = |_, mode| Readers(taken(FREE, mode, owner));
+                match announcement.await_reopening(word, mode, intent, &mut self.pauses, taken).await? {
+                    Reopened::Taken(held) => return Ok(held),
+                    Reopened::Open(Readers(now)) => found = now,
+                }
+                continue;
+            }
             let ended = match holder(found) {
                 Holder::Owner => match &mut hosts {
-                    Some(hosts) => hosts.ended(memory, context, found, wanted == WaitPolicy::Block).await,
-                    None => dead_owner(memory, context, found).await,
+                    Some(hosts) => hosts.ended(memory, context, found, wanted == WaitPolicy::Block).await?,
+                    None => ended_owner(memory, context, found).await?,
                 },
                 _ => None,
             };
@@ -318,19 +347,7 @@ impl Waiter<'_> {
                 let suspects = self.suspicion.suspects(memory, context, found & READERS).await;
                 step = if suspects { Step::Recover } else { Step::Wait };
             }
-            if let Step::Ask = step {
-                announcement.retract()?;
-                if none_announced(memory, context).await? {
-                    // Otherwise the last reader has released.
-                    let dead = if found & READERS != 0 { failed_holder(memory, context).await } else { None };
-                    step = match dead.map(|rank| Fault::of(FaultKind::ParticipantDied, rank)) {
-                        Some(died) if !recovers => Step::Report(died),
-                        Some(died) => Step::Take(owner, Held::after(died, Mode::Exclusive)),
-                        None => Step::Take(taken(FREE, mode, owner), Held::cleanly(mode)),
-                    };
-                }
-            }
-            if let Step::Wait | Step::Ask = step {
+            if let Step::Wait = step {
                 let races = mode == Mode::Shared && matches!(holder(found), Holder::Readers);
                 if wanted == WaitPolicy::Try && !races {
                     return Err(Fault::new(FaultKind::TimedOut));
@@ -343,9 +360,7 @@ impl Waiter<'_> {
             let (expected, new, held) = match step {
                 Step::Take(new, held) => (found, new, held),
                 Step::Recover => (found, found | RECOVERING | nonce(memory, me) & NONCE, Held::cleanly(mode)),
-                Step::Ask | Step::Suspicion | Step::Report(_) | Step::Wait => {
-                    (FREE, taken(FREE, mode, owner), Held::cleanly(mode))
-                }
+                Step::Suspicion | Step::Report(_) | Step::Wait => (FREE, taken(FREE, mode, owner), Held::cleanly(mode)),
             };
             announcement.announce()?;
             let now = memory.compare_swap(word, expected, new).await?;
@@ -381,16 +396,13 @@ impl LockAlgorithm for TestAndSet {
     const HOME_WORDS: usize = 1;
     const NODE_WORDS: usize = ANNOUNCED + 1;
 
-    /// The word, and its value while this owner holds it exclusively.
-    type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
-
     #[inline]
     fn uses_node(&self, mode: Mode) -> bool {
         mode == Mode::Shared || self.checked
     }
 
     #[inline(always)] // as `start`
-    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
         Ok((context.home(0)?, EXCLUSIVE | context.owner().to_bits()))
     }
 
@@ -399,7 +411,7 @@ impl LockAlgorithm for TestAndSet {
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        (word, owner): Self::Words<'m, M>,
+        (word, owner): Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         announce(memory, context, mode)?;
@@ -407,7 +419,7 @@ impl LockAlgorithm for TestAndSet {
     }
 
     #[inline]
-    fn holds<M: RemoteMemory>(&self, _words: Self::Words<'_, M>, _mode: Mode, first: u64) -> bool {
+    fn holds<M: RemoteMemory>(&self, _words: Words<'_, M>, _mode: Mode, first: u64) -> bool {
         first == FREE
     }
 
@@ -415,7 +427,7 @@ impl LockAlgorithm for TestAndSet {
         &'m self,
         memory: &'m M,
         context: P,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
@@ -433,7 +445,7 @@ impl LockAlgorithm for TestAndSet {
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         if mode == Mode::Shared && !recovery::is_announced(memory, context)? {
@@ -445,7 +457,7 @@ impl LockAlgorithm for TestAndSet {
     fn release_link<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
     ) -> Option<Link<M::Word<'m>>> {
         Some(release::<M>(words, mode, self.writes(memory)))
@@ -456,7 +468,7 @@ impl LockAlgorithm for TestAndSet {
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        (_, owner): Self::Words<'m, M>,
+        (_, owner): Words<'m, M>,
         mode: Mode,
         found: u64,
     ) -> Result<bool, Fault> {
@@ -472,7 +484,7 @@ impl LockAlgorithm for TestAndSet {
         &'m self,
         memory: &'m M,
         context: P,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
@@ -482,14 +494,13 @@ impl LockAlgorithm for TestAndSet {
         }
     }
 
-    /// A recovering owner holds the lock exclusively.
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         _place: P,
-        (word, owner): Self::Words<'m, M>,
-        held: Held,
+        (word, owner): Words<'m, M>,
+        why: Fault,
     ) -> Result<(), Fault> {
-        hand_back(memory, word, owner, left_by(held)).await
+        hand_back(memory, word, owner, poisoned_word(owner, why)).await
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use onesided_lock_kit::Conformance;
 use onesided_lock_kit::bench::ThroughputRun;
-use onesided_lock_kit::lock_algos::{Held, IntentFn, LockAlgorithm, LockContext, Mode};
+use onesided_lock_kit::lock_algos::{Held, IntentFn, LockAlgorithm, LockContext, Mode, Words};
 use onesided_lock_kit::remote_memory::{Fault, FaultKind, RemoteMemory};
 
 /// Two words at the home: the next number, and the number that is served. It has no shared mode:
@@ -25,8 +25,6 @@ impl LockAlgorithm for Numbers {
     const HOME_WORDS: usize = 2;
     const NODE_WORDS: usize = 0;
 
-    type Words<'m, M: RemoteMemory> = (M::Word<'m>, M::Word<'m>);
-
     fn is_free(home: &[u64]) -> bool {
         home[0] == home[1]
     }
@@ -35,35 +33,31 @@ impl LockAlgorithm for Numbers {
         false
     }
 
-    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        Ok((context.home(0)?, context.home(1)?))
-    }
-
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
         _context: impl LockContext<'m, M>,
-        (next, _): Self::Words<'m, M>,
+        words: Words<'m, M>,
         _mode: Mode,
     ) -> Result<M::Op, Fault> {
-        Ok(memory.fetch_add(next, 1))
+        Ok(memory.fetch_add(words.0, 1))
     }
 
     /// The number alone does not tell whether it is served.
-    fn holds<M: RemoteMemory>(&self, _words: Self::Words<'_, M>, _mode: Mode, _number: u64) -> bool {
+    fn holds<M: RemoteMemory>(&self, _words: Words<'_, M>, _mode: Mode, _number: u64) -> bool {
         false
     }
 
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
-        _context: P,
-        (_, served): Self::Words<'m, M>,
+        context: P,
+        _words: Words<'m, M>,
         _mode: Mode,
         number: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let (number, mut waited) = (number?, false);
+        let (served, number, mut waited) = (context.home(1)?, number?, false);
         while memory.read(served).await? != number {
             waited = true;
             memory.pause(served, 1_000).await;
@@ -85,18 +79,18 @@ impl LockAlgorithm for Numbers {
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
-        _context: impl LockContext<'m, M>,
-        (_, served): Self::Words<'m, M>,
+        context: impl LockContext<'m, M>,
+        _words: Words<'m, M>,
         _mode: Mode,
     ) -> Result<M::Op, Fault> {
-        Ok(memory.fetch_add(served, 1))
+        Ok(memory.fetch_add(context.home(1)?, 1))
     }
 
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         _memory: &'m M,
         _context: P,
-        _words: Self::Words<'m, M>,
+        _words: Words<'m, M>,
         _mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {

@@ -35,98 +35,44 @@
 //! ```
 //!
 //! # A lock of yours
-//! # Custom locks
 //!
-//! One word at the home, 0 if the lock is free, and 1 otherwise. This is a complete lock:
+//! Two functions over remote memory are a lock
+//! ([`SimpleLock`](onesided_lock_algos::SimpleLock)). One word at the home, 0 if the lock is free,
+//! and 1 otherwise:
 //! ```
-//! use onesided_lock_kit::lock_algos::{IntentFn, Held, LockAlgorithm, Mode, LockContext};
-//! use onesided_lock_kit::remote_memory::{Fault, FaultKind, RemoteMemory};
 //! use onesided_lock_kit::Conformance;
+//! use onesided_lock_kit::lock_algos::{LockUse, Simple, SimpleLock};
+//! use onesided_lock_kit::remote_memory::{Fault, RemoteMemory};
 //!
 //! #[derive(Clone, Copy, Debug)]
 //! struct OneWord;
 //!
-//! impl LockAlgorithm for OneWord {
+//! impl SimpleLock for OneWord {
 //!     const NAME: &'static str = "one-word";
-//!     const HOME_WORDS: usize = 1;
-//!     const NODE_WORDS: usize = 0;
-//!     type Words<'m, M: RemoteMemory> = M::Word<'m>;
+//!     const WORDS: usize = 1;
 //!
-//!     fn uses_node(&self, _: Mode) -> bool {
-//!         false
-//!     }
-//!
-//!     fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<M::Word<'m>, Fault> {
-//!         context.home(0)
-//!     }
-//!
-//!     fn start<'m, M: RemoteMemory>(
-//!         &self,
-//!         memory: &M,
-//!         _: impl LockContext<'m, M>,
-//!         word: M::Word<'m>,
-//!         _: Mode,
-//!     ) -> Result<M::Op, Fault> {
-//!         Ok(memory.compare_swap(word, 0, 1))
-//!     }
-//!
-//!     fn holds<M: RemoteMemory>(&self, _: M::Word<'_>, _: Mode, found: u64) -> bool {
-//!         found == 0
-//!     }
-//!
-//!     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
-//!         &'m self,
-//!         memory: &'m M,
-//!         _: P,
-//!         word: M::Word<'m>,
-//!         _: Mode,
-//!         first: Result<u64, Fault>,
-//!         intent: IntentFn<'_>,
-//!     ) -> Result<Held, Fault> {
-//!         first?;
-//!         loop {
-//!             match intent() {
-//!                 intent if intent.is_over() => return Err(Fault::new(FaultKind::Closed)),
-//!                 intent if !intent.is_patient() => return Err(Fault::new(FaultKind::TimedOut)),
-//!                 _ => memory.pause(word, 1_000).await,
-//!             }
-//!             if memory.compare_swap(word, 0, 1).await? == 0 {
-//!                 return Ok(Held::cleanly(Mode::Exclusive)); // also for a shared request
-//!             }
+//!     async fn acquire<M: RemoteMemory>(&self, lock: LockUse<'_, '_, M>) -> Result<(), Fault> {
+//!         let mut lock = lock;
+//!         while lock.memory.compare_swap(lock.word(0), 0, 1).await? != 0 {
+//!             lock.pause(0).await?; // an error if it may not wait
 //!         }
+//!         Ok(())
 //!     }
 //!
-//!     fn releases_in_one_step<'m, M: RemoteMemory>(&self, _: impl LockContext<'m, M>, _: Mode) -> bool {
-//!         true
-//!     }
-//!
-//!     fn start_release<'m, M: RemoteMemory>(
-//!         &self,
-//!         memory: &M,
-//!         _: impl LockContext<'m, M>,
-//!         word: M::Word<'m>,
-//!         _: Mode,
-//!     ) -> Result<M::Op, Fault> {
-//!         Ok(memory.compare_swap(word, 1, 0)) // on cards a write may be lost between atomics
-//!     }
-//!
-//!     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
-//!         &'m self,
-//!         _: &'m M,
-//!         _: P,
-//!         _: M::Word<'m>,
-//!         _: Mode,
-//!         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
-//!     ) -> Result<(), Fault> {
-//!         started.await.map(|_| ())
+//!     async fn release<M: RemoteMemory>(&self, lock: LockUse<'_, '_, M>) -> Result<(), Fault> {
+//!         lock.memory.compare_swap(lock.word(0), 1, 0).await.map(drop) // on cards a write may be lost between atomics
 //!     }
 //! }
 //!
-//! let suite = Conformance::of(&OneWord).preemptions(1).states(20_000).cases(100);
+//! let suite = Conformance::of(&Simple::new(OneWord)).preemptions(1).states(20_000).cases(100);
 //! // It does not recover from deaths, which the suite finds. Otherwise it is a correct lock.
 //! println!("{}", suite.clone().without_recovery().run());
 //! assert!(!suite.verdict().conforms());
 //! ```
+//!
+//! A [`LockAlgorithm`](onesided_lock_algos::LockAlgorithm) has five functions: the first operations
+//! of an acquire and of a release are posted synchronously, and what they found is judged, so that
+//! an uncontended lock costs its operations alone. `examples/own_lock.rs` is one.
 //!
 //! What is required of it, beyond exclusion:
 //!

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use onesided_lock_algos::{
     Backoff, DistributedCounters, FetchAddQueue, Global, Held, IntentFn, LockAlgorithm, LockContext, Mcs, Mode, Owner,
-    TestAndSet, Ticket, TwoLevel,
+    TestAndSet, Ticket, TwoLevel, Words,
 };
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, RemoteMemory};
 
@@ -55,15 +55,15 @@ impl Wrong {
         &'m self,
         memory: &'m M,
         context: impl LockContext<'m, M>,
-        (words, word): (<TestAndSet as LockAlgorithm>::Words<'m, M>, M::Word<'m>),
+        words: Words<'m, M>,
         mode: Mode,
         mut found: u64,
     ) -> Result<Held, Fault> {
         while found != 0 {
             if self.flaw == Flaw::ReadsAnewToWait {
-                memory.read(word).await?;
+                memory.read(words.0).await?;
             }
-            memory.pause(word, 1000).await;
+            memory.pause(words.0, 1000).await;
             found = self.right.start(memory, context, words, mode)?.await?;
         }
         Ok(Held::cleanly(mode))
@@ -162,51 +162,49 @@ impl LockAlgorithm for Wrong {
     const HOME_WORDS: usize = TestAndSet::HOME_WORDS;
     const NODE_WORDS: usize = TestAndSet::NODE_WORDS;
 
-    type Words<'m, M: RemoteMemory> = (<TestAndSet as LockAlgorithm>::Words<'m, M>, M::Word<'m>);
-
     fn uses_node(&self, mode: Mode) -> bool {
         self.right.uses_node(mode)
     }
 
-    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
-        Ok((self.right.words(context)?, context.home(0)?))
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
+        self.right.words(context)
     }
 
     fn start<'m, M: RemoteMemory>(
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         match (self.flaw, mode) {
-            (Flaw::ReadThenWrite, Mode::Exclusive) => Ok(memory.read(words.1)),
-            _ => self.right.start(memory, context, words.0, mode),
+            (Flaw::ReadThenWrite, Mode::Exclusive) => Ok(memory.read(words.0)),
+            _ => self.right.start(memory, context, words, mode),
         }
     }
 
-    fn holds<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode, first: u64) -> bool {
+    fn holds<M: RemoteMemory>(&self, words: Words<'_, M>, mode: Mode, first: u64) -> bool {
         let only_read = self.flaw == Flaw::ReadThenWrite && mode == Mode::Exclusive;
-        !only_read && self.right.holds::<M>(words.0, mode, first)
+        !only_read && self.right.holds::<M>(words, mode, first)
     }
 
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         context: P,
-        (words, word): Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let owner = EXCLUSIVE | context.owner().to_bits();
         match (self.flaw, mode) {
-            (Flaw::ReadThenWrite, Mode::Exclusive) => read_then_write(memory, word, owner, first?).await,
-            (Flaw::ReaderIgnoresOwner, Mode::Shared) => join(memory, word, first?).await,
-            (Flaw::WaitsForTheDead | Flaw::ReadsAnewToWait, _) => {
-                self.wait(memory, context, (words, word), mode, first?).await
+            (Flaw::ReadThenWrite, Mode::Exclusive) => read_then_write(memory, words.0, owner, first?).await,
+            (Flaw::ReaderIgnoresOwner, Mode::Shared) => join(memory, words.0, first?).await,
+            (Flaw::WaitsForTheDead | Flaw::ReadsAnewToWait, _) => self.wait(memory, context, words, mode, first?).await,
+            (Flaw::TakesFromDeadReadersAtOnce, Mode::Exclusive) => {
+                take_from_readers(memory, words.0, owner, first?).await
             }
-            (Flaw::TakesFromDeadReadersAtOnce, Mode::Exclusive) => take_from_readers(memory, word, owner, first?).await,
             (Flaw::RecoversUnasked, _) => {
                 let recovering: IntentFn<'_> = &|| intent().recovering();
                 self.right.contend(memory, context, words, mode, first, recovering).await
@@ -223,14 +221,14 @@ impl LockAlgorithm for Wrong {
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         match (self.flaw, mode) {
-            (Flaw::ForgetsRelease, Mode::Exclusive) => Ok(memory.read(words.1)),
-            (Flaw::WritesRelease, Mode::Exclusive) => Ok(memory.write(words.1, 0, Notify::No)),
-            (Flaw::ReaderFreesAll, Mode::Shared) => Ok(memory.write(words.1, 0, Notify::No)),
-            _ => self.right.start_release(memory, context, words.0, mode),
+            (Flaw::ForgetsRelease, Mode::Exclusive) => Ok(memory.read(words.0)),
+            (Flaw::WritesRelease, Mode::Exclusive) => Ok(memory.write(words.0, 0, Notify::No)),
+            (Flaw::ReaderFreesAll, Mode::Shared) => Ok(memory.write(words.0, 0, Notify::No)),
+            _ => self.right.start_release(memory, context, words, mode),
         }
     }
 
@@ -238,11 +236,11 @@ impl LockAlgorithm for Wrong {
         &'m self,
         memory: &'m M,
         context: P,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
-        match self.right.finish_release(memory, context, words.0, mode, started).await {
+        match self.right.finish_release(memory, context, words, mode, started).await {
             Err(fault) if fault.kind() != FaultKind::NotHeld => Err(fault),
             _ => Ok(()),
         }

@@ -34,9 +34,11 @@ pub enum FaultKind {
     PeerLeft,
     /// The lock is held by a rank that died. The fault names that rank.
     OwnerDied,
-    /// A rank died that may be among the holders of a shared lock. A reader count does not tell
-    /// which ranks hold the lock.
+    /// A rank died that may have held the lock exclusively: its words do not tell which of the
+    /// waiting ranks did.
     ParticipantDied,
+    /// The named rank lives, and its thread panicked while it held the lock exclusively.
+    OwnerPanicked,
     /// The lock is held by a live rank whose lease has expired. The fault names that rank.
     LeaseExpired,
     /// The deadline passed first.
@@ -75,7 +77,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    const ALL: [Self; 24] = [
+    const ALL: [Self; 25] = [
         Self::OutOfRange,
         Self::Misaligned,
         Self::NoSuchRank,
@@ -85,6 +87,7 @@ impl FaultKind {
         Self::PeerLeft,
         Self::OwnerDied,
         Self::ParticipantDied,
+        Self::OwnerPanicked,
         Self::LeaseExpired,
         Self::TimedOut,
         Self::Unknown,
@@ -181,6 +184,14 @@ impl Fault {
         self.0.get() as u32
     }
 
+    /// Whether a lock is poisoned: its last exclusive owner died, may have died, panicked, or
+    /// exceeded its lease.
+    #[must_use]
+    pub const fn is_poison(self) -> bool {
+        use FaultKind::{LeaseExpired, OwnerDied, OwnerPanicked, ParticipantDied};
+        matches!(self.kind(), OwnerDied | ParticipantDied | OwnerPanicked | LeaseExpired)
+    }
+
     /// Whether the operation is indeterminate: it may have taken effect.
     #[must_use]
     #[inline]
@@ -209,7 +220,8 @@ impl fmt::Display for Fault {
             FaultKind::PeerDied => "the peer died",
             FaultKind::PeerLeft => "the peer left the world",
             FaultKind::OwnerDied => "the owner of the lock died",
-            FaultKind::ParticipantDied => "a rank died that may hold the shared lock",
+            FaultKind::ParticipantDied => "a rank died that may hold the lock",
+            FaultKind::OwnerPanicked => "the owner of the lock panicked",
             FaultKind::LeaseExpired => "the owner of the lock is late",
             FaultKind::TimedOut => "the deadline passed",
             FaultKind::Unknown => "the operation failed on its way, it may have taken effect",

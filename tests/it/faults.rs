@@ -1,5 +1,5 @@
-//! Ranks that die, stop or compute: the errors that the others get, and that they continue. How soon
-//! is tested in virtual time, in `sim/tests/deaths.rs`.
+//! Ranks that die, stop or compute: the errors that the others get, and that they continue. How
+//! soon is tested in virtual time, in `sim/tests/deaths.rs`.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use crate::support::{DEADLINE, compute_until, eventually};
 
 mod status;
 
-use self::status::{DONE, INFORMED, PID, RECOVERED, Status};
+use self::status::{DONE, INFORMED, PID, RECOVERED, SYNCHRONIZED, Status};
 
 pub(crate) const ROLES: &[Role] = &[
-    ("exclusive owner", |world| holder_ends(&world, true, || die())),
-    ("shared owner", |world| holder_ends(&world, false, || die())),
-    ("deserter", |world| holder_ends(&world, true, || std::process::exit(0))),
+    ("exclusive owner", |world| holder_ends(&world, || die())),
+    ("shared owner", reader_dies),
+    ("deserter", |world| holder_ends(&world, || std::process::exit(0))),
     ("panics", panics),
     ("waiter", waiter_dies),
     ("barrier", barrier_dies),
@@ -77,33 +77,40 @@ fn check_survivors(status: &Status, window: &Window<u64>, lost: Option<u32>) {
     }
 }
 
-/// Rank 0 takes the lock of rank 1 and dies; the others wait for it and get an error. Then rank 2
-/// recovers the lock, and it works as any other.
-fn holder_ends(world: &World, exclusive: bool, end: fn()) {
+/// Rank 0 takes the lock of rank 1 exclusively and ends; the others wait for it and get an error.
+/// Then rank 2 recovers the lock, and it works as any other.
+fn holder_ends(world: &World, end: fn()) {
     let (status, window) = (Status::new(world), filled(world));
     if world.rank() == 0 {
-        let request = if exclusive { window.lock_exclusive(1) } else { window.lock_shared(1) };
-        let _epoch = request.wait().unwrap();
+        let _epoch = window.lock_exclusive(1).wait().unwrap();
         world.barrier().wait().unwrap();
         std::thread::sleep(Duration::from_millis(200)); // the others wait by now
         end();
     }
     world.barrier().wait().unwrap();
-    let error = Error::from(window.lock_exclusive(1).wait().unwrap_err());
     // A queue cannot publish which of the dead held it; a thread at the target can.
-    let design = window.info().lock;
-    let names = match design {
+    let named = match window.info().lock {
         LockDesign::TestAndSet | LockDesign::DedicatedThread(_) | LockDesign::EventThread(_) => true,
         LockDesign::TwoLevel => true, // the first owner did not queue
         _ => false,
     };
-    let named = exclusive && names;
-    let kind = if named { FaultKind::OwnerDied } else { FaultKind::ParticipantDied };
+    match named {
+        true => poisoned_by_rank_0(&status, &window, FaultKind::OwnerDied, PreviousOwner::Owner(0)),
+        false => poisoned_by_rank_0(&status, &window, FaultKind::ParticipantDied, PreviousOwner::Participant(0)),
+    }
+    check_survivors(&status, &window, None);
+    ok();
+}
+
+/// The lock of rank 1 is poisoned by rank 0, which ends: both survivors are told, and rank 2
+/// recovers it.
+fn poisoned_by_rank_0(status: &Status, window: &Window<u64>, kind: FaultKind, previous: PreviousOwner) {
+    let world = window.world();
+    let error = Error::from(window.lock_exclusive(1).wait().unwrap_err());
     let fault = error.fault().unwrap();
     assert_eq!((fault.kind(), fault.rank().map(|rank| rank.0)), (kind, Some(0)), "{error}");
-    assert!(error.is_poisoned() && error.is_owner_died() == named);
-    let reason = if named { "died while it held the lock" } else { "died, and may have held the lock" };
-    let expected = format!("lock_exclusive on rank 1 of window \"scores\": rank 0 {reason} (`recover` takes it over)");
+    assert!(error.is_poisoned() && error.is_owner_died() == (kind == FaultKind::OwnerDied));
+    let expected = format!("lock_exclusive on rank 1 of window \"scores\": {previous} (`recover` takes it over)");
     assert_eq!(error.to_string(), expected);
     // Over a network its connection may be lost before its end is known.
     eventually(DEADLINE, "rank 0 counts as dead", || !world.is_alive(0));
@@ -122,7 +129,6 @@ fn holder_ends(world: &World, exclusive: bool, end: fn()) {
     if world.rank() == 2 {
         eventually(DEADLINE, "rank 1 got the error", || status.published(1, INFORMED) == 1);
         let epoch = window.lock_shared(1).recover().wait().unwrap();
-        let previous = if named { PreviousOwner::Owner(0) } else { PreviousOwner::Participant(0) };
         assert_eq!((epoch.previous_owner(), epoch.mode()), (Some(previous), Mode::Exclusive));
         assert!(window.try_lock_shared(1).wait().unwrap().is_none());
         epoch.unlock().wait().unwrap();
@@ -132,21 +138,43 @@ fn holder_ends(world: &World, exclusive: bool, end: fn()) {
     let epoch = window.lock_exclusive(1).recover().wait().unwrap();
     assert_eq!(epoch.previous_owner(), None);
     epoch.unlock().wait().unwrap();
+}
+
+/// Rank 0 takes the lock of rank 1 shared and dies; the others wait for it and get it as after any
+/// other reader.
+fn reader_dies(world: World) {
+    let (status, window) = (Status::new(&world), filled(&world));
+    if world.rank() == 0 {
+        let _epoch = window.lock_shared(1).wait().unwrap();
+        world.barrier().wait().unwrap();
+        std::thread::sleep(Duration::from_millis(200)); // the others wait by now
+        die();
+    }
+    world.barrier().wait().unwrap();
+    let epoch = window.lock_exclusive(1).wait().unwrap();
+    assert_eq!((epoch.previous_owner(), epoch.mode()), (None, Mode::Exclusive));
+    assert!(window.try_lock_shared(1).wait().unwrap().is_none());
+    epoch.unlock().wait().unwrap();
+    // A recovering request recovers nothing, and is shared as it asked.
+    let epoch = window.lock_shared(1).recover().wait().unwrap();
+    assert_eq!((epoch.previous_owner(), epoch.mode()), (None, Mode::Shared));
+    epoch.unlock().wait().unwrap();
+    eventually(DEADLINE, "rank 0 counts as dead", || !world.is_alive(0));
     check_survivors(&status, &window, None);
     ok();
 }
 
-/// Rank 0 panics while it holds the lock of rank 1: its guards release as they are dropped, and
-/// then it is dead.
+/// Rank 0 panics while it holds the lock of rank 1: its guard leaves the lock poisoned as it is
+/// dropped, and then rank 0 is dead.
 fn panics(world: World) {
     let (status, window) = (Status::new(&world), filled(&world));
     let epoch = (world.rank() == 0).then(|| window.lock_exclusive(1).wait().unwrap());
     world.barrier().wait().unwrap();
-    status.publish(INFORMED, 1);
+    status.publish(SYNCHRONIZED, 1);
     if epoch.is_some() {
         // Otherwise a barrier may fail that is not over on every rank.
         eventually(DEADLINE, "all are past the barrier", || {
-            (1..world.size()).all(|rank| status.published(rank, INFORMED) == 1)
+            (1..world.size()).all(|rank| status.published(rank, SYNCHRONIZED) == 1)
         });
         panic!("on purpose");
     }
@@ -155,6 +183,7 @@ fn panics(world: World) {
     // Its windows were dropped, too.
     let error = Error::from(window.lock_exclusive(0).wait().unwrap_err());
     assert_eq!(error.to_string(), "lock_exclusive on rank 0 of window \"scores\": rank 0: the peer died");
+    poisoned_by_rank_0(&status, &window, FaultKind::OwnerPanicked, PreviousOwner::Panicked(0));
     check_survivors(&status, &window, Some(0));
     ok();
 }
@@ -390,12 +419,8 @@ fn waiters_learn_the_dead_exclusive_owner() {
 }
 
 #[test]
-fn waiters_suspect_a_dead_shared_owner() {
-    // Over cards a distributed reader's counter lies in its own memory and is lost with it: the
-    // death is not detected at the lock.
-    let on_cards = std::env::var_os("ONESIDED_IT_FABRIC").is_some();
-    let untold = |design: &&LockDesign| on_cards && **design == LockDesign::DistributedCounters;
-    for design in LockDesign::ALL.iter().filter(|design| !untold(design)) {
+fn a_dead_shared_owner_poisons_nothing() {
+    for design in LockDesign::ALL {
         survivors_under(*design, "shared owner", KILLED);
     }
 }
@@ -408,9 +433,11 @@ fn ending_without_leaving_is_a_death() {
 }
 
 #[test]
-fn a_panic_is_a_death() {
-    let ended = survivors("panics", 101);
-    assert!(ended.lines.iter().any(|line| line.contains("on purpose")), "{ended:#?}");
+fn a_panic_is_a_death_and_poisons_the_lock() {
+    for design in LockDesign::ALL {
+        let ended = survivors_under(*design, "panics", 101);
+        assert!(ended.lines.iter().any(|line| line.contains("on purpose")), "{ended:#?}");
+    }
 }
 
 #[test]

@@ -194,7 +194,7 @@ fn play(role: &str) -> fn(World) {
     use crate::{
         active, cancellation, collectives, creation, exclusion, faults, fields, forks, lease, litmus, lock_all,
     };
-    use crate::{on_demand, requests, runtimes, tables, user_memory};
+    use crate::{on_demand, poison, requests, runtimes, tables, user_memory};
     let roles = [active::ROLES, collectives::ROLES, creation::ROLES, exclusion::ROLES, faults::ROLES, forks::ROLES];
     let roles = [
         &roles.concat(),
@@ -205,6 +205,7 @@ fn play(role: &str) -> fn(World) {
         &user_memory::ROLES.concat(),
         litmus::ROLES,
         lock_all::ROLES,
+        poison::ROLES,
         on_demand::ROLES,
         runtimes::ROLES,
         fields::ROLES,

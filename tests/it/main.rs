@@ -24,6 +24,7 @@ mod model;
 mod on_demand;
 mod operations;
 mod panics;
+mod poison;
 mod requests;
 mod reuse;
 mod runtimes;

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
-use onesided::{Error, Op, Window, World};
+use onesided::{Error, Op, PreviousOwner, Window, World};
 
 use crate::support::DEADLINE;
 
@@ -76,16 +76,27 @@ fn a_panic_between_a_put_and_its_flush() {
     all_report(&Scenario { ends, meanwhile: barrier }, true, &[DIED]);
 }
 
+const PANICKED: &str =
+    "lock_exclusive on rank 0 of window \"scores\": rank 1 panicked while it held the lock (`recover` takes it over)";
+
 #[test]
 fn a_panic_in_a_lock() {
     let ends = |_: &World, window: &Window<u64>| {
         let _epoch = window.lock_exclusive(0).wait().unwrap();
-        let _all = window.lock_shared(2);
+        let _read = window.lock_shared(2).wait().unwrap();
+        let _request = window.lock_shared(2);
         panic!("on purpose")
     };
+    let meanwhile = |_: &World, window: &Window<u64>| {
+        // Shared guards and requests release as they are dropped.
+        window.lock_exclusive(2).wait()?.unlock().wait()?;
+        window.lock_exclusive(0).wait()?.unlock().wait().map_err(Error::from)
+    };
+    all_report(&Scenario { ends, meanwhile }, true, &[PANICKED]);
     let meanwhile = |world: &World, window: &Window<u64>| {
-        // The guard released as it was dropped: there is no dead owner.
-        window.lock_exclusive(0).wait()?.unlock().wait()?;
+        let epoch = window.lock_exclusive(0).recover().wait()?;
+        assert!(matches!(epoch.previous_owner(), None | Some(PreviousOwner::Panicked(1))), "{epoch:?}");
+        epoch.unlock().wait()?;
         barrier(world, window)
     };
     all_report(&Scenario { ends, meanwhile }, true, &[DIED]);

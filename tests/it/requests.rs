@@ -3,7 +3,7 @@
 use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
-use onesided::{LockAllDesign, LockDesign, Mode, Op, Window};
+use onesided::{Error, LockAllDesign, LockDesign, Mode, Op, PreviousOwner, Window};
 
 use crate::jobs::Role;
 use crate::support::{DEADLINE, eventually, ranks, run_async};
@@ -29,7 +29,7 @@ fn is_locked_by_another(window: &Window<u64>, target: u32) -> bool {
             false
         }
         Err(error) => {
-            assert!(onesided::Error::from(error).is_timed_out());
+            assert!(Error::from(error).is_timed_out());
             true
         }
     }
@@ -251,11 +251,22 @@ fn guards_release_when_they_are_dropped() {
             let mut epochs = window.epochs();
             epochs.lock(target, Mode::Exclusive).wait().unwrap();
         }
+        world.barrier().wait().unwrap();
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let _epoch = window.lock_exclusive(0).wait().unwrap();
             std::panic::resume_unwind(Box::new(()));
         }));
         assert!(panicked.is_err());
+        // That one is poisoned, by the rank that was the last.
+        let error = window.lock_exclusive(0).wait().map(drop).map_err(Error::from).unwrap_err();
+        assert!(error.to_string().contains("panicked while it held the lock"), "{error}");
+        world.barrier().wait().unwrap();
+        if world.rank() == 0 {
+            let epoch = window.lock_exclusive(0).recover().wait().unwrap();
+            assert!(matches!(epoch.previous_owner(), Some(PreviousOwner::Panicked(_))), "{epoch:?}");
+            epoch.unlock().wait().unwrap();
+        }
+        world.barrier().wait().unwrap();
         all_free(&window);
         window.close().wait().unwrap();
     });
@@ -266,7 +277,7 @@ fn epochs_check_what_mpi_leaves_undefined() {
     ranks(2, |world| {
         let window = Window::<u64>::builder().name("checked").allocate(&world, 2).wait().unwrap();
         let mut epochs = window.epochs();
-        let text = |error: onesided::Error| error.to_string();
+        let text = |error: Error| error.to_string();
         let error = epochs.unlock(1).wait().unwrap_err();
         assert_eq!(text(error.into()), "unlock on rank 1 of window \"checked\": no lock is held there");
         let error = epochs.at(0).unwrap_err();
@@ -277,7 +288,7 @@ fn epochs_check_what_mpi_leaves_undefined() {
         epochs.at(1).unwrap().fetch_add(1, 1).wait().unwrap();
         epochs.unlock(1).wait().unwrap();
         assert!(epochs.unlock(1).wait().is_err() && epochs.at(1).is_err());
-        let error = onesided::Error::from(epochs.lock(7, Mode::Exclusive).wait().unwrap_err());
+        let error = Error::from(epochs.lock(7, Mode::Exclusive).wait().unwrap_err());
         assert_eq!(text(error), "lock_exclusive on rank 7 of window \"checked\": the world has 2 ranks");
         assert!(epochs.unlock(7).wait().is_err());
         all_free(&window);

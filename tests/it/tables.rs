@@ -73,9 +73,12 @@ fn a_million_locks() {
             let table = LockTable::with(builder, &world, 500_000).wait().unwrap();
             assert_eq!((table.len(), table.design(), table.at(1)), (1_000_000, *design, 500_000..1_000_000));
             assert_eq!(table.place(999_999), Some((1, 499_999)));
-            if [LockDesign::TestAndSet, LockDesign::Ticket].contains(design) {
-                assert_eq!(table.bytes_per_lock(), 8);
-            }
+            let bytes = match design {
+                LockDesign::TestAndSet => 8,
+                LockDesign::FetchAddQueue => 272,
+                _ => 16,
+            };
+            assert_eq!(table.bytes_per_lock(), bytes, "{design}");
             // The counters are beside the locks, and few, so that the ranks contend.
             let window = Window::<u64>::allocate(&world, 100).wait().unwrap();
             let counters = window.no_check();
@@ -239,12 +242,14 @@ fn tokens_rise() {
     });
 }
 
-/// Rank 0 dies and holds two locks of a table. Those are poisoned, each separately, and no other.
+/// Rank 0 dies and holds three locks of a table. The two that it holds exclusively are poisoned,
+/// each separately, and no other.
 fn owner_dies(world: World) {
     let table = LockTable::with_tokens(Window::<u64>::builder().name("records"), &world, 4).wait().unwrap();
     let state = Window::<u64>::allocate(&world, 3).wait().unwrap();
     if world.rank() == 0 {
-        let guards = [table.lock_exclusive(5).wait().unwrap(), table.lock_shared(10).wait().unwrap()];
+        let guards = [5, 10].map(|lock| table.lock_exclusive(lock).wait().unwrap());
+        let _read = table.lock_shared(9).wait().unwrap();
         let token = guards[0].fencing_token().wait().unwrap();
         state.no_check().at(2).unwrap().fetch_add(1, token).wait().unwrap();
         world.barrier().wait().unwrap();
@@ -260,8 +265,11 @@ fn owner_dies(world: World) {
         format!("lock_exclusive of lock 5 of table \"records\", at rank 1: rank 0 {reason} (`recover` takes it over)")
     );
     assert!(Error::from(table.lock_exclusive(10).wait().unwrap_err()).is_poisoned());
-    // Other locks at the same ranks.
+    // Other locks at the same ranks, and the one that it only read under.
     for lock in [4, 6, 7, 8, 9, 11] {
+        let guard = table.lock_exclusive(lock).recover().wait().unwrap();
+        assert_eq!(guard.previous_owner(), None, "{lock}");
+        guard.unlock().wait().unwrap();
         table.lock_exclusive(lock).wait().unwrap().unlock().wait().unwrap();
     }
     let home = state.no_check();
@@ -274,7 +282,7 @@ fn owner_dies(world: World) {
         assert!(guard.fencing_token().wait().unwrap() > state.local().read(1..2)[0]);
         guard.unlock().wait().unwrap();
         let guard = table.lock_shared(10).recover().wait().unwrap();
-        assert_eq!((guard.previous_owner(), guard.mode()), (Some(PreviousOwner::Participant(0)), Mode::Exclusive));
+        assert_eq!((guard.previous_owner(), guard.mode()), (Some(previous), Mode::Exclusive));
         drop(guard);
         home.at(2).unwrap().fetch_add(0, 1).wait().unwrap();
     }

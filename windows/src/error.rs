@@ -295,8 +295,7 @@ impl Error {
     /// could not kill.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
-        use FaultKind::{LeaseExpired, OwnerDied, ParticipantDied};
-        self.fault().is_some_and(|fault| matches!(fault.kind(), OwnerDied | ParticipantDied | LeaseExpired))
+        self.fault().is_some_and(Fault::is_poison)
     }
 
     /// Whether access between this rank and another was revoked because one of them exceeded its
@@ -325,6 +324,9 @@ fn lock_reason(fault: &Fault) -> String {
         (FaultKind::OwnerDied, Some(owner)) => format!("{owner} died while it held the lock (`recover` takes it over)"),
         (FaultKind::ParticipantDied, Some(dead)) => {
             format!("{dead} died, and may have held the lock (`recover` takes it over)")
+        }
+        (FaultKind::OwnerPanicked, Some(owner)) => {
+            format!("{owner} panicked while it held the lock (`recover` takes it over)")
         }
         (FaultKind::LeaseExpired, Some(late)) => {
             format!("{late} held the lock for longer than its lease (`recover` takes it over where access is revoked)")

@@ -16,7 +16,7 @@ use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 use self::writer_flags::{State, WriterFlags};
 use crate::recovery::{self, ANNOUNCED};
 use crate::ticket::counters::Counters;
-use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, Ticket};
+use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, Ticket, Words};
 
 /// A reader-writer lock whose readers count at their own rank, after RMA-RW (Schmid, Besta,
 /// Hoefler, *High-Performance Distributed RMA Locks*, HPDC 2016, arXiv 2010.09854), for read-mostly
@@ -54,11 +54,8 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, Ti
 ///
 /// # Death
 ///
-/// Of owners with tickets: as [`Ticket`]. A counter belongs to one rank: if that rank dies while
-/// its counter is not 0, the owner that sets its flag fails with `ParticipantDied`. The flags stay
-/// set, so that readers fail as well, until an owner recovers the lock and resets the counter. If
-/// the memory of the dead rank is gone, its readers cannot be detected, and no fault is reported:
-/// they only read. An owner that sets or clears flags notes that at the home, so that after its
+/// Of owners with tickets: as [`Ticket`]. A counter belongs to one rank: an exclusive owner resets
+/// that of a dead rank. An owner that sets or clears flags notes that at the home, so that after its
 /// death the recovering owner checks each of them.
 ///
 /// If the context has no per-rank words, readers take tickets.
@@ -121,8 +118,6 @@ fn stop_reading<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M
     memory.store(context.node(ANNOUNCED)?, 0)
 }
 
-type Words<'m, M> = (<M as RemoteMemory>::Word<'m>, u64);
-
 /// The words of the ticket lock.
 const fn of_tickets<W: Copy>((home, owner): (W, u64)) -> (W, u64) {
     (home, owner & !NEAR)
@@ -183,52 +178,11 @@ impl<const BITS: u32> DistributedCounters<BITS> {
         } else {
             WriterFlags { memory, context }.set(self.tickets.pauses(context.owner()), intent).await
         };
-        match flagged {
-            Ok(dead) => Ok(Held { recovered: held.recovered.or(dead), ..held }),
+        let Err(fault) = flagged else { return Ok(held) };
+        match held.recovered {
             // What it recovered by its ticket is left to the next owner.
-            Err(fault) if held.recovered.is_some() => {
-                self.tickets.release_poisoned(memory, context, words, held).await.and(Err(fault))
-            }
-            Err(fault) => {
-                self.give_back(memory, context, words, Mode::Exclusive).await?;
-                Err(fault)
-            }
-        }
-    }
-
-    /// Acquires the lock as a reader by ticket.
-    async fn read_by_ticket<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
-        &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
-        mut held: Held,
-        intent: IntentFn<'_>,
-    ) -> Result<Held, Fault> {
-        loop {
-            if held.mode == Mode::Exclusive {
-                return self.alone(memory, context, words, held, intent).await;
-            }
-            // The state does not change while this owner has a ticket.
-            let state = memory.read(context.home(writer_flags::STATE)?).await.map(State::of);
-            if state.is_ok_and(|state| !matches!(state, State::Poisoned(_))) {
-                return Ok(held);
-            }
-            self.give_back(memory, context, words, Mode::Shared).await?;
-            let State::Poisoned(dead) = state? else { return Err(Fault::new(FaultKind::Protocol)) };
-            if !intent().recovers {
-                return Err(Fault::of(FaultKind::ParticipantDied, dead));
-            }
-            let first = self.ticket(memory, context, words, Mode::Exclusive, intent).await?;
-            let alone = self.alone(memory, context, words, first, intent).await?;
-            if alone.recovered.is_some() {
-                return Ok(alone);
-            }
-            // Another owner has recovered the lock meanwhile.
-            let cleared = WriterFlags { memory, context }.clear().await;
-            self.give_back(memory, context, words, Mode::Exclusive).await?;
-            cleared?;
-            held = self.ticket(memory, context, words, Mode::Shared, intent).await?;
+            Some(why) => self.tickets.release_poisoned(memory, context, words, why).await.and(Err(fault)),
+            None => self.give_back(memory, context, words, Mode::Exclusive).await.and(Err(fault)),
         }
     }
 }
@@ -239,28 +193,19 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     const NODE_WORDS: usize = ANNOUNCED + 1;
     const PER_RANK_WORD: bool = true;
 
-    /// The first word at the home, and the owner's bits.
-    type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
-
     fn is_free(home: &[u64]) -> bool {
-        let marks =
-            home.get(writer_flags::STATE).is_none_or(|state| matches!(State::of(*state), State::Open | State::Set));
-        marks && Ticket::<BITS>::is_free(&home[..home.len().min(1)])
+        let is_changing = home.get(writer_flags::STATE).is_some_and(|state| State::of(*state) == State::Changing);
+        !is_changing && Ticket::<BITS>::is_free(home)
     }
 
     #[inline]
-    fn uses_node(&self, _mode: Mode) -> bool {
-        true
-    }
-
-    #[inline]
-    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
         let (home, owner) = self.tickets.words(context)?;
         let near = context.per_rank_word(context.owner().rank).is_ok();
         Ok((home, if near { owner | NEAR } else { owner }))
     }
 
-    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
         let (home, owner) = self.tickets.words_to_try(context)?;
         Ok((home, owner | self.words(context)?.1 & NEAR))
     }
@@ -270,7 +215,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         if !is_near(words.1, mode) {
@@ -282,7 +227,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     }
 
     #[inline]
-    fn holds<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode, first: u64) -> bool {
+    fn holds<M: RemoteMemory>(&self, words: Words<'_, M>, mode: Mode, first: u64) -> bool {
         is_near(words.1, mode) && !writer_flags::is_flagged(first)
     }
 
@@ -290,7 +235,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         &'m self,
         memory: &'m M,
         context: P,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
@@ -312,15 +257,10 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         } else {
             self.turn(memory, context, tickets, mode, first, intent).await?
         };
-        match mode {
+        match held.mode {
             Mode::Exclusive => self.alone(memory, context, tickets, held, intent).await,
-            Mode::Shared => self.read_by_ticket(memory, context, tickets, held, intent).await,
+            Mode::Shared => Ok(held),
         }
-    }
-
-    #[inline]
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _place: impl LockContext<'m, M>, _mode: Mode) -> bool {
-        false
     }
 
     #[inline]
@@ -328,7 +268,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         if reads(memory, context, words.1, mode)? {
@@ -349,7 +289,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
         found: u64,
     ) -> Result<bool, Fault> {
@@ -367,7 +307,7 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         &'m self,
         memory: &'m M,
         context: P,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
@@ -399,9 +339,9 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         &'m self,
         memory: &'m M,
         context: P,
-        words: Self::Words<'m, M>,
-        held: Held,
+        words: Words<'m, M>,
+        why: Fault,
     ) -> Result<(), Fault> {
-        self.tickets.release_poisoned(memory, context, of_tickets(words), held).await
+        self.tickets.release_poisoned(memory, context, of_tickets(words), why).await
     }
 }

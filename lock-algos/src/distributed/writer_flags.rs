@@ -3,11 +3,11 @@
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Rank, RemoteMemory};
 
 use crate::backoff::Pauses;
-use crate::recovery::are_cut;
+use crate::recovery::{POISON, all_are_cut, are_cut};
 use crate::{IntentFn, LockContext};
 
 /// The word at the home with the state of the writer flags.
-pub(super) const STATE: usize = 1;
+pub(super) const STATE: usize = POISON + 1;
 
 // A counter: writer flag 1 bit | readers of the rank 31 bits.
 /// The writer flag: an arriving reader does not read by the counter.
@@ -32,17 +32,14 @@ pub(super) enum State {
     Changing,
     /// All are set, and no reader is left.
     Set,
-    /// All are set, and this rank died while its counter was not 0.
-    Poisoned(Rank),
 }
 
 impl State {
     pub(super) const fn of(word: u64) -> Self {
-        match word & 3 {
+        match word {
             0 => Self::Open,
-            1 => Self::Changing,
             2 => Self::Set,
-            _ => Self::Poisoned(Rank((word >> 2) as u32)),
+            _ => Self::Changing,
         }
     }
 
@@ -51,7 +48,6 @@ impl State {
             Self::Open => 0,
             Self::Changing => 1,
             Self::Set => 2,
-            Self::Poisoned(Rank(rank)) => 3 | (rank as u64) << 2,
         }
     }
 }
@@ -131,11 +127,6 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
         (0..self.memory.size()).map(Rank)
     }
 
-    /// Reads these ranks' counters again.
-    async fn read(&self, found: Vec<(Rank, u64)>) -> Result<Vec<(Rank, u64)>, Fault> {
-        self.all(found.into_iter().map(|(rank, _)| rank), Task::Look).await
-    }
-
     /// Sets the missing writer flags and returns the previous counters.
     async fn set_missing(&self, state: State) -> Result<Vec<(Rank, u64)>, Fault> {
         if state == State::Open {
@@ -147,64 +138,59 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> WriterFlags<'m, M, P> {
         Ok(flagged)
     }
 
-    /// Sets all writer flags and waits until no reader is left. Returns the fault of a rank that
-    /// died and may have been a reader: this owner recovers from it.
+    /// Sets all writer flags and waits until no reader is left. The readers of dead ranks are
+    /// forgotten.
     ///
     /// # Errors
-    /// `Closed` and `TimedOut`: the flags are cleared, unless this owner was about to recover. In
-    /// that case, with `ParticipantDied`, and with errors of the operations, they stay set and the
-    /// state says so.
-    pub(super) async fn set(&self, mut pauses: Pauses<'_>, intent: IntentFn<'_>) -> Result<Option<Fault>, Fault> {
+    /// `Closed` and `TimedOut`: the flags are as before. With errors of the operations they may be
+    /// set, and the state says so.
+    pub(super) async fn set(&self, mut pauses: Pauses<'_>, intent: IntentFn<'_>) -> Result<(), Fault> {
+        let (memory, context) = (self.memory, self.context);
         if !self.has_counters() {
-            return Ok(None);
+            return Ok(());
         }
-        let state = State::of(self.memory.read(self.context.home(STATE)?).await?);
+        let home = context.home(STATE)?;
+        let state = State::of(memory.read(home).await?);
         if state == State::Set {
-            return Ok(None);
+            return Ok(());
         }
         // Before the first flag: an owner that takes over from this one has to know.
         self.write(State::Changing).await?;
+        // The previous owner died, and may have flags in flight: a flag that is set twice is lost.
+        while state == State::Changing && !all_are_cut(memory, context).await? {
+            if !intent().is_patient() {
+                return Err(intent().given_up());
+            }
+            memory.pause(home, pauses.next_nanos()).await;
+        }
         let mut found = self.set_missing(state).await?;
-        // The dead readers' ranks. Their counters are reset once this owner holds the lock.
-        let mut gone = Vec::new();
+        let mut dead = Vec::new();
         loop {
             found.retain(|(_, found)| found & READERS != 0);
-            let (living, dead): (Vec<_>, Vec<_>) = found.into_iter().partition(|(rank, _)| self.is_alive(*rank));
-            // A reader may have left before its rank died.
-            let counting = self.read(dead).await?.into_iter().filter(|(_, found)| found & READERS != 0);
-            for (dead, _) in counting {
-                let died = Fault::of(FaultKind::ParticipantDied, dead);
-                if !intent().recovers {
-                    self.write(State::Poisoned(dead)).await?;
-                    return Err(died);
-                }
-                gone.push(dead);
-            }
+            let (living, gone): (Vec<_>, Vec<_>) =
+                found.into_iter().map(|(rank, _)| rank).partition(|rank| self.is_alive(*rank));
+            dead.extend(gone);
             // Failed ranks may have been readers, and may read at the home until they are cut.
-            let waits = !living.is_empty() || !are_cut(self.memory, self.context, |_| true).await;
+            let waits = !living.is_empty() || !are_cut(memory, context, |_| true).await?;
             let intent = intent();
-            if !intent.is_patient() && (waits || intent.is_over()) {
-                match gone.last() {
-                    Some(dead) => self.write(State::Poisoned(*dead)).await?,
-                    None => self.clear().await?,
-                }
-                return Err(Fault::new(if intent.is_over() { FaultKind::Closed } else { FaultKind::TimedOut }));
+            if intent.is_over() || waits && !intent.is_patient() {
+                self.clear().await?;
+                return Err(intent.given_up());
             }
             if !waits {
                 break;
             }
             // If that word is gone, the death will be reported.
             let word = match living.first() {
-                Some((first, _)) => self.context.per_rank_word(*first).or_else(|_| self.context.home(STATE))?,
-                None => self.context.home(STATE)?,
+                Some(first) => context.per_rank_word(*first).unwrap_or(home),
+                None => home,
             };
-            self.memory.pause(word, pauses.next_nanos()).await;
-            found = self.read(living).await?;
+            memory.pause(word, pauses.next_nanos()).await;
+            found = self.all(living.into_iter(), Task::Look).await?;
         }
         // No other owner changes them.
-        self.all(gone.iter().copied(), Task::Reset).await?;
-        self.write(State::Set).await?;
-        Ok(gone.last().map(|dead| Fault::of(FaultKind::ParticipantDied, *dead)))
+        self.all(dead.into_iter(), Task::Reset).await?;
+        self.write(State::Set).await
     }
 
     /// Clears all writer flags.
@@ -224,9 +210,7 @@ mod tests {
 
     #[test]
     fn states_are_words() {
-        for state in
-            [State::Open, State::Changing, State::Set, State::Poisoned(Rank(0)), State::Poisoned(Rank(Rank::LIMIT))]
-        {
+        for state in [State::Open, State::Changing, State::Set] {
             assert_eq!(State::of(state.word()), state);
         }
         assert_eq!(State::Open.word(), 0);

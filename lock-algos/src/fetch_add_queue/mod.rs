@@ -16,7 +16,7 @@ pub(crate) use self::ring::{RingSlot, Waited};
 use crate::recovery::retract;
 use crate::ticket::counters::Counters;
 use crate::ticket::not_held;
-use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Ticket};
+use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Ticket, Words};
 
 /// A queue reader-writer lock by fetch-add, after DecLock (*DecLock: A Case of Decoupled Locking
 /// for Disaggregated Memory*, arXiv 2505.17641): the tickets of [`Ticket`] define the order, and a
@@ -28,8 +28,8 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Ticket};
 /// fetch-add. If that lets waiters in, the releasing owner reads their entries and notifies each of
 /// them, one exclusive owner or all the readers, by one write. No rank polls over the network.
 ///
-/// Words at the home: the counters, and two rings of `RING` entries, for exclusive owners and for
-/// readers: 33, with the default of 16. A node has two words.
+/// Words at the home: those of [`Ticket`], and two rings of `RING` entries, for exclusive owners and
+/// for readers: 34, with the default of 16. A node has two words.
 ///
 /// # The ring
 ///
@@ -99,28 +99,20 @@ fn left_to_others<const BITS: u32>(found: u64, mode: Mode) -> Option<Counters<BI
 
 impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, RING> {
     const NAME: &'static str = "fetch-add-queue";
-    const HOME_WORDS: usize = 1 + 2 * RING;
+    const HOME_WORDS: usize = ring::FIRST + 2 * RING;
     const NODE_WORDS: usize = ring::GRANT + 1;
-
-    /// The first word at the home, and the owner's bits.
-    type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
 
     /// The ring does not matter.
     fn is_free(home: &[u64]) -> bool {
-        Ticket::<BITS>::is_free(&home[..1])
-    }
-
-    #[inline]
-    fn uses_node(&self, mode: Mode) -> bool {
-        self.tickets.uses_node(mode)
+        Ticket::<BITS>::is_free(home)
     }
 
     #[inline(always)] // as `start`
-    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
         self.tickets.words(context)
     }
 
-    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
         self.tickets.words_to_try(context)
     }
 
@@ -129,14 +121,14 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         self.tickets.start(memory, context, words, mode)
     }
 
     #[inline]
-    fn holds<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode, first: u64) -> bool {
+    fn holds<M: RemoteMemory>(&self, words: Words<'_, M>, mode: Mode, first: u64) -> bool {
         self.tickets.holds::<M>(words, mode, first)
     }
 
@@ -144,7 +136,7 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
         &'m self,
         memory: &'m M,
         context: P,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
@@ -153,17 +145,12 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
         self.tickets.contend_in(memory, context, words, mode, first, intent, ring_slot).await
     }
 
-    #[inline]
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>, mode: Mode) -> bool {
-        self.tickets.releases_in_one_step(context, mode)
-    }
-
     #[inline(always)] // as `start`
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         self.tickets.start_release(memory, context, words, mode)
@@ -174,7 +161,7 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
         found: u64,
     ) -> Result<bool, Fault> {
@@ -188,7 +175,7 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
         &'m self,
         memory: &'m M,
         context: P,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
@@ -215,9 +202,9 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
         &'m self,
         memory: &'m M,
         context: P,
-        words: Self::Words<'m, M>,
-        held: Held,
+        words: Words<'m, M>,
+        why: Fault,
     ) -> Result<(), Fault> {
-        self.tickets.release_poisoned(memory, context, words, held).await
+        self.tickets.release_poisoned(memory, context, words, why).await
     }
 }

@@ -6,13 +6,16 @@
 use onesided_remote_memory::{Fault, FaultKind, Link, Notify, Patience, Rank, RemoteMemory};
 
 use crate::backoff::mixed;
-use crate::recovery::ANNOUNCED;
+use crate::recovery::{ANNOUNCED, POISON};
 use crate::ticket::counters::Counters;
 use crate::{LockContext, Mode, Owner};
 
 /// The word of a node to which notifications are written. Its owner waits until it changes, and
 /// never writes to it.
 pub(super) const GRANT: usize = ANNOUNCED + 1;
+
+/// The first entry, among the words at the home.
+pub(super) const FIRST: usize = POISON + 1;
 
 /// When a waiter first reads the counters without a notification, in nanoseconds. The interval then
 /// doubles.
@@ -80,8 +83,8 @@ impl Entry {
 /// The index of the entry of this ticket number, among the words at the home.
 const fn index(mode: Mode, number: u64, ring: usize) -> usize {
     let first = match mode {
-        Mode::Exclusive => 1,
-        Mode::Shared => 1 + ring,
+        Mode::Exclusive => FIRST,
+        Mode::Shared => FIRST + ring,
     };
     first + (number % ring as u64) as usize
 }
@@ -328,7 +331,7 @@ mod tests {
     fn every_number_has_a_place_of_its_mode() {
         for ring in [1, 4, 16] {
             let places = |mode| (0..ring as u64).map(move |number| index(mode, number, ring));
-            assert!(places(Mode::Exclusive).chain(places(Mode::Shared)).eq(1..1 + 2 * ring));
+            assert!(places(Mode::Exclusive).chain(places(Mode::Shared)).eq(FIRST..FIRST + 2 * ring));
             assert_eq!(index(Mode::Shared, ring as u64, ring), index(Mode::Shared, 0, ring));
         }
     }

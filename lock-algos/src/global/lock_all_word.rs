@@ -177,9 +177,4 @@ impl<const BITS: u32> LockAllWord<BITS> {
     pub(super) const fn recovering(self, nonce: u64) -> Self {
         Self(self.0 & !WAITING | RECOVERING | nonce & NONCE)
     }
-
-    /// Reopened, without waiters.
-    pub(super) const fn reopened(self) -> Self {
-        Self(self.0 & !WAITING & !RECOVERING)
-    }
 }

@@ -19,9 +19,9 @@ use std::pin::Pin;
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
 use self::lock_all_word::LockAllWord;
-use self::slow_path::{AtLockAllWord, SlowPath, announce, leave_poisoned, leave_trace, reopen};
-use crate::recovery::{self, ANNOUNCED};
-use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode};
+use self::slow_path::{AtLockAllWord, SlowPath, announce, renew};
+use crate::recovery::{self, ANNOUNCED, Announcement, POISON};
+use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode, Words};
 
 /// Locks of many targets, and of all of them by one operation, after foMPI (Gerstenberger, Besta,
 /// Hoefler, *Enabling Highly-Scalable Remote Memory Access Programming with MPI-3 One Sided*, SC
@@ -73,16 +73,14 @@ use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode};
 ///
 /// # Death
 ///
-/// Two words may show a death. The target's lock behaves as `A`. The lock-all word has counts,
-/// which name no rank: a waiter suspects the owners inside when a rank has failed, none of them has
-/// left for one second since, and fewer live ranks are announced than are counted. It then puts the
-/// word under recovery. Waiters are out of it then;
-/// owners inside go on. When no live rank is announced, only dead owners are left: acquires that do
-/// not recover fail with `ParticipantDied`, whichever group the dead rank belonged to, and the word
-/// stays under recovery. The first recovering owner acquires the lock of its target exclusively,
-/// whatever it asked for, and only then reopens the word; if it is cancelled before that, the word
-/// stays under recovery. So one death may be reported twice, to the recovering owner of the
-/// target's lock and to that of the lock-all word.
+/// Two words may show a death. The target's lock behaves as `A`. The lock-all word has counts, which
+/// name no rank: a waiter suspects the owners inside when a rank has failed, none of them has left
+/// for one second since, and fewer live ranks are announced than are counted. It then puts the word
+/// under recovery. Waiters are out of it then; owners inside go on. When no live rank is announced,
+/// only dead owners are left. If all of them had locked all targets, the next owner takes the word.
+/// Otherwise acquires that do not recover fail with `ParticipantDied`, and the first recovering owner
+/// acquires the lock of its target exclusively, whatever it asked for. So one death may be reported
+/// twice, to the recovering owner of the target's lock and to that of the lock-all word.
 ///
 /// Exclusive owners share the lock-all word with a dead one without noticing: the target's lock
 /// reports the death to the owners concerned. A rank that died while it waited is treated as if it
@@ -93,7 +91,13 @@ pub struct Global<A, const BITS: u32 = 15> {
     backoff: Backoff,
 }
 
+/// The number of lock-all words: the word of all targets, and that of its poison.
+pub(crate) const LOCK_ALL_WORDS: usize = POISON + 1;
+
 impl<A> Global<A> {
+    /// The number of [lock-all words](LockContext::lock_all_word).
+    pub const LOCK_ALL_WORDS: usize = LOCK_ALL_WORDS;
+
     /// Lock-all over the locks `lock` of the targets. Waiters for the lock-all word pause by
     /// `backoff`.
     #[must_use]
@@ -147,7 +151,7 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
         context: impl LockContext<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
-        let (at, word) = (Self::at_lock_all_word(context), context.lock_all_word()?);
+        let (at, word) = (Self::at_lock_all_word(context), context.lock_all_word(0)?);
         recovery::announce(memory, at)?;
         Ok(announce::<M, BITS>(memory, at, word, mode))
     }
@@ -161,9 +165,12 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let (word, pauses) = (context.lock_all_word()?, self.backoff.pauses(context.owner()));
+        let (word, pauses) = (context.lock_all_word(0)?, self.backoff.pauses(context.owner()));
         let (context, bypasses) = (Self::at_lock_all_word(context), context.is_inside());
-        SlowPath::<_, _, BITS> { memory, context, word, mode, intent, pauses, bypasses }.enter(first).await
+        let announcement = Announcement::of(memory, context, true);
+        let mut path = SlowPath::<_, _, BITS> { memory, context, word, mode, intent, pauses, bypasses, announcement };
+        let entered = path.enter(first).await;
+        path.announcement.end(entered)
     }
 
     /// Leaves the lock-all word, by one operation that took effect and found this.
@@ -203,9 +210,10 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
         mode: Mode,
         found: LockAllWord<BITS>,
     ) -> Result<(), Fault> {
-        let word = context.lock_all_word()?;
+        let word = context.lock_all_word(0)?;
         if found.inside(mode) > 0 {
-            return leave_trace(memory, context.owner(), word, found.plus(LockAllWord::<BITS>::leaving(mode))).await;
+            let left = found.plus(LockAllWord::<BITS>::leaving(mode));
+            return renew(memory, context.owner(), word, Some(left)).await;
         }
         memory.fetch_add(word, LockAllWord::<BITS>::entering(mode)).await?;
         Err(Fault::new(FaultKind::NotHeld))
@@ -216,8 +224,22 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
         context: impl LockContext<'m, M>,
         mode: Mode,
     ) -> Result<(), Fault> {
-        let left = memory.fetch_add(context.lock_all_word()?, LockAllWord::<BITS>::leaving(mode));
+        let left = memory.fetch_add(context.lock_all_word(0)?, LockAllWord::<BITS>::leaving(mode));
         Self::finish_leaving(memory, context, mode, left).await
+    }
+
+    /// Leaves the lock-all word poisoned, as an exclusive owner.
+    async fn leave_poisoned<'m, M: RemoteMemory>(
+        memory: &'m M,
+        context: impl LockContext<'m, M>,
+        why: Fault,
+    ) -> Result<(), Fault> {
+        let (context, word) = (Self::at_lock_all_word(context), context.lock_all_word(0)?);
+        let left = match recovery::note_poison(memory, context, why).await {
+            Ok(()) => renew::<M, BITS>(memory, context.owner(), word, None).await,
+            lost => lost,
+        };
+        recovery::retract(memory, context).and(left)
     }
 
     /// Acquires the target's lock exclusively, inside the lock-all word. `entered` is the result of
@@ -226,7 +248,7 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
         &'m self,
         memory: &'m M,
         context: P,
-        words: A::Words<'m, M>,
+        words: Words<'m, M>,
         entered: Held,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
@@ -236,61 +258,37 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
             Err(fault) => Err(fault),
         };
         let held = match first {
-            Ok(first) if self.lock.holds(words, mode, first) => Ok(Held::cleanly(mode)),
+            Ok(first) if self.lock.holds::<M>(words, mode, first) => Ok(Held::cleanly(mode)),
             first => boxed(self.lock.contend(memory, context, words, mode, first, intent)).await,
         };
-        match held {
-            Ok(held) if entered.recovered.is_some() => {
-                let held = Held { recovered: held.recovered.or(entered.recovered), ..held };
-                match reopen::<M, BITS>(memory, context.lock_all_word()?).await {
-                    Ok(()) => Ok(held),
-                    Err(fault) => self.release_poisoned(memory, context, words, held).await.and(Err(fault)),
-                }
-            }
-            Ok(held) => Ok(held),
-            // What it recovered in the lock-all word is left to the next owner, as if this one had
-            // died.
-            Err(fault) if entered.recovered.is_some() => {
-                recovery::retract(memory, Self::at_lock_all_word(context)).and(Err(fault))
-            }
-            Err(fault) => Self::leave(memory, context, mode).await.and(Err(fault)),
+        match (held, entered.recovered) {
+            (Ok(held), recovered) => Ok(Held { recovered: held.recovered.or(recovered), ..held }),
+            // What it recovered by the lock-all word is left to the next owner.
+            (Err(fault), Some(why)) => Self::leave_poisoned(memory, context, why).await.and(Err(fault)),
+            (Err(fault), None) => Self::leave(memory, context, mode).await.and(Err(fault)),
         }
-    }
-
-    /// Acquires both, from the first operation on.
-    async fn lock_both<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
-        &'m self,
-        memory: &'m M,
-        context: P,
-        words: A::Words<'m, M>,
-        intent: IntentFn<'_>,
-    ) -> Result<Held, Fault> {
-        let first = Self::start_lock_all(memory, context, Mode::Exclusive)?.await;
-        let entered = self.enter(memory, context, Mode::Exclusive, first, intent).await?;
-        self.lock_target(memory, context, words, entered, intent).await
     }
 
     async fn lock<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         context: P,
-        words: A::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         if let Level::Target = Level::of(context, mode) {
-            if first.is_ok_and(|first| self.lock.holds(words, mode, first)) {
+            if first.is_ok_and(|first| self.lock.holds::<M>(words, mode, first)) {
                 return Ok(Held::cleanly(mode));
             }
-            if !intent().recovers {
-                return boxed(self.lock.contend(memory, context, words, mode, first, intent)).await;
-            }
-            // A recovering owner holds the lock exclusively, and enters by the lock-all word.
-            let asked: IntentFn<'_> = &|| Intent { recovers: false, ..intent() };
-            return match boxed(self.lock.contend(memory, context, words, mode, first, asked)).await {
-                Err(fault) if matches!(fault.kind(), FaultKind::OwnerDied | FaultKind::ParticipantDied) => {
-                    self.lock_both(memory, context, words, intent).await
+            // A recovering owner holds the lock exclusively, and enters the lock-all word first.
+            let reads: IntentFn<'_> = &|| Intent { recovers: false, ..intent() };
+            return match boxed(self.lock.contend(memory, context, words, mode, first, reads)).await {
+                Err(fault) if fault.is_poison() && intent().recovers => {
+                    let first = Self::start_lock_all(memory, context, Mode::Exclusive)?.await;
+                    let entered = self.enter(memory, context, Mode::Exclusive, first, intent).await?;
+                    self.lock_target(memory, context, words, entered, intent).await
                 }
                 held => held,
             };
@@ -305,28 +303,23 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
 
 impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
     const NAME: &'static str = "global";
-    /// The last word is the lock-all word, at the rank of that word.
-    const HOME_WORDS: usize = A::HOME_WORDS + 1;
+    /// The last words are the lock-all words, at the rank of those.
+    const HOME_WORDS: usize = A::HOME_WORDS + LOCK_ALL_WORDS;
     const NODE_WORDS: usize = A::NODE_WORDS + ANNOUNCED + 1;
     const PER_RANK_WORD: bool = A::PER_RANK_WORD;
     const HOST_WORDS: usize = A::HOST_WORDS;
     const SERVED: bool = A::SERVED;
 
-    type Words<'m, M: RemoteMemory> = A::Words<'m, M>;
-
     fn is_free(home: &[u64]) -> bool {
-        home.split_last().is_none_or(|(all, home)| LockAllWord::<BITS>(*all).is_free() && A::is_free(home))
+        let (home, all) = home.split_at(home.len().saturating_sub(LOCK_ALL_WORDS));
+        A::is_free(home) && all.first().is_none_or(|word| LockAllWord::<BITS>(*word).is_free())
     }
 
-    fn uses_node(&self, _mode: Mode) -> bool {
-        true
-    }
-
-    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
         self.lock.words(context)
     }
 
-    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
         self.lock.words_to_try(context)
     }
 
@@ -334,7 +327,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         match Level::of(context, mode) {
@@ -344,7 +337,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
     }
 
     /// Always `false`: the context, which is not known here, tells what the first operation was on.
-    fn holds<M: RemoteMemory>(&self, _words: Self::Words<'_, M>, _mode: Mode, _first: u64) -> bool {
+    fn holds<M: RemoteMemory>(&self, _words: Words<'_, M>, _mode: Mode, _first: u64) -> bool {
         false
     }
 
@@ -352,7 +345,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         &'m self,
         memory: &'m M,
         context: P,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
@@ -370,7 +363,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         let level = Level::of(context, mode);
@@ -378,7 +371,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
             return Err(Fault::new(FaultKind::NotHeld));
         }
         match level {
-            Level::LockAll => Ok(memory.fetch_add(context.lock_all_word()?, LockAllWord::<BITS>::leaving(mode))),
+            Level::LockAll => Ok(memory.fetch_add(context.lock_all_word(0)?, LockAllWord::<BITS>::leaving(mode))),
             Level::Target | Level::Both => self.lock.start_release(memory, context, words, mode),
         }
     }
@@ -387,7 +380,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
         found: u64,
     ) -> Result<bool, Fault> {
@@ -406,7 +399,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         &'m self,
         memory: &'m M,
         context: P,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
@@ -421,17 +414,16 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         }
     }
 
-    /// A recovering owner holds both, and may have recovered both.
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         context: P,
-        words: Self::Words<'m, M>,
-        held: Held,
+        words: Words<'m, M>,
+        why: Fault,
     ) -> Result<(), Fault> {
         context.mark_inside(false);
-        let target = boxed(self.lock.release_poisoned(memory, context, words, held)).await;
-        target.and(leave_poisoned::<M, BITS>(memory, Self::at_lock_all_word(context), context.lock_all_word()?).await)
+        let target = boxed(self.lock.release_poisoned(memory, context, words, why)).await;
+        target.and(Self::leave_poisoned(memory, context, why).await)
     }
 
     async fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(

@@ -1,11 +1,11 @@
 //! Entering and leaving the lock-all word.
 
-use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, Rank, RemoteMemory};
 
 use super::lock_all_word::{LockAllWord, other};
 use crate::backoff::{Pauses, mixed};
-use crate::recovery::{self, Suspicion, failed_holder, nonce, none_announced};
-use crate::{Held, Intent, IntentFn, LockContext, Mode, Owner};
+use crate::recovery::{self, Announcement, RecoverableWord, Reopened, Suspicion, nonce};
+use crate::{Held, IntentFn, LockContext, Mode, Owner};
 
 /// How long a waiter lets waiters of the other group go first, in nanoseconds from when it saw an
 /// owner of its own group leave. After that they may be waiting for a lock that it holds itself.
@@ -25,7 +25,7 @@ pub(super) struct AtLockAllWord<P> {
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for AtLockAllWord<P> {
     fn home(&self, index: usize) -> Result<M::Word<'m>, Fault> {
-        if index > 0 { Err(Fault::new(FaultKind::OutOfRange)) } else { self.context.lock_all_word() }
+        self.context.lock_all_word(index)
     }
 
     fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<M::Word<'m>, Fault> {
@@ -81,6 +81,7 @@ pub(super) struct SlowPath<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
     pub(super) pauses: Pauses<'m>,
     /// Whether it bypasses waiters, because they may wait for a lock that it holds.
     pub(super) bypasses: bool,
+    pub(super) announcement: Announcement<'m, M, P>,
 }
 
 /// Whether the word is read before anything is added to it: there may be more owners than it has
@@ -102,9 +103,23 @@ pub(super) fn announce<'m, M: RemoteMemory, const BITS: u32>(
     }
 }
 
-/// The fault of an acquire that may not wait.
-const fn given_up(intent: Intent) -> Fault {
-    Fault::new(if intent.is_over() { FaultKind::Closed } else { FaultKind::TimedOut })
+impl<const BITS: u32> RecoverableWord for LockAllWord<BITS> {
+    fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    fn is_recovering(self) -> bool {
+        Self::is_recovering(self)
+    }
+
+    /// A waiter is not told from an owner that retracts itself.
+    fn may_be_poisoned(self) -> bool {
+        self.inside(Mode::Exclusive) > 0
+    }
 }
 
 impl<'m, M, P, const BITS: u32> SlowPath<'m, '_, M, P, BITS>
@@ -126,34 +141,19 @@ where
         self.memory.compare_swap(self.word, found.0, new.0).await.map(LockAllWord)
     }
 
-    fn give_up(&self, why: Fault) -> Result<Entry, Fault> {
-        recovery::retract(self.memory, self.context)?;
-        Err(why)
-    }
-
     async fn pause(&mut self) -> Result<LockAllWord<BITS>, Fault> {
         self.memory.pause(self.word, self.pauses.next_nanos()).await;
         self.look().await
     }
 
     async fn leave_trace(&self, found: LockAllWord<BITS>) -> Result<(), Fault> {
-        leave_trace(self.memory, self.context.owner(), self.word, found).await
+        renew(self.memory, self.context.owner(), self.word, Some(found)).await
     }
 
     /// Enters, after a first operation with this outcome. An owner that recovers is then among the
     /// exclusive owners.
     pub(super) async fn enter(&mut self, first: Result<u64, Fault>) -> Result<Held, Fault> {
-        let entered = match first {
-            Ok(first) => self.come(LockAllWord(first)).await,
-            Err(fault) => Err(fault),
-        };
-        match entered {
-            Err(fault) => recovery::retract(self.memory, self.context).and(Err(fault)),
-            entered => entered,
-        }
-    }
-
-    async fn come(&mut self, mut found: LockAllWord<BITS>) -> Result<Held, Fault> {
+        let mut found = LockAllWord(first?);
         loop {
             let entry = match reads_first::<M, BITS>(self.context) {
                 true => self.enter_bounded(found).await?,
@@ -162,11 +162,12 @@ where
             if let Entry::Inside = entry {
                 return Ok(Held::cleanly(self.mode));
             }
-            recovery::retract(self.memory, self.context)?;
-            if let Some(held) = self.await_reopening().await? {
+            let (word, taken) = (self.word, |_, mode| LockAllWord::<BITS>::of_one(mode));
+            let waited = self.announcement.await_reopening(word, self.mode, self.intent, &mut self.pauses, taken);
+            if let Reopened::Taken(held) = waited.await? {
                 return Ok(held);
             }
-            recovery::announce(self.memory, self.context)?;
+            self.announcement.announce()?;
             found = LockAllWord(announce::<M, BITS>(self.memory, self.context, self.word, self.mode).await?);
         }
     }
@@ -193,7 +194,7 @@ where
                 found = now;
             }
             self.leave_trace(found).await?;
-            return if found.is_recovering() { Ok(Entry::Void) } else { self.give_up(given_up(intent)) };
+            return if found.is_recovering() { Ok(Entry::Void) } else { Err(intent.given_up()) };
         }
         let word = self.add(LockAllWord::<BITS>::stepping_back(self.mode)).await?;
         if word.is_recovering() {
@@ -219,7 +220,7 @@ where
                 return Ok(Entry::Void);
             }
             if intent.is_over() || !intent.is_patient() && (is_full || !is_open) {
-                return self.give_up(given_up(intent));
+                return Err(intent.given_up());
             }
             if is_full {
                 recovery::announce_waiting(self.memory, self.context)?;
@@ -264,7 +265,7 @@ where
             let intent = (self.intent)();
             if !intent.is_patient() {
                 match self.withdraw(word).await? {
-                    now if now == word => return self.give_up(given_up(intent)),
+                    now if now == word => return Err(intent.given_up()),
                     now => word = now,
                 }
                 continue;
@@ -310,111 +311,26 @@ where
         let now = self.swap(word, recovering).await?;
         Ok(if now == word { recovering } else { now })
     }
-
-    /// Waits until the word is reopened, or takes it: the recovering owner alone, and the word
-    /// stays under recovery until that owner [reopens](reopen) it. This owner is not in the word and
-    /// not announced.
-    async fn await_reopening(&mut self) -> Result<Option<Held>, Fault> {
-        self.pauses.restart();
-        loop {
-            let word = self.look().await?;
-            if !word.is_recovering() {
-                return Ok(None);
-            }
-            let intent = (self.intent)();
-            if intent.is_over() {
-                return Err(given_up(intent));
-            }
-            // An owner that is announced after the scan is in the word, which has changed then.
-            if !none_announced(self.memory, self.context).await? {
-                if !intent.is_patient() {
-                    return Err(given_up(intent));
-                }
-                self.memory.pause(self.word, self.pauses.next_nanos()).await;
-                continue;
-            }
-            let dead = if word.is_empty() { None } else { failed_holder(self.memory, self.context).await };
-            let held = match dead.map(|dead| Fault::of(FaultKind::ParticipantDied, dead)) {
-                Some(died) if !intent.recovers => {
-                    // Another owner may have recovered it meanwhile.
-                    if self.look().await? == word {
-                        return Err(died);
-                    }
-                    continue;
-                }
-                Some(died) => Held::after(died, Mode::Exclusive),
-                None => Held::cleanly(self.mode),
-            };
-            // Different from this word under recovery, also if the same owner set it at the same
-            // time.
-            let another = nonce(self.memory, self.context.owner()) ^ mixed(word.0);
-            let taken = match held.recovered {
-                Some(_) => LockAllWord::of_one(Mode::Exclusive).recovering(another),
-                None => LockAllWord::of_one(held.mode),
-            };
-            recovery::announce(self.memory, self.context)?;
-            if self.swap(word, taken).await? == word {
-                return Ok(Some(held));
-            }
-            recovery::retract(self.memory, self.context)?;
-        }
-    }
 }
 
-/// Makes the word unlike every earlier one under recovery. A word that is not under recovery is
-/// changed only if this `starts` it.
-async fn renew<M: RemoteMemory, const BITS: u32>(
-    memory: &M,
-    owner: Owner,
-    word: M::Word<'_>,
-    mut found: LockAllWord<BITS>,
-    starts: bool,
-) -> Result<(), Fault> {
-    while starts || found.is_recovering() {
-        let mark = nonce(memory, owner) ^ mixed(found.0);
-        let now = LockAllWord(memory.compare_swap(word, found.0, found.recovering(mark).0).await?);
-        if now == found {
-            break;
-        }
-        found = now;
-    }
-    Ok(())
-}
-
-/// Changes the word if it is under recovery, when this owner has retracted itself from it and is
-/// still announced. A concurrent participant scan may have seen it inside: if another owner
+/// Makes the word unlike every earlier one under recovery. `found`: the word as it was when this
+/// owner, which is still announced, retracted itself from it; the word is then changed only if it is
+/// under recovery. A concurrent participant scan may have seen this owner inside: if another one
 /// arrives, the word would be the same again without an announced owner.
-pub(super) async fn leave_trace<M: RemoteMemory, const BITS: u32>(
+pub(super) async fn renew<M: RemoteMemory, const BITS: u32>(
     memory: &M,
     owner: Owner,
     word: M::Word<'_>,
-    found: LockAllWord<BITS>,
+    found: Option<LockAllWord<BITS>>,
 ) -> Result<(), Fault> {
-    renew(memory, owner, word, found, false).await
-}
-
-/// Leaves the word under recovery to the next owner.
-pub(super) async fn leave_poisoned<'m, M: RemoteMemory, const BITS: u32>(
-    memory: &'m M,
-    context: impl LockContext<'m, M>,
-    word: M::Word<'m>,
-) -> Result<(), Fault> {
-    let left = match memory.read(word).await {
-        Ok(found) => renew::<M, BITS>(memory, context.owner(), word, LockAllWord(found), true).await,
-        Err(fault) => Err(fault),
+    let starts = found.is_none();
+    let mut found = match found {
+        Some(found) => found,
+        None => LockAllWord(memory.read(word).await?),
     };
-    recovery::retract(memory, context).and(left)
-}
-
-/// The recovering owner holds the target's lock: reopens the lock-all word. It has no waiters, and
-/// none is about to wait: they noticed the recovery before the word was taken from the dead.
-pub(super) async fn reopen<'m, M: RemoteMemory, const BITS: u32>(
-    memory: &'m M,
-    word: M::Word<'m>,
-) -> Result<(), Fault> {
-    let mut found = LockAllWord::<BITS>(memory.read(word).await?);
-    while found.is_recovering() {
-        let now = LockAllWord(memory.compare_swap(word, found.0, found.reopened().0).await?);
+    while starts || found.is_recovering() {
+        let another = nonce(memory, owner) ^ mixed(found.0);
+        let now = LockAllWord(memory.compare_swap(word, found.0, found.recovering(another).0).await?);
         if now == found {
             break;
         }

@@ -20,8 +20,8 @@ use onesided_remote_memory::{Fault, FaultKind, Notify, RemoteMemory};
 
 use self::home::Home;
 use self::slow_path::SlowPath;
-use crate::recovery::{self, ANNOUNCED, Announcement};
-use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner};
+use crate::recovery::{self, ANNOUNCED, Announcement, POISON};
+use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, Words};
 
 /// The queue lock of Mellor-Crummey and Scott (ACM TOCS 9(1), 1991) over remote memory: jiang-2004,
 /// section 5.2. The shared mode is ours, in the manner of Mellor-Crummey and Scott's fair
@@ -34,7 +34,7 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner};
 /// queues; once it is first, it adds itself to the count and hands over immediately, so that
 /// consecutive readers share the lock.
 ///
-/// One word at the home: the tail of the queue (rank and slot) and the reader count. Three words in
+/// A word at the home: the tail of the queue (rank and slot) and the reader count. Three words in
 /// each node. Uncontended, an acquire is one compare-swap and a release is one that need not be
 /// waited for; a hand-over is one write.
 ///
@@ -45,10 +45,11 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner};
 /// A waiter behind a dead rank, and an owner that hands over to one, put the word under recovery.
 /// So does a waiter for readers, if a rank has failed, no reader has left for one second since, and
 /// fewer live readers are announced than the word counts.
-/// All waiters leave then. When no live rank is announced, and if a rank had died in the queue or
-/// among the readers, acquires that do not recover fail, the word stays under recovery, and the
-/// first recovering owner holds the lock exclusively. The order starts over. The same happens,
-/// without a fault, if two neighbours in the queue lose the connection to each other.
+/// All waiters leave then. When no live rank is announced, the next owner takes the lock if only
+/// readers had died. If a rank had died in the queue, acquires that do not recover fail, the word
+/// stays under recovery, and the first recovering owner holds the lock exclusively. The order starts
+/// over. The same happens, without a fault, if two neighbours in the queue lose the connection to
+/// each other.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mcs {
     backoff: Backoff,
@@ -113,19 +114,11 @@ fn hand_over_at_once<'m, M: RemoteMemory>(
 
 impl LockAlgorithm for Mcs {
     const NAME: &'static str = "mcs";
-    const HOME_WORDS: usize = 1;
+    const HOME_WORDS: usize = POISON + 1;
     const NODE_WORDS: usize = GRANT + 1;
 
-    /// The home's word, and the owner's bits.
-    type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
-
-    #[inline]
-    fn uses_node(&self, _mode: Mode) -> bool {
-        true
-    }
-
     #[inline(always)] // as `start`
-    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
         Ok((context.home(0)?, context.owner().to_bits()))
     }
 
@@ -134,7 +127,7 @@ impl LockAlgorithm for Mcs {
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        (home, owner): Self::Words<'m, M>,
+        (home, owner): Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         recovery::announce(memory, context)?;
@@ -143,7 +136,7 @@ impl LockAlgorithm for Mcs {
     }
 
     #[inline]
-    fn holds<M: RemoteMemory>(&self, _words: Self::Words<'_, M>, _mode: Mode, first: u64) -> bool {
+    fn holds<M: RemoteMemory>(&self, _words: Words<'_, M>, _mode: Mode, first: u64) -> bool {
         first == Home::FREE.0
     }
 
@@ -151,7 +144,7 @@ impl LockAlgorithm for Mcs {
         &'m self,
         memory: &'m M,
         context: P,
-        (home, owner): Self::Words<'m, M>,
+        (home, owner): Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
@@ -162,17 +155,12 @@ impl LockAlgorithm for Mcs {
         announcement.end(held)
     }
 
-    #[inline]
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _place: impl LockContext<'m, M>, _mode: Mode) -> bool {
-        false
-    }
-
     #[inline(always)] // a call, for which the context goes through memory, is a tenth of an uncontended lock
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        (home, owner): Self::Words<'m, M>,
+        (home, owner): Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         if !recovery::is_announced(memory, context)? {
@@ -182,10 +170,9 @@ impl LockAlgorithm for Mcs {
             return Ok(memory.fetch_add(home, Home::READER.wrapping_neg()));
         }
         let next = memory.load(context.node(NEXT)?)?;
-        if next != 0 {
-            recovery::check_home(memory, context)?;
-        }
+        // An owner that has lost the home hands nothing over: what it did there may be missing.
         if next != 0
+            && !memory.has_failed(context.home_rank(), Owner::from_bits(owner).rank)
             && let Some(handed) = hand_over_at_once(memory, context, Owner::from_bits(next))?
         {
             return Ok(handed);
@@ -198,7 +185,7 @@ impl LockAlgorithm for Mcs {
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        (_, owner): Self::Words<'m, M>,
+        (_, owner): Words<'m, M>,
         mode: Mode,
         found: u64,
     ) -> Result<bool, Fault> {
@@ -223,7 +210,7 @@ impl LockAlgorithm for Mcs {
         &'m self,
         memory: &'m M,
         context: P,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
@@ -252,17 +239,13 @@ impl LockAlgorithm for Mcs {
         &'m self,
         memory: &'m M,
         context: P,
-        (home, owner): Self::Words<'m, M>,
-        held: Held,
+        (home, owner): Words<'m, M>,
+        why: Fault,
     ) -> Result<(), Fault> {
         let path = SlowPath { memory, context, home, owner: Owner::from_bits(owner) };
-        let left = match path.home().await {
-            Ok(found) => path.start_recovery(found, held.recovered.and_then(Fault::rank)).await,
+        let left = match recovery::note_poison(memory, context, why).await {
+            Ok(()) => path.give_up_queue().await,
             lost => lost,
-        };
-        let left = match left {
-            Ok(recovering) => path.all_left(recovering, true).await,
-            left => left.map(drop),
         };
         leave(memory, context)?;
         left

@@ -6,9 +6,9 @@ use super::home::Home;
 use super::{GRANT, LINKED, NEXT, clean, grant_to};
 use crate::backoff::Pauses;
 use crate::recovery::{
-    self, Announcement, POLL_INTERVAL, Suspicion, failed_holder, has_ended, has_gone, is_lost, nonce, none_announced,
+    self, Announcement, POLL_INTERVAL, RecoverableWord, Reopened, Suspicion, has_ended, is_lost, nonce, none_announced,
 };
-use crate::{Held, Intent, IntentFn, LockContext, Mode, Owner, WaitPolicy};
+use crate::{Held, IntentFn, LockContext, Mode, Owner, WaitPolicy};
 
 /// An acquire or a release that did not end with its first operation.
 pub(super) struct SlowPath<'m, M: RemoteMemory, P> {
@@ -32,6 +32,34 @@ fn granted_to(owner: Owner) -> impl Fn(u64) -> Option<Mode> + Copy + Send + Sync
         _ if grant == grant_to(owner, Mode::Exclusive) => Some(Mode::Exclusive),
         _ if grant == grant_to(owner, Mode::Shared) => Some(Mode::Shared),
         _ => None,
+    }
+}
+
+impl RecoverableWord for Home {
+    const NODE_IS_SHARED: bool = true;
+
+    fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    fn is_recovering(self) -> bool {
+        self.is(Self::RECOVERING)
+    }
+
+    fn may_be_poisoned(self) -> bool {
+        self.is(Self::LOST)
+    }
+
+    fn suspected(self) -> Option<Rank> {
+        self.lost()
+    }
+
+    fn reset_node<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+        clean(memory, context)
     }
 }
 
@@ -91,6 +119,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> SlowPath<'m, M, P> {
             match memory.wait_until(grant, granted, patience).await.map(mine) {
                 Ok(Some(from)) => return Ok(Turn::Mine(from)),
                 Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
+                // The predecessor puts the word under recovery when it cannot hand over.
+                Err(fault) if is_lost(fault) => memory.pause(self.home, POLL_INTERVAL).await,
                 Ok(None) | Err(_) => {}
             }
             let mut home = self.home().await?;
@@ -186,6 +216,16 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> SlowPath<'m, M, P> {
         self.handed(next, granted).await
     }
 
+    /// Gives the queue up, as if this owner, which is its head, had died there.
+    pub(super) async fn give_up_queue(&self) -> Result<(), Fault> {
+        let mut found = self.home().await?;
+        // Another recovery may have begun for readers alone.
+        while !found.is(Home::LOST) {
+            found = self.start_recovery_if(found, Some(self.owner.rank)).await?;
+        }
+        self.all_left(found, true).await
+    }
+
     /// Waits until all owners have left that waited when the word was put under recovery, and none
     /// has yet to link itself. An owner that ends is retracted meanwhile: others may wait for it in
     /// the same way.
@@ -215,57 +255,6 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> SlowPath<'m, M, P> {
         Ok(())
     }
 
-    /// Takes the lock from a word under recovery, if no live rank is announced; otherwise returns
-    /// the current word.
-    pub(super) async fn take_recovering(
-        &self,
-        found: Home,
-        mode: Mode,
-        intent: Intent,
-        announcement: &mut Announcement<'m, M, P>,
-    ) -> Result<Result<Held, Home>, Fault> {
-        let Self { memory, context, owner, .. } = *self;
-        if !none_announced(memory, context).await? {
-            return Ok(Err(found));
-        }
-        let dead = match found.lost() {
-            // A lost rank that lives has left the queue as all others. If its memory is gone, its
-            // end will become known.
-            Some(rank) if !self.has_ended(rank) => match has_gone(memory, context, rank).await {
-                true => return Ok(Err(found)),
-                false => None,
-            },
-            dead => dead,
-        };
-        // No rank writes to the node any more.
-        clean(memory, context)?;
-        if intent.is_over() {
-            return Err(Fault::new(FaultKind::Closed));
-        }
-        // Or any other dead rank, if the lock had owners at all.
-        let dead = match dead {
-            None if found.has_readers() || found.is(Home::LOST) => failed_holder(memory, context).await,
-            dead => dead,
-        };
-        let held = match dead.map(|dead| Fault::of(FaultKind::ParticipantDied, dead)) {
-            Some(died) if !intent.recovers => {
-                // Another owner may have recovered it meanwhile.
-                let now = self.home().await?;
-                return if now == found { Err(died) } else { Ok(Err(now)) };
-            }
-            Some(died) => Held::after(died, Mode::Exclusive),
-            None => Held::cleanly(mode),
-        };
-        announcement.announce()?;
-        let new = Home::taken(owner, held.mode);
-        let now = self.swap(found, new).await?;
-        if now == found {
-            return Ok(Ok(held));
-        }
-        announcement.retract()?;
-        Ok(Err(now))
-    }
-
     /// Acquires the lock after its first operation. `announcement`: whether this owner is
     /// announced, at the end as well.
     pub(super) async fn acquire(
@@ -288,16 +277,10 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> SlowPath<'m, M, P> {
                 return Err(Fault::new(FaultKind::Closed));
             }
             if found.is(Home::RECOVERING) {
-                announcement.retract()?;
-                found = match self.take_recovering(found, mode, intended, announcement).await? {
-                    Ok(held) => return Ok(held),
-                    Err(now) if now != found => now,
-                    // It has never queued.
-                    Err(_) if intended.wanted == WaitPolicy::Try => return Err(Fault::new(FaultKind::TimedOut)),
-                    Err(_) => {
-                        memory.pause(home, pauses.next_nanos()).await;
-                        self.home().await?
-                    }
+                let taken = |_, mode| Home::taken(owner, mode);
+                found = match announcement.await_reopening(home, mode, intent, &mut pauses, taken).await? {
+                    Reopened::Taken(held) => return Ok(held),
+                    Reopened::Open(found) => found,
                 };
                 continue;
             }

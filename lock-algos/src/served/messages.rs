@@ -26,6 +26,8 @@ pub(super) enum Verb {
     Release,
     /// Withdraws the acquire, granted or not.
     Withdraw,
+    /// Releases the lock as poisoned: the owner panicked.
+    Panic,
 }
 
 /// The terms of an acquire.
@@ -41,6 +43,7 @@ const EXCLUSIVE: u64 = 1;
 const SHARED: u64 = 2;
 const RELEASE: u64 = 3;
 const WITHDRAW: u64 = 4;
+const PANIC: u64 = 5;
 const AT_ONCE: u64 = 1 << 4;
 const INHERITS: u64 = 1 << 5;
 
@@ -56,6 +59,7 @@ impl Verb {
             }
             Self::Release => RELEASE,
             Self::Withdraw => WITHDRAW,
+            Self::Panic => PANIC,
         }
     }
 
@@ -66,6 +70,7 @@ impl Verb {
             SHARED => Some(Self::Acquire(Mode::Shared, terms)),
             RELEASE => Some(Self::Release),
             WITHDRAW => Some(Self::Withdraw),
+            PANIC => Some(Self::Panic),
             _ => None,
         }
     }
@@ -113,39 +118,37 @@ pub(super) struct Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// The owner holds the lock, as requested, or recovered.
-    Granted(Option<Death>),
+    Granted(Option<Poison>),
     /// The owner did not want to wait, and others hold the lock.
     Busy,
     /// The lock is poisoned, and the owner does not recover.
-    Poisoned(Death),
-    /// The owner holds nothing.
+    Poisoned(Poison),
+    /// The owner holds nothing, as it asked.
     Withdrawn,
     /// The server has ended.
     Closed,
 }
 
-/// The death of a holder.
+/// Why a lock is poisoned: this rank held it exclusively.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Death {
+pub(super) struct Poison {
     pub(super) rank: Rank,
-    pub(super) held: Mode,
+    /// It lives, and panicked; otherwise it died.
+    pub(super) panicked: bool,
 }
 
-impl Death {
+impl Poison {
     pub(super) const fn fault(self) -> Fault {
-        match self.held {
-            Mode::Exclusive => Fault::of(FaultKind::OwnerDied, self.rank),
-            Mode::Shared => Fault::of(FaultKind::ParticipantDied, self.rank),
-        }
+        Fault::of(if self.panicked { FaultKind::OwnerPanicked } else { FaultKind::OwnerDied }, self.rank)
     }
 }
 
 impl Outcome {
     /// The result of an acquire that asked for this mode.
-    pub(super) const fn held(death: Option<Death>, mode: Mode) -> Held {
-        match death {
+    pub(super) const fn held(poison: Option<Poison>, mode: Mode) -> Held {
+        match poison {
             None => Held::cleanly(mode),
-            Some(death) => Held::after(death.fault(), Mode::Exclusive),
+            Some(poison) => Held::after(poison.fault(), Mode::Exclusive),
         }
     }
 }
@@ -154,27 +157,27 @@ impl Answer {
     pub(super) const fn to_bits(self) -> u64 {
         let (code, rank) = match self.outcome {
             Outcome::Granted(None) => (1, 0),
-            Outcome::Granted(Some(Death { rank, held: Mode::Exclusive })) => (2, rank.0),
-            Outcome::Granted(Some(Death { rank, held: Mode::Shared })) => (3, rank.0),
+            Outcome::Granted(Some(Poison { rank, panicked: false })) => (2, rank.0),
+            Outcome::Granted(Some(Poison { rank, panicked: true })) => (3, rank.0),
             Outcome::Busy => (4, 0),
-            Outcome::Poisoned(Death { rank, held: Mode::Exclusive }) => (5, rank.0),
-            Outcome::Poisoned(Death { rank, held: Mode::Shared }) => (6, rank.0),
+            Outcome::Poisoned(Poison { rank, panicked: false }) => (5, rank.0),
+            Outcome::Poisoned(Poison { rank, panicked: true }) => (6, rank.0),
             Outcome::Withdrawn => (7, 0),
             Outcome::Closed => (8, 0),
         };
         (self.id as u64) << 32 | code << 24 | rank as u64 & 0xff_ffff
     }
 
-    pub(super) const fn from_bits(bits: u64) -> Option<Self> {
+    pub(super) fn from_bits(bits: u64) -> Option<Self> {
         let rank = Rank(bits as u32 & 0xff_ffff);
-        let (owner, reader) = (Death { rank, held: Mode::Exclusive }, Death { rank, held: Mode::Shared });
+        let [died, panicked] = [false, true].map(|panicked| Poison { rank, panicked });
         let outcome = match bits >> 24 & 0xff {
             1 => Outcome::Granted(None),
-            2 => Outcome::Granted(Some(owner)),
-            3 => Outcome::Granted(Some(reader)),
+            2 => Outcome::Granted(Some(died)),
+            3 => Outcome::Granted(Some(panicked)),
             4 => Outcome::Busy,
-            5 => Outcome::Poisoned(owner),
-            6 => Outcome::Poisoned(reader),
+            5 => Outcome::Poisoned(died),
+            6 => Outcome::Poisoned(panicked),
             7 => Outcome::Withdrawn,
             8 => Outcome::Closed,
             _ => return None,
@@ -194,7 +197,7 @@ mod tests {
         let terms = [(false, false), (true, false), (false, true), (true, true)];
         let terms = terms.map(|(at_once, recovers)| Terms { at_once, recovers });
         let acquires = MODES.iter().flat_map(|mode| terms.map(|terms| Verb::Acquire(*mode, terms)));
-        acquires.chain([Verb::Release, Verb::Withdraw]).collect()
+        acquires.chain([Verb::Release, Verb::Withdraw, Verb::Panic]).collect()
     }
 
     #[test]
@@ -232,10 +235,11 @@ mod tests {
 
     #[test]
     fn answers_pack_at_every_fields_edge() {
-        let deaths = RANKS.map(|rank| MODES.map(|held| Death { rank, held })).concat();
-        let of_deaths = deaths.into_iter().flat_map(|death| [Outcome::Granted(Some(death)), Outcome::Poisoned(death)]);
+        let poisons = RANKS.map(|rank| [false, true].map(|panicked| Poison { rank, panicked })).concat();
+        let of_poisons =
+            poisons.into_iter().flat_map(|poison| [Outcome::Granted(Some(poison)), Outcome::Poisoned(poison)]);
         let others = [Outcome::Granted(None), Outcome::Busy, Outcome::Withdrawn, Outcome::Closed];
-        for outcome in of_deaths.chain(others) {
+        for outcome in of_poisons.chain(others) {
             for id in [0, 1, u32::MAX] {
                 let answer = Answer { id, outcome };
                 assert_eq!(Answer::from_bits(answer.to_bits()), Some(answer));

@@ -40,10 +40,9 @@
 //!
 //! # Death
 //!
-//! The server knows the holders: a dead owner is named (`OwnerDied`), and so is a dead reader
-//! (`ParticipantDied`, because others read with it). Its last word counts, because a rank is
-//! reported dead when all its operations have taken effect. From then on the lock is poisoned until
-//! an owner recovers it; dead waiters are skipped. A rank whose connection to the home is lost counts
+//! The server knows the holders: a dead exclusive owner is named (`OwnerDied`). Its last word counts,
+//! because a rank is reported dead when all its operations have taken effect. From then on the lock
+//! is poisoned until an owner recovers it; dead readers and waiters are skipped. A rank whose connection to the home is lost counts
 //! as dead there. When the home dies, all waiters fail with `PeerDied`, and when its server ends,
 //! with `Closed`.
 
@@ -58,7 +57,7 @@ use self::messages::{Terms, Verb};
 use self::origin::Client;
 use crate::backoff::Pauses;
 use crate::recovery::{self, ANNOUNCED};
-use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode};
+use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Words};
 
 // Words at the home, all 0 initially.
 /// Written by the server when it ends: [`ENDED`], and the number of holders and waiters.
@@ -126,25 +125,17 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
     const NODE_WORDS: usize = NOTE + 1;
     const SERVED: bool = true;
 
-    /// The home's first word, and the owner's bits, with a bit above them for a try.
-    type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
-
     /// While the server runs, it alone knows the holders.
     fn is_free(home: &[u64]) -> bool {
         home.first().is_none_or(|state| state & !ENDED == 0)
     }
 
     #[inline]
-    fn uses_node(&self, _mode: Mode) -> bool {
-        true
-    }
-
-    #[inline]
-    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
         Ok((context.home(STATE)?, context.owner().to_bits()))
     }
 
-    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
         Ok((context.home(STATE)?, context.owner().to_bits() | TRIES))
     }
 
@@ -152,7 +143,7 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        (state, owner): Self::Words<'m, M>,
+        (state, owner): Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         let terms = Terms { at_once: owner & TRIES != 0, recovers: false };
@@ -168,7 +159,7 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
     }
 
     #[inline]
-    fn holds<M: RemoteMemory>(&self, _words: Self::Words<'_, M>, _mode: Mode, _first: u64) -> bool {
+    fn holds<M: RemoteMemory>(&self, _words: Words<'_, M>, _mode: Mode, _first: u64) -> bool {
         false
     }
 
@@ -176,7 +167,7 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         &'m self,
         memory: &'m M,
         context: P,
-        (state, owner): Self::Words<'m, M>,
+        (state, owner): Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
@@ -196,7 +187,7 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        _words: Self::Words<'m, M>,
+        _words: Words<'m, M>,
         _mode: Mode,
     ) -> Result<M::Op, Fault> {
         let client = Client { memory, context, sleeps: SLEEPS };
@@ -216,7 +207,7 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         &'m self,
         _memory: &'m M,
         _context: P,
-        _words: Self::Words<'m, M>,
+        _words: Words<'m, M>,
         _mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
@@ -228,13 +219,15 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         &'m self,
         memory: &'m M,
         context: P,
-        (state, _): Self::Words<'m, M>,
-        _held: Held,
+        (state, _): Words<'m, M>,
+        why: Fault,
     ) -> Result<(), Fault> {
         let client = Client { memory, context, sleeps: SLEEPS };
         let (id, request_slot) = client.noted()?;
         let Some(request_slot) = request_slot else { return Err(Fault::new(FaultKind::NotHeld)) };
-        let withdrawn = client.withdraw(state, (id, request_slot)).await;
+        let panicked = why == Fault::of(FaultKind::OwnerPanicked, context.owner().rank);
+        let verb = if panicked { Verb::Panic } else { Verb::Withdraw };
+        let withdrawn = client.withdraw(state, (id, request_slot), verb).await;
         client.leave(Some(request_slot))?;
         withdrawn
     }

@@ -156,14 +156,14 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Client<'m, M, P> {
                 continue;
             };
             if intended.is_over() {
-                self.withdraw(state, (id, request_slot)).await?;
+                self.withdraw(state, (id, request_slot), Verb::Withdraw).await?;
                 return Err(Fault::new(FaultKind::Closed));
             }
             if !intended.is_patient() && !terms.at_once {
                 if terms.recovers {
                     // It may have been granted a poisoned lock: the server has to know that it does
                     // not hold it.
-                    self.withdraw(state, (id, request_slot)).await?;
+                    self.withdraw(state, (id, request_slot), Verb::Withdraw).await?;
                 }
                 terms.at_once = true;
                 drop(self.request(request_slot, Verb::Acquire(mode, terms))?);
@@ -171,29 +171,34 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Client<'m, M, P> {
             }
             match self.answer(state, move |answer| answer.id == id, || intent().is_over()).await? {
                 None => {}
-                Some(Outcome::Granted(death)) => {
+                Some(Outcome::Granted(poison)) => {
                     self.note_held()?;
-                    return Ok(Outcome::held(death, mode));
+                    return Ok(Outcome::held(poison, mode));
                 }
                 Some(Outcome::Busy) => return Err(Fault::new(FaultKind::TimedOut)),
                 Some(Outcome::Closed) => return Err(self.closed()),
-                Some(Outcome::Poisoned(death)) => match intent() {
+                Some(Outcome::Poisoned(poison)) => match intent() {
                     Intent { wanted: WaitPolicy::Cancelled, .. } => {}
                     Intent { recovers: true, .. } if !terms.recovers => {
                         terms.recovers = true;
                         drop(self.request(request_slot, Verb::Acquire(mode, terms))?);
                     }
-                    _ => return Err(death.fault()),
+                    _ => return Err(poison.fault()),
                 },
                 Some(Outcome::Withdrawn) => return Err(Fault::new(FaultKind::Protocol)),
             }
         }
     }
 
-    /// Withdraws an acquire, and waits until the server has handled that: then it writes nothing
-    /// more to the node.
-    pub(super) async fn withdraw(&self, state: M::Word<'m>, (id, request_slot): (u32, u16)) -> Result<(), Fault> {
-        drop(self.write_request(request_slot, id, Verb::Withdraw)?);
+    /// Withdraws an acquire, or leaves the lock poisoned, and waits until the server has handled
+    /// that: then it writes nothing more to the node.
+    pub(super) async fn withdraw(
+        &self,
+        state: M::Word<'m>,
+        (id, request_slot): (u32, u16),
+        verb: Verb,
+    ) -> Result<(), Fault> {
+        drop(self.write_request(request_slot, id, verb)?);
         let heard =
             move |answer: Answer| answer.id == id && matches!(answer.outcome, Outcome::Withdrawn | Outcome::Closed);
         while self.answer(state, heard, || false).await?.is_none() {}

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use onesided_remote_memory::Rank;
 
-use super::messages::{Death, Outcome, Request, Terms, Verb};
+use super::messages::{Outcome, Poison, Request, Terms, Verb};
 use crate::Mode;
 
 /// The state of one lock, without any access to memory: [`handle`](Self::handle) handles requests,
@@ -16,8 +16,8 @@ pub(super) struct LockQueue {
     queue: VecDeque<usize>,
     /// The holders: one exclusive owner, or any number of readers.
     holders: Vec<usize>,
-    /// The death inside a section, until an owner recovers the lock.
-    poison: Option<Death>,
+    /// Why the lock is poisoned, until an owner recovers it.
+    poison: Option<Poison>,
     /// Replies to be sent, by client, about the requests handled since.
     told: Vec<(usize, Outcome)>,
     closed: bool,
@@ -91,7 +91,7 @@ impl LockQueue {
         (known.seen, known.told) = (word, None);
         match request.map(|request| request.verb) {
             Some(Verb::Acquire(mode, terms)) => self.request(client, mode, terms, &is_alive),
-            Some(Verb::Withdraw) => self.reply(client, Outcome::Withdrawn),
+            Some(Verb::Withdraw | Verb::Panic) => self.reply(client, Outcome::Withdrawn),
             Some(Verb::Release) | None => {}
         }
         self.advance(&is_alive);
@@ -118,14 +118,17 @@ impl LockQueue {
         self.advance(&is_alive);
     }
 
-    /// The client holds nothing and waits for nothing, according to its new request. If it
-    /// withdraws a recovered lock, the lock is poisoned again.
+    /// The client holds nothing and waits for nothing, according to its new request. The lock is
+    /// poisoned if it panicked, or withdraws a recovered lock.
     fn drop_request(&mut self, client: usize, says: Option<Request>) {
-        let RequestSlot { stage, told, .. } = self.slots[client];
-        if let (Some(Verb::Withdraw), Stage::Holds(_), Some(Outcome::Granted(Some(death)))) =
-            (says.map(|request| request.verb), stage, told)
-        {
-            self.poison.get_or_insert(death);
+        let RequestSlot { rank, stage, told, .. } = self.slots[client];
+        if let Stage::Holds(Mode::Exclusive) = stage {
+            let left = match (says.map(|request| request.verb), told) {
+                (Some(Verb::Panic), _) => Some(Poison { rank, panicked: true }),
+                (Some(Verb::Withdraw), Some(Outcome::Granted(recovered))) => recovered,
+                _ => None,
+            };
+            self.poison = self.poison.or(left);
         }
         self.drop_out(client);
     }
@@ -149,16 +152,16 @@ impl LockQueue {
                 self.drop_out(client);
                 continue;
             }
-            let death = match self.poison {
-                Some(death) if !terms.recovers => {
+            let poison = match self.poison {
+                Some(poison) if !terms.recovers => {
                     self.drop_out(client);
-                    self.reply(client, Outcome::Poisoned(death));
+                    self.reply(client, Outcome::Poisoned(poison));
                     continue;
                 }
-                death => death,
+                poison => poison,
             };
             // A recovering owner holds it exclusively.
-            let held = if death.is_some() { Mode::Exclusive } else { mode };
+            let held = if poison.is_some() { Mode::Exclusive } else { mode };
             let free = match held {
                 Mode::Exclusive => self.holders.is_empty(),
                 Mode::Shared => self.holders.iter().all(|holder| self.slots[*holder].stage == Stage::Holds(held)),
@@ -170,7 +173,7 @@ impl LockQueue {
             self.holders.push(client);
             self.slots[client].stage = Stage::Holds(held);
             self.poison = None;
-            self.reply(client, Outcome::Granted(death));
+            self.reply(client, Outcome::Granted(poison));
         }
     }
 
@@ -184,15 +187,15 @@ impl LockQueue {
         self.holders.iter().copied().find(|holder| !is_alive(self.slots[*holder].rank))
     }
 
-    /// Reaps a holder that died without releasing: the lock is poisoned, and waiters that do not
-    /// recover fail.
+    /// Reaps a holder that died without releasing. If it held the lock exclusively, the lock is
+    /// poisoned, and waiters that do not recover fail.
     pub(super) fn reap(&mut self, client: usize, is_alive: impl Fn(Rank) -> bool) {
         let RequestSlot { rank, stage, .. } = self.slots[client];
         self.drop_out(client);
-        if let Stage::Holds(held) = stage {
-            self.poison.get_or_insert(Death { rank, held });
+        if let Stage::Holds(Mode::Exclusive) = stage {
+            self.poison.get_or_insert(Poison { rank, panicked: false });
+            self.fail_waiters();
         }
-        self.fail_waiters();
         self.advance(&is_alive);
     }
 
@@ -201,9 +204,9 @@ impl LockQueue {
         let poison = self.poison;
         for client in std::mem::take(&mut self.queue) {
             match (self.slots[client].stage, poison) {
-                (Stage::Waits(_, Terms { recovers: false, .. }), Some(death)) => {
+                (Stage::Waits(_, Terms { recovers: false, .. }), Some(poison)) => {
                     self.slots[client].stage = Stage::Idle;
-                    self.reply(client, Outcome::Poisoned(death));
+                    self.reply(client, Outcome::Poisoned(poison));
                 }
                 _ => self.queue.push_back(client),
             }
@@ -334,18 +337,23 @@ mod tests {
         assert_eq!((fixture.release(0), fixture.queue.occupied()), (vec![], 0), "twice");
     }
 
+    const DIED: Poison = Poison { rank: Rank(0), panicked: false };
+    const PANICKED: Poison = Poison { rank: Rank(0), panicked: true };
+
     #[test]
     fn a_lock_is_poisoned_until_one_recovers() {
-        for (held, kind) in [(X, "owner"), (S, "reader")] {
+        for why in [DIED, PANICKED] {
             let mut fixture = Fixture::new(5);
-            let death = Death { rank: Rank(0), held };
-            assert_eq!(fixture.request(0, held, PLAIN), [(0, GRANTED)]);
+            assert_eq!(fixture.request(0, X, PLAIN), [(0, GRANTED)]);
             assert_eq!(fixture.request(1, X, PLAIN), []);
             assert_eq!(fixture.request(2, S, HEIR), []);
             assert_eq!(fixture.request(3, X, HEIR), []);
-            let told = [(1, Outcome::Poisoned(death)), (2, Outcome::Granted(Some(death)))];
-            assert_eq!(fixture.kill(0), told, "{kind}");
-            assert_eq!(fixture.request(4, S, PLAIN), [], "while the recovering has it nobody is told");
+            let told = [(1, Outcome::Poisoned(why)), (2, Outcome::Granted(Some(why)))];
+            match why.panicked {
+                true => assert_eq!(fixture.handle(0, Verb::Panic)[1..], told),
+                false => assert_eq!(fixture.kill(0), told),
+            }
+            assert_eq!(fixture.request(4, S, PLAIN), [], "it waits for the recovering owner");
             assert_eq!(fixture.release(2), [(3, GRANTED)]);
             assert_eq!(fixture.release(3), [(4, GRANTED)]);
         }
@@ -354,51 +362,31 @@ mod tests {
     #[test]
     fn a_withdrawn_recovery_leaves_the_lock_poisoned() {
         let mut fixture = Fixture::new(4);
-        let death = Death { rank: Rank(0), held: X };
         assert_eq!(fixture.request(0, X, PLAIN), [(0, GRANTED)]);
         assert_eq!(fixture.kill(0), []);
-        assert_eq!(fixture.request(1, X, HEIR), [(1, Outcome::Granted(Some(death)))]);
+        assert_eq!(fixture.request(1, X, HEIR), [(1, Outcome::Granted(Some(DIED)))]);
         assert_eq!(fixture.request(2, X, PLAIN), []);
-        let told = [(1, Outcome::Withdrawn), (2, Outcome::Poisoned(death))];
+        let told = [(1, Outcome::Withdrawn), (2, Outcome::Poisoned(DIED))];
         assert_eq!(fixture.handle(1, Verb::Withdraw), told);
         // The same if other requests are handled first.
-        assert_eq!(fixture.request(3, X, HEIR), [(3, Outcome::Granted(Some(death)))]);
+        assert_eq!(fixture.request(3, X, HEIR), [(3, Outcome::Granted(Some(DIED)))]);
         let says = Request { id: 100, slot: 0, verb: Verb::Withdraw };
         fixture.queue.retire(3, Some(says), |_| true);
-        assert_eq!(fixture.request(2, X, TRY), [(2, Outcome::Poisoned(death))]);
-        assert_eq!(fixture.request(2, X, HEIR), [(2, Outcome::Granted(Some(death)))]);
+        assert_eq!(fixture.request(2, X, TRY), [(2, Outcome::Poisoned(DIED))]);
+        assert_eq!(fixture.request(2, X, HEIR), [(2, Outcome::Granted(Some(DIED)))]);
         fixture.queue.retire(2, Some(Request { verb: Verb::Release, ..says }), |_| true);
         assert_eq!(fixture.request(1, X, PLAIN), [(1, GRANTED)]);
     }
 
     #[test]
-    fn a_recovering_owner_waits_for_live_readers() {
+    fn a_dead_reader_poisons_nothing() {
         let mut fixture = Fixture::new(4);
-        let death = Death { rank: Rank(0), held: S };
         assert_eq!(fixture.request(0, S, PLAIN), [(0, GRANTED)]);
         assert_eq!(fixture.request(1, S, PLAIN), [(1, GRANTED)]);
+        assert_eq!(fixture.request(2, X, PLAIN), []);
         assert_eq!(fixture.kill(0), []);
-        assert_eq!(fixture.request(2, S, PLAIN), [(2, Outcome::Poisoned(death))]);
-        assert_eq!(fixture.request(2, S, TRY), [(2, Outcome::Poisoned(death))]);
-        assert_eq!(fixture.request(2, S, Terms { at_once: true, ..HEIR }), [(2, Outcome::Busy)]);
-        assert_eq!(fixture.request(2, S, HEIR), []);
-        assert_eq!(fixture.release(1), [(2, Outcome::Granted(Some(death)))]);
         assert_eq!(fixture.request(3, S, TRY), [(3, Outcome::Busy)]);
-    }
-
-    /// Also a waiter behind a recovering owner that waits for live readers.
-    #[test]
-    fn waiters_that_do_not_recover_fail_at_once() {
-        let mut fixture = Fixture::new(5);
-        let death = Death { rank: Rank(0), held: S };
-        assert_eq!(fixture.request(0, S, PLAIN), [(0, GRANTED)]);
-        assert_eq!(fixture.request(1, S, PLAIN), [(1, GRANTED)]);
-        assert_eq!(fixture.request(2, X, HEIR), []);
-        assert_eq!(fixture.request(3, X, PLAIN), []);
-        assert_eq!(fixture.request(4, S, HEIR), []);
-        assert_eq!(fixture.kill(0), [(3, Outcome::Poisoned(death))]);
-        assert_eq!(fixture.release(1), [(2, Outcome::Granted(Some(death)))]);
-        assert_eq!(fixture.release(2), [(4, GRANTED)]);
+        assert_eq!(fixture.release(1), [(2, GRANTED)]);
     }
 
     #[test]
@@ -411,7 +399,10 @@ mod tests {
         assert_eq!(fixture.request(1, X, HEIR), []);
         assert_eq!((fixture.queue.occupied(), fixture.queue.holders()), (3, vec![2, 3]));
         assert_eq!(fixture.kill(3), []);
-        assert_eq!(fixture.queue.occupied(), 3, "one of the readers has died");
+        assert_eq!(fixture.queue.occupied(), 2, "a reader that died leaves nothing");
+        assert_eq!((fixture.release(2), fixture.queue.occupied()), (vec![(1, GRANTED)], 1));
+        assert_eq!((fixture.kill(1), fixture.queue.holders()), (vec![], vec![]));
+        assert_eq!(fixture.queue.occupied(), 1, "it is poisoned");
     }
 
     #[test]

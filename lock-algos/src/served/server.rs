@@ -137,7 +137,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
         }
         let request = Request::from_bits(word);
         let rank = self.queue.rank(client);
-        if let Some(Request { slot, verb: Verb::Acquire(..) | Verb::Withdraw, .. }) = request
+        if let Some(Request { slot, verb: Verb::Acquire(..) | Verb::Withdraw | Verb::Panic, .. }) = request
             && is_served(memory, rank)
             && context.node_of(rank, slot, ANSWER).is_err()
         {
@@ -210,7 +210,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
             let word = memory.load(self.request_slots[holder])?;
             if word != before {
                 // A dead rank's new request is void.
-                let says = Request::from_bits(word).filter(|says| says.verb == Verb::Withdraw);
+                let says = Request::from_bits(word).filter(|says| matches!(says.verb, Verb::Withdraw | Verb::Panic));
                 self.queue.handle(holder, word, says, |rank| is_served(memory, rank));
                 continue;
             }

@@ -18,13 +18,13 @@ use self::counters::Counters;
 use self::slow_path::{SlowPath, leave_out};
 use crate::backoff::Pauses;
 use crate::fetch_add_queue::RingSlot;
-use crate::recovery::{self, ANNOUNCED, Announcement};
-use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner};
+use crate::recovery::{self, ANNOUNCED, Announcement, POISON};
+use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, Words};
 
 /// A ticket reader-writer lock by fetch-add, after DSLR (Yoon, Chowdhury, Mozafari, *Distributed
 /// Lock Management with RDMA: Decentralization without Starvation*, SIGMOD 2018, section 4).
 ///
-/// One word of 8 bytes counts the exclusive and the shared tickets that were given out, and those
+/// A word of 8 bytes counts the exclusive and the shared tickets that were given out, and those
 /// that were returned. An arriving owner takes a ticket by one fetch-add, whose result tells what
 /// was given out before it: an exclusive owner waits until all of these tickets are returned, a
 /// reader until the exclusive ones among them are. A release returns the ticket by one fetch-add,
@@ -70,9 +70,9 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner};
 /// The word names no rank. A waiter suspects that tickets are of dead owners when a rank has failed,
 /// no ticket was returned for one second since, and fewer live owners are announced than tickets
 /// are out. It then puts the word under recovery. Tickets mean nothing then: all
-/// waiters return theirs at once, and holders do when they release. A word under recovery without
-/// tickets out is free: no ticket was a dead owner's. If tickets are out and no live rank is
-/// announced, which the nodes tell, they are of dead owners: acquires that do not recover fail with
+/// waiters return theirs at once, and holders do when they release. When no live rank is announced,
+/// which the nodes tell, the tickets that are out are of dead owners. If only readers' are, the next
+/// owner takes the lock. If exclusive ones are, acquires that do not recover fail with
 /// `ParticipantDied`, the word stays under recovery, and the first recovering owner holds the lock
 /// exclusively. The order of the waiters starts over.
 #[derive(Clone, Copy, Debug)]
@@ -144,29 +144,21 @@ fn release<W, const BITS: u32>(home: W, mode: Mode) -> Link<W> {
 
 impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     const NAME: &'static str = "ticket";
-    const HOME_WORDS: usize = 1;
+    const HOME_WORDS: usize = POISON + 1;
     const NODE_WORDS: usize = ANNOUNCED + 1;
 
-    /// The home's word, and the owner's bits.
-    type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
-
     fn is_free(home: &[u64]) -> bool {
-        home.iter().all(|word| !Counters::<BITS>(*word).is_recovering() && Counters::<BITS>(*word).nothing_out())
-    }
-
-    #[inline]
-    fn uses_node(&self, _mode: Mode) -> bool {
-        true
+        home.first().map(|word| Counters::<BITS>(*word)).is_none_or(|word| !word.is_recovering() && word.nothing_out())
     }
 
     #[inline(always)] // as `start`
-    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
         let reads_first =
             if context.owners() > Counters::<BITS>::ROOM || !context.is_counted() { READS_FIRST } else { 0 };
         Ok((context.home(0)?, context.owner().to_bits() | reads_first))
     }
 
-    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
         Ok((context.home(0)?, context.owner().to_bits() | READS_FIRST))
     }
 
@@ -175,7 +167,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         recovery::announce(memory, context)?;
@@ -186,7 +178,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     }
 
     #[inline]
-    fn holds<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode, first: u64) -> bool {
+    fn holds<M: RemoteMemory>(&self, words: Words<'_, M>, mode: Mode, first: u64) -> bool {
         !reads_first(words) && Counters::<BITS>(first).is_open(mode)
     }
 
@@ -194,7 +186,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         &'m self,
         memory: &'m M,
         context: P,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
@@ -202,17 +194,12 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         self.contend_in(memory, context, words, mode, first, intent, None).await
     }
 
-    #[inline]
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _context: impl LockContext<'m, M>, _mode: Mode) -> bool {
-        false
-    }
-
     #[inline(always)] // as `start`
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         if !recovery::is_announced(memory, context)? {
@@ -226,7 +213,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        _words: Self::Words<'m, M>,
+        _words: Words<'m, M>,
         mode: Mode,
         found: u64,
     ) -> Result<bool, Fault> {
@@ -242,7 +229,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         &'m self,
         memory: &'m M,
         context: P,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
@@ -260,10 +247,13 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         &'m self,
         memory: &'m M,
         context: P,
-        words: Self::Words<'m, M>,
-        _held: Held,
+        words: Words<'m, M>,
+        why: Fault,
     ) -> Result<(), Fault> {
-        let left = leave_out::<M, BITS>(memory, words.0).await;
+        let left = match recovery::note_poison(memory, context, why).await {
+            Ok(()) => leave_out::<M, BITS>(memory, words.0).await,
+            lost => lost,
+        };
         recovery::retract(memory, context)?;
         left
     }

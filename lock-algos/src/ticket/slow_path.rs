@@ -1,13 +1,13 @@
 //! The slow path of the ticket lock.
 
-use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
+use onesided_remote_memory::{Fault, RemoteMemory};
 
 use super::counters::Counters;
 use super::reads_first;
 use crate::backoff::Pauses;
 use crate::fetch_add_queue::{RingSlot, Waited};
-use crate::recovery::{self, Announcement, Suspicion, failed_holder, none_announced};
-use crate::{Held, Intent, IntentFn, LockContext, Mode};
+use crate::recovery::{self, Announcement, RecoverableWord, Reopened, Suspicion};
+use crate::{Held, IntentFn, LockContext, Mode};
 
 /// How many swaps for a ticket may be lost in a row without a pause.
 const RACES: u32 = 8;
@@ -64,9 +64,23 @@ pub(super) async fn leave_out<'m, M: RemoteMemory, const BITS: u32>(
     Ok(())
 }
 
-/// The fault of an acquire that may not wait.
-const fn given_up(intent: Intent) -> Fault {
-    Fault::new(if intent.is_over() { FaultKind::Closed } else { FaultKind::TimedOut })
+impl<const BITS: u32> RecoverableWord for Counters<BITS> {
+    fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    fn is_recovering(self) -> bool {
+        Self::is_recovering(self)
+    }
+
+    /// A waiter's ticket is not told from an owner's.
+    fn may_be_poisoned(self) -> bool {
+        self.out(Mode::Exclusive) > 0
+    }
 }
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> SlowPath<'m, '_, M, P, BITS> {
@@ -112,7 +126,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> SlowPath<'m, '
             }
             let is_full = found.out(self.mode) >= self.room();
             if intent.is_over() || !intent.is_patient() && (is_full || found.ahead(found, self.mode) > 0) {
-                return Err(given_up(intent));
+                return Err(intent.given_up());
             }
             if is_full {
                 recovery::announce_waiting(self.memory, self.context)?;
@@ -159,7 +173,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> SlowPath<'m, '
             if word.gave_as(given) && !intent.is_patient() {
                 let now = self.swap(word, word.withdrawn(self.mode)).await?;
                 if now == word {
-                    return Ok(Turn::Withdrawn(given_up(intent)));
+                    return Ok(Turn::Withdrawn(intent.given_up()));
                 }
                 word = now;
                 continue;
@@ -206,51 +220,6 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> SlowPath<'m, '
         }
     }
 
-    /// Waits until the word is reopened, or takes the lock from it. This owner has no ticket and is
-    /// not announced.
-    async fn await_reopening(&mut self) -> Result<Option<Held>, Fault> {
-        self.pauses.restart();
-        loop {
-            let word = self.look().await?;
-            if !word.is_recovering() {
-                return Ok(None);
-            }
-            let intent = (self.intent)();
-            if intent.is_over() {
-                return Err(given_up(intent));
-            }
-            // An owner that is announced after the scan has taken a ticket, and the word has
-            // changed then.
-            let dead = if word.nothing_out() {
-                None
-            } else if none_announced(self.memory, self.context).await? {
-                failed_holder(self.memory, self.context).await
-            } else {
-                if !intent.is_patient() {
-                    return Err(given_up(intent));
-                }
-                self.memory.pause(self.words.0, self.pauses.next_nanos()).await;
-                continue;
-            };
-            let held = match dead.map(|dead| Fault::of(FaultKind::ParticipantDied, dead)) {
-                Some(died) if !intent.recovers => {
-                    // Another owner may have recovered it meanwhile.
-                    if self.look().await? == word {
-                        return Err(died);
-                    }
-                    continue;
-                }
-                Some(died) => Held::after(died, Mode::Exclusive),
-                None => Held::cleanly(self.mode),
-            };
-            self.announcement.announce()?;
-            if self.swap(word, word.taken_over(held.mode)).await? == word {
-                return Ok(Some(held));
-            }
-            self.announcement.retract()?;
-        }
-    }
-
     /// Acquires the lock after its first operation.
     pub(crate) async fn begun(&mut self, first: Result<u64, Fault>) -> Result<Held, Fault> {
         let first = Counters(first?);
@@ -268,13 +237,14 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> SlowPath<'m, '
                     Turn::Void => drop(self.add(Counters::<BITS>::returning(self.mode)).await?),
                 }
             }
-            self.announcement.retract()?;
-            if let Some(held) = self.await_reopening().await? {
-                return Ok(held);
-            }
+            let (word, taken) = (self.words.0, Counters::<BITS>::taken_over);
+            let waited = self.announcement.await_reopening(word, self.mode, self.intent, &mut self.pauses, taken);
+            let found = match waited.await? {
+                Reopened::Taken(held) => return Ok(held),
+                Reopened::Open(found) => found,
+            };
             self.announcement.announce()?;
             ticket = if reads_first(self.words) {
-                let found = self.look().await?;
                 self.take_bounded(found).await?
             } else {
                 Some(self.add(Counters::<BITS>::taking(self.mode)).await?)

@@ -6,7 +6,7 @@ use super::cohort_owner::{CohortOwner, State};
 use super::{AT_HOST, QUEUE, STATE};
 use crate::backoff::mixed;
 use crate::recovery::{are_cut, has_ended, none_announced};
-use crate::test_and_set::dead_owner;
+use crate::test_and_set::ended_owner;
 use crate::{LockContext, Owner};
 
 /// How long an owner word of a cohort may stay unchanged, after a rank has died, before the host's
@@ -106,32 +106,34 @@ impl ByHost {
         context: impl LockContext<'m, M>,
         found: u64,
         is_patient: bool,
-    ) -> Option<Fault> {
-        let Some(owner_word) = CohortOwner::of(found) else { return dead_owner(memory, context, found).await };
-        memory.failed_at(context.home_rank())?;
+    ) -> Result<Option<Fault>, Fault> {
+        let Some(owner_word) = CohortOwner::of(found) else { return ended_owner(memory, context, found).await };
+        if memory.failed_at(context.home_rank()).is_none() {
+            return Ok(None);
+        }
         let now = memory.now();
         let since = match self.seen {
             Some((seen, since)) if seen == owner_word => since,
             _ => self.seen.insert((owner_word, now)).1,
         };
         if is_patient && now.saturating_sub(since) < PATIENCE {
-            return None;
+            return Ok(None);
         }
         // First: an owner that joins the host's queue after its node was scanned knows of the
         // death.
-        let dead = lost_on(memory, context, owner_word.leader())?;
-        if !are_cut(memory, context, |rank| context.host_of(rank) == context.host_of(owner_word.leader())).await {
-            return None;
+        let Some(dead) = lost_on(memory, context, owner_word.leader()) else { return Ok(None) };
+        if !are_cut(memory, context, |rank| context.host_of(rank) == context.host_of(owner_word.leader())).await? {
+            return Ok(None);
         }
         // Twice: an owner that joined during the first scan is announced by now, and changes the
         // owner word when it hands over.
         for _ in 0..2 {
-            if holds_nobody(memory, context, owner_word.leader()).await != Ok(true) {
+            if !holds_nobody(memory, context, owner_word.leader()).await? {
                 self.seen = Some((owner_word, memory.now()));
-                return None;
+                return Ok(None);
             }
         }
-        Some(Fault::of(FaultKind::ParticipantDied, dead))
+        Ok(Some(Fault::of(FaultKind::ParticipantDied, dead)))
     }
 }
 

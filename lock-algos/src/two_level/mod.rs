@@ -22,8 +22,8 @@ use self::host::AtHost;
 pub(crate) use self::host::ByHost;
 use self::slow_path::{forget, is_gone};
 use crate::recovery::{self, ANNOUNCED};
-use crate::test_and_set::{EXCLUSIVE, hand_back, owned_by};
-use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, TestAndSet, Ticket};
+use crate::test_and_set::{EXCLUSIVE, hand_back, poisoned_word};
+use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, TestAndSet, Ticket, Words};
 
 /// A lock that the ranks of a host hand over among themselves, after HOCL (Wang, Lu, Shu, *Sherman:
 /// A Write-Optimized Distributed B+Tree Index on Disaggregated Memory*, SIGMOD 2022) and ALock
@@ -49,7 +49,7 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, Te
 /// and all owners if the context has no host words, swap their own word into the home's, without a
 /// queue.
 ///
-/// Words: one at the home, two at a rank of each host, three a node.
+/// Words: one at the home, three at a rank of each host, three a node.
 ///
 /// | | at the home | on the host |
 /// |---|---|---|
@@ -110,7 +110,7 @@ const NOTE: usize = ANNOUNCED + 2;
 
 // Host words.
 const QUEUE: usize = 0;
-const STATE: usize = 1;
+const STATE: usize = QUEUE + <Ticket as LockAlgorithm>::HOME_WORDS;
 
 /// The note of an owner that waits in the queue at a rank.
 const fn waits_at(leader: Rank) -> u64 {
@@ -185,22 +185,13 @@ impl LockAlgorithm for TwoLevel {
     const NODE_WORDS: usize = NOTE + 1;
     const HOST_WORDS: usize = STATE + 1;
 
-    /// The home's word, and the owner's bits: with `EXCLUSIVE` if it does not queue, with `PASSES`
-    /// if it tries at the home first.
-    type Words<'m, M: RemoteMemory> = (M::Word<'m>, u64);
-
-    #[inline]
-    fn uses_node(&self, _mode: Mode) -> bool {
-        true
-    }
-
     #[inline(always)] // as `start`
-    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
         let alone = if context.bypasses() < self.passes { PASSES } else { 0 };
         Ok((context.home(0)?, alone | context.owner().to_bits()))
     }
 
-    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+    fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
         self.words(context).map(Self::alone)
     }
 
@@ -209,7 +200,7 @@ impl LockAlgorithm for TwoLevel {
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         if mode == Mode::Exclusive {
@@ -225,7 +216,7 @@ impl LockAlgorithm for TwoLevel {
     }
 
     #[inline]
-    fn holds<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode, first: u64) -> bool {
+    fn holds<M: RemoteMemory>(&self, words: Words<'_, M>, mode: Mode, first: u64) -> bool {
         first == 0 && (mode == Mode::Shared || words.1 & (EXCLUSIVE | PASSES) != 0)
     }
 
@@ -233,7 +224,7 @@ impl LockAlgorithm for TwoLevel {
         &'m self,
         memory: &'m M,
         context: P,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
@@ -263,17 +254,12 @@ impl LockAlgorithm for TwoLevel {
         self.home.contend_judged(memory, context, alone, (mode, first), intent, Some(ByHost::default())).await
     }
 
-    #[inline]
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _place: impl LockContext<'m, M>, _mode: Mode) -> bool {
-        false
-    }
-
     #[inline(always)] // as `start`
     fn start_release<'m, M: RemoteMemory>(
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
     ) -> Result<M::Op, Fault> {
         if mode == Mode::Exclusive && words.1 & EXCLUSIVE == 0 {
@@ -298,7 +284,7 @@ impl LockAlgorithm for TwoLevel {
         &self,
         memory: &M,
         context: impl LockContext<'m, M>,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
         found: u64,
     ) -> Result<bool, Fault> {
@@ -326,7 +312,7 @@ impl LockAlgorithm for TwoLevel {
         &'m self,
         memory: &'m M,
         context: P,
-        words: Self::Words<'m, M>,
+        words: Words<'m, M>,
         mode: Mode,
         started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
     ) -> Result<(), Fault> {
@@ -355,20 +341,20 @@ impl LockAlgorithm for TwoLevel {
         }
     }
 
-    /// The word of a dead owner replaces this owner's, or its cohort's: that keeps readers out as
-    /// well.
+    /// A word that names the dead, or this owner, replaces this owner's, or its cohort's: that keeps
+    /// readers out as well.
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         memory: &'m M,
         context: P,
-        words: Self::Words<'m, M>,
-        held: Held,
+        words: Words<'m, M>,
+        why: Fault,
     ) -> Result<(), Fault> {
-        let dead = owned_by(held.recovered.and_then(Fault::rank).unwrap_or(context.owner().rank));
+        let alone = Self::alone(words).1;
         let queued = words.1 & EXCLUSIVE == 0;
         let note = if queued { Note::of(memory.load(context.node(NOTE)?)?) } else { Note::Alone };
-        let mine = if let Note::Has(owner_word) = note { owner_word.0 } else { Self::alone(words).1 };
-        let handed = hand_back(memory, words.0, mine, dead).await;
+        let mine = if let Note::Has(owner_word) = note { owner_word.0 } else { alone };
+        let handed = hand_back(memory, words.0, mine, poisoned_word(alone, why)).await;
         if let Note::Has(owner_word) = note {
             let host = AtHost { context, leader: owner_word.leader() };
             let left = match recovery::is_announced(memory, host)? {

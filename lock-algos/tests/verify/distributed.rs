@@ -119,9 +119,10 @@ fn tries() {
 
 #[test]
 fn a_death_inside_is_reported() {
-    for (dying, survivor) in [(Mode::Exclusive, X), (Mode::Exclusive, S), (Mode::Shared, X)] {
-        Exploration::of(&distributed::<2>()).preemptions(3).run_death(dying, survivor, FaultKind::ParticipantDied);
-    }
+    let exploration = Exploration::of(&distributed::<2>()).preemptions(3);
+    exploration.run_death(X, FaultKind::ParticipantDied);
+    exploration.run_death(S, FaultKind::ParticipantDied);
+    exploration.run_death_of_reader(X);
 }
 
 /// After a release.

@@ -2,7 +2,6 @@
 //! algorithms for the targets; and its own: two alternating groups, owners that bypass waiters, one
 //! death that two words report.
 
-use onesided_lock_algos::Mode;
 use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::wrong::{global, mcs, right, ticket};
 use onesided_lock_kit::{Action, Atomics, Checker, Exploration, Section, Setting};
@@ -99,13 +98,10 @@ fn cancelled() {
 /// The target's lock names an owner; the lock-all word names none.
 #[test]
 fn a_death_inside_is_reported() {
-    for (dying, survivor, kind) in [
-        (Mode::Exclusive, X, FaultKind::OwnerDied),
-        (Mode::Exclusive, S, FaultKind::OwnerDied),
-        (Mode::Shared, X, FaultKind::ParticipantDied),
-    ] {
-        Exploration::of(&tested()).preemptions(3).run_death(dying, survivor, kind);
-    }
+    let exploration = Exploration::of(&tested()).preemptions(3);
+    exploration.run_death(X, FaultKind::OwnerDied);
+    exploration.run_death(S, FaultKind::OwnerDied);
+    exploration.run_death_of_reader(X);
 }
 
 #[test]

@@ -162,26 +162,21 @@ fn test_and_set_that_checks() {
     Exploration::of(&lock).preemptions(1).at_least(500).run_cancelled();
 }
 
-fn verify_death<A: LockAlgorithm + Clone>(lock: &A, dying: Mode, survivor: Section, kind: FaultKind) {
-    Exploration::of(lock).preemptions(bound(3, 4)).run_death(dying, survivor, kind);
+fn verify_death<A: LockAlgorithm + Clone>(lock: &A, kind: FaultKind) {
+    let exploration = Exploration::of(lock).preemptions(bound(3, 4));
+    exploration.run_death(X, kind);
+    exploration.run_death(S, kind);
+    exploration.run_death_of_reader(X);
 }
 
 #[test]
 fn a_dead_owner_is_named() {
-    verify_death(&right(), Mode::Exclusive, X, FaultKind::OwnerDied);
-    verify_death(&right(), Mode::Exclusive, S, FaultKind::OwnerDied);
-}
-
-#[test]
-fn a_dead_reader_is_suspected() {
-    verify_death(&right(), Mode::Shared, X, FaultKind::ParticipantDied);
+    verify_death(&right(), FaultKind::OwnerDied);
 }
 
 #[test]
 fn a_death_in_the_queue_is_suspected() {
-    verify_death(&wrong::mcs(), Mode::Exclusive, X, FaultKind::ParticipantDied);
-    verify_death(&wrong::mcs(), Mode::Exclusive, S, FaultKind::ParticipantDied);
-    verify_death(&wrong::mcs(), Mode::Shared, X, FaultKind::ParticipantDied);
+    verify_death(&wrong::mcs(), FaultKind::ParticipantDied);
 }
 
 /// A token that was drawn before the lock was held may be lower than that of the previous owner.

@@ -1,6 +1,6 @@
 //! The served locks, with their server as one more task beside the origins.
 
-use onesided_lock_algos::{DedicatedThread, EventThread, Mode};
+use onesided_lock_algos::{DedicatedThread, EventThread};
 use onesided_lock_kit::random::{expect_caught, run};
 use onesided_lock_kit::{Action, Exploration, Search, Section, Setting};
 use onesided_remote_memory::FaultKind;
@@ -51,9 +51,9 @@ fn acquires_that_are_given_up() {
 #[test]
 fn the_dead_are_named() {
     let lock = Exploration::of(&EventThread::default()).preemptions(1);
-    lock.run_death(Mode::Exclusive, X, FaultKind::OwnerDied);
-    lock.run_death(Mode::Exclusive, S, FaultKind::OwnerDied);
-    lock.run_death(Mode::Shared, X, FaultKind::ParticipantDied);
+    lock.run_death(X, FaultKind::OwnerDied);
+    lock.run_death(S, FaultKind::OwnerDied);
+    lock.run_death_of_reader(X);
 }
 
 #[test]

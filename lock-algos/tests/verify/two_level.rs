@@ -1,7 +1,6 @@
 //! The two-level lock: the tests of the other locks, on one host and on several, and its own:
 //! deaths of the rank that holds the queue. Its operations at the home: [`crate::marks`].
 
-use onesided_lock_algos::Mode;
 use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
 use onesided_lock_kit::wrong::two_level;
 use onesided_lock_kit::{Action, Atomics, Checker, Exploration, Section, Setting};
@@ -85,13 +84,14 @@ fn tries() {
 #[test]
 fn a_death_inside_is_reported() {
     for per_host in [2, 1] {
-        for (dying, survivor) in [(Mode::Exclusive, X), (Mode::Exclusive, S), (Mode::Shared, X)] {
-            let exploration = Exploration::of(&two_level(1)).per_host(per_host).preemptions(3);
-            exploration.run_death(dying, survivor, FaultKind::ParticipantDied);
-            // A rank that has bypassed the queue is named.
-            let told = if dying == Mode::Exclusive { FaultKind::OwnerDied } else { FaultKind::ParticipantDied };
-            let exploration = Exploration::of(&two_level(1).bypasses(1)).per_host(per_host).preemptions(3);
-            exploration.run_death(dying, survivor, told);
+        // A rank that has bypassed the queue is named.
+        for (lock, kind) in
+            [(two_level(1), FaultKind::ParticipantDied), (two_level(1).bypasses(1), FaultKind::OwnerDied)]
+        {
+            let exploration = Exploration::of(&lock).per_host(per_host).preemptions(3);
+            exploration.run_death(X, kind);
+            exploration.run_death(S, kind);
+            exploration.run_death_of_reader(X);
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use onesided_fabric::{Fabric, Segment};
-use onesided_lock_algos::{LockAlgorithm, LockContext, Owner};
+use onesided_lock_algos::{Global, LockAlgorithm, LockContext, Owner, TestAndSet};
 use onesided_remote_memory::{At, Fault, FaultKind, Rank, RegionId};
 
 /// The words in the memory of every rank: those of a home, those of a node, one that is never
@@ -122,10 +122,10 @@ impl<'m, F: Fabric> LockContext<'m, F> for Spot<'m, F> {
         self.fabric.host_of(rank)
     }
 
-    /// The last word of the home.
-    fn lock_all_word(&self) -> Result<F::Word<'m>, Fault> {
-        let last = self.words.0.checked_sub(1).ok_or(Fault::new(FaultKind::Unsupported))?;
-        self.word(Rank(0), last)
+    /// The last words of the home.
+    fn lock_all_word(&self, index: usize) -> Result<F::Word<'m>, Fault> {
+        let first = self.words.0.checked_sub(Global::<TestAndSet>::LOCK_ALL_WORDS);
+        self.word(Rank(0), first.ok_or(Fault::new(FaultKind::Unsupported))? + index)
     }
 
     /// There is one target.

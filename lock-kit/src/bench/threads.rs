@@ -162,7 +162,7 @@ async fn spend<F: Drive>(_: &Spot<'_, F>, long: Duration) -> Result<(), Fault> {
 
 #[cfg(test)]
 mod tests {
-    use onesided_lock_algos::{Held, IntentFn, LockContext, Mcs, Mode, TestAndSet};
+    use onesided_lock_algos::{Held, IntentFn, LockContext, Mcs, Mode, TestAndSet, Words};
     use onesided_remote_memory::{Rank, RemoteMemory};
 
     use super::*;
@@ -190,7 +190,6 @@ mod tests {
         const NAME: &'static str = "fails";
         const HOME_WORDS: usize = TestAndSet::HOME_WORDS;
         const NODE_WORDS: usize = TestAndSet::NODE_WORDS;
-        type Words<'m, M: RemoteMemory> = <TestAndSet as LockAlgorithm>::Words<'m, M>;
 
         fn is_free(home: &[u64]) -> bool {
             TestAndSet::is_free(home)
@@ -200,7 +199,7 @@ mod tests {
             self.lock.uses_node(mode)
         }
 
-        fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Self::Words<'m, M>, Fault> {
+        fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
             self.lock.words(place)
         }
 
@@ -208,13 +207,13 @@ mod tests {
             &self,
             memory: &M,
             place: impl LockContext<'m, M>,
-            words: Self::Words<'m, M>,
+            words: Words<'m, M>,
             mode: Mode,
         ) -> Result<M::Op, Fault> {
             self.lock.start(memory, place, words, mode)
         }
 
-        fn holds<M: RemoteMemory>(&self, words: Self::Words<'_, M>, mode: Mode, old: u64) -> bool {
+        fn holds<M: RemoteMemory>(&self, words: Words<'_, M>, mode: Mode, old: u64) -> bool {
             self.lock.holds::<M>(words, mode, old)
         }
 
@@ -222,7 +221,7 @@ mod tests {
             &'m self,
             memory: &'m M,
             place: P,
-            words: Self::Words<'m, M>,
+            words: Words<'m, M>,
             mode: Mode,
             old: Result<u64, Fault>,
             intent: IntentFn<'_>,
@@ -238,7 +237,7 @@ mod tests {
             &self,
             memory: &M,
             place: impl LockContext<'m, M>,
-            words: Self::Words<'m, M>,
+            words: Words<'m, M>,
             mode: Mode,
         ) -> Result<M::Op, Fault> {
             if place.owner().rank == Rank(1) {
@@ -252,7 +251,7 @@ mod tests {
             &'m self,
             memory: &'m M,
             place: P,
-            words: Self::Words<'m, M>,
+            words: Words<'m, M>,
             mode: Mode,
             started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
         ) -> Result<(), Fault> {

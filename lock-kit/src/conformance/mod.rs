@@ -232,7 +232,10 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         let mut executions = 0;
         let deaths = [(Mode::Exclusive, X), (Mode::Exclusive, S), (Mode::Shared, X)];
         for (dying, survivor) in deaths {
-            let kinds = vec![FaultKind::OwnerDied, FaultKind::ParticipantDied];
+            let kinds = match dying {
+                Mode::Exclusive => vec![FaultKind::OwnerDied, FaultKind::ParticipantDied],
+                Mode::Shared => Vec::new(),
+            };
             executions += quietly(|| exploration.death(dying, survivor, kinds))?;
         }
         Ok(executed(executions, deaths.len()))

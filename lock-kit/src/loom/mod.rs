@@ -143,22 +143,32 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
         Ok(executions)
     }
 
-    /// Rank 1 dies inside a section. Rank 0, which waits for it or arrives after its death,
+    /// Rank 1 dies inside an exclusive section. Rank 0, which waits for it or arrives after its death,
     /// recovers the lock and learns of the death by a fault of this kind; if it entered before, it
     /// does not.
     ///
     /// # Panics
     /// As [`run`](Self::run), and if there were not executions of both kinds.
     #[track_caller]
-    pub fn run_death(&self, dying: Mode, survivor: Section, kind: FaultKind) {
-        self.death(dying, survivor, vec![kind]).unwrap_or_else(|violation| panic!("{violation}"));
+    pub fn run_death(&self, survivor: Section, kind: FaultKind) {
+        self.death(Mode::Exclusive, survivor, vec![kind]).unwrap_or_else(|violation| panic!("{violation}"));
     }
 
-    /// Implements [`run_death`](Self::run_death), with a fault of one of these kinds.
+    /// The same for a shared section: rank 0 recovers nothing.
+    ///
+    /// # Panics
+    /// As [`run`](Self::run).
+    #[track_caller]
+    pub fn run_death_of_reader(&self, survivor: Section) {
+        self.death(Mode::Shared, survivor, Vec::new()).unwrap_or_else(|violation| panic!("{violation}"));
+    }
+
+    /// Implements both, with a fault of one of these kinds.
     pub(crate) fn death(&self, dying: Mode, survivor: Section, kinds: Vec<FaultKind>) -> Result<usize, String> {
         let outcomes = Arc::new([const { AtomicUsize::new(0) }; 2]);
         let count = Arc::clone(&outcomes);
         let dies = Section { mode: dying, ..Section::EXCLUSIVE }.dying();
+        let poisons = !kinds.is_empty();
         let check = move |record: &Record, _: &LoomMemory| {
             let recoveries: Vec<_> = record.entered().into_iter().filter_map(|(_, recovered)| recovered).collect();
             count[recoveries.len().min(1)].fetch_add(1, Relaxed);
@@ -169,7 +179,8 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
             }
         };
         let executions = self.explored(&[&[survivor], &[dies]], Arc::new(check))?;
-        match outcomes.iter().all(|outcome| outcome.load(Relaxed) > 0) {
+        let [without, with] = [0, 1].map(|outcome| outcomes[outcome].load(Relaxed) > 0);
+        match without && with == poisons {
             true => Ok(executions),
             false => Err(format!("{}: {outcomes:?} without a recovering owner and with one", A::NAME)),
         }

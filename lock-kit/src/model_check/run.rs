@@ -167,9 +167,6 @@ impl<A: LockAlgorithm + Clone> Run<A> {
         let described = lock(&self.world).describe(event);
         self.events.push((event, described));
         if let Event::Crash(rank) = event {
-            if A::PER_RANK_WORD && lock(&self.world).takes_memory(rank) {
-                self.record.forgets_readers(rank);
-            }
             self.record.dies(rank, lock(&self.world).travels_from(rank));
             self.tasks.retain(|(of, _)| *of != rank);
         }

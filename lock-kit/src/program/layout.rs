@@ -8,7 +8,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use onesided_lock_algos::{LockAlgorithm, LockContext, Owner};
+use onesided_lock_algos::{Global, LockAlgorithm, LockContext, Owner, TestAndSet};
 use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Rank, RegionId, RemoteMemory};
 
 use super::Section;
@@ -193,9 +193,9 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> LockContext<'m, M> for Layout<'m, M,
         u64::from(self.memory.size()) * u64::from(self.slots.each)
     }
 
-    /// The last word of a lock with a lock-all operation.
-    fn lock_all_word(&self) -> Result<M::Word<'m>, Fault> {
-        word(self.memory, HOME, LOCK + A::HOME_WORDS - 1)
+    /// The last words of a lock with a lock-all operation.
+    fn lock_all_word(&self, index: usize) -> Result<M::Word<'m>, Fault> {
+        word(self.memory, HOME, LOCK + A::HOME_WORDS - Global::<TestAndSet>::LOCK_ALL_WORDS + index)
     }
 
     /// There is one target.

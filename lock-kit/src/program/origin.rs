@@ -202,10 +202,10 @@ async fn finish_cancelled<M: RemoteMemory, A: LockAlgorithm>(
         finished => {
             let held = finished?;
             let mode = held.mode;
-            if held.recovered.is_some() {
+            if let Some(why) = held.recovered {
                 record.holds(owner, mode);
                 record.between(owner);
-                algorithm.release_poisoned(memory, layout, words, held).await?;
+                algorithm.release_poisoned(memory, layout, words, why).await?;
                 record.outside(owner);
                 return Ok(());
             }

@@ -19,7 +19,8 @@ pub(super) struct Death {
 
 impl Record {
     /// Checks the end of a run with deaths: the lock is free, and the first owner after a death
-    /// inside a section learned of it, before any other.
+    /// inside an exclusive section learned of it, before any other. The death of a reader poisons
+    /// nothing.
     ///
     /// # Errors
     /// The violation.
@@ -48,27 +49,19 @@ impl Record {
 }
 
 impl Death {
-    fn inside(&self, mode: Mode) -> bool {
-        self.stages.contains(&Stage::Inside(mode))
-    }
-
     fn check(&self, state: &State) -> Result<(), String> {
         let (before, after) = state.entered.split_at(self.entered);
         let recovering = after.iter().position(|(_, recovered)| recovered.is_some());
-        let overtakes = |mode: Option<Mode>| {
-            let before = &after[..recovering.unwrap_or(after.len())];
-            before.iter().any(|(entered, _)| mode.is_none_or(|mode| *entered == mode))
-        };
+        let held = self.stages.contains(&Stage::Inside(Mode::Exclusive));
+        let read = |stage: &Stage| *stage == Stage::Inside(Mode::Shared);
         let missed = if before.iter().any(|(_, recovered)| recovered.is_some()) {
             Some("recovered before the death")
-        } else if recovering.is_none() && (self.inside(Mode::Exclusive) || self.inside(Mode::Shared)) {
+        } else if held && recovering.is_none() {
             Some("no owner recovers")
-        } else if self.inside(Mode::Exclusive) && overtakes(None) {
+        } else if held && recovering != Some(0) {
             Some("an acquire succeeded before the recovery from an exclusive owner")
-        } else if self.inside(Mode::Shared) && overtakes(Some(Mode::Exclusive)) {
-            Some("an exclusive acquire succeeded before the recovery from a reader")
-        } else if recovering.is_some() && self.stages.is_empty() && !self.posted {
-            Some("recovered from an owner that had released")
+        } else if recovering.is_some() && self.stages.iter().all(read) && !self.posted {
+            Some("recovered from a reader, or from an owner that had released")
         } else {
             None
         };

@@ -196,15 +196,6 @@ impl Record {
         state.waiting.retain(|(of, _), _| *of != rank.0);
     }
 
-    /// The only rank that knew of its readers is about to end: whether it had any is unknown then.
-    pub(crate) fn forgets_readers(&self, rank: Rank) {
-        for (_, stage) in self.state().stages.iter_mut().filter(|((of, _), _)| *of == rank.0) {
-            if *stage == Stage::Inside(Mode::Shared) {
-                *stage = Stage::Between;
-            }
-        }
-    }
-
     /// The dead ranks.
     #[must_use]
     pub fn dead(&self) -> Vec<Rank> {

@@ -9,6 +9,7 @@ pub(super) const PID: usize = 0;
 pub(super) const DONE: usize = 1;
 pub(super) const INFORMED: usize = 2;
 pub(super) const RECOVERED: usize = 3;
+pub(super) const SYNCHRONIZED: usize = 4;
 const WORDS: usize = 8;
 
 pub(super) struct Status(Window<u64>);

@@ -4,15 +4,12 @@ use std::sync::atomic::Ordering;
 
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
-use onesided_lock_algos::{AnyLock, BackoffCap, LockAlgorithm, LockContext, Owner};
+use onesided_lock_algos::{AnyLock, BackoffCap, LockAlgorithm, LockContext, Owner, Words};
 
 use crate::locks::layout::LockId;
 use crate::locks::slots::{self, BIASED_SLOT};
 use crate::window::inner::Inner;
 use crate::window::target::Target;
-
-/// The words of a target's lock: the first word at the target, and the owner's bits.
-pub(crate) type Words<'w, F> = <AnyLock as LockAlgorithm>::Words<'w, F>;
 
 /// The rank with the lock-all word of a [global](crate::LockAllDesign::Global) lock.
 pub(crate) const LOCK_ALL_RANK: u32 = 0;
@@ -123,7 +120,7 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w,
         let Self { inner, target, id, .. } = *self;
         match id.is_window_lock() {
             true => inner.fabric().word_in(&target.locks, inner.locks.layout.word(index)),
-            false if id.is_all() => self.lock_all_word(),
+            false if id.is_all() => self.lock_all_word(index),
             false => inner.fabric().word_in(&target.data, inner.locks.table.word(id, index as u64)),
         }
     }
@@ -214,8 +211,8 @@ impl<'w, F: Fabric, N: Node<'w, F>> LockContext<'w, F> for WindowLockContext<'w,
         self.inner.fabric().word_in(self.hidden(rank)?, slots::in_use(self.inner.world.size())).map(Some)
     }
 
-    fn lock_all_word(&self) -> Result<F::Word<'w>, Fault> {
-        self.inner.fabric().word_in(&self.inner.target(LOCK_ALL_RANK)?.locks, self.inner.locks.layout.lock_all())
+    fn lock_all_word(&self, index: usize) -> Result<F::Word<'w>, Fault> {
+        self.inner.fabric().word_in(&self.inner.target(LOCK_ALL_RANK)?.locks, self.inner.locks.layout.lock_all(index))
     }
 
     fn lock_all_rank(&self) -> Rank {

@@ -4,9 +4,11 @@
 //! there lie behind the signals, as do the per-rank words of a lock (one for each rank's lock), its
 //! host-local words and the nodes.
 
-use onesided_lock_algos::AnyLock;
+use onesided_lock_algos::{AnyLock, Global, TestAndSet};
 
 use crate::locks::{LOCK_BYTES, slots};
+
+const LOCK_ALL_WORDS: usize = Global::<TestAndSet>::LOCK_ALL_WORDS;
 
 /// The number of lock words in the line. Behind them in the same line: the version of the window
 /// memory, the last word.
@@ -113,9 +115,9 @@ pub(crate) struct HiddenLayout {
     /// The words for revocations: requests to this rank, and replies to its own requests; two for
     /// each rank.
     revoke_request: u64,
-    /// The last word of a rank's own lock, which at rank 0 is the lock-all word, where there is
-    /// one.
-    lock_all: u64,
+    /// How many words of a rank's own lock lie before the last ones, which at rank 0 are the lock-all
+    /// words, where there are any.
+    before_lock_all: usize,
     size: u32,
     /// The nodes of the rank's slots.
     nodes: u64,
@@ -137,7 +139,7 @@ impl HiddenLayout {
         let revoke_request = (request_slots + count * stride(size)).next_multiple_of(64);
         let words = if revokes { 2 * u64::from(size) } else { 0 };
         let nodes = (revoke_request + 8 * words).next_multiple_of(64);
-        let lock_all = word(overflow, lock.home_words() - 1);
+        let before_lock_all = lock.home_words().saturating_sub(LOCK_ALL_WORDS);
         Self {
             overflow,
             per_rank,
@@ -145,7 +147,7 @@ impl HiddenLayout {
             per_host_words,
             request_slots,
             revoke_request,
-            lock_all,
+            before_lock_all,
             size,
             nodes,
             slots,
@@ -158,9 +160,9 @@ impl HiddenLayout {
         word(self.overflow, index)
     }
 
-    /// The lock-all word, at rank 0.
-    pub(crate) const fn lock_all(self) -> u64 {
-        self.lock_all
+    /// A lock-all word, at rank 0.
+    pub(crate) const fn lock_all(self, index: usize) -> u64 {
+        self.word(self.before_lock_all + index)
     }
 
     /// The per-rank word that a rank's lock has here.
@@ -243,7 +245,7 @@ mod tests {
             per_host_words: 2,
             request_slots,
             revoke_request: request_slots,
-            lock_all: 0,
+            before_lock_all: 0,
             size: 8,
             nodes: request_slots,
             slots: 32,

@@ -2,9 +2,9 @@
 
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness};
-use onesided_lock_algos::{Held, IntentFn, LockAlgorithm, Mode, Owner, TestAndSet};
+use onesided_lock_algos::{Held, IntentFn, LockAlgorithm, Mode, Owner, TestAndSet, Words};
 
-use crate::locks::context::{WindowLockContext, Words};
+use crate::locks::context::WindowLockContext;
 use crate::window::inner::Inner;
 use crate::window::retry::poll_until;
 use crate::{Error, LeasePolicy};
@@ -33,12 +33,12 @@ impl<F: Fabric> Inner<F> {
             let fault = match lock.contend(fabric, context, words, mode, first, intent_at_attempt).await {
                 Err(fault) => fault,
                 Ok(held) => {
-                    if self.locks.commits() && held.recovered.is_some() {
+                    if let Some(why) = held.recovered.filter(|_| self.locks.commits()) {
                         // Commits of the previous owner fail from here on: it may be alive, or have
                         // a compare-and-swap in flight. This precedes every read of the committed
                         // value.
                         if let Err(fault) = self.raise_version(self.commit_word(context.target)?).await {
-                            lock.release_poisoned(fabric, context, words, held).await?;
+                            lock.release_poisoned(fabric, context, words, why).await?;
                             return Err(fault);
                         }
                     }

@@ -6,10 +6,9 @@ use std::task::{Context, Poll};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Drive, Fabric, block_on};
-use onesided_lock_algos::{AnyLock, Intent, LockAlgorithm, Mode};
+use onesided_lock_algos::{AnyLock, Intent, LockAlgorithm, Mode, Words};
 
 use crate::locks::by_design;
-use crate::locks::context::Words;
 use crate::locks::layout::LockId;
 use crate::passive::previous_owner::Holding;
 use crate::window::inner::Inner;
@@ -119,7 +118,7 @@ fn start_other<'w, F: Fabric>(
 
 /// A separate function, so that it is small and its result stays in registers.
 #[inline(never)]
-fn start_now<'w, F: Fabric, A: LockAlgorithm<Words<'w, F> = Words<'w, F>>>(
+fn start_now<'w, F: Fabric, A: LockAlgorithm>(
     lock: &'w A,
     inner: &'w Inner<F>,
     target: &'w Target<F>,
@@ -194,12 +193,11 @@ pub(super) fn contend<'w, F: Drive>(
 impl<F: Fabric> Inner<F> {
     /// Frees the slot of an owner whose acquire failed, given the result of its first operation.
     pub(crate) fn end_cancelled(&self, owner: u64, first: Result<u64, Fault>, fault: Fault) {
-        use FaultKind::{Closed, LeaseExpired, OwnerDied, ParticipantDied, TimedOut};
         // After an unknown outcome the lock may refer to the node, until others recover it.
         let never_began = first.is_err_and(|fault| !fault.is_unknown());
         // A node whose queue failed may still be written to: it is never reused.
         let is_free = never_began || self.locks.algorithm.nodes_are_own();
-        if is_free || matches!(fault.kind(), Closed | TimedOut | OwnerDied | LeaseExpired | ParticipantDied) {
+        if is_free || fault.is_poison() || matches!(fault.kind(), FaultKind::Closed | FaultKind::TimedOut) {
             self.give_back(owner);
         }
     }

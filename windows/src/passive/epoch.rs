@@ -5,9 +5,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use onesided_fabric::Fabric;
-use onesided_lock_algos::{Mode, Owner};
+use onesided_lock_algos::{Mode, Owner, Words};
 
-use crate::locks::context::Words;
 use crate::locks::layout::LockId;
 use crate::passive::previous_owner::Holding;
 use crate::window::inner::Inner;
@@ -19,6 +18,10 @@ use crate::{Access, Element, Error, PreviousOwner};
 /// [`unlock`](Self::unlock) releases the lock and reports errors. A drop releases it too, but its
 /// errors are deferred to [`Window::close`](crate::Window::close). Leaking a guard leaves the
 /// target locked and has no other effect.
+///
+/// An exclusive guard that is dropped because its thread panics leaves the lock poisoned, as the
+/// death of its rank would: what it protects may be half written. Other acquires fail until one
+/// [recovers](crate::LockRequest::recover).
 #[must_use = "if unused the lock is released immediately"]
 pub struct Epoch<'w, T: Element, F: Fabric> {
     pub(super) access: Access<'w, T, F>,
@@ -35,7 +38,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         words: Words<'w, F>,
         holding: Holding,
     ) -> Self {
-        Self { access: Access::new(inner, target), words, holding, id }
+        Self { access: Access::new(inner, target), words, holding: holding.of_guard(), id }
     }
 
     /// The mode in which the lock is held: as requested, but exclusive if it was
@@ -48,6 +51,13 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// the lock protects may be inconsistent.
     pub fn previous_owner(&self) -> Option<PreviousOwner> {
         self.holding.previous_owner(&self.access.inner.world)
+    }
+
+    /// The same guard, whose unlock has begun.
+    #[inline(always)]
+    pub(super) const fn of_unlock(mut self) -> Self {
+        self.holding = self.holding.of_unlock();
+        self
     }
 
     pub(crate) const fn holding(&self) -> Holding {

@@ -10,9 +10,8 @@ use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Drive, Fabric, Limit, block_on, handle, wait_for};
-use onesided_lock_algos::{Intent, LockAlgorithm, Mode};
+use onesided_lock_algos::{Intent, LockAlgorithm, Mode, Words};
 
-use crate::locks::context::Words;
 use crate::locks::layout::LockId;
 use crate::passive::acquire::{Started, contend};
 use crate::passive::cancelled::Cancellable;

@@ -13,7 +13,7 @@ use onesided_lock_algos::{Held, Mode};
 pub enum PreviousOwner {
     /// This rank held the lock exclusively when it died.
     Owner(u32),
-    /// This rank died, and may have been an owner of the lock or a waiter: the lock does not record
+    /// This rank died, and may have held the lock exclusively or waited to: the lock does not record
     /// which. Others may have died with it.
     Participant(u32),
     /// This rank lives, and held the lock for longer than its lease: its commits fail
@@ -21,28 +21,35 @@ pub enum PreviousOwner {
     /// the target was revoked ([`LeasePolicy::Revoke`](crate::LeasePolicy::Revoke)). The protected
     /// data may be inconsistent.
     LeaseExpired(u32),
+    /// This rank lives, and its thread panicked while it held the lock exclusively: the guard was
+    /// dropped as the stack unwound.
+    Panicked(u32),
 }
 
 impl fmt::Display for PreviousOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Owner(rank) => write!(f, "rank {rank} died while it held the lock"),
+            Self::Panicked(rank) => write!(f, "rank {rank} panicked while it held the lock"),
             Self::LeaseExpired(rank) => write!(f, "rank {rank} held the lock for longer than its lease"),
             Self::Participant(rank) => write!(f, "rank {rank} died, and may have held the lock"),
         }
     }
 }
 
-/// How a lock is held, and whether it was recovered, in half a register: mode 1 bit | recovered 1
-/// bit | named 1 bit | lease expired 1 bit | rank 24 bits.
+/// How a lock is held, and whether it was recovered, in half a register: mode 1 bit | whether a panic
+/// poisons nothing 1 bit | unused 2 bits | 0, or from whom it was recovered 4 bits | rank 24 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Holding(u32);
 
+/// From whom a lock may be recovered; counted from 1.
+const RECOVERED: [FaultKind; 4] =
+    [FaultKind::ParticipantDied, FaultKind::OwnerDied, FaultKind::LeaseExpired, FaultKind::OwnerPanicked];
+
 impl Holding {
     const SHARED: u32 = 1 << 31;
-    const INHERITED: u32 = 1 << 30;
-    const NAMED: u32 = 1 << 29;
-    const LATE: u32 = 1 << 28;
+    const UNPOISONED: u32 = 1 << 30;
+    const KIND: u32 = 24;
 
     #[inline]
     pub(crate) const fn cleanly(mode: Mode) -> Self {
@@ -55,31 +62,32 @@ impl Holding {
     pub(crate) fn of(held: Held) -> Self {
         let Self(mode) = Self::cleanly(held.mode);
         let Some(fault) = held.recovered else { return Self(mode) };
-        let named = match fault.kind() {
-            FaultKind::OwnerDied => Self::NAMED,
-            FaultKind::LeaseExpired => Self::LATE,
-            _ => 0,
-        };
-        let rank = fault.rank().map_or(0, |rank| rank.0);
-        Self(mode | Self::INHERITED | named | rank & 0xff_ffff)
+        let kind = RECOVERED.iter().position(|kind| *kind == fault.kind()).unwrap_or(0) as u32 + 1;
+        Self(mode | kind << Self::KIND | fault.rank().map_or(0, |rank| rank.0) & 0xff_ffff)
     }
 
-    /// As the lock algorithm gave it.
-    pub(crate) fn held(self) -> Held {
-        if !self.is_recovered() {
-            return Held::cleanly(self.mode());
-        }
-        let kind = match self.0 {
-            holding if holding & Self::LATE != 0 => FaultKind::LeaseExpired,
-            holding if holding & Self::NAMED != 0 => FaultKind::OwnerDied,
-            _ => FaultKind::ParticipantDied,
-        };
-        Held::after(Fault::of(kind, Rank(self.0 & 0xff_ffff)), self.mode())
+    /// The fault of the owner from which the lock was recovered.
+    pub(crate) fn recovered(self) -> Option<Fault> {
+        let kind = (self.0 >> Self::KIND & 0xf).checked_sub(1)?;
+        Some(Fault::of(*RECOVERED.get(kind as usize)?, Rank(self.0 & 0xff_ffff)))
     }
 
-    #[inline]
-    pub(crate) const fn is_recovered(self) -> bool {
-        self.0 & Self::INHERITED != 0
+    /// The same for a guard that is made now, perhaps by a destructor as the stack unwinds.
+    #[inline(always)]
+    pub(crate) fn of_guard(self) -> Self {
+        if std::thread::panicking() { self.of_unlock() } else { self }
+    }
+
+    /// The same for a guard whose unlock has begun: nothing is half written any more.
+    #[inline(always)]
+    pub(crate) const fn of_unlock(self) -> Self {
+        Self(self.0 | Self::UNPOISONED)
+    }
+
+    /// Whether what the lock protects may be half written: the guard is dropped because its thread
+    /// began to panic.
+    pub(crate) fn is_half_done(self) -> bool {
+        self.0 & (Self::SHARED | Self::UNPOISONED) == 0 && std::thread::panicking()
     }
 
     #[inline]
@@ -93,11 +101,12 @@ impl Holding {
     }
 
     pub(crate) fn previous_owner<F: Fabric>(self, world: &World<F>) -> Option<PreviousOwner> {
-        let fault = self.held().recovered?;
+        let fault = self.recovered()?;
         let rank = fault.rank()?;
         let rank = world.rank_of(rank).unwrap_or(rank.0);
         Some(match fault.kind() {
             FaultKind::LeaseExpired => PreviousOwner::LeaseExpired(rank),
+            FaultKind::OwnerPanicked => PreviousOwner::Panicked(rank),
             FaultKind::OwnerDied => PreviousOwner::Owner(rank),
             _ => PreviousOwner::Participant(rank),
         })
@@ -114,15 +123,17 @@ mod tests {
             for mode in [Mode::Exclusive, Mode::Shared] {
                 assert_eq!(Holding::cleanly(mode).mode(), mode);
                 assert_eq!(Holding::of(Held::cleanly(mode)), Holding::cleanly(mode));
-                for (kind, inheritance) in [
+                for (kind, previous) in [
                     (FaultKind::OwnerDied, PreviousOwner::Owner(1)),
                     (FaultKind::ParticipantDied, PreviousOwner::Participant(1)),
                     (FaultKind::LeaseExpired, PreviousOwner::LeaseExpired(1)),
+                    (FaultKind::OwnerPanicked, PreviousOwner::Panicked(1)),
                 ] {
-                    let holding = Holding::of(Held::after(Fault::of(kind, Rank(1)), mode));
-                    assert_eq!((holding.mode(), holding.previous_owner(&world)), (mode, Some(inheritance)));
-                    assert_eq!(holding.held(), Held::after(Fault::of(kind, Rank(1)), mode));
-                    assert_eq!(holding.shared(), Holding::of(Held::after(Fault::of(kind, Rank(1)), Mode::Shared)));
+                    let fault = Fault::of(kind, Rank(1));
+                    let holding = Holding::of(Held::after(fault, mode));
+                    assert_eq!((holding.mode(), holding.previous_owner(&world)), (mode, Some(previous)));
+                    assert_eq!(holding.recovered(), Some(fault));
+                    assert_eq!(holding.shared(), Holding::of(Held::after(fault, Mode::Shared)));
                 }
             }
         })

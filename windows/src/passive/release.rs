@@ -10,10 +10,9 @@ use std::task::{Context, Poll, ready};
 
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_lock_algos::{LockAlgorithm, Mode, Owner, TestAndSet, held_by_word};
+use onesided_lock_algos::{LockAlgorithm, Mode, Owner, TestAndSet, Words, held_by_word};
 
 use crate::locks::by_design;
-use crate::locks::context::Words;
 use crate::locks::layout::LockId;
 use crate::locks::slots::BIASED_SLOT;
 use crate::passive::acquire::completed_value;
@@ -26,14 +25,12 @@ use crate::{Access, Element, Epoch};
 impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// Releases a lock whose guard never reached the caller: it stays poisoned if it was recovered.
     pub(super) fn release_unclaimed(self) {
-        if !self.holding.is_recovered() {
-            return; // the drop releases
-        }
         let held = ManuallyDrop::new(self);
         let Access { inner, target, .. } = held.access;
-        let (theirs, target_lock, owner, holding) =
-            (Arc::clone(inner), (target.rank, held.id), held.words.1, held.holding);
-        inner.run_or_spawn(async move { release_unclaimed(&theirs, target_lock, owner, holding).await });
+        match held.holding.recovered() {
+            Some(why) => spawn_release_poisoned(inner, (target.rank, held.id), held.words.1, why),
+            None => flush_and_release(inner, (target, held.id), held.words.0, held.words.1, held.holding),
+        }
     }
 
     /// Whether its release may find the lease expired. The biased slot is not used with leases.
@@ -70,7 +67,10 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
             inner.fabric().post_release(release);
             inner.give_back(self.words.1);
             let _released = ManuallyDrop::new(self);
-        } // otherwise the drop flushes and releases
+        } else {
+            let held = ManuallyDrop::new(self);
+            flush_and_release(inner, (held.access.target, held.id), held.words.0, held.words.1, held.holding);
+        }
     }
 
     /// Posts the release; the endpoint finishes what is left of it.
@@ -86,6 +86,10 @@ impl<T: Element, F: Fabric> Drop for Epoch<'_, T, F> {
     #[inline(always)] // see `post_release`
     fn drop(&mut self) {
         let Self { access: Access { inner, target, .. }, words, holding, id } = self;
+        if holding.is_half_done() {
+            let why = Fault::of(FaultKind::OwnerPanicked, inner.fabric().rank());
+            return spawn_release_poisoned(inner, (target.rank, *id), words.1, why);
+        }
         flush_and_release(inner, (target, *id), words.0, words.1, *holding);
     }
 }
@@ -139,7 +143,7 @@ fn release_biased<'w, F: Fabric>(
 }
 
 #[inline(never)]
-fn release_now<'w, F: Fabric, A: LockAlgorithm<Words<'w, F> = Words<'w, F>>>(
+fn release_now<'w, F: Fabric, A: LockAlgorithm>(
     lock: &'w A,
     inner: &'w Arc<Inner<F>>,
     target: &'w Target<F>,
@@ -301,18 +305,31 @@ pub(crate) async fn release_unclaimed<F: Fabric>(
     owner: u64,
     holding: Holding,
 ) {
-    if !holding.is_recovered() {
-        return release(inner, target_lock, owner, holding.mode()).await;
+    match holding.recovered() {
+        Some(why) => release_poisoned(inner, target_lock, owner, why).await,
+        None => release(inner, target_lock, owner, holding.mode()).await,
     }
+}
+
+/// Releases an exclusive lock as poisoned; errors are deferred.
+async fn release_poisoned<F: Fabric>(inner: &Inner<F>, target_lock: (u32, LockId), owner: u64, why: Fault) {
     let outcome = async {
-        let context = inner.lock_context(inner.target(target_lock.0)?, target_lock.1, owner);
-        let left =
-            inner.locks.algorithm.release_poisoned(inner.fabric(), context, context.words()?, holding.held()).await;
-        inner.end_release(owner, left)
+        let target = inner.target(target_lock.0)?;
+        let flushed = inner.fabric().flush_before_release(target.fabric_rank()).await;
+        let context = inner.lock_context(target, target_lock.1, owner);
+        let left = inner.locks.algorithm.release_poisoned(inner.fabric(), context, context.words()?, why).await;
+        flushed.and(inner.end_release(owner, left))
     };
     if let Err(fault) = outcome.await {
         inner.lifecycle.defer(inner.failed_or_expired("unlock", target_lock.0, fault));
     }
+}
+
+#[cold]
+#[inline(never)]
+fn spawn_release_poisoned<F: Fabric>(inner: &Arc<Inner<F>>, target_lock: (u32, LockId), owner: u64, why: Fault) {
+    let theirs = Arc::clone(inner);
+    inner.run_or_spawn(async move { release_poisoned(&theirs, target_lock, owner, why).await });
 }
 
 /// Flushes and releases for a caller that is gone; errors are deferred.

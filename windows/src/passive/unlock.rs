@@ -35,7 +35,8 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
 /// posted; the release itself is not waited for. See [`Epoch::unlock`].
 ///
 /// # Cancel safety
-/// May be dropped at any point: it releases the lock as a drop of the guard does.
+/// May be dropped at any point: it releases the lock as a drop of the guard does, also when its thread
+/// panics.
 #[must_use = "dropping the unlock discards its errors"]
 pub struct Unlock<'w, T: Element, F: Fabric> {
     inner: &'w Inner<F>,
@@ -51,6 +52,7 @@ pub struct Unlock<'w, T: Element, F: Fabric> {
 impl<'w, T: Element, F: Fabric> Unlock<'w, T, F> {
     #[inline]
     pub(crate) fn new(inner: &'w Inner<F>, target: &'w Target<F>, held: Option<Epoch<'w, T, F>>) -> Self {
+        let held = held.map(Epoch::of_unlock);
         Self { inner, target, held, flush: None, checked: None, outcome: Ok(()) }
     }
 

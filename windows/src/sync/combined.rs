@@ -190,15 +190,16 @@ impl<'w, T: Element, F: Fabric> DeferredLock<'w, T, F> {
         let early = ordered.map(|target| Access::new(inner, target));
         let epoch = {
             let get = early.as_ref().map(|access| access.get(offset, into));
-            match (request.held_telling(update_request).await?, get) {
-                ((epoch, true), Some(get)) => {
-                    get.await?; // a first operation never recovers
-                    return Ok(epoch);
+            let (epoch, by_first) = request.held_telling(update_request).await?;
+            let epoch = Unclaimed::new(epoch);
+            match get {
+                Some(get) if by_first => {
+                    get.await?;
+                    return Ok(epoch.claim());
                 }
-                ((epoch, _), _) => epoch,
+                _ => epoch,
             }
         };
-        let epoch = Unclaimed::new(epoch);
         epoch.get(offset, into).await?;
         Ok(epoch.claim())
     }
@@ -221,8 +222,9 @@ impl<'w, T: Element, F: Fabric> DeferredLock<'w, T, F> {
         elements: &mut [T],
         change: impl FnOnce(&mut [T]) -> R,
     ) -> Result<R, Error> {
-        let epoch = self.held_with(offset, elements, |_| ()).await?;
+        let epoch = Unclaimed::new(self.held_with(offset, elements, |_| ()).await?); // `change` may panic
         let outcome = change(elements);
+        let epoch = epoch.claim();
         epoch.put(offset, elements)?;
         epoch.unlock_posted();
         Ok(outcome)
@@ -325,7 +327,9 @@ impl<'w, T: Element, F: Drive, C: FnOnce(&mut [T]) -> R, R> LockedUpdate<'w, '_,
             Call::NotStarted((elements, change)) if self.lock.completes_at_post() => {
                 let epoch = self.lock.window.lock_exclusive(self.lock.target).wait()?;
                 epoch.get(self.offset, elements).wait()?;
+                let epoch = Unclaimed::new(epoch); // `change` may panic
                 let outcome = change(elements);
+                let epoch = epoch.claim();
                 epoch.put(self.offset, elements)?;
                 epoch.unlock().wait()?;
                 Ok(outcome)

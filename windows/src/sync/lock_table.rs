@@ -12,6 +12,7 @@ use onesided_fabric::{Any, Drive, Fabric, World, handle};
 use onesided_lock_algos::{Intent, Mode};
 
 use crate::locks::layout::{LockId, Table};
+use crate::passive::cancelled::Unclaimed;
 use crate::passive::lock::operation;
 use crate::{
     Builder, Epoch, Error, FencingToken, LockDesign, LockRequest, PreviousOwner, Request, TryLock, Unlock, Window,
@@ -227,9 +228,10 @@ impl<F: Fabric> LockTable<F> {
         Request::new(self.window.inner().fabric().clone(), "lock many", async move {
             let mut guards = Vec::with_capacity(locks.len());
             for lock in locks {
-                guards.push(self.request(lock, mode).await?);
+                let TableGuard { epoch, lock } = self.request(lock, mode).await?;
+                guards.push((Unclaimed::new(epoch), lock));
             }
-            Ok(guards)
+            Ok(guards.into_iter().map(|(epoch, lock)| TableGuard { epoch: epoch.claim(), lock }).collect())
         })
     }
 

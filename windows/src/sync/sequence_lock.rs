@@ -39,6 +39,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Link, Notify};
 use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
 
 use crate::active::signals::VERSION;
+use crate::passive::cancelled::Unclaimed;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 use crate::{Access, Element, Epoch, Error, Get, Request, Unlock, Window};
@@ -275,6 +276,7 @@ impl<'w, T: Element, F: Fabric> VersionedWrite<'w, T, F> {
         // Behind the compare-and-swap: the read counts only if that took the lock.
         let early = fabric.read(word);
         let (epoch, at_once) = request.held().await?;
+        let epoch = Unclaimed::new(epoch);
         let version = if at_once { early } else { fabric.read(word) };
         let writing = version.await.map_err(failed)? | 1;
         // The read is not waited for on a network. On shared memory it brings a full fence, which
@@ -282,7 +284,7 @@ impl<'w, T: Element, F: Fabric> VersionedWrite<'w, T, F> {
         let write = Link::Write { word, value: writing, notify: Notify::No, waited: false };
         drop(fabric.post([write, Link::Read { word, waited: false }]));
         // From here on, a drop makes the version even again.
-        let epoch = VersionedEpoch { epoch: Some(epoch), writing, inner, target };
+        let epoch = VersionedEpoch { epoch: Some(epoch.claim()), writing, inner, target };
         if !fabric.keeps_order(target.fabric_rank()) {
             fabric.flush(target.fabric_rank()).await.map_err(failed)?;
         }
@@ -309,7 +311,9 @@ limited! {
 /// The exclusive lock of a target of a [`Versioned`] window, held to write under. Readers accept
 /// nothing of the target before the unlock. A drop unlocks too, but cannot report errors.
 ///
-/// A guard that a panic drops publishes what was put until then, as an [`Epoch`] would.
+/// A guard that is dropped because its thread panics publishes nothing and leaves the lock poisoned, as
+/// an [`Epoch`] does. Readers get the error too, until the lock is
+/// [recovered](crate::LockRequest::recover) through the [window](Versioned::window).
 #[must_use = "if unused the lock is released immediately"]
 pub struct VersionedEpoch<'w, T: Element, F: Fabric> {
     /// `None` once it is unlocked.
@@ -373,7 +377,10 @@ impl<'w, T: Element, F: Fabric> VersionedEpoch<'w, T, F> {
 
 impl<T: Element, F: Fabric> Drop for VersionedEpoch<'_, T, F> {
     fn drop(&mut self) {
-        drop(self.publish());
+        // The version of a half-written record stays odd: readers take the lock.
+        if self.epoch.as_ref().is_some_and(|epoch| !epoch.holding().is_half_done()) {
+            drop(self.publish());
+        }
     }
 }
 

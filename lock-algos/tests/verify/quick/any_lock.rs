@@ -9,7 +9,6 @@ use onesided_lock_kit::program::region_words;
 use onesided_lock_kit::random::drive;
 use onesided_lock_kit::wrong::{mcs, right, two_level};
 use onesided_lock_kit::{Layout, ModelMemory};
-use onesided_remote_memory::RemoteMemory;
 
 use super::promises::waits_as_it_says;
 use super::slotted;
@@ -19,10 +18,7 @@ const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
 
 /// Both report the same properties of the lock and of an owner whose first operation found this,
 /// and act alike, if the lock needs no server.
-fn is<A>(chosen: AnyLock, lock: &A)
-where
-    A: for<'m> LockAlgorithm<Words<'m, ModelMemory> = (<ModelMemory as RemoteMemory>::Word<'m>, u64)>,
-{
+fn is<A: LockAlgorithm>(chosen: AnyLock, lock: &A) {
     assert_eq!(chosen.home_words(), A::HOME_WORDS, "{}", A::NAME);
     assert_eq!(chosen.host_words(), A::HOST_WORDS, "{}", A::NAME);
     assert_eq!((chosen.is_served(), chosen.has_per_rank_word()), (A::SERVED, A::PER_RANK_WORD), "{}", A::NAME);
@@ -47,10 +43,7 @@ where
 
 /// Acquires and releases the lock. Returns the reported properties, and the memory while it was
 /// held and after that.
-fn used<A>(lock: &A, mode: Mode) -> (bool, bool, Option<bool>, bool, [Vec<u64>; 2])
-where
-    A: for<'m> LockAlgorithm<Words<'m, ModelMemory> = (<ModelMemory as RemoteMemory>::Word<'m>, u64)>,
-{
+fn used<A: LockAlgorithm>(lock: &A, mode: Mode) -> (bool, bool, Option<bool>, bool, [Vec<u64>; 2]) {
     let memory = ModelMemory::new(2, region_words::<AnyLock>(SLOTS));
     let context = Layout::<_, AnyLock>::new(&memory, slotted(0), SLOTS);
     let words = lock.words(context).unwrap();

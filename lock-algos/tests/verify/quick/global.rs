@@ -42,7 +42,7 @@ fn an_arrival_that_replaces_a_departure_is_not_overlooked() {
     let memory = ModelMemory::new(4, region_words::<Room>(SLOTS));
     let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
     let asks = |rank: u32, mode| acquire(lock, &all[rank as usize], slotted(rank), mode);
-    let room = || memory.region()[LOCK + Room::HOME_WORDS - 1];
+    let room = || memory.region()[LOCK + Room::HOME_WORDS - Room::LOCK_ALL_WORDS];
     let counts = |word: u64| word & 0x3fff_ffff;
     run(&memory, &mut asks(1, Mode::Shared), ENDLESS).unwrap().unwrap();
     memory.net().kill(Rank(1), 0);

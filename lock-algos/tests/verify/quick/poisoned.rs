@@ -1,9 +1,10 @@
-//! A poisoned lock: acquires that do not recover fail, again and again, until one recovers.
+//! A poisoned lock: acquires that do not recover fail, again and again, until one recovers. A dead
+//! reader poisons nothing.
 
 use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner};
 use onesided_lock_kit::program::{idle, lock_and_data, region_words};
 use onesided_lock_kit::random::drive;
-use onesided_lock_kit::wrong::{distributed, mcs, queue, right, ticket, two_level};
+use onesided_lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
 use onesided_lock_kit::{Layout, ModelMemory, Slots};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
@@ -27,6 +28,12 @@ impl<'a, A: LockAlgorithm> User<'a, A> {
         })
     }
 
+    fn panic(&self, why: Fault) -> Result<(), Fault> {
+        let Self { lock, memory, owner } = *self;
+        let context = Layout::<_, A>::new(memory, owner, SLOTS);
+        drive(memory, async { lock.release_poisoned(memory, context, lock.words(context)?, why).await })
+    }
+
     fn release(&self, mode: Mode) -> Result<(), Fault> {
         let Self { lock, memory, owner } = *self;
         let context = Layout::<_, A>::new(memory, owner, SLOTS);
@@ -37,23 +44,24 @@ impl<'a, A: LockAlgorithm> User<'a, A> {
     }
 }
 
-/// Rank 1 dies inside, in mode `dying`. `named`: the word names an exclusive owner.
-fn poison<A: LockAlgorithm>(lock: &A, named: bool, dying: Mode, recovering: Intent) {
+/// Rank 1 dies inside, or panics and lives.
+fn poison<A: LockAlgorithm>(lock: &A, kind: FaultKind, recovering: Intent) {
     let memory = ModelMemory::new(4, region_words::<A>(SLOTS));
     let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
     let user = |rank: u32| {
         let owner = Owner { rank: Rank(rank), slot: 0, generation: 0 };
         User { lock, memory: &all[rank as usize], owner }
     };
-    let of_owner = named && dying == Mode::Exclusive;
-    let kind = if of_owner { FaultKind::OwnerDied } else { FaultKind::ParticipantDied };
     let died = Fault::of(kind, Rank(1));
-    let case = format!("{} {dying:?} {recovering:?}", A::NAME);
+    let case = format!("{} {kind:?} {recovering:?}", A::NAME);
 
-    assert_eq!(user(1).ask(dying, Intent::LOCK), Ok(Held::cleanly(dying)), "{case}");
+    assert_eq!(user(1).ask(Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)), "{case}");
     let busy = Err(Fault::new(FaultKind::TimedOut));
     assert_eq!(user(2).ask(Mode::Exclusive, Intent::TRY), busy, "{case}: who tries does not wait for who lives");
-    memory.net().kill(Rank(1), 0);
+    match kind {
+        FaultKind::OwnerPanicked => assert_eq!(user(1).panic(died), Ok(()), "{case}"),
+        _ => memory.net().kill(Rank(1), 0),
+    }
 
     for _ in 0..2 {
         for (rank, mode) in [(0, Mode::Exclusive), (2, Mode::Exclusive), (3, Mode::Shared)] {
@@ -81,16 +89,36 @@ fn poison<A: LockAlgorithm>(lock: &A, named: bool, dying: Mode, recovering: Inte
     assert!([0, 2, 3].iter().all(|rank| idle::<A>(SLOTS, &all[*rank].region())), "{case}: somebody counts");
 }
 
-fn poison_all_ways<A: LockAlgorithm>(lock: &A) {
-    poison_all(lock, false);
-}
-
-fn poison_all<A: LockAlgorithm>(lock: &A, named: bool) {
-    for dying in [Mode::Exclusive, Mode::Shared] {
-        for recovering in [Intent::LOCK.recovering(), Intent::TRY.recovering()] {
-            poison(lock, named, dying, recovering);
+/// Rank 1 dies as a reader. Owners of each mode then get the lock, whether they recover or not.
+fn dead_reader<A: LockAlgorithm>(lock: &A) {
+    for intent in [Intent::LOCK, Intent::LOCK.recovering()] {
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            let memory = ModelMemory::new(4, region_words::<A>(SLOTS));
+            let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
+            let user = |rank: u32| {
+                let owner = Owner { rank: Rank(rank), slot: 0, generation: 0 };
+                User { lock, memory: &all[rank as usize], owner }
+            };
+            assert_eq!(user(1).ask(Mode::Shared, Intent::LOCK), Ok(Held::cleanly(Mode::Shared)), "{}", A::NAME);
+            memory.net().kill(Rank(1), 0);
+            for mode in [mode, Mode::Exclusive] {
+                assert_eq!(user(2).ask(mode, intent), Ok(Held::cleanly(mode)), "{} {mode:?}", A::NAME);
+                assert_eq!(user(2).release(mode), Ok(()), "{} {mode:?}", A::NAME);
+            }
+            assert!(A::is_free(lock_and_data::<A>(&memory.region()).0), "{}", A::NAME);
         }
     }
+}
+
+/// `named`: the word names an exclusive owner.
+fn poison_all<A: LockAlgorithm>(lock: &A, named: bool) {
+    let died = if named { FaultKind::OwnerDied } else { FaultKind::ParticipantDied };
+    for kind in [died, FaultKind::OwnerPanicked] {
+        for recovering in [Intent::LOCK.recovering(), Intent::TRY.recovering()] {
+            poison(lock, kind, recovering);
+        }
+    }
+    dead_reader(lock);
 }
 
 #[test]
@@ -100,28 +128,35 @@ fn test_and_set() {
 
 #[test]
 fn the_queue_lock() {
-    poison_all_ways(&mcs());
+    poison_all(&mcs(), false);
 }
 
 #[test]
 fn tickets() {
-    poison_all_ways(&ticket::<15>());
-    poison_all_ways(&ticket::<2>());
+    poison_all(&ticket::<15>(), false);
+    poison_all(&ticket::<2>(), false);
 }
 
 #[test]
 fn queues_by_fetch_add() {
-    poison_all_ways(&queue::<15, 16>());
-    poison_all_ways(&queue::<2, 1>());
+    poison_all(&queue::<15, 16>(), false);
+    poison_all(&queue::<2, 1>(), false);
 }
 
 #[test]
 fn distributed_counters() {
-    poison_all_ways(&distributed::<15>());
+    poison_all(&distributed::<15>(), false);
 }
 
 #[test]
 fn two_levels() {
     poison_all(&two_level(8), false); // an owner word of a cohort names a host
     poison_all(&two_level(8).bypasses(1), true);
+}
+
+/// Its readers lock all targets: what they learn of a poisoned one is in `release_poisoned`.
+#[test]
+fn lock_all() {
+    dead_reader(&global::<_, 15>(right()));
+    dead_reader(&global::<_, 15>(mcs()));
 }

@@ -36,7 +36,7 @@ fn keeps<A: LockAlgorithm>(lock: &A, (exclusive, shared): (Takes, Takes)) {
         assert!(is_free() && idle::<A>(slots, &memory.region()), "{case}");
 
         let first = drive(&memory, lock.start(&memory, context, words, mode).unwrap());
-        let at_once = first.is_ok_and(|first| lock.holds(words, mode, first));
+        let at_once = first.is_ok_and(|first| lock.holds::<ModelMemory>(words, mode, first));
         assert!(at_once || takes == Takes::More, "{case}: more than an operation");
         if !at_once {
             let held = drive(&memory, lock.contend(&memory, context, words, mode, first, &|| Intent::LOCK));

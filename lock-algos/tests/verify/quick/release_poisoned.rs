@@ -11,7 +11,7 @@ use onesided_lock_kit::{Layout, ModelMemory};
 use onesided_remote_memory::{Fault, Rank};
 
 use super::slotted;
-use crate::stopped::{Acquire, ENDLESS, SLOTS, acquire, release, run};
+use crate::stopped::{Acquire, ENDLESS, SLOTS, release, run};
 
 type Release<'a> = Pin<Box<dyn Future<Output = Result<(), Fault>> + 'a>>;
 
@@ -56,10 +56,10 @@ impl<'a, A: LockAlgorithm> Fixture<'a, A> {
         );
     }
 
-    async fn release_poisoned(&self, owner: Owner, held: Held) -> Result<(), Fault> {
+    async fn release_poisoned(&self, owner: Owner, why: Fault) -> Result<(), Fault> {
         let memory = &self.all[owner.rank.index()];
         let context = Layout::<_, A>::new(memory, owner, SLOTS);
-        self.lock.release_poisoned(memory, context, self.lock.words(context)?, held).await
+        self.lock.release_poisoned(memory, context, self.lock.words(context)?, why).await
     }
 
     /// Acquires fail until one recovers; then the lock works.
@@ -70,18 +70,14 @@ impl<'a, A: LockAlgorithm> Fixture<'a, A> {
             assert_eq!(told, Err(Some(Rank(1))), "{case}, {intent:?}");
         }
         // The lock-all word reports deaths of its own.
-        for _ in 0..2 {
+        let is_reader = || self.ask(3, Mode::Shared, Intent::LOCK) == Some(Ok(Held::cleanly(Mode::Shared)));
+        let recovers = || {
             let recovering = self.ask(2, Mode::Exclusive, Intent::LOCK.recovering()).unwrap().unwrap();
             assert!(recovering.recovered.is_some(), "{case}");
             self.release(slotted(2), recovering.mode);
-            if self.ask(3, Mode::Shared, Intent::LOCK) == Some(Ok(Held::cleanly(Mode::Shared))) {
-                return self.is_free(case);
-            }
-        }
-        panic!("{case}: nobody gets it any more");
-    }
-
-    fn is_free(&self, case: &str) {
+            is_reader()
+        };
+        assert!(recovers() || recovers(), "{case}: no owner gets it any more");
         self.release(slotted(3), Mode::Shared);
         assert!(A::is_free(lock_and_data::<A>(&self.all[0].region()).0), "{case}");
         assert!([0, 2, 3].iter().all(|rank| idle::<A>(SLOTS, &self.all[*rank].region())), "{case}: somebody counts");
@@ -91,69 +87,49 @@ impl<'a, A: LockAlgorithm> Fixture<'a, A> {
 /// Rank 1 dies inside. Rank 0 recovers the lock and releases it as poisoned, with rank 3 waiting
 /// behind it or not.
 fn releases_poisoned<A: LockAlgorithm>(lock: &A) {
-    for dying in [Mode::Exclusive, Mode::Shared] {
-        for waits in [false, true] {
-            let (fixture, recovering) = (Fixture::new(lock), slotted(0));
-            let case = format!("{}, {dying:?}, one waits: {waits}", A::NAME);
-            fixture.ask(1, dying, Intent::LOCK).unwrap().unwrap();
-            fixture.all[0].net().kill(Rank(1), 0);
-            let held = fixture.run(fixture.asks(recovering, Mode::Exclusive, || Intent::LOCK.recovering()));
-            let Some(Ok(held)) = held else { panic!("{case}: {held:?}") };
-            assert!(held.recovered.is_some(), "{case}");
-            let mut third = fixture.asks(slotted(3), Mode::Exclusive, || Intent::LOCK);
-            if waits {
-                assert!(run(&fixture.all[0], &mut third, 60).is_none(), "{case}");
-            }
-            let mut releasing: Release<'_> = Box::pin(fixture.release_poisoned(recovering, held));
-            // A waiter may have to leave first.
-            let ended = run(&fixture.all[0], &mut releasing, 60);
-            if waits {
-                let told =
-                    run(&fixture.all[0], &mut third, LONG).unwrap_or_else(|| panic!("{case}: waits without end"));
-                assert_eq!(told.map_err(|fault| fault.rank()), Err(Some(Rank(1))), "{case}");
-            }
-            assert_eq!(ended.or_else(|| run(&fixture.all[0], &mut releasing, LONG)), Some(Ok(())), "{case}");
-            drop(releasing);
-            drop(third);
-            fixture.is_cancelled(&case);
+    for waits in [false, true] {
+        let (fixture, recovering) = (Fixture::new(lock), slotted(0));
+        let case = format!("{}, one waits: {waits}", A::NAME);
+        fixture.ask(1, Mode::Exclusive, Intent::LOCK).unwrap().unwrap();
+        fixture.all[0].net().kill(Rank(1), 0);
+        let held = fixture.run(fixture.asks(recovering, Mode::Exclusive, || Intent::LOCK.recovering()));
+        let Some(Ok(Held { recovered: Some(why), .. })) = held else { panic!("{case}: {held:?}") };
+        let mut third = fixture.asks(slotted(3), Mode::Exclusive, || Intent::LOCK);
+        if waits {
+            assert!(run(&fixture.all[0], &mut third, 60).is_none(), "{case}");
         }
+        let mut releasing: Release<'_> = Box::pin(fixture.release_poisoned(recovering, why));
+        // A waiter may have to leave first.
+        let ended = run(&fixture.all[0], &mut releasing, 60);
+        if waits {
+            let told = run(&fixture.all[0], &mut third, LONG).unwrap_or_else(|| panic!("{case}: waits without end"));
+            assert_eq!(told.map_err(|fault| fault.rank()), Err(Some(Rank(1))), "{case}");
+        }
+        assert_eq!(ended.or_else(|| run(&fixture.all[0], &mut releasing, LONG)), Some(Ok(())), "{case}");
+        drop(releasing);
+        drop(third);
+        fixture.is_cancelled(&case);
     }
 }
 
 /// Rank 0 is about to recover, and is cancelled after `asked` reads of its intent: if it fails, it
-/// has not recovered. Beside a reader that arrived before, so that the dead rank may have had a
-/// ticket.
+/// has not recovered.
 fn given_up<A: LockAlgorithm>(lock: &A) {
-    for (dying, beside) in [(Mode::Exclusive, false), (Mode::Shared, false), (Mode::Shared, true)] {
-        for then in [Intent::CANCELLED.recovering(), Intent::TRY.recovering(), Intent::TRY] {
-            for limit in 0..60 {
-                let fixture = Fixture::new(lock);
-                let case = format!("{}, {dying:?}, beside a reader: {beside}, {then:?} after {limit}", A::NAME);
-                if beside {
-                    fixture.ask(3, Mode::Exclusive, Intent::LOCK).unwrap().unwrap();
-                    let mut dies = acquire(lock, &fixture.all[1], slotted(1), dying);
-                    assert!(run(&fixture.all[0], &mut dies, 60).is_none());
-                    fixture.release(slotted(3), Mode::Exclusive);
-                    run(&fixture.all[0], &mut dies, ENDLESS).unwrap().unwrap();
-                    fixture.ask(3, Mode::Shared, Intent::LOCK).unwrap().unwrap();
-                } else {
-                    fixture.ask(1, dying, Intent::LOCK).unwrap().unwrap();
-                }
-                fixture.all[0].net().kill(Rank(1), 0);
-                let asked = Arc::new(AtomicUsize::new(0));
-                let (counts, patient) = (asked.clone(), Intent::LOCK.recovering());
-                let intent = move || if counts.fetch_add(1, Relaxed) < limit { patient } else { then };
-                let Some(told) = fixture.run(fixture.asks(slotted(0), Mode::Exclusive, intent)) else { break };
-                let is_last = asked.load(Relaxed) < limit;
-                if told.is_err() {
-                    if beside {
-                        fixture.release(slotted(3), Mode::Shared);
-                    }
-                    fixture.is_cancelled(&case);
-                }
-                if is_last {
-                    break;
-                }
+    for then in [Intent::CANCELLED.recovering(), Intent::TRY.recovering(), Intent::TRY] {
+        for limit in 0..60 {
+            let fixture = Fixture::new(lock);
+            let case = format!("{}, {then:?} after {limit}", A::NAME);
+            fixture.ask(1, Mode::Exclusive, Intent::LOCK).unwrap().unwrap();
+            fixture.all[0].net().kill(Rank(1), 0);
+            let asked = Arc::new(AtomicUsize::new(0));
+            let (counts, patient) = (asked.clone(), Intent::LOCK.recovering());
+            let intent = move || if counts.fetch_add(1, Relaxed) < limit { patient } else { then };
+            let Some(told) = fixture.run(fixture.asks(slotted(0), Mode::Exclusive, intent)) else { break };
+            if told.is_err() {
+                fixture.is_cancelled(&case);
+            }
+            if asked.load(Relaxed) < limit {
+                break;
             }
         }
     }
@@ -197,20 +173,6 @@ fn two_levels() {
 }
 
 #[test]
-fn a_room() {
+fn lock_all() {
     tried(&global::<_, 15>(right()));
-}
-
-/// Rank 1 has died inside the lock-all word, which rank 2 learns, and with the target's lock.
-#[test]
-fn a_room_and_a_targets_lock() {
-    let lock = &global::<_, 15>(right());
-    let fixture = Fixture::new(lock);
-    fixture.ask(1, Mode::Exclusive, Intent::LOCK).unwrap().unwrap();
-    fixture.all[0].net().kill(Rank(1), 0);
-    assert!(fixture.ask(2, Mode::Shared, Intent::LOCK).unwrap().is_err());
-    let held = fixture.ask(0, Mode::Exclusive, Intent::LOCK.recovering()).unwrap().unwrap();
-    assert_eq!(fixture.run(fixture.release_poisoned(slotted(0), held)), Some(Ok(())));
-    assert!(fixture.ask(2, Mode::Shared, Intent::LOCK).unwrap().is_err(), "who locks all is not told");
-    fixture.is_cancelled("both");
 }

@@ -90,9 +90,9 @@ impl Fixture {
         lock.finish_release(memory, context, words, mode, lock.start_release(memory, context, words, mode)?).await
     }
 
-    async fn release_poisoned(&self, rank: u32, held: Held) -> Result<(), Fault> {
+    async fn release_poisoned(&self, rank: u32, why: Fault) -> Result<(), Fault> {
         let (memory, context, lock) = (&self.all[rank as usize], self.context(rank), &*self.lock);
-        lock.release_poisoned(memory, context, lock.words(context)?, held).await
+        lock.release_poisoned(memory, context, lock.words(context)?, why).await
     }
 
     fn release(&self, rank: u32, mode: Mode) -> Result<(), Fault> {
@@ -125,15 +125,17 @@ impl Fixture {
 }
 
 /// Acquires that do not recover fail, again and again, until one recovers.
-fn poison(dying: Mode, recovering: Intent) {
+fn poison(kind: FaultKind, recovering: Intent) {
     let fixture = Fixture::new();
-    let case = format!("{dying:?} {recovering:?}");
-    let kind = if dying == Mode::Exclusive { FaultKind::OwnerDied } else { FaultKind::ParticipantDied };
+    let case = format!("{kind:?} {recovering:?}");
     let died = Fault::of(kind, Rank(1));
-    assert_eq!(fixture.ask(1, dying, Intent::LOCK), Ok(Held::cleanly(dying)), "{case}");
+    assert_eq!(fixture.ask(1, Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)), "{case}");
     let busy = Err(Fault::new(FaultKind::TimedOut));
     assert_eq!(fixture.ask(2, Mode::Exclusive, Intent::TRY), busy, "{case}");
-    fixture.all[0].net().kill(Rank(1), 0);
+    match kind {
+        FaultKind::OwnerPanicked => assert_eq!(fixture.drive(fixture.release_poisoned(1, died)), Ok(()), "{case}"),
+        _ => fixture.all[0].net().kill(Rank(1), 0),
+    }
     for _ in 0..2 {
         for (rank, mode) in [(0, Mode::Exclusive), (2, Mode::Exclusive), (3, Mode::Shared)] {
             assert_eq!(fixture.ask(rank, mode, Intent::LOCK), Err(died), "{case}: rank {rank} {mode:?}");
@@ -144,7 +146,7 @@ fn poison(dying: Mode, recovering: Intent) {
         // Nor does a recovering owner.
         let held = Held::after(died, Mode::Exclusive);
         assert_eq!(fixture.ask(3, Mode::Shared, recovering), Ok(held), "{case}");
-        assert_eq!(fixture.drive(fixture.release_poisoned(3, held)), Ok(()), "{case}");
+        assert_eq!(fixture.drive(fixture.release_poisoned(3, died)), Ok(()), "{case}");
     }
     assert_eq!(fixture.ask(3, Mode::Shared, recovering), Ok(Held::after(died, Mode::Exclusive)), "{case}");
     assert_eq!(fixture.ask(0, Mode::Shared, Intent::TRY.recovering()), busy, "{case}: beside the recovering owner");
@@ -163,11 +165,21 @@ fn poison(dying: Mode, recovering: Intent) {
 
 #[test]
 fn a_served_lock_is_poisoned_until_one_recovers() {
-    for dying in [Mode::Exclusive, Mode::Shared] {
+    for kind in [FaultKind::OwnerDied, FaultKind::OwnerPanicked] {
         for recovering in [Intent::LOCK.recovering(), Intent::TRY.recovering()] {
-            poison(dying, recovering);
+            poison(kind, recovering);
         }
     }
+}
+
+#[test]
+fn a_dead_reader_poisons_nothing() {
+    let fixture = Fixture::new();
+    assert_eq!(fixture.ask(1, Mode::Shared, Intent::LOCK), Ok(Held::cleanly(Mode::Shared)));
+    fixture.all[0].net().kill(Rank(1), 0);
+    assert_eq!(fixture.ask(2, Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
+    assert_eq!(fixture.release(2, Mode::Exclusive), Ok(()));
+    assert!(fixture.close());
 }
 
 /// A recovering owner that is cancelled after `asked` reads of its intent: if it fails, it has not

@@ -88,25 +88,25 @@ fn the_order_of_tickets_and_queues_is_kept() {
     order_is_kept(&mcs());
 }
 
-/// Rank 1 dies outside, then rank 3 as a reader.
-fn holder_is_named<A: LockAlgorithm>(lock: &A) {
+/// Rank 1 dies outside, then rank 3 inside.
+fn holder_is_named<A: LockAlgorithm>(lock: &A, kind: FaultKind) {
     let (memory, all) = ranks::<A>();
     memory.net().kill(Rank(1), 0);
     let asks =
         |rank: u32, mode| run(&memory, &mut acquire(lock, &all[rank as usize], slotted(rank), mode), 2 * ENDLESS);
-    assert_eq!(asks(3, Mode::Shared), Some(Ok(Held::cleanly(Mode::Shared))), "{}", A::NAME);
+    assert_eq!(asks(3, Mode::Exclusive), Some(Ok(Held::cleanly(Mode::Exclusive))), "{}", A::NAME);
     memory.net().kill(Rank(3), 0);
-    let died = Fault::of(FaultKind::ParticipantDied, Rank(3));
+    let died = Fault::of(kind, Rank(3));
     assert_eq!(asks(0, Mode::Exclusive), Some(Ok(Held::after(died, Mode::Exclusive))), "{}", A::NAME);
 }
 
 #[test]
 fn the_rank_that_held_the_lock_is_named() {
-    holder_is_named(&right());
-    holder_is_named(&mcs());
-    holder_is_named(&ticket::<15>());
-    holder_is_named(&queue::<15, 16>());
-    holder_is_named(&distributed::<15>());
-    holder_is_named(&two_level(8));
-    holder_is_named(&global::<_, 15>(right()));
+    holder_is_named(&right(), FaultKind::OwnerDied);
+    holder_is_named(&mcs(), FaultKind::ParticipantDied);
+    holder_is_named(&ticket::<15>(), FaultKind::ParticipantDied);
+    holder_is_named(&queue::<15, 16>(), FaultKind::ParticipantDied);
+    holder_is_named(&distributed::<15>(), FaultKind::ParticipantDied);
+    holder_is_named(&two_level(8), FaultKind::ParticipantDied);
+    holder_is_named(&global::<_, 15>(right()), FaultKind::OwnerDied);
 }

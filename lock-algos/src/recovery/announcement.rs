@@ -1,0 +1,82 @@
+//! The announcements of owners in their nodes.
+
+use onesided_remote_memory::{Fault, RemoteMemory};
+
+use crate::LockContext;
+
+/// The word of a node that names the lock for which its owner is announced.
+pub(crate) const ANNOUNCED: usize = 0;
+
+/// The value of [`ANNOUNCED`] for a lock; 0 is none. The two highest bits are left to flags.
+pub(crate) const fn announcement_of(lock: u64) -> u64 {
+    lock + 1
+}
+
+/// Beside the lock in [`ANNOUNCED`]: the owner waits, and the word does not count it.
+pub(super) const WAITS: u64 = 1 << 62;
+
+/// Announces the owner.
+#[inline(always)] // a call here is a tenth of an uncontended lock
+pub(crate) fn announce<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+    memory.store(context.node(ANNOUNCED)?, announcement_of(context.lock()))
+}
+
+/// The same for an owner that waits without being counted in the word.
+pub(crate) fn announce_waiting<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+    memory.store(context.node(ANNOUNCED)?, WAITS | announcement_of(context.lock()))
+}
+
+/// Retracts the owner.
+#[inline(always)] // as `announce`
+pub(crate) fn retract<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+    memory.store(context.node(ANNOUNCED)?, 0)
+}
+
+/// Whether the owner is announced.
+#[inline(always)] // as `announce`
+pub(crate) fn is_announced<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<bool, Fault> {
+    Ok(memory.load(context.node(ANNOUNCED)?)? == announcement_of(context.lock()))
+}
+
+/// Whether an owner is announced, tracked during its acquire: announced once, and retracted if the
+/// acquire fails.
+pub(crate) struct Announcement<'m, M, P> {
+    pub(super) memory: &'m M,
+    pub(super) context: P,
+    is_announced: bool,
+    /// Whether the owner is to be announced at all.
+    may: bool,
+}
+
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Announcement<'m, M, P> {
+    /// For an owner that was announced when its acquire started, or that need not be.
+    pub(crate) const fn of(memory: &'m M, context: P, is_announced: bool) -> Self {
+        Self { memory, context, is_announced, may: is_announced }
+    }
+
+    pub(crate) const fn is_announced(&self) -> bool {
+        self.is_announced
+    }
+
+    /// Announces the owner, if it is not announced.
+    pub(crate) fn announce(&mut self) -> Result<(), Fault> {
+        if !std::mem::replace(&mut self.is_announced, self.may) && self.may {
+            announce(self.memory, self.context)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Retracts the owner, if it is announced.
+    pub(crate) fn retract(&mut self) -> Result<(), Fault> {
+        if std::mem::take(&mut self.is_announced) { retract(self.memory, self.context) } else { Ok(()) }
+    }
+
+    /// Ends an acquire: retracts the owner if it failed.
+    pub(crate) fn end<T>(mut self, outcome: Result<T, Fault>) -> Result<T, Fault> {
+        if outcome.is_err() {
+            self.retract()?;
+        }
+        outcome
+    }
+}

@@ -1,0 +1,218 @@
+//! Recovery: how a lock is restored after a death that its words do not show.
+//!
+//! ```text
+//! announce   every owner: its node names the lock, from before its first operation until its last
+//!            one is complete                                                       [announcement]
+//! suspect    a waiter, one second after a rank has failed: if fewer live owners are announced than
+//!            the word counts, compare-swap(word, word, under recovery)                [suspicion]
+//! leave      the word rejects arrivals; waiters retract themselves; holders release as usual
+//! take over  a rank that finds no live owner announced, and every failed one cut          [scan]
+//!            if the word may still have an exclusive owner: the lock is poisoned; fail, or recover
+//!            compare-swap(word, under recovery, this owner alone)
+//! ```
+//!
+//! No rank leads a recovery, so the death of a recovering rank does not matter: any rank may suspect,
+//! scan and take over, and the compare-swap decides.
+//!
+//! # Poisoned locks
+//!
+//! A dead reader changed nothing, so the lock is restored without notice. A lock whose exclusive
+//! owner died is *poisoned*: its data may be half written. It stays under recovery, and acquires
+//! fail, until one [recovers](crate::Intent::recovers) it. An exclusive owner that lives can leave it
+//! poisoned as well ([`LockAlgorithm::release_poisoned`](crate::LockAlgorithm::release_poisoned)):
+//! it writes the fault to the [`POISON`] word at the home and stays in the lock's word.
+//!
+//! # Ranks that are believed dead
+//!
+//! A rank whose host falls silent counts as dead, and may live on; a rank whose connection to the
+//! home is lost does live. Each live rank cuts it, which ends its access to that rank's memory, but
+//! not all at the same time. So a lock is taken from a failed rank only when the home has cut it,
+//! and, where nodes are written by others or counts name no rank, every live rank that may
+//! participate.
+//!
+//! # Operations that fail
+//!
+//! An operation whose outcome is unknown costs its rank the connection to the memory concerned
+//! ([`RemoteMemory`]). If that is the home, the rank has failed there: its acquire or release ends
+//! with the fault, and the others recover the lock as after its death. If it is another rank's node
+//! or counter, the rank puts the lock under recovery where the others might wait for it.
+//!
+//! # Late ranks
+//!
+//! A rank that scanned the participants, was stopped, and swaps late must fail: meanwhile the lock
+//! may have been taken, released, and put under recovery again. So no two recoveries may use the
+//! same word: a nonce ([`nonce`]) or the counts in the word distinguish them.
+
+mod announcement;
+mod scan;
+mod suspicion;
+
+use onesided_remote_memory::{Fault, FaultKind, Notify, Rank, RemoteMemory};
+
+pub(crate) use self::announcement::{
+    ANNOUNCED, Announcement, announce, announce_waiting, announcement_of, is_announced, retract,
+};
+use self::scan::has_gone;
+pub(crate) use self::scan::{all_are_cut, are_cut, failed_holder, has_ended, is_cut, is_lost, none_announced};
+pub(crate) use self::suspicion::Suspicion;
+use crate::backoff::{Pauses, mixed};
+use crate::{Held, IntentFn, LockContext, Mode, Owner};
+
+/// The word at the home with the fault for which an owner that lives left the lock poisoned, or 0.
+/// Read only under recovery.
+pub(crate) const POISON: usize = 1;
+
+/// The poll interval of a waiter, in nanoseconds.
+pub(crate) const POLL_INTERVAL: u64 = 10_000_000;
+
+/// A nonce that distinguishes a recovery of a word from every other one, with high probability. An
+/// algorithm takes as many bits as fit.
+pub(crate) fn nonce<M: RemoteMemory>(memory: &M, owner: Owner) -> u64 {
+    mixed(owner.to_bits() ^ memory.now().rotate_left(Owner::BITS))
+}
+
+/// A lock's word that can be put under recovery.
+pub(crate) trait RecoverableWord: Copy + Eq + Send + Sync {
+    /// Whether others write to the node of a waiter, until no owner is announced.
+    const NODE_IS_SHARED: bool = false;
+
+    fn from_bits(bits: u64) -> Self;
+
+    fn to_bits(self) -> u64;
+
+    fn is_recovering(self) -> bool;
+
+    /// Of a word under recovery in which no live owner is left: whether an exclusive owner is.
+    fn may_be_poisoned(self) -> bool;
+
+    /// The rank for which the word was put under recovery.
+    fn suspected(self) -> Option<Rank> {
+        None
+    }
+
+    /// Resets the node of an owner that is not in the word. No other rank writes to the node.
+    fn reset_node<'m, M: RemoteMemory>(_memory: &M, _context: impl LockContext<'m, M>) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+/// The end of a recovery, for one waiter.
+pub(crate) enum Reopened<W> {
+    /// This owner holds the lock.
+    Taken(Held),
+    /// The word is not under recovery.
+    Open(W),
+}
+
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Announcement<'m, M, P> {
+    /// Waits until the word is not under recovery, or takes the lock over. This owner is not in the
+    /// word, and its announcement is retracted unless it takes over. `taken`: the word in which it
+    /// alone holds the lock; it equals no earlier word under recovery.
+    ///
+    /// # Errors
+    /// `Closed` and `TimedOut` by the intent, the fault of a poisoned lock, and those of the
+    /// operations.
+    pub(crate) async fn await_reopening<W: RecoverableWord>(
+        &mut self,
+        word: M::Word<'m>,
+        mode: Mode,
+        intent: IntentFn<'_>,
+        pauses: &mut Pauses<'_>,
+        taken: impl Fn(W, Mode) -> W + Send,
+    ) -> Result<Reopened<W>, Fault> {
+        let (memory, context) = (self.memory, self.context);
+        self.retract()?;
+        pauses.restart();
+        loop {
+            let found = W::from_bits(memory.read(word).await?);
+            if !found.is_recovering() {
+                return Ok(Reopened::Open(found));
+            }
+            if !W::NODE_IS_SHARED && intent().is_over() {
+                return Err(Fault::new(FaultKind::Closed));
+            }
+            // An owner that is announced after the scan has changed the word.
+            if !none_announced(memory, context).await? || will_end(memory, context, found).await {
+                if !(intent().is_patient() || W::NODE_IS_SHARED && intent().is_over()) {
+                    return Err(intent().given_up());
+                }
+                memory.pause(word, pauses.next_nanos()).await;
+                continue;
+            }
+            W::reset_node(memory, context)?;
+            let (intent, left) = (intent(), poison(memory, context, found).await?);
+            if intent.is_over() {
+                return Err(Fault::new(FaultKind::Closed));
+            }
+            let held = match left {
+                Some(fault) if intent.recovers => Held::after(fault, Mode::Exclusive),
+                // Another owner may have recovered it meanwhile.
+                Some(fault) if W::from_bits(memory.read(word).await?) == found => return Err(fault),
+                Some(_) => continue,
+                None => Held::cleanly(mode),
+            };
+            self.announce()?;
+            let new = taken(found, held.mode).to_bits();
+            if memory.compare_swap(word, found.to_bits(), new).await? == found.to_bits() {
+                if left.is_some() {
+                    memory.write(context.home(POISON)?, 0, Notify::No).await?;
+                }
+                return Ok(Reopened::Taken(held));
+            }
+            self.retract()?;
+        }
+    }
+}
+
+/// Whether the rank for which the word was put under recovery has gone, and its end will become
+/// known.
+async fn will_end<'m, M: RemoteMemory, W: RecoverableWord>(
+    memory: &M,
+    context: impl LockContext<'m, M>,
+    found: W,
+) -> bool {
+    match found.suspected() {
+        Some(rank) if !has_ended(memory, context, rank) => has_gone(memory, context, rank).await,
+        _ => false,
+    }
+}
+
+/// The fault of a poisoned lock.
+async fn poison<'m, M: RemoteMemory, W: RecoverableWord>(
+    memory: &M,
+    context: impl LockContext<'m, M>,
+    found: W,
+) -> Result<Option<Fault>, Fault> {
+    if !found.may_be_poisoned() {
+        return Ok(None);
+    }
+    let noted = Fault::from_bits(memory.read(context.home(POISON)?).await?);
+    if noted.is_some() {
+        return Ok(noted);
+    }
+    let dead = match found.suspected() {
+        Some(rank) if has_ended(memory, context, rank) => Some(rank),
+        _ => failed_holder(memory, context).await,
+    };
+    Ok(dead.map(|dead| Fault::of(FaultKind::ParticipantDied, dead)))
+}
+
+/// Notes the fault for which this exclusive owner leaves the lock poisoned. It stays in the lock's
+/// word, which it puts under recovery next.
+pub(crate) async fn note_poison<'m, M: RemoteMemory>(
+    memory: &M,
+    context: impl LockContext<'m, M>,
+    why: Fault,
+) -> Result<(), Fault> {
+    memory.write(context.home(POISON)?, why.to_bits(), Notify::No).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn announcements_of_locks_differ_from_idle() {
+        assert_eq!([0, 1, 7, (1 << 61) - 1].map(announcement_of), [1, 2, 8, 1 << 61]);
+    }
+}
