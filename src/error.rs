@@ -58,8 +58,8 @@ impl Error {
         self.fault().is_some_and(Fault::is_poison)
     }
 
-    /// Whether the acquire failed because the owner of the lock died; [`fault`](Self::fault) names
-    /// the owner.
+    /// Whether the acquire failed because the exclusive owner of the lock died, where the lock
+    /// records that; [`fault`](Self::fault) names the owner.
     #[must_use]
     pub fn is_owner_died(&self) -> bool {
         self.fault().is_some_and(|fault| fault.kind() == FaultKind::OwnerDied)

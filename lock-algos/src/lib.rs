@@ -7,22 +7,23 @@
 //! Start at [`LockAlgorithm`], then read [`TestAndSet`], the shortest algorithm, then `recovery`,
 //! how a lock is restored after a death, and [`Mcs`].
 //!
-//! | lock | source | words | uncontended acquire + release | contended | when an owner dies |
+//! | lock | source | words | uncontended acquire + release | contended | when an exclusive owner dies |
 //! |---|---|---|---|---|---|
 //! | [`TestAndSet`] | jiang-2004, section 5.1 | 1 at the home, 1 a node (readers) | compare-swap + write (on cards: + compare-swap; shared: + fetch-add) | a compare-swap an attempt, exponential backoff; unordered | the recovering owner swaps its word into the lock alone and learns the dead owner's rank; until then acquires fail |
-//! | [`Mcs`] | jiang-2004, section 5.2; Mellor-Crummey and Scott 1991 | 1 at the home, 3 a node | compare-swap + compare-swap (shared: + fetch-add) | one write links, one hands over; first come, first served | the waiter behind it puts the lock under recovery; all waiters start over, and fail until one recovers |
-//! | [`Ticket`] | Yoon, Chowdhury, Mozafari, SIGMOD 2018, section 4 | 1 at the home, 1 a node | fetch-add + fetch-add | reads, paced by the tickets ahead; first come, first served | the waiter behind it puts the lock under recovery; all waiters return their tickets, and fail until one recovers |
-//! | [`FetchAddQueue`] | DecLock, arXiv 2505.17641 | 33 at the home, 2 a node | fetch-add + fetch-add | one write to enqueue, one to hand over; first come, first served | as [`Ticket`] |
-//! | [`DistributedCounters`] | RMA-RW, Schmid, Besta, Hoefler, HPDC 2016 | 2 at the home, 1 at each rank, 1 a node | shared: fetch-add + fetch-add at the reader's own rank; exclusive: fetch-adds at all ranks | tickets | a dead reader's counter names its rank; else as [`Ticket`] |
-//! | [`TwoLevel`] | HOCL, Wang, Lu, Shu, SIGMOD 2022; ALock, Baran et al., SPAA 2024 | 1 at the home, 2 at a rank of each host, 3 a node | compare-swap + compare-swap (shared: fetch-add); an owner that finds the lock taken adds CPU atomics on its host | tickets on the host, first come, first served, which a slot bypasses at most 32 times in a row; compare-swaps between hosts | a cohort's owner word names a host, whose ranks are scanned; else as [`Ticket`] on the host, as [`TestAndSet`] between hosts |
+//! | [`Mcs`] | jiang-2004, section 5.2; Mellor-Crummey and Scott 1991 | 2 at the home, 3 a node | compare-swap + compare-swap (shared: + fetch-add) | one write links, one hands over; first come, first served | the waiter behind it puts the lock under recovery; all waiters start over, and fail until one recovers |
+//! | [`Ticket`] | Yoon, Chowdhury, Mozafari, SIGMOD 2018, section 4 | 2 at the home, 1 a node | fetch-add + fetch-add | reads, paced by the tickets ahead; first come, first served | the waiter behind it puts the lock under recovery; all waiters return their tickets, and fail until one recovers |
+//! | [`FetchAddQueue`] | DecLock, arXiv 2505.17641 | 34 at the home, 2 a node | fetch-add + fetch-add | one write to enqueue, one to hand over; first come, first served | as [`Ticket`] |
+//! | [`DistributedCounters`] | RMA-RW, Schmid, Besta, Hoefler, HPDC 2016 | 3 at the home, 1 at each rank, 1 a node | shared: fetch-add + fetch-add at the reader's own rank; exclusive: fetch-adds at all ranks | tickets | as [`Ticket`] |
+//! | [`TwoLevel`] | HOCL, Wang, Lu, Shu, SIGMOD 2022; ALock, Baran et al., SPAA 2024 | 1 at the home, 3 at a rank of each host, 3 a node | compare-swap + compare-swap (shared: fetch-add); an owner that finds the lock taken adds CPU atomics on its host | tickets on the host, first come, first served, which a slot bypasses at most 32 times in a row; compare-swaps between hosts | a cohort's owner word names a host, whose ranks are scanned; else as [`Ticket`] on the host, as [`TestAndSet`] between hosts |
 //! | [`DedicatedThread`] | jiang-2004, section 4.1 | 5 at the home, and some request slots for each rank; 3 a node | 2 writes and a reply + 2 writes | the same; in the order in which the server handles requests | its rank is named; all waiters fail until one recovers |
 //! | [`EventThread`] | jiang-2004, section 4.2 | the same | the same; each request wakes the server if it sleeps | the same | the same |
-//! | [`Global`] | foMPI, Gerstenberger, Besta, Hoefler, SC 2013; the protocol is ours | those of another lock, 1 for all targets, 1 a node | all targets, shared: fetch-add + fetch-add; one, exclusive: these and the other lock's | two groups alternate, reads with backoff; within one group, the other lock | as the other lock; the lock-all word as [`Ticket`] |
+//! | [`Global`] | foMPI, Gerstenberger, Besta, Hoefler, SC 2013; the protocol is ours | those of another lock, 2 for all targets, 1 a node | all targets, shared: fetch-add + fetch-add; one, exclusive: these and the other lock's | two groups alternate, reads with backoff; within one group, the other lock | as the other lock; the lock-all word as [`Ticket`] |
 //!
 //! Readers and tickets are counts, which name no rank. When a rank has failed and no owner has
 //! released for one second since (the suspicion timeout), a waiter compares the count with the live
-//! owners: only if these are fewer, a dead one is suspected. So the death of a rank that holds
-//! nothing changes nothing, however long the others hold the lock.
+//! owners: only if these are fewer, a dead one is suspected. A dead reader changed nothing: the
+//! next owner takes the lock. So the death of a rank that holds nothing changes nothing, however
+//! long the others hold the lock.
 //!
 //! # Operations that fail
 //!
@@ -65,16 +66,15 @@
 //! - **the model checker** of the kit replays the same futures in every schedule of 2 origins with
 //!   1 or 2 sections each, completely, and of 3 origins with one section up to 20,000 and 40,000
 //!   states: which operation takes effect, which reply arrives, with one rank that crashes at any
-//!   step, one operation or reply that is lost and the connection with it, one rank that is stopped until the others are done
-//!   or stuck. 10,000 to 250,000 states for each lock and kind of failure (`conformance`). The
-//!   ticket lock is never bypassed there, the queue lock only by an acquire that loses a
-//!   compare-swap at its tail. A rank whose operation was lost may end with that fault, and the
-//!   others go on (`model_check`): completely for 2 origins with 1 section each, up to 20,000
-//!   states for more. [`FetchAddQueue`] and
-//!   [`DistributedCounters`], which take minutes, run with up to 10,000 states a program, and
-//!   completely with 2 origins and 1 section each that leaves the data alone, without failures. The
-//!   served locks run with their server, which neither crashes nor sees losses, up to 10,000 states
-//!   a program.
+//!   step, one operation or reply that is lost and the connection with it, one rank that is stopped
+//!   until the others are done or stuck. 10,000 to 250,000 states for each lock and kind of failure
+//!   (`conformance`). The ticket lock is never bypassed there, the queue lock only by an acquire
+//!   that loses a compare-swap at its tail. A rank whose operation was lost may end with that
+//!   fault, and the others go on (`model_check`): completely for 2 origins with 1 section each, up
+//!   to 20,000 states for more. [`FetchAddQueue`] and [`DistributedCounters`], which take minutes,
+//!   run with up to 10,000 states a program, and completely with 2 origins and 1 section each that
+//!   leaves the data alone, without failures. The served locks run with their server, which neither
+//!   crashes nor sees losses, up to 10,000 states a program.
 //! - **linearizability**: random sections that read, write, add and flush words of several ranks,
 //!   with cancelled acquires and deaths, are checked against a sequential model by Wing and Gong's
 //!   search (`conformance`; over simulated windows `sim/tests/linear.rs`, without deaths). A

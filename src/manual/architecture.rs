@@ -32,15 +32,15 @@
 //!
 //! | question | answer |
 //! |---|---|
-//! | Where does a put become a store? | `Access::put` (`windows/src/operation/access.rs`), `Shm::put` (`fabric/src/shm/bulk.rs`), `ShmSegment::write` (`fabric/src/shm/segment.rs`), `into_shared` (`job/src/segment/copy.rs`): one atomic store for 8 aligned bytes, else a copy. With the feature `verbs`, `fabric/src/dispatch/bulk.rs` chooses the fabric in between |
-//! | Where is a lock released? | `Unlock::wait` (`windows/src/passive/unlock.rs`), which `Epoch::unlock` returns; `post_release` (`windows/src/passive/release.rs`); for an exclusive lock of the default design `TestAndSet::release_word` (`lock-algos/src/test_and_set.rs`), for the others `start_release` of the design; then `write`, `compare_swap` or `fetch_add` of the fabric (`fabric/src/shm/words.rs`). The acquire: `windows/src/passive/lock.rs` and `acquire.rs` |
-//! | How does a rank learn who it is and who the others are? | `join` (`job/src/start.rs`) chooses `job/src/client.rs` (under `onesided run`), `job/src/pmi/`, `job/src/rendezvous/` or alone, and returns a `Job` (`job/src/exchange.rs`): rank, job segment, exchange of values and memory |
+//! | Where does a put become a store? | `Access::put` (`windows/src/operation/access.rs`), `Shm::put` (`fabric/src/shm/bulk.rs`), `ShmSegment::write` (`fabric/src/shm/segment.rs`), `into_shared` (`job/src/segment/copy.rs`): one atomic store for 8 aligned bytes, else a copy. With the feature `verbs`, `fabric/src/dispatch/bulk.rs` chooses the fabric between `Access::put` and `Shm::put` |
+//! | Where is a lock released? | `Unlock::wait` (`windows/src/passive/unlock.rs`), which `Epoch::unlock` returns; `post_release` (`windows/src/passive/release.rs`); for an exclusive lock of the default design without a lease `TestAndSet::release_word` (`lock-algos/src/test_and_set.rs`), for shared, leased and checked test-and-set and all other designs `start_release` of the design; then `post_link` (`remote-memory/src/memory.rs`), which maps the link to `write`, `compare_swap` or `fetch_add` of the fabric (`fabric/src/shm/words.rs`). The acquire: `windows/src/passive/lock.rs` and `acquire.rs` |
+//! | How does a rank learn who it is and who the others are? | `join` (`job/src/start.rs`) chooses `job/src/client.rs` (under `onesided run`), `job/src/pmi/` or `job/src/rendezvous/`, and returns a `Job` (`job/src/exchange.rs`): rank, job segment, exchange of values and memory; or `None` for a process that is alone. `job/src/environment.rs` names the variables that tell a process its rank, `job/src/launcher/mod.rs` sets them |
 //! | How does a rank find a peer's memory? | the world segments of all ranks of a host lie in the job segment (`Shm::new`, `fabric/src/shm/endpoint.rs`); cards exchange an `EndpointAddress` by the job's exchange (`connect`, `fabric/src/verbs/mod.rs`). Windows: all ranks gather their keys (`CreateMessage`, `windows/src/window/create.rs`), and the first access opens one (`Inner::resolve`, `windows/src/window/inner.rs`; `Fabric::open`) |
-//! | What happens when a peer dies? | *Noticed* by its host daemon (`Session::gone`, `job/src/daemon/session.rs`), the launcher (`job/src/launcher/supervisor.rs`), or survivors of the daemon (`job/src/daemon/failover.rs`): each calls `JobSegment::declare_dead` (`job/src/segment/job_segment.rs`), which wakes all ranks of the host. *Other hosts* learn it from `job/src/daemon/relay/mod.rs`. *Waits* end by `fabric/src/peer_status.rs`; cards end waits on broken connections themselves (`fabric/src/verbs/keepalive.rs`); before a rank reports a death it ends the dead rank's access to its memory (`fabric/src/verbs/cut.rs`). *Locks* whose word names the owner: `dead_owner` (`lock-algos/src/test_and_set.rs`); the others: `lock-algos/src/recovery.rs`. The user gets an error that [is poisoned](crate::Error::is_poisoned) |
+//! | What happens when a peer dies? | *Noticed* by its host daemon (`Session::gone`, `job/src/daemon/session.rs`), the launcher (`job/src/launcher/supervisor.rs`), or survivors of the daemon (`job/src/daemon/failover.rs`): each calls `JobSegment::declare_dead` (`job/src/segment/job_segment.rs`), which wakes all ranks of the host. *Other hosts* learn it from `job/src/daemon/relay/mod.rs`. *Waits on words* end by `fabric/src/peer_status.rs`, *collectives* by `fabric/src/members.rs`; cards end waits on broken connections themselves (`fabric/src/verbs/keepalive.rs`); before a rank reports a death it ends the dead rank's access to its memory (`fabric/src/verbs/cut.rs`). *Waiters for a lock* poll: where the word names the owner, `ended_owner` (`lock-algos/src/test_and_set.rs`) asks `has_ended` (`lock-algos/src/recovery/scan.rs`), and `Step::Report` ends the acquire; the other designs suspect and scan (`lock-algos/src/recovery/`). `failed` (`windows/src/passive/lock.rs`) makes of the fault an error that [is poisoned](crate::Error::is_poisoned) |
 //! | How does a job start on another host? | `onesided run` gives the launcher a [`StartAgent`](onesided_fabric::bootstrap::launcher::StartAgent) (`cli/src/run/remote_shell.rs`: ssh, `srun`, or what the user names; `slurm.rs`: the hosts of an allocation). `job/src/launcher/remote_agent.rs` runs its command and hears the agent out, `remote.rs` keeps the agents, `agent.rs` is the other end |
 //! | Where is the lock design chosen? | `windows/src/locks/design.rs`; the table of designs is in `lock-algos/src/any_lock.rs` |
 //! | Where is the fabric chosen? | `fabric/src/any.rs`; dispatch at run time from the table in `fabric/src/dispatch/table.rs` |
-//! | Where does a new lock metric go? | one file in `cli/src/bench/metrics/`; in its `mod.rs` the `mod` line and a line of `LOCK_METRICS`; a quantity that no metric has yet: a line in `cli/src/bench/results/quantity.rs` |
+//! | Where does a new lock metric go? | one file in `cli/src/bench/metrics/`; in its `mod.rs` the `mod` line and a line of `LOCK_METRICS`; a line of `POINTS` in `cli/tests/processes/bench.rs`; a quantity that no metric has yet: a line in `cli/src/bench/results/quantity.rs` |
 //!
 //! # The idea
 //!
@@ -55,8 +55,8 @@
 //! 1. [`Access::put`](crate::Access::put) checks the elements against the target's window memory
 //!    and calls [`Fabric::put`](onesided_fabric::Fabric::put) with bytes and an offset.
 //! 2. *shm*: [`ShmSegment`](onesided_fabric::shm::ShmSegment) checks the range against the mapping
-//!    and copies: one atomic store for 8 aligned bytes, otherwise the copy of `job/src/segment/copy.rs`.
-//!    Done.
+//!    and copies: one atomic store for 8 aligned bytes, otherwise the copy of
+//!    `job/src/segment/copy.rs`. Done.
 //! 3. *verbs*: the bytes are copied into a registered staging buffer, a write is posted on the
 //!    connection to the target, the call returns; the completion frees the buffer.
 //! 4. *sim*: the bytes go into an event that arrives when the model says so.
@@ -112,7 +112,8 @@
 //! - **Unsafe** code is in the files that say `allow(unsafe_code)`: mappings, copies, user memory
 //!   taken apart, copies from process to process, the access from a segment to its bytes,
 //!   libibverbs, what happens between fork and exec, and the descriptor that a process manager left
-//!   open. The benchmarks have four more, for bare `memcpy`.
+//!   open. The files of the benchmarks hold baselines: bare copies and atomics, a futex, a pthread
+//!   mutex.
 //!
 //! # How it is verified
 //!

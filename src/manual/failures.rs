@@ -22,13 +22,15 @@
 //! | what happened | which ranks learn it | how |
 //! |---|---|---|
 //! | a rank died while it held an exclusive lock | ranks that ask for the lock, until one of them recovers it | [`Error::is_poisoned`](crate::Error::is_poisoned), naming the failed rank |
-//! | a rank died that may hold a shared lock, or waits in a queue | ranks that ask for the lock, after up to a second | the same, with [`FaultKind::ParticipantDied`](crate::FaultKind): a count names no rank |
+//! | a rank died that held the lock exclusively or waited to, with tickets or a queue | ranks that ask for the lock, after up to a second | the same, with [`FaultKind::ParticipantDied`](crate::FaultKind): a count names no rank |
+//! | a rank died while it held a shared lock | none: ranks that ask for the lock get it, after up to a second | |
+//! | a thread panicked while it held an exclusive lock | ranks that ask for the lock, that one too, until one of them recovers it | the same, with [`FaultKind::OwnerPanicked`](crate::FaultKind) |
 //! | a rank died or left that an origin or a target waits for (start, wait, test) | ranks that wait for it | [`PeerDied`](crate::FaultKind), [`PeerLeft`](crate::FaultKind) |
 //! | a rank died or left during a barrier, a fence or a window's creation | every rank in it | [`PeerDied`](crate::FaultKind), [`PeerLeft`](crate::FaultKind) |
 //! | a silent rank counts as dead, but runs on (verbs) | that rank, by any operation on a rank that counts it as dead | [`Revoked`](crate::FaultKind), naming the other; nothing of it takes effect there any more |
 //! | a rank died that owns the memory only | ranks that operate on its user memory (created windows, attached vectors), and on verbs on any memory of it; on shared memory allocated memory stays usable | [`PeerDied`](crate::FaultKind) |
 //! | the connection of two living ranks is lost (verbs) | each of the two that operates on the other or waits for it | [`Unknown`](crate::FaultKind) for what was in flight, then [`ConnectionLost`](crate::FaultKind) |
-//! | a rank lost its connection to the rank of a lock that it holds or waits for (verbs) | that rank, by its next operation, its unlock or its wait; ranks that ask for the lock, as after its death | [`Unknown`](crate::FaultKind) or [`ConnectionLost`](crate::FaultKind); [`Error::is_poisoned`](crate::Error::is_poisoned) for the others |
+//! | a rank lost its connection to the rank of a lock that it holds or waits for (verbs) | that rank, by its next operation, its unlock or its wait; ranks that ask for the lock, as after its death | [`Unknown`](crate::FaultKind) or [`ConnectionLost`](crate::FaultKind); for the others [`Error::is_poisoned`](crate::Error::is_poisoned), unless it only read |
 //! | a living rank receives no messages, and there is no room for more (it is stopped, or never receives) | ranks that send to it, after `ONESIDED_FULL_AFTER` seconds, 60 if not set | [`Full`](crate::FaultKind): not sent |
 //! | a living rank does not process signals either, and the queue of requests to it is full (verbs: more than a thousand signals) | ranks that post to it, after that time | [`Full`](crate::FaultKind): not posted |
 //! | the same for twice that time, at least 30 s (verbs) | ranks that wait for what was posted to it | the connection is given up: [`Unknown`](crate::FaultKind), then [`ConnectionLost`](crate::FaultKind) |
@@ -90,9 +92,9 @@
 //! - Both ranks cut the connection, and every other rank learns of it, as of a death.
 //! - A guard that one of the two holds at the other ends: its operations and its unlock fail as
 //!   `Unknown` or `ConnectionLost`. Drop it; there is nothing to release.
-//! - The lock is then poisoned for the others, as after the death of that rank, until one of them
-//!   [recovers](crate::LockRequest::recover) it. It is taken from the rank only when the lock's
-//!   rank has cut the connection.
+//! - The lock is then as after the death of that rank: if it was held exclusively, it is poisoned
+//!   for the others, until one of them [recovers](crate::LockRequest::recover) it. It is taken from
+//!   the rank only when the lock's rank has cut the connection.
 //! - A request that waits for a lock there ends in the same errors.
 //! - On `mixed`, two ranks of a host lose their connection like any others, for bytes too. Only a
 //!   put by the CPU that is under way at that moment may take effect after the cut.
@@ -101,9 +103,9 @@
 //! - A connection is not made anew, so do not repeat the operation. The program goes on with other
 //!   targets, or ends.
 //!
-//! **A lock whose owner died is poisoned** until a rank [recovers](crate::LockRequest::recover) it:
-//! see [locks](super::locks). For an owner that is alive but too slow there are fencing tokens and
-//! [lease policies](crate::LeasePolicy).
+//! **A lock whose exclusive owner died or panicked is poisoned** until a rank
+//! [recovers](crate::LockRequest::recover) it: see [locks](super::locks). For an owner that is
+//! alive but too slow there are fencing tokens and [lease policies](crate::LeasePolicy).
 //!
 //! # What is not survived
 //!
@@ -112,9 +114,8 @@
 //! - A rank that is stopped (`SIGSTOP`) cuts nobody. A lock in its memory stays with the rank that
 //!   failed until it goes on; other ranks wait until their deadline.
 //! - A lock under recovery asks every rank that may hold it. A rank that has lost the connection to
-//!   one of them cannot ask it, and fails with `ConnectionLost`; the others recover the lock.
-//! - A panic that unwinds through a guard releases its lock, as the drop of a guard does, whatever
-//!   was half written. A rank that ends in a panic counts as dead.
+//!   one of them cannot ask it, and fails with `ConnectionLost`; the others recover the lock. So
+//!   does a writer with distributed counters, which sets a flag at every rank.
 //! - What the memory of a dead rank held, on verbs. A count that is taken from the dead names the
 //!   rank that held the lock if that rank's memory is there, and else the rank that failed first.
 //!

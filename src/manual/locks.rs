@@ -10,13 +10,13 @@
 //! |---|---|---|---|---|---|---|---|
 //! | name | `test-and-set` (or `tas`) | `mcs` | `ticket` | `fetch-add-queue` | `distributed-counters` | `two-level` | `dedicated-thread`, `event-thread`; each with `-per-window` for one thread per window |
 //! | source | jiang-2004, section 5.1; the shared mode is this library's | jiang-2004, section 5.2; Mellor-Crummey and Scott 1991; the shared mode is this library's | DSLR (Yoon, Chowdhury, Mozafari, SIGMOD 2018), section 4 | DecLock (arXiv 2505.17641), on the tickets of DSLR | RMA-RW (Schmid, Besta, Hoefler, HPDC 2016), on the tickets of DSLR | HOCL (Wang, Lu, Shu, SIGMOD 2022) and ALock (Baran et al., SPAA 2024), on the tickets of DSLR, with the fast path of Fissile locks (Dice, Kogan, NETYS 2020) | jiang-2004, sections 4.1 and 4.2 |
-//! | words at the target | 1 | 1 | 1 | 33 | 2, and one at every rank | 1, and two at a rank of each host | 5, and 8 to 64 lines for each rank |
+//! | words at the target | 1 | 2 | 2 | 34 | 3, and one at every rank | 1, and three at a rank of each host | 5, and 8 to 64 lines for each rank |
 //! | words at the origin for each lock that it waits for or holds | 1, for shared locks | 3 | 1 | 2 | 1 | 3 | 3 |
 //! | uncontended lock and unlock | a compare-and-swap, and a write that is not waited for (on RDMA cards a compare-and-swap; shared: a fetch-add) | two compare-and-swaps (shared: fetch-adds) | two fetch-adds | two fetch-adds | shared: two fetch-adds in the origin's own memory; exclusive: one fetch-add at the target and two at every rank | two compare-and-swaps at the target (shared: fetch-adds); if the lock is taken, also a ticket and its return in the host-local words, by the CPU | two writes for the request, one for the answer; two writes for the release, not waited for |
 //! | a waiter | retries with exponential backoff | sleeps on a word of its own; one write hands over | reads the lock word, paced by the number of ranks ahead | makes an entry with one write and sleeps on a word of its own; one write hands over, to an owner or to each of a run of readers | as with tickets; a writer that waits for readers reads their counters | on its host: reads a host-local word by the CPU, paced by the number of ranks ahead; between hosts: as test-and-set | sleeps on a word of its own; the thread at the target answers |
 //! | fairness | none: the first attempt after a release wins | first come, first served; consecutive readers share the lock | the same | the same | first come, first served among waiters | on a host first come, first served, but a rank can reuse its biased slot at most 32 times in a row, and a host keeps the lock for at most 8 hand-overs in a row; between hosts none | the order in which the thread receives the requests; consecutive readers share the lock |
 //! | readers | join readers, even while a writer waits | wait behind a writer that came before | the same | the same | join readers until a writer has set the flag at their rank, then wait behind it | join readers, even while a writer waits | wait behind a writer that came before |
-//! | when an owner dies | the lock word names it | any waiter behind it detects it, but cannot tell whether it held the lock | as for readers: a count, which names no rank | as with tickets | as with tickets; a reader's counter names its rank | the next waiter, of its host or another, detects it; the cohort owner word names a host, the lock word an owner that did not queue | the thread names it, readers as well |
+//! | when an exclusive owner dies | the lock word names it | any waiter behind it detects it, but cannot tell whether it held the lock | a count, which names no rank | as with tickets | as with tickets | the next waiter, of its host or another, detects it; the cohort owner word names a host, the lock word an owner that did not queue | the thread names it |
 //!
 //! Test-and-set is the default. It is the cheapest while a lock is free, which most locks are most
 //! of the time. The queue is for locks that many ranks want at once and for long: every waiter gets
@@ -45,7 +45,7 @@
 //! or sleeps (`event-thread`, which costs nothing while idle, and which a request wakes). So these
 //! locks cost many times what the others do, and wait for the thread where the target's cores are
 //! busy. In return the lock is as simple as a queue in one program: a cancelled acquire leaves the
-//! queue immediately, and a dead reader is named. When a target's window is dropped or its rank
+//! queue immediately, and a dead owner is named. When a target's window is dropped or its rank
 //! ends, its waiters get an error. A rank holds or waits for at most 8 (in large worlds) to 64
 //! locks of one target at a time; further requests wait for one of these.
 //!
@@ -79,7 +79,7 @@
 //! | waits for | the writer of a target, when the program accesses it | the writers, one after the other | the writers, once |
 //! | a writer that holds several locks, taken in the order of the ranks | may deadlock with a `lock_all` | goes on | goes on |
 //! | fairness between `lock_all` and exclusive locks | that of the design | that of the design | alternating: while one kind waits, no new lock of the other kind passes it, with the exception below |
-//! | when a rank dies | affects the lock of that target | affects the lock of that target: every `lock_all` fails | if it is rank 0: affects all locks except shared ones of other targets, where its memory is gone with it |
+//! | when a rank dies | affects the lock of that target | affects the lock of that target: if it was held exclusively, every `lock_all` fails | if it is rank 0: affects all locks except shared ones of other targets, where its memory is gone with it |
 //!
 //! **On demand, targets are locked in the order in which the program accesses them.** So there is
 //! no guarantee of progress for a rank that holds a lock and waits for another: writers that hold
@@ -95,11 +95,12 @@
 //! across windows. The price: exclusive locks that are held for longer than 100 ms, overlapping
 //! without a gap, keep `lock_all` waiting.
 //!
-//! Two words may record one death: the lock of the target, as its design does, and the lock-all
-//! word at rank 0. The lock-all word is a participant count, and its suspicion timeout is a second.
-//! Only a `lock_all` finds at the lock-all word a rank that died with an exclusive lock. From then
-//! on, as after a death inside `lock_all`, every exclusive lock and every `lock_all` of the window
-//! fails, until an exclusive lock is acquired with [`recover`](crate::LockRequest::recover).
+//! A rank that dies inside `lock_all` poisons nothing. Two words may record the death of a rank
+//! that held an exclusive lock: the lock of the target, as its design does, and the lock-all word
+//! at rank 0. The lock-all word is a participant count, and its suspicion timeout is a second. Only
+//! a `lock_all` finds the death there. From then on every exclusive lock and every `lock_all` of
+//! the window fails, until an exclusive lock is acquired with
+//! [`recover`](crate::LockRequest::recover). A panic under an exclusive lock poisons both at once.
 //!
 //! # Which lock for which load
 //!
@@ -158,12 +159,11 @@
 //!
 //! # Death of an owner
 //!
-//! **A lock whose owner died is poisoned**, as a [`std::sync::Mutex`] is after a panic. Every
-//! acquire of it fails immediately, with an error that names the failed rank
-//! ([`is_poisoned`](crate::Error::is_poisoned)), until a rank acquires it with
-//! [`recover`](crate::LockRequest::recover). The recovering owner holds the lock exclusively, and
-//! [`previous_owner`](crate::Epoch::previous_owner) names the failed rank. After its unlock the
-//! lock is an ordinary lock again.
+//! **A lock whose exclusive owner died is poisoned.** Every acquire of it fails immediately, with
+//! an error that names the failed rank ([`is_poisoned`](crate::Error::is_poisoned)), until a rank
+//! acquires it with [`recover`](crate::LockRequest::recover). The recovering owner holds the lock
+//! exclusively, and [`previous_owner`](crate::Epoch::previous_owner) names the failed rank. After
+//! its unlock the lock is an ordinary lock again.
 //!
 //! ```
 //! # use onesided::{Error, Window};
@@ -183,6 +183,9 @@
 //! # }
 //! ```
 //!
+//! **A dead reader poisons nothing**, because it has changed nothing. The next owner gets the lock
+//! as after any other reader, once the death is detected.
+//!
 //! A robust mutex of POSIX reports the death to the next owner only. Here the lock stays poisoned,
 //! because data that the failed rank left half written affects every rank. If one survivor got the
 //! error and the lock were then free again, the others would go on with data that no rank has
@@ -191,14 +194,31 @@
 //!
 //! Detection: a rank's death is known on its host within milliseconds; for other hosts see
 //! [failures](super::failures). Test-and-set then reports a dead exclusive owner immediately, the
-//! queue within about ten milliseconds. Readers and tickets are counts, which name no rank. When some
-//! rank has died and no rank has released for a second since, a waiter compares the count with the
-//! living owners. If these are fewer, arrivals are turned away, and the lock is poisoned once no
-//! living rank holds it or waits for it. The death of a rank that holds nothing therefore changes
-//! nothing: holders may take as long as they like, and the order of waiters is kept. A rank that
-//! died *waiting* has no effect with test-and-set; with the other designs it counts as if it may
-//! have held the lock. Readers that only read lose nothing by
-//! [`recover`](crate::LockRequest::recover).
+//! queue within about ten milliseconds. Readers and tickets are counts, which name no rank. When
+//! some rank has died and no rank has released for a second since, a waiter compares the count with
+//! the living owners. If these are fewer, arrivals are turned away until no living rank holds the
+//! lock or waits for it. Then the lock is free if readers alone are missing, and poisoned
+//! otherwise. The death of a rank that holds nothing therefore changes nothing: holders may take as
+//! long as they like, and the order of waiters is kept. A rank that died *waiting* has no effect
+//! with test-and-set, nor if it waited as a reader; with the other designs one that waited for the
+//! exclusive lock counts as if it may have held it.
+//!
+//! # Panics
+//!
+//! **An exclusive guard that is dropped because its thread panics leaves the lock poisoned**, as a
+//! [`std::sync::MutexGuard`] does: what it protects may be half written. That holds for an
+//! [`Epoch`](crate::Epoch), also inside a [`TableGuard`](crate::TableGuard) or a
+//! [`VersionedEpoch`](crate::VersionedEpoch), which then publishes nothing. Acquires fail with
+//! [`OwnerPanicked`](crate::FaultKind::OwnerPanicked), which names the rank, until one recovers the
+//! lock and learns of it ([`PreviousOwner::Panicked`](crate::PreviousOwner::Panicked)). The rank
+//! may live on, and its own acquires fail as well.
+//!
+//! A panic poisons nothing under
+//!
+//! - a shared guard, a request, or a guard whose `unlock` has begun;
+//! - a guard that a destructor made while the stack was unwinding already;
+//! - the guards of [`Mutex`](crate::Mutex) and [`RwLock`](crate::RwLock), which then do not write
+//!   the value back, and [`Locked::update`](crate::Locked::update), which then puts nothing.
 //!
 //! A rank that lives but has lost its connection to the lock's rank counts as dead for that lock,
 //! and for no other: see [lost connections](super::failures#lost-connections).
@@ -217,11 +237,11 @@
 //! # Many locks
 //!
 //! A [`LockTable`](crate::LockTable) has locks without memory of their own: a million of them, each
-//! at some rank, where it takes the words that its design needs at the target: 8 bytes with one
-//! word, 264 with the queue by fetch-add. Tables do not support designs with words at every rank or
-//! each host, nor those that a thread serves. A lock of a table has everything that a window's lock
-//! has. The locks of a table share one set of queue nodes. The program flushes what it puts under
-//! such a lock before it unlocks.
+//! at some rank, where it takes the words that its design needs at the target: 8 bytes with
+//! test-and-set, 16 with a queue or tickets, 272 with the queue by fetch-add. Tables do not support
+//! designs with words at every rank or each host, nor those that a thread serves. A lock of a table
+//! has everything that a window's lock has. The locks of a table share one set of queue nodes. The
+//! program flushes what it puts under such a lock before it unlocks.
 //!
 //! # Fencing tokens
 //!

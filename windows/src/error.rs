@@ -69,9 +69,9 @@ pub enum Error {
         what: String,
     },
     /// A lock could not be acquired. The rank does not hold it and has nothing to release. That is
-    /// so after `Unknown` and `ConnectionLost`, too: this rank has lost its connection to the lock's
-    /// rank, which ends its access, and the others recover the lock as after a death. Do not ask
-    /// again: there is no new connection. Locks of other ranks are not affected.
+    /// so after `Unknown` and `ConnectionLost`, too: this rank has lost its connection to the
+    /// lock's rank, which ends its access, and the others recover the lock as after a death. Do not
+    /// ask again: there is no new connection. Locks of other ranks are not affected.
     #[error("{operation} on rank {target} of window \"{window}\": {}", lock_reason(.fault))]
     Lock {
         /// `lock_exclusive`, `lock_shared`, `lock_all` (also where it locks a target on demand).
@@ -289,24 +289,25 @@ impl Error {
         }
     }
 
-    /// Whether a lock request failed because the owner, or a rank that may have been the owner,
-    /// died or exceeded its lease. [`LockRequest::recover`](crate::LockRequest::recover) takes the
-    /// lock over, except from an expired owner that [`LeasePolicy::Kill`](crate::LeasePolicy::Kill)
-    /// could not kill.
+    /// Whether a lock request failed because the lock is poisoned: its exclusive owner died, may
+    /// have died, panicked, or exceeded its lease. [`fault`](Self::fault) names it.
+    /// [`LockRequest::recover`](crate::LockRequest::recover) takes the lock over, except from an
+    /// expired owner that [`LeasePolicy::Kill`](crate::LeasePolicy::Kill) could not kill.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.fault().is_some_and(Fault::is_poison)
     }
 
     /// Whether access between this rank and another was revoked because one of them exceeded its
-    /// lease ([`LeasePolicy::Revoke`](crate::LeasePolicy::Revoke)), or because the other rank counts
-    /// this one as dead. [`fault`](Self::fault) names the other rank.
+    /// lease ([`LeasePolicy::Revoke`](crate::LeasePolicy::Revoke)), or because the other rank
+    /// counts this one as dead. [`fault`](Self::fault) names the other rank.
     #[must_use]
     pub fn is_revoked(&self) -> bool {
         self.fault().is_some_and(|fault| fault.kind() == FaultKind::Revoked)
     }
 
-    /// Whether a lock request failed because the owner died; [`fault`](Self::fault) names it.
+    /// Whether a lock request failed because the exclusive owner died, where the lock records that;
+    /// [`fault`](Self::fault) names it.
     #[must_use]
     pub fn is_owner_died(&self) -> bool {
         self.fault().is_some_and(|fault| fault.kind() == FaultKind::OwnerDied)

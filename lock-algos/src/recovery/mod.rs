@@ -11,16 +11,17 @@
 //!            compare-swap(word, under recovery, this owner alone)
 //! ```
 //!
-//! No rank leads a recovery, so the death of a recovering rank does not matter: any rank may suspect,
-//! scan and take over, and the compare-swap decides.
+//! No rank leads a recovery, so the death of a recovering rank does not matter: any rank may
+//! suspect, scan and take over, and the compare-swap decides.
 //!
 //! # Poisoned locks
 //!
 //! A dead reader changed nothing, so the lock is restored without notice. A lock whose exclusive
 //! owner died is *poisoned*: its data may be half written. It stays under recovery, and acquires
-//! fail, until one [recovers](crate::Intent::recovers) it. An exclusive owner that lives can leave it
-//! poisoned as well ([`LockAlgorithm::release_poisoned`](crate::LockAlgorithm::release_poisoned)):
-//! it writes the fault to the [`POISON`] word at the home and stays in the lock's word.
+//! fail, until one [recovers](crate::Intent::recovers) it. An exclusive owner that lives can leave
+//! it poisoned as well
+//! ([`LockAlgorithm::release_poisoned`](crate::LockAlgorithm::release_poisoned)): it writes the
+//! fault to the [`POISON`] word at the home and stays in the lock's word.
 //!
 //! # Ranks that are believed dead
 //!

@@ -230,12 +230,19 @@ pub enum LockAllDesign {
     /// A request for an exclusive lock is announced when the call returns; it requests the target's
     /// own lock once it is waited on or polled.
     ///
-    /// Each lock takes a [slot](crate::Builder::lock_slots), one of which is reserved for the thread
-    /// that locked first. With a lock whose waiters are notified by others (a queue, two
+    /// Each lock takes a [slot](crate::Builder::lock_slots), one of which is reserved for the
+    /// thread that locked first. With a lock whose waiters are notified by others (a queue, two
     /// levels, threads), the slot of a lock is lost if its target dies while the lock is waited for
-    /// or released. If rank 0 dies there are no exclusive locks any more. Not available with a
-    /// [lease policy](crate::LeasePolicy); lock tables, [`Mutex`](crate::Mutex) and
-    /// [`RwLock`](crate::RwLock) have no `lock_all`.
+    /// or released. If rank 0 dies there are no exclusive locks any more.
+    ///
+    /// A rank that dies under `lock_all` poisons nothing. One that dies or panics under an
+    /// exclusive lock poisons that and, separately, the word that all targets share: every
+    /// exclusive lock of the window and every `lock_all` fails until an exclusive request
+    /// [recovers](crate::LockRequest::recover). After a death that begins when a `lock_all` finds
+    /// it.
+    ///
+    /// Not available with a [lease policy](crate::LeasePolicy); lock tables,
+    /// [`Mutex`](crate::Mutex) and [`RwLock`](crate::RwLock) have no `lock_all`.
     Global,
 }
 

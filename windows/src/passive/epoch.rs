@@ -20,8 +20,10 @@ use crate::{Access, Element, Error, PreviousOwner};
 /// target locked and has no other effect.
 ///
 /// An exclusive guard that is dropped because its thread panics leaves the lock poisoned, as the
-/// death of its rank would: what it protects may be half written. Other acquires fail until one
-/// [recovers](crate::LockRequest::recover).
+/// death of its rank would: what it protects may be half written. Other acquires fail, those of
+/// this rank too, until one [recovers](crate::LockRequest::recover). A shared guard, one whose
+/// `unlock` has begun, and one that a destructor made while the stack was unwinding already release
+/// as usual.
 #[must_use = "if unused the lock is released immediately"]
 pub struct Epoch<'w, T: Element, F: Fabric> {
     pub(super) access: Access<'w, T, F>,

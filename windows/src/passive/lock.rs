@@ -51,11 +51,15 @@ pub(crate) const fn operation(mode: Mode) -> &'static str {
 /// while the application computes, and releases the lock if they took it.
 ///
 /// # Failed owners
-/// A lock whose owner died is poisoned, as a panic poisons a [`std::sync::Mutex`]: every request
-/// for it fails with an error that names the failed rank ([`Error::is_poisoned`]), until a request
-/// with [`recover`](Self::recover) has got the lock and released it. The protected data stay
+/// A lock is poisoned if its exclusive owner died, or may have died, or if its [guard](Epoch) was
+/// dropped by a panic, which poisons a [`std::sync::Mutex`] too: every request for it fails with an
+/// error that names the failed rank ([`Error::is_poisoned`]), until a request with
+/// [`recover`](Self::recover) has got the lock and released it. The protected data stay
 /// inconsistent until then; reporting the failure only once would hand unrepaired data to all later
 /// owners.
+///
+/// A dead shared owner poisons nothing: the next owner gets the lock as after any other reader.
+/// Where the lock only counts its readers, that takes the suspicion timeout, a second.
 #[must_use = "dropping the request cancels it"]
 pub struct LockRequest<'w, T: Element, F: Fabric> {
     window: &'w Window<T, F>,
@@ -128,9 +132,11 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         self
     }
 
-    /// Takes the lock over from a rank that died while it held it. [`Epoch::previous_owner`] then
-    /// names that rank, and the lock is held exclusively whatever mode was requested, because no
-    /// other rank should see inconsistent data. The unlock ends the poisoning.
+    /// Takes the lock over if it is poisoned: from a rank that died, or may have died, or panicked,
+    /// while it held it exclusively. [`Epoch::previous_owner`] then names that rank, and the lock
+    /// is held exclusively whatever mode was requested, because no other rank should see
+    /// inconsistent data. The unlock ends the poisoning. A lock that is not poisoned is acquired as
+    /// without this.
     ///
     /// ```
     /// # use onesided_windows::{Error, Window};
@@ -286,8 +292,9 @@ impl<'w, T: Element, F: Drive> LockRequest<'w, T, F> {
     /// Blocks until the lock is held.
     ///
     /// # Errors
-    /// - [`Error::Lock`]: the owner died ([`Error::is_poisoned`]; see [`recover`](Self::recover)),
-    ///   the deadline passed ([`Error::is_timed_out`]), or the target died.
+    /// - [`Error::Lock`]: the lock is poisoned ([`Error::is_poisoned`]; see
+    ///   [`recover`](Self::recover)), the deadline passed ([`Error::is_timed_out`]), or the target
+    ///   died.
     /// - [`Error::Lock`] with `NoSlot`: this rank has as many locks of the window as
     ///   [`lock_slots`](crate::Builder::lock_slots) allows. Exclusive requests for test-and-set
     ///   locks without a [lease policy](crate::LeasePolicy) need no slot.

@@ -13,8 +13,8 @@ use onesided_lock_algos::{Held, Mode};
 pub enum PreviousOwner {
     /// This rank held the lock exclusively when it died.
     Owner(u32),
-    /// This rank died, and may have held the lock exclusively or waited to: the lock does not record
-    /// which. Others may have died with it.
+    /// This rank died, and may have held the lock exclusively or waited to: the lock does not
+    /// record which. Others may have died with it.
     Participant(u32),
     /// This rank lives, and held the lock for longer than its lease: its commits fail
     /// ([`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit)), or its access to
@@ -37,8 +37,9 @@ impl fmt::Display for PreviousOwner {
     }
 }
 
-/// How a lock is held, and whether it was recovered, in half a register: mode 1 bit | whether a panic
-/// poisons nothing 1 bit | unused 2 bits | 0, or from whom it was recovered 4 bits | rank 24 bits.
+/// How a lock is held, and whether it was recovered, in half a register: mode 1 bit | whether a
+/// panic poisons nothing 1 bit | unused 2 bits | 0, or from whom it was recovered 4 bits | rank 24
+/// bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Holding(u32);
 

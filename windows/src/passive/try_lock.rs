@@ -61,8 +61,7 @@ impl<'w, T: Element, F: Fabric> TryLock<'w, T, F> {
         Self(LockRequest::start_of(window, target_lock, mode, Intent::TRY))
     }
 
-    /// Takes the lock over even from a rank that died while it held it: see
-    /// [`LockRequest::recover`].
+    /// Takes the lock over even if it is poisoned: see [`LockRequest::recover`].
     #[inline]
     pub const fn recover(mut self) -> Self {
         self.0.intent = self.0.intent.recovering();
@@ -82,7 +81,8 @@ impl<'w, T: Element, F: Drive> TryLock<'w, T, F> {
     /// Blocks until the lock is held or found taken.
     ///
     /// # Errors
-    /// [`Error::Lock`]: its owner died ([`Error::is_poisoned`]), the target died; [`Error::Rank`].
+    /// [`Error::Lock`]: the lock is poisoned ([`Error::is_poisoned`]), the target died;
+    /// [`Error::Rank`].
     #[inline(always)] // see `LockRequest::wait`
     pub fn wait(self) -> Result<Option<Epoch<'w, T, F>>, Error> {
         let failed = self.0.failing();

@@ -35,8 +35,8 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
 /// posted; the release itself is not waited for. See [`Epoch::unlock`].
 ///
 /// # Cancel safety
-/// May be dropped at any point: it releases the lock as a drop of the guard does, also when its thread
-/// panics.
+/// May be dropped at any point: it releases the lock, as a drop of the guard does. A panic then
+/// poisons nothing.
 #[must_use = "dropping the unlock discards its errors"]
 pub struct Unlock<'w, T: Element, F: Fabric> {
     inner: &'w Inner<F>,

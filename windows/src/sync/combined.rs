@@ -88,7 +88,7 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
 
     /// Gets elements under the exclusive lock, changes them, and puts them back as
     /// [`put`](Self::put) does. Does nothing unless waited on or polled. Returns the result of
-    /// `change`; a `change` that panics puts nothing and leaves nothing locked.
+    /// `change`; a `change` that panics puts nothing and leaves nothing locked or poisoned.
     ///
     /// # Errors
     /// Those of [`LockRequest::wait`], [`Access::get`] and [`Access::put`].

@@ -33,13 +33,14 @@ use crate::{
 /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
 /// ```
 ///
-/// A lock takes [`bytes_per_lock`](Self::bytes_per_lock) at its rank: 8 for every design whose lock
-/// is one word, and 8 more in a table with [tokens](Self::with_tokens). The queue nodes of each
-/// rank are shared by the table, as in a window: [`lock_slots`](crate::Builder::lock_slots) bounds
-/// the locks of the table that a rank has at a time.
+/// A lock takes [`bytes_per_lock`](Self::bytes_per_lock) at its rank: 8 with test-and-set, 16 with
+/// tickets or the queue, 272 with the queue by fetch-add, and 8 more in a table with
+/// [tokens](Self::with_tokens). The queue nodes of each rank are shared by the table, as in a
+/// window: [`lock_slots`](crate::Builder::lock_slots) bounds the locks of the table that a rank has
+/// at a time.
 ///
-/// The locks behave as those of windows, also after failures: a lock whose owner died is poisoned,
-/// and only that one, until it is [recovered](TableRequest::recover).
+/// The locks behave as those of windows, also after failures: a lock whose exclusive owner died or
+/// panicked is poisoned, and only that one, until it is [recovered](TableRequest::recover).
 ///
 /// **An unlock does not flush operations on windows.** Flush the epoch or access that posted them
 /// before unlocking.
@@ -300,7 +301,7 @@ impl<F: Fabric> TableRequest<'_, F> {
         self
     }
 
-    /// Takes the lock over from a rank that died while it held it: see [`LockRequest::recover`].
+    /// Takes the lock over if it is poisoned: see [`LockRequest::recover`].
     #[inline]
     pub fn recover(mut self) -> Self {
         self.request = self.request.recover();
@@ -312,7 +313,7 @@ impl<'t, F: Drive> TableRequest<'t, F> {
     /// Blocks until the lock is held.
     ///
     /// # Errors
-    /// [`Error::TableLock`]: the owner died ([`Error::is_poisoned`]), the deadline passed
+    /// [`Error::TableLock`]: the lock is poisoned ([`Error::is_poisoned`]), the deadline passed
     /// ([`Error::is_timed_out`]), the lock's rank died; `NoSlot`, as of [`LockRequest::wait`].
     /// [`Error::NoSuchLock`].
     #[inline]
@@ -352,8 +353,7 @@ pub struct TableTry<'t, F: Fabric> {
 }
 
 impl<F: Fabric> TableTry<'_, F> {
-    /// Takes the lock over even from a rank that died while it held it: see
-    /// [`LockRequest::recover`].
+    /// Takes the lock over even if it is poisoned: see [`LockRequest::recover`].
     #[inline]
     pub fn recover(mut self) -> Self {
         self.request = self.request.recover();
@@ -392,7 +392,8 @@ impl<'t, F: Fabric> Future for TableTry<'t, F> {
 }
 
 /// A held lock of a table. A drop releases it, and [`LockTable::close`] reports the errors of that.
-/// Leaking a guard leaves that lock locked and has no other effect.
+/// Leaking a guard leaves that lock locked and has no other effect. An exclusive guard that is
+/// dropped because its thread panics leaves the lock poisoned, as an [`Epoch`] does.
 #[must_use = "if unused the lock is released immediately"]
 pub struct TableGuard<'t, F: Fabric> {
     epoch: Epoch<'t, u64, F>,

@@ -311,8 +311,8 @@ limited! {
 /// The exclusive lock of a target of a [`Versioned`] window, held to write under. Readers accept
 /// nothing of the target before the unlock. A drop unlocks too, but cannot report errors.
 ///
-/// A guard that is dropped because its thread panics publishes nothing and leaves the lock poisoned, as
-/// an [`Epoch`] does. Readers get the error too, until the lock is
+/// A guard that is dropped because its thread panics publishes nothing and leaves the lock
+/// poisoned, as an [`Epoch`] does. Readers get the error too, until the lock is
 /// [recovered](crate::LockRequest::recover) through the [window](Versioned::window).
 #[must_use = "if unused the lock is released immediately"]
 pub struct VersionedEpoch<'w, T: Element, F: Fabric> {

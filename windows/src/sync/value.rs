@@ -102,9 +102,9 @@ impl<'m, T: Element, F: Fabric, G: Guard<'m, T, F>> ValueLock<'m, T, F, G> {
         self
     }
 
-    /// Takes the lock over from a rank that died while it held it: the guard's `previous_owner`
-    /// then names that rank, and the lock is held exclusively. The value may have been written back
-    /// in part. See [`LockRequest::recover`](crate::LockRequest::recover).
+    /// Takes the lock over from a rank that died while it held it exclusively: the guard's
+    /// `previous_owner` then names that rank, and the lock is held exclusively. The value may have
+    /// been written back in part. See [`LockRequest::recover`](crate::LockRequest::recover).
     pub const fn recover(mut self) -> Self {
         self.lock = self.lock.recover();
         self
@@ -244,7 +244,8 @@ impl<T: Element, F: Fabric> Drop for ReadGuard<'_, T, F> {
 /// [`unlock`](Self::unlock) reports errors and completes when the value is written back. A drop
 /// writes it back too without waiting; the `close` of the value reports the errors of that. **If
 /// the thread panics, the value is not written back**: other ranks never see a half-done change, so
-/// a panic poisons nothing (a death does: see [`ValueLock::recover`]).
+/// a panic poisons nothing, unlike one under an [`Epoch`] (a death does: see
+/// [`ValueLock::recover`]).
 #[must_use = "if unused the lock is released immediately"]
 pub struct WriteGuard<'m, T: Element, F: Fabric> {
     fabric: &'m F,

@@ -129,8 +129,8 @@ impl<'w, T: Element, F: Drive> LockAllRequest<'w, T, F> {
     /// [`Error::Lock`] of the first lock that fails; the others are released. On demand,
     /// [`Error::Lock`] if the window was closed here; [`LockAll::at`] reports failures to lock a
     /// target. With [`LockAllDesign::Global`](crate::LockAllDesign::Global) the error names rank 0,
-    /// which has the lock-all word, whichever rank died; a request for any exclusive lock with
-    /// [`recover`](LockRequest::recover) repairs it. `NoSlot`: as of
+    /// which has the lock-all word, whichever exclusive owner died or panicked; a request for any
+    /// exclusive lock with [`recover`](LockRequest::recover) repairs it. `NoSlot`: as of
     /// [`LockRequest::wait`](crate::LockRequest::wait).
     pub fn wait(self) -> Result<LockAll<'w, T, F>, Error> {
         self.block()
