@@ -55,13 +55,6 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         self.holding.previous_owner(&self.access.inner.world)
     }
 
-    /// The same guard, whose unlock has begun.
-    #[inline(always)]
-    pub(super) const fn of_unlock(mut self) -> Self {
-        self.holding = self.holding.of_unlock();
-        self
-    }
-
     pub(crate) const fn holding(&self) -> Holding {
         self.holding
     }

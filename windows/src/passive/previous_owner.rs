@@ -37,9 +37,9 @@ impl fmt::Display for PreviousOwner {
     }
 }
 
-/// How a lock is held, and whether it was recovered, in half a register: mode 1 bit | whether a
-/// panic poisons nothing 1 bit | unused 2 bits | 0, or from whom it was recovered 4 bits | rank 24
-/// bits.
+/// How a lock is held, and whether it was recovered, in half a register: mode 1 bit | acquired
+/// while the thread panicked 1 bit | unused 2 bits | 0, or from whom it was recovered 4 bits | rank
+/// 24 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Holding(u32);
 
@@ -49,7 +49,7 @@ const RECOVERED: [FaultKind; 4] =
 
 impl Holding {
     const SHARED: u32 = 1 << 31;
-    const UNPOISONED: u32 = 1 << 30;
+    const UNWINDING: u32 = 1 << 30;
     const KIND: u32 = 24;
 
     #[inline]
@@ -76,19 +76,13 @@ impl Holding {
     /// The same for a guard that is made now, perhaps by a destructor as the stack unwinds.
     #[inline(always)]
     pub(crate) fn of_guard(self) -> Self {
-        if std::thread::panicking() { self.of_unlock() } else { self }
-    }
-
-    /// The same for a guard whose unlock has begun: nothing is half written any more.
-    #[inline(always)]
-    pub(crate) const fn of_unlock(self) -> Self {
-        Self(self.0 | Self::UNPOISONED)
+        if std::thread::panicking() { Self(self.0 | Self::UNWINDING) } else { self }
     }
 
     /// Whether what the lock protects may be half written: the guard is dropped because its thread
     /// began to panic.
     pub(crate) fn is_half_done(self) -> bool {
-        self.0 & (Self::SHARED | Self::UNPOISONED) == 0 && std::thread::panicking()
+        self.0 & (Self::SHARED | Self::UNWINDING) == 0 && std::thread::panicking()
     }
 
     #[inline]

@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::hint::spin_loop;
 use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -123,6 +124,33 @@ fn post_release<'w, F: Fabric>(
     } else {
         // Passed one by one, to stay in registers.
         release_with_slot(inner, (target, id), words.0, words.1, holding);
+    }
+}
+
+/// A guard that poisons nothing when a panic drops it: nothing is half written, because its unlock
+/// has begun, or because nothing is put before that.
+pub(crate) struct Unpoisoning<'w, T: Element, F: Fabric>(ManuallyDrop<Epoch<'w, T, F>>);
+
+impl<'w, T: Element, F: Fabric> Unpoisoning<'w, T, F> {
+    #[inline(always)] // see `post_release`
+    pub(crate) const fn new(held: Epoch<'w, T, F>) -> Self {
+        Self(ManuallyDrop::new(held))
+    }
+}
+
+impl<'w, T: Element, F: Fabric> Deref for Unpoisoning<'w, T, F> {
+    type Target = Epoch<'w, T, F>;
+
+    #[inline(always)] // see `post_release`
+    fn deref(&self) -> &Epoch<'w, T, F> {
+        &self.0
+    }
+}
+
+impl<T: Element, F: Fabric> Drop for Unpoisoning<'_, T, F> {
+    fn drop(&mut self) {
+        let Epoch { access: Access { inner, target, .. }, words, holding, id } = &**self;
+        flush_and_release(inner, (target, *id), words.0, words.1, *holding);
     }
 }
 

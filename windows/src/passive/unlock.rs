@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use onesided_fabric::remote_memory::Fault;
 use onesided_fabric::{Drive, Fabric, block_on, handle, wait_for};
 
-use crate::passive::release::Releasing;
+use crate::passive::release::{Releasing, Unpoisoning};
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 use crate::{Access, Element, Epoch, Error};
@@ -25,8 +25,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// it as after a death.
     #[inline(always)] // a guard passed through memory costs more than the release
     pub fn unlock(self) -> Unlock<'w, T, F> {
-        let Access { inner, target, .. } = self.access;
-        Unlock::new(inner, target, Some(self))
+        Unlock::of(Unpoisoning::new(self))
     }
 }
 
@@ -42,7 +41,7 @@ pub struct Unlock<'w, T: Element, F: Fabric> {
     inner: &'w Inner<F>,
     target: &'w Target<F>,
     /// `None` once it is released.
-    held: Option<Epoch<'w, T, F>>,
+    held: Option<Unpoisoning<'w, T, F>>,
     flush: Option<F::Flush<'w>>,
     /// The release, where it may find that the lease has expired.
     checked: Option<Releasing<F>>,
@@ -51,9 +50,14 @@ pub struct Unlock<'w, T: Element, F: Fabric> {
 
 impl<'w, T: Element, F: Fabric> Unlock<'w, T, F> {
     #[inline]
-    pub(crate) fn new(inner: &'w Inner<F>, target: &'w Target<F>, held: Option<Epoch<'w, T, F>>) -> Self {
-        let held = held.map(Epoch::of_unlock);
+    pub(crate) fn new(inner: &'w Inner<F>, target: &'w Target<F>, held: Option<Unpoisoning<'w, T, F>>) -> Self {
         Self { inner, target, held, flush: None, checked: None, outcome: Ok(()) }
+    }
+
+    #[inline(always)] // see `Epoch::unlock`
+    pub(crate) fn of(held: Unpoisoning<'w, T, F>) -> Self {
+        let Access { inner, target, .. } = held.access;
+        Self::new(inner, target, Some(held))
     }
 
     pub(crate) const fn rank(&self) -> u32 {

@@ -7,7 +7,8 @@ use onesided_fabric::{Call, Drive, Fabric, call, handle};
 use onesided_lock_algos::{Intent, Mode};
 
 use crate::passive::cancelled::Unclaimed;
-use crate::{Access, Element, Epoch, Error, Flush, LockRequest, Window};
+use crate::passive::release::Unpoisoning;
+use crate::{Access, Element, Epoch, Error, Flush, LockRequest, Unlock, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
     /// Combined operations: each locks a rank's window memory, operates on it and unlocks it, in
@@ -327,11 +328,10 @@ impl<'w, T: Element, F: Drive, C: FnOnce(&mut [T]) -> R, R> LockedUpdate<'w, '_,
             Call::NotStarted((elements, change)) if self.lock.completes_at_post() => {
                 let epoch = self.lock.window.lock_exclusive(self.lock.target).wait()?;
                 epoch.get(self.offset, elements).wait()?;
-                let epoch = Unclaimed::new(epoch); // `change` may panic
+                let epoch = Unpoisoning::new(epoch); // `change` may panic
                 let outcome = change(elements);
-                let epoch = epoch.claim();
                 epoch.put(self.offset, elements)?;
-                epoch.unlock().wait()?;
+                Unlock::of(epoch).wait()?;
                 Ok(outcome)
             }
             call => Self { call, ..self }.wait_slowly(),

@@ -40,6 +40,7 @@ use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
 
 use crate::active::signals::VERSION;
 use crate::passive::cancelled::Unclaimed;
+use crate::passive::release::Unpoisoning;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 use crate::{Access, Element, Epoch, Error, Get, Request, Unlock, Window};
@@ -371,7 +372,7 @@ impl<'w, T: Element, F: Fabric> VersionedEpoch<'w, T, F> {
     /// As [`Unlock`].
     pub fn unlock(mut self) -> Unlock<'w, T, F> {
         let (inner, target) = (self.inner, self.target);
-        Unlock::new(inner, target, self.publish())
+        Unlock::new(inner, target, self.publish().map(Unpoisoning::new))
     }
 }
 
