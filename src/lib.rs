@@ -59,11 +59,11 @@ pub use onesided_windows::{
     Access, AccessEpoch, Accumulate, At, AtomicElement, Buffer, BufferError, Builder, Direct, Element, Epoch, Epochs,
     ExposureEpoch, FenceEpoch, FenceRequest, FencingToken, Fetch, Field, FieldAccess, Fields, Flavor, Flush, FlushAll,
     Get, Info, LeasePolicy, Local, Located, LocatedValue, LockAll, LockAllDesign, LockAllRequest, LockCall, LockDesign,
-    LockRequest, LockTable, Locked, LockedGet, LockedPut, LockedUpdate, Mode, Mutex, NoCheckEpoch, Op, Path, Paths,
-    PreviousOwner, ReadGuard, RemotePtr, Request, Resolve, Runs, RwLock, Scope, Shape, Shaped, StartRequest,
-    TableGuard, TableRequest, TableTry, Threads, Transfer, TryLock, Unlock, UnlockAll, UnlockCall, ValueLock,
-    ValueUnlock, Versioned, VersionedEpoch, VersionedRead, VersionedWrite, WaitUntil, Window, WindowMemory, WriteGuard,
-    field,
+    LockRequest, LockTable, Locked, LockedGet, LockedPut, LockedUpdate, Mode, Mutex, NoCheckEpoch, Op, OwnLockBuilder,
+    Path, Paths, PreviousOwner, ReadGuard, RemotePtr, Request, Resolve, Runs, RwLock, Scope, Shape, Shaped,
+    StartRequest, TableGuard, TableRequest, TableTry, Threads, Transfer, TryLock, Unlock, UnlockAll, UnlockCall,
+    ValueLock, ValueUnlock, Versioned, VersionedEpoch, VersionedRead, VersionedWrite, WaitUntil, Window, WindowMemory,
+    WriteGuard, field,
 };
 
 mod error;

@@ -5,12 +5,62 @@ use std::future::Future;
 
 use onesided_remote_memory::{Fault, Link, RemoteMemory};
 
-use crate::{Held, Intent, IntentFn, LockContext, Mode};
+use crate::{Held, Intent, IntentFn, LockContext, Mode, Owner};
 
 /// The resolved words of a lock: its first word at the home, and the owner's bits
 /// ([`Owner::to_bits`](crate::Owner::to_bits)), of which the two highest are left to the algorithm.
 /// A guard keeps them while it holds the lock.
 pub type Words<'m, M> = (<M as RemoteMemory>::Word<'m>, u64);
+
+/// One owner's use of one lock.
+#[derive(Debug)]
+pub struct LockUse<'m, M: RemoteMemory, P> {
+    /// The memory that the lock is in.
+    pub memory: &'m M,
+    /// Where the words of the lock lie.
+    pub context: P,
+    /// The first word at the home.
+    pub home: M::Word<'m>,
+    /// The owner's bits, of which the two highest are the algorithm's.
+    pub owner: u64,
+    /// The mode in which the lock is requested, or held.
+    pub mode: Mode,
+}
+
+impl<M: RemoteMemory, P: Copy> Clone for LockUse<'_, M, P> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: RemoteMemory, P: Copy> Copy for LockUse<'_, M, P> {}
+
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockUse<'m, M, P> {
+    /// The use of a lock by the owner of `context`. `words` are those of the acquire.
+    #[inline(always)]
+    pub const fn new(memory: &'m M, context: P, (home, owner): Words<'m, M>, mode: Mode) -> Self {
+        Self { memory, context, home, owner, mode }
+    }
+
+    /// The same with other words' bits for the owner.
+    #[inline(always)]
+    pub(crate) fn with_owner(self, owner: u64) -> Self {
+        Self { owner, ..self }
+    }
+
+    /// The owner.
+    #[inline(always)]
+    pub(crate) const fn me(&self) -> Owner {
+        Owner::from_bits(self.owner)
+    }
+
+    /// Word `index` of the owner's node.
+    #[inline(always)]
+    pub(crate) fn node(&self, index: usize) -> Result<M::Word<'m>, Fault> {
+        self.context.node(index)
+    }
+}
 
 /// A lock algorithm, written once for every fabric, the simulator and the model checkers.
 ///
@@ -87,24 +137,19 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// `NotOwn` if the node is not in this rank's memory.
-    fn start<'m, M: RemoteMemory>(
-        &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        words: Words<'m, M>,
-        mode: Mode,
-    ) -> Result<M::Op, Fault>;
+    fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault>;
 
-    /// Whether the first operation alone acquired the lock. `first` is its result.
-    fn holds<M: RemoteMemory>(&self, words: Words<'_, M>, mode: Mode, first: u64) -> bool;
+    /// Whether the first operation alone acquired the lock in this mode, for an owner with these bits.
+    /// `first` is its result.
+    fn holds(&self, owner: u64, mode: Mode, first: u64) -> bool;
 
     /// The rest of an acquire whose first operation failed or did not acquire the lock. `first` is
     /// the outcome of that operation. The intent is read between two operations.
     ///
     /// # Errors
     /// After an error the owner is not announced, with a slot or without. `Closed` if the acquire
-    /// was cancelled, `TimedOut` if a try would have had to wait, `OwnerDied` and `ParticipantDied`
-    /// if the lock is poisoned and the acquire does not recover, and the errors of the operations.
+    /// was cancelled, `TimedOut` if a try would have had to wait, the fault of a poisoned lock
+    /// ([`Fault::is_poison`]) if the acquire does not recover, and the errors of the operations.
     /// After an error the lock is not held. After `Unknown` and `ConnectionLost` the rank is cut off
     /// from the home, or from another participant: others may still write to the owner's node, so its
     /// slot must not be used again, for this or another lock.
@@ -116,10 +161,7 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// poisoned](Self::release_poisoned) if the acquire recovered it.
     fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> impl Future<Output = Result<Held, Fault>> + Send;
@@ -133,44 +175,36 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// As [`contend`](Self::contend).
     fn finish<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, P>,
         started: M::Op,
         intent: impl Fn() -> Intent + Send + Sync + 'm,
     ) -> impl Future<Output = Result<Held, Fault>> + Send + 'm {
         async move {
             let first = started.await;
-            if first.is_ok_and(|first| self.holds::<M>(words, mode, first)) {
-                return Ok(Held::cleanly(mode));
+            if first.is_ok_and(|first| self.holds(lock.owner, lock.mode, first)) {
+                return Ok(Held::cleanly(lock.mode));
             }
-            self.contend(memory, context, words, mode, first, &intent).await
+            self.contend(lock, first, &intent).await
         }
     }
 
     /// Whether [`finish_release`](Self::finish_release) has nothing to do, so that it need not be
-    /// run.
+    /// run, for an owner in this mode.
     #[inline]
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>, mode: Mode) -> bool {
-        let _ = (context, mode);
+    fn releases_in_one_step(&self, mode: Mode) -> bool {
+        let _ = mode;
         false
     }
 
     /// Posts the first operation of a release. The caller has flushed the operations of its
-    /// critical section. `mode` is [`Held::mode`], here and in the other release methods; `words`
+    /// critical section. The mode is [`Held::mode`], here and in the other release methods; the words
     /// are those of the acquire.
     ///
     /// # Errors
     /// `NotHeld` if the node shows that the lock is not held: nothing is posted. `NotOwn` as
     /// [`start`](Self::start).
-    fn start_release<'m, M: RemoteMemory>(
-        &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        words: Words<'m, M>,
-        mode: Mode,
-    ) -> Result<M::Op, Fault>;
+    fn start_release<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>)
+    -> Result<M::Op, Fault>;
 
     /// The release as a link of a chain, for a lock that [releases in one
     /// step](Self::releases_in_one_step): the caller posts it behind the operations of its critical
@@ -192,41 +226,30 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// As [`finish_release`](Self::finish_release); the release is over.
     fn released<'m, M: RemoteMemory>(
         &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        words: Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, impl LockContext<'m, M>>,
         found: u64,
     ) -> Result<bool, Fault> {
-        let _ = (memory, context, words, mode, found);
+        let _ = (lock, found);
         Ok(false)
     }
 
-    /// Completes a release. `started` is the operation that [`start_release`](Self::start_release)
-    /// posted, or its result if that did not [complete](Self::released) the release.
+    /// Completes a release. `found` is the outcome of the operation that
+    /// [`start_release`](Self::start_release) posted.
     ///
     /// # Errors
     /// After an error the owner is not announced. `NotHeld` if the algorithm can detect it, and the
     /// errors of the operations.
     fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
-        mode: Mode,
-        started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
+        lock: LockUse<'m, M, P>,
+        found: Result<u64, Fault>,
     ) -> impl Future<Output = Result<(), Fault>> + Send + 'm;
 
     /// Whether [`finish_release`](Self::finish_release) would wait for another owner if it started
     /// now. If `Some(false)`, it waits only for its own operations, and is ready at its first poll
     /// on a fabric whose operations complete at post. `None`: unknown.
-    fn release_waits<'m, M: RemoteMemory>(
-        &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        mode: Mode,
-    ) -> Option<bool> {
-        let _ = (memory, context, mode);
+    fn release_waits<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Option<bool> {
+        let _ = lock;
         None
     }
 
@@ -242,15 +265,13 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// [`OwnerPanicked`]: onesided_remote_memory::FaultKind::OwnerPanicked
     fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
+        lock: LockUse<'m, M, P>,
         why: Fault,
     ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
         let _ = why;
         async move {
-            let started = self.start_release(memory, context, words, Mode::Exclusive)?;
-            self.finish_release(memory, context, words, Mode::Exclusive, started).await
+            let found = self.start_release(lock)?.await;
+            self.finish_release(lock, found).await
         }
     }
 

@@ -6,7 +6,7 @@ use crate::global::LOCK_ALL_WORDS;
 use crate::test_and_set::EXCLUSIVE;
 use crate::{
     Backoff, DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, Global, Held, IntentFn, LockAlgorithm,
-    LockContext, Mcs, Mode, Owner, TestAndSet, Ticket, TwoLevel, Words,
+    LockContext, LockUse, Mcs, Mode, Owner, TestAndSet, Ticket, TwoLevel, Words,
 };
 
 /// The table of designs: each with its variants of [`AnyLock`], and the variant with a lock of all
@@ -85,6 +85,12 @@ with_designs! {
     #[non_exhaustive]
 }
 
+impl Default for AnyLock {
+    fn default() -> Self {
+        Self::TestAndSet(TestAndSet::default())
+    }
+}
+
 impl AnyLock {
     /// The lock, if an owner in this mode needs its word alone: no node, and no second step to
     /// release it. Checked first, so that the fast path has one branch.
@@ -99,8 +105,8 @@ impl AnyLock {
 
     /// Apart, so that there is no jump by a table on the shortest way.
     #[inline(never)]
-    fn another_holds<M: RemoteMemory>(&self, words: (M::Word<'_>, u64), mode: Mode, first: u64) -> bool {
-        chosen!(self, lock => lock.holds::<M>(words, mode, first))
+    fn another_holds(&self, owner: u64, mode: Mode, first: u64) -> bool {
+        chosen!(self, lock => lock.holds(owner, mode, first))
     }
 
     /// The number of words of the lock at its home.
@@ -198,51 +204,39 @@ impl LockAlgorithm for AnyLock {
     }
 
     #[inline]
-    fn start<'m, M: RemoteMemory>(
-        &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        words: Words<'m, M>,
-        mode: Mode,
-    ) -> Result<M::Op, Fault> {
-        chosen!(self, lock => lock.start(memory, context, words, mode))
+    fn start<'m, M: RemoteMemory>(&self, used: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+        chosen!(self, lock => lock.start(used))
     }
 
     #[inline]
-    fn holds<M: RemoteMemory>(&self, words: Words<'_, M>, mode: Mode, first: u64) -> bool {
+    fn holds(&self, owner: u64, mode: Mode, first: u64) -> bool {
         match self {
-            Self::TestAndSet(lock) => lock.holds::<M>(words, mode, first),
-            Self::Mcs(lock) => lock.holds::<M>(words, mode, first),
-            other => other.another_holds::<M>(words, mode, first),
+            Self::TestAndSet(lock) => lock.holds(owner, mode, first),
+            Self::Mcs(lock) => lock.holds(owner, mode, first),
+            other => other.another_holds(owner, mode, first),
         }
     }
 
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
-        mode: Mode,
+        used: LockUse<'m, M, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        chosen!(self, lock => lock.contend(memory, context, words, mode, first, intent).await)
+        chosen!(self, lock => lock.contend(used, first, intent).await)
     }
 
     #[inline]
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>, mode: Mode) -> bool {
-        chosen!(self, lock => lock.releases_in_one_step(context, mode))
+    fn releases_in_one_step(&self, mode: Mode) -> bool {
+        chosen!(self, lock => lock.releases_in_one_step(mode))
     }
 
     #[inline]
     fn start_release<'m, M: RemoteMemory>(
         &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        words: Words<'m, M>,
-        mode: Mode,
+        used: LockUse<'m, M, impl LockContext<'m, M>>,
     ) -> Result<M::Op, Fault> {
-        chosen!(self, lock => lock.start_release(memory, context, words, mode))
+        chosen!(self, lock => lock.start_release(used))
     }
 
     fn release_link<'m, M: RemoteMemory>(
@@ -257,45 +251,30 @@ impl LockAlgorithm for AnyLock {
     #[inline]
     fn released<'m, M: RemoteMemory>(
         &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        words: Words<'m, M>,
-        mode: Mode,
+        used: LockUse<'m, M, impl LockContext<'m, M>>,
         found: u64,
     ) -> Result<bool, Fault> {
-        chosen!(self, lock => lock.released(memory, context, words, mode, found))
+        chosen!(self, lock => lock.released(used, found))
     }
 
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
-        mode: Mode,
-        started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
+        used: LockUse<'m, M, P>,
+        found: Result<u64, Fault>,
     ) -> Result<(), Fault> {
-        // One type, so that the rest is compiled once for each lock.
-        let found = std::future::ready(started.await);
-        chosen!(self, lock => lock.finish_release(memory, context, words, mode, found).await)
+        chosen!(self, lock => lock.finish_release(used, found).await)
     }
 
-    fn release_waits<'m, M: RemoteMemory>(
-        &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        mode: Mode,
-    ) -> Option<bool> {
-        chosen!(self, lock => lock.release_waits(memory, context, mode))
+    fn release_waits<'m, M: RemoteMemory>(&self, used: LockUse<'m, M, impl LockContext<'m, M>>) -> Option<bool> {
+        chosen!(self, lock => lock.release_waits(used))
     }
 
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
+        used: LockUse<'m, M, P>,
         why: Fault,
     ) -> Result<(), Fault> {
-        chosen!(self, lock => lock.release_poisoned(memory, context, words, why).await)
+        chosen!(self, lock => lock.release_poisoned(used, why).await)
     }
 
     async fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(

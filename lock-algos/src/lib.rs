@@ -115,7 +115,7 @@ mod test_and_set;
 mod ticket;
 mod two_level;
 
-pub use crate::algorithm::{LockAlgorithm, Words};
+pub use crate::algorithm::{LockAlgorithm, LockUse, Words};
 pub use crate::any_lock::{AnyLock, held_by_word};
 pub use crate::backoff::{Backoff, BackoffCap};
 pub use crate::context::LockContext;
@@ -127,7 +127,7 @@ pub use crate::intent::{Intent, IntentFn, WaitPolicy};
 pub use crate::mcs::Mcs;
 pub use crate::owner::{Held, Mode, Owner};
 pub use crate::served::{DedicatedThread, EventThread, Served};
-pub use crate::simple::{LockUse, Simple, SimpleLock};
+pub use crate::simple::{Simple, SimpleLock, SimpleUse};
 pub use crate::test_and_set::TestAndSet;
 pub use crate::ticket::Ticket;
 pub use crate::two_level::TwoLevel;

@@ -6,7 +6,7 @@ use std::future::Future;
 use onesided_remote_memory::{Fault, RemoteMemory};
 
 use crate::backoff::Pauses;
-use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, Words};
+use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner};
 
 /// A lock as two functions over remote memory: the short way to write one. [`Simple`] makes a
 /// [`LockAlgorithm`] of it, for the verification kit, windows and benchmarks.
@@ -16,7 +16,7 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, Wo
 ///
 /// ```
 /// use onesided_lock_algos::remote_memory::{Fault, RemoteMemory};
-/// use onesided_lock_algos::{LockUse, SimpleLock};
+/// use onesided_lock_algos::{SimpleUse, SimpleLock};
 ///
 /// #[derive(Clone, Copy, Debug)]
 /// struct OneWord;
@@ -25,7 +25,7 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, Wo
 ///     const NAME: &'static str = "one-word";
 ///     const WORDS: usize = 1;
 ///
-///     async fn acquire<M: RemoteMemory>(&self, lock: LockUse<'_, '_, M>) -> Result<(), Fault> {
+///     async fn acquire<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
 ///         let mut lock = lock;
 ///         while lock.memory.compare_swap(lock.word(0), 0, 1).await? != 0 {
 ///             lock.pause(0).await?;
@@ -33,7 +33,7 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, Wo
 ///         Ok(())
 ///     }
 ///
-///     async fn release<M: RemoteMemory>(&self, lock: LockUse<'_, '_, M>) -> Result<(), Fault> {
+///     async fn release<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
 ///         lock.memory.compare_swap(lock.word(0), 1, 0).await.map(drop)
 ///     }
 /// }
@@ -41,7 +41,7 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, Wo
 pub trait SimpleLock: fmt::Debug + Send + Sync + 'static {
     /// The name in benchmarks and reports.
     const NAME: &'static str;
-    /// Words of the lock at its home, at most [`LockUse::MOST_WORDS`], all 0 initially.
+    /// Words of the lock at its home, at most [`SimpleUse::MOST_WORDS`], all 0 initially.
     const WORDS: usize;
 
     /// Whether the words show a lock without owners and waiters. Default: all are 0.
@@ -53,19 +53,19 @@ pub trait SimpleLock: fmt::Debug + Send + Sync + 'static {
     /// Acquires the lock.
     ///
     /// # Errors
-    /// Those of the operations, and that of [`LockUse::pause`] once nothing is left that others wait
+    /// Those of the operations, and that of [`SimpleUse::pause`] once nothing is left that others wait
     /// for.
-    fn acquire<M: RemoteMemory>(&self, lock: LockUse<'_, '_, M>) -> impl Future<Output = Result<(), Fault>> + Send;
+    fn acquire<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> impl Future<Output = Result<(), Fault>> + Send;
 
     /// Releases it.
     ///
     /// # Errors
     /// Those of the operations.
-    fn release<M: RemoteMemory>(&self, lock: LockUse<'_, '_, M>) -> impl Future<Output = Result<(), Fault>> + Send;
+    fn release<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> impl Future<Output = Result<(), Fault>> + Send;
 }
 
 /// One owner's use of a [`SimpleLock`].
-pub struct LockUse<'m, 'w, M: RemoteMemory> {
+pub struct SimpleUse<'m, 'w, M: RemoteMemory> {
     /// The memory that the lock is in.
     pub memory: &'m M,
     /// The owner. Its bits are unique among owners that use the lock at a time.
@@ -77,22 +77,21 @@ pub struct LockUse<'m, 'w, M: RemoteMemory> {
 
 const MOST_WORDS: usize = 8;
 
-impl<'m, 'w, M: RemoteMemory> LockUse<'m, 'w, M> {
+impl<'m, 'w, M: RemoteMemory> SimpleUse<'m, 'w, M> {
     /// The most words of a lock.
     pub const MOST_WORDS: usize = MOST_WORDS;
 
     fn new<L: SimpleLock>(
-        memory: &'m M,
-        context: impl LockContext<'m, M>,
+        lock: LockUse<'m, M, impl LockContext<'m, M>>,
         intent: IntentFn<'w>,
         pauses: Pauses<'m>,
     ) -> Result<Self, Fault> {
         const { assert!(L::WORDS <= MOST_WORDS) };
         let mut words = [None; MOST_WORDS];
         for (index, word) in words.iter_mut().enumerate().take(L::WORDS) {
-            *word = Some(context.home(index)?);
+            *word = Some(lock.context.home(index)?);
         }
-        Ok(Self { memory, owner: context.owner(), words, intent, pauses })
+        Ok(Self { memory: lock.memory, owner: lock.me(), words, intent, pauses })
     }
 
     /// Word `index` of the lock.
@@ -119,9 +118,9 @@ impl<'m, 'w, M: RemoteMemory> LockUse<'m, 'w, M> {
     }
 }
 
-impl<M: RemoteMemory> fmt::Debug for LockUse<'_, '_, M> {
+impl<M: RemoteMemory> fmt::Debug for SimpleUse<'_, '_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockUse").field("owner", &self.owner).finish_non_exhaustive()
+        f.debug_struct("SimpleUse").field("owner", &self.owner).finish_non_exhaustive()
     }
 }
 
@@ -160,26 +159,17 @@ impl<L: SimpleLock> LockAlgorithm for Simple<L> {
     }
 
     /// A read that decides nothing: the functions post the operations.
-    fn start<'m, M: RemoteMemory>(
-        &self,
-        memory: &M,
-        _context: impl LockContext<'m, M>,
-        words: Words<'m, M>,
-        _mode: Mode,
-    ) -> Result<M::Op, Fault> {
-        Ok(memory.read(words.0))
+    fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+        Ok(lock.memory.read(lock.home))
     }
 
-    fn holds<M: RemoteMemory>(&self, _words: Words<'_, M>, _mode: Mode, _first: u64) -> bool {
+    fn holds(&self, _owner: u64, _mode: Mode, _first: u64) -> bool {
         false
     }
 
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        _words: Words<'m, M>,
-        _mode: Mode,
+        lock: LockUse<'m, M, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
@@ -187,31 +177,23 @@ impl<L: SimpleLock> LockAlgorithm for Simple<L> {
         if intent().is_over() {
             return Err(intent().given_up());
         }
-        let pauses = self.backoff.pauses(context.owner());
-        self.lock.acquire(LockUse::new::<L>(memory, context, intent, pauses)?).await?;
+        self.lock.acquire(SimpleUse::new::<L>(lock, intent, self.backoff.pauses(lock.me()))?).await?;
         Ok(Held::cleanly(Mode::Exclusive))
     }
 
     fn start_release<'m, M: RemoteMemory>(
         &self,
-        memory: &M,
-        _context: impl LockContext<'m, M>,
-        words: Words<'m, M>,
-        _mode: Mode,
+        lock: LockUse<'m, M, impl LockContext<'m, M>>,
     ) -> Result<M::Op, Fault> {
-        Ok(memory.read(words.0))
+        Ok(lock.memory.read(lock.home))
     }
 
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        _words: Words<'m, M>,
-        _mode: Mode,
-        started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
+        lock: LockUse<'m, M, P>,
+        found: Result<u64, Fault>,
     ) -> Result<(), Fault> {
-        started.await?;
-        let pauses = self.backoff.pauses(context.owner());
-        self.lock.release(LockUse::new::<L>(memory, context, &|| crate::Intent::LOCK, pauses)?).await
+        found?;
+        self.lock.release(SimpleUse::new::<L>(lock, &|| Intent::LOCK, self.backoff.pauses(lock.me()))?).await
     }
 }

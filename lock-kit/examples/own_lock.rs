@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use onesided_lock_kit::Conformance;
 use onesided_lock_kit::bench::ThroughputRun;
-use onesided_lock_kit::lock_algos::{Held, IntentFn, LockAlgorithm, LockContext, Mode, Words};
+use onesided_lock_kit::lock_algos::{Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode};
 use onesided_lock_kit::remote_memory::{Fault, FaultKind, RemoteMemory};
 
 /// Two words at the home: the next number, and the number that is served. It has no shared mode:
@@ -33,34 +33,25 @@ impl LockAlgorithm for Numbers {
         false
     }
 
-    fn start<'m, M: RemoteMemory>(
-        &self,
-        memory: &M,
-        _context: impl LockContext<'m, M>,
-        words: Words<'m, M>,
-        _mode: Mode,
-    ) -> Result<M::Op, Fault> {
-        Ok(memory.fetch_add(words.0, 1))
+    fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+        Ok(lock.memory.fetch_add(lock.home, 1))
     }
 
     /// The number alone does not tell whether it is served.
-    fn holds<M: RemoteMemory>(&self, _words: Words<'_, M>, _mode: Mode, _number: u64) -> bool {
+    fn holds(&self, _owner: u64, _mode: Mode, _number: u64) -> bool {
         false
     }
 
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        _words: Words<'m, M>,
-        _mode: Mode,
+        lock: LockUse<'m, M, P>,
         number: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let (served, number, mut waited) = (context.home(1)?, number?, false);
-        while memory.read(served).await? != number {
+        let (served, number, mut waited) = (lock.context.home(1)?, number?, false);
+        while lock.memory.read(served).await? != number {
             waited = true;
-            memory.pause(served, 1_000).await;
+            lock.memory.pause(served, 1_000).await;
         }
         // A number cannot be returned: a cancelled owner passes it on.
         let given_up = match intent() {
@@ -68,33 +59,27 @@ impl LockAlgorithm for Numbers {
             intent if waited && !intent.is_patient() => FaultKind::TimedOut,
             _ => return Ok(Held::cleanly(Mode::Exclusive)),
         };
-        memory.fetch_add(served, 1).await?;
+        lock.memory.fetch_add(served, 1).await?;
         Err(Fault::new(given_up))
     }
 
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _context: impl LockContext<'m, M>, _mode: Mode) -> bool {
+    fn releases_in_one_step(&self, _mode: Mode) -> bool {
         true
     }
 
     fn start_release<'m, M: RemoteMemory>(
         &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        _words: Words<'m, M>,
-        _mode: Mode,
+        lock: LockUse<'m, M, impl LockContext<'m, M>>,
     ) -> Result<M::Op, Fault> {
-        Ok(memory.fetch_add(context.home(1)?, 1))
+        Ok(lock.memory.fetch_add(lock.context.home(1)?, 1))
     }
 
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        _memory: &'m M,
-        _context: P,
-        _words: Words<'m, M>,
-        _mode: Mode,
-        started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
+        _lock: LockUse<'m, M, P>,
+        found: Result<u64, Fault>,
     ) -> Result<(), Fault> {
-        started.await.map(|_| ())
+        found.map(drop)
     }
 }
 

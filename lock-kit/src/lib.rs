@@ -41,7 +41,7 @@
 //! and 1 otherwise:
 //! ```
 //! use onesided_lock_kit::Conformance;
-//! use onesided_lock_kit::lock_algos::{LockUse, Simple, SimpleLock};
+//! use onesided_lock_kit::lock_algos::{SimpleUse, Simple, SimpleLock};
 //! use onesided_lock_kit::remote_memory::{Fault, RemoteMemory};
 //!
 //! #[derive(Clone, Copy, Debug)]
@@ -51,7 +51,7 @@
 //!     const NAME: &'static str = "one-word";
 //!     const WORDS: usize = 1;
 //!
-//!     async fn acquire<M: RemoteMemory>(&self, lock: LockUse<'_, '_, M>) -> Result<(), Fault> {
+//!     async fn acquire<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
 //!         let mut lock = lock;
 //!         while lock.memory.compare_swap(lock.word(0), 0, 1).await? != 0 {
 //!             lock.pause(0).await?; // an error if it may not wait
@@ -59,7 +59,7 @@
 //!         Ok(())
 //!     }
 //!
-//!     async fn release<M: RemoteMemory>(&self, lock: LockUse<'_, '_, M>) -> Result<(), Fault> {
+//!     async fn release<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
 //!         lock.memory.compare_swap(lock.word(0), 1, 0).await.map(drop) // on cards a write may be lost between atomics
 //!     }
 //! }

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use onesided_lock_algos::{
-    Backoff, DistributedCounters, FetchAddQueue, Global, Held, IntentFn, LockAlgorithm, LockContext, Mcs, Mode, Owner,
-    TestAndSet, Ticket, TwoLevel, Words,
+    Backoff, DistributedCounters, FetchAddQueue, Global, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mcs,
+    Mode, Owner, TestAndSet, Ticket, TwoLevel, Words,
 };
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, RemoteMemory};
 
@@ -53,20 +53,17 @@ impl Wrong {
     /// operation found.
     async fn wait<'m, M: RemoteMemory>(
         &'m self,
-        memory: &'m M,
-        context: impl LockContext<'m, M>,
-        words: Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, impl LockContext<'m, M>>,
         mut found: u64,
     ) -> Result<Held, Fault> {
         while found != 0 {
             if self.flaw == Flaw::ReadsAnewToWait {
-                memory.read(words.0).await?;
+                lock.memory.read(lock.home).await?;
             }
-            memory.pause(words.0, 1000).await;
-            found = self.right.start(memory, context, words, mode)?.await?;
+            lock.memory.pause(lock.home, 1000).await;
+            found = self.right.start(lock)?.await?;
         }
-        Ok(Held::cleanly(mode))
+        Ok(Held::cleanly(lock.mode))
     }
 }
 
@@ -108,8 +105,8 @@ async fn take_from_readers<'m, M: RemoteMemory>(
         let expected = if dead.is_some() { found } else { 0 };
         match memory.compare_swap(word, expected, owner).await? {
             now if now == expected => {
-                let death = dead.map(|rank| Fault::of(FaultKind::ParticipantDied, rank));
-                return Ok(Held { mode: Mode::Exclusive, recovered: death });
+                let died = dead.filter(|_| found & EXCLUSIVE != 0).map(|rank| Fault::of(FaultKind::OwnerDied, rank));
+                return Ok(Held { mode: Mode::Exclusive, recovered: died });
             }
             now => found = now,
         }
@@ -170,77 +167,60 @@ impl LockAlgorithm for Wrong {
         self.right.words(context)
     }
 
-    fn start<'m, M: RemoteMemory>(
-        &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        words: Words<'m, M>,
-        mode: Mode,
-    ) -> Result<M::Op, Fault> {
-        match (self.flaw, mode) {
-            (Flaw::ReadThenWrite, Mode::Exclusive) => Ok(memory.read(words.0)),
-            _ => self.right.start(memory, context, words, mode),
+    fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+        match (self.flaw, lock.mode) {
+            (Flaw::ReadThenWrite, Mode::Exclusive) => Ok(lock.memory.read(lock.home)),
+            _ => self.right.start(lock),
         }
     }
 
-    fn holds<M: RemoteMemory>(&self, words: Words<'_, M>, mode: Mode, first: u64) -> bool {
+    fn holds(&self, owner: u64, mode: Mode, first: u64) -> bool {
         let only_read = self.flaw == Flaw::ReadThenWrite && mode == Mode::Exclusive;
-        !only_read && self.right.holds::<M>(words, mode, first)
+        !only_read && self.right.holds(owner, mode, first)
     }
 
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let owner = EXCLUSIVE | context.owner().to_bits();
-        match (self.flaw, mode) {
-            (Flaw::ReadThenWrite, Mode::Exclusive) => read_then_write(memory, words.0, owner, first?).await,
-            (Flaw::ReaderIgnoresOwner, Mode::Shared) => join(memory, words.0, first?).await,
-            (Flaw::WaitsForTheDead | Flaw::ReadsAnewToWait, _) => self.wait(memory, context, words, mode, first?).await,
-            (Flaw::TakesFromDeadReadersAtOnce, Mode::Exclusive) => {
-                take_from_readers(memory, words.0, owner, first?).await
-            }
+        let LockUse { memory, home, owner, .. } = lock;
+        match (self.flaw, lock.mode) {
+            (Flaw::ReadThenWrite, Mode::Exclusive) => read_then_write(memory, home, owner, first?).await,
+            (Flaw::ReaderIgnoresOwner, Mode::Shared) => join(memory, home, first?).await,
+            (Flaw::WaitsForTheDead | Flaw::ReadsAnewToWait, _) => self.wait(lock, first?).await,
+            (Flaw::TakesFromDeadReadersAtOnce, Mode::Exclusive) => take_from_readers(memory, home, owner, first?).await,
             (Flaw::RecoversUnasked, _) => {
                 let recovering: IntentFn<'_> = &|| intent().recovering();
-                self.right.contend(memory, context, words, mode, first, recovering).await
+                self.right.contend(lock, first, recovering).await
             }
-            _ => self.right.contend(memory, context, words, mode, first, intent).await,
+            _ => self.right.contend(lock, first, intent).await,
         }
     }
 
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>, mode: Mode) -> bool {
-        self.right.releases_in_one_step(context, mode)
+    fn releases_in_one_step(&self, mode: Mode) -> bool {
+        self.right.releases_in_one_step(mode)
     }
 
     fn start_release<'m, M: RemoteMemory>(
         &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        words: Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, impl LockContext<'m, M>>,
     ) -> Result<M::Op, Fault> {
-        match (self.flaw, mode) {
-            (Flaw::ForgetsRelease, Mode::Exclusive) => Ok(memory.read(words.0)),
-            (Flaw::WritesRelease, Mode::Exclusive) => Ok(memory.write(words.0, 0, Notify::No)),
-            (Flaw::ReaderFreesAll, Mode::Shared) => Ok(memory.write(words.0, 0, Notify::No)),
-            _ => self.right.start_release(memory, context, words, mode),
+        match (self.flaw, lock.mode) {
+            (Flaw::ForgetsRelease, Mode::Exclusive) => Ok(lock.memory.read(lock.home)),
+            (Flaw::WritesRelease, Mode::Exclusive) => Ok(lock.memory.write(lock.home, 0, Notify::No)),
+            (Flaw::ReaderFreesAll, Mode::Shared) => Ok(lock.memory.write(lock.home, 0, Notify::No)),
+            _ => self.right.start_release(lock),
         }
     }
 
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
-        mode: Mode,
-        started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
+        lock: LockUse<'m, M, P>,
+        found: Result<u64, Fault>,
     ) -> Result<(), Fault> {
-        match self.right.finish_release(memory, context, words, mode, started).await {
+        match self.right.finish_release(lock, found).await {
             Err(fault) if fault.kind() != FaultKind::NotHeld => Err(fault),
             _ => Ok(()),
         }

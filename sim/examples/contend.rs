@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use onesided_fabric::remote_memory::{At, Fault, FaultKind, Rank, RegionId, RemoteMemory};
-use onesided_lock_algos::{Backoff, BackoffCap, LockAlgorithm, LockContext, Mode, Owner, TestAndSet, Ticket};
+use onesided_lock_algos::{Backoff, BackoffCap, LockAlgorithm, LockContext, LockUse, Mode, Owner, TestAndSet, Ticket};
 use onesided_sim::{Network, Simulation};
 
 /// A lock in the first words of rank 0's memory. Its owners have no nodes.
@@ -71,10 +71,10 @@ async fn contend<M: RemoteMemory, A: LockAlgorithm>(memory: M, lock: &A, acquire
     let (place, mode) = (AtRankZero(&memory, &reach), Mode::Exclusive);
     let words = lock.words(place)?;
     loop {
-        let started = lock.start(&memory, place, words, mode)?;
-        lock.finish(&memory, place, words, mode, started, || onesided_lock_algos::Intent::LOCK).await?;
+        let started = lock.start(LockUse::new(&memory, place, words, mode))?;
+        lock.finish(LockUse::new(&memory, place, words, mode), started, || onesided_lock_algos::Intent::LOCK).await?;
         acquired.set(acquired.get() + 1);
-        lock.start_release(&memory, place, words, mode)?.await?;
+        lock.start_release(LockUse::new(&memory, place, words, mode))?.await?;
     }
 }
 

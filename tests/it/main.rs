@@ -23,6 +23,7 @@ mod lock_all;
 mod model;
 mod on_demand;
 mod operations;
+mod own_lock;
 mod panics;
 mod poison;
 mod requests;

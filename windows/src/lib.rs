@@ -115,7 +115,7 @@ pub use crate::sync::rw_lock::RwLock;
 pub use crate::sync::sequence_lock::{Versioned, VersionedEpoch, VersionedRead, VersionedWrite};
 pub use crate::sync::value::{Guard, ReadGuard, ValueLock, ValueUnlock, WriteGuard};
 pub use crate::window::Window;
-pub use crate::window::create::Builder;
+pub use crate::window::create::{Builder, OwnLockBuilder};
 pub use crate::window::exchange::Flavor;
 pub use crate::window::info::Info;
 pub use crate::window::paths::Paths;

@@ -16,7 +16,7 @@ use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 use self::writer_flags::{State, WriterFlags};
 use crate::recovery::{self, ANNOUNCED};
 use crate::ticket::counters::Counters;
-use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, Ticket, Words};
+use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Ticket, Words};
 
 /// A reader-writer lock whose readers count at their own rank, after RMA-RW (Schmid, Besta,
 /// Hoefler, *High-Performance Distributed RMA Locks*, HPDC 2016, arXiv 2010.09854), for read-mostly
@@ -102,87 +102,64 @@ const fn is_near(owner: u64, mode: Mode) -> bool {
 }
 
 /// Whether this owner reads by its rank's counter.
-#[inline]
-fn reads<'m, M: RemoteMemory>(
-    memory: &M,
-    context: impl LockContext<'m, M>,
-    owner: u64,
-    mode: Mode,
-) -> Result<bool, Fault> {
-    Ok(is_near(owner, mode) && memory.load(context.node(ANNOUNCED)?)? == reading(context))
+#[inline(always)] // as `start`
+fn reads<'m, M: RemoteMemory>(lock: &LockUse<'m, M, impl LockContext<'m, M>>) -> Result<bool, Fault> {
+    Ok(is_near(lock.owner, lock.mode) && lock.memory.load(lock.node(ANNOUNCED)?)? == reading(lock.context))
 }
 
-/// Retracts a reader by counter.
-#[inline]
-fn stop_reading<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
-    memory.store(context.node(ANNOUNCED)?, 0)
+/// The counter of the reader's own rank.
+#[inline(always)] // as `start`
+fn counter<'m, M: RemoteMemory>(lock: &LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Word<'m>, Fault> {
+    lock.context.per_rank_word(lock.me().rank)
 }
 
-/// The words of the ticket lock.
-const fn of_tickets<W: Copy>((home, owner): (W, u64)) -> (W, u64) {
-    (home, owner & !NEAR)
+/// The use of the ticket lock.
+#[inline(always)] // as `start`
+fn of_tickets<'m, M: RemoteMemory, P: LockContext<'m, M>>(lock: LockUse<'m, M, P>) -> LockUse<'m, M, P> {
+    lock.with_owner(lock.owner & !NEAR)
 }
 
 impl<const BITS: u32> DistributedCounters<BITS> {
-    /// Waits until a ticket is served.
-    async fn ticket<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
-        &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
-        mode: Mode,
-        intent: IntentFn<'_>,
-    ) -> Result<Held, Fault> {
-        let first = self.tickets.start(memory, context, words, mode)?.await;
-        self.turn(memory, context, words, mode, first, intent).await
-    }
-
-    /// The same with a ticket whose first operation had this outcome.
+    /// Waits until a ticket is served, whose first operation had this outcome.
     async fn turn<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        if first.is_ok_and(|first| self.tickets.holds::<M>(words, mode, first)) {
-            return Ok(Held::cleanly(mode));
+        if first.is_ok_and(|first| self.tickets.holds(lock.owner, lock.mode, first)) {
+            return Ok(Held::cleanly(lock.mode));
         }
-        self.tickets.contend_in(memory, context, words, mode, first, intent, None).await
+        self.tickets.contend_in(lock, first, intent, None).await
     }
 
     async fn give_back<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, P>,
     ) -> Result<(), Fault> {
-        let started = self.tickets.start_release(memory, context, words, mode)?;
-        self.tickets.finish_release(memory, context, words, mode, started).await
+        let found = self.tickets.start_release(lock)?.await;
+        self.tickets.finish_release(lock, found).await
     }
 
     /// Acquires the lock exclusively, with a ticket that is served exclusively.
     async fn alone<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
+        lock: LockUse<'m, M, P>,
         held: Held,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
+        let LockUse { memory, context, .. } = lock;
         let flagged = if intent().is_over() {
             Err(Fault::new(FaultKind::Closed))
         } else {
             WriterFlags { memory, context }.set(self.tickets.pauses(context.owner()), intent).await
         };
         let Err(fault) = flagged else { return Ok(held) };
+        let lock = LockUse { mode: Mode::Exclusive, ..lock };
         match held.recovered {
             // What it recovered by its ticket is left to the next owner.
-            Some(why) => self.tickets.release_poisoned(memory, context, words, why).await.and(Err(fault)),
-            None => self.give_back(memory, context, words, Mode::Exclusive).await.and(Err(fault)),
+            Some(why) => self.tickets.release_poisoned(lock, why).await.and(Err(fault)),
+            None => self.give_back(lock).await.and(Err(fault)),
         }
     }
 }
@@ -210,115 +187,93 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         Ok((home, owner | self.words(context)?.1 & NEAR))
     }
 
-    #[inline]
-    fn start<'m, M: RemoteMemory>(
-        &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        words: Words<'m, M>,
-        mode: Mode,
-    ) -> Result<M::Op, Fault> {
-        if !is_near(words.1, mode) {
-            return self.tickets.start(memory, context, of_tickets(words), mode);
+    #[inline(always)] // a lock's words that pass through memory cost a third of the lock
+    fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+        if !is_near(lock.owner, lock.mode) {
+            return self.tickets.start(of_tickets(lock));
         }
-        let counter = context.per_rank_word(Owner::from_bits(words.1).rank)?;
-        memory.store(context.node(ANNOUNCED)?, reading(context))?;
-        Ok(memory.fetch_add(counter, writer_flags::COMES))
+        let counter = counter(&lock)?;
+        lock.memory.store(lock.node(ANNOUNCED)?, reading(lock.context))?;
+        Ok(lock.memory.fetch_add(counter, writer_flags::COMES))
     }
 
     #[inline]
-    fn holds<M: RemoteMemory>(&self, words: Words<'_, M>, mode: Mode, first: u64) -> bool {
-        is_near(words.1, mode) && !writer_flags::is_flagged(first)
+    fn holds(&self, owner: u64, mode: Mode, first: u64) -> bool {
+        is_near(owner, mode) && !writer_flags::is_flagged(first)
     }
 
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let tickets = of_tickets(words);
-        let held = if is_near(words.1, mode) {
+        let (memory, tickets) = (lock.memory, of_tickets(lock));
+        let mut first = first;
+        if is_near(lock.owner, lock.mode) {
             let gone = match first {
-                Ok(_) => {
-                    memory.fetch_add(context.per_rank_word(Owner::from_bits(words.1).rank)?, writer_flags::GOES).await
-                }
+                Ok(_) => memory.fetch_add(counter(&lock)?, writer_flags::GOES).await,
                 lost => lost,
             };
-            stop_reading(memory, context)?;
+            recovery::retract(memory, lock.context)?;
             gone?;
             if intent().is_over() {
                 return Err(Fault::new(FaultKind::Closed));
             }
-            self.ticket(memory, context, tickets, mode, intent).await?
-        } else {
-            self.turn(memory, context, tickets, mode, first, intent).await?
-        };
+            first = self.tickets.start(tickets)?.await;
+        }
+        let held = self.turn(tickets, first, intent).await?;
         match held.mode {
-            Mode::Exclusive => self.alone(memory, context, tickets, held, intent).await,
+            Mode::Exclusive => self.alone(tickets, held, intent).await,
             Mode::Shared => Ok(held),
         }
     }
 
-    #[inline]
+    #[inline(always)] // as `start`
     fn start_release<'m, M: RemoteMemory>(
         &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        words: Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, impl LockContext<'m, M>>,
     ) -> Result<M::Op, Fault> {
-        if reads(memory, context, words.1, mode)? {
-            return Ok(memory.fetch_add(context.per_rank_word(Owner::from_bits(words.1).rank)?, writer_flags::GOES));
+        if reads(&lock)? {
+            return Ok(lock.memory.fetch_add(counter(&lock)?, writer_flags::GOES));
         }
-        if mode == Mode::Shared {
-            return self.tickets.start_release(memory, context, of_tickets(words), mode);
+        if lock.mode == Mode::Shared {
+            return self.tickets.start_release(of_tickets(lock));
         }
-        if !recovery::is_announced(memory, context)? {
+        if !recovery::is_announced(lock.memory, lock.context)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
         // Whether to leave the flags set for the next owner.
-        Ok(memory.read(words.0))
+        Ok(lock.memory.read(lock.home))
     }
 
-    #[inline]
+    #[inline(always)] // as `start`
     fn released<'m, M: RemoteMemory>(
         &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        words: Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, impl LockContext<'m, M>>,
         found: u64,
     ) -> Result<bool, Fault> {
-        if reads(memory, context, words.1, mode)? {
-            stop_reading(memory, context)?;
-            return Ok(true);
+        if reads(&lock)? {
+            return recovery::retract(lock.memory, lock.context).map(|()| true);
         }
-        match mode {
-            Mode::Shared => self.tickets.released(memory, context, of_tickets(words), mode, found),
+        match lock.mode {
+            Mode::Shared => self.tickets.released(of_tickets(lock), found),
             Mode::Exclusive => Ok(false),
         }
     }
 
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
-        mode: Mode,
-        started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
+        lock: LockUse<'m, M, P>,
+        found: Result<u64, Fault>,
     ) -> Result<(), Fault> {
-        let found = started.await;
-        if reads(memory, context, words.1, mode)? {
-            stop_reading(memory, context)?;
+        let LockUse { memory, context, .. } = lock;
+        if reads(&lock)? {
+            recovery::retract(memory, context)?;
             return found.map(drop);
         }
-        if mode == Mode::Shared {
-            let found = std::future::ready(found);
-            return self.tickets.finish_release(memory, context, of_tickets(words), mode, found).await;
+        if lock.mode == Mode::Shared {
+            return self.tickets.finish_release(of_tickets(lock), found).await;
         }
         let cleared = match found.map(Counters::<BITS>) {
             Err(fault) => Err(fault),
@@ -330,18 +285,16 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
             Ok(tickets) if tickets.out(Mode::Exclusive) > 1 && !tickets.is_recovering() => Ok(()),
             Ok(_) => WriterFlags { memory, context }.clear().await,
         };
-        self.give_back(memory, context, of_tickets(words), mode).await?;
+        self.give_back(of_tickets(lock)).await?;
         cleared
     }
 
     /// The flags stay set for the next recovering owner.
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
+        lock: LockUse<'m, M, P>,
         why: Fault,
     ) -> Result<(), Fault> {
-        self.tickets.release_poisoned(memory, context, of_tickets(words), why).await
+        self.tickets.release_poisoned(of_tickets(lock), why).await
     }
 }

@@ -16,7 +16,7 @@ pub(crate) use self::ring::{RingSlot, Waited};
 use crate::recovery::retract;
 use crate::ticket::counters::Counters;
 use crate::ticket::not_held;
-use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Ticket, Words};
+use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Ticket, Words};
 
 /// A queue reader-writer lock by fetch-add, after DecLock (*DecLock: A Case of Decoupled Locking
 /// for Disaggregated Memory*, arXiv 2505.17641): the tickets of [`Ticket`] define the order, and a
@@ -117,94 +117,66 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
     }
 
     #[inline(always)] // a lock's words that pass through memory cost a third of the lock
-    fn start<'m, M: RemoteMemory>(
-        &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        words: Words<'m, M>,
-        mode: Mode,
-    ) -> Result<M::Op, Fault> {
-        self.tickets.start(memory, context, words, mode)
+    fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+        self.tickets.start(lock)
     }
 
     #[inline]
-    fn holds<M: RemoteMemory>(&self, words: Words<'_, M>, mode: Mode, first: u64) -> bool {
-        self.tickets.holds::<M>(words, mode, first)
+    fn holds(&self, owner: u64, mode: Mode, first: u64) -> bool {
+        self.tickets.holds(owner, mode, first)
     }
 
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let ring_slot = Some(RingSlot::new(context, mode, RING));
-        self.tickets.contend_in(memory, context, words, mode, first, intent, ring_slot).await
+        self.tickets.contend_in(lock, first, intent, Some(RingSlot::new(lock.context, lock.mode, RING))).await
     }
 
     #[inline(always)] // as `start`
     fn start_release<'m, M: RemoteMemory>(
         &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        words: Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, impl LockContext<'m, M>>,
     ) -> Result<M::Op, Fault> {
-        self.tickets.start_release(memory, context, words, mode)
+        self.tickets.start_release(lock)
     }
 
     #[inline(always)] // as `start`
     fn released<'m, M: RemoteMemory>(
         &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        words: Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, impl LockContext<'m, M>>,
         found: u64,
     ) -> Result<bool, Fault> {
-        if left_to_others::<BITS>(found, mode).is_some() {
+        if left_to_others::<BITS>(found, lock.mode).is_some() {
             return Ok(false);
         }
-        self.tickets.released(memory, context, words, mode, found)
+        self.tickets.released(lock, found)
     }
 
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
-        mode: Mode,
-        started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
+        lock: LockUse<'m, M, P>,
+        found: Result<u64, Fault>,
     ) -> Result<(), Fault> {
-        let found = match started.await {
-            Ok(found) => found,
-            lost => {
-                return self.tickets.finish_release(memory, context, words, mode, std::future::ready(lost)).await;
-            }
+        let Some((found, left)) = found.ok().and_then(|found| Some((found, left_to_others::<BITS>(found, lock.mode)?)))
+        else {
+            return self.tickets.finish_release(lock, found).await;
         };
-        if self.released(memory, context, words, mode, found)? {
-            return Ok(());
-        }
-        let outcome = match left_to_others::<BITS>(found, mode) {
-            Some(left) if Counters::<BITS>(found).out(mode) > 0 => {
-                ring::hand_over::<_, BITS, RING>(memory, context, mode, left).await
-            }
-            _ => not_held::<M, BITS>(memory, words.0, mode).await,
+        let outcome = match Counters::<BITS>(found).out(lock.mode) {
+            0 => not_held::<M, BITS>(lock.memory, lock.home, lock.mode).await,
+            _ => ring::hand_over::<_, BITS, RING>(lock.memory, lock.context, lock.mode, left).await,
         };
-        retract(memory, context)?;
+        retract(lock.memory, lock.context)?;
         outcome
     }
 
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
+        lock: LockUse<'m, M, P>,
         why: Fault,
     ) -> Result<(), Fault> {
-        self.tickets.release_poisoned(memory, context, words, why).await
+        self.tickets.release_poisoned(lock, why).await
     }
 }

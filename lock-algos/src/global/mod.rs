@@ -21,7 +21,7 @@ use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 use self::lock_all_word::LockAllWord;
 use self::slow_path::{AtLockAllWord, SlowPath, announce, renew};
 use crate::recovery::{self, ANNOUNCED, Announcement, POISON};
-use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, Mode, Words};
+use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Words};
 
 /// Locks of many targets, and of all of them by one operation, after foMPI (Gerstenberger, Besta,
 /// Hoefler, *Enabling Highly-Scalable Remote Memory Access Programming with MPI-3 One Sided*, SC
@@ -131,10 +131,10 @@ enum Level {
 }
 
 impl Level {
-    fn of<'m, M: RemoteMemory>(context: impl LockContext<'m, M>, mode: Mode) -> Self {
-        match mode {
+    fn of<'m, M: RemoteMemory>(lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Self {
+        match lock.mode {
             Mode::Exclusive => Self::Both,
-            Mode::Shared if context.is_lock_all() => Self::LockAll,
+            Mode::Shared if lock.context.is_lock_all() => Self::LockAll,
             Mode::Shared => Self::Target,
         }
     }
@@ -145,158 +145,126 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
         AtLockAllWord { context, announced: A::NODE_WORDS }
     }
 
+    /// The use of the lock-all word.
+    fn all<'m, M: RemoteMemory, P: LockContext<'m, M>>(
+        lock: LockUse<'m, M, P>,
+    ) -> Result<LockUse<'m, M, AtLockAllWord<P>>, Fault> {
+        let LockUse { memory, context, owner, mode, .. } = lock;
+        let home = context.lock_all_word(0)?;
+        Ok(LockUse { memory, context: Self::at_lock_all_word(context), home, owner, mode })
+    }
+
     /// Posts the first operation on the lock-all word.
-    fn start_lock_all<'m, M: RemoteMemory>(
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        mode: Mode,
-    ) -> Result<M::Op, Fault> {
-        let (at, word) = (Self::at_lock_all_word(context), context.lock_all_word(0)?);
-        recovery::announce(memory, at)?;
-        Ok(announce::<M, BITS>(memory, at, word, mode))
+    fn start_lock_all<'m, M: RemoteMemory>(lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+        let all = Self::all(lock)?;
+        recovery::announce(all.memory, all.context)?;
+        Ok(announce::<M, BITS>(all))
     }
 
     /// Enters the lock-all word, after a first operation with this outcome.
     async fn enter<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        mode: Mode,
+        lock: LockUse<'m, M, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let (word, pauses) = (context.lock_all_word(0)?, self.backoff.pauses(context.owner()));
-        let (context, bypasses) = (Self::at_lock_all_word(context), context.is_inside());
-        let announcement = Announcement::of(memory, context, true);
-        let mut path = SlowPath::<_, _, BITS> { memory, context, word, mode, intent, pauses, bypasses, announcement };
+        let (all, pauses) = (Self::all(lock)?, self.backoff.pauses(lock.context.owner()));
+        let announcement = Announcement::of(all.memory, all.context, true);
+        let bypasses = lock.context.is_inside();
+        let mut path = SlowPath::<_, _, BITS> { all, intent, pauses, bypasses, announcement };
         let entered = path.enter(first).await;
         path.announcement.end(entered)
     }
 
-    /// Leaves the lock-all word, by one operation that took effect and found this.
-    fn left<'m, M: RemoteMemory>(
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        mode: Mode,
-        found: u64,
-    ) -> Result<bool, Fault> {
-        let found = LockAllWord::<BITS>(found);
-        if found.inside(mode) == 0 || found.is_recovering() {
-            return Ok(false); // to be undone, or not complete
-        }
-        recovery::retract(memory, Self::at_lock_all_word(context))?;
-        Ok(true)
-    }
-
-    /// Completes leaving it.
+    /// Completes leaving the lock-all word.
     async fn finish_leaving<'m, M: RemoteMemory>(
-        memory: &'m M,
-        context: impl LockContext<'m, M>,
-        mode: Mode,
-        left: impl Future<Output = Result<u64, Fault>> + Send,
+        all: LockUse<'m, M, AtLockAllWord<impl LockContext<'m, M>>>,
+        found: Result<u64, Fault>,
     ) -> Result<(), Fault> {
-        let outcome = match left.await.map(LockAllWord::<BITS>) {
-            Ok(found) => Self::retract_from(memory, context, mode, found).await,
+        let outcome = match found.map(LockAllWord::<BITS>) {
             Err(fault) => Err(fault),
+            Ok(found) if found.inside(all.mode) > 0 => {
+                renew(all, Some(found.plus(LockAllWord::<BITS>::leaving(all.mode)))).await
+            }
+            Ok(_) => {
+                let undone = all.memory.fetch_add(all.home, LockAllWord::<BITS>::entering(all.mode)).await;
+                undone.and(Err(Fault::new(FaultKind::NotHeld)))
+            }
         };
-        recovery::retract(memory, Self::at_lock_all_word(context))?;
+        recovery::retract(all.memory, all.context)?;
         outcome
     }
 
-    /// Ends what leaving found, or undoes it.
-    async fn retract_from<'m, M: RemoteMemory>(
-        memory: &'m M,
-        context: impl LockContext<'m, M>,
-        mode: Mode,
-        found: LockAllWord<BITS>,
-    ) -> Result<(), Fault> {
-        let word = context.lock_all_word(0)?;
-        if found.inside(mode) > 0 {
-            let left = found.plus(LockAllWord::<BITS>::leaving(mode));
-            return renew(memory, context.owner(), word, Some(left)).await;
-        }
-        memory.fetch_add(word, LockAllWord::<BITS>::entering(mode)).await?;
-        Err(Fault::new(FaultKind::NotHeld))
-    }
-
-    async fn leave<'m, M: RemoteMemory>(
-        memory: &'m M,
-        context: impl LockContext<'m, M>,
-        mode: Mode,
-    ) -> Result<(), Fault> {
-        let left = memory.fetch_add(context.lock_all_word(0)?, LockAllWord::<BITS>::leaving(mode));
-        Self::finish_leaving(memory, context, mode, left).await
+    async fn leave<'m, M: RemoteMemory>(lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<(), Fault> {
+        let all = Self::all(lock)?;
+        let found = all.memory.fetch_add(all.home, LockAllWord::<BITS>::leaving(all.mode)).await;
+        Self::finish_leaving(all, found).await
     }
 
     /// Leaves the lock-all word poisoned, as an exclusive owner.
     async fn leave_poisoned<'m, M: RemoteMemory>(
-        memory: &'m M,
-        context: impl LockContext<'m, M>,
+        lock: LockUse<'m, M, impl LockContext<'m, M>>,
         why: Fault,
     ) -> Result<(), Fault> {
-        let (context, word) = (Self::at_lock_all_word(context), context.lock_all_word(0)?);
-        let left = match recovery::note_poison(memory, context, why).await {
-            Ok(()) => renew::<M, BITS>(memory, context.owner(), word, None).await,
+        let all = Self::all(lock)?;
+        let left = match recovery::note_poison(all.memory, all.context, why).await {
+            Ok(()) => renew::<M, BITS>(all, None).await,
             lost => lost,
         };
-        recovery::retract(memory, context).and(left)
+        recovery::retract(all.memory, all.context).and(left)
     }
 
     /// Acquires the target's lock exclusively, inside the lock-all word. `entered` is the result of
     /// entering.
     async fn lock_target<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
+        lock: LockUse<'m, M, P>,
         entered: Held,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let mode = Mode::Exclusive;
-        let first = match self.lock.start(memory, context, words, mode) {
+        let lock = LockUse { mode: Mode::Exclusive, ..lock };
+        let first = match self.lock.start(lock) {
             Ok(started) => started.await,
             Err(fault) => Err(fault),
         };
         let held = match first {
-            Ok(first) if self.lock.holds::<M>(words, mode, first) => Ok(Held::cleanly(mode)),
-            first => boxed(self.lock.contend(memory, context, words, mode, first, intent)).await,
+            Ok(first) if self.lock.holds(lock.owner, lock.mode, first) => Ok(Held::cleanly(lock.mode)),
+            first => boxed(self.lock.contend(lock, first, intent)).await,
         };
         match (held, entered.recovered) {
             (Ok(held), recovered) => Ok(Held { recovered: held.recovered.or(recovered), ..held }),
             // What it recovered by the lock-all word is left to the next owner.
-            (Err(fault), Some(why)) => Self::leave_poisoned(memory, context, why).await.and(Err(fault)),
-            (Err(fault), None) => Self::leave(memory, context, mode).await.and(Err(fault)),
+            (Err(fault), Some(why)) => Self::leave_poisoned(lock, why).await.and(Err(fault)),
+            (Err(fault), None) => Self::leave(lock).await.and(Err(fault)),
         }
     }
 
     async fn lock<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        if let Level::Target = Level::of(context, mode) {
-            if first.is_ok_and(|first| self.lock.holds::<M>(words, mode, first)) {
-                return Ok(Held::cleanly(mode));
+        if let Level::Target = Level::of(lock) {
+            if first.is_ok_and(|first| self.lock.holds(lock.owner, lock.mode, first)) {
+                return Ok(Held::cleanly(lock.mode));
             }
             // A recovering owner holds the lock exclusively, and enters the lock-all word first.
             let reads: IntentFn<'_> = &|| Intent { recovers: false, ..intent() };
-            return match boxed(self.lock.contend(memory, context, words, mode, first, reads)).await {
+            return match boxed(self.lock.contend(lock, first, reads)).await {
                 Err(fault) if fault.is_poison() && intent().recovers => {
-                    let first = Self::start_lock_all(memory, context, Mode::Exclusive)?.await;
-                    let entered = self.enter(memory, context, Mode::Exclusive, first, intent).await?;
-                    self.lock_target(memory, context, words, entered, intent).await
+                    let lock = LockUse { mode: Mode::Exclusive, ..lock };
+                    let first = Self::start_lock_all(lock)?.await;
+                    let entered = self.enter(lock, first, intent).await?;
+                    self.lock_target(lock, entered, intent).await
                 }
                 held => held,
             };
         }
-        let entered = self.enter(memory, context, mode, first, intent).await?;
+        let entered = self.enter(lock, first, intent).await?;
         match entered.mode {
             Mode::Shared => Ok(entered),
-            Mode::Exclusive => self.lock_target(memory, context, words, entered, intent).await,
+            Mode::Exclusive => self.lock_target(lock, entered, intent).await,
         }
     }
 }
@@ -323,107 +291,94 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         self.lock.words_to_try(context)
     }
 
-    fn start<'m, M: RemoteMemory>(
-        &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        words: Words<'m, M>,
-        mode: Mode,
-    ) -> Result<M::Op, Fault> {
-        match Level::of(context, mode) {
-            Level::Target => self.lock.start(memory, context, words, mode),
-            Level::LockAll | Level::Both => Self::start_lock_all(memory, context, mode),
+    fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+        match Level::of(lock) {
+            Level::Target => self.lock.start(lock),
+            Level::LockAll | Level::Both => Self::start_lock_all(lock),
         }
     }
 
     /// Always `false`: the context, which is not known here, tells what the first operation was on.
-    fn holds<M: RemoteMemory>(&self, _words: Words<'_, M>, _mode: Mode, _first: u64) -> bool {
+    fn holds(&self, _owner: u64, _mode: Mode, _first: u64) -> bool {
         false
     }
 
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let held = self.lock(memory, context, words, mode, first, intent).await?;
-        context.mark_inside(true);
+        let held = self.lock(lock, first, intent).await?;
+        lock.context.mark_inside(true);
         Ok(held)
-    }
-
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _place: impl LockContext<'m, M>, _mode: Mode) -> bool {
-        false
     }
 
     fn start_release<'m, M: RemoteMemory>(
         &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        words: Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, impl LockContext<'m, M>>,
     ) -> Result<M::Op, Fault> {
-        let level = Level::of(context, mode);
-        if !matches!(level, Level::Target) && !recovery::is_announced(memory, Self::at_lock_all_word(context))? {
+        let level = Level::of(lock);
+        if !matches!(level, Level::Target)
+            && !recovery::is_announced(lock.memory, Self::at_lock_all_word(lock.context))?
+        {
             return Err(Fault::new(FaultKind::NotHeld));
         }
         match level {
-            Level::LockAll => Ok(memory.fetch_add(context.lock_all_word(0)?, LockAllWord::<BITS>::leaving(mode))),
-            Level::Target | Level::Both => self.lock.start_release(memory, context, words, mode),
+            Level::LockAll => {
+                Ok(lock.memory.fetch_add(lock.context.lock_all_word(0)?, LockAllWord::<BITS>::leaving(lock.mode)))
+            }
+            Level::Target | Level::Both => self.lock.start_release(lock),
         }
     }
 
     fn released<'m, M: RemoteMemory>(
         &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        words: Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, impl LockContext<'m, M>>,
         found: u64,
     ) -> Result<bool, Fault> {
-        let released = match Level::of(context, mode) {
-            Level::LockAll => Self::left(memory, context, mode, found)?,
-            Level::Target => self.lock.released(memory, context, words, mode, found)?,
+        let released = match Level::of(lock) {
+            Level::LockAll => {
+                let word = LockAllWord::<BITS>(found);
+                let left = word.inside(lock.mode) > 0 && !word.is_recovering(); // else to be undone, or not complete
+                if left {
+                    recovery::retract(lock.memory, Self::at_lock_all_word(lock.context))?;
+                }
+                left
+            }
+            Level::Target => self.lock.released(lock, found)?,
             Level::Both => false, // it is inside the lock-all word still
         };
         if released {
-            context.mark_inside(false);
+            lock.context.mark_inside(false);
         }
         Ok(released)
     }
 
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
-        mode: Mode,
-        started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
+        lock: LockUse<'m, M, P>,
+        found: Result<u64, Fault>,
     ) -> Result<(), Fault> {
-        context.mark_inside(false);
-        match Level::of(context, mode) {
-            Level::LockAll => Self::finish_leaving(memory, context, mode, started).await,
-            Level::Target => boxed(self.lock.finish_release(memory, context, words, mode, started)).await,
+        lock.context.mark_inside(false);
+        match Level::of(lock) {
+            Level::LockAll => Self::finish_leaving(Self::all(lock)?, found).await,
+            Level::Target => boxed(self.lock.finish_release(lock, found)).await,
             Level::Both => {
-                let released = boxed(self.lock.finish_release(memory, context, words, mode, started)).await;
-                released.and(Self::leave(memory, context, mode).await)
+                let released = boxed(self.lock.finish_release(lock, found)).await;
+                released.and(Self::leave(lock).await)
             }
         }
     }
 
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
+        lock: LockUse<'m, M, P>,
         why: Fault,
     ) -> Result<(), Fault> {
-        context.mark_inside(false);
-        let target = boxed(self.lock.release_poisoned(memory, context, words, why)).await;
-        target.and(Self::leave_poisoned(memory, context, why).await)
+        lock.context.mark_inside(false);
+        let target = boxed(self.lock.release_poisoned(lock, why)).await;
+        target.and(Self::leave_poisoned(lock, why).await)
     }
 
     async fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(

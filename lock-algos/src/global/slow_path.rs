@@ -5,7 +5,7 @@ use onesided_remote_memory::{Fault, Rank, RemoteMemory};
 use super::lock_all_word::{LockAllWord, other};
 use crate::backoff::{Pauses, mixed};
 use crate::recovery::{self, Announcement, RecoverableWord, Reopened, Suspicion, nonce};
-use crate::{Held, IntentFn, LockContext, Mode, Owner};
+use crate::{Held, IntentFn, LockContext, LockUse, Mode, Owner};
 
 /// How long a waiter lets waiters of the other group go first, in nanoseconds from when it saw an
 /// owner of its own group leave. After that they may be waiting for a lock that it holds itself.
@@ -72,11 +72,8 @@ enum Entry {
 
 /// An owner that enters.
 pub(super) struct SlowPath<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
-    pub(super) memory: &'m M,
-    /// That of the lock-all word.
-    pub(super) context: P,
-    pub(super) word: M::Word<'m>,
-    pub(super) mode: Mode,
+    /// The use of the lock-all word.
+    pub(super) all: LockUse<'m, M, P>,
     pub(super) intent: IntentFn<'w>,
     pub(super) pauses: Pauses<'m>,
     /// Whether it bypasses waiters, because they may wait for a lock that it holds.
@@ -91,15 +88,10 @@ pub(super) fn reads_first<'m, M: RemoteMemory, const BITS: u32>(context: impl Lo
 }
 
 /// Posts the first operation, for an announced owner.
-pub(super) fn announce<'m, M: RemoteMemory, const BITS: u32>(
-    memory: &M,
-    context: impl LockContext<'m, M>,
-    word: M::Word<'m>,
-    mode: Mode,
-) -> M::Op {
-    match reads_first::<M, BITS>(context) {
-        true => memory.read(word),
-        false => memory.fetch_add(word, LockAllWord::<BITS>::entering(mode)),
+pub(super) fn announce<'m, M: RemoteMemory, const BITS: u32>(all: LockUse<'m, M, impl LockContext<'m, M>>) -> M::Op {
+    match reads_first::<M, BITS>(all.context) {
+        true => all.memory.read(all.home),
+        false => all.memory.fetch_add(all.home, LockAllWord::<BITS>::entering(all.mode)),
     }
 }
 
@@ -128,26 +120,26 @@ where
     P: LockContext<'m, M>,
 {
     async fn look(&self) -> Result<LockAllWord<BITS>, Fault> {
-        self.memory.read(self.word).await.map(LockAllWord)
+        self.all.memory.read(self.all.home).await.map(LockAllWord)
     }
 
     /// Adds to the word, and returns the new value.
     async fn add(&self, add: u64) -> Result<LockAllWord<BITS>, Fault> {
-        Ok(LockAllWord(self.memory.fetch_add(self.word, add).await?).plus(add))
+        Ok(LockAllWord(self.all.memory.fetch_add(self.all.home, add).await?).plus(add))
     }
 
     /// Swaps the word if it is `found`. Returns the previous value.
     async fn swap(&self, found: LockAllWord<BITS>, new: LockAllWord<BITS>) -> Result<LockAllWord<BITS>, Fault> {
-        self.memory.compare_swap(self.word, found.0, new.0).await.map(LockAllWord)
+        self.all.memory.compare_swap(self.all.home, found.0, new.0).await.map(LockAllWord)
     }
 
     async fn pause(&mut self) -> Result<LockAllWord<BITS>, Fault> {
-        self.memory.pause(self.word, self.pauses.next_nanos()).await;
+        self.all.memory.pause(self.all.home, self.pauses.next_nanos()).await;
         self.look().await
     }
 
     async fn leave_trace(&self, found: LockAllWord<BITS>) -> Result<(), Fault> {
-        renew(self.memory, self.context.owner(), self.word, Some(found)).await
+        renew(self.all, Some(found)).await
     }
 
     /// Enters, after a first operation with this outcome. An owner that recovers is then among the
@@ -155,39 +147,39 @@ where
     pub(super) async fn enter(&mut self, first: Result<u64, Fault>) -> Result<Held, Fault> {
         let mut found = LockAllWord(first?);
         loop {
-            let entry = match reads_first::<M, BITS>(self.context) {
+            let entry = match reads_first::<M, BITS>(self.all.context) {
                 true => self.enter_bounded(found).await?,
                 false => self.announced(found).await?,
             };
             if let Entry::Inside = entry {
-                return Ok(Held::cleanly(self.mode));
+                return Ok(Held::cleanly(self.all.mode));
             }
-            let (word, taken) = (self.word, |_, mode| LockAllWord::<BITS>::of_one(mode));
-            let waited = self.announcement.await_reopening(word, self.mode, self.intent, &mut self.pauses, taken);
+            let (word, taken) = (self.all.home, |_, mode| LockAllWord::<BITS>::of_one(mode));
+            let waited = self.announcement.await_reopening(word, self.all.mode, self.intent, &mut self.pauses, taken);
             if let Reopened::Taken(held) = waited.await? {
                 return Ok(held);
             }
             self.announcement.announce()?;
-            found = LockAllWord(announce::<M, BITS>(self.memory, self.context, self.word, self.mode).await?);
+            found = LockAllWord(announce::<M, BITS>(self.all).await?);
         }
     }
 
     /// It has added itself to the owners inside of this word.
     async fn announced(&mut self, found: LockAllWord<BITS>) -> Result<Entry, Fault> {
-        if found.is_open(self.mode, self.bypasses) {
+        if found.is_open(self.all.mode, self.bypasses) {
             return Ok(Entry::Inside);
         }
         if found.is_recovering() {
-            let word = self.add(LockAllWord::<BITS>::leaving(self.mode)).await?;
+            let word = self.add(LockAllWord::<BITS>::leaving(self.all.mode)).await?;
             self.leave_trace(word).await?;
             return Ok(Entry::Void);
         }
         let intent = (self.intent)();
         if !intent.is_patient() {
-            let mut found = self.add(LockAllWord::<BITS>::leaving(self.mode)).await?;
+            let mut found = self.add(LockAllWord::<BITS>::leaving(self.all.mode)).await?;
             // Other owners that retract themselves may have been in the way.
-            while !intent.is_over() && found.is_open(self.mode, self.bypasses) {
-                let now = self.swap(found, found.plus(LockAllWord::<BITS>::entering(self.mode))).await?;
+            while !intent.is_over() && found.is_open(self.all.mode, self.bypasses) {
+                let now = self.swap(found, found.plus(LockAllWord::<BITS>::entering(self.all.mode))).await?;
                 if now == found {
                     return Ok(Entry::Inside);
                 }
@@ -196,7 +188,7 @@ where
             self.leave_trace(found).await?;
             return if found.is_recovering() { Ok(Entry::Void) } else { Err(intent.given_up()) };
         }
-        let word = self.add(LockAllWord::<BITS>::stepping_back(self.mode)).await?;
+        let word = self.add(LockAllWord::<BITS>::stepping_back(self.all.mode)).await?;
         if word.is_recovering() {
             self.leave_trace(word).await?;
             return Ok(Entry::Void);
@@ -206,16 +198,18 @@ where
 
     /// Enters, or waits, by bounded admission: there may be too many owners.
     async fn enter_bounded(&mut self, mut found: LockAllWord<BITS>) -> Result<Entry, Fault> {
-        let most = match self.context.owners() {
-            counted if counted > LockAllWord::<BITS>::MOST || self.context.is_counted() => LockAllWord::<BITS>::MOST,
+        let most = match self.all.context.owners() {
+            counted if counted > LockAllWord::<BITS>::MOST || self.all.context.is_counted() => {
+                LockAllWord::<BITS>::MOST
+            }
             counted => LockAllWord::<BITS>::MOST - counted,
         };
         let mut suspicion = Suspicion::default();
         let mut lost = 0_u32;
         loop {
             let intent = (self.intent)();
-            let is_open = found.is_open(self.mode, self.bypasses);
-            let is_full = found.is_full(self.mode, most);
+            let is_open = found.is_open(self.all.mode, self.bypasses);
+            let is_full = found.is_full(self.all.mode, most);
             if found.is_recovering() && !is_open && !intent.is_over() {
                 return Ok(Entry::Void);
             }
@@ -223,19 +217,19 @@ where
                 return Err(intent.given_up());
             }
             if is_full {
-                recovery::announce_waiting(self.memory, self.context)?;
-                suspicion.seen(found.inside(self.mode));
-                found = match suspicion.suspects(self.memory, self.context, found.owners()).await {
+                recovery::announce_waiting(self.all.memory, self.all.context)?;
+                suspicion.seen(found.inside(self.all.mode));
+                found = match suspicion.suspects(self.all.memory, self.all.context, found.owners()).await {
                     true => self.start_recovery(found).await?,
                     false => self.pause().await?,
                 };
                 continue;
             }
-            recovery::announce(self.memory, self.context)?;
+            recovery::announce(self.all.memory, self.all.context)?;
             let add = if is_open {
-                LockAllWord::<BITS>::entering(self.mode)
+                LockAllWord::<BITS>::entering(self.all.mode)
             } else {
-                LockAllWord::<BITS>::waiting_on(self.mode)
+                LockAllWord::<BITS>::waiting_on(self.all.mode)
             };
             let now = self.swap(found, found.plus(add)).await?;
             if now == found {
@@ -251,12 +245,12 @@ where
 
     /// Waits, as one of the waiters of this word.
     async fn wait(&mut self, mut word: LockAllWord<BITS>) -> Result<Entry, Fault> {
-        let phase = word.phase(self.mode);
+        let phase = word.phase(self.all.mode);
         let mut before = word;
         let mut suspicion = Suspicion::default();
-        let mut door = self.memory.now();
+        let mut door = self.all.memory.now();
         loop {
-            if word.phase(self.mode) != phase {
+            if word.phase(self.all.mode) != phase {
                 return Ok(Entry::Inside); // admitted with the others
             }
             if word.is_recovering() {
@@ -270,7 +264,7 @@ where
                 }
                 continue;
             }
-            if let Some(next) = word.next(self.mode, self.bypasses) {
+            if let Some(next) = word.next(self.all.mode, self.bypasses) {
                 let now = self.swap(word, next.to).await?;
                 if now == word && next.admits {
                     return Ok(Entry::Inside);
@@ -278,22 +272,22 @@ where
                 word = if now == word { next.to } else { now };
                 continue;
             }
-            let others = word.inside(other(self.mode));
+            let others = word.inside(other(self.all.mode));
             if others > 0 {
                 suspicion.seen(others);
-                if suspicion.suspects(self.memory, self.context, word.owners().saturating_sub(1)).await {
+                if suspicion.suspects(self.all.memory, self.all.context, word.owners().saturating_sub(1)).await {
                     word = self.start_recovery(word).await?;
                     continue;
                 }
-            } else if self.memory.now().saturating_sub(door) >= DOOR_PATIENCE {
+            } else if self.all.memory.now().saturating_sub(door) >= DOOR_PATIENCE {
                 self.bypasses = true;
                 continue;
             }
-            if others < before.inside(other(self.mode)) {
+            if others < before.inside(other(self.all.mode)) {
                 self.pauses.restart();
             }
-            if others > 0 || word.inside(self.mode) < before.inside(self.mode) {
-                door = self.memory.now();
+            if others > 0 || word.inside(self.all.mode) < before.inside(self.all.mode) {
+                door = self.all.memory.now();
             }
             before = word;
             word = self.pause().await?;
@@ -302,12 +296,12 @@ where
 
     /// Leaves the waiters. Returns the previous word.
     async fn withdraw(&self, word: LockAllWord<BITS>) -> Result<LockAllWord<BITS>, Fault> {
-        self.swap(word, word.plus(LockAllWord::<BITS>::waiting_on(self.mode).wrapping_neg())).await
+        self.swap(word, word.plus(LockAllWord::<BITS>::waiting_on(self.all.mode).wrapping_neg())).await
     }
 
     /// Puts the word under recovery, and returns it.
     async fn start_recovery(&self, word: LockAllWord<BITS>) -> Result<LockAllWord<BITS>, Fault> {
-        let recovering = word.recovering(nonce(self.memory, self.context.owner()));
+        let recovering = word.recovering(nonce(self.all.memory, self.all.context.owner()));
         let now = self.swap(word, recovering).await?;
         Ok(if now == word { recovering } else { now })
     }
@@ -317,19 +311,18 @@ where
 /// owner, which is still announced, retracted itself from it; the word is then changed only if it is
 /// under recovery. A concurrent participant scan may have seen this owner inside: if another one
 /// arrives, the word would be the same again without an announced owner.
-pub(super) async fn renew<M: RemoteMemory, const BITS: u32>(
-    memory: &M,
-    owner: Owner,
-    word: M::Word<'_>,
+pub(super) async fn renew<'m, M: RemoteMemory, const BITS: u32>(
+    all: LockUse<'m, M, impl LockContext<'m, M>>,
     found: Option<LockAllWord<BITS>>,
 ) -> Result<(), Fault> {
+    let LockUse { memory, context, home: word, .. } = all;
     let starts = found.is_none();
     let mut found = match found {
         Some(found) => found,
         None => LockAllWord(memory.read(word).await?),
     };
     while starts || found.is_recovering() {
-        let another = nonce(memory, owner) ^ mixed(found.0);
+        let another = nonce(memory, context.owner()) ^ mixed(found.0);
         let now = LockAllWord(memory.compare_swap(word, found.0, found.recovering(another).0).await?);
         if now == found {
             break;

@@ -21,7 +21,7 @@ use onesided_remote_memory::{Fault, FaultKind, Notify, RemoteMemory};
 use self::home::Home;
 use self::slow_path::SlowPath;
 use crate::recovery::{self, ANNOUNCED, Announcement, POISON};
-use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, Words};
+use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner};
 
 /// The queue lock of Mellor-Crummey and Scott (ACM TOCS 9(1), 1991) over remote memory: jiang-2004,
 /// section 5.2. The shared mode is ours, in the manner of Mellor-Crummey and Scott's fair
@@ -117,81 +117,61 @@ impl LockAlgorithm for Mcs {
     const HOME_WORDS: usize = POISON + 1;
     const NODE_WORDS: usize = GRANT + 1;
 
-    #[inline(always)] // as `start`
-    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
-        Ok((context.home(0)?, context.owner().to_bits()))
-    }
-
     #[inline(always)] // a lock's words that pass through memory cost a third of the lock
-    fn start<'m, M: RemoteMemory>(
-        &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        (home, owner): Words<'m, M>,
-        mode: Mode,
-    ) -> Result<M::Op, Fault> {
-        recovery::announce(memory, context)?;
-        let new = Home::taken(Owner::from_bits(owner), mode);
-        Ok(memory.compare_swap(home, Home::FREE.0, new.0))
+    fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+        recovery::announce(lock.memory, lock.context)?;
+        Ok(lock.memory.compare_swap(lock.home, Home::FREE.0, Home::taken(lock.me(), lock.mode).0))
     }
 
     #[inline]
-    fn holds<M: RemoteMemory>(&self, _words: Words<'_, M>, _mode: Mode, first: u64) -> bool {
+    fn holds(&self, _owner: u64, _mode: Mode, first: u64) -> bool {
         first == Home::FREE.0
     }
 
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        (home, owner): Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let path = SlowPath { memory, context, home, owner: Owner::from_bits(owner) };
-        let mut announcement = Announcement::of(memory, context, true);
-        let held = path.acquire(first, mode, self.backoff.pauses(path.owner), intent, &mut announcement).await;
+        let mut announcement = Announcement::of(lock.memory, lock.context, true);
+        let held = SlowPath(lock).acquire(first, self.backoff.pauses(lock.me()), intent, &mut announcement).await;
         announcement.end(held)
     }
 
     #[inline(always)] // a call, for which the context goes through memory, is a tenth of an uncontended lock
     fn start_release<'m, M: RemoteMemory>(
         &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        (home, owner): Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, impl LockContext<'m, M>>,
     ) -> Result<M::Op, Fault> {
+        let LockUse { memory, context, home, .. } = lock;
         if !recovery::is_announced(memory, context)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
-        if mode == Mode::Shared {
+        if lock.mode == Mode::Shared {
             return Ok(memory.fetch_add(home, Home::READER.wrapping_neg()));
         }
-        let next = memory.load(context.node(NEXT)?)?;
+        let next = memory.load(lock.node(NEXT)?)?;
         // An owner that has lost the home hands nothing over: what it did there may be missing.
         if next != 0
-            && !memory.has_failed(context.home_rank(), Owner::from_bits(owner).rank)
+            && !memory.has_failed(context.home_rank(), lock.me().rank)
             && let Some(handed) = hand_over_at_once(memory, context, Owner::from_bits(next))?
         {
             return Ok(handed);
         }
-        Ok(memory.compare_swap(home, Home::FREE.behind(Owner::from_bits(owner)).0, Home::FREE.0))
+        Ok(memory.compare_swap(home, Home::FREE.behind(lock.me()).0, Home::FREE.0))
     }
 
     #[inline(always)] // as `start_release`
     fn released<'m, M: RemoteMemory>(
         &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        (_, owner): Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, impl LockContext<'m, M>>,
         found: u64,
     ) -> Result<bool, Fault> {
+        let LockUse { memory, context, mode, .. } = lock;
         if mode == Mode::Exclusive {
-            let granted = memory.load(context.node(GRANT)?)?;
-            if granted != HANDED && Home(found) != Home::FREE.behind(Owner::from_bits(owner)) {
+            let granted = memory.load(lock.node(GRANT)?)?;
+            if granted != HANDED && Home(found) != Home::FREE.behind(lock.me()) {
                 return Ok(false);
             }
             if granted != 0 {
@@ -208,60 +188,41 @@ impl LockAlgorithm for Mcs {
 
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
-        mode: Mode,
-        started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
+        lock: LockUse<'m, M, P>,
+        found: Result<u64, Fault>,
     ) -> Result<(), Fault> {
-        let (home, owner) = words;
-        let path = SlowPath { memory, context, home, owner: Owner::from_bits(owner) };
-        let found = match started.await {
-            Ok(found) => found,
-            Err(fault) if mode == Mode::Exclusive && memory.load(context.node(GRANT)?)? == HANDED => {
-                let next = Owner::from_bits(memory.load(context.node(NEXT)?)?);
-                let handed = path.handed(next, Err(fault)).await;
-                leave(memory, context)?;
-                return handed;
+        let LockUse { memory, context, mode, .. } = lock;
+        let left = match found {
+            Ok(found) if self.released(lock, found)? => return Ok(()),
+            Ok(found) => SlowPath(lock).hand_over(Home(found), mode, true).await,
+            Err(fault) if mode == Mode::Exclusive && memory.load(lock.node(GRANT)?)? == HANDED => {
+                let next = Owner::from_bits(memory.load(lock.node(NEXT)?)?);
+                SlowPath(lock).handed(next, Err(fault)).await
             }
             Err(fault) => return recovery::retract(memory, context).and(Err(fault)),
         };
-        if !self.released(memory, context, words, mode, found)? {
-            let handed = path.hand_over(Home(found), mode, true).await;
-            leave(memory, context)?;
-            handed?;
-        }
-        Ok(())
+        leave(memory, context).and(left)
     }
 
     /// All owners in the queue leave, as if this owner had died there.
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        (home, owner): Words<'m, M>,
+        lock: LockUse<'m, M, P>,
         why: Fault,
     ) -> Result<(), Fault> {
-        let path = SlowPath { memory, context, home, owner: Owner::from_bits(owner) };
-        let left = match recovery::note_poison(memory, context, why).await {
-            Ok(()) => path.give_up_queue().await,
+        let left = match recovery::note_poison(lock.memory, lock.context, why).await {
+            Ok(()) => SlowPath(lock).give_up_queue().await,
             lost => lost,
         };
-        leave(memory, context)?;
-        left
+        leave(lock.memory, lock.context).and(left)
     }
 
     /// For the release that finds a successor.
     #[inline]
-    fn release_waits<'m, M: RemoteMemory>(
-        &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        mode: Mode,
-    ) -> Option<bool> {
-        if mode == Mode::Shared {
+    fn release_waits<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Option<bool> {
+        if lock.mode == Mode::Shared {
             return None;
         }
-        memory.load(context.node(NEXT).ok()?).ok().map(|next| next == 0)
+        lock.memory.load(lock.node(NEXT).ok()?).ok().map(|next| next == 0)
     }
 }

@@ -8,15 +8,10 @@ use crate::backoff::Pauses;
 use crate::recovery::{
     self, Announcement, POLL_INTERVAL, RecoverableWord, Reopened, Suspicion, has_ended, is_lost, nonce, none_announced,
 };
-use crate::{Held, IntentFn, LockContext, Mode, Owner, WaitPolicy};
+use crate::{Held, IntentFn, LockContext, LockUse, Mode, Owner, WaitPolicy};
 
 /// An acquire or a release that did not end with its first operation.
-pub(super) struct SlowPath<'m, M: RemoteMemory, P> {
-    pub(super) memory: &'m M,
-    pub(super) context: P,
-    pub(super) home: M::Word<'m>,
-    pub(super) owner: Owner,
-}
+pub(super) struct SlowPath<'m, M: RemoteMemory, P>(pub(super) LockUse<'m, M, P>);
 
 /// The result of the wait for a turn.
 pub(super) enum Turn {
@@ -65,16 +60,16 @@ impl RecoverableWord for Home {
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> SlowPath<'m, M, P> {
     fn has_ended(&self, rank: Rank) -> bool {
-        has_ended(self.memory, self.context, rank)
+        has_ended(self.0.memory, self.0.context, rank)
     }
 
     pub(super) async fn home(&self) -> Result<Home, Fault> {
-        self.memory.read(self.home).await.map(Home)
+        self.0.memory.read(self.0.home).await.map(Home)
     }
 
     /// Swaps the home's word if it is `found`. Returns the previous word.
     async fn swap(&self, found: Home, new: Home) -> Result<Home, Fault> {
-        self.memory.compare_swap(self.home, found.0, new.0).await.map(Home)
+        self.0.memory.compare_swap(self.0.home, found.0, new.0).await.map(Home)
     }
 
     /// Puts the word under recovery, which rejects arrivals. Returns the new word. `lost`: the rank
@@ -88,7 +83,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> SlowPath<'m, M, P> {
 
     /// The same only if the word is still `found`. Returns the current word.
     async fn start_recovery_if(&self, found: Home, lost: Option<Rank>) -> Result<Home, Fault> {
-        let recovering = found.recovering(lost, nonce(self.memory, self.owner));
+        let recovering = found.recovering(lost, nonce(self.0.memory, self.0.me()));
         let now = self.swap(found, recovering).await?;
         Ok(if now == found { recovering } else { now })
     }
@@ -96,13 +91,13 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> SlowPath<'m, M, P> {
     /// Links this owner behind its predecessor, which is there: no owner leaves before its
     /// successor is linked.
     async fn link(&self, before: Home) -> Result<(), Fault> {
-        let next = self.context.node_of(before.rank(), before.slot(), NEXT)?;
-        self.memory.write(next, LINKED | self.owner.to_bits(), Notify::Yes).await.map(drop)
+        let next = self.0.context.node_of(before.rank(), before.slot(), NEXT)?;
+        self.0.memory.write(next, LINKED | self.0.me().to_bits(), Notify::Yes).await.map(drop)
     }
 
     /// Waits behind the predecessor.
     pub(super) async fn turn(&self, before: Home) -> Result<Turn, Fault> {
-        let Self { memory, context, owner, .. } = *self;
+        let (LockUse { memory, context, .. }, owner) = (self.0, self.0.me());
         let grant = context.node(GRANT)?;
         let mine = granted_to(owner);
         if let Err(fault) = self.link(before).await
@@ -120,7 +115,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> SlowPath<'m, M, P> {
                 Ok(Some(from)) => return Ok(Turn::Mine(from)),
                 Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
                 // The predecessor puts the word under recovery when it cannot hand over.
-                Err(fault) if is_lost(fault) => memory.pause(self.home, POLL_INTERVAL).await,
+                Err(fault) if is_lost(fault) => memory.pause(self.0.home, POLL_INTERVAL).await,
                 Ok(None) | Err(_) => {}
             }
             let mut home = self.home().await?;
@@ -145,14 +140,14 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> SlowPath<'m, M, P> {
         mut home: Home,
         intent: IntentFn<'_>,
     ) -> Result<Turn, Fault> {
-        let memory = self.memory;
+        let LockUse { memory, context, .. } = self.0;
         let mut suspicion = Suspicion::default();
         loop {
             if !home.has_readers() {
                 return Ok(Turn::Mine(Mode::Exclusive));
             }
             suspicion.seen(home.readers());
-            if suspicion.suspects(memory, self.context, home.readers()).await {
+            if suspicion.suspects(memory, context, home.readers()).await {
                 home = self.start_recovery_if(home, None).await?;
             }
             if home.is(Home::RECOVERING) {
@@ -161,27 +156,27 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> SlowPath<'m, M, P> {
             if intent().is_over() {
                 // The successor waits for the readers as well.
                 self.hand_over(home, Mode::Shared, true).await?;
-                clean(memory, self.context)?;
+                clean(memory, context)?;
                 return Err(Fault::new(FaultKind::Closed));
             }
-            memory.pause(self.home, pause()).await;
+            memory.pause(self.0.home, pause()).await;
             home = self.home().await?;
         }
     }
 
     /// Adds a reader that is first in the queue to the count, and hands over.
     pub(super) async fn read(&self) -> Result<Turn, Fault> {
-        recovery::announce(self.memory, self.context)?;
-        let before = self.memory.fetch_add(self.home, Home::READER).await?;
+        recovery::announce(self.0.memory, self.0.context)?;
+        let before = self.0.memory.fetch_add(self.0.home, Home::READER).await?;
         self.hand_over(Home(before).joined(), Mode::Shared, false).await?;
-        clean(self.memory, self.context)?;
+        clean(self.0.memory, self.0.context)?;
         Ok(Turn::Mine(Mode::Shared))
     }
 
     /// Hands the queue over to the successor. `home` is the word as it was last seen. `ends`:
     /// whether this owner is retracted with that.
     pub(super) async fn hand_over(&self, mut home: Home, from: Mode, ends: bool) -> Result<(), Fault> {
-        let Self { memory, context, owner, .. } = *self;
+        let (LockUse { memory, context, .. }, owner) = (self.0, self.0.me());
         let link = context.node(NEXT)?;
         let next = loop {
             let next = memory.load(link)?;
@@ -221,7 +216,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> SlowPath<'m, M, P> {
         let mut found = self.home().await?;
         // Another recovery may have begun for readers alone.
         while !found.is(Home::LOST) {
-            found = self.start_recovery_if(found, Some(self.owner.rank)).await?;
+            found = self.start_recovery_if(found, Some(self.0.me().rank)).await?;
         }
         self.all_left(found, true).await
     }
@@ -230,12 +225,12 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> SlowPath<'m, M, P> {
     /// has yet to link itself. An owner that ends is retracted meanwhile: others may wait for it in
     /// the same way.
     pub(super) async fn all_left(&self, recovering: Home, ends: bool) -> Result<(), Fault> {
-        let Self { memory, context, .. } = *self;
+        let LockUse { memory, context, .. } = self.0;
         if ends {
             recovery::retract(memory, context)?;
         }
         while !none_announced(memory, context).await? {
-            memory.pause(self.home, POLL_INTERVAL).await;
+            memory.pause(self.0.home, POLL_INTERVAL).await;
             if ends && !self.home().await?.is_same_recovery(recovering) {
                 break; // the owner that took it has scanned the participants
             }
@@ -260,12 +255,11 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> SlowPath<'m, M, P> {
     pub(super) async fn acquire(
         &self,
         first: Result<u64, Fault>,
-        mode: Mode,
         mut pauses: Pauses<'m>,
         intent: IntentFn<'_>,
         announcement: &mut Announcement<'m, M, P>,
     ) -> Result<Held, Fault> {
-        let Self { memory, context, home, owner } = *self;
+        let (LockUse { memory, context, home, mode, .. }, owner) = (self.0, self.0.me());
         let mut found = Home(first?);
         loop {
             let intended = intent();

@@ -57,7 +57,7 @@ use self::messages::{Terms, Verb};
 use self::origin::Client;
 use crate::backoff::Pauses;
 use crate::recovery::{self, ANNOUNCED};
-use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Words};
+use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Words};
 
 // Words at the home, all 0 initially.
 /// Written by the server when it ends: [`ENDED`], and the number of holders and waiters.
@@ -119,6 +119,11 @@ impl<const SLEEPS: bool> Served<SLEEPS> {
     }
 }
 
+/// The terms of an acquire by an owner with these bits.
+const fn terms(owner: u64) -> Terms {
+    Terms { at_once: owner & TRIES != 0, recovers: false }
+}
+
 impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
     const NAME: &'static str = if SLEEPS { "event-thread" } else { "dedicated-thread" };
     const HOME_WORDS: usize = WAKE_EVENT + 1;
@@ -139,60 +144,46 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         Ok((context.home(STATE)?, context.owner().to_bits() | TRIES))
     }
 
-    fn start<'m, M: RemoteMemory>(
-        &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        (state, owner): Words<'m, M>,
-        mode: Mode,
-    ) -> Result<M::Op, Fault> {
-        let terms = Terms { at_once: owner & TRIES != 0, recovers: false };
-        recovery::announce(memory, context)?;
-        let client = Client { memory, context, sleeps: SLEEPS };
-        match context.take_request_slot() {
-            Some(request_slot) => client.request(request_slot, Verb::Acquire(mode, terms)),
+    fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+        recovery::announce(lock.memory, lock.context)?;
+        let client = Client::<_, _, SLEEPS>(lock);
+        match lock.context.take_request_slot() {
+            Some(request_slot) => client.request(request_slot, Verb::Acquire(lock.mode, terms(lock.owner))),
             None => {
                 client.note(None)?;
-                Ok(memory.read(state))
+                Ok(lock.memory.read(lock.home))
             }
         }
     }
 
     #[inline]
-    fn holds<M: RemoteMemory>(&self, _words: Words<'_, M>, _mode: Mode, _first: u64) -> bool {
+    fn holds(&self, _owner: u64, _mode: Mode, _first: u64) -> bool {
         false
     }
 
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        (state, owner): Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let client = Client { memory, context, sleeps: SLEEPS };
-        let terms = Terms { at_once: owner & TRIES != 0, recovers: false };
-        let pauses: Pauses<'_> = self.backoff.pauses(context.owner());
-        client.acquire(state, (mode, terms), (first, pauses), intent).await
+        let pauses: Pauses<'_> = self.backoff.pauses(lock.context.owner());
+        Client::<_, _, SLEEPS>(lock).acquire(terms(lock.owner), first, pauses, intent).await
     }
 
     #[inline]
-    fn releases_in_one_step<'m, M: RemoteMemory>(&self, _context: impl LockContext<'m, M>, _mode: Mode) -> bool {
+    fn releases_in_one_step(&self, _mode: Mode) -> bool {
         true
     }
 
     fn start_release<'m, M: RemoteMemory>(
         &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        _words: Words<'m, M>,
-        _mode: Mode,
+        lock: LockUse<'m, M, impl LockContext<'m, M>>,
     ) -> Result<M::Op, Fault> {
-        let client = Client { memory, context, sleeps: SLEEPS };
+        let client = Client::<_, _, SLEEPS>(lock);
         let (id, request_slot) = client.noted()?;
-        let holds = recovery::is_announced(memory, context)? && memory.load(context.node(NOTE)?)? & HELD != 0;
+        let holds =
+            recovery::is_announced(lock.memory, lock.context)? && lock.memory.load(lock.node(NOTE)?)? & HELD != 0;
         match request_slot.filter(|_| holds) {
             Some(request_slot) => {
                 let released = client.write_request(request_slot, id, Verb::Release);
@@ -205,29 +196,24 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
 
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        _memory: &'m M,
-        _context: P,
-        _words: Words<'m, M>,
-        _mode: Mode,
-        started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
+        _lock: LockUse<'m, M, P>,
+        found: Result<u64, Fault>,
     ) -> Result<(), Fault> {
-        started.await.map(drop)
+        found.map(drop)
     }
 
     /// As a cancelled acquire: the server knows what it has granted.
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        (state, _): Words<'m, M>,
+        lock: LockUse<'m, M, P>,
         why: Fault,
     ) -> Result<(), Fault> {
-        let client = Client { memory, context, sleeps: SLEEPS };
+        let client = Client::<_, _, SLEEPS>(lock);
         let (id, request_slot) = client.noted()?;
         let Some(request_slot) = request_slot else { return Err(Fault::new(FaultKind::NotHeld)) };
-        let panicked = why == Fault::of(FaultKind::OwnerPanicked, context.owner().rank);
+        let panicked = why == Fault::of(FaultKind::OwnerPanicked, lock.me().rank);
         let verb = if panicked { Verb::Panic } else { Verb::Withdraw };
-        let withdrawn = client.withdraw(state, (id, request_slot), verb).await;
+        let withdrawn = client.withdraw((id, request_slot), verb).await;
         client.leave(Some(request_slot))?;
         withdrawn
     }

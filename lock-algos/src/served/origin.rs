@@ -10,21 +10,15 @@ use super::messages::{Answer, Outcome, Request, Terms, Verb, ring};
 use super::{ANSWER, ENDED, HELD, NOTE, POLL_INTERVAL, WAKE_EVENT};
 use crate::backoff::Pauses;
 use crate::recovery;
-use crate::{Held, Intent, IntentFn, LockContext, Mode, WaitPolicy};
+use crate::{Held, Intent, IntentFn, LockContext, LockUse, WaitPolicy};
 
-/// An owner that communicates with the server.
-#[derive(Clone, Copy)]
-pub(super) struct Client<'a, M, P> {
-    pub(super) memory: &'a M,
-    pub(super) context: P,
-    /// Whether the server may sleep.
-    pub(super) sleeps: bool,
-}
+/// An owner that communicates with the server, which may sleep if it `SLEEPS`.
+pub(super) struct Client<'m, M: RemoteMemory, P, const SLEEPS: bool>(pub(super) LockUse<'m, M, P>);
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Client<'_, M, P> {
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const SLEEPS: bool> Client<'m, M, P, SLEEPS> {
     /// The request id of this owner's last request, and its request slot.
     pub(super) fn noted(&self) -> Result<(u32, Option<u16>), Fault> {
-        let note = self.memory.load(self.context.node(NOTE)?)?;
+        let note = self.0.memory.load(self.0.context.node(NOTE)?)?;
         Ok(((note >> 32) as u32, (note as u16).checked_sub(1)))
     }
 
@@ -33,14 +27,14 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Client<'_, M, P> {
         let (id, _) = self.noted()?;
         let id = id.wrapping_add(1);
         let request_slot = request_slot.map_or(0, |request_slot| u64::from(request_slot) + 1);
-        self.memory.store(self.context.node(NOTE)?, u64::from(id) << 32 | request_slot)?;
+        self.0.memory.store(self.0.context.node(NOTE)?, u64::from(id) << 32 | request_slot)?;
         Ok(id)
     }
 
     /// Notes that the lock is held.
     fn note_held(&self) -> Result<(), Fault> {
-        let node = self.context.node(NOTE)?;
-        self.memory.store(node, self.memory.load(node)? | HELD)
+        let node = self.0.context.node(NOTE)?;
+        self.0.memory.store(node, self.0.memory.load(node)? | HELD)
     }
 
     /// Requests the lock. A repetition replaces the previous request.
@@ -52,48 +46,45 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Client<'_, M, P> {
     /// Writes to the request slot, and to the wake event behind it: writes take effect in the order
     /// of posting.
     pub(super) fn write_request(&self, request_slot: u16, id: u32, verb: Verb) -> Result<M::Op, Fault> {
-        let Self { memory, context, .. } = self;
+        let LockUse { memory, context, .. } = self.0;
         let owner = context.owner();
         let request = Request { id, slot: owner.slot, verb };
         drop(memory.write(context.request_slot_of(owner.rank, request_slot)?, request.to_bits(), Notify::No));
-        let notify = if self.sleeps { Notify::Yes } else { Notify::No };
+        let notify = if SLEEPS { Notify::Yes } else { Notify::No };
         Ok(memory.write(context.home(WAKE_EVENT)?, ring(owner.rank, request_slot, request), notify))
     }
 
     /// Ends the use of the node and the request slot.
     pub(super) fn leave(&self, request_slot: Option<u16>) -> Result<(), Fault> {
-        recovery::retract(self.memory, self.context)?;
+        recovery::retract(self.0.memory, self.0.context)?;
         if let Some(request_slot) = request_slot {
-            self.context.release_request_slot(request_slot);
+            self.0.context.release_request_slot(request_slot);
         }
         Ok(())
     }
 
     pub(super) fn closed(&self) -> Fault {
-        Fault::of(FaultKind::Closed, self.context.home_rank())
+        Fault::of(FaultKind::Closed, self.0.context.home_rank())
     }
-}
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Client<'m, M, P> {
     /// `Closed` once the server has ended.
-    pub(super) async fn check_open(&self, state: M::Word<'m>) -> Result<(), Fault> {
-        match self.memory.read(state).await? & ENDED {
+    pub(super) async fn check_open(&self) -> Result<(), Fault> {
+        match self.0.memory.read(self.0.home).await? & ENDED {
             0 => Ok(()),
             _ => Err(self.closed()),
         }
     }
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Client<'m, M, P> {
+impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm, const SLEEPS: bool> Client<'m, M, P, SLEEPS> {
     /// Waits for a reply that `is_it` accepts. `None`: `until` has become true, or there is none
     /// yet.
     async fn answer(
         &self,
-        state: M::Word<'m>,
         is_it: impl Fn(Answer) -> bool + Copy + Unpin + Send + Sync + 'm,
         until: impl Fn() -> bool + Send + Sync,
     ) -> Result<Option<Outcome>, Fault> {
-        let Self { memory, context, .. } = *self;
+        let LockUse { memory, context, .. } = self.0;
         let node = context.node(ANSWER)?;
         let look = move |word| Answer::from_bits(word).filter(|answer| is_it(*answer)).map(|answer| answer.outcome);
         let patience = Patience::on(context.home_rank()).and_until(memory.now().saturating_add(POLL_INTERVAL));
@@ -101,7 +92,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Client<'m, M, P> {
         match poll_fn(|cx| if until() { Poll::Ready(Ok(0)) } else { Pin::new(&mut wait).poll(cx) }).await {
             Ok(word) => Ok(look(word)),
             Err(fault) if fault.kind() == FaultKind::TimedOut => {
-                let open = self.check_open(state).await;
+                let open = self.check_open().await;
                 let answer = look(memory.load(node)?); // it may have come before the end
                 open.or_else(|closed| answer.map(drop).ok_or(closed))?;
                 Ok(answer)
@@ -114,14 +105,14 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Client<'m, M, P> {
     /// request slot.
     pub(super) async fn acquire(
         self,
-        state: M::Word<'m>,
-        asked: (Mode, Terms),
-        (first, pauses): (Result<u64, Fault>, Pauses<'m>),
+        terms: Terms,
+        first: Result<u64, Fault>,
+        pauses: Pauses<'m>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let outcome = match first {
             Err(fault) => Err(fault),
-            Ok(_) => self.wait_for_grant(state, asked, pauses, intent).await,
+            Ok(_) => self.wait_for_grant(terms, pauses, intent).await,
         };
         if outcome.is_err() {
             self.leave(self.noted()?.1)?;
@@ -131,12 +122,11 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Client<'m, M, P> {
 
     async fn wait_for_grant(
         &self,
-        state: M::Word<'m>,
-        (mode, mut terms): (Mode, Terms),
+        mut terms: Terms,
         mut pauses: Pauses<'m>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let Self { memory, context, .. } = *self;
+        let LockUse { memory, context, home: state, mode, .. } = self.0;
         loop {
             let intended = intent();
             let (id, request_slot) = self.noted()?;
@@ -150,26 +140,26 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Client<'m, M, P> {
                     Some(request_slot) => drop(self.request(request_slot, Verb::Acquire(mode, terms))?),
                     None => {
                         memory.pause(state, pauses.next_nanos()).await;
-                        self.check_open(state).await?;
+                        self.check_open().await?;
                     }
                 }
                 continue;
             };
             if intended.is_over() {
-                self.withdraw(state, (id, request_slot), Verb::Withdraw).await?;
+                self.withdraw((id, request_slot), Verb::Withdraw).await?;
                 return Err(Fault::new(FaultKind::Closed));
             }
             if !intended.is_patient() && !terms.at_once {
                 if terms.recovers {
                     // It may have been granted a poisoned lock: the server has to know that it does
                     // not hold it.
-                    self.withdraw(state, (id, request_slot), Verb::Withdraw).await?;
+                    self.withdraw((id, request_slot), Verb::Withdraw).await?;
                 }
                 terms.at_once = true;
                 drop(self.request(request_slot, Verb::Acquire(mode, terms))?);
                 continue;
             }
-            match self.answer(state, move |answer| answer.id == id, || intent().is_over()).await? {
+            match self.answer(move |answer| answer.id == id, || intent().is_over()).await? {
                 None => {}
                 Some(Outcome::Granted(poison)) => {
                     self.note_held()?;
@@ -192,16 +182,11 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> Client<'m, M, P> {
 
     /// Withdraws an acquire, or leaves the lock poisoned, and waits until the server has handled
     /// that: then it writes nothing more to the node.
-    pub(super) async fn withdraw(
-        &self,
-        state: M::Word<'m>,
-        (id, request_slot): (u32, u16),
-        verb: Verb,
-    ) -> Result<(), Fault> {
+    pub(super) async fn withdraw(&self, (id, request_slot): (u32, u16), verb: Verb) -> Result<(), Fault> {
         drop(self.write_request(request_slot, id, verb)?);
         let heard =
             move |answer: Answer| answer.id == id && matches!(answer.outcome, Outcome::Withdrawn | Outcome::Closed);
-        while self.answer(state, heard, || false).await?.is_none() {}
+        while self.answer(heard, || false).await?.is_none() {}
         Ok(())
     }
 }

@@ -15,11 +15,12 @@ pub(crate) mod slow_path;
 use onesided_remote_memory::{Fault, FaultKind, Link, RemoteMemory};
 
 use self::counters::Counters;
+pub(crate) use self::slow_path::not_held;
 use self::slow_path::{SlowPath, leave_out};
 use crate::backoff::Pauses;
 use crate::fetch_add_queue::RingSlot;
 use crate::recovery::{self, ANNOUNCED, Announcement, POISON};
-use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, Words};
+use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, Words};
 
 /// A ticket reader-writer lock by fetch-add, after DSLR (Yoon, Chowdhury, Mozafari, *Distributed
 /// Lock Management with RDMA: Decentralization without Starvation*, SIGMOD 2018, section 4).
@@ -109,19 +110,16 @@ impl<const BITS: u32> Ticket<BITS> {
     }
 
     /// [`LockAlgorithm::contend`], for an owner that may have a ring slot.
-    #[expect(clippy::too_many_arguments, reason = "one more than `contend` has")]
     pub(crate) async fn contend_in<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: (M::Word<'m>, u64),
-        mode: Mode,
+        lock: LockUse<'m, M, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
         ring_slot: Option<RingSlot<P>>,
     ) -> Result<Held, Fault> {
-        let (pauses, announcement) = (self.pauses(context.owner()), Announcement::of(memory, context, true));
-        let mut path = SlowPath::<_, _, BITS> { memory, context, words, mode, intent, pauses, announcement, ring_slot };
+        let announcement = Announcement::of(lock.memory, lock.context, true);
+        let pauses = self.pauses(lock.context.owner());
+        let mut path = SlowPath::<_, _, BITS> { lock, intent, pauses, announcement, ring_slot };
         let held = path.begun(first).await;
         path.announcement.end(held)
     }
@@ -131,9 +129,8 @@ impl<const BITS: u32> Ticket<BITS> {
 /// than tickets, or the acquire is a try.
 const READS_FIRST: u64 = 1 << Owner::BITS;
 
-/// Whether these are the words of an owner that reads first.
-const fn reads_first<W: Copy>(words: (W, u64)) -> bool {
-    words.1 & READS_FIRST != 0
+const fn reads_first(owner: u64) -> bool {
+    owner & READS_FIRST != 0
 }
 
 /// The single operation of a release.
@@ -163,115 +160,78 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     }
 
     #[inline(always)] // a lock's words that pass through memory cost a third of the lock
-    fn start<'m, M: RemoteMemory>(
-        &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        words: Words<'m, M>,
-        mode: Mode,
-    ) -> Result<M::Op, Fault> {
-        recovery::announce(memory, context)?;
-        if reads_first(words) {
-            return Ok(memory.read(words.0));
+    fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+        recovery::announce(lock.memory, lock.context)?;
+        if reads_first(lock.owner) {
+            return Ok(lock.memory.read(lock.home));
         }
-        Ok(memory.fetch_add(words.0, Counters::<BITS>::taking(mode)))
+        Ok(lock.memory.fetch_add(lock.home, Counters::<BITS>::taking(lock.mode)))
     }
 
     #[inline]
-    fn holds<M: RemoteMemory>(&self, words: Words<'_, M>, mode: Mode, first: u64) -> bool {
-        !reads_first(words) && Counters::<BITS>(first).is_open(mode)
+    fn holds(&self, owner: u64, mode: Mode, first: u64) -> bool {
+        !reads_first(owner) && Counters::<BITS>(first).is_open(mode)
     }
 
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        self.contend_in(memory, context, words, mode, first, intent, None).await
+        self.contend_in(lock, first, intent, None).await
     }
 
     #[inline(always)] // as `start`
     fn start_release<'m, M: RemoteMemory>(
         &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        words: Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, impl LockContext<'m, M>>,
     ) -> Result<M::Op, Fault> {
-        if !recovery::is_announced(memory, context)? {
+        if !recovery::is_announced(lock.memory, lock.context)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
-        Ok(memory.post_link(release::<_, BITS>(words.0, mode)))
+        Ok(lock.memory.post_link(release::<_, BITS>(lock.home, lock.mode)))
     }
 
     #[inline(always)] // as `start`
     fn released<'m, M: RemoteMemory>(
         &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        _words: Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, impl LockContext<'m, M>>,
         found: u64,
     ) -> Result<bool, Fault> {
-        if Counters::<BITS>(found).out(mode) == 0 {
+        if Counters::<BITS>(found).out(lock.mode) == 0 {
             return Ok(false); // to be undone
         }
-        recovery::retract(memory, context)?;
+        recovery::retract(lock.memory, lock.context)?;
         Ok(true)
     }
 
     #[inline]
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
-        mode: Mode,
-        started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
+        lock: LockUse<'m, M, P>,
+        found: Result<u64, Fault>,
     ) -> Result<(), Fault> {
-        let outcome = match started.await {
-            Ok(found) if self.released(memory, context, words, mode, found)? => return Ok(()),
-            Ok(_) => not_held::<M, BITS>(memory, words.0, mode).await,
+        let outcome = match found {
+            Ok(found) if self.released(lock, found)? => return Ok(()),
+            Ok(_) => not_held::<M, BITS>(lock.memory, lock.home, lock.mode).await,
             Err(fault) => Err(fault),
         };
-        recovery::retract(memory, context)?;
+        recovery::retract(lock.memory, lock.context)?;
         outcome
     }
 
     /// The ticket stays out, without an owner.
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
+        lock: LockUse<'m, M, P>,
         why: Fault,
     ) -> Result<(), Fault> {
-        let left = match recovery::note_poison(memory, context, why).await {
-            Ok(()) => leave_out::<M, BITS>(memory, words.0).await,
+        let left = match recovery::note_poison(lock.memory, lock.context, why).await {
+            Ok(()) => leave_out::<M, BITS>(lock.memory, lock.home).await,
             lost => lost,
         };
-        recovery::retract(memory, context)?;
+        recovery::retract(lock.memory, lock.context)?;
         left
-    }
-}
-
-/// Undoes a release by a rank that did not hold the lock.
-#[cold]
-pub(crate) async fn not_held<M: RemoteMemory, const BITS: u32>(
-    memory: &M,
-    word: M::Word<'_>,
-    mode: Mode,
-) -> Result<(), Fault> {
-    let mut found = memory.read(word).await?;
-    loop {
-        let now = memory.compare_swap(word, found, Counters::<BITS>(found).unreturned(mode).unguarded().0).await?;
-        if now == found {
-            return Err(Fault::new(FaultKind::NotHeld));
-        }
-        found = now;
     }
 }

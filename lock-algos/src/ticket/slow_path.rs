@@ -1,29 +1,26 @@
 //! The slow path of the ticket lock.
 
-use onesided_remote_memory::{Fault, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
 use super::counters::Counters;
 use super::reads_first;
 use crate::backoff::Pauses;
 use crate::fetch_add_queue::{RingSlot, Waited};
 use crate::recovery::{self, Announcement, RecoverableWord, Reopened, Suspicion};
-use crate::{Held, IntentFn, LockContext, Mode};
+use crate::{Held, IntentFn, LockContext, LockUse, Mode};
 
 /// How many swaps for a ticket may be lost in a row without a pause.
 const RACES: u32 = 8;
 
 /// An acquire that did not end with its first operation.
-pub(crate) struct SlowPath<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
-    pub(crate) memory: &'m M,
-    pub(crate) context: P,
-    pub(crate) words: (M::Word<'m>, u64),
-    pub(crate) mode: Mode,
-    pub(crate) intent: IntentFn<'w>,
-    pub(crate) pauses: Pauses<'m>,
+pub(super) struct SlowPath<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
+    pub(super) lock: LockUse<'m, M, P>,
+    pub(super) intent: IntentFn<'w>,
+    pub(super) pauses: Pauses<'m>,
     /// Whether this owner is announced.
-    pub(crate) announcement: Announcement<'m, M, P>,
+    pub(super) announcement: Announcement<'m, M, P>,
     /// Where it waits for a notification. Without one, it reads the word, and pauses in between.
-    pub(crate) ring_slot: Option<RingSlot<P>>,
+    pub(super) ring_slot: Option<RingSlot<P>>,
 }
 
 /// A wait for tickets to return.
@@ -64,6 +61,23 @@ pub(super) async fn leave_out<'m, M: RemoteMemory, const BITS: u32>(
     Ok(())
 }
 
+/// Undoes a release by a rank that did not hold the lock.
+#[cold]
+pub(crate) async fn not_held<M: RemoteMemory, const BITS: u32>(
+    memory: &M,
+    word: M::Word<'_>,
+    mode: Mode,
+) -> Result<(), Fault> {
+    let mut found = memory.read(word).await?;
+    loop {
+        let now = memory.compare_swap(word, found, Counters::<BITS>(found).unreturned(mode).unguarded().0).await?;
+        if now == found {
+            return Err(Fault::new(FaultKind::NotHeld));
+        }
+        found = now;
+    }
+}
+
 impl<const BITS: u32> RecoverableWord for Counters<BITS> {
     fn from_bits(bits: u64) -> Self {
         Self(bits)
@@ -85,12 +99,12 @@ impl<const BITS: u32> RecoverableWord for Counters<BITS> {
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> SlowPath<'m, '_, M, P, BITS> {
     async fn look(&self) -> Result<Counters<BITS>, Fault> {
-        self.memory.read(self.words.0).await.map(Counters)
+        self.lock.memory.read(self.lock.home).await.map(Counters)
     }
 
     /// Swaps the word if it is `found`. Returns the previous value.
     async fn swap(&self, found: Counters<BITS>, new: Counters<BITS>) -> Result<Counters<BITS>, Fault> {
-        self.memory.compare_swap(self.words.0, found.0, new.0).await.map(Counters)
+        self.lock.memory.compare_swap(self.lock.home, found.0, new.0).await.map(Counters)
     }
 
     /// The same if it does not matter which owner swapped the word: returns the current value.
@@ -101,14 +115,14 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> SlowPath<'m, '
 
     /// Adds to the word. Returns the previous value.
     async fn add(&self, what: u64) -> Result<Counters<BITS>, Fault> {
-        self.memory.fetch_add(self.words.0, what).await.map(Counters)
+        self.lock.memory.fetch_add(self.lock.home, what).await.map(Counters)
     }
 
     /// How many tickets of a mode may be out after this owner has taken one by bounded admission.
     fn room(&self) -> u64 {
         let all = Counters::<BITS>::ROOM;
-        match self.context.owners() {
-            counted if counted > all || self.context.is_counted() => all,
+        match self.lock.context.owners() {
+            counted if counted > all || self.lock.context.is_counted() => all,
             counted => all - counted,
         }
     }
@@ -124,27 +138,27 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> SlowPath<'m, '
             if found.is_recovering() && !intent.is_over() {
                 return Ok(None);
             }
-            let is_full = found.out(self.mode) >= self.room();
-            if intent.is_over() || !intent.is_patient() && (is_full || found.ahead(found, self.mode) > 0) {
+            let is_full = found.out(self.lock.mode) >= self.room();
+            if intent.is_over() || !intent.is_patient() && (is_full || found.ahead(found, self.lock.mode) > 0) {
                 return Err(intent.given_up());
             }
             if is_full {
-                recovery::announce_waiting(self.memory, self.context)?;
+                recovery::announce_waiting(self.lock.memory, self.lock.context)?;
                 found = match self.suspect(&mut waiting, found, 0).await? {
                     Some(recovering) => recovering,
                     None => self.pause(1).await?,
                 };
                 continue;
             }
-            recovery::announce(self.memory, self.context)?;
-            let now = self.swap(found, found.unguarded().joined(self.mode)).await?;
+            recovery::announce(self.lock.memory, self.lock.context)?;
+            let now = self.swap(found, found.unguarded().joined(self.lock.mode)).await?;
             if now == found {
                 return Ok(Some(found));
             }
             found = now;
             lost += 1;
             if lost.is_multiple_of(RACES) {
-                self.memory.pause(self.words.0, self.pauses.next_nanos()).await;
+                self.lock.memory.pause(self.lock.home, self.pauses.next_nanos()).await;
                 found = self.look().await?;
             }
         }
@@ -152,8 +166,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> SlowPath<'m, '
 
     /// Waits with the ticket that was taken from the word `before`.
     async fn turn(&mut self, before: Counters<BITS>) -> Result<Turn, Fault> {
-        let given = before.unguarded().joined(self.mode);
-        let mut word = if reads_first(self.words) { given } else { before.taken(self.mode) };
+        let given = before.unguarded().joined(self.lock.mode);
+        let mut word = if reads_first(self.lock.owner) { given } else { before.taken(self.lock.mode) };
         while word.has_guards() {
             word = self.change(word, word.unguarded()).await?;
         }
@@ -165,13 +179,13 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> SlowPath<'m, '
             if word.is_recovering() {
                 return Ok(Turn::Void);
             }
-            let ahead = word.ahead(before, self.mode);
+            let ahead = word.ahead(before, self.lock.mode);
             if ahead == 0 {
                 return Ok(Turn::Mine);
             }
             let intent = (self.intent)();
             if word.gave_as(given) && !intent.is_patient() {
-                let now = self.swap(word, word.withdrawn(self.mode)).await?;
+                let now = self.swap(word, word.withdrawn(self.lock.mode)).await?;
                 if now == word {
                     return Ok(Turn::Withdrawn(intent.given_up()));
                 }
@@ -184,7 +198,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> SlowPath<'m, '
             }
             let waited = match &mut self.ring_slot {
                 // An entry does not affect whose turn it is.
-                Some(ring_slot) => ring_slot.wait(self.memory, before, word).await?,
+                Some(ring_slot) => ring_slot.wait(self.lock.memory, before, word).await?,
                 None => Waited::Standing,
             };
             word = match waited {
@@ -197,7 +211,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> SlowPath<'m, '
 
     /// Pauses behind this many tickets. Returns the current word.
     async fn pause(&mut self, ahead: u64) -> Result<Counters<BITS>, Fault> {
-        self.memory.pause(self.words.0, self.pauses.next_behind(ahead)).await;
+        self.lock.memory.pause(self.lock.home, self.pauses.next_behind(ahead)).await;
         self.look().await
     }
 
@@ -214,16 +228,16 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> SlowPath<'m, '
             self.pauses.restart();
         }
         let others = (word.out(Mode::Exclusive) + word.out(Mode::Shared)).saturating_sub(mine);
-        match waiting.suspicion.suspects(self.memory, self.context, others).await {
+        match waiting.suspicion.suspects(self.lock.memory, self.lock.context, others).await {
             true => self.change(word, word.recovering()).await.map(Some),
             false => Ok(None),
         }
     }
 
     /// Acquires the lock after its first operation.
-    pub(crate) async fn begun(&mut self, first: Result<u64, Fault>) -> Result<Held, Fault> {
+    pub(super) async fn begun(&mut self, first: Result<u64, Fault>) -> Result<Held, Fault> {
         let first = Counters(first?);
-        let first = if reads_first(self.words) { self.take_bounded(first).await? } else { Some(first) };
+        let first = if reads_first(self.lock.owner) { self.take_bounded(first).await? } else { Some(first) };
         self.acquire(first).await
     }
 
@@ -232,22 +246,22 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> SlowPath<'m, '
         loop {
             if let Some(before) = ticket {
                 match self.turn(before).await? {
-                    Turn::Mine => return Ok(Held::cleanly(self.mode)),
+                    Turn::Mine => return Ok(Held::cleanly(self.lock.mode)),
                     Turn::Withdrawn(why) => return Err(why),
-                    Turn::Void => drop(self.add(Counters::<BITS>::returning(self.mode)).await?),
+                    Turn::Void => drop(self.add(Counters::<BITS>::returning(self.lock.mode)).await?),
                 }
             }
-            let (word, taken) = (self.words.0, Counters::<BITS>::taken_over);
-            let waited = self.announcement.await_reopening(word, self.mode, self.intent, &mut self.pauses, taken);
+            let (word, taken) = (self.lock.home, Counters::<BITS>::taken_over);
+            let waited = self.announcement.await_reopening(word, self.lock.mode, self.intent, &mut self.pauses, taken);
             let found = match waited.await? {
                 Reopened::Taken(held) => return Ok(held),
                 Reopened::Open(found) => found,
             };
             self.announcement.announce()?;
-            ticket = if reads_first(self.words) {
+            ticket = if reads_first(self.lock.owner) {
                 self.take_bounded(found).await?
             } else {
-                Some(self.add(Counters::<BITS>::taking(self.mode)).await?)
+                Some(self.add(Counters::<BITS>::taking(self.lock.mode)).await?)
             };
         }
     }

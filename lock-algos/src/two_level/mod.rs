@@ -23,7 +23,7 @@ pub(crate) use self::host::ByHost;
 use self::slow_path::{forget, is_gone};
 use crate::recovery::{self, ANNOUNCED};
 use crate::test_and_set::{EXCLUSIVE, hand_back, poisoned_word};
-use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, Mode, Owner, TestAndSet, Ticket, Words};
+use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, TestAndSet, Ticket, Words};
 
 /// A lock that the ranks of a host hand over among themselves, after HOCL (Wang, Lu, Shu, *Sherman:
 /// A Write-Optimized Distributed B+Tree Index on Disaggregated Memory*, SIGMOD 2022) and ALock
@@ -167,9 +167,18 @@ impl TwoLevel {
         Self { passes: bypasses, ..self }
     }
 
-    /// The words of an owner that does not queue.
-    const fn alone<W: Copy>((home, owner): (W, u64)) -> (W, u64) {
-        (home, EXCLUSIVE | owner & !PASSES)
+    /// The bits of an owner that does not queue.
+    const fn alone(owner: u64) -> u64 {
+        EXCLUSIVE | owner & !PASSES
+    }
+}
+
+/// An owner's note, if it queues.
+#[inline(always)] // as `start`
+fn note<'m, M: RemoteMemory>(lock: &LockUse<'m, M, impl LockContext<'m, M>>) -> Result<Note, Fault> {
+    match lock.mode {
+        Mode::Exclusive if lock.owner & EXCLUSIVE == 0 => Ok(Note::of(lock.memory.load(lock.node(NOTE)?)?)),
+        _ => Ok(Note::Alone),
     }
 }
 
@@ -192,150 +201,118 @@ impl LockAlgorithm for TwoLevel {
     }
 
     fn words_to_try<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
-        self.words(context).map(Self::alone)
+        let (home, owner) = self.words(context)?;
+        Ok((home, Self::alone(owner)))
     }
 
     #[inline(always)] // a lock's words that pass through memory cost a third of the lock
-    fn start<'m, M: RemoteMemory>(
-        &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        words: Words<'m, M>,
-        mode: Mode,
-    ) -> Result<M::Op, Fault> {
-        if mode == Mode::Exclusive {
-            if words.1 & PASSES != 0 {
-                context.keep_bypasses(context.bypasses().saturating_add(1));
-            } else if words.1 & EXCLUSIVE == 0
-                && let Some(queued) = self.queue_up(memory, context)?
+    fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+        if lock.mode == Mode::Exclusive {
+            if lock.owner & PASSES != 0 {
+                lock.context.keep_bypasses(lock.context.bypasses().saturating_add(1));
+            } else if lock.owner & EXCLUSIVE == 0
+                && let Some(queued) = self.queue_up(lock.memory, lock.context)?
             {
                 return Ok(queued);
             }
         }
-        self.home.start(memory, context, Self::alone(words), mode)
+        self.home.start_as(&lock, Self::alone(lock.owner))
     }
 
     #[inline]
-    fn holds<M: RemoteMemory>(&self, words: Words<'_, M>, mode: Mode, first: u64) -> bool {
-        first == 0 && (mode == Mode::Shared || words.1 & (EXCLUSIVE | PASSES) != 0)
+    fn holds(&self, owner: u64, mode: Mode, first: u64) -> bool {
+        first == 0 && (mode == Mode::Shared || owner & (EXCLUSIVE | PASSES) != 0)
     }
 
     async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let alone = Self::alone(words);
+        let LockUse { memory, context, home, owner, mode } = lock;
+        let alone = Self::alone(owner);
         let mut first = first;
-        if mode == Mode::Exclusive && words.1 & EXCLUSIVE == 0 {
-            if words.1 & PASSES != 0 && first.is_ok() && !intent().is_over() {
+        if mode == Mode::Exclusive && owner & EXCLUSIVE == 0 {
+            if owner & PASSES != 0 && first.is_ok() && !intent().is_over() {
                 context.keep_bypasses(self.passes); // by the queue from now on, until it is empty
-                if let Some(queued) = self.queue_up(memory, context)? {
+                if let Some(queued) = self.queue_up(lock.memory, lock.context)? {
                     first = queued.await;
                 }
             }
-            if let Note::Waits(leader) = Note::of(memory.load(context.node(NOTE)?)?) {
-                let held = self.by_host(memory, AtHost { context, leader }, words.0, first, intent).await;
-                match held {
+            if let Note::Waits(leader) = note(&lock)? {
+                match self.by_host(memory, AtHost { context, leader }, home, first, intent).await {
                     Err(fault) if is_gone(memory, leader, fault) => {}
                     held => return held,
                 }
                 forget(memory, context)?;
-                first = memory.compare_swap(words.0, 0, alone.1).await;
+                first = memory.compare_swap(home, 0, alone).await;
             }
             if first == Ok(0) {
                 return Ok(Held::cleanly(mode));
             }
         }
-        self.home.contend_judged(memory, context, alone, (mode, first), intent, Some(ByHost::default())).await
+        self.home.contend_judged(lock.with_owner(alone), first, intent, Some(ByHost::default())).await
     }
 
     #[inline(always)] // as `start`
     fn start_release<'m, M: RemoteMemory>(
         &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        words: Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, impl LockContext<'m, M>>,
     ) -> Result<M::Op, Fault> {
-        if mode == Mode::Exclusive && words.1 & EXCLUSIVE == 0 {
-            match Note::of(memory.load(context.node(NOTE)?)?) {
-                Note::Has(owner_word) => {
-                    if let Ok(state) = context.host_word(owner_word.leader(), STATE) {
-                        return Ok(memory.read(state));
-                    }
-                    // The queue is gone: the retracted announcement tells what was posted.
-                    memory.store(context.node(AT_HOST)?, 0)?;
-                    return Ok(memory.compare_swap(words.0, owner_word.0, 0));
+        match note(&lock)? {
+            Note::Has(owner_word) => {
+                if let Ok(state) = lock.context.host_word(owner_word.leader(), STATE) {
+                    return Ok(lock.memory.read(state));
                 }
-                Note::Waits(_) => return Err(Fault::new(FaultKind::NotHeld)),
-                Note::Alone => {}
+                // The queue is gone: the retracted announcement tells what was posted.
+                lock.memory.store(lock.node(AT_HOST)?, 0)?;
+                Ok(lock.memory.compare_swap(lock.home, owner_word.0, 0))
             }
+            Note::Waits(_) => Err(Fault::new(FaultKind::NotHeld)),
+            Note::Alone => self.home.start_release_as(&lock, Self::alone(lock.owner)),
         }
-        self.home.start_release(memory, context, Self::alone(words), mode)
     }
 
     #[inline(always)] // as `start`
     fn released<'m, M: RemoteMemory>(
         &self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        words: Words<'m, M>,
-        mode: Mode,
+        lock: LockUse<'m, M, impl LockContext<'m, M>>,
         found: u64,
     ) -> Result<bool, Fault> {
-        if mode == Mode::Exclusive
-            && words.1 & EXCLUSIVE == 0
-            && matches!(Note::of(memory.load(context.node(NOTE)?)?), Note::Has(_))
-        {
+        if let Note::Has(_) = note(&lock)? {
             return Ok(false);
         }
-        self.home.released(memory, context, Self::alone(words), mode, found)
+        self.home.released_as(&lock, Self::alone(lock.owner), found)
     }
 
     /// The next owner waits for what has been written.
     #[inline]
-    fn release_waits<'m, M: RemoteMemory>(
-        &self,
-        _memory: &M,
-        _place: impl LockContext<'m, M>,
-        mode: Mode,
-    ) -> Option<bool> {
-        (mode == Mode::Exclusive).then_some(false)
+    fn release_waits<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Option<bool> {
+        (lock.mode == Mode::Exclusive).then_some(false)
     }
 
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
-        mode: Mode,
-        started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
+        lock: LockUse<'m, M, P>,
+        found: Result<u64, Fault>,
     ) -> Result<(), Fault> {
-        let queued = mode == Mode::Exclusive && words.1 & EXCLUSIVE == 0;
-        let Note::Has(owner_word) = (if queued { Note::of(memory.load(context.node(NOTE)?)?) } else { Note::Alone })
-        else {
-            return self.home.finish_release(memory, context, Self::alone(words), mode, started).await;
+        let LockUse { memory, context, home, .. } = lock;
+        let Note::Has(owner_word) = note(&lock)? else {
+            return self.home.finish_release(lock.with_owner(Self::alone(lock.owner)), found).await;
         };
         let host = AtHost { context, leader: owner_word.leader() };
         if !recovery::is_announced(memory, host)? {
-            let released = started.await;
-            forget(memory, context)?;
-            return released.map(|_| ());
+            return forget(memory, context).and(found.map(drop));
         }
-        let passed = match started.await.map(State::of) {
-            Ok(state) => self.hand_over(memory, host, words.0, state).await,
+        let passed = match found.map(State::of) {
+            Ok(state) => self.hand_over(memory, host, home, state).await,
             Err(fault) => Err(fault),
         };
         match passed {
             Err(fault) if is_gone(memory, host.leader, fault) => {
-                let released = memory.compare_swap(words.0, owner_word.0, 0).await;
-                forget(memory, context)?;
-                released.map(|_| ())
+                let released = memory.compare_swap(home, owner_word.0, 0).await;
+                forget(memory, context).and(released.map(drop))
             }
             passed => passed,
         }
@@ -345,16 +322,13 @@ impl LockAlgorithm for TwoLevel {
     /// readers out as well.
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
-        memory: &'m M,
-        context: P,
-        words: Words<'m, M>,
+        lock: LockUse<'m, M, P>,
         why: Fault,
     ) -> Result<(), Fault> {
-        let alone = Self::alone(words).1;
-        let queued = words.1 & EXCLUSIVE == 0;
-        let note = if queued { Note::of(memory.load(context.node(NOTE)?)?) } else { Note::Alone };
+        let LockUse { memory, context, home, .. } = lock;
+        let (alone, note) = (Self::alone(lock.owner), note(&lock)?);
         let mine = if let Note::Has(owner_word) = note { owner_word.0 } else { alone };
-        let handed = hand_back(memory, words.0, mine, poisoned_word(alone, why)).await;
+        let handed = hand_back(memory, home, mine, poisoned_word(alone, why)).await;
         if let Note::Has(owner_word) = note {
             let host = AtHost { context, leader: owner_word.leader() };
             let left = match recovery::is_announced(memory, host)? {

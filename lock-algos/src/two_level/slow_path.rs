@@ -7,21 +7,29 @@ use super::host::{AtHost, ByHost, lost_on, member_died};
 use super::{AT_HOST, NOTE, TwoLevel, waits_at};
 use crate::recovery::{self, is_lost};
 use crate::ticket::counters::Counters;
-use crate::{Held, IntentFn, LockAlgorithm, LockContext, Mode};
+use crate::{Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode};
 
 impl TwoLevel {
     /// Posts the first operation in the queue of the host, if there is one.
     pub(super) fn queue_up<'m, M: RemoteMemory>(
         &self,
-        memory: &M,
+        memory: &'m M,
         context: impl LockContext<'m, M>,
     ) -> Result<Option<M::Op>, Fault> {
         let Some(leader) = context.cohort_home() else { return Ok(None) };
-        let host = AtHost { context, leader };
-        let Ok(queue) = self.queue.words(host) else { return Ok(None) };
-        let queued = self.queue.start(memory, host, queue, Mode::Exclusive)?;
+        let Ok(queue) = self.in_queue(memory, AtHost { context, leader }) else { return Ok(None) };
+        let queued = self.queue.start(queue)?;
         memory.store(context.node(NOTE)?, waits_at(leader))?;
         Ok(Some(queued))
+    }
+
+    /// The use of the host's queue.
+    fn in_queue<'m, M: RemoteMemory, P: LockContext<'m, M>>(
+        &self,
+        memory: &'m M,
+        host: AtHost<P>,
+    ) -> Result<LockUse<'m, M, AtHost<P>>, Fault> {
+        Ok(LockUse::new(memory, host, self.queue.words(host)?, Mode::Exclusive))
     }
 
     /// Waits for the turn in the host's queue, and for the lock.
@@ -33,14 +41,14 @@ impl TwoLevel {
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let words = self.queue.words(host)?;
-        let died = if first.is_ok_and(|first| self.queue.holds::<M>(words, Mode::Exclusive, first)) {
+        let queue = self.in_queue(memory, host)?;
+        let died = if first.is_ok_and(|first| self.queue.holds(queue.owner, queue.mode, first)) {
             host.context.keep_bypasses(0);
             None
         } else {
             // A rank that died in the queue may not have held the lock: the home's word tells.
             let intent: IntentFn<'_> = &|| intent().recovering();
-            match self.queue.contend_in(memory, host, words, Mode::Exclusive, first, intent, None).await {
+            match self.queue.contend_in(queue, first, intent, None).await {
                 Ok(held) => held.recovered.and_then(Fault::rank),
                 Err(fault) => {
                     memory.store(host.context.node(NOTE)?, 0)?;
@@ -169,10 +177,8 @@ impl TwoLevel {
         let held = match memory.compare_swap(home, 0, owner_word.0).await {
             Ok(0) => Ok(Held::cleanly(Mode::Exclusive)),
             found => {
-                let found = (Mode::Exclusive, found);
-                self.home
-                    .contend_judged(memory, host.context, (home, owner_word.0), found, intent, Some(ByHost::default()))
-                    .await
+                let lock = LockUse::new(memory, host.context, (home, owner_word.0), Mode::Exclusive);
+                self.home.contend_judged(lock, found, intent, Some(ByHost::default())).await
             }
         };
         if held.is_err_and(is_lost) {
@@ -190,9 +196,9 @@ impl TwoLevel {
         host: AtHost<P>,
     ) -> Result<(), Fault> {
         memory.store(host.context.node(NOTE)?, 0)?;
-        let words = self.queue.words(host)?;
-        let returned = self.queue.start_release(memory, host, words, Mode::Exclusive)?;
-        self.queue.finish_release(memory, host, words, Mode::Exclusive, returned).await
+        let queue = self.in_queue(memory, host)?;
+        let found = self.queue.start_release(queue)?.await;
+        self.queue.finish_release(queue, found).await
     }
 
     /// Hands the lock, which the host holds, over to the next owner in the queue, or releases it at

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use onesided_lock_algos::{Global, Held, Intent, LockAlgorithm, Mode, Owner, TestAndSet};
+use onesided_lock_algos::{Global, Held, Intent, LockAlgorithm, LockUse, Mode, Owner, TestAndSet};
 use onesided_lock_kit::program::{LOCK, region_words};
 use onesided_lock_kit::random::{drive, run};
 use onesided_lock_kit::wrong::{global, right};
@@ -44,11 +44,11 @@ fn a_cancelled_recovery_reopens_nothing() {
             let place = Layout::<_, Global<TestAndSet>>::new(memory, owner, slots);
             drive(memory, async {
                 let words = lock.words(place)?;
-                let started = lock.start(memory, place, words, mode)?;
-                let held = lock.finish(memory, place, words, mode, started, wish).await?;
+                let started = lock.start(LockUse::new(memory, place, words, mode))?;
+                let held = lock.finish(LockUse::new(memory, place, words, mode), started, wish).await?;
                 if rank > 1 {
-                    let released = lock.start_release(memory, place, words, held.mode)?;
-                    lock.finish_release(memory, place, words, held.mode, released).await?;
+                    let released = lock.start_release(LockUse::new(memory, place, words, held.mode))?;
+                    lock.finish_release(LockUse::new(memory, place, words, held.mode), released.await).await?;
                 }
                 Ok(held)
             })
@@ -88,7 +88,7 @@ fn impossible_releases_fail() {
         let owner = Owner { rank: Rank(0), slot: 0, generation: 0 };
         let place = Layout::<_, Global<TestAndSet>>::new(&memory, owner, slots);
         let words = lock.words(place).unwrap();
-        let refused = lock.start_release(&memory, place, words, mode).map(drop);
+        let refused = lock.start_release(LockUse::new(&memory, place, words, mode)).map(drop);
         assert_eq!(refused, Err(Fault::new(FaultKind::NotHeld)));
     }
     assert!(memory.region().iter().all(|word| *word == 0));

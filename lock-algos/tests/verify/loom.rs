@@ -1,6 +1,6 @@
 //! Every interleaving up to a bound, by loom.
 
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner};
 use onesided_lock_kit::loom::block_on;
 use onesided_lock_kit::program::region_words;
 use onesided_lock_kit::wrong::{self, Flaw, Wrong, right};
@@ -139,8 +139,8 @@ fn tries_share_with_readers_only() {
                     let owner = Owner { rank: Rank(0), slot, generation: 0 };
                     let context = Layout::<_, A>::new(&memory, owner, slots);
                     let words = algorithm.words_to_try(context).unwrap();
-                    let started = algorithm.start(&memory, context, words, mode).unwrap();
-                    block_on(algorithm.finish(&memory, context, words, mode, started, || Intent::TRY))
+                    let started = algorithm.start(LockUse::new(&memory, context, words, mode)).unwrap();
+                    block_on(algorithm.finish(LockUse::new(&memory, context, words, mode), started, || Intent::TRY))
                 });
                 let second = if shares { Ok(Held::cleanly(second)) } else { Err(Fault::new(FaultKind::TimedOut)) };
                 assert_eq!(held, [Ok(Held::cleanly(first)), second], "{}", A::NAME);

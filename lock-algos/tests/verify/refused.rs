@@ -1,6 +1,6 @@
 //! A release by a rank that does not hold the lock: it fails, and changes nothing.
 
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner};
 use onesided_lock_kit::program::{LOCK, lock_and_data, region_words};
 use onesided_lock_kit::random::drive;
 use onesided_lock_kit::wrong::{distributed, mcs, queue, right, ticket, two_level};
@@ -13,7 +13,12 @@ fn acquire<A: LockAlgorithm>(lock: &A, memory: &ModelMemory, owner: Owner, mode:
     let place = Layout::<_, A>::new(memory, owner, SLOTS);
     let held = drive(memory, async {
         let words = lock.words(place)?;
-        lock.finish(memory, place, words, mode, lock.start(memory, place, words, mode)?, || Intent::LOCK).await
+        lock.finish(
+            LockUse::new(memory, place, words, mode),
+            lock.start(LockUse::new(memory, place, words, mode))?,
+            || Intent::LOCK,
+        )
+        .await
     });
     assert_eq!(held, Ok(Held::cleanly(mode)));
 }
@@ -22,7 +27,11 @@ fn release<A: LockAlgorithm>(lock: &A, memory: &ModelMemory, owner: Owner, mode:
     let place = Layout::<_, A>::new(memory, owner, SLOTS);
     drive(memory, async {
         let words = lock.words(place)?;
-        lock.finish_release(memory, place, words, mode, lock.start_release(memory, place, words, mode)?).await
+        lock.finish_release(
+            LockUse::new(memory, place, words, mode),
+            lock.start_release(LockUse::new(memory, place, words, mode))?.await,
+        )
+        .await
     })
 }
 
@@ -37,11 +46,20 @@ pub(crate) fn release_twice<A: LockAlgorithm>(lock: &A, mode: Mode, start: u64) 
     let mut before = Vec::new();
     let twice = async {
         let words = lock.words(place)?;
-        lock.finish(&memory, place, words, mode, lock.start(&memory, place, words, mode)?, || Intent::LOCK).await?;
-        lock.finish_release(&memory, place, words, mode, lock.start_release(&memory, place, words, mode)?).await?;
+        lock.finish(
+            LockUse::new(&memory, place, words, mode),
+            lock.start(LockUse::new(&memory, place, words, mode))?,
+            || Intent::LOCK,
+        )
+        .await?;
+        lock.finish_release(
+            LockUse::new(&memory, place, words, mode),
+            lock.start_release(LockUse::new(&memory, place, words, mode))?.await,
+        )
+        .await?;
         before = memory.region();
-        match lock.start_release(&memory, place, words, mode) {
-            Ok(started) => lock.finish_release(&memory, place, words, mode, started).await,
+        match lock.start_release(LockUse::new(&memory, place, words, mode)) {
+            Ok(started) => lock.finish_release(LockUse::new(&memory, place, words, mode), started.await).await,
             Err(fault) => Err(fault),
         }
     };

@@ -4,7 +4,7 @@ use std::panic::catch_unwind;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner};
 use onesided_lock_kit::program::region_words;
 use onesided_lock_kit::wrong::{mcs, queue, right, ticket, two_level};
 use onesided_lock_kit::{Action, Layout, ModelMemory, Slots};
@@ -29,9 +29,11 @@ pub(crate) fn acquire<'a, A: LockAlgorithm>(
     let context = Layout::<_, A>::new(memory, owner, SLOTS);
     Box::pin(async move {
         let words = lock.words(context)?;
-        lock.finish(memory, context, words, mode, lock.start(memory, context, words, mode)?, || {
-            Intent::LOCK.recovering()
-        })
+        lock.finish(
+            LockUse::new(memory, context, words, mode),
+            lock.start(LockUse::new(memory, context, words, mode))?,
+            || Intent::LOCK.recovering(),
+        )
         .await
     })
 }
@@ -44,7 +46,11 @@ pub(crate) async fn release<A: LockAlgorithm>(
 ) -> Result<(), Fault> {
     let context = Layout::<_, A>::new(memory, owner, SLOTS);
     let words = lock.words(context)?;
-    lock.finish_release(memory, context, words, mode, lock.start_release(memory, context, words, mode)?).await
+    lock.finish_release(
+        LockUse::new(memory, context, words, mode),
+        lock.start_release(LockUse::new(memory, context, words, mode))?.await,
+    )
+    .await
 }
 
 pub(crate) fn poll<T>(future: &mut Pin<Box<dyn Future<Output = T> + '_>>) -> Option<T> {

@@ -162,7 +162,7 @@ async fn spend<F: Drive>(_: &Spot<'_, F>, long: Duration) -> Result<(), Fault> {
 
 #[cfg(test)]
 mod tests {
-    use onesided_lock_algos::{Held, IntentFn, LockContext, Mcs, Mode, TestAndSet, Words};
+    use onesided_lock_algos::{Mcs, Simple, SimpleLock, SimpleUse, TestAndSet};
     use onesided_remote_memory::{Rank, RemoteMemory};
 
     use super::*;
@@ -180,96 +180,44 @@ mod tests {
         assert!(three.counts.iter().all(|count| *count > 0) && three.operations_each() > 1.0, "{three:?}");
     }
     /// A lock whose first release fails or panics at one rank.
-    #[derive(Debug, Default)]
+    #[derive(Clone, Copy, Debug, Default)]
     struct Fails {
         panics: bool,
-        lock: TestAndSet,
     }
 
-    impl LockAlgorithm for Fails {
+    impl SimpleLock for Fails {
         const NAME: &'static str = "fails";
-        const HOME_WORDS: usize = TestAndSet::HOME_WORDS;
-        const NODE_WORDS: usize = TestAndSet::NODE_WORDS;
+        const WORDS: usize = 1;
 
-        fn is_free(home: &[u64]) -> bool {
-            TestAndSet::is_free(home)
+        async fn acquire<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
+            let mut lock = lock;
+            while lock.memory.compare_swap(lock.word(0), 0, 1).await? != 0 {
+                lock.pause(0).await?;
+            }
+            Ok(())
         }
 
-        fn uses_node(&self, mode: Mode) -> bool {
-            self.lock.uses_node(mode)
-        }
-
-        fn words<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
-            self.lock.words(place)
-        }
-
-        fn start<'m, M: RemoteMemory>(
-            &self,
-            memory: &M,
-            place: impl LockContext<'m, M>,
-            words: Words<'m, M>,
-            mode: Mode,
-        ) -> Result<M::Op, Fault> {
-            self.lock.start(memory, place, words, mode)
-        }
-
-        fn holds<M: RemoteMemory>(&self, words: Words<'_, M>, mode: Mode, old: u64) -> bool {
-            self.lock.holds::<M>(words, mode, old)
-        }
-
-        async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
-            &'m self,
-            memory: &'m M,
-            place: P,
-            words: Words<'m, M>,
-            mode: Mode,
-            old: Result<u64, Fault>,
-            intent: IntentFn<'_>,
-        ) -> Result<Held, Fault> {
-            self.lock.contend(memory, place, words, mode, old, intent).await
-        }
-
-        fn releases_in_one_step<'m, M: RemoteMemory>(&self, place: impl LockContext<'m, M>, mode: Mode) -> bool {
-            self.lock.releases_in_one_step(place, mode)
-        }
-
-        fn start_release<'m, M: RemoteMemory>(
-            &self,
-            memory: &M,
-            place: impl LockContext<'m, M>,
-            words: Words<'m, M>,
-            mode: Mode,
-        ) -> Result<M::Op, Fault> {
-            if place.owner().rank == Rank(1) {
+        async fn release<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
+            if lock.owner.rank == Rank(1) {
                 assert!(!self.panics, "it panics");
                 return Err(Fault::new(FaultKind::Protocol));
             }
-            self.lock.start_release(memory, place, words, mode)
-        }
-
-        async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
-            &'m self,
-            memory: &'m M,
-            place: P,
-            words: Words<'m, M>,
-            mode: Mode,
-            started: impl Future<Output = Result<u64, Fault>> + Send + 'm,
-        ) -> Result<(), Fault> {
-            self.lock.finish_release(memory, place, words, mode, started).await
+            lock.memory.compare_swap(lock.word(0), 1, 0).await.map(drop)
         }
     }
 
     #[test]
     fn a_rank_that_fails_ends_the_contest_with_its_own_error() {
         let fails = Fails::default();
-        let error = ThroughputRun::of(&fails).origins(3).lasting(Duration::from_millis(20)).threads().unwrap_err();
+        let error =
+            ThroughputRun::of(&Simple::new(fails)).origins(3).lasting(Duration::from_millis(20)).threads().unwrap_err();
         assert_eq!(error.fault().kind(), FaultKind::Protocol, "{error}");
     }
 
     #[test]
     #[should_panic(expected = "it panics")]
     fn a_rank_that_panics_ends_the_contest() {
-        let fails = Fails { panics: true, ..Fails::default() };
-        let _ = ThroughputRun::of(&fails).origins(3).lasting(Duration::from_millis(20)).threads();
+        let fails = Fails { panics: true };
+        let _ = ThroughputRun::of(&Simple::new(fails)).origins(3).lasting(Duration::from_millis(20)).threads();
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use onesided_fabric::Fabric;
-use onesided_lock_algos::{Intent, LockAlgorithm, Mode, Owner};
+use onesided_lock_algos::{Intent, LockAlgorithm, LockUse, Mode, Owner};
 use onesided_remote_memory::Fault;
 use onesided_sim::Network;
 
@@ -205,13 +205,13 @@ impl<'m, F: Fabric, A: LockAlgorithm> Origin<'m, F, A> {
 
         let asked_at = if note.is_some() { self.fabric.now() } else { 0 };
         let words = lock.words(spot)?;
-        let started = lock.start(self.fabric, spot, words, mode)?;
+        let started = lock.start(LockUse::new(self.fabric, spot, words, mode))?;
         let before = if note.is_some() { self.acquired.load(Ordering::Relaxed) } else { 0 };
         let failed = self.failed;
         let intent = move || {
             if failed.is_some_and(|failed| failed.load(Ordering::Relaxed)) { Intent::CANCELLED } else { Intent::LOCK }
         };
-        let held = lock.finish(self.fabric, spot, words, mode, started, intent).await?;
+        let held = lock.finish(LockUse::new(self.fabric, spot, words, mode), started, intent).await?;
         if let Some(note) = note {
             let between = self.acquired.fetch_add(1, Ordering::Relaxed) - before;
             note(self.fabric.now() - asked_at, between);
@@ -219,8 +219,8 @@ impl<'m, F: Fabric, A: LockAlgorithm> Origin<'m, F, A> {
         if !section.is_zero() {
             spend(&spot, *section).await?;
         }
-        let released = lock.start_release(self.fabric, spot, words, held.mode)?;
-        lock.finish_release(self.fabric, spot, words, held.mode, released).await?;
+        let released = lock.start_release(LockUse::new(self.fabric, spot, words, held.mode))?;
+        lock.finish_release(LockUse::new(self.fabric, spot, words, held.mode), released.await).await?;
         if !idle.is_zero() {
             spend(&spot, *idle).await?;
         }

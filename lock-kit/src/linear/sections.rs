@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 
-use onesided_lock_algos::{Intent, LockAlgorithm, Mode, Owner};
+use onesided_lock_algos::{Intent, LockAlgorithm, LockUse, Mode, Owner};
 use onesided_remote_memory::{At, Fault, Notify, Rank, RegionId, RemoteMemory};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -160,7 +160,7 @@ impl<A: LockAlgorithm> Process<A> {
             let owner = Owner { rank, slot, generation };
             let (memory, lock, slots) = (self.memory.clone(), Arc::clone(&self.lock), self.slots);
             let place = Layout::<_, A>::new(&self.memory, owner, slots);
-            let started = self.lock.start(&self.memory, place, self.lock.words(place)?, section.mode)?;
+            let started = self.lock.start(LockUse::new(&self.memory, place, self.lock.words(place)?, section.mode))?;
             spawn(Box::pin(async move {
                 let place = Layout::<_, A>::new(&memory, owner, slots);
                 let left = AtomicU32::new(asked.into());
@@ -169,10 +169,10 @@ impl<A: LockAlgorithm> Process<A> {
                     if wanted { Intent::LOCK } else { Intent::CANCELLED }
                 };
                 let Ok(words) = lock.words(place) else { return };
-                if let Ok(held) = lock.finish(&memory, place, words, section.mode, started, intent).await
-                    && let Ok(released) = lock.start_release(&memory, place, words, held.mode)
+                if let Ok(held) = lock.finish(LockUse::new(&memory, place, words, section.mode), started, intent).await
+                    && let Ok(released) = lock.start_release(LockUse::new(&memory, place, words, held.mode))
                 {
-                    let _ = lock.finish_release(&memory, place, words, held.mode, released).await;
+                    let _ = lock.finish_release(LockUse::new(&memory, place, words, held.mode), released.await).await;
                 }
             }));
         }
@@ -184,9 +184,9 @@ impl<A: LockAlgorithm> Process<A> {
         let place = Layout::<_, A>::new(memory, owner, *slots);
         let words = lock.words(place)?;
         let call = history.invoked(owner.rank.0);
-        let started = lock.start(memory, place, words, section.mode)?;
+        let started = lock.start(LockUse::new(memory, place, words, section.mode))?;
         let intent = || Intent::LOCK.recovering();
-        let held = lock.finish(memory, place, words, section.mode, started, intent).await?;
+        let held = lock.finish(LockUse::new(memory, place, words, section.mode), started, intent).await?;
         let mut written = Vec::new();
         for (number, (access, at)) in section.accesses.iter().enumerate() {
             let at = at % memory.size() as usize;
@@ -216,8 +216,8 @@ impl<A: LockAlgorithm> Process<A> {
             flush(history, call, &mut written).await?;
         }
         drop(written);
-        let released = lock.start_release(memory, place, words, held.mode)?;
-        lock.finish_release(memory, place, words, held.mode, released).await?;
+        let released = lock.start_release(LockUse::new(memory, place, words, held.mode))?;
+        lock.finish_release(LockUse::new(memory, place, words, held.mode), released.await).await?;
         history.returned(call);
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner, TokenDraw};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner, TokenDraw};
 use onesided_remote_memory::{Fault, FaultKind, Notify, RemoteMemory};
 
 use super::layout::{DATA, HOME, Layout, Slots, word};
@@ -68,7 +68,7 @@ async fn section<M: Crashable, A: LockAlgorithm>(
         record.waits(owner, mode);
         memory.marks();
     }
-    let started = algorithm.start(memory, layout, words, mode)?;
+    let started = algorithm.start(LockUse::new(memory, layout, words, mode))?;
     let counter = layout.token()?;
     let early = matches!(round.fencing, Fencing::Fused | Fencing::Hasty).then(|| TokenDraw::from(memory, counter));
     for _ in 0..round.early {
@@ -80,10 +80,10 @@ async fn section<M: Crashable, A: LockAlgorithm>(
         AcquireKind::Try => Intent::TRY.recovering(),
     };
     let first = started.await;
-    let at_once = first.is_ok_and(|first| algorithm.holds::<M>(words, mode, first));
+    let at_once = first.is_ok_and(|first| algorithm.holds(words.1, mode, first));
     let held = match at_once {
         true => Ok(Held::cleanly(mode)),
-        false => algorithm.contend(memory, layout, words, mode, first, &|| intent).await,
+        false => algorithm.contend(LockUse::new(memory, layout, words, mode), first, &|| intent).await,
     };
     let held = match held {
         Err(fault) if round.kind == AcquireKind::Try && fault.kind() == FaultKind::TimedOut => {
@@ -130,11 +130,11 @@ async fn section<M: Crashable, A: LockAlgorithm>(
     }
 
     record.between(owner);
-    let released = algorithm.start_release(memory, layout, words, mode)?;
-    if round.ending == Ending::Detached && algorithm.releases_in_one_step(layout, mode) {
+    let released = algorithm.start_release(LockUse::new(memory, layout, words, mode))?;
+    if round.ending == Ending::Detached && algorithm.releases_in_one_step(mode) {
         drop(released);
     } else {
-        algorithm.finish_release(memory, layout, words, mode, released).await?;
+        algorithm.finish_release(LockUse::new(memory, layout, words, mode), released.await).await?;
     }
     record.outside(owner);
     Ok(())
@@ -166,7 +166,7 @@ fn abandon<M: Crashable, A: LockAlgorithm>(
     record.between(owner);
     let layout = Layout::<M, A>::new(memory, owner, slots);
     let words = algorithm.words(layout)?;
-    let started = algorithm.start(memory, layout, words, round.mode)?;
+    let started = algorithm.start(LockUse::new(memory, layout, words, round.mode))?;
     let (memory, algorithm, record) = (memory.clone(), Arc::clone(algorithm), Arc::clone(record));
     spawn(Box::pin(async move {
         let done = finish_cancelled(&memory, &*algorithm, (owner, slots), round, started, &record).await;
@@ -196,7 +196,7 @@ async fn finish_cancelled<M: RemoteMemory, A: LockAlgorithm>(
         let intent = if asked.fetch_add(1, Relaxed) < limit { Intent::LOCK } else { Intent::CANCELLED };
         Intent { recovers, ..intent }
     };
-    match algorithm.finish(memory, layout, words, mode, started, intent).await {
+    match algorithm.finish(LockUse::new(memory, layout, words, mode), started, intent).await {
         Err(fault) if matches!(fault.kind(), FaultKind::Closed | FaultKind::OwnerDied | FaultKind::ParticipantDied) => {
         }
         finished => {
@@ -205,14 +205,14 @@ async fn finish_cancelled<M: RemoteMemory, A: LockAlgorithm>(
             if let Some(why) = held.recovered {
                 record.holds(owner, mode);
                 record.between(owner);
-                algorithm.release_poisoned(memory, layout, words, why).await?;
+                algorithm.release_poisoned(LockUse::new(memory, layout, words, Mode::Exclusive), why).await?;
                 record.outside(owner);
                 return Ok(());
             }
             record.enters(owner, held);
             record.between(owner);
-            let released = algorithm.start_release(memory, layout, words, mode)?;
-            algorithm.finish_release(memory, layout, words, mode, released).await?;
+            let released = algorithm.start_release(LockUse::new(memory, layout, words, mode))?;
+            algorithm.finish_release(LockUse::new(memory, layout, words, mode), released.await).await?;
         }
     }
     record.outside(owner);

@@ -83,6 +83,9 @@ pub enum LockDesign {
     /// The same, but the thread sleeps between requests (jiang-2004, section 4.2): idle it costs
     /// nothing, and a request that finds it asleep wakes it. For rarely used locks.
     EventThread(Threads),
+    /// A lock of the program's own, chosen by [`Builder::own_lock`](crate::Builder::own_lock); it has
+    /// no name in `ONESIDED_LOCK`.
+    Own,
 }
 
 /// How many threads serve the locks of a rank's windows.
@@ -96,7 +99,7 @@ pub enum Threads {
 }
 
 impl LockDesign {
-    /// All designs.
+    /// All designs of the library.
     pub const ALL: &'static [Self] = &[
         Self::TestAndSet,
         Self::Mcs,
@@ -128,6 +131,7 @@ impl LockDesign {
             Self::DedicatedThread(Threads::PerWindow) => "dedicated-thread-per-window",
             Self::EventThread(Threads::Shared) => EventThread::NAME,
             Self::EventThread(Threads::PerWindow) => "event-thread-per-window",
+            Self::Own => "own",
         }
     }
 
@@ -142,7 +146,7 @@ impl LockDesign {
     /// at the target.
     #[must_use]
     pub const fn fits_tables(self) -> bool {
-        !self.is_served() && !matches!(self, Self::DistributedCounters | Self::TwoLevel)
+        !self.is_served() && !matches!(self, Self::DistributedCounters | Self::TwoLevel | Self::Own)
     }
 
     /// The server thread of the lock, if it has one.
@@ -155,7 +159,8 @@ impl LockDesign {
             | Self::Ticket
             | Self::FetchAddQueue
             | Self::DistributedCounters
-            | Self::TwoLevel => None,
+            | Self::TwoLevel
+            | Self::Own => None,
         }
     }
 
@@ -164,11 +169,13 @@ impl LockDesign {
         !matches!(self, Self::TestAndSet | Self::TwoLevel)
     }
 
-    /// The lock algorithm as windows on such a fabric use it, for use without a window.
+    /// The lock algorithm as windows on such a fabric use it, for use without a window. `None` for
+    /// [`Own`](Self::Own).
     #[must_use]
-    pub fn algorithm(self, capabilities: &Capabilities) -> AnyLock {
+    pub fn algorithm(self, capabilities: &Capabilities) -> Option<AnyLock> {
         let backoff = backoff(capabilities);
-        match self {
+        Some(match self {
+            Self::Own => return None,
             Self::TestAndSet => AnyLock::TestAndSet(TestAndSet::new(backoff)),
             Self::Mcs => AnyLock::Mcs(Mcs::new(backoff)),
             Self::Ticket => AnyLock::Ticket(Ticket::new(in_turn(capabilities))),
@@ -177,7 +184,7 @@ impl LockDesign {
             Self::TwoLevel => AnyLock::TwoLevel(TwoLevel::new(Backoff::default(), backoff)),
             Self::DedicatedThread(_) => AnyLock::DedicatedThread(DedicatedThread::new(backoff)),
             Self::EventThread(_) => AnyLock::EventThread(EventThread::new(backoff)),
-        }
+        })
     }
 }
 

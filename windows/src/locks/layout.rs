@@ -6,6 +6,7 @@
 
 use onesided_lock_algos::{AnyLock, Global, TestAndSet};
 
+use crate::locks::window_lock::LockWords;
 use crate::locks::{LOCK_BYTES, slots};
 
 const LOCK_ALL_WORDS: usize = Global::<TestAndSet>::LOCK_ALL_WORDS;
@@ -127,19 +128,19 @@ pub(crate) struct HiddenLayout {
 impl HiddenLayout {
     /// For a world of this size, with this many slots of each rank; `revokes`: owners' access may be
     /// revoked.
-    pub(crate) fn new((size, slots): (u32, u16), lock: &AnyLock, revokes: bool) -> Self {
+    pub(crate) fn new((size, slots): (u32, u16), lock: LockWords, revokes: bool) -> Self {
         let overflow = slots::end_of_in_use(size);
-        let per_rank = overflow + 8 * lock.home_words().saturating_sub(IN_LINE).next_multiple_of(8) as u64;
-        let words = if lock.has_per_rank_word() { u64::from(size).next_multiple_of(8) } else { 0 };
+        let per_rank = overflow + 8 * lock.home.saturating_sub(IN_LINE).next_multiple_of(8) as u64;
+        let words = if lock.at_each_rank { u64::from(size).next_multiple_of(8) } else { 0 };
         let per_host = per_rank + 8 * words;
-        let per_host_words = lock.host_words() as u32;
+        let per_host_words = lock.at_each_host as u32;
         // In separate lines: owners that use the card do not access them.
         let request_slots = per_host + (8 * u64::from(size) * u64::from(per_host_words)).next_multiple_of(64);
-        let count = if lock.is_served() { u64::from(size) * u64::from(request_slots_of_each(size)) } else { 0 };
+        let count = if lock.has_requests { u64::from(size) * u64::from(request_slots_of_each(size)) } else { 0 };
         let revoke_request = (request_slots + count * stride(size)).next_multiple_of(64);
         let words = if revokes { 2 * u64::from(size) } else { 0 };
         let nodes = (revoke_request + 8 * words).next_multiple_of(64);
-        let before_lock_all = lock.home_words().saturating_sub(LOCK_ALL_WORDS);
+        let before_lock_all = lock.home.saturating_sub(LOCK_ALL_WORDS);
         Self {
             overflow,
             per_rank,
@@ -226,10 +227,10 @@ mod tests {
     #[test]
     fn a_lock_of_few_words_takes_nothing_beside_its_line() {
         for lock in [AnyLock::TestAndSet(TestAndSet::default()), AnyLock::Mcs(Mcs::default())] {
-            let layout = HiddenLayout::new((7, 32), &lock, false);
+            let layout = HiddenLayout::new((7, 32), LockWords::from(&lock), false);
             assert_eq!((layout.nodes, layout.end()), (slots::end_of_in_use(7), layout.node(32, 0)));
             assert_eq!(layout.word(0), 0);
-            let revoking = HiddenLayout::new((7, 32), &lock, true);
+            let revoking = HiddenLayout::new((7, 32), LockWords::from(&lock), true);
             assert_eq!((revoking.revoke_request(0), revoking.revoke_reply(0)), (layout.nodes, layout.nodes + 8));
             assert!(revoking.revoke_reply(6) + 8 <= revoking.nodes);
         }

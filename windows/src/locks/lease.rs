@@ -57,14 +57,14 @@ impl LeaseChoice {
     }
 
     /// The lock algorithm with this policy.
-    pub(crate) fn algorithm(&self, design: LockDesign, capabilities: &Capabilities) -> AnyLock {
-        match (self.policy, design.algorithm(capabilities)) {
+    pub(crate) fn algorithm(&self, design: LockDesign, capabilities: &Capabilities) -> Option<AnyLock> {
+        Some(match (self.policy, design.algorithm(capabilities)?) {
             (LeasePolicy::None, lock) => lock,
             (policy, AnyLock::TestAndSet(lock)) => {
                 AnyLock::CheckedTestAndSet(lock.leased(self.nanos(), policy == LeasePolicy::VersionedCommit))
             }
             (_, lock) => lock,
-        }
+        })
     }
 
     /// The lease state of a window.

@@ -14,6 +14,7 @@ pub(crate) mod server;
 pub(crate) mod slots;
 pub(crate) mod state;
 pub(crate) mod takeover;
+pub(crate) mod window_lock;
 
 /// Size of the lock words in the hidden region beside each rank's window memory: one cache line.
 pub(crate) const LOCK_BYTES: u64 = 64;
@@ -23,11 +24,11 @@ pub(crate) const LOCK_BYTES: u64 = 64;
 macro_rules! by_design {
     ($chosen:expr, $lock:ident => $run:expr, $other:ident => $run_other:expr) => {
         match $chosen {
-            onesided_lock_algos::AnyLock::TestAndSet($lock) => $run,
-            onesided_lock_algos::AnyLock::Mcs($lock) => $run,
-            onesided_lock_algos::AnyLock::Ticket($lock) => $run,
-            onesided_lock_algos::AnyLock::FetchAddQueue($lock) => $run,
-            onesided_lock_algos::AnyLock::TwoLevel($lock) => $run,
+            $crate::locks::window_lock::WindowLock::Library(onesided_lock_algos::AnyLock::TestAndSet($lock)) => $run,
+            $crate::locks::window_lock::WindowLock::Library(onesided_lock_algos::AnyLock::Mcs($lock)) => $run,
+            $crate::locks::window_lock::WindowLock::Library(onesided_lock_algos::AnyLock::Ticket($lock)) => $run,
+            $crate::locks::window_lock::WindowLock::Library(onesided_lock_algos::AnyLock::FetchAddQueue($lock)) => $run,
+            $crate::locks::window_lock::WindowLock::Library(onesided_lock_algos::AnyLock::TwoLevel($lock)) => $run,
             $other => $run_other,
         }
     };

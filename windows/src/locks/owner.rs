@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_lock_algos::{LockAlgorithm, Mode, Owner};
+use onesided_lock_algos::{Mode, Owner};
 
 use crate::locks::slots::{self, BIASED_SLOT, has_slot};
 use crate::window::inner::Inner;

@@ -27,7 +27,9 @@ pub(crate) const BIASED_SLOT: u16 = 0;
 
 /// The size of a node.
 const NODE_BYTES: u64 = 64;
-const _: () = assert!(8 * AnyLock::NODE_WORDS as u64 <= NODE_BYTES);
+/// The most words of a node.
+pub(crate) const NODE_WORDS: usize = 8;
+const _: () = assert!(AnyLock::NODE_WORDS <= NODE_WORDS && 8 * NODE_WORDS as u64 == NODE_BYTES);
 
 /// Slots beyond one for each rank, which a `lock_all` of each target takes.
 const FOR_THREADS: u32 = 31;

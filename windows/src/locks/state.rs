@@ -4,19 +4,20 @@ use std::sync::{Arc, OnceLock};
 
 use onesided_fabric::remote_memory::{Fault, Rank};
 use onesided_fabric::{Fabric, SegmentKey, World};
-use onesided_lock_algos::AnyLock;
 
 use crate::locks::layout::{HiddenLayout, Table};
 use crate::locks::lease::{LeaseChoice, Leases};
 use crate::locks::server::LockServer;
 use crate::locks::slots::Slots;
+use crate::locks::window_lock::{LockWords, WindowLock};
 use crate::{LeasePolicy, LockAllDesign, LockDesign};
 
 /// The locks of a window.
 pub(crate) struct Locks<F: Fabric> {
     pub(crate) design: LockDesign,
     pub(crate) lock_all: LockAllDesign,
-    pub(crate) algorithm: AnyLock,
+    pub(crate) algorithm: WindowLock<F>,
+    starts_at_target: bool,
     pub(crate) slots: Slots,
     pub(crate) layout: HiddenLayout,
     /// Of this rank's owners, in a window with a lease policy.
@@ -34,19 +35,20 @@ pub(crate) struct Locks<F: Fabric> {
 impl<F: Fabric> Locks<F> {
     pub(crate) fn new(
         world: &World<F>,
-        (design, lock_all, algorithm): (LockDesign, LockAllDesign, AnyLock),
+        (design, lock_all, algorithm): (LockDesign, LockAllDesign, WindowLock<F>),
         (lease, slots): (LeaseChoice, u16),
         table: Table,
     ) -> Self {
         let size = world.size();
-        let biased = lease.policy == LeasePolicy::None;
-        let layout = HiddenLayout::new((size, slots), &algorithm, lease.policy == LeasePolicy::Revoke);
+        let biased = lease.policy == LeasePolicy::None && design != LockDesign::Own;
+        let layout = HiddenLayout::new((size, slots), algorithm.lock_words(), lease.policy == LeasePolicy::Revoke);
         let slots = Slots::new((size, slots), biased, lock_all == LockAllDesign::Global);
         Self {
             leases: lease.leases(slots.slots),
             slots,
             layout,
-            neighbours: neighbours(world, &algorithm),
+            neighbours: neighbours(world, algorithm.lock_words()),
+            starts_at_target: !algorithm.lock_words().at_each_rank,
             design,
             lock_all,
             algorithm,
@@ -63,8 +65,8 @@ impl<F: Fabric> Locks<F> {
         hidden: &F::Segment,
         keys: impl Iterator<Item = SegmentKey>,
     ) -> Result<(), Fault> {
-        if let Some(how) = self.design.server_thread() {
-            let server = LockServer::start((world, hidden), (self.algorithm, self.layout), keys.collect(), how)?;
+        if let (Some(how), Some(lock)) = (self.design.server_thread(), self.algorithm.library()) {
+            let server = LockServer::start((world, hidden), (*lock, self.layout), keys.collect(), how)?;
             self.server.get_or_init(|| server);
         }
         Ok(())
@@ -82,7 +84,7 @@ impl<F: Fabric> Locks<F> {
     /// rank, and operations at two ranks are unordered.
     #[inline]
     pub(crate) fn starts_at_target(&self) -> bool {
-        !self.algorithm.has_per_rank_word()
+        self.starts_at_target
     }
 
     /// Whether the window has a commit word: then a living owner's lock may be taken over.
@@ -92,8 +94,8 @@ impl<F: Fabric> Locks<F> {
 }
 
 /// The ranks that share this one's host, if the lock uses same-host words.
-fn neighbours<F: Fabric>(world: &World<F>, lock: &AnyLock) -> Box<[Rank]> {
-    if lock.host_words() == 0 {
+fn neighbours<F: Fabric>(world: &World<F>, lock: LockWords) -> Box<[Rank]> {
+    if lock.at_each_host == 0 {
         return Box::default();
     }
     let fabric = world.fabric();

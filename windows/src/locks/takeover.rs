@@ -2,7 +2,7 @@
 
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness};
-use onesided_lock_algos::{Held, IntentFn, LockAlgorithm, Mode, Owner, TestAndSet, Words};
+use onesided_lock_algos::{Held, IntentFn, LockUse, Mode, Owner, TestAndSet, Words};
 
 use crate::locks::context::WindowLockContext;
 use crate::window::inner::Inner;
@@ -21,7 +21,7 @@ impl<F: Fabric> Inner<F> {
     ) -> Result<Held, Fault> {
         let (fabric, lock) = (self.fabric(), &self.locks.algorithm);
         let Some(leases) = &self.locks.leases else {
-            return lock.contend(fabric, context, words, mode, first, intent).await;
+            return lock.contend(LockUse::new(fabric, context, words, mode), first, intent).await;
         };
         let slot = Owner::from_bits(words.1).slot;
         // Called before each compare-and-swap.
@@ -30,7 +30,7 @@ impl<F: Fabric> Inner<F> {
             intent()
         };
         loop {
-            let fault = match lock.contend(fabric, context, words, mode, first, intent_at_attempt).await {
+            let fault = match lock.contend(LockUse::new(fabric, context, words, mode), first, intent_at_attempt).await {
                 Err(fault) => fault,
                 Ok(held) => {
                     if let Some(why) = held.recovered.filter(|_| self.locks.commits()) {
@@ -38,7 +38,7 @@ impl<F: Fabric> Inner<F> {
                         // a compare-and-swap in flight. This precedes every read of the committed
                         // value.
                         if let Err(fault) = self.raise_version(self.commit_word(context.target)?).await {
-                            lock.release_poisoned(fabric, context, words, why).await?;
+                            lock.release_poisoned(LockUse::new(fabric, context, words, Mode::Exclusive), why).await?;
                             return Err(fault);
                         }
                     }
@@ -67,8 +67,8 @@ impl<F: Fabric> Inner<F> {
                 _ => {}
             }
             leases.begin_attempt(slot, fabric.now());
-            first = lock.start(fabric, context, words, mode)?.await;
-            if first.is_ok_and(|first| lock.holds::<F>(words, mode, first)) {
+            first = lock.start(LockUse::new(fabric, context, words, mode))?.await;
+            if first.is_ok_and(|first| lock.holds(words.1, mode, first)) {
                 return Ok(Held::cleanly(mode));
             }
         }

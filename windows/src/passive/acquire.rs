@@ -6,10 +6,11 @@ use std::task::{Context, Poll};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Drive, Fabric, block_on};
-use onesided_lock_algos::{AnyLock, Intent, LockAlgorithm, Mode, Words};
+use onesided_lock_algos::{Intent, LockAlgorithm, LockUse, Mode, Words};
 
 use crate::locks::by_design;
 use crate::locks::layout::LockId;
+use crate::locks::window_lock::WindowLock;
 use crate::passive::previous_owner::Holding;
 use crate::window::inner::Inner;
 use crate::window::retry::poll_once;
@@ -52,7 +53,7 @@ impl<'w, F: Fabric> Started<'w, F> {
         if let Some(lock) = inner.locks.algorithm.only_word(mode) {
             let context = inner.lock_context(target, id, inner.slotless());
             let words = lock.words(context)?;
-            let op = First::Posted(lock.start(inner.fabric(), context, words, mode)?);
+            let op = First::Posted(lock.start(LockUse::new(inner.fabric(), context, words, mode))?);
             return Ok(Self { target, words, op });
         }
         let leads = id.is_window_lock() && intent.is_patient();
@@ -80,7 +81,7 @@ impl<'w, F: Fabric> Started<'w, F> {
             false => inner.locks.algorithm.words_to_try(context),
         };
         let words = words.inspect_err(|_| inner.give_back(context.owner))?;
-        let op = inner.locks.algorithm.start(inner.fabric(), context, words, mode);
+        let op = inner.locks.algorithm.start(LockUse::new(inner.fabric(), context, words, mode));
         Ok((words.0, words.1, op.inspect_err(|_| inner.give_back(words.1))?))
     }
 }
@@ -106,12 +107,14 @@ fn start_biased<'w, F: Fabric>(
 /// For locks off the fastest path, so that callers stay small.
 #[inline(never)]
 fn start_other<'w, F: Fabric>(
-    lock: &'w AnyLock,
+    lock: &'w WindowLock<F>,
     inner: &'w Inner<F>,
     target: &'w Target<F>,
     owner: u64,
     mode: Mode,
 ) -> Result<(Words<'w, F>, u64), Fault> {
+    // The program's own locks have no biased slot.
+    let lock = lock.library().ok_or(Fault::new(FaultKind::Protocol))?;
     let words = lock.words(inner.lock_context(target, LockId::WINDOW, owner))?;
     Ok((words, start_now(lock, inner, target, words.0, words.1, mode)?))
 }
@@ -128,7 +131,7 @@ fn start_now<'w, F: Fabric, A: LockAlgorithm>(
 ) -> Result<u64, Fault> {
     let words = (word, owner);
     let started = inner.lock_context(target, LockId::WINDOW, owner).with_cached_node();
-    match started.and_then(|context| lock.start(inner.fabric(), context, words, mode)) {
+    match started.and_then(|context| lock.start(LockUse::new(inner.fabric(), context, words, mode))) {
         Ok(op) => completed_value(op).map_err(|fault| failed_now(inner, target, words, mode, fault)),
         Err(fault) => Err(never_started(inner, owner, fault)),
     }
@@ -154,7 +157,10 @@ fn failed_now<'w, F: Fabric>(
     let context = inner.lock_context(target, LockId::WINDOW, words.1);
     // Nothing of it is in flight, so cancelling it completes in one poll.
     let contends =
-        inner.locks.algorithm.contend(inner.fabric(), context, words, mode, Err(fault), &|| Intent::CANCELLED);
+        inner
+            .locks
+            .algorithm
+            .contend(LockUse::new(inner.fabric(), context, words, mode), Err(fault), &|| Intent::CANCELLED);
     let _ = poll_once(contends);
     inner.end_cancelled(context.owner, Err(fault), fault);
     fault
@@ -183,7 +189,7 @@ pub(super) fn contend<'w, F: Drive>(
     let held = match inner.locks.leases {
         None => block_on(
             inner.fabric(),
-            inner.locks.algorithm.contend(inner.fabric(), context, words, mode, first, &|| intent),
+            inner.locks.algorithm.contend(LockUse::new(inner.fabric(), context, words, mode), first, &|| intent),
         ),
         Some(_) => block_on(inner.fabric(), inner.contend(context, words, mode, first, &|| intent)),
     };

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_lock_algos::{Intent, IntentFn, LockAlgorithm, Mode, WaitPolicy};
+use onesided_lock_algos::{Intent, IntentFn, Mode, WaitPolicy};
 
 use crate::locks::layout::LockId;
 use crate::passive::previous_owner::Holding;
@@ -47,7 +47,7 @@ impl<F: Fabric> Cancellable<F> {
             let context = theirs.lock_context(theirs.target(target_lock.0)?, target_lock.1, owner);
             let words = context.words()?;
             let first = first.await;
-            if first.is_ok_and(|first| theirs.locks.algorithm.holds::<F>(words, mode, first)) {
+            if first.is_ok_and(|first| theirs.locks.algorithm.holds(words.1, mode, first)) {
                 return Ok(Holding::cleanly(mode));
             }
             let intent: IntentFn<'_> = &|| {

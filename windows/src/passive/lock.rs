@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Drive, Fabric, Limit, block_on, handle, wait_for};
-use onesided_lock_algos::{Intent, LockAlgorithm, Mode, Words};
+use onesided_lock_algos::{Intent, Mode, Words};
 
 use crate::locks::layout::LockId;
 use crate::passive::acquire::{Started, contend};
@@ -253,7 +253,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
                 let first = ready!(Pin::new(op).poll(cx));
                 self.started = None; // nothing left to cancel
                 match first {
-                    Ok(first) if inner.locks.algorithm.holds::<F>(words, mode, first) => {
+                    Ok(first) if inner.locks.algorithm.holds(words.1, mode, first) => {
                         let by_first = inner.locks.starts_at_target();
                         let had = How { holding: Holding::cleanly(mode), by_first };
                         return Poll::Ready(Ok(Some((target, words, had))));
@@ -315,7 +315,7 @@ impl<'w, T: Element, F: Drive> LockRequest<'w, T, F> {
         }
         let Started { target, words, op } = ManuallyDrop::new(self).take()?;
         let holding = match wait_for(inner.fabric(), op) {
-            Ok(first) if inner.locks.algorithm.holds::<F>(words, mode, first) => Holding::cleanly(mode),
+            Ok(first) if inner.locks.algorithm.holds(words.1, mode, first) => Holding::cleanly(mode),
             first => contend(inner, (target, id), words, (mode, intent), first)?,
         };
         Ok(Epoch::new(inner, (target, id), words, holding))

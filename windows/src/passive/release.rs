@@ -11,11 +11,12 @@ use std::task::{Context, Poll, ready};
 
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_lock_algos::{LockAlgorithm, Mode, Owner, TestAndSet, Words, held_by_word};
+use onesided_lock_algos::{LockAlgorithm, LockUse, Mode, Owner, TestAndSet, Words, held_by_word};
 
 use crate::locks::by_design;
 use crate::locks::layout::LockId;
 use crate::locks::slots::BIASED_SLOT;
+use crate::locks::window_lock::WindowLock;
 use crate::passive::acquire::completed_value;
 use crate::passive::previous_owner::Holding;
 use crate::window::inner::Inner;
@@ -61,8 +62,8 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         if inner.completes_at_post {
             return ManuallyDrop::new(self).post_release();
         }
-        let (context, mode) = (inner.lock_context(self.access.target, self.id, self.words.1), self.mode());
-        let in_one_step = inner.locks.algorithm.releases_in_one_step(context, mode);
+        let mode = self.mode();
+        let in_one_step = inner.locks.algorithm.releases_in_one_step(mode);
         let release = in_one_step.then(|| inner.locks.algorithm.release_link(inner.fabric(), self.words, mode));
         if let Some(release) = release.flatten() {
             inner.fabric().post_release(release);
@@ -105,7 +106,7 @@ fn release_checked<'w, F: Fabric>(
     holding: Holding,
 ) -> Releasing<F> {
     let (context, mode) = (inner.lock_context(target, id, owner), holding.mode());
-    let started = inner.locks.algorithm.start_release(inner.fabric(), context, (word, owner), mode);
+    let started = inner.locks.algorithm.start_release(LockUse::new(inner.fabric(), context, (word, owner), mode));
     let (theirs, rank) = (Arc::clone(inner), target.rank);
     Releasing::new(inner, rank, async move { theirs.finish_release((rank, id), owner, mode, started?).await })
 }
@@ -166,8 +167,23 @@ fn release_biased<'w, F: Fabric>(
     by_design!(
         &inner.locks.algorithm,
         lock => release_now(lock, inner, target, word, owner, holding),
-        other => release_now(other, inner, target, word, owner, holding)
+        other => release_other(other, inner, target, word, owner, holding)
     );
+}
+
+/// For locks off the fastest path.
+#[inline(never)]
+fn release_other<'w, F: Fabric>(
+    lock: &'w WindowLock<F>,
+    inner: &'w Arc<Inner<F>>,
+    target: &'w Target<F>,
+    word: F::Word<'w>,
+    owner: u64,
+    holding: Holding,
+) {
+    if let Some(lock) = lock.library() {
+        release_now(lock, inner, target, word, owner, holding);
+    } // the program's own locks have no biased slot
 }
 
 #[inline(never)]
@@ -184,12 +200,12 @@ fn release_now<'w, F: Fabric, A: LockAlgorithm>(
         Ok(context) => context,
         Err(fault) => return defer_error(inner, target.rank, fault),
     };
-    let started = match lock.start_release(inner.fabric(), context, words, mode) {
+    let started = match lock.start_release(LockUse::new(inner.fabric(), context, words, mode)) {
         Ok(started) => started,
         Err(fault) => return defer_error(inner, target.rank, fault),
     };
     match completed_value(started) {
-        Ok(found) => match lock.released(inner.fabric(), context, words, mode, found) {
+        Ok(found) => match lock.released(LockUse::new(inner.fabric(), context, words, mode), found) {
             Ok(true) => inner.locks.slots.free_biased(),
             Ok(false) => finish_now(inner, (target, LockId::WINDOW), owner, mode, found),
             Err(fault) => defer_error(inner, target.rank, fault),
@@ -211,8 +227,12 @@ fn finish_now<F: Fabric>(
     /// The number of polls: less than a microsecond.
     const POLLS: usize = 64;
     let (context, target_lock) = (inner.lock_context(target, id, owner), (target.rank, id));
+    let words = match context.words() {
+        Ok(words) => words,
+        Err(fault) => return defer_error(inner, target.rank, fault),
+    };
     for _ in 0..POLLS {
-        match inner.locks.algorithm.release_waits(inner.fabric(), context, mode) {
+        match inner.locks.algorithm.release_waits(LockUse::new(inner.fabric(), context, words, mode)) {
             Some(true) => spin_loop(),
             Some(false) => {
                 match poll_once(inner.finish_release(target_lock, owner, mode, std::future::ready(Ok(found)))) {
@@ -253,11 +273,11 @@ fn release_with_slot<'w, F: Fabric>(
 ) {
     let words = (word, owner);
     let (context, mode) = (inner.lock_context(target, id, words.1), holding.mode());
-    let mut started = match inner.locks.algorithm.start_release(inner.fabric(), context, words, mode) {
+    let mut started = match inner.locks.algorithm.start_release(LockUse::new(inner.fabric(), context, words, mode)) {
         Ok(started) => started,
         Err(fault) => return defer_error(inner, target.rank, fault),
     };
-    if inner.locks.algorithm.releases_in_one_step(context, mode) {
+    if inner.locks.algorithm.releases_in_one_step(mode) {
         return inner.give_back(words.1);
     }
     let target_lock = (target.rank, id);
@@ -266,7 +286,7 @@ fn release_with_slot<'w, F: Fabric>(
         Poll::Ready(Err(fault)) => return spawn_release_of(inner, target_lock, owner, mode, Err(fault)),
         Poll::Pending => return spawn_release(inner, target_lock, owner, mode, started),
     };
-    match inner.locks.algorithm.released(inner.fabric(), context, words, mode, found) {
+    match inner.locks.algorithm.released(LockUse::new(inner.fabric(), context, words, mode), found) {
         Ok(true) => inner.give_back(owner),
         Ok(false) if inner.completes_at_post => finish_now(inner, (target, id), owner, mode, found),
         Ok(false) => spawn_release_of(inner, target_lock, owner, mode, Ok(found)),
@@ -345,7 +365,11 @@ async fn release_poisoned<F: Fabric>(inner: &Inner<F>, target_lock: (u32, LockId
         let target = inner.target(target_lock.0)?;
         let flushed = inner.fabric().flush_before_release(target.fabric_rank()).await;
         let context = inner.lock_context(target, target_lock.1, owner);
-        let left = inner.locks.algorithm.release_poisoned(inner.fabric(), context, context.words()?, why).await;
+        let left = inner
+            .locks
+            .algorithm
+            .release_poisoned(LockUse::new(inner.fabric(), context, context.words()?, Mode::Exclusive), why)
+            .await;
         flushed.and(inner.end_release(owner, left))
     };
     if let Err(fault) = outcome.await {
@@ -367,7 +391,7 @@ pub(crate) async fn release<F: Fabric>(inner: &Inner<F>, target_lock: (u32, Lock
         let flushed = inner.fabric().flush_before_release(target.fabric_rank()).await;
         let context = inner.lock_context(target, target_lock.1, owner);
         let words = context.words()?;
-        let started = inner.locks.algorithm.start_release(inner.fabric(), context, words, mode)?;
+        let started = inner.locks.algorithm.start_release(LockUse::new(inner.fabric(), context, words, mode))?;
         let released = inner.finish_release(target_lock, owner, mode, started).await;
         flushed.and(released) // released even if the flush failed
     };
@@ -435,7 +459,8 @@ impl<F: Fabric> Inner<F> {
     ) -> Result<(), Fault> {
         let context = self.lock_context(self.target(rank)?, id, owner);
         let words = context.words()?;
-        let released = self.locks.algorithm.finish_release(self.fabric(), context, words, mode, started).await;
+        let released =
+            self.locks.algorithm.finish_release(LockUse::new(self.fabric(), context, words, mode), started.await).await;
         self.end_release(owner, released)
     }
 

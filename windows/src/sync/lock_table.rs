@@ -98,7 +98,7 @@ impl<F: Fabric> LockTable<F> {
         // An unknown lock in the environment is an error on all ranks when the window is made.
         let design = builder.design().unwrap_or_default();
         let lock = design.algorithm(&world.fabric().capabilities());
-        let table = Table::new(&lock, fenced);
+        let table = lock.map(|lock| Table::new(&lock, fenced)).unwrap_or_default();
         let stride = usize::try_from(table.stride).unwrap_or(usize::MAX);
         // Too many locks are too much memory: an error on all ranks.
         let words = if here as u64 >= LockId::MAX_IN_TABLE { usize::MAX } else { here.saturating_mul(stride) };

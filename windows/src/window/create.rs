@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Fabric, Segment, UserMemory, World};
-use onesided_lock_algos::AnyLock;
+use onesided_lock_algos::{AnyLock, LockAlgorithm};
 
 use crate::helper::{RequestLayout, has_packed, is_wordless};
 use crate::locks::layout::{HiddenLayout, Table};
 use crate::locks::lease::LeaseChoice;
 use crate::locks::slots::{self, default_slots};
+use crate::locks::window_lock::{Erased, LockWords, OwnLock, WindowLock};
 use crate::memory::remote_ptr;
 use crate::memory::window_memory::{Backing, user_segment};
 use crate::window::exchange::{CreateMessage, ElementType, Flavor, Keys, keys_of_all};
@@ -117,6 +118,12 @@ impl<T: Element> Builder<T> {
     pub const fn lock(mut self, design: LockDesign) -> Self {
         self.design = Some(design);
         self
+    }
+
+    /// A lock of the program's own instead of the library's: see [`OwnLockBuilder`].
+    #[must_use]
+    pub const fn own_lock<A: LockAlgorithm>(self, lock: A) -> OwnLockBuilder<T, A> {
+        OwnLockBuilder { builder: self, lock }
     }
 
     /// How [`lock_all`](Window::lock_all) locks. Default: as `ONESIDED_LOCK_ALL` names it; if that
@@ -370,20 +377,41 @@ impl<T: Element> Builder<T> {
     }
 
     /// The designs of the lock and of `lock_all`, and the lock itself.
-    fn lock_of<F: Fabric>(&self, world: &World<F>) -> Result<(LockDesign, LockAllDesign, AnyLock), Error> {
-        let (design, capabilities) = (self.design()?, world.fabric().capabilities());
-        let all = self.all(design)?;
+    fn lock_of<F: Fabric>(
+        &self,
+        world: &World<F>,
+        own: Option<Arc<dyn OwnLock<F>>>,
+    ) -> Result<(LockDesign, LockAllDesign, WindowLock<F>), Error> {
+        let design = if own.is_some() { LockDesign::Own } else { self.design()? };
+        let (all, capabilities) = (self.all(design)?, world.fabric().capabilities());
         self.lease.check(design, world, &self.name)?;
-        let algorithm = all.of(self.lease.algorithm(design, &capabilities), &capabilities);
+        let library = match (own, self.lease.algorithm(design, &capabilities)) {
+            (Some(_), _) | (None, None) if all == LockAllDesign::Global => {
+                return Err(Error::LockAllDesign { name: all.name().into(), known: "on-demand, each-target" });
+            }
+            (Some(own), _) => return Ok((design, all, WindowLock::Own(own))),
+            (None, library) => library.unwrap_or_default(),
+        };
         let why = "a waiter for a global lock_all cannot tell whose lease has expired";
         let refused = || Error::LeasePolicy { window: self.name.clone(), policy: self.lease.policy, design, why };
-        Ok((design, all, algorithm.ok_or_else(refused)?))
+        Ok((design, all, WindowLock::Library(all.of(library, &capabilities).ok_or_else(refused)?)))
     }
 
     /// Makes a window over user memory, or over memory that the fabric allocates; tells the other
     /// ranks if it fails.
     async fn make<F: Fabric>(
         self,
+        world: &World<F>,
+        memory: (Flavor, Option<Result<F::Segment, onesided_fabric::Error>>),
+        len: usize,
+    ) -> Result<Window<T, F>, Error> {
+        self.make_with(None, world, memory, len).await
+    }
+
+    /// The same with a lock of the program's own.
+    async fn make_with<F: Fabric>(
+        self,
+        own: Option<Arc<dyn OwnLock<F>>>,
         world: &World<F>,
         (flavor, user_memory): (Flavor, Option<Result<F::Segment, onesided_fabric::Error>>),
         len: usize,
@@ -394,12 +422,13 @@ impl<T: Element> Builder<T> {
         // Every failure here is announced to the others before it is returned: they wait for this
         // rank.
         let packed = self.packed && has_packed(fabric.capabilities().agent, fabric.capabilities().completes_at_post);
-        let design = self.lock_of(world);
-        let usual = || LockDesign::default().algorithm(&fabric.capabilities());
-        let algorithm = design.as_ref().map_or_else(|_| usual(), |(_, _, algorithm)| *algorithm);
+        let own_name = own.as_ref().map(|own| own.name());
+        let design = self.lock_of(world, own);
+        let usual = LockWords::from(&AnyLock::default());
+        let lock_words = design.as_ref().map_or(usual, |(_, _, lock)| lock.lock_words());
         let revokes = self.lease.policy == LeasePolicy::Revoke;
         let slots = self.slots.map_or(default_slots(world.size()), |slots| slots.clamp(2, slots::MOST));
-        let locks = HiddenLayout::new((world.size(), slots), &algorithm, revokes).end();
+        let locks = HiddenLayout::new((world.size(), slots), lock_words, revokes).end();
         let layout = RequestLayout::new(world.size(), locks);
         let hidden = match flavor {
             Flavor::Allocated if packed => layout.end(),
@@ -438,7 +467,8 @@ impl<T: Element> Builder<T> {
                 |_| String::new(),
                 |(design, all, _)| {
                     let slots = self.slots.map_or(String::new(), |_| format!(", {slots} slots"));
-                    self.lease.describe(*design) + lock_all_note(*design, *all) + self.purpose() + &slots
+                    let own = own_name.map_or(String::new(), |name| format!(": {name}"));
+                    self.lease.describe(*design) + &own + lock_all_note(*design, *all) + self.purpose() + &slots
                 },
             ),
             name: self.name.chars().take(60).collect(),
@@ -463,6 +493,66 @@ impl<T: Element> Builder<T> {
             crate::helper::serve(inner).map_err(|fault| inner.failed("create", world.rank(), fault))?;
         }
         Ok(window)
+    }
+}
+
+/// Makes windows whose lock is a [`LockAlgorithm`] of the program's own, or two functions
+/// ([`Simple`](onesided_lock_algos::Simple)). Made by [`Builder::own_lock`], behind the other
+/// settings. Verify the lock with `onesided-lock-kit` first.
+///
+/// Every operation of the window's epochs works as with the library's locks. What the lock does not
+/// do, the window does not: a lock without recovery stays held by a dead owner. There are no lease
+/// policies, no global `lock_all`, and no tables of such locks.
+///
+/// ```
+/// use onesided_windows::Window;
+/// # use onesided_lock_algos::{Simple, SimpleLock, SimpleUse};
+/// # use onesided_fabric::remote_memory::{Fault, RemoteMemory};
+/// # #[derive(Clone, Copy, Debug)]
+/// # struct OneWord;
+/// # impl SimpleLock for OneWord {
+/// #     const NAME: &'static str = "one-word";
+/// #     const WORDS: usize = 1;
+/// #     async fn acquire<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
+/// #         let mut lock = lock;
+/// #         while lock.memory.compare_swap(lock.word(0), 0, 1).await? != 0 {
+/// #             lock.pause(0).await?;
+/// #         }
+/// #         Ok(())
+/// #     }
+/// #     async fn release<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
+/// #         lock.memory.compare_swap(lock.word(0), 1, 0).await.map(drop)
+/// #     }
+/// # }
+/// # onesided_fabric::threads(2, |world| {
+/// let window = Window::<u64>::builder().own_lock(Simple::new(OneWord)).allocate(&world, 8).wait()?;
+/// let epoch = window.lock_exclusive(0).wait()?;
+/// let old = epoch.fetch_add(0, 1).wait()?;
+/// epoch.unlock().wait()?;
+/// # window.close().wait()
+/// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
+/// ```
+#[derive(Clone, Debug)]
+pub struct OwnLockBuilder<T, A> {
+    builder: Builder<T>,
+    lock: A,
+}
+
+impl<T: Element, A: LockAlgorithm> OwnLockBuilder<T, A> {
+    /// As [`Builder::allocate`].
+    ///
+    /// # Errors
+    /// As [`Builder::allocate`], and [`Error::LockAllDesign`] for a global `lock_all`.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: collective.
+    pub fn allocate<F: Fabric>(self, world: &World<F>, len: usize) -> Request<'_, Window<T, F>, F> {
+        const {
+            assert!(!A::SERVED, "a lock that a thread serves is one of the library's");
+            assert!(A::NODE_WORDS <= slots::NODE_WORDS, "a node has at most 8 words");
+        }
+        let made = self.builder.make_with(Some(Arc::new(Erased(self.lock))), world, (Flavor::Allocated, None), len);
+        Request::new(world.fabric().clone(), "allocate", made)
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use onesided_fabric::bootstrap::Maker;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
 use onesided_fabric::{AtomicAgent, Fabric, Segment, SegmentKey, UserMemory, World};
-use onesided_lock_algos::AnyLock;
 
 use crate::active::signals::Counts;
 use crate::helper::{HelperRequests, RequestLayout, is_wordless};
@@ -13,6 +12,7 @@ use crate::locks::layout::Table;
 use crate::locks::lease::LeaseChoice;
 use crate::locks::server::RequestSlots;
 use crate::locks::state::Locks;
+use crate::locks::window_lock::WindowLock;
 use crate::memory::regions::Regions;
 use crate::memory::window_memory;
 use crate::window::exchange::{Flavor, Keys};
@@ -73,7 +73,7 @@ impl<F: Fabric> Inner<F> {
     pub(crate) fn new(
         world: World<F>,
         name: Arc<str>,
-        locks: (LockDesign, LockAllDesign, AnyLock),
+        locks: (LockDesign, LockAllDesign, WindowLock<F>),
         parts: Creation<F>,
     ) -> Self {
         let Creation { segments, keys, flavor, counted, table, lease, slots } = parts;

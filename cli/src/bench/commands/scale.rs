@@ -97,7 +97,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         for readers in &args.readers {
             for design in &designs {
                 bar.set_message(format!("{design}, {origins} origins, {readers} % readers"));
-                let lock = design.algorithm(&capabilities);
+                let lock = design.algorithm(&capabilities).unwrap_or_default();
                 measured.extend(load.measure(&lock, design.name(), (*origins, *readers), None));
                 bar.inc(1);
             }
@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         for handovers in &args.handovers {
             bar.set_message(format!("at most {handovers} hand-overs on a host"));
             let lock = match LockDesign::TwoLevel.algorithm(&capabilities) {
-                AnyLock::TwoLevel(lock) => lock.handovers(*handovers),
+                Some(AnyLock::TwoLevel(lock)) => lock.handovers(*handovers),
                 other => return Err(format!("{other:?} hands nothing over on a host").into()),
             };
             measured.extend(load.measure(&lock, LockDesign::TwoLevel.name(), (*origins, 0), Some(*handovers)));

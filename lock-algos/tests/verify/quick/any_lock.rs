@@ -3,7 +3,7 @@
 
 use onesided_lock_algos::{
     AnyLock, Backoff, DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, Global, Held, Intent,
-    LockAlgorithm, Mode, Ticket, held_by_word,
+    LockAlgorithm, LockUse, Mode, Ticket, held_by_word,
 };
 use onesided_lock_kit::program::region_words;
 use onesided_lock_kit::random::drive;
@@ -31,8 +31,8 @@ fn is<A: LockAlgorithm>(chosen: AnyLock, lock: &A) {
     for mode in MODES {
         assert_eq!(chosen.uses_node(mode), lock.uses_node(mode), "{} {mode:?}", A::NAME);
         for first in (0..64).map(|bit| 1 << bit).chain([0, words[0].1, u64::MAX]) {
-            let holds = lock.holds::<ModelMemory>(words[1], mode, first);
-            assert_eq!(chosen.holds::<ModelMemory>(words[0], mode, first), holds, "{} {mode:?} {first:x}", A::NAME);
+            let holds = lock.holds(words[1].1, mode, first);
+            assert_eq!(chosen.holds(words[0].1, mode, first), holds, "{} {mode:?} {first:x}", A::NAME);
         }
         if !A::SERVED {
             let did = (used(&chosen, mode), used(lock, mode));
@@ -48,18 +48,18 @@ fn used<A: LockAlgorithm>(lock: &A, mode: Mode) -> (bool, bool, Option<bool>, bo
     let context = Layout::<_, AnyLock>::new(&memory, slotted(0), SLOTS);
     let words = lock.words(context).unwrap();
     let held = drive(&memory, async {
-        let started = lock.start(&memory, context, words, mode)?;
-        lock.finish(&memory, context, words, mode, started, || Intent::LOCK).await
+        let started = lock.start(LockUse::new(&memory, context, words, mode))?;
+        lock.finish(LockUse::new(&memory, context, words, mode), started, || Intent::LOCK).await
     });
     assert_eq!(held, Ok(Held::cleanly(mode)));
     let while_held = memory.region();
-    let in_one_step = lock.releases_in_one_step(context, mode);
+    let in_one_step = lock.releases_in_one_step(mode);
     let is_link = in_one_step && lock.release_link(&memory, words, mode).is_some();
-    let waits = lock.release_waits(&memory, context, mode);
-    let found = drive(&memory, lock.start_release(&memory, context, words, mode).unwrap());
-    let released = in_one_step || lock.released(&memory, context, words, mode, found.unwrap()).unwrap();
+    let waits = lock.release_waits(LockUse::new(&memory, context, words, mode));
+    let found = drive(&memory, lock.start_release(LockUse::new(&memory, context, words, mode)).unwrap());
+    let released = in_one_step || lock.released(LockUse::new(&memory, context, words, mode), found.unwrap()).unwrap();
     if !released {
-        let rest = lock.finish_release(&memory, context, words, mode, std::future::ready(found));
+        let rest = lock.finish_release(LockUse::new(&memory, context, words, mode), found);
         assert_eq!(drive(&memory, rest), Ok(()));
     }
     (in_one_step, is_link, waits, released, [while_held, memory.region()])

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner};
 use onesided_lock_kit::program::{idle, lock_and_data, region_words};
 use onesided_lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
 use onesided_lock_kit::{Layout, ModelMemory, Slots};
@@ -29,7 +29,12 @@ impl<'a, A: LockAlgorithm> User<'a, A> {
         let intent = || if wanted.load(Relaxed) { Intent::LOCK } else { Intent::CANCELLED };
         Box::pin(async move {
             let words = lock.words(context)?;
-            lock.finish(memory, context, words, mode, lock.start(memory, context, words, mode)?, intent).await
+            lock.finish(
+                LockUse::new(memory, context, words, mode),
+                lock.start(LockUse::new(memory, context, words, mode))?,
+                intent,
+            )
+            .await
         })
     }
 
@@ -38,7 +43,11 @@ impl<'a, A: LockAlgorithm> User<'a, A> {
         let context = Layout::<_, A>::new(memory, owner, slots);
         Box::pin(async move {
             let words = lock.words(context)?;
-            lock.finish_release(memory, context, words, mode, lock.start_release(memory, context, words, mode)?).await
+            lock.finish_release(
+                LockUse::new(memory, context, words, mode),
+                lock.start_release(LockUse::new(memory, context, words, mode))?.await,
+            )
+            .await
         })
     }
 }

@@ -1,4 +1,4 @@
-use onesided_lock_algos::{DistributedCounters, Held, Intent, LockAlgorithm, Mode};
+use onesided_lock_algos::{DistributedCounters, Held, Intent, LockAlgorithm, LockUse, Mode};
 use onesided_lock_kit::program::region_words;
 use onesided_lock_kit::random::drive;
 use onesided_lock_kit::wrong::distributed;
@@ -40,18 +40,18 @@ fn marks_go_with_the_writer() {
     let words = lock.words(context).unwrap();
     for _ in 0..2 {
         let held = drive(&memory, async {
-            let started = lock.start(&memory, context, words, Mode::Exclusive)?;
-            lock.finish(&memory, context, words, Mode::Exclusive, started, || Intent::LOCK).await
+            let started = lock.start(LockUse::new(&memory, context, words, Mode::Exclusive))?;
+            lock.finish(LockUse::new(&memory, context, words, Mode::Exclusive), started, || Intent::LOCK).await
         });
         assert_eq!(held, Ok(Held::cleanly(Mode::Exclusive)));
         let released = drive(&memory, async {
-            let started = lock.start_release(&memory, context, words, Mode::Exclusive)?;
-            lock.finish_release(&memory, context, words, Mode::Exclusive, started).await
+            let started = lock.start_release(LockUse::new(&memory, context, words, Mode::Exclusive))?;
+            lock.finish_release(LockUse::new(&memory, context, words, Mode::Exclusive), started.await).await
         });
         assert_eq!(released, Ok(()));
-        let first = drive(&memory, lock.start(&memory, context, words, Mode::Shared).unwrap());
-        assert!(lock.holds::<ModelMemory>(words, Mode::Shared, first.unwrap()), "a reader after a writer waits");
-        let released = drive(&memory, lock.start_release(&memory, context, words, Mode::Shared).unwrap());
-        assert_eq!(lock.released(&memory, context, words, Mode::Shared, released.unwrap()), Ok(true));
+        let first = drive(&memory, lock.start(LockUse::new(&memory, context, words, Mode::Shared)).unwrap());
+        assert!(lock.holds(words.1, Mode::Shared, first.unwrap()), "a reader after a writer waits");
+        let released = drive(&memory, lock.start_release(LockUse::new(&memory, context, words, Mode::Shared)).unwrap());
+        assert_eq!(lock.released(LockUse::new(&memory, context, words, Mode::Shared), released.unwrap()), Ok(true));
     }
 }

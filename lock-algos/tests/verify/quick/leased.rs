@@ -4,7 +4,9 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use onesided_lock_algos::{Backoff, Held, Intent, LockAlgorithm, LockContext, Mode, Owner, TestAndSet, TokenDraw};
+use onesided_lock_algos::{
+    Backoff, Held, Intent, LockAlgorithm, LockContext, LockUse, Mode, Owner, TestAndSet, TokenDraw,
+};
 use onesided_lock_kit::program::{lock_and_data, region_words};
 use onesided_lock_kit::random::drive;
 use onesided_lock_kit::{Layout, ModelMemory, Slots};
@@ -35,14 +37,23 @@ impl Two {
         let (memory, context) = (&self.0[rank as usize], self.context(rank, generation));
         drive(memory, async {
             let words = lock.words(context)?;
-            lock.finish_release(memory, context, words, X, lock.start_release(memory, context, words, X)?).await
+            lock.finish_release(
+                LockUse::new(memory, context, words, X),
+                lock.start_release(LockUse::new(memory, context, words, X))?.await,
+            )
+            .await
         })
     }
 
     async fn acquire(&self, lock: &TestAndSet, rank: u32, generation: u32, mode: Mode) -> Result<Held, Fault> {
         let (memory, context) = (&self.0[rank as usize], self.context(rank, generation));
         let words = lock.words(context)?;
-        lock.finish(memory, context, words, mode, lock.start(memory, context, words, mode)?, || Intent::LOCK).await
+        lock.finish(
+            LockUse::new(memory, context, words, mode),
+            lock.start(LockUse::new(memory, context, words, mode))?,
+            || Intent::LOCK,
+        )
+        .await
     }
 
     fn now(&self) -> u64 {

@@ -1,7 +1,7 @@
 //! A poisoned lock: acquires that do not recover fail, again and again, until one recovers. A dead
 //! reader poisons nothing.
 
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner};
 use onesided_lock_kit::program::{idle, lock_and_data, region_words};
 use onesided_lock_kit::random::drive;
 use onesided_lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
@@ -24,14 +24,21 @@ impl<'a, A: LockAlgorithm> User<'a, A> {
         let context = Layout::<_, A>::new(memory, owner, SLOTS);
         drive(memory, async {
             let words = if intent.is_patient() { lock.words(context)? } else { lock.words_to_try(context)? };
-            lock.finish(memory, context, words, mode, lock.start(memory, context, words, mode)?, || intent).await
+            lock.finish(
+                LockUse::new(memory, context, words, mode),
+                lock.start(LockUse::new(memory, context, words, mode))?,
+                || intent,
+            )
+            .await
         })
     }
 
     fn panic(&self, why: Fault) -> Result<(), Fault> {
         let Self { lock, memory, owner } = *self;
         let context = Layout::<_, A>::new(memory, owner, SLOTS);
-        drive(memory, async { lock.release_poisoned(memory, context, lock.words(context)?, why).await })
+        drive(memory, async {
+            lock.release_poisoned(LockUse::new(memory, context, lock.words(context)?, Mode::Exclusive), why).await
+        })
     }
 
     fn release(&self, mode: Mode) -> Result<(), Fault> {
@@ -39,7 +46,11 @@ impl<'a, A: LockAlgorithm> User<'a, A> {
         let context = Layout::<_, A>::new(memory, owner, SLOTS);
         drive(memory, async {
             let words = lock.words(context)?;
-            lock.finish_release(memory, context, words, mode, lock.start_release(memory, context, words, mode)?).await
+            lock.finish_release(
+                LockUse::new(memory, context, words, mode),
+                lock.start_release(LockUse::new(memory, context, words, mode))?.await,
+            )
+            .await
         })
     }
 }

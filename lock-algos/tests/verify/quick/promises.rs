@@ -3,7 +3,7 @@
 
 use std::pin::Pin;
 
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner};
 use onesided_lock_kit::program::{idle, lock_and_data, per_rank_word, region_words};
 use onesided_lock_kit::random::drive;
 use onesided_lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
@@ -35,11 +35,12 @@ fn keeps<A: LockAlgorithm>(lock: &A, (exclusive, shared): (Takes, Takes)) {
         let words = lock.words(context).unwrap();
         assert!(is_free() && idle::<A>(slots, &memory.region()), "{case}");
 
-        let first = drive(&memory, lock.start(&memory, context, words, mode).unwrap());
-        let at_once = first.is_ok_and(|first| lock.holds::<ModelMemory>(words, mode, first));
+        let first = drive(&memory, lock.start(LockUse::new(&memory, context, words, mode)).unwrap());
+        let at_once = first.is_ok_and(|first| lock.holds(words.1, mode, first));
         assert!(at_once || takes == Takes::More, "{case}: more than an operation");
         if !at_once {
-            let held = drive(&memory, lock.contend(&memory, context, words, mode, first, &|| Intent::LOCK));
+            let held =
+                drive(&memory, lock.contend(LockUse::new(&memory, context, words, mode), first, &|| Intent::LOCK));
             assert_eq!(held, Ok(Held::cleanly(mode)), "{case}");
         }
         let reads_apart = A::PER_RANK_WORD && per_rank_word::<A>(&memory.region()) != 0;
@@ -47,12 +48,13 @@ fn keeps<A: LockAlgorithm>(lock: &A, (exclusive, shared): (Takes, Takes)) {
         let counts = !idle::<A>(slots, &memory.region());
         assert!(!counts || lock.uses_node(mode), "{case}: a node that nobody takes");
 
-        let released = drive(&memory, lock.start_release(&memory, context, words, mode).unwrap());
-        let in_one_step = lock.releases_in_one_step(context, mode);
-        let done = in_one_step || lock.released(&memory, context, words, mode, released.unwrap()).unwrap();
+        let released = drive(&memory, lock.start_release(LockUse::new(&memory, context, words, mode)).unwrap());
+        let in_one_step = lock.releases_in_one_step(mode);
+        let done =
+            in_one_step || lock.released(LockUse::new(&memory, context, words, mode), released.unwrap()).unwrap();
         assert!(done || takes == Takes::More, "{case}: a release of more than an operation");
         if !done {
-            let rest = lock.finish_release(&memory, context, words, mode, std::future::ready(released));
+            let rest = lock.finish_release(LockUse::new(&memory, context, words, mode), released);
             assert_eq!(drive(&memory, rest), Ok(()), "{case}");
         }
         assert!(is_free() && idle::<A>(slots, &memory.region()), "{case}: not free after its release");
@@ -118,14 +120,14 @@ pub(crate) fn waits_as_it_says<A: LockAlgorithm>(lock: &A) -> (usize, usize) {
 
         let context = Layout::<_, A>::new(&holds, owner(0), slots);
         let words = lock.words(context).unwrap();
-        let started = lock.start_release(&holds, context, words, held.mode).unwrap();
+        let started = lock.start_release(LockUse::new(&holds, context, words, held.mode)).unwrap();
         let mut started: Pin<Box<dyn Future<Output = _>>> = Box::pin(started);
         let found: Result<u64, Fault> = run(&memory, &mut started, ENDLESS).unwrap();
-        if lock.released(&holds, context, words, held.mode, found.unwrap()).unwrap() {
+        if lock.released(LockUse::new(&holds, context, words, held.mode), found.unwrap()).unwrap() {
             continue;
         }
-        let Some(waits) = lock.release_waits(&holds, context, held.mode) else { continue };
-        let rest = lock.finish_release(&holds, context, words, held.mode, std::future::ready(found));
+        let Some(waits) = lock.release_waits(LockUse::new(&holds, context, words, held.mode)) else { continue };
+        let rest = lock.finish_release(LockUse::new(&holds, context, words, held.mode), found);
         let mut rest: Pin<Box<dyn Future<Output = _>>> = Box::pin(rest);
         let outcome = run(&memory, &mut rest, ENDLESS);
         assert_eq!(outcome, (!waits).then_some(Ok(())), "{}: after {events} events", A::NAME);

@@ -5,7 +5,7 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mcs, Mode};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mcs, Mode};
 use onesided_lock_kit::program::{idle, lock_and_data, region_words};
 use onesided_lock_kit::wrong::{mcs, queue, right, ticket, two_level};
 use onesided_lock_kit::{Layout, ModelMemory};
@@ -30,9 +30,9 @@ fn leave(while_read: bool) {
     let mut first: Acquire<'_> = Box::pin(async {
         let context = Layout::<_, Mcs>::new(&all[3], slotted(3), SLOTS);
         let words = lock.words(context)?;
-        let started = lock.start(&all[3], context, words, Mode::Exclusive)?;
+        let started = lock.start(LockUse::new(&all[3], context, words, Mode::Exclusive))?;
         let intent = || if wanted.load(Relaxed) { Intent::LOCK } else { Intent::CANCELLED };
-        lock.finish(&all[3], context, words, Mode::Exclusive, started, intent).await
+        lock.finish(LockUse::new(&all[3], context, words, Mode::Exclusive), started, intent).await
     });
     if while_read {
         run(&memory, &mut acquire(lock, &all[0], slotted(0), Mode::Shared), ENDLESS).unwrap().unwrap();
@@ -100,8 +100,8 @@ fn tries<A: LockAlgorithm>(lock: &A) {
         let context = Layout::<_, A>::new(&all[3], slotted(3), SLOTS);
         let mut tries: Acquire<'_> = Box::pin(async {
             let words = lock.words_to_try(context)?;
-            let started = lock.start(&all[3], context, words, mode)?;
-            lock.finish(&all[3], context, words, mode, started, || Intent::TRY).await
+            let started = lock.start(LockUse::new(&all[3], context, words, mode))?;
+            lock.finish(LockUse::new(&all[3], context, words, mode), started, || Intent::TRY).await
         });
         let told = run(&memory, &mut tries, A_WHILE);
         assert!(told.is_some_and(|told| told.is_err()), "{}, {mode:?}: {told:?}", A::NAME);

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner};
 use onesided_lock_kit::program::{idle, lock_and_data, region_words};
 use onesided_lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
 use onesided_lock_kit::{Layout, ModelMemory};
@@ -35,7 +35,12 @@ impl<'a, A: LockAlgorithm> Fixture<'a, A> {
         let context = Layout::<_, A>::new(memory, owner, SLOTS);
         Box::pin(async move {
             let words = lock.words(context)?;
-            lock.finish(memory, context, words, mode, lock.start(memory, context, words, mode)?, intent).await
+            lock.finish(
+                LockUse::new(memory, context, words, mode),
+                lock.start(LockUse::new(memory, context, words, mode))?,
+                intent,
+            )
+            .await
         })
     }
 
@@ -59,7 +64,7 @@ impl<'a, A: LockAlgorithm> Fixture<'a, A> {
     async fn release_poisoned(&self, owner: Owner, why: Fault) -> Result<(), Fault> {
         let memory = &self.all[owner.rank.index()];
         let context = Layout::<_, A>::new(memory, owner, SLOTS);
-        self.lock.release_poisoned(memory, context, self.lock.words(context)?, why).await
+        self.lock.release_poisoned(LockUse::new(memory, context, self.lock.words(context)?, Mode::Exclusive), why).await
     }
 
     /// Acquires fail until one recovers; then the lock works.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
-use onesided_lock_algos::{DedicatedThread, EventThread, Held, Intent, LockAlgorithm, LockContext, Mode};
+use onesided_lock_algos::{DedicatedThread, EventThread, Held, Intent, LockAlgorithm, LockContext, LockUse, Mode};
 use onesided_lock_kit::program::{idle, lock_and_data, region_words};
 use onesided_lock_kit::random::{self, Server};
 use onesided_lock_kit::{Layout, ModelMemory, Posted, Scenario, Search, Section, Setting, Slots};
@@ -76,7 +76,12 @@ impl Fixture {
         let (memory, context, lock) = (&self.all[rank as usize], self.context(rank), &*self.lock);
         Box::pin(async move {
             let words = if intent.is_patient() { lock.words(context)? } else { lock.words_to_try(context)? };
-            lock.finish(memory, context, words, mode, lock.start(memory, context, words, mode)?, move || intent).await
+            lock.finish(
+                LockUse::new(memory, context, words, mode),
+                lock.start(LockUse::new(memory, context, words, mode))?,
+                move || intent,
+            )
+            .await
         })
     }
 
@@ -87,12 +92,16 @@ impl Fixture {
     async fn releases(&self, rank: u32, mode: Mode) -> Result<(), Fault> {
         let (memory, context, lock) = (&self.all[rank as usize], self.context(rank), &*self.lock);
         let words = lock.words(context)?;
-        lock.finish_release(memory, context, words, mode, lock.start_release(memory, context, words, mode)?).await
+        lock.finish_release(
+            LockUse::new(memory, context, words, mode),
+            lock.start_release(LockUse::new(memory, context, words, mode))?.await,
+        )
+        .await
     }
 
     async fn release_poisoned(&self, rank: u32, why: Fault) -> Result<(), Fault> {
         let (memory, context, lock) = (&self.all[rank as usize], self.context(rank), &*self.lock);
-        lock.release_poisoned(memory, context, lock.words(context)?, why).await
+        lock.release_poisoned(LockUse::new(memory, context, lock.words(context)?, Mode::Exclusive), why).await
     }
 
     fn release(&self, rank: u32, mode: Mode) -> Result<(), Fault> {
@@ -196,8 +205,8 @@ fn a_cancelled_acquire_has_not_recovered() {
             let told = fixture.drive(async {
                 let words = lock.words(context)?;
                 let intent = || if asked.fetch_add(1, Relaxed) < limit { patient } else { then };
-                let started = lock.start(memory, context, words, Mode::Exclusive)?;
-                lock.finish(memory, context, words, Mode::Exclusive, started, intent).await
+                let started = lock.start(LockUse::new(memory, context, words, Mode::Exclusive))?;
+                lock.finish(LockUse::new(memory, context, words, Mode::Exclusive), started, intent).await
             });
             if told.is_ok_and(|held| held.recovered.is_some()) {
                 if asked.load(Relaxed) < limit {
@@ -270,15 +279,19 @@ fn a_try_after_a_release_succeeds() {
         for rank in owners {
             let (memory, context, lock) = (&fixture.all[*rank as usize], fixture.context(*rank), &*fixture.lock);
             let words = lock.words(context).unwrap();
-            let released = lock.start_release(memory, context, words, mode).unwrap();
-            random::drive(memory, lock.finish_release(memory, context, words, mode, released)).unwrap();
+            let released = lock.start_release(LockUse::new(memory, context, words, mode)).unwrap();
+            random::drive(memory, async {
+                lock.finish_release(LockUse::new(memory, context, words, mode), released.await).await
+            })
+            .unwrap();
             deliver(&fixture);
         }
         let (memory, context, lock) = (&fixture.all[3], fixture.context(3), &*fixture.lock);
         let words = lock.words_to_try(context).unwrap();
-        let first = lock.start(memory, context, words, Mode::Exclusive).unwrap();
+        let first = lock.start(LockUse::new(memory, context, words, Mode::Exclusive)).unwrap();
         deliver(&fixture);
-        let held = fixture.drive(lock.finish(memory, context, words, Mode::Exclusive, first, || Intent::TRY));
+        let held =
+            fixture.drive(lock.finish(LockUse::new(memory, context, words, Mode::Exclusive), first, || Intent::TRY));
         assert_eq!(held, Ok(Held::cleanly(Mode::Exclusive)), "{mode:?}");
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode};
 use onesided_lock_kit::program::region_words;
 use onesided_lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
 use onesided_lock_kit::{Layout, ModelMemory};
@@ -29,9 +29,9 @@ fn readers_go_on<A: LockAlgorithm>(lock: &A) {
     let context = Layout::<_, A>::new(&all[1], slotted(1), SLOTS);
     let mut waits: Acquire<'_> = Box::pin(async {
         let words = lock.words(context)?;
-        let started = lock.start(&all[1], context, words, Mode::Exclusive)?;
+        let started = lock.start(LockUse::new(&all[1], context, words, Mode::Exclusive))?;
         let intent = || if wanted.load(Relaxed) { Intent::LOCK.recovering() } else { Intent::CANCELLED };
-        lock.finish(&all[1], context, words, Mode::Exclusive, started, intent).await
+        lock.finish(LockUse::new(&all[1], context, words, Mode::Exclusive), started, intent).await
     });
     let before = all[0].now();
     assert_eq!(run(&memory, &mut waits, 2 * ENDLESS), None, "{}", A::NAME);

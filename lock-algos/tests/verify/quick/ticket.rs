@@ -1,6 +1,6 @@
 //! The ticket lock.
 
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockContext, Mode, Owner, Ticket};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockContext, LockUse, Mode, Owner, Ticket};
 use onesided_lock_kit::program::region_words;
 use onesided_lock_kit::random::drive;
 use onesided_lock_kit::wrong::ticket;
@@ -69,8 +69,8 @@ fn an_uncounted_owner_leaves_room() {
         let (lock, memory, context) = (&lock, &memory, context(slot));
         async move {
             let words = lock.words(context)?;
-            let started = lock.start(memory, context, words, Mode::Shared)?;
-            lock.finish(memory, context, words, Mode::Shared, started, move || intent).await
+            let started = lock.start(LockUse::new(memory, context, words, Mode::Shared))?;
+            lock.finish(LockUse::new(memory, context, words, Mode::Shared), started, move || intent).await
         }
     };
     let outcomes = async {
@@ -80,8 +80,8 @@ fn an_uncounted_owner_leaves_room() {
         for slot in [2, 1, 0] {
             let (context, mode) = (context(slot), Mode::Shared);
             let words = lock.words(context).unwrap();
-            let started = lock.start_release(&memory, context, words, mode).unwrap();
-            lock.finish_release(&memory, context, words, mode, started).await.unwrap();
+            let started = lock.start_release(LockUse::new(&memory, context, words, mode)).unwrap();
+            lock.finish_release(LockUse::new(&memory, context, words, mode), started.await).await.unwrap();
         }
         (first, none_left, counted, acquire(3, Intent::TRY).await)
     };

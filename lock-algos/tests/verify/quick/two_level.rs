@@ -1,7 +1,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, Mode, Owner, TwoLevel};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner, TwoLevel};
 use onesided_lock_kit::program::{LOCK, region_words};
 use onesided_lock_kit::wrong::two_level;
 use onesided_lock_kit::{Checker, Layout, ModelMemory, Search, Section, Setting, Slots};
@@ -90,7 +90,12 @@ impl Fixture {
         let (lock, memory, context) = (&self.lock, &self.all[rank as usize], self.context(rank));
         Box::pin(async move {
             let words = if intent().is_patient() { lock.words(context)? } else { lock.words_to_try(context)? };
-            lock.finish(memory, context, words, mode, lock.start(memory, context, words, mode)?, intent).await
+            lock.finish(
+                LockUse::new(memory, context, words, mode),
+                lock.start(LockUse::new(memory, context, words, mode))?,
+                intent,
+            )
+            .await
         })
     }
 
@@ -99,8 +104,10 @@ impl Fixture {
         let (lock, memory, context) = (&self.lock, &self.all[rank as usize], self.context(rank));
         Box::pin(async move {
             let words = lock.words(context)?;
-            let started = lock.start_release(memory, context, words, Mode::Exclusive)?;
-            lock.finish_release(memory, context, words, Mode::Exclusive, started).await.map(|()| ALONE)
+            let started = lock.start_release(LockUse::new(memory, context, words, Mode::Exclusive))?;
+            lock.finish_release(LockUse::new(memory, context, words, Mode::Exclusive), started.await)
+                .await
+                .map(|()| ALONE)
         })
     }
 

@@ -40,7 +40,8 @@ impl<'w, T: Element, F: Fabric> Reader<'w, T, F> {
             }
             let held = ready!(self.request.poll_held(cx));
             let (mut epoch, _) = held.map_err(|fault| self.request.failed(fault))?;
-            if epoch.mode() == Mode::Shared {
+            // A lock of the program's own may have no shared mode.
+            if epoch.mode() == Mode::Shared || epoch.previous_owner().is_none() {
                 if let Some(inherited) = self.recovered {
                     epoch.set_previous(inherited);
                 }

@@ -1,0 +1,250 @@
+//! The test-and-set lock.
+//!
+//! ```text
+//! acquire    until compare-swap(home, 0, me) finds 0: pause, twice as long each time
+//! release    write(home, 0)                 on cards: compare-swap(home, me, 0)
+//!
+//! shared     until compare-swap(home, n readers, n + 1 readers) succeeds: pause if an owner is there
+//!            fetch-add(home, -1 reader)
+//! ```
+//!
+//! The first attempt and the release are in this file; the loop is in `slow_path`.
+
+mod slow_path;
+mod word;
+
+use onesided_remote_memory::{Fault, FaultKind, Link, Notify, RemoteMemory};
+
+pub(crate) use self::word::{EXCLUSIVE, ended_owner, hand_back, poisoned_word};
+use self::word::{FREE, Holder, holder, taken};
+use crate::backoff::Pauses;
+use crate::recovery::{self, ANNOUNCED};
+use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, Words};
+
+/// The lock of jiang-2004, section 5.1: compare-swap until the word was free, with exponential
+/// backoff. The shared mode is ours.
+///
+/// One word: 0 is free; with bit 63 set, the lower 62 bits name the exclusive [`Owner`]; otherwise
+/// it counts readers. Uncontended, an acquire is one compare-swap and a release is one write
+/// (shared: one fetch-add) that need not be waited for. The lock is not fair: the next owner is the
+/// first to try after the release. If the [`LockContext`] keeps a
+/// [`BackoffCap`](crate::BackoffCap), the longest pause follows what the rank's last acquires
+/// needed.
+///
+/// The exclusive release is the paper's plain write if writes are atomic with compare-swaps: while
+/// the word names a live owner, every compare-swap on it fails, also a reader's, so the write loses
+/// no update. If they are not ([`RemoteMemory::write_is_atomic`]: on cards), a failing compare-swap
+/// may undo the write, and the release is a compare-swap from the owner to 0.
+///
+/// # Death
+///
+/// A recovering owner swaps a dead owner's word for its own. A count names no rank: a dead reader
+/// is suspected when a rank has failed, no reader has released for one second since, and fewer live
+/// ones are announced than the word counts; then the word is put under recovery (bit 62) until no
+/// live rank reads, which the nodes tell, and taken as a free one. Only readers use their nodes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TestAndSet {
+    backoff: Backoff,
+    checked: bool,
+    lease: Option<Lease>,
+}
+
+/// The lease of an exclusive owner.
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    nanos: u64,
+    /// Whether a waiter takes the lock when the lease expires; otherwise it fails.
+    takes: bool,
+}
+
+impl TestAndSet {
+    /// A lock whose waiters pause by this table.
+    #[must_use]
+    pub const fn new(backoff: Backoff) -> Self {
+        Self { backoff, checked: false, lease: None }
+    }
+
+    /// The same lock, checked: exclusive owners release by compare-swap everywhere, and use their
+    /// slots, so that no two acquires have the same owner. A release by a rank that does not hold
+    /// the lock, or no longer does, fails with `NotHeld` and changes nothing. An unchecked lock
+    /// relies on its guards for that.
+    #[must_use]
+    pub const fn checked(self) -> Self {
+        Self { checked: true, ..self }
+    }
+
+    /// The same lock, [checked](Self::checked), with a lease of `nanos` nanoseconds. A waiter that
+    /// has seen the same exclusive owner for longer takes the lock from it if `takes`
+    /// ([`Held::recovered`] is `LeaseExpired` then), and otherwise fails with `LeaseExpired`.
+    /// Readers have no lease: a count does not tell how long a reader has held the lock.
+    ///
+    /// The previous owner is not notified: fencing or revoked access has to keep its operations
+    /// from doing harm. Its release fails.
+    #[must_use]
+    pub const fn leased(self, nanos: u64, takes: bool) -> Self {
+        Self { checked: true, lease: Some(Lease { nanos, takes }), ..self }
+    }
+
+    /// The exclusive owner that a lock word names, if it names one.
+    #[must_use]
+    pub const fn owner(word: u64) -> Option<Owner> {
+        if word & EXCLUSIVE == 0 { None } else { Some(Owner::from_bits(word)) }
+    }
+
+    /// Whether releases are writes here.
+    #[inline(always)]
+    fn writes<M: RemoteMemory>(self, memory: &M) -> bool {
+        !self.checked && memory.write_is_atomic()
+    }
+
+    pub(crate) const fn pauses(&self, owner: Owner) -> Pauses<'_> {
+        self.backoff.pauses(owner)
+    }
+
+    // The functions of `LockAlgorithm` for an owner with other bits, without a copy of the use.
+
+    #[inline(always)] // a lock's words that pass through memory cost more than the lock
+    pub(crate) fn start_as<'m, M: RemoteMemory>(
+        &self,
+        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
+        owner: u64,
+    ) -> Result<M::Op, Fault> {
+        if lock.mode == Mode::Shared {
+            recovery::announce(lock.memory, lock.context)?;
+        }
+        Ok(lock.memory.compare_swap(lock.home, FREE, taken(FREE, lock.mode, owner)))
+    }
+
+    #[inline(always)] // as `start_as`
+    pub(crate) fn start_release_as<'m, M: RemoteMemory>(
+        &self,
+        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
+        owner: u64,
+    ) -> Result<M::Op, Fault> {
+        if lock.mode == Mode::Shared && !recovery::is_announced(lock.memory, lock.context)? {
+            return Err(Fault::new(FaultKind::NotHeld));
+        }
+        Ok(lock.memory.post_link(release::<M>((lock.home, owner), lock.mode, self.writes(lock.memory))))
+    }
+
+    #[inline(always)] // as `start_as`
+    pub(crate) fn released_as<'m, M: RemoteMemory>(
+        &self,
+        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
+        owner: u64,
+        found: u64,
+    ) -> Result<bool, Fault> {
+        let held = match lock.mode {
+            Mode::Exclusive => self.writes(lock.memory) || found == owner,
+            Mode::Shared => {
+                recovery::retract(lock.memory, lock.context)?;
+                matches!(holder(found), Holder::Readers | Holder::Recovering)
+            }
+        };
+        if held { Ok(true) } else { Err(Fault::new(FaultKind::NotHeld)) }
+    }
+
+    /// Posts the release of an exclusive owner.
+    #[inline]
+    pub fn release_word<'m, M: RemoteMemory>(memory: &M, words: Words<'m, M>) -> M::Op {
+        memory.post_link(release::<M>(words, Mode::Exclusive, memory.write_is_atomic()))
+    }
+}
+
+/// The single operation of a release.
+#[inline(always)] // as `start_release`
+fn release<'m, M: RemoteMemory>((word, owner): Words<'m, M>, mode: Mode, writes: bool) -> Link<M::Word<'m>> {
+    let waited = false;
+    match mode {
+        Mode::Exclusive if writes => Link::Write { word, value: FREE, notify: Notify::No, waited },
+        Mode::Exclusive => Link::CompareSwap { word, expected: owner, new: FREE, waited },
+        Mode::Shared => Link::FetchAdd { word, add: 1_u64.wrapping_neg(), waited },
+    }
+}
+
+impl LockAlgorithm for TestAndSet {
+    const NAME: &'static str = "test-and-set";
+    const HOME_WORDS: usize = 1;
+    const NODE_WORDS: usize = ANNOUNCED + 1;
+
+    #[inline]
+    fn uses_node(&self, mode: Mode) -> bool {
+        mode == Mode::Shared || self.checked
+    }
+
+    /// The owner's bits are the word while it holds the lock exclusively.
+    #[inline(always)] // as `start_as`
+    fn words<'m, M: RemoteMemory>(&self, context: impl LockContext<'m, M>) -> Result<Words<'m, M>, Fault> {
+        Ok((context.home(0)?, EXCLUSIVE | context.owner().to_bits()))
+    }
+
+    #[inline(always)] // as `start_as`
+    fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
+        self.start_as(&lock, lock.owner)
+    }
+
+    #[inline]
+    fn holds(&self, _owner: u64, _mode: Mode, first: u64) -> bool {
+        first == FREE
+    }
+
+    async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+        &'m self,
+        lock: LockUse<'m, M, P>,
+        first: Result<u64, Fault>,
+        intent: IntentFn<'_>,
+    ) -> Result<Held, Fault> {
+        self.contend_judged(lock, first, intent, None).await
+    }
+
+    #[inline]
+    fn releases_in_one_step(&self, mode: Mode) -> bool {
+        mode == Mode::Exclusive && !self.checked
+    }
+
+    #[inline(always)] // as `start_as`
+    fn start_release<'m, M: RemoteMemory>(
+        &self,
+        lock: LockUse<'m, M, impl LockContext<'m, M>>,
+    ) -> Result<M::Op, Fault> {
+        self.start_release_as(&lock, lock.owner)
+    }
+
+    fn release_link<'m, M: RemoteMemory>(
+        &self,
+        memory: &M,
+        words: Words<'m, M>,
+        mode: Mode,
+    ) -> Option<Link<M::Word<'m>>> {
+        Some(release::<M>(words, mode, self.writes(memory)))
+    }
+
+    #[inline(always)] // as `start_as`
+    fn released<'m, M: RemoteMemory>(
+        &self,
+        lock: LockUse<'m, M, impl LockContext<'m, M>>,
+        found: u64,
+    ) -> Result<bool, Fault> {
+        self.released_as(&lock, lock.owner, found)
+    }
+
+    async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+        &'m self,
+        lock: LockUse<'m, M, P>,
+        found: Result<u64, Fault>,
+    ) -> Result<(), Fault> {
+        match found {
+            Ok(found) => self.released(lock, found).map(drop),
+            Err(fault) if lock.mode == Mode::Shared => recovery::retract(lock.memory, lock.context).and(Err(fault)),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+        &'m self,
+        lock: LockUse<'m, M, P>,
+        why: Fault,
+    ) -> Result<(), Fault> {
+        hand_back(lock.memory, lock.home, lock.owner, poisoned_word(lock.owner, why)).await
+    }
+}

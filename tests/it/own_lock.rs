@@ -1,0 +1,107 @@
+//! Windows whose lock is the program's own.
+
+use std::time::Duration;
+
+use onesided::fabric::remote_memory::{Fault, RemoteMemory};
+use onesided::lock_algos::{Simple, SimpleLock, SimpleUse};
+use onesided::{Error, LockDesign, Mode, Window};
+
+/// One word: 0, or 1 and the owner's rank.
+#[derive(Clone, Copy, Debug)]
+struct OneWord;
+
+impl SimpleLock for OneWord {
+    const NAME: &'static str = "one-word";
+    const WORDS: usize = 1;
+
+    async fn acquire<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
+        let mut lock = lock;
+        while lock.memory.compare_swap(lock.word(0), 0, 1 + u64::from(lock.owner.rank.0)).await? != 0 {
+            lock.pause(0).await?;
+        }
+        Ok(())
+    }
+
+    async fn release<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
+        lock.memory.compare_swap(lock.word(0), 1 + u64::from(lock.owner.rank.0), 0).await.map(drop)
+    }
+}
+
+/// The same under another name.
+#[derive(Clone, Copy, Debug)]
+struct Another;
+
+impl SimpleLock for Another {
+    const NAME: &'static str = "another";
+    const WORDS: usize = 1;
+
+    async fn acquire<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
+        OneWord.acquire(lock).await
+    }
+
+    async fn release<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
+        OneWord.release(lock).await
+    }
+}
+
+#[test]
+fn a_window_counts_under_the_programs_own_lock() {
+    onesided::threads(4, |world| {
+        let window = Window::<u64>::builder().own_lock(Simple::new(OneWord)).allocate(&world, 4).wait().unwrap();
+        assert_eq!(window.info().lock, LockDesign::Own);
+        for round in 0..200 {
+            let epoch = match round % 2 {
+                0 => window.lock_exclusive(1).wait().unwrap(),
+                _ => window.lock_shared(1).wait().unwrap(),
+            };
+            assert_eq!(epoch.mode(), Mode::Exclusive, "it has no shared mode");
+            let mut count = [0];
+            epoch.get(0, &mut count).wait().unwrap();
+            epoch.put(0, &[count[0] + 1]).unwrap();
+            if round % 3 > 0 {
+                epoch.unlock().wait().unwrap();
+            } // otherwise the drop releases
+        }
+        world.barrier().wait().unwrap();
+        let all = window.lock_all().wait().unwrap();
+        let mut count = [0];
+        all.at(1).wait().unwrap().get(0, &mut count).wait().unwrap();
+        assert_eq!(count, [800]);
+        all.unlock_all().wait().unwrap();
+        window.close().wait().unwrap();
+    })
+    .unwrap();
+}
+
+#[test]
+fn an_acquire_of_the_programs_own_lock_ends_at_its_deadline() {
+    onesided::threads(2, |world| {
+        let window = Window::<u64>::builder().own_lock(Simple::new(OneWord)).allocate(&world, 4).wait().unwrap();
+        let held = (world.rank() == 0).then(|| window.lock_exclusive(0).wait().unwrap());
+        world.barrier().wait().unwrap();
+        if world.rank() == 1 {
+            let error = window.lock_exclusive(0).deadline(Duration::from_millis(5)).wait().unwrap_err();
+            assert!(Error::from(error).is_timed_out());
+            assert!(window.try_lock_exclusive(0).wait().unwrap().is_none());
+        }
+        world.barrier().wait().unwrap();
+        drop(held);
+        world.barrier().wait().unwrap();
+        window.lock_exclusive(0).wait().unwrap().unlock().wait().unwrap();
+        window.close().wait().unwrap();
+    })
+    .unwrap();
+}
+
+#[test]
+fn ranks_with_different_locks_do_not_match() {
+    onesided::threads(2, |world| {
+        let made = match world.rank() {
+            0 => Window::<u64>::builder().own_lock(Simple::new(OneWord)).allocate(&world, 4).wait(),
+            _ => Window::<u64>::builder().own_lock(Simple::new(Another)).allocate(&world, 4).wait(),
+        };
+        let error = Error::from(made.unwrap_err()).to_string();
+        assert!(error.contains("one-word") && error.contains("another"), "{error}");
+    })
+    .unwrap();
+}
