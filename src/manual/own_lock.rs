@@ -1,15 +1,72 @@
-//! Verify your own lock.
+//! A lock of your own: write it, verify it, use it.
 //!
-//! A lock implements `LockAlgorithm` of `onesided-lock-algos`: a few `async fn`s over
-//! [`RemoteMemory`](crate::lock_algos::remote_memory::RemoteMemory). The crate `onesided-lock-kit`
-//! runs that source unchanged through the checks that the locks of this library pass.
-//! `lock-kit/examples/own_lock.rs` shows all of it for a ticket lock of two words:
+//! # As two functions
+//!
+//! The short way is [`SimpleLock`](crate::lock_algos::SimpleLock): an acquire and a release over
+//! [`RemoteMemory`](crate::lock_algos::remote_memory::RemoteMemory).
+//!
+//! ```
+//! use onesided::Window;
+//! use onesided::lock_algos::remote_memory::{Fault, RemoteMemory};
+//! use onesided::lock_algos::{Simple, SimpleLock, SimpleUse};
+//!
+//! #[derive(Clone, Copy, Debug)]
+//! struct OneWord; // 0 is free
+//!
+//! impl SimpleLock for OneWord {
+//!     const NAME: &'static str = "one-word";
+//!     const WORDS: usize = 1;
+//!
+//!     async fn acquire<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
+//!         let mut lock = lock;
+//!         while lock.memory.compare_swap(lock.word(0), 0, 1).await? != 0 {
+//!             lock.pause(0).await?; // an error if the acquire may not wait any longer
+//!         }
+//!         Ok(())
+//!     }
+//!
+//!     async fn release<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
+//!         lock.memory.compare_swap(lock.word(0), 1, 0).await.map(drop)
+//!     }
+//! }
+//!
+//! onesided::threads(2, |world| {
+//!     let window = Window::<u64>::builder().own_lock(Simple::new(OneWord)).allocate(&world, 8).wait()?;
+//!     let epoch = window.lock_exclusive(0).wait()?;
+//!     epoch.fetch_add(0, 1).wait()?;
+//!     epoch.unlock().wait()?;
+//!     window.close().wait()
+//! })?
+//! .into_iter()
+//! .collect::<onesided::Result<(), _>>()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! `Simple::new(OneWord)` is a [`LockAlgorithm`](crate::lock_algos::LockAlgorithm): the checks and
+//! benchmarks below and [`Builder::own_lock`](crate::Builder::own_lock) take it.
+//!
+//! # As five functions
+//!
+//! A [`LockAlgorithm`](crate::lock_algos::LockAlgorithm) posts the first operation of an acquire and
+//! of a release synchronously, and judges what they found, so that an uncontended lock costs its
+//! operations alone and its nonblocking acquire has left when the call returns. It may have a shared
+//! mode, queue nodes, and recovery from dead owners. `lock-kit/examples/own_lock.rs` is a ticket lock
+//! of two words in this form, verified and measured:
 //!
 //! ```sh
 //! cargo run -p onesided-lock-kit --example own_lock
 //! ```
 //!
-//! One call runs everything:
+//! # Verify it
+//!
+//! The crate `onesided-lock-kit` runs the same source through the checks that the locks of this
+//! library pass. Without recovery from dead owners:
+//!
+//! ```text
+//! Conformance::of(&Simple::new(OneWord)).without_recovery().run();
+//! ```
+//!
+//! With it one call runs everything:
 //!
 //! ```text
 //! let report = onesided_lock_kit::conformance(&lock);

@@ -29,6 +29,7 @@ impl<'f> ShmWord<'f> {
     }
 
     /// Whose memory it is in.
+    #[cfg(feature = "verbs")]
     #[inline]
     pub(crate) const fn rank(self) -> Rank {
         self.owner

@@ -7,6 +7,7 @@ pub(crate) mod exchange;
 pub(crate) mod info;
 pub(crate) mod inner;
 pub(crate) mod lifecycle;
+pub(crate) mod own_lock;
 pub(crate) mod paths;
 pub(crate) mod retry;
 pub(crate) mod target;
