@@ -48,6 +48,9 @@ mod announcement;
 mod scan;
 mod suspicion;
 
+use std::future::Future;
+use std::pin::Pin;
+
 use onesided_remote_memory::{Fault, FaultKind, Notify, Rank, RemoteMemory};
 
 pub(crate) use self::announcement::{
@@ -113,7 +116,19 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Announcement<'m, M, P> {
     /// # Errors
     /// `Closed` and `TimedOut` by the intent, the fault of a poisoned lock, and those of the
     /// operations.
-    pub(crate) async fn await_reopening<W: RecoverableWord>(
+    pub(crate) fn await_reopening<'a, W: RecoverableWord + 'a>(
+        &'a mut self,
+        word: M::Word<'m>,
+        mode: Mode,
+        intent: IntentFn<'a>,
+        pauses: &'a mut Pauses<'_>,
+        taken: impl Fn(W, Mode) -> W + Send + 'a,
+    ) -> Pin<Box<dyn Future<Output = Result<Reopened<W>, Fault>> + Send + 'a>> {
+        // Boxed: it is rare, and would take most of the room of an acquire.
+        Box::pin(self.reopened(word, mode, intent, pauses, taken))
+    }
+
+    async fn reopened<W: RecoverableWord>(
         &mut self,
         word: M::Word<'m>,
         mode: Mode,

@@ -1,5 +1,8 @@
 //! The scan of the participants: who is announced for a lock, who has failed, and who is cut.
 
+use std::future::Future;
+use std::pin::Pin;
+
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
 
 use super::announcement::{ANNOUNCED, WAITS, announcement_of};
@@ -91,10 +94,14 @@ fn lost_by<M: RemoteMemory>(memory: &M, rank: Rank) -> impl Iterator<Item = Rank
 ///
 /// # Errors
 /// The connection to a participant is lost: this rank cannot tell.
-pub(crate) async fn none_announced<'m, M: RemoteMemory>(
-    memory: &M,
-    context: impl LockContext<'m, M>,
-) -> Result<bool, Fault> {
+pub(crate) fn none_announced<'a, 'm: 'a, M: RemoteMemory>(
+    memory: &'a M,
+    context: impl LockContext<'m, M> + 'a,
+) -> Pin<Box<dyn Future<Output = Result<bool, Fault>> + Send + 'a>> {
+    Box::pin(scan(memory, context)) // rare, and large
+}
+
+async fn scan<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<bool, Fault> {
     let is_announced = |found: u64| found & !WAITS == announcement_of(context.lock());
     for rank in (0..memory.size()).map(Rank).filter(|rank| context.may_participate(*rank)) {
         match announced_at(memory, context, rank, is_announced, 1).await {
