@@ -4,6 +4,7 @@
 mod common;
 
 use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
@@ -126,5 +127,43 @@ fn a_cancelled_takeover_is_reported_to_the_next_owner() {
     for before in 0..40 {
         let nanos = takes - 200 * before - 1;
         assert_eq!(simulate(nanos), (None, Some(PreviousOwner::LeaseExpired(1))), "after {nanos} of {takes}");
+    }
+}
+
+/// Rank 1 dies while it holds a value. Rank 0 recovers it and panics before it has repaired it: the
+/// next acquire gets the error.
+#[test]
+fn a_value_whose_recovery_panicked_stays_poisoned() {
+    for design in LockDesign::ALL {
+        let simulation = Simulation::new(Network::default()).ranks(3).kill(1, Duration::from_nanos(50 * MS));
+        let report = simulation.run(move |world| async move {
+            let value = Mutex::with(Window::<u64>::builder().lock(*design), &world, 2, 7_u64).await?;
+            pause_until(&world, 40 * MS).await;
+            match world.rank() {
+                1 => std::mem::forget(value.lock().await?),
+                0 => {
+                    pause_until(&world, 60 * MS).await;
+                    for _ in 0..2 {
+                        let guard = value.lock().recover().await?;
+                        assert!(guard.previous_owner().is_some(), "{design}");
+                        let panic = catch_unwind(AssertUnwindSafe(|| {
+                            let _guard = guard;
+                            resume_unwind(Box::new("the value is inconsistent"));
+                        }));
+                        assert!(panic.is_err());
+                        let next = value.lock().await.map(|guard| *guard);
+                        assert!(next.as_ref().is_err_and(Error::is_poisoned), "{design}: {next:?}");
+                    }
+                    let guard = value.lock().recover().await?;
+                    assert!(guard.previous_owner().is_some(), "{design}");
+                    guard.unlock().await?;
+                    assert_eq!(*value.lock().await?, 7, "{design}");
+                }
+                _ => {}
+            }
+            pause_until(&world, OVER).await;
+            Ok::<_, Error>(())
+        });
+        assert!(report.results[0].as_ref().is_some_and(Result::is_ok), "{design}: {:?}", report.results[0]);
     }
 }

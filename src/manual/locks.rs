@@ -200,8 +200,8 @@
 //! lock or waits for it. Then the lock is free if readers alone are missing, and poisoned
 //! otherwise. The death of a rank that holds nothing therefore changes nothing: holders may take as
 //! long as they like, and the order of waiters is kept. A rank that died *waiting* has no effect
-//! with test-and-set, nor if it waited as a reader; with the other designs one that waited for the
-//! exclusive lock counts as if it may have held it.
+//! with test-and-set, nor if it waited as a reader (except with the queue); with the other designs one
+//! that waited for the exclusive lock counts as if it may have held it.
 //!
 //! # Panics
 //!

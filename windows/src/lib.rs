@@ -116,7 +116,7 @@ pub use crate::sync::sequence_lock::{Versioned, VersionedEpoch, VersionedRead, V
 pub use crate::sync::value::{Guard, ReadGuard, ValueLock, ValueUnlock, WriteGuard};
 pub use crate::window::Window;
 pub use crate::window::create::Builder;
-pub use crate::window::own_lock::OwnLockBuilder;
 pub use crate::window::exchange::Flavor;
 pub use crate::window::info::Info;
+pub use crate::window::own_lock::OwnLockBuilder;
 pub use crate::window::paths::Paths;

@@ -366,7 +366,14 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
             Level::Target => boxed(self.lock.finish_release(lock, found)).await,
             Level::Both => {
                 let released = boxed(self.lock.finish_release(lock, found)).await;
-                released.and(Self::leave(lock).await)
+                let left = match released {
+                    // What this owner did at the target may be missing, which the word has to tell too.
+                    Err(fault) if recovery::is_lost(fault) => {
+                        Self::leave_poisoned(lock, Fault::of(FaultKind::ParticipantDied, lock.me().rank)).await
+                    }
+                    _ => Self::leave(lock).await,
+                };
+                released.and(left)
             }
         }
     }

@@ -170,8 +170,9 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Announcement<'m, M, P> {
             self.announce()?;
             let new = taken(found, held.mode).to_bits();
             if memory.compare_swap(word, found.to_bits(), new).await? == found.to_bits() {
-                if left.is_some() {
-                    memory.write(context.home(POISON)?, 0, Notify::No).await?;
+                if let Some(left) = left {
+                    // Unless another owner of the lock-all word has noted its own meanwhile.
+                    memory.compare_swap(context.home(POISON)?, left.to_bits(), 0).await?;
                 }
                 return Ok(Reopened::Taken(held));
             }

@@ -77,12 +77,13 @@ impl RecoverableWord for Readers {
 
 /// The word of a lock that an exclusive owner, whose own word this is, leaves poisoned.
 pub(crate) fn poisoned_word(mine: u64, why: Fault) -> u64 {
-    match why.rank() {
-        Some(rank) if why.kind() != FaultKind::OwnerPanicked => {
-            EXCLUSIVE | Owner { rank, slot: Owner::NO_SLOT, generation: 0 }.to_bits()
-        }
-        _ => EXCLUSIVE | Owner { slot: PANICKED, ..Owner::from_bits(mine) }.to_bits(),
-    }
+    let Owner { rank, generation, .. } = Owner::from_bits(mine);
+    let rank = why.rank().unwrap_or(rank);
+    let left = match why.kind() {
+        FaultKind::OwnerPanicked => Owner { rank, slot: PANICKED, generation },
+        _ => Owner { rank, slot: Owner::NO_SLOT, generation: 0 },
+    };
+    EXCLUSIVE | left.to_bits()
 }
 
 /// The fault of the owner that a word names, if it panicked, or if it died and its operations take

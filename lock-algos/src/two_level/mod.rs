@@ -21,7 +21,7 @@ use self::cohort_owner::{CohortOwner, GlobalState, State};
 use self::host::AtHost;
 pub(crate) use self::host::ByHost;
 use self::slow_path::{forget, is_gone};
-use crate::recovery::{self, ANNOUNCED};
+use crate::recovery::{self, ANNOUNCED, is_lost};
 use crate::test_and_set::{EXCLUSIVE, hand_back, poisoned_word};
 use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, TestAndSet, Ticket, Words};
 
@@ -332,6 +332,8 @@ impl LockAlgorithm for TwoLevel {
         if let Note::Has(owner_word) = note {
             let host = AtHost { context, leader: owner_word.leader() };
             let left = match recovery::is_announced(memory, host)? {
+                // The cohort's word is still there: the next owner recovers the lock.
+                true if handed.is_err_and(is_lost) => self.leave_as(memory, host, GlobalState::Uncertain).await,
                 true => self.leave_as(memory, host, GlobalState::Away { yields: false }).await,
                 false => forget(memory, context),
             };

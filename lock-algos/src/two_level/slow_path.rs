@@ -282,12 +282,14 @@ pub(super) fn forget<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<
     memory.store(context.node(NOTE)?, 0)
 }
 
-/// Whether a fault is of the queue's memory, which is gone with its rank.
+/// Whether a fault is of the queue's memory, which is gone with its rank, or with the connection to
+/// it.
 pub(super) fn is_gone<M: RemoteMemory>(memory: &M, leader: Rank, fault: Fault) -> bool {
-    use FaultKind::{Closed, NoSuchRegion, OwnerDied, ParticipantDied, PeerDied, PeerLeft, TimedOut};
+    use FaultKind::{Closed, ConnectionLost, NoSuchRegion, PeerDied, PeerLeft, TimedOut, Unknown};
     match fault.kind() {
-        Closed | TimedOut | ParticipantDied | OwnerDied => false,
-        NoSuchRegion | PeerDied | PeerLeft if fault.rank() == Some(leader) => true,
+        Closed | TimedOut => false,
+        _ if fault.is_poison() => false,
+        NoSuchRegion | PeerDied | PeerLeft | ConnectionLost | Unknown if fault.rank() == Some(leader) => true,
         _ => memory.liveness(leader) != Liveness::Alive,
     }
 }

@@ -49,7 +49,7 @@ pub enum LockDesign {
     /// The same tickets with a queue beside them (after DecLock, arXiv 2505.17641): the previous
     /// owner notifies the next by one write, and waiters do not poll the target. First in, first
     /// out; an acquire is one operation at any contention. For contended locks that are held for a
-    /// long time. It takes 33 words at each target.
+    /// long time. It takes 34 words at each target.
     ///
     /// What [`Ticket`](Self::Ticket) says applies here too. Beyond 16 waiting writers, or 16
     /// waiting readers, waiters poll in ticket order as with that design.
@@ -57,7 +57,7 @@ pub enum LockDesign {
     /// A reader counter at every rank (after RMA-RW, HPDC 2016): a read lock takes two operations
     /// on the reader's own memory, wherever the lock is, and readers of different ranks do not
     /// contend. An exclusive lock takes as many operations as there are ranks. For read-mostly
-    /// locks. It takes 2 words at each target and one at each rank for each target.
+    /// locks. It takes 3 words at each target and one at each rank for each target.
     ///
     /// A request that finds the lock taken draws a ticket: what [`Ticket`](Self::Ticket) says
     /// applies then.
@@ -66,7 +66,7 @@ pub enum LockDesign {
     /// in a row, without an operation at the target (after HOCL, SIGMOD 2022, and ALock, SPAA
     /// 2024): first in, first out, by the CPU, on any fabric. Between hosts as
     /// [`TestAndSet`](Self::TestAndSet). For locks that several ranks of one host contend for, with
-    /// a network card between hosts. It takes a word at each target and two at a rank of each host
+    /// a network card between hosts. It takes a word at each target and three at a rank of each host
     /// for each target.
     ///
     /// It is [`TestAndSet`](Self::TestAndSet) for readers, and where the ranks of a host do not

@@ -67,7 +67,6 @@ impl<F: Fabric> Clone for WindowLock<F> {
 pub(crate) trait OwnLock<F: Fabric>: fmt::Debug + Send + Sync {
     fn name(&self) -> &'static str;
     fn lock_words(&self) -> LockWords;
-    fn uses_node(&self, mode: Mode) -> bool;
     fn words<'w>(&self, context: WindowLockContext<'w, F>) -> Result<Words<'w, F>, Fault>;
     fn words_to_try<'w>(&self, context: WindowLockContext<'w, F>) -> Result<Words<'w, F>, Fault>;
     fn start(&self, used: Used<'_, F>) -> Result<F::Op, Fault>;
@@ -98,10 +97,6 @@ impl<F: Fabric, A: LockAlgorithm> OwnLock<F> for Erased<A> {
 
     fn lock_words(&self) -> LockWords {
         LockWords::of::<A>()
-    }
-
-    fn uses_node(&self, mode: Mode) -> bool {
-        self.0.uses_node(mode)
     }
 
     fn words<'w>(&self, context: WindowLockContext<'w, F>) -> Result<Words<'w, F>, Fault> {
@@ -202,9 +197,13 @@ impl<F: Fabric> WindowLock<F> {
         }
     }
 
+    /// Owners of the program's own locks have a slot each, so that their bits are unique.
     #[inline]
     pub(crate) fn uses_node(&self, mode: Mode) -> bool {
-        either!(self, lock => lock.uses_node(mode))
+        match self {
+            Self::Library(lock) => lock.uses_node(mode),
+            Self::Own(_) => true,
+        }
     }
 
     pub(crate) fn words<'w>(&self, context: WindowLockContext<'w, F>) -> Result<Words<'w, F>, Fault> {

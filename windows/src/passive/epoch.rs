@@ -55,6 +55,11 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         self.holding.previous_owner(&self.access.inner.world)
     }
 
+    /// Whether the guard is dropped because its thread began to panic.
+    pub(crate) fn is_half_done(&self) -> bool {
+        self.holding.is_half_done()
+    }
+
     pub(crate) const fn holding(&self) -> Holding {
         self.holding
     }

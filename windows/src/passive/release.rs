@@ -26,7 +26,7 @@ use crate::{Access, Element, Epoch};
 
 impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// Releases a lock whose guard never reached the caller: it stays poisoned if it was recovered.
-    pub(super) fn release_unclaimed(self) {
+    pub(crate) fn release_unclaimed(self) {
         let held = ManuallyDrop::new(self);
         let Access { inner, target, .. } = held.access;
         match held.holding.recovered() {

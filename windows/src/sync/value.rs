@@ -231,6 +231,7 @@ impl<T: Element, F: Fabric> Drop for ReadGuard<'_, T, F> {
     fn drop(&mut self) {
         match self.epoch.take() {
             // A token request may be in flight, and an exclusive release may take another path.
+            Some(epoch) if epoch.is_half_done() => epoch.release_unclaimed(),
             Some(epoch) if epoch.mode() == Mode::Exclusive => epoch.unlock_posted(),
             Some(epoch) => epoch.unlock_unchanged(),
             None => {}
@@ -327,7 +328,8 @@ impl<T: Element, F: Fabric> Drop for WriteGuard<'_, T, F> {
             if let Err(error) = put {
                 epoch.defer_error(error);
             }
-            epoch.unlock_posted();
+            // What it recovered and did not repair stays poisoned.
+            if epoch.is_half_done() { epoch.release_unclaimed() } else { epoch.unlock_posted() }
         }
     }
 }

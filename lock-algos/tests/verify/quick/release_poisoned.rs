@@ -8,7 +8,7 @@ use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner};
 use onesided_lock_kit::program::{idle, lock_and_data, region_words};
 use onesided_lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
 use onesided_lock_kit::{Layout, ModelMemory};
-use onesided_remote_memory::{Fault, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use super::slotted;
 use crate::stopped::{Acquire, ENDLESS, SLOTS, release, run};
@@ -89,14 +89,20 @@ impl<'a, A: LockAlgorithm> Fixture<'a, A> {
     }
 }
 
-/// Rank 1 dies inside. Rank 0 recovers the lock and releases it as poisoned, with rank 3 waiting
+/// Rank 1 dies or panics inside. Rank 0 recovers the lock and releases it as poisoned, with rank 3 waiting
 /// behind it or not.
 fn releases_poisoned<A: LockAlgorithm>(lock: &A) {
-    for waits in [false, true] {
+    for (waits, panics) in [(false, false), (true, false), (false, true), (true, true)] {
         let (fixture, recovering) = (Fixture::new(lock), slotted(0));
-        let case = format!("{}, one waits: {waits}", A::NAME);
+        let case = format!("{}, one waits: {waits}, the owner panicked: {panics}", A::NAME);
         fixture.ask(1, Mode::Exclusive, Intent::LOCK).unwrap().unwrap();
-        fixture.all[0].net().kill(Rank(1), 0);
+        match panics {
+            true => {
+                let why = Fault::of(FaultKind::OwnerPanicked, Rank(1));
+                assert_eq!(fixture.run(fixture.release_poisoned(slotted(1), why)), Some(Ok(())), "{case}");
+            }
+            false => fixture.all[0].net().kill(Rank(1), 0),
+        }
         let held = fixture.run(fixture.asks(recovering, Mode::Exclusive, || Intent::LOCK.recovering()));
         let Some(Ok(Held { recovered: Some(why), .. })) = held else { panic!("{case}: {held:?}") };
         let mut third = fixture.asks(slotted(3), Mode::Exclusive, || Intent::LOCK);

@@ -42,7 +42,7 @@ impl<'w, T: Element, F: Fabric> Reader<'w, T, F> {
             let (mut epoch, _) = held.map_err(|fault| self.request.failed(fault))?;
             // A lock of the program's own may have no shared mode.
             if epoch.mode() == Mode::Shared || epoch.previous_owner().is_none() {
-                if let Some(inherited) = self.recovered {
+                if let Some(inherited) = self.recovered.filter(|_| epoch.mode() == Mode::Shared) {
                     epoch.set_previous(inherited);
                 }
                 return Poll::Ready(Ok(epoch));
