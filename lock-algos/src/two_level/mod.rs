@@ -173,13 +173,16 @@ impl TwoLevel {
     }
 }
 
-/// An owner's note, if it queues.
+/// Whether it is an owner that queues, or may have.
+#[inline(always)] // as `start`
+fn queues<'m, M: RemoteMemory, P>(lock: &LockUse<'m, M, P>) -> bool {
+    lock.mode == Mode::Exclusive && lock.owner & EXCLUSIVE == 0
+}
+
+/// The note of such an owner.
 #[inline(always)] // as `start`
 fn note<'m, M: RemoteMemory>(lock: &LockUse<'m, M, impl LockContext<'m, M>>) -> Result<Note, Fault> {
-    match lock.mode {
-        Mode::Exclusive if lock.owner & EXCLUSIVE == 0 => Ok(Note::of(lock.memory.load(lock.node(NOTE)?)?)),
-        _ => Ok(Note::Alone),
-    }
+    if queues(lock) { Ok(Note::of(lock.memory.load(lock.node(NOTE)?)?)) } else { Ok(Note::Alone) }
 }
 
 impl Default for TwoLevel {
@@ -260,18 +263,21 @@ impl LockAlgorithm for TwoLevel {
         &self,
         lock: LockUse<'m, M, impl LockContext<'m, M>>,
     ) -> Result<M::Op, Fault> {
-        match note(&lock)? {
-            Note::Has(owner_word) => {
-                if let Ok(state) = lock.context.host_word(owner_word.leader(), STATE) {
-                    return Ok(lock.memory.read(state));
+        if queues(&lock) {
+            match Note::of(lock.memory.load(lock.node(NOTE)?)?) {
+                Note::Has(owner_word) => {
+                    if let Ok(state) = lock.context.host_word(owner_word.leader(), STATE) {
+                        return Ok(lock.memory.read(state));
+                    }
+                    // The queue is gone: the retracted announcement tells what was posted.
+                    lock.memory.store(lock.node(AT_HOST)?, 0)?;
+                    return Ok(lock.memory.compare_swap(lock.home, owner_word.0, 0));
                 }
-                // The queue is gone: the retracted announcement tells what was posted.
-                lock.memory.store(lock.node(AT_HOST)?, 0)?;
-                Ok(lock.memory.compare_swap(lock.home, owner_word.0, 0))
+                Note::Waits(_) => return Err(Fault::new(FaultKind::NotHeld)),
+                Note::Alone => {}
             }
-            Note::Waits(_) => Err(Fault::new(FaultKind::NotHeld)),
-            Note::Alone => self.home.start_release_as(&lock, Self::alone(lock.owner)),
         }
+        self.home.start_release_as(&lock, Self::alone(lock.owner))
     }
 
     #[inline(always)] // as `start`
@@ -280,7 +286,7 @@ impl LockAlgorithm for TwoLevel {
         lock: LockUse<'m, M, impl LockContext<'m, M>>,
         found: u64,
     ) -> Result<bool, Fault> {
-        if let Note::Has(_) = note(&lock)? {
+        if queues(&lock) && matches!(Note::of(lock.memory.load(lock.node(NOTE)?)?), Note::Has(_)) {
             return Ok(false);
         }
         self.home.released_as(&lock, Self::alone(lock.owner), found)
