@@ -1,7 +1,7 @@
 //! The metrics of `bench locks`, one module each; `sweep` is what some of them share.
 //!
-//! A new metric is a file that declares a [`LockMetric`], its `mod` line, and a line in
-//! [`LOCK_METRICS`].
+//! A new metric is a file that declares a [`LockMetric`], its `mod` line, a line in
+//! [`LOCK_METRICS`], and one in `POINTS` of `cli/tests/processes/bench.rs`.
 //! `--metric` and its help, the jobs, `bench worker`, the progress bar and the plots' texts follow
 //! from that table; tables and JSON follow from the [quantities](crate::bench::results::quantity)
 //! that a metric reports.
