@@ -64,7 +64,7 @@ impl<T: Element, A: LockAlgorithm> OwnLockBuilder<T, A> {
     /// As [`Builder::allocate`].
     ///
     /// # Errors
-    /// As [`Builder::allocate`], and [`Error::LockAllDesign`] for a global `lock_all`.
+    /// As [`Builder::allocate`], and [`Error::LockAllDesign`](crate::Error::LockAllDesign) for a global `lock_all`.
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
