@@ -12,7 +12,7 @@ use crate::helper::{RequestLayout, has_packed, is_wordless};
 use crate::locks::layout::{HiddenLayout, Table};
 use crate::locks::lease::LeaseChoice;
 use crate::locks::slots::{self, default_slots};
-use crate::locks::window_lock::{LockWords, OwnLock, WindowLock};
+use crate::locks::window_lock::{LockWords, OwnLock};
 use crate::memory::remote_ptr;
 use crate::memory::window_memory::{Backing, user_segment};
 use crate::window::exchange::{CreateMessage, ElementType, Flavor, Keys, keys_of_all};
@@ -73,7 +73,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
 /// Configures a window: `Window::<u64>::builder().name("scores").allocate(&world, 1024).wait()`.
 #[derive(Clone, Debug)]
 pub struct Builder<T> {
-    name: Arc<str>,
+    pub(super) name: Arc<str>,
     design: Option<LockDesign>,
     all: Option<LockAllDesign>,
     uneven: bool,
@@ -81,7 +81,7 @@ pub struct Builder<T> {
     counted: Option<bool>,
     packed: bool,
     table: Table,
-    lease: LeaseChoice,
+    pub(super) lease: LeaseChoice,
     slots: Option<u16>,
     element: std::marker::PhantomData<T>,
 }
@@ -175,7 +175,7 @@ impl<T: Element> Builder<T> {
     }
 
     /// How `lock_all` will lock; not consulted for windows without one.
-    fn all(&self, lock: LockDesign) -> Result<LockAllDesign, Error> {
+    pub(super) fn all(&self, lock: LockDesign) -> Result<LockAllDesign, Error> {
         match self.all {
             _ if self.lease.plain || self.table != Table::default() => Ok(LockAllDesign::usual(lock)),
             Some(design) => Ok(design),
@@ -368,27 +368,6 @@ impl<T: Element> Builder<T> {
     /// Not cancel safe: collective.
     pub fn dynamic<F: Fabric>(self, world: &World<F>) -> Request<'_, Window<T, F>, F> {
         Request::new(world.fabric().clone(), "dynamic", self.make(world, (Flavor::Dynamic, None), 0))
-    }
-
-    /// The designs of the lock and of `lock_all`, and the lock itself.
-    fn lock_of<F: Fabric>(
-        &self,
-        world: &World<F>,
-        own: Option<Arc<dyn OwnLock<F>>>,
-    ) -> Result<(LockDesign, LockAllDesign, WindowLock<F>), Error> {
-        let design = if own.is_some() { LockDesign::Own } else { self.design()? };
-        let (all, capabilities) = (self.all(design)?, world.fabric().capabilities());
-        self.lease.check(design, world, &self.name)?;
-        let library = match (own, self.lease.algorithm(design, &capabilities)) {
-            (Some(_), _) | (None, None) if all == LockAllDesign::Global => {
-                return Err(Error::LockAllDesign { name: all.name().into(), known: "on-demand, each-target" });
-            }
-            (Some(own), _) => return Ok((design, all, WindowLock::Own(own))),
-            (None, library) => library.unwrap_or_default(),
-        };
-        let why = "a waiter for a global lock_all cannot tell whose lease has expired";
-        let refused = || Error::LeasePolicy { window: self.name.clone(), policy: self.lease.policy, design, why };
-        Ok((design, all, WindowLock::Library(all.of(library, &capabilities).ok_or_else(refused)?)))
     }
 
     /// Makes a window over user memory, or over memory that the fabric allocates; tells the other

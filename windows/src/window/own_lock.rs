@@ -1,4 +1,4 @@
-//! Windows whose lock is the program's own.
+//! The lock of a window that is made: the library's, or the program's own.
 
 use std::sync::Arc;
 
@@ -6,15 +6,36 @@ use onesided_fabric::{Fabric, World};
 use onesided_lock_algos::LockAlgorithm;
 
 use crate::locks::slots;
-use crate::locks::window_lock::Erased;
+use crate::locks::window_lock::{Erased, OwnLock, WindowLock};
 use crate::window::exchange::Flavor;
-use crate::{Builder, Element, Request, Window};
+use crate::{Builder, Element, Error, LockAllDesign, LockDesign, Request, Window};
 
 impl<T: Element> Builder<T> {
     /// A lock of the program's own instead of the library's: see [`OwnLockBuilder`].
     #[must_use]
     pub const fn own_lock<A: LockAlgorithm>(self, lock: A) -> OwnLockBuilder<T, A> {
         OwnLockBuilder { builder: self, lock }
+    }
+
+    /// The designs of the lock and of `lock_all`, and the lock itself.
+    pub(super) fn lock_of<F: Fabric>(
+        &self,
+        world: &World<F>,
+        own: Option<Arc<dyn OwnLock<F>>>,
+    ) -> Result<(LockDesign, LockAllDesign, WindowLock<F>), Error> {
+        let design = if own.is_some() { LockDesign::Own } else { self.design()? };
+        let (all, capabilities) = (self.all(design)?, world.fabric().capabilities());
+        self.lease.check(design, world, &self.name)?;
+        let library = match (own, self.lease.algorithm(design, &capabilities)) {
+            (Some(_), _) | (None, None) if all == LockAllDesign::Global => {
+                return Err(Error::LockAllDesign { name: all.name().into(), known: "on-demand, each-target" });
+            }
+            (Some(own), _) => return Ok((design, all, WindowLock::Own(own))),
+            (None, library) => library.unwrap_or_default(),
+        };
+        let why = "a waiter for a global lock_all cannot tell whose lease has expired";
+        let refused = || Error::LeasePolicy { window: self.name.clone(), policy: self.lease.policy, design, why };
+        Ok((design, all, WindowLock::Library(all.of(library, &capabilities).ok_or_else(refused)?)))
     }
 }
 
