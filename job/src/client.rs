@@ -15,7 +15,8 @@ use rustix::process::{PidfdFlags, Signal};
 
 use crate::Error;
 use crate::environment::Environment;
-use crate::protocol::{Failure, FromDaemon, FromRank, MAX_VALUE, Refusal, is_name};
+use crate::frame::{Bytes, Frame, MAX_VALUE, Name};
+use crate::protocol::{Failure, FromDaemon, FromRank, Refusal};
 use crate::secret::{Side, random_bytes};
 use crate::segment::{JobSegment, Mapping};
 use crate::wire::{self, Descriptor};
@@ -231,12 +232,12 @@ const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 
 impl Exchange for Client {
     fn put(&self, name: &str, value: &[u8]) -> Result<(), Error> {
-        check_name(name)?;
+        let key = checked(name)?;
         if value.len() > MAX_VALUE {
             let what = format!("put {name:?}: {} bytes, a value has at most {MAX_VALUE}", value.len());
             return Err(Error::Join { what, source: None });
         }
-        let request = FromRank::Put { name: name.to_owned(), value: value.to_owned() };
+        let request = FromRank::Put { name: key, value: Bytes(value.to_owned()) };
         match self.ask(&request, None, ANSWER) {
             Ok((FromDaemon::Done, _)) => Ok(()),
             other => Err(about_value(self.daemon, "put", name, other)),
@@ -244,11 +245,11 @@ impl Exchange for Client {
     }
 
     fn get(&self, name: &str, patience: Duration) -> Result<Vec<u8>, Error> {
-        check_name(name)?;
+        let key = checked(name)?;
         let patience_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
-        let request = FromRank::Get { name: name.to_owned(), patience_ms };
+        let request = FromRank::Get { name: key, patience_ms };
         match self.ask(&request, None, patience.saturating_add(ANSWER)) {
-            Ok((FromDaemon::Value(value), _)) => Ok(value),
+            Ok((FromDaemon::Value(Bytes(value)), _)) => Ok(value),
             other => Err(about_value(self.daemon, "get", name, other)),
         }
     }
@@ -314,11 +315,9 @@ fn unanswered(answer: Answer) -> Unanswered {
     answer.err().unwrap_or_else(|| Unanswered::Broken(unexpected()))
 }
 
-fn check_name(name: &str) -> Result<(), Error> {
-    if is_name(name) {
-        return Ok(());
-    }
-    Err(Error::Join { what: format!("{name:?} is no name: 1 to 64 printable ASCII characters"), source: None })
+fn checked(name: &str) -> Result<Name, Error> {
+    let what = || format!("{name:?} is no name: 1 to 64 printable ASCII characters");
+    Name::try_from(name).map_err(|_| Error::Join { what: what(), source: None })
 }
 
 fn about_value(daemon: &str, verb: &str, name: &str, answer: Answer) -> Error {

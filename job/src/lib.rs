@@ -43,6 +43,8 @@ mod error;
 #[cfg(not(onesided_loom))]
 mod exchange;
 #[cfg(not(onesided_loom))]
+mod frame;
+#[cfg(not(onesided_loom))]
 mod head_daemon;
 #[cfg(not(onesided_loom))]
 mod host_name;

@@ -4,7 +4,8 @@ use std::fmt;
 
 use onesided_remote_memory::Rank;
 
-use crate::protocol::{Nonce, Proof, VERSION};
+use crate::frame::VERSION;
+use crate::protocol::{Nonce, Proof};
 
 /// 32 random bytes that the launcher gives only to the processes it starts.
 #[derive(Clone)]

@@ -9,7 +9,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
-use crate::protocol::MAX_FRAME;
+use crate::frame::MAX_FRAME;
 
 /// A received packet.
 #[derive(Debug)]

@@ -4,6 +4,7 @@ use core::fmt;
 
 /// A process (or thread, or simulated process) of a world: an id, independent of network addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Rank(pub u32);
 
 impl Rank {
@@ -26,6 +27,7 @@ impl fmt::Display for Rank {
 
 /// A registered region of memory, numbered by the rank that owns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RegionId(pub u32);
 
 /// The address of an 8-byte word: rank, region, byte offset.

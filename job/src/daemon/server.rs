@@ -19,6 +19,7 @@ use crate::Error;
 use crate::daemon::relay::ControlRelay;
 use crate::daemon::session::{Next, Session};
 use crate::daemon::tables::Tables;
+use crate::frame::{Bytes, Frame};
 use crate::secret::random_bytes;
 use crate::segment::JobSegment;
 use crate::{Secret, timespec, wire};
@@ -52,7 +53,7 @@ struct Shared {
 #[derive(Debug)]
 enum Order {
     ControlRelay(ControlRelay),
-    Post { host: Option<u16>, kind: u16, fields: Vec<u8> },
+    Post { host: Option<u16>, message: Bytes },
 }
 
 impl Server {
@@ -118,9 +119,9 @@ impl Server {
         Ok(())
     }
 
-    /// Sends a control frame to a host, or to all.
-    pub(crate) fn post(&self, host: Option<u16>, kind: u16, fields: Vec<u8>) {
-        self.shared.order(Order::Post { host, kind, fields });
+    /// Sends a control message to a host, or to all.
+    pub(crate) fn post(&self, host: Option<u16>, message: &impl Frame) {
+        self.shared.order(Order::Post { host, message: Bytes(message.encode()) });
     }
 }
 
@@ -207,9 +208,9 @@ impl Service {
                     self.tables.relay(relay.is_head());
                     self.relay = Some(relay);
                 }
-                (Order::Post { host, kind, fields }, Some(relay)) => {
+                (Order::Post { host, message }, Some(relay)) => {
                     relay.tell(&self.tables); // keeps the order of events
-                    relay.post(host, kind, fields);
+                    relay.post(host, message);
                 }
                 (Order::Post { .. }, None) => {}
             }

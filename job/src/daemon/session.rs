@@ -8,6 +8,7 @@ use onesided_remote_memory::Rank;
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::daemon::tables::{Answer, Put, Tables};
+use crate::frame::{Frame, Name};
 use crate::protocol::{FromDaemon, FromRank, Nonce, Proof, Refusal};
 use crate::secret::{Side, random_bytes};
 use crate::wire::{self, Descriptor};
@@ -31,7 +32,7 @@ enum State {
     /// A rank that may send a request.
     Rank(Rank),
     /// A rank whose `get` waits for a value; it may not send another request meanwhile.
-    Waiting { rank: Rank, name: String, until: Option<Instant> },
+    Waiting { rank: Rank, name: Name, until: Option<Instant> },
     /// A rank whose `put` waits for the head daemon's answer.
     Putting { rank: Rank, ticket: u64 },
 }

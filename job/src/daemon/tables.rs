@@ -9,6 +9,7 @@ use onesided_remote_memory::{Liveness, Rank, RegionId};
 
 use crate::Secret;
 use crate::daemon::relay::frames::Said;
+use crate::frame::{Bytes, Name};
 use crate::protocol::{Failure, FromDaemon, FromRank, Refusal};
 use crate::segment::JobSegment;
 
@@ -22,7 +23,7 @@ pub(crate) struct Tables {
     secret: Secret,
     /// The ranks of this host that a process has joined as.
     seated: HashSet<Rank>,
-    values: HashMap<String, Vec<u8>>,
+    values: HashMap<Name, Bytes>,
     /// The bytes of all names and values.
     used: usize,
     regions: HashMap<(Rank, RegionId), OwnedFd>,
@@ -131,7 +132,7 @@ impl Tables {
     }
 
     /// Puts a value for a rank of this host.
-    pub(crate) fn put_by_rank(&mut self, name: String, value: Vec<u8>) -> Put {
+    pub(crate) fn put_by_rank(&mut self, name: Name, value: Bytes) -> Put {
         match &mut self.outbox {
             Some(Outbox { waiting, asks: Asks::Head { next, .. } }) => {
                 let ticket = *next;
@@ -193,7 +194,7 @@ impl Tables {
     }
 
     /// The answer to a `get`; `None` while it has to wait.
-    pub(crate) fn value(&self, name: &str, late: bool) -> Option<Answer<'_>> {
+    pub(crate) fn value(&self, name: &Name, late: bool) -> Option<Answer<'_>> {
         if let Some(value) = self.values.get(name) {
             return Some(Answer::Say(FromDaemon::Value(value.clone())));
         }
@@ -205,8 +206,8 @@ impl Tables {
     }
 
     /// Stores a value; the head relays it to the other hosts.
-    pub(crate) fn put(&mut self, name: String, value: Vec<u8>) -> Result<(), Failure> {
-        let used = self.used + name.len() + value.len();
+    pub(crate) fn put(&mut self, name: Name, value: Bytes) -> Result<(), Failure> {
+        let used = self.used + name.0.len() + value.0.len();
         if used > self.size() as usize * BYTES_A_RANK {
             return Err(Failure::Full);
         }

@@ -14,12 +14,13 @@ use crate::Error;
 use crate::daemon::relay::{
     ControlRelay, End as StreamEnd, Layout, Lost, RelayEvent, RelayEvents, RelayStream, Said, Stream as RawStream,
 };
+use crate::frame::{Bytes, Frame, VERSION};
 use crate::launcher::control::{Command, MARK, PART, Report, Start, WINDOW};
 use crate::launcher::output::{Stream, Target};
 use crate::launcher::ranks::Ranks;
 use crate::launcher::supervisor::settle;
 use crate::launcher::{Launch, OnFailure, Surroundings, failed};
-use crate::protocol::{Nonce, VERSION};
+use crate::protocol::Nonce;
 use crate::secret::random_bytes;
 use crate::segment::JobSegment;
 use crate::{Secret, Server, timespec};
@@ -67,10 +68,14 @@ fn introduce() -> Result<Option<(Start, Layout, Secret, RelayStream)>, Error> {
     };
     let mut begun = Vec::new();
     loop {
-        let Said::Control { kind, fields } = link.hear_until(until).map_err(lost)? else {
+        let Said::Control(command) = link.hear_until(until).map_err(lost)? else {
             return Err(lost(Lost::OutOfTurn));
         };
-        if let Some(start) = Start::decode(kind, &fields, &mut begun).map_err(|error| lost(Lost::Nonsense(error)))? {
+        let nonsense = |error| lost(Lost::Nonsense(error));
+        let Command::Start { part, last } = Command::decode(&command.0).map_err(nonsense)? else {
+            return Err(lost(Lost::OutOfTurn));
+        };
+        if let Some(start) = Start::collect(&part, last, &mut begun).map_err(nonsense)? {
             return Ok(Some((start, layout, secret, link)));
         }
     }
@@ -100,10 +105,7 @@ fn serve(start: Start, layout: &Layout, secret: &Secret, link: RelayStream) -> R
 
     let surroundings = Surroundings { reads: false, folder: Some(start.folder), variables: start.variables };
     let own = (0..).map(Rank).zip(&layout.hosts).filter(|(_, host)| **host == start.host);
-    let report = |report: &Report| {
-        let (kind, fields) = report.encode();
-        server.post(None, kind, fields);
-    };
+    let report = |report: &Report| server.post(None, report);
     let folder = surroundings.folder.clone().unwrap_or_default();
     if !std::path::Path::new(&folder).is_dir() {
         report(&Report::Failed { errno: 0, what: format!("there is no folder {}", folder.to_string_lossy()) });
@@ -208,8 +210,8 @@ impl Agent {
             for news in self.events.take() {
                 match news {
                     RelayEvent::Lost { .. } => return Ok(()), // dropping the ranks kills them
-                    RelayEvent::Said { kind, fields, .. } => {
-                        if let Ok(command) = Command::decode(kind, &fields) {
+                    RelayEvent::Said { message, .. } => {
+                        if let Ok(command) = Command::decode(&message.0) {
                             self.obey(&command);
                         }
                     }
@@ -219,7 +221,7 @@ impl Agent {
             for (rank, pid, end) in self.ranks.ended() {
                 let failed = settle(&self.job_segment, &self.server, rank, end);
                 let (pid, end) = (pid.as_raw_nonzero().get(), failed.unwrap_or(end));
-                self.report(&Report::Ended { rank, pid, failed: failed.is_some(), end });
+                self.server.post(None, &Report::Ended { rank, pid, failed: failed.is_some(), end });
             }
         }
     }
@@ -252,6 +254,7 @@ impl Agent {
                 let held = |pipe: &Pipe| rustix::io::ioctl_fionread(&pipe.fd).map_or(0, |held| held as usize);
                 self.pipes.iter_mut().for_each(|pipe| pipe.rest = Some(held(pipe)));
             }
+            Command::Start { .. } => {} // the ranks run already
         }
     }
 
@@ -261,10 +264,7 @@ impl Agent {
         let mut buffer = vec![0; PART];
         pipes.retain_mut(|pipe| {
             let Pipe { rank, target, .. } = *pipe;
-            let post = |bytes| {
-                let (kind, fields) = Report::Output { rank, target, bytes }.encode();
-                server.post(None, kind, fields);
-            };
+            let post = |bytes| server.post(None, &Report::Output { rank, target, bytes: Bytes(bytes) });
             if pipe.rest != Some(0) {
                 let ready = poll(&mut [PollFd::new(&pipe.fd, PollFlags::IN)], Some(&timespec(Duration::ZERO)));
                 if pipe.room == 0 || ready != Ok(1) {
@@ -288,10 +288,5 @@ impl Agent {
             }
             !ended
         });
-    }
-
-    fn report(&self, report: &Report) {
-        let (kind, fields) = report.encode();
-        self.server.post(None, kind, fields);
     }
 }

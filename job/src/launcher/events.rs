@@ -42,7 +42,7 @@ pub enum Event {
 }
 
 /// How a process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum End {
     /// With this status.
     Exited(u8),

@@ -22,7 +22,7 @@ const LONGEST: usize = 1 << 20;
 const DRAIN: Duration = Duration::from_secs(1);
 
 /// Where a stream goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Target {
     Stdout,
     Stderr,

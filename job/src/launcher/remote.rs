@@ -15,6 +15,7 @@ use rustix::process::Signal;
 use crate::Error;
 use crate::daemon::relay::{End as StreamEnd, Layout, RelayEvent, RelayEvents, RelayStream, Said};
 use crate::environment::OF_A_JOB;
+use crate::frame::{Bytes, Frame};
 use crate::launcher::control::{Command, Report, Start};
 use crate::launcher::events::Ended;
 use crate::launcher::hosts::{Hosts, Slots};
@@ -103,7 +104,7 @@ impl Remote {
         for (host, link) in &mut links {
             start.host = *host;
             link.say(&Said::Layout(layout.clone()));
-            start.encode().into_iter().for_each(|(kind, fields)| link.say(&Said::Control { kind, fields }));
+            start.commands().iter().for_each(|command| link.say(&Said::Control(Bytes(command.encode()))));
         }
         let elsewhere = (0..).map(Rank).zip(by_rank.iter().copied()).filter(|(_, host)| Some(*host) != here);
         let running: Vec<_> = elsewhere.collect();
@@ -134,7 +135,7 @@ impl Remote {
             }
             for news in self.events.take() {
                 let (host, report) = match news {
-                    RelayEvent::Said { host: Some(host), kind, fields } => (host, Report::decode(kind, &fields)),
+                    RelayEvent::Said { host: Some(host), message } => (host, Report::decode(&message.0)),
                     RelayEvent::Said { .. } => continue,
                     RelayEvent::Lost { host, why } => {
                         let agent = self.agents.iter_mut().find(|agent| Some(agent.host) == host);
@@ -206,16 +207,14 @@ impl Remote {
     }
 
     pub(super) fn signal(&self, server: &Server, signal: Signal) {
-        let (kind, fields) = Command::Signal(signal.as_raw()).encode();
         if !self.running.is_empty() {
-            server.post(None, kind, fields);
+            server.post(None, &Command::Signal(signal.as_raw()));
         }
     }
 
     /// Makes the agents end their ranks' streams with what was written so far.
     pub(super) fn finish(&self, server: &Server) {
-        let (kind, fields) = Command::Finish.encode();
-        server.post(None, kind, fields);
+        server.post(None, &Command::Finish);
     }
 
     /// Whether output of a rank may still come or waits to be printed.
@@ -227,8 +226,8 @@ impl Remote {
     pub(super) fn take_in(&mut self, server: &Server) {
         for news in self.events.take() {
             match news {
-                RelayEvent::Said { host: Some(host), kind, fields } => {
-                    if let Ok(report) = Report::decode(kind, &fields) {
+                RelayEvent::Said { host: Some(host), message } => {
+                    if let Ok(report) = Report::decode(&message.0) {
                         self.take(host, report);
                     }
                 }
@@ -238,8 +237,7 @@ impl Remote {
         }
         for sink in &mut self.sinks {
             if let Some(command) = sink.move_on() {
-                let (kind, fields) = command.encode();
-                server.post(Some(sink.host), kind, fields);
+                server.post(Some(sink.host), &command);
             }
         }
         self.sinks.retain(|sink| sink.pipe.is_some() || !sink.ended);
@@ -247,7 +245,7 @@ impl Remote {
 
     fn take(&mut self, host: u16, report: Report) {
         match report {
-            Report::Output { rank, target, bytes } => {
+            Report::Output { rank, target, bytes: Bytes(bytes) } => {
                 let theirs = |sink: &&mut Sink| (sink.host, sink.rank, sink.target) == (host, rank, target);
                 if let Some(sink) = self.sinks.iter_mut().find(theirs) {
                     sink.ended |= bytes.is_empty();

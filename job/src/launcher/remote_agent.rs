@@ -12,11 +12,12 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use crate::Error;
 use crate::daemon::relay::Stream as RawStream;
 use crate::environment::OF_A_JOB;
+use crate::frame::VERSION;
 use crate::launcher::control::MARK;
 use crate::launcher::hosts::StartAgent;
 use crate::launcher::limits::{Limits, NotStarted};
 use crate::launcher::{End, Session, die_with_the_launcher};
-use crate::protocol::{Nonce, VERSION};
+use crate::protocol::Nonce;
 use crate::{Secret, timespec};
 
 /// How many bytes of a login shell's output are skipped before the agent's line.

@@ -9,9 +9,10 @@ use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::Error;
 use crate::daemon::relay::{End, RelayStream, Stream};
+use crate::frame::Frame;
 use crate::protocol::{Nonce, Refusal};
 use crate::rendezvous::coordinates::JobCoordinates;
-use crate::rendezvous::frames::{Coming, FromRankZero, Incoming, same};
+use crate::rendezvous::frames::{Coming, FromRankZero, Incoming, same, with_length};
 use crate::secret::random_bytes;
 
 /// How long to try one address before the next.
@@ -188,7 +189,7 @@ fn speak(place: &JobCoordinates, stream: TcpStream, greeting: &Nonce, until: Ins
     coming.proof = coming.proof(secret, greeting);
     let mut writer = &stream;
     let driven_out = Unanswered::Closed { after_greeting: true };
-    match writer.write_all(&coming.encode()) {
+    match writer.write_all(&with_length(&coming)) {
         Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
             return Err(driven_out);
         }
@@ -200,7 +201,7 @@ fn speak(place: &JobCoordinates, stream: TcpStream, greeting: &Nonce, until: Ins
     };
     match answer {
         FromRankZero::Here { proof, socket } if same(&proof, &coming.answer(secret, greeting, &socket)) => {
-            Ok(Found::Here(socket))
+            Ok(Found::Here(socket.0))
         }
         FromRankZero::Keep { proof } if same(&proof, &coming.keep(secret, greeting)) => {
             let link = RelayStream::new(Stream::Socket(stream.into()), End::Host, secret, greeting, &coming.nonce);

@@ -1,19 +1,17 @@
-//! The wire format of a rendezvous.
+//! The protocol of a rendezvous.
 //!
-//! A frame is a length (4 bytes, at most [`LONGEST`], little endian as all integers) and a frame of
-//! the job's
-//! [protocol](crate::protocol): magic, version, kind, fields.
+//! A frame is a length (4 bytes, at most [`LONGEST`], little endian) and a [frame](crate::frame).
 //!
-//! | kind | from rank 0 | fields |
-//! |---|---|---|
-//! | 65 | greeting | nonce 32 |
-//! | 66 | here | proof 32, name of its socket |
-//! | 67 | refused | reason 2 |
-//! | 68 | keep | proof 32 |
+//! | from rank 0 | fields |
+//! |---|---|
+//! | greeting | nonce |
+//! | here | proof, name of its socket |
+//! | refused | [`Refusal`] |
+//! | keep | proof |
 //!
-//! | kind | from another rank | fields |
-//! |---|---|---|
-//! | 193 | hello | rank 4, size 4, host 16, nonce 32, proof 32 |
+//! | from another rank | fields |
+//! |---|---|
+//! | hello | rank, number of ranks, host, nonce, proof |
 //!
 //! Rank 0 sends greeting, the other rank answers hello, and rank 0 names the socket of its host's
 //! daemon or refuses. The lowest rank of another host is told to become its host's daemon instead;
@@ -25,25 +23,27 @@
 mod tests;
 
 use onesided_remote_memory::Rank;
+use serde::{Deserialize, Serialize};
 
 use crate::Secret;
+use crate::frame::{Frame, Malformed, Name};
 use crate::host_name::HostId;
-use crate::protocol::{Malformed, Nonce, Proof, Refusal, frame, open};
+use crate::protocol::{Nonce, Proof, Refusal};
 
 /// The longest frame without its length, in bytes.
 pub(crate) const LONGEST: usize = 256;
 
-/// A frame from rank 0.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A message from rank 0.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum FromRankZero {
     Greeting { nonce: Nonce },
-    Here { proof: Proof, socket: String },
+    Here { proof: Proof, socket: Name },
     Refused(Refusal),
     Keep { proof: Proof },
 }
 
-/// A frame from another rank.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A message from another rank.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Coming {
     pub(crate) rank: Rank,
     pub(crate) size: u32,
@@ -52,50 +52,15 @@ pub(crate) struct Coming {
     pub(crate) proof: Proof,
 }
 
-impl FromRankZero {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        with_length(match self {
-            Self::Greeting { nonce } => frame(65, &[nonce]),
-            Self::Here { proof, socket } => frame(66, &[proof, &[socket.len() as u8], socket.as_bytes()]),
-            Self::Refused(refusal) => frame(67, &[&refusal.code().to_le_bytes()]),
-            Self::Keep { proof } => frame(68, &[proof]),
-        })
-    }
+impl Frame for FromRankZero {
+    const PROTOCOL: u8 = 3;
+}
 
-    pub(crate) fn decode(frame: &[u8]) -> Result<Self, Malformed> {
-        let (kind, mut fields) = open(frame)?;
-        let decoded = match kind {
-            65 => Self::Greeting { nonce: fields.array()? },
-            66 => Self::Here { proof: fields.array()?, socket: fields.name()? },
-            67 => Self::Refused(Refusal::from_code(fields.u16()?)?),
-            68 => Self::Keep { proof: fields.array()? },
-            _ => return Err(Malformed::Kind(kind)),
-        };
-        fields.end().map(|()| decoded)
-    }
+impl Frame for Coming {
+    const PROTOCOL: u8 = 4;
 }
 
 impl Coming {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let Self { rank, size, host, nonce, proof } = self;
-        with_length(frame(193, &[&rank.0.to_le_bytes(), &size.to_le_bytes(), host, nonce, proof]))
-    }
-
-    pub(crate) fn decode(frame: &[u8]) -> Result<Self, Malformed> {
-        let (kind, mut fields) = open(frame)?;
-        if kind != 193 {
-            return Err(Malformed::Kind(kind));
-        }
-        let decoded = Self {
-            rank: Rank(fields.u32()?),
-            size: fields.u32()?,
-            host: fields.array()?,
-            nonce: fields.array()?,
-            proof: fields.array()?,
-        };
-        fields.end().map(|()| decoded)
-    }
-
     /// The proof over the other fields, after a greeting with this nonce.
     pub(crate) fn proof(&self, secret: &Secret, greeting: &Nonce) -> Proof {
         let Self { rank, size, host, nonce, .. } = self;
@@ -104,8 +69,8 @@ impl Coming {
     }
 
     /// The proof of rank 0's answer.
-    pub(crate) fn answer(&self, secret: &Secret, greeting: &Nonce, socket: &str) -> Proof {
-        let parts: [&[u8]; 4] = [greeting, &self.nonce, &self.rank.0.to_le_bytes(), socket.as_bytes()];
+    pub(crate) fn answer(&self, secret: &Secret, greeting: &Nonce, socket: &Name) -> Proof {
+        let parts: [&[u8]; 4] = [greeting, &self.nonce, &self.rank.0.to_le_bytes(), socket.0.as_bytes()];
         *secret.proof_of("onesided rendezvous: rank 0 is here", &parts).as_bytes()
     }
 
@@ -121,7 +86,9 @@ pub(crate) fn same(a: &Proof, b: &Proof) -> bool {
     blake3::Hash::from_bytes(*a) == blake3::Hash::from_bytes(*b)
 }
 
-fn with_length(frame: Vec<u8>) -> Vec<u8> {
+/// A frame and its length.
+pub(crate) fn with_length(message: &impl Frame) -> Vec<u8> {
+    let frame = message.encode();
     [&(frame.len() as u32).to_le_bytes()[..], &frame].concat()
 }
 
@@ -133,12 +100,12 @@ impl Incoming {
     /// A lower bound for the missing bytes of the frame; 0: it is complete.
     ///
     /// # Errors
-    /// [`Malformed::Long`]: its length is impossible.
+    /// Its length is impossible.
     pub(crate) fn missing(&self) -> Result<usize, Malformed> {
         let Some((length, rest)) = self.0.split_first_chunk() else { return Ok(4 - self.0.len()) };
         match u32::from_le_bytes(*length) as usize {
             length @ 1..=LONGEST => Ok(length.saturating_sub(rest.len())),
-            0 => Err(Malformed::Short(1)),
+            0 => Err(Malformed::Magic),
             length => Err(Malformed::Long(length - LONGEST)),
         }
     }

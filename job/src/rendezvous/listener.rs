@@ -14,11 +14,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::Error;
 use crate::daemon::relay::{End, RelayStream, Stream};
 use crate::daemon::session::PATIENCE;
+use crate::frame::{Frame, Name};
 use crate::head_daemon::came_not;
 use crate::host_name::HostId;
 use crate::protocol::{Nonce, Refusal};
 use crate::rendezvous::coordinates::JobCoordinates;
-use crate::rendezvous::frames::{Coming, FromRankZero, Incoming, same};
+use crate::rendezvous::frames::{Coming, FromRankZero, Incoming, same, with_length};
 use crate::secret::random_bytes;
 use crate::{Secret, timespec};
 
@@ -53,16 +54,16 @@ impl Waiting {
     }
 
     /// Names its host daemon's socket.
-    pub(super) fn here(&self, secret: &Secret, socket: &str) {
+    pub(super) fn here(&self, secret: &Secret, socket: &Name) {
         let proof = self.coming.answer(secret, &self.greeting, socket);
-        let here = FromRankZero::Here { proof, socket: socket.to_owned() };
-        let _ = (&self.stream).write_all(&here.encode()); // a few bytes; a closed peer is missed later
+        let here = FromRankZero::Here { proof, socket: socket.clone() };
+        let _ = (&self.stream).write_all(&with_length(&here)); // a few bytes; a closed peer is missed later
     }
 
     /// Tells it to become its host's daemon; the relay uses the stream from then on.
     pub(super) fn keep(self, secret: &Secret) -> std::io::Result<RelayStream> {
         let proof = self.coming.keep(secret, &self.greeting);
-        (&self.stream).write_all(&FromRankZero::Keep { proof }.encode())?;
+        (&self.stream).write_all(&with_length(&FromRankZero::Keep { proof }))?;
         RelayStream::new(Stream::Socket(self.stream.into()), End::Head, secret, &self.greeting, &self.coming.nonce)
     }
 }
@@ -186,7 +187,7 @@ impl Meeting<'_> {
                         self.drive_one_out();
                     }
                     let nonce = random_bytes();
-                    let greeting = FromRankZero::Greeting { nonce }.encode();
+                    let greeting = with_length(&FromRankZero::Greeting { nonce });
                     if stream.set_nonblocking(true).is_ok() && (&stream).write_all(&greeting).is_ok() {
                         let until = Instant::now() + PATIENCE;
                         let from = from.ip();
@@ -238,7 +239,7 @@ impl Meeting<'_> {
             },
             Err(_) => FromRankZero::Refused(Refusal::Malformed),
         };
-        let _ = (&stranger.stream).write_all(&answer.encode()); // a few bytes; a full socket is a late peer
+        let _ = (&stranger.stream).write_all(&with_length(&answer)); // a few bytes; a full socket is a late peer
     }
 
     /// The immediate answer; `None` for a rank of another host.
@@ -262,8 +263,8 @@ impl Meeting<'_> {
         if coming.host != self.place.host {
             return Ok(None);
         }
-        let proof = coming.answer(secret, greeting, self.socket);
-        Ok(Some(FromRankZero::Here { proof, socket: self.socket.to_owned() }))
+        let socket = Name(self.socket.to_owned());
+        Ok(Some(FromRankZero::Here { proof: coming.answer(secret, greeting, &socket), socket }))
     }
 
     fn incomplete(&self, missing: Rank) -> Error {
@@ -353,7 +354,7 @@ mod tests {
         let mut coming =
             Coming { rank: Rank(1), size: 2, host: host_name::own(), nonce: random_bytes(), proof: [0; 32] };
         coming.proof = coming.proof(&secret, &meeting.strangers[0].nonce);
-        (&rank).write_all(&coming.encode()).unwrap();
+        (&rank).write_all(&with_length(&coming)).unwrap();
         let crowd: Vec<_> = (0..100).map(|_| call(&listener, Ipv4Addr::LOCALHOST)).collect();
         assert!(!meeting.accept(&listener));
         meeting.hear();

@@ -26,6 +26,7 @@ use crate::Error;
 use crate::Job;
 use crate::daemon::relay::{ControlRelay, Layout, Lost, RelayStream, Said, hear_ready};
 use crate::environment::Environment;
+use crate::frame::Name;
 use crate::head_daemon::{self, Host};
 use crate::host_name::HostId;
 use crate::rendezvous::caller::Found;
@@ -140,7 +141,7 @@ fn keep(place: &JobCoordinates, mut link: RelayStream, until: Instant) -> Result
     let me = layout.hosts.get(place.rank.index()).copied().filter(|_| layout.hosts.len() == place.size as usize);
     let me = me.ok_or(Lost::OutOfTurn).map_err(lost)?;
     let mut host = Host::start(place.size, place.secret.clone())?;
-    link.say(&Said::Ready { socket: host.address().to_owned() });
+    link.say(&Said::Ready { socket: Name(host.address().to_owned()) });
     host.relay(&layout, ControlRelay::host(me, link, &layout, None))?;
     Ok(host)
 }

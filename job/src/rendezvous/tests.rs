@@ -11,8 +11,9 @@ use onesided_remote_memory::{FaultKind, Liveness};
 use super::*;
 use crate::client::Client;
 use crate::daemon::session::PATIENCE;
-use crate::protocol::{Refusal, VERSION};
-use crate::rendezvous::frames::{Coming, FromRankZero};
+use crate::frame::{Frame, VERSION};
+use crate::protocol::Refusal;
+use crate::rendezvous::frames::{Coming, FromRankZero, with_length};
 use crate::{Exchange, Process, Secret, Start, host_name};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -240,7 +241,7 @@ fn old_proofs_are_refused() {
         let (_, old) = call(address);
         for proof_of in [old, [0; 32]] {
             let (mut stream, _) = call(address);
-            stream.write_all(&coming(secret, &proof_of, host_name::own()).encode()).unwrap();
+            stream.write_all(&with_length(&coming(secret, &proof_of, host_name::own()))).unwrap();
             assert_eq!(refusal(&stream), Some(Refusal::Secret));
         }
         // The proof covers every field.
@@ -254,7 +255,7 @@ fn old_proofs_are_refused() {
             let (mut stream, greeting) = call(address);
             let mut coming = coming(secret, &greeting, host_name::own());
             change(&mut coming);
-            stream.write_all(&coming.encode()).unwrap();
+            stream.write_all(&with_length(&coming)).unwrap();
             assert_eq!(refusal(&stream), Some(Refusal::Secret));
         }
     });
@@ -265,8 +266,8 @@ fn garbage_silence_and_other_versions_do_not_disturb_rank_0() {
     beside_rank_0(|address, secret| {
         let silent: Vec<_> = (0..200).map(|_| TcpStream::connect(address)).collect();
         let (slow, greeting) = call(address);
-        (&slow).write_all(&coming(secret, &greeting, host_name::own()).encode()[..20]).unwrap(); // and no more
-        let mut other_version = coming(secret, &greeting, host_name::own()).encode();
+        (&slow).write_all(&with_length(&coming(secret, &greeting, host_name::own()))[..20]).unwrap(); // and no more
+        let mut other_version = with_length(&coming(secret, &greeting, host_name::own()));
         other_version[8] = VERSION as u8 + 1;
         for garbage in [
             &b"GET / HTTP/1.1\r\n\r\n"[..],
@@ -314,11 +315,12 @@ fn who_is_driven_out_tries_again() {
         scope.spawn(|| {
             for answers in [false, true] {
                 let (mut stream, _) = listener.accept().unwrap();
-                stream.write_all(&FromRankZero::Greeting { nonce: [1; 32] }.encode()).unwrap();
+                stream.write_all(&with_length(&FromRankZero::Greeting { nonce: [1; 32] })).unwrap();
                 if answers {
                     let coming = Coming::decode(&frame(&stream).unwrap()).unwrap();
-                    let (proof, socket) = (coming.answer(&secret, &[1; 32], "there"), "there".to_owned());
-                    stream.write_all(&FromRankZero::Here { proof, socket }.encode()).unwrap();
+                    let socket = Name("there".to_owned());
+                    let proof = coming.answer(&secret, &[1; 32], &socket);
+                    stream.write_all(&with_length(&FromRankZero::Here { proof, socket })).unwrap();
                 }
             }
         });
@@ -339,11 +341,12 @@ fn silent_addresses_hold_up_nobody() {
     scope(|scope| {
         scope.spawn(|| {
             let (mut stream, _) = listener.accept().unwrap();
-            let _ = stream.write_all(&FromRankZero::Greeting { nonce: [1; 32] }.encode());
+            let _ = stream.write_all(&with_length(&FromRankZero::Greeting { nonce: [1; 32] }));
             let Some(coming) = frame(&stream) else { return };
             let coming = Coming::decode(&coming).unwrap();
-            let (proof, socket) = (coming.answer(&secret, &[1; 32], "there"), "there".to_owned());
-            stream.write_all(&FromRankZero::Here { proof, socket }.encode()).unwrap();
+            let socket = Name("there".to_owned());
+            let proof = coming.answer(&secret, &[1; 32], &socket);
+            stream.write_all(&with_length(&FromRankZero::Here { proof, socket })).unwrap();
         });
         let addresses = [at(&silent), at(&other), nobody, at(&listener)];
         let found = caller::find_at_any(&place, &addresses, begin + patience);
@@ -358,10 +361,11 @@ fn silent_addresses_hold_up_nobody() {
 
 #[test]
 fn what_is_no_rank_0_is_a_typed_error() {
-    let greeting = FromRankZero::Greeting { nonce: [1; 32] }.encode();
+    let greeting = with_length(&FromRankZero::Greeting { nonce: [1; 32] });
     let mut other_version = greeting.clone();
     other_version[8] = VERSION as u8 + 1;
-    let false_answer = FromRankZero::Here { proof: [0; 32], socket: "onesided-false".to_owned() }.encode();
+    let socket = Name("onesided-false".to_owned());
+    let false_answer = with_length(&FromRankZero::Here { proof: [0; 32], socket });
     assert!(matches!(error_after(&[greeting.clone(), false_answer].concat(), false, SOON), Error::Secret));
     let text = |said: &[u8]| error_after(said, false, SOON).to_string();
     assert!(text(&other_version).contains(&format!("version {} of the protocol", VERSION + 1)));

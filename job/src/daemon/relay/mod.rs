@@ -31,6 +31,7 @@ pub(crate) use crate::daemon::relay::stream::{End, Lost, RelayStream, Stream};
 
 use crate::Error;
 use crate::daemon::tables::Tables;
+use crate::frame::{Bytes, Name};
 use crate::timespec;
 
 /// After how many seconds of silence a host's ranks are declared dead.
@@ -135,9 +136,9 @@ impl ControlRelay {
         between_beats(self.suspect_after)
     }
 
-    /// Sends a control frame, which the relay does not read.
-    pub(crate) fn post(&mut self, host: Option<u16>, kind: u16, fields: Vec<u8>) {
-        let said = Said::Control { kind, fields };
+    /// Sends a control message, which the relay does not read.
+    pub(crate) fn post(&mut self, host: Option<u16>, message: Bytes) {
+        let said = Said::Control(message);
         for wire in self.wires.iter_mut().filter(|wire| host.is_none() || wire.host == host) {
             wire.link.say(&said);
         }
@@ -226,9 +227,9 @@ impl ControlRelay {
             }
             Said::Stored { ticket, outcome } if !self.is_head() => tables.answered(ticket, outcome),
             Said::Value { name, value } if !self.is_head() => tables.put(name, value).map_err(|_| Lost::OutOfTurn)?,
-            Said::Control { kind, fields } if self.events.is_some() => {
+            Said::Control(message) if self.events.is_some() => {
                 if let Some(events) = &self.events {
-                    events.put(RelayEvent::Said { host, kind, fields });
+                    events.put(RelayEvent::Said { host, message });
                 }
             }
             _ => return Err(Lost::OutOfTurn),
@@ -360,7 +361,7 @@ pub(crate) fn hear_ready(
     links: &mut [&mut RelayStream],
     suspect_after: Duration,
     until: Instant,
-) -> Result<Vec<String>, (usize, Lost)> {
+) -> Result<Vec<Name>, (usize, Lost)> {
     let between = between_beats(suspect_after);
     let mut ready = vec![None; links.len()];
     while ready.contains(&None) {
@@ -402,7 +403,7 @@ pub(crate) struct RelayEvents {
 /// A relay event.
 #[derive(Debug)]
 pub(crate) enum RelayEvent {
-    Said { host: Option<u16>, kind: u16, fields: Vec<u8> },
+    Said { host: Option<u16>, message: Bytes },
     Lost { host: Option<u16>, why: String },
 }
 

@@ -10,7 +10,8 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use crate::daemon::relay::frames::{LONGEST, Said};
-use crate::protocol::{Malformed, Nonce};
+use crate::frame::{Frame, Malformed};
+use crate::protocol::Nonce;
 use crate::{Secret, timespec};
 
 const LENGTH: usize = 4;

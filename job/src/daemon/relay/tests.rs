@@ -10,13 +10,18 @@ use onesided_remote_memory::{FaultKind, Liveness, RegionId};
 
 use super::*;
 use crate::daemon::tables::{Answer, Put};
-use crate::protocol::{Failure, FromDaemon, MAX_VALUE};
+use crate::frame::{Frame, MAX_VALUE};
+use crate::protocol::{Failure, FromDaemon};
 use crate::rendezvous::{JobCoordinates, frames, join};
 use crate::segment::Mapping;
 use crate::{Job, Secret};
 
 const SOON: Duration = Duration::from_secs(10);
 const SUSPECT_SOON: Duration = Duration::from_millis(400);
+
+fn name(text: &str) -> Name {
+    Name(text.to_owned())
+}
 
 fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
@@ -143,11 +148,11 @@ fn beside(play: impl FnOnce(RelayStream, &[Job])) {
             scope.spawn(move || join(place, SOON).unwrap())
         });
         let mut link = come(&places[2]);
-        link.say(&Said::Ready { socket: "none".to_owned() });
-        link.say(&Said::Put { ticket: 0, name: "join/2".to_owned(), value: vec![] });
+        link.say(&Said::Ready { socket: name("none") });
+        link.say(&Said::Put { ticket: 0, name: name("join/2"), value: Bytes(vec![]) });
         let joined = loop {
             match link.hear_until(Instant::now() + SOON).unwrap() {
-                Said::Value { name, .. } if name == "join/all" => break joins.map(|join| join.join().unwrap()),
+                Said::Value { name, .. } if name.0 == "join/all" => break joins.map(|join| join.join().unwrap()),
                 Said::Beat | Said::Value { .. } | Said::Stored { outcome: Ok(()), .. } => {}
                 other => panic!("{other:?}"),
             }
@@ -173,7 +178,7 @@ fn wait_to_keep(place: &JobCoordinates) -> (TcpStream, frames::Coming, [u8; 32])
     let JobCoordinates { rank, size, host, secret, .. } = place;
     let mut coming = frames::Coming { rank: *rank, size: *size, host: *host, nonce: [4; 32], proof: [0; 32] };
     coming.proof = coming.proof(secret, &nonce);
-    (&stream).write_all(&coming.encode()).unwrap();
+    (&stream).write_all(&frames::with_length(&coming)).unwrap();
     (stream, coming, nonce)
 }
 
@@ -258,7 +263,7 @@ fn a_host_that_says_bye_while_its_ranks_live_is_dead() {
 
 #[test]
 fn what_a_host_may_not_say_ends_its_stream() {
-    let value = |name: &str| Said::Value { name: name.to_owned(), value: vec![] };
+    let value = |text| Said::Value { name: name(text), value: Bytes(vec![]) };
     for said in [
         Said::Status { rank: Rank(1), gone: Gone::Dead },
         Said::Status { rank: Rank(0), gone: Gone::Left },
@@ -269,9 +274,9 @@ fn what_a_host_may_not_say_ends_its_stream() {
         Said::LostConnection { one: Rank(2), other: Rank(3) },
         Said::LostConnection { one: Rank(u32::MAX), other: Rank(2) },
         Said::Stored { ticket: 0, outcome: Ok(()) },
-        Said::Ready { socket: "again".to_owned() },
+        Said::Ready { socket: name("again") },
         Said::Layout(Layout { suspect_after_ms: 1, head: None, hosts: vec![] }),
-        Said::Control { kind: 600, fields: vec![1, 2, 3] },
+        Said::Control(Bytes(vec![1, 2, 3])),
         value("x"),
     ] {
         beside(|mut link, jobs| {
@@ -312,7 +317,7 @@ fn who_is_ready_is_not_left_in_silence() {
         (link(one, End::Head), link(other, End::Host))
     };
     let ((mut first, mut ready), (mut second, _silent)) = (link(), link());
-    ready.say(&Said::Ready { socket: "there".to_owned() });
+    ready.say(&Said::Ready { socket: name("there") });
     ready.flush().unwrap();
     let until = Instant::now() + Duration::from_secs(1);
     let late = hear_ready(&mut [&mut first, &mut second], Duration::from_millis(100), until).unwrap_err();
@@ -442,14 +447,14 @@ fn host_of_a_played_hub() -> (ControlRelay, Tables, RelayStream) {
 fn what_the_hub_answered_holds_although_it_is_gone() {
     for says_bye in [true, false] {
         let (mut host, mut tables, mut head) = host_of_a_played_hub();
-        let Put::Requested(first) = tables.put_by_rank("join/1".to_owned(), vec![]) else { panic!() };
-        let Put::Requested(second) = tables.put_by_rank("taken".to_owned(), vec![]) else { panic!() };
-        let Put::Requested(unheard) = tables.put_by_rank("unheard".to_owned(), vec![]) else { panic!() };
+        let Put::Requested(first) = tables.put_by_rank(name("join/1"), Bytes(vec![])) else { panic!() };
+        let Put::Requested(second) = tables.put_by_rank(name("taken"), Bytes(vec![])) else { panic!() };
+        let Put::Requested(unheard) = tables.put_by_rank(name("unheard"), Bytes(vec![])) else { panic!() };
         host.turn(&mut tables);
-        head.say(&Said::Value { name: "join/1".to_owned(), value: vec![] });
+        head.say(&Said::Value { name: name("join/1"), value: Bytes(vec![]) });
         head.say(&Said::Stored { ticket: first, outcome: Ok(()) });
         head.say(&Said::Stored { ticket: second, outcome: Err(Failure::NameTaken) });
-        head.say(&Said::Value { name: "join/all".to_owned(), value: vec![] });
+        head.say(&Said::Value { name: name("join/all"), value: Bytes(vec![]) });
         if says_bye {
             head.say(&Said::Bye);
         }
@@ -464,7 +469,7 @@ fn what_the_hub_answered_holds_although_it_is_gone() {
         assert_eq!(stored(first), FromDaemon::Done);
         assert_eq!(stored(second), FromDaemon::Failed(Failure::NameTaken));
         assert_eq!(stored(unheard), FromDaemon::Failed(Failure::PeerDied(Rank(0))));
-        assert!(matches!(tables.value("join/all", false), Some(Answer::Say(FromDaemon::Value(_)))));
-        assert!(matches!(tables.put_by_rank("later".to_owned(), vec![]), Put::Done(Err(Failure::PeerDied(Rank(0))))));
+        assert!(matches!(tables.value(&name("join/all"), false), Some(Answer::Say(FromDaemon::Value(_)))));
+        assert!(matches!(tables.put_by_rank(name("later"), Bytes(vec![])), Put::Done(Err(Failure::PeerDied(Rank(0))))));
     }
 }
