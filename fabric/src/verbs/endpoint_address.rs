@@ -3,11 +3,15 @@
 
 use onesided_job::{Error, Job, patience};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
+use serde::{Deserialize, Serialize};
 
 use crate::verbs::raw::{Gid, Mtu, Remote};
 
+/// The version of the wire form.
+const VERSION: u8 = 4;
+
 /// A rank's endpoint address: what the others need to connect to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct EndpointAddress {
     pub(super) gid: Gid,
     pub(super) lid: u16,
@@ -23,35 +27,16 @@ pub(super) struct EndpointAddress {
 }
 
 impl EndpointAddress {
-    /// The wire form, little endian: version 3 (1 byte), MTU (1), LID (2), first packet number (4),
-    /// GID (16), home address (8), home key (4), reads (1), then the queue pair numbers (4 each).
+    /// The version and the address in postcard's wire format.
     fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![3, self.mtu as u8];
-        bytes.extend(self.lid.to_le_bytes());
-        bytes.extend(self.first.to_le_bytes());
-        bytes.extend(self.gid.0);
-        bytes.extend(self.home.address.to_le_bytes());
-        bytes.extend(self.home.key.to_le_bytes());
-        bytes.push(self.reads);
-        self.pairs.iter().for_each(|pair| bytes.extend(pair.to_le_bytes()));
-        bytes
+        postcard::to_stdvec(&(VERSION, self)).expect("every address can be encoded")
     }
 
     /// The inverse of `to_bytes` in a job of `size` ranks.
     fn from_bytes(bytes: &[u8], size: usize) -> Option<Self> {
-        let (head, pairs) = bytes.split_at_checked(37)?;
-        let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word: u64, byte| word << 8 | u64::from(*byte));
-        let mut gid = Gid::default();
-        gid.0.copy_from_slice(&head[8..24]);
-        (head[0] == 3 && head[36] > 0 && (1..=5).contains(&head[1]) && pairs.len() == size * 4).then(|| Self {
-            gid,
-            lid: word(&head[2..4]) as u16,
-            mtu: Mtu::from(head[1]),
-            reads: head[36],
-            first: word(&head[4..8]) as u32,
-            home: Remote { address: word(&head[24..32]), key: word(&head[32..36]) as u32 },
-            pairs: pairs.chunks_exact(4).map(|pair| word(pair) as u32).collect(),
-        })
+        let ((version, address), rest) = postcard::take_from_bytes::<(u8, Self)>(bytes).ok()?;
+        let whole = version == VERSION && rest.is_empty() && address.pairs.len() == size;
+        (whole && address.reads > 0 && (1..=5).contains(&address.mtu)).then_some(address)
     }
 
     /// Publishes the address.
@@ -107,15 +92,16 @@ mod tests {
             pairs: vec![17, u32::MAX, 0],
         };
         let bytes = address.to_bytes();
-        assert_eq!(EndpointAddress::from_bytes(&bytes, 3), Some(address));
+        assert_eq!(EndpointAddress::from_bytes(&bytes, 3).as_ref(), Some(&address));
         assert_eq!(EndpointAddress::from_bytes(&bytes, 2), None);
         for len in 0..bytes.len() {
             assert_eq!(EndpointAddress::from_bytes(&bytes[..len], 3), None);
         }
-        for (at, wrong) in [(0, 1), (1, 0), (1, 6), (36, 0)] {
-            let mut bytes = bytes.clone();
-            bytes[at] = wrong;
-            assert_eq!(EndpointAddress::from_bytes(&bytes, 3), None);
+        assert_eq!(EndpointAddress::from_bytes(&[&bytes[..], &[0]].concat(), 3), None);
+        assert_eq!(EndpointAddress::from_bytes(&[&[VERSION - 1], &bytes[1..]].concat(), 3), None);
+        for (mtu, reads) in [(0, 16), (6, 16), (5, 0)] {
+            let wrong = EndpointAddress { mtu, reads, ..address.clone() };
+            assert_eq!(EndpointAddress::from_bytes(&wrong.to_bytes(), 3), None);
         }
     }
 }

@@ -118,7 +118,7 @@ impl Drop for Context {
 }
 
 /// A port's address on RoCE and on routed InfiniBand.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Gid(pub(super) [u8; 16]);
 
 /// What memory and queue pairs must share to access one another.

@@ -243,7 +243,7 @@ pub(in crate::verbs) struct Local {
 }
 
 /// An address in a peer's registered memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(in crate::verbs) struct Remote {
     pub(in crate::verbs) address: u64,
     pub(in crate::verbs) key: u32,
