@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::hosts::launch::Rsh;
+use crate::hosts::launch::{AGENT, Rsh};
 use crate::support::{DEADLINE, eventually, finish, onesided, runs, start};
 
 #[test]
@@ -28,9 +28,7 @@ fn a_host_that_comes_late_is_no_silence_of_the_others() {
 #[test]
 fn an_interrupt_ends_a_job_whose_hosts_have_not_come() {
     let nonce = "0".repeat(64);
-    for (come, signal) in
-        [(String::new(), Signal::TERM), (format!("echo onesided agent 3 0.1.0 {nonce}; "), Signal::INT)]
-    {
+    for (come, signal) in [(String::new(), Signal::TERM), (format!("echo {AGENT} {nonce}; "), Signal::INT)] {
         let rsh = Rsh::new(&format!("echo $$ >&2; {come}exec sleep 60"));
         let mut command = onesided(&[&["run"], &*rsh.options("a:1", "1"), &["--", "true"]].concat());
         let running = start(command.env("ONESIDED_SUSPECT_AFTER", "1"));

@@ -13,6 +13,9 @@ use crate::hosts::rsh::PORT;
 use crate::ranks::{play, plays};
 use crate::support::{DEADLINE, Ended, Running, eventually, finish, kill, onesided, runs, start};
 
+/// What an agent of this version says, but for its nonce.
+pub(crate) const AGENT: &str = "onesided agent 4 0.1.0";
+
 /// A remote shell: a script that is called like ssh. Dropping removes it.
 pub(super) struct Rsh(pub(super) PathBuf);
 
@@ -237,10 +240,10 @@ fn what_keeps_an_agent_from_starting_is_said() {
     assert!(said(&path(&Rsh::new("yes")), &[]).contains("something else than an agent"));
     let version = said(&path(&Rsh::new("echo onesided agent 77 9.9.9 abc; sleep 60")), &[]);
     assert!(version.contains("onesided 9.9.9 is installed there"), "{version}");
-    let nonsense = said(&path(&Rsh::new("echo onesided agent 3 0.1.0 abc; sleep 60")), &[]);
+    let nonsense = said(&path(&Rsh::new(&format!("echo {AGENT} abc; sleep 60"))), &[]);
     assert!(nonsense.contains("nonsense"), "{nonsense}");
     let zeros = "0".repeat(64);
-    let imposter = Rsh::new(&format!("echo onesided agent 3 0.1.0 {zeros}; head -c 5000 /dev/zero; sleep 60"));
+    let imposter = Rsh::new(&format!("echo {AGENT} {zeros}; head -c 5000 /dev/zero; sleep 60"));
     let imposter = said(&path(&imposter), &[]);
     assert!(imposter.contains("does not bear the job's proof"), "{imposter}");
     // The output of a login shell is skipped.
