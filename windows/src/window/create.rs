@@ -89,7 +89,7 @@ pub struct Builder<T> {
 impl<T: Element> Default for Builder<T> {
     fn default() -> Self {
         Self {
-            name: "".into(),
+            name: format!("unnamed, of {}", std::any::type_name::<T>()).into(),
             design: None,
             all: None,
             uneven: false,
@@ -105,7 +105,8 @@ impl<T: Element> Default for Builder<T> {
 }
 
 impl<T: Element> Builder<T> {
-    /// The window's name in errors and reports; ranks compare its first 60 characters.
+    /// The window's name in errors and reports; ranks compare its first 60 characters. Default:
+    /// "unnamed", and the type of its elements.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.name = name.into();
