@@ -62,8 +62,8 @@ pub use onesided_windows::{
     LockRequest, LockTable, Locked, LockedGet, LockedPut, LockedUpdate, Mode, Mutex, NoCheckEpoch, Op, OwnLockBuilder,
     Path, Paths, PreviousOwner, ReadGuard, RemotePtr, Request, Resolve, Runs, RwLock, Scope, Shape, Shaped,
     StartRequest, TableGuard, TableRequest, TableTry, Threads, Transfer, TryLock, Unlock, UnlockAll, UnlockCall,
-    ValueLock, ValueUnlock, Versioned, VersionedEpoch, VersionedRead, VersionedWrite, WaitUntil, Window, WindowMemory,
-    WriteGuard, field,
+    ValueLock, ValueUnlock, Versioned, VersionedEpoch, VersionedRead, VersionedWrite, WaitUntil, WaitUntilAny, Window,
+    WindowMemory, WriteGuard, bytemuck, field,
 };
 
 mod error;
