@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use onesided_fabric::{explain, questions};
 use onesided_remote_memory::{Fault, FaultKind};
 
 /// Any error of the library. Every variant names the operation, the peer and the reason.
@@ -36,11 +37,19 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        explain(self, f)
     }
 }
 
+questions!(Error);
+
 impl Error {
+    /// The kind of the fault that caused the error, if a fabric or a peer is the cause.
+    #[must_use]
+    pub fn kind(&self) -> Option<FaultKind> {
+        self.fault().map(Fault::kind)
+    }
+
     /// The fault that caused the error, if a fabric or a peer is the cause.
     #[must_use]
     pub fn fault(&self) -> Option<Fault> {
@@ -48,26 +57,5 @@ impl Error {
             Self::World(error) => Some(error.fault()),
             Self::Window(error) => error.fault(),
         }
-    }
-
-    /// Whether the acquire failed because the last exclusive owner of the lock died, may have died,
-    /// panicked under it, or exceeded its lease.
-    /// [`LockRequest::recover`](crate::LockRequest::recover) acquires it.
-    #[must_use]
-    pub fn is_poisoned(&self) -> bool {
-        self.fault().is_some_and(Fault::is_poison)
-    }
-
-    /// Whether the acquire failed because the exclusive owner of the lock died, where the lock
-    /// records that; [`fault`](Self::fault) names the owner.
-    #[must_use]
-    pub fn is_owner_died(&self) -> bool {
-        self.fault().is_some_and(|fault| fault.kind() == FaultKind::OwnerDied)
-    }
-
-    /// Whether a deadline passed.
-    #[must_use]
-    pub fn is_timed_out(&self) -> bool {
-        self.fault().is_some_and(|fault| fault.kind() == FaultKind::TimedOut)
     }
 }

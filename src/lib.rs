@@ -44,6 +44,32 @@
 //!   architecture.
 //! - [`onesided_lock_algos`]: the lock algorithms. [`onesided_fabric`]: the fabrics.
 //!
+//! # Elements
+//!
+//! A window holds plain data ([`Element`]): integers, floats, arrays of them, and structures that
+//! derive `Pod` of [`bytemuck`], which is re-exported:
+//!
+//! ```
+//! use onesided::bytemuck::{Pod, Zeroable};
+//!
+//! #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+//! #[bytemuck(crate = "onesided::bytemuck")]
+//! #[repr(C)]
+//! struct Particle {
+//!     position: [f32; 3],
+//!     charge: f32,
+//! }
+//!
+//! # fn main() -> onesided::Result<()> {
+//! # let world = onesided::World::init()?;
+//! let particles = onesided::Window::<Particle>::allocate(&world, 100).wait()?;
+//! particles.local().set(7, Particle { position: [0.0; 3], charge: 1.0 })?;
+//! assert_eq!(particles.local().get(7)?.charge, 1.0);
+//! # particles.close().wait()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Features
 //!
 //! - `verbs`: the fabric over libibverbs. Off by default: shared memory needs no other package.
@@ -62,8 +88,8 @@ pub use onesided_windows::{
     LockRequest, LockTable, Locked, LockedGet, LockedPut, LockedUpdate, Mode, Mutex, NoCheckEpoch, Op, OwnLockBuilder,
     Path, Paths, PreviousOwner, ReadGuard, RemotePtr, Request, Resolve, Runs, RwLock, Scope, Shape, Shaped,
     StartRequest, TableGuard, TableRequest, TableTry, Threads, Transfer, TryLock, Unlock, UnlockAll, UnlockCall,
-    ValueLock, ValueUnlock, Versioned, VersionedEpoch, VersionedRead, VersionedWrite, WaitUntil, Window, WindowMemory,
-    WriteGuard, field,
+    ValueLock, ValueUnlock, Versioned, VersionedEpoch, VersionedRead, VersionedWrite, WaitUntil, WaitUntilAny, Window,
+    WindowMemory, WriteGuard, bytemuck, field,
 };
 
 mod error;

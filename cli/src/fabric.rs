@@ -5,8 +5,8 @@ use clap::ValueEnum;
 use crate::failure::{Failure, USAGE};
 
 /// What a build without the feature `verbs` says of verbs.
-pub(crate) const NO_VERBS: &str = "this program was built without verbs: `cargo build --release --features verbs` \
-    (Debian: apt install libibverbs-dev cmake libclang-dev)";
+pub(crate) const NO_VERBS: &str = "this program was built without verbs: install it by `cargo install --path cli --features \
+    verbs` (Debian: apt install libibverbs-dev cmake libclang-dev)";
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum FabricName {

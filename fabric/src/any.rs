@@ -41,7 +41,7 @@ pub fn endpoint(name: &str, job: Job) -> Result<Any, Error> {
         #[cfg(not(feature = "verbs"))]
         "verbs" | "mixed" => Err(Error::NoFabric {
             name: name.into(),
-            what: "this program was built without it; build with `--features verbs`".into(),
+            what: "this program was built without it: `cargo add onesided --features verbs`, and build again".into(),
         }),
         _ => Err(Error::NoFabric {
             name: name.into(),

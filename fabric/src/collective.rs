@@ -44,7 +44,7 @@ impl<F: Fabric> Collective<F> {
     /// harmless.
     pub(crate) async fn barrier(&self, fabric: &F) -> Result<(), Fault> {
         if self.broken.load(Ordering::Relaxed) {
-            return Err(Fault::new(FaultKind::Closed));
+            return Err(Fault::new(FaultKind::OutOfStep));
         }
         let epoch = self.barriers.fetch_add(1, Ordering::Relaxed) + 1;
         let result = self.rounds(fabric, epoch).await;

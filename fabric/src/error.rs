@@ -1,11 +1,12 @@
 //! Errors of the fabrics.
 
-use std::io;
+use std::{fmt, io};
 
+use onesided_job::explain;
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 /// The error of a fabric, with its cause and advice.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The job could not be joined, or its host daemon is gone.
@@ -78,8 +79,77 @@ impl From<onesided_job::Error> for Error {
     }
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        explain(self, f)
+    }
+}
+
+/// The questions that every error of the library answers, from its `fault`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! questions {
+    ($error:ty) => {
+        impl $error {
+            fn is_of(&self, kind: $crate::remote_memory::FaultKind) -> bool {
+                Option::from(self.fault()).is_some_and(|fault: $crate::remote_memory::Fault| fault.kind() == kind)
+            }
+
+            /// Whether a lock request failed because the lock is poisoned: its exclusive owner
+            /// died, may have died, panicked, or exceeded its lease. [`fault`](Self::fault) names
+            /// it. A request with `recover` takes the lock over, except from an expired owner that
+            /// `LeasePolicy::Kill` could not kill.
+            #[must_use]
+            pub fn is_poisoned(&self) -> bool {
+                Option::from(self.fault()).is_some_and($crate::remote_memory::Fault::is_poison)
+            }
+
+            /// Whether a lock request failed because the exclusive owner died, where the lock
+            /// records that; [`fault`](Self::fault) names it.
+            #[must_use]
+            pub fn is_owner_died(&self) -> bool {
+                self.is_of($crate::remote_memory::FaultKind::OwnerDied)
+            }
+
+            /// Whether a rank that the operation needs died; [`fault`](Self::fault) names it.
+            #[must_use]
+            pub fn is_peer_died(&self) -> bool {
+                self.is_of($crate::remote_memory::FaultKind::PeerDied)
+            }
+
+            /// Whether access between this rank and another was revoked because one of them
+            /// exceeded its lease (`LeasePolicy::Revoke`), or because the other rank counts this
+            /// one as dead. [`fault`](Self::fault) names the other rank.
+            #[must_use]
+            pub fn is_revoked(&self) -> bool {
+                self.is_of($crate::remote_memory::FaultKind::Revoked)
+            }
+
+            /// Whether a deadline passed.
+            #[must_use]
+            pub fn is_timed_out(&self) -> bool {
+                self.is_of($crate::remote_memory::FaultKind::TimedOut)
+            }
+
+            /// Whether the operation is indeterminate: it may have taken effect.
+            #[must_use]
+            pub fn is_unknown(&self) -> bool {
+                self.is_of($crate::remote_memory::FaultKind::Unknown)
+            }
+        }
+    };
+}
+
+questions!(Error);
+
 impl Error {
     /// The kind of failure.
+    #[must_use]
+    pub fn kind(&self) -> FaultKind {
+        self.fault().kind()
+    }
+
+    /// The kind of failure, and the rank concerned.
     #[must_use]
     pub fn fault(&self) -> Fault {
         match self {

@@ -139,7 +139,8 @@ pub trait Fabric: Mailbox + Clone + Debug {
     ///
     /// # Errors
     /// `NotOwn` for a peer's, `Closed` if it was reclaimed before, `Unsupported` for allocated
-    /// memory.
+    /// memory. `Refused` if the card does not end its access: the memory is then leaked, because
+    /// the card may still write to it.
     fn reclaim(&self, own: &Self::Segment) -> Result<Option<UserMemory>, Fault> {
         Err(Fault::of(FaultKind::Unsupported, own.rank()))
     }
@@ -306,14 +307,15 @@ pub trait Fabric: Mailbox + Clone + Debug {
     }
 
     /// Writes `len` bytes of an own segment to a peer's, without a copy. Holds both segments until
-    /// completion.
+    /// completion. Where the two ranges overlap, which bytes arrive is unspecified: those from
+    /// before the transfer, or those that it has written.
     ///
     /// # Errors
     /// From the future: `OutOfRange`, `NotOwn` (for the source), `Unknown`, `PeerDied`.
     fn rdma_write(&self, from: (&Self::Segment, u64), to: (&Self::Segment, u64), len: u64) -> Self::Transfer;
 
     /// Reads `len` bytes of a peer's segment into an own one, without a copy. Holds both segments
-    /// until completion.
+    /// until completion. Ranges that overlap as in [`rdma_write`](Self::rdma_write).
     ///
     /// # Errors
     /// From the future: `OutOfRange`, `NotOwn` (for the destination), `Unknown`, `PeerDied`.

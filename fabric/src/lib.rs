@@ -63,6 +63,8 @@ mod shm {
 
 #[doc(no_inline)]
 pub use onesided_job as bootstrap;
+#[doc(hidden)]
+pub use onesided_job::explain;
 pub use onesided_job::segment::{Ticket, WORLD_BYTES};
 pub use onesided_remote_memory as remote_memory;
 

@@ -132,7 +132,7 @@ impl<F: Fabric> World<F> {
     ///
     /// # Errors
     /// `PeerDied`, `PeerLeft`, `TimedOut`. A failed barrier cannot be resumed: every later
-    /// collective of this rank fails with `Closed`.
+    /// collective of this rank fails with `OutOfStep`.
     ///
     /// # Cancel safety
     /// Not cancel safe: a rank that dropped its barrier may or may not have let the others pass.

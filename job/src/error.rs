@@ -1,11 +1,11 @@
 //! Errors of a job.
 
-use std::io;
+use std::{fmt, io, iter};
 
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 /// The error of a job, with its cause and advice.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Memory could not be published to the other ranks.
@@ -90,6 +90,28 @@ pub fn advice(source: Option<&io::Error>) -> &'static str {
         Some(Errno::AGAIN) => "; too many threads, or no memory for another (see `ulimit -u` and `ulimit -v`)",
         _ => "",
     }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        explain(self, f)
+    }
+}
+
+/// The `Debug` form of an error, which `unwrap` and a `main` that returns it print: its text, and
+/// its causes unless the text says them.
+///
+/// # Errors
+/// Those of the formatter.
+pub fn explain(error: &dyn std::error::Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut text = error.to_string();
+    for cause in iter::successors(error.source(), |cause| cause.source()) {
+        let cause = cause.to_string();
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    f.write_str(&text)
 }
 
 impl Error {

@@ -70,7 +70,7 @@ mod wire;
 
 pub use crate::error::Error;
 #[doc(hidden)]
-pub use crate::error::advice;
+pub use crate::error::{advice, explain};
 #[cfg(not(onesided_loom))]
 #[doc(hidden)]
 pub use crate::process::{Maker, Process, timespec};

@@ -30,7 +30,8 @@ pub enum FaultKind {
     NotOwn,
     /// A peer that the operation needs died.
     PeerDied,
-    /// A peer that the operation needs left the world in an orderly way.
+    /// A peer that the operation needs left the world in an orderly way, or ended without joining
+    /// it.
     PeerLeft,
     /// The lock is held by a rank that died. The fault names that rank.
     OwnerDied,
@@ -68,16 +69,20 @@ pub enum FaultKind {
     NotHeld,
     /// The fabric does not support the operation.
     Unsupported,
-    /// The operation was cancelled, or its endpoint is closed.
+    /// The named rank has closed what the operation needs. Without a rank: the request was
+    /// cancelled, or has yielded its result.
     Closed,
     /// Access between this rank and the named one is revoked: the lease of one of them expired, or
     /// the named rank counts this one as dead. Operations that were in flight took effect before
     /// the revocation, or never will.
     Revoked,
+    /// An earlier barrier or another collective of this world failed or was cancelled at this rank,
+    /// so that its collectives no longer match those of the others.
+    OutOfStep,
 }
 
 impl FaultKind {
-    const ALL: [Self; 25] = [
+    const ALL: [Self; 26] = [
         Self::OutOfRange,
         Self::Misaligned,
         Self::NoSuchRank,
@@ -103,6 +108,7 @@ impl FaultKind {
         Self::Unsupported,
         Self::Closed,
         Self::Revoked,
+        Self::OutOfStep,
     ];
 }
 
@@ -218,7 +224,7 @@ impl fmt::Display for Fault {
             FaultKind::NoSuchRegion => "no such region, or no longer",
             FaultKind::NotOwn => "the memory is not one's own",
             FaultKind::PeerDied => "the peer died",
-            FaultKind::PeerLeft => "the peer left the world",
+            FaultKind::PeerLeft => "the peer left the world, or ended without joining it",
             FaultKind::OwnerDied => "the owner of the lock died",
             FaultKind::ParticipantDied => "a rank died that may hold the lock",
             FaultKind::OwnerPanicked => "the owner of the lock panicked",
@@ -237,7 +243,9 @@ impl fmt::Display for Fault {
             FaultKind::Protocol => "the peer broke the protocol",
             FaultKind::NotHeld => "the lock is not held",
             FaultKind::Unsupported => "the fabric cannot do it",
-            FaultKind::Closed => "closed",
+            FaultKind::Closed if self.rank().is_some() => "the memory or the lock is closed there",
+            FaultKind::Closed => "the request was cancelled, or has yielded its result",
+            FaultKind::OutOfStep => "an earlier collective of this world failed or was cancelled; it can have no more",
             FaultKind::Revoked => {
                 "access was revoked: a lock was kept for longer than its lease, or the rank counts as dead there"
             }

@@ -154,9 +154,10 @@ fn ranks_that_disagree_all_get_mismatch() {
             _ => refused(Window::<u64>::builder().name("a").allocate(world, 8).wait()),
         },
     );
-    disagree("create window \"\": rank 1 differs from rank 0 in the length: 8 elements against 9", |world| {
-        refused(Window::<u64>::allocate(world, if world.rank() == 1 { 8 } else { 9 }).wait())
-    });
+    disagree(
+        "create window \"unnamed, of u64\": rank 1 differs from rank 0 in the length: 8 elements against 9",
+        |world| refused(Window::<u64>::allocate(world, if world.rank() == 1 { 8 } else { 9 }).wait()),
+    );
 }
 
 #[test]

@@ -413,12 +413,12 @@ fn a_deadline_may_be_set_at_any_time() {
             let mut fence = fenced.fence();
             assert!(fence.test().unwrap().is_none());
             assert!(fence.deadline(SHORT).wait().unwrap_err().is_timed_out());
-            assert!(subworlds[0].barrier().wait().is_err_and(|error| error.fault().kind() == FaultKind::Closed));
+            assert!(subworlds[0].barrier().wait().is_err_and(|error| error.fault().kind() == FaultKind::OutOfStep));
             let mut barrier = subworlds[1].barrier();
             assert!(barrier.test().unwrap().is_none());
             let error = barrier.deadline(SHORT).wait().unwrap_err();
             assert_eq!(error.fault().kind(), FaultKind::TimedOut);
-            assert!(subworlds[1].barrier().wait().is_err_and(|error| error.fault().kind() == FaultKind::Closed));
+            assert!(subworlds[1].barrier().wait().is_err_and(|error| error.fault().kind() == FaultKind::OutOfStep));
             steps.reach(4);
         } else {
             let held = (window.lock_exclusive(1).wait().unwrap(), table.write(1).wait().unwrap());

@@ -20,6 +20,7 @@ mod lease;
 mod limits;
 mod litmus;
 mod lock_all;
+mod messages;
 mod model;
 mod on_demand;
 mod operations;

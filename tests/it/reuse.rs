@@ -71,17 +71,21 @@ fn a_kept_epoch_reaches_no_later_window() {
         for len in [1, 512, 9000, 70_000] {
             let old = window(&world, len);
             fill(&old);
-            // Rank 1 keeps a handle, and locks that it holds when the window ends.
+            // Rank 1 keeps a handle, locks that it holds when the window ends, and direct access.
             let kept = (world.rank() == 1).then(|| old.clone());
             let epochs = kept.iter().flat_map(|kept| [0, 2].map(|target| kept.lock_exclusive(target).wait().unwrap()));
             let epochs: Vec<_> = epochs.collect();
+            let directs = kept.iter().flat_map(|kept| [0, 2].map(|target| kept.direct(target).unwrap()));
+            let directs: Vec<_> = directs.collect();
             world.barrier().wait().unwrap();
             old.close().wait().unwrap();
             for _ in 0..5 {
                 let (new, other) = (window(&world, len), window(&world, len));
                 for late in &epochs {
-                    late.put(0, &vec![5; len]).unwrap();
+                    let error = late.put(0, &vec![5; len]).unwrap_err();
+                    assert_eq!(error.kind(), Some(FaultKind::Closed), "{error}");
                 }
+                directs.iter().for_each(|late| late.write(0, &vec![5; len]).unwrap());
                 world.barrier().wait().unwrap();
                 assert_new(&new);
                 assert_new(&other);
@@ -89,12 +93,12 @@ fn a_kept_epoch_reaches_no_later_window() {
                 new.close().wait().unwrap();
             }
             // The lock words are the old ones, too.
-            for late in epochs {
+            for late in directs {
                 let mut seen = vec![0; len];
-                late.get(0, &mut seen).wait().unwrap();
+                late.read(0, &mut seen).unwrap();
                 assert_eq!(seen, vec![5; len]);
-                let _ = late.unlock().wait();
             }
+            epochs.into_iter().for_each(|late| drop(late.unlock().wait()));
         }
     });
 }

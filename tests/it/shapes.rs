@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use bytemuck::{Pod, Zeroable};
-use onesided::{Element, Op, Shape, Window};
+use onesided::{Element, Op, Shape, Window, WindowError};
 
 use crate::support::ranks;
 
@@ -23,6 +23,51 @@ struct Odd {
 #[repr(C)]
 struct Large {
     words: [u64; 32],
+}
+
+#[test]
+fn own_memory_is_read_and_written_by_elements_and_shapes() {
+    ranks(1, |world| {
+        let window = Window::<Odd>::builder().name("odd").allocate(&world, 12).wait().unwrap();
+        let own = window.local();
+        let odd = |number| Odd { number, rest: [number as u8; 5] };
+        own.set(11, odd(11)).unwrap();
+        assert_eq!(own.get(11).unwrap(), odd(11));
+        assert_eq!(own.get(10).unwrap(), Odd::zeroed());
+        assert!(matches!(own.get(12), Err(WindowError::Range { offset: 12, count: 1, len: 12, .. })));
+        assert!(matches!(own.set(usize::MAX, odd(0)), Err(WindowError::Range { .. })));
+        // Every shape, against elements that are picked one by one.
+        let starts = [6, 0, 3];
+        let ranges = [4..6, 1..2, 7..7, 2..3];
+        let shapes = [
+            (0, Shape::Row(12)),
+            (1, Shape::Vector { count: 3, block: 2, stride: 4 }),
+            (2, Shape::Blocks { block: 2, starts: &starts }),
+            (5, Shape::Indexed(&ranges)),
+            (12, Shape::Row(0)),
+        ];
+        for (offset, shape) in shapes {
+            let values: Vec<_> = (0..12).map(|at| odd(at + 100)).collect();
+            own.write(0, &values).unwrap();
+            let picked: Vec<_> = shape.runs().flatten().map(|at| values[offset + at]).collect();
+            let mut into = vec![odd(0); picked.len()];
+            own.read_shaped(offset, shape, &mut into).unwrap();
+            assert_eq!(into, picked, "{shape:?}");
+            own.write(0, &[Odd::zeroed(); 12]).unwrap();
+            own.write_shaped(offset, shape, &picked).unwrap();
+            let mut expected = vec![Odd::zeroed(); 12];
+            shape.runs().flatten().for_each(|at| expected[offset + at] = values[offset + at]);
+            assert_eq!(own.read(0..12), expected, "{shape:?}");
+            let few = own.read_shaped(offset, shape, &mut vec![odd(0); picked.len() + 1]).unwrap_err();
+            assert!(matches!(few, WindowError::Lengths { operation: "read_shaped", .. }), "{few}");
+        }
+        let far = own.write_shaped(9, Shape::Vector { count: 2, block: 1, stride: 3 }, &[odd(1); 2]).unwrap_err();
+        assert_eq!(
+            far.to_string(),
+            "write_shaped of 4 elements at 9 on rank 0 of window \"odd\": it has 12 elements there"
+        );
+        window.close().wait().unwrap();
+    });
 }
 
 #[test]

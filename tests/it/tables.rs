@@ -60,7 +60,7 @@ fn ranks_with_different_tables_all_get_an_error() {
                 make(&world).unwrap_err().to_string()
             });
             let why = format!("rank 1 differs from rank 0 in the lock: ticket{} against ticket{}", other.0, first.0);
-            assert_eq!(errors, [(); 3].map(|()| format!("create window \"\": {why}")));
+            assert_eq!(errors, [(); 3].map(|()| format!("create window \"unnamed, of u64\": {why}")));
         }
     }
 }

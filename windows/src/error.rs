@@ -1,11 +1,13 @@
 //! The errors of windows.
 
+use std::fmt;
 use std::sync::Arc;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{explain, questions};
 
 /// An error of a window: which operation, on which target, of which window, and why.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// This rank could not create its window memory.
@@ -42,13 +44,13 @@ pub enum Error {
     },
     /// [`WindowMemory::take_back`](crate::WindowMemory::take_back): the memory could not be
     /// returned.
-    #[error("take window memory back: {fault}")]
+    #[error("take window memory back: {}", take_back_reason(.fault))]
     TakeBack {
         /// Why.
         fault: Fault,
     },
     /// Another rank could not create its window memory; every rank reports the first such rank.
-    #[error("create window \"{window}\": rank {rank} failed: {fault}")]
+    #[error("create window \"{window}\": rank {rank} failed: {}", reason(.fault))]
     CreateElsewhere {
         /// The window's name.
         window: Arc<str>,
@@ -72,7 +74,7 @@ pub enum Error {
     /// so after `Unknown` and `ConnectionLost`, too: this rank has lost its connection to the
     /// lock's rank, which ends its access, and the others recover the lock as after a death. Do not
     /// ask again: there is no new connection. Locks of other ranks are not affected.
-    #[error("{operation} on rank {target} of window \"{window}\": {}", lock_reason(.fault))]
+    #[error("{operation} on rank {target} of window \"{window}\": {}", reason(.fault))]
     Lock {
         /// `lock_exclusive`, `lock_shared`, `lock_all` (also where it locks a target on demand).
         operation: &'static str,
@@ -84,7 +86,7 @@ pub enum Error {
         fault: Fault,
     },
     /// A lock of a table could not be acquired.
-    #[error("{operation} of lock {lock} of table \"{table}\", at rank {target}: {}", lock_reason(.fault))]
+    #[error("{operation} of lock {lock} of table \"{table}\", at rank {target}: {}", reason(.fault))]
     TableLock {
         /// `lock_exclusive`, `lock_shared`.
         operation: &'static str,
@@ -138,7 +140,7 @@ pub enum Error {
     /// effect, and the connection to the target is lost. Then every later operation on the target
     /// fails as `ConnectionLost`, and so does the unlock of its lock, which the others recover as
     /// after a death: drop what is held there, and go on with other targets or end.
-    #[error("{operation} on rank {target} of window \"{window}\": {fault}")]
+    #[error("{operation} on rank {target} of window \"{window}\": {}", reason(.fault))]
     Operation {
         /// `put`, `get`, `flush`, `unlock`, ...
         operation: &'static str,
@@ -245,7 +247,7 @@ pub enum Error {
         path: onesided_fabric::Path,
     },
     /// A collective step failed.
-    #[error("{operation} window \"{window}\": {fault}")]
+    #[error("{operation} window \"{window}\": {}", reason(.fault))]
     Collective {
         /// `create`, `fence` or `close`.
         operation: &'static str,
@@ -272,7 +274,21 @@ pub enum Error {
     },
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        explain(self, f)
+    }
+}
+
+questions!(Error);
+
 impl Error {
+    /// The kind of the underlying fault, where a fabric or a peer is the cause.
+    #[must_use]
+    pub fn kind(&self) -> Option<FaultKind> {
+        self.fault().map(Fault::kind)
+    }
+
     /// The underlying fault, where a fabric or a peer is the cause.
     #[must_use]
     pub fn fault(&self) -> Option<Fault> {
@@ -288,39 +304,17 @@ impl Error {
             _ => None,
         }
     }
+}
 
-    /// Whether a lock request failed because the lock is poisoned: its exclusive owner died, may
-    /// have died, panicked, or exceeded its lease. [`fault`](Self::fault) names it.
-    /// [`LockRequest::recover`](crate::LockRequest::recover) takes the lock over, except from an
-    /// expired owner that [`LeasePolicy::Kill`](crate::LeasePolicy::Kill) could not kill.
-    #[must_use]
-    pub fn is_poisoned(&self) -> bool {
-        self.fault().is_some_and(Fault::is_poison)
-    }
-
-    /// Whether access between this rank and another was revoked because one of them exceeded its
-    /// lease ([`LeasePolicy::Revoke`](crate::LeasePolicy::Revoke)), or because the other rank
-    /// counts this one as dead. [`fault`](Self::fault) names the other rank.
-    #[must_use]
-    pub fn is_revoked(&self) -> bool {
-        self.fault().is_some_and(|fault| fault.kind() == FaultKind::Revoked)
-    }
-
-    /// Whether a lock request failed because the exclusive owner died, where the lock records that;
-    /// [`fault`](Self::fault) names it.
-    #[must_use]
-    pub fn is_owner_died(&self) -> bool {
-        self.fault().is_some_and(|fault| fault.kind() == FaultKind::OwnerDied)
-    }
-
-    /// Whether a deadline passed.
-    #[must_use]
-    pub fn is_timed_out(&self) -> bool {
-        self.fault().is_some_and(|fault| fault.kind() == FaultKind::TimedOut)
+fn take_back_reason(fault: &Fault) -> String {
+    match fault.kind() {
+        FaultKind::Closed => "it was taken back before".to_owned(),
+        _ => fault.to_string(),
     }
 }
 
-fn lock_reason(fault: &Fault) -> String {
+/// The text of a fault, in the words of windows.
+fn reason(fault: &Fault) -> String {
     match (fault.kind(), fault.rank()) {
         (FaultKind::OwnerDied, Some(owner)) => format!("{owner} died while it held the lock (`recover` takes it over)"),
         (FaultKind::ParticipantDied, Some(dead)) => {
@@ -332,6 +326,7 @@ fn lock_reason(fault: &Fault) -> String {
         (FaultKind::LeaseExpired, Some(late)) => {
             format!("{late} held the lock for longer than its lease (`recover` takes it over where access is revoked)")
         }
+        (FaultKind::Closed, Some(rank)) => format!("{rank} has closed the window"),
         _ => fault.to_string(),
     }
 }

@@ -28,7 +28,7 @@
 //! | (registered memory) | [`Window::buffer`], [`Buffer`] |
 //! | fence | [`Window::fence`], [`FenceEpoch`] |
 //! | post, wait, test | [`Window::post`], [`ExposureEpoch`] |
-//! | (OpenSHMEM: put_signal, signal, wait_until) | [`Access::put_signal`], [`Access::signal`], [`Local::wait_until`] |
+//! | (OpenSHMEM: put_signal, signal, wait_until) | [`Access::put_signal`], [`Access::signal`], [`Local::wait_until`], [`Local::wait_until_any`] |
 //! | start, complete | [`Window::start`], [`AccessEpoch`] |
 //!
 //! # Handles
@@ -66,6 +66,7 @@ mod refused;
 mod sync;
 mod window;
 
+pub use bytemuck;
 pub use onesided_fabric::Path;
 pub use onesided_lock_algos::Mode;
 
@@ -96,6 +97,7 @@ pub use crate::operation::put_signal::WaitUntil;
 pub use crate::operation::request::Request;
 pub use crate::operation::scope::Scope;
 pub use crate::operation::shaped::Shaped;
+pub use crate::operation::wait_any::WaitUntilAny;
 pub use crate::passive::calls::{Epochs, LockCall, UnlockCall};
 pub use crate::passive::epoch::Epoch;
 pub use crate::passive::fencing::FencingToken;

@@ -35,13 +35,19 @@ pub struct Summary {
 }
 
 /// The first check that failed, and what went wrong on which ranks.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("conformance check {check}{}", Listed(.wrong))]
 pub struct Failure {
     /// Its name.
     pub check: &'static str,
     /// What was wrong, by rank.
     pub wrong: Vec<(u32, String)>,
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 struct Listed<'a>(&'a [(u32, String)]);

@@ -1,8 +1,8 @@
 //! Copies between this process's memory and another's, by the kernel (process_vm_readv(2)).
 #![allow(unsafe_code)] // two calls of the C library
 
-use std::ffi::{c_int, c_ulong, c_void};
-use std::io;
+use std::ffi::{c_int, c_ulong};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::process::Command;
 
 use self::bare::{Range, process_vm_readv, process_vm_writev};
@@ -19,6 +19,13 @@ pub mod bare {
         pub base: *mut c_void,
         /// Its length in bytes.
         pub len: usize,
+    }
+
+    impl Range {
+        /// A range of the other process.
+        pub(crate) const fn new(start: u64, len: usize) -> Self {
+            Self { base: std::ptr::without_provenance_mut(start as usize), len }
+        }
     }
 
     unsafe extern "C" {
@@ -43,62 +50,30 @@ pub mod bare {
     }
 }
 
-/// Reads another process's memory; returns the number of bytes read.
+/// Reads ranges of another process's memory; returns the number of bytes read.
 ///
 /// # Errors
 /// The system's: `ESRCH` (no such process), `EPERM` (access denied), `EFAULT` (no memory there),
 /// `ENOSYS`.
-///
-/// # Safety
-/// `into` is valid for writes of `len` bytes, which others access by atomics or racy copies only.
-pub(crate) unsafe fn read(pid: u32, from: u64, into: *mut u8, len: usize) -> io::Result<usize> {
-    let (local, remote) = (Range { base: into.cast(), len }, Range { base: from as *mut c_void, len });
-    // SAFETY: one range each. The kernel checks the other process's; this one's is the caller's to
-    // vouch for.
-    copied(unsafe { process_vm_readv(number(pid)?, &local, 1, &remote, 1, 0) })
-}
-
-/// Writes another process's memory; returns the number of bytes written.
-///
-/// # Errors
-/// As [`read`].
-///
-/// # Safety
-/// `from` is valid for reads of `len` bytes. The other process has published the memory at `to` to
-/// this one.
-pub(crate) unsafe fn write(pid: u32, to: u64, from: *const u8, len: usize) -> io::Result<usize> {
-    let (local, remote) = (Range { base: from.cast_mut().cast(), len }, Range { base: to as *mut c_void, len });
-    // SAFETY: one range each; the kernel reads the local one only.
-    copied(unsafe { process_vm_writev(number(pid)?, &local, 1, &remote, 1, 0) })
-}
-
-/// Reads ranges of another process's memory into ranges of this one's; returns the number of bytes
-/// read.
-///
-/// # Errors
-/// As [`read`].
-///
-/// # Safety
-/// As [`read`], for each range of `into`.
-pub(crate) unsafe fn read_ranges(pid: u32, into: &[Range], from: &[Range]) -> io::Result<usize> {
+pub(crate) fn read(pid: u32, into: &mut [IoSliceMut<'_>], from: &[Range]) -> io::Result<usize> {
     let (locals, remotes) = (into.len() as c_ulong, from.len() as c_ulong);
-    // SAFETY: `locals` and `remotes` ranges. The kernel checks the other process's; the caller
-    // vouches for this one's.
-    copied(unsafe { process_vm_readv(number(pid)?, into.as_ptr(), locals, from.as_ptr(), remotes, 0) })
+    // SAFETY: `locals` ranges that are borrowed exclusively, each of the form of a `Range` (std
+    // guarantees that of `IoSliceMut`), and `remotes` ranges, which the kernel checks.
+    copied(unsafe { process_vm_readv(number(pid)?, into.as_mut_ptr().cast(), locals, from.as_ptr(), remotes, 0) })
 }
 
-/// Writes ranges of this process's memory to ranges of another's; returns the number of bytes
-/// written.
+/// Writes ranges of another process's memory; returns the number of bytes written.
 ///
 /// # Errors
 /// As [`read`].
 ///
 /// # Safety
-/// As [`write`], for each range.
-pub(crate) unsafe fn write_ranges(pid: u32, from: &[Range], to: &[Range]) -> io::Result<usize> {
+/// The other process has published the memory at `to` to be written by this one.
+pub(crate) unsafe fn write(pid: u32, from: &[IoSlice<'_>], to: &[Range]) -> io::Result<usize> {
     let (locals, remotes) = (from.len() as c_ulong, to.len() as c_ulong);
-    // SAFETY: `locals` and `remotes` ranges; the kernel only reads the local ones.
-    copied(unsafe { process_vm_writev(number(pid)?, from.as_ptr(), locals, to.as_ptr(), remotes, 0) })
+    // SAFETY: `locals` ranges that are borrowed, each of the form of a `Range` (std guarantees that
+    // of `IoSlice`), which the kernel only reads; the caller vouches for the remote ones.
+    copied(unsafe { process_vm_writev(number(pid)?, from.as_ptr().cast(), locals, to.as_ptr(), remotes, 0) })
 }
 
 fn number(pid: u32) -> io::Result<c_int> {
@@ -120,8 +95,8 @@ pub fn process_vm_works() -> io::Result<()> {
     let address = std::ptr::from_ref(&word) as u64;
     let mut child = Command::new("sleep").arg("10").spawn()?;
     let mut seen = [0; 8];
-    // SAFETY: the local range is `seen`.
-    let outcome = unsafe { read(child.id(), address, seen.as_mut_ptr(), seen.len()) };
+    let there = [Range::new(address, seen.len())];
+    let outcome = read(child.id(), &mut [IoSliceMut::new(&mut seen)], &there);
     let _ = child.kill();
     let _ = child.wait();
     match outcome {
@@ -140,8 +115,7 @@ mod tests {
     fn ones_own_process_and_none() {
         let (theirs, mut mine) = ([1_u8, 2, 3], [0; 3]);
         let address = theirs.as_ptr() as u64;
-        // SAFETY: the local range is `mine`.
-        let read = |pid, mine: &mut [u8; 3]| unsafe { read(pid, address, mine.as_mut_ptr(), 3) };
+        let read = |pid, mine: &mut [u8; 3]| read(pid, &mut [IoSliceMut::new(mine)], &[Range::new(address, 3)]);
         match read(std::process::id(), &mut mine) {
             Ok(count) => assert_eq!((count, mine), (3, theirs)),
             Err(error) => eprintln_skipped(&error),

@@ -272,8 +272,8 @@ mod access {
             Some(unsafe { std::slice::from_raw_parts(self.start.cast().as_ptr(), words) })
         }
 
-        /// Copies between two segments. Where they overlap, bytes may come from before or from
-        /// within the copy.
+        /// Copies between two segments. Where the ranges overlap, a byte arrives that was in the
+        /// source before the copy, or one that the copy has written.
         pub(crate) fn transfer(&self, offset: u64, into: (&Self, u64), len: u64) -> Result<(), Fault> {
             let bytes = usize::try_from(len).map_err(|_| Fault::of(FaultKind::OutOfRange, self.region.rank))?;
             if self.user_memory().is_some() || into.0.user_memory().is_some() {
@@ -285,8 +285,8 @@ mod access {
             let from = unsafe { self.start.add(offset as usize) };
             // SAFETY: the offset is at most the length of that segment.
             let to = unsafe { into.0.start.add(into.1 as usize) };
-            // SAFETY: both ranges were just checked and both mappings are kept; both are shared
-            // memory.
+            // SAFETY: both ranges were just checked, both mappings are kept and consist of whole
+            // words, which others access by atomics or racy copies. They may overlap.
             unsafe { copy::copy(to.as_ptr(), from.as_ptr(), bytes) };
             Ok(())
         }

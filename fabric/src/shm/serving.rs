@@ -8,11 +8,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use onesided_job::segment::copy;
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::drive::now;
-use crate::shm::piece::Bytes;
+use crate::shm::piece::{Bytes, Piece};
 use crate::shm::user_region::UserRegion;
 
 // The states of a request.
@@ -23,8 +22,12 @@ const SERVED: u64 = 3;
 const DONE: u64 = 4;
 /// Like `PUT` and `GET`, for pieces: the offset is their number, the count is the used length of
 /// the buffer.
-pub(super) const PUT_PIECES: u64 = 5;
-pub(super) const GET_PIECES: u64 = 6;
+const PUT_PIECES: u64 = 5;
+const GET_PIECES: u64 = 6;
+
+/// The request's entry of a piece: `offset u64 | length u64`, little endian. The entries of all
+/// pieces come first, then the bytes of a put.
+pub(super) const ENTRY: usize = 16;
 
 /// After how many nanoseconds a request to a living owner is given up: the owner is stopped, or has
 /// no progress thread.
@@ -115,53 +118,41 @@ impl UserRegion {
     }
 
     fn serve_one(&self, rank: Rank, put: bool, offset: u64, count: u64) -> Result<(), Fault> {
-        let (at, room) = self.control.buffer(rank);
-        let buffer = self.control.memory().bytes(at, count).filter(|_| count <= room);
-        let (Some(buffer), Ok(len)) = (buffer, usize::try_from(count)) else {
-            return Err(Fault::of(FaultKind::Protocol, rank));
-        };
-        #[allow(unsafe_code)]
+        let mut bytes = self.buffered(rank, count)?;
         if put {
-            // SAFETY: `len` bytes of the page's mapping, which `self` keeps.
-            unsafe { self.write_from(offset, buffer, len) }
-        } else {
-            // SAFETY: as above.
-            unsafe { self.read_into(offset, buffer, len) }
+            return self.write(offset, &bytes);
         }
+        self.read(offset, &mut bytes)?;
+        let written = self.control.memory().write(self.control.buffer(rank).0, &bytes);
+        written.ok_or(Fault::of(FaultKind::Protocol, rank))
     }
 
-    /// The peer's side: requests a copy of the start of a range; returns the number of bytes
-    /// copied. Blocks.
-    pub(super) fn request(&self, offset: u64, bytes: Bytes, len: usize) -> Result<usize, Fault> {
-        let len = len.min(self.control.buffer(self.me).1 as usize);
-        let request_kind = if matches!(bytes, Bytes::From(_)) { PUT } else { GET };
-        #[allow(unsafe_code)]
-        let fill = |buffer: *mut u8| {
-            if let Bytes::From(from) = bytes {
-                // SAFETY: `len` bytes that the caller provides, and as many of the page's mapping.
-                unsafe { copy::copy(buffer, from, len) };
-            }
-        };
-        #[allow(unsafe_code)]
-        let take = |buffer: *mut u8| {
-            if let Bytes::Into(into) = bytes {
-                // SAFETY: as above; the caller provides its bytes exclusively.
-                unsafe { copy::copy(into, buffer, len) };
-            }
-        };
-        self.request_with(request_kind, (offset, len as u64), fill, take)?;
-        Ok(len)
+    /// The first bytes of a peer's buffer.
+    pub(super) fn buffered(&self, rank: Rank, count: u64) -> Result<Vec<u8>, Fault> {
+        let wrong = Fault::of(FaultKind::Protocol, rank);
+        let (at, room) = self.control.buffer(rank);
+        if count > room {
+            return Err(wrong);
+        }
+        let mut bytes = vec![0; count as usize];
+        self.control.memory().read(at, &mut bytes).ok_or(wrong)?;
+        Ok(bytes)
     }
 
-    /// Sends the owner a request that `fill` writes to this rank's buffer; `take` reads the answer
-    /// there. Blocks.
-    pub(super) fn request_with(
-        &self,
-        request_kind: u64,
-        (offset, count): (u64, u64),
-        fill: impl FnOnce(*mut u8),
-        take: impl FnOnce(*mut u8),
-    ) -> Result<(), Fault> {
+    /// The peer's side: requests a copy of pieces, all puts or all gets, which fit this rank's
+    /// buffer with an entry for each, or without one for a single piece. Blocks.
+    pub(super) fn request(&self, pieces: &mut [Piece<'_>]) -> Result<(), Fault> {
+        let put = matches!(pieces, [Piece { bytes: Bytes::From(_), .. }, ..]);
+        let bytes: usize = pieces.iter().map(Piece::len).sum();
+        let (request_kind, offset, entries) = match pieces {
+            [piece] => (if put { PUT } else { GET }, piece.offset, 0),
+            _ => (if put { PUT_PIECES } else { GET_PIECES }, pieces.len() as u64, pieces.len() * ENTRY),
+        };
+        let (at, room) = self.control.buffer(self.me);
+        let (count, memory) = ((entries + bytes) as u64, self.control.memory());
+        if count > room {
+            return Err(Fault::of(FaultKind::TooLong, self.owner));
+        }
         let mut orphans = Vec::new(); // dropped after the lock
         let mut broken = self.requesting.lock().unwrap_or_else(PoisonError::into_inner);
         self.alive()?; // first: a dead owner is the usual cause of a broken line
@@ -171,9 +162,19 @@ impl UserRegion {
         if self.is_shut() {
             return Err(Fault::of(FaultKind::NoSuchRegion, self.owner));
         }
-        let (at, room) = self.control.buffer(self.me);
-        let buffer = self.control.memory().bytes(at, room).ok_or(Fault::of(FaultKind::Protocol, self.owner))?;
-        fill(buffer.as_ptr());
+        let no_buffer = Fault::of(FaultKind::Protocol, self.owner);
+        let (mut entry_at, mut bytes_at) = (at, at + entries as u64);
+        for piece in &*pieces {
+            if entries > 0 {
+                let entry = [piece.offset.to_le_bytes(), (piece.len() as u64).to_le_bytes()].concat();
+                memory.write(entry_at, &entry).ok_or(no_buffer)?;
+                entry_at += ENTRY as u64;
+            }
+            if let Bytes::From(from) = &piece.bytes {
+                memory.write(bytes_at, from).ok_or(no_buffer)?;
+            }
+            bytes_at += piece.len() as u64;
+        }
         let request = self.control.request(self.me);
         request.offset.store(offset, Ordering::Relaxed);
         request.count.store(count, Ordering::Relaxed);
@@ -191,7 +192,14 @@ impl UserRegion {
         if let Some(fault) = Fault::from_bits(request.fault.load(Ordering::Relaxed)) {
             return Err(fault);
         }
-        take(buffer.as_ptr());
+        let mut bytes_at = at + entries as u64;
+        for piece in pieces {
+            let len = piece.len() as u64;
+            if let Bytes::Into(into) = &mut piece.bytes {
+                memory.read(bytes_at, into).ok_or(no_buffer)?;
+            }
+            bytes_at += len;
+        }
         Ok(())
     }
 

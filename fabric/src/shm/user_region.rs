@@ -3,7 +3,7 @@
 //! that.
 
 use std::fmt;
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use crate::shm::JobSegment;
 use crate::shm::access_guard::{Access, is_inside, shut};
 use crate::shm::control::{Control, RemoteDescriptor, nonce};
 use crate::shm::piece::{Bytes, CUT, Piece};
-use crate::shm::process_vm;
+use crate::shm::process_vm::{self, bare::Range};
 use crate::shm::serving::Service;
 use crate::{Path, UserMemory, WORDLESS};
 
@@ -138,9 +138,8 @@ impl UserRegion {
         }
         let mut word = [0; 8];
         let len = word.len().min(self.len as usize);
-        // SAFETY: the local range is `word`.
-        #[allow(unsafe_code)]
-        let read = unsafe { process_vm::read(self.process.pid, self.address, word.as_mut_ptr(), len) };
+        let there = [Range::new(self.address, len)];
+        let read = process_vm::read(self.process.pid, &mut [IoSliceMut::new(&mut word[..len])], &there);
         Ok(read.is_ok_and(|count| count == len))
     }
 
@@ -188,40 +187,42 @@ impl UserRegion {
 
     pub(crate) fn write(&self, offset: u64, from: &[u8]) -> Result<(), Fault> {
         self.check(offset, from.len())?;
-        self.copy(offset, Bytes::From(from.as_ptr()), from.len())
+        self.copy(Piece { offset, bytes: Bytes::From(from) })
     }
 
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
         self.check(offset, into.len())?;
-        self.copy(offset, Bytes::Into(into.as_mut_ptr()), into.len())
+        self.copy(Piece { offset, bytes: Bytes::Into(into) })
     }
 
-    /// Copies a checked range in pieces, acquiring access for each.
-    pub(super) fn copy(&self, offset: u64, bytes: Bytes, len: usize) -> Result<(), Fault> {
-        let mut done = 0;
-        while done < len {
-            let (at, bytes, piece) = (offset + done as u64, bytes.after(done), CUT.min(len - done));
-            done += match self.copy_path() {
-                CopyPath::Direct => self.copy_direct(at, bytes, piece)?,
-                CopyPath::ProcessVm => self.copy_by_process_vm(at, bytes, piece)?,
-                CopyPath::Helper => self.request(at, bytes, piece)?,
+    /// Copies a checked piece in cuts, acquiring access for each.
+    pub(super) fn copy(&self, mut piece: Piece<'_>) -> Result<(), Fault> {
+        while piece.len() > 0 {
+            let done = match self.copy_path() {
+                CopyPath::Direct => self.copy_directly(&mut [piece.first(CUT)]).map(|()| CUT),
+                CopyPath::ProcessVm => self.copy_by_process_vm(piece.first(CUT)),
+                CopyPath::Helper => {
+                    let room = CUT.min(self.control.buffer(self.me).1 as usize);
+                    self.request(&mut [piece.first(room)]).map(|()| room)
+                }
             };
+            piece.split(done?);
         }
         Ok(())
     }
 
     /// Returns the number of bytes copied; 0 if the path has just been found to be forbidden.
-    fn copy_by_process_vm(&self, offset: u64, bytes: Bytes, len: usize) -> Result<usize, Fault> {
+    fn copy_by_process_vm(&self, Piece { offset, bytes }: Piece<'_>) -> Result<usize, Fault> {
+        self.check(offset, bytes.len())?;
         let _access = self.access()?;
         self.alive()?; // a dead owner's process number may be reused
-        let (pid, place) = (self.process.pid, self.address + offset);
-        #[allow(unsafe_code)]
+        let (pid, there) = (self.process.pid, [Range::new(self.address + offset, bytes.len())]);
         self.copied(match bytes {
-            // SAFETY: `len` bytes that the caller provides; the owner has published the range, and
-            // the access keeps it valid.
-            Bytes::From(from) => unsafe { process_vm::write(pid, place, from, len) },
-            // SAFETY: as above.
-            Bytes::Into(into) => unsafe { process_vm::read(pid, place, into, len) },
+            // SAFETY: the range was checked against the region, which its owner has published to be
+            // written, and which the access keeps valid.
+            #[allow(unsafe_code)]
+            Bytes::From(from) => unsafe { process_vm::write(pid, &[IoSlice::new(from)], &there) },
+            Bytes::Into(into) => process_vm::read(pid, &mut [IoSliceMut::new(into)], &there),
         })
     }
 
@@ -286,7 +287,6 @@ impl UserRegion {
 
 #[allow(unsafe_code)] // accesses memory of this process by its address
 mod direct {
-    use std::slice;
     use std::sync::atomic::AtomicU64;
 
     use onesided_job::segment::copy;
@@ -300,38 +300,28 @@ mod direct {
             NonNull::new(std::ptr::with_exposed_provenance_mut(address)).expect("user memory does not begin at 0")
         }
 
-        /// Copies a checked range of memory in this process.
-        pub(super) fn copy_direct(&self, offset: u64, bytes: Bytes, len: usize) -> Result<usize, Fault> {
-            self.copy_directly(&[Piece { offset, bytes, len }])?;
-            Ok(len)
-        }
-
-        /// Copies checked pieces under one access.
-        pub(in crate::shm) fn copy_directly(&self, pieces: &[Piece]) -> Result<(), Fault> {
+        /// Copies pieces of memory in this process, under one access.
+        pub(in crate::shm) fn copy_directly(&self, pieces: &mut [Piece<'_>]) -> Result<(), Fault> {
+            self.in_this_process()?;
             let _access = self.access()?;
-            pieces.iter().for_each(|piece| self.copy_piece(*piece));
+            for Piece { offset, bytes } in pieces {
+                self.check(*offset, bytes.len())?;
+                let place = self.place(*offset).as_ptr();
+                match bytes {
+                    // SAFETY: the range lies in the region, which is memory of this process and
+                    // consists of whole words; the access keeps it valid, so others use it by
+                    // atomics and racy copies only.
+                    Bytes::From(from) => unsafe { copy::into_shared(place, from) },
+                    // SAFETY: as above.
+                    Bytes::Into(into) => unsafe { copy::out_of_shared(into, place) },
+                }
+            }
             Ok(())
         }
 
-        /// Copies a checked range of memory in this process, while access is held.
-        fn copy_piece(&self, Piece { offset, bytes, len }: Piece) {
-            let place = self.place(offset).as_ptr();
-            match bytes {
-                Bytes::From(from) => {
-                    // SAFETY: `len` bytes that the caller provides.
-                    let from = unsafe { slice::from_raw_parts(from, len) };
-                    // SAFETY: the range was checked against the region, which is memory of this
-                    // process; the caller's access keeps it valid, so others use it by atomics and
-                    // racy copies only.
-                    unsafe { copy::into_shared(place, from) };
-                }
-                Bytes::Into(into) => {
-                    // SAFETY: `len` bytes that the caller provides exclusively.
-                    let into = unsafe { slice::from_raw_parts_mut(into, len) };
-                    // SAFETY: as above.
-                    unsafe { copy::out_of_shared(into, place) };
-                }
-            }
+        /// Whether its address is one of this process.
+        fn in_this_process(&self) -> Result<(), Fault> {
+            if self.copy_path() == CopyPath::Direct { Ok(()) } else { Err(Fault::of(FaultKind::NotOwn, self.owner)) }
         }
 
         /// Changes consecutive words, each atomically.
@@ -346,9 +336,7 @@ mod direct {
             if !offset.is_multiple_of(8) {
                 return Err(Fault::of(FaultKind::Misaligned, self.owner));
             }
-            if self.copy_path() != CopyPath::Direct {
-                return Err(Fault::of(FaultKind::NotOwn, self.owner));
-            }
+            self.in_this_process()?;
             let _access = self.access()?;
             for word in 0..words {
                 let place = self.place(offset + 8 * word as u64);
@@ -366,50 +354,6 @@ mod direct {
                         Err(now) => found = now,
                     }
                 }
-            }
-            Ok(())
-        }
-
-        /// Copies from a mapping.
-        ///
-        /// # Safety
-        /// `from` is valid for `len` bytes, which others access by atomics and racy copies only.
-        pub(crate) unsafe fn write_from(&self, offset: u64, from: NonNull<u8>, len: usize) -> Result<(), Fault> {
-            self.check(offset, len)?;
-            self.copy_shared(offset, Bytes::From(from.as_ptr()), len)
-        }
-
-        /// Copies to a mapping.
-        ///
-        /// # Safety
-        /// As [`write_from`](Self::write_from).
-        pub(crate) unsafe fn read_into(&self, offset: u64, into: NonNull<u8>, len: usize) -> Result<(), Fault> {
-            self.check(offset, len)?;
-            self.copy_shared(offset, Bytes::Into(into.as_ptr()), len)
-        }
-
-        /// Copies between user memory and a mapping through a buffer: no slice may point into
-        /// either.
-        fn copy_shared(&self, offset: u64, bytes: Bytes, len: usize) -> Result<(), Fault> {
-            let mut buffer = vec![0; len.min(64 << 10)];
-            let mut done = 0;
-            while done < len {
-                let piece = buffer.len().min(len - done);
-                let buffer = &mut buffer[..piece];
-                match bytes.after(done) {
-                    Bytes::From(from) => {
-                        // SAFETY: the caller vouches for `len` bytes of a mapping; others access
-                        // them by atomics or racy copies.
-                        unsafe { copy::out_of_shared(buffer, from) };
-                        self.write(offset + done as u64, buffer)?;
-                    }
-                    Bytes::Into(into) => {
-                        self.read(offset + done as u64, buffer)?;
-                        // SAFETY: as above.
-                        unsafe { copy::into_shared(into, buffer) };
-                    }
-                }
-                done += piece;
             }
             Ok(())
         }

@@ -12,7 +12,6 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags};
 
 use crate::drive::now;
 use crate::endpoint::Driver;
-use crate::verbs::memory;
 use crate::verbs::raw::{BATCH, SharedReceiveQueue};
 use crate::verbs::{Inner, Verbs};
 use crate::{Drive, Error, Ticket};
@@ -236,7 +235,7 @@ impl Inner {
         let port = Port(u8::try_from(u32::from_be(completion.imm_data()?)).ok()?);
         let mut bytes = [0; SharedReceiveQueue::SLOT as usize];
         let bytes = bytes.get_mut(..completion.len())?;
-        memory::read(self.receives.room(), u64::from(slot) * SharedReceiveQueue::SLOT, bytes)?;
+        self.receives.room().read(u64::from(slot) * SharedReceiveQueue::SLOT, bytes)?;
         self.receive_queues.push(port, Message::new(from, bytes).ok()?).ok()?;
         Some(port)
     }

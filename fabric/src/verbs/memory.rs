@@ -9,28 +9,11 @@ use onesided_job::segment::copy;
 use crate::shm::Mapping;
 use crate::verbs::raw::{Local, MemoryRegion, UserRegion};
 
-/// Copies bytes in; `None` if they do not fit.
-pub(super) fn write(memory: &Mapping, offset: u64, from: &[u8]) -> Option<()> {
-    let to = memory.bytes(offset, from.len() as u64)?;
-    // SAFETY: that many bytes of the mapping, which outlives the call; there are no references to
-    // them, and the card and other threads write them as the copy allows.
-    unsafe { copy::into_shared(to.as_ptr(), from) };
-    Some(())
-}
-
-/// Copies bytes out; `None` if the range does not fit.
-pub(super) fn read(memory: &Mapping, offset: u64, into: &mut [u8]) -> Option<()> {
-    let from = memory.bytes(offset, into.len() as u64)?;
-    // SAFETY: as in `write`.
-    unsafe { copy::out_of_shared(into, from.as_ptr()) };
-    Some(())
-}
-
 /// Copies bytes into user memory; `None` if they do not fit.
 pub(super) fn write_user(memory: &UserRegion, offset: u64, from: &[u8]) -> Option<()> {
     let to = address_in(memory, offset, from.len())?;
-    // SAFETY: that many bytes, which the region keeps registered; the card and other threads write
-    // them as the copy allows.
+    // SAFETY: that many bytes of whole words, which the region keeps registered; there are no
+    // references to them, and the card and other threads write them as the copy allows.
     unsafe { copy::into_shared(to, from) };
     Some(())
 }
@@ -85,10 +68,10 @@ impl<'m> BounceBuffer<'m> {
     }
 
     pub(super) fn write(&self, from: &[u8]) {
-        write(self.region.memory(), self.offset, from).expect("the buffer was taken for this length");
+        self.region.memory().write(self.offset, from).expect("the buffer was taken for this length");
     }
 
     pub(super) fn read(&self, into: &mut [u8]) {
-        read(self.region.memory(), self.offset, into).expect("the buffer was taken for this length");
+        self.region.memory().read(self.offset, into).expect("the buffer was taken for this length");
     }
 }

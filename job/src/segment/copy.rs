@@ -1,10 +1,18 @@
 //! Copies between private memory and memory that others read and write at the same time.
 //!
-//! A plain `memcpy` of such bytes is a data race, which is undefined behaviour on any hardware. On
-//! x86-64 the copies here are inline assembly: the compiler knows only that they read one range and
-//! write the other, and the processor defines racing byte moves (each byte is one that was written;
-//! Intel SDM volume 3A, 9.2: no out-of-thin-air values). They mean the same as a loop of relaxed
-//! byte atomics, which is what miri and every other architecture run.
+//! A plain `memcpy` of such bytes is a data race, which is undefined behaviour on any hardware. So
+//! is a race between atomic accesses of different sizes. The copies here are neither:
+//!
+//! - *On x86-64* they are inline assembly. To the compiler a block is opaque: it reads one range and
+//!   writes the other. Its accesses are no accesses of Rust code, but those of an agent outside of
+//!   the program, like a network card or another process, and race with Rust's atomics as theirs
+//!   do: the processor defines the result. Each byte that arrives is one that was written (Intel
+//!   SDM volume 3A, 9.2: no out-of-thin-air values).
+//! - *On every other architecture, aarch64 among them, and under miri* they are [`lanes`]: relaxed
+//!   atomic accesses of whole aligned words, the one size by which Rust code accesses bytes that
+//!   are copied. A part of a word is taken out of the loaded word, and changed by
+//!   compare-and-swaps, which leave its other bytes to their writers. So no two sizes race, and no
+//!   architecture needs a proof of its own.
 //!
 //! A copy of 8 aligned bytes is one atomic access, so a word is never seen half written. A copy
 //! into shared memory is a release, and a copy out of it an acquire: a rank that reads a flag and
@@ -26,8 +34,8 @@ const STRING_MOVE: usize = 1024;
 /// Copies private bytes into shared memory.
 ///
 /// # Safety
-/// `to` is valid for writes of `from.len()` bytes. Others access them only by atomics or by this
-/// module's copies.
+/// The aligned words that contain the `from.len()` bytes at `to` are valid for reads and writes.
+/// Others access them only by atomics of whole words or by this module's copies.
 #[inline]
 pub unsafe fn into_shared(to: *mut u8, from: &[u8]) {
     if let (true, Ok(word)) = (to.addr().is_multiple_of(8), <[u8; 8]>::try_from(from)) {
@@ -36,16 +44,24 @@ pub unsafe fn into_shared(to: *mut u8, from: &[u8]) {
         to.store(u64::from_ne_bytes(word), Ordering::Release);
     } else {
         fence(Ordering::Release);
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
         // SAFETY: the caller vouches for `to`; `from` is a live shared slice, so it is not written.
-        unsafe { copy(to, from.as_ptr(), from.len()) };
+        unsafe {
+            copy(to, from.as_ptr(), from.len());
+        }
+        #[cfg(any(not(target_arch = "x86_64"), miri))]
+        // SAFETY: the caller's promise is the same.
+        unsafe {
+            lanes::into_shared(to, from);
+        }
     }
 }
 
 /// Copies shared memory into private bytes.
 ///
 /// # Safety
-/// `from` is valid for reads of `to.len()` bytes. Others access them only by atomics or by this
-/// module's copies.
+/// The aligned words that contain the `to.len()` bytes at `from` are valid for reads. Others access
+/// them only by atomics of whole words or by this module's copies.
 #[inline(always)] // a copied word is cheaper than a call
 pub unsafe fn out_of_shared(to: &mut [u8], from: *const u8) {
     if let (true, Ok(word)) = (from.addr().is_multiple_of(8), <&mut [u8; 8]>::try_from(&mut *to)) {
@@ -54,17 +70,25 @@ pub unsafe fn out_of_shared(to: &mut [u8], from: *const u8) {
         let from = unsafe { AtomicU64::from_ptr(from.cast_mut().cast()) };
         *word = from.load(Ordering::Acquire).to_ne_bytes();
     } else {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
         // SAFETY: the caller vouches for `from`; `to` is exclusively borrowed.
-        unsafe { copy(to.as_mut_ptr(), from, to.len()) };
+        unsafe {
+            copy(to.as_mut_ptr(), from, to.len());
+        }
+        #[cfg(any(not(target_arch = "x86_64"), miri))]
+        // SAFETY: the caller's promise is the same.
+        unsafe {
+            lanes::out_of_shared(to, from);
+        }
         fence(Ordering::Acquire);
     }
 }
 
-/// Copies between two ranges that may both be shared. They must not overlap.
+/// Copies between two ranges of shared memory. Where they overlap, a byte arrives that was there
+/// before the copy, or one that the copy has written.
 ///
 /// # Safety
-/// Both are valid for `len` bytes. Others access shared bytes only by atomics or by this module's
-/// copies.
+/// For each range as [`into_shared`] and [`out_of_shared`].
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
@@ -129,28 +153,70 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
-/// Copies between two ranges that may both be shared. They must not overlap.
+/// Copies between two ranges of shared memory. Where they overlap, a byte arrives that was there
+/// before the copy, or one that the copy has written.
 ///
 /// # Safety
-/// Both are valid for `len` bytes. Others access shared bytes only by atomics or by this module's
-/// copies.
+/// For each range as [`into_shared`] and [`out_of_shared`].
 #[cfg(any(not(target_arch = "x86_64"), miri))]
 pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
-    use std::sync::atomic::AtomicU8;
-    let mut at = 0;
-    while at < len {
-        // SAFETY: at < len, inside the range that the caller vouches for.
-        let (to, from) = unsafe { (to.add(at), from.add(at).cast_mut()) };
-        if to.addr() % 8 == 0 && from.addr() % 8 == 0 && len - at >= 8 {
-            // SAFETY: 8 aligned bytes inside the ranges; the source is only loaded from.
-            let (to, from) = unsafe { (AtomicU64::from_ptr(to.cast()), AtomicU64::from_ptr(from.cast())) };
-            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-            at += 8;
-        } else {
-            // SAFETY: one byte inside the ranges; the source is only loaded from.
-            let (to, from) = unsafe { (AtomicU8::from_ptr(to), AtomicU8::from_ptr(from)) };
-            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-            at += 1;
+    let mut buffer = [0; 512];
+    for at in (0..len).step_by(buffer.len()) {
+        let piece = &mut buffer[..512.min(len - at)];
+        // SAFETY: at + piece.len() <= len, a range that the caller vouches for.
+        unsafe { lanes::out_of_shared(piece, from.wrapping_add(at)) };
+        // SAFETY: as above.
+        unsafe { lanes::into_shared(to.wrapping_add(at), piece) };
+    }
+}
+
+/// The copies by atomic words.
+#[cfg(any(not(target_arch = "x86_64"), miri, test))]
+mod lanes {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// The word that contains a byte, and the byte's index in it.
+    ///
+    /// # Safety
+    /// As [`into_shared`](super::into_shared) of the byte. A word that is only loaded may be
+    /// read-only.
+    unsafe fn word_around<'w>(byte: *mut u8) -> (&'w AtomicU64, usize) {
+        let index = byte.addr() % 8;
+        // SAFETY: the aligned word that contains the byte, for which the caller vouches.
+        (unsafe { AtomicU64::from_ptr(byte.wrapping_sub(index).cast()) }, index)
+    }
+
+    /// # Safety
+    /// As [`into_shared`](super::into_shared).
+    pub(super) unsafe fn into_shared(mut to: *mut u8, mut from: &[u8]) {
+        while !from.is_empty() {
+            // SAFETY: the range has a byte here.
+            let (word, index) = unsafe { word_around(to) };
+            let (part, rest) = from.split_at(from.len().min(8 - index));
+            if let Ok(whole) = part.try_into() {
+                word.store(u64::from_ne_bytes(whole), Ordering::Relaxed);
+            } else {
+                let change = |word: u64| {
+                    let mut bytes = word.to_ne_bytes();
+                    bytes[index..index + part.len()].copy_from_slice(part);
+                    Some(u64::from_ne_bytes(bytes))
+                };
+                let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change); // never refused
+            }
+            (to, from) = (to.wrapping_add(part.len()), rest);
+        }
+    }
+
+    /// # Safety
+    /// As [`out_of_shared`](super::out_of_shared).
+    pub(super) unsafe fn out_of_shared(mut to: &mut [u8], mut from: *const u8) {
+        while !to.is_empty() {
+            // SAFETY: the range has a byte here; the word is only loaded, so the cast is harmless.
+            let (word, index) = unsafe { word_around(from.cast_mut()) };
+            let len = to.len().min(8 - index);
+            let (part, rest) = to.split_at_mut(len);
+            part.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()[index..index + len]);
+            (to, from) = (rest, from.wrapping_add(len));
         }
     }
 }
@@ -158,8 +224,7 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
 /// Zeroes shared memory.
 ///
 /// # Safety
-/// `to` is valid for writes of `len` bytes. Others access them only by atomics or by this module's
-/// copies.
+/// As [`into_shared`] of `len` bytes.
 pub unsafe fn zero(to: *mut u8, len: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: `rep stosb` writes `len` bytes of a range that the caller vouches for; the ABI keeps
@@ -169,17 +234,9 @@ pub unsafe fn zero(to: *mut u8, len: usize) {
             options(nostack, preserves_flags));
     }
     #[cfg(any(not(target_arch = "x86_64"), miri))]
-    {
-        const NOTHING: [u8; 4096] = [0; 4096];
-        let mut at = 0;
-        while at < len {
-            let piece = NOTHING.len().min(len - at);
-            // SAFETY: at < len, inside the range that the caller vouches for.
-            let to = unsafe { to.add(at) };
-            // SAFETY: at + piece <= len; the source is a constant.
-            unsafe { copy(to, NOTHING.as_ptr(), piece) };
-            at += piece;
-        }
+    for at in (0..len).step_by(4096) {
+        // SAFETY: the piece ends at `len` or before, inside the range that the caller vouches for.
+        unsafe { lanes::into_shared(to.wrapping_add(at), &[0; 4096][..4096.min(len - at)]) };
     }
 }
 
@@ -187,30 +244,99 @@ pub unsafe fn zero(to: *mut u8, len: usize) {
 mod tests {
     use super::*;
 
+    /// The copies of this architecture, and the others'.
     #[test]
     fn copies_every_size_and_alignment_and_nothing_beside() {
+        type Into = unsafe fn(*mut u8, &[u8]);
+        type OutOf = unsafe fn(&mut [u8], *const u8);
+        type Between = unsafe fn(*mut u8, *const u8, usize);
+        let between: Between = |to, from, len| {
+            let mut buffer = vec![0; len];
+            // SAFETY: the caller's.
+            unsafe { lanes::out_of_shared(&mut buffer, from) };
+            // SAFETY: the caller's.
+            unsafe { lanes::into_shared(to, &buffer) };
+        };
+        let ways: [(Into, OutOf, Between); 2] =
+            [(into_shared, out_of_shared, copy), (lanes::into_shared, lanes::out_of_shared, between)];
         let source: Vec<u8> = (0..5000_u32).map(|i| (i * 7 + i / 256) as u8 | 1).collect();
-        for len in (0..=130).chain([255, 256, 257, 1023, 1024, 1025, 4096, 4099]) {
-            for (left, right) in [(0, 0), (1, 0), (0, 3), (5, 5), (8, 16)] {
-                let mut there = vec![0; len + 32];
-                // SAFETY: `there` has right + len + at least 16 bytes, and only this thread
-                // accesses it.
-                unsafe { into_shared(there[right..].as_mut_ptr(), &source[left..left + len]) };
-                assert_eq!(there[right..right + len], source[left..left + len], "len {len}");
-                assert!(there[..right].iter().chain(&there[right + len..]).all(|byte| *byte == 0), "len {len}");
-                let mut back = vec![0; len];
-                // SAFETY: as above.
-                unsafe { out_of_shared(&mut back, there[right..].as_ptr()) };
-                assert_eq!(back, source[left..left + len], "len {len}");
+        for (into_shared, out_of_shared, copy) in ways {
+            for len in (0..=130).chain([255, 256, 257, 1023, 1024, 1025, 4096, 4099]) {
+                for (left, right) in [(0, 0), (1, 0), (0, 3), (5, 5), (8, 16)] {
+                    // Words, because the copies may access those around the bytes.
+                    let mut there = vec![0_u64; len / 8 + 8];
+                    let start = there.as_mut_ptr().cast::<u8>();
+                    // SAFETY: `there` has right + len + at least 16 bytes, and only this thread
+                    // accesses it.
+                    unsafe { into_shared(start.wrapping_add(right), &source[left..left + len]) };
+                    let mut back = vec![0; len];
+                    // SAFETY: as above.
+                    unsafe { out_of_shared(&mut back, start.wrapping_add(right)) };
+                    assert_eq!(back, source[left..left + len], "len {len}");
+                    let bytes: Vec<u8> = there.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                    assert_eq!(bytes[right..right + len], source[left..left + len], "len {len}");
+                    assert!(bytes[..right].iter().chain(&bytes[right + len..]).all(|byte| *byte == 0), "len {len}");
+                    let mut other = vec![0_u64; len / 8 + 8];
+                    let other_start = other.as_mut_ptr().cast::<u8>();
+                    // SAFETY: as above, of either.
+                    unsafe { copy(other_start.wrapping_add(left), start.wrapping_add(right), len) };
+                    let bytes: Vec<u8> = other.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                    assert_eq!(bytes[left..left + len], source[left..left + len], "len {len}");
+                    assert!(bytes[..left].iter().chain(&bytes[left + len..]).all(|byte| *byte == 0), "len {len}");
+                }
             }
         }
     }
+
+    /// Whatever arrives where source and destination overlap, it is a byte of the source, and
+    /// nothing beside the destination changes.
+    #[test]
+    fn an_overlapping_copy_invents_nothing() {
+        for (from, to, len) in [(0, 1, 7), (8, 0, 100), (0, 8, 100), (3, 40, 1000), (40, 3, 5000), (0, 1, 5000)] {
+            let mut words = vec![0_u64; 640];
+            let start = words.as_mut_ptr().cast::<u8>();
+            let source: Vec<u8> = (0..len).map(|at| (at % 200) as u8 + 1).collect();
+            // SAFETY: `words` has 5120 bytes, at least 40 + 5000, which this thread alone accesses.
+            unsafe { into_shared(start.wrapping_add(from), &source) };
+            let before: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            let start = words.as_mut_ptr().cast::<u8>();
+            // SAFETY: as above.
+            unsafe { copy(start.wrapping_add(to), start.wrapping_add(from), len) };
+            let after: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            assert!(after[to..to + len].iter().all(|byte| source.contains(byte)), "{from} {to} {len}");
+            assert_eq!((&after[..to], &after[to + len..]), (&before[..to], &before[to + len..]), "{from} {to} {len}");
+        }
+    }
+
+    /// Threads that write neighbouring bytes of one word lose none of them.
+    #[test]
+    fn parts_of_a_word_leave_the_rest_to_others() {
+        let words = [const { AtomicU64::new(0) }; 2];
+        std::thread::scope(|scope| {
+            for (offset, len) in [(0, 3), (3, 7), (10, 6)] {
+                let words = &words;
+                scope.spawn(move || {
+                    for round in 0..if cfg!(miri) { 50 } else { 50_000 } {
+                        let byte = words[0].as_ptr().cast::<u8>().wrapping_add(offset);
+                        let mut back = vec![0; len];
+                        // SAFETY: within the two words, which all threads access by these copies.
+                        unsafe { lanes::into_shared(byte, &vec![round as u8; len]) };
+                        // SAFETY: as above.
+                        unsafe { lanes::out_of_shared(&mut back, byte) };
+                        assert_eq!(back, vec![round as u8; len]);
+                    }
+                });
+            }
+        });
+    }
+
     #[test]
     fn zeroes_what_it_shall_and_nothing_beside() {
         for len in [0, 1, 7, 8, 63, 4096, 10_000] {
-            let mut there = vec![1_u8; len + 16];
-            // SAFETY: `there` has 8 + len + 8 bytes, and only this thread accesses it.
-            unsafe { zero(there[8..].as_mut_ptr(), len) };
+            let mut there = vec![u64::from_ne_bytes([1; 8]); len / 8 + 3];
+            // SAFETY: `there` has 8 + len + at least 8 bytes, and only this thread accesses it.
+            unsafe { zero(there.as_mut_ptr().cast::<u8>().wrapping_add(8), len) };
+            let there: Vec<u8> = there.iter().flat_map(|word| word.to_ne_bytes()).collect();
             let (before, rest) = there.split_at(8);
             assert!(before.iter().chain(&rest[len..]).all(|byte| *byte == 1), "len {len}");
             assert!(rest[..len].iter().all(|byte| *byte == 0), "len {len}");

@@ -218,6 +218,23 @@ impl Mapping {
         Some(unsafe { AtomicU64::from_ptr(word.cast().as_ptr()) })
     }
 
+    /// Copies bytes in; `None` if they do not fit.
+    pub fn write(&self, offset: u64, from: &[u8]) -> Option<()> {
+        let to = self.bytes(offset, from.len() as u64)?;
+        // SAFETY: that many bytes of the mapping, which consists of whole pages, so of whole words,
+        // and lives as long as `self`; all other accesses to them are atomics or copies that allow for races.
+        unsafe { copy::into_shared(to.as_ptr(), from) };
+        Some(())
+    }
+
+    /// Copies bytes out; `None` if they do not fit.
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Option<()> {
+        let from = self.bytes(offset, into.len() as u64)?;
+        // SAFETY: as in `write`.
+        unsafe { copy::out_of_shared(into, from.as_ptr()) };
+        Some(())
+    }
+
     /// Zeroes bytes; does nothing if they do not fit.
     pub fn zero(&self, offset: u64, len: u64) {
         if let Some(bytes) = self.bytes(offset, len) {

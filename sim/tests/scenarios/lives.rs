@@ -72,7 +72,17 @@ async fn a_closed_window_begins_nothing<F: Fabric>(world: World<F>) -> Outcome {
         };
         window.lock_all().await?.unlock_all().await?;
         let (again, table) = (window.clone(), window.clone().versioned());
+        let open = again.no_check();
+        let access = open.at(next)?;
+        access.put(0, &[1])?;
         window.close().await?;
+        closed(access.put(0, &[2]));
+        closed(access.get(0, &mut [0]).await);
+        closed(access.fetch_add(0, 1).await);
+        closed(access.accumulate(0, &[1], Op::Sum).await);
+        closed(access.put_shaped(0, Shape::Row(2), &[1, 2]).await);
+        closed(access.signal(0, 1));
+        assert!(matches!(access.put(2, &[1]), Err(Error::Range { .. })));
         closed(again.lock_exclusive(next).await);
         closed(again.lock_shared(next).await);
         closed(again.lock_all().await);

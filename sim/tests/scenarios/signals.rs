@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use onesided_fabric::{Fabric, World};
-use onesided_windows::{Element, Error, Window};
+use onesided_windows::{Element, Error, Shape, Window};
 
 use crate::{Outcome, scenario};
 
 scenario!(put_signal, data_precedes_its_signal, [2, 5]);
 scenario!(put_signal_all, every_rank_signals_every_rank, [3, 8]);
+scenario!(put_signal_shaped, a_shape_precedes_its_signal, [2, 5]);
+scenario!(put_signal_shaped_user_memory, a_shape_precedes_its_signal_in_user_memory, [2, 5]);
+scenario!(wait_until_any, the_first_of_several_signals, [3]);
 scenario!(put_signal_refused, a_refused_put_signals_nothing, [2]);
 scenario!(wait_until_ends, a_wait_without_a_signal_ends, [2]);
 scenario!(put_signal_user_memory, data_precedes_its_signal_in_user_memory, [2, 5]);
@@ -43,6 +46,14 @@ async fn data_precedes_its_signal<F: Fabric>(world: World<F>) -> Outcome {
 
 async fn data_precedes_its_signal_in_user_memory<F: Fabric>(world: World<F>) -> Outcome {
     ring(world, Backing::User).await
+}
+
+async fn a_shape_precedes_its_signal<F: Fabric>(world: World<F>) -> Outcome {
+    columns(world, Backing::Allocated).await
+}
+
+async fn a_shape_precedes_its_signal_in_user_memory<F: Fabric>(world: World<F>) -> Outcome {
+    columns(world, Backing::User).await
 }
 
 async fn every_rank_signals_every_rank<F: Fabric>(world: World<F>) -> Outcome {
@@ -92,6 +103,80 @@ async fn ring<F: Fabric>(world: World<F>, backing: Backing) -> Outcome {
     all_signals.unlock_all().await?;
     data.close().await?;
     signals.close().await
+}
+
+/// Each rank puts a column to the next one, in as many pieces as it has rows.
+async fn columns<F: Fabric>(world: World<F>, backing: Backing) -> Outcome {
+    const ROWS: usize = 40;
+    const COLUMN: Shape<'_> = Shape::Vector { count: ROWS, block: 1, stride: 3 };
+    let data = backing.window::<u32, F>(&world, "data", 3 * ROWS).await?;
+    let signals = backing.window::<u64, F>(&world, "signals", 1).await?;
+    let (from, to) = ((world.rank() + world.size() - 1) % world.size(), (world.rank() + 1) % world.size());
+    let (all_data, all_signals) = (data.lock_all().await?, signals.lock_all().await?);
+    let (there, flags) = (all_data.at(to).await?, all_signals.at(to).await?);
+    for round in 1..=10_u32 {
+        let elements: Vec<_> = (0..ROWS as u32).map(|row| 100 * round + row).collect();
+        there.put_signal_shaped(1, COLUMN, &elements, flags, 0, round.into()).await?;
+        signals.local().wait_until(0, |value| value == u64::from(round)).from_rank(from).await?;
+        let mut column = [0; ROWS];
+        data.local().read_shaped(1, COLUMN, &mut column)?;
+        assert_eq!(column[..], elements);
+        world.barrier().await.unwrap(); // the column was read
+    }
+    let far = there.put_signal_shaped(2, COLUMN, &[0; ROWS], flags, 0, 99).await;
+    assert!(far.is_ok(), "the last column");
+    let far = there.put_signal_shaped(3, COLUMN, &[0; ROWS], flags, 0, 77).await.unwrap_err();
+    assert!(matches!(far, Error::Range { operation: "put_signal_shaped", offset: 3, .. }), "{far}");
+    let few = there.put_signal_shaped(0, COLUMN, &[0; 2], flags, 0, 77).await.unwrap_err();
+    assert!(matches!(few, Error::Lengths { wanted: ROWS, given: 2, .. }), "{few}");
+    let elsewhere = all_signals.at(world.rank()).await?;
+    let elsewhere = there.put_signal_shaped(0, COLUMN, &[0; ROWS], elsewhere, 0, 77).await.unwrap_err();
+    assert!(matches!(elsewhere, Error::Operation { operation: "put_signal_shaped", .. }), "{elsewhere}");
+    assert_eq!(signals.local().wait_until(0, |value| value > 10).from_rank(from).await?, 99);
+    all_data.unlock_all().await?;
+    all_signals.unlock_all().await?;
+    assert_eq!(signals.local().get(0)?, 99, "nothing else was signalled");
+    data.close().await?;
+    signals.close().await
+}
+
+/// Rank 0 waits for elements of the other two and of two windows, which arrive in a given order.
+async fn the_first_of_several_signals<F: Fabric>(world: World<F>) -> Outcome {
+    let allocated = Backing::Allocated.window::<u64, F>(&world, "allocated", 2).await?;
+    let user = Backing::User.window::<u64, F>(&world, "user", 2).await?;
+    let (here, there) = (allocated.local(), user.local());
+    if world.rank() == 0 {
+        let waits = |round| {
+            let from_first = here.wait_until(0, move |value| value == round).from_rank(1);
+            [from_first, there.wait_until(1, move |value| value == round).from_rank(2)]
+        };
+        assert_eq!(here.wait_until_any(waits(1)).await?, (0, 1));
+        let late = waits(2).map(|wait| wait.deadline(Duration::from_millis(5)));
+        assert!(here.wait_until_any(late).await.unwrap_err().is_timed_out());
+        world.barrier().await.unwrap();
+        assert_eq!(here.wait_until_any(waits(2)).await?, (1, 2));
+        assert_eq!(here.wait_until_any([waits(2), waits(1)].into_iter().flatten()).await?, (1, 2));
+        // A value that is there precedes an error of another wait.
+        let wrong = here.wait_until(2, |_| true);
+        assert_eq!(here.wait_until_any([wrong, here.wait_until(0, |value| value == 1)]).await?, (1, 1));
+        let wrong = here.wait_until_any([here.wait_until(2, |_| true)]).await.unwrap_err();
+        assert!(matches!(wrong, Error::Range { offset: 2, .. }), "{wrong}");
+        let none = here.wait_until_any([]).await.unwrap_err();
+        assert!(matches!(none, Error::Lengths { given: 0, .. }), "{none}");
+    } else {
+        let (to, to_user) = (allocated.lock_shared(0).await?, user.lock_shared(0).await?);
+        if world.rank() == 1 {
+            to.signal(0, 1)?;
+        }
+        world.barrier().await.unwrap();
+        if world.rank() == 2 {
+            to_user.signal(1, 2)?;
+        }
+        to.unlock().await?;
+        to_user.unlock().await?;
+    }
+    allocated.close().await?;
+    user.close().await
 }
 
 /// Each origin has an element; ranks wait for signals only.

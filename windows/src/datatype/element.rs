@@ -7,9 +7,35 @@ use crate::datatype::op::Sealed;
 /// Plain data: every bit pattern is valid, no padding, no pointers.
 ///
 /// Implemented for everything that is [`bytemuck::Pod`]: integers, floats, arrays of them, and
-/// structures that derive it.
+/// structures that derive it. The crate is re-exported, so that a program needs no dependency of
+/// its own; the derived code has to be told so:
+///
+/// ```
+/// use onesided_windows::Window;
+/// use onesided_windows::bytemuck::{Pod, Zeroable};
+///
+/// #[derive(Clone, Copy, Pod, Zeroable)]
+/// #[bytemuck(crate = "onesided_windows::bytemuck")]
+/// #[repr(C)]
+/// struct Particle {
+///     position: [f32; 3],
+///     charge: f32,
+/// }
+///
+/// # onesided_fabric::threads(1, |world| {
+/// let particles = Window::<Particle>::allocate(&world, 100).wait()?;
+/// # particles.close().wait()
+/// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be an element of a window",
+    label = "not plain data",
+    note = "elements are plain data: integers, floats, arrays of them, and `#[repr(C)]` structures without padding \
+            that derive `bytemuck::Pod` and `bytemuck::Zeroable`; the crate is re-exported as `onesided::bytemuck`"
+)]
 pub trait Element: Pod + Send + Sync {}
 
+#[diagnostic::do_not_recommend]
 impl<T: Pod + Send + Sync> Element for T {}
 
 /// An element type of atomic operations: integers and floats of 1, 2, 4 and 8 bytes, and
@@ -17,8 +43,14 @@ impl<T: Pod + Send + Sync> Element for T {}
 ///
 /// Elements of 8 bytes use the fabric's own atomics; smaller ones are changed by compare-and-swaps
 /// on the 8-byte word around them.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no atomic operations",
+    label = "not an integer or a float of 1, 2, 4 or 8 bytes, or `Located`",
+    note = "structures have atomic operations on their fields: `Access::fields`"
+)]
 pub trait AtomicElement: Element + Sealed + PartialEq {}
 
+#[diagnostic::do_not_recommend]
 impl<T: Element + Sealed + PartialEq> AtomicElement for T {}
 
 /// The number of elements that fit in so many bytes.

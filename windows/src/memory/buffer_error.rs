@@ -61,7 +61,6 @@ impl<M> fmt::Display for BufferError<M> {
 
 impl<M> fmt::Debug for BufferError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let memory = if self.0.1.is_some() { "returned" } else { "lost" };
-        write!(f, "{:?}, the memory is {memory}", self.error())
+        fmt::Debug::fmt(self.error(), f)
     }
 }

@@ -9,7 +9,7 @@ use onesided_fabric::remote_memory::Fault;
 
 use crate::datatype::element::{byte_offset, elements_in};
 use crate::window::inner::Inner;
-use crate::{Element, Error, Window};
+use crate::{Element, Error, Shape, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
     /// This rank's own window memory, for direct loads and stores. The caller orders them against
@@ -45,6 +45,37 @@ impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
     /// Whether it has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// A copy of one element.
+    ///
+    /// ```
+    /// # use onesided_windows::{Shape, Window};
+    /// # onesided_fabric::threads(1, |world| {
+    /// let matrix = Window::<u64>::allocate(&world, 4 * 10).wait()?; // 4 rows of 10
+    /// let own = matrix.local();
+    /// own.set(7, 1)?;
+    /// own.set(27, own.get(7)? + 1)?;
+    /// let mut column = [0; 4];
+    /// own.read_shaped(7, Shape::Vector { count: 4, block: 1, stride: 10 }, &mut column)?;
+    /// assert_eq!(column, [1, 0, 2, 0]);
+    /// # matrix.close().wait()
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Range`].
+    pub fn get(&self, offset: usize) -> Result<T, Error> {
+        let mut element = T::zeroed();
+        self.read_into(offset, std::slice::from_mut(&mut element)).map(|()| element)
+    }
+
+    /// Stores one element.
+    ///
+    /// # Errors
+    /// [`Error::Range`].
+    pub fn set(&self, offset: usize, element: T) -> Result<(), Error> {
+        self.write(offset, &[element])
     }
 
     /// A copy of the elements in a range.
@@ -84,6 +115,52 @@ impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
             .fabric()
             .write_own(&self.inner.memory.own, at, bytemuck::cast_slice(elements))
             .map_err(self.failed("write"))
+    }
+
+    /// Copies the elements of a shape that starts at `offset` into a slice, in the shape's order.
+    ///
+    /// # Errors
+    /// [`Error::Range`] if the shape exceeds the memory, [`Error::Lengths`] if it has a different
+    /// number of elements than the slice; nothing is copied then.
+    pub fn read_shaped(&self, offset: usize, shape: Shape<'_>, into: &mut [T]) -> Result<(), Error> {
+        let mut rest = bytemuck::cast_slice_mut(into);
+        self.each_run("read_shaped", (offset, shape), rest.len(), |at, len| {
+            let (run, others) = std::mem::take(&mut rest).split_at_mut(len);
+            rest = others;
+            self.inner.fabric().read_own(&self.inner.memory.own, at, run)
+        })
+    }
+
+    /// Copies a slice to the positions of a shape that starts at `offset`. Where runs overlap, the
+    /// later one stays.
+    ///
+    /// # Errors
+    /// As [`read_shaped`](Self::read_shaped).
+    pub fn write_shaped(&self, offset: usize, shape: Shape<'_>, elements: &[T]) -> Result<(), Error> {
+        let mut rest = bytemuck::cast_slice(elements);
+        self.each_run("write_shaped", (offset, shape), rest.len(), |at, len| {
+            let (run, others) = rest.split_at(len);
+            rest = others;
+            self.inner.fabric().write_own(&self.inner.memory.own, at, run)
+        })
+    }
+
+    /// Calls `copy` with the offset and the length in bytes of each run of a shape that has as many
+    /// `bytes` as the slice.
+    fn each_run(
+        &self,
+        operation: &'static str,
+        (offset, shape): (usize, Shape<'_>),
+        bytes: usize,
+        mut copy: impl FnMut(u64, usize) -> Result<(), Fault>,
+    ) -> Result<(), Error> {
+        let (wanted, given, size) = (shape.count(), bytes / size_of::<T>(), size_of::<T>());
+        if wanted != given {
+            return Err(Error::Lengths { operation, wanted, given, window: self.inner.name.clone() });
+        }
+        let start = self.range(operation, offset, shape.end())?;
+        let copied = shape.runs().try_for_each(|run| copy(start + (run.start * size) as u64, run.len() * size));
+        copied.map_err(self.failed(operation))
     }
 
     fn bytes(&self) -> u64 {

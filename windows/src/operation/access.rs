@@ -88,7 +88,9 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     /// [`Error::Range`]. The flush or the unlock reports later failures.
     #[inline(always)] // taking a guard's address forces it into memory, which costs more than a small put
     pub fn put(&self, offset: usize, elements: &[T]) -> Result<(), Error> {
-        let at = self.range(offset, elements.len()).map_err(|_| self.out_of_range("put", offset, elements.len()))?;
+        let at = self
+            .range(offset, elements.len())
+            .map_err(|fault| self.copy().failed("put", (offset, elements.len()), fault))?;
         let put = self.inner.fabric().put(&self.target.data, at, bytemuck::cast_slice(elements));
         put.map_err(|fault| self.inner.failed("put", self.target.rank, fault))
     }
@@ -96,7 +98,7 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     /// The byte offset of a range of elements within the target's window memory, for a put or get.
     #[inline]
     pub(crate) fn range(&self, offset: usize, count: usize) -> Result<u64, Fault> {
-        match byte_offset::<T>(offset, count, self.target.uncounted_len) {
+        match byte_offset::<T>(offset, count, self.target.uncounted_len()) {
             Some(at) => Ok(at),
             None => counted_range::<T, F>(self.inner, self.target, (offset, count), true),
         }
@@ -105,7 +107,7 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     /// The same for an atomic operation.
     #[inline]
     pub(crate) fn atomic_range(&self, offset: usize, count: usize) -> Result<u64, Fault> {
-        match byte_offset::<T>(offset, count, self.target.uncounted_len) {
+        match byte_offset::<T>(offset, count, self.target.uncounted_len()) {
             Some(at) => Ok(at),
             None => counted_range::<T, F>(self.inner, self.target, (offset, count), false),
         }
@@ -140,7 +142,7 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     }
 }
 
-/// The slow path of a range check: the range is counted, or out of bounds.
+/// The slow path of a range check: the range is counted, or out of bounds, or the window is closed.
 #[cold]
 #[inline(never)]
 fn counted_range<T, F: Fabric>(
@@ -150,6 +152,7 @@ fn counted_range<T, F: Fabric>(
     moved: bool,
 ) -> Result<u64, Fault> {
     let at = byte_offset::<T>(offset, count, target.len).ok_or(Fault::new(FaultKind::OutOfRange))?;
+    inner.check_open()?;
     // The agent counts operations on memory without words.
     if moved || !target.wordless {
         let path = inner.fabric().path(&target.data);

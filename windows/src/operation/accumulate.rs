@@ -12,9 +12,9 @@ use crate::datatype::element::to_word;
 use crate::datatype::type_map::TypeMap;
 use crate::helper::{HelperAccumulate, by_helper, is_wordless};
 use crate::operation::combine::{WordSpan, WordSpans, WordUpdate, WordUpdates, Work};
-use crate::{Access, AtomicElement, Error, Op, Shape};
+use crate::{Access, AtomicElement, Element, Error, Op, Shape};
 
-impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
+impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// Combines elements from `offset` on with operands, each atomically with respect to all other
     /// atomic operations of this window (`MPI_Accumulate`, `MPI_Raccumulate`). When the wait
     /// returns, the operands may be reused; the operation is complete at the target after a
@@ -41,7 +41,10 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
     /// If dropped or leaked before it completes, it may or may not have taken effect on each
     /// element.
     #[inline(always)] // see Fetch::wait
-    pub fn accumulate<'b>(&self, offset: usize, operands: &'b [T], op: Op) -> Accumulate<'_, 'b, T, F> {
+    pub fn accumulate<'b>(&self, offset: usize, operands: &'b [T], op: Op) -> Accumulate<'_, 'b, T, F>
+    where
+        T: AtomicElement,
+    {
         if let (&[operand], true) = (operands, T::ADDS && op == Op::Sum) {
             let word = self.atomic_range(offset, 1).and_then(|at| self.inner.fabric().word_in(&self.target.data, at));
             let added = word.map(|word| drop(self.inner.fabric().fetch_add(word, to_word(operand))));
@@ -85,7 +88,10 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
         operands: &'b [T],
         results: &'b mut [T],
         op: Op,
-    ) -> Accumulate<'_, 'b, T, F> {
+    ) -> Accumulate<'_, 'b, T, F>
+    where
+        T: AtomicElement,
+    {
         self.get_accumulate_at("get_accumulate", (offset, Shape::Row(results.len())), operands, results, op)
     }
 
@@ -97,7 +103,10 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
         operands: &'b [T],
         results: &'b mut [T],
         op: Op,
-    ) -> Accumulate<'_, 'b, T, F> {
+    ) -> Accumulate<'_, 'b, T, F>
+    where
+        T: AtomicElement,
+    {
         let given = if op == Op::NoOp { results.len() } else { operands.len() };
         if let Err(fault) = Self::lengths(results.len(), given) {
             return Accumulate::done(self.copy(), operation, (results.len(), given), Err(fault));

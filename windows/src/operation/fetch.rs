@@ -12,9 +12,9 @@ use crate::datatype::element::{from_word, lanes, per_word, same_bits, to_word};
 use crate::helper::{HelperCall, HelperRequest, is_wordless};
 use crate::window::inner::Inner;
 use crate::window::target::Target;
-use crate::{Access, AtomicElement, Error, Op};
+use crate::{Access, AtomicElement, Element, Error, Op};
 
-impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
+impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// Combines an element with an operand, atomically with respect to all other atomic operations
     /// of this window, and returns the previous value (`MPI_Fetch_and_op`).
     ///
@@ -30,14 +30,20 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
     /// # Cancel safety
     /// If dropped before it completes, it may or may not have taken effect.
     #[inline]
-    pub fn fetch_and_op(&self, offset: usize, operand: T, op: Op) -> Fetch<'_, T, F> {
+    pub fn fetch_and_op(&self, offset: usize, operand: T, op: Op) -> Fetch<'_, T, F>
+    where
+        T: AtomicElement,
+    {
         self.fetch("fetch_and_op", offset, Change::Apply(op, operand))
     }
 
     /// Adds to an element atomically and returns the previous value:
     /// [`fetch_and_op`](Self::fetch_and_op) with [`Op::Sum`].
     #[inline]
-    pub fn fetch_add(&self, offset: usize, add: T) -> Fetch<'_, T, F> {
+    pub fn fetch_add(&self, offset: usize, add: T) -> Fetch<'_, T, F>
+    where
+        T: AtomicElement,
+    {
         self.fetch("fetch_add", offset, Change::Apply(Op::Sum, add))
     }
 
@@ -45,7 +51,7 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
     #[inline]
     pub fn fetch_one(&self, offset: usize) -> Fetch<'_, T, F>
     where
-        T: Default,
+        T: AtomicElement + Default,
     {
         self.fetch("fetch_one", offset, Change::Apply(Op::NoOp, T::default()))
     }
@@ -59,12 +65,18 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
     /// # Cancel safety
     /// As [`fetch_and_op`](Self::fetch_and_op).
     #[inline]
-    pub fn compare_and_swap(&self, offset: usize, expected: T, new: T) -> Fetch<'_, T, F> {
+    pub fn compare_and_swap(&self, offset: usize, expected: T, new: T) -> Fetch<'_, T, F>
+    where
+        T: AtomicElement,
+    {
         self.fetch("compare_and_swap", offset, Change::Swap { expected, new })
     }
 
     #[inline(always)] // see Fetch::wait
-    fn fetch(&self, operation: &'static str, offset: usize, change: Change<T>) -> Fetch<'_, T, F> {
+    fn fetch(&self, operation: &'static str, offset: usize, change: Change<T>) -> Fetch<'_, T, F>
+    where
+        T: AtomicElement,
+    {
         let word_and_lane = self.atomic_range(offset, 1).and_then(|at| {
             // The 8-byte word around the element; window memory is a multiple of 8 bytes long.
             let word = self.inner.fabric().word_in(&self.target.data, at & !7)?;

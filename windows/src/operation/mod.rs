@@ -10,3 +10,4 @@ pub(crate) mod put_signal;
 pub(crate) mod request;
 pub(crate) mod scope;
 pub(crate) mod shaped;
+pub(crate) mod wait_any;

@@ -8,11 +8,12 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
 use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
 
 use crate::datatype::element::{elements_in, from_word, to_word};
+use crate::datatype::fields::WholeElement;
 use crate::helper::is_wordless;
 use crate::window::inner::Inner;
-use crate::{Access, AtomicElement, Element, Error, Local};
+use crate::{Access, AtomicElement, Element, Error, Local, Request, Shape, Shaped};
 
-impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
+impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// Puts one element of 8 bytes and wakes its owner if it waits for it ([`Local::wait_until`]).
     /// A rank that sees the signal also sees what this rank has put to this target before, through
     /// any window: data first, then the signal, without a flush between them
@@ -27,10 +28,15 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
     /// # Errors
     /// [`Error::Range`]; [`Error::Type`] if an element does not have 8 bytes. The flush or the
     /// unlock reports later failures.
-    pub fn signal(&self, offset: usize, value: T) -> Result<(), Error> {
+    pub fn signal(&self, offset: usize, value: T) -> Result<(), Error>
+    where
+        T: AtomicElement,
+    {
         self.signalled_element("signal", offset).and_then(|element| self.signal_at("signal", (offset, element), value))
     }
+}
 
+impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
     fn signalled_element(&self, operation: &'static str, offset: usize) -> Result<Signalled<'_, F>, Error> {
         let element = check::<T>().and_then(|()| self.atomic_range(offset, 1)).and_then(|at| {
             match self.inner.fabric().word_in(&self.target.data, at) {
@@ -101,17 +107,72 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
         at: usize,
         value: S,
     ) -> Result<(), Error> {
-        let target = self.target.fabric_rank();
-        if signals.target.fabric_rank() != target {
-            return Err(self.inner.failed("put_signal", self.target.rank, Fault::of(FaultKind::Unsupported, target)));
-        }
-        let element = signals.signalled_element("put_signal", at)?;
+        let element = self.signalled_in("put_signal", signals, at)?;
         self.put(offset, elements)?;
         signals.signal_at("put_signal", (at, element), value)
     }
+
+    /// [`put_signal`](Self::put_signal) with the elements of a shape that starts at `offset`. The
+    /// request does nothing unless waited on or polled; when it completes, the slice may be reused.
+    ///
+    /// ```
+    /// # use onesided_windows::{Shape, Window};
+    /// # onesided_fabric::threads(2, |world| {
+    /// # let (data, signals) =
+    /// #     (Window::<f32>::allocate(&world, 40).wait()?, Window::<u64>::allocate(&world, 1).wait()?);
+    /// # let other = 1 - world.rank();
+    /// # let (to, flags) = (data.lock_shared(other).wait()?, signals.lock_shared(other).wait()?);
+    /// let column = Shape::Vector { count: 4, block: 1, stride: 10 };
+    /// to.put_signal_shaped(7, column, &[1.5; 4], &flags, 0, 1).wait()?;
+    /// signals.local().wait_until(0, |signal| signal == 1).from_rank(other).wait()?;
+    /// assert_eq!(data.local().get(37)?, 1.5);
+    /// # to.unlock().wait()?;
+    /// # flags.unlock().wait()?;
+    /// # data.close().wait()?;
+    /// # signals.close().wait()
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// When waited on: those of [`put_shaped`](Self::put_shaped) and
+    /// [`put_signal`](Self::put_signal).
+    ///
+    /// # Cancel safety
+    /// A request that is dropped before it completes has not signalled, and may have put some of
+    /// the elements.
+    pub fn put_signal_shaped<'s, S: AtomicElement>(
+        &'s self,
+        offset: usize,
+        shape: Shape<'s>,
+        elements: &'s [T],
+        signals: &'s Access<'_, S, F>,
+        at: usize,
+        value: S,
+    ) -> Request<'s, (), F> {
+        let operation = "put_signal_shaped";
+        Request::new(self.inner.fabric().clone(), operation, async move {
+            let element = self.signalled_in(operation, signals, at)?;
+            Shaped::put(self.copy(), operation, (offset, shape), WholeElement, elements).await?;
+            signals.signal_at(operation, (at, element), value)
+        })
+    }
+
+    /// The element to be signalled, of this target.
+    fn signalled_in<'s, S: AtomicElement>(
+        &self,
+        operation: &'static str,
+        signals: &'s Access<'_, S, F>,
+        at: usize,
+    ) -> Result<Signalled<'s, F>, Error> {
+        let target = self.target.fabric_rank();
+        if signals.target.fabric_rank() != target {
+            return Err(self.inner.failed(operation, self.target.rank, Fault::of(FaultKind::Unsupported, target)));
+        }
+        signals.signalled_element(operation, at)
+    }
 }
 
-impl<'w, T: AtomicElement, F: Fabric> Local<'w, T, F> {
+impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
     /// Waits until an element of 8 bytes satisfies the predicate, and returns it. A peer's
     /// [`signal`](Access::signal) wakes this rank; a value that arrives by a put is seen only when
     /// something else wakes this rank, if ever.
@@ -120,6 +181,7 @@ impl<'w, T: AtomicElement, F: Fabric> Local<'w, T, F> {
     /// is needed.
     pub fn wait_until<P>(&self, offset: usize, predicate: P) -> WaitUntil<'w, T, F>
     where
+        T: AtomicElement,
         P: Fn(T) -> bool + Send + 'w,
     {
         let predicate: Predicate<'w, T> = Box::new(predicate);

@@ -23,6 +23,12 @@ use crate::{Element, Epoch, Error, Window};
 impl<T: Element, F: Fabric> Window<T, F> {
     /// Locks a rank's window memory exclusively (`MPI_Win_lock`). The first operation is posted
     /// when the call returns; then wait on the request or await it.
+    ///
+    /// A lock is not reentrant: a rank that holds it, exclusively or shared, and waits for it
+    /// without a [`deadline`](LockRequest::deadline) waits until its own unlock, which a single
+    /// thread never reaches. That is no error, because another thread of the rank may hold the lock
+    /// and release it. [`Epochs`](crate::Epochs) checks its own calls
+    /// ([`Error::AlreadyLocked`]).
     #[inline]
     pub fn lock_exclusive(&self, target: u32) -> LockRequest<'_, T, F> {
         LockRequest::start(self, target, Mode::Exclusive, Intent::LOCK)

@@ -37,7 +37,8 @@ impl<T: Element, F: Fabric> Value<T, F> {
         // All ranks compare the same data, so all reach the same verdict.
         if let Some((rank, theirs)) = (0..).zip(&all).find(|(_, theirs)| **theirs != all[0]) {
             let home_of = |bytes: &[u8]| bytes.try_into().map_or(u32::MAX, u32::from_le_bytes);
-            let what = format!("the home of the value: rank {} against rank {}", home_of(theirs), home_of(&all[0]));
+            let what =
+                format!("the home of the value: it passed {}, rank 0 passed {}", home_of(theirs), home_of(&all[0]));
             return Err(Error::Mismatch { window: name(), rank, what });
         }
         if home >= world.size() {

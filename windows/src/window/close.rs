@@ -14,10 +14,11 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// and reports deferred errors. Collective.
     ///
     /// Other handles of the window become useless: starting an epoch (a lock, a fence, a post, a
-    /// start, an access without a check or a direct one), attaching, and closing again fail with
-    /// `Closed`. Operations in an epoch that is still open are not checked, because that would slow
-    /// down all of them: on shm they access memory that is not reused, over a card they cost the
-    /// connection once the peer has freed its memory.
+    /// start, an access without a check or a direct one), an operation in an epoch that is still
+    /// open, attaching, and closing again fail with `Closed`. Direct loads and stores, and
+    /// operations that other threads start during the close, are not checked: on shm they access
+    /// memory that is not reused, over a card they cost the connection once the peer has freed its
+    /// memory.
     ///
     /// # Errors
     /// [`Error::Operation`] with the first deferred error: of a posted operation, or of a release

@@ -22,20 +22,27 @@ use crate::window::inner::Inner;
 use crate::{Element, Error, LeasePolicy, LockAllDesign, LockDesign, Request, Window, WindowMemory};
 
 // On the default fabric, so that a caller need not name one: the builder allocates on any.
-impl<T: Element> Window<T> {
+impl<T> Window<T> {
     /// Starts to configure a window: its name, its lock and more. Works with any fabric.
     #[must_use]
-    pub fn builder() -> Builder<T> {
+    pub fn builder() -> Builder<T>
+    where
+        T: Element,
+    {
         Builder::default()
     }
 }
 
-impl<T: Element, F: Fabric> Window<T, F> {
+// The bounds are the methods', so that a compiler error says what an element is.
+impl<T, F: Fabric> Window<T, F> {
     /// Allocates `len` zeroed elements on every rank (`MPI_Win_allocate`). Collective.
     ///
     /// # Errors
     /// See [`Builder::allocate`].
-    pub fn allocate(world: &World<F>, len: usize) -> Request<'_, Self, F> {
+    pub fn allocate(world: &World<F>, len: usize) -> Request<'_, Self, F>
+    where
+        T: Element,
+    {
         Builder::default().allocate(world, len)
     }
 
@@ -44,7 +51,10 @@ impl<T: Element, F: Fabric> Window<T, F> {
     ///
     /// # Errors
     /// See [`Builder::dynamic`].
-    pub fn dynamic(world: &World<F>) -> Request<'_, Self, F> {
+    pub fn dynamic(world: &World<F>) -> Request<'_, Self, F>
+    where
+        T: Element,
+    {
         Builder::default().dynamic(world)
     }
 
@@ -53,7 +63,10 @@ impl<T: Element, F: Fabric> Window<T, F> {
     ///
     /// # Errors
     /// See [`Builder::create`].
-    pub fn create(world: &World<F>, memory: Vec<T>) -> Request<'_, Self, F> {
+    pub fn create(world: &World<F>, memory: Vec<T>) -> Request<'_, Self, F>
+    where
+        T: Element,
+    {
         Builder::default().create(world, memory)
     }
 
@@ -65,7 +78,10 @@ impl<T: Element, F: Fabric> Window<T, F> {
         world: &'w World<F>,
         memory: &'w WindowMemory<F>,
         range: Range<usize>,
-    ) -> Request<'w, Self, F> {
+    ) -> Request<'w, Self, F>
+    where
+        T: Element,
+    {
         Builder::default().create_over(world, memory, range)
     }
 }
@@ -89,7 +105,7 @@ pub struct Builder<T> {
 impl<T: Element> Default for Builder<T> {
     fn default() -> Self {
         Self {
-            name: "".into(),
+            name: format!("unnamed, of {}", std::any::type_name::<T>()).into(),
             design: None,
             all: None,
             uneven: false,
@@ -105,7 +121,8 @@ impl<T: Element> Default for Builder<T> {
 }
 
 impl<T: Element> Builder<T> {
-    /// The window's name in errors and reports; ranks compare its first 60 characters.
+    /// The window's name in errors and reports; ranks compare its first 60 characters. Default:
+    /// "unnamed", and the type of its elements.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.name = name.into();

@@ -10,7 +10,6 @@ use crate::active::signals::Counts;
 use crate::helper::{HelperRequests, RequestLayout, is_wordless};
 use crate::locks::layout::Table;
 use crate::locks::lease::LeaseChoice;
-use crate::locks::server::RequestSlots;
 use crate::locks::state::Locks;
 use crate::locks::window_lock::WindowLock;
 use crate::memory::regions::Regions;
@@ -144,9 +143,7 @@ impl<F: Fabric> Inner<F> {
         let wordless = self.fabric().word_in(&data, 0).is_err_and(is_wordless);
         // Where an operation is an instruction, nothing is counted unless requested.
         let paths: Option<Box<_>> = (self.memory.counted || !self.completes_at_post || wordless).then(Box::default);
-        let uncounted_len = if paths.is_some() { 0 } else { len };
-        let request_slots = RequestSlots::default();
-        Target { rank, data, locks, len, uncounted_len, ptr, wordless, paths, request_slots }
+        Target::new(rank, (data, locks), (len, ptr), wordless, paths)
     }
 
     /// Starts the flushes of several targets together; the caller then awaits them one after
@@ -165,9 +162,10 @@ impl<F: Fabric> Inner<F> {
         RequestLayout::new(self.world.size(), self.locks.layout.end())
     }
 
-    /// Stops serving peers' requests.
+    /// Stops serving peers' requests, and starts no operation any more.
     pub(crate) fn close_agent(&self) {
         self.lifecycle.set_closed();
+        self.memory.all_cached().for_each(Target::close);
         let request_layout = self.request_layout();
         if self.memory.hidden.len() >= request_layout.end() {
             let closed = request_layout.closed();

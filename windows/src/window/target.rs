@@ -1,6 +1,7 @@
 //! A rank's memory of a window, as this rank reaches it.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use onesided_fabric::remote_memory::Rank;
 use onesided_fabric::{Fabric, Path, Segment};
@@ -16,10 +17,10 @@ pub(crate) struct Target<F: Fabric> {
     pub(crate) locks: F::Segment,
     /// In bytes.
     pub(crate) len: u64,
-    /// `len` where paths are not counted, otherwise 0: the range check on the fast path then fails,
-    /// and the slow path counts. A separate test on the path of an operation costs up to half of
-    /// the operation.
-    pub(crate) uncounted_len: u64,
+    /// `len` where paths are not counted and the window is open, otherwise 0: the range check on the
+    /// fast path then fails, and the slow path counts, or reports the close. A separate test on the
+    /// path of an operation costs up to half of the operation.
+    uncounted_len: AtomicU64,
     /// Which attached memory this is; 0 where the rank has a single region.
     pub(crate) ptr: u64,
     /// Whether the fabric has no words of this memory, so that atomics go through its agent.
@@ -37,9 +38,32 @@ impl<F: Fabric> fmt::Debug for Target<F> {
 }
 
 impl<F: Fabric> Target<F> {
+    /// `rank`: in the window's world. `paths`: the counts, where paths are counted.
+    pub(crate) fn new(
+        rank: u32,
+        (data, locks): (F::Segment, F::Segment),
+        (len, ptr): (u64, u64),
+        wordless: bool,
+        paths: Option<Box<PathCounts>>,
+    ) -> Self {
+        let uncounted_len = AtomicU64::new(if paths.is_some() { 0 } else { len });
+        Self { rank, data, locks, len, uncounted_len, ptr, wordless, paths, request_slots: RequestSlots::default() }
+    }
+
     /// The rank as the fabric numbers it.
     pub(crate) fn fabric_rank(&self) -> Rank {
         self.data.rank()
+    }
+
+    /// The length that the range check of the fast path compares with.
+    #[inline(always)]
+    pub(crate) fn uncounted_len(&self) -> u64 {
+        self.uncounted_len.load(Ordering::Relaxed)
+    }
+
+    /// Sends every later operation to the slow path of the range check.
+    pub(crate) fn close(&self) {
+        self.uncounted_len.store(0, Ordering::Relaxed);
     }
 
     /// Counts an operation that took this path.

@@ -79,7 +79,7 @@ fn a_panicking_rank_ends_the_waits_of_the_others() {
     let world = World::new(zero);
     let ended = world.barrier().wait().unwrap_err().fault();
     assert_eq!((ended.kind(), ended.rank()), (FaultKind::PeerDied, Some(Rank(1))));
-    assert_eq!(world.barrier().wait().unwrap_err().fault().kind(), FaultKind::Closed);
+    assert_eq!(world.barrier().wait().unwrap_err().fault().kind(), FaultKind::OutOfStep);
     assert!(panics.join().is_err());
 }
 

@@ -148,38 +148,45 @@ impl Drop for ProtectionDomain {
     }
 }
 
-/// A memory registration.
+/// Memory that is registered with the card. It is freed after the registration has ended. If the
+/// card refuses to end it, the memory is leaked, because the card may still write it.
 #[derive(Debug)]
-struct Registration {
+struct Registration<M> {
     raw: NonNull<ibv::ibv_mr>,
-    _domain: Arc<ProtectionDomain>,
+    memory: ManuallyDrop<M>,
+    domain: ManuallyDrop<Arc<ProtectionDomain>>,
     maker: Maker,
 }
 
 // SAFETY: as for Context.
-unsafe impl Send for Registration {}
+unsafe impl<M: Send> Send for Registration<M> {}
 // SAFETY: as for Context.
-unsafe impl Sync for Registration {}
+unsafe impl<M: Sync> Sync for Registration<M> {}
 
-impl Registration {
-    /// Registers memory with full access. Relaxed ordering is not requested: a flag that is written
-    /// after data must not overtake it.
+impl<M> Registration<M> {
+    /// Registers the `len` bytes at `start` of the memory, with full access. Relaxed ordering is
+    /// not requested: a flag that is written after data must not overtake it.
     ///
     /// # Safety
-    /// `len` bytes at `start` are valid for reads and writes until the registration has ended, and
-    /// accessed by atomics and racy copies only.
-    unsafe fn new(domain: &Arc<ProtectionDomain>, start: NonNull<u8>, len: usize) -> Result<Self, Error> {
+    /// The bytes are valid for reads and writes until `memory` is dropped, and accessed by atomics
+    /// and racy copies only.
+    unsafe fn new(
+        domain: &Arc<ProtectionDomain>,
+        (start, len): (NonNull<u8>, usize),
+        memory: M,
+    ) -> Result<Self, Error> {
         let access = ibv::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE
             | ibv::ibv_access_flags::IBV_ACCESS_REMOTE_READ
             | ibv::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
             | ibv::ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC;
-        // SAFETY: the caller vouches for the memory.
+        // SAFETY: the caller vouches for the memory, which is kept until the registration ends.
         let raw = unsafe { ibv::ibv_reg_mr(domain.raw.as_ptr(), start.as_ptr().cast(), len, access.0 as i32) };
         let raw = NonNull::new(raw).ok_or_else(|| {
             let what = "register it with the card (locked memory: raise `ulimit -l`)";
             unallocated(len as u64, what, FaultKind::NoMemory, io::Error::last_os_error())
         })?;
-        Ok(Self { raw, _domain: Arc::clone(domain), maker: Maker::this() })
+        let (memory, domain) = (ManuallyDrop::new(memory), ManuallyDrop::new(Arc::clone(domain)));
+        Ok(Self { raw, memory, domain, maker: Maker::this() })
     }
 
     /// Its start in the card's address space.
@@ -198,24 +205,31 @@ impl Registration {
         unsafe { (*self.raw.as_ptr()).rkey }
     }
 
-    /// Deregisters: `true` if the card no longer accesses the memory.
-    fn end(self) -> bool {
-        let registration = ManuallyDrop::new(self);
-        // SAFETY: made by ibv_reg_mr, and deregistered only here: `self` is not dropped.
-        let ended = unsafe { ibv::ibv_dereg_mr(registration.raw.as_ptr()) } == 0;
-        // SAFETY: read once, of a value that is not dropped.
-        drop(unsafe { std::ptr::read(&registration._domain) });
-        ended
+    /// Deregisters and returns the memory; `None` if it is leaked.
+    fn end(self) -> Option<M> {
+        ManuallyDrop::new(self).take()
+    }
+
+    /// The memory, unless the card still accesses it. Called once, at the end.
+    fn take(&mut self) -> Option<M> {
+        // A forked child has a copy of the memory. It shares the device's file, and would end its
+        // parent's registration.
+        let here = self.maker.is_here();
+        // SAFETY: made by ibv_reg_mr, and deregistered only here, which is called once.
+        let ended = !here || unsafe { ibv::ibv_dereg_mr(self.raw.as_ptr()) } == 0;
+        if !ended {
+            return None; // keeps the domain too, which the registration is in
+        }
+        // SAFETY: taken once, after the last use.
+        unsafe { ManuallyDrop::drop(&mut self.domain) };
+        // SAFETY: taken once.
+        Some(unsafe { ManuallyDrop::take(&mut self.memory) })
     }
 }
 
-impl Drop for Registration {
+impl<M> Drop for Registration<M> {
     fn drop(&mut self) {
-        if !self.maker.is_here() {
-            return; // a forked child shares the device's file, and would end its parent's registration
-        }
-        // SAFETY: made by ibv_reg_mr; the memory is freed after it.
-        unsafe { ibv::ibv_dereg_mr(self.raw.as_ptr()) };
+        drop(self.take());
     }
 }
 
@@ -224,12 +238,9 @@ fn unallocated(len: u64, what: &str, kind: FaultKind, source: io::Error) -> Erro
     Error::Allocate { len, what: what.into(), fault, source: Some(source) }
 }
 
-/// Memory registered with the card; the mapping is dropped after the registration.
+/// Memory that this rank allocated, registered with the card.
 #[derive(Debug)]
-pub(super) struct MemoryRegion {
-    registration: Registration,
-    memory: Arc<Mapping>,
-}
+pub(super) struct MemoryRegion(Registration<Arc<Mapping>>);
 
 impl MemoryRegion {
     /// Creates `len` zeroed bytes with all their pages, and registers them.
@@ -240,74 +251,65 @@ impl MemoryRegion {
             unallocated(len, what, kind, source)
         })?;
         let start = memory.bytes(0, len).unwrap_or(NonNull::dangling());
-        // SAFETY: the mapping has `len` bytes and is kept for as long as the registration.
-        let registration = unsafe { Registration::new(domain, start, memory.len())? };
-        Ok(Self { registration, memory: Arc::new(memory) })
+        let bytes = (start, memory.len());
+        // SAFETY: the mapping has `len` bytes, and consists of whole words that nothing refers to.
+        Ok(Self(unsafe { Registration::new(domain, bytes, Arc::new(memory))? }))
     }
 
     pub(super) fn memory(&self) -> &Mapping {
-        &self.memory
+        &self.0.memory
     }
 
     /// The mapping, for owners that outlive the registration.
-    pub(super) const fn shared(&self) -> &Arc<Mapping> {
-        &self.memory
+    pub(super) fn shared(&self) -> &Arc<Mapping> {
+        &self.0.memory
     }
 
     /// Its start in the card's address space.
     pub(super) fn address(&self) -> u64 {
-        self.registration.address()
+        self.0.address()
     }
 
     pub(super) fn local_key(&self) -> u32 {
-        self.registration.local_key()
+        self.0.local_key()
     }
 
     pub(super) fn remote_key(&self) -> u32 {
-        self.registration.remote_key()
+        self.0.remote_key()
     }
 }
 
 /// User memory registered with the card, until it is reclaimed.
 #[derive(Debug)]
-pub(super) struct UserRegion {
-    registration: Registration,
-    memory: UserMemory,
-}
+pub(super) struct UserRegion(Registration<UserMemory>);
 
 impl UserRegion {
     pub(super) fn new(domain: &Arc<ProtectionDomain>, memory: UserMemory) -> Result<Self, Error> {
-        // SAFETY: the memory is owned, and kept until the registration has ended; its owner makes
-        // no references to it.
-        let registration = unsafe { Registration::new(domain, memory.start(), memory.len())? };
-        Ok(Self { registration, memory })
+        let bytes = (memory.start(), memory.len());
+        // SAFETY: the memory is owned; no references to it are made until it is returned.
+        Ok(Self(unsafe { Registration::new(domain, bytes, memory)? }))
     }
 
     /// Its start and its length.
-    pub(super) const fn bytes(&self) -> (NonNull<u8>, usize) {
-        (self.memory.start(), self.memory.len())
+    pub(super) fn bytes(&self) -> (NonNull<u8>, usize) {
+        (self.0.memory.start(), self.0.memory.len())
     }
 
     pub(super) fn address(&self) -> u64 {
-        self.registration.address()
+        self.0.address()
     }
 
     pub(super) fn local_key(&self) -> u32 {
-        self.registration.local_key()
+        self.0.local_key()
     }
 
     pub(super) fn remote_key(&self) -> u32 {
-        self.registration.remote_key()
+        self.0.remote_key()
     }
 
     /// Deregisters it. `None` if the card still accesses it: the memory is then leaked.
     pub(super) fn deregister(self) -> Option<UserMemory> {
-        let Self { registration, memory } = self;
-        if registration.end() {
-            return Some(memory);
-        }
-        std::mem::forget(memory);
-        None
+        self.0.end()
     }
 }
 

@@ -161,7 +161,7 @@ impl VerbsSegment {
     pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
         self.check(offset, into.len() as u64)?;
         match self.own()? {
-            Memory::Allocated(own) => memory::read(own.memory(), offset, into),
+            Memory::Allocated(own) => own.memory().read(offset, into),
             Memory::User(user) => self.with_user_memory(user, |user| memory::read_user(user, offset, into))?,
             Memory::Part(whole, at) => return whole.read(at + offset, into),
         }
@@ -171,7 +171,7 @@ impl VerbsSegment {
     pub(super) fn write(&self, offset: u64, from: &[u8]) -> Result<(), Fault> {
         self.check(offset, from.len() as u64)?;
         match self.own()? {
-            Memory::Allocated(own) => memory::write(own.memory(), offset, from),
+            Memory::Allocated(own) => own.memory().write(offset, from),
             Memory::User(user) => self.with_user_memory(user, |user| memory::write_user(user, offset, from))?,
             Memory::Part(whole, at) => return whole.write(at + offset, from),
         }
