@@ -32,8 +32,8 @@
 //! | [`Window::sync`](crate::Window::sync) | this thread's own accesses of mapped memory before it take effect before those after it, and before the operations posted after it. |
 //! | [`FenceEpoch::fence`](crate::FenceEpoch::fence) | every rank has reached it; what each did between the fences is complete and visible to all, by [`Window::local`](crate::Window::local) too. |
 //! | [`AccessEpoch::complete`](crate::AccessEpoch::complete) | what was done since the start is complete at the targets. |
-//! | [`ExposureEpoch::wait`](crate::ExposureEpoch::wait) | this rank sees what its origins had completed. |
-//! | [`StartRequest::wait`](crate::StartRequest::wait) | this rank sees what its targets had written before they posted, locally or by operations they had completed. |
+//! | [`Window::post`](crate::Window::post), waited for | this rank sees what its origins had completed. |
+//! | [`Window::start`](crate::Window::start), waited for | this rank sees what its targets had written before they posted, locally or by operations they had completed. |
 //! | [`World::barrier`](crate::World::barrier) | every rank has reached it. What a rank had **flushed or unlocked** before its barrier, every rank sees after its own. |
 //!
 //! The consequences, as sentences to rely on:

@@ -1,4 +1,12 @@
-//! A lock of your own: write it, verify it, use it.
+//! A lock of your own: write it, use it, verify it.
+//!
+//! ```toml
+//! [dependencies]
+//! onesided = { path = "../onesided" }
+//!
+//! [dev-dependencies]
+//! onesided-lock-kit = { path = "../onesided/lock-kit" }
+//! ```
 //!
 //! # As two functions
 //!
@@ -60,17 +68,35 @@
 //! # Verify it
 //!
 //! The crate `onesided-lock-kit` runs the same source through the checks that the locks of this
-//! library pass. Without recovery from dead owners:
+//! library pass. In a test, with the bounds low:
 //!
-//! ```text
-//! Conformance::of(&Simple::new(OneWord)).without_recovery().run();
+//! ```
+//! # use onesided::lock_algos::remote_memory::{Fault, RemoteMemory};
+//! # use onesided::lock_algos::{Simple, SimpleLock, SimpleUse};
+//! # #[derive(Clone, Copy, Debug)]
+//! # struct OneWord;
+//! # impl SimpleLock for OneWord {
+//! #     const NAME: &'static str = "one-word";
+//! #     const WORDS: usize = 1;
+//! #     async fn acquire<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
+//! #         let mut lock = lock;
+//! #         while lock.memory.compare_swap(lock.word(0), 0, 1).await? != 0 { lock.pause(0).await?; }
+//! #         Ok(())
+//! #     }
+//! #     async fn release<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
+//! #         lock.memory.compare_swap(lock.word(0), 1, 0).await.map(drop)
+//! #     }
+//! # }
+//! use onesided_lock_kit::Conformance;
+//!
+//! let suite = Conformance::of(&Simple::new(OneWord)).preemptions(1).states(20_000).cases(100);
+//! println!("{}", suite.without_recovery().run()); // this lock does not recover from dead owners
 //! ```
 //!
-//! With it one call runs everything:
+//! For a lock that recovers, one call runs everything with the usual bounds:
 //!
 //! ```text
-//! let report = onesided_lock_kit::conformance(&lock);
-//! println!("{report}");
+//! println!("{}", onesided_lock_kit::conformance(&lock));
 //! ```
 //!
 //! It panics with the same report if the lock violates a promise. `Conformance::of(&lock)` sets
