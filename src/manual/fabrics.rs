@@ -1,11 +1,11 @@
-//! Shared memory, verbs, both in one world, the simulator: what each needs and can do.
+//! Shared memory, verbs, both in one world: what each needs and can do.
 //!
 //! | fabric | reaches | needs | an operation is | atomics by |
 //! |---|---|---|---|---|
 //! | `shm` | processes and threads of one Linux host | nothing | an instruction, complete when the call returns | the CPU |
 //! | `verbs` | RDMA cards and Soft-RoCE | feature `verbs`, `libibverbs`, a device | a work request, completed by the card | the target's card |
 //! | `mixed` | both of them in one world | as `verbs` | bytes to a rank of the same host: an instruction; all else: a work request | the target's card |
-//! | `sim` | a modelled network, in one thread | the crate `onesided-sim` | an event in virtual time | the model |
+//! | `sim`, see [simulation](super::simulation) | a modelled network, in one thread | the crate `onesided-sim` | an event in virtual time | the model |
 //!
 //! `onesided info` reports which of them this host has, what is missing and why.
 //!
@@ -108,9 +108,3 @@
 //!   measured and its faults tested.
 //! - `ONESIDED_PRETEND_HOSTS=2` distributes the ranks over two pretended hosts, to try both ways on
 //!   one machine.
-//!
-//! # The simulator
-//!
-//! The locks and everything else that is generic over a fabric run unchanged in virtual time,
-//! deterministically by seed, with loss, jitter and deaths. A deadlock is reported as such, with
-//! every waiting rank and what it waits for. The simulator is a crate of its own, `onesided-sim`.

@@ -42,12 +42,13 @@
 //! - [`allocate`](crate::Window::allocate) makes a *window*: 1024 zeros on every rank. It is
 //!   *collective*: every rank has to call it.
 //! - [`lock_exclusive`](crate::Window::lock_exclusive) locks the window memory of the next rank. That
-//!   rank does nothing for it. The guard, `epoch`, has the operations:
-//!   [`fetch_add`](crate::Access::fetch_add) adds 1 to element 0 there, and returns what it was;
+//!   rank does nothing for it. The guard has the operations. It is called `epoch`, MPI's word for the
+//!   time in which a rank may access a target.
+//! - [`fetch_add`](crate::Access::fetch_add) adds 1 to element 0 there, and returns what it was before.
 //!   [`put`](crate::Access::put) writes elements 8 and 9.
-//! - After [`unlock`](crate::Epoch::unlock) the elements are there for the next owner of the lock. After
-//!   [`barrier`](crate::World::barrier) they are there for all ranks.
-//! - [`local`](crate::Window::local) is this rank's own memory.
+//! - After [`unlock`](crate::Epoch::unlock) the next owner of the lock sees what was written. After the
+//!   [`barrier`](crate::World::barrier) all ranks see it.
+//! - [`local`](crate::Window::local) reads this rank's own memory.
 //! - A call that may have to wait returns a request: `.wait()` blocks, `.await` does not.
 //!
 //! # Run it as processes

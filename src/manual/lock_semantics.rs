@@ -49,19 +49,18 @@
 //!
 //! With `two-level` a rank may also reuse its host's turn without queueing, at most 32 times in a row.
 //!
-//! | design | a free lock costs, acquire and release | words | source |
-//! |---|---|---|---|
-//! | `test-and-set` | a compare-and-swap, and a write that is not waited for (cards: a second compare-and-swap); shared: two fetch-adds | 1 at the target | jiang-2004, 5.1; the shared mode is this library's |
-//! | `mcs` | two compare-and-swaps; shared: two fetch-adds | 2 at the target, 3 at the origin | jiang-2004, 5.2, after Mellor-Crummey and Scott 1991; the shared mode is this library's |
-//! | `ticket` | two fetch-adds | 2, 1 | DSLR (SIGMOD 2018), section 4 |
-//! | `fetch-add-queue` | two fetch-adds | 34, 2 | DecLock (arXiv 2505.17641) |
-//! | `distributed-counters` | shared: two fetch-adds in the origin's own memory; exclusive: one at the target, two at every rank | 3 at the target and 1 at every rank, 1 | RMA-RW (HPDC 2016) |
-//! | `two-level` | two compare-and-swaps; shared: two fetch-adds | 1 at the target and 3 at a rank of each host, 3 | HOCL (SIGMOD 2022), ALock (SPAA 2024), Fissile locks (NETYS 2020) |
-//! | `dedicated-thread`, `event-thread` | two writes and an answer; two writes that are not waited for | 5 at the target and 8 to 64 lines for each rank, 3 | jiang-2004, 4.1 and 4.2 |
+//! | design | acquire and release of a free lock | words at the target | words at the origin for each lock that it holds or waits for | source |
+//! |---|---|---|---|---|
+//! | `test-and-set` | a compare-and-swap, and a write that is not waited for (cards: a second compare-and-swap); shared: two fetch-adds | 1 | 1, for shared locks | jiang-2004, 5.1 |
+//! | `mcs` | two compare-and-swaps; shared: two fetch-adds | 2 | 3 | jiang-2004, 5.2, after Mellor-Crummey and Scott 1991 |
+//! | `ticket` | two fetch-adds | 2 | 1 | DSLR (SIGMOD 2018), section 4 |
+//! | `fetch-add-queue` | two fetch-adds | 34 | 2 | DecLock (arXiv 2505.17641) |
+//! | `distributed-counters` | shared: two fetch-adds in the origin's own memory; exclusive: one at the target, two at every rank | 3, and 1 at every rank | 1 | RMA-RW (HPDC 2016) |
+//! | `two-level` | two compare-and-swaps; shared: two fetch-adds | 1, and 3 at a rank of each host | 3 | HOCL (SIGMOD 2022), ALock (SPAA 2024), Fissile locks (NETYS 2020) |
+//! | `dedicated-thread`, `event-thread` | two writes and an answer; two writes that are not waited for | 5, and 8 to 64 cache lines for each rank | 3 | jiang-2004, 4.1 and 4.2 |
 //!
-//! The words at the origin are for each lock that it holds or waits for. jiang-2004 is Jiang et al.,
-//! *Efficient Implementation of MPI-2 Passive One-Sided Communication on InfiniBand Clusters*
-//! (EuroPVM/MPI 2004).
+//! jiang-2004 is Jiang et al., *Efficient Implementation of MPI-2 Passive One-Sided Communication on
+//! InfiniBand Clusters* (EuroPVM/MPI 2004). The shared modes of its locks are this library's.
 //!
 //! - `two-level` gains nothing on a single host, nor where the CPU does not reach the ranks of its own
 //!   host (`verbs`).
@@ -70,8 +69,7 @@
 //!   wait for the thread where the target's cores are busy, and end with their rank: waiters get an
 //!   error. A rank holds or waits for at most 8 (in large worlds) to 64 locks of one target at a
 //!   time; further requests wait. They cancel best: a cancelled request leaves the queue immediately.
-//! - Each design's page has the details: [`LockDesign`](crate::LockDesign).
-//!   [`Window::info`](crate::Window::info) and [`Window::explain`](crate::Window::explain) report what a
+//! - [`LockDesign`](crate::LockDesign) says more of each. [`Window::info`](crate::Window::info) and [`Window::explain`](crate::Window::explain) report what a
 //!   window has.
 //!
 //! # Locking all targets

@@ -1,5 +1,11 @@
 //! What a put, a flush, an unlock and a barrier promise, and to whom.
 //!
+//! Most programs need three rules:
+//!
+//! - What was done under an exclusive lock is visible to the next owner of that lock.
+//! - What was flushed or unlocked before a barrier is visible to all ranks after it.
+//! - A rank that sees a signal sees what the origin had put to it before.
+//!
 //! # Window memory
 //!
 //! Several ranks write the bytes of a window's memory. No Rust reference ever points to them:

@@ -4,7 +4,7 @@
 //!
 //! - **A guard in place of a pair of calls.** What `MPI_Win_lock` begins is a value. The operations
 //!   are its methods, so an operation outside of an epoch does not compile. Its `unlock` consumes it,
-//!   and a drop unlocks, too. [`Window::epochs`](crate::Window::epochs) has the calls of MPI,
+//!   and a drop unlocks. [`Window::epochs`](crate::Window::epochs) has the calls of MPI,
 //!   checked at run time, for programs that are ported.
 //! - **Elements in place of datatypes, counts and displacement units.** A window has a Rust type.
 //!   Offsets and lengths are in elements of it.
@@ -14,8 +14,8 @@
 //!   aborts the job.
 //! - **Passive means passive**: a lock is granted while the target computes, and needs no call of
 //!   the library there.
-//! - **Atomic operations may be mixed** on one element. MPI promises that of the same operation
-//!   only.
+//! - **Atomic operations may be mixed** on one element. By default MPI promises atomicity for the same
+//!   operation, or no-op, only.
 //!
 //! # The job
 //!

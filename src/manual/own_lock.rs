@@ -95,8 +95,10 @@
 //!
 //! For a lock that recovers, one call runs everything with the usual bounds:
 //!
-//! ```text
-//! println!("{}", onesided_lock_kit::conformance(&lock));
+//! ```no_run
+//! use onesided::lock_algos::{Backoff, TestAndSet};
+//!
+//! println!("{}", onesided_lock_kit::conformance(&TestAndSet::new(Backoff::default())));
 //! ```
 //!
 //! It panics with the same report if the lock violates a promise. `Conformance::of(&lock)` sets
@@ -113,9 +115,10 @@
 //! | `ThroughputRun::of(&lock).origins(100).simulated()` | a throughput run, by threads or simulated ranks | rate, waits, fairness, operations |
 //!
 //! A program is a list of sections for each origin: `Section::EXCLUSIVE` or `Section::SHARED`, with
-//! modifiers: `.trying()`, `.cancelled(polls)`, `.detached()`, `.early(reads)`.
-//! `.fenced(Fencing::Fused)` adds a fencing token, which must be higher than those of all previous
-//! owners.
+//! modifiers: `.trying()` for a try, `.cancelled(n)` for a request that is cancelled at its `n`-th look
+//! at its intent, `.detached()` for a release that is not waited for, `.early(n)` for `n` reads between
+//! the start of the acquire and the wait for it. `.fenced(Fencing::Fused)` adds a fencing token, which
+//! must be higher than those of all previous owners.
 //!
 //! # When a check fails
 //!

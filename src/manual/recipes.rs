@@ -10,7 +10,8 @@
 //! that find the same entry free, the compare-and-swap lets one put its key there.
 //!
 //! ```
-//! # use onesided::{Access, Any, Result, Window};
+//! use onesided::{Access, Any, Result, Window};
+//!
 //! fn add(entries: &Access<'_, u64, Any>, first: usize, key: u64, value: u64) -> Result<()> {
 //!     let count = entries.len() / 2;
 //!     for probe in 0..count {
@@ -74,7 +75,8 @@
 //! appended. They change together, so a rank changes them under the exclusive lock.
 //!
 //! ```
-//! # use onesided::{Result, Window};
+//! use onesided::{Result, Window};
+//!
 //! const TASKS: usize = 2; // the tasks follow the two numbers
 //! const CAPACITY: u64 = 100;
 //!
