@@ -66,12 +66,12 @@
 //! # Decisions that shape everything
 //!
 //! - **Words are resolved once** and keep what they resolved to, so an operation is one pointer
-//!   away (a table
-//!   look-up per operation cost a tenth to a third; a virtual call three times the instruction).
+//!   away (a table look-up per operation cost a tenth to a third; a virtual call three times the
+//!   instruction).
 //! - **A fault is one word.** The detailed error is built where the operation and the target are
-//!   known, on a cold path (a 32-byte error made the fast path three times slower).
-//!   Job and fabric have an error type each. The fabric converts the job's errors, so that a
-//!   failure has one variant in both.
+//!   known, on a cold path (a 32-byte error made the fast path three times slower). Job and fabric
+//!   have an error type each. The fabric converts the job's errors, so that a failure has one
+//!   variant in both.
 //! - **An acquire is `start`, `holds`, `contend`.** The first two are plain functions, so that an
 //!   uncontended acquire has no future at all; only the contended path is `async`.
 //! - **Waiting is an operation** ([`wait_until`](onesided_remote_memory::RemoteMemory::wait_until),

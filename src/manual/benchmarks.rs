@@ -1,9 +1,9 @@
 //! What `onesided bench` measures.
 //!
-//! Figures of one machine do not hold on another. So each command measures the limits of the machine
-//! (bare compare-and-swaps, `memcpy`, a pthread mutex) interleaved with the library, by the same
-//! processes, and reports ratios. A figure is the median of several runs. The machine should be idle
-//! otherwise.
+//! Figures of one machine do not hold on another. So each command measures the limits of the
+//! machine (bare compare-and-swaps, `memcpy`, a pthread mutex) interleaved with the library, by the
+//! same processes, and reports ratios. A figure is the median of several runs. The machine should
+//! be idle otherwise.
 //!
 //! ```sh
 //! cargo run --release -- bench locks
@@ -39,25 +39,25 @@
 //! | `zipf` | many locks, uniformly wanted to heavily skewed |
 //! | `recovery` | the time from an owner's death to the recovery of its lock |
 //!
-//! For a lock of your own, `onesided_lock_kit::bench` has throughput runs by threads and by simulated
-//! origins: see [own lock](super::own_lock).
+//! For a lock of your own, `onesided_lock_kit::bench` has throughput runs by threads and by
+//! simulated origins: see [own lock](super::own_lock).
 //!
 //! # Results
 //!
-//! Between processes of one host with two cores (`onesided bench locks --lock all --metric
-//! contended,wait,messages,readers,section,cpu --picture FILE.svg`):
+//! Between processes of one host with two cores
+//! (`onesided bench locks --lock all --metric contended,wait,messages,readers,section,cpu --picture FILE.svg`):
 //!
 #![doc = include_str!("../../docs/locks.svg")]
 //!
 //! In simulation, where each rank has a card and is a microsecond away from the others
 //! (`onesided bench scale --picture FILE.svg`). Where a curve turns down, the lock stops scaling.
-//! With 100,000 origins (not drawn) the rank that has the lock is the bottleneck, whatever the design:
-//! all origins begin at once, and for the simulated 0.2 s each release waits behind the others'
-//! requests. The two-level lock is the exception, because its waiters read words of their own host; an
-//! hour does not suffice to simulate that many of them.
+//! With 100,000 origins (not drawn) the rank that has the lock is the bottleneck, whatever the
+//! design: all origins begin at once, and for the simulated 0.2 s each release waits behind the
+//! others' requests. The two-level lock is the exception, because its waiters read words of their
+//! own host; an hour does not suffice to simulate that many of them.
 //!
 #![doc = include_str!("../../docs/scale.svg")]
 //!
 //! The comparison with MPICH, Open MPI and bare instructions is in the README
-//! (`onesided bench peers --json docs/peers.json --picture docs/peers.svg`). Windows are allocated there
-//! after closed ones of the same size, whose pages onesided reuses.
+//! (`onesided bench peers --json docs/peers.json --picture docs/peers.svg`). Windows are allocated
+//! there after closed ones of the same size, whose pages onesided reuses.

@@ -12,10 +12,10 @@
 //! | many ranks contend over a network, for a short time each | `ticket` | an acquire is one operation however many wait | waiters poll |
 //! | many ranks contend over a network, for a long time each | `fetch-add-queue` | the same, and waiters do not poll | 34 words at every target |
 //! | ranks of one host contend, or up to about ten over a network, and each must get its turn | `mcs` | one write hands over, and waiters poll only memory of their own | over a network, an acquire needs more attempts with more ranks |
-//! | all else | `test-and-set` | one word; the cheapest while free; the fastest between processes of one host | not fair: some ranks may starve |
+//! | all else | `test-and-set` | one word; the cheapest while free; the fastest between processes of one host | not fair: some ranks may starve; a waiter sleeps out its backoff after a long hold |
 //!
-//! - **More ranks than cores**: not one of the fair locks (`mcs`, `ticket`, `fetch-add-queue`). Each
-//!   hand-over then costs a context switch, because the next owner has to be scheduled first.
+//! - **More ranks than cores**: not one of the fair locks (`mcs`, `ticket`, `fetch-add-queue`).
+//!   Each hand-over then costs a context switch, because the next owner has to be scheduled first.
 //! - **Fair locks need an order.** A program that holds one lock while it waits for another takes
 //!   them in the order of the ranks: see [deadlocks](super::lock_semantics#deadlocks).
 //! - **Whole windows are locked, by many ranks**: any lock, with
@@ -24,8 +24,8 @@
 //!   expensive.
 //! - **Up to millions of locks**: a [`LockTable`](crate::LockTable), of `test-and-set` (8 bytes a
 //!   lock), `mcs` or `ticket` (16), or `fetch-add-queue` (272).
-//! - `dedicated-thread` and `event-thread` have a thread at the target serve the lock. They cost many
-//!   times what the others do, and are here for comparison.
+//! - `dedicated-thread` and `event-thread` have a thread at the target serve the lock. They cost
+//!   many times what the others do, and are here for comparison.
 //!
 //! ```
 //! use onesided::{LockDesign, Window};

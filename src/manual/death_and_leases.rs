@@ -2,11 +2,11 @@
 //!
 //! # Death
 //!
-//! **A lock whose exclusive owner died is poisoned.** Every request for it fails immediately, with an
-//! error that names the failed rank ([`is_poisoned`](crate::Error::is_poisoned)), until a request with
-//! `.recover()` takes it. The recovering owner holds the lock exclusively, and
-//! [`previous_owner`](crate::Epoch::previous_owner) names the failed rank. After its unlock the lock is
-//! an ordinary lock again.
+//! **A lock whose exclusive owner died is poisoned.** Once the death is detected, every request for
+//! the lock fails with an error that names the failed rank
+//! ([`is_poisoned`](crate::Error::is_poisoned)), until a request with `.recover()` takes the lock.
+//! The recovering owner holds it exclusively, and [`previous_owner`](crate::Epoch::previous_owner)
+//! names the failed rank. After its unlock the lock is an ordinary lock again.
 //!
 //! ```
 //! # use onesided::{Error, Window};
@@ -25,14 +25,14 @@
 //! ```
 //!
 //! A robust mutex of POSIX reports a death once, to the next owner. Here the lock stays poisoned,
-//! because half-written data affects every rank. If one survivor got the error and then ended on it,
-//! the others would go on with data that no rank has checked. So the default cannot be overlooked. A
-//! program that can repair the data, or needs no repair, says so with `.recover()`.
+//! because half-written data affects every rank. If one survivor got the error and then ended on
+//! it, the others would go on with data that no rank has checked. So the default cannot be
+//! overlooked. A program that can repair the data, or needs no repair, says so with `.recover()`.
 //!
-//! **A dead reader poisons nothing**, because it has changed nothing. The next owner gets the lock as
-//! after any other reader, once the death is detected. A rank that dies *waiting* has no effect with
-//! test-and-set, nor, except with `mcs`, if it waited as a reader. Otherwise it counts as one that may
-//! have held the lock.
+//! **A dead reader poisons nothing**, because it has changed nothing. The next owner gets the lock
+//! as after any other reader, once the death is detected. A rank that dies *waiting* has no effect
+//! with test-and-set, nor, except with `mcs`, if it waited as a reader. Otherwise it counts as one
+//! that may have held the lock.
 //!
 //! | design | after the death of an exclusive owner the error comes | and says |
 //! |---|---|---|
@@ -43,51 +43,55 @@
 //! | `dedicated-thread`, `event-thread` | when the thread has learned of it | `rank 3 died while it held the lock` |
 //!
 //! "Immediately" begins when the death is known: on the rank's host within milliseconds; on other
-//! hosts see [failures](super::failures#failure-detection). Where the table says "may have held", the
-//! lock's words do not tell an owner from a waiter.
+//! hosts see [failures](super::failures#failure-detection). Where the table says "may have held",
+//! the lock's words do not tell an owner from a waiter.
 //!
 //! *Why a second.* Readers and tickets are counts, which name no rank. When a rank has died, and no
-//! rank has released for a second since, a waiter compares the count with the living owners. If these
-//! are fewer, new requests are turned away until no living rank holds the lock or waits for it. Then
-//! the lock is free if only readers are missing, and poisoned otherwise. The death of a rank that holds
-//! nothing changes nothing: holders may take as long as they like, and waiters keep their order.
+//! rank has released for a second since, a waiter compares the count with the living owners. If
+//! these are fewer, new requests are turned away until no living rank holds the lock or waits for
+//! it. Then the lock is free if only readers are missing, and poisoned otherwise. The death of a
+//! rank that holds nothing changes nothing: holders may take as long as they like, and waiters keep
+//! their order.
 //!
 //! # Panics
 //!
 //! **An exclusive guard that is dropped because its thread panics leaves the lock poisoned**, as a
 //! [`std::sync::MutexGuard`] does. That holds for an [`Epoch`](crate::Epoch), also inside a
 //! [`TableGuard`](crate::TableGuard) or a [`VersionedEpoch`](crate::VersionedEpoch), which then
-//! publishes nothing. Requests fail with [`OwnerPanicked`](crate::FaultKind::OwnerPanicked), which names
-//! the rank, until one recovers the lock and learns of it
-//! ([`PreviousOwner::Panicked`](crate::PreviousOwner::Panicked)). The rank may live on; its own requests
-//! fail as well.
+//! publishes nothing. Requests fail with [`OwnerPanicked`](crate::FaultKind::OwnerPanicked), which
+//! names the rank, until one recovers the lock and learns of it
+//! ([`PreviousOwner::Panicked`](crate::PreviousOwner::Panicked)). The rank may live on; its own
+//! requests fail as well.
 //!
 //! A panic poisons nothing under
 //!
 //! - a shared guard, a request, or a guard whose `unlock` has begun;
 //! - a guard that a destructor made while the stack was unwinding already;
-//! - the guards of [`Mutex`](crate::Mutex) and [`RwLock`](crate::RwLock), which then do not write the
-//!   value back, and [`Locked::update`](crate::Locked::update), which then puts nothing.
+//! - the guards of [`Mutex`](crate::Mutex) and [`RwLock`](crate::RwLock), which then do not write
+//!   the value back, and [`Locked::update`](crate::Locked::update), which then puts nothing.
 //!
 //! # Lost connections
 //!
-//! A rank that lives but has lost its connection to the lock's rank counts as dead for that lock, and
-//! for no other: see [failures](super::failures#lost-connections).
+//! A rank that lives but has lost its connection to the lock's rank counts as dead for that lock,
+//! and for no other: see [failures](super::failures#lost-connections).
 //!
 //! # Fencing tokens
 //!
-//! [`fencing_token`](crate::Epoch::fencing_token) draws a number that is larger than all numbers drawn
-//! before under the same lock. It is for systems that can refuse late requests by that number: a file,
-//! a database, another process. Draw it while the lock is certainly held. An owner that was taken for
-//! dead and draws late would get a larger number than the recovering owner. (With `VersionedCommit`,
-//! below, that is an error.)
+//! [`fencing_token`](crate::Epoch::fencing_token) of a guard draws a number that is larger than all
+//! numbers drawn before under the same lock. A request with `.fenced()` draws it in the same round
+//! trip as the acquire. Fencing tokens are for systems that can refuse late requests by that
+//! number: a file, a database, another process.
+//!
+//! Draw the token while the lock is certainly held. An owner that was taken for dead and draws late
+//! would get a larger number than the recovering owner. (With `VersionedCommit`, below, that is an
+//! error.)
 //!
 //! # Leases
 //!
-//! An owner that is stopped or swapped out is alive. By default its lock is not taken, however long it
-//! is stopped. Where that is not acceptable, the window is built with a
-//! [`lease_policy`](crate::Builder::lease_policy): a lease, and what happens after it. A lease alone is
-//! not enough, because a stopped owner that continues does not know that it was stopped.
+//! An owner that is stopped or swapped out is alive. By default its lock is not taken, however long
+//! it is stopped. Where that is not acceptable, the window is built with a
+//! [`lease_policy`](crate::Builder::lease_policy): a lease, and what happens after it. A lease
+//! alone is not enough, because a stopped owner that continues does not know that it was stopped.
 //!
 //! | [`LeasePolicy`](crate::LeasePolicy) | a waiter, after the lease | protection against the previous owner |
 //! |---|---|---|

@@ -8,8 +8,8 @@
 //! | room at a rank that makes no progress: messages; on verbs also what is posted behind very many messages and signals | after `ONESIDED_FULL_AFTER` seconds (60 if not set). A message can be cancelled before; a call that posts blocks for that long |
 //! | what another rank has to do: release a lock, reach a barrier, create a window, signal, carry out an atomic on its user memory | when the rank does it, dies or leaves, or at the program's deadline |
 //!
-//! The library cannot tell a living rank that never does what it has to from a slow one. Give such a
-//! wait a `.deadline()`, or poll it with `.test()` or
+//! The library cannot tell a living rank that never does what it has to from a slow one. Give such
+//! a wait a `.deadline()`, or poll it with `.test()` or
 //! [`wait_timeout`](crate::fabric::wait_timeout).
 //!
 //! Nothing in this library ends the process. No input makes it panic except what would make a slice
@@ -24,11 +24,12 @@
 //! |---|---|---|
 //! | while it held an exclusive lock | those that request the lock, until one recovers it | [poisoned](super::death_and_leases), naming the dead rank |
 //! | while it held a shared lock | none: the others get the lock, after up to a second | |
-//! | that an origin or a target waits for (start, wait) | those that wait | `PeerDied`, or `PeerLeft` if it left |
+//! | for which another waits ([`start`](crate::Window::start), [`post`](crate::Window::post), a signal) | those that wait | `PeerDied`, or `PeerLeft` if it left |
 //! | during a barrier, a fence or the creation of a window | all in it | the same |
-//! | whose memory is accessed | origins, on verbs; on shared memory only those of its user memory. Its allocated memory stays usable there | `PeerDied` |
+//! | whose memory others access | on verbs, those that do; on shared memory only those that access its user memory. Its allocated memory stays usable | `PeerDied` |
 //!
-//! A thread that panics under an exclusive lock poisons it, too: [panics](super::death_and_leases#panics).
+//! A thread that panics under an exclusive lock poisons it, too:
+//! [panics](super::death_and_leases#panics).
 //!
 //! # Other failures
 //!
@@ -45,80 +46,82 @@
 //! | a limit is reached while a rank joins | that rank; the others see it as dead | an error that names the limit |
 //! | a guard was dropped, and its release failed | [`Window::close`](crate::Window::close) | the error that the unlock would have returned |
 //!
-//! **Exhaustion** is an error wherever this library allocates memory, descriptors or threads of its own,
-//! with two exceptions. The pages of a large window are allocated when they are touched, as those of a
-//! vector are ([`Builder::allocate`](crate::Builder::allocate)); where none are left, the kernel ends a
-//! process. And where not even an error's text can be allocated, Rust's allocator ends the process.
+//! **Exhaustion** is an error wherever this library allocates memory, descriptors or threads of its
+//! own, with two exceptions. The pages of a large window are allocated when they are touched, as
+//! those of a vector are ([`Builder::allocate`](crate::Builder::allocate)); where none are left,
+//! the kernel ends a process. And where not even an error's text can be allocated, Rust's allocator
+//! ends the process.
 //!
 //! # Failure detection
 //!
-//! **On one host** a death is known within milliseconds. The head daemon, which is the launcher or runs
-//! in rank 0, waits for the ranks' processes and wakes every sleeping rank. If it ran in rank 0 and that
-//! rank has died, the next rank takes over.
+//! **On one host** a death is known within milliseconds. The head daemon, which is the launcher or
+//! runs in rank 0, waits for the ranks' processes and wakes every sleeping rank. If it ran in rank
+//! 0 and that rank has died, the next rank takes over.
 //!
 //! **On several hosts** all know a death as soon as a message arrives. A host that disappears (its
-//! stream to the launcher or rank 0 ends, or is silent for `ONESIDED_SUSPECT_AFTER` seconds, 5 if not
-//! set) fails with all its ranks. They are dead to all others, and stay so even if the host comes back.
-//! Host daemons send a keepalive at least every half second.
+//! stream to the launcher or rank 0 ends, or is silent for `ONESIDED_SUSPECT_AFTER` seconds, 5 if
+//! not set) fails with all its ranks. They are dead to all others, and stay so even if the host
+//! comes back. Host daemons send a keepalive at least every half second.
 //!
-//! A silent host may live on, and its cards with it. So before a rank reports a failure it **cuts** the
-//! failed rank: on verbs, a thread of its own closes the queue pair to that rank, even while the program
-//! computes. What the failed rank has posted to this rank's memory has taken effect by then, or never
-//! will. That takes up to a tenth of a second, in which a notice goes to the failed rank. On shared
-//! memory the cut is the end of the process.
+//! A silent host may live on, and its cards with it. So before a rank reports a failure it **cuts**
+//! the failed rank: on verbs, a thread of its own closes the queue pair to that rank, even while
+//! the program computes. What the failed rank has posted to this rank's memory has taken effect by
+//! then, or never will. That takes up to a tenth of a second, in which a notice goes to the failed
+//! rank. On shared memory the cut is the end of the process.
 //!
 //! **When a network is cut:**
 //!
 //! - Under `onesided run --hosts` an agent without its launcher kills its ranks.
-//! - At a rendezvous, a host that lost the connection to rank 0's host treats the ranks there as dead
-//!   and goes on. It learns nothing more of ranks on third hosts: they count as alive, and only an
-//!   operation on them shows that one has failed. New worlds are errors.
+//! - At a rendezvous, a host that lost the connection to rank 0's host treats the ranks there as
+//!   dead and goes on. It learns nothing more of ranks on third hosts: they count as alive, and
+//!   only an operation on them shows that one has failed. New worlds are errors.
 //! - The network of the cards may fail alone. An operation then fails by the card's retries, mostly
 //!   within two seconds. It ends as `PeerDied` if news of a death arrives, within
 //!   `ONESIDED_SUSPECT_AFTER` and another second (on one host: within about a second), and else as
-//!   `Unknown`. A wait for one rank ends as `PeerDied` or `ConnectionLost`, too: every two seconds the
-//!   waiter probes the rank by a read.
+//!   `Unknown`. A wait for one rank ends as `PeerDied` or `ConnectionLost`, too: every two seconds
+//!   the waiter probes the rank by a read.
 //!
 //! # Lost connections
 //!
 //! On cards, two living ranks may lose their connection: when an operation between them ends as
-//! `Unknown`. Each of the two has then failed as a user of the other's memory. Both live, and both go on
-//! with all other ranks.
+//! `Unknown`. Each of the two has then failed as a user of the other's memory. Both live, and both
+//! go on with all other ranks.
 //!
-//! - Operations in flight between the two end as `Unknown`: each took effect or never will, once its
-//!   target has cut the connection. Later ones fail as `ConnectionLost` and have no effect.
+//! - Operations in flight between the two end as `Unknown`: each took effect or never will, once
+//!   its target has cut the connection. Later ones fail as `ConnectionLost` and have no effect.
 //! - Both ranks cut the connection, and every other rank learns of it, as of a death.
-//! - A guard that one of the two holds at the other ends: its operations and its unlock fail. Drop it;
-//!   there is nothing to release. A request that waits there fails, too.
-//! - For the others the lock is as after the death of that rank: poisoned if it was held exclusively.
-//!   It is taken from the rank only when the lock's rank has cut the connection.
-//! - On `mixed`, two ranks of a host lose their connection like any others, for bytes too. Only a put by
-//!   the CPU that is under way at that moment may take effect after the cut.
-//! - A rank may lose the connection to itself, by which cards change its own words. Its own memory is
-//!   lost to it then, and stays usable for the others.
+//! - A guard that one of the two holds at the other ends: its operations and its unlock fail. Drop
+//!   it; there is nothing to release. A request that waits there fails, too.
+//! - For the others the lock is as after the death of that rank: poisoned if it was held
+//!   exclusively. It is taken from the rank only when the lock's rank has cut the connection.
+//! - On `mixed`, two ranks of a host lose their connection like any others, for bytes too. Only a
+//!   put by the CPU that is under way at that moment may take effect after the cut.
+//! - A rank may lose the connection to itself, by which cards change its own words. Its own memory
+//!   is lost to it then, and stays usable for the others.
 //! - A connection is not made anew, so do not repeat the operation. The program goes on with other
 //!   targets, or ends.
 //!
 //! # What is not survived
 //!
-//! - The rank whose memory a lock is in: its locks are gone with it, except on shared memory, where the
-//!   allocated memory of a dead rank stays usable. A lock that a thread serves needs its rank
+//! - The rank whose memory a lock is in: its locks are gone with it, except on shared memory, where
+//!   the allocated memory of a dead rank stays usable. A lock that a thread serves needs its rank
 //!   everywhere.
 //! - A rank that is stopped (`SIGSTOP`) cuts nobody. A lock in its memory stays with the rank that
 //!   failed until it goes on; other ranks wait until their deadline.
-//! - A lock under recovery asks every rank that may hold it. A rank that has lost the connection to one
-//!   of them cannot ask it, and fails with `ConnectionLost`; the others recover the lock. So does a
-//!   writer with distributed counters, which sets a flag at every rank.
-//! - What the memory of a dead rank held, on verbs. A lock that only counts its owners names the rank
-//!   that held it if that rank's memory is there, and else the rank that failed first.
+//! - A lock under recovery asks every rank that may hold it. A rank that has lost the connection to
+//!   one of them cannot ask it, and fails with `ConnectionLost`; the others recover the lock. So
+//!   does a writer with distributed counters, which sets a flag at every rank.
+//! - What the memory of a dead rank held, on verbs. A lock that only counts its owners names the
+//!   rank that held it if that rank's memory is there, and else the rank that failed first.
 //!
 //! # Cancellation
 //!
 //! A request for a lock that is dropped, at any point, or whose deadline passed, is cancelled. The
-//! library's helper thread finishes what is in flight, and releases the lock if it was acquired, even
-//! while the program computes. It also finishes the release of a dropped guard that has to wait for
-//! data, and the completion of a dropped [`AccessEpoch`](crate::AccessEpoch). A leaked guard leaves the
-//! target locked, and harms nothing else.
+//! library's helper thread finishes what is in flight, and releases the lock if it was acquired,
+//! even while the program computes. It also finishes the release of a dropped guard that has to
+//! wait for data, and the completion of a dropped [`AccessEpoch`](crate::AccessEpoch). A leaked
+//! guard leaves the target locked, and harms nothing else.
 //!
-//! A collective (creating or closing a window, a barrier, a fence) cannot be cancelled, because the other
-//! ranks wait in it. After its deadline has passed, no later collective of this rank succeeds.
+//! A collective (creating or closing a window, a barrier, a fence) cannot be cancelled, because the
+//! other ranks wait in it. After its deadline has passed, no later collective of this rank
+//! succeeds.

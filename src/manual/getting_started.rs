@@ -10,8 +10,8 @@
 //! cargo add onesided --path ../onesided
 //! ```
 //!
-//! Shared memory needs nothing else. RDMA cards need both with `--features verbs`, and some packages:
-//! see [fabrics](super::fabrics). `onesided info` reports what this host has.
+//! Shared memory needs nothing else. RDMA cards need both with `--features verbs`, and some
+//! packages: see [fabrics](super::fabrics). `onesided info` reports what this host has.
 //!
 //! # Ten lines
 //!
@@ -41,13 +41,13 @@
 //!   process of the job, counted from 0.
 //! - [`allocate`](crate::Window::allocate) makes a *window*: 1024 zeros on every rank. It is
 //!   *collective*: every rank has to call it.
-//! - [`lock_exclusive`](crate::Window::lock_exclusive) locks the window memory of the next rank. That
-//!   rank does nothing for it. The guard has the operations. It is called `epoch`, MPI's word for the
-//!   time in which a rank may access a target.
-//! - [`fetch_add`](crate::Access::fetch_add) adds 1 to element 0 there, and returns what it was before.
-//!   [`put`](crate::Access::put) writes elements 8 and 9.
-//! - After [`unlock`](crate::Epoch::unlock) the next owner of the lock sees what was written. After the
-//!   [`barrier`](crate::World::barrier) all ranks see it.
+//! - [`lock_exclusive`](crate::Window::lock_exclusive) locks the window memory of the next rank.
+//!   That rank does nothing for it. The guard has the operations. It is called `epoch`, MPI's word
+//!   for the time in which a rank may access a target.
+//! - [`fetch_add`](crate::Access::fetch_add) adds 1 to element 0 there, and returns what it was
+//!   before. [`put`](crate::Access::put) writes elements 8 and 9.
+//! - After [`unlock`](crate::Epoch::unlock) the next owner of the lock sees what was written. After
+//!   the [`barrier`](crate::World::barrier) all ranks see it.
 //! - [`local`](crate::Window::local) reads this rank's own memory.
 //! - A call that may have to wait returns a request: `.wait()` blocks, `.await` does not.
 //!
@@ -137,5 +137,5 @@
 //! | `lock_shared on rank 0 of window "scores": the deadline passed` | a `.deadline()` ended the wait |
 //! | `lock_shared on rank 3 of window "scores": the world has 3 ranks` | ranks count from 0 |
 //!
-//! If every process says that it is rank 0, it was not started by `onesided run` or another way that
-//! [processes](super::processes) names.
+//! If every process says that it is rank 0, it was not started by `onesided run` or another way
+//! that [processes](super::processes) names.

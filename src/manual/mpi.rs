@@ -3,19 +3,19 @@
 //! Names and semantics are those of MPI-4.1, chapter 12. The differences:
 //!
 //! - **A guard in place of a pair of calls.** What `MPI_Win_lock` begins is a value. The operations
-//!   are its methods, so an operation outside of an epoch does not compile. Its `unlock` consumes it,
-//!   and a drop unlocks. [`Window::epochs`](crate::Window::epochs) has the calls of MPI,
+//!   are its methods, so an operation outside of an epoch does not compile. Its `unlock` consumes
+//!   it, and a drop unlocks. [`Window::epochs`](crate::Window::epochs) has the calls of MPI,
 //!   checked at run time, for programs that are ported.
 //! - **Elements in place of datatypes, counts and displacement units.** A window has a Rust type.
 //!   Offsets and lengths are in elements of it.
 //! - **A request in place of a blocking call.** `.wait()` blocks (`MPI_Wait`), `.await` does not,
 //!   `.test()` polls (`MPI_Test`). A request may be dropped, and may have a `.deadline()`.
-//! - **Errors are returned**, and name the operation, the target, the window and the reason. Nothing
-//!   aborts the job.
+//! - **Errors are returned**, and name the operation, the target, the window and the reason.
+//!   Nothing aborts the job.
 //! - **Passive means passive**: a lock is granted while the target computes, and needs no call of
 //!   the library there.
-//! - **Atomic operations may be mixed** on one element. By default MPI promises atomicity for the same
-//!   operation, or no-op, only.
+//! - **Atomic operations may be mixed** on one element. By default MPI promises atomicity for the
+//!   same operation, or no-op, only.
 //!
 //! # The job
 //!

@@ -55,11 +55,11 @@
 //!
 //! # As five functions
 //!
-//! A [`LockAlgorithm`](crate::lock_algos::LockAlgorithm) posts the first operation of an acquire and
-//! of a release synchronously, and judges what they found, so that an uncontended lock costs its
-//! operations alone and its nonblocking acquire has left when the call returns. It may have a shared
-//! mode, queue nodes, and recovery from dead owners. `lock-kit/examples/own_lock.rs` is a ticket lock
-//! of two words in this form, verified and measured:
+//! A [`LockAlgorithm`](crate::lock_algos::LockAlgorithm) posts the first operation of an acquire
+//! and of a release synchronously, and judges what they found, so that an uncontended lock costs
+//! its operations alone and its nonblocking acquire has left when the call returns. It may have a
+//! shared mode, queue nodes, and recovery from dead owners. `lock-kit/examples/own_lock.rs` is a
+//! ticket lock of two words in this form, verified and measured:
 //!
 //! ```sh
 //! cargo run -p onesided-lock-kit --example own_lock
@@ -103,8 +103,8 @@
 //!
 //! It panics with the same report if the lock violates a promise. `Conformance::of(&lock)` sets
 //! bounds (`.preemptions(n)`, `.states(n)`, `.cases(n)`) and what the lock promises: `.bypass(0)`
-//! if it is first come, first served, `.without_recovery()` if it does not support recovery from
-//! a dead owner. The parts of the suite, for programs and bounds of your own:
+//! if it is first come, first served, `.without_recovery()` if it does not support recovery from a
+//! dead owner. The parts of the suite, for programs and bounds of your own:
 //!
 //! | a line | what it tries | what it finds |
 //! |---|---|---|
@@ -115,10 +115,10 @@
 //! | `ThroughputRun::of(&lock).origins(100).simulated()` | a throughput run, by threads or simulated ranks | rate, waits, fairness, operations |
 //!
 //! A program is a list of sections for each origin: `Section::EXCLUSIVE` or `Section::SHARED`, with
-//! modifiers: `.trying()` for a try, `.cancelled(n)` for a request that is cancelled at its `n`-th look
-//! at its intent, `.detached()` for a release that is not waited for, `.early(n)` for `n` reads between
-//! the start of the acquire and the wait for it. `.fenced(Fencing::Fused)` adds a fencing token, which
-//! must be higher than those of all previous owners.
+//! modifiers: `.trying()` for a try, `.cancelled(n)` for a request that is cancelled at its `n`-th
+//! look at its intent, `.detached()` for a release that is not waited for, `.early(n)` for `n`
+//! reads between the start of the acquire and the wait for it. `.fenced(Fencing::Fused)` adds a
+//! fencing token, which must be higher than those of all previous owners.
 //!
 //! # When a check fails
 //!

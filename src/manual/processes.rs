@@ -12,25 +12,26 @@
 //! | processes under Slurm's or MPICH's launcher, or another that speaks PMI-1 | `srun --mpi=pmi2 -n 4 PROGRAM ARGS`; `mpiexec -n 4 PROGRAM ARGS` | rank 0, and the lowest rank of each other host |
 //! | processes that something else starts | by hand, by a script, with the variables of a rendezvous | the same |
 //!
-//! The *daemons* of a job hold its descriptors and watch its ranks. The one in the launcher or in rank
-//! 0 is the *head daemon*; each other host has a *host daemon*.
+//! The *daemons* of a job hold its descriptors and watch its ranks. The one in the launcher or in
+//! rank 0 is the *head daemon*; each other host has a *host daemon*.
 //!
-//! `World::init` looks in the environment for a rendezvous, for `onesided run`, and for PMI-1, in this
-//! order, and takes the first that it finds. Without any, the process is a world of one. `onesided info`,
-//! started like the program, reports which it is. A process that `srun` or Open MPI's `mpirun` started
-//! with others, and that finds none of the three, is refused, because each would be a world of one.
-//! `ONESIDED_ALONE=1` says that this is intended.
+//! `World::init` looks in the environment for a rendezvous, for `onesided run`, and for PMI-1, in
+//! this order, and takes the first that it finds. Without any, the process is a world of one.
+//! `onesided info`, started like the program, reports which it is. A process that `srun` or Open
+//! MPI's `mpirun` started with others, and that finds none of the three, is refused, because each
+//! would be a world of one. `ONESIDED_ALONE=1` says that this is intended.
 //!
 //! # `onesided run`
 //!
-//! The launcher prefixes each line of output with the rank, passes standard input to rank 0, and exits
-//! with the status of the first rank that failed.
+//! The launcher prefixes each line of output with the rank, passes standard input to rank 0, and
+//! exits with the status of the first rank that failed.
 //!
-//! A process gets its identity in `ONESIDED_RANK`, `ONESIDED_SIZE`, `ONESIDED_ADDRESS` (an abstract Unix
-//! socket, which leaves nothing in a file system) and `ONESIDED_SECRET`. Before the launcher hands out
-//! anything, it and the process prove to each other that they know the secret, by keyed BLAKE3 over two
-//! nonces. Then the process gets the *job segment*: which ranks are alive, doorbells, messages. From then
-//! on it gets the memory of any rank from the launcher, without that rank's help.
+//! A process gets its identity in `ONESIDED_RANK`, `ONESIDED_SIZE`, `ONESIDED_ADDRESS` (an abstract
+//! Unix socket, which leaves nothing in a file system) and `ONESIDED_SECRET`. Before the launcher
+//! hands out anything, it and the process prove to each other that they know the secret, by keyed
+//! BLAKE3 over two nonces. Then the process gets the *job segment*: which ranks are alive,
+//! doorbells, messages. From then on it gets the memory of any rank from the launcher, without that
+//! rank's help.
 //!
 //! # Several hosts: `onesided run --hosts`
 //!
@@ -100,18 +101,19 @@
 //!
 //! # `mpiexec`, and other process managers that speak PMI-1
 //!
-//! `mpiexec` of MPICH (Hydra) and `srun --mpi=pmi2` set `PMI_FD`, `PMI_RANK` and `PMI_SIZE`; Hydra with
-//! `-pmi-port` sets `PMI_PORT` and `PMI_ID`. Rank 0 runs the head daemon. It puts its socket, a fresh
-//! secret, and the addresses and a port of its host into the manager's key-value space, which only the
-//! job's processes can query. The other ranks read it after a barrier, and join rank 0 with the same
-//! proofs as above.
+//! `mpiexec` of MPICH (Hydra) and `srun --mpi=pmi2` set `PMI_FD`, `PMI_RANK` and `PMI_SIZE`; Hydra
+//! with `-pmi-port` sets `PMI_PORT` and `PMI_ID`. Rank 0 runs the head daemon. It puts its socket,
+//! a fresh secret, and the addresses and a port of its host into the manager's key-value space,
+//! which only the job's processes can query. The other ranks read it after a barrier, and join rank
+//! 0 with the same proofs as above.
 //!
-//! - Ranks of other hosts connect to that port. The kernel chooses it, and it is closed once all have
-//!   joined. Where a firewall between hosts does not let it pass, use a rendezvous at a fixed port.
-//! - After that the manager only forwards output and signals, and by its own rules ends the other ranks
-//!   when a signal killed one.
-//! - A program that also initialises MPI should use a rendezvous, because the manager accepts one client
-//!   per process.
+//! - Ranks of other hosts connect to that port. The kernel chooses it, and it is closed once all
+//!   have joined. Where a firewall between hosts does not let it pass, use a rendezvous at a fixed
+//!   port.
+//! - After that the manager only forwards output and signals, and by its own rules ends the other
+//!   ranks when a signal killed one.
+//! - A program that also initialises MPI should use a rendezvous, because the manager accepts one
+//!   client per process.
 //!
 //! # A rendezvous
 //!
@@ -155,9 +157,9 @@
 //!
 //! # Worlds of some ranks
 //!
-//! [`World::split`](crate::World::split) divides a world, as MPI's communicators do: the ranks of one
-//! color form a world of their own, in which they are numbered from 0, with its own windows, barriers
-//! and fences. The death of a rank ends only collectives of worlds that it belongs to.
+//! [`World::split`](crate::World::split) divides a world, as MPI's communicators do: the ranks of
+//! one color form a world of their own, in which they are numbered from 0, with its own windows,
+//! barriers and fences. The death of a rank ends only collectives of worlds that it belongs to.
 //!
 //! # What the environment chooses
 //!

@@ -39,8 +39,8 @@
 //! ```
 //!
 //! - No lock excludes anything here, because each step is one atomic operation. A step of several
-//!   (removing an entry, growing the map) needs
-//!   [`lock_exclusive`](crate::Window::lock_exclusive), which waits for the shared locks.
+//!   (removing an entry, growing the map) needs [`lock_exclusive`](crate::Window::lock_exclusive),
+//!   which waits for the shared locks.
 //! - [`fetch_one`](crate::Access::fetch_one) reads an element that other ranks change by atomic
 //!   operations.
 //!
@@ -104,8 +104,8 @@
 //! # Ok::<(), onesided::Error>(())
 //! ```
 //!
-//! An empty queue is not the end while a rank works on a task that may append others. So the program
-//! also counts the finished tasks: `examples/work_queue.rs`.
+//! An empty queue is not the end while a rank works on a task that may append others. So the
+//! program also counts the finished tasks: `examples/work_queue.rs`.
 //!
 //! # A halo exchange
 //!
@@ -152,8 +152,8 @@
 //!
 //! # A recovered mutex
 //!
-//! A rank that dies while it holds a lock leaves the lock *poisoned*. Every later request fails, until
-//! one asks to recover the lock.
+//! A rank that dies while it holds a lock leaves the lock *poisoned*. Every later request fails,
+//! until one asks to recover the lock.
 //!
 //! ```
 //! use onesided::{Any, Mutex, Result, WriteGuard};
@@ -182,8 +182,8 @@
 //! The value itself is a copy, which is written back with the release. So it is whole after most
 //! deaths; a rank that dies in the middle of the release may have written a part of it. Data beside
 //! the value, in windows, may be half written after any death. Collectives such as a barrier fail
-//! after a death, so the survivors go on without them. `onesided run` ends the job when a rank fails,
-//! unless it is started with `--on-failure continue`.
+//! after a death, so the survivors go on without them. `onesided run` ends the job when a rank
+//! fails, unless it is started with `--on-failure continue`.
 //!
 //! The program: `examples/recovered_mutex.rs`. All of the rules: [death and
 //! leases](super::death_and_leases).
@@ -217,8 +217,8 @@
 //! # Ok::<(), onesided::Error>(())
 //! ```
 //!
-//! A window is cheap to clone, so each task may have its own handle. Dropping a *collective* request
-//! (allocate, barrier, fence, close) is not safe in this way, because the other ranks wait in it for
-//! this one.
+//! A window is cheap to clone, so each task may have its own handle. Dropping a *collective*
+//! request (allocate, barrier, fence, close) is not safe in this way, because the other ranks wait
+//! in it for this one.
 //!
 //! The program: `examples/async_tokio.rs`.

@@ -1,8 +1,8 @@
 //! The same program in virtual time, with faults.
 //!
 //! The crate `onesided-sim` is a fabric: windows, locks and messages run on it unchanged, with any
-//! number of ranks, in one thread. It serves tests (a failure repeats by its seed), and estimates of
-//! what a lock does with more ranks than a machine has.
+//! number of ranks, in one thread. It serves tests (a failure repeats by its seed), and estimates
+//! of what a lock does with more ranks than a machine has.
 //!
 //! ```toml
 //! [dev-dependencies]
@@ -11,9 +11,9 @@
 //!
 //! # A first run
 //!
-//! The program of a rank is an `async` function. It waits by `.await`, because in one thread no rank
-//! may block. A function that is generic over the [`Fabric`](crate::fabric::Fabric) runs on real
-//! fabrics, too.
+//! The program of a rank is an `async` function. It waits by `.await`, because in one thread no
+//! rank may block. A function that is generic over the [`Fabric`](crate::fabric::Fabric) runs on
+//! real fabrics, too.
 //!
 //! ```
 //! use std::time::Duration;
@@ -48,8 +48,8 @@
 //! }
 //! ```
 //!
-//! The report has what each rank's program returned, the virtual time, the
-//! operations by kind, and a hash of all events, its `trace`.
+//! The report has what each rank's program returned, the virtual time, the operations by kind, and
+//! a hash of all events, its `trace`.
 //!
 //! # Faults
 //!
@@ -91,8 +91,8 @@
 //!
 //! # Deadlocks
 //!
-//! A run in which no event is left, while ranks still wait, ends as a deadlock. The report names each
-//! waiting rank, and what it waits for:
+//! A run in which no event is left, while ranks still wait, ends as a deadlock. The report names
+//! each waiting rank, and what it waits for:
 //!
 //! ```
 //! # use onesided::{Window, WindowError};
@@ -110,8 +110,7 @@
 //! # What it does not simulate
 //!
 //! A rank's own computation takes no virtual time. The costs of cards and wires are those of
-//! `Network`, by default those of present-day hardware. Caches and processors
-//! are not modelled.
+//! `Network`, by default those of present-day hardware. Caches and processors are not modelled.
 //!
 //! `onesided bench scale` runs locks with up to 100,000 simulated origins: see
 //! [benchmarks](super::benchmarks).
