@@ -6,6 +6,9 @@
 //!
 //! [dev-dependencies]
 //! onesided-lock-kit = { path = "../onesided/lock-kit" }
+//!
+//! [profile.dev.package."*"]
+//! opt-level = 1 # the explorations are compute-bound
 //! ```
 //!
 //! # As two functions

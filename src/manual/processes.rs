@@ -169,7 +169,7 @@
 //! | `ONESIDED_DEVICE` | the RDMA device, as `onesided info` names it | the first with an active port |
 //! | `ONESIDED_LOCK_ALL` | how `lock_all` locks windows whose [builder](crate::Window::builder) does not say: `on-demand`, `each-target`, `global` ([lock semantics](super::lock_semantics#locking-all-targets)) | `on-demand`, and `each-target` with locks that let readers wait behind writers |
 //! | `ONESIDED_LOCK` | the lock of windows whose [builder](crate::Window::builder) names none, by the name in [choosing a lock](super::choosing_a_lock) | `test-and-set` |
-//! | `ONESIDED_JOIN_TIMEOUT` | how many seconds the ranks may take to join where rank 0 is the head daemon, and the agents of `run --hosts` to answer | 60 |
+//! | `ONESIDED_JOIN_TIMEOUT` | how many seconds the ranks may take to join if rank 0 is the head daemon, and the agents of `run --hosts` to answer | 60 |
 //! | `ONESIDED_SUSPECT_AFTER` | how many seconds another host may be silent before it counts as dead, 0.1 or more; the value of the launcher or rank 0 applies to all | 5 |
 //! | `ONESIDED_FULL_AFTER` | how many seconds a send or a post waits for room at a rank that makes no progress, 0.1 or more (see [failures](super::failures)) | 60 |
 //! | `ONESIDED_COUNT` | `1`: windows [count](crate::Window::paths) every operation by the way it took, also those by the CPU | only the others |
