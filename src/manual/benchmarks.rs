@@ -44,8 +44,12 @@
 //!
 //! # Results
 //!
-//! Between processes of one host with two cores
-//! (`onesided bench locks --lock all --metric contended,wait,messages,readers,section,cpu --picture FILE.svg`):
+//! Between processes of one host with two cores:
+//!
+//! ```sh
+//! onesided bench locks --lock all --picture FILE.svg \
+//!   --metric contended,wait,messages,readers,section,cpu
+//! ```
 //!
 #![doc = include_str!("../../docs/locks.svg")]
 //!

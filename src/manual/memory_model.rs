@@ -91,13 +91,17 @@
 //! natively is posted when its call returns, on a connection that keeps the order of its atomics
 //! and reads.
 //!
-//! Atomics are **not** atomic with respect to puts and local writes. Windows overlap only if they
-//! were created over one [`WindowMemory`](crate::WindowMemory). They are then one memory with one
-//! agent, and atomics through all of them are atomic with respect to one another. Attached memory
-//! may be reached by any number of remote pointers, all of one agent. Elements of less than 8 bytes
-//! are changed by compare-and-swaps on the 8 bytes around them. That is correct next to other
-//! atomics. Next to puts and local writes of the neighbouring elements it is correct on shared
-//! memory only, because a card's atomics are atomic with respect to one another and not to writes.
+//! *Limits.*
+//!
+//! - Atomics are **not** atomic with respect to puts and local writes.
+//! - Windows overlap only if they were created over one [`WindowMemory`](crate::WindowMemory). They
+//!   are then one memory with one agent, so atomics through all of them are atomic with respect to
+//!   one another. Attached memory may be reached by any number of remote pointers, all of one
+//!   agent.
+//! - Elements of less than 8 bytes are changed by compare-and-swaps on the 8 bytes around them.
+//!   Beside other atomics on the neighbouring elements that is correct everywhere. Beside puts and
+//!   local writes of them it is correct on shared memory only, because a card's atomics are not
+//!   atomic with respect to writes.
 //!
 //! # User memory
 //!
@@ -146,7 +150,7 @@
 //! | | shared memory | verbs |
 //! |---|---|---|
 //! | put is complete at the flush | it was a store; the flush is a full fence | a read on the same connection behind the writes: its answer says that they are placed |
-//! | a lock hands over | compare-and-swap is acquire, release is a release store | flush, then a fetch-add on the lock word: a write that races with a compare-and-swap may be lost |
+//! | a lock hands over | compare-and-swap is acquire, release is a release store | flush, then an atomic operation on the lock word: a write that races with a compare-and-swap may be lost |
 //! | the release of `Locked::put` follows the data | the release store | in one chain: a read behind the writes, and the release fenced behind the read's answer (Soft-RoCE keeps that order without a fence) |
 //! | what `Locked::get` reads is read under the lock | the compare-and-swap is an acquire | a read behind the compare-and-swap on the same connection; it counts only if the swap took the lock |
 //! | a versioned read is whole | full fences between version and data, on both sides | writes on one connection, placed in order; reads waited for one after another |

@@ -42,7 +42,8 @@
 //! }
 //!
 //! onesided::threads(2, |world| {
-//!     let window = Window::<u64>::builder().own_lock(Simple::new(OneWord)).allocate(&world, 8).wait()?;
+//!     let builder = Window::<u64>::builder().own_lock(Simple::new(OneWord));
+//!     let window = builder.allocate(&world, 8).wait()?;
 //!     let epoch = window.lock_exclusive(0).wait()?;
 //!     epoch.fetch_add(0, 1).wait()?;
 //!     epoch.unlock().wait()?;
@@ -93,7 +94,8 @@
 //! use onesided_lock_kit::Conformance;
 //!
 //! let suite = Conformance::of(&Simple::new(OneWord)).preemptions(1).states(20_000).cases(100);
-//! println!("{}", suite.without_recovery().run()); // this lock does not recover from dead owners
+//! // This lock does not recover from dead owners.
+//! println!("{}", suite.without_recovery().run());
 //! ```
 //!
 //! For a lock that recovers, one call runs everything with the usual bounds:
@@ -109,13 +111,21 @@
 //! if it is first come, first served, `.without_recovery()` if it does not support recovery from a
 //! dead owner. The parts of the suite, for programs and bounds of your own:
 //!
-//! | a line | what it tries | what it finds |
-//! |---|---|---|
-//! | `Exploration::of(&lock).preemptions(3).run(&programs)` | by loom, every interleaving up to that many preemptions; each load and store is a step | violated exclusion, lost updates, lost wake-ups |
-//! | `Checker::of(&lock).crashes(1).losses(1).stops(1).run(&programs)` | every schedule of a few sections: the order in which operations take effect and answers arrive, a crash at every step (with `.memory_goes()` the memory of the failed rank ends as well, before other ranks learn of it), a lost operation or answer, a stopped rank | the same; recovery that does not end or informs the wrong ranks; with `.bypass(n)` a waiter that is overtaken too often; with `.token(f)` tokens that do not rise |
-//! | `Search::of(&lock).deaths().run()` | random programs, schedules, deaths | the same, in longer runs, shrunk |
-//! | `Linearizability::of(&lock).deaths().run()` | random sections that read, write, add and flush data of several ranks | histories that no order of the sections explains |
-//! | `ThroughputRun::of(&lock).origins(100).simulated()` | a throughput run, by threads or simulated ranks | rate, waits, fairness, operations |
+//! - `Exploration::of(&lock).preemptions(3).run(&programs)` tries, by loom, every interleaving up
+//!   to that many preemptions. Each load and store is a step. It finds violated exclusion, lost
+//!   updates and lost wake-ups.
+//! - `Checker::of(&lock).crashes(1).losses(1).stops(1).run(&programs)` tries every schedule of a
+//!   few sections: the order in which operations take effect and answers arrive, a crash at every
+//!   step, a lost operation or answer, a stopped rank. With `.memory_goes()` the memory of a failed
+//!   rank ends as well, before other ranks learn of the failure. It finds the same; recovery that
+//!   does not end, or that informs the wrong ranks; with `.bypass(n)` a waiter that is overtaken
+//!   too often; with `.token(f)` tokens that do not rise.
+//! - `Search::of(&lock).deaths().run()` tries random programs, schedules and deaths. It finds the
+//!   same in longer runs, and shrinks what it found.
+//! - `Linearizability::of(&lock).deaths().run()` tries random sections that read, write, add and
+//!   flush data of several ranks. It finds histories that no order of the sections explains.
+//! - `ThroughputRun::of(&lock).origins(100).simulated()` measures rate, waits, fairness and
+//!   operations, by threads or simulated ranks.
 //!
 //! A program is a list of sections for each origin: `Section::EXCLUSIVE` or `Section::SHARED`, with
 //! modifiers: `.trying()` for a try, `.cancelled(n)` for a request that is cancelled at its `n`-th

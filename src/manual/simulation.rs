@@ -36,7 +36,8 @@
 //! }
 //!
 //! let run = |seed| {
-//!     let network = Network { loss: 0.01, jitter: Duration::from_micros(3), ..Network::default() };
+//!     let jitter = Duration::from_micros(3);
+//!     let network = Network { loss: 0.01, jitter, ..Network::default() };
 //!     Simulation::new(network).ranks(100).seed(seed).run(count)
 //! };
 //! for seed in 0..5 {
@@ -99,7 +100,7 @@
 //! # use onesided_sim::{End, Network, SimFabric, Simulation};
 //! let report = Simulation::new(Network::default()).ranks(2).run(|world| async move {
 //!     let flags = Window::<u64, SimFabric>::allocate(&world, 1).await?;
-//!     flags.local().wait_until(0, |flag| flag == 1).await?; // each waits for a signal of the other
+//!     flags.local().wait_until(0, |flag| flag == 1).await?; // each waits for the other
 //!     flags.no_check().at(1 - world.rank())?.signal(0, 1)?;
 //!     Ok::<_, WindowError>(())
 //! });
