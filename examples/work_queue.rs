@@ -19,8 +19,6 @@ const CAPACITY: u64 = 1024;
 /// finished, and the sum of the results.
 const TASKS: usize = 4;
 
-struct Queue(Window<u64>);
-
 enum Next {
     Task(u64),
     /// The queue is empty, but a task that some rank works on may append others.
@@ -29,45 +27,43 @@ enum Next {
     End(u64),
 }
 
-impl Queue {
-    /// Takes the oldest task.
-    fn take(&self) -> Result<Next> {
-        let queue = self.0.lock_exclusive(HOME).wait()?;
-        let mut numbers = [0; TASKS];
-        queue.get(0, &mut numbers).wait()?;
-        let [taken, appended, finished, sum] = numbers;
-        if taken == appended {
-            return Ok(if finished == appended { Next::End(sum) } else { Next::Later }); // the drop unlocks
-        }
-        let mut task = [0];
-        queue.get(TASKS + (taken % CAPACITY) as usize, &mut task).wait()?;
-        queue.put(0, &[taken + 1])?;
-        queue.unlock().wait()?; // the put is complete before another rank has the lock
-        Ok(Next::Task(task[0]))
+/// Takes the oldest task.
+fn take(queue: &Window<u64>) -> Result<Next> {
+    let queue = queue.lock_exclusive(HOME).wait()?;
+    let mut numbers = [0; TASKS];
+    queue.get(0, &mut numbers).wait()?;
+    let [taken, appended, finished, sum] = numbers;
+    if taken == appended {
+        return Ok(if finished == appended { Next::End(sum) } else { Next::Later }); // the drop unlocks
     }
+    let mut task = [0];
+    queue.get(TASKS + (taken % CAPACITY) as usize, &mut task).wait()?;
+    queue.put(0, &[taken + 1])?;
+    queue.unlock().wait()?; // the put is complete before another rank has the lock
+    Ok(Next::Task(task[0]))
+}
 
-    /// Ends a task, which has a result or appends other tasks.
-    fn finish(&self, result: u64, others: &[u64]) -> Result<()> {
-        let queue = self.0.lock_exclusive(HOME).wait()?;
-        let mut numbers = [0; TASKS];
-        queue.get(0, &mut numbers).wait()?;
-        let [taken, mut appended, finished, sum] = numbers;
-        for task in others {
-            assert!(appended - taken < CAPACITY, "the queue is full");
-            queue.put(TASKS + (appended % CAPACITY) as usize, &[*task])?;
-            appended += 1;
-        }
-        queue.put(1, &[appended, finished + 1, sum + result])?;
-        queue.unlock().wait()?;
-        Ok(())
+/// Ends a task, which has a result or appends other tasks.
+fn finish(queue: &Window<u64>, result: u64, others: &[u64]) -> Result<()> {
+    let queue = queue.lock_exclusive(HOME).wait()?;
+    let mut numbers = [0; TASKS];
+    queue.get(0, &mut numbers).wait()?;
+    let [taken, mut appended, finished, sum] = numbers;
+    for task in others {
+        assert!(appended - taken < CAPACITY, "the queue is full");
+        queue.put(TASKS + (appended % CAPACITY) as usize, &[*task])?;
+        appended += 1;
     }
+    queue.put(1, &[appended, finished + 1, sum + result])?;
+    queue.unlock().wait()?;
+    Ok(())
 }
 
 fn main() -> Result<()> {
     let world = World::init()?;
-    let queue = Queue(Window::allocate(&world, TASKS + CAPACITY as usize).wait()?);
+    let queue = Window::<u64>::allocate(&world, TASKS + CAPACITY as usize).wait()?;
     if world.rank() == HOME {
-        let first = queue.0.lock_exclusive(HOME).wait()?;
+        let first = queue.lock_exclusive(HOME).wait()?;
         first.put(0, &[0, 1, 0, 0, 12])?; // one task is there, the number 12
         first.unlock().wait()?;
     }
@@ -75,9 +71,9 @@ fn main() -> Result<()> {
 
     // A task computes a Fibonacci number, as the sum of the two before it.
     let sum = loop {
-        match queue.take()? {
-            Next::Task(number @ (0 | 1)) => queue.finish(number, &[])?,
-            Next::Task(number) => queue.finish(0, &[number - 1, number - 2])?,
+        match take(&queue)? {
+            Next::Task(number @ (0 | 1)) => finish(&queue, number, &[])?,
+            Next::Task(number) => finish(&queue, 0, &[number - 1, number - 2])?,
             Next::Later => sleep(Duration::from_micros(100)),
             Next::End(sum) => break sum,
         }
@@ -86,6 +82,6 @@ fn main() -> Result<()> {
     if world.rank() == 0 {
         println!("{} ranks computed the Fibonacci number 12: {sum}", world.size());
     }
-    queue.0.close().wait()?;
+    queue.close().wait()?;
     Ok(())
 }

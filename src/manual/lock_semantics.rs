@@ -119,8 +119,8 @@
 //!
 //! # Below the guards
 //!
-//! In [`onesided_lock_algos`] an owner is a number. There the queue and the tickets detect a
-//! release by an owner that does not hold the lock (`NotHeld`), and so does
-//! [`TestAndSet::checked`](crate::lock_algos::TestAndSet::checked), which also tells one acquire of
-//! an owner from the next. Plain test-and-set releases by a write, which detects nothing. Only
-//! checked test-and-set verifies the mode of a release.
+//! In [`onesided_lock_algos`] an owner is a number. There the queue, the tickets and
+//! [`TestAndSet::checked`](crate::lock_algos::TestAndSet::checked) detect a release by an owner
+//! that does not hold the lock (`NotHeld`). Plain test-and-set, which windows use behind their
+//! guards, releases by a write, which detects nothing. Only checked test-and-set verifies the mode
+//! of a release.
