@@ -40,8 +40,8 @@
 //!   (reads without locks), [`Window::scope`] (many operations on borrowed slices at the same
 //!   time), [`Window::direct`] (loads and stores where window memory is mapped), [`Access::signal`]
 //!   and [`Local::wait_until`].
-//! - [`manual`]: the memory model, processes, fabrics, locks, errors and failures, verification,
-//!   architecture.
+//! - [`manual`]: [getting started](manual::getting_started), [recipes](manual::recipes),
+//!   [terms of MPI](manual::mpi), processes, memory model, locks, failures, fabrics, simulation.
 //! - [`onesided_lock_algos`]: the lock algorithms. [`onesided_fabric`]: the fabrics.
 //!
 //! # Elements

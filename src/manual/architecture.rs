@@ -33,7 +33,7 @@
 //! | question | answer |
 //! |---|---|
 //! | Where does a put become a store? | `Access::put` (`windows/src/operation/access.rs`), `Shm::put` (`fabric/src/shm/bulk.rs`), `ShmSegment::write` (`fabric/src/shm/segment.rs`), `into_shared` (`job/src/segment/copy.rs`): one atomic store for 8 aligned bytes, else a copy. With the feature `verbs`, `fabric/src/dispatch/bulk.rs` chooses the fabric between `Access::put` and `Shm::put` |
-//! | Where is a lock released? | `Unlock::wait` (`windows/src/passive/unlock.rs`), which `Epoch::unlock` returns; `post_release` (`windows/src/passive/release.rs`); for an exclusive lock of the default design without a lease `TestAndSet::release_word` (`lock-algos/src/test_and_set/mod.rs`), for shared, leased and checked test-and-set and all other designs `start_release` of the design; then `post_link` (`remote-memory/src/memory.rs`), which maps the link to `write`, `compare_swap` or `fetch_add` of the fabric (`fabric/src/shm/words.rs`). The acquire: `windows/src/passive/lock.rs` and `acquire.rs` |
+//! | Where is a lock released? | `Epoch::unlock` (`windows/src/passive/unlock.rs`); `post_release` (`windows/src/passive/release.rs`); for an exclusive lock of the default design without a lease `TestAndSet::release_word` (`lock-algos/src/test_and_set/mod.rs`), for shared, leased and checked test-and-set and all other designs `start_release` of the design; then `post_link` (`remote-memory/src/memory.rs`), which maps the link to `write`, `compare_swap` or `fetch_add` of the fabric (`fabric/src/shm/words.rs`). The acquire: `windows/src/passive/lock.rs` and `acquire.rs` |
 //! | How does a rank learn who it is and who the others are? | `join` (`job/src/start.rs`) chooses `job/src/client.rs` (under `onesided run`), `job/src/pmi/` or `job/src/rendezvous/`, and returns a `Job` (`job/src/exchange.rs`): rank, job segment, exchange of values and memory; or `None` for a process that is alone. `job/src/environment.rs` names the variables that tell a process its rank, `job/src/launcher/mod.rs` sets them |
 //! | How does a rank find a peer's memory? | the world segments of all ranks of a host lie in the job segment (`Shm::new`, `fabric/src/shm/endpoint.rs`); cards exchange an `EndpointAddress` by the job's exchange (`connect`, `fabric/src/verbs/mod.rs`). Windows: all ranks gather their keys (`CreateMessage`, `windows/src/window/create.rs`), and the first access opens one (`Inner::resolve`, `windows/src/window/inner.rs`; `Fabric::open`) |
 //! | What happens when a peer dies? | *Noticed* by its host daemon (`Session::gone`, `job/src/daemon/session.rs`), the launcher (`job/src/launcher/supervisor.rs`), or survivors of the daemon (`job/src/daemon/failover.rs`): each calls `JobSegment::declare_dead` (`job/src/segment/job_segment.rs`), which wakes all ranks of the host. *Other hosts* learn it from `job/src/daemon/relay/mod.rs`. *Waits on words* end by `fabric/src/peer_status.rs`, *collectives* by `fabric/src/members.rs`; cards end waits on broken connections themselves (`fabric/src/verbs/keepalive.rs`); before a rank reports a death it ends the dead rank's access to its memory (`fabric/src/verbs/cut.rs`). *Waiters for a lock* poll: where the word names the owner, `ended_owner` (`lock-algos/src/test_and_set/word.rs`) asks `has_ended` and `is_cut` (`lock-algos/src/recovery/scan.rs`), and the acquire takes the lock (`Step::Take`, if it recovers) or fails unless the lock was released (`Step::Report`, `test_and_set/slow_path.rs`); the other designs suspect and scan (`lock-algos/src/recovery/`). `failed` (`windows/src/passive/lock.rs`) makes an error of the fault: [is poisoned](crate::Error::is_poisoned) |
@@ -66,12 +66,12 @@
 //! # Decisions that shape everything
 //!
 //! - **Words are resolved once** and keep what they resolved to, so an operation is one pointer
-//!   away (a table
-//!   look-up per operation cost a tenth to a third; a virtual call three times the instruction).
+//!   away (a table look-up per operation cost a tenth to a third; a virtual call three times the
+//!   instruction).
 //! - **A fault is one word.** The detailed error is built where the operation and the target are
-//!   known, on a cold path (a 32-byte error made the fast path three times slower).
-//!   Job and fabric have an error type each. The fabric converts the job's errors, so that a
-//!   failure has one variant in both.
+//!   known, on a cold path (a 32-byte error made the fast path three times slower). Job and fabric
+//!   have an error type each. The fabric converts the job's errors, so that a failure has one
+//!   variant in both.
 //! - **An acquire is `start`, `holds`, `contend`.** The first two are plain functions, so that an
 //!   uncontended acquire has no future at all; only the contended path is `async`.
 //! - **Waiting is an operation** ([`wait_until`](onesided_remote_memory::RemoteMemory::wait_until),

@@ -1,11 +1,11 @@
-//! Shared memory, verbs, both in one world, the simulator: what each needs and can do.
+//! Shared memory, verbs, both in one world: what each needs and can do.
 //!
 //! | fabric | reaches | needs | an operation is | atomics by |
 //! |---|---|---|---|---|
 //! | `shm` | processes and threads of one Linux host | nothing | an instruction, complete when the call returns | the CPU |
 //! | `verbs` | RDMA cards and Soft-RoCE | feature `verbs`, `libibverbs`, a device | a work request, completed by the card | the target's card |
 //! | `mixed` | both of them in one world | as `verbs` | bytes to a rank of the same host: an instruction; all else: a work request | the target's card |
-//! | `sim` | a modelled network, in one thread | the crate `onesided-sim` | an event in virtual time | the model |
+//! | `sim`, see [simulation](super::simulation) | a modelled network, in one thread | the crate `onesided-sim` | an event in virtual time | the model |
 //!
 //! `onesided info` reports which of them this host has, what is missing and why.
 //!
@@ -21,14 +21,16 @@
 //! (oversubscribed), a waiter yields its core almost immediately.
 //!
 //! **Allocated memory** is cut from one file per rank, its arena: up to 128 MiB of address space,
-//! less where many ranks share the host or a limit forbids it. So allocating a window takes no
-//! system call and no message to the launcher, once its ranks have mapped each other's arenas. A
+//! less where many ranks share the host or a limit forbids it. Once the ranks have mapped each
+//! other's arenas, allocating a window takes no system call and no message to the launcher. A
 //! window of more than a quarter of the arena, or for which there is no room, has a file of its
-//! own. A window's memory is reused only when no rank has a handle to it any more, and is zeroed
-//! first. A rank keeps up to 32 MiB of such memory, because zeroing pages costs a fraction of
-//! allocating new ones, and they stay on the NUMA node where they were. Memory of more than 64 KiB
-//! in which sampled pages seem untouched costs no zeroing; its pages stay only while no other
-//! window needs the room.
+//! own.
+//!
+//! A window's memory is reused when no rank has a handle to it any more, and is zeroed before. A
+//! rank keeps up to 32 MiB of such memory, because zeroing pages costs a fraction of allocating new
+//! ones, and they stay on the NUMA node where they were. Memory of more than 64 KiB of which
+//! sampled pages are still zero is zeroed only when it is used again; its pages are the first to go
+//! where room is needed.
 //!
 //! If a rank's window memory is larger than 64 KiB, its pages are allocated when they are first
 //! touched, near the CPU that touches them, unless the window is
@@ -74,6 +76,19 @@
 //!
 //! # Verbs
 //!
+//! On Debian, after `apt install cmake make pkg-config libclang-dev libibverbs-dev`:
+//!
+//! ```sh
+//! cargo install --path onesided/cli --features verbs
+//! cargo add onesided --path ../onesided --features verbs
+//! onesided info                                           # the devices, or what is missing
+//! onesided run -n 2 --fabric verbs -- target/debug/scores
+//! ```
+//!
+//! Without a card, Soft-RoCE provides a device on any Ethernet:
+//! `modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0`. The project's own tests run in a
+//! virtual machine that does this: `scripts/soft-roce COMMAND`.
+//!
 //! User memory is registered with the card, page by page, and is then reached as all other memory.
 //! If a peer still uses its key after the memory is taken back, that peer's connection breaks, as
 //! with any stale key.
@@ -81,10 +96,6 @@
 //! The fabric uses reliable connections between all ranks, including one to the rank itself; a
 //! shared receive queue; and one completion queue with a completion channel. Memory is registered
 //! without relaxed ordering, so that a flag written after data arrives after it.
-//!
-//! Without a card, Soft-RoCE provides a device on any Ethernet:
-//! `modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0`. The project's own tests run in a
-//! virtual machine that does this: `scripts/soft-roce COMMAND`.
 //!
 //! # Mixed
 //!
@@ -108,9 +119,3 @@
 //!   measured and its faults tested.
 //! - `ONESIDED_PRETEND_HOSTS=2` distributes the ranks over two pretended hosts, to try both ways on
 //!   one machine.
-//!
-//! # The simulator
-//!
-//! The locks and everything else that is generic over a fabric run unchanged in virtual time,
-//! deterministically by seed, with loss, jitter and deaths. A deadlock is reported as such, with
-//! every waiting rank and what it waits for. The simulator is a crate of its own, `onesided-sim`.

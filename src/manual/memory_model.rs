@@ -1,5 +1,11 @@
 //! What a put, a flush, an unlock and a barrier promise, and to whom.
 //!
+//! Most programs need three rules:
+//!
+//! - What was done under an exclusive lock is visible to the next owner of that lock.
+//! - What was flushed or unlocked before a barrier is visible to all ranks after it.
+//! - A rank that sees a signal sees what the origin had put to it before.
+//!
 //! # Window memory
 //!
 //! Several ranks write the bytes of a window's memory. No Rust reference ever points to them:
@@ -32,8 +38,8 @@
 //! | [`Window::sync`](crate::Window::sync) | this thread's own accesses of mapped memory before it take effect before those after it, and before the operations posted after it. |
 //! | [`FenceEpoch::fence`](crate::FenceEpoch::fence) | every rank has reached it; what each did between the fences is complete and visible to all, by [`Window::local`](crate::Window::local) too. |
 //! | [`AccessEpoch::complete`](crate::AccessEpoch::complete) | what was done since the start is complete at the targets. |
-//! | [`ExposureEpoch::wait`](crate::ExposureEpoch::wait) | this rank sees what its origins had completed. |
-//! | [`StartRequest::wait`](crate::StartRequest::wait) | this rank sees what its targets had written before they posted, locally or by operations they had completed. |
+//! | [`Window::post`](crate::Window::post), waited for | this rank sees what its origins had completed. |
+//! | [`Window::start`](crate::Window::start), waited for | this rank sees what its targets had written before they posted, locally or by operations they had completed. |
 //! | [`World::barrier`](crate::World::barrier) | every rank has reached it. What a rank had **flushed or unlocked** before its barrier, every rank sees after its own. |
 //!
 //! The consequences, as sentences to rely on:
@@ -85,13 +91,17 @@
 //! natively is posted when its call returns, on a connection that keeps the order of its atomics
 //! and reads.
 //!
-//! Atomics are **not** atomic with respect to puts and local writes. Windows overlap only if they
-//! were created over one [`WindowMemory`](crate::WindowMemory). They are then one memory with one
-//! agent, and atomics through all of them are atomic with respect to one another. Attached memory
-//! may be reached by any number of remote pointers, all of one agent. Elements of less than 8 bytes
-//! are changed by compare-and-swaps on the 8 bytes around them. That is correct next to other
-//! atomics. Next to puts and local writes of the neighbouring elements it is correct on shared
-//! memory only, because a card's atomics are atomic with respect to one another and not to writes.
+//! *Limits.*
+//!
+//! - Atomics are **not** atomic with respect to puts and local writes.
+//! - Windows overlap only if they were created over one [`WindowMemory`](crate::WindowMemory). They
+//!   are then one memory with one agent, so atomics through all of them are atomic with respect to
+//!   one another. Attached memory may be reached by any number of remote pointers, all of one
+//!   agent.
+//! - Elements of less than 8 bytes are changed by compare-and-swaps on the 8 bytes around them.
+//!   Beside other atomics on the neighbouring elements that is correct everywhere. Beside puts and
+//!   local writes of them it is correct on shared memory only, because a card's atomics are not
+//!   atomic with respect to writes.
 //!
 //! # User memory
 //!
@@ -140,7 +150,7 @@
 //! | | shared memory | verbs |
 //! |---|---|---|
 //! | put is complete at the flush | it was a store; the flush is a full fence | a read on the same connection behind the writes: its answer says that they are placed |
-//! | a lock hands over | compare-and-swap is acquire, release is a release store | flush, then a fetch-add on the lock word: a write that races with a compare-and-swap may be lost |
+//! | a lock hands over | compare-and-swap is acquire, release is a release store | flush, then an atomic operation on the lock word: a write that races with a compare-and-swap may be lost |
 //! | the release of `Locked::put` follows the data | the release store | in one chain: a read behind the writes, and the release fenced behind the read's answer (Soft-RoCE keeps that order without a fence) |
 //! | what `Locked::get` reads is read under the lock | the compare-and-swap is an acquire | a read behind the compare-and-swap on the same connection; it counts only if the swap took the lock |
 //! | a versioned read is whole | full fences between version and data, on both sides | writes on one connection, placed in order; reads waited for one after another |

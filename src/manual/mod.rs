@@ -1,17 +1,40 @@
-//! The manual.
+//! The manual, in the order in which most readers need it.
 //!
-//! - [`memory_model`]: what a put, a flush, an unlock and a barrier promise, and to whom.
-//! - [`processes`]: how a program becomes ranks, how it finds its job, and how it ends.
-//! - [`fabrics`]: shared memory, verbs, the simulator: what each needs and can do.
-//! - [`locks`]: the lock designs of windows, and what happens to a lock whose owner dies.
-//! - [`own_lock`]: a lock of your own, verified and measured.
-//! - [`failures`]: what happens when a rank dies, a peer is lost or a resource is exhausted.
-//! - [`architecture`]: how the library is built, for contributors.
+//! To begin:
+//!
+//! 1. [`getting_started`]: install, ten lines, processes, the first lock, the first failure.
+//! 2. [`recipes`]: a hash map, a work queue, a halo exchange, a recovered mutex, async with a
+//!    cancel.
+//! 3. [`mpi`]: where a reader who knows MPI finds each call.
+//!
+//! To write programs:
+//!
+//! 4. [`processes`]: how a program becomes ranks, how it finds its job, and how it ends.
+//! 5. [`memory_model`]: what a put, a flush, an unlock and a barrier promise, and to whom.
+//! 6. [`choosing_a_lock`]: which lock for which load.
+//! 7. [`lock_semantics`]: what every lock promises, and how the designs differ.
+//! 8. [`death_and_leases`]: locks whose owner died, panicked, or is too slow.
+//! 9. [`failures`]: what happens when a rank dies, a peer is lost or a resource is exhausted.
+//! 10. [`fabrics`]: shared memory, verbs, both in one world: what each needs and can do.
+//!
+//! To go further:
+//!
+//! 11. [`simulation`]: the same program in virtual time, with faults.
+//! 12. [`own_lock`]: a lock of your own, verified and measured.
+//! 13. [`architecture`]: how the library is built, for contributors.
+//! 14. [`benchmarks`]: what `onesided bench` measures.
 
 pub mod architecture;
+pub mod benchmarks;
+pub mod choosing_a_lock;
+pub mod death_and_leases;
 pub mod fabrics;
 pub mod failures;
-pub mod locks;
+pub mod getting_started;
+pub mod lock_semantics;
 pub mod memory_model;
+pub mod mpi;
 pub mod own_lock;
 pub mod processes;
+pub mod recipes;
+pub mod simulation;

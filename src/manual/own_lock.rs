@@ -1,4 +1,15 @@
-//! A lock of your own: write it, verify it, use it.
+//! A lock of your own: write it, use it, verify it.
+//!
+//! ```toml
+//! [dependencies]
+//! onesided = { path = "../onesided" }
+//!
+//! [dev-dependencies]
+//! onesided-lock-kit = { path = "../onesided/lock-kit" }
+//!
+//! [profile.dev.package."*"]
+//! opt-level = 1 # the explorations are compute-bound
+//! ```
 //!
 //! # As two functions
 //!
@@ -31,7 +42,8 @@
 //! }
 //!
 //! onesided::threads(2, |world| {
-//!     let window = Window::<u64>::builder().own_lock(Simple::new(OneWord)).allocate(&world, 8).wait()?;
+//!     let builder = Window::<u64>::builder().own_lock(Simple::new(OneWord));
+//!     let window = builder.allocate(&world, 8).wait()?;
 //!     let epoch = window.lock_exclusive(0).wait()?;
 //!     epoch.fetch_add(0, 1).wait()?;
 //!     epoch.unlock().wait()?;
@@ -47,11 +59,11 @@
 //!
 //! # As five functions
 //!
-//! A [`LockAlgorithm`](crate::lock_algos::LockAlgorithm) posts the first operation of an acquire and
-//! of a release synchronously, and judges what they found, so that an uncontended lock costs its
-//! operations alone and its nonblocking acquire has left when the call returns. It may have a shared
-//! mode, queue nodes, and recovery from dead owners. `lock-kit/examples/own_lock.rs` is a ticket lock
-//! of two words in this form, verified and measured:
+//! A [`LockAlgorithm`](crate::lock_algos::LockAlgorithm) posts the first operation of an acquire
+//! and of a release synchronously, and judges what they found, so that an uncontended lock costs
+//! its operations alone and its nonblocking acquire has left when the call returns. It may have a
+//! shared mode, queue nodes, and recovery from dead owners. `lock-kit/examples/own_lock.rs` is a
+//! ticket lock of two words in this form, verified and measured:
 //!
 //! ```sh
 //! cargo run -p onesided-lock-kit --example own_lock
@@ -60,36 +72,66 @@
 //! # Verify it
 //!
 //! The crate `onesided-lock-kit` runs the same source through the checks that the locks of this
-//! library pass. Without recovery from dead owners:
+//! library pass. In a test, with the bounds low:
 //!
-//! ```text
-//! Conformance::of(&Simple::new(OneWord)).without_recovery().run();
+//! ```
+//! # use onesided::lock_algos::remote_memory::{Fault, RemoteMemory};
+//! # use onesided::lock_algos::{Simple, SimpleLock, SimpleUse};
+//! # #[derive(Clone, Copy, Debug)]
+//! # struct OneWord;
+//! # impl SimpleLock for OneWord {
+//! #     const NAME: &'static str = "one-word";
+//! #     const WORDS: usize = 1;
+//! #     async fn acquire<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
+//! #         let mut lock = lock;
+//! #         while lock.memory.compare_swap(lock.word(0), 0, 1).await? != 0 { lock.pause(0).await?; }
+//! #         Ok(())
+//! #     }
+//! #     async fn release<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
+//! #         lock.memory.compare_swap(lock.word(0), 1, 0).await.map(drop)
+//! #     }
+//! # }
+//! use onesided_lock_kit::Conformance;
+//!
+//! let suite = Conformance::of(&Simple::new(OneWord)).preemptions(1).states(20_000).cases(100);
+//! // This lock does not recover from dead owners.
+//! println!("{}", suite.without_recovery().run());
 //! ```
 //!
-//! With it one call runs everything:
+//! For a lock that recovers, one call runs everything with the usual bounds:
 //!
-//! ```text
-//! let report = onesided_lock_kit::conformance(&lock);
-//! println!("{report}");
+//! ```no_run
+//! use onesided::lock_algos::{Backoff, TestAndSet};
+//!
+//! println!("{}", onesided_lock_kit::conformance(&TestAndSet::new(Backoff::default())));
 //! ```
 //!
 //! It panics with the same report if the lock violates a promise. `Conformance::of(&lock)` sets
 //! bounds (`.preemptions(n)`, `.states(n)`, `.cases(n)`) and what the lock promises: `.bypass(0)`
-//! if it is first come, first served, `.without_recovery()` if it does not support recovery from
-//! a dead owner. The parts of the suite, for programs and bounds of your own:
+//! if it is first come, first served, `.without_recovery()` if it does not support recovery from a
+//! dead owner. The parts of the suite, for programs and bounds of your own:
 //!
-//! | a line | what it tries | what it finds |
-//! |---|---|---|
-//! | `Exploration::of(&lock).preemptions(3).run(&programs)` | by loom, every interleaving up to that many preemptions; each load and store is a step | violated exclusion, lost updates, lost wake-ups |
-//! | `Checker::of(&lock).crashes(1).losses(1).stops(1).run(&programs)` | every schedule of a few sections: the order in which operations take effect and answers arrive, a crash at every step (with `.memory_goes()` the memory of the failed rank ends as well, before other ranks learn of it), a lost operation or answer, a stopped rank | the same; recovery that does not end or informs the wrong ranks; with `.bypass(n)` a waiter that is overtaken too often; with `.token(f)` tokens that do not rise |
-//! | `Search::of(&lock).deaths().run()` | random programs, schedules, deaths | the same, in longer runs, shrunk |
-//! | `Linearizability::of(&lock).deaths().run()` | random sections that read, write, add and flush data of several ranks | histories that no order of the sections explains |
-//! | `ThroughputRun::of(&lock).origins(100).simulated()` | a throughput run, by threads or simulated ranks | rate, waits, fairness, operations |
+//! - `Exploration::of(&lock).preemptions(3).run(&programs)` tries, by loom, every interleaving up
+//!   to that many preemptions. Each load and store is a step. It finds violated exclusion, lost
+//!   updates and lost wake-ups.
+//! - `Checker::of(&lock).crashes(1).losses(1).stops(1).run(&programs)` tries every schedule of a
+//!   few sections: the order in which operations take effect and answers arrive, a crash at every
+//!   step, a lost operation or answer, a stopped rank. With `.memory_goes()` the memory of a failed
+//!   rank ends as well, before other ranks learn of the failure. It finds the same; recovery that
+//!   does not end, or that informs the wrong ranks; with `.bypass(n)` a waiter that is overtaken
+//!   too often; with `.token(f)` tokens that do not rise.
+//! - `Search::of(&lock).deaths().run()` tries random programs, schedules and deaths. It finds the
+//!   same in longer runs, and shrinks what it found.
+//! - `Linearizability::of(&lock).deaths().run()` tries random sections that read, write, add and
+//!   flush data of several ranks. It finds histories that no order of the sections explains.
+//! - `ThroughputRun::of(&lock).origins(100).simulated()` measures rate, waits, fairness and
+//!   operations, by threads or simulated ranks.
 //!
 //! A program is a list of sections for each origin: `Section::EXCLUSIVE` or `Section::SHARED`, with
-//! modifiers: `.trying()`, `.cancelled(polls)`, `.detached()`, `.early(reads)`.
-//! `.fenced(Fencing::Fused)` adds a fencing token, which must be higher than those of all previous
-//! owners.
+//! modifiers: `.trying()` for a try, `.cancelled(n)` for a request that is cancelled at its `n`-th
+//! look at its intent, `.detached()` for a release that is not waited for, `.early(n)` for `n`
+//! reads between the start of the acquire and the wait for it. `.fenced(Fencing::Fused)` adds a
+//! fencing token, which must be higher than those of all previous owners.
 //!
 //! # When a check fails
 //!

@@ -2,36 +2,36 @@
 //!
 //! The same program, with the same [`World::init`](crate::World::init), runs
 //!
-//! | as | started by | daemon |
+//! | as | started by | daemons |
 //! |---|---|---|
-//! | one rank | nothing special: a world of one | the process itself |
-//! | threads | [`threads`](crate::threads), which runs a closure once per rank: for tests, examples, small programs | the process itself |
-//! | processes | `onesided run -n 4 -- PROGRAM ARGS` | the launcher |
-//! | processes on several hosts | `onesided run --hosts a:2,b:2 -n 4 --fabric verbs -- PROGRAM ARGS` | the launcher, and an agent on each other host |
-//! | processes, also on several hosts | in a Slurm allocation, `onesided run --hosts slurm --fabric verbs -- PROGRAM ARGS` | the launcher, and an agent on each other host |
-//! | processes, also on several hosts | `srun --mpi=pmi2 -n 4 PROGRAM ARGS`; MPICH's `mpiexec -n 4 PROGRAM ARGS`, or another manager that speaks PMI-1 | rank 0, and the lowest rank of each other host |
-//! | processes, also on several hosts | by hand, by ssh, by a script, with the variables of a rendezvous | rank 0, and the lowest rank of each other host |
+//! | one rank | `PROGRAM` | the process itself |
+//! | threads, for tests and small programs | [`threads`](crate::threads), which runs a closure once per rank | the process itself |
+//! | processes of one host | `onesided run -n 4 -- PROGRAM ARGS` | the launcher |
+//! | processes of several hosts | `onesided run --hosts a:2,b:2 --fabric verbs -- PROGRAM ARGS` | the launcher, and an agent on each other host |
+//! | processes of a Slurm allocation | `onesided run --hosts slurm --fabric verbs -- PROGRAM ARGS` | the same |
+//! | processes under Slurm's or MPICH's launcher, or another that speaks PMI-1 | `srun --mpi=pmi2 -n 4 PROGRAM ARGS`; `mpiexec -n 4 PROGRAM ARGS` | rank 0, and the lowest rank of each other host |
+//! | processes that something else starts | by hand, by a script, with the variables of a rendezvous | the same |
 //!
-//! The *daemon* of a job holds its descriptors and watches its ranks. The one at the launcher or
+//! The *daemons* of a job hold its descriptors and watch its ranks. The one in the launcher or in
 //! rank 0 is the *head daemon*; each other host has a *host daemon*.
 //!
-//! `World::init` looks in the environment for a rendezvous, `onesided run` and PMI-1, in this
-//! order, and takes the first that it finds; without any, the process is a world of one.
+//! `World::init` looks in the environment for a rendezvous, for `onesided run`, and for PMI-1, in
+//! this order, and takes the first that it finds. Without any, the process is a world of one.
 //! `onesided info`, started like the program, reports which it is. A process that `srun` or Open
-//! MPI's `mpirun` started with others, and that finds none of the three, is refused, because every
-//! process would be a world of one. `ONESIDED_ALONE=1` says that this is intended.
+//! MPI's `mpirun` started with others, and that finds none of the three, is refused, because each
+//! would be a world of one. `ONESIDED_ALONE=1` says that this is intended.
 //!
 //! # `onesided run`
 //!
-//! The launcher prefixes output lines with the rank, passes standard input to rank 0, and exits
-//! with the status of the first rank that failed.
+//! The launcher prefixes each line of output with the rank, passes standard input to rank 0, and
+//! exits with the status of the first rank that failed.
 //!
-//! It passes a process its identity in `ONESIDED_RANK`, `ONESIDED_SIZE`, `ONESIDED_ADDRESS` (an
-//! abstract Unix socket, which leaves nothing in a file system) and `ONESIDED_SECRET`. Before the
-//! launcher hands out a descriptor or a key, it and the process prove to each other that they know
-//! the secret, by keyed BLAKE3 over two nonces. Then the process gets the *job segment* (which
-//! ranks are alive, doorbells, messages). From then on it reaches the memory of any rank through
-//! the launcher, without that rank's help.
+//! A process gets its identity in `ONESIDED_RANK`, `ONESIDED_SIZE`, `ONESIDED_ADDRESS` (an abstract
+//! Unix socket, which leaves nothing in a file system) and `ONESIDED_SECRET`. Before the launcher
+//! hands out anything, it and the process prove to each other that they know the secret, by keyed
+//! BLAKE3 over two nonces. Then the process gets the *job segment*: which ranks are alive,
+//! doorbells, messages. From then on it gets the memory of any rank from the launcher, without that
+//! rank's help.
 //!
 //! # Several hosts: `onesided run --hosts`
 //!
@@ -103,13 +103,17 @@
 //!
 //! `mpiexec` of MPICH (Hydra) and `srun --mpi=pmi2` set `PMI_FD`, `PMI_RANK` and `PMI_SIZE`; Hydra
 //! with `-pmi-port` sets `PMI_PORT` and `PMI_ID`. Rank 0 runs the head daemon. It puts its socket,
-//! a fresh secret and this host's addresses with a port into the manager's key-value space, which
-//! only the job's processes can query. After a barrier the other ranks read it, and join rank 0
-//! with the same proofs as above. Ranks of other hosts connect to that port. The kernel chooses it,
-//! and it is closed once all ranks have joined. A firewall between hosts must let it pass;
-//! otherwise use a rendezvous at a fixed port. After that the manager only forwards output and
-//! signals, and by its own rules ends the other ranks when a signal killed one. A program that also
-//! initialises MPI should use a rendezvous, because the manager accepts one client per process.
+//! a fresh secret, and the addresses and a port of its host into the manager's key-value space,
+//! which only the job's processes can query. The other ranks read it after a barrier, and join rank
+//! 0 with the same proofs as above.
+//!
+//! - Ranks of other hosts connect to that port. The kernel chooses it, and it is closed once all
+//!   have joined. Where a firewall between hosts does not let it pass, use a rendezvous at a fixed
+//!   port.
+//! - After that the manager only forwards output and signals, and by its own rules ends the other
+//!   ranks when a signal killed one.
+//! - A program that also initialises MPI should use a rendezvous, because the manager accepts one
+//!   client per process.
 //!
 //! # A rendezvous
 //!
@@ -153,10 +157,9 @@
 //!
 //! # Worlds of some ranks
 //!
-//! [`World::split`](crate::World::split) divides a world: the ranks of one color form a world of
-//! their own, in which they are numbered from 0. It serves the purpose of MPI's communicators and
-//! groups: windows, barriers and fences of a row, of a host's ranks, of the readers. Failures stay
-//! inside: the death of a rank ends only collectives of worlds that it belongs to.
+//! [`World::split`](crate::World::split) divides a world, as MPI's communicators do: the ranks of
+//! one color form a world of their own, in which they are numbered from 0, with its own windows,
+//! barriers and fences. The death of a rank ends only collectives of worlds that it belongs to.
 //!
 //! # What the environment chooses
 //!
@@ -164,9 +167,9 @@
 //! |---|---|---|
 //! | `ONESIDED_FABRIC` | the fabric: `shm`, `verbs`, `mixed` (`onesided run --fabric` sets it) | `shm` |
 //! | `ONESIDED_DEVICE` | the RDMA device, as `onesided info` names it | the first with an active port |
-//! | `ONESIDED_LOCK_ALL` | how `lock_all` locks windows whose [builder](crate::Window::builder) does not say: `on-demand`, `each-target`, `global` (see [locks](super::locks)) | `on-demand`, and `each-target` with locks that let readers wait behind writers |
-//! | `ONESIDED_LOCK` | the lock of windows whose [builder](crate::Window::builder) names none: `test-and-set`, `mcs` (see [locks](super::locks)) | `test-and-set` |
-//! | `ONESIDED_JOIN_TIMEOUT` | how many seconds the ranks may take to join where rank 0 is the head daemon, and the agents of `run --hosts` to answer | 60 |
+//! | `ONESIDED_LOCK_ALL` | how `lock_all` locks windows whose [builder](crate::Window::builder) does not say: `on-demand`, `each-target`, `global` ([lock semantics](super::lock_semantics#locking-all-targets)) | `on-demand`, and `each-target` with locks that let readers wait behind writers |
+//! | `ONESIDED_LOCK` | the lock of windows whose [builder](crate::Window::builder) names none, by the name in [choosing a lock](super::choosing_a_lock) | `test-and-set` |
+//! | `ONESIDED_JOIN_TIMEOUT` | how many seconds the ranks may take to join if rank 0 is the head daemon, and the agents of `run --hosts` to answer | 60 |
 //! | `ONESIDED_SUSPECT_AFTER` | how many seconds another host may be silent before it counts as dead, 0.1 or more; the value of the launcher or rank 0 applies to all | 5 |
 //! | `ONESIDED_FULL_AFTER` | how many seconds a send or a post waits for room at a rank that makes no progress, 0.1 or more (see [failures](super::failures)) | 60 |
 //! | `ONESIDED_COUNT` | `1`: windows [count](crate::Window::paths) every operation by the way it took, also those by the CPU | only the others |

@@ -58,6 +58,33 @@ fn tasks_count() {
     assert_eq!((ended.code, &ended.output), (0, &text(4)), "{ended:#?}");
 }
 
+#[test]
+fn recipes_compute() {
+    for (name, text) in [
+        ("hash_map", "ranks added to 500 keys"),
+        ("work_queue", "ranks computed the Fibonacci number 12: 144"),
+        ("halo_exchange", "ranks computed 1000 steps of"),
+    ] {
+        let alone = run(name, &[]);
+        assert!(alone.stdout.starts_with(format!("1 {text}").as_bytes()), "{alone:?}");
+        let ended = jobs::start_program(4, example(name).as_os_str(), &[]).wait();
+        assert!(ended.code == 0 && ended.output.starts_with(format!("4 {text}").as_bytes()), "{name}: {ended:#?}");
+    }
+}
+
+#[test]
+fn a_mutex_is_recovered() {
+    for _ in 0..10 {
+        let ended = jobs::start_program(4, example("recovered_mutex").as_os_str(), &[]).wait();
+        let output = String::from_utf8_lossy(&ended.output);
+        let mut lines: Vec<_> = output.lines().collect(); // those of two ranks come in any order
+        lines.sort_unstable();
+        assert_eq!(lines, ["3 transfers: [67, 33]", "rank 1 died while it held the lock"], "{ended:#?}");
+        assert_eq!(ended.code, 3, "{ended:#?}"); // the status of the rank that died
+        assert!(!ended.lines.iter().any(|line| line.starts_with("Error")), "{ended:#?}");
+    }
+}
+
 /// The result of standard tools. A file's end ends a word, so each file gets a line feed.
 fn reference(files: &[OsString]) -> Vec<u8> {
     let pipeline = "for file; do cat -- \"$file\"; echo; done | LC_ALL=C tr '[:upper:]' '[:lower:]' | LC_ALL=C tr -cs '[:alpha:]' '\\n' | grep . |

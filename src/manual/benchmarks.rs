@@ -1,0 +1,67 @@
+//! What `onesided bench` measures.
+//!
+//! Figures of one machine do not hold on another. So each command measures the limits of the
+//! machine (bare compare-and-swaps, `memcpy`, a pthread mutex) interleaved with the library, by the
+//! same processes, and reports ratios. A figure is the median of several runs. The machine should
+//! be idle otherwise.
+//!
+//! ```sh
+//! cargo run --release -- bench locks
+//! ```
+//!
+//! | command | measures | beside |
+//! |---|---|---|
+//! | `bench locks` | locks between processes of this host: first uncontended, then all ranks at one lock | bare locks by the same instructions, a pthread mutex that processes share |
+//! | `bench locks --lock all --metric all` | every lock by every metric, see below | the same |
+//! | `bench rma` | put, get, strided put, accumulate, get_accumulate, fetch_and_op and compare_and_swap of 8 B to 4 MiB: latency, bandwidth and message rate, with a flush and by requests | `memcpy`, bare atomic instructions, a fence |
+//! | `bench peers` | locks, small operations, bandwidth, allocation of windows, a target that computes, contended locks | MPICH 5 and Open MPI 5, which it installs from PyPI and for which it compiles C programs of the same loops |
+//! | `bench peers --fabric verbs` | get, compare_and_swap, fetch_and_op, signals, messages and puts on an RDMA device | perftest's programs on the same device |
+//! | `bench scale` | locks with 10 to 100,000 simulated origins, in virtual time | one another |
+//!
+//! `--quick` takes some seconds and is noisier. `--json FILE` writes the results for programs,
+//! `--report FILE.html` one page of plots and tables that needs no network and can be printed,
+//! `--picture FILE.svg` the curves. Each command's `--help` says what exactly is measured.
+//!
+//! # The metrics of locks
+//!
+//! | `--metric` | measures |
+//! |---|---|
+//! | `overhead` | the time of an acquire and a release, together and apart, and of small operations, also while the target computes |
+//! | `contended` | acquisitions a second when all ranks are at one lock, and how fair that is |
+//! | `delay` | the time from one origin's release to another's acquisition |
+//! | `wake` | the first acquire of an idle lock, beside a bare futex wake |
+//! | `concurrency` | 1 to 8 origins, each with a window of its own, at one target |
+//! | `messages` | operations that are posted for an acquire and a release, with 1 to 7 origins at one lock |
+//! | `cpu` | a target that computes in 0 to 4 threads, and what its process uses |
+//! | `wait` | how long ranks wait (p50, p99, p99.9), and how many overtake them |
+//! | `readers` | a contended lock of which 0 to 100 % of the acquisitions are shared |
+//! | `section` | a contended lock that is held for 0 ns to 100 us |
+//! | `zipf` | many locks, uniformly wanted to heavily skewed |
+//! | `recovery` | the time from an owner's death to the recovery of its lock |
+//!
+//! For a lock of your own, `onesided_lock_kit::bench` has throughput runs by threads and by
+//! simulated origins: see [own lock](super::own_lock).
+//!
+//! # Results
+//!
+//! Between processes of one host with two cores:
+//!
+//! ```sh
+//! onesided bench locks --lock all --picture FILE.svg \
+//!   --metric contended,wait,messages,readers,section,cpu
+//! ```
+//!
+#![doc = include_str!("../../docs/locks.svg")]
+//!
+//! In simulation, where each rank has a card and is a microsecond away from the others
+//! (`onesided bench scale --picture FILE.svg`). Where a curve turns down, the lock stops scaling.
+//! With 100,000 origins (not drawn) the rank that has the lock is the bottleneck, whatever the
+//! design: all origins begin at once, and for the simulated 0.2 s each release waits behind the
+//! others' requests. The two-level lock is the exception, because its waiters read words of their
+//! own host; an hour does not suffice to simulate that many of them.
+//!
+#![doc = include_str!("../../docs/scale.svg")]
+//!
+//! The comparison with MPICH, Open MPI and bare instructions is in the README
+//! (`onesided bench peers --json docs/peers.json --picture docs/peers.svg`). Windows are allocated
+//! there after closed ones of the same size, whose pages onesided reuses.

@@ -1,0 +1,91 @@
+//! Where a reader who knows MPI finds each call.
+//!
+//! Names and semantics are those of MPI-4.1, chapter 12. The differences:
+//!
+//! - **A guard in place of a pair of calls.** What `MPI_Win_lock` begins is a value. The operations
+//!   are its methods, so an operation outside of an epoch does not compile. Its `unlock` consumes
+//!   it, and a drop unlocks. [`Window::epochs`](crate::Window::epochs) has the calls of MPI,
+//!   checked at run time, for programs that are ported.
+//! - **Elements in place of datatypes, counts and displacement units.** A window has a Rust type.
+//!   Offsets and lengths are in elements of it.
+//! - **A request in place of a blocking call.** `.wait()` blocks (`MPI_Wait`), `.await` does not,
+//!   `.test()` polls (`MPI_Test`). A request may be dropped, and may have a `.deadline()`.
+//! - **Errors are returned**, and name the operation, the target, the window and the reason.
+//!   Nothing aborts the job.
+//! - **Passive means passive**: a lock is granted while the target computes, and needs no call of
+//!   the library there.
+//! - **Atomic operations may be mixed** on one element. By default MPI promises atomicity for the
+//!   same operation, or no-op, only.
+//!
+//! # The job
+//!
+//! | MPI | here |
+//! |---|---|
+//! | `mpiexec -n 4` | `onesided run -n 4 --`, or MPICH's `mpiexec` itself: [processes](super::processes) |
+//! | `MPI_Init` | [`World::init`](crate::World::init) |
+//! | `MPI_Finalize` | drop the last handle of the world, or [`World::close`](crate::World::close) |
+//! | `MPI_COMM_WORLD`, a communicator, a group | [`World`](crate::World) |
+//! | `MPI_Comm_rank`, `MPI_Comm_size` | [`World::rank`](crate::World::rank), [`World::size`](crate::World::size) |
+//! | `MPI_Comm_split`; by `MPI_COMM_TYPE_SHARED` | [`World::split`](crate::World::split); [`World::split_by_host`](crate::World::split_by_host) |
+//! | `MPI_Barrier` | [`World::barrier`](crate::World::barrier) |
+//! | `MPI_Allgather` of bytes | [`World::all_gather`](crate::World::all_gather) |
+//! | other collectives; `MPI_Send`, `MPI_Recv` | none so far |
+//! | `MPI_Abort` | end the process with a status: `onesided run` ends the others |
+//!
+//! # Windows
+//!
+//! | MPI | here |
+//! |---|---|
+//! | `MPI_Win_allocate` | [`Window::allocate`](crate::Window::allocate); sizes that differ: [`uneven`](crate::Builder::uneven) |
+//! | `MPI_Win_allocate_shared`, `MPI_Win_shared_query` | [`Window::allocate`](crate::Window::allocate), then [`Window::direct`](crate::Window::direct) |
+//! | `MPI_Win_create` | [`Window::create`](crate::Window::create) over a vector; [`create_from`](crate::Builder::create_from) over other memory |
+//! | windows that overlap | [`WindowMemory`](crate::WindowMemory), [`Window::create_over`](crate::Window::create_over) |
+//! | `MPI_Win_create_dynamic`, `MPI_Win_attach`, `MPI_Win_detach` | [`Window::dynamic`](crate::Window::dynamic), [`Window::attach`](crate::Window::attach), [`Window::detach`](crate::Window::detach) |
+//! | an address in a dynamic window | [`RemotePtr`](crate::RemotePtr) |
+//! | `MPI_Win_free` | [`Window::close`](crate::Window::close) |
+//! | `MPI_Info` keys, `MPI_Win_set_name` | the [`Builder`](crate::Builder)'s methods |
+//! | `MPI_Win_get_info`, `MPI_Win_get_attr` | [`Window::info`](crate::Window::info) |
+//! | the rank's own memory, by a pointer | [`Window::local`](crate::Window::local), which copies; [`Window::direct`](crate::Window::direct), which has atomics |
+//!
+//! # Operations
+//!
+//! | MPI | here |
+//! |---|---|
+//! | `MPI_Put`, `MPI_Rput` | [`Access::put`](crate::Access::put): the slice is free when the call returns, so there is no request |
+//! | `MPI_Get`, `MPI_Rget` | [`Access::get`](crate::Access::get) |
+//! | `MPI_Accumulate`, `MPI_Get_accumulate`, and with `R` | [`Access::accumulate`](crate::Access::accumulate), [`Access::get_accumulate`](crate::Access::get_accumulate) |
+//! | `MPI_Fetch_and_op`, `MPI_Compare_and_swap` | [`Access::fetch_and_op`](crate::Access::fetch_and_op), [`Access::fetch_add`](crate::Access::fetch_add), [`Access::compare_and_swap`](crate::Access::compare_and_swap) |
+//! | `MPI_SUM`, `MPI_REPLACE`, `MPI_NO_OP`, ... | [`Op`](crate::Op) |
+//! | `MPI_Type_vector`, `MPI_Type_indexed` | [`Shape`](crate::Shape), with [`put_shaped`](crate::Access::put_shaped) and its relatives |
+//! | `MPI_Type_create_struct` | an element with fields: [`Access::fields`](crate::Access::fields) |
+//! | `MPI_MINLOC`, `MPI_MAXLOC` | [`Located`](crate::Located) |
+//! | `MPI_Alloc_mem` for a buffer | [`Window::buffer`](crate::Window::buffer) |
+//!
+//! # Synchronisation
+//!
+//! | MPI | here |
+//! |---|---|
+//! | `MPI_Win_lock(MPI_LOCK_EXCLUSIVE)`, `MPI_Win_unlock` | [`Window::lock_exclusive`](crate::Window::lock_exclusive), [`Epoch::unlock`](crate::Epoch::unlock) |
+//! | `MPI_Win_lock(MPI_LOCK_SHARED)` | [`Window::lock_shared`](crate::Window::lock_shared) |
+//! | `MPI_Win_lock_all`, `MPI_Win_unlock_all` | [`Window::lock_all`](crate::Window::lock_all), [`LockAll::unlock_all`](crate::LockAll::unlock_all); the [default](super::lock_semantics#locking-all-targets) locks a target when it is accessed |
+//! | the assertion `MPI_MODE_NOCHECK` | [`Window::no_check`](crate::Window::no_check) |
+//! | `MPI_Win_flush`, `MPI_Win_flush_local` | [`Access::flush`](crate::Access::flush), [`Access::flush_local`](crate::Access::flush_local) |
+//! | `MPI_Win_flush_all`, `MPI_Win_flush_local_all` | [`LockAll::flush_all`](crate::LockAll::flush_all), [`LockAll::flush_local_all`](crate::LockAll::flush_local_all) |
+//! | `MPI_Win_sync` | [`Window::sync`](crate::Window::sync) |
+//! | `MPI_Win_fence` | [`Window::fence`](crate::Window::fence), [`FenceEpoch::fence`](crate::FenceEpoch::fence), [`FenceEpoch::end`](crate::FenceEpoch::end) |
+//! | `MPI_Win_start`, `MPI_Win_complete` | [`Window::start`](crate::Window::start), [`AccessEpoch::complete`](crate::AccessEpoch::complete) |
+//! | `MPI_Win_post`, `MPI_Win_wait`, `MPI_Win_test` | [`Window::post`](crate::Window::post), and `.wait()` or `.test()` of what it returns |
+//!
+//! # What MPI does not have
+//!
+//! | | |
+//! |---|---|
+//! | a value with its lock | [`Mutex`](crate::Mutex), [`RwLock`](crate::RwLock) |
+//! | up to millions of locks by number | [`LockTable`](crate::LockTable) |
+//! | lock, operate and unlock in one round trip | [`Window::locked`](crate::Window::locked) |
+//! | reads without a lock, of one version | [`Window::versioned`](crate::Window::versioned) |
+//! | try, deadline, cancel, recovery of a lock | [lock semantics](super::lock_semantics), [death and leases](super::death_and_leases) |
+//! | numbers that rise from owner to owner | [`Epoch::fencing_token`](crate::Epoch::fencing_token) |
+//! | a put that wakes its receiver (OpenSHMEM's signals) | [`Access::put_signal`](crate::Access::put_signal), [`Access::signal`](crate::Access::signal), [`Local::wait_until`](crate::Local::wait_until) |
+//! | many operations on borrowed slices | [`Window::scope`](crate::Window::scope) |
+//! | which way each operation took, and why | [`Window::explain`](crate::Window::explain), [`Window::paths`](crate::Window::paths) |

@@ -1,0 +1,224 @@
+//! A hash map, a work queue, a halo exchange, a recovered mutex, and async with a cancel.
+//!
+//! Each recipe shows its essential lines. The whole program is in the folder `examples`, and the
+//! tests run it as four processes.
+//!
+//! # A hash map
+//!
+//! A key's hash gives the rank that has the key, and the entry at which the search begins. An entry
+//! is two elements: the key, which is 0 while the entry is free, and the value. Of several ranks
+//! that find the same entry free, the compare-and-swap lets one put its key there.
+//!
+//! ```
+//! use onesided::{Access, Any, Result, Window};
+//!
+//! fn add(entries: &Access<'_, u64, Any>, first: usize, key: u64, value: u64) -> Result<()> {
+//!     let count = entries.len() / 2;
+//!     for probe in 0..count {
+//!         let at = 2 * ((first + probe) % count);
+//!         let found = entries.compare_and_swap(at, 0, key).wait()?;
+//!         if found == 0 || found == key {
+//!             entries.fetch_add(at + 1, value).wait()?;
+//!             return Ok(());
+//!         }
+//!     }
+//!     panic!("no free entry")
+//! }
+//! # onesided::threads(3, |world| {
+//! # let (rank, first, key, value) = (1, 6, 17, 1);
+//!
+//! let window = Window::<u64>::allocate(&world, 2 * 8).wait()?;
+//! let all = window.lock_all().wait()?; // shared: no rank excludes another
+//! add(all.at(rank).wait()?, first, key, value)?;
+//! # world.barrier().wait()?;
+//! # assert_eq!(all.at(1).wait()?.fetch_one(13).wait()?, 3);
+//! # drop(all);
+//! # window.close().wait()?;
+//! # Ok(()) })?.into_iter().collect::<Result<()>>()?;
+//! # Ok::<(), onesided::Error>(())
+//! ```
+//!
+//! - No lock excludes anything here, because each step is one atomic operation. A step of several
+//!   (removing an entry, growing the map) needs [`lock_exclusive`](crate::Window::lock_exclusive),
+//!   which waits for the shared locks.
+//! - [`fetch_one`](crate::Access::fetch_one) reads an element that other ranks change by atomic
+//!   operations.
+//!
+//! The program: `examples/hash_map.rs`. For keys and values of any length see
+//! `examples/word_count.rs`.
+//!
+//! # A work queue
+//!
+//! **Tasks that are known before**: one fetch-add takes the next.
+//!
+//! ```
+//! # use onesided::{Result, Window};
+//! # onesided::threads(3, |world| {
+//! # let (tasks, mut done) = ([2_u64, 3, 5, 7, 11], 0);
+//! # let next_task = Window::<u64>::allocate(&world, 2).wait()?;
+//! let next = next_task.lock_shared(0).wait()?; // the counter is at rank 0
+//! loop {
+//!     let number = next.fetch_add(0, 1).wait()? as usize;
+//!     let Some(task) = tasks.get(number) else { break };
+//!     done += task; // the work
+//! }
+//! # next.fetch_add(1, done).wait()?;
+//! # world.barrier().wait()?;
+//! # assert_eq!(next.fetch_one(1).wait()?, 28);
+//! # drop(next);
+//! # next_task.close().wait()?;
+//! # Ok(()) })?.into_iter().collect::<Result<()>>()?;
+//! # Ok::<(), onesided::Error>(())
+//! ```
+//!
+//! **Tasks that append others**: a ring of tasks, and the numbers of tasks that were taken and
+//! appended. They change together, so a rank changes them under the exclusive lock.
+//!
+//! ```
+//! use onesided::{Result, Window};
+//!
+//! const TASKS: usize = 2; // the tasks follow the two numbers
+//! const CAPACITY: u64 = 100;
+//!
+//! fn take(queue: &Window<u64>) -> Result<Option<u64>> {
+//!     let queue = queue.lock_exclusive(0).wait()?;
+//!     let mut numbers = [0; TASKS];
+//!     queue.get(0, &mut numbers).wait()?;
+//!     let [taken, appended] = numbers;
+//!     if taken == appended {
+//!         return Ok(None); // the drop of the guard unlocks
+//!     }
+//!     let mut task = [0];
+//!     queue.get(TASKS + (taken % CAPACITY) as usize, &mut task).wait()?;
+//!     queue.put(0, &[taken + 1])?;
+//!     queue.unlock().wait()?; // the put is complete before another rank has the lock
+//!     Ok(Some(task[0]))
+//! }
+//! # onesided::threads(2, |world| {
+//! # let queue = Window::allocate(&world, TASKS + CAPACITY as usize).wait()?;
+//! # if world.rank() == 0 { queue.locked(0).put(0, &[0, 1, 9]).wait()?; }
+//! # world.barrier().wait()?;
+//! # if world.rank() == 1 { assert_eq!((take(&queue)?, take(&queue)?), (Some(9), None)); }
+//! # queue.close().wait()?;
+//! # Ok(()) })?.into_iter().collect::<Result<()>>()?;
+//! # Ok::<(), onesided::Error>(())
+//! ```
+//!
+//! An empty queue is not the end while a rank works on a task that may append others. So the
+//! program also counts the finished tasks: `examples/work_queue.rs`.
+//!
+//! # A halo exchange
+//!
+//! In every step a rank needs the cells beside its own. Its neighbours put them into its window
+//! memory, and signal.
+//!
+//! ```
+//! # use onesided::{Result, Window};
+//! # onesided::threads(4, |world| {
+//! # let (left, right) = ((world.rank() + 3) % 4, (world.rank() + 1) % 4);
+//! # let cells = [f64::from(world.rank()); 10];
+//! let halos = Window::<f64>::allocate(&world, 4).wait()?; // two halos of two cells
+//! let signals = Window::<u64>::allocate(&world, 2).wait()?;
+//! let (access, flags) = (halos.no_check(), signals.no_check());
+//! for step in 1..=5 {
+//!     let halo = 2 * (step % 2) as usize;
+//!     access.at(left)?.put_signal(halo + 1, &cells[..1], flags.at(left)?, 1, step)?;
+//!     access.at(right)?.put_signal(halo, &cells[9..], flags.at(right)?, 0, step)?;
+//!     for neighbour in [0, 1] {
+//!         signals.local().wait_until(neighbour, |signal| signal >= step).wait()?;
+//!     }
+//!     let beside = halos.local().read(halo..halo + 2);
+//!     // ... compute the cells of the next step
+//! #   assert_eq!(beside, [f64::from(left), f64::from(right)]);
+//! }
+//! # access.end().wait()?;
+//! # flags.end().wait()?;
+//! # world.barrier().wait()?;
+//! # signals.close().wait()?;
+//! # halos.close().wait()?;
+//! # Ok(()) })?.into_iter().collect::<Result<()>>()?;
+//! # Ok::<(), onesided::Error>(())
+//! ```
+//!
+//! - The signal arrives behind the data, so no flush and no barrier is needed. A rank waits for its
+//!   neighbours alone.
+//! - There are two halos, used in turn: a neighbour that is a step ahead does not overwrite a cell
+//!   that this rank has not read yet. It cannot be two steps ahead, because each of its steps waits
+//!   for a signal of this rank.
+//! - Each element is written by one rank, so no lock is needed:
+//!   [`no_check`](crate::Window::no_check).
+//!
+//! The program: `examples/halo_exchange.rs`.
+//!
+//! # A recovered mutex
+//!
+//! A rank that dies while it holds a lock leaves the lock *poisoned*. Every later request fails,
+//! until one asks to recover the lock.
+//!
+//! ```
+//! use onesided::{Any, Mutex, Result, WriteGuard};
+//!
+//! fn lock(mutex: &Mutex<u64>) -> Result<WriteGuard<'_, u64, Any>> {
+//!     let guard = match mutex.lock().wait() {
+//!         Err(error) if error.is_poisoned() => mutex.lock().recover().wait()?,
+//!         held => held?,
+//!     };
+//!     if let Some(previous) = guard.previous_owner() {
+//!         eprintln!("{previous}"); // rank 1 died while it held the lock
+//!         // ... repair what the mutex protects
+//!     }
+//!     Ok(guard)
+//! }
+//! # onesided::threads(2, |world| {
+//! # let mutex = Mutex::new(&world, 0, 0).wait()?;
+//! # *lock(&mutex)? += 1;
+//! # world.barrier().wait()?;
+//! # assert_eq!(*lock(&mutex)?, 2);
+//! # mutex.close().wait()?;
+//! # Ok(()) })?.into_iter().collect::<Result<()>>()?;
+//! # Ok::<(), onesided::Error>(())
+//! ```
+//!
+//! The value itself is a copy, which is written back with the release. So it is whole after most
+//! deaths; a rank that dies in the middle of the release may have written a part of it. Data beside
+//! the value, in windows, may be half written after any death. Collectives such as a barrier fail
+//! after a death, so the survivors go on without them. `onesided run` ends the job when a rank
+//! fails, unless it is started with `--on-failure continue`.
+//!
+//! The program: `examples/recovered_mutex.rs`. All of the rules: [death and
+//! leases](super::death_and_leases).
+//!
+//! # Async, with a cancel
+//!
+//! Every request is a future, and needs nothing of its runtime but a waker. A dropped request is
+//! cancelled: the library finishes its operations in flight, and releases the lock if they took it.
+//!
+//! ```
+//! # use onesided::{Result, Window};
+//! use std::time::Duration;
+//! use tokio::time::timeout;
+//!
+//! # onesided::threads(2, |world| {
+//! # let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
+//! # runtime.block_on(async {
+//! let scores = Window::<u64>::allocate(&world, 1).await?;
+//! let held = scores.lock_exclusive(world.rank()).await?;
+//!
+//! // Both give up after 10 ms. tokio drops the request:
+//! let request = scores.lock_exclusive(world.rank()).into_future();
+//! assert!(timeout(Duration::from_millis(10), request).await.is_err());
+//! // The library's own deadline is an error:
+//! let request = scores.lock_exclusive(world.rank()).deadline(Duration::from_millis(10));
+//! assert!(request.await.is_err_and(|error| error.is_timed_out()));
+//!
+//! held.unlock().await?;
+//! scores.close().await?;
+//! # Ok(()) }) })?.into_iter().collect::<Result<()>>()?;
+//! # Ok::<(), onesided::Error>(())
+//! ```
+//!
+//! A window is cheap to clone, so each task may have its own handle. Dropping a *collective*
+//! request (allocate, barrier, fence, close) is not safe in this way, because the other ranks wait
+//! in it for this one.
+//!
+//! The program: `examples/async_tokio.rs`.

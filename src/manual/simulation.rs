@@ -1,0 +1,117 @@
+//! The same program in virtual time, with faults.
+//!
+//! The crate `onesided-sim` is a fabric: windows, locks and messages run on it unchanged, with any
+//! number of ranks, in one thread. It serves tests (a failure repeats by its seed), and estimates
+//! of what a lock does with more ranks than a machine has.
+//!
+//! ```toml
+//! [dev-dependencies]
+//! onesided-sim = { path = "../onesided/sim" }
+//! ```
+//!
+//! # A first run
+//!
+//! The program of a rank is an `async` function. It waits by `.await`, because in one thread no
+//! rank may block. A function that is generic over the [`Fabric`](crate::fabric::Fabric) runs on
+//! real fabrics, too.
+//!
+//! ```
+//! use std::time::Duration;
+//! use onesided::fabric::Fabric;
+//! use onesided::{Window, World};
+//! use onesided_sim::{End, Network, Simulation};
+//!
+//! /// Every rank adds to an element of rank 0.
+//! async fn count<F: Fabric>(world: World<F>) -> onesided::Result<u64> {
+//!     let counters = Window::<u64, F>::allocate(&world, 1).await?;
+//!     for _ in 0..10 {
+//!         let epoch = counters.lock_exclusive(0).await?;
+//!         let mut counter = [0];
+//!         epoch.get(0, &mut counter).await?;
+//!         epoch.put(0, &[counter[0] + 1])?;
+//!         epoch.unlock().await?;
+//!     }
+//!     world.barrier().await?; // all ranks have counted
+//!     Ok(counters.local().read(0..1)[0])
+//! }
+//!
+//! let run = |seed| {
+//!     let jitter = Duration::from_micros(3);
+//!     let network = Network { loss: 0.01, jitter, ..Network::default() };
+//!     Simulation::new(network).ranks(100).seed(seed).run(count)
+//! };
+//! for seed in 0..5 {
+//!     let report = run(seed);
+//!     assert_eq!(report.end, End::Finished);
+//!     let counted = report.results[0].as_ref().unwrap().as_ref().unwrap();
+//!     assert_eq!(*counted, 1000, "seed {seed}");
+//!     assert_eq!(report.trace, run(seed).trace); // the same seed, the same run
+//! }
+//! ```
+//!
+//! The report has what each rank's program returned, the virtual time, the operations by kind, and
+//! a hash of all events, its `trace`.
+//!
+//! # Faults
+//!
+//! | method | fault |
+//! |---|---|
+//! | `Network`'s `loss`, `jitter` | messages are lost and sent again, and overtake each other |
+//! | `kill` | a rank dies |
+//! | `suspect` | the others believe that a rank is dead, but it runs on |
+//! | `disconnect` | two living ranks lose their connection |
+//! | `until` | the run ends at a time |
+//!
+//! Here rank 1 dies while it holds the lock of rank 0. Rank 0 learns of it, and recovers the lock:
+//!
+//! ```
+//! use std::time::Duration;
+//! use onesided::{Error, PreviousOwner, Window};
+//! use onesided_sim::{Network, SimFabric, Simulation};
+//!
+//! let simulation = Simulation::new(Network::default()).kill(1, Duration::from_millis(50));
+//! let report = simulation.run(|world| async move {
+//!     let scores = Window::<u64, SimFabric>::allocate(&world, 1).await?;
+//!     if world.rank() == 1 {
+//!         let _held = scores.lock_exclusive(0).await?;
+//!         world.barrier().await?;
+//!         std::future::pending::<()>().await; // until it is killed
+//!     }
+//!     world.barrier().await?; // rank 1 has the lock
+//!     let error = scores.lock_exclusive(0).await.unwrap_err();
+//!     assert!(error.is_poisoned());
+//!     let epoch = scores.lock_exclusive(0).recover().await?;
+//!     let previous = epoch.previous_owner();
+//!     epoch.unlock().await?;
+//!     Ok::<_, Error>(previous)
+//! });
+//! let recovered = report.results[0].as_ref().unwrap().as_ref().unwrap();
+//! assert_eq!(*recovered, Some(PreviousOwner::Owner(1)));
+//! assert!(report.results[1].is_none()); // it did not finish
+//! ```
+//!
+//! # Deadlocks
+//!
+//! A run in which no event is left, while ranks still wait, ends as a deadlock. The report names
+//! each waiting rank, and what it waits for:
+//!
+//! ```
+//! # use onesided::{Window, WindowError};
+//! # use onesided_sim::{End, Network, SimFabric, Simulation};
+//! let report = Simulation::new(Network::default()).ranks(2).run(|world| async move {
+//!     let flags = Window::<u64, SimFabric>::allocate(&world, 1).await?;
+//!     flags.local().wait_until(0, |flag| flag == 1).await?; // each waits for the other
+//!     flags.no_check().at(1 - world.rank())?.signal(0, 1)?;
+//!     Ok::<_, WindowError>(())
+//! });
+//! assert!(matches!(report.end, End::Deadlock(_)));
+//! println!("{}", report.end);
+//! ```
+//!
+//! # What it does not simulate
+//!
+//! A rank's own computation takes no virtual time. The costs of cards and wires are those of
+//! `Network`, by default those of present-day hardware. Caches and processors are not modelled.
+//!
+//! `onesided bench scale` runs locks with up to 100,000 simulated origins: see
+//! [benchmarks](super::benchmarks).
