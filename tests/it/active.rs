@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use onesided::{Error, FaultKind, Op, Window, World};
 
+use crate::faults::status::Status;
 use crate::jobs::{self, Role, die, ok};
 use crate::support::{DEADLINE, eventually, ranks, run_async};
 
@@ -59,6 +60,7 @@ fn processes_synchronise_actively() {
 
 /// Rank 0 dies while each of the others waits for it in a different way.
 fn one_dies(world: World) {
+    let status = Status::new(&world);
     let window = Window::<u64>::builder().name("mortal").allocate(&world, 1).wait().unwrap();
     world.barrier().wait().unwrap();
     if world.rank() == 0 {
@@ -90,6 +92,7 @@ fn one_dies(world: World) {
     };
     assert_eq!(error.fault().unwrap().kind(), FaultKind::PeerDied);
     assert_eq!(Error::from(error).to_string(), format!("{what} window \"mortal\": rank 0: the peer died"));
+    status.all_done();
     ok();
 }
 

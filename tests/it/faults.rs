@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use crate::jobs::{self, Ended, Role, die, ok, send, state};
 use crate::support::{DEADLINE, compute_until, eventually};
 
-mod status;
+pub(crate) mod status;
 
 use self::status::{DONE, INFORMED, PID, RECOVERED, SYNCHRONIZED, Status};
 
@@ -71,10 +71,7 @@ fn check_survivors(status: &Status, window: &Window<u64>, lost: Option<u32>) {
         epoch.unlock().wait().unwrap();
         drop(window.lock_shared(target).wait().unwrap());
     }
-    status.publish(DONE, 1);
-    for other in (0..world.size()).filter(|rank| world.is_alive(*rank)) {
-        eventually(DEADLINE, "all are done", || status.published(other, DONE) == 1);
-    }
+    status.all_done();
 }
 
 /// Rank 0 takes the lock of rank 1 exclusively and ends; the others wait for it and get an error.

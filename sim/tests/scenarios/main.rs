@@ -34,7 +34,7 @@ use onesided_windows::Error;
 pub(crate) type Outcome = Result<(), Error>;
 
 /// Longer than any scenario takes on a busy machine.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(180);
 
 /// A test that runs a body with several numbers of ranks.
 #[macro_export]

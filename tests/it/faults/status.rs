@@ -3,6 +3,7 @@
 use onesided::{Error, FaultKind, LockDesign, Window, World};
 
 use super::is_lost;
+use crate::support::{DEADLINE, eventually};
 
 /// What ranks publish to each other: their process ids, and how far they are.
 pub(super) const PID: usize = 0;
@@ -12,11 +13,11 @@ pub(super) const RECOVERED: usize = 3;
 pub(super) const SYNCHRONIZED: usize = 4;
 const WORDS: usize = 8;
 
-pub(super) struct Status(Window<u64>);
+pub(crate) struct Status(Window<u64>);
 
 impl Status {
     /// Every rank knows every rank's process.
-    pub(super) fn new(world: &World) -> Self {
+    pub(crate) fn new(world: &World) -> Self {
         let status = Self(
             Window::<u64>::builder()
                 .lock(LockDesign::TestAndSet)
@@ -41,6 +42,16 @@ impl Status {
                 Err(error) if error.fault().is_some_and(|fault| fault.kind() == FaultKind::PeerLeft) => {}
                 unlocked => unlocked.unwrap(),
             }
+        }
+    }
+
+    /// Waits for the other survivors, without a barrier: barriers fail after a death. A rank that left
+    /// earlier would be a second failure to those that have not seen the first.
+    pub(crate) fn all_done(&self) {
+        let world = self.0.world();
+        self.publish(DONE, 1);
+        for other in (0..world.size()).filter(|rank| world.is_alive(*rank)) {
+            eventually(DEADLINE, "all are done", || self.published(other, DONE) == 1);
         }
     }
 
