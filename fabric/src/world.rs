@@ -1,6 +1,7 @@
 //! A fabric with its collectives.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::any::Any;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 #[cfg(not(onesided_loom))]
@@ -31,6 +32,8 @@ pub struct World<F: Fabric> {
     kept: Arc<Mutex<Vec<F::Segment>>>,
     /// The shared server threads.
     server_threads: Arc<ServerThreads>,
+    /// What a layer above keeps once for all worlds of this endpoint.
+    layer: Arc<OnceLock<Arc<dyn Any + Send + Sync>>>,
 }
 
 #[derive(Debug)]
@@ -69,7 +72,14 @@ impl<F: Fabric> World<F> {
             maker: Maker::this(),
         };
         let collective = Arc::new(Collective::new(Members::all()));
-        Self { fabric, collective, _presence: Some(Arc::new(presence)), kept, server_threads: Arc::default() }
+        Self {
+            fabric,
+            collective,
+            _presence: Some(Arc::new(presence)),
+            kept,
+            server_threads: Arc::default(),
+            layer: Arc::default(),
+        }
     }
 
     /// A world of some of this one's ranks.
@@ -102,6 +112,16 @@ impl<F: Fabric> World<F> {
     /// As [`Fabric::serve_apart`].
     pub fn assist(&self, task: Task, kind: ServerThread) -> Result<(), Fault> {
         self.server_threads.run(&self.fabric, task, kind)
+    }
+
+    /// What the messages of this rank share, whichever [split](Self::split) they are of: made once.
+    ///
+    /// # Panics
+    /// If another type was made before.
+    #[doc(hidden)]
+    pub fn layer<L: Any + Send + Sync>(&self, make: impl FnOnce() -> L) -> Arc<L> {
+        let layer = self.layer.get_or_init(|| Arc::new(make()));
+        Arc::clone(layer).downcast().unwrap_or_else(|_| panic!("one layer a world"))
     }
 
     /// Keeps own memory until this rank leaves the world, for memory that peers may still access

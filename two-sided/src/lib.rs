@@ -1,14 +1,41 @@
-//! Messages with tags over RDMA primitives: matching, eager and rendezvous protocols, channels,
-//! send rules.
+//! Messages with tags over RDMA primitives: matching, eager and rendezvous protocols.
 //!
-//! **A placeholder: there is no messaging here yet.** Its foundation exists and is tested: the
-//! conformance suite of [`onesided_fabric`] runs a small RGET rendezvous (sur-2006, section 3) over
-//! every fabric: a request with a [`SegmentKey`](onesided_fabric::SegmentKey) through the
-//! [`Mailbox`](onesided_fabric::remote_memory::Mailbox), an
-//! [`rdma_read`](onesided_fabric::Fabric::rdma_read), a FIN.
+//! Start at [`Messages`], a communicator.
 //!
-//! May use: [`onesided_fabric`], through its traits. May not know which fabric it runs on, windows,
-//! or locks; may not read a clock or start a thread: each protocol and channel is a state machine
-//! that takes events and time and returns work.
+//! | MPI | here |
+//! |---|---|
+//! | a communicator | [`Messages::new`] of a world or of a split of it |
+//! | send, isend; wait, test | [`Messages::send`]; `.wait()`, `.await`, `.test()` |
+//! | recv, irecv | [`Messages::recv`], [`Messages::recv_into`] |
+//! | any source, any tag | [`Source::Any`], [`Tags::Any`] |
+//! | probe, iprobe | [`Messages::probe`] |
+//! | mprobe, mrecv | [`Messages::match_probe`], [`Message`] |
+//! | cancel | drop of the handle of a receive |
+//! | (ULFM) ack_failed | [`Messages::acknowledge_failures`] |
+//!
+//! # How it is built
+//!
+//! `matching` decides which receive gets which message; `engine` runs the protocols, without I/O,
+//! clock or threads; `progress` drives the engine over a fabric, in whatever task of the rank waits;
+//! the other files are the interface. May use: [`onesided_fabric`], through its traits. May not know
+//! which fabric it runs on, windows, or locks.
 
 #![forbid(unsafe_code)]
+
+mod engine;
+mod error;
+mod matching;
+mod messages;
+mod probe;
+mod progress;
+mod receive;
+mod send;
+mod source;
+mod wire;
+
+pub use crate::error::Error;
+pub use crate::messages::Messages;
+pub use crate::probe::{MatchProbe, Message, Probe};
+pub use crate::receive::{Recv, RecvInto};
+pub use crate::send::SendRequest;
+pub use crate::source::{Source, Status, Tag, Tags};

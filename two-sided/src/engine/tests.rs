@@ -1,0 +1,343 @@
+//! Engines that are joined by queues, under random programs and random delays, against lists.
+
+use std::collections::{HashMap, VecDeque};
+
+use onesided_fabric::remote_memory::RegionId;
+use proptest::prelude::*;
+
+use super::*;
+
+const RANKS: u32 = 3;
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Send {
+        from: u32,
+        to: u32,
+        tag: u32,
+        eager: bool,
+    },
+    Receive {
+        at: u32,
+        source: Option<u32>,
+        tag: Option<u32>,
+    },
+    /// The next packet of a pair arrives, if there is one.
+    Arrive {
+        from: u32,
+        to: u32,
+    },
+    /// Flushes, with room for this many packets.
+    Flush {
+        at: u32,
+        room: u8,
+    },
+    /// Polls all receives and sends.
+    Poll {
+        at: u32,
+    },
+    /// Drops one of the receives, whatever has become of it.
+    Drop {
+        at: u32,
+        which: prop::sample::Index,
+    },
+}
+
+/// A rank, with what it knows of its requests.
+struct Host {
+    engine: Engine<u64>,
+    sends: Vec<usize>,
+    receives: Vec<usize>,
+    /// Numbers of the messages received.
+    got: Vec<u64>,
+}
+
+/// Everything: hosts, packets in flight, and the number of the next message.
+struct Net {
+    hosts: Vec<Host>,
+    wires: HashMap<(u32, u32), VecDeque<Vec<u8>>>,
+    next: u64,
+    announced: usize,
+    waker: &'static Waker,
+}
+
+/// The number that an eager message has as its bytes, and an announced one as its address.
+fn number(body: &Body) -> u64 {
+    match body {
+        Body::Eager(bytes) => u64::from_le_bytes(bytes[..8].try_into().unwrap()),
+        Body::Announced { key, .. } => key.address,
+    }
+}
+
+impl Net {
+    fn new() -> Self {
+        let host = |rank| Host { engine: Engine::new(Rank(rank)), sends: vec![], receives: vec![], got: vec![] };
+        Self {
+            hosts: (0..RANKS).map(host).collect(),
+            wires: HashMap::new(),
+            next: 0,
+            announced: 0,
+            waker: Waker::noop(),
+        }
+    }
+
+    fn host(&mut self, rank: u32) -> &mut Host {
+        &mut self.hosts[rank as usize]
+    }
+
+    fn flush(&mut self, at: u32, mut room: u32) {
+        let Self { hosts, wires, .. } = self;
+        hosts[at as usize].engine.flush(|to, packet| {
+            if room == 0 {
+                return Posted::Busy;
+            }
+            room -= 1;
+            wires.entry((at, to.0)).or_default().push_back(packet.to_vec());
+            Posted::Sent
+        });
+    }
+
+    fn arrive(&mut self, from: u32, to: u32) -> bool {
+        let packet = self.wires.get_mut(&(from, to)).and_then(VecDeque::pop_front);
+        if let Some(packet) = &packet {
+            self.host(to).engine.arrived(Rank(from), packet);
+        }
+        packet.is_some()
+    }
+
+    fn poll(&mut self, at: u32) {
+        let waker = self.waker;
+        let Host { engine, sends, receives, got } = self.host(at);
+        receives.retain(|receive| match engine.received(*receive, waker) {
+            Some(received) => {
+                let matched = received.unwrap();
+                got.push(number(&matched.body));
+                engine.deliver(&matched, Ok(()));
+                false
+            }
+            None => true,
+        });
+        sends.retain(|send| match engine.sent(*send, waker) {
+            Some(outcome) => {
+                outcome.unwrap();
+                engine.detach(*send);
+                false
+            }
+            None => true,
+        });
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Send { from, to, tag, eager } => {
+                let number = self.next;
+                self.next += 1;
+                self.announced += usize::from(!eager);
+                let Host { engine, sends, .. } = self.host(from);
+                let key = SegmentKey { rank: Rank(from), region: RegionId(1), len: 100, address: number, rkey: 0 };
+                sends.push(match eager {
+                    true => engine.send_eager(Rank(to), 0, tag, &number.to_le_bytes()),
+                    false => engine.send_rendezvous(Rank(to), 0, tag, key, number),
+                });
+            }
+            Step::Receive { at, source, tag } => {
+                let Host { engine, receives, .. } = self.host(at);
+                receives.push(engine.receive(Pattern { context: 0, source, tag }));
+            }
+            Step::Arrive { from, to } => {
+                self.arrive(from, to);
+            }
+            Step::Flush { at, room } => self.flush(at, room.into()),
+            Step::Poll { at } => self.poll(at),
+            Step::Drop { at, which } => {
+                let Host { engine, receives, .. } = self.host(at);
+                if !receives.is_empty() {
+                    engine.cancel(receives.swap_remove(which.index(receives.len())));
+                }
+            }
+        }
+    }
+
+    /// Lets everything arrive, receives what nobody has received, and polls all.
+    fn settle(&mut self) {
+        loop {
+            (0..RANKS).for_each(|at| self.flush(at, u32::MAX));
+            let pairs = (0..RANKS).flat_map(|from| (0..RANKS).map(move |to| (from, to)));
+            let any = pairs.fold(0, |any, (from, to)| any + u32::from(self.arrive(from, to)));
+            (0..RANKS).for_each(|at| self.poll(at));
+            let waits = |host: &Host| !host.sends.is_empty() || host.engine.matcher.lens().1 > 0;
+            if any == 0 && !self.hosts.iter().any(waits) && !self.hosts.iter().any(|host| host.engine.is_busy()) {
+                return;
+            }
+            for host in &mut self.hosts {
+                for _ in 0..host.engine.matcher.lens().1 {
+                    host.receives.push(host.engine.receive(Pattern { context: 0, source: None, tag: None }));
+                }
+            }
+        }
+    }
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let rank = || 0..RANKS;
+    prop_oneof![
+        4 => (rank(), rank(), 0..2_u32, any::<bool>())
+            .prop_map(|(from, to, tag, eager)| Step::Send { from, to, tag, eager }),
+        3 => (rank(), prop::option::of(rank()), prop::option::of(0..2_u32))
+            .prop_map(|(at, source, tag)| Step::Receive { at, source, tag }),
+        6 => (rank(), rank()).prop_map(|(from, to)| Step::Arrive { from, to }),
+        4 => (rank(), 0..4_u8).prop_map(|(at, room)| Step::Flush { at, room }),
+        2 => rank().prop_map(|at| Step::Poll { at }),
+        1 => (rank(), any::<prop::sample::Index>()).prop_map(|(at, which)| Step::Drop { at, which }),
+    ]
+}
+
+proptest! {
+    /// Every message is received once and every send ends, whatever is late, dropped or without room.
+    #[test]
+    fn nothing_is_lost(program in prop::collection::vec(steps(), 0..300)) {
+        let mut net = Net::new();
+        program.into_iter().for_each(|step| net.step(step));
+        net.settle();
+        let mut got: Vec<_> = net.hosts.iter().flat_map(|host| host.got.iter().copied()).collect();
+        got.sort_unstable();
+        prop_assert_eq!(got, (0..net.next).collect::<Vec<_>>());
+        // The memory of each announced message comes back once.
+        let mut idle: Vec<_> = net.hosts.iter_mut().flat_map(|host| host.engine.take_idle()).collect();
+        prop_assert_eq!(idle.len(), net.announced);
+        idle.sort_unstable();
+        idle.dedup();
+        prop_assert_eq!(idle.len(), net.announced);
+        for host in &net.hosts {
+            prop_assert!(host.engine.sends.is_empty() && host.engine.peers.iter().all(|peer| peer.lost.is_none()));
+        }
+    }
+
+    /// Any packets, from any rank: no panic, and what is no protocol ends the peer.
+    #[test]
+    fn hostile_packets_end_the_peer_alone(
+        packets in prop::collection::vec((0..2_u32, prop::collection::vec(any::<u8>(), 0..48)), 0..100),
+        valid in prop::collection::vec((1..5_u8, any::<u32>(), prop::collection::vec(any::<u8>(), 0..40)), 0..100),
+    ) {
+        let mut engine = Engine::<u64>::new(Rank(0));
+        let receive = engine.receive(Pattern { context: 1, source: Some(2), tag: Some(3) });
+        for (from, packet) in packets {
+            engine.arrived(Rank(1 + from * 8), &packet);
+        }
+        for (kind, grant, rest) in valid {
+            let packet = [&[kind, 0, 0, 0], &grant.to_le_bytes()[..], &rest].concat();
+            engine.arrived(Rank(1), &packet);
+        }
+        engine.arrived(Rank(2), Packet::Eager { context: 1, tag: 3, bytes: b"from the other" }.encode(0).bytes());
+        let received = engine.received(receive, Waker::noop()).unwrap().unwrap();
+        prop_assert_eq!(received.body.len(), 14);
+    }
+}
+
+/// A peer that ignores its credit is cut off; one that keeps it is never.
+#[test]
+fn unexpected_messages_are_bounded() {
+    let (mut sender, mut receiver) = (Engine::<u64>::new(Rank(0)), Engine::<u64>::new(Rank(1)));
+    let mut wire = VecDeque::new();
+    for number in 0..100_000_u64 {
+        let send = sender.send_eager(Rank(1), 0, 0, &number.to_le_bytes());
+        sender.detach(send);
+    }
+    let everything = Pattern { context: 0, source: None, tag: None };
+    let mut expected = 0;
+    loop {
+        sender.flush(|_, packet| {
+            wire.push_back(packet.to_vec());
+            Posted::Sent
+        });
+        wire.drain(..).for_each(|packet| receiver.arrived(Rank(0), &packet));
+        assert!(receiver.matcher.lens().1 <= WINDOW as usize);
+        let before = expected;
+        while let Some(matched) = receiver.match_probe(everything, Waker::noop()) {
+            assert_eq!(number(&matched.body), expected);
+            expected += 1;
+            receiver.deliver(&matched, Ok(()));
+        }
+        assert!(expected > before, "no credit came back");
+        if expected == 100_000 {
+            break;
+        }
+        let mut back = Vec::new();
+        receiver.flush(|_, packet| {
+            back.push(packet.to_vec());
+            Posted::Sent
+        });
+        back.iter().for_each(|packet| sender.arrived(Rank(1), packet));
+    }
+    let packet = Packet::Eager { context: 0, tag: 0, bytes: &[] }.encode(WINDOW);
+    let mut receiver = Engine::<u64>::new(Rank(1));
+    for _ in 0..WINDOW {
+        receiver.arrived(Rank(0), packet.bytes());
+        assert!(receiver.lost(Rank(0)).is_none());
+    }
+    receiver.arrived(Rank(0), packet.bytes());
+    assert_eq!(receiver.lost(Rank(0)).map(Fault::kind), Some(FaultKind::Protocol));
+}
+
+/// The memory of an announced message stays until its FIN, which counts once and from its receiver.
+#[test]
+fn memory_comes_back_at_the_fin() {
+    let mut engine = Engine::<u64>::new(Rank(0));
+    let key = SegmentKey { rank: Rank(0), region: RegionId(1), len: 100, address: 0, rkey: 0 };
+    let send = engine.send_rendezvous(Rank(1), 0, 0, key, 4711);
+    engine.flush(|_, _| Posted::Sent);
+    engine.detach(send);
+    assert!(engine.take_idle().is_empty());
+    let fin = Packet::Fin { request: RequestId(send as u32), status: 0 }.encode(WINDOW);
+    engine.arrived(Rank(2), fin.bytes());
+    assert!(engine.take_idle().is_empty() && engine.lost(Rank(2)).is_some());
+    engine.arrived(Rank(1), fin.bytes());
+    assert_eq!(engine.take_idle(), [4711]);
+    assert!(engine.lost(Rank(1)).is_none());
+    engine.arrived(Rank(1), fin.bytes());
+    assert!(engine.take_idle().is_empty() && engine.lost(Rank(1)).is_some());
+}
+
+/// A lost peer ends its sends and its receives, and no others.
+#[test]
+fn a_lost_peer_ends_what_needs_it() {
+    let mut engine = Engine::<u64>::new(Rank(0));
+    let pattern = |source| Pattern { context: 0, source, tag: None };
+    engine.arrived(Rank(1), Packet::Eager { context: 0, tag: 5, bytes: b"before" }.encode(0).bytes());
+    let (exact, any) = (engine.receive(pattern(Some(2))), engine.receive(pattern(Some(3))));
+    let sends = [1, 2].map(|to| engine.send_eager(Rank(to), 0, 0, b"x"));
+    let fault = Fault::of(FaultKind::PeerDied, Rank(2));
+    engine.lose(Rank(2), fault);
+    engine.lose(Rank(1), fault);
+    assert!(matches!(engine.received(exact, Waker::noop()), Some(Err(found)) if found == fault));
+    assert!(engine.received(any, Waker::noop()).is_none());
+    assert!(sends.iter().all(|send| engine.sent(*send, Waker::noop()) == Some(Err(fault))));
+    // What it had sent can be received, and nothing else.
+    let last = engine.receive(pattern(Some(1)));
+    assert!(matches!(engine.received(last, Waker::noop()), Some(Ok(matched)) if matched.body.len() == 6));
+    let none = engine.receive(pattern(Some(1)));
+    assert!(matches!(engine.received(none, Waker::noop()), Some(Err(found)) if found == fault));
+}
+
+/// A send that fails does not make this rank deaf to what had been sent before.
+#[test]
+fn what_a_peer_sent_before_it_died_is_received() {
+    let mut engine = Engine::<u64>::new(Rank(0));
+    let key = SegmentKey { rank: Rank(0), region: RegionId(1), len: 100, address: 0, rkey: 0 };
+    let read = engine.send_rendezvous(Rank(1), 0, 0, key, 1);
+    engine.flush(|_, _| Posted::Sent);
+    let unsent = engine.send_rendezvous(Rank(1), 0, 0, key, 2);
+    let fault = Fault::of(FaultKind::PeerDied, Rank(1));
+    engine.flush(|_, _| Posted::Failed(fault));
+    assert_eq!([read, unsent].map(|send| engine.sent(send, Waker::noop())), [None, Some(Err(fault))]);
+    let receive = || Pattern { context: 0, source: Some(1), tag: None };
+    let (first, second) = (engine.receive(receive()), engine.receive(receive()));
+    let unreachable = engine.take_unreachable();
+    engine.arrived(Rank(1), Packet::Eager { context: 0, tag: 5, bytes: b"before" }.encode(0).bytes());
+    engine.arrived(Rank(1), Packet::Fin { request: RequestId(read as u32), status: 0 }.encode(0).bytes());
+    unreachable.into_iter().for_each(|(peer, fault)| engine.lose(peer, fault));
+    assert!(engine.received(first, Waker::noop()).unwrap().is_ok());
+    assert_eq!(engine.received(second, Waker::noop()).unwrap().unwrap_err(), fault);
+    assert_eq!(engine.sent(read, Waker::noop()), Some(Ok(())));
+    assert_eq!(engine.take_idle().len(), 2);
+}

@@ -1,0 +1,101 @@
+//! The errors of messages.
+
+use std::fmt;
+
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{explain, questions};
+
+use crate::{Source, Status, Tag};
+
+/// An error of a message: which operation, with which rank, and why.
+#[derive(Clone, Copy, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The communicator has no such rank.
+    #[error("{operation}: there is no rank {rank} among {size}")]
+    Rank {
+        /// `send`, `recv`, `probe`.
+        operation: &'static str,
+        /// The rank asked for.
+        rank: u32,
+        /// How many there are.
+        size: u32,
+    },
+    /// The communicator could not be made.
+    #[error("make a communicator: {fault}")]
+    Create {
+        /// Why.
+        fault: Fault,
+    },
+    /// A send failed. The message may have been received all the same, if the fault is `TimedOut` or
+    /// the receiver died.
+    #[error("send {bytes} bytes with {tag} to rank {to}: {fault}")]
+    Send {
+        /// The receiver.
+        to: u32,
+        /// The message's tag.
+        tag: Tag,
+        /// The message's length.
+        bytes: u64,
+        /// Why.
+        fault: Fault,
+    },
+    /// A receive or a probe failed; it took no message.
+    #[error("{operation} from {from}: {fault}")]
+    Receive {
+        /// `recv`, `probe`.
+        operation: &'static str,
+        /// Whose messages were asked for.
+        from: Source,
+        /// Why.
+        fault: Fault,
+    },
+    /// A message came that could not be read. It is lost, and its sender gets an error too.
+    #[error("recv {status}: {fault}")]
+    Read {
+        /// The message.
+        status: Status,
+        /// Why.
+        fault: Fault,
+    },
+    /// A message is longer than the buffer, which holds its beginning (`MPI_ERR_TRUNCATE`), or its
+    /// length is no multiple of the element's.
+    #[error("recv {status}: there is room for {room} elements of {element} bytes")]
+    Length {
+        /// The message.
+        status: Status,
+        /// The buffer's length in elements.
+        room: usize,
+        /// The size of an element in bytes.
+        element: usize,
+    },
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        explain(self, f)
+    }
+}
+
+questions!(Error);
+
+impl Error {
+    /// The kind of the fault that caused the error.
+    #[must_use]
+    pub const fn kind(&self) -> FaultKind {
+        self.fault().kind()
+    }
+
+    /// The fault that caused the error.
+    #[must_use]
+    pub const fn fault(&self) -> Fault {
+        match self {
+            Self::Rank { .. } => Fault::new(FaultKind::NoSuchRank),
+            Self::Length { .. } => Fault::new(FaultKind::TooLong),
+            Self::Create { fault }
+            | Self::Send { fault, .. }
+            | Self::Receive { fault, .. }
+            | Self::Read { fault, .. } => *fault,
+        }
+    }
+}

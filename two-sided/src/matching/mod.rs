@@ -1,0 +1,140 @@
+//! Matching: which receive gets which message (MPI-4.1, section 3.5).
+//!
+//! ```text
+//! arrive(message)   the oldest posted receive whose pattern fits it, else it is unexpected
+//! post(receive)     the oldest unexpected message that its pattern fits, else it is posted
+//! ```
+//!
+//! A matched message that its receive gave back is unexpected again, in its place by arrival.
+//!
+//! Exact patterns are found in bins by the hash of context, source and tag; patterns with a wildcard
+//! in a list. Of the first that fits in each, the older one is taken. Unexpected messages are in a bin,
+//! and in a list by arrival, which a pattern with a wildcard scans.
+
+mod queue;
+#[cfg(test)]
+mod tests;
+
+use self::queue::Queue;
+
+pub(crate) use self::queue::Handle;
+
+/// What a message is matched by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Envelope {
+    /// The communicator.
+    pub(crate) context: u32,
+    /// The sender's rank in the communicator.
+    pub(crate) source: u32,
+    pub(crate) tag: u32,
+}
+
+impl Envelope {
+    /// Fibonacci hashing: the upper half of a product with 2<sup>64</sup> by the golden ratio.
+    fn hash(self) -> u32 {
+        let folded = (u64::from(self.context) << 32 | u64::from(self.source)) ^ u64::from(self.tag) << 16;
+        (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+    }
+}
+
+/// What a receive or a probe asks for. `None` is a wildcard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pattern {
+    pub(crate) context: u32,
+    pub(crate) source: Option<u32>,
+    pub(crate) tag: Option<u32>,
+}
+
+impl Pattern {
+    /// The only envelope that fits, if there is only one.
+    fn exact(self) -> Option<Envelope> {
+        Some(Envelope { context: self.context, source: self.source?, tag: self.tag? })
+    }
+
+    fn fits(self, envelope: Envelope) -> bool {
+        self.context == envelope.context
+            && self.source.is_none_or(|source| source == envelope.source)
+            && self.tag.is_none_or(|tag| tag == envelope.tag)
+    }
+}
+
+/// The posted receives `R` and the unexpected messages `M` of a rank.
+#[derive(Debug)]
+pub(crate) struct Matcher<R, M> {
+    posted: Queue<Pattern, R>,
+    unexpected: Queue<Envelope, M>,
+    /// The number of receives posted so far.
+    receives: u64,
+    /// The number of messages that arrived so far.
+    arrivals: u64,
+}
+
+/// When a message arrived, in the order of arrivals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Arrival(u64);
+
+impl<R, M> Matcher<R, M> {
+    pub(crate) fn new() -> Self {
+        Self { posted: Queue::new(), unexpected: Queue::new(), receives: 0, arrivals: 0 }
+    }
+
+    /// Numbers a message that arrives now.
+    pub(crate) const fn number(&mut self) -> Arrival {
+        self.arrivals += 1;
+        Arrival(self.arrivals)
+    }
+
+    /// Takes the oldest posted receive that fits a message.
+    pub(crate) fn take_posted(&mut self, envelope: Envelope) -> Option<R> {
+        let hash = envelope.hash();
+        let exact = self.posted.find(hash, |pattern| pattern.fits(envelope));
+        let wild = self.posted.scan(|pattern| pattern.fits(envelope));
+        let oldest = match (exact, wild) {
+            (Some(exact), Some(wild)) if wild.stamp() < exact.stamp() => wild,
+            (exact, wild) => exact.or(wild)?,
+        };
+        self.posted.remove(oldest).map(|(_, receive)| receive)
+    }
+
+    /// Keeps a message that no posted receive fits.
+    pub(crate) fn keep(&mut self, envelope: Envelope, arrival: Arrival, message: M) {
+        self.unexpected.insert(Some(envelope.hash()), true, envelope, arrival.0, message);
+    }
+
+    /// The oldest unexpected message that a pattern fits.
+    pub(crate) fn find(&self, pattern: Pattern) -> Option<Handle> {
+        match pattern.exact() {
+            Some(exact) => self.unexpected.find(exact.hash(), |envelope| *envelope == exact),
+            None => self.unexpected.scan(|envelope| pattern.fits(*envelope)),
+        }
+    }
+
+    /// An unexpected message, while nobody has taken it.
+    pub(crate) fn unexpected(&self, message: Handle) -> Option<(Envelope, &M)> {
+        self.unexpected.get(message)
+    }
+
+    /// Takes an unexpected message.
+    pub(crate) fn take(&mut self, message: Handle) -> Option<(Envelope, Arrival, M)> {
+        let (envelope, taken) = self.unexpected.remove(message)?;
+        Some((envelope, Arrival(message.stamp()), taken))
+    }
+
+    /// Posts a receive that no unexpected message fits.
+    pub(crate) fn post(&mut self, pattern: Pattern, receive: R) -> Handle {
+        let hash = pattern.exact().map(Envelope::hash);
+        self.receives += 1;
+        self.posted.insert(hash, hash.is_none(), pattern, self.receives, receive)
+    }
+
+    /// Takes a posted receive back. `None`: a message has matched it.
+    pub(crate) fn cancel(&mut self, receive: Handle) -> Option<R> {
+        self.posted.remove(receive).map(|(_, receive)| receive)
+    }
+
+    /// The number of posted receives and of unexpected messages.
+    #[cfg(test)]
+    pub(crate) const fn lens(&self) -> (usize, usize) {
+        (self.posted.len(), self.unexpected.len())
+    }
+}

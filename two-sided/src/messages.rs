@@ -1,0 +1,245 @@
+//! Communicators.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytemuck::Pod;
+use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
+use onesided_fabric::{Drive, Fabric, World};
+
+use crate::matching::{Envelope, Pattern};
+use crate::progress::Progress;
+use crate::{Error, MatchProbe, Probe, Recv, RecvInto, SendRequest, Source, Status, Tag, Tags};
+
+/// A communicator: messages among the ranks of a [`World`], apart from those of every other
+/// communicator (`MPI_Comm`).
+///
+/// ```
+/// use onesided_two_sided::{Messages, Source, Tag};
+///
+/// onesided_fabric::threads(3, |world| {
+///     let messages = Messages::new(&world)?;
+///     if world.rank() == 0 {
+///         for _ in 1..world.size() {
+///             let (halves, status) = messages.recv::<f64>(Source::Any, Tag(1)).wait()?;
+///             assert_eq!(halves, [f64::from(status.source) / 2.0; 1000]);
+///         }
+///     } else {
+///         messages.send(&[f64::from(world.rank()) / 2.0; 1000], 0, Tag(1)).wait()?;
+///     }
+///     Ok(())
+/// })
+/// .unwrap()
+/// .into_iter()
+/// .collect::<Result<(), onesided_two_sided::Error>>()
+/// .unwrap();
+/// ```
+///
+/// Messages from one rank to another that the same receive fits are received in the order in which they
+/// were sent (MPI-4.1, section 3.5). Threads may share a communicator.
+///
+/// A message of at most 32 bytes is sent *eagerly*: it is on its way when [`send`](Self::send) returns,
+/// whether there is a receive or not. A longer one is sent by *rendezvous*: its receiver reads it by
+/// RDMA (RGET: sur-2006, section 3). A rank keeps at most 1,024 messages of each other rank that nobody
+/// has asked for; further ones wait at their senders.
+///
+/// Messages move while this rank is in a call that waits, for whatever message.
+pub struct Messages<F: Fabric = onesided_fabric::Any> {
+    world: World<F>,
+    progress: Arc<Progress<F>>,
+    context: u32,
+    /// Members whose failure does not end receives from any rank.
+    acknowledged: Arc<Mutex<BTreeSet<u32>>>,
+}
+
+impl<F: Fabric> Clone for Messages<F> {
+    fn clone(&self) -> Self {
+        Self {
+            world: self.world.clone(),
+            progress: Arc::clone(&self.progress),
+            context: self.context,
+            acknowledged: Arc::clone(&self.acknowledged),
+        }
+    }
+}
+
+impl<F: Fabric> fmt::Debug for Messages<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "communicator {} of {} ranks", self.context, self.world.size())
+    }
+}
+
+/// What the communicators of a rank share.
+#[derive(Debug)]
+struct Shared<F: Fabric> {
+    progress: Arc<Progress<F>>,
+    /// The lowest context that none of this rank's communicators has.
+    next: AtomicU32,
+}
+
+impl<F: Drive + 'static> Messages<F> {
+    /// A communicator of the ranks of a world. Collective.
+    ///
+    /// # Errors
+    /// [`Error::Create`]: a rank died or left.
+    pub fn new(world: &World<F>) -> Result<Self, Error> {
+        onesided_fabric::block_on(world.fabric(), Self::create(world))
+    }
+}
+
+impl<F: Fabric + 'static> Messages<F> {
+    /// The same without blocking.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: collective.
+    pub async fn create(world: &World<F>) -> Result<Self, Error> {
+        let shared = world
+            .layer(|| Shared { progress: Arc::new(Progress::new(world.fabric().clone())), next: AtomicU32::new(0) });
+        // The lowest that is free at all of them.
+        let mine = shared.next.load(Ordering::Relaxed);
+        let all = world.all_gather(&mine.to_le_bytes()).await.map_err(|fault| Error::Create { fault })?;
+        let numbers = all.iter().filter_map(|bytes| bytes.as_slice().try_into().ok().map(u32::from_le_bytes));
+        let context = numbers.max().unwrap_or(mine);
+        shared.next.fetch_max(context + 1, Ordering::Relaxed);
+        let progress = Arc::clone(&shared.progress);
+        Ok(Self { world: world.clone(), progress, context, acknowledged: Arc::default() })
+    }
+}
+
+impl<F: Fabric> Messages<F> {
+    /// The ranks of the communicator.
+    pub const fn world(&self) -> &World<F> {
+        &self.world
+    }
+
+    /// Sends a message (`MPI_Send`, `MPI_Isend`). The call starts it and copies the elements, so that
+    /// they may change; the handle is complete when the message is on its way (at most 32 bytes), or
+    /// when the receiver has read it.
+    ///
+    /// # Errors
+    /// From the handle: [`Error::Rank`]; [`Error::Send`]: the receiver died, left or could not read the
+    /// message, or this rank has no memory for its copy.
+    ///
+    /// # Cancel safety
+    /// A dropped handle does not stop the message, but nobody learns of its failure.
+    pub fn send<'m, T: Pod>(&'m self, elements: &'m [T], to: u32, tag: Tag) -> SendRequest<'m, F> {
+        const { assert!(size_of::<T>() > 0, "elements without a size") };
+        SendRequest::start(self, bytemuck::cast_slice(elements), to, tag)
+    }
+
+    /// Receives the next message (`MPI_Recv`, `MPI_Irecv`) from a rank, or from any, with a tag, or with
+    /// any. The receive is posted when the call returns.
+    ///
+    /// # Errors
+    /// From the handle: [`Error::Rank`]; [`Error::Receive`]: the rank died or left and no message of it
+    /// is left, or, from [any](Source::Any) rank, a member of the communicator died or left ([which may
+    /// be acknowledged](Self::acknowledge_failures)); [`Error::Read`]; [`Error::Length`].
+    ///
+    /// # Cancel safety
+    /// A dropped handle cancels the receive. A message that it had matched goes to the next receive
+    /// that fits.
+    pub fn recv<T: Pod + Send>(&self, from: impl Into<Source>, tag: impl Into<Tags>) -> Recv<'_, T, F> {
+        const { assert!(size_of::<T>() > 0, "elements without a size") };
+        Recv::start(self, from.into(), tag.into())
+    }
+
+    /// The same into a slice, whose length in elements a message may not exceed. Of a longer one the
+    /// slice holds the beginning, and the rest is lost ([`Error::Length`]).
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv).
+    ///
+    /// # Cancel safety
+    /// As [`recv`](Self::recv); the slice may have been written.
+    pub fn recv_into<'m, T: Pod + Send>(
+        &'m self,
+        into: &'m mut [T],
+        from: impl Into<Source>,
+        tag: impl Into<Tags>,
+    ) -> RecvInto<'m, F> {
+        const { assert!(size_of::<T>() > 0, "elements without a size") };
+        RecvInto::start(self, into, from.into(), tag.into())
+    }
+
+    /// The next message that a receive would get, without receiving it (`MPI_Probe`, `MPI_Iprobe` by
+    /// `.test()`). Another thread may receive it first: see [`match_probe`](Self::match_probe).
+    ///
+    /// # Errors
+    /// From the handle: as [`recv`](Self::recv).
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub fn probe(&self, from: impl Into<Source>, tag: impl Into<Tags>) -> Probe<'_, F> {
+        Probe::start(self, from.into(), tag.into())
+    }
+
+    /// Takes the next message that a receive would get, to be received by the result alone
+    /// (`MPI_Mprobe`, `MPI_Improbe` by `.test()`).
+    ///
+    /// # Errors
+    /// From the handle: as [`recv`](Self::recv).
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the message goes to the next receive that fits.
+    pub fn match_probe(&self, from: impl Into<Source>, tag: impl Into<Tags>) -> MatchProbe<'_, F> {
+        MatchProbe::start(self, from.into(), tag.into())
+    }
+
+    /// Acknowledges the members that have died or left so far: receives and probes from
+    /// [any](Source::Any) rank go on without them (`MPIX_Comm_ack_failed`). Returns them.
+    pub fn acknowledge_failures(&self) -> Vec<u32> {
+        let mut acknowledged = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
+        acknowledged.extend((0..self.world.size()).filter(|rank| !self.world.is_alive(*rank)));
+        acknowledged.iter().copied().collect()
+    }
+
+    pub(crate) fn progress(&self) -> &Progress<F> {
+        &self.progress
+    }
+
+    pub(crate) const fn context(&self) -> u32 {
+        self.context
+    }
+
+    /// The rank on the fabric of a rank that an operation names.
+    pub(crate) fn rank(&self, operation: &'static str, rank: u32) -> Result<Rank, Error> {
+        self.world.fabric_rank(rank).ok_or_else(|| Error::Rank { operation, rank, size: self.world.size() })
+    }
+
+    pub(crate) fn pattern(&self, operation: &'static str, source: Source, tags: Tags) -> Result<Pattern, Error> {
+        let source = match source {
+            Source::Rank(rank) => Some(self.rank(operation, rank)?.0),
+            Source::Any => None,
+        };
+        Ok(tags.pattern(self.context, source))
+    }
+
+    pub(crate) fn status(&self, envelope: Envelope, bytes: u64) -> Status {
+        let source = self.world.rank_of(Rank(envelope.source)).unwrap_or(envelope.source);
+        Status { source, tag: Tag(envelope.tag), bytes }
+    }
+
+    /// Why a receive from any rank will not end, or should not: a member has died that nobody has
+    /// acknowledged, or all others have left.
+    pub(crate) fn failed_member(&self) -> Option<Fault> {
+        let fabric = self.world.fabric();
+        let others = || (0..self.world.size()).filter_map(|rank| Some((rank, self.world.fabric_rank(rank)?)));
+        if fabric.failed_rank().is_some() {
+            let acknowledged = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
+            let died = others()
+                .find(|(rank, member)| !acknowledged.contains(rank) && fabric.liveness(*member) == Liveness::Dead);
+            if let Some((_, member)) = died {
+                return Some(Fault::of(FaultKind::PeerDied, member));
+            }
+        }
+        let mut others = others().filter(|(_, member)| *member != fabric.rank()).peekable();
+        let last = others.peek().map(|(_, member)| *member)?;
+        let is_alone = !others.any(|(_, member)| fabric.liveness(member) == Liveness::Alive);
+        is_alone.then(|| Fault::of(FaultKind::PeerLeft, last))
+    }
+}

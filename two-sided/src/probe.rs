@@ -1,0 +1,179 @@
+//! Probes.
+
+use std::fmt;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytemuck::Pod;
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
+use onesided_fabric::{Call, Drive, Fabric, Limit, block_on, limited};
+
+use crate::engine::Engine;
+use crate::matching::Pattern;
+use crate::receive::Taken;
+use crate::{Error, Messages, Source, Status, Tags};
+
+/// What is asked for: the pattern, or why there is none.
+type Asked = Result<Pattern, Error>;
+
+/// A probe. See [`Messages::probe`].
+#[must_use = "does nothing unless waited on or polled"]
+pub struct Probe<'m, F: Fabric> {
+    messages: &'m Messages<F>,
+    limit: Limit<'m, F>,
+    source: Source,
+    call: Call<'m, Asked, Result<Status, Error>>,
+}
+
+/// A matched probe. See [`Messages::match_probe`].
+#[must_use = "does nothing unless waited on or polled"]
+pub struct MatchProbe<'m, F: Fabric> {
+    messages: &'m Messages<F>,
+    limit: Limit<'m, F>,
+    source: Source,
+    call: Call<'m, Asked, Result<Message<'m, F>, Error>>,
+}
+
+/// A message that a [matched probe](Messages::match_probe) has taken: nobody else receives it. If it is
+/// dropped, the message goes to the next receive that fits.
+#[must_use = "a message that is dropped goes to the next receive that fits"]
+pub struct Message<'m, F: Fabric>(Taken<'m, F>);
+
+impl<F: Drive> Message<'_, F> {
+    /// Whose it is, and how long.
+    pub fn status(&self) -> Status {
+        self.0.status()
+    }
+
+    /// Receives it (`MPI_Mrecv`); blocks while it is read.
+    ///
+    /// # Errors
+    /// [`Error::Read`]; [`Error::Length`] if its length is no multiple of the element's.
+    pub fn recv<T: Pod + Send>(self) -> Result<(Vec<T>, Status), Error> {
+        const { assert!(size_of::<T>() > 0, "elements without a size") };
+        let fabric = self.0.messages.world().fabric();
+        block_on(fabric, self.0.into_vec())
+    }
+
+    /// Receives it into a slice; blocks while it is read.
+    ///
+    /// # Errors
+    /// As [`Messages::recv_into`].
+    pub fn recv_into<T: Pod + Send>(self, into: &mut [T]) -> Result<Status, Error> {
+        const { assert!(size_of::<T>() > 0, "elements without a size") };
+        let fabric = self.0.messages.world().fabric();
+        block_on(fabric, self.0.into_slice(bytemuck::cast_slice_mut(into), size_of::<T>()))
+    }
+}
+
+/// Waits until the engine has what `find` looks for.
+async fn found<'m, R, F: Fabric>(
+    messages: &'m Messages<F>,
+    asked: Asked,
+    source: Source,
+    find: impl Fn(&mut Engine<F::Segment>, Pattern, &std::task::Waker) -> Option<R>,
+) -> Result<R, Error> {
+    let pattern = asked?;
+    let watch = pattern.source.map_or(messages.world().fabric().rank(), Rank);
+    let found = messages.progress().until(watch, |engine, cx| {
+        if let Some(found) = find(engine, pattern, cx.waker()) {
+            return Poll::Ready(Ok(found));
+        }
+        let failed = match source {
+            Source::Any => messages.failed_member(),
+            Source::Rank(_) => engine.lost(watch),
+        };
+        failed.map_or(Poll::Pending, |fault| Poll::Ready(Err(fault)))
+    });
+    found.await.map_err(|fault| failed(source, messages.world().translate(fault)))
+}
+
+const fn failed(source: Source, fault: Fault) -> Error {
+    Error::Receive { operation: "probe", from: source, fault }
+}
+
+impl<'m, F: Fabric> Probe<'m, F> {
+    pub(crate) fn start(messages: &'m Messages<F>, source: Source, tags: Tags) -> Self {
+        let call = Call::NotStarted(messages.pattern("probe", source, tags));
+        Self { messages, limit: Limit::NONE, source, call }
+    }
+
+    /// Sets a deadline, counted from the next wait or poll.
+    pub const fn deadline(mut self, after: Duration) -> Self {
+        self.limit.said = Some(after);
+        self
+    }
+
+    async fn run(messages: &'m Messages<F>, asked: Asked, source: Source) -> Result<Status, Error> {
+        let (envelope, bytes) = found(messages, asked, source, Engine::probe).await?;
+        Ok(messages.status(envelope, bytes))
+    }
+}
+
+impl<F: Drive> Probe<'_, F> {
+    /// Blocks until there is such a message.
+    ///
+    /// # Errors
+    /// As of [`Messages::probe`].
+    pub fn wait(self) -> Result<Status, Error> {
+        self.block()
+    }
+}
+
+limited! {
+    ['m, F], Probe<'m, F>, Status, Error, |probe| probe.messages.world().fabric(),
+    |asked| Self::run(probe.messages, asked, probe.source),
+    late failed(probe.source, Fault::new(FaultKind::TimedOut))
+}
+
+impl<'m, F: Fabric> MatchProbe<'m, F> {
+    pub(crate) fn start(messages: &'m Messages<F>, source: Source, tags: Tags) -> Self {
+        let call = Call::NotStarted(messages.pattern("probe", source, tags));
+        Self { messages, limit: Limit::NONE, source, call }
+    }
+
+    /// Sets a deadline, counted from the next wait or poll.
+    pub const fn deadline(mut self, after: Duration) -> Self {
+        self.limit.said = Some(after);
+        self
+    }
+
+    async fn run(messages: &'m Messages<F>, asked: Asked, source: Source) -> Result<Message<'m, F>, Error> {
+        let matched = found(messages, asked, source, Engine::match_probe).await?;
+        Ok(Message(Taken { messages, matched: Some(matched) }))
+    }
+}
+
+impl<'m, F: Drive> MatchProbe<'m, F> {
+    /// Blocks until there is such a message, and takes it.
+    ///
+    /// # Errors
+    /// As of [`Messages::match_probe`].
+    pub fn wait(self) -> Result<Message<'m, F>, Error> {
+        self.block()
+    }
+}
+
+limited! {
+    ['m, F], MatchProbe<'m, F>, Message<'m, F>, Error, |probe| probe.messages.world().fabric(),
+    |asked| Self::run(probe.messages, asked, probe.source),
+    late failed(probe.source, Fault::new(FaultKind::TimedOut))
+}
+
+macro_rules! debug {
+    ($($name:ident),*) => {$(
+        impl<F: Fabric> fmt::Debug for $name<'_, F> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "probe of messages from {:?}", self.source)
+            }
+        }
+    )*};
+}
+
+debug!(Probe, MatchProbe);
+
+impl<F: Fabric> fmt::Debug for Message<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "message of {}", self.0.status())
+    }
+}

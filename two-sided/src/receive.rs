@@ -1,0 +1,253 @@
+//! The handles of receives.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytemuck::Pod;
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
+use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
+
+use crate::engine::{Body, Matched};
+use crate::progress::Progress;
+use crate::{Error, Messages, Source, Status, Tags};
+
+/// A receive of a message of any length. See [`Messages::recv`].
+#[must_use = "dropping the handle cancels the receive"]
+pub struct Recv<'m, T, F: Fabric> {
+    messages: &'m Messages<F>,
+    limit: Limit<'m, F>,
+    source: Source,
+    call: Call<'m, Started<'m, F>, Result<(Vec<T>, Status), Error>>,
+    element: PhantomData<fn() -> T>,
+}
+
+/// A receive into a slice. See [`Messages::recv_into`].
+#[must_use = "dropping the handle cancels the receive"]
+pub struct RecvInto<'m, F: Fabric> {
+    messages: &'m Messages<F>,
+    limit: Limit<'m, F>,
+    source: Source,
+    call: Call<'m, (Started<'m, F>, Room<'m>), Result<Status, Error>>,
+}
+
+/// The slice of a receive.
+struct Room<'m> {
+    bytes: &'m mut [u8],
+    element: usize,
+}
+
+/// A receive that the engine has, until it is taken or this is dropped.
+pub(crate) struct Posted<'m, F: Fabric> {
+    progress: &'m Progress<F>,
+    source: Source,
+    watch: Rank,
+    receive: Option<usize>,
+}
+
+type Started<'m, F> = Result<Posted<'m, F>, Error>;
+
+impl<F: Fabric> Drop for Posted<'_, F> {
+    fn drop(&mut self) {
+        if let Some(receive) = self.receive {
+            self.progress.with(|engine| engine.cancel(receive));
+        }
+    }
+}
+
+/// A message that the engine has matched: delivered, or given back when this is dropped.
+pub(crate) struct Taken<'m, F: Fabric> {
+    pub(crate) messages: &'m Messages<F>,
+    pub(crate) matched: Option<Matched>,
+}
+
+impl<F: Fabric> Drop for Taken<'_, F> {
+    fn drop(&mut self) {
+        if let Some(matched) = self.matched.take() {
+            self.messages.progress().with(|engine| engine.give_back(matched));
+        }
+    }
+}
+
+impl<F: Fabric> Taken<'_, F> {
+    fn matched(&self) -> &Matched {
+        self.matched.as_ref().unwrap_or_else(|| unreachable!("it is there until it is delivered"))
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        let matched = self.matched();
+        self.messages.status(matched.envelope, matched.body.len())
+    }
+
+    fn deliver(&mut self, outcome: Result<(), Fault>) {
+        if let Some(matched) = self.matched.take() {
+            self.messages.progress().with(|engine| engine.deliver(&matched, outcome));
+        }
+    }
+
+    /// Reads the message, or its beginning, and delivers it.
+    async fn read(&mut self, into: &mut [u8]) -> Result<(), Error> {
+        let fabric = self.messages.world().fabric();
+        let read = match &self.matched().body {
+            Body::Eager(bytes) => {
+                let len = bytes.len().min(into.len());
+                into[..len].copy_from_slice(&bytes[..len]);
+                Ok(())
+            }
+            Body::Announced { key, .. } => {
+                let len = usize::try_from(key.len).unwrap_or(usize::MAX).min(into.len());
+                match fabric.open(key) {
+                    Ok(memory) => fabric.get(&memory, 0, &mut into[..len]).await,
+                    Err(error) => Err(error.fault()),
+                }
+            }
+        };
+        let status = self.status();
+        self.deliver(read);
+        read.map_err(|fault| Error::Read { status, fault: self.messages.world().translate(fault) })
+    }
+
+    pub(crate) async fn into_vec<T: Pod + Send>(mut self) -> Result<(Vec<T>, Status), Error> {
+        let (status, element) = (self.status(), size_of::<T>());
+        if !status.bytes.is_multiple_of(element as u64) {
+            self.deliver(Ok(()));
+            return Err(Error::Length { status, room: 0, element });
+        }
+        let len = usize::try_from(status.bytes / element as u64).unwrap_or(usize::MAX);
+        let Ok(mut elements) = bytemuck::allocation::try_zeroed_slice_box(len) else {
+            let fault = Fault::new(FaultKind::NoMemory);
+            self.deliver(Err(fault));
+            return Err(Error::Read { status, fault });
+        };
+        self.read(bytemuck::cast_slice_mut(&mut elements)).await?;
+        Ok((elements.into_vec(), status))
+    }
+
+    pub(crate) async fn into_slice(mut self, into: &mut [u8], element: usize) -> Result<Status, Error> {
+        let status = self.status();
+        self.read(into).await?;
+        let fits = status.bytes <= into.len() as u64 && status.bytes.is_multiple_of(element as u64);
+        if fits { Ok(status) } else { Err(Error::Length { status, room: into.len() / element, element }) }
+    }
+}
+
+impl<'m, F: Fabric> Posted<'m, F> {
+    fn start(messages: &'m Messages<F>, source: Source, tags: Tags) -> Started<'m, F> {
+        let (progress, pattern) = (messages.progress(), messages.pattern("recv", source, tags)?);
+        let receive = Some(progress.with(|engine| engine.receive(pattern)));
+        let watch = pattern.source.map_or(progress.fabric.rank(), Rank);
+        Ok(Self { progress, source, watch, receive })
+    }
+
+    async fn taken(mut self, messages: &'m Messages<F>) -> Result<Taken<'m, F>, Error> {
+        let Some(receive) = self.receive else { unreachable!("it is taken once") };
+        let source = self.source;
+        let failed =
+            |fault| Error::Receive { operation: "recv", from: source, fault: messages.world().translate(fault) };
+        let progress = self.progress;
+        let mut is_over = false;
+        let received = progress
+            .until(self.watch, |engine, cx| match engine.received(receive, cx.waker()) {
+                Some(outcome) => {
+                    is_over = true;
+                    Poll::Ready(outcome)
+                }
+                None => match source {
+                    Source::Any => messages.failed_member().map_or(Poll::Pending, |fault| Poll::Ready(Err(fault))),
+                    Source::Rank(_) => Poll::Pending,
+                },
+            })
+            .await;
+        if is_over {
+            self.receive = None;
+        }
+        received.map(|matched| Taken { messages, matched: Some(matched) }).map_err(failed)
+    }
+}
+
+impl<'m, T: Pod + Send, F: Fabric> Recv<'m, T, F> {
+    pub(crate) fn start(messages: &'m Messages<F>, source: Source, tags: Tags) -> Self {
+        let call = Call::NotStarted(Posted::start(messages, source, tags));
+        Self { messages, limit: Limit::NONE, source, call, element: PhantomData }
+    }
+
+    /// Sets a deadline, counted from the next wait or poll. When it passes, the receive is cancelled.
+    pub const fn deadline(mut self, after: Duration) -> Self {
+        self.limit.said = Some(after);
+        self
+    }
+
+    async fn run(messages: &'m Messages<F>, started: Started<'m, F>) -> Result<(Vec<T>, Status), Error> {
+        started?.taken(messages).await?.into_vec().await
+    }
+}
+
+impl<T: Pod + Send, F: Drive> Recv<'_, T, F> {
+    /// Blocks until the message is here: its elements, and whose it is.
+    ///
+    /// # Errors
+    /// As of [`Messages::recv`].
+    pub fn wait(self) -> Result<(Vec<T>, Status), Error> {
+        self.block()
+    }
+}
+
+limited! {
+    ['m, T: Pod + Send, F], Recv<'m, T, F>, (Vec<T>, Status), Error, |receive| receive.messages.world().fabric(),
+    |started| Self::run(receive.messages, started), late late(receive.source)
+}
+
+impl<'m, F: Fabric> RecvInto<'m, F> {
+    pub(crate) fn start<T: Pod + Send>(
+        messages: &'m Messages<F>,
+        into: &'m mut [T],
+        source: Source,
+        tags: Tags,
+    ) -> Self {
+        let room = Room { bytes: bytemuck::cast_slice_mut(into), element: size_of::<T>() };
+        let call = Call::NotStarted((Posted::start(messages, source, tags), room));
+        Self { messages, limit: Limit::NONE, source, call }
+    }
+
+    /// Sets a deadline, counted from the next wait or poll. When it passes, the receive is cancelled.
+    pub const fn deadline(mut self, after: Duration) -> Self {
+        self.limit.said = Some(after);
+        self
+    }
+
+    async fn run(messages: &'m Messages<F>, started: Started<'m, F>, room: Room<'m>) -> Result<Status, Error> {
+        started?.taken(messages).await?.into_slice(room.bytes, room.element).await
+    }
+}
+
+impl<F: Drive> RecvInto<'_, F> {
+    /// Blocks until the message is in the slice: whose it is, and how long.
+    ///
+    /// # Errors
+    /// As of [`Messages::recv_into`].
+    pub fn wait(self) -> Result<Status, Error> {
+        self.block()
+    }
+}
+
+limited! {
+    ['m, F], RecvInto<'m, F>, Status, Error, |receive| receive.messages.world().fabric(),
+    |(started, room)| Self::run(receive.messages, started, room), late late(receive.source)
+}
+
+const fn late(source: Source) -> Error {
+    Error::Receive { operation: "recv", from: source, fault: Fault::new(FaultKind::TimedOut) }
+}
+
+impl<T, F: Fabric> fmt::Debug for Recv<'_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "receive from {:?}", self.source)
+    }
+}
+
+impl<F: Fabric> fmt::Debug for RecvInto<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "receive from {:?}", self.source)
+    }
+}

@@ -1,0 +1,113 @@
+//! The handle of a send.
+
+use std::fmt;
+use std::task::Poll;
+use std::time::Duration;
+
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
+use onesided_fabric::{Call, Drive, Fabric, Limit, Segment, limited};
+
+use crate::engine::is_eager;
+use crate::progress::Progress;
+use crate::{Error, Messages, Tag};
+
+/// A send that is under way. See [`Messages::send`].
+#[must_use = "nobody learns of its failure otherwise"]
+pub struct SendRequest<'m, F: Fabric> {
+    messages: &'m Messages<F>,
+    limit: Limit<'m, F>,
+    what: What,
+    call: Call<'m, Started<'m, F>, Result<(), Error>>,
+}
+
+/// The send as errors tell of it.
+#[derive(Clone, Copy)]
+struct What {
+    to: u32,
+    tag: Tag,
+    bytes: u64,
+}
+
+impl What {
+    const fn failed(self, fault: Fault) -> Error {
+        let Self { to, tag, bytes } = self;
+        Error::Send { to, tag, bytes, fault }
+    }
+}
+
+/// A send that the engine has, until this is dropped.
+struct Pending<'m, F: Fabric> {
+    progress: &'m Progress<F>,
+    to: Rank,
+    send: usize,
+}
+
+type Started<'m, F> = Result<Pending<'m, F>, Error>;
+
+impl<F: Fabric> Drop for Pending<'_, F> {
+    fn drop(&mut self) {
+        self.progress.with(|engine| engine.detach(self.send));
+    }
+}
+
+impl<'m, F: Fabric> SendRequest<'m, F> {
+    pub(crate) fn start(messages: &'m Messages<F>, bytes: &[u8], to: u32, tag: Tag) -> Self {
+        let what = What { to, tag, bytes: bytes.len() as u64 };
+        let call = Call::NotStarted(Self::post(messages, bytes, what));
+        Self { messages, limit: Limit::NONE, what, call }
+    }
+
+    fn post(messages: &'m Messages<F>, bytes: &[u8], what: What) -> Started<'m, F> {
+        let (progress, context, tag) = (messages.progress(), messages.context(), what.tag.0);
+        let to = messages.rank("send", what.to)?;
+        let send = if is_eager(bytes.len()) {
+            progress.with(|engine| engine.send_eager(to, context, tag, bytes))
+        } else {
+            let written = progress.memory(what.bytes).and_then(|memory| {
+                progress.fabric.write_own(&memory, 0, bytes)?;
+                Ok(memory)
+            });
+            let memory = written.map_err(|fault| what.failed(messages.world().translate(fault)))?;
+            let key = onesided_fabric::SegmentKey { len: what.bytes, ..memory.key() };
+            progress.with(|engine| engine.send_rendezvous(to, context, tag, key, memory))
+        };
+        Ok(Pending { progress, to, send })
+    }
+
+    /// Sets a deadline, counted from the next wait or poll. The message may be received after it.
+    pub const fn deadline(mut self, after: Duration) -> Self {
+        self.limit.said = Some(after);
+        self
+    }
+
+    async fn run(messages: &'m Messages<F>, what: What, started: Started<'m, F>) -> Result<(), Error> {
+        let pending = started?;
+        let sent = pending.progress.until(pending.to, |engine, cx| match engine.sent(pending.send, cx.waker()) {
+            Some(outcome) => Poll::Ready(outcome),
+            None => Poll::Pending,
+        });
+        sent.await.map_err(|fault| what.failed(messages.world().translate(fault)))
+    }
+}
+
+impl<F: Drive> SendRequest<'_, F> {
+    /// Blocks until the message is on its way, or was read if it is longer than 32 bytes.
+    ///
+    /// # Errors
+    /// As of [`Messages::send`].
+    pub fn wait(self) -> Result<(), Error> {
+        self.block()
+    }
+}
+
+limited! {
+    ['m, F], SendRequest<'m, F>, (), Error, |send| send.messages.world().fabric(),
+    |started| Self::run(send.messages, send.what, started), late send.what.failed(Fault::new(FaultKind::TimedOut))
+}
+
+impl<F: Fabric> fmt::Debug for SendRequest<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let What { to, tag, bytes } = self.what;
+        write!(f, "send of {bytes} bytes with {tag} to rank {to}, {:?}", self.call)
+    }
+}

@@ -1,0 +1,82 @@
+//! What a message is found by, and what is known of one.
+
+use std::fmt;
+
+use crate::matching::Pattern;
+
+/// A message's tag. Any number; what the numbers mean is up to the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Tag(pub u32);
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tag {}", self.0)
+    }
+}
+
+/// Whose messages a receive or a probe takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Those of this rank.
+    Rank(u32),
+    /// Those of any rank (`MPI_ANY_SOURCE`), in the order of their arrival.
+    Any,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rank(rank) => write!(f, "rank {rank}"),
+            Self::Any => f.write_str("any rank"),
+        }
+    }
+}
+
+impl From<u32> for Source {
+    fn from(rank: u32) -> Self {
+        Self::Rank(rank)
+    }
+}
+
+/// The tags that a receive or a probe takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tags {
+    /// This one.
+    Is(Tag),
+    /// Any tag (`MPI_ANY_TAG`).
+    Any,
+}
+
+impl From<Tag> for Tags {
+    fn from(tag: Tag) -> Self {
+        Self::Is(tag)
+    }
+}
+
+/// A message: who sent it, with which tag, and how long it is (`MPI_Status`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Status {
+    /// The sender's rank.
+    pub source: u32,
+    /// Its tag.
+    pub tag: Tag,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes with {} from rank {}", self.bytes, self.tag, self.source)
+    }
+}
+
+impl Tags {
+    pub(crate) const fn pattern(self, context: u32, source: Option<u32>) -> Pattern {
+        let tag = match self {
+            Self::Is(tag) => Some(tag.0),
+            Self::Any => None,
+        };
+        Pattern { context, source, tag }
+    }
+}

@@ -1,0 +1,286 @@
+//! Messages between threads, and in the simulator.
+
+use std::time::{Duration, Instant};
+
+use onesided_fabric::remote_memory::FaultKind;
+use onesided_fabric::{Any, Fabric, World, threads};
+use onesided_sim::{End, Network, Simulation};
+use onesided_two_sided::{Error, Messages, Source, Tag, Tags};
+
+const SOON: Duration = Duration::from_secs(30);
+/// Eager and rendezvous, whole and broken multiples of everything.
+const LENGTHS: [usize; 9] = [0, 1, 31, 32, 33, 4_096, 65_537, 1_000_000, 7];
+
+fn ranks<T: Send>(ranks: u32, run: impl Fn(World<Any>, Messages) -> T + Sync) -> Vec<T> {
+    threads(ranks, |world| {
+        let messages = Messages::new(&world).unwrap();
+        run(world, messages)
+    })
+    .unwrap()
+}
+
+fn bytes(seed: u32, len: usize) -> Vec<u8> {
+    (0..len as u32).map(|at| (at.wrapping_mul(31).wrapping_add(seed) >> 3) as u8).collect()
+}
+
+/// Every rank sends all lengths to the next one, all at the same time, and receives them in order.
+async fn ring<F: Fabric>(world: &World<F>) -> Result<(), Error> {
+    let messages = Messages::create(world).await?;
+    let (me, all) = (world.rank(), world.size());
+    let sent: Vec<_> = LENGTHS.iter().map(|len| bytes(me, *len)).collect();
+    let sends: Vec<_> = sent.iter().map(|bytes| messages.send(bytes, (me + 1) % all, Tag(3))).collect();
+    let left = (me + all - 1) % all;
+    for len in LENGTHS {
+        let (got, status) = messages.recv::<u8>(left, Tag(3)).await?;
+        assert_eq!((status.source, status.tag, status.bytes), (left, Tag(3), len as u64));
+        assert!(got == bytes(left, len), "{len} bytes");
+    }
+    for send in sends {
+        send.await?;
+    }
+    Ok(())
+}
+
+#[test]
+fn all_lengths_travel_around_a_ring_of_threads() {
+    for size in [1, 2, 5] {
+        let outcomes = threads(size, |world| onesided_fabric::block_on(world.fabric(), ring(&world))).unwrap();
+        outcomes.into_iter().for_each(Result::unwrap);
+    }
+}
+
+#[test]
+fn and_of_simulated_ranks() {
+    for seed in 0..5 {
+        let report =
+            Simulation::new(Network::default()).ranks(7).seed(seed).run(|world| async move { ring(&world).await });
+        assert_eq!(report.end, End::Finished);
+        assert!(report.results.into_iter().flatten().all(|outcome| outcome.is_ok()));
+    }
+}
+
+#[test]
+fn and_of_tasks() {
+    threads(3, |world| {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
+        runtime.block_on(async { tokio::time::timeout(SOON, ring(&world)).await }).unwrap().unwrap();
+    })
+    .unwrap();
+}
+
+#[test]
+fn wildcards_take_messages_in_order_of_arrival() {
+    ranks(3, |world, messages| {
+        if world.rank() > 0 {
+            for number in 0..100_u32 {
+                messages.send(&[number], 0, Tag(number % 3)).wait().unwrap();
+            }
+            return;
+        }
+        let mut next = [0; 3];
+        for _ in 0..150 {
+            let (number, status) = messages.recv::<u32>(Source::Any, Tags::Any).deadline(SOON).wait().unwrap();
+            assert_eq!((number[0], status.tag.0), (next[status.source as usize], number[0] % 3));
+            next[status.source as usize] += 1;
+        }
+        // The rest of each, tag by tag.
+        for (rank, next) in (0..3_u32).zip(next).skip(1) {
+            for tag in 0..3 {
+                for number in (next..100).filter(|number| number % 3 == tag) {
+                    assert_eq!(messages.recv::<u32>(rank, Tag(tag)).deadline(SOON).wait().unwrap().0, [number]);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_flood_waits_at_its_sender() {
+    const MANY: u64 = 200_000;
+    ranks(2, |world, messages| {
+        if world.rank() == 0 {
+            for number in 0..MANY {
+                messages.send(&[number], 1, Tag(0)).wait().unwrap();
+            }
+        } else {
+            std::thread::sleep(Duration::from_millis(100));
+            for number in 0..MANY {
+                assert_eq!(messages.recv::<u64>(0, Tag(0)).wait().unwrap().0, [number]);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_slice_takes_what_fits_and_says_what_did_not() {
+    ranks(2, |world, messages| {
+        if world.rank() == 0 {
+            for len in [10, 100, 1_000, 12, 7] {
+                messages.send(&bytes(1, len), 1, Tag(0)).wait().unwrap();
+            }
+            return;
+        }
+        let mut into = [0_u8; 100];
+        assert_eq!(messages.recv_into(&mut into, 0, Tag(0)).wait().unwrap().bytes, 10);
+        assert_eq!(into[..10], bytes(1, 10));
+        assert_eq!(messages.recv_into(&mut into, 0, Tag(0)).wait().unwrap().bytes, 100);
+        let error = messages.recv_into(&mut into, 0, Tag(0)).wait().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "recv 1000 bytes with tag 0 from rank 0: there is room for 100 elements of 1 bytes"
+        );
+        assert_eq!(into[..], bytes(1, 100));
+        // 12 bytes are three of four; 7 are no number of them.
+        assert_eq!(messages.recv::<u32>(0, Tag(0)).wait().unwrap().0.len(), 3);
+        assert!(matches!(messages.recv::<u32>(0, Tag(0)).wait(), Err(Error::Length { .. })));
+    });
+}
+
+#[test]
+fn a_receive_that_is_dropped_or_late_takes_no_message() {
+    ranks(2, |world, messages| {
+        if world.rank() == 0 {
+            world.barrier().wait().unwrap();
+            for len in [8, 100_000] {
+                messages.send(&bytes(2, len), 1, Tag(0)).wait().unwrap();
+            }
+            return;
+        }
+        let begin = Instant::now();
+        let late = messages.recv::<u8>(0, Tag(0)).deadline(Duration::from_millis(20)).wait().unwrap_err();
+        assert!(late.is_timed_out() && begin.elapsed() >= Duration::from_millis(20), "{late}");
+        let matched = [0, 1].map(|_| messages.recv::<u8>(0, Tags::Any));
+        world.barrier().wait().unwrap();
+        // The first of them is here when the second is.
+        messages.probe(0, Tag(0)).deadline(Duration::from_millis(50)).wait().unwrap_err();
+        drop(matched);
+        for len in [8, 100_000] {
+            assert_eq!(messages.recv::<u8>(0, Tag(0)).deadline(SOON).wait().unwrap().0, bytes(2, len));
+        }
+    });
+}
+
+#[test]
+fn a_matched_probe_takes_its_message_from_all_others() {
+    ranks(2, |world, messages| {
+        if world.rank() == 0 {
+            for (tag, len) in [(0, 50_000), (1, 4), (1, 5)] {
+                let _ = messages.send(&bytes(3, len), 1, Tag(tag));
+            }
+            messages.recv::<u8>(1, Tag(9)).deadline(SOON).wait().unwrap();
+            return;
+        }
+        let status = messages.probe(Source::Any, Tag(1)).deadline(SOON).wait().unwrap();
+        assert_eq!((status.bytes, status.source), (4, 0));
+        let large = messages.match_probe(0, Tags::Any).wait().unwrap();
+        assert_eq!((large.status().bytes, large.status().tag), (50_000, Tag(0)));
+        drop(messages.match_probe(0, Tags::Any).wait().unwrap()); // goes back before the one of 5 bytes
+        assert_eq!(messages.recv::<u8>(0, Tags::Any).wait().unwrap().0.len(), 4);
+        assert_eq!(messages.recv::<u8>(0, Tags::Any).deadline(SOON).wait().unwrap().0.len(), 5);
+        let mut into = vec![0_u8; 50_000];
+        large.recv_into(&mut into).unwrap();
+        assert_eq!(into, bytes(3, 50_000));
+        assert!(messages.probe(0, Tags::Any).test().unwrap().is_none());
+        messages.send(&[0_u8], 0, Tag(9)).wait().unwrap();
+    });
+}
+
+#[test]
+fn threads_of_one_rank_wait_at_the_same_time() {
+    ranks(2, |world, messages| {
+        let (messages, other) = (&messages, 1 - world.rank());
+        std::thread::scope(|scope| {
+            for tag in 0..4 {
+                scope.spawn(move || {
+                    for round in 0..500_u32 {
+                        let len = 1 + (round % 40) as usize * 5;
+                        let sent = vec![round; len];
+                        let send = messages.send(&sent, other, Tag(tag));
+                        let (got, _) = messages.recv::<u32>(other, Tag(tag)).deadline(SOON).wait().unwrap();
+                        assert_eq!(got, sent);
+                        send.wait().unwrap();
+                    }
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn communicators_do_not_hear_each_other() {
+    ranks(4, |world, messages| {
+        let pair = world.split(world.rank() / 2, 0).wait().unwrap();
+        let (again, of_pair) = (Messages::new(&world).unwrap(), Messages::new(&pair).unwrap());
+        let other = world.rank() ^ 1;
+        messages.send(&[1_u8], other, Tag(0)).wait().unwrap();
+        again.send(&[2_u8], other, Tag(0)).wait().unwrap();
+        of_pair.send(&[3_u8], 1 - pair.rank(), Tag(0)).wait().unwrap();
+        let (got, status) = of_pair.recv::<u8>(Source::Any, Tags::Any).deadline(SOON).wait().unwrap();
+        assert_eq!((got[0], status.source), (3, 1 - pair.rank()));
+        assert_eq!(again.recv::<u8>(Source::Any, Tags::Any).deadline(SOON).wait().unwrap().0, [2]);
+        assert_eq!(messages.recv::<u8>(Source::Any, Tags::Any).deadline(SOON).wait().unwrap().0, [1]);
+        assert!(matches!(of_pair.send(&[0_u8], 2, Tag(0)).wait(), Err(Error::Rank { rank: 2, size: 2, .. })));
+        world.barrier().wait().unwrap();
+    });
+}
+
+#[test]
+fn a_rank_that_leaves_ends_those_who_wait_for_it() {
+    ranks(3, |world, messages| {
+        if world.rank() == 2 {
+            for to in [0, 1] {
+                messages.send(b"last words", to, Tag(0)).wait().unwrap();
+            }
+            return;
+        }
+        let kind = |outcome: Result<(Vec<u8>, _), Error>| outcome.map(|_| ()).unwrap_err().fault().kind();
+        assert_eq!(messages.recv::<u8>(2, Tag(0)).deadline(SOON).wait().unwrap().0, b"last words");
+        assert_eq!(kind(messages.recv(2, Tag(0)).deadline(SOON).wait()), FaultKind::PeerLeft);
+        let large = vec![0_u8; 10_000];
+        let error = messages.send(&large, 2, Tag(0)).deadline(SOON).wait().unwrap_err();
+        assert_eq!(error.fault().kind(), FaultKind::PeerLeft);
+        // Others go on.
+        let other = 1 - world.rank();
+        let send = messages.send(&large, other, Tag(0));
+        assert_eq!(messages.recv::<u8>(Source::Any, Tag(0)).deadline(SOON).wait().unwrap().0, large);
+        send.wait().unwrap();
+    });
+}
+
+#[test]
+fn a_death_ends_receives_from_any_rank_until_it_is_acknowledged() {
+    let outcomes = std::panic::catch_unwind(|| {
+        ranks(3, |world, messages| {
+            if world.rank() == 2 {
+                messages.recv::<u8>(0, Tag(0)).deadline(SOON).wait().unwrap();
+                panic!("on purpose");
+            }
+            if world.rank() == 0 {
+                messages.send(&[0_u8], 2, Tag(0)).wait().unwrap();
+            }
+            let any = |tag| messages.recv::<u8>(Source::Any, Tag(tag)).deadline(SOON).wait();
+            let error = any(2).unwrap_err();
+            assert_eq!(error.to_string(), "recv from any rank: rank 2: the peer died", "{error}");
+            assert_eq!(messages.acknowledge_failures(), [2]);
+            let other = 1 - world.rank();
+            messages.send(&[7_u8], other, Tag(1)).wait().unwrap();
+            assert_eq!(any(1).unwrap().0, [7]);
+            assert_eq!(
+                messages.recv::<u8>(2, Tag(0)).deadline(SOON).wait().unwrap_err().fault().kind(),
+                FaultKind::PeerDied
+            );
+        })
+    });
+    let panicked = outcomes.unwrap_err();
+    assert_eq!(panicked.downcast_ref(), Some(&"on purpose"));
+}
+
+/// Deaths at every moment: the others end, and in time.
+#[test]
+fn deaths_in_the_simulator_end_every_wait() {
+    for at in (0..60).map(|step| Duration::from_micros(step * 3)) {
+        let report =
+            Simulation::new(Network::default()).ranks(4).kill(1, at).run(|world| async move { ring(&world).await });
+        assert_eq!(report.end, End::Finished, "{at:?}: {:?}", report.end);
+    }
+}
