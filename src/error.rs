@@ -18,6 +18,9 @@ pub enum Error {
     /// [`WindowError`](crate::WindowError), which can be matched on.
     #[error(transparent)]
     Window(#[from] onesided_windows::Error),
+    /// An error of a message: a [`MessageError`](crate::MessageError).
+    #[error(transparent)]
+    Message(#[from] onesided_two_sided::Error),
 }
 
 impl From<onesided_fabric::bootstrap::Error> for Error {
@@ -56,6 +59,7 @@ impl Error {
         match self {
             Self::World(error) => Some(error.fault()),
             Self::Window(error) => error.fault(),
+            Self::Message(error) => Some(error.fault()),
         }
     }
 }

@@ -40,6 +40,7 @@
 //!   (reads without locks), [`Window::scope`] (many operations on borrowed slices at the same
 //!   time), [`Window::direct`] (loads and stores where window memory is mapped), [`Access::signal`]
 //!   and [`Local::wait_until`].
+//! - [`Messages`]: messages with tags, sends and receives.
 //! - [`manual`]: [getting started](manual::getting_started), [recipes](manual::recipes),
 //!   [terms of MPI](manual::mpi), processes, memory model, locks, failures, fabrics, simulation.
 //! - [`onesided_lock_algos`]: the lock algorithms. [`onesided_fabric`]: the fabrics.
@@ -80,6 +81,9 @@ pub use onesided_fabric as fabric;
 pub use onesided_fabric::{Any, Barrier, Split, threads};
 pub use onesided_lock_algos as lock_algos;
 pub use onesided_remote_memory::{Fault, FaultKind};
+pub use onesided_two_sided as two_sided;
+pub use onesided_two_sided::Error as MessageError;
+pub use onesided_two_sided::{Messages, Source, Status, Tag, Tags};
 pub use onesided_windows::Error as WindowError;
 pub use onesided_windows::{
     Access, AccessEpoch, Accumulate, At, AtomicElement, Buffer, BufferError, Builder, Direct, Element, Epoch, Epochs,

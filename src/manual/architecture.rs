@@ -23,7 +23,7 @@
 //! | [`onesided_job`](onesided_fabric::bootstrap) | who is in a job: launcher, PMI, rendezvous, host daemon; the memory that a host's ranks share | the boundary, the system | everything behind `Job` and `Exchange` | wire formats: their version; `ONESIDED_*` variables: never |
 //! | [`onesided_fabric`] | primitives, endpoints, shared memory, verbs | the boundary, job, the system | `shm`, `verbs`, `mixed`, each on its own | [`Fabric`](onesided_fabric::Fabric) and [`Drive`](onesided_fabric::Drive): four fabrics and the table in `dispatch` |
 //! | [`onesided_windows`] | windows, epochs, operations | locks, fabric | what the root does not export | the message of window creation (`window/exchange.rs`): its version |
-//! | `onesided-two-sided` | two-sided messages (a placeholder) | fabric | everything | |
+//! | `onesided-two-sided` | messages: matching, eager and rendezvous protocol | fabric | everything | |
 //! | `onesided-sim` | the simulated fabric | the boundary, fabric | everything behind `Simulation` | |
 //! | `onesided-cli` | the program `onesided`; ssh and Slurm, by which it starts host daemons | fabric, windows, sim, lock-kit | everything but options and JSON keys | |
 //! | `onesided` | the facade and the manual | windows, fabric, locks | the manual | the names that users import |

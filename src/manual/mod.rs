@@ -11,18 +11,19 @@
 //!
 //! 4. [`processes`]: how a program becomes ranks, how it finds its job, and how it ends.
 //! 5. [`memory_model`]: what a put, a flush, an unlock and a barrier promise, and to whom.
-//! 6. [`choosing_a_lock`]: which lock for which load.
-//! 7. [`lock_semantics`]: what every lock promises, and how the designs differ.
-//! 8. [`death_and_leases`]: locks whose owner died, panicked, or is too slow.
-//! 9. [`failures`]: what happens when a rank dies, a peer is lost or a resource is exhausted.
-//! 10. [`fabrics`]: shared memory, verbs, both in one world: what each needs and can do.
+//! 6. [`messages`]: sends and receives with tags.
+//! 7. [`choosing_a_lock`]: which lock for which load.
+//! 8. [`lock_semantics`]: what every lock promises, and how the designs differ.
+//! 9. [`death_and_leases`]: locks whose owner died, panicked, or is too slow.
+//! 10. [`failures`]: what happens when a rank dies, a peer is lost or a resource is exhausted.
+//! 11. [`fabrics`]: shared memory, verbs, both in one world: what each needs and can do.
 //!
 //! To go further:
 //!
-//! 11. [`simulation`]: the same program in virtual time, with faults.
-//! 12. [`own_lock`]: a lock of your own, verified and measured.
-//! 13. [`architecture`]: how the library is built, for contributors.
-//! 14. [`benchmarks`]: what `onesided bench` measures.
+//! 12. [`simulation`]: the same program in virtual time, with faults.
+//! 13. [`own_lock`]: a lock of your own, verified and measured.
+//! 14. [`architecture`]: how the library is built, for contributors.
+//! 15. [`benchmarks`]: what `onesided bench` measures.
 
 pub mod architecture;
 pub mod benchmarks;
@@ -33,6 +34,7 @@ pub mod failures;
 pub mod getting_started;
 pub mod lock_semantics;
 pub mod memory_model;
+pub mod messages;
 pub mod mpi;
 pub mod own_lock;
 pub mod processes;

@@ -50,6 +50,15 @@ fn counter_counts() {
 }
 
 #[test]
+fn workers_count_primes() {
+    let text = |ranks: u32| format!("{ranks} ranks found 17984 primes below 200000\n").into_bytes();
+    assert_eq!(run("workers", &[]).stdout, text(1));
+    assert_eq!(run("workers", &as_threads(&[])).stdout, text(4));
+    let ended = jobs::start_program(4, example("workers").as_os_str(), &[]).wait();
+    assert_eq!((ended.code, &ended.output), (0, &text(4)), "{ended:#?}");
+}
+
+#[test]
 fn tasks_count() {
     let text = |ranks: u32| format!("{ranks} ranks with 20 tasks each counted to {}\n", 200 * ranks).into_bytes();
     assert_eq!(run("async_tokio", &[]).stdout, text(1));

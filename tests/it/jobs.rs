@@ -194,7 +194,7 @@ fn play(role: &str) -> fn(World) {
     use crate::{
         active, cancellation, collectives, creation, exclusion, faults, fields, forks, lease, litmus, lock_all,
     };
-    use crate::{on_demand, poison, requests, runtimes, tables, user_memory};
+    use crate::{messages, on_demand, poison, requests, runtimes, tables, user_memory};
     let roles = [active::ROLES, collectives::ROLES, creation::ROLES, exclusion::ROLES, faults::ROLES, forks::ROLES];
     let roles = [
         &roles.concat(),
@@ -209,6 +209,7 @@ fn play(role: &str) -> fn(World) {
         on_demand::ROLES,
         runtimes::ROLES,
         fields::ROLES,
+        messages::ROLES,
     ]
     .concat();
     roles.into_iter().find(|(name, _)| *name == role).unwrap_or_else(|| panic!("no such role: {role}")).1

@@ -8,6 +8,7 @@ mod cancellation;
 mod collectives;
 mod creation;
 mod designs;
+mod error_texts;
 mod examples;
 mod exclusion;
 mod faults;

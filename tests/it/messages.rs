@@ -1,80 +1,159 @@
-//! What errors say.
+//! Messages between processes, and what a death or a stop of one does to the others.
 
-use std::error::Error as _;
+use std::time::Duration;
 
-use onesided::{Error, FaultKind, Mutex, Window, WindowError};
+use onesided::{FaultKind, Messages, Source, Tag, World};
+use rustix::process::Signal;
 
-use crate::support::ranks;
+use crate::jobs::{self, Role, die, ok, send, state};
+use crate::support::{DEADLINE, eventually};
 
-#[test]
-fn ranks_that_name_different_homes_of_a_value_read_both() {
-    let errors = ranks(3, |world| {
-        let home = u32::from(world.rank() == 1);
-        Mutex::new(&world, home, 0_u64).wait().unwrap_err().to_string()
-    });
-    let why = "rank 1 differs from rank 0 in the home of the value: it passed 1, rank 0 passed 0";
-    assert_eq!(errors, [(); 3].map(|()| format!("create window \"unnamed, of u64\": {why}")));
+pub(crate) const ROLES: &[Role] = &[
+    ("messages: ring", ring),
+    ("messages: sender dies", |world| one_dies(&world, sender_dies)),
+    ("messages: receiver dies", |world| one_dies(&world, receiver_dies)),
+    ("messages: receiver stops", receiver_stops),
+];
+
+/// Eager and rendezvous messages.
+const LENGTHS: [usize; 6] = [0, 3, 4, 1_000, 100_000, 1];
+
+fn elements(rank: u32, len: usize) -> Vec<u64> {
+    (0..len as u64).map(|at| at * 1_000 + u64::from(rank)).collect()
 }
 
-#[test]
-fn a_closed_window_names_the_rank_that_closed_it() {
-    ranks(2, |world| {
-        let window = Window::<u64>::builder().name("a").allocate(&world, 1).wait().unwrap();
-        let again = window.clone();
-        window.close().wait().unwrap();
-        let me = world.rank();
-        let error = again.lock_exclusive(1).wait().unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            format!("lock_exclusive on rank 1 of window \"a\": rank {me} has closed the window")
-        );
-        let error = again.close().wait().unwrap_err();
-        assert_eq!(error.to_string(), format!("close on rank {me} of window \"a\": rank {me} has closed the window"));
-    });
-}
-
-/// `unwrap` and a `main` that returns an error print its `Debug` form.
-#[test]
-fn the_debug_form_is_the_text_and_its_causes() {
-    let refused = || std::io::Error::from_raw_os_error(24);
-    let job = || onesided::fabric::bootstrap::Error::Join { what: "map it".into(), source: Some(refused()) };
-    let text = format!("join the job: map it; no file descriptors left (raise `ulimit -n`): {}", refused());
-    assert_eq!(format!("{:?}", job()), text);
-    let fabric = || onesided::fabric::Error::from(job());
-    assert_eq!(format!("{:?}", fabric()), text);
-    assert_eq!(format!("{:?}", Error::from(fabric())), text);
-    let window = WindowError::Create { window: "a".into(), source: fabric() };
-    assert!(window.source().is_some(), "its text says it, too");
-    let text = format!("create window \"a\": {text}");
-    assert_eq!(format!("{window:?}"), text);
-    assert_eq!(format!("{:?}", Error::from(window)), text);
-}
-
-#[test]
-fn every_error_answers_the_same_questions() {
-    let asked = |kind| {
-        let fault = onesided::Fault::new(kind);
-        let fabric = || onesided::fabric::Error::operation("barrier")(fault);
-        let window = || WindowError::Operation { operation: "get", target: 0, window: "a".into(), fault };
-        macro_rules! answers {
-            ($error:expr) => {{
-                let error = $error;
-                let lock = [error.is_poisoned(), error.is_owner_died(), error.is_revoked()];
-                (lock, [error.is_peer_died(), error.is_timed_out(), error.is_unknown()])
-            }};
+fn ring(world: World) {
+    let messages = Messages::new(&world).unwrap();
+    let (me, all) = (world.rank(), world.size());
+    for _ in 0..20 {
+        let sent: Vec<_> = LENGTHS.iter().map(|len| elements(me, *len)).collect();
+        let sends: Vec<_> = sent.iter().map(|elements| messages.send(elements, (me + 1) % all, Tag(1))).collect();
+        for len in LENGTHS {
+            let (got, _) = messages.recv::<u64>((me + all - 1) % all, Tag(1)).deadline(DEADLINE).wait().unwrap();
+            assert!(got == elements((me + all - 1) % all, len), "{len} elements");
         }
-        assert_eq!((fabric().kind(), window().kind()), (kind, Some(kind)));
-        assert_eq!(Error::from(fabric()).kind(), Some(kind));
-        let answers = answers!(fabric());
-        assert_eq!(answers!(window()), answers);
-        assert_eq!(answers!(Error::from(fabric())), answers);
-        assert_eq!(answers!(Error::from(window())), answers);
-        answers
-    };
-    assert_eq!(asked(FaultKind::OwnerDied), ([true, true, false], [false; 3]));
-    assert_eq!(asked(FaultKind::LeaseExpired), ([true, false, false], [false; 3]));
-    assert_eq!(asked(FaultKind::Revoked), ([false, false, true], [false; 3]));
-    assert_eq!(asked(FaultKind::PeerDied), ([false; 3], [true, false, false]));
-    assert_eq!(asked(FaultKind::TimedOut), ([false; 3], [false, true, false]));
-    assert_eq!(asked(FaultKind::Unknown), ([false; 3], [false, false, true]));
+        sends.into_iter().for_each(|send| send.wait().unwrap());
+    }
+    // Everybody to rank 0, which does not know who comes first.
+    messages.send(&elements(me, 1_000), 0, Tag(2)).wait_timeout(Duration::ZERO).unwrap();
+    if me == 0 {
+        let mut from: Vec<_> = (0..all)
+            .map(|_| {
+                let (got, status) = messages.recv::<u64>(Source::Any, Tag(2)).deadline(DEADLINE).wait().unwrap();
+                assert_eq!(got, elements(status.source, 1_000));
+                status.source
+            })
+            .collect();
+        from.sort_unstable();
+        assert!(from.into_iter().eq(0..all));
+    }
+    world.barrier().wait().unwrap();
+    ok();
+}
+
+/// Rank 0 dies by `end`; ranks 1 and 2 see it there, and go on with each other.
+fn one_dies(world: &World, end: fn(&World, &Messages)) {
+    let messages = Messages::new(world).unwrap();
+    end(world, &messages);
+    let other = 3 - world.rank();
+    let sent = elements(world.rank(), 5_000);
+    let send = messages.send(&sent, other, Tag(9));
+    let (got, _) = messages.recv::<u64>(other, Tag(9)).deadline(DEADLINE).wait().unwrap();
+    assert_eq!(got, elements(other, 5_000));
+    send.wait().unwrap();
+    let error = messages.recv::<u64>(Source::Any, Tag(11)).deadline(DEADLINE).wait().unwrap_err();
+    assert_eq!((error.fault().kind(), error.fault().rank().map(|rank| rank.0)), (FaultKind::PeerDied, Some(0)));
+    assert_eq!(messages.acknowledge_failures(), [0]);
+    let late = messages.recv::<u64>(Source::Any, Tag(11)).deadline(Duration::from_millis(50)).wait();
+    assert!(late.unwrap_err().is_timed_out());
+    // Until then nobody leaves.
+    messages.send(&[1_u8], other, Tag(10)).wait().unwrap();
+    messages.recv::<u8>(other, Tag(10)).deadline(DEADLINE).wait().unwrap();
+    ok();
+}
+
+/// Its eager messages are received; of a rendezvous message either all or an error.
+fn sender_dies(world: &World, messages: &Messages) {
+    if world.rank() == 0 {
+        for to in [1, 2] {
+            messages.send(&[7_u64], to, Tag(0)).wait().unwrap();
+            let _ = messages.send(&elements(0, 10_000), to, Tag(0));
+        }
+        world.barrier().wait().unwrap();
+        die();
+    }
+    world.barrier().wait().unwrap();
+    eventually(DEADLINE, "rank 0 counts as dead", || !world.is_alive(0));
+    assert_eq!(messages.recv::<u64>(0, Tag(0)).deadline(DEADLINE).wait().unwrap().0, [7]);
+    match messages.recv::<u64>(0, Tag(0)).deadline(DEADLINE).wait() {
+        Ok((got, _)) => assert_eq!(got, elements(0, 10_000)),
+        Err(error) => assert_ne!(error.fault().kind(), FaultKind::TimedOut, "{error}"),
+    }
+    let error = messages.recv::<u64>(0, Tag(0)).deadline(DEADLINE).wait().unwrap_err();
+    assert_eq!(error.fault().kind(), FaultKind::PeerDied, "{error}");
+}
+
+/// What it has not read fails at its sender.
+fn receiver_dies(world: &World, messages: &Messages) {
+    if world.rank() == 0 {
+        world.barrier().wait().unwrap();
+        std::thread::sleep(Duration::from_millis(100)); // the others wait by now
+        die();
+    }
+    world.barrier().wait().unwrap();
+    let error = messages.send(&elements(1, 10_000), 0, Tag(0)).deadline(DEADLINE).wait().unwrap_err();
+    assert_eq!(error.fault().kind(), FaultKind::PeerDied, "{error}");
+    eventually(DEADLINE, "rank 0 counts as dead", || !world.is_alive(0));
+    assert!(messages.send(&[1_u64], 0, Tag(0)).deadline(DEADLINE).wait().is_err());
+}
+
+/// Sends to a stopped process wait up to their deadlines, and arrive once it goes on.
+fn receiver_stops(world: World) {
+    const MANY: u64 = 3_000;
+    let messages = Messages::new(&world).unwrap();
+    if world.rank() == 0 {
+        messages.send(&[u64::from(std::process::id())], 1, Tag(0)).wait().unwrap();
+        for number in 0..MANY {
+            assert_eq!(messages.recv::<u64>(1, Tag(1)).deadline(DEADLINE).wait().unwrap().0, [number]);
+        }
+        assert_eq!(messages.recv::<u64>(1, Tag(1)).deadline(DEADLINE).wait().unwrap().0, elements(1, 10_000));
+        world.barrier().wait().unwrap();
+        return ok();
+    }
+    let pid = messages.recv::<u64>(0, Tag(0)).deadline(DEADLINE).wait().unwrap().0[0];
+    send(pid, Signal::STOP);
+    eventually(DEADLINE, "rank 0 is stopped", || state(pid) == Some('T'));
+    // More than its credit: the rest waits here.
+    let numbers: Vec<_> = (0..MANY).collect();
+    let sends: Vec<_> = numbers.chunks(1).map(|number| messages.send(number, 0, Tag(1))).collect();
+    let large = messages.send(&elements(1, 10_000), 0, Tag(1)).deadline(Duration::from_millis(100)).wait();
+    assert!(large.unwrap_err().is_timed_out());
+    send(pid, Signal::CONT);
+    sends.into_iter().for_each(|send| send.wait().unwrap());
+    world.barrier().wait().unwrap();
+    ok();
+}
+
+#[test]
+fn processes_send_around_a_ring() {
+    let ended = jobs::start(4, "messages: ring").wait();
+    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2, 3]), "{ended:#?}");
+}
+
+#[test]
+fn a_dead_sender_ends_what_waits_for_it() {
+    let ended = jobs::start(3, "messages: sender dies").wait();
+    assert_eq!(ended.ok(), [1, 2], "{ended:#?}");
+}
+
+#[test]
+fn a_dead_receiver_ends_what_waits_for_it() {
+    let ended = jobs::start(3, "messages: receiver dies").wait();
+    assert_eq!(ended.ok(), [1, 2], "{ended:#?}");
+}
+
+#[test]
+fn sends_to_a_stopped_process_wait_for_it() {
+    let ended = jobs::start(2, "messages: receiver stops").wait();
+    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:#?}");
 }

@@ -1,0 +1,80 @@
+//! What errors say.
+
+use std::error::Error as _;
+
+use onesided::{Error, FaultKind, Mutex, Window, WindowError};
+
+use crate::support::ranks;
+
+#[test]
+fn ranks_that_name_different_homes_of_a_value_read_both() {
+    let errors = ranks(3, |world| {
+        let home = u32::from(world.rank() == 1);
+        Mutex::new(&world, home, 0_u64).wait().unwrap_err().to_string()
+    });
+    let why = "rank 1 differs from rank 0 in the home of the value: it passed 1, rank 0 passed 0";
+    assert_eq!(errors, [(); 3].map(|()| format!("create window \"unnamed, of u64\": {why}")));
+}
+
+#[test]
+fn a_closed_window_names_the_rank_that_closed_it() {
+    ranks(2, |world| {
+        let window = Window::<u64>::builder().name("a").allocate(&world, 1).wait().unwrap();
+        let again = window.clone();
+        window.close().wait().unwrap();
+        let me = world.rank();
+        let error = again.lock_exclusive(1).wait().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("lock_exclusive on rank 1 of window \"a\": rank {me} has closed the window")
+        );
+        let error = again.close().wait().unwrap_err();
+        assert_eq!(error.to_string(), format!("close on rank {me} of window \"a\": rank {me} has closed the window"));
+    });
+}
+
+/// `unwrap` and a `main` that returns an error print its `Debug` form.
+#[test]
+fn the_debug_form_is_the_text_and_its_causes() {
+    let refused = || std::io::Error::from_raw_os_error(24);
+    let job = || onesided::fabric::bootstrap::Error::Join { what: "map it".into(), source: Some(refused()) };
+    let text = format!("join the job: map it; no file descriptors left (raise `ulimit -n`): {}", refused());
+    assert_eq!(format!("{:?}", job()), text);
+    let fabric = || onesided::fabric::Error::from(job());
+    assert_eq!(format!("{:?}", fabric()), text);
+    assert_eq!(format!("{:?}", Error::from(fabric())), text);
+    let window = WindowError::Create { window: "a".into(), source: fabric() };
+    assert!(window.source().is_some(), "its text says it, too");
+    let text = format!("create window \"a\": {text}");
+    assert_eq!(format!("{window:?}"), text);
+    assert_eq!(format!("{:?}", Error::from(window)), text);
+}
+
+#[test]
+fn every_error_answers_the_same_questions() {
+    let asked = |kind| {
+        let fault = onesided::Fault::new(kind);
+        let fabric = || onesided::fabric::Error::operation("barrier")(fault);
+        let window = || WindowError::Operation { operation: "get", target: 0, window: "a".into(), fault };
+        macro_rules! answers {
+            ($error:expr) => {{
+                let error = $error;
+                let lock = [error.is_poisoned(), error.is_owner_died(), error.is_revoked()];
+                (lock, [error.is_peer_died(), error.is_timed_out(), error.is_unknown()])
+            }};
+        }
+        assert_eq!((fabric().kind(), window().kind()), (kind, Some(kind)));
+        assert_eq!(Error::from(fabric()).kind(), Some(kind));
+        let answers = answers!(fabric());
+        assert_eq!(answers!(window()), answers);
+        assert_eq!(answers!(Error::from(fabric())), answers);
+        assert_eq!(answers!(Error::from(window())), answers);
+        answers
+    };
+    assert_eq!(asked(FaultKind::OwnerDied), ([true, true, false], [false; 3]));
+    assert_eq!(asked(FaultKind::LeaseExpired), ([true, false, false], [false; 3]));
+    assert_eq!(asked(FaultKind::Revoked), ([false, false, true], [false; 3]));
+    assert_eq!(asked(FaultKind::PeerDied), ([false; 3], [true, false, false]));
+    assert_eq!(asked(FaultKind::TimedOut), ([false; 3], [false, true, false]));
+    assert_eq!(asked(FaultKind::Unknown), ([false; 3], [false, false, true]));
+}
