@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | [`Exploration`] | loom: every interleaving of few operations up to a number of preemptions | violated exclusion, lost updates, lost wake-ups: a wait blocks until its word changes |
 //! | [`Search`] | proptest: generated programs, schedules and deaths, over a memory with delayed effects and completions | the same, in longer runs; shrunk to a minimal case |
-//! | [`Checker`] | every schedule of few sections, with crashes, memory lost with dead ranks, lost operations and replies, stopped ranks: replayed, single-threaded, deterministic | the same; recoveries that do not end; bypasses; tokens that do not rise |
+//! | [`Checker`] | every schedule of few sections, with crashes, memory lost with dead ranks, lost operations and replies, stopped ranks: replayed, single-threaded, deterministic | the same; recoveries that do not end; bypasses |
 //! | [`Linearizability`] | proptest: sections that read, write, add and flush words of several ranks; cancelled acquires, deaths | histories that no order of the sections explains |
 //!
 //! [`conformance`] does all of this in one call, [`Conformance`] with other bounds. Each of them
@@ -135,7 +135,7 @@
 //! failure; `verdict` returns the same as an error.
 //!
 //! Start at [`Section`] and [`program::run`], which every origin executes, then read
-//! [`random::ModelMemory`].
+//! [`ModelMemory`].
 
 #![forbid(unsafe_code)]
 
@@ -160,6 +160,8 @@ mod record;
 #[cfg(feature = "verify")]
 mod trace;
 #[cfg(feature = "verify")]
+pub mod world;
+#[cfg(feature = "verify")]
 pub mod wrong;
 
 #[cfg(feature = "verify")]
@@ -175,11 +177,13 @@ pub use crate::program::Crashable;
 #[cfg(feature = "verify")]
 pub use crate::program::{AcquireKind, Ending, Fencing, Layout, Section, Slots};
 #[cfg(feature = "verify")]
-pub use crate::random::{ModelMemory, Posted, Scenario, Search, Setting};
+pub use crate::random::{Scenario, Search, Setting};
 #[cfg(feature = "verify")]
 pub use crate::record::{Record, Stage};
 #[cfg(feature = "verify")]
 pub use crate::trace::{Action, Effect, Trace};
+#[cfg(feature = "verify")]
+pub use crate::world::{ModelMemory, Posted};
 #[cfg(feature = "bench")]
 pub use onesided_fabric as fabric;
 pub use onesided_lock_algos as lock_algos;

@@ -1,11 +1,14 @@
 //! The search for a failing scenario.
 
+use std::fmt;
+
 use onesided_lock_algos::{LockAlgorithm, Mode};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestError, TestRng, TestRunner};
 
-use super::scenario::{Plan, Scenario, Setting, run};
+use super::Setting;
+use super::scenario::{Plan, Scenario, run};
 use crate::program::{AcquireKind, Ending, Fencing, Section};
 
 fn round() -> impl Strategy<Value = Section> {
@@ -26,9 +29,18 @@ fn round() -> impl Strategy<Value = Section> {
 /// Programs of 2 to 4 origins with 1 to 3 sections each, and the order of up to 200 events. One
 /// rank dies if `dies`.
 pub fn scenarios(dies: bool) -> impl Strategy<Value = Scenario> {
-    (vec(vec(round(), 1..4), 2..5), vec(any::<u8>(), 0..200), (0..4_usize, 0..100_usize, 0..3_usize)).prop_map(
-        move |(programs, schedule, (rank, when, lost))| {
-            let death = dies.then_some(Plan { rank: rank % programs.len(), when, lost });
+    cases(round(), dies)
+}
+
+/// The same for any kind of section.
+pub(crate) fn cases<S: fmt::Debug>(
+    section: impl Strategy<Value = S>,
+    dies: bool,
+) -> impl Strategy<Value = Scenario<S>> {
+    let programs = vec(vec(section, 1..4), 2..5);
+    (programs, vec(any::<u8>(), 0..200), (0..4_usize, 0..100_usize)).prop_map(
+        move |(programs, schedule, (rank, when))| {
+            let death = dies.then_some(Plan { rank: rank % programs.len(), when });
             Scenario { programs, schedule, death }
         },
     )

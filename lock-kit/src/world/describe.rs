@@ -6,7 +6,7 @@ use super::{Event, Kind, Pending, World};
 
 impl World {
     /// Describes an event before it happens.
-    pub(in crate::model_check) fn describe(&self, event: Event) -> String {
+    pub(crate) fn describe(&self, event: Event) -> String {
         let of = |number: u32| {
             let Some(Pending { origin, kind, .. }) = self.pending.get(&number) else { return String::new() };
             let place = |word: u32| format!("rank {} word {}", self.target(word), word as usize % self.region_words);
@@ -38,7 +38,7 @@ impl World {
 
     /// A digest of the state, except for that of the tasks, which their histories stand for. Of a
     /// version it includes whether it is the current one, of numbers their order within a rank.
-    pub(in crate::model_check) fn state(&self) -> u64 {
+    pub(crate) fn state(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (
             &self.words,
