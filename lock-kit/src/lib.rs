@@ -165,25 +165,17 @@ pub mod world;
 pub mod wrong;
 
 #[cfg(feature = "verify")]
-pub use crate::conformance::{Conformance, Report, Trial, conformance};
-#[cfg(feature = "verify")]
-pub use crate::linear::Linearizability;
-#[cfg(feature = "verify")]
-pub use crate::loom::{Atomics, Exploration, LoomMemory};
-#[cfg(feature = "verify")]
-pub use crate::model_check::{Checker, Explored};
-#[cfg(feature = "verify")]
-pub use crate::program::Crashable;
-#[cfg(feature = "verify")]
-pub use crate::program::{AcquireKind, Ending, Fencing, Layout, Section, Slots};
-#[cfg(feature = "verify")]
-pub use crate::random::{Scenario, Search, Setting};
-#[cfg(feature = "verify")]
-pub use crate::record::{Record, Stage};
-#[cfg(feature = "verify")]
-pub use crate::trace::{Action, Effect, Trace};
-#[cfg(feature = "verify")]
-pub use crate::world::{ModelMemory, Posted};
+pub use crate::{
+    conformance::{Conformance, Report, Trial, conformance},
+    linear::Linearizability,
+    loom::{Atomics, Exploration, LoomMemory},
+    model_check::{Checker, Explored},
+    program::{AcquireKind, Crashable, Ending, Fencing, Layout, Section, Slots},
+    random::{Scenario, Search, Setting},
+    record::{Record, Stage},
+    trace::{Action, Effect, Trace},
+    world::{ModelMemory, Posted},
+};
 #[cfg(feature = "bench")]
 pub use onesided_fabric as fabric;
 pub use onesided_lock_algos as lock_algos;

@@ -1,8 +1,8 @@
 //! Histories that are not linearizable are caught. `conformance` checks those of the shipped locks.
 
 use onesided_lock_algos::LockAlgorithm;
-use onesided_lock_kit::Linearizability;
 use onesided_lock_kit::wrong::{Flaw, Wrong, mcs, right, ticket, two_level};
+use onesided_lock_kit::{Linearizability, Search};
 
 #[test]
 fn two_levels() {
@@ -13,7 +13,7 @@ fn two_levels() {
     }
 }
 
-fn expect_caught<A: LockAlgorithm + Clone>(what: &str, search: Linearizability<A>) {
+fn expect_caught<A: LockAlgorithm + Clone>(what: &str, search: Search<A>) {
     let found = search.cases(4_000).seed(1).verdict().expect_err(what);
     assert!(found.contains("not linearizable"), "{what}: {found}");
 }

@@ -5,7 +5,7 @@ mod search;
 
 pub(crate) use scenario::driven;
 pub use scenario::{History, Plan, Scenario, drive, run};
+pub(crate) use search::cases;
 pub use search::{Found, Search, expect_caught, scenarios, search};
-pub(crate) use search::{any_seed, cases, search_among};
 
 pub use crate::world::{Server, Setting};

@@ -18,7 +18,7 @@ impl World {
                 Kind::Returns { word, outcome, .. } => {
                     format!("rank {} learns {outcome:x?} from {}", origin.0, place(word))
                 }
-                Kind::Waits { word, .. } | Kind::Pauses { word, .. } => {
+                Kind::Waits { word, .. } => {
                     format!("rank {} reads {} again", origin.0, place(word))
                 }
                 Kind::Ready { .. } => String::new(),
@@ -68,9 +68,8 @@ impl World {
                     Kind::Returns { word, outcome, version } => {
                         (word, outcome, passed(word, version)).hash(&mut hasher)
                     }
-                    Kind::Pauses { word, version, until } => (word, passed(word, version), until).hash(&mut hasher),
-                    Kind::Waits { word, version, deaths, until } => {
-                        (word, passed(word, version) || self.deaths != deaths, until).hash(&mut hasher);
+                    Kind::Waits { word, deaths, until, .. } => {
+                        (word, deaths.is_some(), self.goes_on(*kind), until).hash(&mut hasher);
                     }
                 }
             }

@@ -70,10 +70,8 @@ enum Kind {
     Travels { word: u32, action: Action, chained: bool },
     /// In effect, or lost; the reply, with the word's version, is in flight.
     Returns { word: u32, outcome: Result<u64, Fault>, version: u32 },
-    /// Checks again when the word's version changes or a rank dies.
-    Waits { word: u32, version: u32, deaths: u32, until: u64 },
-    /// Ends when the word's version changes.
-    Pauses { word: u32, version: u32, until: u64 },
+    /// Goes on when the word's version changes, or, unless it is a pause, a rank dies.
+    Waits { word: u32, version: u32, deaths: Option<u32>, until: u64 },
     /// Ready to be taken by its future.
     Ready { outcome: Result<u64, Fault>, timed_out: bool },
 }
@@ -273,7 +271,7 @@ impl World {
     }
 
     pub(crate) fn wait(&mut self, origin: Rank, view: u16, word: usize, until: u64) -> u32 {
-        let (version, deaths) = (self.versions[word], self.deaths);
+        let (version, deaths) = (self.versions[word], Some(self.deaths));
         self.add(origin, view, Kind::Waits { word: word as u32, version, deaths, until })
     }
 
@@ -282,7 +280,7 @@ impl World {
         let word = word as u32;
         let version = self.seen[usize::from(view)].get(&word).copied().unwrap_or(0);
         let until = self.now.saturating_add(nanos);
-        self.add(origin, view, Kind::Pauses { word, version, until })
+        self.add(origin, view, Kind::Waits { word, version, deaths: None, until })
     }
 
     pub(crate) fn load(&mut self, rank: Rank, view: u16, word: usize) -> u64 {
@@ -319,7 +317,7 @@ impl World {
 
     /// A wait checked its word and goes on.
     pub(crate) fn wait_on(&mut self, number: u32, rank: Rank, view: u16, word: usize, until: u64) {
-        let (version, deaths) = (self.versions[word], self.deaths);
+        let (version, deaths) = (self.versions[word], Some(self.deaths));
         let kind = Kind::Waits { word: word as u32, version, deaths, until };
         self.pending.insert(number, Pending { origin: rank, view, kind, detached: false, marked: false });
     }
@@ -389,7 +387,7 @@ impl World {
             }
             Event::Wake(number) => return self.wake(number, false),
             Event::Time(number) => {
-                if let Kind::Waits { until, .. } | Kind::Pauses { until, .. } = self.pending.get(&number)?.kind {
+                if let Kind::Waits { until, .. } = self.pending.get(&number)?.kind {
                     self.now = self.now.max(until) + (1 << self.idle.min(LONGEST_PAUSE)) - 1;
                 }
                 self.idle += 1;

@@ -15,14 +15,7 @@ impl World {
             let event = match pending.kind {
                 Kind::Travels { .. } if self.may_take_effect(*number, pending) => Event::Effect(*number),
                 Kind::Returns { .. } if hears(pending) && self.may_return(*number, pending) => Event::Wake(*number),
-                Kind::Waits { word, version, deaths, .. }
-                    if hears(pending) && (self.versions[word as usize], self.deaths) != (version, deaths) =>
-                {
-                    Event::Wake(*number)
-                }
-                Kind::Pauses { word, version, .. } if hears(pending) && self.versions[word as usize] != version => {
-                    Event::Wake(*number)
-                }
+                kind @ Kind::Waits { .. } if hears(pending) && self.goes_on(kind) => Event::Wake(*number),
                 _ => continue,
             };
             events.push(event);
@@ -61,6 +54,12 @@ impl World {
         events
     }
 
+    /// Whether a wait or a pause ends.
+    pub(super) fn goes_on(&self, kind: Kind) -> bool {
+        let Kind::Waits { word, version, deaths, .. } = kind else { return false };
+        self.versions[word as usize] != version || deaths.is_some_and(|deaths| deaths != self.deaths)
+    }
+
     fn may_be_lost(&self, pending: &Pending) -> bool {
         let Kind::Travels { word, .. } = pending.kind else { return false };
         let near = |ranks: u32| pending.origin.0 / ranks == self.target(word) as u32 / ranks;
@@ -86,8 +85,8 @@ impl World {
     fn timers(&self) -> impl Iterator<Item = (u64, u32)> {
         let end = |(number, pending): (&u32, &Pending)| match pending.kind {
             _ if self.stopped == Some(pending.origin) => None,
-            Kind::Waits { .. } if self.time == Time::WithoutDeadlines => None,
-            Kind::Waits { until, .. } | Kind::Pauses { until, .. } if until != u64::MAX => Some((until, *number)),
+            Kind::Waits { deaths: Some(_), .. } if self.time == Time::WithoutDeadlines => None,
+            Kind::Waits { until, .. } if until != u64::MAX => Some((until, *number)),
             _ => None,
         };
         let mut ends: Vec<_> = self.pending.iter().filter_map(end).collect();
