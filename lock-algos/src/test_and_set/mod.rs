@@ -8,18 +8,20 @@
 //!            fetch-add(home, -1 reader)
 //! ```
 //!
-//! The first attempt and the release are in this file; the loop is in `slow_path`.
+//! `FREE` is 0; what a waiter makes of any other word is a [`Step`](waiter::Step).
 
-mod slow_path;
+mod waiter;
 mod word;
 
 use onesided_remote_memory::{Fault, FaultKind, Link, Notify, RemoteMemory};
 
+use self::waiter::{Lease, Step, Waiter};
 pub(crate) use self::word::{EXCLUSIVE, ended_owner, hand_back, poisoned_word};
-use self::word::{FREE, Holder, holder, taken};
+use self::word::{FREE, Holder, READERS, Readers, holder, recovering, taken};
 use crate::backoff::Pauses;
-use crate::recovery::{self, ANNOUNCED};
-use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, Words};
+use crate::recovery::{self, ANNOUNCED, Announcement, Reopened, nonce};
+use crate::two_level::ByHost;
+use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, WaitPolicy, Words};
 
 /// The lock of jiang-2004, section 5.1: compare-swap until the word was free, with exponential
 /// backoff. The shared mode is ours.
@@ -47,14 +49,6 @@ pub struct TestAndSet {
     backoff: Backoff,
     checked: bool,
     lease: Option<Lease>,
-}
-
-/// The lease of an exclusive owner.
-#[derive(Clone, Copy, Debug)]
-struct Lease {
-    nanos: u64,
-    /// Whether a waiter takes the lock when the lease expires; otherwise it fails.
-    takes: bool,
 }
 
 impl TestAndSet {
@@ -246,5 +240,92 @@ impl LockAlgorithm for TestAndSet {
         why: Fault,
     ) -> Result<(), Fault> {
         hand_back(lock.memory, lock.home, lock.owner, poisoned_word(lock.owner, why)).await
+    }
+}
+
+impl TestAndSet {
+    /// [`LockAlgorithm::contend`](crate::LockAlgorithm::contend), with `hosts` if a host may hold the
+    /// lock as well.
+    pub(crate) async fn contend_judged<'m, M: RemoteMemory, P: LockContext<'m, M>>(
+        &self,
+        lock: LockUse<'m, M, P>,
+        first: Result<u64, Fault>,
+        intent: IntentFn<'_>,
+        hosts: Option<ByHost>,
+    ) -> Result<Held, Fault> {
+        let LockUse { memory, context, mode, .. } = lock;
+        let pauses = self.backoff.pauses(context.owner()).within(context.backoff_cap());
+        let waiter = Waiter::new(mode, pauses, self.lease);
+        let mut announcement = Announcement::of(memory, context, mode == Mode::Shared);
+        let held = waiter.acquire(lock, first, intent, &mut announcement, hosts).await;
+        announcement.end(held)
+    }
+}
+
+impl Waiter<'_> {
+    /// Acquires the lock after its first operation. `announcement`: whether this owner is
+    /// announced, at the end as well.
+    async fn acquire<'m, M: RemoteMemory, P: LockContext<'m, M>>(
+        mut self,
+        lock: LockUse<'m, M, P>,
+        first: Result<u64, Fault>,
+        intent: IntentFn<'_>,
+        announcement: &mut Announcement<'m, M, P>,
+        mut hosts: Option<ByHost>,
+    ) -> Result<Held, Fault> {
+        let LockUse { memory, context, home: word, owner, mode } = lock;
+        let mut found = first?;
+        loop {
+            let Intent { wanted, recovers } = intent();
+            if let Holder::Recovering = holder(found) {
+                let taken = |_, mode| Readers(taken(FREE, mode, owner));
+                match announcement.await_reopening(word, mode, intent, &mut self.pauses, taken).await? {
+                    Reopened::Taken(held) => return Ok(held),
+                    Reopened::Open(Readers(now)) => found = now,
+                }
+                continue;
+            }
+            let ended = match (holder(found), &mut hosts) {
+                (Holder::Owner, Some(hosts)) => {
+                    hosts.ended(memory, context, found, wanted == WaitPolicy::Block).await?
+                }
+                (Holder::Owner, None) => ended_owner(memory, context, found).await?,
+                _ => None,
+            };
+            let mut step = self.step(memory, owner, found, ended, recovers);
+            if let Step::Suspicion = step {
+                let suspects = self.suspicion.suspects(memory, context, found & READERS).await;
+                step = if suspects { Step::Recover } else { Step::Wait };
+            }
+            if let Step::Wait = step {
+                let races = mode == Mode::Shared && matches!(holder(found), Holder::Readers);
+                if wanted == WaitPolicy::Try && !races {
+                    return Err(Fault::new(FaultKind::TimedOut));
+                }
+                memory.pause(word, self.pauses.next_nanos()).await;
+            }
+            if intent().is_over() {
+                return Err(Fault::new(FaultKind::Closed)); // it holds nothing between two attempts
+            }
+            let (expected, new, held) = match step {
+                Step::Take(new, held) => (found, new, held),
+                Step::Recover => (found, recovering(found, nonce(memory, context.owner())), Held::cleanly(mode)),
+                Step::Suspicion | Step::Report(_) | Step::Wait => (FREE, taken(FREE, mode, owner), Held::cleanly(mode)),
+            };
+            announcement.announce()?;
+            let now = memory.compare_swap(word, expected, new).await?;
+            match step {
+                Step::Recover if now == expected => found = new,
+                _ if now == expected => {
+                    context.keep_backoff_cap(self.pauses.backoff_cap());
+                    if held.mode == Mode::Exclusive {
+                        announcement.retract()?; // the word names the owner
+                    }
+                    return Ok(held);
+                }
+                Step::Report(fault) if now == found => return Err(fault),
+                _ => found = now,
+            }
+        }
     }
 }

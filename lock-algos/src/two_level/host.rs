@@ -2,7 +2,7 @@
 
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
 
-use super::cohort_owner::{CohortOwner, State};
+use super::cohort_owner::CohortOwner;
 use super::{AT_HOST, QUEUE, STATE};
 use crate::backoff::mixed;
 use crate::recovery::{are_cut, has_ended, none_announced};
@@ -27,13 +27,6 @@ impl<P> AtHost<P> {
         P: LockContext<'m, M>,
     {
         self.context.host_word(self.leader, STATE)
-    }
-
-    pub(super) async fn global_state<'m, M: RemoteMemory>(&self, memory: &M) -> Result<State, Fault>
-    where
-        P: LockContext<'m, M>,
-    {
-        memory.read(self.state()?).await.map(State::of)
     }
 }
 

@@ -9,19 +9,21 @@
 //!            else compare-swap(home, my host, 0), serve the next
 //! ```
 //!
-//! The way by the queue is in `slow_path`.
+//! Here is the way past the queue; the way by the queue is in [`queue`], what a death changes in
+//! [`recovery`].
 
 mod cohort_owner;
 mod host;
-mod slow_path;
+mod queue;
+mod recovery;
 
 use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
 
 use self::cohort_owner::{CohortOwner, GlobalState, State};
-use self::host::AtHost;
 pub(crate) use self::host::ByHost;
-use self::slow_path::{forget, is_gone};
-use crate::recovery::{self, ANNOUNCED, is_lost};
+use self::queue::InQueue;
+use self::recovery::{forget, is_gone};
+use crate::recovery::{ANNOUNCED, is_announced, is_lost};
 use crate::test_and_set::{EXCLUSIVE, hand_back, poisoned_word};
 use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, TestAndSet, Ticket, Words};
 
@@ -214,7 +216,7 @@ impl LockAlgorithm for TwoLevel {
             if lock.owner & PASSES != 0 {
                 lock.context.keep_bypasses(lock.context.bypasses().saturating_add(1));
             } else if lock.owner & EXCLUSIVE == 0
-                && let Some(queued) = self.queue_up(lock.memory, lock.context)?
+                && let Some(queued) = self.queue_up(&lock)?
             {
                 return Ok(queued);
             }
@@ -239,12 +241,12 @@ impl LockAlgorithm for TwoLevel {
         if mode == Mode::Exclusive && owner & EXCLUSIVE == 0 {
             if owner & PASSES != 0 && first.is_ok() && !intent().is_over() {
                 context.keep_bypasses(self.passes); // by the queue from now on, until it is empty
-                if let Some(queued) = self.queue_up(lock.memory, lock.context)? {
+                if let Some(queued) = self.queue_up(&lock)? {
                     first = queued.await;
                 }
             }
             if let Note::Waits(leader) = note(&lock)? {
-                match self.by_host(memory, AtHost { context, leader }, home, first, intent).await {
+                match InQueue::of(self, &lock, leader).acquire(first, intent).await {
                     Err(fault) if is_gone(memory, leader, fault) => {}
                     held => return held,
                 }
@@ -307,16 +309,16 @@ impl LockAlgorithm for TwoLevel {
         let Note::Has(owner_word) = note(&lock)? else {
             return self.home.finish_release(lock.with_owner(Self::alone(lock.owner)), found).await;
         };
-        let host = AtHost { context, leader: owner_word.leader() };
-        if !recovery::is_announced(memory, host)? {
+        let (leader, queued) = (owner_word.leader(), InQueue::of(self, &lock, owner_word.leader()));
+        if !is_announced(memory, queued.host)? {
             return forget(memory, context).and(found.map(drop));
         }
         let passed = match found.map(State::of) {
-            Ok(state) => self.hand_over(memory, host, home, state).await,
+            Ok(state) => queued.hand_over(state).await,
             Err(fault) => Err(fault),
         };
         match passed {
-            Err(fault) if is_gone(memory, host.leader, fault) => {
+            Err(fault) if is_gone(memory, leader, fault) => {
                 let released = memory.compare_swap(home, owner_word.0, 0).await;
                 forget(memory, context).and(released.map(drop))
             }
@@ -336,15 +338,15 @@ impl LockAlgorithm for TwoLevel {
         let mine = if let Note::Has(owner_word) = note { owner_word.0 } else { alone };
         let handed = hand_back(memory, home, mine, poisoned_word(alone, why)).await;
         if let Note::Has(owner_word) = note {
-            let host = AtHost { context, leader: owner_word.leader() };
-            let left = match recovery::is_announced(memory, host)? {
+            let (leader, queued) = (owner_word.leader(), InQueue::of(self, &lock, owner_word.leader()));
+            let left = match is_announced(memory, queued.host)? {
                 // The cohort's word is still there: the next owner recovers the lock.
-                true if handed.is_err_and(is_lost) => self.leave_as(memory, host, GlobalState::Uncertain).await,
-                true => self.leave_as(memory, host, GlobalState::Away { yields: false }).await,
+                true if handed.is_err_and(is_lost) => queued.leave_as(GlobalState::Uncertain).await,
+                true => queued.leave_as(GlobalState::Away { yields: false }).await,
                 false => forget(memory, context),
             };
             match left {
-                Err(fault) if is_gone(memory, host.leader, fault) => forget(memory, context)?,
+                Err(fault) if is_gone(memory, leader, fault) => forget(memory, context)?,
                 left => left?,
             }
         }

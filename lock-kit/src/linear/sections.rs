@@ -54,7 +54,7 @@ fn section() -> impl Strategy<Value = DataSection> {
     })
 }
 
-/// Programs of 2 to 4 processes with 1 to 3 sections each, and the order of up to 200 events. One
+/// Programs of 2 to 4 processes with 1 to 3 sections each, and the order of up to 300 events. One
 /// rank dies if `dies`.
 pub fn sections(dies: bool) -> impl Strategy<Value = Sections> {
     cases(section(), dies)

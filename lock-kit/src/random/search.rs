@@ -27,7 +27,7 @@ fn round() -> impl Strategy<Value = Section> {
     })
 }
 
-/// Programs of 2 to 4 origins with 1 to 3 sections each, and the order of up to 200 events. One
+/// Programs of 2 to 4 origins with 1 to 3 sections each, and the order of up to 300 events. One
 /// rank dies if `dies`.
 pub fn scenarios(dies: bool) -> impl Strategy<Value = Scenario> {
     cases(round(), dies)
@@ -39,7 +39,7 @@ pub(crate) fn cases<S: fmt::Debug>(
     dies: bool,
 ) -> impl Strategy<Value = Scenario<S>> {
     let programs = vec(vec(section, 1..4), 2..5);
-    (programs, vec(any::<u8>(), 0..200), (0..4_usize, 0..100_usize)).prop_map(
+    (programs, vec(any::<u8>(), 0..300), (0..4_usize, 0..100_usize)).prop_map(
         move |(programs, schedule, (rank, when))| {
             let death = dies.then_some(Plan { rank: rank % programs.len(), when });
             Scenario { programs, schedule, death }
@@ -92,7 +92,7 @@ impl<A: LockAlgorithm + Clone> Search<A> {
         Self { sections: Sections::Histories { flushes: false }, ..self }
     }
 
-    /// In each case one rank dies, at any event, and some of its last operations are lost.
+    /// In each case one rank dies, at any event, with its operations in flight.
     #[must_use]
     pub fn deaths(self) -> Self {
         Self { dies: true, ..self }
