@@ -14,6 +14,10 @@
 //! | [`Checker`] | every schedule of few sections, with crashes, memory lost with dead ranks, lost operations and replies, stopped ranks: replayed, single-threaded, deterministic | the same; recoveries that do not end; bypasses |
 //! | [`Linearizability`] | proptest: sections that read, write, add and flush words of several ranks; cancelled acquires, deaths | histories that no order of the sections explains |
 //!
+//! [`Search`], [`Checker`] and [`Linearizability`] choose among the events of one
+//! [`World`](world::World): an operation takes effect or completes, a waiter goes on, time passes, a
+//! rank dies.
+//!
 //! [`conformance`] does all of this in one call, [`Conformance`] with other bounds. Each of them
 //! also checks that fencing tokens rise ([`Fencing`]), drawn by the same code as in windows.
 //!

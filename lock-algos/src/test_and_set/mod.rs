@@ -10,12 +10,14 @@
 //!
 //! `FREE` is 0; what a waiter makes of any other word is a [`Step`](waiter::Step).
 
+mod lease;
 mod waiter;
 mod word;
 
 use onesided_remote_memory::{Fault, FaultKind, Link, Notify, RemoteMemory};
 
-use self::waiter::{Lease, Step, Waiter};
+use self::lease::Lease;
+use self::waiter::{Step, Waiter};
 pub(crate) use self::word::{EXCLUSIVE, ended_owner, hand_back, poisoned_word};
 use self::word::{FREE, Holder, READERS, Readers, holder, recovering, taken};
 use crate::backoff::Pauses;
@@ -56,27 +58,6 @@ impl TestAndSet {
     #[must_use]
     pub const fn new(backoff: Backoff) -> Self {
         Self { backoff, checked: false, lease: None }
-    }
-
-    /// The same lock, checked: exclusive owners release by compare-swap everywhere, and use their
-    /// slots, so that no two acquires have the same owner. A release by a rank that does not hold
-    /// the lock, or no longer does, fails with `NotHeld` and changes nothing. An unchecked lock
-    /// relies on its guards for that.
-    #[must_use]
-    pub const fn checked(self) -> Self {
-        Self { checked: true, ..self }
-    }
-
-    /// The same lock, [checked](Self::checked), with a lease of `nanos` nanoseconds. A waiter that
-    /// has seen the same exclusive owner for longer takes the lock from it if `takes`
-    /// ([`Held::recovered`] is `LeaseExpired` then), and otherwise fails with `LeaseExpired`.
-    /// Readers have no lease: a count does not tell how long a reader has held the lock.
-    ///
-    /// The previous owner is not notified: fencing or revoked access has to keep its operations
-    /// from doing harm. Its release fails.
-    #[must_use]
-    pub const fn leased(self, nanos: u64, takes: bool) -> Self {
-        Self { checked: true, lease: Some(Lease { nanos, takes }), ..self }
     }
 
     /// The exclusive owner that a lock word names, if it names one.

@@ -2,6 +2,7 @@
 
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
+use super::lease::Lease;
 use super::word::{FREE, Holder, READERS, holder, taken};
 use crate::backoff::Pauses;
 use crate::recovery::Suspicion;
@@ -34,14 +35,6 @@ pub(super) struct Waiter<'b> {
     lease: Option<Lease>,
     /// An owner's word, and when it was first seen.
     seen: (u64, u64),
-}
-
-/// The lease of an exclusive owner.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Lease {
-    pub(super) nanos: u64,
-    /// Whether a waiter takes the lock when the lease expires; otherwise it fails.
-    pub(super) takes: bool,
 }
 
 impl<'b> Waiter<'b> {

@@ -3,7 +3,8 @@
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
 
 use super::cohort_owner::CohortOwner;
-use super::{AT_HOST, QUEUE, STATE};
+use super::note::AT_HOST;
+use super::{QUEUE, STATE};
 use crate::backoff::mixed;
 use crate::recovery::{are_cut, has_ended, none_announced};
 use crate::test_and_set::ended_owner;

@@ -14,16 +14,18 @@
 
 mod cohort_owner;
 mod host;
+mod note;
 mod queue;
 mod recovery;
 
-use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
-use self::cohort_owner::{CohortOwner, GlobalState, State};
+use self::cohort_owner::{GlobalState, State};
 pub(crate) use self::host::ByHost;
+use self::note::{AT_HOST, NOTE, Note, forget, note, queues};
 use self::queue::InQueue;
-use self::recovery::{forget, is_gone};
-use crate::recovery::{ANNOUNCED, is_announced, is_lost};
+use self::recovery::is_gone;
+use crate::recovery::{is_announced, is_lost};
 use crate::test_and_set::{EXCLUSIVE, hand_back, poisoned_word};
 use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, TestAndSet, Ticket, Words};
 
@@ -103,41 +105,9 @@ pub struct TwoLevel {
 /// Set in an owner's words if it tries once at the home before it queues.
 const PASSES: u64 = 1 << Owner::BITS;
 
-// Words of a node, beside `ANNOUNCED`, in which readers are announced.
-/// Announces an owner in the queue of its host.
-const AT_HOST: usize = ANNOUNCED + 1;
-/// How an owner holds the lock, or how far it is: 0 for its own word, the cohort's owner word, or
-/// the queue in which it waits.
-const NOTE: usize = ANNOUNCED + 2;
-
 // Host words.
 const QUEUE: usize = 0;
 const STATE: usize = QUEUE + <Ticket as LockAlgorithm>::HOME_WORDS;
-
-/// The note of an owner that waits in the queue at a rank.
-const fn waits_at(leader: Rank) -> u64 {
-    leader.0 as u64 + 1
-}
-
-/// An owner's note.
-enum Note {
-    /// It uses its own word.
-    Alone,
-    /// It waits in the queue there.
-    Waits(Rank),
-    /// It holds the lock by this owner word of its cohort.
-    Has(CohortOwner),
-}
-
-impl Note {
-    const fn of(word: u64) -> Self {
-        match CohortOwner::of(word) {
-            Some(owner_word) => Self::Has(owner_word),
-            None if word == 0 => Self::Alone,
-            None => Self::Waits(Rank(word as u32 - 1)),
-        }
-    }
-}
 
 impl TwoLevel {
     /// The default of [`handovers`](Self::handovers).
@@ -173,18 +143,6 @@ impl TwoLevel {
     const fn alone(owner: u64) -> u64 {
         EXCLUSIVE | owner & !PASSES
     }
-}
-
-/// Whether it is an owner that queues, or may have.
-#[inline(always)] // as `start`
-fn queues<'m, M: RemoteMemory, P>(lock: &LockUse<'m, M, P>) -> bool {
-    lock.mode == Mode::Exclusive && lock.owner & EXCLUSIVE == 0
-}
-
-/// The note of such an owner.
-#[inline(always)] // as `start`
-fn note<'m, M: RemoteMemory>(lock: &LockUse<'m, M, impl LockContext<'m, M>>) -> Result<Note, Fault> {
-    if queues(lock) { Ok(Note::of(lock.memory.load(lock.node(NOTE)?)?)) } else { Ok(Note::Alone) }
 }
 
 impl Default for TwoLevel {

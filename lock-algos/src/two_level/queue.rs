@@ -2,9 +2,10 @@
 
 use onesided_remote_memory::{Fault, FaultKind, Notify, Rank, RemoteMemory};
 
+use super::TwoLevel;
 use super::cohort_owner::{CohortOwner, GlobalState, State};
 use super::host::{AtHost, ByHost, lost_on};
-use super::{NOTE, TwoLevel, waits_at};
+use super::note::{NOTE, waits_at};
 use crate::recovery::{self, is_lost};
 use crate::test_and_set::hand_back;
 use crate::ticket::counters::Counters;

@@ -5,7 +5,6 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
 use super::cohort_owner::{CohortOwner, GlobalState, State};
 use super::host::member_died;
 use super::queue::InQueue;
-use super::{AT_HOST, NOTE};
 use crate::{Held, IntentFn, LockContext, Mode};
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'m, M, P> {
@@ -59,12 +58,6 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'m, M, P> {
         let is_swapped = self.memory.compare_swap(self.home, found, self.owner_word(state).0).await? == found;
         Ok((state, is_swapped))
     }
-}
-
-/// Resets the node: this owner is in no queue, because it is gone.
-pub(super) fn forget<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
-    memory.store(context.node(AT_HOST)?, 0)?;
-    memory.store(context.node(NOTE)?, 0)
 }
 
 /// Whether a fault is of the queue's memory, which is gone with its rank, or with the connection to
