@@ -15,8 +15,8 @@
 //! | [`Linearizability`] | proptest: sections that read, write, add and flush words of several ranks; cancelled acquires, deaths | histories that no order of the sections explains |
 //!
 //! [`Search`], [`Checker`] and [`Linearizability`] choose among the events of one
-//! [`World`](world::World): an operation takes effect or completes, a waiter goes on, time passes, a
-//! rank dies.
+//! [`World`](world::World): an operation takes effect or completes, a waiter goes on, time passes,
+//! a rank dies.
 //!
 //! [`conformance`] does all of this in one call, [`Conformance`] with other bounds. Each of them
 //! also checks that fencing tokens rise ([`Fencing`]), drawn by the same code as in windows.
@@ -86,8 +86,8 @@
 //!   owner, as [`Held::mode`](onesided_lock_algos::Held) says.
 //! - An acquire whose intent is cancelled fails with `Closed`, and hands on what it holds; a try
 //!   that would have to wait fails with `TimedOut`.
-//! - [`Search::deaths`], [`Linearizability::deaths`] and [`Checker::crashes`] require recovery: an
-//!   owner's death is reported, as `OwnerDied` or `ParticipantDied`, until an acquire
+//! - [`Search::deaths`] (also of a [`Linearizability`]) and [`Checker::crashes`] require recovery:
+//!   an owner's death is reported, as `OwnerDied` or `ParticipantDied`, until an acquire
 //!   [recovers](onesided_lock_algos::Intent::recovers) the lock; a cancelled acquire that recovered
 //!   it [releases it as poisoned](onesided_lock_algos::LockAlgorithm::release_poisoned). Leave them
 //!   out for a lock without recovery ([`Conformance::without_recovery`]).

@@ -22,7 +22,8 @@ impl TestAndSet {
 
     /// The same lock, [checked](Self::checked), with a lease of `nanos` nanoseconds. A waiter that
     /// has seen the same exclusive owner for longer takes the lock from it if `takes`
-    /// ([`Held::recovered`] is `LeaseExpired` then), and otherwise fails with `LeaseExpired`.
+    /// ([`Held::recovered`](crate::Held::recovered) is `LeaseExpired` then), and otherwise fails
+    /// with `LeaseExpired`.
     /// Readers have no lease: a count does not tell how long a reader has held the lock.
     ///
     /// The previous owner is not notified: fencing or revoked access has to keep its operations
