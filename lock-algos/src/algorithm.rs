@@ -5,6 +5,7 @@ use std::future::Future;
 
 use onesided_remote_memory::{Fault, Link, RemoteMemory};
 
+use crate::recovery::RecoverableWord;
 use crate::{Held, Intent, IntentFn, LockContext, Mode, Owner};
 
 /// The resolved words of a lock: its first word at the home, and the owner's bits
@@ -59,6 +60,27 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockUse<'m, M, P> {
     #[inline(always)]
     pub(crate) fn node(&self, index: usize) -> Result<M::Word<'m>, Fault> {
         self.context.node(index)
+    }
+
+    /// Reads the first word at the home.
+    pub(crate) async fn look<W: RecoverableWord>(&self) -> Result<W, Fault> {
+        self.memory.read(self.home).await.map(W::from_bits)
+    }
+
+    /// Adds to that word. Returns the previous word.
+    pub(crate) async fn add<W: RecoverableWord>(&self, add: u64) -> Result<W, Fault> {
+        self.memory.fetch_add(self.home, add).await.map(W::from_bits)
+    }
+
+    /// Swaps that word if it is `found`. Returns the previous word.
+    pub(crate) async fn swap<W: RecoverableWord>(&self, found: W, new: W) -> Result<W, Fault> {
+        self.memory.compare_swap(self.home, found.to_bits(), new.to_bits()).await.map(W::from_bits)
+    }
+
+    /// The same if it does not matter which owner swapped the word: returns the current word.
+    pub(crate) async fn change<W: RecoverableWord>(&self, found: W, new: W) -> Result<W, Fault> {
+        let now = self.swap(found, new).await?;
+        Ok(if now == found { new } else { now })
     }
 }
 

@@ -7,16 +7,26 @@ use crate::{BackoffCap, Owner};
 /// Where the words of a lock lie and which owner acquires it. Windows, lock tables and tests
 /// implement it for the algorithms.
 ///
+/// A context needs the first six functions; the others have defaults, which are those of a context
+/// without the words or the memory in question. A lock that needs one of them says so: with [a word
+/// at every rank](Self::per_rank_word), [on each host](Self::host_word), of [all
+/// targets](Self::lock_all_word), or [served](Self::request_slot_of).
+///
 /// A lock has a few words at its home, the target. Each owner has a queue node in the memory of its
 /// own rank, which every rank can access: [`NODE_WORDS`](crate::LockAlgorithm::NODE_WORDS) words
 /// for each of the rank's slots. Many locks share the nodes; an owner uses its node for one lock at
 /// a time.
 pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
+    // What every context has.
+
     /// Word `index` of the lock at its home.
     ///
     /// # Errors
     /// As [`RemoteMemory::word`].
     fn home(&self, index: usize) -> Result<M::Word<'m>, Fault>;
+
+    /// The rank of the home.
+    fn home_rank(&self) -> Rank;
 
     /// Word `index` of the node of a rank's slot.
     ///
@@ -26,6 +36,24 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
 
     /// The slots of each rank, below [`Owner::NO_SLOT`].
     fn slots(&self) -> u16;
+
+    /// An id of the lock, unique among the locks that share the nodes. Below 2<sup>61</sup>.
+    fn lock(&self) -> u64;
+
+    /// The owner that acquires the lock.
+    fn owner(&self) -> Owner;
+
+    /// Word `index` of this owner's node.
+    ///
+    /// # Errors
+    /// As [`node_of`](Self::node_of).
+    #[inline]
+    fn node(&self, index: usize) -> Result<M::Word<'m>, Fault> {
+        let Owner { rank, slot, .. } = self.owner();
+        self.node_of(rank, slot, index)
+    }
+
+    // How many owners there may be, and who they are: for counts in words, and for recovery.
 
     /// The most [counted](Self::is_counted) owners that there may be at once, of all ranks,
     /// including cancelled acquires that still run. A lock whose words have no room for that many
@@ -38,39 +66,6 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
     /// in the words of the lock. A context that cannot bound the number of its owners counts none.
     fn is_counted(&self) -> bool {
         true
-    }
-
-    /// The lock's word at a rank, for a lock with a [word at every
-    /// rank](crate::LockAlgorithm::PER_RANK_WORD).
-    ///
-    /// # Errors
-    /// As [`RemoteMemory::word`]; `Unsupported` if the context has none.
-    fn per_rank_word(&self, rank: Rank) -> Result<M::Word<'m>, Fault> {
-        let _ = rank;
-        Err(Fault::new(FaultKind::Unsupported))
-    }
-
-    /// Word `index` of the words that a lock has at a rank for the ranks of its own
-    /// [host](Self::host_of), for a lock with [host words](crate::LockAlgorithm::HOST_WORDS). Only
-    /// ranks of that host access them. On a fabric with cards their atomics are the CPU's.
-    ///
-    /// # Errors
-    /// As [`RemoteMemory::word`]; `Unsupported` if the context has none, and for a rank of another
-    /// host.
-    fn host_word(&self, rank: Rank, index: usize) -> Result<M::Word<'m>, Fault> {
-        let _ = index;
-        Err(Fault::of(FaultKind::Unsupported, rank))
-    }
-
-    /// The rank that holds the [host words](Self::host_word) of this owner's host: the lowest live
-    /// rank, as far as this rank knows. `None` if there are none.
-    fn cohort_home(&self) -> Option<Rank> {
-        None
-    }
-
-    /// The host of a rank.
-    fn host_of(&self, rank: Rank) -> u32 {
-        rank.0
     }
 
     /// Whether owners of a rank can participate in the lock at all. The participant scan of a
@@ -89,8 +84,44 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
         Ok(None)
     }
 
-    /// The rank of the home.
-    fn home_rank(&self) -> Rank;
+    // For locks with a word at every rank.
+
+    /// The lock's word at a rank, for a lock with a [word at every
+    /// rank](crate::LockAlgorithm::PER_RANK_WORD).
+    ///
+    /// # Errors
+    /// As [`RemoteMemory::word`]; `Unsupported` if the context has none.
+    fn per_rank_word(&self, rank: Rank) -> Result<M::Word<'m>, Fault> {
+        let _ = rank;
+        Err(Fault::new(FaultKind::Unsupported))
+    }
+
+    // For locks with words on each host.
+
+    /// The host of a rank.
+    fn host_of(&self, rank: Rank) -> u32 {
+        rank.0
+    }
+
+    /// The rank that holds the [host words](Self::host_word) of this owner's host: the lowest live
+    /// rank, as far as this rank knows. `None` if there are none.
+    fn cohort_home(&self) -> Option<Rank> {
+        None
+    }
+
+    /// Word `index` of the words that a lock has at a rank for the ranks of its own
+    /// [host](Self::host_of), for a lock with [host words](crate::LockAlgorithm::HOST_WORDS). Only
+    /// ranks of that host access them. On a fabric with cards their atomics are the CPU's.
+    ///
+    /// # Errors
+    /// As [`RemoteMemory::word`]; `Unsupported` if the context has none, and for a rank of another
+    /// host.
+    fn host_word(&self, rank: Rank, index: usize) -> Result<M::Word<'m>, Fault> {
+        let _ = index;
+        Err(Fault::of(FaultKind::Unsupported, rank))
+    }
+
+    // For served locks.
 
     /// The number of request slots of each rank at the home, at most 255. A request slot is a word
     /// in which one owner of the rank writes its request to the
@@ -118,6 +149,8 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
     fn release_request_slot(&self, slot: u16) {
         let _ = slot;
     }
+
+    // For locks of all targets.
 
     /// Word `index` of the two [lock-all words](crate::Global::LOCK_ALL_WORDS), which the locks of all
     /// targets share, for a lock with a lock-all operation. All 0 initially.
@@ -150,6 +183,8 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
         let _ = inside;
     }
 
+    // What a rank keeps from one acquire to the next.
+
     /// The current [`BackoffCap`] of this rank.
     fn backoff_cap(&self) -> BackoffCap {
         BackoffCap::ALL
@@ -169,21 +204,5 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
     /// Keeps the number for the next owner with this slot. An implementation may discard it.
     fn keep_bypasses(&self, bypasses: u8) {
         let _ = bypasses;
-    }
-
-    /// An id of the lock, unique among the locks that share the nodes. Below 2<sup>61</sup>.
-    fn lock(&self) -> u64;
-
-    /// The owner that acquires the lock.
-    fn owner(&self) -> Owner;
-
-    /// Word `index` of this owner's node.
-    ///
-    /// # Errors
-    /// As [`node_of`](Self::node_of).
-    #[inline]
-    fn node(&self, index: usize) -> Result<M::Word<'m>, Fault> {
-        let Owner { rank, slot, .. } = self.owner();
-        self.node_of(rank, slot, index)
     }
 }

@@ -50,9 +50,9 @@
 //!   until the word changes, so a lost wake-up is a deadlock. The memory is sequentially
 //!   consistent: the fabrics' own tests cover fences.
 //! - **proptest** generates programs of 2 to 4 origins with 1 to 3 sections each (released,
-//!   released without waiting, cancelled), the order in which up to 200 operations take effect and
-//!   complete, and the death of a rank at any point, with up to two of its operations lost. The
-//!   programs include tries, and acquires that are cancelled half way.
+//!   released without waiting, cancelled), the order of up to 300 events (an operation takes effect
+//!   or completes, a waiter goes on, time passes), and the death of a rank at any point, with its
+//!   operations in flight. The programs include tries, and acquires that are cancelled half way.
 //!   [`FetchAddQueue`] is explored with counters of 1 to 4 bits and rings of 1 and 2 entries, at up
 //!   to 3 preemptions with 2 origins and 2 with 3 (cancelled and spawned: 1), and searched in a
 //!   memory without time as well, in which a waiter that is not notified waits without end.

@@ -11,8 +11,12 @@
 //! |---|---|---|
 //! | [`Exploration`] | loom: every interleaving of few operations up to a number of preemptions | violated exclusion, lost updates, lost wake-ups: a wait blocks until its word changes |
 //! | [`Search`] | proptest: generated programs, schedules and deaths, over a memory with delayed effects and completions | the same, in longer runs; shrunk to a minimal case |
-//! | [`Checker`] | every schedule of few sections, with crashes, memory lost with dead ranks, lost operations and replies, stopped ranks: replayed, single-threaded, deterministic | the same; recoveries that do not end; bypasses; tokens that do not rise |
+//! | [`Checker`] | every schedule of few sections, with crashes, memory lost with dead ranks, lost operations and replies, stopped ranks: replayed, single-threaded, deterministic | the same; recoveries that do not end; bypasses |
 //! | [`Linearizability`] | proptest: sections that read, write, add and flush words of several ranks; cancelled acquires, deaths | histories that no order of the sections explains |
+//!
+//! [`Search`], [`Checker`] and [`Linearizability`] choose among the events of one
+//! [`World`](world::World): an operation takes effect or completes, a waiter goes on, time passes,
+//! a rank dies.
 //!
 //! [`conformance`] does all of this in one call, [`Conformance`] with other bounds. Each of them
 //! also checks that fencing tokens rise ([`Fencing`]), drawn by the same code as in windows.
@@ -82,8 +86,8 @@
 //!   owner, as [`Held::mode`](onesided_lock_algos::Held) says.
 //! - An acquire whose intent is cancelled fails with `Closed`, and hands on what it holds; a try
 //!   that would have to wait fails with `TimedOut`.
-//! - [`Search::deaths`], [`Linearizability::deaths`] and [`Checker::crashes`] require recovery: an
-//!   owner's death is reported, as `OwnerDied` or `ParticipantDied`, until an acquire
+//! - [`Search::deaths`] (also of a [`Linearizability`]) and [`Checker::crashes`] require recovery:
+//!   an owner's death is reported, as `OwnerDied` or `ParticipantDied`, until an acquire
 //!   [recovers](onesided_lock_algos::Intent::recovers) the lock; a cancelled acquire that recovered
 //!   it [releases it as poisoned](onesided_lock_algos::LockAlgorithm::release_poisoned). Leave them
 //!   out for a lock without recovery ([`Conformance::without_recovery`]).
@@ -135,7 +139,7 @@
 //! failure; `verdict` returns the same as an error.
 //!
 //! Start at [`Section`] and [`program::run`], which every origin executes, then read
-//! [`random::ModelMemory`].
+//! [`ModelMemory`].
 
 #![forbid(unsafe_code)]
 
@@ -160,26 +164,22 @@ mod record;
 #[cfg(feature = "verify")]
 mod trace;
 #[cfg(feature = "verify")]
+pub mod world;
+#[cfg(feature = "verify")]
 pub mod wrong;
 
 #[cfg(feature = "verify")]
-pub use crate::conformance::{Conformance, Report, Trial, conformance};
-#[cfg(feature = "verify")]
-pub use crate::linear::Linearizability;
-#[cfg(feature = "verify")]
-pub use crate::loom::{Atomics, Exploration, LoomMemory};
-#[cfg(feature = "verify")]
-pub use crate::model_check::{Checker, Explored};
-#[cfg(feature = "verify")]
-pub use crate::program::Crashable;
-#[cfg(feature = "verify")]
-pub use crate::program::{AcquireKind, Ending, Fencing, Layout, Section, Slots};
-#[cfg(feature = "verify")]
-pub use crate::random::{ModelMemory, Posted, Scenario, Search, Setting};
-#[cfg(feature = "verify")]
-pub use crate::record::{Record, Stage};
-#[cfg(feature = "verify")]
-pub use crate::trace::{Action, Effect, Trace};
+pub use crate::{
+    conformance::{Conformance, Report, Trial, conformance},
+    linear::Linearizability,
+    loom::{Atomics, Exploration, LoomMemory},
+    model_check::{Checker, Explored},
+    program::{AcquireKind, Crashable, Ending, Fencing, Layout, Section, Slots},
+    random::{Scenario, Search, Setting},
+    record::{Record, Stage},
+    trace::{Action, Effect, Trace},
+    world::{ModelMemory, Posted},
+};
 #[cfg(feature = "bench")]
 pub use onesided_fabric as fabric;
 pub use onesided_lock_algos as lock_algos;

@@ -165,7 +165,7 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
             return self.tickets.finish_release(lock, found).await;
         };
         let outcome = match Counters::<BITS>(found).out(lock.mode) {
-            0 => not_held::<M, BITS>(lock.memory, lock.home, lock.mode).await,
+            0 => not_held::<M, BITS>(lock).await,
             _ => ring::hand_over::<_, BITS, RING>(lock.memory, lock.context, lock.mode, left).await,
         };
         retract(lock.memory, lock.context)?;

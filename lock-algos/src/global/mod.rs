@@ -10,16 +10,18 @@
 //!               if the other group has left: compare-swap all waiters of a group in
 //! ```
 
+mod context;
+mod lock_all;
 mod lock_all_word;
-mod slow_path;
 
 use std::future::Future;
 use std::pin::Pin;
 
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
+use self::context::AtLockAllWord;
+use self::lock_all::{Entering, announce};
 use self::lock_all_word::LockAllWord;
-use self::slow_path::{AtLockAllWord, SlowPath, announce, renew};
 use crate::recovery::{self, ANNOUNCED, Announcement, POISON};
 use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Words};
 
@@ -171,47 +173,20 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
         let (all, pauses) = (Self::all(lock)?, self.backoff.pauses(lock.context.owner()));
         let announcement = Announcement::of(all.memory, all.context, true);
         let bypasses = lock.context.is_inside();
-        let mut path = SlowPath::<_, _, BITS> { all, intent, pauses, bypasses, announcement };
-        let entered = path.enter(first).await;
-        path.announcement.end(entered)
-    }
-
-    /// Completes leaving the lock-all word.
-    async fn finish_leaving<'m, M: RemoteMemory>(
-        all: LockUse<'m, M, AtLockAllWord<impl LockContext<'m, M>>>,
-        found: Result<u64, Fault>,
-    ) -> Result<(), Fault> {
-        let outcome = match found.map(LockAllWord::<BITS>) {
-            Err(fault) => Err(fault),
-            Ok(found) if found.inside(all.mode) > 0 => {
-                renew(all, Some(found.plus(LockAllWord::<BITS>::leaving(all.mode)))).await
-            }
-            Ok(_) => {
-                let undone = all.memory.fetch_add(all.home, LockAllWord::<BITS>::entering(all.mode)).await;
-                undone.and(Err(Fault::new(FaultKind::NotHeld)))
-            }
-        };
-        recovery::retract(all.memory, all.context)?;
-        outcome
+        let mut entering = Entering::<_, _, BITS> { all, intent, pauses, bypasses, announcement };
+        let entered = entering.enter(first).await;
+        entering.announcement.end(entered)
     }
 
     async fn leave<'m, M: RemoteMemory>(lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<(), Fault> {
-        let all = Self::all(lock)?;
-        let found = all.memory.fetch_add(all.home, LockAllWord::<BITS>::leaving(all.mode)).await;
-        Self::finish_leaving(all, found).await
+        lock_all::leave::<M, BITS>(Self::all(lock)?).await
     }
 
-    /// Leaves the lock-all word poisoned, as an exclusive owner.
     async fn leave_poisoned<'m, M: RemoteMemory>(
         lock: LockUse<'m, M, impl LockContext<'m, M>>,
         why: Fault,
     ) -> Result<(), Fault> {
-        let all = Self::all(lock)?;
-        let left = match recovery::note_poison(all.memory, all.context, why).await {
-            Ok(()) => renew::<M, BITS>(all, None).await,
-            lost => lost,
-        };
-        recovery::retract(all.memory, all.context).and(left)
+        lock_all::leave_poisoned::<M, BITS>(Self::all(lock)?, why).await
     }
 
     /// Acquires the target's lock exclusively, inside the lock-all word. `entered` is the result of
@@ -362,7 +337,7 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
     ) -> Result<(), Fault> {
         lock.context.mark_inside(false);
         match Level::of(lock) {
-            Level::LockAll => Self::finish_leaving(Self::all(lock)?, found).await,
+            Level::LockAll => lock_all::finish_leaving::<M, BITS>(Self::all(lock)?, found).await,
             Level::Target => boxed(self.lock.finish_release(lock, found)).await,
             Level::Both => {
                 let released = boxed(self.lock.finish_release(lock, found)).await;

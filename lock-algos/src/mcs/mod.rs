@@ -10,18 +10,23 @@
 //!            shared:    fetch-add(home.readers, -1)
 //! ```
 //!
-//! `home` is the word at the home, and `NEXT` and `GRANT` are words of an owner's node. Acquire and
-//! release begin in this file and end in `slow_path`.
+//! `home` is the word at the home, and `NEXT` and `GRANT` are words of an owner's node.
 
 mod home;
-mod slow_path;
+mod node;
+mod readers;
+mod recovery;
 
-use onesided_remote_memory::{Fault, FaultKind, Notify, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Notify, Patience, RemoteMemory};
 
 use self::home::Home;
-use self::slow_path::SlowPath;
-use crate::recovery::{self, ANNOUNCED, Announcement, POISON};
-use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner};
+use self::node::{GRANT, HANDED, LINKED, NEXT, clean, grant_to, granted_to, leave};
+use crate::backoff::Pauses;
+use crate::recovery::{
+    Announcement, POISON, POLL_INTERVAL, Reopened, announce, announce_waiting, is_announced, is_lost, note_poison,
+    retract,
+};
+use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, WaitPolicy};
 
 /// The queue lock of Mellor-Crummey and Scott (ACM TOCS 9(1), 1991) over remote memory: jiang-2004,
 /// section 5.2. The shared mode is ours, in the manner of Mellor-Crummey and Scott's fair
@@ -64,54 +69,6 @@ impl Mcs {
     }
 }
 
-// Words of a node, beside `ANNOUNCED`.
-/// The successor, which writes it: its owner's bits with [`LINKED`].
-const NEXT: usize = ANNOUNCED + 1;
-/// Written by the predecessor: [`GRANTED`] with this owner's generation, and [`READING`] if the
-/// predecessor is a reader. Later this owner's own note, [`HANDED`].
-const GRANT: usize = ANNOUNCED + 2;
-
-const LINKED: u64 = 1 << 63;
-const GRANTED: u64 = 1 << 63;
-const READING: u64 = 1 << 62;
-const HANDED: u64 = 1;
-
-/// The grant to an owner.
-const fn grant_to(next: Owner, from: Mode) -> u64 {
-    let reading = match from {
-        Mode::Exclusive => 0,
-        Mode::Shared => READING,
-    };
-    GRANTED | reading | next.generation as u64
-}
-
-/// Resets the node to that of an owner that was never queued. No other rank writes to it any more.
-fn clean<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
-    memory.store(context.node(NEXT)?, 0)?;
-    memory.store(context.node(GRANT)?, 0)
-}
-
-/// Resets the node and retracts the owner.
-#[inline(never)] // as `hand_over_at_once`
-fn leave<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
-    clean(memory, context)?;
-    recovery::retract(memory, context)
-}
-
-/// Posts the write that hands the lock over to the successor of an exclusive owner, if its node can
-/// be reached.
-#[inline(never)] // keeps a release without a successor small
-fn hand_over_at_once<'m, M: RemoteMemory>(
-    memory: &M,
-    context: impl LockContext<'m, M>,
-    next: Owner,
-) -> Result<Option<M::Op>, Fault> {
-    let Ok(grant) = context.node_of(next.rank, next.slot, GRANT) else { return Ok(None) };
-    let handed = memory.write(grant, grant_to(next, Mode::Exclusive), Notify::Yes);
-    memory.store(context.node(GRANT)?, HANDED)?; // behind the word that the next owner waits for
-    Ok(Some(handed))
-}
-
 impl LockAlgorithm for Mcs {
     const NAME: &'static str = "mcs";
     const HOME_WORDS: usize = POISON + 1;
@@ -119,7 +76,7 @@ impl LockAlgorithm for Mcs {
 
     #[inline(always)] // a lock's words that pass through memory cost a third of the lock
     fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
-        recovery::announce(lock.memory, lock.context)?;
+        announce(lock.memory, lock.context)?;
         Ok(lock.memory.compare_swap(lock.home, Home::FREE.0, Home::taken(lock.me(), lock.mode).0))
     }
 
@@ -135,7 +92,7 @@ impl LockAlgorithm for Mcs {
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let mut announcement = Announcement::of(lock.memory, lock.context, true);
-        let held = SlowPath(lock).acquire(first, self.backoff.pauses(lock.me()), intent, &mut announcement).await;
+        let held = Queue(lock).acquire(first, self.backoff.pauses(lock.me()), intent, &mut announcement).await;
         announcement.end(held)
     }
 
@@ -145,7 +102,7 @@ impl LockAlgorithm for Mcs {
         lock: LockUse<'m, M, impl LockContext<'m, M>>,
     ) -> Result<M::Op, Fault> {
         let LockUse { memory, context, home, .. } = lock;
-        if !recovery::is_announced(memory, context)? {
+        if !is_announced(memory, context)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
         if lock.mode == Mode::Shared {
@@ -178,7 +135,7 @@ impl LockAlgorithm for Mcs {
                 return leave(memory, context).map(|()| true);
             }
         }
-        recovery::retract(memory, context)?;
+        retract(memory, context)?;
         if mode == Mode::Exclusive || Home(found).has_readers() {
             Ok(true)
         } else {
@@ -194,12 +151,12 @@ impl LockAlgorithm for Mcs {
         let LockUse { memory, context, mode, .. } = lock;
         let left = match found {
             Ok(found) if self.released(lock, found)? => return Ok(()),
-            Ok(found) => SlowPath(lock).hand_over(Home(found), mode, true).await,
+            Ok(found) => Queue(lock).hand_over(Home(found), mode, true).await,
             Err(fault) if mode == Mode::Exclusive && memory.load(lock.node(GRANT)?)? == HANDED => {
                 let next = Owner::from_bits(memory.load(lock.node(NEXT)?)?);
-                SlowPath(lock).handed(next, Err(fault)).await
+                Queue(lock).handed(next, Err(fault)).await
             }
-            Err(fault) => return recovery::retract(memory, context).and(Err(fault)),
+            Err(fault) => return retract(memory, context).and(Err(fault)),
         };
         leave(memory, context).and(left)
     }
@@ -210,8 +167,8 @@ impl LockAlgorithm for Mcs {
         lock: LockUse<'m, M, P>,
         why: Fault,
     ) -> Result<(), Fault> {
-        let left = match recovery::note_poison(lock.memory, lock.context, why).await {
-            Ok(()) => SlowPath(lock).give_up_queue().await,
+        let left = match note_poison(lock.memory, lock.context, why).await {
+            Ok(()) => Queue(lock).give_up_queue().await,
             lost => lost,
         };
         leave(lock.memory, lock.context).and(left)
@@ -225,4 +182,195 @@ impl LockAlgorithm for Mcs {
         }
         lock.memory.load(lock.node(NEXT).ok()?).ok().map(|next| next == 0)
     }
+}
+
+/// An acquire or a release that did not end with its first operation.
+struct Queue<'m, M: RemoteMemory, P>(LockUse<'m, M, P>);
+
+/// The result of the wait for a turn.
+enum Turn {
+    /// The turn came. After an exclusive owner there are no readers.
+    Mine(Mode),
+    /// The word was put under recovery first.
+    Lost(Home),
+}
+
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
+    /// Acquires the lock after its first operation. `announcement`: whether this owner is
+    /// announced, at the end as well.
+    async fn acquire(
+        &self,
+        first: Result<u64, Fault>,
+        mut pauses: Pauses<'m>,
+        intent: IntentFn<'_>,
+        announcement: &mut Announcement<'m, M, P>,
+    ) -> Result<Held, Fault> {
+        let (LockUse { memory, context, home, mode, .. }, owner) = (self.0, self.0.me());
+        let mut found = Home(first?);
+        loop {
+            let intended = intent();
+            // This owner is not in the queue here. While the word is under recovery, others may
+            // still write to its node, so it stays.
+            if found.is(Home::RECOVERING) {
+                let taken = |_, mode| Home::taken(owner, mode);
+                found = match announcement.await_reopening(home, mode, intent, &mut pauses, taken).await? {
+                    Reopened::Taken(held) => return Ok(held),
+                    Reopened::Open(found) => found,
+                };
+                continue;
+            }
+            if intended.is_over() {
+                clean(memory, context)?; // after a recovery, all owners that were queued then have left
+                return Err(Fault::new(FaultKind::Closed));
+            }
+            if !announcement.is_announced() {
+                clean(memory, context)?;
+                announcement.announce()?;
+            }
+            let joins = mode == Mode::Shared && !found.is(Home::QUEUED);
+            if intended.wanted == WaitPolicy::Try && !joins && found != Home::FREE {
+                if !self.ends_dead(found) {
+                    return Err(Fault::new(FaultKind::TimedOut));
+                }
+                // Only if the word has not changed: the tail may have released before it died.
+                found = self.start_recovery_if(found, Some(found.rank())).await?;
+                continue;
+            }
+            let new = if joins { found.joined() } else { found.behind(owner) };
+            let now = self.0.swap(found, new).await?;
+            if now != found {
+                found = now;
+                continue;
+            }
+            if joins {
+                return Ok(Held::cleanly(mode));
+            }
+            match self.wait(found, new, &mut pauses, intent).await? {
+                Turn::Mine(_) => return Ok(Held::cleanly(mode)),
+                Turn::Lost(home) => found = home,
+            }
+        }
+    }
+
+    /// Waits in the queue until this owner is first, and then for the readers. `before` and `after`
+    /// are the words of the swap that queued it.
+    async fn wait(
+        &self,
+        before: Home,
+        after: Home,
+        pauses: &mut Pauses<'m>,
+        intent: IntentFn<'_>,
+    ) -> Result<Turn, Fault> {
+        announce_waiting(self.0.memory, self.0.context)?;
+        let queued = before.is(Home::QUEUED);
+        let turn = if queued { self.turn(before).await? } else { Turn::Mine(Mode::Shared) };
+        let turn = match (turn, self.0.mode) {
+            (Turn::Mine(_), Mode::Shared) => self.read().await?,
+            // Behind a reader no owner holds the lock exclusively.
+            (Turn::Mine(Mode::Shared), Mode::Exclusive) => {
+                let home = if queued { self.0.look().await? } else { after };
+                self.readers_gone(|| pauses.next_nanos(), home, intent).await?
+            }
+            (turn, _) => turn,
+        };
+        announce(self.0.memory, self.0.context)?;
+        Ok(turn)
+    }
+
+    /// Links this owner behind its predecessor, which is there: no owner leaves before its
+    /// successor is linked.
+    async fn link(&self, before: Home) -> Result<(), Fault> {
+        let next = self.0.context.node_of(before.rank(), before.slot(), NEXT)?;
+        self.0.memory.write(next, LINKED | self.0.me().to_bits(), Notify::Yes).await.map(drop)
+    }
+
+    /// Waits behind the predecessor.
+    async fn turn(&self, before: Home) -> Result<Turn, Fault> {
+        let (LockUse { memory, context, .. }, owner) = (self.0, self.0.me());
+        let grant = context.node(GRANT)?;
+        let mine = granted_to(owner);
+        if let Err(fault) = self.link(before).await
+            && mine(memory.load(grant)?).is_none()
+        {
+            // All start over. If the predecessor's memory is gone, its end will become known.
+            let home = self.start_recovery(self.0.look().await?, Some(before.rank())).await?;
+            return if is_lost(fault) { Err(fault) } else { Ok(Turn::Lost(home)) };
+        }
+        loop {
+            let known = memory.failed_rank().is_some();
+            let patience = Patience::with_failures(before.rank()).and_until(memory.now().saturating_add(POLL_INTERVAL));
+            let granted = move |grant| mine(grant).is_some() || !known && memory.failed_rank().is_some();
+            match memory.wait_until(grant, granted, patience).await.map(mine) {
+                Ok(Some(from)) => return Ok(Turn::Mine(from)),
+                Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
+                // The predecessor puts the word under recovery when it cannot hand over.
+                Err(fault) if is_lost(fault) => memory.pause(self.0.home, POLL_INTERVAL).await,
+                Ok(None) | Err(_) => {}
+            }
+            let mut home = self.0.look().await?;
+            if self.has_ended(before.rank()) {
+                // What the predecessor wrote before it ended is there.
+                if let Some(from) = mine(memory.load(grant)?) {
+                    return Ok(Turn::Mine(from));
+                }
+                home = self.start_recovery(home, Some(before.rank())).await?;
+            }
+            if home.is(Home::RECOVERING) {
+                // An owner that had its turn before keeps it.
+                return Ok(mine(memory.load(grant)?).map_or(Turn::Lost(home), Turn::Mine));
+            }
+        }
+    }
+
+    /// Hands the queue over to the successor. `home` is the word as it was last seen. `ends`:
+    /// whether this owner is retracted with that.
+    async fn hand_over(&self, mut home: Home, from: Mode, ends: bool) -> Result<(), Fault> {
+        let (LockUse { memory, context, .. }, owner) = (self.0, self.0.me());
+        let link = context.node(NEXT)?;
+        let next = loop {
+            let next = memory.load(link)?;
+            if next != 0 {
+                break Owner::from_bits(next);
+            }
+            if home.is(Home::RECOVERING) {
+                return self.all_left(home, ends).await;
+            }
+            if home.ends_with(owner) {
+                let now = self.0.swap(home, home.unqueued()).await?;
+                if now == home {
+                    return Ok(());
+                }
+                home = now;
+                continue;
+            }
+            let patience = Patience::until(memory.now().saturating_add(POLL_INTERVAL));
+            match memory.wait_until(link, |next| next != 0, patience).await {
+                Ok(_) => continue,
+                Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
+                Err(_) => home = self.0.look().await?,
+            }
+            if self.ends_dead(home) {
+                home = self.start_recovery(home, Some(home.rank())).await?;
+            }
+        };
+        let granted = match context.node_of(next.rank, next.slot, GRANT) {
+            Ok(grant) => memory.write(grant, grant_to(next, from), Notify::Yes).await.map(|_| ()),
+            Err(fault) => Err(fault),
+        };
+        self.handed(next, granted).await
+    }
+}
+
+/// Posts the write that hands the lock over to the successor of an exclusive owner, if its node can
+/// be reached.
+#[inline(never)] // keeps a release without a successor small
+fn hand_over_at_once<'m, M: RemoteMemory>(
+    memory: &M,
+    context: impl LockContext<'m, M>,
+    next: Owner,
+) -> Result<Option<M::Op>, Fault> {
+    let Ok(grant) = context.node_of(next.rank, next.slot, GRANT) else { return Ok(None) };
+    let handed = memory.write(grant, grant_to(next, Mode::Exclusive), Notify::Yes);
+    memory.store(context.node(GRANT)?, HANDED)?; // behind the word that the next owner waits for
+    Ok(Some(handed))
 }

@@ -1,5 +1,15 @@
 //! Locks that a thread at the target serves.
 //!
+//! ```text
+//! acquire    write(my request slot, acquire), write(the wake event, which slot it was)
+//!            until the thread writes the reply to my node: wait
+//! release    write(my request slot, release), write(the wake event, which slot it was)
+//! thread     until the wake event changes: poll it (dedicated), or sleep (event-driven)
+//!            handle the requests in order: queue the origin, or grant the lock to the next ones
+//! ```
+//!
+//! Acquire and release are in this file and in [`origin`], the thread is in [`server`].
+//!
 //! # How it works
 //!
 //! A task at the lock's home, the *server* ([`LockAlgorithm::serve`]), has the queue and the
@@ -22,9 +32,8 @@
 //!   once. To wait on a value that was read *after* the check is the race of a shared event that is
 //!   reset without a check of what it counts (Yu et al., *Open MPI over Elan4*, 2004, figure 5).
 //!
-//! An acquire is a write to the request slot and one to the wake event, posted together, and one
-//! write that replies; a release is a write to the request slot and one to the wake event, which
-//! need not be waited for. That is independent of the number of waiters.
+//! The two writes of a request are posted together, and a release need not be waited for. That is
+//! independent of the number of waiters.
 //!
 //! # How the server waits
 //!

@@ -8,18 +8,22 @@
 //!            fetch-add(home, -1 reader)
 //! ```
 //!
-//! The first attempt and the release are in this file; the loop is in `slow_path`.
+//! `FREE` is 0; what a waiter makes of any other word is a [`Step`](waiter::Step).
 
-mod slow_path;
+mod lease;
+mod waiter;
 mod word;
 
 use onesided_remote_memory::{Fault, FaultKind, Link, Notify, RemoteMemory};
 
+use self::lease::Lease;
+use self::waiter::{Step, Waiter};
 pub(crate) use self::word::{EXCLUSIVE, ended_owner, hand_back, poisoned_word};
-use self::word::{FREE, Holder, holder, taken};
+use self::word::{FREE, Holder, READERS, Readers, holder, recovering, taken};
 use crate::backoff::Pauses;
-use crate::recovery::{self, ANNOUNCED};
-use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, Words};
+use crate::recovery::{self, ANNOUNCED, Announcement, Reopened, nonce};
+use crate::two_level::ByHost;
+use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, WaitPolicy, Words};
 
 /// The lock of jiang-2004, section 5.1: compare-swap until the word was free, with exponential
 /// backoff. The shared mode is ours.
@@ -49,40 +53,11 @@ pub struct TestAndSet {
     lease: Option<Lease>,
 }
 
-/// The lease of an exclusive owner.
-#[derive(Clone, Copy, Debug)]
-struct Lease {
-    nanos: u64,
-    /// Whether a waiter takes the lock when the lease expires; otherwise it fails.
-    takes: bool,
-}
-
 impl TestAndSet {
     /// A lock whose waiters pause by this table.
     #[must_use]
     pub const fn new(backoff: Backoff) -> Self {
         Self { backoff, checked: false, lease: None }
-    }
-
-    /// The same lock, checked: exclusive owners release by compare-swap everywhere, and use their
-    /// slots, so that no two acquires have the same owner. A release by a rank that does not hold
-    /// the lock, or no longer does, fails with `NotHeld` and changes nothing. An unchecked lock
-    /// relies on its guards for that.
-    #[must_use]
-    pub const fn checked(self) -> Self {
-        Self { checked: true, ..self }
-    }
-
-    /// The same lock, [checked](Self::checked), with a lease of `nanos` nanoseconds. A waiter that
-    /// has seen the same exclusive owner for longer takes the lock from it if `takes`
-    /// ([`Held::recovered`] is `LeaseExpired` then), and otherwise fails with `LeaseExpired`.
-    /// Readers have no lease: a count does not tell how long a reader has held the lock.
-    ///
-    /// The previous owner is not notified: fencing or revoked access has to keep its operations
-    /// from doing harm. Its release fails.
-    #[must_use]
-    pub const fn leased(self, nanos: u64, takes: bool) -> Self {
-        Self { checked: true, lease: Some(Lease { nanos, takes }), ..self }
     }
 
     /// The exclusive owner that a lock word names, if it names one.
@@ -246,5 +221,92 @@ impl LockAlgorithm for TestAndSet {
         why: Fault,
     ) -> Result<(), Fault> {
         hand_back(lock.memory, lock.home, lock.owner, poisoned_word(lock.owner, why)).await
+    }
+}
+
+impl TestAndSet {
+    /// [`LockAlgorithm::contend`](crate::LockAlgorithm::contend), with `hosts` if a host may hold the
+    /// lock as well.
+    pub(crate) async fn contend_judged<'m, M: RemoteMemory, P: LockContext<'m, M>>(
+        &self,
+        lock: LockUse<'m, M, P>,
+        first: Result<u64, Fault>,
+        intent: IntentFn<'_>,
+        hosts: Option<ByHost>,
+    ) -> Result<Held, Fault> {
+        let LockUse { memory, context, mode, .. } = lock;
+        let pauses = self.backoff.pauses(context.owner()).within(context.backoff_cap());
+        let waiter = Waiter::new(mode, pauses, self.lease);
+        let mut announcement = Announcement::of(memory, context, mode == Mode::Shared);
+        let held = waiter.acquire(lock, first, intent, &mut announcement, hosts).await;
+        announcement.end(held)
+    }
+}
+
+impl Waiter<'_> {
+    /// Acquires the lock after its first operation. `announcement`: whether this owner is
+    /// announced, at the end as well.
+    async fn acquire<'m, M: RemoteMemory, P: LockContext<'m, M>>(
+        mut self,
+        lock: LockUse<'m, M, P>,
+        first: Result<u64, Fault>,
+        intent: IntentFn<'_>,
+        announcement: &mut Announcement<'m, M, P>,
+        mut hosts: Option<ByHost>,
+    ) -> Result<Held, Fault> {
+        let LockUse { memory, context, home: word, owner, mode } = lock;
+        let mut found = first?;
+        loop {
+            let Intent { wanted, recovers } = intent();
+            if let Holder::Recovering = holder(found) {
+                let taken = |_, mode| Readers(taken(FREE, mode, owner));
+                match announcement.await_reopening(word, mode, intent, &mut self.pauses, taken).await? {
+                    Reopened::Taken(held) => return Ok(held),
+                    Reopened::Open(Readers(now)) => found = now,
+                }
+                continue;
+            }
+            let ended = match (holder(found), &mut hosts) {
+                (Holder::Owner, Some(hosts)) => {
+                    hosts.ended(memory, context, found, wanted == WaitPolicy::Block).await?
+                }
+                (Holder::Owner, None) => ended_owner(memory, context, found).await?,
+                _ => None,
+            };
+            let mut step = self.step(memory, owner, found, ended, recovers);
+            if let Step::Suspicion = step {
+                let suspects = self.suspicion.suspects(memory, context, found & READERS).await;
+                step = if suspects { Step::Recover } else { Step::Wait };
+            }
+            if let Step::Wait = step {
+                let races = mode == Mode::Shared && matches!(holder(found), Holder::Readers);
+                if wanted == WaitPolicy::Try && !races {
+                    return Err(Fault::new(FaultKind::TimedOut));
+                }
+                memory.pause(word, self.pauses.next_nanos()).await;
+            }
+            if intent().is_over() {
+                return Err(Fault::new(FaultKind::Closed)); // it holds nothing between two attempts
+            }
+            let (expected, new, held) = match step {
+                Step::Take(new, held) => (found, new, held),
+                Step::Recover => (found, recovering(found, nonce(memory, context.owner())), Held::cleanly(mode)),
+                Step::Suspicion | Step::Report(_) | Step::Wait => (FREE, taken(FREE, mode, owner), Held::cleanly(mode)),
+            };
+            announcement.announce()?;
+            let now = memory.compare_swap(word, expected, new).await?;
+            match step {
+                Step::Recover if now == expected => found = new,
+                _ if now == expected => {
+                    context.keep_backoff_cap(self.pauses.backoff_cap());
+                    if held.mode == Mode::Exclusive {
+                        announcement.retract()?; // the word names the owner
+                    }
+                    return Ok(held);
+                }
+                Step::Report(fault) if now == found => return Err(fault),
+                _ => found = now,
+            }
+        }
     }
 }

@@ -7,19 +7,20 @@
 //! release    fetch-add(home.returned[mode], 1)
 //! ```
 //!
-//! Acquire and release begin in this file; the wait is `SlowPath::turn`.
+//! `before` is the word as it was when the ticket was taken.
 
+mod bounded;
 pub(crate) mod counters;
-pub(crate) mod slow_path;
+mod recovery;
 
 use onesided_remote_memory::{Fault, FaultKind, Link, RemoteMemory};
 
 use self::counters::Counters;
-pub(crate) use self::slow_path::not_held;
-use self::slow_path::{SlowPath, leave_out};
+pub(crate) use self::recovery::not_held;
+use self::recovery::{Waiting, leave_out};
 use crate::backoff::Pauses;
-use crate::fetch_add_queue::RingSlot;
-use crate::recovery::{self, ANNOUNCED, Announcement, POISON};
+use crate::fetch_add_queue::{RingSlot, Waited};
+use crate::recovery::{ANNOUNCED, Announcement, POISON, Reopened, announce, is_announced, note_poison, retract};
 use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, Words};
 
 /// A ticket reader-writer lock by fetch-add, after DSLR (Yoon, Chowdhury, Mozafari, *Distributed
@@ -119,9 +120,9 @@ impl<const BITS: u32> Ticket<BITS> {
     ) -> Result<Held, Fault> {
         let announcement = Announcement::of(lock.memory, lock.context, true);
         let pauses = self.pauses(lock.context.owner());
-        let mut path = SlowPath::<_, _, BITS> { lock, intent, pauses, announcement, ring_slot };
-        let held = path.begun(first).await;
-        path.announcement.end(held)
+        let mut waiter = Waiter::<_, _, BITS> { lock, intent, pauses, announcement, ring_slot };
+        let held = waiter.acquire(first).await;
+        waiter.announcement.end(held)
     }
 }
 
@@ -161,7 +162,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
 
     #[inline(always)] // a lock's words that pass through memory cost a third of the lock
     fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault> {
-        recovery::announce(lock.memory, lock.context)?;
+        announce(lock.memory, lock.context)?;
         if reads_first(lock.owner) {
             return Ok(lock.memory.read(lock.home));
         }
@@ -187,7 +188,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         &self,
         lock: LockUse<'m, M, impl LockContext<'m, M>>,
     ) -> Result<M::Op, Fault> {
-        if !recovery::is_announced(lock.memory, lock.context)? {
+        if !is_announced(lock.memory, lock.context)? {
             return Err(Fault::new(FaultKind::NotHeld));
         }
         Ok(lock.memory.post_link(release::<_, BITS>(lock.home, lock.mode)))
@@ -202,7 +203,7 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         if Counters::<BITS>(found).out(lock.mode) == 0 {
             return Ok(false); // to be undone
         }
-        recovery::retract(lock.memory, lock.context)?;
+        retract(lock.memory, lock.context)?;
         Ok(true)
     }
 
@@ -214,10 +215,10 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     ) -> Result<(), Fault> {
         let outcome = match found {
             Ok(found) if self.released(lock, found)? => return Ok(()),
-            Ok(_) => not_held::<M, BITS>(lock.memory, lock.home, lock.mode).await,
+            Ok(_) => not_held::<M, BITS>(lock).await,
             Err(fault) => Err(fault),
         };
-        recovery::retract(lock.memory, lock.context)?;
+        retract(lock.memory, lock.context)?;
         outcome
     }
 
@@ -227,11 +228,108 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         lock: LockUse<'m, M, P>,
         why: Fault,
     ) -> Result<(), Fault> {
-        let left = match recovery::note_poison(lock.memory, lock.context, why).await {
-            Ok(()) => leave_out::<M, BITS>(lock.memory, lock.home).await,
+        let left = match note_poison(lock.memory, lock.context, why).await {
+            Ok(()) => leave_out::<M, BITS>(lock).await,
             lost => lost,
         };
-        recovery::retract(lock.memory, lock.context)?;
+        retract(lock.memory, lock.context)?;
         left
+    }
+}
+
+/// An acquire that did not end with its first operation.
+struct Waiter<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
+    lock: LockUse<'m, M, P>,
+    intent: IntentFn<'w>,
+    pauses: Pauses<'m>,
+    /// Whether this owner is announced.
+    announcement: Announcement<'m, M, P>,
+    /// Where it waits for a notification. Without one, it reads the word, and pauses in between.
+    ring_slot: Option<RingSlot<P>>,
+}
+
+/// The result of the wait with a ticket.
+enum Turn {
+    /// The lock is held.
+    Mine,
+    /// The ticket was withdrawn: the acquire is cancelled, or may not wait.
+    Withdrawn(Fault),
+    /// The word is under recovery: the ticket means nothing.
+    Void,
+}
+
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Waiter<'m, '_, M, P, BITS> {
+    /// Acquires the lock after its first operation.
+    async fn acquire(&mut self, first: Result<u64, Fault>) -> Result<Held, Fault> {
+        let mut found = Counters(first?);
+        loop {
+            let reads_first = reads_first(self.lock.owner);
+            if let Some(before) = if reads_first { self.take_bounded(found).await? } else { Some(found) } {
+                match self.turn(before).await? {
+                    Turn::Mine => return Ok(Held::cleanly(self.lock.mode)),
+                    Turn::Withdrawn(why) => return Err(why),
+                    Turn::Void => self.lock.add::<Counters<BITS>>(Counters::<BITS>::returning(self.lock.mode)).await?,
+                };
+            }
+            let (word, taken) = (self.lock.home, Counters::<BITS>::taken_over);
+            let waited = self.announcement.await_reopening(word, self.lock.mode, self.intent, &mut self.pauses, taken);
+            let open = match waited.await? {
+                Reopened::Taken(held) => return Ok(held),
+                Reopened::Open(open) => open,
+            };
+            self.announcement.announce()?;
+            found = if reads_first { open } else { self.lock.add(Counters::<BITS>::taking(self.lock.mode)).await? };
+        }
+    }
+
+    /// Waits with the ticket that was taken from the word `before`.
+    async fn turn(&mut self, before: Counters<BITS>) -> Result<Turn, Fault> {
+        let given = before.unguarded().joined(self.lock.mode);
+        let mut word = if reads_first(self.lock.owner) { given } else { before.taken(self.lock.mode) };
+        while word.has_guards() {
+            word = self.lock.change(word, word.unguarded()).await?;
+        }
+        if let Some(ring_slot) = &mut self.ring_slot {
+            ring_slot.begin();
+        }
+        let mut waiting = Waiting::new(word);
+        loop {
+            if word.is_recovering() {
+                return Ok(Turn::Void);
+            }
+            let ahead = word.ahead(before, self.lock.mode);
+            if ahead == 0 {
+                return Ok(Turn::Mine);
+            }
+            let intent = (self.intent)();
+            if word.gave_as(given) && !intent.is_patient() {
+                let now = self.lock.swap(word, word.withdrawn(self.lock.mode)).await?;
+                if now == word {
+                    return Ok(Turn::Withdrawn(intent.given_up()));
+                }
+                word = now;
+                continue;
+            }
+            if let Some(recovering) = self.suspect(&mut waiting, word, 1).await? {
+                word = recovering;
+                continue;
+            }
+            let waited = match &mut self.ring_slot {
+                // An entry does not affect whose turn it is.
+                Some(ring_slot) => ring_slot.wait(self.lock.memory, before, word).await?,
+                None => Waited::Standing,
+            };
+            word = match waited {
+                Waited::Granted => return Ok(Turn::Mine),
+                Waited::Seen(word) => word,
+                Waited::Standing => self.pause(ahead).await?,
+            };
+        }
+    }
+
+    /// Pauses behind this many tickets. Returns the current word.
+    async fn pause(&mut self, ahead: u64) -> Result<Counters<BITS>, Fault> {
+        self.lock.memory.pause(self.lock.home, self.pauses.next_behind(ahead)).await;
+        self.lock.look().await
     }
 }

@@ -2,8 +2,9 @@
 
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
 
-use super::cohort_owner::{CohortOwner, State};
-use super::{AT_HOST, QUEUE, STATE};
+use super::cohort_owner::CohortOwner;
+use super::note::AT_HOST;
+use super::{QUEUE, STATE};
 use crate::backoff::mixed;
 use crate::recovery::{are_cut, has_ended, none_announced};
 use crate::test_and_set::ended_owner;
@@ -27,13 +28,6 @@ impl<P> AtHost<P> {
         P: LockContext<'m, M>,
     {
         self.context.host_word(self.leader, STATE)
-    }
-
-    pub(super) async fn global_state<'m, M: RemoteMemory>(&self, memory: &M) -> Result<State, Fault>
-    where
-        P: LockContext<'m, M>,
-    {
-        memory.read(self.state()?).await.map(State::of)
     }
 }
 

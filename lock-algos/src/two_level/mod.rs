@@ -9,19 +9,23 @@
 //!            else compare-swap(home, my host, 0), serve the next
 //! ```
 //!
-//! The way by the queue is in `slow_path`.
+//! Here is the way past the queue; the way by the queue is in [`queue`], what a death changes in
+//! [`recovery`].
 
 mod cohort_owner;
 mod host;
-mod slow_path;
+mod note;
+mod queue;
+mod recovery;
 
-use onesided_remote_memory::{Fault, FaultKind, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
-use self::cohort_owner::{CohortOwner, GlobalState, State};
-use self::host::AtHost;
+use self::cohort_owner::{GlobalState, State};
 pub(crate) use self::host::ByHost;
-use self::slow_path::{forget, is_gone};
-use crate::recovery::{self, ANNOUNCED, is_lost};
+use self::note::{AT_HOST, NOTE, Note, forget, note, queues};
+use self::queue::InQueue;
+use self::recovery::is_gone;
+use crate::recovery::{is_announced, is_lost};
 use crate::test_and_set::{EXCLUSIVE, hand_back, poisoned_word};
 use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, TestAndSet, Ticket, Words};
 
@@ -101,41 +105,9 @@ pub struct TwoLevel {
 /// Set in an owner's words if it tries once at the home before it queues.
 const PASSES: u64 = 1 << Owner::BITS;
 
-// Words of a node, beside `ANNOUNCED`, in which readers are announced.
-/// Announces an owner in the queue of its host.
-const AT_HOST: usize = ANNOUNCED + 1;
-/// How an owner holds the lock, or how far it is: 0 for its own word, the cohort's owner word, or
-/// the queue in which it waits.
-const NOTE: usize = ANNOUNCED + 2;
-
 // Host words.
 const QUEUE: usize = 0;
 const STATE: usize = QUEUE + <Ticket as LockAlgorithm>::HOME_WORDS;
-
-/// The note of an owner that waits in the queue at a rank.
-const fn waits_at(leader: Rank) -> u64 {
-    leader.0 as u64 + 1
-}
-
-/// An owner's note.
-enum Note {
-    /// It uses its own word.
-    Alone,
-    /// It waits in the queue there.
-    Waits(Rank),
-    /// It holds the lock by this owner word of its cohort.
-    Has(CohortOwner),
-}
-
-impl Note {
-    const fn of(word: u64) -> Self {
-        match CohortOwner::of(word) {
-            Some(owner_word) => Self::Has(owner_word),
-            None if word == 0 => Self::Alone,
-            None => Self::Waits(Rank(word as u32 - 1)),
-        }
-    }
-}
 
 impl TwoLevel {
     /// The default of [`handovers`](Self::handovers).
@@ -173,18 +145,6 @@ impl TwoLevel {
     }
 }
 
-/// Whether it is an owner that queues, or may have.
-#[inline(always)] // as `start`
-fn queues<'m, M: RemoteMemory, P>(lock: &LockUse<'m, M, P>) -> bool {
-    lock.mode == Mode::Exclusive && lock.owner & EXCLUSIVE == 0
-}
-
-/// The note of such an owner.
-#[inline(always)] // as `start`
-fn note<'m, M: RemoteMemory>(lock: &LockUse<'m, M, impl LockContext<'m, M>>) -> Result<Note, Fault> {
-    if queues(lock) { Ok(Note::of(lock.memory.load(lock.node(NOTE)?)?)) } else { Ok(Note::Alone) }
-}
-
 impl Default for TwoLevel {
     fn default() -> Self {
         Self::new(Backoff::default(), Backoff::default())
@@ -214,7 +174,7 @@ impl LockAlgorithm for TwoLevel {
             if lock.owner & PASSES != 0 {
                 lock.context.keep_bypasses(lock.context.bypasses().saturating_add(1));
             } else if lock.owner & EXCLUSIVE == 0
-                && let Some(queued) = self.queue_up(lock.memory, lock.context)?
+                && let Some(queued) = self.queue_up(&lock)?
             {
                 return Ok(queued);
             }
@@ -239,12 +199,12 @@ impl LockAlgorithm for TwoLevel {
         if mode == Mode::Exclusive && owner & EXCLUSIVE == 0 {
             if owner & PASSES != 0 && first.is_ok() && !intent().is_over() {
                 context.keep_bypasses(self.passes); // by the queue from now on, until it is empty
-                if let Some(queued) = self.queue_up(lock.memory, lock.context)? {
+                if let Some(queued) = self.queue_up(&lock)? {
                     first = queued.await;
                 }
             }
             if let Note::Waits(leader) = note(&lock)? {
-                match self.by_host(memory, AtHost { context, leader }, home, first, intent).await {
+                match InQueue::of(self, &lock, leader).acquire(first, intent).await {
                     Err(fault) if is_gone(memory, leader, fault) => {}
                     held => return held,
                 }
@@ -307,16 +267,16 @@ impl LockAlgorithm for TwoLevel {
         let Note::Has(owner_word) = note(&lock)? else {
             return self.home.finish_release(lock.with_owner(Self::alone(lock.owner)), found).await;
         };
-        let host = AtHost { context, leader: owner_word.leader() };
-        if !recovery::is_announced(memory, host)? {
+        let (leader, queued) = (owner_word.leader(), InQueue::of(self, &lock, owner_word.leader()));
+        if !is_announced(memory, queued.host)? {
             return forget(memory, context).and(found.map(drop));
         }
         let passed = match found.map(State::of) {
-            Ok(state) => self.hand_over(memory, host, home, state).await,
+            Ok(state) => queued.hand_over(state).await,
             Err(fault) => Err(fault),
         };
         match passed {
-            Err(fault) if is_gone(memory, host.leader, fault) => {
+            Err(fault) if is_gone(memory, leader, fault) => {
                 let released = memory.compare_swap(home, owner_word.0, 0).await;
                 forget(memory, context).and(released.map(drop))
             }
@@ -336,15 +296,15 @@ impl LockAlgorithm for TwoLevel {
         let mine = if let Note::Has(owner_word) = note { owner_word.0 } else { alone };
         let handed = hand_back(memory, home, mine, poisoned_word(alone, why)).await;
         if let Note::Has(owner_word) = note {
-            let host = AtHost { context, leader: owner_word.leader() };
-            let left = match recovery::is_announced(memory, host)? {
+            let (leader, queued) = (owner_word.leader(), InQueue::of(self, &lock, owner_word.leader()));
+            let left = match is_announced(memory, queued.host)? {
                 // The cohort's word is still there: the next owner recovers the lock.
-                true if handed.is_err_and(is_lost) => self.leave_as(memory, host, GlobalState::Uncertain).await,
-                true => self.leave_as(memory, host, GlobalState::Away { yields: false }).await,
+                true if handed.is_err_and(is_lost) => queued.leave_as(GlobalState::Uncertain).await,
+                true => queued.leave_as(GlobalState::Away { yields: false }).await,
                 false => forget(memory, context),
             };
             match left {
-                Err(fault) if is_gone(memory, host.leader, fault) => forget(memory, context)?,
+                Err(fault) if is_gone(memory, leader, fault) => forget(memory, context)?,
                 left => left?,
             }
         }

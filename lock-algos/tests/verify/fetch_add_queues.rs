@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use onesided_lock_algos::{FetchAddQueue, LockAlgorithm, Mode, Owner};
 use onesided_lock_kit::program::{lock_and_data, region_words};
 use onesided_lock_kit::random::{expect_caught, run as run_in, scenarios as scenario};
+use onesided_lock_kit::world::Time;
 use onesided_lock_kit::wrong::queue;
 use onesided_lock_kit::{Action, Atomics, Exploration, ModelMemory, Posted, Scenario, Section, Setting};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
@@ -360,7 +361,7 @@ fn wrong_ones_are_caught() {
 fn meet_at_a_place(late: Rank, mutate: Option<fn(Action) -> Action>) -> Vec<u32> {
     let lock = queue::<4, 2>();
     let memory = ModelMemory::new(5, region_words::<FetchAddQueue<4, 2>>(SLOTS));
-    (memory.net().mutate, memory.net().timeless) = (mutate, true);
+    (memory.world().mutate, memory.world().time) = (mutate, Time::WithoutDeadlines);
     let all: Vec<_> = (0..5).map(|rank| memory.of(rank)).collect();
     let owner = |rank| Owner { rank: Rank(rank), slot: 0, generation: 0 };
     let ask = |rank: u32, mode| acquire(&lock, &all[rank as usize], owner(rank), mode);
@@ -374,7 +375,7 @@ fn meet_at_a_place(late: Rank, mutate: Option<fn(Action) -> Action>) -> Vec<u32>
     if late == Rank(1) {
         // Its ticket, its read of the entry, and its entry has left.
         assert!(run_for(&memory, &mut first, 6).is_none());
-        memory.net().stopped = Some(late);
+        memory.world().stopped = Some(late);
         assert!(run_for(&memory, &mut second, 100).is_none());
         run_for(&memory, &mut releases, ENDLESS).unwrap().unwrap();
     } else {
@@ -382,7 +383,7 @@ fn meet_at_a_place(late: Rank, mutate: Option<fn(Action) -> Action>) -> Vec<u32>
         // It has its ticket before the release.
         assert!(run_for(&memory, &mut second, 1).is_none());
         assert!(run_for(&memory, &mut releases, 3).is_none());
-        memory.net().stopped = Some(late);
+        memory.world().stopped = Some(late);
     }
     assert!(comes_in(&mut second));
     let mut alone = ask(3, Mode::Exclusive);
@@ -391,7 +392,7 @@ fn meet_at_a_place(late: Rank, mutate: Option<fn(Action) -> Action>) -> Vec<u32>
     run_for(&memory, &mut returns, ENDLESS).unwrap().unwrap();
     let mut behind = ask(4, Mode::Shared);
     assert!(run_for(&memory, &mut behind, 100).is_none());
-    memory.net().stopped = None;
+    memory.world().stopped = None;
     if late == Rank(0) {
         run_for(&memory, &mut releases, ENDLESS).unwrap().unwrap();
     }

@@ -54,8 +54,8 @@ fn a_cancelled_recovery_reopens_nothing() {
             })
         };
         assert_eq!(ask(1, Mode::Exclusive, &|| Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
-        memory.net().kill(Rank(1), 0);
-        memory.net().words[LOCK] = 0; // the target's lock is recovered
+        memory.world().kill(Rank(1));
+        memory.world().words[LOCK] = 0; // the target's lock is recovered
         let died = Fault::of(FaultKind::ParticipantDied, Rank(1));
         assert_eq!(ask(2, Mode::Shared, &|| Intent::LOCK), Err(died));
         let asked = AtomicUsize::new(0);
@@ -65,10 +65,10 @@ fn a_cancelled_recovery_reopens_nothing() {
         };
         // An owner holds the target's lock and not the lock-all word: the recovering owner would
         // wait for it.
-        memory.net().words[LOCK] = 1 << 63 | Owner { rank: Rank(0), slot: 0, generation: 0 }.to_bits();
+        memory.world().words[LOCK] = 1 << 63 | Owner { rank: Rank(0), slot: 0, generation: 0 }.to_bits();
         assert_eq!(ask(2, Mode::Exclusive, &wish), Err(Fault::new(FaultKind::Closed)), "after {limit} questions");
         given_up += usize::from(memory.region()[LOCK + 2] != 0);
-        memory.net().words[LOCK] = 0;
+        memory.world().words[LOCK] = 0;
         let told = ask(2, Mode::Shared, &|| Intent::LOCK);
         assert_eq!(told, Err(died), "after {limit} questions");
         let recovering = ask(2, Mode::Shared, &|| Intent::LOCK.recovering());

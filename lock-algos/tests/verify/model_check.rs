@@ -159,8 +159,6 @@ fn wrong_tickets_are_caught() {
         &[&[X, X], &[X]],
         "later acquires bypassed a waiter",
     );
-    let token = |words: &[u64]| words[0] >> 49 & 1;
-    expect_caught("a token of one bit", tickets.clone().token(token), &[&[X, X], &[X]], "token");
     // The counter of tokens is no word of the lock, and nothing else here adds one.
     let same_token = |action| match action {
         Action::FetchAdd(1) => Action::Read,

@@ -41,7 +41,7 @@ pub(crate) fn release_twice<A: LockAlgorithm>(lock: &A, mode: Mode, start: u64) 
     let owner = Owner { rank: Rank(0), slot: 0, generation: 0 };
     let slots = Slots::new(1);
     let memory = ModelMemory::new(1, region_words::<A>(slots));
-    memory.net().words[LOCK] = start;
+    memory.world().words[LOCK] = start;
     let place = Layout::<_, A>::new(&memory, owner, slots);
     let mut before = Vec::new();
     let twice = async {
@@ -115,7 +115,7 @@ fn test_and_set_knows_each_acquire() {
         assert_eq!(word(), mine);
     }
     // The recovering owner's word.
-    memory.net().words[LOCK] = mine ^ owner(1, 7).to_bits() ^ owner(2, 1).to_bits();
+    memory.world().words[LOCK] = mine ^ owner(1, 7).to_bits() ^ owner(2, 1).to_bits();
     let theirs = word();
     assert_eq!(release(&lock, &all[1], owner(1, 7), Mode::Exclusive), not_held);
     assert_eq!(word(), theirs);

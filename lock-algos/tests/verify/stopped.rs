@@ -70,7 +70,7 @@ pub(crate) fn run<T>(
         if let Some(value) = poll(future) {
             return Some(value);
         }
-        memory.net().step(None);
+        memory.world().step();
     }
     poll(future)
 }
@@ -82,19 +82,19 @@ pub(crate) fn run<T>(
 /// the lock before it was stopped, and whether rank 2 held it meanwhile.
 fn stop<A: LockAlgorithm>(lock: &A, mutate: Option<fn(Action) -> Action>, events: usize) -> (bool, bool) {
     let memory = ModelMemory::new(7, region_words::<A>(SLOTS));
-    memory.net().mutate = mutate;
+    memory.world().mutate = mutate;
     let all: Vec<_> = (0..7).map(|rank| memory.of(rank)).collect();
     let reads = |rank: u32| run(&memory, &mut acquire(lock, &all[rank as usize], owner(rank), Mode::Shared), ENDLESS);
     for rank in [1, 6] {
         reads(rank).unwrap().unwrap();
     }
-    [1, 6].into_iter().for_each(|rank| memory.net().kill(Rank(rank), 0));
+    [1, 6].into_iter().for_each(|rank| memory.world().kill(Rank(rank)));
 
     let mut late = acquire(lock, &all[0], owner(0), Mode::Exclusive);
     if run(&memory, &mut late, events).is_some() {
         return (true, false);
     }
-    memory.net().stopped = Some(Rank(0));
+    memory.world().stopped = Some(Rank(0));
     let Some(held) = run(&memory, &mut acquire(lock, &all[2], owner(2), Mode::Exclusive), ENDLESS) else {
         return (false, false); // it waits for rank 0
     };
@@ -103,11 +103,11 @@ fn stop<A: LockAlgorithm>(lock: &A, mutate: Option<fn(Action) -> Action>, events
     let (Some(held), Some(_)) = (reads(3), reads(5)) else {
         return (false, true); // it waits for rank 0
     };
-    memory.net().kill(Rank(5), 0);
+    memory.world().kill(Rank(5));
     let mut suspects = acquire(lock, &all[4], owner(4), Mode::Exclusive);
     assert!(run(&memory, &mut suspects, ENDLESS).is_none(), "rank 4 came in beside a reader");
 
-    memory.net().stopped = None;
+    memory.world().stopped = None;
     for _ in 0..ENDLESS {
         assert!(
             poll(&mut late).is_none(),
@@ -115,7 +115,7 @@ fn stop<A: LockAlgorithm>(lock: &A, mutate: Option<fn(Action) -> Action>, events
             A::NAME
         );
         assert!(poll(&mut suspects).is_none(), "{}: rank 4 came in beside a reader", A::NAME);
-        memory.net().step(None);
+        memory.world().step();
     }
     let mut released: Pin<Box<dyn Future<Output = _>>> = Box::pin(release(lock, &all[3], owner(3), held.unwrap().mode));
     assert_eq!(run(&memory, &mut released, ENDLESS), Some(Ok(())));
@@ -124,7 +124,7 @@ fn stop<A: LockAlgorithm>(lock: &A, mutate: Option<fn(Action) -> Action>, events
         let Some((rank, held)) =
             waiting.iter_mut().find_map(|(rank, acquire)| poll(acquire).map(|held| (*rank, held.unwrap())))
         else {
-            memory.net().step(None);
+            memory.world().step();
             continue;
         };
         waiting.retain(|(other, _)| *other != rank);

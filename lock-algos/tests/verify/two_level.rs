@@ -187,6 +187,6 @@ fn wrong_ones_are_caught() {
         expect_caught(flaw, dies, expected, |scenario| run_in(setting, &two_level(1), scenario));
     }
     // An owner that does not see the announced owners of that host takes the lock from them.
-    let blind = Setting { blind: true, ..setting(1) };
+    let blind = Setting { blind: true, ..setting(2) };
     expect_caught("blind", true, "", |scenario| run_in(blind, &two_level(1), scenario));
 }

@@ -180,18 +180,20 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
             trial("with a loss", &|| self.schedules(&loses, &programs::LOSSES, none));
         }
         trial("with a stop", &|| self.schedules(&stops, &programs::STOPS, |_| None));
-        let search = Search::of(&self.lock).cases(self.cases);
-        let search = self.seed.map_or(search.clone(), |seed| search.clone().seed(seed));
-        trial("random programs", &|| self.cases_of(search.verdict()));
+        let seeded = |search: Search<A>| match self.seed {
+            Some(seed) => search.cases(self.cases).seed(seed),
+            None => search.cases(self.cases),
+        };
+        let search = seeded(Search::of(&self.lock));
+        trial("random programs", &|| self.cases_of(&search));
         if self.recovers {
-            trial("with a death", &|| self.cases_of(search.clone().deaths().verdict()));
+            trial("with a death", &|| self.cases_of(&search.clone().deaths()));
         }
         if !A::SERVED {
-            let histories = Linearizability::of(&self.lock).cases(self.cases);
-            let histories = self.seed.map_or(histories.clone(), |seed| histories.clone().seed(seed));
-            trial("linearizable", &|| self.cases_of(histories.verdict()));
+            let histories = seeded(Linearizability::of(&self.lock));
+            trial("linearizable", &|| self.cases_of(&histories));
             if self.recovers {
-                trial("the same with a death", &|| self.cases_of(histories.clone().deaths().verdict()));
+                trial("the same with a death", &|| self.cases_of(&histories.clone().deaths()));
             }
             #[cfg(feature = "bench")]
             trial("contest", &|| self.contest());
@@ -269,8 +271,8 @@ impl<A: LockAlgorithm + Clone> Conformance<A> {
         Ok((states, format!("{states} states of {all} programs, {whole} of them whole; at most {bypassed} bypassed")))
     }
 
-    fn cases_of(&self, verdict: Result<(), String>) -> Tried {
-        verdict.map(|()| (self.cases as usize, format!("{} cases", self.cases)))
+    fn cases_of(&self, search: &Search<A>) -> Tried {
+        search.verdict().map(|()| (self.cases as usize, format!("{} cases", self.cases)))
     }
 
     /// Two threads in real time, and 100 simulated origins.

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Waker};
 
 use onesided_lock_algos::{Intent, LockAlgorithm, LockUse, Mode, Owner};
 use onesided_remote_memory::{At, Fault, Notify, Rank, RegionId, RemoteMemory};
@@ -10,8 +9,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::history::{History, Step};
-use crate::program::{DATA, LOCK, Layout, Slots, Task, region_words};
-use crate::random::{ModelMemory, Plan, Setting};
+use crate::program::{DATA, Layout, Slots, Task};
+use crate::random::{Scenario, cases};
+use crate::world::{ModelMemory, Setting, Tasks};
 
 /// An access of a section to a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,15 +38,7 @@ pub struct DataSection {
 }
 
 /// One deterministic run.
-#[derive(Clone, Debug)]
-pub struct Sections {
-    /// The sections of each process.
-    pub programs: Vec<Vec<DataSection>>,
-    /// The choices among the possible events; after the last one, the oldest event is next.
-    pub schedule: Vec<u8>,
-    /// The death of a rank, if any.
-    pub death: Option<Plan>,
-}
+pub type Sections = Scenario<DataSection>;
 
 /// More events than any run that ends has.
 const ENDLESS: usize = 4_000;
@@ -62,16 +54,10 @@ fn section() -> impl Strategy<Value = DataSection> {
     })
 }
 
-/// Programs of 2 to 4 processes with 1 to 3 sections each, and the order of up to 200 events. One
+/// Programs of 2 to 4 processes with 1 to 3 sections each, and the order of up to 300 events. One
 /// rank dies if `dies`.
 pub fn sections(dies: bool) -> impl Strategy<Value = Sections> {
-    let programs = vec(vec(section(), 1..4), 2..5);
-    (programs, vec(any::<u8>(), 0..200), (0..4_usize, 0..100_usize, 0..3_usize)).prop_map(
-        move |(programs, schedule, (rank, when, lost))| {
-            let death = dies.then_some(Plan { rank: rank % programs.len(), when, lost });
-            Sections { programs, schedule, death }
-        },
-    )
+    cases(section(), dies)
 }
 
 /// Runs sections and checks that their history is linearizable. `flushes`: whether each release
@@ -88,53 +74,27 @@ pub fn run<A: LockAlgorithm + Clone>(
     let ranks = sections.programs.len();
     let cancelled = |program: &Vec<DataSection>| program.iter().filter(|section| section.cancelled.is_some()).count();
     let most = sections.programs.iter().map(cancelled).max().unwrap_or(0);
-    let Setting { blind, per_host, .. } = setting;
-    let slots = Slots { blind, per_host, ..Slots::new(1 + most as u16) };
-    let memory = ModelMemory::new(ranks, region_words::<A>(slots));
-    memory.net().mutate = setting.mutate;
-    memory.net().words[LOCK] = setting.lock;
-    let history = Arc::new(History::default());
-    let spawned: Arc<Mutex<Vec<(usize, Task)>>> = Arc::default();
-    let fault = Arc::new(Mutex::new(None));
-    let mut tasks: Vec<(usize, Task)> = Vec::new();
+    let mut slots = Slots::new(1 + most as u16);
+    let mut tasks = Tasks::over(setting.memory::<A>(ranks, &mut slots));
+    let (history, fault) = (Arc::new(History::default()), Arc::new(Mutex::new(None)));
     for (rank, program) in sections.programs.iter().enumerate() {
-        let process = Process {
-            memory: memory.of(rank),
-            lock: Arc::new(lock.clone()),
-            slots,
-            history: Arc::clone(&history),
-            flushes,
-        };
-        let (program, spawned, fault) = (program.clone(), Arc::clone(&spawned), Arc::clone(&fault));
-        let spawn = move |task| spawned.lock().unwrap().push((rank, task));
-        tasks.push((
-            rank,
-            Box::pin(async move {
-                if let Err(failed) = process.run(program, spawn).await {
-                    *fault.lock().unwrap() = Some(format!("rank {rank}: {failed}"));
-                }
-            }),
-        ));
+        let (lock, history, fault, program) =
+            (Arc::new(lock.clone()), Arc::clone(&history), Arc::clone(&fault), program.clone());
+        tasks.start(Rank(rank as u32), |memory, spawn| async move {
+            if let Err(failed) = (Process { memory, lock, slots, history, flushes }).run(program, spawn).await {
+                *fault.lock().unwrap() = Some(format!("rank {rank}: {failed}"));
+            }
+        });
     }
-    let mut schedule = sections.schedule.iter();
-    for event in 0..ENDLESS {
-        if let Some(plan) = sections.death.filter(|plan| plan.when == event) {
-            tasks.retain(|(of, _)| *of != plan.rank);
-            memory.net().kill(Rank(plan.rank as u32), plan.lost);
-        }
-        let mut context = Context::from_waker(Waker::noop());
-        tasks.retain_mut(|(_, task)| task.as_mut().poll(&mut context).is_pending());
-        tasks.append(&mut spawned.lock().unwrap());
-        if !memory.net().step(schedule.next().map(|choice| usize::from(*choice))) {
-            break;
-        }
+    let mut choices = sections.choices();
+    for _ in 0..ENDLESS {
+        let Some(event) = choices.next(&tasks.possible(), 0) else { break };
+        tasks.happen(event);
     }
     if let Some(fault) = fault.lock().unwrap().take() {
         return Err(fault);
     }
-    if !tasks.is_empty() {
-        return Err(format!("{} wait without end", tasks.len()));
-    }
+    tasks.ended()?;
     history.check(ranks)
 }
 

@@ -17,7 +17,7 @@ pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A memory that can also end its rank.
 pub trait Crashable: RemoteMemory + Clone {
-    /// Ends the rank: its operations in flight take effect.
+    /// Ends the rank.
     fn die(&self);
 
     /// Marks the next operation as the first of an acquire that waits.

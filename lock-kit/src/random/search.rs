@@ -1,11 +1,15 @@
 //! The search for a failing scenario.
 
+use std::fmt;
+
 use onesided_lock_algos::{LockAlgorithm, Mode};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestError, TestRng, TestRunner};
 
-use super::scenario::{Plan, Scenario, Setting, run};
+use super::Setting;
+use super::scenario::{Plan, Scenario, run};
+use crate::linear::{run as run_sections, sections};
 use crate::program::{AcquireKind, Ending, Fencing, Section};
 
 fn round() -> impl Strategy<Value = Section> {
@@ -23,26 +27,45 @@ fn round() -> impl Strategy<Value = Section> {
     })
 }
 
-/// Programs of 2 to 4 origins with 1 to 3 sections each, and the order of up to 200 events. One
+/// Programs of 2 to 4 origins with 1 to 3 sections each, and the order of up to 300 events. One
 /// rank dies if `dies`.
 pub fn scenarios(dies: bool) -> impl Strategy<Value = Scenario> {
-    (vec(vec(round(), 1..4), 2..5), vec(any::<u8>(), 0..200), (0..4_usize, 0..100_usize, 0..3_usize)).prop_map(
-        move |(programs, schedule, (rank, when, lost))| {
-            let death = dies.then_some(Plan { rank: rank % programs.len(), when, lost });
+    cases(round(), dies)
+}
+
+/// The same for any kind of section.
+pub(crate) fn cases<S: fmt::Debug>(
+    section: impl Strategy<Value = S>,
+    dies: bool,
+) -> impl Strategy<Value = Scenario<S>> {
+    let programs = vec(vec(section, 1..4), 2..5);
+    (programs, vec(any::<u8>(), 0..300), (0..4_usize, 0..100_usize)).prop_map(
+        move |(programs, schedule, (rank, when))| {
+            let death = dies.then_some(Plan { rank: rank % programs.len(), when });
             Scenario { programs, schedule, death }
         },
     )
 }
 
 /// A random search: generated programs, schedules and deaths, run on a lock and shrunk on a
-/// violation.
+/// violation. Or, as [`Linearizability`](crate::Linearizability), generated sections on data.
 #[derive(Clone, Debug)]
 pub struct Search<A> {
     lock: A,
+    sections: Sections,
     setting: Setting,
     dies: bool,
     cases: u32,
     seed: Option<u64>,
+}
+
+/// The sections of a search.
+#[derive(Clone, Copy, Debug)]
+enum Sections {
+    /// Those of programs.
+    Programs,
+    /// Those of histories, and whether each release waits for the writes.
+    Histories { flushes: bool },
 }
 
 const SEED: &str = "LOCK_KIT_SEED";
@@ -53,11 +76,23 @@ impl<A: LockAlgorithm + Clone> Search<A> {
 
     /// A search for violations by this lock, in 1000 cases without deaths.
     pub fn of(lock: &A) -> Self {
-        let lock = lock.clone();
-        Self { lock, setting: Setting::USUAL, dies: false, cases: 1000, seed: None }
+        let (lock, setting) = (lock.clone(), Setting::USUAL);
+        Self { lock, sections: Sections::Programs, setting, dies: false, cases: 1000, seed: None }
     }
 
-    /// In each case one rank dies, at any event, and some of its last operations are lost.
+    /// Searches for a history that is not [linearizable](crate::Linearizability) instead.
+    pub(crate) fn histories(self) -> Self {
+        Self { sections: Sections::Histories { flushes: true }, ..self }
+    }
+
+    /// The sections of a [`Linearizability`](crate::Linearizability) release without a flush: wrong
+    /// on purpose.
+    #[must_use]
+    pub fn without_flush(self) -> Self {
+        Self { sections: Sections::Histories { flushes: false }, ..self }
+    }
+
+    /// In each case one rank dies, at any event, with its operations in flight.
     #[must_use]
     pub fn deaths(self) -> Self {
         Self { dies: true, ..self }
@@ -99,24 +134,30 @@ impl<A: LockAlgorithm + Clone> Search<A> {
     /// # Errors
     /// The message with which [`run`](Self::run) panics.
     pub fn verdict(&self) -> Result<(), String> {
+        let Self { lock, setting, dies, cases, .. } = self;
         let seed = self.seed.unwrap_or_else(any_seed);
-        search_among(seed, self.cases, scenarios(self.dies), |scenario| {
-            run(self.setting, &self.lock, scenario).map(drop)
-        })
-        .map_err(|(reason, minimal)| {
+        let said = |reason: &str, minimal: &dyn fmt::Debug| {
             let (name, variable) = (A::NAME, Self::SEED);
             format!("{name}: {reason}\n in {minimal:#?}\n again: {variable}={seed} in the environment of this test")
-        })
+        };
+        match self.sections {
+            Sections::Programs => search(seed, *cases, *dies, |case| run(*setting, lock, case).map(drop))
+                .map_err(|found| said(&found.reason, &found.minimal)),
+            Sections::Histories { flushes } => {
+                search_among(seed, *cases, sections(*dies), |case| run_sections(*setting, flushes, lock, case))
+                    .map_err(|found| said(&found.reason, &found.minimal))
+            }
+        }
     }
 }
 
 /// The result of a search.
 #[derive(Debug)]
-pub struct Found {
+pub struct Found<S = Scenario> {
     /// The violation.
     pub reason: String,
     /// The smallest failing case.
-    pub minimal: Scenario,
+    pub minimal: S,
 }
 
 /// Searches these cases with a custom runner, for settings that vary with the case.
@@ -129,16 +170,16 @@ pub fn search(
     dies: bool,
     run: impl Fn(&Scenario) -> Result<(), String>,
 ) -> Result<(), Box<Found>> {
-    search_among(seed, cases, scenarios(dies), run).map_err(|(reason, minimal)| Box::new(Found { reason, minimal }))
+    search_among(seed, cases, scenarios(dies), run)
 }
 
-/// The same for any kind of case: the violation, and the smallest failing case.
-pub(crate) fn search_among<S: Strategy>(
+/// The same for any kind of case.
+fn search_among<S: Strategy>(
     seed: u64,
     cases: u32,
     among: S,
     run: impl Fn(&S::Value) -> Result<(), String>,
-) -> Result<(), (String, S::Value)> {
+) -> Result<(), Box<Found<S::Value>>> {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
@@ -146,7 +187,7 @@ pub(crate) fn search_among<S: Strategy>(
         ProptestConfig { cases, max_shrink_iters: 4000, failure_persistence: None, ..ProptestConfig::default() };
     match TestRunner::new_with_rng(config, rng).run(&among, |case| run(&case).map_err(TestCaseError::fail)) {
         Ok(()) => Ok(()),
-        Err(TestError::Fail(reason, minimal)) => Err((reason.message().into(), minimal)),
+        Err(TestError::Fail(reason, minimal)) => Err(Box::new(Found { reason: reason.message().into(), minimal })),
         Err(TestError::Abort(reason)) => panic!("the search was aborted: {reason}"),
     }
 }
@@ -166,7 +207,7 @@ pub fn expect_caught<T>(flaw: &str, dies: bool, expected: &str, run: impl Fn(&Sc
 }
 
 /// The environment's seed ([`Search::SEED`]), or a random one from the process's hash keys.
-pub(crate) fn any_seed() -> u64 {
+fn any_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     let given = std::env::var(SEED).ok().and_then(|seed| seed.parse().ok());
     given.unwrap_or_else(|| RandomState::new().hash_one(0))

@@ -136,11 +136,6 @@ impl Record {
         self.state().bypassed
     }
 
-    /// The token of an exclusive owner that has just entered: it must be higher than all before it.
-    pub fn token(&self, token: u64) {
-        self.fenced(Mode::Exclusive, token);
-    }
-
     /// The token of an owner inside. Readers that are inside together may have theirs in any order.
     pub fn fenced(&self, mode: Mode, token: u64) {
         let mut state = self.state();

@@ -91,7 +91,7 @@ fn give_up<A: LockAlgorithm>(
         }
         has = has.or_else(|| poll(&mut second));
         done = done.or_else(|| poll(&mut released));
-        memory.net().step(None);
+        memory.world().step();
     }
     match told {
         Some(Ok(held)) if in_turn => assert_eq!((held, passed), (Held::cleanly(leaves), Some(Ok(()))), "{case}"),

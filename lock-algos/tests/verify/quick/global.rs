@@ -45,40 +45,40 @@ fn an_arrival_that_replaces_a_departure_is_not_overlooked() {
     let room = || memory.region()[LOCK + Room::HOME_WORDS - Room::LOCK_ALL_WORDS];
     let counts = |word: u64| word & 0x3fff_ffff;
     run(&memory, &mut asks(1, Mode::Shared), ENDLESS).unwrap().unwrap();
-    memory.net().kill(Rank(1), 0);
+    memory.world().kill(Rank(1));
     let mut recovering = asks(0, Mode::Exclusive);
     while room() >> 63 == 0 {
         assert!(poll(&mut recovering).is_none());
-        memory.net().step(None);
+        memory.world().step();
     }
     // It has arrived, and does not know yet that it has to retract itself.
     let mut goes = asks(3, Mode::Shared);
     assert!(poll(&mut goes).is_none());
     while counts(room()) != 2 {
-        memory.net().step(None);
+        memory.world().step();
     }
     // The recovering owner has read the lock-all word, and rank 2's node.
     let looked = || {
-        let net = memory.net();
+        let net = memory.world();
         net.trace.effects().iter().filter(|effect| (effect.origin, effect.target) == (Rank(0), Rank(2))).count()
     };
     while looked() < 1 {
         assert!(poll(&mut recovering).is_none());
-        memory.net().step(None);
+        memory.world().step();
     }
     while counts(room()) != 1 {
         assert!(poll(&mut goes).is_none());
-        memory.net().step(None);
+        memory.world().step();
     }
     // Its later operations are complete.
     for _ in 0..4 {
-        memory.net().step(None);
+        memory.world().step();
         assert!(poll(&mut goes).is_none());
     }
     let mut comes = asks(2, Mode::Shared);
     assert!(poll(&mut comes).is_none());
     while counts(room()) != 2 {
-        memory.net().step(None);
+        memory.world().step();
     }
     let held = run(&memory, &mut recovering, ENDLESS);
     let beside = run(&memory, &mut comes, ENDLESS);

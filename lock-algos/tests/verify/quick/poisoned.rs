@@ -71,7 +71,7 @@ fn poison<A: LockAlgorithm>(lock: &A, kind: FaultKind, recovering: Intent) {
     assert_eq!(user(2).ask(Mode::Exclusive, Intent::TRY), busy, "{case}: who tries does not wait for who lives");
     match kind {
         FaultKind::OwnerPanicked => assert_eq!(user(1).panic(died), Ok(()), "{case}"),
-        _ => memory.net().kill(Rank(1), 0),
+        _ => memory.world().kill(Rank(1)),
     }
 
     for _ in 0..2 {
@@ -111,7 +111,7 @@ fn dead_reader<A: LockAlgorithm>(lock: &A) {
                 User { lock, memory: &all[rank as usize], owner }
             };
             assert_eq!(user(1).ask(Mode::Shared, Intent::LOCK), Ok(Held::cleanly(Mode::Shared)), "{}", A::NAME);
-            memory.net().kill(Rank(1), 0);
+            memory.world().kill(Rank(1));
             for mode in [mode, Mode::Exclusive] {
                 assert_eq!(user(2).ask(mode, intent), Ok(Held::cleanly(mode)), "{} {mode:?}", A::NAME);
                 assert_eq!(user(2).release(mode), Ok(()), "{} {mode:?}", A::NAME);

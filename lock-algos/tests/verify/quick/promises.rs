@@ -116,7 +116,7 @@ pub(crate) fn waits_as_it_says<A: LockAlgorithm>(lock: &A) -> (usize, usize) {
         let held = run(&memory, &mut acquire(lock, &holds, owner(0), Mode::Exclusive), ENDLESS).unwrap().unwrap();
         let mut coming = acquire(lock, &comes, owner(1), Mode::Exclusive);
         assert!(run(&memory, &mut coming, events).is_none());
-        memory.net().stopped = Some(Rank(1));
+        memory.world().stopped = Some(Rank(1));
 
         let context = Layout::<_, A>::new(&holds, owner(0), slots);
         let words = lock.words(context).unwrap();
@@ -132,7 +132,7 @@ pub(crate) fn waits_as_it_says<A: LockAlgorithm>(lock: &A) -> (usize, usize) {
         let outcome = run(&memory, &mut rest, ENDLESS);
         assert_eq!(outcome, (!waits).then_some(Ok(())), "{}: after {events} events", A::NAME);
         *if waits { &mut waited } else { &mut ended } += 1;
-        memory.net().stopped = None;
+        memory.world().stopped = None;
         if waits {
             assert!(run(&memory, &mut coming, EVENTS).is_none());
             assert_eq!(run(&memory, &mut rest, ENDLESS), Some(Ok(())), "{}: after {events} events", A::NAME);

@@ -44,10 +44,10 @@ fn leave(while_read: bool) {
     let mut second = exclusive(1);
     while last() != 1 {
         assert!(poll(&mut second).is_none());
-        memory.net().step(None);
+        memory.world().step();
     }
     assert!(run(&memory, &mut exclusive(2), A_WHILE).is_none() && last() == 2);
-    memory.net().kill(Rank(2), 0);
+    memory.world().kill(Rank(2));
 
     wanted.store(false, Relaxed);
     let mut leaves: Release<'_> = match while_read {
@@ -93,7 +93,7 @@ fn tries<A: LockAlgorithm>(lock: &A) {
         for rank in 0..2 {
             run(&memory, &mut asks(rank, Mode::Shared), ENDLESS).unwrap().unwrap();
         }
-        memory.net().kill(Rank(1), 0);
+        memory.world().kill(Rank(1));
         let mut waits = asks(2, Mode::Exclusive);
         assert!(run(&memory, &mut waits, ENDLESS).is_none(), "{}: rank 2 came in beside a reader", A::NAME);
 

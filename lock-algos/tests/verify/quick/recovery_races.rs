@@ -22,20 +22,20 @@ fn race<A: LockAlgorithm>(lock: &A, dying: Mode, ranks: [u32; 2], events: [usize
     let memory = ModelMemory::new(4, region_words::<A>(SLOTS));
     let all: Vec<_> = (0..4).map(|rank| memory.of(rank)).collect();
     run(&memory, &mut acquire(lock, &all[1], slotted(1), dying), ENDLESS).unwrap().unwrap();
-    memory.net().kill(Rank(1), 0);
+    memory.world().kill(Rank(1));
 
     let mut waits = ranks.map(|rank| (rank, acquire(lock, &all[rank as usize], slotted(rank), Mode::Exclusive)));
     let mut holder: Option<(usize, Held)> = None;
     let mut early = [false; 2];
     let goes = |waits: &mut [(u32, Acquire<'_>); 2], holder: &mut Option<(usize, Held)>, which: usize, events| {
-        memory.net().stopped = Some(Rank(ranks[1 - which]));
+        memory.world().stopped = Some(Rank(ranks[1 - which]));
         for _ in 0..events {
             if let Some(held) = poll(&mut waits[which].1) {
                 assert!(holder.is_none(), "{case}: rank {} came in beside another", ranks[which]);
                 *holder = Some((which, held.unwrap()));
                 return true;
             }
-            memory.net().step(None);
+            memory.world().step();
         }
         false
     };
@@ -49,7 +49,7 @@ fn race<A: LockAlgorithm>(lock: &A, dying: Mode, ranks: [u32; 2], events: [usize
     if !has(&holder, 0) {
         goes(&mut waits, &mut holder, 0, A_WHILE);
     }
-    memory.net().stopped = None;
+    memory.world().stopped = None;
     let mut order = Vec::new();
     for _ in 0..2 {
         let mut patience = 0;
@@ -59,7 +59,7 @@ fn race<A: LockAlgorithm>(lock: &A, dying: Mode, ranks: [u32; 2], events: [usize
                     holder = poll(&mut waits[which].1).map(|held| (which, held.unwrap()));
                 }
             }
-            memory.net().step(None);
+            memory.world().step();
             patience += 1;
             assert!(patience < ENDLESS, "{case}: {} wait without end", 2 - order.len());
         }
@@ -71,7 +71,7 @@ fn race<A: LockAlgorithm>(lock: &A, dying: Mode, ranks: [u32; 2], events: [usize
         for _ in 0..A_WHILE {
             let beside = !order.contains(&other) && poll(&mut waits[other].1).is_some();
             assert!(!beside, "{case}: rank {} came in beside another", ranks[other]);
-            memory.net().step(None);
+            memory.world().step();
         }
         let owner = slotted(ranks[which]);
         let mut released: std::pin::Pin<Box<dyn Future<Output = _>>> =

@@ -101,7 +101,7 @@ fn releases_poisoned<A: LockAlgorithm>(lock: &A) {
                 let why = Fault::of(FaultKind::OwnerPanicked, Rank(1));
                 assert_eq!(fixture.run(fixture.release_poisoned(slotted(1), why)), Some(Ok(())), "{case}");
             }
-            false => fixture.all[0].net().kill(Rank(1), 0),
+            false => fixture.all[0].world().kill(Rank(1)),
         }
         let held = fixture.run(fixture.asks(recovering, Mode::Exclusive, || Intent::LOCK.recovering()));
         let Some(Ok(Held { recovered: Some(why), .. })) = held else { panic!("{case}: {held:?}") };
@@ -131,7 +131,7 @@ fn given_up<A: LockAlgorithm>(lock: &A) {
             let fixture = Fixture::new(lock);
             let case = format!("{}, {then:?} after {limit}", A::NAME);
             fixture.ask(1, Mode::Exclusive, Intent::LOCK).unwrap().unwrap();
-            fixture.all[0].net().kill(Rank(1), 0);
+            fixture.all[0].world().kill(Rank(1));
             let asked = Arc::new(AtomicUsize::new(0));
             let (counts, patient) = (asked.clone(), Intent::LOCK.recovering());
             let intent = move || if counts.fetch_add(1, Relaxed) < limit { patient } else { then };

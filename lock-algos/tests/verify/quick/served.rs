@@ -112,7 +112,7 @@ impl Fixture {
     fn look(&self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         assert!(self.server.borrow_mut().task.as_mut().poll(&mut cx).is_pending(), "the server ended");
-        self.all[0].net().step(None)
+        self.all[0].world().step()
     }
 
     /// No owner is left.
@@ -143,7 +143,7 @@ fn poison(kind: FaultKind, recovering: Intent) {
     assert_eq!(fixture.ask(2, Mode::Exclusive, Intent::TRY), busy, "{case}");
     match kind {
         FaultKind::OwnerPanicked => assert_eq!(fixture.drive(fixture.release_poisoned(1, died)), Ok(()), "{case}"),
-        _ => fixture.all[0].net().kill(Rank(1), 0),
+        _ => fixture.all[0].world().kill(Rank(1)),
     }
     for _ in 0..2 {
         for (rank, mode) in [(0, Mode::Exclusive), (2, Mode::Exclusive), (3, Mode::Shared)] {
@@ -185,7 +185,7 @@ fn a_served_lock_is_poisoned_until_one_recovers() {
 fn a_dead_reader_poisons_nothing() {
     let fixture = Fixture::new();
     assert_eq!(fixture.ask(1, Mode::Shared, Intent::LOCK), Ok(Held::cleanly(Mode::Shared)));
-    fixture.all[0].net().kill(Rank(1), 0);
+    fixture.all[0].world().kill(Rank(1));
     assert_eq!(fixture.ask(2, Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
     assert_eq!(fixture.release(2, Mode::Exclusive), Ok(()));
     assert!(fixture.close());
@@ -199,7 +199,7 @@ fn a_cancelled_acquire_has_not_recovered() {
         for limit in 1..100 {
             let fixture = Fixture::new();
             fixture.ask(1, Mode::Exclusive, Intent::LOCK).unwrap();
-            fixture.all[0].net().kill(Rank(1), 0);
+            fixture.all[0].world().kill(Rank(1));
             let (asked, patient) = (AtomicUsize::new(0), Intent::LOCK.recovering());
             let (memory, context, lock) = (&fixture.all[3], fixture.context(3), &*fixture.lock);
             let told = fixture.drive(async {
@@ -224,7 +224,7 @@ fn a_cancelled_acquire_has_not_recovered() {
 fn waiters_for_a_dead_home_fail() {
     let fixture = Fixture::new();
     assert_eq!(fixture.ask(1, Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
-    fixture.all[0].net().kill(Rank(0), 0);
+    fixture.all[0].world().kill(Rank(0));
     fixture.fire();
     let ended = fixture.ask(2, Mode::Shared, Intent::LOCK);
     assert_eq!(ended, Err(Fault::of(FaultKind::PeerDied, Rank(0))));
@@ -268,7 +268,7 @@ fn checked() {
 /// Requests that the server has not handled when it handles the try.
 #[test]
 fn a_try_after_a_release_succeeds() {
-    let deliver = |fixture: &Fixture| while fixture.all[0].net().step(None) {};
+    let deliver = |fixture: &Fixture| while fixture.all[0].world().step() {};
     let owners: [(Mode, &[u32]); 2] = [(Mode::Exclusive, &[1]), (Mode::Shared, &[1, 2])];
     for (mode, owners) in owners {
         let fixture = Fixture::new();
@@ -302,7 +302,7 @@ fn a_late_reply_changes_nothing() {
     let fixture = Fixture::new();
     assert_eq!(fixture.ask(1, Mode::Exclusive, Intent::LOCK), Ok(Held::cleanly(Mode::Exclusive)));
     let node = fixture.context(1).node(1).unwrap();
-    fixture.all[1].net().words[node] = 7 << 24; // with another request id
+    fixture.all[1].world().words[node] = 7 << 24; // with another request id
     assert_eq!(fixture.release(1, Mode::Exclusive), Ok(()));
     assert!(fixture.close());
 }

@@ -22,7 +22,7 @@ fn ranks<A: LockAlgorithm>() -> (ModelMemory, Vec<ModelMemory>) {
 /// reads beside rank 0.
 fn readers_go_on<A: LockAlgorithm>(lock: &A) {
     let (memory, all) = ranks::<A>();
-    memory.net().kill(Rank(4), 0);
+    memory.world().kill(Rank(4));
     let reads = |rank: u32| run(&memory, &mut acquire(lock, &all[rank as usize], slotted(rank), Mode::Shared), ENDLESS);
     assert_eq!(reads(0), Some(Ok(Held::cleanly(Mode::Shared))), "{}", A::NAME);
     let wanted = AtomicBool::new(true);
@@ -55,7 +55,7 @@ fn readers_of_all_locks_go_on() {
 /// Rank 4 dies. Rank 0 holds the lock for long, and the others wait for it one behind the other.
 fn order_is_kept<A: LockAlgorithm>(lock: &A) {
     let (memory, all) = ranks::<A>();
-    memory.net().kill(Rank(4), 0);
+    memory.world().kill(Rank(4));
     let asks = |rank: u32| acquire(lock, &all[rank as usize], slotted(rank), Mode::Exclusive);
     assert_eq!(run(&memory, &mut asks(0), ENDLESS), Some(Ok(Held::cleanly(Mode::Exclusive))), "{}", A::NAME);
     let mut waiting: Vec<_> = [3, 1, 2].into_iter().map(|rank| (rank, asks(rank))).collect();
@@ -64,7 +64,7 @@ fn order_is_kept<A: LockAlgorithm>(lock: &A) {
     }
     for _ in 0..2 * ENDLESS {
         assert!(waiting.iter_mut().all(|(_, acquire)| poll(acquire).is_none()), "{}", A::NAME);
-        memory.net().step(None);
+        memory.world().step();
     }
     let mut holder = 0;
     for next in [3, 1, 2] {
@@ -72,7 +72,7 @@ fn order_is_kept<A: LockAlgorithm>(lock: &A) {
             Box::pin(release(lock, &all[holder as usize], slotted(holder), Mode::Exclusive));
         assert_eq!(run(&memory, &mut released, ENDLESS), Some(Ok(())), "{}", A::NAME);
         let entered = (0..ENDLESS).find_map(|_| {
-            memory.net().step(None);
+            memory.world().step();
             waiting.iter_mut().find_map(|(rank, acquire)| poll(acquire).map(|held| (*rank, held)))
         });
         assert_eq!(entered, Some((next, Ok(Held::cleanly(Mode::Exclusive)))), "{}", A::NAME);
@@ -91,11 +91,11 @@ fn the_order_of_tickets_and_queues_is_kept() {
 /// Rank 1 dies outside, then rank 3 inside.
 fn holder_is_named<A: LockAlgorithm>(lock: &A, kind: FaultKind) {
     let (memory, all) = ranks::<A>();
-    memory.net().kill(Rank(1), 0);
+    memory.world().kill(Rank(1));
     let asks =
         |rank: u32, mode| run(&memory, &mut acquire(lock, &all[rank as usize], slotted(rank), mode), 2 * ENDLESS);
     assert_eq!(asks(3, Mode::Exclusive), Some(Ok(Held::cleanly(Mode::Exclusive))), "{}", A::NAME);
-    memory.net().kill(Rank(3), 0);
+    memory.world().kill(Rank(3));
     let died = Fault::of(kind, Rank(3));
     assert_eq!(asks(0, Mode::Exclusive), Some(Ok(Held::after(died, Mode::Exclusive))), "{}", A::NAME);
 }

@@ -127,7 +127,7 @@ fn hands_over_while_it_is_asked(is_near: bool, mode: Mode, intent: Intent, (even
     let (per_host, dead, elsewhere) = if is_near { (3, Rank(2), 3) } else { (2, Rank(3), 2) };
     let fixture = Fixture::new(two_level(8).bypasses(0), per_host);
     let memory = fixture.memory();
-    memory.net().kill(dead, 0);
+    memory.world().kill(dead);
     assert_eq!(
         fixture.run(&mut fixture.acquire(1, Mode::Exclusive, || Intent::LOCK), ENDLESS),
         Some(Ok(ALONE)),
@@ -135,14 +135,14 @@ fn hands_over_while_it_is_asked(is_near: bool, mode: Mode, intent: Intent, (even
     );
     let mut asks = fixture.acquire(elsewhere, mode, move || intent);
     let mut told = fixture.run(&mut asks, events);
-    memory.net().stopped = is_stopped.then_some(Rank(elsewhere));
+    memory.world().stopped = is_stopped.then_some(Rank(elsewhere));
     let mut next = fixture.acquire(0, Mode::Exclusive, || Intent::LOCK);
     assert_eq!(fixture.run(&mut next, 6), None, "{case}: does not wait");
     let mark = memory.region()[LOCK];
     assert_eq!(fixture.run(&mut fixture.release(1), ENDLESS), Some(Ok(ALONE)), "{case}: is not released");
     if is_stopped {
         // The next owner has not changed the owner word yet.
-        memory.net().stopped = None;
+        memory.world().stopped = None;
         told = told.or_else(|| fixture.run(&mut asks, 60));
     }
     assert_eq!(fixture.run(&mut next, ENDLESS), Some(Ok(ALONE)), "{case}: is not handed over");

@@ -6,7 +6,7 @@ use super::{Event, Kind, Pending, World};
 
 impl World {
     /// Describes an event before it happens.
-    pub(in crate::model_check) fn describe(&self, event: Event) -> String {
+    pub(crate) fn describe(&self, event: Event) -> String {
         let of = |number: u32| {
             let Some(Pending { origin, kind, .. }) = self.pending.get(&number) else { return String::new() };
             let place = |word: u32| format!("rank {} word {}", self.target(word), word as usize % self.region_words);
@@ -18,7 +18,7 @@ impl World {
                 Kind::Returns { word, outcome, .. } => {
                     format!("rank {} learns {outcome:x?} from {}", origin.0, place(word))
                 }
-                Kind::Waits { word, .. } | Kind::Pauses { word, .. } => {
+                Kind::Waits { word, .. } => {
                     format!("rank {} reads {} again", origin.0, place(word))
                 }
                 Kind::Ready { .. } => String::new(),
@@ -38,7 +38,7 @@ impl World {
 
     /// A digest of the state, except for that of the tasks, which their histories stand for. Of a
     /// version it includes whether it is the current one, of numbers their order within a rank.
-    pub(in crate::model_check) fn state(&self) -> u64 {
+    pub(crate) fn state(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (
             &self.words,
@@ -68,9 +68,8 @@ impl World {
                     Kind::Returns { word, outcome, version } => {
                         (word, outcome, passed(word, version)).hash(&mut hasher)
                     }
-                    Kind::Pauses { word, version, until } => (word, passed(word, version), until).hash(&mut hasher),
-                    Kind::Waits { word, version, deaths, until } => {
-                        (word, passed(word, version) || self.deaths != deaths, until).hash(&mut hasher);
+                    Kind::Waits { word, deaths, until, .. } => {
+                        (word, deaths.is_some(), self.goes_on(*kind), until).hash(&mut hasher);
                     }
                 }
             }

@@ -1,21 +1,13 @@
 //! A model checker: every schedule of the shipped futures, with crashes, lost replies and stops.
 
-mod memory;
-mod run;
-mod world;
-
 use std::collections::HashSet;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use onesided_lock_algos::LockAlgorithm;
 
-pub use memory::{CheckedMemory, PauseEnd, Reply, Wait};
-pub use world::Event;
-
 use crate::program::Section;
 use crate::trace::Action;
-use run::{End, Run};
-use world::Budget;
+use crate::world::{Budget, Event, Run, Setting, Time};
 
 /// A model checker that replays a lock's futures over a memory with delayed effects and
 /// completions, in every schedule, deterministically and in one thread.
@@ -46,18 +38,16 @@ use world::Budget;
 ///
 /// Checked in every schedule: exclusion, no lost update, that every task ends, that exactly the
 /// recovering owners learn of a death, that the lock is free at the end and a survivor can acquire
-/// it. And, on request, a bound on [bypasses](Self::bypass), and that [tokens](Self::token) rise.
+/// it. And, on request, a bound on [bypasses](Self::bypass).
 #[derive(Clone, Debug)]
 pub struct Checker<A> {
     lock: A,
+    setting: Setting,
     budget: Budget,
-    per_host: u32,
     at_least: usize,
     states: usize,
     delay_bound: Option<usize>,
     bypass: Option<u32>,
-    token: Option<fn(&[u64]) -> u64>,
-    mutate: Option<fn(Action) -> Action>,
     same_host_is_safe: bool,
     memory_goes: bool,
 }
@@ -89,7 +79,7 @@ impl fmt::Display for Explored {
         let all = if *complete { "all" } else { "not all" };
         write!(
             f,
-            "{states} states ({all}), {schedules} schedules, {ends} ends, up to {depth} events; {recoveries} ends with an recovering, \
+            "{states} states ({all}), {schedules} schedules, {ends} ends, up to {depth} events; {recoveries} ends with a recovery, \
              {lost} after a loss; at most {bypassed} bypassed"
         )
     }
@@ -100,14 +90,12 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     pub fn of(lock: &A) -> Self {
         Self {
             lock: lock.clone(),
+            setting: Setting::USUAL,
             budget: Budget::default(),
-            per_host: 2,
             at_least: 1,
             states: 3_000_000,
             delay_bound: None,
             bypass: None,
-            token: None,
-            mutate: None,
             same_host_is_safe: false,
             memory_goes: false,
         }
@@ -154,7 +142,7 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     /// This many ranks share a host; 2 by default.
     #[must_use]
     pub fn per_host(self, ranks: u32) -> Self {
-        Self { per_host: ranks, ..self }
+        Self { setting: Setting { per_host: ranks, ..self.setting }, ..self }
     }
 
     /// The fewest states, so that a check cannot shrink unnoticed: their number depends on the lock
@@ -192,16 +180,10 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
         Self { bypass: Some(at_most), ..self }
     }
 
-    /// An exclusive owner has a higher token than all before it. `of` gets the words of the lock.
-    #[must_use]
-    pub fn token(self, of: fn(&[u64]) -> u64) -> Self {
-        Self { token: Some(of), ..self }
-    }
-
     /// Mutates operations on purpose: a wrong lock without any code of its own.
     #[must_use]
     pub fn mutate(self, mutate: fn(Action) -> Action) -> Self {
-        Self { mutate: Some(mutate), ..self }
+        Self { setting: Setting { mutate: Some(mutate), ..self.setting }, ..self }
     }
 
     /// Checks these programs, one origin each, in every schedule.
@@ -230,7 +212,7 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
         // The chosen event, and the number of events, at each step.
         let mut path: Vec<(u16, u16)> = Vec::new();
         loop {
-            let mut run = Run::new(self, programs);
+            let mut run = self.begins(programs);
             explored.schedules += 1;
             let mut step = 0;
             let ended = loop {
@@ -244,20 +226,20 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
                 if path.len() == step {
                     path.push((0, events.len() as u16));
                 }
-                let ended = run.happen(events[usize::from(path[step].0)]);
+                let happened = self.happen(&mut run, events[usize::from(path[step].0)]);
                 step += 1;
-                if ended.is_some() {
-                    break ended;
+                if happened.is_err() {
+                    break Some(happened);
                 }
             };
             explored.states = known.len();
             explored.depth = explored.depth.max(step);
             match ended {
                 None => {}
-                Some(Ok(end)) => explored.count(end),
+                Some(Ok(())) => explored.count(&run),
                 Some(Err(violation)) => {
                     let schedule: Vec<u16> = path[..step].iter().map(|(chosen, _)| *chosen).collect();
-                    return Err(self.report(&violation, programs, &run, &schedule));
+                    return self.replay(programs, &schedule).and(Err(violation));
                 }
             }
             while let Some((chosen, of)) = path.pop() {
@@ -275,6 +257,22 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
         }
     }
 
+    fn begins(&self, programs: &[&[Section]]) -> Run<A> {
+        Run::new(&self.lock, self.setting, programs, |world| {
+            (world.time, world.budget, world.memory_goes) = (Time::LastResort, self.budget, self.memory_goes);
+            world.safe_within = self.same_host_is_safe.then_some(self.setting.per_host);
+        })
+    }
+
+    fn happen(&self, run: &mut Run<A>, event: Event) -> Result<(), String> {
+        run.happen(event)?;
+        let bypassed = run.record.bypassed();
+        match self.bypass.is_some_and(|at_most| bypassed > at_most) && run.record.dead().is_empty() {
+            true => Err(format!("{bypassed} later acquires bypassed a waiter")),
+            false => Ok(()),
+        }
+    }
+
     /// How many more delays these choices leave.
     fn left(&self, path: &[(u16, u16)]) -> Option<usize> {
         self.delay_bound.map(|times| times - path.iter().filter(|(chosen, _)| *chosen > 0).count())
@@ -285,38 +283,34 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     /// # Errors
     /// The violation, if it still occurs.
     pub fn replay(&self, programs: &[&[Section]], schedule: &[u16]) -> Result<(), String> {
-        let mut run = Run::new(self, programs);
+        let mut run = self.begins(programs);
+        let mut story = String::new();
         let mut chosen = schedule.iter();
-        loop {
+        let ended = loop {
             let events = run.possible();
-            let ended = match (chosen.next(), events.first()) {
-                (_, None) => Some(run.end()),
-                (choice, Some(first)) => {
-                    run.happen(choice.and_then(|choice| events.get(usize::from(*choice))).copied().unwrap_or(*first))
-                }
-            };
-            match ended {
-                None => {}
-                Some(Ok(_)) => return Ok(()),
-                Some(Err(violation)) => return Err(self.report(&violation, programs, &run, schedule)),
+            let Some(first) = events.first() else { break run.end() };
+            let event = chosen.next().and_then(|choice| events.get(usize::from(*choice))).unwrap_or(first);
+            let _ = writeln!(story, "  {}", run.tasks.memory.world().describe(*event));
+            let happened = self.happen(&mut run, *event);
+            if happened.is_err() {
+                break happened;
             }
-        }
-    }
-
-    fn report(&self, violation: &str, programs: &[&[Section]], run: &Run<A>, schedule: &[u16]) -> String {
-        let (name, budget) = (A::NAME, self.budget);
-        let happened = run.story();
-        format!(
-            "{name}: {violation}\n in {programs:?}\n with {budget:?}\n events:\n{happened} again: replay(programs, &{schedule:?})"
-        )
+        };
+        ended.map_err(|violation| {
+            let (name, budget) = (A::NAME, self.budget);
+            format!(
+                "{name}: {violation}\n in {programs:?}\n with {budget:?}\n events:\n{story} again: replay(programs, \
+                 &{schedule:?})"
+            )
+        })
     }
 }
 
 impl Explored {
-    fn count(&mut self, end: End) {
+    fn count<A: LockAlgorithm + Clone>(&mut self, run: &Run<A>) {
         self.ends += 1;
-        self.recoveries += usize::from(end.recovering);
-        self.lost += usize::from(end.lost);
-        self.bypassed = self.bypassed.max(end.bypassed);
+        self.recoveries += usize::from(run.record.entered().iter().any(|(_, recovered)| recovered.is_some()));
+        self.lost += usize::from(!run.tasks.memory.world().lost.is_empty());
+        self.bypassed = self.bypassed.max(run.record.bypassed());
     }
 }

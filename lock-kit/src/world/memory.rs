@@ -1,4 +1,5 @@
-//! The memory of a [`World`], seen from one rank.
+//! Remote memory with delayed effects and completions, seen from one rank: an operation is posted,
+//! takes effect and completes at three points in time, and a schedule chooses what happens next.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,34 +10,46 @@ use onesided_remote_memory::{
     At, Chain, Fault, FaultKind, Link, Liveness, Notify, Patience, Rank, RemoteMemory, Watch,
 };
 
-use super::world::World;
+use super::World;
 use crate::Crashable;
 use crate::posting::{check_own, post_all, resolve};
 use crate::trace::Action;
 
-/// The memory of all ranks in a check, seen from one rank.
+/// The memory of all ranks, seen from one rank. A clone is a handle of its own, for another task.
 #[derive(Debug)]
-pub struct CheckedMemory {
+pub struct ModelMemory {
     rank: Rank,
     /// The word versions that this handle has seen: each task has one.
     view: u16,
     world: Arc<Mutex<World>>,
 }
 
-impl Clone for CheckedMemory {
+impl Clone for ModelMemory {
     fn clone(&self) -> Self {
         let view = self.world().view_of(self.view);
         Self { rank: self.rank, view, world: Arc::clone(&self.world) }
     }
 }
 
-impl CheckedMemory {
-    pub(super) fn new(rank: Rank, world: &Arc<Mutex<World>>) -> Self {
-        Self { rank, view: rank.0 as u16, world: Arc::clone(world) }
+impl ModelMemory {
+    /// The memory of rank 0.
+    pub fn new(ranks: usize, region_words: usize) -> Self {
+        Self { rank: Rank(0), view: 0, world: Arc::new(Mutex::new(World::new(ranks, region_words))) }
     }
 
-    fn world(&self) -> MutexGuard<'_, World> {
+    /// The same memory, seen from another rank.
+    pub fn of(&self, rank: usize) -> Self {
+        Self { rank: Rank(rank as u32), view: rank as u16, world: Arc::clone(&self.world) }
+    }
+
+    /// The shared state. No operation may be posted while it is held.
+    pub fn world(&self) -> MutexGuard<'_, World> {
         lock(&self.world)
+    }
+
+    /// The words of this rank's region.
+    pub fn region(&self) -> Vec<u64> {
+        self.world().region(self.rank).to_vec()
     }
 
     fn post_one(&self, word: usize, action: Action, chained: bool) -> Reply {
@@ -45,15 +58,15 @@ impl CheckedMemory {
     }
 
     fn check_own(&self, word: usize) -> Result<(), Fault> {
-        check_own(word, self.world().region_words(), self.rank)
+        check_own(word, self.world().region_words, self.rank)
     }
 }
 
-pub(super) fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
+fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
     world.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The reply to an operation. No waker: the checker polls the tasks that an event concerns.
+/// The reply to an operation. No waker: an event says whose tasks it concerns.
 #[derive(Debug)]
 pub struct Reply {
     world: Arc<Mutex<World>>,
@@ -89,7 +102,7 @@ impl Future for PauseEnd {
 /// A wait for a word of the rank's own memory.
 #[derive(Debug)]
 pub struct Wait<'f, P> {
-    memory: &'f CheckedMemory,
+    memory: &'f ModelMemory,
     own: usize,
     predicate: P,
     patience: Patience,
@@ -100,7 +113,7 @@ impl<P: Fn(u64) -> bool + Unpin> Future for Wait<'_, P> {
     type Output = Result<u64, Fault>;
 
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        let CheckedMemory { rank, view, .. } = *self.memory;
+        let ModelMemory { rank, view, .. } = *self.memory;
         let timed_out = match &self.waits {
             None => false,
             Some(waits) => match lock(&waits.world).take(waits.number) {
@@ -137,7 +150,7 @@ impl<P: Fn(u64) -> bool + Unpin> Future for Wait<'_, P> {
     }
 }
 
-impl RemoteMemory for CheckedMemory {
+impl RemoteMemory for ModelMemory {
     type Word<'f> = usize;
     type Op = Reply;
     type Wait<'f, P: Fn(u64) -> bool + Unpin + Send + 'f> = Wait<'f, P>;
@@ -153,7 +166,7 @@ impl RemoteMemory for CheckedMemory {
 
     fn word(&self, at: At) -> Result<usize, Fault> {
         let mut world = self.world();
-        let word = resolve(at, world.ranks(), world.region_words())?;
+        let word = resolve(at, world.ranks(), world.region_words)?;
         let reached = world.reach(at.rank);
         if reached.is_err() {
             world.told(self.rank, at.rank);
@@ -206,7 +219,8 @@ impl RemoteMemory for CheckedMemory {
 
     fn now(&self) -> u64 {
         let mut world = self.world();
-        let now = world.now();
+        world.posted.waits += 1;
+        let now = world.now;
         world.told(self.rank, now);
         now
     }
@@ -230,7 +244,7 @@ impl RemoteMemory for CheckedMemory {
     }
 }
 
-impl Crashable for CheckedMemory {
+impl Crashable for ModelMemory {
     fn die(&self) {
         self.world().dying.push(self.rank);
     }

@@ -1,12 +1,22 @@
-//! The memory of all ranks, the operations in flight, and the possible events.
+//! The memory of all ranks, the operations in flight, the clock, and the possible events: one world
+//! for every schedule of the [`Checker`](crate::Checker) and the random ones of a
+//! [`Search`](crate::Search).
 
 mod describe;
+mod memory;
 mod possible;
+mod run;
+mod tasks;
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use onesided_remote_memory::{Fault, FaultKind, Rank};
+
+pub use memory::{ModelMemory, PauseEnd, Reply, Wait};
+pub(crate) use run::Run;
+pub use run::{Server, Setting};
+pub(crate) use tasks::Tasks;
 
 use crate::program::HOME;
 use crate::trace::{Action, Effect, Trace};
@@ -36,15 +46,15 @@ pub enum Event {
 
 /// The failures allowed in a schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Budget {
-    pub(super) crashes: u8,
-    pub(super) lost: u8,
-    pub(super) stops: u8,
+pub(crate) struct Budget {
+    pub(crate) crashes: u8,
+    pub(crate) lost: u8,
+    pub(crate) stops: u8,
 }
 
 /// An operation or a wait that a task awaits, or has detached.
 #[derive(Clone, Copy, Debug, Hash)]
-pub(super) struct Pending {
+pub(crate) struct Pending {
     origin: Rank,
     view: u16,
     kind: Kind,
@@ -60,12 +70,39 @@ enum Kind {
     Travels { word: u32, action: Action, chained: bool },
     /// In effect, or lost; the reply, with the word's version, is in flight.
     Returns { word: u32, outcome: Result<u64, Fault>, version: u32 },
-    /// Checks again when the word's version changes or a rank dies.
-    Waits { word: u32, version: u32, deaths: u32, until: u64 },
-    /// Ends when the word's version changes.
-    Pauses { word: u32, version: u32, until: u64 },
+    /// Goes on when the word's version changes, or, unless it is a pause, a rank dies.
+    Waits { word: u32, version: u32, deaths: Option<u32>, until: u64 },
     /// Ready to be taken by its future.
     Ready { outcome: Result<u64, Fault>, timed_out: bool },
+}
+
+/// When time passes to the end of a pause or a deadline.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Time {
+    /// At any step.
+    #[default]
+    Free,
+    /// At any step, to the end of a pause; no wait ends by its deadline, as if time stood still: a
+    /// lost wake-up is then a wait without end.
+    WithoutDeadlines,
+    /// Only if nothing else can happen, and only after a death, a stop or a loss: before that, a
+    /// waiter must be woken by a change of the word that it waits for.
+    LastResort,
+}
+
+/// The number of posted operations of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Posted {
+    /// Reads.
+    pub reads: u32,
+    /// Writes.
+    pub writes: u32,
+    /// Compare-swaps.
+    pub compare_swaps: u32,
+    /// Fetch-adds.
+    pub fetch_adds: u32,
+    /// Pauses and reads of the clock.
+    pub waits: u32,
 }
 
 /// Powers of two in nanoseconds: pauses grow while nothing changes.
@@ -78,10 +115,12 @@ const OUTWAITED: u32 = 96;
 /// The same while a rank's end is not known: no lock waits for that without a bound.
 const UNHEARD: u32 = 3;
 
-#[derive(Debug)]
-pub(super) struct World {
+/// The memory of all ranks and everything that is in flight.
+#[derive(Debug, Default)]
+pub struct World {
     region_words: usize,
-    words: Vec<u64>,
+    /// The regions of all ranks, one after the other.
+    pub words: Vec<u64>,
     versions: Vec<u32>,
     /// By handle: the version of each word that its last operation there saw.
     seen: Vec<BTreeMap<u32, u32>>,
@@ -89,39 +128,48 @@ pub(super) struct World {
     /// The ended ranks that the others know of.
     announced_dead: Vec<bool>,
     deaths: u32,
+    /// When time passes.
+    pub time: Time,
     now: u64,
-    /// Pauses and deadlines that have ended since a word changed or a rank died.
+    /// Pauses and deadlines that have ended since a word changed or a rank died. Pauses grow with
+    /// it, so that a lock that waits a second before it suspects readers can be built with short
+    /// pauses.
     idle: u32,
-    stopped: Option<Rank>,
+    /// The stopped rank: it receives nothing, and its operations do not take effect.
+    pub stopped: Option<Rank>,
     /// Pauses and deadlines that have ended since then.
     outwaited: u32,
     /// The origin and target of each lost operation or reply: their connection is lost.
-    pub(super) lost: Vec<(Rank, Rank)>,
+    pub(crate) lost: Vec<(Rank, Rank)>,
     /// By number, in the order of posting.
     pending: BTreeMap<u32, Pending>,
     next: u32,
     /// The handle whose next operation is the first of an acquire.
-    pub(super) marks: Option<u16>,
+    marks: Option<u16>,
     /// By rank: a digest of all results that its tasks received. Equal digests stand for equal
     /// states.
     histories: Vec<u64>,
-    pub(super) budget: Budget,
+    pub(crate) budget: Budget,
     /// How many ranks share a host, if no operation within a host is lost.
-    pub(super) safe_within: Option<u32>,
+    pub(crate) safe_within: Option<u32>,
     /// Whether a rank's memory is lost with it, before the others learn of its end.
-    pub(super) memory_goes: bool,
+    pub(crate) memory_goes: bool,
     /// Whether the home's rank never crashes, because it serves the lock.
-    pub(super) home_lives: bool,
-    pub(super) mutate: Option<fn(Action) -> Action>,
-    pub(super) trace: Trace,
+    home_lives: bool,
+    /// Mutates operations on purpose.
+    pub mutate: Option<fn(Action) -> Action>,
+    /// The number of posted operations of each kind.
+    pub posted: Posted,
+    /// The operations that took effect.
+    pub trace: Trace,
     /// The rank whose acquire has arrived by the last event.
-    pub(super) last_arrival: Option<Rank>,
+    last_arrival: Option<Rank>,
     /// A rank that has ended by itself and is to be reaped.
-    pub(super) dying: Vec<Rank>,
+    dying: Vec<Rank>,
 }
 
 impl World {
-    pub(super) fn new(ranks: usize, region_words: usize, budget: Budget) -> Self {
+    fn new(ranks: usize, region_words: usize) -> Self {
         let words = vec![0; ranks * region_words];
         Self {
             region_words,
@@ -130,41 +178,26 @@ impl World {
             seen: vec![BTreeMap::new(); ranks],
             dead: vec![false; ranks],
             announced_dead: vec![false; ranks],
-            deaths: 0,
-            now: 0,
-            idle: 0,
-            stopped: None,
-            outwaited: 0,
-            lost: Vec::new(),
-            pending: BTreeMap::new(),
-            next: 0,
-            marks: None,
             histories: vec![0; ranks],
-            budget,
-            safe_within: None,
-            memory_goes: false,
-            home_lives: false,
-            mutate: None,
-            trace: Trace::default(),
-            last_arrival: None,
-            dying: Vec::new(),
+            ..Self::default()
         }
     }
 
-    pub(super) fn ranks(&self) -> u32 {
+    /// Runs the first of the possible events: operations take effect and complete in the order of
+    /// posting, and time passes only if nothing else can happen. `false` if there is none.
+    pub fn step(&mut self) -> bool {
+        let Some(event) = self.possible(&vec![true; self.dead.len()]).first().copied() else { return false };
+        self.happen(event);
+        true
+    }
+
+    pub(crate) fn ranks(&self) -> u32 {
         self.dead.len() as u32
     }
 
-    pub(super) fn region_words(&self) -> usize {
-        self.region_words
-    }
-
-    pub(super) fn words(&self) -> &[u64] {
-        &self.words
-    }
-
-    pub(super) fn now(&self) -> u64 {
-        self.now
+    /// The words of a rank's region.
+    pub(crate) fn region(&self, rank: Rank) -> &[u64] {
+        &self.words[rank.index() * self.region_words..][..self.region_words]
     }
 
     fn is_dead(&self, rank: Rank) -> bool {
@@ -172,42 +205,37 @@ impl World {
     }
 
     /// Whether the others know that it has ended.
-    pub(super) fn is_announced_dead(&self, rank: Rank) -> bool {
+    pub(crate) fn is_announced_dead(&self, rank: Rank) -> bool {
         self.announced_dead[rank.index()]
     }
 
-    pub(super) fn failed_rank(&self) -> Option<Rank> {
+    pub(crate) fn failed_rank(&self) -> Option<Rank> {
         (0..self.ranks()).map(Rank).find(|rank| self.is_announced_dead(*rank))
-    }
-
-    /// Whether a rank's memory is lost with it.
-    pub(super) fn takes_memory(&self, rank: Rank) -> bool {
-        self.memory_goes && rank != HOME
     }
 
     /// `NoSuchRegion` if the rank's memory is lost. The home's is kept: without it there is no
     /// lock.
-    pub(super) fn reach(&self, rank: Rank) -> Result<(), Fault> {
-        match self.takes_memory(rank) && self.is_dead(rank) {
+    pub(crate) fn reach(&self, rank: Rank) -> Result<(), Fault> {
+        match self.memory_goes && rank != HOME && self.is_dead(rank) {
             true => Err(Fault::of(FaultKind::NoSuchRegion, rank)),
             false => Ok(()),
         }
     }
 
     /// Whether an operation of this rank is not yet in effect.
-    pub(super) fn travels_from(&self, rank: Rank) -> bool {
+    pub(crate) fn travels_from(&self, rank: Rank) -> bool {
         self.pending.values().any(|pending| pending.origin == rank && matches!(pending.kind, Kind::Travels { .. }))
     }
 
     /// A rank's tasks received a result.
-    pub(super) fn told(&mut self, rank: Rank, what: impl Hash) {
+    pub(crate) fn told(&mut self, rank: Rank, what: impl Hash) {
         let mut hasher = DefaultHasher::new();
         (self.histories[rank.index()], what).hash(&mut hasher);
         self.histories[rank.index()] = hasher.finish();
     }
 
     /// A new handle, which has seen what this one has.
-    pub(super) fn view_of(&mut self, view: u16) -> u16 {
+    pub(crate) fn view_of(&mut self, view: u16) -> u16 {
         let seen = self.seen[usize::from(view)].clone();
         self.seen.push(seen);
         (self.seen.len() - 1) as u16
@@ -219,10 +247,16 @@ impl World {
         self.next
     }
 
-    pub(super) fn post(&mut self, origin: Rank, view: u16, word: usize, action: Action, chained: bool) -> u32 {
+    pub(crate) fn post(&mut self, origin: Rank, view: u16, word: usize, action: Action, chained: bool) -> u32 {
         let action = self.mutate.map_or(action, |mutate| mutate(action));
+        let posted = &mut self.posted;
+        *match action {
+            Action::Read => &mut posted.reads,
+            Action::Write(_) => &mut posted.writes,
+            Action::CompareSwap(..) => &mut posted.compare_swaps,
+            Action::FetchAdd(_) => &mut posted.fetch_adds,
+        } += 1;
         let marked = self.marks.take() == Some(view);
-        self.next += 1;
         let target = Rank(self.target(word as u32) as u32);
         let kind = match self.lost.contains(&(origin, target)) {
             true => {
@@ -231,23 +265,25 @@ impl World {
             }
             false => Kind::Travels { word: word as u32, action, chained },
         };
-        self.pending.insert(self.next, Pending { origin, view, kind, detached: false, marked });
-        self.next
+        let number = self.add(origin, view, kind);
+        self.pending.entry(number).and_modify(|pending| pending.marked = marked);
+        number
     }
 
-    pub(super) fn wait(&mut self, origin: Rank, view: u16, word: usize, until: u64) -> u32 {
-        let (version, deaths) = (self.versions[word], self.deaths);
+    pub(crate) fn wait(&mut self, origin: Rank, view: u16, word: usize, until: u64) -> u32 {
+        let (version, deaths) = (self.versions[word], Some(self.deaths));
         self.add(origin, view, Kind::Waits { word: word as u32, version, deaths, until })
     }
 
-    pub(super) fn pause(&mut self, origin: Rank, view: u16, word: usize, nanos: u64) -> u32 {
+    pub(crate) fn pause(&mut self, origin: Rank, view: u16, word: usize, nanos: u64) -> u32 {
+        self.posted.waits += 1;
         let word = word as u32;
         let version = self.seen[usize::from(view)].get(&word).copied().unwrap_or(0);
         let until = self.now.saturating_add(nanos);
-        self.add(origin, view, Kind::Pauses { word, version, until })
+        self.add(origin, view, Kind::Waits { word, version, deaths: None, until })
     }
 
-    pub(super) fn load(&mut self, rank: Rank, view: u16, word: usize) -> u64 {
+    pub(crate) fn load(&mut self, rank: Rank, view: u16, word: usize) -> u64 {
         let version = self.versions[word];
         self.seen[usize::from(view)].insert(word as u32, version);
         let value = self.words[word];
@@ -255,7 +291,7 @@ impl World {
         value
     }
 
-    pub(super) fn store(&mut self, view: u16, word: usize, value: u64) {
+    pub(crate) fn store(&mut self, view: u16, word: usize, value: u64) {
         self.set(word, value);
         let version = self.versions[word];
         self.seen[usize::from(view)].insert(word as u32, version);
@@ -270,7 +306,7 @@ impl World {
     }
 
     /// The outcome that a future awaits, once. `true`: its time was over.
-    pub(super) fn take(&mut self, number: u32) -> Option<(Result<u64, Fault>, bool)> {
+    pub(crate) fn take(&mut self, number: u32) -> Option<(Result<u64, Fault>, bool)> {
         let Some(Pending { kind: Kind::Ready { outcome, timed_out }, .. }) = self.pending.get(&number) else {
             return None;
         };
@@ -280,14 +316,14 @@ impl World {
     }
 
     /// A wait checked its word and goes on.
-    pub(super) fn wait_on(&mut self, number: u32, rank: Rank, view: u16, word: usize, until: u64) {
-        let (version, deaths) = (self.versions[word], self.deaths);
+    pub(crate) fn wait_on(&mut self, number: u32, rank: Rank, view: u16, word: usize, until: u64) {
+        let (version, deaths) = (self.versions[word], Some(self.deaths));
         let kind = Kind::Waits { word: word as u32, version, deaths, until };
         self.pending.insert(number, Pending { origin: rank, view, kind, detached: false, marked: false });
     }
 
     /// It is detached.
-    pub(super) fn detach(&mut self, number: u32) {
+    pub(crate) fn detach(&mut self, number: u32) {
         let Some(pending) = self.pending.get_mut(&number) else { return };
         match pending.kind {
             Kind::Travels { .. } => pending.detached = true,
@@ -304,6 +340,9 @@ impl World {
     /// other words.
     fn may_take_effect(&self, number: u32, pending: &Pending) -> bool {
         let Kind::Travels { word, action, chained } = pending.kind else { return false };
+        if self.stopped == Some(pending.origin) {
+            return false;
+        }
         self.pending.range(..number).all(|(_, earlier)| match earlier.kind {
             Kind::Travels { word: to, action: before, .. } => {
                 let same_way = earlier.origin == pending.origin && self.target(to) == self.target(word);
@@ -331,7 +370,7 @@ impl World {
     }
 
     /// Runs an event. Returns the rank whose tasks are to be polled.
-    pub(super) fn happen(&mut self, event: Event) -> Option<Rank> {
+    pub(crate) fn happen(&mut self, event: Event) -> Option<Rank> {
         self.last_arrival = None;
         match event {
             Event::Effect(number) => self.take_effect(number, None),
@@ -348,7 +387,7 @@ impl World {
             }
             Event::Wake(number) => return self.wake(number, false),
             Event::Time(number) => {
-                if let Kind::Waits { until, .. } | Kind::Pauses { until, .. } = self.pending.get(&number)?.kind {
+                if let Kind::Waits { until, .. } = self.pending.get(&number)?.kind {
                     self.now = self.now.max(until) + (1 << self.idle.min(LONGEST_PAUSE)) - 1;
                 }
                 self.idle += 1;
@@ -356,8 +395,8 @@ impl World {
                 return self.wake(number, true);
             }
             Event::Crash(rank) => {
-                self.budget.crashes -= 1;
-                self.reap(rank);
+                self.budget.crashes = self.budget.crashes.saturating_sub(1);
+                self.kill(rank);
             }
             Event::News(rank) => self.announce_death(rank),
             Event::Stop(rank) => {
@@ -425,8 +464,8 @@ impl World {
         Some(origin)
     }
 
-    /// A rank is dead: none of its operations is in flight any more.
-    pub(super) fn reap(&mut self, rank: Rank) {
+    /// Ends a rank: its operations in flight never take effect.
+    pub fn kill(&mut self, rank: Rank) {
         self.dead[rank.index()] = true;
         self.idle = 0;
         if !self.memory_goes {

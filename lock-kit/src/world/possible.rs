@@ -2,29 +2,27 @@
 
 use onesided_remote_memory::Rank;
 
-use super::{ENDLESS, Event, Kind, OUTWAITED, Pending, UNHEARD, World};
+use super::{ENDLESS, Event, Kind, OUTWAITED, Pending, Time, UNHEARD, World};
 use crate::program::HOME;
 
 impl World {
-    /// The possible events. `at_work`: the ranks that have tasks.
-    pub(in crate::model_check) fn possible(&self, at_work: &[bool]) -> Vec<Event> {
+    /// The possible events: first in the order of posting, at last those of time. `at_work`: the
+    /// ranks that have tasks.
+    pub(crate) fn possible(&self, at_work: &[bool]) -> Vec<Event> {
         let mut events = Vec::new();
         let hears = |pending: &Pending| self.stopped != Some(pending.origin);
         for (number, pending) in &self.pending {
             let event = match pending.kind {
                 Kind::Travels { .. } if self.may_take_effect(*number, pending) => Event::Effect(*number),
                 Kind::Returns { .. } if hears(pending) && self.may_return(*number, pending) => Event::Wake(*number),
-                Kind::Waits { word, version, deaths, .. }
-                    if hears(pending) && (self.versions[word as usize], self.deaths) != (version, deaths) =>
-                {
-                    Event::Wake(*number)
-                }
-                Kind::Pauses { word, version, .. } if hears(pending) && self.versions[word as usize] != version => {
-                    Event::Wake(*number)
-                }
+                kind @ Kind::Waits { .. } if hears(pending) && self.goes_on(kind) => Event::Wake(*number),
                 _ => continue,
             };
             events.push(event);
+        }
+        if self.time != Time::LastResort {
+            events.extend(self.timers().map(|(_, number)| Event::Time(number)));
+            return events;
         }
         let active = |rank: &Rank| at_work[rank.index()] && !self.is_dead(*rank);
         if self.idle == 0 {
@@ -56,6 +54,12 @@ impl World {
         events
     }
 
+    /// Whether a wait or a pause ends.
+    pub(super) fn goes_on(&self, kind: Kind) -> bool {
+        let Kind::Waits { word, version, deaths, .. } = kind else { return false };
+        self.versions[word as usize] != version || deaths.is_some_and(|deaths| deaths != self.deaths)
+    }
+
     fn may_be_lost(&self, pending: &Pending) -> bool {
         let Kind::Travels { word, .. } = pending.kind else { return false };
         let near = |ranks: u32| pending.origin.0 / ranks == self.target(word) as u32 / ranks;
@@ -71,18 +75,22 @@ impl World {
         let troubled = self.dead.contains(&true) || self.stopped.is_some() || !self.lost.is_empty();
         let outwaited = self.stopped.is_some() && self.outwaited >= OUTWAITED;
         let passes = troubled && self.idle < ENDLESS && others_at_work && !outwaited;
-        let end = |(number, pending): (&u32, &Pending)| match pending.kind {
-            Kind::Waits { until, .. } | Kind::Pauses { until, .. }
-                if until != u64::MAX && self.stopped != Some(pending.origin) =>
-            {
-                Some((until, *number))
-            }
-            _ => None,
-        };
-        let first = self.pending.iter().filter_map(end).min().filter(|_| passes);
-        match first {
+        match self.timers().next().filter(|_| passes) {
             Some((_, number)) => Some(Event::Time(number)),
             None => self.stopped.map(|_| Event::Continue),
         }
+    }
+
+    /// The pauses and deadlines that may end, the earliest first.
+    fn timers(&self) -> impl Iterator<Item = (u64, u32)> {
+        let end = |(number, pending): (&u32, &Pending)| match pending.kind {
+            _ if self.stopped == Some(pending.origin) => None,
+            Kind::Waits { deaths: Some(_), .. } if self.time == Time::WithoutDeadlines => None,
+            Kind::Waits { until, .. } if until != u64::MAX => Some((until, *number)),
+            _ => None,
+        };
+        let mut ends: Vec<_> = self.pending.iter().filter_map(end).collect();
+        ends.sort_unstable();
+        ends.into_iter()
     }
 }

@@ -1,11 +1,11 @@
-//! Entering and leaving the lock-all word.
+//! The lock-all word: entering it, then leaving it.
 
-use onesided_remote_memory::{Fault, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
 use super::lock_all_word::{LockAllWord, other};
 use crate::backoff::{Pauses, mixed};
 use crate::recovery::{self, Announcement, RecoverableWord, Reopened, Suspicion, nonce};
-use crate::{Held, IntentFn, LockContext, LockUse, Mode, Owner};
+use crate::{Held, IntentFn, LockContext, LockUse, Mode};
 
 /// How long a waiter lets waiters of the other group go first, in nanoseconds from when it saw an
 /// owner of its own group leave. After that they may be waiting for a lock that it holds itself.
@@ -13,54 +13,6 @@ const DOOR_PATIENCE: u64 = 100_000_000;
 
 /// How many swaps may be lost in a row without a pause.
 const RACES: u32 = 8;
-
-/// The lock-all word as a context of its own: it is the home, and owners announce themselves in a
-/// word of the node behind those of the target's lock.
-#[derive(Clone, Copy)]
-pub(super) struct AtLockAllWord<P> {
-    pub(super) context: P,
-    /// The index of that word in a node.
-    pub(super) announced: usize,
-}
-
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for AtLockAllWord<P> {
-    fn home(&self, index: usize) -> Result<M::Word<'m>, Fault> {
-        self.context.lock_all_word(index)
-    }
-
-    fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<M::Word<'m>, Fault> {
-        self.context.node_of(rank, slot, self.announced + index)
-    }
-
-    fn home_rank(&self) -> Rank {
-        self.context.lock_all_rank()
-    }
-
-    fn slots(&self) -> u16 {
-        self.context.slots()
-    }
-
-    fn owners(&self) -> u64 {
-        self.context.owners()
-    }
-
-    fn is_counted(&self) -> bool {
-        self.context.is_counted()
-    }
-
-    fn slots_in_use(&self, rank: Rank) -> Result<Option<M::Word<'m>>, Fault> {
-        self.context.slots_in_use(rank)
-    }
-
-    /// The only lock of its word.
-    fn lock(&self) -> u64 {
-        0
-    }
-
-    fn owner(&self) -> Owner {
-        self.context.owner()
-    }
-}
 
 /// The result of a wait.
 enum Entry {
@@ -71,7 +23,7 @@ enum Entry {
 }
 
 /// An owner that enters.
-pub(super) struct SlowPath<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
+pub(super) struct Entering<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
     /// The use of the lock-all word.
     pub(super) all: LockUse<'m, M, P>,
     pub(super) intent: IntentFn<'w>,
@@ -114,28 +66,19 @@ impl<const BITS: u32> RecoverableWord for LockAllWord<BITS> {
     }
 }
 
-impl<'m, M, P, const BITS: u32> SlowPath<'m, '_, M, P, BITS>
+impl<'m, M, P, const BITS: u32> Entering<'m, '_, M, P, BITS>
 where
     M: RemoteMemory,
     P: LockContext<'m, M>,
 {
-    async fn look(&self) -> Result<LockAllWord<BITS>, Fault> {
-        self.all.memory.read(self.all.home).await.map(LockAllWord)
-    }
-
     /// Adds to the word, and returns the new value.
     async fn add(&self, add: u64) -> Result<LockAllWord<BITS>, Fault> {
-        Ok(LockAllWord(self.all.memory.fetch_add(self.all.home, add).await?).plus(add))
-    }
-
-    /// Swaps the word if it is `found`. Returns the previous value.
-    async fn swap(&self, found: LockAllWord<BITS>, new: LockAllWord<BITS>) -> Result<LockAllWord<BITS>, Fault> {
-        self.all.memory.compare_swap(self.all.home, found.0, new.0).await.map(LockAllWord)
+        Ok(self.all.add::<LockAllWord<BITS>>(add).await?.plus(add))
     }
 
     async fn pause(&mut self) -> Result<LockAllWord<BITS>, Fault> {
         self.all.memory.pause(self.all.home, self.pauses.next_nanos()).await;
-        self.look().await
+        self.all.look().await
     }
 
     async fn leave_trace(&self, found: LockAllWord<BITS>) -> Result<(), Fault> {
@@ -179,7 +122,7 @@ where
             let mut found = self.add(LockAllWord::<BITS>::leaving(self.all.mode)).await?;
             // Other owners that retract themselves may have been in the way.
             while !intent.is_over() && found.is_open(self.all.mode, self.bypasses) {
-                let now = self.swap(found, found.plus(LockAllWord::<BITS>::entering(self.all.mode))).await?;
+                let now = self.all.swap(found, found.plus(LockAllWord::<BITS>::entering(self.all.mode))).await?;
                 if now == found {
                     return Ok(Entry::Inside);
                 }
@@ -231,7 +174,7 @@ where
             } else {
                 LockAllWord::<BITS>::waiting_on(self.all.mode)
             };
-            let now = self.swap(found, found.plus(add)).await?;
+            let now = self.all.swap(found, found.plus(add)).await?;
             if now == found {
                 return if is_open { Ok(Entry::Inside) } else { self.wait(found.plus(add)).await };
             }
@@ -265,7 +208,7 @@ where
                 continue;
             }
             if let Some(next) = word.next(self.all.mode, self.bypasses) {
-                let now = self.swap(word, next.to).await?;
+                let now = self.all.swap(word, next.to).await?;
                 if now == word && next.admits {
                     return Ok(Entry::Inside);
                 }
@@ -296,14 +239,12 @@ where
 
     /// Leaves the waiters. Returns the previous word.
     async fn withdraw(&self, word: LockAllWord<BITS>) -> Result<LockAllWord<BITS>, Fault> {
-        self.swap(word, word.plus(LockAllWord::<BITS>::waiting_on(self.all.mode).wrapping_neg())).await
+        self.all.swap(word, word.plus(LockAllWord::<BITS>::waiting_on(self.all.mode).wrapping_neg())).await
     }
 
     /// Puts the word under recovery, and returns it.
     async fn start_recovery(&self, word: LockAllWord<BITS>) -> Result<LockAllWord<BITS>, Fault> {
-        let recovering = word.recovering(nonce(self.all.memory, self.all.context.owner()));
-        let now = self.swap(word, recovering).await?;
-        Ok(if now == word { recovering } else { now })
+        self.all.change(word, word.recovering(nonce(self.all.memory, self.all.context.owner()))).await
     }
 }
 
@@ -315,19 +256,57 @@ pub(super) async fn renew<'m, M: RemoteMemory, const BITS: u32>(
     all: LockUse<'m, M, impl LockContext<'m, M>>,
     found: Option<LockAllWord<BITS>>,
 ) -> Result<(), Fault> {
-    let LockUse { memory, context, home: word, .. } = all;
     let starts = found.is_none();
     let mut found = match found {
         Some(found) => found,
-        None => LockAllWord(memory.read(word).await?),
+        None => all.look().await?,
     };
     while starts || found.is_recovering() {
-        let another = nonce(memory, context.owner()) ^ mixed(found.0);
-        let now = LockAllWord(memory.compare_swap(word, found.0, found.recovering(another).0).await?);
+        let another = nonce(all.memory, all.context.owner()) ^ mixed(found.0);
+        let now = all.swap(found, found.recovering(another)).await?;
         if now == found {
             break;
         }
         found = now;
     }
     Ok(())
+}
+
+/// Leaves the lock-all word.
+pub(super) async fn leave<'m, M: RemoteMemory, const BITS: u32>(
+    all: LockUse<'m, M, impl LockContext<'m, M>>,
+) -> Result<(), Fault> {
+    let found = all.memory.fetch_add(all.home, LockAllWord::<BITS>::leaving(all.mode)).await;
+    finish_leaving::<M, BITS>(all, found).await
+}
+
+/// Completes that, after the fetch-add.
+pub(super) async fn finish_leaving<'m, M: RemoteMemory, const BITS: u32>(
+    all: LockUse<'m, M, impl LockContext<'m, M>>,
+    found: Result<u64, Fault>,
+) -> Result<(), Fault> {
+    let outcome = match found.map(LockAllWord::<BITS>) {
+        Err(fault) => Err(fault),
+        Ok(found) if found.inside(all.mode) > 0 => {
+            renew(all, Some(found.plus(LockAllWord::<BITS>::leaving(all.mode)))).await
+        }
+        Ok(_) => {
+            let undone = all.memory.fetch_add(all.home, LockAllWord::<BITS>::entering(all.mode)).await;
+            undone.and(Err(Fault::new(FaultKind::NotHeld)))
+        }
+    };
+    recovery::retract(all.memory, all.context)?;
+    outcome
+}
+
+/// Leaves the lock-all word poisoned, as an exclusive owner.
+pub(super) async fn leave_poisoned<'m, M: RemoteMemory, const BITS: u32>(
+    all: LockUse<'m, M, impl LockContext<'m, M>>,
+    why: Fault,
+) -> Result<(), Fault> {
+    let left = match recovery::note_poison(all.memory, all.context, why).await {
+        Ok(()) => renew::<M, BITS>(all, None).await,
+        lost => lost,
+    };
+    recovery::retract(all.memory, all.context).and(left)
 }

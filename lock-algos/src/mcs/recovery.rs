@@ -1,0 +1,101 @@
+//! The recovery of a queue: it is given up, and all owners in it leave.
+
+use onesided_remote_memory::{Fault, Rank, RemoteMemory};
+
+use super::Queue;
+use super::home::Home;
+use super::node::clean;
+use crate::recovery::{POLL_INTERVAL, RecoverableWord, has_ended, nonce, none_announced, retract};
+use crate::{LockContext, LockUse, Owner};
+
+impl RecoverableWord for Home {
+    const NODE_IS_SHARED: bool = true;
+
+    fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    fn is_recovering(self) -> bool {
+        self.is(Self::RECOVERING)
+    }
+
+    fn may_be_poisoned(self) -> bool {
+        self.is(Self::LOST)
+    }
+
+    fn suspected(self) -> Option<Rank> {
+        self.lost()
+    }
+
+    fn reset_node<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {
+        clean(memory, context)
+    }
+}
+
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
+    pub(super) fn has_ended(&self, rank: Rank) -> bool {
+        has_ended(self.0.memory, self.0.context, rank)
+    }
+
+    /// Puts the word under recovery, which rejects arrivals. Returns the new word. `lost`: the rank
+    /// for which the queue is given up.
+    pub(super) async fn start_recovery(&self, mut found: Home, lost: Option<Rank>) -> Result<Home, Fault> {
+        while !found.is(Home::RECOVERING) {
+            found = self.start_recovery_if(found, lost).await?;
+        }
+        Ok(found)
+    }
+
+    /// The same only if the word is still `found`. Returns the current word.
+    pub(super) async fn start_recovery_if(&self, found: Home, lost: Option<Rank>) -> Result<Home, Fault> {
+        self.0.change(found, found.recovering(lost, nonce(self.0.memory, self.0.me()))).await
+    }
+
+    /// Gives the queue up, as if this owner, which is its head, had died there.
+    pub(super) async fn give_up_queue(&self) -> Result<(), Fault> {
+        let mut found = self.0.look::<Home>().await?;
+        // Another recovery may have begun for readers alone.
+        while !found.is(Home::LOST) {
+            found = self.start_recovery_if(found, Some(self.0.me().rank)).await?;
+        }
+        self.all_left(found, true).await
+    }
+
+    /// Waits until all owners have left that waited when the word was put under recovery, and none
+    /// has yet to link itself. An owner that ends is retracted meanwhile: others may wait for it in
+    /// the same way.
+    pub(super) async fn all_left(&self, recovering: Home, ends: bool) -> Result<(), Fault> {
+        let LockUse { memory, context, .. } = self.0;
+        if ends {
+            retract(memory, context)?;
+        }
+        while !none_announced(memory, context).await? {
+            memory.pause(self.0.home, POLL_INTERVAL).await;
+            if ends && !self.0.look::<Home>().await?.is_same_recovery(recovering) {
+                break; // the owner that took it has scanned the participants
+            }
+        }
+        Ok(())
+    }
+
+    /// Completes a hand-over. The successor of a rank that died handles that; otherwise, if the
+    /// grant cannot be delivered, all waiters leave and start over.
+    pub(super) async fn handed(&self, next: Owner, granted: Result<(), Fault>) -> Result<(), Fault> {
+        if granted.is_err() && !self.has_ended(next.rank) {
+            let mut home = self.0.look::<Home>().await?;
+            while home.is(Home::QUEUED) {
+                home = self.start_recovery_if(home, Some(next.rank)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the tail is dead: then a try has to put the word under recovery.
+    pub(super) fn ends_dead(&self, found: Home) -> bool {
+        found.is(Home::QUEUED) && self.has_ended(found.rank())
+    }
+}

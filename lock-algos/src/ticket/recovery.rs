@@ -1,0 +1,89 @@
+//! The recovery of a ticket lock: suspected tickets, and tickets without an owner.
+
+use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
+
+use super::Waiter;
+use super::counters::Counters;
+use crate::recovery::{RecoverableWord, Suspicion};
+use crate::{LockContext, LockUse, Mode};
+
+impl<const BITS: u32> RecoverableWord for Counters<BITS> {
+    fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    fn is_recovering(self) -> bool {
+        Self::is_recovering(self)
+    }
+
+    /// A waiter's ticket is not told from an owner's.
+    fn may_be_poisoned(self) -> bool {
+        self.out(Mode::Exclusive) > 0
+    }
+}
+
+/// A wait for tickets to return.
+pub(super) struct Waiting<const BITS: u32> {
+    /// The returned tickets when the word was last read.
+    returned: (u64, u64),
+    /// The suspicion since then.
+    suspicion: Suspicion,
+}
+
+impl<const BITS: u32> Waiting<BITS> {
+    pub(super) fn new(word: Counters<BITS>) -> Self {
+        Self { returned: word.returned(), suspicion: Suspicion::default() }
+    }
+}
+
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Waiter<'m, '_, M, P, BITS> {
+    /// Puts the word under recovery if its holders are suspected, and returns it. `mine`: how many of
+    /// the tickets that are out are this owner's.
+    pub(super) async fn suspect(
+        &mut self,
+        waiting: &mut Waiting<BITS>,
+        word: Counters<BITS>,
+        mine: u64,
+    ) -> Result<Option<Counters<BITS>>, Fault> {
+        if word.returned() != waiting.returned {
+            *waiting = Waiting::new(word);
+            self.pauses.restart();
+        }
+        let others = (word.out(Mode::Exclusive) + word.out(Mode::Shared)).saturating_sub(mine);
+        match waiting.suspicion.suspects(self.lock.memory, self.lock.context, others).await {
+            true => self.lock.change(word, word.recovering()).await.map(Some),
+            false => Ok(None),
+        }
+    }
+}
+
+/// Puts the word under recovery if a ticket is out: it may be without an owner.
+pub(super) async fn leave_out<'m, M: RemoteMemory, const BITS: u32>(
+    lock: LockUse<'m, M, impl LockContext<'m, M>>,
+) -> Result<(), Fault> {
+    let mut found: Counters<BITS> = lock.look().await?;
+    // With none out, none is without an owner.
+    while !found.is_recovering() && !found.nothing_out() {
+        found = lock.change(found, found.recovering()).await?;
+    }
+    Ok(())
+}
+
+/// Undoes a release by a rank that did not hold the lock.
+#[cold]
+pub(crate) async fn not_held<'m, M: RemoteMemory, const BITS: u32>(
+    lock: LockUse<'m, M, impl LockContext<'m, M>>,
+) -> Result<(), Fault> {
+    let mut found: Counters<BITS> = lock.look().await?;
+    loop {
+        let now = lock.swap(found, found.unreturned(lock.mode).unguarded()).await?;
+        if now == found {
+            return Err(Fault::new(FaultKind::NotHeld));
+        }
+        found = now;
+    }
+}

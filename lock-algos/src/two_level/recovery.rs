@@ -1,0 +1,73 @@
+//! The recovery of the two-level lock, by the owner whose turn it is in the queue of its host.
+
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
+
+use super::cohort_owner::{CohortOwner, GlobalState, State};
+use super::host::member_died;
+use super::queue::InQueue;
+use crate::{Held, IntentFn, LockContext, Mode};
+
+impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'m, M, P> {
+    /// Acquires the lock after a death in the queue, or with a state that is uncertain: the home's
+    /// word tells whether this host may still hold the lock.
+    pub(super) async fn recover(
+        &self,
+        state: State,
+        died: Option<Rank>,
+        intent: IntentFn<'_>,
+    ) -> Result<(CohortOwner, Held), Fault> {
+        let (memory, context, leader) = (self.memory, self.host.context, self.host.leader);
+        let state = State { global: GlobalState::Uncertain, ..state };
+        self.set(state).await?;
+        let left = memory.read(self.home).await?;
+        if CohortOwner::of(left).is_none_or(|owner_word| owner_word.leader() != leader) {
+            // Another owner has recovered it, or there was nothing to recover.
+            return self.acquire_global(state, intent).await;
+        }
+        let failed = || memory.failed_at(context.home_rank());
+        let died = died.or_else(failed).map(|rank| member_died(memory, context, leader, rank));
+        if intent().is_over() {
+            return Err(Fault::new(FaultKind::Closed));
+        }
+        let held = match died {
+            Some(died) if !intent().recovers => return Err(died),
+            Some(died) => Held::after(died, Mode::Exclusive),
+            None => Held::cleanly(Mode::Exclusive),
+        };
+        let (state, is_swapped) = self.change_owner_word(left, state.generation).await?;
+        match is_swapped {
+            true => Ok((self.owner_word(state), held)),
+            false => self.acquire_global(state, intent).await,
+        }
+    }
+
+    /// Changes the cohort's owner word after a hand-over on the host. Returns the state after that:
+    /// another owner may hold the lock.
+    pub(super) async fn renew(&self, kept: State) -> Result<State, Fault> {
+        let (mut state, is_swapped) = self.change_owner_word(self.owner_word(kept).0, kept.generation).await?;
+        state.global = if is_swapped { kept.global } else { GlobalState::Away { yields: false } };
+        self.set(state).await?;
+        Ok(state)
+    }
+
+    /// Swaps the owner word at the home, if it is this word, for one of the next generation.
+    /// Returns the state, which is uncertain, and whether the word was swapped.
+    async fn change_owner_word(&self, found: u64, generation: u64) -> Result<(State, bool), Fault> {
+        let state = State { generation: generation + 1, global: GlobalState::Uncertain };
+        self.set(state).await?;
+        let is_swapped = self.memory.compare_swap(self.home, found, self.owner_word(state).0).await? == found;
+        Ok((state, is_swapped))
+    }
+}
+
+/// Whether a fault is of the queue's memory, which is gone with its rank, or with the connection to
+/// it.
+pub(super) fn is_gone<M: RemoteMemory>(memory: &M, leader: Rank, fault: Fault) -> bool {
+    use FaultKind::{Closed, ConnectionLost, NoSuchRegion, PeerDied, PeerLeft, TimedOut, Unknown};
+    match fault.kind() {
+        Closed | TimedOut => false,
+        _ if fault.is_poison() => false,
+        NoSuchRegion | PeerDied | PeerLeft | ConnectionLost | Unknown if fault.rank() == Some(leader) => true,
+        _ => memory.liveness(leader) != Liveness::Alive,
+    }
+}

@@ -1,0 +1,212 @@
+//! One run of a lock's programs: a schedule of the checker, or a case of a search.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker};
+
+use onesided_lock_algos::LockAlgorithm;
+use onesided_remote_memory::{Fault, Rank};
+
+use super::{Budget, Event, ModelMemory, Tasks, Time, World};
+use crate::Record;
+use crate::program::{self, HOME, LOCK, Layout, Section, Slots, idle, lock_and_data, region_words};
+use crate::trace::Action;
+
+/// More events than any run that ends has.
+const ENDLESS: usize = 3_000;
+
+/// The setting of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Mutates the operations of the memory.
+    pub mutate: Option<fn(Action) -> Action>,
+    /// The first word of the free lock.
+    pub lock: u64,
+    /// Whether the others' nodes always appear idle.
+    pub blind: bool,
+    /// Whether no wait ends by its deadline, as if time stood still: a lost wake-up is then a wait
+    /// without end. Not with deaths.
+    pub timeless: bool,
+    /// How many ranks share a host.
+    pub per_host: u32,
+}
+
+impl Setting {
+    /// No mutation, and a lock of zeros.
+    pub const USUAL: Self = Self { mutate: None, lock: 0, blind: false, timeless: false, per_host: 2 };
+
+    pub(crate) fn memory<A: LockAlgorithm>(self, ranks: usize, slots: &mut Slots) -> ModelMemory {
+        let Self { mutate, lock, blind, timeless, per_host } = self;
+        *slots = Slots { blind, per_host, ..*slots };
+        let memory = ModelMemory::new(ranks, region_words::<A>(*slots));
+        let mut world = memory.world();
+        (world.mutate, world.words[LOCK], world.home_lives) = (mutate, lock, A::SERVED);
+        world.time = if timeless { Time::WithoutDeadlines } else { Time::Free };
+        drop(world);
+        memory
+    }
+}
+
+pub(crate) struct Run<A> {
+    lock: Arc<A>,
+    slots: Slots,
+    pub(crate) tasks: Tasks,
+    pub(crate) record: Arc<Record>,
+    server: Option<Server>,
+    /// Whether a survivor has acquired the lock at the end.
+    probed: bool,
+    events: usize,
+}
+
+impl<A: LockAlgorithm + Clone> Run<A> {
+    /// `prepare`: what else the world is like.
+    pub(crate) fn new<P: AsRef<[Section]>>(
+        lock: &A,
+        setting: Setting,
+        programs: &[P],
+        prepare: impl FnOnce(&mut World),
+    ) -> Self {
+        let (lock, mut slots) = (Arc::new(lock.clone()), Slots::of(programs));
+        let memory = setting.memory::<A>(programs.len(), &mut slots);
+        prepare(&mut memory.world());
+        let server = A::SERVED.then(|| Server::start(&memory, &lock, slots));
+        let record = Arc::default();
+        let mut run = Self { lock, slots, tasks: Tasks::over(memory), record, server, probed: false, events: 0 };
+        for (rank, program) in (0..).map(Rank).zip(programs) {
+            run.start(rank, program.as_ref());
+        }
+        run
+    }
+
+    fn start(&mut self, rank: Rank, rounds: &[Section]) {
+        let (lock, slots, record) = (Arc::clone(&self.lock), self.slots, Arc::clone(&self.record));
+        self.tasks.start(rank, |memory, spawn| program::run(memory, lock, slots, rounds.to_vec(), record, spawn));
+        self.serve(rank);
+    }
+
+    fn serve(&mut self, polled: Rank) {
+        if let Some(server) = self.server.as_mut().filter(|_| polled == HOME)
+            && let Some(ended) = server.poll()
+        {
+            self.record.violated(|| format!("the server ended: {ended:?}"));
+        }
+    }
+
+    /// The possible events; none at the end.
+    pub(crate) fn possible(&mut self) -> Vec<Event> {
+        let events = self.tasks.possible();
+        if !events.is_empty() || self.tasks.ended().is_err() || self.probed {
+            return events;
+        }
+        // After a death or a loss a survivor acquires the lock, in both modes, twice: one that
+        // reaches all others that are alive.
+        self.probed = true;
+        let dead = self.record.dead();
+        let (ranks, lost) = {
+            let world = self.tasks.memory.world();
+            (world.ranks(), world.lost.clone())
+        };
+        let reaches = |rank: Rank| lost.iter().all(|(origin, target)| *origin != rank || dead.contains(target));
+        let survivor = (0..ranks).rev().map(Rank).find(|rank| !dead.contains(rank) && reaches(*rank));
+        let troubled = !dead.is_empty() || !lost.is_empty();
+        let Some(survivor) = survivor.filter(|_| troubled) else { return events };
+        self.tasks.memory.world().budget = Budget::default();
+        self.start(survivor, &[Section::EXCLUSIVE, Section::SHARED, Section::EXCLUSIVE, Section::SHARED]);
+        self.tasks.possible()
+    }
+
+    /// A digest of the state.
+    pub(crate) fn state(&self) -> (u64, u64, bool) {
+        (self.tasks.memory.world().state(), self.record.digest(), self.probed)
+    }
+
+    /// Runs an event.
+    ///
+    /// # Errors
+    /// The violation.
+    pub(crate) fn happen(&mut self, event: Event) -> Result<(), String> {
+        if let Event::Crash(rank) = event {
+            self.record.dies(rank, self.tasks.memory.world().travels_from(rank));
+        }
+        let polled = self.tasks.happen(event);
+        let arrived = self.tasks.memory.world().last_arrival;
+        arrived.into_iter().for_each(|rank| self.record.arrives(rank));
+        polled.into_iter().for_each(|rank| self.serve(rank));
+        self.events += 1;
+        if self.events > ENDLESS {
+            self.tasks.ended().map_err(|waits| format!("{waits}, after {ENDLESS} events"))?;
+        }
+        self.record.violation().map_or(Ok(()), Err)
+    }
+
+    /// Checks the end.
+    ///
+    /// # Errors
+    /// The violation.
+    pub(crate) fn end(&mut self) -> Result<(), String> {
+        self.tasks.ended()?;
+        if let Some(server) = self.server.take() {
+            self.tasks.memory.world().budget = Budget::default();
+            server.close(&self.tasks.memory, &*self.lock, self.slots)?;
+        }
+        let world = self.tasks.memory.world();
+        let (home, data) = lock_and_data::<A>(world.region(HOME));
+        let dead = self.record.dead();
+        match dead.len() {
+            all if all == world.ranks() as usize => {} // no rank is left to recover
+            0 => self.record.check_end::<A>(home, data)?,
+            _ => self.record.check_after_deaths::<A>(home)?,
+        }
+        let announced = |rank: &Rank| !dead.contains(rank) && !idle::<A>(self.slots, world.region(*rank));
+        match (0..world.ranks()).map(Rank).find(announced) {
+            Some(rank) => Err(format!("rank {} is announced at the end", rank.0)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The server of a lock, for a served one.
+#[expect(missing_debug_implementations)]
+pub struct Server {
+    /// Ends once `open` is false and it is woken.
+    pub task: Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>,
+    /// Whether it goes on.
+    pub open: Arc<AtomicBool>,
+}
+
+impl Server {
+    /// A server of the lock at [`HOME`], with a handle of its own.
+    pub fn start<A: LockAlgorithm>(memory: &ModelMemory, lock: &Arc<A>, slots: Slots) -> Self {
+        let memory = memory.of(HOME.index()).clone();
+        let open = Arc::new(AtomicBool::new(true));
+        let (lock, still) = (Arc::clone(lock), Arc::clone(&open));
+        let task = Box::pin(async move {
+            let context = Layout::<_, A>::of_server(&memory, slots);
+            lock.serve(&memory, context, move || still.load(Relaxed)).await
+        });
+        Self { task, open }
+    }
+
+    fn poll(&mut self) -> Option<Result<(), Fault>> {
+        match self.task.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(ended) => Some(ended),
+            Poll::Pending => None,
+        }
+    }
+
+    /// Stops it, and waits for its end.
+    ///
+    /// # Errors
+    /// Why it does not end, or how.
+    pub fn close<A: LockAlgorithm>(self, memory: &ModelMemory, lock: &A, slots: Slots) -> Result<(), String> {
+        self.open.store(false, Relaxed);
+        let ended = async move {
+            lock.wake_server(memory, Layout::<_, A>::of_server(memory, slots)).await?;
+            self.task.await
+        };
+        crate::random::driven(memory, ended)
+            .ok_or("the server does not end")?
+            .map_err(|fault| format!("the server ended: {fault}"))
+    }
+}

@@ -1,0 +1,73 @@
+//! The tasks of all ranks over one world.
+
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
+
+use onesided_remote_memory::Rank;
+
+use super::{Event, ModelMemory};
+use crate::program::Task;
+
+/// The tasks of all ranks, polled as their events happen.
+pub(crate) struct Tasks {
+    pub(crate) memory: ModelMemory,
+    tasks: Vec<(Rank, Task)>,
+    spawned: Arc<Mutex<Vec<(Rank, Task)>>>,
+}
+
+impl Tasks {
+    pub(crate) fn over(memory: ModelMemory) -> Self {
+        Self { memory, tasks: Vec::new(), spawned: Arc::default() }
+    }
+
+    /// Starts a task of a rank, made of the rank's memory and a function that spawns others.
+    pub(crate) fn start<F>(&mut self, rank: Rank, task: impl FnOnce(ModelMemory, Box<dyn Fn(Task) + Send + Sync>) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let spawned = Arc::clone(&self.spawned);
+        let spawn = Box::new(move |task| spawned.lock().unwrap().push((rank, task)));
+        self.tasks.push((rank, Box::pin(task(self.memory.of(rank.index()), spawn))));
+        self.poll(rank);
+    }
+
+    /// Lets a rank's tasks go on as far as they can.
+    fn poll(&mut self, rank: Rank) {
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            self.tasks.retain_mut(|(of, task)| *of != rank || task.as_mut().poll(&mut context).is_pending());
+            let spawned = std::mem::take(&mut *self.spawned.lock().unwrap());
+            if spawned.is_empty() {
+                break;
+            }
+            self.tasks.extend(spawned);
+        }
+        let dying = std::mem::take(&mut self.memory.world().dying);
+        for rank in dying {
+            self.tasks.retain(|(of, _)| *of != rank);
+            self.memory.world().kill(rank);
+        }
+    }
+
+    pub(crate) fn possible(&self) -> Vec<Event> {
+        let world = self.memory.world();
+        let at_work: Vec<_> = (0..world.ranks()).map(|rank| self.tasks.iter().any(|(of, _)| of.0 == rank)).collect();
+        world.possible(&at_work)
+    }
+
+    /// Runs an event. Returns the rank whose tasks went on.
+    pub(crate) fn happen(&mut self, event: Event) -> Option<Rank> {
+        if let Event::Crash(rank) = event {
+            self.tasks.retain(|(of, _)| *of != rank);
+        }
+        let concerned = self.memory.world().happen(event);
+        concerned.into_iter().for_each(|rank| self.poll(rank));
+        concerned
+    }
+
+    /// Checks that all tasks have ended.
+    pub(crate) fn ended(&self) -> Result<(), String> {
+        let ranks: Vec<_> = self.tasks.iter().map(|(rank, _)| rank.0).collect();
+        if ranks.is_empty() { Ok(()) } else { Err(format!("ranks {ranks:?} wait without end")) }
+    }
+}
