@@ -163,7 +163,7 @@ fn leaving_without_close() {
         &[
             left,
             "barrier: rank 0: the peer left the world, or ended without joining it",
-            "barrier: rank 2: the peer left the world",
+            "barrier: rank 2: the peer left the world, or ended without joining it",
         ],
     );
 }

@@ -8,7 +8,7 @@
 //!   the program, like a network card or another process, and race with Rust's atomics as theirs
 //!   do: the processor defines the result. Each byte that arrives is one that was written (Intel
 //!   SDM volume 3A, 9.2: no out-of-thin-air values).
-//! - *On every other architecture, aarch64 among them, and under miri* they are [`lanes`]: relaxed
+//! - *On every other architecture, aarch64 among them, and under miri* they are `lanes`: relaxed
 //!   atomic accesses of whole aligned words, the one size by which Rust code accesses bytes that
 //!   are copied. A part of a word is taken out of the loaded word, and changed by
 //!   compare-and-swaps, which leave its other bytes to their writers. So no two sizes race, and no

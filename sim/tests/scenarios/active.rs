@@ -117,7 +117,7 @@ async fn many_origins_of_many_targets<F: Fabric>(world: World<F>) -> Outcome {
             _ => {
                 let epoch = window.start(&[1, 0, 1]).await?;
                 let error = epoch.at(2).unwrap_err().to_string();
-                assert_eq!(error, "access on rank 2 of window \"unnamed, of u64\": not a target of the access epoch");
+                assert_eq!(error, "access on rank 2 of window \"unnamed, of u32\": not a target of the access epoch");
                 for target in [0, 1] {
                     epoch.at(target)?.accumulate(me as usize, &[me], Op::Sum).await?;
                 }

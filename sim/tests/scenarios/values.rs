@@ -132,7 +132,7 @@ async fn a_panic_puts_nothing_back<F: Fabric>(world: World<F>) -> Outcome {
 async fn ranks_that_disagree_are_told<F: Fabric>(world: World<F>) -> Outcome {
     let error = Mutex::new(&world, u32::from(world.rank() == 1), 0_u64).await.unwrap_err();
     assert!(matches!(&error, Error::Mismatch { rank: 1, .. }), "{error}");
-    assert!(error.to_string().contains("rank 1 against rank 0"), "{error}");
+    assert!(error.to_string().contains("it passed 1, rank 0 passed 0"), "{error}");
     let error = RwLock::new(&world, world.size(), 0_u64).await.unwrap_err();
     assert!(matches!(&error, Error::Rank { size, .. } if *size == world.size()), "{error}");
     Ok(())

@@ -22,18 +22,14 @@ use crate::window::inner::Inner;
 use crate::{Element, Error, LeasePolicy, LockAllDesign, LockDesign, Request, Window, WindowMemory};
 
 // On the default fabric, so that a caller need not name one: the builder allocates on any.
-impl<T> Window<T> {
+impl<T: Element> Window<T> {
     /// Starts to configure a window: its name, its lock and more. Works with any fabric.
     #[must_use]
-    pub fn builder() -> Builder<T>
-    where
-        T: Element,
-    {
+    pub fn builder() -> Builder<T> {
         Builder::default()
     }
 }
 
-// The bounds are the methods', so that a compiler error says what an element is.
 impl<T, F: Fabric> Window<T, F> {
     /// Allocates `len` zeroed elements on every rank (`MPI_Win_allocate`). Collective.
     ///
@@ -41,20 +37,19 @@ impl<T, F: Fabric> Window<T, F> {
     /// See [`Builder::allocate`].
     pub fn allocate(world: &World<F>, len: usize) -> Request<'_, Self, F>
     where
-        T: Element,
+        T: Element, // here, so that a compiler error says what an element is
     {
         Builder::default().allocate(world, len)
     }
+}
 
+impl<T: Element, F: Fabric> Window<T, F> {
     /// Makes a dynamic window: without memory, each rank attaches some later
     /// (`MPI_Win_create_dynamic`). Collective.
     ///
     /// # Errors
     /// See [`Builder::dynamic`].
-    pub fn dynamic(world: &World<F>) -> Request<'_, Self, F>
-    where
-        T: Element,
-    {
+    pub fn dynamic(world: &World<F>) -> Request<'_, Self, F> {
         Builder::default().dynamic(world)
     }
 
@@ -63,10 +58,7 @@ impl<T, F: Fabric> Window<T, F> {
     ///
     /// # Errors
     /// See [`Builder::create`].
-    pub fn create(world: &World<F>, memory: Vec<T>) -> Request<'_, Self, F>
-    where
-        T: Element,
-    {
+    pub fn create(world: &World<F>, memory: Vec<T>) -> Request<'_, Self, F> {
         Builder::default().create(world, memory)
     }
 
@@ -78,10 +70,7 @@ impl<T, F: Fabric> Window<T, F> {
         world: &'w World<F>,
         memory: &'w WindowMemory<F>,
         range: Range<usize>,
-    ) -> Request<'w, Self, F>
-    where
-        T: Element,
-    {
+    ) -> Request<'w, Self, F> {
         Builder::default().create_over(world, memory, range)
     }
 }
