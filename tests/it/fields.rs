@@ -128,7 +128,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// Puts values, and gets them again.
 fn there_and_back<S: Fields<Particle>>(
-    fields: FieldAccess<'_, Particle, Any, S>,
+    fields: FieldAccess<'_, Particle, S>,
     shape: Shape<'_>,
     values: &[S::Values],
     mut back: Vec<S::Values>,
@@ -142,7 +142,7 @@ fn there_and_back<S: Fields<Particle>>(
 
 /// Fetches, swaps and accumulates of one field.
 fn combine<T: Model>(
-    fields: FieldAccess<'_, Particle, Any, Field<Particle, T>>,
+    fields: FieldAccess<'_, Particle, Field<Particle, T>>,
     (shape, op, back): (Shape<'_>, Op, bool),
     operands: &[T],
     model: &mut [Particle],

@@ -66,57 +66,60 @@ mod refused;
 mod sync;
 mod window;
 
-pub use onesided_fabric::Path;
 pub use onesided_lock_algos::Mode;
 
-pub use crate::active::fence::{FenceEpoch, FenceRequest};
+pub use crate::active::fence::FenceEpoch;
 pub use crate::active::post::ExposureEpoch;
-pub use crate::active::start::{AccessEpoch, StartRequest};
+pub use crate::active::start::AccessEpoch;
 pub use crate::datatype::element::{AtomicElement, Element};
 pub use crate::datatype::fields::{Field, Fields};
-pub use crate::datatype::located::{Located, LocatedValue};
+pub use crate::datatype::located::Located;
 pub use crate::datatype::op::Op;
 pub use crate::datatype::shape::{Runs, Shape};
 pub use crate::error::Error;
-pub use crate::locks::design::{LockAllDesign, LockDesign, Threads};
+pub use crate::locks::design::{LockAllDesign, LockDesign};
 pub use crate::locks::lease_policy::LeasePolicy;
-pub use crate::memory::buffer::{Buffer, Transfer};
+pub use crate::memory::buffer::Buffer;
 pub use crate::memory::buffer_error::BufferError;
 pub use crate::memory::direct::Direct;
-pub use crate::memory::dynamic::Resolve;
 pub use crate::memory::local::Local;
 pub use crate::memory::remote_ptr::RemotePtr;
 pub use crate::memory::window_memory::WindowMemory;
 pub use crate::operation::access::Access;
-pub use crate::operation::accumulate::Accumulate;
-pub use crate::operation::fetch::Fetch;
 pub use crate::operation::field_access::FieldAccess;
-pub use crate::operation::handles::{Flush, Get};
-pub use crate::operation::put_signal::WaitUntil;
 pub use crate::operation::request::Request;
 pub use crate::operation::scope::Scope;
-pub use crate::operation::shaped::Shaped;
-pub use crate::passive::calls::{Epochs, LockCall, UnlockCall};
+pub use crate::passive::calls::Epochs;
 pub use crate::passive::epoch::Epoch;
-pub use crate::passive::fencing::FencingToken;
-pub use crate::passive::lock::LockRequest;
-pub use crate::passive::lock_all::at::At;
-pub use crate::passive::lock_all::flush::FlushAll;
-pub use crate::passive::lock_all::unlock::UnlockAll;
-pub use crate::passive::lock_all::{LockAll, LockAllRequest};
+pub use crate::passive::lock_all::LockAll;
 pub use crate::passive::no_check::NoCheckEpoch;
 pub use crate::passive::previous_owner::PreviousOwner;
-pub use crate::passive::try_lock::TryLock;
-pub use crate::passive::unlock::Unlock;
-pub use crate::sync::combined::{Locked, LockedGet, LockedPut, LockedUpdate};
-pub use crate::sync::lock_table::{LockTable, TableGuard, TableRequest, TableTry};
+pub use crate::sync::combined::Locked;
+pub use crate::sync::lock_table::{LockTable, TableGuard};
 pub use crate::sync::mutex::Mutex;
 pub use crate::sync::rw_lock::RwLock;
-pub use crate::sync::sequence_lock::{Versioned, VersionedEpoch, VersionedRead, VersionedWrite};
-pub use crate::sync::value::{Guard, ReadGuard, ValueLock, ValueUnlock, WriteGuard};
+pub use crate::sync::sequence_lock::{Versioned, VersionedEpoch};
+pub use crate::sync::value::{ReadGuard, WriteGuard};
 pub use crate::window::Window;
 pub use crate::window::create::Builder;
-pub use crate::window::exchange::Flavor;
-pub use crate::window::info::Info;
-pub use crate::window::own_lock::OwnLockBuilder;
-pub use crate::window::paths::Paths;
+
+/// The handles of calls that take nanoseconds: types of their own, because a boxed [`Request`] would
+/// cost more than the call.
+pub mod handles {
+    pub use crate::operation::accumulate::Accumulate;
+    pub use crate::operation::fetch::Fetch;
+    pub use crate::operation::handles::{Flush, Get};
+    pub use crate::operation::shaped::Shaped;
+    pub use crate::passive::lock::LockRequest;
+    pub use crate::passive::lock_all::at::At;
+    pub use crate::passive::unlock::Unlock;
+}
+
+/// What a window says about itself: see [`Window::info`].
+pub mod info {
+    pub use onesided_fabric::{AtomicAgent, Path};
+
+    pub use crate::window::exchange::Flavor;
+    pub use crate::window::info::Info;
+    pub use crate::window::paths::Paths;
+}

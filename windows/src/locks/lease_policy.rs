@@ -3,7 +3,8 @@
 use std::fmt;
 
 /// What happens to an exclusive owner that holds a lock for longer than its lease; set by
-/// [`Builder::lease_policy`](crate::Builder::lease_policy).
+/// [`Builder::lease_policy`](crate::Builder::lease_policy). Without a policy waiters go on waiting:
+/// the lock recovers from death, not from delay.
 ///
 /// A lease alone is not safe: a stopped owner does not notice that time passes, and memory does not
 /// check tokens. Each policy adds what makes it safe. The policies need a lock whose word names its
@@ -12,13 +13,9 @@ use std::fmt;
 ///
 /// A waiter measures the lease by its own clock from the moment when it first saw the owner: clocks
 /// are not compared, and no lease expires early.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LeasePolicy {
-    /// None: waiters go on waiting. The lock recovers from death, not from delay. Works with every
-    /// design.
-    #[default]
-    None,
     /// A waiter takes the lock over, and the expired owner's [commit](crate::Epoch::commit) and
     /// unlock fail ([`Error::Late`](crate::Error::Late)). The owner's *puts* still reach the
     /// memory: only committed data count. Not for lock tables, [`Mutex`](crate::Mutex) and
@@ -64,7 +61,6 @@ impl LeasePolicy {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::None => "none",
             Self::VersionedCommit => "versioned commit",
             Self::Kill => "kill",
             Self::Revoke => "revoke",

@@ -30,7 +30,7 @@ use crate::{Element, Error, Window};
 /// by loads and stores alone.
 ///
 /// The memory of a failed rank stays mapped with its last content.
-pub struct Direct<'w, T, F: Fabric> {
+pub struct Direct<'w, T, F: Fabric = onesided_fabric::Any> {
     inner: &'w Inner<F>,
     target: &'w Target<F>,
     words: &'w [AtomicU64],

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use onesided_fabric::{AtomicAgent, Fabric, Path};
 
+use crate::info::{Flavor, Paths};
 use crate::window::target::Target;
-use crate::{Element, Flavor, LockAllDesign, LockDesign, Paths, Window};
+use crate::{Element, LockAllDesign, LockDesign, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
     /// How often this rank's operations on a target took each [path](onesided_fabric::Path). An
