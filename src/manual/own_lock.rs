@@ -31,7 +31,7 @@
 //! }
 //!
 //! onesided::threads(2, |world| {
-//!     let window = Window::<u64>::builder().own_lock(Simple::new(OneWord)).allocate(&world, 8).wait()?;
+//!     let window = Window::<u64>::builder().allocate_with_lock(Simple::new(OneWord), &world, 8).wait()?;
 //!     let epoch = window.lock_exclusive(0).wait()?;
 //!     epoch.fetch_add(0, 1).wait()?;
 //!     epoch.unlock().wait()?;

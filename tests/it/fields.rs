@@ -3,7 +3,8 @@
 
 use bytemuck::{Pod, Zeroable};
 use onesided::WindowError as Error;
-use onesided::{Access, Any, Field, FieldAccess, Fields, Located, Op, Path, Shape, Window, World, field};
+use onesided::info::Path;
+use onesided::{Access, Any, Field, FieldAccess, Fields, Located, Op, Shape, Window, World, field};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 

@@ -98,7 +98,7 @@ impl<'w, T: Element, F: Fabric> Direct<'w, T, F> {
     ///
     /// # Errors
     /// [`Error::Range`].
-    pub fn read(&self, offset: usize, into: &mut [T]) -> Result<(), Error> {
+    pub fn read_into(&self, offset: usize, into: &mut [T]) -> Result<(), Error> {
         let at = self.range("direct read", offset, into.len())?;
         let (fabric, bytes) = (self.inner.fabric(), bytemuck::cast_slice_mut(into));
         let read = fabric.read_mapped(&self.target.data, at, bytes);

@@ -74,7 +74,7 @@ const PAUSE: u64 = 500;
 ///         epoch.unlock().wait()?;
 ///     }
 ///     let mut record = [0; 64];
-///     table.read(1, 0, &mut record).wait()?;
+///     table.read_into(1, 0, &mut record).wait()?;
 ///     assert!(record == [0; 64] || record == [7; 64]);
 ///     table.close().wait()
 /// })
@@ -123,7 +123,7 @@ impl<T: Element, F: Fabric> Versioned<T, F> {
     ///
     /// # Cancel safety
     /// A dropped read has changed nothing but, perhaps, the slice.
-    pub fn read<'b>(&'b self, target: u32, offset: usize, into: &'b mut [T]) -> Request<'b, (), F> {
+    pub fn read_into<'b>(&'b self, target: u32, offset: usize, into: &'b mut [T]) -> Request<'b, (), F> {
         let inner = self.window.inner();
         Request::new(Awaited::Target(inner, target), READ, self.run_read((target, offset), into))
     }
