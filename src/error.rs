@@ -52,7 +52,7 @@ impl Error {
 
     /// Whether the acquire failed because the last exclusive owner of the lock died, may have died,
     /// panicked under it, or exceeded its lease.
-    /// [`LockRequest::recover`](crate::LockRequest::recover) acquires it.
+    /// [`LockRequest::recover`](crate::handles::LockRequest::recover) acquires it.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.fault().is_some_and(Fault::is_poison)

@@ -93,7 +93,7 @@
 //! - A guard that one of the two holds at the other ends: its operations and its unlock fail as
 //!   `Unknown` or `ConnectionLost`. Drop it; there is nothing to release.
 //! - The lock is then as after the death of that rank: if it was held exclusively, it is poisoned
-//!   for the others, until one of them [recovers](crate::LockRequest::recover) it. It is taken from
+//!   for the others, until one of them [recovers](crate::handles::LockRequest::recover) it. It is taken from
 //!   the rank only when the lock's rank has cut the connection.
 //! - A request that waits for a lock there ends in the same errors.
 //! - On `mixed`, two ranks of a host lose their connection like any others, for bytes too. Only a
@@ -104,7 +104,7 @@
 //!   targets, or ends.
 //!
 //! **A lock whose exclusive owner died or panicked is poisoned** until a rank
-//! [recovers](crate::LockRequest::recover) it: see [locks](super::locks). For an owner that is
+//! [recovers](crate::handles::LockRequest::recover) it: see [locks](super::locks). For an owner that is
 //! alive but too slow there are fencing tokens and [lease policies](crate::LeasePolicy).
 //!
 //! # What is not survived
@@ -121,7 +121,7 @@
 //!
 //! # Cancellation
 //!
-//! A [`LockRequest`](crate::LockRequest) that is dropped, at any point, or whose deadline passed,
+//! A [`LockRequest`](crate::handles::LockRequest) that is dropped, at any point, or whose deadline passed,
 //! is cancelled. The endpoint's helper thread finishes what is in flight, and releases the lock if
 //! it was acquired, even while the application computes. The helper thread also finishes the
 //! release of a dropped guard that has to wait for data, and the completion of a dropped

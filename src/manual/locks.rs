@@ -100,7 +100,7 @@
 //! at rank 0. The lock-all word is a participant count, and its suspicion timeout is a second. Only
 //! a `lock_all` finds the death there. From then on every exclusive lock and every `lock_all` of
 //! the window fails, until an exclusive lock is acquired with
-//! [`recover`](crate::LockRequest::recover). A panic under an exclusive lock poisons both at once.
+//! [`recover`](crate::handles::LockRequest::recover). A panic under an exclusive lock poisons both at once.
 //!
 //! # Which lock for which load
 //!
@@ -149,7 +149,7 @@
 //! - [`try_lock_exclusive`](crate::Window::try_lock_exclusive) and
 //!   [`try_lock_shared`](crate::Window::try_lock_shared) return after a few operations, with the
 //!   lock or without.
-//! - [`deadline`](crate::LockRequest::deadline) cancels the acquire after a time. A request may
+//! - [`deadline`](crate::handles::LockRequest::deadline) cancels the acquire after a time. A request may
 //!   also be dropped at any point. In a queue a cancelled acquire keeps its place until its turn
 //!   comes; the endpoint then hands the lock on.
 //! - Several threads of a rank may lock at once, and one thread may hold many locks. A rank
@@ -161,7 +161,7 @@
 //!
 //! **A lock whose exclusive owner died is poisoned.** Every acquire of it fails immediately, with
 //! an error that names the failed rank ([`is_poisoned`](crate::Error::is_poisoned)), until a rank
-//! acquires it with [`recover`](crate::LockRequest::recover). The recovering owner holds the lock
+//! acquires it with [`recover`](crate::handles::LockRequest::recover). The recovering owner holds the lock
 //! exclusively, and [`previous_owner`](crate::Epoch::previous_owner) names the failed rank. After
 //! its unlock the lock is an ordinary lock again.
 //!
@@ -246,7 +246,7 @@
 //! # Fencing tokens
 //!
 //! [`fencing_token`](crate::Epoch::fencing_token) draws a number that is larger than all numbers
-//! drawn before under the same lock. [`fenced`](crate::LockRequest::fenced) draws it in the same
+//! drawn before under the same lock. [`fenced`](crate::handles::LockRequest::fenced) draws it in the same
 //! round trip as the acquire. Fencing tokens are for systems that can refuse late requests: a file,
 //! a database, another process. Draw the token while the lock is certainly held. An owner that was
 //! taken for dead and draws late would get a larger number than the recovering owner (with

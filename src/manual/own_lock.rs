@@ -43,7 +43,7 @@
 //! ```
 //!
 //! `Simple::new(OneWord)` is a [`LockAlgorithm`](crate::lock_algos::LockAlgorithm): the checks and
-//! benchmarks below and [`Builder::own_lock`](crate::Builder::own_lock) take it.
+//! benchmarks below and [`Builder::allocate_with_lock`](crate::Builder::allocate_with_lock) take it.
 //!
 //! # As five functions
 //!

@@ -14,14 +14,14 @@
 //! | allocate, create, dynamic with attach and detach | [`Window::allocate`], [`Window::create`], [`Window::dynamic`], [`Window::attach`], [`Window::detach`] |
 //! | overlapping windows; mappings and other memory | [`WindowMemory`], [`Window::create_over`]; [`Builder::create_from`] |
 //! | shared windows | [`Window::direct`] |
-//! | info, name, flavor | [`Window::info`] |
+//! | info, name, flavor | [`Window::info`], module [`info`] |
 //! | lock, unlock | [`Window::lock_exclusive`], [`Window::lock_shared`], [`Epoch::unlock`]; as separate calls, checked at run time: [`Epochs`] |
 //! | lock, get or put, unlock in one operation | [`Window::locked`], [`Locked`] |
 //! | (a value with its lock) | [`Mutex`], [`RwLock`] |
 //! | (a table of up to millions of locks) | [`LockTable`] |
-//! | (fencing tokens) | [`Epoch::fencing_token`], [`LockRequest::fenced`] |
+//! | (fencing tokens) | [`Epoch::fencing_token`], [`fenced`](handles::LockRequest::fenced) |
 //! | (reads without a lock) | [`Window::versioned`], [`Versioned`] |
-//! | lock_all, unlock_all; flush_all, flush_local_all | [`Window::lock_all`], [`LockAll`], [`At`] |
+//! | lock_all, unlock_all; flush_all, flush_local_all | [`Window::lock_all`], [`LockAll`] |
 //! | sync | [`Window::sync`] |
 //! | lock, lock_all with `MPI_MODE_NOCHECK` | [`Window::no_check`], [`NoCheckEpoch`] |
 //! | (many operations on borrowed slices) | [`Window::scope`], [`Scope`] |
@@ -29,21 +29,22 @@
 //! | fence | [`Window::fence`], [`FenceEpoch`] |
 //! | post, wait, test | [`Window::post`], [`ExposureEpoch`] |
 //! | (OpenSHMEM: put_signal, signal, wait_until) | [`Access::put_signal`], [`Access::signal`], [`Local::wait_until`] |
-//! | start, complete | [`Window::start`], [`AccessEpoch`] |
+//! | start, complete | [`Window::start`], [`Window::start_no_check`], [`AccessEpoch`] |
 //!
 //! # Handles
 //!
-//! A call that may have to wait returns a handle: `.wait()` blocks the thread, `.await` works under
-//! any runtime, `.test()` polls once (`MPI_Test`), and `.wait_timeout()` waits for a limited time
-//! and leaves the handle pending. Operations and lock requests start when they are called. Every
-//! other handle documents that it does nothing unless waited on or polled; `.test()` counts as a
-//! poll. A `.deadline()`, where there is one, is part of the request: when it passes, the call
-//! fails and leaves nothing behind.
+//! A call that may have to wait returns a handle: a [`Request`], or one of [`handles`] where the
+//! call takes nanoseconds. `.wait()` blocks the thread, `.await` works under any runtime, `.test()`
+//! polls once (`MPI_Test`), and `.wait_timeout()` waits for a limited time and leaves the handle
+//! pending. Operations and lock requests start when they are called. Every other call documents
+//! that it does nothing unless waited on or polled; `.test()` counts as a poll.
 //!
-//! A handle yields its result once. A handle without a value (a get, a flush, an unlock, an
-//! exposure) repeats its success when it is polled again; a lock request reports that it is closed;
-//! the others panic, as futures may. Each handle documents what dropping it does. A call that never
-//! waits returns its result directly ([`Access::put`], [`Window::post`], [`Window::attach`]).
+//! Options are set before the first wait or poll. With a `.deadline()`, which a request and a lock
+//! request have, the call fails when it passes, and leaves nothing behind.
+//!
+//! A handle yields its result once: it panics when it is polled again, as futures may. The method
+//! that returns it documents what dropping it does. A call that never waits returns its result
+//! directly ([`Access::put`], [`Window::post`], [`Window::attach`]).
 //!
 //! Only [`Window::scope`] is blocking, and it has an asynchronous counterpart: its purpose is that
 //! the borrowed slices are free when it returns, even by a panic.

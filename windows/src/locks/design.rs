@@ -247,7 +247,7 @@ pub enum LockAllDesign {
     /// A rank that dies under `lock_all` poisons nothing. One that dies or panics under an
     /// exclusive lock poisons that and, separately, the word that all targets share: every
     /// exclusive lock of the window and every `lock_all` fails until an exclusive request
-    /// [recovers](crate::LockRequest::recover). After a death that begins when a `lock_all` finds
+    /// [recovers](crate::handles::LockRequest::recover). After a death that begins when a `lock_all` finds
     /// it.
     ///
     /// Not available with a [lease policy](crate::LeasePolicy); lock tables,

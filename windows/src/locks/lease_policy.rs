@@ -25,7 +25,7 @@ pub enum LeasePolicy {
     /// [`LockAll::previous_owner`](crate::LockAll::previous_owner).
     VersionedCommit,
     /// A waiter kills the expired owner's process (SIGKILL by a pidfd). What follows is as after
-    /// any death: the lock is poisoned until it is [recovered](crate::LockRequest::recover).
+    /// any death: the lock is poisoned until it is [recovered](crate::handles::LockRequest::recover).
     /// Requires that all ranks are processes of one host, on the shm fabric. The waiter checks
     /// right before the kill that the same acquire still holds the lock; an owner that releases
     /// between check and kill is killed all the same. An owner that acquired while the waiter was
@@ -39,7 +39,7 @@ pub enum LeasePolicy {
     /// thread closes its queue pair to the owner and acknowledges before any other rank gets the
     /// lock, so no operation of the expired owner, in flight or later, takes effect there any more.
     /// What follows is as after a death: the lock is poisoned until it is
-    /// [recovered](crate::LockRequest::recover), which gives
+    /// [recovered](crate::handles::LockRequest::recover), which gives
     /// [`PreviousOwner::LeaseExpired`](crate::PreviousOwner::LeaseExpired). Requires that all ranks
     /// access each other through network cards (verbs), or the simulator. Access to mapped memory
     /// cannot be revoked: use [`Kill`](Self::Kill) there.

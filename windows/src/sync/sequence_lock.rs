@@ -118,7 +118,7 @@ impl<T: Element, F: Fabric> Versioned<T, F> {
     ///
     /// # Errors
     /// When waited on: [`Error::Rank`], [`Error::Range`], [`Error::Operation`], and those of
-    /// [`LockRequest::wait`](crate::LockRequest::wait) if it took the lock. The slice may then hold
+    /// [`LockRequest::wait`](crate::handles::LockRequest::wait) if it took the lock. The slice may then hold
     /// anything.
     ///
     /// # Cancel safety
@@ -132,7 +132,7 @@ impl<T: Element, F: Fabric> Versioned<T, F> {
     /// polled. The same lock as [`Window::lock_exclusive`].
     ///
     /// # Errors
-    /// When waited on: those of [`LockRequest::wait`](crate::LockRequest::wait);
+    /// When waited on: those of [`LockRequest::wait`](crate::handles::LockRequest::wait);
     /// [`Error::Operation`], `Unsupported` in a window with
     /// [`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit).
     ///
@@ -249,7 +249,7 @@ const fn is_odd(version: u64) -> bool {
 ///
 /// A guard that is dropped because its thread panics publishes nothing and leaves the lock
 /// poisoned, as an [`Epoch`] does. Readers get the error too, until the lock is
-/// [recovered](crate::LockRequest::recover) through the [window](Versioned::window).
+/// [recovered](crate::handles::LockRequest::recover) through the [window](Versioned::window).
 #[must_use = "if unused the lock is released immediately"]
 pub struct VersionedEpoch<'w, T: Element, F: Fabric = Any> {
     /// `None` once it is unlocked.
