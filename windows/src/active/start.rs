@@ -70,7 +70,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// start was faster.
     fn started<'w>(&'w self, started: Vec<(Access<'w, T, F>, u64)>) -> Option<AccessEpoch<'w, T, F>> {
         let numbers = started.iter().map(|(access, number)| (access.target(), *number));
-        self.inner().counts.access(numbers).then_some(AccessEpoch { window: self, started })
+        if self.inner().counts.access(numbers) { Some(AccessEpoch { window: self, started }) } else { None }
     }
 }
 
