@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use onesided::{
-    Error, FaultKind, LockAllDesign, LockTable, Mode, Mutex, Op, RwLock, Shape, Window, WindowError, World,
+    Error, FaultKind, LockAllDesign, LockDesign, LockTable, Mode, Mutex, Op, RwLock, Shape, Window, WindowError, World,
 };
 
 use crate::support::{DEADLINE, eventually, poll_once, ranks, run_async};
@@ -390,7 +390,8 @@ fn every_request_has_a_deadline() {
         let (window, records) = (&windows[0], Window::<u64>::allocate(&world, 1).wait().unwrap().versioned());
         let (value, limits) =
             (Mutex::new(&world, 1, 7_u64).wait().unwrap(), RwLock::new(&world, 1, 7_u64).wait().unwrap());
-        let table = LockTable::new(&world, 2).wait().unwrap();
+        let table = Window::<u64>::builder().lock(LockDesign::TestAndSet); // others may have no tables
+        let table = LockTable::with(table, &world, 2).wait().unwrap();
         if world.rank() == 0 {
             steps.wait(1);
             let mut into = [0];
