@@ -158,10 +158,12 @@ fn handles_are_tested_and_then_waited_for() {
         epoch.put(0, &[3; 40]).unwrap();
         let mut flush = epoch.flush();
         done(&mut || flush.test().unwrap().is_some());
+        drop(flush);
 
         let mut into = [0; 40];
         let mut get = epoch.get(0, &mut into);
         done(&mut || get.test().unwrap().is_some());
+        drop(get);
         assert_eq!(into, [3; 40]);
 
         let operands = [2; 40];

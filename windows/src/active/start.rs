@@ -57,7 +57,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     }
 
     /// The targets, with the number of the next access epoch on each.
-    fn starting(&self, targets: &[u32]) -> Result<Vec<(Access<'_, T, F>, u64)>, Error> {
+    fn starting(&self, targets: &[u32]) -> Result<Targets<'_, T, F>, Error> {
         let inner = self.inner();
         let each = targets.iter().map(|rank| {
             let target = inner.begin(*rank).map_err(|fault| inner.failed("start", *rank, fault))?;
@@ -68,7 +68,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
 
     /// Counts the epoch only now, because a failed start may be repeated; `None` if a concurrent
     /// start was faster.
-    fn started<'w>(&'w self, started: Vec<(Access<'w, T, F>, u64)>) -> Option<AccessEpoch<'w, T, F>> {
+    fn started<'w>(&'w self, started: Targets<'w, T, F>) -> Option<AccessEpoch<'w, T, F>> {
         let numbers = started.iter().map(|(access, number)| (access.target(), *number));
         if self.inner().counts.access(numbers) { Some(AccessEpoch { window: self, started }) } else { None }
     }
@@ -83,9 +83,11 @@ impl<T: Element, F: Fabric> Window<T, F> {
 #[must_use = "if unused the epoch ends immediately"]
 pub struct AccessEpoch<'w, T: Element, F: Fabric = Any> {
     window: &'w Window<T, F>,
-    /// By target, with the number of the access epoch.
-    started: Vec<(Access<'w, T, F>, u64)>,
+    started: Targets<'w, T, F>,
 }
+
+/// By target, with the number of the access epoch.
+type Targets<'w, T, F> = Vec<(Access<'w, T, F>, u64)>;
 
 impl<'w, T: Element, F: Fabric> AccessEpoch<'w, T, F> {
     /// The operations on a target of this epoch.
