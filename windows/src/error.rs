@@ -291,8 +291,8 @@ impl Error {
 
     /// Whether a lock request failed because the lock is poisoned: its exclusive owner died, may
     /// have died, panicked, or exceeded its lease. [`fault`](Self::fault) names it.
-    /// [`LockRequest::recover`](crate::handles::LockRequest::recover) takes the lock over, except from an
-    /// expired owner that [`LeasePolicy::Kill`](crate::LeasePolicy::Kill) could not kill.
+    /// [`LockRequest::recover`](crate::handles::LockRequest::recover) takes the lock over, except
+    /// from an expired owner that [`LeasePolicy::Kill`](crate::LeasePolicy::Kill) could not kill.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.fault().is_some_and(Fault::is_poison)

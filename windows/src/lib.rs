@@ -104,8 +104,8 @@ pub use crate::sync::value::{ReadGuard, WriteGuard};
 pub use crate::window::Window;
 pub use crate::window::create::Builder;
 
-/// The handles of calls that take nanoseconds: types of their own, because a boxed [`Request`] would
-/// cost more than the call.
+/// The handles of calls that take nanoseconds: types of their own, because a boxed [`Request`]
+/// would cost more than the call.
 pub mod handles {
     pub use crate::operation::accumulate::Accumulate;
     pub use crate::operation::fetch::Fetch;

@@ -85,8 +85,8 @@ pub enum LockDesign {
     /// The same with a thread for each window.
     DedicatedThreadPerWindow,
     /// As [`DedicatedThread`](Self::DedicatedThread), but the thread sleeps between requests
-    /// (jiang-2004, section 4.2): idle it costs nothing, and a request that finds it asleep wakes it.
-    /// For rarely used locks.
+    /// (jiang-2004, section 4.2): idle it costs nothing, and a request that finds it asleep wakes
+    /// it. For rarely used locks.
     EventThread,
     /// The same with a thread for each window.
     EventThreadPerWindow,
@@ -247,8 +247,8 @@ pub enum LockAllDesign {
     /// A rank that dies under `lock_all` poisons nothing. One that dies or panics under an
     /// exclusive lock poisons that and, separately, the word that all targets share: every
     /// exclusive lock of the window and every `lock_all` fails until an exclusive request
-    /// [recovers](crate::handles::LockRequest::recover). After a death that begins when a `lock_all` finds
-    /// it.
+    /// [recovers](crate::handles::LockRequest::recover). After a death that begins when a
+    /// `lock_all` finds it.
     ///
     /// Not available with a [lease policy](crate::LeasePolicy); lock tables,
     /// [`Mutex`](crate::Mutex) and [`RwLock`](crate::RwLock) have no `lock_all`.

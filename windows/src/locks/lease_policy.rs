@@ -25,12 +25,12 @@ pub enum LeasePolicy {
     /// [`LockAll::previous_owner`](crate::LockAll::previous_owner).
     VersionedCommit,
     /// A waiter kills the expired owner's process (SIGKILL by a pidfd). What follows is as after
-    /// any death: the lock is poisoned until it is [recovered](crate::handles::LockRequest::recover).
-    /// Requires that all ranks are processes of one host, on the shm fabric. The waiter checks
-    /// right before the kill that the same acquire still holds the lock; an owner that releases
-    /// between check and kill is killed all the same. An owner that acquired while the waiter was
-    /// already waiting has up to two leases. If the process cannot be killed, or still exists after
-    /// 5 s, the acquire fails with
+    /// any death: the lock is poisoned until it is
+    /// [recovered](crate::handles::LockRequest::recover). Requires that all ranks are processes of
+    /// one host, on the shm fabric. The waiter checks right before the kill that the same acquire
+    /// still holds the lock; an owner that releases between check and kill is killed all the same.
+    /// An owner that acquired while the waiter was already waiting has up to two leases. If the
+    /// process cannot be killed, or still exists after 5 s, the acquire fails with
     /// [`LeaseExpired`](onesided_fabric::remote_memory::FaultKind::LeaseExpired), the lock stays as
     /// it is, and the next waiter tries again. **A rank that waits for a lock that it holds itself,
     /// by another thread or guard, kills itself.**

@@ -26,7 +26,7 @@ use crate::{Epoch, Error, ReadGuard, TableGuard, WriteGuard};
 ///
 /// # Panics
 /// A request yields its result once: it panics when it is polled after that, as futures may.
-#[must_use = "does nothing unless waited on or polled"]
+#[must_use = "the call completes only when it is waited on or polled"]
 pub struct Request<'a, R, F: Fabric = Any, E = Error> {
     operation: &'static str,
     awaited: Awaited<'a, F>,
@@ -79,8 +79,8 @@ impl<'a, R: Lock, F: Fabric> Request<'a, R, F> {
     }
 
     /// Takes the lock over if it is poisoned: see
-    /// [`LockRequest::recover`](crate::handles::LockRequest::recover). A value may have been written
-    /// back in part; a lock that was requested shared is held exclusively.
+    /// [`LockRequest::recover`](crate::handles::LockRequest::recover). A value may have been
+    /// written back in part; a lock that was requested shared is held exclusively.
     ///
     /// # Panics
     /// If it was polled before.

@@ -50,7 +50,8 @@ impl<'w, T: Element, F: Fabric> Epochs<'w, T, F> {
     /// lock is held when the wait returns.
     ///
     /// # Errors
-    /// [`Error::AlreadyLocked`], and those of [`LockRequest::wait`](crate::handles::LockRequest::wait).
+    /// [`Error::AlreadyLocked`], and those of
+    /// [`LockRequest::wait`](crate::handles::LockRequest::wait).
     ///
     /// # Cancel safety
     /// As [`LockRequest`](crate::handles::LockRequest).

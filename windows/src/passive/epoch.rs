@@ -22,9 +22,9 @@ use crate::{Access, Element, Error, PreviousOwner};
 ///
 /// An exclusive guard that is dropped because its thread panics leaves the lock poisoned, as the
 /// death of its rank would: what it protects may be half written. Other acquires fail, those of
-/// this rank too, until one [recovers](crate::handles::LockRequest::recover). A shared guard, one whose
-/// `unlock` has begun, and one that a destructor made while the stack was unwinding already release
-/// as usual.
+/// this rank too, until one [recovers](crate::handles::LockRequest::recover). A shared guard, one
+/// whose `unlock` has begun, and one that a destructor made while the stack was unwinding already
+/// release as usual.
 #[must_use = "if unused the lock is released immediately"]
 pub struct Epoch<'w, T: Element, F: Fabric = Any> {
     pub(super) access: Access<'w, T, F>,
@@ -50,8 +50,9 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         self.holding.mode()
     }
 
-    /// The failed previous owner, if the lock was [recovered](crate::handles::LockRequest::recover): what
-    /// the lock protects may be inconsistent.
+    /// The failed previous owner, if the lock was
+    /// [recovered](crate::handles::LockRequest::recover): what the lock protects may be
+    /// inconsistent.
     pub fn previous_owner(&self) -> Option<PreviousOwner> {
         self.holding.previous_owner(&self.access.inner.world)
     }

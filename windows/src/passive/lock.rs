@@ -80,8 +80,8 @@ pub struct LockRequest<'w, T: Element, F: Fabric = Any, K: Kind<T> = ()> {
     contended: Option<Box<Contended<'w, F>>>,
 }
 
-/// What a lock belongs to: a window (`()`), or a [`LockTable`](crate::LockTable). Without a lifetime,
-/// so that futures that hold a request are [`Send`].
+/// What a lock belongs to: a window (`()`), or a [`LockTable`](crate::LockTable). Without a
+/// lifetime, so that futures that hold a request are [`Send`].
 pub trait Kind<T: Element>: 'static {
     /// What the guard knows of its lock besides.
     #[doc(hidden)]

@@ -243,8 +243,8 @@ impl<F: Fabric> LockTable<F> {
         })
     }
 
-    /// Closes the table on all ranks and reports the first deferred error. Collective. Clones become
-    /// useless, as those of a [window](Window::close).
+    /// Closes the table on all ranks and reports the first deferred error. Collective. Clones
+    /// become useless, as those of a [window](Window::close).
     ///
     /// # Errors
     /// Those of [`Window::close`].

@@ -82,8 +82,8 @@ impl<T: Element, F: Fabric> Mutex<T, F> {
         self.0.home
     }
 
-    /// Closes the mutex on all ranks and reports the first deferred error. Collective. Clones become
-    /// useless, as those of a [window](crate::Window::close).
+    /// Closes the mutex on all ranks and reports the first deferred error. Collective. Clones
+    /// become useless, as those of a [window](crate::Window::close).
     ///
     /// # Errors
     /// Those of [`Window::close`](crate::Window::close).

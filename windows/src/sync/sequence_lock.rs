@@ -118,8 +118,8 @@ impl<T: Element, F: Fabric> Versioned<T, F> {
     ///
     /// # Errors
     /// When waited on: [`Error::Rank`], [`Error::Range`], [`Error::Operation`], and those of
-    /// [`LockRequest::wait`](crate::handles::LockRequest::wait) if it took the lock. The slice may then hold
-    /// anything.
+    /// [`LockRequest::wait`](crate::handles::LockRequest::wait) if it took the lock. The slice may
+    /// then hold anything.
     ///
     /// # Cancel safety
     /// A dropped read has changed nothing but, perhaps, the slice.
@@ -137,7 +137,8 @@ impl<T: Element, F: Fabric> Versioned<T, F> {
     /// [`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit).
     ///
     /// # Cancel safety
-    /// A dropped request leaves nothing locked: the endpoint finishes and releases what was started.
+    /// A dropped request leaves nothing locked: the endpoint finishes and releases what was
+    /// started.
     pub fn write(&self, target: u32) -> Request<'_, VersionedEpoch<'_, T, F>, F> {
         Request::new(Awaited::Target(self.window.inner(), target), WRITE, self.begin_write(target))
     }

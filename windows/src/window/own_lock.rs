@@ -34,13 +34,13 @@ impl<T: Element> Builder<T> {
         }
     }
 
-    /// Allocates a window as [`allocate`](Self::allocate) does, whose lock is a [`LockAlgorithm`] of the
-    /// program's own, or two functions ([`Simple`](onesided_lock_algos::Simple)). Verify the lock with
-    /// `onesided-lock-kit` first.
+    /// Allocates a window as [`allocate`](Self::allocate) does, whose lock is a [`LockAlgorithm`]
+    /// of the program's own, or two functions ([`Simple`](onesided_lock_algos::Simple)). Verify the
+    /// lock with `onesided-lock-kit` first.
     ///
-    /// Every operation of the window's epochs works as with the library's locks. What the lock does not
-    /// do, the window does not: a lock without recovery stays held by a dead owner. There are no lease
-    /// policies, no global `lock_all`, and no tables of such locks.
+    /// Every operation of the window's epochs works as with the library's locks. What the lock does
+    /// not do, the window does not: a lock without recovery stays held by a dead owner. There are
+    /// no lease policies, no global `lock_all`, and no tables of such locks.
     ///
     /// ```
     /// use onesided_windows::Window;
