@@ -13,7 +13,7 @@
 //!   window, expose memory, complete an access, signal, send, carry out an atomic on its user
 //!   memory) is waited for until it happens, until that rank dies or leaves, or until the program's
 //!   deadline. The library cannot tell a living rank that never does it, because it is stopped or
-//!   computes, from a slow one. Give such a wait a `deadline`, at any time before it ends, or poll
+//!   computes, from a slow one. Give such a wait a `deadline`, or poll
 //!   with `test` and `wait_timeout`, which every handle has.
 //!
 //! Nothing in this library ends the process. No input makes it panic except what would make a slice
