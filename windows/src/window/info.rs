@@ -92,7 +92,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// The window's properties, with a `Display`.
     ///
     /// ```
-    /// # use onesided_windows::{Flavor, Window};
+    /// # use onesided_windows::{Window, info::Flavor};
     /// # onesided_fabric::threads(2, |world| {
     /// let window = Window::<u32>::builder().name("scores").create(&world, vec![0; 10]).wait()?;
     /// let info = window.info();
