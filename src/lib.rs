@@ -86,14 +86,10 @@ pub use onesided_two_sided::Error as MessageError;
 pub use onesided_two_sided::{Messages, Source, Status, Tag, Tags};
 pub use onesided_windows::Error as WindowError;
 pub use onesided_windows::{
-    Access, AccessEpoch, Accumulate, At, AtomicElement, Buffer, BufferError, Builder, Direct, Element, Epoch, Epochs,
-    ExposureEpoch, FenceEpoch, FenceRequest, FencingToken, Fetch, Field, FieldAccess, Fields, Flavor, Flush, FlushAll,
-    Get, Info, LeasePolicy, Local, Located, LocatedValue, LockAll, LockAllDesign, LockAllRequest, LockCall, LockDesign,
-    LockRequest, LockTable, Locked, LockedGet, LockedPut, LockedUpdate, Mode, Mutex, NoCheckEpoch, Op, OwnLockBuilder,
-    Path, Paths, PreviousOwner, ReadGuard, RemotePtr, Request, Resolve, Runs, RwLock, Scope, Shape, Shaped,
-    StartRequest, TableGuard, TableRequest, TableTry, Threads, Transfer, TryLock, Unlock, UnlockAll, UnlockCall,
-    ValueLock, ValueUnlock, Versioned, VersionedEpoch, VersionedRead, VersionedWrite, WaitUntil, WaitUntilAny, Window,
-    WindowMemory, WriteGuard, bytemuck, field,
+    Access, AccessEpoch, AtomicElement, Buffer, BufferError, Builder, Direct, Element, Epoch, Epochs, ExposureEpoch,
+    FenceEpoch, Field, FieldAccess, Fields, LeasePolicy, Local, Located, LockAll, LockAllDesign, LockDesign, LockTable,
+    Locked, Mode, Mutex, NoCheckEpoch, Op, PreviousOwner, ReadGuard, RemotePtr, Request, Runs, RwLock, Scope, Shape,
+    TableGuard, Versioned, VersionedEpoch, Window, WindowMemory, WriteGuard, bytemuck, field, handles, info,
 };
 
 mod error;

@@ -134,7 +134,7 @@ fn windows_of_two(measures: &Measures, windows: &[Window<u64, Any>]) -> Outcome 
         let signal = number;
         at.put(0, &memory[..64])?;
         at.signal(1000, signal)?;
-        windows[1].local().wait_until(1000, move |word| word == signal).from_rank(0).wait()?;
+        windows[1].local().wait_until_from(0, 1000, move |word| word == signal).wait()?;
         at.flush().wait()
     })?;
     measures.measure("fetch_and_op sum", 8, || at.fetch_and_op(0, 1, Op::Sum).wait().map(drop))?;

@@ -112,10 +112,9 @@ fn a_waiter_learns_of_a_death_in_time() {
     }
 }
 
-/// Rank 1 dies with both locks. Rank 0 already waits for it, and calls `recover` before it gets the
-/// error.
+/// Rank 1 dies with both locks. Rank 0 waits for them already, and recovers them.
 #[test]
-fn recover_may_be_set_at_any_time() {
+fn a_waiter_recovers_what_a_dead_rank_held() {
     async fn is_pending(handle: &mut (impl Future + Unpin)) -> bool {
         poll_fn(|cx| Poll::Ready(Pin::new(&mut *handle).poll(cx))).await.is_pending()
     }
@@ -129,12 +128,12 @@ fn recover_may_be_set_at_any_time() {
             match world.rank() {
                 0 => {
                     pause_until(&world, DEATH).await;
-                    let (mut lock, mut guard) = (scores.lock_exclusive(2), value.lock());
+                    let (mut lock, mut guard) = (scores.lock_exclusive(2).recover(), value.lock().recover());
                     for look in 1..4 {
                         assert!(is_pending(&mut lock).await && is_pending(&mut guard).await, "{design}");
                         pause_until(&world, DEATH + look * 1_000_000).await;
                     }
-                    let (lock, guard) = (lock.recover().await?, guard.recover().await?);
+                    let (lock, guard) = (lock.await?, guard.await?);
                     previous = [lock.previous_owner(), guard.previous_owner()];
                 }
                 1 => std::mem::forget((lock(&scores, 2, Mode::Exclusive).await?, value.lock().await?)),

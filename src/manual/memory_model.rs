@@ -32,7 +32,7 @@
 //! | [`Access::flush_local`](crate::Access::flush_local) | only this rank's own buffers can be reused. |
 //! | [`Epoch::unlock`](crate::Epoch::unlock) | everything done under the lock is complete at the target before another rank can hold the lock exclusively. The release itself is posted, not waited for. |
 //! | [`Locked::put`](crate::Locked::put), [`Locked::update`](crate::Locked::update), waited for | the data and the release behind it are posted: the next owner of the lock sees the data. Other ranks see it after [`Locked::flush`](crate::Locked::flush). |
-//! | [`Versioned::read`](crate::Versioned::read), waited for | the slice has what the target had at one time between two writes ([`Versioned::write`](crate::Versioned::write)), and everything that was unlocked before the call by ranks that synchronised with this one. |
+//! | [`Versioned::read_into`](crate::Versioned::read_into), waited for | the slice has what the target had at one time between two writes ([`Versioned::write`](crate::Versioned::write)), and everything that was unlocked before the call by ranks that synchronised with this one. |
 //! | [`Local::wait_until`](crate::Local::wait_until), woken by [`Access::signal`](crate::Access::signal) | this rank sees what the signalling rank had put to it before, through any window, flushed or not. |
 //! | [`Access::put_signal`](crate::Access::put_signal) | the slice can be reused. A rank that sees the signal sees the data, and what this rank had put to that target before. |
 //! | [`Window::sync`](crate::Window::sync) | this thread's own accesses of mapped memory before it take effect before those after it, and before the operations posted after it. |

@@ -42,8 +42,8 @@
 //! }
 //!
 //! onesided::threads(2, |world| {
-//!     let builder = Window::<u64>::builder().own_lock(Simple::new(OneWord));
-//!     let window = builder.allocate(&world, 8).wait()?;
+//!     let builder = Window::<u64>::builder();
+//!     let window = builder.allocate_with_lock(Simple::new(OneWord), &world, 8).wait()?;
 //!     let epoch = window.lock_exclusive(0).wait()?;
 //!     epoch.fetch_add(0, 1).wait()?;
 //!     epoch.unlock().wait()?;
@@ -55,7 +55,7 @@
 //! ```
 //!
 //! `Simple::new(OneWord)` is a [`LockAlgorithm`](crate::lock_algos::LockAlgorithm): the checks and
-//! benchmarks below and [`Builder::own_lock`](crate::Builder::own_lock) take it.
+//! benchmarks below and [`Builder::allocate_with_lock`](crate::Builder::allocate_with_lock) take it.
 //!
 //! # As five functions
 //!

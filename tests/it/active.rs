@@ -84,10 +84,7 @@ fn one_dies(world: World) {
             (tested, "test on rank 0 of")
         }
         4 => (window.fence().wait().map(drop).unwrap_err(), "fence"),
-        5 => (
-            window.local().wait_until(0, |value| value > 0).from_rank(0).wait().unwrap_err(),
-            "wait_until on rank 5 of",
-        ),
+        5 => (window.local().wait_until_from(0, 0, |value| value > 0).wait().unwrap_err(), "wait_until on rank 5 of"),
         _ => (window.local().wait_until(0, |value| value > 0).wait().unwrap_err(), "wait_until on rank 6 of"),
     };
     assert_eq!(error.fault().unwrap().kind(), FaultKind::PeerDied);

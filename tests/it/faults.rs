@@ -87,9 +87,9 @@ fn holder_ends(world: &World, end: fn()) {
     world.barrier().wait().unwrap();
     // A queue cannot publish which of the dead held it; a thread at the target can.
     let named = match window.info().lock {
-        LockDesign::TestAndSet | LockDesign::DedicatedThread(_) | LockDesign::EventThread(_) => true,
+        LockDesign::TestAndSet => true,
         LockDesign::TwoLevel => true, // the first owner did not queue
-        _ => false,
+        design => design.is_served(),
     };
     match named {
         true => poisoned_by_rank_0(&status, &window, FaultKind::OwnerDied, PreviousOwner::Owner(0)),

@@ -3,7 +3,8 @@
 
 use bytemuck::{Pod, Zeroable};
 use onesided::WindowError as Error;
-use onesided::{Access, Any, Field, FieldAccess, Fields, Located, Op, Path, Shape, Window, World, field};
+use onesided::info::Path;
+use onesided::{Access, Any, Field, FieldAccess, Fields, Located, Op, Shape, Window, World, field};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -128,7 +129,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// Puts values, and gets them again.
 fn there_and_back<S: Fields<Particle>>(
-    fields: FieldAccess<'_, Particle, Any, S>,
+    fields: FieldAccess<'_, Particle, S>,
     shape: Shape<'_>,
     values: &[S::Values],
     mut back: Vec<S::Values>,
@@ -142,7 +143,7 @@ fn there_and_back<S: Fields<Particle>>(
 
 /// Fetches, swaps and accumulates of one field.
 fn combine<T: Model>(
-    fields: FieldAccess<'_, Particle, Any, Field<Particle, T>>,
+    fields: FieldAccess<'_, Particle, Field<Particle, T>>,
     (shape, op, back): (Shape<'_>, Op, bool),
     operands: &[T],
     model: &mut [Particle],

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use onesided::{Error, FaultKind, LockAllDesign, Mode, Mutex, Window, WindowError, World};
+use onesided::{
+    Error, FaultKind, LockAllDesign, LockDesign, LockTable, Mode, Mutex, Op, RwLock, Shape, Window, WindowError, World,
+};
 
 use crate::support::{DEADLINE, eventually, poll_once, ranks, run_async};
 
@@ -133,9 +135,6 @@ fn active_synchronisation_is_tested() {
                 } else {
                     soon!(exposure);
                 }
-                // It fails again.
-                assert!(exposure.test().unwrap().is_some() && exposure.wait_timeout(SHORT).unwrap().is_some());
-                exposure.wait().unwrap();
                 assert_eq!(window.local().read(0..1), [round]);
             }
         }
@@ -150,7 +149,7 @@ fn a_wait_for_a_signal_is_tested() {
         let (local, other) = (window.local(), window.lock_shared(1 - world.rank()).wait().unwrap());
         if world.rank() == 0 {
             for round in 1..=3 {
-                let mut handle = local.wait_until(0, move |value| value >= round).from_rank(1);
+                let mut handle = local.wait_until_from(1, 0, move |value| value >= round);
                 not_yet!(handle);
                 other.signal(1, round).unwrap();
                 let seen = match round {
@@ -265,18 +264,18 @@ fn a_target_that_is_locked_on_demand_is_tested() {
         let all = all.test().unwrap().unwrap();
         let mut free = all.at(1);
         until_done!(free);
-        assert!(free.test().unwrap().is_some());
         drop(free);
         let mut dropped = all.at(0);
         not_yet!(dropped);
         drop(dropped);
-        let (mut access, mut again) = (all.at(0), all.at(0));
-        not_yet!(access);
-        not_yet!(again);
+        let (mut one, mut other) = (all.at(0), all.at(0));
+        not_yet!(one);
+        not_yet!(other);
         release();
-        let access = until_done!(access);
-        assert!(std::ptr::eq(access, soon!(again)));
+        let access = until_done!(one);
+        assert!(std::ptr::eq(access, soon!(other)));
         access.put(0, &[1]).unwrap();
+        drop((one, other));
         all.unlock_all().wait().unwrap();
     });
 }
@@ -324,11 +323,11 @@ fn versioned_calls_are_tested() {
         let epoch = until_done!(write);
         epoch.put(0, &[4, 4]).unwrap();
         let mut found = [0; 2];
-        let mut read = table.read(0, 0, &mut found); // overlaps this writer
+        let mut read = table.read_into(0, 0, &mut found); // overlaps this writer
         not_yet!(read);
         drop(read);
         epoch.unlock().wait().unwrap();
-        let mut read = table.read(0, 0, &mut found);
+        let mut read = table.read_into(0, 0, &mut found);
         until_done!(read);
         drop(read);
         assert_eq!(found, [4, 4]);
@@ -369,92 +368,177 @@ fn handles_are_futures() {
     });
 }
 
-/// A deadline that is set after a poll holds as one that was set before, for a thread that blocks
-/// and for a task.
+/// Every request has a deadline, for a thread that blocks, for a task, and for one that tests; the
+/// last one that is set counts.
 #[test]
-fn a_deadline_may_be_set_at_any_time() {
-    macro_rules! deadline_after_poll {
+fn every_request_has_a_deadline() {
+    macro_rules! late {
         ($begin:expr) => {{
-            let mut handle = $begin;
-            assert!(handle.test().unwrap().is_none());
-            let error = handle.deadline(SHORT).wait().unwrap_err();
+            let error = $begin.deadline(SHORT).wait().map(drop).unwrap_err();
             assert!(error.is_timed_out(), "{error}");
-            let mut handle = $begin;
-            assert!(poll_once(&mut handle).is_pending());
-            let error = run_async(handle.deadline(SHORT)).unwrap_err();
+            let error = run_async($begin.deadline(DEADLINE).deadline(SHORT)).map(drop).unwrap_err();
             assert!(error.is_timed_out(), "{error}");
-            // The last deadline counts.
-            let mut handle = $begin.deadline(DEADLINE);
-            assert!(handle.test().unwrap().is_none());
-            assert!(handle.deadline(SHORT).wait().unwrap_err().is_timed_out());
+            let mut handle = $begin.deadline(SHORT);
+            eventually(DEADLINE, "the deadline passed", || handle.test().is_err_and(|error| error.is_timed_out()));
         }};
     }
     let steps = Steps::default();
     ranks(2, move |world| {
-        let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
-        let table = Window::<u64>::allocate(&world, 1).wait().unwrap().versioned();
-        let value = Mutex::new(&world, 1, 7_u64).wait().unwrap();
-        let subworlds: Vec<_> = (0..2).map(|_| world.split(0, 0).wait().unwrap()).collect();
-        let fenced = Window::<u64>::allocate(&subworlds[0], 1).wait().unwrap();
+        let all_designs = [LockAllDesign::OnDemand, LockAllDesign::EachTarget, LockAllDesign::Global];
+        let windows = all_designs.map(|design| Window::<u64>::builder().lock_all(design).allocate(&world, 1));
+        let windows = windows.map(|window| window.wait().unwrap());
+        let (window, records) = (&windows[0], Window::<u64>::allocate(&world, 1).wait().unwrap().versioned());
+        let (value, limits) =
+            (Mutex::new(&world, 1, 7_u64).wait().unwrap(), RwLock::new(&world, 1, 7_u64).wait().unwrap());
+        let table = Window::<u64>::builder().lock(LockDesign::TestAndSet); // others may have no tables
+        let table = LockTable::with(table, &world, 2).wait().unwrap();
         if world.rank() == 0 {
             steps.wait(1);
-            deadline_after_poll!(window.start(&[1]));
-            deadline_after_poll!(window.local().wait_until(0, |value| value == 1));
-            deadline_after_poll!(window.local().wait_until(0, |value| value == 1).from_rank(1));
-            deadline_after_poll!(window.lock_exclusive(1));
-            deadline_after_poll!(value.lock());
-            deadline_after_poll!(table.write(1));
             let mut into = [0];
-            deadline_after_poll!(table.read(1, 0, &mut into));
-            deadline_after_poll!(window.post(&[1]).unwrap());
+            late!(window.start(&[1]));
+            let exposure = window.post(&[1]).unwrap().deadline(SHORT);
+            assert!(exposure.wait().unwrap_err().is_timed_out());
+            late!(window.local().wait_until(0, |value| value == 1));
+            late!(window.local().wait_until_from(1, 0, |value| value == 1));
+            late!(window.lock_exclusive(1));
+            late!(window.lock_exclusive(1).fenced());
+            late!(window.locked(1).get(0, &mut into));
+            late!(window.locked(1).put(0, &into));
+            late!(window.locked(1).update(0, &mut into, |_| ()));
+            let mut epochs = window.epochs();
+            late!(epochs.lock(1, Mode::Shared));
+            let all = window.lock_all().wait().unwrap();
+            late!(all.at(1));
+            drop(all);
+            late!(windows[1].lock_all());
+            late!(windows[2].lock_all());
+            late!(value.lock());
+            late!(limits.read());
+            late!(limits.write().recover());
+            late!(records.write(1));
+            late!(records.read_into(1, 0, &mut into));
+            late!(table.lock_shared(3));
+            late!(table.lock_many(&[0, 3], Mode::Exclusive));
+            // A free lock is acquired before the deadline.
+            drop(table.lock_exclusive(0).deadline(SHORT).wait().unwrap());
             steps.reach(2);
-            steps.wait(3);
-            // A collective that was given up is the last one.
-            let mut fence = fenced.fence();
-            assert!(fence.test().unwrap().is_none());
-            assert!(fence.deadline(SHORT).wait().unwrap_err().is_timed_out());
-            assert!(subworlds[0].barrier().wait().is_err_and(|error| error.fault().kind() == FaultKind::OutOfStep));
-            let mut barrier = subworlds[1].barrier();
-            assert!(barrier.test().unwrap().is_none());
-            let error = barrier.deadline(SHORT).wait().unwrap_err();
-            assert_eq!(error.fault().kind(), FaultKind::TimedOut);
-            assert!(subworlds[1].barrier().wait().is_err_and(|error| error.fault().kind() == FaultKind::OutOfStep));
-            steps.reach(4);
         } else {
-            let held = (window.lock_exclusive(1).wait().unwrap(), table.write(1).wait().unwrap());
-            let guard = value.lock().wait().unwrap();
+            let held = windows.each_ref().map(|window| window.lock_exclusive(1).wait().unwrap());
+            let (guard, limit) = (value.lock().wait().unwrap(), limits.write().wait().unwrap());
+            let (record, lock) = (records.write(1).wait().unwrap(), table.lock_exclusive(3).wait().unwrap());
             steps.reach(1);
             steps.wait(2);
-            drop((held, guard));
-            steps.reach(3);
-            steps.wait(4);
+            drop((held, guard, limit, record, lock));
         }
         world.barrier().wait().unwrap();
-        window.close().wait().unwrap();
-        table.close().wait().unwrap();
+        // Nothing is left locked.
+        for window in windows {
+            window.lock_exclusive(1).wait().unwrap().unlock().wait().unwrap();
+            window.close().wait().unwrap();
+        }
+        drop((value.lock().wait().unwrap(), limits.write().wait().unwrap(), table.lock_exclusive(3).wait().unwrap()));
         value.close().wait().unwrap();
+        limits.close().wait().unwrap();
+        table.close().wait().unwrap();
+        records.close().wait().unwrap();
     });
 }
 
-/// `from_rank` may be set after a poll, too: then the rank's leaving ends the wait.
+/// A collective that was given up is the last one.
 #[test]
-fn from_rank_may_be_set_at_any_time() {
+fn every_collective_has_a_deadline() {
     let steps = Steps::default();
     ranks(2, move |world| {
-        let window = Window::<u64>::allocate(&world, 1).wait().unwrap();
-        if world.rank() == 0 {
-            let mut wait = window.local().wait_until(0, |value| value == 1);
-            assert!(wait.test().unwrap().is_none());
-            steps.reach(1);
-            let error = wait.from_rank(1).wait().unwrap_err();
-            assert_eq!(error.fault().unwrap().kind(), FaultKind::PeerLeft, "{error}");
-            // A value that is already there is found after the wait has moved.
-            let mut wait = window.local().wait_until(0, |value| value == 2);
-            assert!(wait.test().unwrap().is_none());
-            window.local().write(0, &[2]).unwrap();
-            assert_eq!(wait.from_rank(0).wait().unwrap(), 2);
-        } else {
-            steps.wait(1);
+        macro_rules! late {
+            (|$subworld:ident, $window:ident| $begin:expr) => {{
+                let $subworld = world.split(0, 0).wait().unwrap();
+                let $window = Window::<u64>::builder().name("late").allocate(&$subworld, 1).wait().unwrap();
+                if world.rank() == 0 {
+                    let error = Error::from($begin.deadline(SHORT).wait().map(drop).unwrap_err());
+                    assert!(error.is_timed_out(), "{error}");
+                    assert!($subworld.barrier().wait().is_err_and(|error| error.fault().kind() == FaultKind::Closed));
+                }
+            }};
         }
+        late!(|subworld, window| window.fence());
+        late!(|subworld, window| window.close());
+        late!(|subworld, window| window.close_into());
+        late!(|subworld, _window| Window::<u64>::allocate(&subworld, 1));
+        late!(|subworld, _window| Mutex::new(&subworld, 0, 1_u64));
+        late!(|subworld, _window| LockTable::new(&subworld, 1));
+        late!(|subworld, _window| subworld.barrier());
+        match world.rank() {
+            0 => steps.reach(1),
+            _ => steps.wait(1),
+        }
+        world.barrier().wait().unwrap();
+    });
+}
+
+/// A try-lock of a value finds it free, or taken.
+#[test]
+fn values_are_locked_if_they_are_free() {
+    ranks(2, |world| {
+        let (value, limits) =
+            (Mutex::new(&world, 1, 7_u64).wait().unwrap(), RwLock::new(&world, 0, 7_u64).wait().unwrap());
+        let (same, here) = (value.clone(), world.rank() == 0);
+        if here {
+            *same.try_lock().wait().unwrap().unwrap() = 8;
+            assert_eq!(*limits.try_read().wait().unwrap().unwrap(), 7);
+        }
+        world.barrier().wait().unwrap();
+        let held = here.then(|| (value.lock().wait().unwrap(), limits.read().wait().unwrap()));
+        world.barrier().wait().unwrap();
+        if !here {
+            assert!(value.try_lock().wait().unwrap().is_none());
+            assert!(limits.try_write().recover().wait().unwrap().is_none());
+            assert_eq!(*limits.try_read().wait().unwrap().unwrap(), 7);
+        }
+        world.barrier().wait().unwrap();
+        drop(held);
+        world.barrier().wait().unwrap();
+        assert_eq!(*same.lock().wait().unwrap(), 8);
+        world.barrier().wait().unwrap();
+        same.close().wait().unwrap();
+        assert!(value.lock().wait().is_err(), "another clone closed it");
+        limits.close().wait().unwrap();
+    });
+}
+
+/// A handle yields its result once.
+#[test]
+fn a_handle_that_is_over_panics() {
+    fn once<R>(mut handle: impl Future<Output = R> + Unpin) {
+        eventually(DEADLINE, "it is over", || poll_once(&mut handle).is_ready());
+        let again = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(poll_once(&mut handle))));
+        assert!(again.is_err());
+    }
+    ranks(1, |world: World| {
+        let window = Window::<u64>::allocate(&world, 4).wait().unwrap();
+        once(window.lock_exclusive(0));
+        once(window.lock_exclusive(9)); // also an error
+        once(window.try_lock_shared(0));
+        once(window.lock_exclusive(0).wait().unwrap().unlock());
+        once(window.lock_all());
+        let all = window.lock_all().wait().unwrap();
+        once(all.at(0)); // locks it
+        once(all.at(0));
+        once(all.flush_all());
+        once(all.unlock_all());
+        let epoch = window.lock_exclusive(0).wait().unwrap();
+        let mut into = [0; 2];
+        once(epoch.get(0, &mut into));
+        once(epoch.get(3, &mut into));
+        once(epoch.flush());
+        once(epoch.fetch_add(0, 1));
+        once(epoch.fetch_and_op(0, 1, Op::Product));
+        once(epoch.accumulate(0, &[1], Op::Sum));
+        once(epoch.accumulate(0, &[1, 2], Op::Product));
+        once(epoch.put_shaped(0, Shape::Row(2), &[1, 2]));
+        once(epoch.fencing_token());
+        once(epoch.unlock());
+        once(window.post(&[]).unwrap());
+        once(window.fence());
+        once(window.close());
     });
 }

@@ -26,9 +26,10 @@ fn status(world: &World) -> Window<u64> {
     status
 }
 
-fn scores(world: &World, policy: LeasePolicy) -> Window<u64> {
+fn scores(world: &World, policy: Option<LeasePolicy>) -> Window<u64> {
     let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet).name("scores");
-    builder.lease_policy(policy, LEASE).allocate(world, 16).wait().unwrap()
+    let builder = policy.map_or(builder.clone(), |policy| builder.lease_policy(policy, LEASE));
+    builder.allocate(world, 16).wait().unwrap()
 }
 
 /// Stops this process until it gets SIGCONT.
@@ -40,7 +41,7 @@ fn stop() {
 /// Rank 0 is stopped while it holds the lock of rank 2, rank 1 takes it over and commits, and rank
 /// 0 continues.
 fn commits(world: World) {
-    let (status, window) = (status(&world), scores(&world, LeasePolicy::VersionedCommit));
+    let (status, window) = (status(&world), scores(&world, Some(LeasePolicy::VersionedCommit)));
     match world.rank() {
         0 => {
             let epoch = window.lock_exclusive(2).wait().unwrap();
@@ -96,7 +97,7 @@ fn commits(world: World) {
 
 /// The same, but rank 1 kills rank 0, and recovers the lock as after any death.
 fn killed(world: World) {
-    let (status, window) = (status(&world), scores(&world, LeasePolicy::Kill));
+    let (status, window) = (status(&world), scores(&world, Some(LeasePolicy::Kill)));
     let builder = Window::<u64>::builder().lock(LockDesign::TestAndSet).lease_policy(LeasePolicy::Kill, LEASE);
     let table = LockTable::with(builder, &world, 1).wait().unwrap();
     let guard = table.lock_exclusive(u64::from(world.rank())).wait().unwrap();
@@ -193,7 +194,7 @@ fn revoked(world: World) {
 
 /// No policy: rank 1 waits until rank 0 continues.
 fn waited_for(world: World) {
-    let (status, window) = (status(&world), scores(&world, LeasePolicy::None));
+    let (status, window) = (status(&world), scores(&world, None));
     match world.rank() {
         0 => {
             let epoch = window.lock_exclusive(2).wait().unwrap();
@@ -256,11 +257,11 @@ fn unsupported_policies_are_refused() {
             builder.allocate(&world, 1).wait().map(drop).map_err(|error| error.to_string())
         };
         for design in LockDesign::ALL {
-            for policy in [LeasePolicy::Kill, LeasePolicy::Revoke, LeasePolicy::VersionedCommit, LeasePolicy::None] {
+            for policy in [LeasePolicy::Kill, LeasePolicy::Revoke, LeasePolicy::VersionedCommit] {
                 let made = make(*design, policy);
                 // Ranks that are threads cannot be killed one by one.
                 let commits = policy == LeasePolicy::VersionedCommit && *design == LockDesign::TestAndSet;
-                assert_eq!(made.is_ok(), policy == LeasePolicy::None || commits, "{design} {policy} {made:?}");
+                assert_eq!(made.is_ok(), commits, "{design} {policy} {made:?}");
             }
         }
         let error = make(LockDesign::Mcs, LeasePolicy::VersionedCommit).unwrap_err();

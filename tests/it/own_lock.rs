@@ -47,7 +47,7 @@ impl SimpleLock for Another {
 #[test]
 fn a_window_counts_under_the_programs_own_lock() {
     onesided::threads(4, |world| {
-        let window = Window::<u64>::builder().own_lock(Simple::new(OneWord)).allocate(&world, 4).wait().unwrap();
+        let window = Window::<u64>::builder().allocate_with_lock(Simple::new(OneWord), &world, 4).wait().unwrap();
         assert_eq!(window.info().lock, LockDesign::Own);
         for round in 0..200 {
             let epoch = match round % 2 {
@@ -76,7 +76,7 @@ fn a_window_counts_under_the_programs_own_lock() {
 #[test]
 fn an_acquire_of_the_programs_own_lock_ends_at_its_deadline() {
     onesided::threads(2, |world| {
-        let window = Window::<u64>::builder().own_lock(Simple::new(OneWord)).allocate(&world, 4).wait().unwrap();
+        let window = Window::<u64>::builder().allocate_with_lock(Simple::new(OneWord), &world, 4).wait().unwrap();
         let held = (world.rank() == 0).then(|| window.lock_exclusive(0).wait().unwrap());
         world.barrier().wait().unwrap();
         if world.rank() == 1 {
@@ -97,8 +97,8 @@ fn an_acquire_of_the_programs_own_lock_ends_at_its_deadline() {
 fn ranks_with_different_locks_do_not_match() {
     onesided::threads(2, |world| {
         let made = match world.rank() {
-            0 => Window::<u64>::builder().own_lock(Simple::new(OneWord)).allocate(&world, 4).wait(),
-            _ => Window::<u64>::builder().own_lock(Simple::new(Another)).allocate(&world, 4).wait(),
+            0 => Window::<u64>::builder().allocate_with_lock(Simple::new(OneWord), &world, 4).wait(),
+            _ => Window::<u64>::builder().allocate_with_lock(Simple::new(Another), &world, 4).wait(),
         };
         let error = Error::from(made.unwrap_err()).to_string();
         assert!(error.contains("one-word") && error.contains("another"), "{error}");

@@ -349,7 +349,7 @@ fn a_versioned_window_shows_no_half_written_record() {
     ranks(3, |world| {
         let table = Window::<u64>::builder().name("scores").allocate(&world, 2).wait().unwrap().versioned();
         let mut record = [7; 2];
-        table.read(0, 0, &mut record).wait().unwrap();
+        table.read_into(0, 0, &mut record).wait().unwrap();
         assert_eq!(record, [0; 2]);
         world.barrier().wait().unwrap();
         if world.rank() == 1 {
@@ -361,7 +361,7 @@ fn a_versioned_window_shows_no_half_written_record() {
         }
         world.barrier().wait().unwrap();
         for _ in 0..2 {
-            let error = table.read(0, 0, &mut record).wait().unwrap_err();
+            let error = table.read_into(0, 0, &mut record).wait().unwrap_err();
             is_told(error.into(), "lock_shared on rank 0 of window \"scores\"");
         }
         is_told(table.write(0).wait().map(drop).unwrap_err().into(), "lock_exclusive on rank 0 of window \"scores\"");
@@ -373,7 +373,7 @@ fn a_versioned_window_shows_no_half_written_record() {
             epoch.unlock().wait().unwrap();
         }
         world.barrier().wait().unwrap();
-        table.read(0, 0, &mut record).wait().unwrap();
+        table.read_into(0, 0, &mut record).wait().unwrap();
         assert_eq!(record, [0; 2]);
         world.barrier().wait().unwrap();
         if world.rank() == 2 {
@@ -382,7 +382,7 @@ fn a_versioned_window_shows_no_half_written_record() {
             epoch.unlock().wait().unwrap();
         }
         world.barrier().wait().unwrap();
-        table.read(0, 0, &mut record).wait().unwrap();
+        table.read_into(0, 0, &mut record).wait().unwrap();
         assert_eq!(record, [3; 2]);
         world.barrier().wait().unwrap();
         table.close().wait().unwrap();

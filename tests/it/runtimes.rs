@@ -281,5 +281,5 @@ fn a_waiting_future_is_not_polled_continuously() {
 const _: () = {
     const fn is_send<T: Send>() {}
     is_send::<Error>();
-    is_send::<onesided::LockedUpdate<'_, '_, u64, onesided::Any, ()>>();
+    is_send::<onesided::Request<'_, onesided::Epoch<'_, u64>>>();
 };

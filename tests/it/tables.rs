@@ -71,7 +71,7 @@ fn a_million_locks() {
         ranks(2, move |world| {
             let builder = Window::<u64>::builder().lock(*design);
             let table = LockTable::with(builder, &world, 500_000).wait().unwrap();
-            assert_eq!((table.len(), table.design(), table.at(1)), (1_000_000, *design, 500_000..1_000_000));
+            assert_eq!((table.len(), table.design(), table.locks_at(1)), (1_000_000, *design, 500_000..1_000_000));
             assert_eq!(table.place(999_999), Some((1, 499_999)));
             let bytes = match design {
                 LockDesign::TestAndSet => 8,
@@ -120,7 +120,10 @@ fn each_lock_is_by_itself() {
     for design in designs() {
         ranks(3, move |world| {
             let table = table(&world, *design, world.rank() as usize * 2);
-            assert_eq!((table.len(), table.at(0), table.at(1), table.at(2), table.at(3)), (6, 0..0, 0..2, 2..6, 0..0));
+            assert_eq!(
+                (table.len(), table.locks_at(0), table.locks_at(1), table.locks_at(2), table.locks_at(3)),
+                (6, 0..0, 0..2, 2..6, 0..0)
+            );
             assert_eq!(
                 [0, 1, 2, 5, 6].map(|lock| table.place(lock)),
                 [Some((1, 0)), Some((1, 1)), Some((2, 0)), Some((2, 3)), None]

@@ -6,7 +6,7 @@
 /// ```
 /// fn test(window: onesided_windows::Window<u8>) -> Result<(), onesided_windows::Error> {
 ///     let epoch = window.lock_exclusive(0).wait()?;
-///     let access: &onesided_windows::Access<'_, u8, onesided_fabric::Any> = &epoch;
+///     let access: &onesided_windows::Access<'_, u8> = &epoch;
 ///     access.put(0, &[1])?;
 ///     epoch.unlock().wait()
 /// }
@@ -15,7 +15,7 @@
 /// ```compile_fail,E0505
 /// fn test(window: onesided_windows::Window<u8>) -> Result<(), onesided_windows::Error> {
 ///     let epoch = window.lock_exclusive(0).wait()?;
-///     let access: &onesided_windows::Access<'_, u8, onesided_fabric::Any> = &epoch;
+///     let access: &onesided_windows::Access<'_, u8> = &epoch;
 ///     epoch.unlock().wait()?;
 ///     access.put(0, &[1])
 /// }
@@ -104,7 +104,7 @@ struct Get;
 /// The results of a pending accumulate cannot be read, and its operands cannot be written.
 ///
 /// ```compile_fail,E0503
-/// fn test(epoch: &onesided_windows::Access<'_, u8, onesided_fabric::Any>, results: &mut [u8]) -> Result<u8, onesided_windows::Error> {
+/// fn test(epoch: &onesided_windows::Access<'_, u8>, results: &mut [u8]) -> Result<u8, onesided_windows::Error> {
 ///     let accumulate = epoch.get_accumulate(0, &[1], results, onesided_windows::Op::Max);
 ///     let early = results[0];
 ///     accumulate.wait()?;
@@ -113,7 +113,7 @@ struct Get;
 /// ```
 ///
 /// ```compile_fail,E0506
-/// fn test(epoch: &onesided_windows::Access<'_, u8, onesided_fabric::Any>, operands: &mut [u8]) -> Result<(), onesided_windows::Error> {
+/// fn test(epoch: &onesided_windows::Access<'_, u8>, operands: &mut [u8]) -> Result<(), onesided_windows::Error> {
 ///     let accumulate = epoch.accumulate(0, operands, onesided_windows::Op::Max);
 ///     operands[0] = 2;
 ///     accumulate.wait()
@@ -230,7 +230,7 @@ struct Atomic;
 /// ```
 ///
 /// ```compile_fail,E0382
-/// fn test(request: onesided_windows::LockRequest<'_, u8, onesided_fabric::Any>) {
+/// fn test(request: onesided_windows::handles::LockRequest<'_, u8>) {
 ///     let (one, other) = (request.wait(), request.wait());
 /// }
 /// ```
@@ -239,14 +239,14 @@ struct Guards;
 /// An access cannot be copied out of its guard.
 ///
 /// ```compile_fail,E0515
-/// fn test(window: &onesided_windows::Window<u8>) -> &onesided_windows::Access<'_, u8, onesided_fabric::Any> {
+/// fn test(window: &onesided_windows::Window<u8>) -> &onesided_windows::Access<'_, u8> {
 ///     let epoch = window.lock_exclusive(0).wait().unwrap();
 ///     &epoch
 /// }
 /// ```
 ///
 /// ```compile_fail,E0599
-/// fn test(access: onesided_windows::Access<'_, u8, onesided_fabric::Any>) {
+/// fn test(access: onesided_windows::Access<'_, u8>) {
 ///     let copy = access.clone();
 /// }
 /// ```
@@ -272,7 +272,7 @@ struct Threads;
 /// A scope borrows its slices until it ends; slices and locks must outlive it.
 ///
 /// ```
-/// fn test(window: onesided_windows::Window<u8>, epoch: &onesided_windows::Epoch<'_, u8, onesided_fabric::Any>) -> Result<u8, onesided_windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>, epoch: &onesided_windows::Epoch<'_, u8>) -> Result<u8, onesided_windows::Error> {
 ///     let (mut left, mut right) = ([0], [0]);
 ///     window.scope(|scope| {
 ///         scope.get(epoch, 0, &mut left);
@@ -284,7 +284,7 @@ struct Threads;
 /// ```
 ///
 /// ```compile_fail,E0499
-/// fn test(window: onesided_windows::Window<u8>, epoch: &onesided_windows::Epoch<'_, u8, onesided_fabric::Any>) -> Result<(), onesided_windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>, epoch: &onesided_windows::Epoch<'_, u8>) -> Result<(), onesided_windows::Error> {
 ///     let mut into = [0];
 ///     window.scope(|scope| {
 ///         scope.get(epoch, 0, &mut into);
@@ -295,7 +295,7 @@ struct Threads;
 /// ```
 ///
 /// ```compile_fail,E0503
-/// fn test(window: onesided_windows::Window<u8>, epoch: &onesided_windows::Epoch<'_, u8, onesided_fabric::Any>) -> Result<u8, onesided_windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>, epoch: &onesided_windows::Epoch<'_, u8>) -> Result<u8, onesided_windows::Error> {
 ///     let mut into = [0];
 ///     window.scope(|scope| {
 ///         scope.get(epoch, 0, &mut into);
@@ -305,7 +305,7 @@ struct Threads;
 /// ```
 ///
 /// ```compile_fail,E0597
-/// fn test(window: onesided_windows::Window<u8>, epoch: &onesided_windows::Epoch<'_, u8, onesided_fabric::Any>) -> Result<(), onesided_windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>, epoch: &onesided_windows::Epoch<'_, u8>) -> Result<(), onesided_windows::Error> {
 ///     window.scope(|scope| {
 ///         let mut into = [0];
 ///         scope.get(epoch, 0, &mut into);
@@ -325,7 +325,7 @@ struct Threads;
 /// ```
 ///
 /// ```compile_fail,E0277
-/// fn test(window: onesided_windows::Window<u8>, epoch: &onesided_windows::Epoch<'_, u8, onesided_fabric::Any>) -> Result<(), onesided_windows::Error> {
+/// fn test(window: onesided_windows::Window<u8>, epoch: &onesided_windows::Epoch<'_, u8>) -> Result<(), onesided_windows::Error> {
 ///     window.scope(|scope| {
 ///         std::thread::scope(|threads| threads.spawn(|| scope.put(epoch, 0, &[1])).join()).unwrap();
 ///         Ok(())
@@ -337,7 +337,7 @@ struct Scopes;
 /// A buffer cannot be used while it is transferred.
 ///
 /// ```compile_fail,E0382
-/// fn test(access: &onesided_windows::Access<'_, u8, onesided_fabric::Any>, buffer: onesided_windows::Buffer<u8>) -> Result<(), onesided_windows::Error> {
+/// fn test(access: &onesided_windows::Access<'_, u8>, buffer: onesided_windows::Buffer<u8>) -> Result<(), onesided_windows::Error> {
 ///     let transfer = access.put_buffer(0, buffer, 0..1);
 ///     buffer.write(0, &[1])?;
 ///     transfer.wait()?;
@@ -424,7 +424,7 @@ struct Versioned;
 /// #[derive(Clone, Copy, Pod, Zeroable)]
 /// #[repr(C)]
 /// struct Pair { left: u32, right: [u16; 2] }
-/// fn test(epoch: &onesided_windows::Access<'_, Pair, onesided_fabric::Any>, values: &[f32]) -> Result<(), Error> {
+/// fn test(epoch: &onesided_windows::Access<'_, Pair>, values: &[f32]) -> Result<(), Error> {
 ///     epoch.fields(field!(Pair, left)).put(0, values).wait()
 /// }
 /// ```
@@ -448,7 +448,7 @@ struct Versioned;
 /// #[derive(Clone, Copy, Pod, Zeroable)]
 /// #[repr(C)]
 /// struct Pair { left: u32, right: [u16; 2] }
-/// fn test(epoch: &onesided_windows::Access<'_, Pair, onesided_fabric::Any>) -> Result<(), Error> {
+/// fn test(epoch: &onesided_windows::Access<'_, Pair>) -> Result<(), Error> {
 ///     epoch.fields(field!(Pair, right)).accumulate(0, &[[1, 2]], Op::Sum).wait()
 /// }
 /// ```
@@ -475,7 +475,7 @@ struct Versioned;
 /// #[derive(Clone, Copy, Pod, Zeroable)]
 /// #[repr(C)]
 /// struct Pair { left: u32, right: [u16; 2] }
-/// fn test(epoch: &onesided_windows::Access<'_, Pair, onesided_fabric::Any>, into: &mut [u32]) -> Result<u32, Error> {
+/// fn test(epoch: &onesided_windows::Access<'_, Pair>, into: &mut [u32]) -> Result<u32, Error> {
 ///     let get = epoch.fields(field!(Pair, left)).get(0, into);
 ///     let early = into[0];
 ///     get.wait()?;

@@ -116,7 +116,7 @@ async fn a_refused_operation_leaves_nothing_locked<F: Fabric>(world: World<F>) -
         assert!(matches!(window.locked(2).flush().await, Err(Error::Rank { .. })));
         // Behind an owner.
         let epoch = window.lock_exclusive(1).await?;
-        let error = home.deadline(std::time::Duration::from_millis(2)).put(0, &[1]).await.unwrap_err();
+        let error = home.put(0, &[1]).deadline(std::time::Duration::from_millis(2)).await.unwrap_err();
         assert!(error.is_timed_out());
         epoch.unlock().await?;
         window.lock_exclusive(1).await?.unlock().await?;

@@ -71,7 +71,7 @@ async fn a_grid_of_worlds<F: Fabric>(world: World<F>) -> Outcome {
     assert_eq!(of_row.local().read(2..3), [u64::from(y * WIDE + last)]);
     let all = of_row.lock_all().await?;
     all.at(next).await?.signal(3, 7)?;
-    assert_eq!(of_row.local().wait_until(3, |value| value == 7).from_rank(last).await?, 7);
+    assert_eq!(of_row.local().wait_until_from(last, 3, |value| value == 7).await?, 7);
     assert_eq!(of_row.local().wait_until(3, |value| value == 7).await?, 7);
     all.unlock_all().await?;
     of_column.close().await?;

@@ -88,11 +88,11 @@ async fn a_closed_window_begins_nothing<F: Fabric>(world: World<F>) -> Outcome {
         closed(again.lock_all().await);
         closed(again.fence().await);
         closed(again.post(&[next]));
-        closed(again.start(&[next]).no_check().await);
+        closed(again.start_no_check(&[next]));
         closed(again.no_check().at(next));
         closed(again.direct(world.rank()));
         closed(again.locked(next).put(0, &[1]).await);
-        closed(table.read(next, 0, &mut [0]).await);
+        closed(table.read_into(next, 0, &mut [0]).await);
         closed(table.write(next).await);
         assert!(matches!(again.lock_shared(world.size()).await, Err(Error::Rank { .. })));
         // No other rank takes part in the closing barrier.

@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering;
 
 use onesided_fabric::remote_memory::Rank;
 use onesided_fabric::{Fabric, World};
-use onesided_windows::{Error, Flavor, LockAll, Op, Path, RemotePtr, Shape, Window};
+use onesided_windows::info::{Flavor, Path};
+use onesided_windows::{Error, LockAll, Op, RemotePtr, Shape, Window};
 
 use crate::{Outcome, scenario};
 
@@ -310,7 +311,7 @@ async fn stores_between_fences<F: Fabric>(world: World<F>) -> Outcome {
         window.local().read_into(0, &mut seen)?;
         assert_eq!(seen, [turn, u64::from((me + size - 1) % size), (1..=turn).sum()]);
         if shared {
-            window.direct(next)?.read(0, &mut seen)?;
+            window.direct(next)?.read_into(0, &mut seen)?;
             assert_eq!(seen, [turn, u64::from(me), (1..=turn).sum()]);
         }
         fence = fence.fence().await?;
@@ -343,7 +344,7 @@ async fn plain_loads_see_what_was_flushed<F: Fabric>(world: World<F>) -> Outcome
             let words = window.direct(1)?.words();
             assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == turn));
             let mut seen = [0; 5];
-            window.direct(1)?.read(0, &mut seen)?;
+            window.direct(1)?.read_into(0, &mut seen)?;
             assert_eq!(seen, [turn; 5]);
         } else if world.rank() == 1 {
             assert_eq!(window.local().read(0..5), [turn; 5]);

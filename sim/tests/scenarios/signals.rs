@@ -83,7 +83,7 @@ async fn ring<F: Fabric>(world: World<F>, backing: Backing) -> Outcome {
     for round in 1..=10_u32 {
         let mut bytes = vec![round; LEN];
         if world.rank() > 0 {
-            let value = signals.local().wait_until(1, |value| value >= u64::from(round)).from_rank(from).await?;
+            let value = signals.local().wait_until_from(from, 1, |value| value >= u64::from(round)).await?;
             assert_eq!(value, u64::from(round));
             data.local().read_into(0, &mut bytes)?;
             assert!(bytes.iter().all(|element| *element == round + world.rank() - 1), "{:?}", &bytes[..8]);
@@ -190,7 +190,7 @@ async fn all_to_all<F: Fabric>(world: World<F>, backing: Backing) -> Outcome {
             all.at(target).await?.signal(at(world.rank()) + 1, round)?;
         }
         for origin in 0..world.size() {
-            window.local().wait_until(at(origin) + 1, |value| value >= round).from_rank(origin).await?;
+            window.local().wait_until_from(origin, at(origin) + 1, |value| value >= round).await?;
             assert!(window.local().read(at(origin)..at(origin) + 1)[0] <= -round);
         }
     }
@@ -214,12 +214,12 @@ async fn a_refused_put_signals_nothing<F: Fabric>(world: World<F>) -> Outcome {
     let small = there.put_signal(0, &[1; 3], there, 3, 1).unwrap_err();
     assert!(matches!(small, Error::Type { .. }), "{small}");
     flag.signal(1, 1)?;
-    signals.local().wait_until(1, |value| value == 1).from_rank(other).await?;
+    signals.local().wait_until_from(other, 1, |value| value == 1).await?;
     assert_eq!((data.local().read(0..4), signals.local().read(0..1)), (vec![0; 4], vec![0]));
     world.barrier().await.unwrap();
     // An empty put, which is a signal.
     there.put_signal(4, &[], flag, 0, 5)?;
-    assert_eq!(signals.local().wait_until(0, |value| value > 0).from_rank(other).await?, 5);
+    assert_eq!(signals.local().wait_until_from(other, 0, |value| value > 0).await?, 5);
     to.unlock_all().await?;
     flags.unlock_all().await?;
     data.close().await?;
@@ -234,7 +234,7 @@ async fn without_a_signal<F: Fabric>(world: World<F>, backing: Backing) -> Outco
     let far = local.wait_until(3, |_| true).await.unwrap_err();
     assert!(matches!(far, Error::Range { offset: 3, count: 1, len: 3, .. }), "{far}");
     let other = 1 - world.rank();
-    let error = local.wait_until(0, |value| value > 0).from_rank(9).await.unwrap_err();
+    let error = local.wait_until_from(9, 0, |value| value > 0).await.unwrap_err();
     assert!(matches!(error, Error::Rank { target: 9, .. }), "{error}");
     // A value that is already there is not waited for.
     let all = window.lock_all().await?;

@@ -156,7 +156,7 @@ pub(super) async fn versioned_read<F: Fabric>(world: World<F>) -> Outcome {
         rig.skew().await;
         if rig.rank() == 2 {
             let mut record = [0; LEN];
-            table.read(1, 0, &mut record).await?;
+            table.read_into(1, 0, &mut record).await?;
             seen.forbidden += u64::from(record != [record[0]; LEN] || record[0] < last);
             last = record[0];
         } else {
@@ -171,7 +171,7 @@ pub(super) async fn versioned_read<F: Fabric>(world: World<F>) -> Outcome {
     }
     rig.barrier().await;
     let mut record = [0; LEN];
-    table.read(1, 0, &mut record).await?;
+    table.read_into(1, 0, &mut record).await?;
     seen.forbidden += u64::from(record != [2 * rounds; LEN]);
     table.close().await?;
     Ok(seen)

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use onesided::{Error, FaultKind, Op, Path, RemotePtr, Window, World};
+use onesided::info::Path;
+use onesided::{Error, FaultKind, Op, RemotePtr, Window, World};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 
 use super::{BOTH, all_go_well, expected_path};

@@ -6,7 +6,8 @@ mod mapped;
 mod operations;
 mod overlapping;
 
-use onesided::{Path, Window};
+use onesided::Window;
+use onesided::info::Path;
 
 use crate::jobs::{self, Role};
 

@@ -1,6 +1,7 @@
 //! Operations on user memory.
 
-use onesided::{Op, Path, Shape, Window, World};
+use onesided::info::Path;
+use onesided::{Op, Shape, Window, World};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, TestRunner};
 

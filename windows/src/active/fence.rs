@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::sync::OnceLock;
-use std::time::Duration;
 
-use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
+use onesided_fabric::{Any, Fabric};
 
+use crate::operation::request::Awaited;
+use crate::window::inner::Inner;
 use crate::{Access, Element, Error, Request, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
@@ -32,94 +32,36 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// and nothing follows [`FenceEpoch::end`](crate::FenceEpoch::end) (`MPI_MODE_NOSUCCEED`).
     /// `MPI_MODE_NOSTORE` and `MPI_MODE_NOPUT` would save nothing on any fabric of this library: a
     /// fence flushes the targets that this rank operated on, and is a barrier.
-    pub const fn fence(&self) -> FenceRequest<'_, T, F> {
-        FenceRequest::new(self)
-    }
-}
-
-/// A pending fence (`MPI_Win_fence`): `.wait()` blocks, `.await` does not, `.test()` polls. Does
-/// nothing before that. Collective.
-///
-/// # Cancel safety
-/// Not cancel safe: collective.
-#[must_use = "does nothing unless waited on or polled"]
-pub struct FenceRequest<'w, T: Element, F: Fabric> {
-    window: &'w Window<T, F>,
-    limit: Limit<'w, F>,
-    /// The epoch that the fence ends.
-    call: Call<'w, Option<FenceEpoch<'w, T, F>>, Passed<'w, T, F>>,
-}
-
-type Passed<'w, T, F> = Result<FenceEpoch<'w, T, F>, Error>;
-
-impl<'w, T: Element, F: Fabric> FenceRequest<'w, T, F> {
-    pub(crate) const fn new(window: &'w Window<T, F>) -> Self {
-        Self { window, limit: Limit::NONE, call: Call::NotStarted(None) }
-    }
-
-    /// Sets a deadline, counted from the next wait or poll. When it passes, no later collective of
-    /// this rank succeeds, as for a [barrier](onesided_fabric::World::barrier).
-    pub const fn deadline(mut self, after: Duration) -> Self {
-        self.limit.said = Some(after);
-        self
-    }
-
-    fn late(window: &Window<T, F>) -> Error {
-        let inner = window.inner();
-        inner.world.give_up_collectives();
-        Error::Collective { operation: "fence", window: inner.name.clone(), fault: Fault::new(FaultKind::TimedOut) }
-    }
-
-    async fn pass(window: &'w Window<T, F>, before: Option<FenceEpoch<'w, T, F>>) -> Passed<'w, T, F> {
-        let inner = window.inner();
-        let mut flushed = Ok(());
-        if before.is_none() {
-            let window = || inner.name.clone();
-            let closed = |fault| Error::Collective { operation: "fence", window: window(), fault };
-            inner.check_open().map_err(closed)?; // no other rank will arrive
-        }
-        if let Some(before) = &before {
-            inner.begin_flushes(before.accesses.iter().filter_map(OnceLock::get).map(|access| access.target));
-            for access in before.accesses.iter().filter_map(OnceLock::get) {
-                let failed = |fault| inner.failed("fence", access.target(), fault);
-                flushed = flushed.and(inner.fabric().flush(access.target.fabric_rank()).await.map_err(failed));
-            }
-        }
-        // The others wait for this rank even if its own operations failed.
-        let passed = inner.world.barrier().await.map_err(|error| Error::Collective {
-            operation: "fence",
-            window: inner.name.clone(),
-            fault: error.fault(),
-        });
-        flushed.and(passed)?;
-        let accesses = match before {
-            Some(before) => before.accesses,
-            None => (0..inner.world.size()).map(|_| OnceLock::new()).collect(),
-        };
-        Ok(FenceEpoch { window, accesses })
-    }
-}
-
-impl<'w, T: Element, F: Drive> FenceRequest<'w, T, F> {
-    /// Blocks until every rank has reached the fence and its earlier operations are complete.
+    ///
+    /// Does nothing unless waited on or polled.
     ///
     /// # Errors
-    /// [`Error::Operation`] with the first failure of an earlier operation; [`Error::Collective`]
-    /// if a rank died or left, the deadline passed, or this rank had closed the window before the
-    /// first fence.
-    pub fn wait(self) -> Result<FenceEpoch<'w, T, F>, Error> {
-        self.block()
+    /// [`Error::Collective`] if a rank died or left, the deadline passed, or this rank had closed
+    /// the window.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: collective.
+    pub fn fence(&self) -> Request<'_, FenceEpoch<'_, T, F>, F> {
+        let awaited = Awaited::all_ranks(self.inner());
+        Request::new(awaited, "fence", async {
+            let inner = self.inner();
+            let closed = |fault| Error::Collective { operation: "fence", window: inner.name.clone(), fault };
+            inner.check_open().map_err(closed)?; // no other rank will arrive
+            inner.barrier("fence").await?;
+            let accesses = (0..inner.world.size()).map(|_| OnceLock::new()).collect();
+            Ok(FenceEpoch { window: self, accesses })
+        })
     }
 }
 
-limited! {
-    ['w, T: Element, F], FenceRequest<'w, T, F>, FenceEpoch<'w, T, F>, Error, |fence| fence.window.inner().fabric(),
-    |before| Self::pass(fence.window, before), late Self::late(fence.window)
-}
-
-impl<T: Element, F: Fabric> fmt::Debug for FenceRequest<'_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "fence of {:?}", self.window)
+impl<F: Fabric> Inner<F> {
+    /// A barrier of the window's ranks.
+    pub(crate) async fn barrier(&self, operation: &'static str) -> Result<(), Error> {
+        self.world.barrier().await.map_err(|error| Error::Collective {
+            operation,
+            window: self.name.clone(),
+            fault: error.fault(),
+        })
     }
 }
 
@@ -128,7 +70,7 @@ impl<T: Element, F: Fabric> fmt::Debug for FenceRequest<'_, T, F> {
 /// A drop ends it without a fence: its operations are complete after a flush, or when the window is
 /// closed.
 #[must_use = "only the next fence completes the operations of this epoch"]
-pub struct FenceEpoch<'w, T: Element, F: Fabric> {
+pub struct FenceEpoch<'w, T: Element, F: Fabric = Any> {
     window: &'w Window<T, F>,
     /// By rank, made at the first access.
     accesses: Box<[OnceLock<Access<'w, T, F>>]>,
@@ -146,21 +88,41 @@ impl<'w, T: Element, F: Fabric> FenceEpoch<'w, T, F> {
     }
 
     /// The next fence: when it completes, what every rank did since the last fence is complete and
-    /// visible to all.
-    pub const fn fence(self) -> FenceRequest<'w, T, F> {
-        FenceRequest { window: self.window, limit: Limit::NONE, call: Call::NotStarted(Some(self)) }
+    /// visible to all. Does nothing unless waited on or polled. Collective.
+    ///
+    /// # Errors
+    /// [`Error::Operation`] with the first failure of an earlier operation; [`Error::Collective`]
+    /// if a rank died or left, or the deadline passed.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: collective.
+    pub fn fence(self) -> Request<'w, Self, F> {
+        Request::new(Awaited::all_ranks(self.window.inner()), "fence", async move {
+            self.pass().await?;
+            Ok(self)
+        })
     }
 
     /// The last fence (`MPI_MODE_NOSUCCEED`). Does nothing unless waited on or polled. Collective.
     ///
     /// # Errors
-    /// As [`FenceRequest::wait`].
+    /// As [`fence`](Self::fence).
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
     pub fn end(self) -> Request<'w, (), F> {
-        let fabric = self.window.inner().fabric().clone();
-        Request::new(fabric, "fence", async { FenceRequest::pass(self.window, Some(self)).await.map(drop) })
+        Request::new(Awaited::all_ranks(self.window.inner()), "fence", async move { self.pass().await })
+    }
+
+    async fn pass(&self) -> Result<(), Error> {
+        let (inner, mut flushed) = (self.window.inner(), Ok(()));
+        inner.begin_flushes(self.accesses.iter().filter_map(OnceLock::get).map(|access| access.target));
+        for access in self.accesses.iter().filter_map(OnceLock::get) {
+            let failed = |fault| inner.failed("fence", access.target(), fault);
+            flushed = flushed.and(inner.fabric().flush(access.target.fabric_rank()).await.map_err(failed));
+        }
+        // The others wait for this rank even if its own operations failed.
+        flushed.and(inner.barrier("fence").await)
     }
 }
 

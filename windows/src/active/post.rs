@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Drive, Fabric, Limit, block_on, wait_timeout};
+use onesided_fabric::{Any, Drive, Fabric, Limit, block_on, wait_timeout};
 
 use crate::active::notify::group;
 use crate::active::signals::Signal;
@@ -37,7 +37,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     ///
     /// Naming a rank twice counts once; this rank may be among the origins. Only one thread of a
     /// rank may post at a time, and only one may start. MPI's assertion `MPI_MODE_NOCHECK` is
-    /// [`StartRequest::no_check`](crate::StartRequest::no_check); the others would save nothing.
+    /// [`start_no_check`](Self::start_no_check); the others would save nothing.
     ///
     /// # Errors
     /// [`Error::Rank`], [`Error::Operation`] if an origin cannot be reached; then no origin was
@@ -51,16 +51,19 @@ impl<T: Element, F: Fabric> Window<T, F> {
 /// each has completed its access epoch.
 ///
 /// `.wait()` blocks until they have (`MPI_Win_wait`), `.await` does not, [`test`](Self::test) polls
-/// (`MPI_Win_test`); afterwards [`Window::local`] sees their operations. Once complete, further
-/// polls repeat the result.
+/// (`MPI_Win_test`); afterwards [`Window::local`] sees their operations.
+///
+/// # Panics
+/// If it is polled again after it has yielded its result.
 ///
 /// # Cancel safety
 /// May be dropped or leaked at any point, without further effect: the next exposure is separate.
 #[must_use = "the origins are done only when a wait returns"]
-pub struct ExposureEpoch<'w, T, F: Fabric> {
+pub struct ExposureEpoch<'w, T, F: Fabric = Any> {
     window: &'w Window<T, F>,
-    /// The pending origins, and the number of the access epoch that each is to complete.
-    awaited: Vec<(u32, u64)>,
+    /// The pending origins, and the number of the access epoch that each is to complete. `None`
+    /// once the result was yielded.
+    awaited: Option<Vec<(u32, u64)>>,
     limit: Limit<'w, F>,
     /// The wait for the last of the origins, if one is under way.
     waiting: Option<Told<'w>>,
@@ -85,24 +88,23 @@ impl<'w, T: Element, F: Fabric> ExposureEpoch<'w, T, F> {
         });
         let mut awaited = awaited.collect::<Result<Vec<_>, _>>()?;
         awaited.reverse(); // the last in the vector is waited for first
-        Ok(Self { window, awaited, limit: Limit::NONE, waiting: None })
+        Ok(Self { window, awaited: Some(awaited), limit: Limit::NONE, waiting: None })
     }
 
-    /// Sets a deadline, counted from the next wait: the error is then
+    /// Sets a deadline, counted from the first wait or poll: the error is then
     /// [`TimedOut`](Error::is_timed_out). [`test`](Self::test) ignores it.
     pub const fn deadline(mut self, after: Duration) -> Self {
         self.limit.said = Some(after);
         self
     }
 
-    /// Polls whether every origin has completed its access epoch (`MPI_Win_test`). Further calls
-    /// repeat the result.
+    /// Polls whether every origin has completed its access epoch (`MPI_Win_test`).
     ///
     /// # Errors
     /// [`Error::Operation`] if an origin died or left before it completed.
     pub fn test(&mut self) -> Result<Option<()>, Error> {
         let inner = self.window.inner();
-        while let Some((origin, number)) = self.awaited.last().copied() {
+        while let Some((origin, number)) = self.next() {
             let told =
                 inner.signalled(origin, Signal::Completed, number).and_then(|mut wait| match poll_once(&mut wait) {
                     Poll::Ready(told) => told.map(|_| true),
@@ -111,28 +113,33 @@ impl<'w, T: Element, F: Fabric> ExposureEpoch<'w, T, F> {
             match told {
                 Ok(true) => self.done(),
                 Ok(false) => return Ok(None),
-                Err(fault) => return Err(inner.failed("test", origin, fault)),
+                Err(fault) => {
+                    self.awaited = None;
+                    return Err(inner.failed("test", origin, fault));
+                }
             }
         }
+        self.awaited = None;
         Ok(Some(()))
     }
 
-    /// Removes the last pending origin, which has completed its access epoch.
+    /// The next pending origin.
+    fn next(&self) -> Option<(u32, u64)> {
+        match &self.awaited {
+            Some(awaited) => awaited.last().copied(),
+            None => panic!("an exposure yields its result once"),
+        }
+    }
+
+    /// Removes that origin, which has completed its access epoch.
     fn done(&mut self) {
-        self.awaited.pop();
+        self.awaited.as_mut().and_then(Vec::pop);
         self.waiting = None;
     }
-}
 
-// Nothing in it is pinned in place: what must not move is boxed.
-impl<T, F: Fabric> Unpin for ExposureEpoch<'_, T, F> {}
-
-impl<T: Element, F: Fabric> Future for ExposureEpoch<'_, T, F> {
-    type Output = Result<(), Error>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll_all(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let inner = self.window.inner();
-        while let Some((origin, number)) = self.awaited.last().copied() {
+        while let Some((origin, number)) = self.next() {
             let failed = |fault| inner.failed("wait", origin, fault);
             let polled = match &mut self.waiting {
                 Some(told) => told.as_mut().poll(cx),
@@ -149,11 +156,23 @@ impl<T: Element, F: Fabric> Future for ExposureEpoch<'_, T, F> {
                 ready!(self.limit.poll(cx, inner.fabric()));
                 return Poll::Ready(Err(failed(Fault::new(FaultKind::TimedOut))));
             };
-            self.waiting = None;
             outcome.map_err(failed)?;
             self.done();
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+// Nothing in it is pinned in place: what must not move is boxed.
+impl<T, F: Fabric> Unpin for ExposureEpoch<'_, T, F> {}
+
+impl<T: Element, F: Fabric> Future for ExposureEpoch<'_, T, F> {
+    type Output = Result<(), Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let outcome = ready!(self.poll_all(cx));
+        self.awaited = None;
+        Poll::Ready(outcome)
     }
 }
 
@@ -179,6 +198,7 @@ impl<T: Element, F: Drive> ExposureEpoch<'_, T, F> {
 
 impl<T, F: Fabric> fmt::Debug for ExposureEpoch<'_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "exposure of {:?}, {} origins pending", self.window, self.awaited.len())
+        let pending = self.awaited.as_ref().map_or(0, Vec::len);
+        write!(f, "exposure of {:?}, {pending} origins pending", self.window)
     }
 }

@@ -2,13 +2,13 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
+use onesided_fabric::remote_memory::Fault;
+use onesided_fabric::{Any, Fabric};
 
 use crate::active::notify::group;
 use crate::active::signals::Signal;
+use crate::operation::request::Awaited;
 use crate::window::inner::Inner;
 use crate::{Access, Element, Error, Request, Window};
 
@@ -16,93 +16,61 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// Starts an access epoch on some targets (`MPI_Win_start`). Does nothing unless waited on or
     /// polled; it completes when each target has [exposed](Self::post) its window memory to this
     /// rank.
-    pub fn start(&self, targets: &[u32]) -> StartRequest<'_, T, F> {
-        StartRequest::new(self, targets)
-    }
-}
-
-/// A wait for targets to expose their window memory (`MPI_Win_start`): `.wait()` blocks, `.await`
-/// does not, `.test()` polls. Does nothing before that.
-///
-/// # Cancel safety
-/// A dropped start has not begun an epoch.
-#[must_use = "does nothing unless waited on or polled"]
-pub struct StartRequest<'w, T: Element, F: Fabric> {
-    window: &'w Window<T, F>,
-    check: bool,
-    limit: Limit<'w, F>,
-    targets: Arc<[u32]>,
-    call: Call<'w, (), Result<AccessEpoch<'w, T, F>, Error>>,
-}
-
-impl<'w, T: Element, F: Fabric> StartRequest<'w, T, F> {
-    pub(crate) fn new(window: &'w Window<T, F>, targets: &[u32]) -> Self {
-        Self { window, check: true, limit: Limit::NONE, targets: group(targets).into(), call: Call::NotStarted(()) }
-    }
-
-    /// Skips the check that the targets have exposed their window memory, because the program
-    /// guarantees it (`MPI_MODE_NOCHECK`).
-    pub const fn no_check(mut self) -> Self {
-        self.check = false;
-        self
-    }
-
-    /// Sets a deadline, counted from the next wait or poll: the error is then
-    /// [`TimedOut`](Error::is_timed_out), and no epoch begins.
-    pub const fn deadline(mut self, after: Duration) -> Self {
-        self.limit.said = Some(after);
-        self
-    }
-
-    /// The error after the deadline: names the first target that has not posted.
-    fn late(&self) -> Error {
-        let inner = self.window.inner();
-        let exposed = |rank: &u32| inner.has_signalled(*rank, Signal::Exposed, inner.counts.next_access(*rank));
-        let missing = self.targets.iter().find(|rank| !exposed(rank)).or(self.targets.first());
-        inner.failed("start", missing.copied().unwrap_or(0), Fault::new(FaultKind::TimedOut))
-    }
-
-    async fn begin(window: &'w Window<T, F>, targets: Arc<[u32]>, check: bool) -> Result<AccessEpoch<'w, T, F>, Error> {
-        let inner = window.inner();
-        loop {
-            let mut started = Vec::with_capacity(targets.len());
-            for rank in targets.iter().copied() {
-                let failed = |fault| inner.failed("start", rank, fault);
-                let access = Access::new(inner, inner.begin(rank).map_err(failed)?);
-                let number = inner.counts.next_access(rank);
-                if check {
-                    inner.signalled(rank, Signal::Exposed, number).map_err(failed)?.await.map_err(failed)?;
+    ///
+    /// # Errors
+    /// [`Error::Operation`] if a target died or left before that, or the deadline passed, then with
+    /// the first target that has not exposed its window memory; [`Error::Rank`].
+    ///
+    /// # Cancel safety
+    /// A dropped start has not begun an epoch.
+    pub fn start(&self, targets: &[u32]) -> Request<'_, AccessEpoch<'_, T, F>, F> {
+        let targets: Arc<[u32]> = group(targets).into();
+        let awaited = Awaited::Exposures(self.inner(), Arc::clone(&targets));
+        Request::new(awaited, "start", async move {
+            let inner = self.inner();
+            loop {
+                let starting = self.starting(&targets)?;
+                for (access, number) in &starting {
+                    let failed = |fault| inner.failed("start", access.target(), fault);
+                    let exposed = inner.signalled(access.target(), Signal::Exposed, *number).map_err(failed)?;
+                    exposed.await.map_err(failed)?;
                 }
-                started.push((access, number));
+                if let Some(epoch) = self.started(starting) {
+                    return Ok(epoch);
+                }
             }
-            // Only now, because a failed start may be repeated. A concurrent start may have been
-            // faster.
-            if inner.counts.access(started.iter().map(|(access, number)| (access.target(), *number))) {
-                return Ok(AccessEpoch { window, started });
+        })
+    }
+
+    /// The same without a check that the targets have exposed their window memory, which the
+    /// program guarantees (`MPI_MODE_NOCHECK`): it does not wait.
+    ///
+    /// # Errors
+    /// [`Error::Operation`] if a target cannot be reached; [`Error::Rank`].
+    pub fn start_no_check(&self, targets: &[u32]) -> Result<AccessEpoch<'_, T, F>, Error> {
+        let targets = group(targets);
+        loop {
+            if let Some(epoch) = self.started(self.starting(&targets)?) {
+                return Ok(epoch);
             }
         }
     }
-}
 
-impl<'w, T: Element, F: Drive> StartRequest<'w, T, F> {
-    /// Blocks until every target has exposed its window memory.
-    ///
-    /// # Errors
-    /// [`Error::Operation`] if a target died or left before that, or the deadline passed;
-    /// [`Error::Rank`].
-    pub fn wait(self) -> Result<AccessEpoch<'w, T, F>, Error> {
-        self.block()
+    /// The targets, with the number of the next access epoch on each.
+    fn starting(&self, targets: &[u32]) -> Result<Targets<'_, T, F>, Error> {
+        let inner = self.inner();
+        let each = targets.iter().map(|rank| {
+            let target = inner.begin(*rank).map_err(|fault| inner.failed("start", *rank, fault))?;
+            Ok((Access::new(inner, target), inner.counts.next_access(*rank)))
+        });
+        each.collect()
     }
-}
 
-limited! {
-    ['w, T: Element, F], StartRequest<'w, T, F>, AccessEpoch<'w, T, F>, Error, |start| start.window.inner().fabric(),
-    |()| Self::begin(start.window, Arc::clone(&start.targets), start.check), late start.late()
-}
-
-impl<T: Element, F: Fabric> fmt::Debug for StartRequest<'_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "start of an access epoch of {:?}", self.window)
+    /// Counts the epoch only now, because a failed start may be repeated; `None` if a concurrent
+    /// start was faster.
+    fn started<'w>(&'w self, started: Targets<'w, T, F>) -> Option<AccessEpoch<'w, T, F>> {
+        let numbers = started.iter().map(|(access, number)| (access.target(), *number));
+        if self.inner().counts.access(numbers) { Some(AccessEpoch { window: self, started }) } else { None }
     }
 }
 
@@ -113,11 +81,13 @@ impl<T: Element, F: Fabric> fmt::Debug for StartRequest<'_, T, F> {
 /// errors are deferred to [`Window::close`](crate::Window::close). A leaked epoch keeps its targets
 /// waiting.
 #[must_use = "if unused the epoch ends immediately"]
-pub struct AccessEpoch<'w, T: Element, F: Fabric> {
+pub struct AccessEpoch<'w, T: Element, F: Fabric = Any> {
     window: &'w Window<T, F>,
-    /// By target, with the number of the access epoch.
-    started: Vec<(Access<'w, T, F>, u64)>,
+    started: Targets<'w, T, F>,
 }
+
+/// By target, with the number of the access epoch.
+type Targets<'w, T, F> = Vec<(Access<'w, T, F>, u64)>;
 
 impl<'w, T: Element, F: Fabric> AccessEpoch<'w, T, F> {
     /// The operations on a target of this epoch.
@@ -142,7 +112,8 @@ impl<'w, T: Element, F: Fabric> AccessEpoch<'w, T, F> {
     /// # Cancel safety
     /// If dropped before it completes, the endpoint finishes the rest.
     pub fn complete(self) -> Request<'w, (), F> {
-        Request::new(self.window.inner().fabric().clone(), "complete", self.run())
+        let first = self.started.first().map_or(0, |(access, _)| access.target());
+        Request::new(Awaited::Target(self.window.inner(), first), "complete", self.run())
     }
 
     async fn run(mut self) -> Result<(), Error> {

@@ -59,7 +59,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
             };
             found.map(|found| found & VALUE).map_err(|fault| inner.failed("committed", target.rank, fault))
         };
-        Request::new(inner.fabric().clone(), "committed", read)
+        Request::new(self.awaited(), "committed", read)
     }
 
     /// Commits: stores a number below 2<sup>40</sup> as the value that
@@ -131,7 +131,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
                 // owner raises it once.
             }
         };
-        Request::new(inner.fabric().clone(), "commit", async move {
+        Request::new(self.awaited(), "commit", async move {
             commit.await.map_err(|fault: Fault| match exclusive {
                 true => inner.failed_or_expired("commit", target.rank, fault),
                 false => inner.failed("commit", target.rank, fault),

@@ -79,23 +79,21 @@ pub enum LockDesign {
     /// The order of locks of [`Mcs`](Self::Mcs) applies here too. A rank holds or waits for at most
     /// 8 to 64 locks of one target at a time (2048 divided by the size of the world); further
     /// requests wait for one of these.
-    DedicatedThread(Threads),
-    /// The same, but the thread sleeps between requests (jiang-2004, section 4.2): idle it costs
-    /// nothing, and a request that finds it asleep wakes it. For rarely used locks.
-    EventThread(Threads),
-    /// A lock of the program's own, chosen by [`Builder::own_lock`](crate::Builder::own_lock); it has
-    /// no name in `ONESIDED_LOCK`.
+    ///
+    /// One thread serves all windows of this design.
+    DedicatedThread,
+    /// The same with a thread for each window.
+    DedicatedThreadPerWindow,
+    /// As [`DedicatedThread`](Self::DedicatedThread), but the thread sleeps between requests
+    /// (jiang-2004, section 4.2): idle it costs nothing, and a request that finds it asleep wakes
+    /// it. For rarely used locks.
+    EventThread,
+    /// The same with a thread for each window.
+    EventThreadPerWindow,
+    /// A lock of the program's own, of a window made by
+    /// [`Builder::allocate_with_lock`](crate::Builder::allocate_with_lock); it has no name in
+    /// `ONESIDED_LOCK`.
     Own,
-}
-
-/// How many threads serve the locks of a rank's windows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Threads {
-    /// One for all windows whose design is the same: `dedicated-thread`, `event-thread`.
-    #[default]
-    Shared,
-    /// One for each window: `dedicated-thread-per-window`, `event-thread-per-window`.
-    PerWindow,
 }
 
 impl LockDesign {
@@ -107,10 +105,10 @@ impl LockDesign {
         Self::FetchAddQueue,
         Self::DistributedCounters,
         Self::TwoLevel,
-        Self::DedicatedThread(Threads::Shared),
-        Self::DedicatedThread(Threads::PerWindow),
-        Self::EventThread(Threads::Shared),
-        Self::EventThread(Threads::PerWindow),
+        Self::DedicatedThread,
+        Self::DedicatedThreadPerWindow,
+        Self::EventThread,
+        Self::EventThreadPerWindow,
     ];
 
     /// The names that [`FromStr`](std::str::FromStr) knows.
@@ -127,10 +125,10 @@ impl LockDesign {
             Self::FetchAddQueue => <FetchAddQueue>::NAME,
             Self::DistributedCounters => <DistributedCounters>::NAME,
             Self::TwoLevel => TwoLevel::NAME,
-            Self::DedicatedThread(Threads::Shared) => DedicatedThread::NAME,
-            Self::DedicatedThread(Threads::PerWindow) => "dedicated-thread-per-window",
-            Self::EventThread(Threads::Shared) => EventThread::NAME,
-            Self::EventThread(Threads::PerWindow) => "event-thread-per-window",
+            Self::DedicatedThread => DedicatedThread::NAME,
+            Self::DedicatedThreadPerWindow => "dedicated-thread-per-window",
+            Self::EventThread => EventThread::NAME,
+            Self::EventThreadPerWindow => "event-thread-per-window",
             Self::Own => "own",
         }
     }
@@ -139,7 +137,7 @@ impl LockDesign {
     /// served.
     #[must_use]
     pub const fn is_served(self) -> bool {
-        matches!(self, Self::DedicatedThread(_) | Self::EventThread(_))
+        self.server_thread().is_some()
     }
 
     /// Whether a [`LockTable`](crate::LockTable) may have such locks: only if their words are all
@@ -149,11 +147,13 @@ impl LockDesign {
         !self.is_served() && !matches!(self, Self::DistributedCounters | Self::TwoLevel | Self::Own)
     }
 
-    /// The server thread of the lock, if it has one.
-    pub(crate) const fn server_thread(self) -> Option<(Threads, ServerThread)> {
+    /// The server thread of the lock, if it has one, and whether it serves one window only.
+    pub(crate) const fn server_thread(self) -> Option<(ServerThread, bool)> {
         match self {
-            Self::DedicatedThread(threads) => Some((threads, ServerThread::Polls)),
-            Self::EventThread(threads) => Some((threads, ServerThread::Sleeps)),
+            Self::DedicatedThread => Some((ServerThread::Polls, false)),
+            Self::DedicatedThreadPerWindow => Some((ServerThread::Polls, true)),
+            Self::EventThread => Some((ServerThread::Sleeps, false)),
+            Self::EventThreadPerWindow => Some((ServerThread::Sleeps, true)),
             Self::TestAndSet
             | Self::Mcs
             | Self::Ticket
@@ -182,8 +182,10 @@ impl LockDesign {
             Self::FetchAddQueue => AnyLock::FetchAddQueue(FetchAddQueue::new(in_turn(capabilities))),
             Self::DistributedCounters => AnyLock::DistributedCounters(DistributedCounters::new(backoff)),
             Self::TwoLevel => AnyLock::TwoLevel(TwoLevel::new(Backoff::default(), backoff)),
-            Self::DedicatedThread(_) => AnyLock::DedicatedThread(DedicatedThread::new(backoff)),
-            Self::EventThread(_) => AnyLock::EventThread(EventThread::new(backoff)),
+            Self::DedicatedThread | Self::DedicatedThreadPerWindow => {
+                AnyLock::DedicatedThread(DedicatedThread::new(backoff))
+            }
+            Self::EventThread | Self::EventThreadPerWindow => AnyLock::EventThread(EventThread::new(backoff)),
         })
     }
 }
@@ -245,8 +247,8 @@ pub enum LockAllDesign {
     /// A rank that dies under `lock_all` poisons nothing. One that dies or panics under an
     /// exclusive lock poisons that and, separately, the word that all targets share: every
     /// exclusive lock of the window and every `lock_all` fails until an exclusive request
-    /// [recovers](crate::LockRequest::recover). After a death that begins when a `lock_all` finds
-    /// it.
+    /// [recovers](crate::handles::LockRequest::recover). After a death that begins when a
+    /// `lock_all` finds it.
     ///
     /// Not available with a [lease policy](crate::LeasePolicy); lock tables,
     /// [`Mutex`](crate::Mutex) and [`RwLock`](crate::RwLock) have no `lock_all`.

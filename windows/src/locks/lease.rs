@@ -12,15 +12,19 @@ use crate::{Error, LeasePolicy, LockDesign};
 /// The lease policy of a window under construction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LeaseChoice {
-    pub(crate) policy: LeasePolicy,
-    pub(crate) lease: Duration,
+    /// The policy and the lease.
+    pub(crate) lease: Option<(LeasePolicy, Duration)>,
     /// Whether the lock has no commit protocol.
     pub(crate) plain: bool,
 }
 
+fn nanos(lease: Duration) -> u64 {
+    u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl LeaseChoice {
-    fn nanos(&self) -> u64 {
-        u64::try_from(self.lease.as_nanos()).unwrap_or(u64::MAX)
+    pub(crate) fn policy(&self) -> Option<LeasePolicy> {
+        self.lease.map(|(policy, _)| policy)
     }
 
     /// Checks that the policy is available.
@@ -32,9 +36,9 @@ impl LeaseChoice {
     ) -> Result<(), Error> {
         let others =
             || (0..world.size()).filter(|rank| *rank != world.rank()).filter_map(|rank| world.fabric_rank(rank));
-        let why = match self.policy {
-            LeasePolicy::None => return Ok(()),
-            _ if self.lease.is_zero() => "the lease must be longer than zero",
+        let Some((policy, lease)) = self.lease else { return Ok(()) };
+        let why = match policy {
+            _ if lease.is_zero() => "the lease must be longer than zero",
             _ if design != LockDesign::TestAndSet => "only the word of a test-and-set lock names its owner",
             LeasePolicy::VersionedCommit if self.plain => "there is nothing to commit",
             LeasePolicy::Kill if !others().all(|rank| world.fabric().can_kill(rank)) => {
@@ -45,23 +49,22 @@ impl LeaseChoice {
             }
             LeasePolicy::VersionedCommit | LeasePolicy::Kill | LeasePolicy::Revoke => return Ok(()),
         };
-        Err(Error::LeasePolicy { window: window.clone(), policy: self.policy, design, why })
+        Err(Error::LeasePolicy { window: window.clone(), policy, design, why })
     }
 
     /// The description that ranks compare.
     pub(crate) fn describe(&self, design: LockDesign) -> String {
-        match self.policy {
-            LeasePolicy::None => design.to_string(),
-            policy => format!("{design}, lease policy: {policy} after {:?}", self.lease),
+        match self.lease {
+            None => design.to_string(),
+            Some((policy, lease)) => format!("{design}, lease policy: {policy} after {lease:?}"),
         }
     }
 
     /// The lock algorithm with this policy.
     pub(crate) fn algorithm(&self, design: LockDesign, capabilities: &Capabilities) -> Option<AnyLock> {
-        Some(match (self.policy, design.algorithm(capabilities)?) {
-            (LeasePolicy::None, lock) => lock,
-            (policy, AnyLock::TestAndSet(lock)) => {
-                AnyLock::CheckedTestAndSet(lock.leased(self.nanos(), policy == LeasePolicy::VersionedCommit))
+        Some(match (self.lease, design.algorithm(capabilities)?) {
+            (Some((policy, after)), AnyLock::TestAndSet(lock)) => {
+                AnyLock::CheckedTestAndSet(lock.leased(nanos(after), policy == LeasePolicy::VersionedCommit))
             }
             (_, lock) => lock,
         })
@@ -69,11 +72,9 @@ impl LeaseChoice {
 
     /// The lease state of a window.
     pub(crate) fn leases(&self, slots: u16) -> Option<Leases> {
-        let starts = || (0..slots).map(|_| AtomicU64::new(0)).collect();
-        (self.policy != LeasePolicy::None).then(|| Leases {
-            policy: self.policy,
-            nanos: self.nanos(),
-            starts: starts(),
+        self.lease.map(|(policy, lease)| {
+            let starts = (0..slots).map(|_| AtomicU64::new(0)).collect();
+            Leases { policy, nanos: nanos(lease), starts }
         })
     }
 }

@@ -3,7 +3,8 @@
 use std::fmt;
 
 /// What happens to an exclusive owner that holds a lock for longer than its lease; set by
-/// [`Builder::lease_policy`](crate::Builder::lease_policy).
+/// [`Builder::lease_policy`](crate::Builder::lease_policy). Without a policy waiters go on waiting:
+/// the lock recovers from death, not from delay.
 ///
 /// A lease alone is not safe: a stopped owner does not notice that time passes, and memory does not
 /// check tokens. Each policy adds what makes it safe. The policies need a lock whose word names its
@@ -12,13 +13,9 @@ use std::fmt;
 ///
 /// A waiter measures the lease by its own clock from the moment when it first saw the owner: clocks
 /// are not compared, and no lease expires early.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LeasePolicy {
-    /// None: waiters go on waiting. The lock recovers from death, not from delay. Works with every
-    /// design.
-    #[default]
-    None,
     /// A waiter takes the lock over, and the expired owner's [commit](crate::Epoch::commit) and
     /// unlock fail ([`Error::Late`](crate::Error::Late)). The owner's *puts* still reach the
     /// memory: only committed data count. Not for lock tables, [`Mutex`](crate::Mutex) and
@@ -28,12 +25,12 @@ pub enum LeasePolicy {
     /// [`LockAll::previous_owner`](crate::LockAll::previous_owner).
     VersionedCommit,
     /// A waiter kills the expired owner's process (SIGKILL by a pidfd). What follows is as after
-    /// any death: the lock is poisoned until it is [recovered](crate::LockRequest::recover).
-    /// Requires that all ranks are processes of one host, on the shm fabric. The waiter checks
-    /// right before the kill that the same acquire still holds the lock; an owner that releases
-    /// between check and kill is killed all the same. An owner that acquired while the waiter was
-    /// already waiting has up to two leases. If the process cannot be killed, or still exists after
-    /// 5 s, the acquire fails with
+    /// any death: the lock is poisoned until it is
+    /// [recovered](crate::handles::LockRequest::recover). Requires that all ranks are processes of
+    /// one host, on the shm fabric. The waiter checks right before the kill that the same acquire
+    /// still holds the lock; an owner that releases between check and kill is killed all the same.
+    /// An owner that acquired while the waiter was already waiting has up to two leases. If the
+    /// process cannot be killed, or still exists after 5 s, the acquire fails with
     /// [`LeaseExpired`](onesided_fabric::remote_memory::FaultKind::LeaseExpired), the lock stays as
     /// it is, and the next waiter tries again. **A rank that waits for a lock that it holds itself,
     /// by another thread or guard, kills itself.**
@@ -42,7 +39,7 @@ pub enum LeasePolicy {
     /// thread closes its queue pair to the owner and acknowledges before any other rank gets the
     /// lock, so no operation of the expired owner, in flight or later, takes effect there any more.
     /// What follows is as after a death: the lock is poisoned until it is
-    /// [recovered](crate::LockRequest::recover), which gives
+    /// [recovered](crate::handles::LockRequest::recover), which gives
     /// [`PreviousOwner::LeaseExpired`](crate::PreviousOwner::LeaseExpired). Requires that all ranks
     /// access each other through network cards (verbs), or the simulator. Access to mapped memory
     /// cannot be revoked: use [`Kill`](Self::Kill) there.
@@ -64,7 +61,6 @@ impl LeasePolicy {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::None => "none",
             Self::VersionedCommit => "versioned commit",
             Self::Kill => "kill",
             Self::Revoke => "revoke",

@@ -11,7 +11,6 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Fabric, SegmentKey, ServerThread, World};
 use onesided_lock_algos::{AnyLock, LockAlgorithm, LockContext, Owner};
 
-use crate::locks::design::Threads;
 use crate::locks::layout::{HiddenLayout, request_slots_of_each};
 use crate::window::retry::{poll_once, poll_until};
 
@@ -64,7 +63,7 @@ impl<F: Fabric> LockServer<F> {
         (world, own): (&World<F>, &F::Segment),
         (lock, layout): (AnyLock, HiddenLayout),
         keys: Vec<SegmentKey>,
-        (threads, server_thread): (Threads, ServerThread),
+        (server_thread, per_window): (ServerThread, bool),
     ) -> Result<Arc<Self>, Fault> {
         let server = Arc::new(Self {
             world: world.background(),
@@ -84,9 +83,9 @@ impl<F: Fabric> LockServer<F> {
             // It fails only on its own memory, or because this rank has left: nothing to report.
             let _ = server.lock.serve(server.world.fabric(), ServerContext { server }, open).await;
         });
-        let started = match threads {
-            Threads::Shared => server.world.assist(task, server_thread).map(|()| None),
-            Threads::PerWindow => server.world.fabric().serve_apart(task, server_thread),
+        let started = match per_window {
+            false => server.world.assist(task, server_thread).map(|()| None),
+            true => server.world.fabric().serve_apart(task, server_thread),
         };
         match started {
             Ok(thread) => *server.thread.lock().unwrap_or_else(PoisonError::into_inner) = thread,

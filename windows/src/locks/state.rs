@@ -40,8 +40,9 @@ impl<F: Fabric> Locks<F> {
         table: Table,
     ) -> Self {
         let size = world.size();
-        let biased = lease.policy == LeasePolicy::None && design != LockDesign::Own;
-        let layout = HiddenLayout::new((size, slots), algorithm.lock_words(), lease.policy == LeasePolicy::Revoke);
+        let biased = lease.policy().is_none() && design != LockDesign::Own;
+        let layout =
+            HiddenLayout::new((size, slots), algorithm.lock_words(), lease.policy() == Some(LeasePolicy::Revoke));
         let slots = Slots::new((size, slots), biased, lock_all == LockAllDesign::Global);
         Self {
             leases: lease.leases(slots.slots),

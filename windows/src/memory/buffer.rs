@@ -1,18 +1,16 @@
 //! Buffers: registered memory that the fabric transfers without a copy.
 
 use std::fmt;
-use std::future::Future;
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Drive, Fabric, Segment, handle, wait_for};
+use onesided_fabric::{Any, Fabric, Segment};
 
+use crate::operation::request::Awaited;
 use crate::window::inner::Inner;
-use crate::{Access, BufferError, Element, Error, Window};
+use crate::{Access, BufferError, Element, Error, Request, Window};
 
 /// Elements in registered memory that only this rank accesses: where the fabric has a card, a put
 /// from it and a get into it are not copied by the CPU.
@@ -34,7 +32,7 @@ use crate::{Access, BufferError, Element, Error, Window};
 /// # window.close().wait()
 /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
 /// ```
-pub struct Buffer<T, F: Fabric = onesided_fabric::Any> {
+pub struct Buffer<T, F: Fabric = Any> {
     inner: Arc<Inner<F>>,
     segment: F::Segment,
     /// In elements.
@@ -110,7 +108,12 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     ///
     /// # Cancel safety
     /// A dropped transfer goes on; the buffer is lost.
-    pub fn put_buffer(&self, offset: usize, from: Buffer<T, F>, range: Range<usize>) -> Transfer<'_, T, F> {
+    pub fn put_buffer(
+        &self,
+        offset: usize,
+        from: Buffer<T, F>,
+        range: Range<usize>,
+    ) -> Request<'_, Buffer<T, F>, F, BufferError<Buffer<T, F>>> {
         self.transfer("put_buffer", offset, from, range, |access, buffer, (at, own), bytes| {
             access.inner.fabric().rdma_write((&buffer.segment, own), (&access.target.data, at), bytes)
         })
@@ -125,7 +128,12 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     ///
     /// # Cancel safety
     /// As [`put_buffer`](Self::put_buffer).
-    pub fn get_buffer(&self, offset: usize, into: Buffer<T, F>, range: Range<usize>) -> Transfer<'_, T, F> {
+    pub fn get_buffer(
+        &self,
+        offset: usize,
+        into: Buffer<T, F>,
+        range: Range<usize>,
+    ) -> Request<'_, Buffer<T, F>, F, BufferError<Buffer<T, F>>> {
         self.transfer("get_buffer", offset, into, range, |access, buffer, (at, own), bytes| {
             access.inner.fabric().rdma_read((&access.target.data, at), (&buffer.segment, own), bytes)
         })
@@ -138,61 +146,19 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
         buffer: Buffer<T, F>,
         range: Range<usize>,
         begin: impl FnOnce(&Self, &Buffer<T, F>, (u64, u64), u64) -> F::Transfer,
-    ) -> Transfer<'_, T, F> {
-        let place = (offset, range.len());
-        let state = buffer.range(operation, &range).and_then(|own| {
-            let at = self.range(offset, range.len()).map_err(|fault| self.copy().failed(operation, place, fault))?;
+    ) -> Request<'_, Buffer<T, F>, F, BufferError<Buffer<T, F>>> {
+        let elements = (offset, range.len());
+        let begun = buffer.range(operation, &range).and_then(|own| {
+            let at = self.range(offset, range.len()).map_err(|fault| self.copy().failed(operation, elements, fault))?;
             Ok(begin(self, &buffer, (at, own), (range.len() * size_of::<T>()) as u64))
         });
-        Transfer { access: self.copy(), operation, place, state: Some((buffer, state)) }
-    }
-}
-
-/// A transfer to or from a [`Buffer`]: `.wait()` blocks, `.await` does not. Returns the buffer. See
-/// [`Access::put_buffer`].
-#[must_use = "dropping the transfer loses the buffer"]
-pub struct Transfer<'w, T, F: Fabric> {
-    access: Access<'w, T, F>,
-    operation: &'static str,
-    place: (usize, usize),
-    /// `None` once the buffer was returned.
-    state: State<T, F>,
-}
-
-type State<T, F> = Option<(Buffer<T, F>, Result<<F as Fabric>::Transfer, Error>)>;
-
-impl<T: Element, F: Drive> Transfer<'_, T, F> {
-    /// Blocks until the buffer may be used again.
-    ///
-    /// # Errors
-    /// See [`Access::put_buffer`].
-    pub fn wait(self) -> Result<Buffer<T, F>, BufferError<Buffer<T, F>>> {
-        let inner = self.access.inner;
-        wait_for(inner.fabric(), self)
-    }
-}
-
-handle!([T: Element, F], Transfer<'_, T, F>, Buffer<T, F>, BufferError<Buffer<T, F>>, |transfer| transfer.access.inner.fabric());
-
-// The fabric's transfers are `Unpin`; nothing else in it is pinned in place.
-impl<T, F: Fabric> Unpin for Transfer<'_, T, F> {}
-
-impl<T: Element, F: Fabric> Future for Transfer<'_, T, F> {
-    type Output = Result<Buffer<T, F>, BufferError<Buffer<T, F>>>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { access, operation, place, state } = &mut *self;
-        let outcome = match state {
-            Some((_, Ok(transfer))) => ready!(Pin::new(transfer).poll(cx)),
-            Some((_, Err(_))) => Ok(()),
-            None => Err(Fault::new(FaultKind::Closed)), // polled again after it was ready
-        };
-        Poll::Ready(match (state.take(), outcome) {
-            (Some((buffer, Err(error))), _) => Err(BufferError::new(error, Some(buffer))),
-            (Some((buffer, Ok(_))), Ok(())) => Ok(buffer),
-            (_, outcome) => {
-                let fault = outcome.err().unwrap_or(Fault::new(FaultKind::Closed));
-                Err(BufferError::new(access.copy().failed(operation, *place, fault), None))
+        Request::new(Awaited::Target(self.inner, self.target.rank), operation, async move {
+            match begun {
+                Err(error) => Err(BufferError::new(error, Some(buffer))),
+                Ok(transfer) => match transfer.await {
+                    Ok(()) => Ok(buffer),
+                    Err(fault) => Err(self.copy().failed(operation, elements, fault).into()),
+                },
             }
         })
     }
@@ -201,11 +167,5 @@ impl<T: Element, F: Fabric> Future for Transfer<'_, T, F> {
 impl<T, F: Fabric> fmt::Debug for Buffer<T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "buffer of {} elements, region {:?}", self.len, self.segment.key().region)
-    }
-}
-
-impl<T, F: Fabric> fmt::Debug for Transfer<'_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} elements at {} of {:?}", self.operation, self.place.1, self.place.0, self.access)
     }
 }

@@ -41,6 +41,12 @@ impl<M> BufferError<M> {
     }
 }
 
+impl<M> From<Error> for BufferError<M> {
+    fn from(error: Error) -> Self {
+        Self::new(error, None)
+    }
+}
+
 impl<M> From<BufferError<M>> for Error {
     fn from(failed: BufferError<M>) -> Self {
         failed.into_parts().0

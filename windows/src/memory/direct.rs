@@ -30,7 +30,7 @@ use crate::{Element, Error, Window};
 /// by loads and stores alone.
 ///
 /// The memory of a failed rank stays mapped with its last content.
-pub struct Direct<'w, T, F: Fabric> {
+pub struct Direct<'w, T, F: Fabric = onesided_fabric::Any> {
     inner: &'w Inner<F>,
     target: &'w Target<F>,
     words: &'w [AtomicU64],
@@ -98,7 +98,7 @@ impl<'w, T: Element, F: Fabric> Direct<'w, T, F> {
     ///
     /// # Errors
     /// [`Error::Range`].
-    pub fn read(&self, offset: usize, into: &mut [T]) -> Result<(), Error> {
+    pub fn read_into(&self, offset: usize, into: &mut [T]) -> Result<(), Error> {
         let at = self.range("direct read", offset, into.len())?;
         let (fabric, bytes) = (self.inner.fabric(), bytemuck::cast_slice_mut(into));
         let read = fabric.read_mapped(&self.target.data, at, bytes);

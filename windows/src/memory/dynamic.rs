@@ -1,15 +1,15 @@
 //! Dynamic windows: attach and detach (`MPI_Win_create_dynamic`, MPI-4.1, 12.2.4).
 
-use std::fmt;
 use std::sync::Arc;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Call, Drive, Fabric, Segment, call};
+use onesided_fabric::{Fabric, Segment};
 
 use crate::datatype::element::elements_in;
 use crate::helper::is_wordless;
 use crate::memory::attached::AttachedMemory;
 use crate::memory::remote_ptr::Entry;
+use crate::operation::request::Awaited;
 use crate::window::exchange::Flavor;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
@@ -93,7 +93,7 @@ impl<F: Fabric> Inner<F> {
     }
 }
 
-impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
+impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// The operations on memory that the target has [attached](Window::attach). Does nothing unless
     /// waited on or polled. Elements count from the start of that memory: the element of a remote
     /// pointer is at [`index()`](RemotePtr::index). A cached resolution does not read the target's
@@ -108,46 +108,12 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
     /// Every resolved region is cached until this rank's window ends, on shm with a mapping each,
     /// of which a process has some 65,000: a program that attaches and detaches continuously should
     /// attach large regions.
-    pub fn attached(&self, ptr: RemotePtr) -> Resolve<'_, 'w, T, F> {
-        Resolve { access: self, ptr, call: Call::NotStarted(()) }
-    }
-}
-
-/// A pending resolution of attached memory: `.wait()` blocks, `.await` does not, `.test()` polls.
-/// See [`Access::attached`].
-#[must_use = "does nothing unless waited on or polled"]
-pub struct Resolve<'a, 'w, T: Element, F: Fabric> {
-    access: &'a Access<'w, T, F>,
-    ptr: RemotePtr,
-    call: Call<'a, (), Result<Access<'a, T, F>, Error>>,
-}
-
-impl<'a, 'w: 'a, T: Element, F: Fabric> Resolve<'a, 'w, T, F> {
-    async fn resolve(access: &'a Access<'w, T, F>, ptr: RemotePtr) -> Result<Access<'a, T, F>, Error> {
-        let Access { inner, target, .. } = *access;
-        let found = inner.find(target, ptr).await;
-        found.map(|found| Access::new(inner, found)).map_err(|fault| inner.failed("attached", target.rank, fault))
-    }
-}
-
-impl<'a, T: Element, F: Drive> Resolve<'a, '_, T, F> {
-    /// Blocks until the memory is resolved.
-    ///
-    /// # Errors
-    /// See [`Access::attached`].
-    pub fn wait(self) -> Result<Access<'a, T, F>, Error> {
-        self.block()
-    }
-}
-
-call! {
-    ['a, 'w: 'a, T: Element, F], Resolve<'a, 'w, T, F>, Access<'a, T, F>, Error, |resolve| resolve.access.inner.fabric(),
-    |()| Self::resolve(resolve.access, resolve.ptr)
-}
-
-impl<T: Element, F: Fabric> fmt::Debug for Resolve<'_, '_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} at {:?}", self.ptr, self.access)
+    pub fn attached(&self, ptr: RemotePtr) -> Request<'_, Access<'_, T, F>, F> {
+        let Access { inner, target, .. } = *self;
+        Request::new(Awaited::Target(inner, target.rank), "attached", async move {
+            let found = inner.find(target, ptr).await;
+            found.map(|found| Access::new(inner, found)).map_err(|fault| inner.failed("attached", target.rank, fault))
+        })
     }
 }
 
@@ -225,7 +191,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// # Cancel safety
     /// If dropped before it completes, the memory is detached and leaked.
     pub fn detach(&self, ptr: RemotePtr) -> Request<'_, Vec<T>, F> {
-        Request::new(self.inner().fabric().clone(), "detach", self.run_detach(ptr))
+        let own = Awaited::Target(self.inner(), self.inner().world.rank());
+        Request::new(own, "detach", self.run_detach(ptr))
     }
 
     async fn run_detach(&self, ptr: RemotePtr) -> Result<Vec<T>, Error> {

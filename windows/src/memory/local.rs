@@ -23,7 +23,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
 ///
 /// Elements are copied: no reference ever points into the window, because peers may write at any
 /// time. An access to one element of 8 bytes is a single access.
-pub struct Local<'w, T, F: Fabric> {
+pub struct Local<'w, T, F: Fabric = onesided_fabric::Any> {
     inner: &'w Inner<F>,
     element: PhantomData<fn() -> T>,
 }

@@ -8,6 +8,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Fabric, Segment, UserMemory, World};
 
 use crate::helper::is_wordless;
+use crate::operation::request::Awaited;
 use crate::window::retry::retry;
 use crate::{BufferError, Error, Request};
 
@@ -112,8 +113,7 @@ impl<F: Fabric> WindowMemory<F> {
     /// # Cancel safety
     /// If dropped before it completes, the memory is no longer available to windows and is leaked.
     pub fn take_back(self) -> Request<'static, UserMemory, F, BufferError<Self>> {
-        let fabric = self.0.world.fabric().clone();
-        Request::new(fabric, "take_back", self.run_take_back())
+        Request::new(Awaited::Users(self.0.world.clone()), "take_back", self.run_take_back())
     }
 
     async fn run_take_back(self) -> Result<UserMemory, BufferError<Self>> {

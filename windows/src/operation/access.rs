@@ -53,7 +53,7 @@ use crate::{Element, Error};
 /// # window.close().wait()
 /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
 /// ```
-pub struct Access<'w, T, F: Fabric> {
+pub struct Access<'w, T, F: Fabric = onesided_fabric::Any> {
     pub(crate) inner: &'w Arc<Inner<F>>,
     pub(crate) target: &'w Target<F>,
     pub(crate) element: PhantomData<fn() -> T>,

@@ -6,12 +6,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Drive, Fabric, handle, wait_for};
+use onesided_fabric::{Any, Drive, Fabric, handle, wait_for};
 
 use crate::datatype::element::to_word;
 use crate::datatype::type_map::TypeMap;
 use crate::helper::{HelperAccumulate, by_helper, is_wordless};
 use crate::operation::combine::{WordSpan, WordSpans, WordUpdate, WordUpdates, Work};
+use crate::operation::handles::over;
 use crate::{Access, AtomicElement, Element, Error, Op, Shape};
 
 impl<T: Element, F: Fabric> Access<'_, T, F> {
@@ -119,7 +120,7 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
 /// polls. See [`Access::accumulate`](crate::Access::accumulate) and
 /// [`Access::get_accumulate`](crate::Access::get_accumulate).
 #[must_use = "operations that the fabric does not execute itself progress only while waited on or polled"]
-pub struct Accumulate<'w, 'b, T, F: Fabric> {
+pub struct Accumulate<'w, 'b, T, F: Fabric = Any> {
     access: Access<'w, T, F>,
     operation: &'static str,
     elements: (usize, usize),
@@ -138,6 +139,8 @@ enum State<'w, 'b, F: Fabric> {
     UnderWay(Box<WordUpdates<'b, F>>),
     /// A request to the memory's agent, made at the first wait or poll.
     Helper(Option<Box<HelperAccumulate<'w, 'b>>>),
+    /// Its result was yielded.
+    Over,
 }
 
 impl<F: Fabric> State<'_, '_, F> {
@@ -261,6 +264,7 @@ impl<T: AtomicElement, F: Drive> Accumulate<'_, '_, T, F> {
             (State::UnderWay(mut updates), _) => wait_words(access.copy(), work, &mut updates),
             (State::Helper(None), _) => wait_helper(access.copy(), work, by_helper(type_map)),
             (State::Helper(Some(helper)), _) => wait_helper(access.copy(), work, *helper),
+            (State::Over, _) => over(),
         };
         outcome.map_err(|fault| access.failed(operation, elements, fault))
     }
@@ -324,9 +328,10 @@ impl<T: AtomicElement, F: Fabric> Future for Accumulate<'_, '_, T, F> {
                 let helper = helper.get_or_insert_with(|| Box::new(by_helper(*type_map)));
                 ready!(helper.poll(access.inner, access.target, work, cx))
             }
-            State::AtWait => Err(Fault::new(FaultKind::Closed)), // unreachable: it has just started
+            State::AtWait => unreachable!("it has just started"),
+            State::Over => over(),
         };
-        *state = State::Done(outcome);
+        *state = State::Over;
         Poll::Ready(outcome.map_err(|fault| access.copy().failed(operation, *elements, fault)))
     }
 }

@@ -6,10 +6,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Drive, Fabric, handle, wait_for};
+use onesided_fabric::{Any, Drive, Fabric, handle, wait_for};
 
 use crate::datatype::element::{from_word, lanes, per_word, same_bits, to_word};
 use crate::helper::{HelperCall, HelperRequest, is_wordless};
+use crate::operation::handles::over;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
 use crate::{Access, AtomicElement, Element, Error, Op};
@@ -96,7 +97,7 @@ pub(crate) enum Change<T> {
 /// A pending atomic operation on an element: `.wait()` blocks, `.await` does not. Yields the
 /// previous value. See [`Access::fetch_and_op`](crate::Access::fetch_and_op).
 #[must_use = "an atomic operation may do nothing unless waited on or polled"]
-pub struct Fetch<'w, T, F: Fabric> {
+pub struct Fetch<'w, T, F: Fabric = Any> {
     access: Access<'w, T, F>,
     operation: &'static str,
     offset: usize,
@@ -111,6 +112,8 @@ enum State<'w, T, F: Fabric> {
     /// A request to the memory's agent.
     Helper(HelperCall<'w>),
     Done(Result<T, Fault>),
+    /// Its result was yielded.
+    Over,
 }
 
 struct CasLoop<'w, T, F: Fabric> {
@@ -215,6 +218,7 @@ impl<T: AtomicElement, F: Drive> Fetch<'_, T, F> {
             State::CasLoop(steps) => wait_loop(fabric, steps),
             State::Helper(call) => wait_helper(fabric, call),
             State::Done(outcome) => outcome,
+            State::Over => over(),
         };
         outcome.map_err(|fault| access.failed(operation, (offset, 1), fault))
     }
@@ -241,8 +245,9 @@ impl<T: AtomicElement, F: Fabric> Future for Fetch<'_, T, F> {
             State::CasLoop(steps) => ready!(steps.poll(fetch.access.inner.fabric(), cx)),
             State::Helper(call) => ready!(call.as_mut().poll(cx)).and_then(|bytes| element(&bytes)),
             State::Done(outcome) => *outcome,
+            State::Over => over(),
         };
-        fetch.state = State::Done(outcome);
+        fetch.state = State::Over;
         Poll::Ready(outcome.map_err(|fault| fetch.access.copy().failed(fetch.operation, (fetch.offset, 1), fault)))
     }
 }

@@ -9,10 +9,11 @@ use onesided_fabric::remote_memory::Fault;
 
 use crate::datatype::element::per_word;
 use crate::datatype::type_map::TypeMap;
+use crate::handles::{Accumulate, Fetch, Shaped};
 use crate::operation::fetch::Change;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
-use crate::{Access, Accumulate, AtomicElement, Element, Fetch, Field, Fields, Op, Shape, Shaped};
+use crate::{Access, AtomicElement, Element, Field, Fields, Op, Shape};
 
 impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// A field of each record of the target, or a tuple of fields: operations on them leave the
@@ -49,7 +50,7 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     ///
     /// Over a card each field of each record is a request: fields that are put together should form
     /// one field, an array or a structure.
-    pub const fn fields<S: Fields<T>>(&self, fields: S) -> FieldAccess<'_, T, F, S> {
+    pub const fn fields<S: Fields<T>>(&self, fields: S) -> FieldAccess<'_, T, S, F> {
         FieldAccess { inner: self.inner, target: self.target, fields, record: PhantomData }
     }
 }
@@ -57,21 +58,21 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
 /// The operations on fields of a target's records. See [`Access::fields`](crate::Access::fields).
 ///
 /// Offsets and shapes count records; values are contiguous.
-pub struct FieldAccess<'a, T, F: Fabric, S> {
+pub struct FieldAccess<'a, T, S, F: Fabric = onesided_fabric::Any> {
     inner: &'a Arc<Inner<F>>,
     target: &'a Target<F>,
     fields: S,
     record: PhantomData<fn() -> T>,
 }
 
-impl<'a, T, F: Fabric, S> FieldAccess<'a, T, F, S> {
+impl<'a, T, F: Fabric, S> FieldAccess<'a, T, S, F> {
     /// The access in elements of another type.
     const fn of<E: Element>(&self) -> Access<'a, E, F> {
         Access::new(self.inner, self.target)
     }
 }
 
-impl<'a, T: Element, F: Fabric, S: Fields<T>> FieldAccess<'a, T, F, S> {
+impl<'a, T: Element, F: Fabric, S: Fields<T>> FieldAccess<'a, T, S, F> {
     /// Puts the fields of contiguous records. As [`put_shaped`](Self::put_shaped).
     pub fn put<'s>(self, offset: usize, values: &'s [S::Values]) -> Shaped<'s, T, F>
     where
@@ -120,7 +121,7 @@ impl<'a, T: Element, F: Fabric, S: Fields<T>> FieldAccess<'a, T, F, S> {
 /// record, by any rank. The field must be aligned to its size, in records whose size is a multiple
 /// of it; otherwise the error is `Misaligned`, as for packed structures, and for
 /// [`Located`](crate::Located) values at a multiple of 4.
-impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, F, Field<T, V>> {
+impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, Field<T, V>, F> {
     fn start<'b>(
         self,
         operation: &'static str,
@@ -257,15 +258,15 @@ impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, F, Field<T,
 }
 
 // It borrows its access, so a copy cannot outlive the lock.
-impl<T, F: Fabric, S: Copy> Copy for FieldAccess<'_, T, F, S> {}
+impl<T, F: Fabric, S: Copy> Copy for FieldAccess<'_, T, S, F> {}
 
-impl<T, F: Fabric, S: Copy> Clone for FieldAccess<'_, T, F, S> {
+impl<T, F: Fabric, S: Copy> Clone for FieldAccess<'_, T, S, F> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T, F: Fabric, S: fmt::Debug> fmt::Debug for FieldAccess<'_, T, F, S> {
+impl<T, F: Fabric, S: fmt::Debug> fmt::Debug for FieldAccess<'_, T, S, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} of {:?} of window \"{}\"", self.fields, self.target, self.inner.name)
     }

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use onesided_fabric::remote_memory::Fault;
-use onesided_fabric::{Drive, Fabric, handle, wait_for};
+use onesided_fabric::{Any, Drive, Fabric, handle, wait_for};
 
 use crate::window::inner::Inner;
 use crate::{Access, Element, Error};
@@ -47,17 +47,19 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
 
 /// A pending get: `.wait()` blocks, `.await` does not. See [`Access::get`](crate::Access::get).
 #[must_use = "the slice has the elements only after a wait"]
-pub struct Get<'w, 'b, T, F: Fabric> {
+pub struct Get<'w, 'b, T, F: Fabric = Any> {
     access: Access<'w, T, F>,
     /// The first element and the count.
     elements: (usize, usize),
     state: State<F::Get<'b>>,
 }
 
-/// A pending operation, or its result.
+/// A pending operation.
 enum State<O> {
     UnderWay(O),
     Done(Result<(), Fault>),
+    /// Its result was yielded.
+    Over,
 }
 
 impl<O> State<O> {
@@ -76,6 +78,7 @@ impl<O: Future<Output = Result<(), Fault>> + Unpin> State<O> {
         match self {
             Self::UnderWay(operation) => wait_for(fabric, operation),
             Self::Done(outcome) => outcome,
+            Self::Over => over(),
         }
     }
 
@@ -84,10 +87,18 @@ impl<O: Future<Output = Result<(), Fault>> + Unpin> State<O> {
         let outcome = match self {
             Self::UnderWay(operation) => ready!(Pin::new(operation).poll(cx)),
             Self::Done(outcome) => *outcome,
+            Self::Over => over(),
         };
-        *self = Self::Done(outcome);
+        *self = Self::Over;
         Poll::Ready(outcome)
     }
+}
+
+/// A handle yields its result once, as futures do.
+#[cold]
+#[inline(never)]
+pub(crate) fn over() -> ! {
+    panic!("a handle yields its result once");
 }
 
 impl<'w, 'b, T: Element, F: Fabric> Get<'w, 'b, T, F> {
@@ -130,7 +141,7 @@ impl<T, F: Fabric> fmt::Debug for Get<'_, '_, T, F> {
 /// A pending flush: `.wait()` blocks, `.await` does not. See
 /// [`Access::flush`](crate::Access::flush).
 #[must_use = "a flush guarantees completion only after a wait"]
-pub struct Flush<'w, F: Fabric> {
+pub struct Flush<'w, F: Fabric = Any> {
     inner: &'w Inner<F>,
     operation: &'static str,
     target: u32,

@@ -1,17 +1,15 @@
 //! Signals: puts that notify their receiver.
 
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-
+use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
-use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
 
 use crate::datatype::element::{elements_in, from_word, to_word};
 use crate::datatype::fields::WholeElement;
+use crate::handles::Shaped;
 use crate::helper::is_wordless;
+use crate::operation::request::Awaited;
 use crate::window::inner::Inner;
-use crate::{Access, AtomicElement, Element, Error, Local, Request, Shape, Shaped};
+use crate::{Access, AtomicElement, Element, Error, Local, Request, Shape};
 
 impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// Puts one element of 8 bytes and wakes its owner if it waits for it ([`Local::wait_until`]).
@@ -86,7 +84,7 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// let other = 1 - world.rank();
     /// let (to, flags) = (data.lock_shared(other).wait()?, signals.lock_shared(other).wait()?);
     /// to.put_signal(0, &[1.5; 100], &flags, 0, 1)?;
-    /// signals.local().wait_until(0, |signal| signal == 1).from_rank(other).wait()?;
+    /// signals.local().wait_until_from(other, 0, |signal| signal == 1).wait()?;
     /// assert_eq!(data.local().read(0..100), [1.5; 100]);
     /// # to.unlock().wait()?;
     /// # flags.unlock().wait()?;
@@ -124,7 +122,7 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     /// # let (to, flags) = (data.lock_shared(other).wait()?, signals.lock_shared(other).wait()?);
     /// let column = Shape::Vector { count: 4, block: 1, stride: 10 };
     /// to.put_signal_shaped(7, column, &[1.5; 4], &flags, 0, 1).wait()?;
-    /// signals.local().wait_until(0, |signal| signal == 1).from_rank(other).wait()?;
+    /// signals.local().wait_until_from(other, 0, |signal| signal == 1).wait()?;
     /// assert_eq!(data.local().get(37)?, 1.5);
     /// # to.unlock().wait()?;
     /// # flags.unlock().wait()?;
@@ -150,7 +148,7 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
         value: S,
     ) -> Request<'s, (), F> {
         let operation = "put_signal_shaped";
-        Request::new(self.inner.fabric().clone(), operation, async move {
+        Request::new(Awaited::Target(self.inner, self.target.rank), operation, async move {
             let element = self.signalled_in(operation, signals, at)?;
             Shaped::put(self.copy(), operation, (offset, shape), WholeElement, elements).await?;
             signals.signal_at(operation, (at, element), value)
@@ -179,134 +177,81 @@ impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
     ///
     /// What peers did before they signalled is then visible, to [`read`](Self::read) too. No lock
     /// is needed.
-    pub fn wait_until<P>(&self, offset: usize, predicate: P) -> WaitUntil<'w, T, F>
+    ///
+    /// The death of any rank fails it: that rank may have been the one to signal.
+    ///
+    /// Does nothing unless waited on or polled.
+    ///
+    /// # Errors
+    /// [`Error::Range`]; [`Error::Type`] if an element does not have 8 bytes; [`Error::Operation`]
+    /// if a rank died, or the deadline passed. A value that arrived before that is returned.
+    pub fn wait_until<P>(&self, offset: usize, predicate: P) -> Request<'w, T, F>
     where
         T: AtomicElement,
         P: Fn(T) -> bool + Send + 'w,
     {
-        let predicate: Predicate<'w, T> = Box::new(predicate);
-        let predicate = Arc::new(Mutex::new(Some(predicate)));
-        WaitUntil { inner: self.inner(), offset, from: None, limit: Limit::NONE, predicate, call: Call::NotStarted(()) }
-    }
-}
-
-/// A wait for an element of this rank's own window memory: `.wait()` blocks, `.await` does not,
-/// `.test()` polls. Does nothing before that. See [`Local::wait_until`].
-///
-/// Unless [`from_rank`](Self::from_rank) is set, the death of any rank fails it: that rank may have
-/// been the one to signal.
-#[must_use = "does nothing unless waited on or polled"]
-pub struct WaitUntil<'w, T: AtomicElement, F: Fabric> {
-    inner: &'w Inner<F>,
-    offset: usize,
-    from: Option<u32>,
-    limit: Limit<'w, F>,
-    predicate: Home<'w, T>,
-    call: Call<'w, (), Result<T, Error>>,
-}
-
-type Predicate<'w, T> = Box<dyn Fn(T) -> bool + Send + 'w>;
-
-/// Holds the predicate while no wait uses it.
-type Home<'w, T> = Arc<Mutex<Option<Predicate<'w, T>>>>;
-
-/// The predicate, taken for one wait; a drop returns it for the next.
-struct Taken<'w, T> {
-    predicate: Option<Predicate<'w, T>>,
-    home: Home<'w, T>,
-}
-
-impl<'w, T> Taken<'w, T> {
-    fn from(home: &Home<'w, T>) -> Self {
-        let predicate = home.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Self { predicate, home: Arc::clone(home) }
+        self.request("wait_until", wait_until(self.inner(), offset, Box::new(predicate), None))
     }
 
-    fn holds(&self, value: T) -> bool {
-        self.predicate.as_ref().is_some_and(|predicate| predicate(value))
-    }
-}
-
-impl<T> Drop for Taken<'_, T> {
-    fn drop(&mut self) {
-        *self.home.lock().unwrap_or_else(PoisonError::into_inner) = self.predicate.take();
-    }
-}
-
-impl<T: AtomicElement, F: Fabric> WaitUntil<'_, T, F> {
-    /// The signal comes from this rank: only its death or its leaving fails the wait.
-    pub fn from_rank(mut self, origin: u32) -> Self {
-        self.from = Some(origin);
-        if let Call::Running(_) = self.call {
-            self.call = Call::NotStarted(()); // it has only polled
-        }
-        self
-    }
-
-    /// Sets a deadline, counted from the next wait or poll: the error is then
-    /// [`TimedOut`](Error::is_timed_out).
-    pub fn deadline(mut self, after: Duration) -> Self {
-        self.limit.said = Some(after);
-        self
-    }
-
-    async fn finish(inner: &Inner<F>, offset: usize, predicate: Taken<'_, T>, from: Option<u32>) -> Result<T, Error> {
-        let fabric = inner.fabric();
-        let own = inner.world.rank();
-        let len = elements_in::<T>(inner.memory.len(own));
-        let origin = from.map(|origin| inner.world.fabric_rank(origin));
-        let word = check::<T>().and_then(|()| match origin {
-            Some(None) => Err(Fault::new(FaultKind::NoSuchRank)),
-            _ if offset >= len => Err(Fault::new(FaultKind::OutOfRange)),
-            _ => fabric.word_in(&inner.memory.own, 8 * offset as u64),
-        });
-        let predicate = move |told| predicate.holds(from_word(told));
-        let patience = origin.flatten().map(Patience::on);
-        let told = match (word, patience) {
-            (Ok(word), _) if fabric.load(word).is_err_and(|fault| fault.kind() == FaultKind::NotOwn) => {
-                inner.wait_user_memory(8 * offset as u64, predicate, patience).await
-            }
-            (Ok(word), Some(patience)) => fabric.wait_until(word, predicate, patience).await,
-            (Ok(word), None) => inner.world.wait_until(word, predicate).await,
-            (Err(fault), _) if is_wordless(fault) => inner.wait_wordless(8 * offset as u64, predicate, patience).await,
-            (Err(fault), _) => Err(fault),
-        };
-        told.map(from_word).map_err(|fault| {
-            let (operation, window, target) = ("wait_until", inner.name.clone(), own);
-            match fault.kind() {
-                FaultKind::OutOfRange => Error::Range { operation, offset, count: 1, target, len, window },
-                FaultKind::Unsupported if fault.rank().is_none() => {
-                    Error::Type { operation, window, element: std::any::type_name::<T>() }
-                }
-                FaultKind::NoSuchRank => inner.failed(operation, from.unwrap_or(target), fault),
-                _ => inner.failed(operation, target, fault),
-            }
-        })
-    }
-}
-
-impl<T: AtomicElement, F: Drive> WaitUntil<'_, T, F> {
-    /// Blocks until the element satisfies the predicate.
+    /// The same for a signal of this rank: only its death or its leaving fails the wait.
     ///
     /// # Errors
-    /// [`Error::Range`]; [`Error::Type`] if an element does not have 8 bytes; [`Error::Operation`]
-    /// if a rank died (or the one [named](Self::from_rank) left), or the deadline passed. A value
-    /// that arrived before that is returned.
-    pub fn wait(self) -> Result<T, Error> {
-        self.block()
+    /// As [`wait_until`](Self::wait_until), and [`Error::Rank`].
+    pub fn wait_until_from<P>(&self, origin: u32, offset: usize, predicate: P) -> Request<'w, T, F>
+    where
+        T: AtomicElement,
+        P: Fn(T) -> bool + Send + 'w,
+    {
+        self.request("wait_until", wait_until(self.inner(), offset, Box::new(predicate), Some(origin)))
+    }
+
+    pub(super) fn request<R>(
+        &self,
+        operation: &'static str,
+        wait: impl Future<Output = Result<R, Error>> + Send + 'w,
+    ) -> Request<'w, R, F> {
+        let inner = self.inner();
+        Request::new(Awaited::Target(inner, inner.world.rank()), operation, wait)
     }
 }
 
-limited! {
-    ['w, T: AtomicElement, F], WaitUntil<'w, T, F>, T, Error, |wait| wait.inner.fabric(),
-    |()| Self::finish(wait.inner, wait.offset, Taken::from(&wait.predicate), wait.from),
-    late wait.inner.failed("wait_until", wait.inner.world.rank(), Fault::new(FaultKind::TimedOut))
-}
-
-impl<T: AtomicElement, F: Fabric> fmt::Debug for WaitUntil<'_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "wait for element {} of window \"{}\"", self.offset, self.inner.name)
-    }
+async fn wait_until<T: AtomicElement, F: Fabric>(
+    inner: &Inner<F>,
+    offset: usize,
+    predicate: Box<dyn Fn(T) -> bool + Send + '_>,
+    from: Option<u32>,
+) -> Result<T, Error> {
+    let fabric = inner.fabric();
+    let own = inner.world.rank();
+    let len = elements_in::<T>(inner.memory.len(own));
+    let origin = from.map(|origin| inner.world.fabric_rank(origin));
+    let word = check::<T>().and_then(|()| match origin {
+        Some(None) => Err(Fault::new(FaultKind::NoSuchRank)),
+        _ if offset >= len => Err(Fault::new(FaultKind::OutOfRange)),
+        _ => fabric.word_in(&inner.memory.own, 8 * offset as u64),
+    });
+    let predicate = move |told| predicate(from_word(told));
+    let patience = origin.flatten().map(Patience::on);
+    let told = match (word, patience) {
+        (Ok(word), _) if fabric.load(word).is_err_and(|fault| fault.kind() == FaultKind::NotOwn) => {
+            inner.wait_user_memory(8 * offset as u64, predicate, patience).await
+        }
+        (Ok(word), Some(patience)) => fabric.wait_until(word, predicate, patience).await,
+        (Ok(word), None) => inner.world.wait_until(word, predicate).await,
+        (Err(fault), _) if is_wordless(fault) => inner.wait_wordless(8 * offset as u64, predicate, patience).await,
+        (Err(fault), _) => Err(fault),
+    };
+    told.map(from_word).map_err(|fault| {
+        let (operation, window, target) = ("wait_until", inner.name.clone(), own);
+        match fault.kind() {
+            FaultKind::OutOfRange => Error::Range { operation, offset, count: 1, target, len, window },
+            FaultKind::Unsupported if fault.rank().is_none() => {
+                Error::Type { operation, window, element: std::any::type_name::<T>() }
+            }
+            FaultKind::NoSuchRank => inner.failed(operation, from.unwrap_or(target), fault),
+            _ => inner.failed(operation, target, fault),
+        }
+    })
 }
 
 /// Signals are words of 8 bytes.

@@ -13,7 +13,7 @@ use onesided_fabric::{Drive, Fabric, block_on};
 use crate::{Access, AtomicElement, Element, Error, Op, Window};
 
 /// Concurrent operations that complete at the end of a [`Window::scope`].
-pub struct Scope<'env, T: Element, F: Fabric> {
+pub struct Scope<'env, T: Element, F: Fabric = onesided_fabric::Any> {
     window: &'env Window<T, F>,
     handles: RefCell<Vec<Handle<'env>>>,
     /// The targets of puts, by the fabric's rank: the accesses may be of several windows, which

@@ -6,12 +6,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use onesided_fabric::remote_memory::Fault;
-use onesided_fabric::{Drive, Fabric, handle, wait_for};
+use onesided_fabric::{Any, Drive, Fabric, handle, wait_for};
 
 use crate::datatype::element::byte_offset;
 use crate::datatype::fields::WholeElement;
 use crate::datatype::pieces::{Pieces, PiecesMut};
-use crate::{Access, Accumulate, AtomicElement, Element, Error, Fields, Op, Shape};
+use crate::handles::Accumulate;
+use crate::operation::handles::over;
+use crate::{Access, AtomicElement, Element, Error, Fields, Op, Shape};
 
 /// How many pieces of a get are in flight at a time.
 const AHEAD: usize = 8;
@@ -112,7 +114,7 @@ impl<T: AtomicElement, F: Fabric> Access<'_, T, F> {
 /// [`test`](Self::test) polls. See [`Access::put_shaped`](crate::Access::put_shaped) and
 /// [`Access::get_shaped`](crate::Access::get_shaped).
 #[must_use = "the transfer is complete only after a wait"]
-pub struct Shaped<'s, T, F: Fabric> {
+pub struct Shaped<'s, T, F: Fabric = Any> {
     access: Access<'s, T, F>,
     operation: &'static str,
     /// The first element and the count; for wrong lengths, both lengths.
@@ -124,6 +126,8 @@ enum State<'s> {
     Done(Result<(), Fault>),
     /// Boxed, because the types differ.
     UnderWay(Pin<Box<dyn Future<Output = Result<(), Fault>> + Send + 's>>),
+    /// Its result was yielded.
+    Over,
 }
 
 impl<'s, T: Element, F: Fabric> Shaped<'s, T, F> {
@@ -244,6 +248,7 @@ impl<T: Element, F: Drive> Shaped<'_, T, F> {
         let outcome = match state {
             State::Done(outcome) => outcome,
             State::UnderWay(moves) => wait_for(access.inner.fabric(), moves),
+            State::Over => over(),
         };
         outcome.map_err(|fault| access.failed(operation, elements, fault))
     }
@@ -258,8 +263,9 @@ impl<T: Element, F: Fabric> Future for Shaped<'_, T, F> {
         let outcome = match &mut self.state {
             State::Done(outcome) => *outcome,
             State::UnderWay(moves) => ready!(moves.as_mut().poll(cx)),
+            State::Over => over(),
         };
-        self.state = State::Done(outcome);
+        self.state = State::Over;
         Poll::Ready(outcome.map_err(|fault| self.access.copy().failed(self.operation, self.elements, fault)))
     }
 }

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
 
-use onesided_fabric::{Drive, Fabric, handle, wait_for};
+use onesided_fabric::{Any, Fabric};
 use onesided_lock_algos::Mode;
 
-use crate::{Access, Element, Epoch, Error, LockRequest, Unlock, Window};
+use crate::operation::request::Awaited;
+use crate::passive::lock::operation;
+use crate::{Access, Element, Epoch, Error, Request, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
     /// Locks and unlocks as MPI does, by calls instead of guards, checked at run time.
@@ -22,7 +21,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
 /// 12.5.3: a process locks a target at most once at a time, and accesses it only while it does).
 ///
 /// For programs ported from MPI. A drop unlocks what is still locked.
-pub struct Epochs<'w, T: Element, F: Fabric> {
+pub struct Epochs<'w, T: Element, F: Fabric = Any> {
     window: &'w Window<T, F>,
     held: BTreeMap<u32, Epoch<'w, T, F>>,
 }
@@ -51,17 +50,22 @@ impl<'w, T: Element, F: Fabric> Epochs<'w, T, F> {
     /// lock is held when the wait returns.
     ///
     /// # Errors
-    /// [`Error::AlreadyLocked`], and those of [`LockRequest::wait`].
+    /// [`Error::AlreadyLocked`], and those of
+    /// [`LockRequest::wait`](crate::handles::LockRequest::wait).
     ///
     /// # Cancel safety
-    /// As [`LockRequest`].
-    pub fn lock(&mut self, target: u32, mode: Mode) -> LockCall<'_, 'w, T, F> {
+    /// As [`LockRequest`](crate::handles::LockRequest).
+    pub fn lock(&mut self, target: u32, mode: Mode) -> Request<'_, (), F> {
+        let (inner, operation) = (self.window.inner(), operation(mode));
         let request = match (self.held.contains_key(&target), mode) {
-            (true, _) => None,
-            (false, Mode::Exclusive) => Some(self.window.lock_exclusive(target)),
-            (false, Mode::Shared) => Some(self.window.lock_shared(target)),
+            (true, _) => Err(Error::AlreadyLocked { operation, target, window: inner.name.clone() }),
+            (false, Mode::Exclusive) => Ok(self.window.lock_exclusive(target)),
+            (false, Mode::Shared) => Ok(self.window.lock_shared(target)),
         };
-        LockCall { epochs: self, target, mode, request, held: false }
+        Request::new(Awaited::Lock(inner, target), operation, async move {
+            self.held.insert(target, request?.await?);
+            Ok(())
+        })
     }
 
     /// Unlocks a target (`MPI_Win_unlock`). Does nothing unless waited on or polled.
@@ -70,104 +74,14 @@ impl<'w, T: Element, F: Fabric> Epochs<'w, T, F> {
     /// [`Error::NotLocked`], and those of [`Epoch::unlock`].
     ///
     /// # Cancel safety
-    /// As [`Unlock`].
-    pub const fn unlock(&mut self, target: u32) -> UnlockCall<'_, 'w, T, F> {
-        UnlockCall { epochs: self, target, unlock: None }
-    }
-}
-
-/// See [`Epochs::lock`]: `.wait()` blocks, `.await` does not, `.test()` polls.
-#[must_use = "dropping the request cancels it"]
-pub struct LockCall<'e, 'w, T: Element, F: Fabric> {
-    epochs: &'e mut Epochs<'w, T, F>,
-    target: u32,
-    mode: Mode,
-    /// `None` where the target was locked before.
-    request: Option<LockRequest<'w, T, F>>,
-    held: bool,
-}
-
-impl<T: Element, F: Drive> LockCall<'_, '_, T, F> {
-    /// Blocks until the target is locked.
-    ///
-    /// # Errors
-    /// See [`Epochs::lock`].
-    pub fn wait(self) -> Result<(), Error> {
-        wait_for(self.epochs.window.inner().fabric(), self)
-    }
-}
-
-handle!(['e, 'w, T: Element, F], LockCall<'e, 'w, T, F>, (), Error, |lock| lock.epochs.window.inner().fabric());
-
-impl<T: Element, F: Fabric> Future for LockCall<'_, '_, T, F> {
-    type Output = Result<(), Error>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { epochs, target, mode, request, held } = &mut *self;
-        if *held {
-            return Poll::Ready(Ok(()));
-        }
-        let Some(request) = request else {
-            let (operation, window) = (crate::passive::lock::operation(*mode), epochs.window.inner().name.clone());
-            return Poll::Ready(Err(Error::AlreadyLocked { operation, target: *target, window }));
-        };
-        let epoch = ready!(Pin::new(request).poll(cx))?;
-        epochs.held.insert(*target, epoch);
-        *held = true;
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<T: Element, F: Fabric> fmt::Debug for LockCall<'_, '_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} on rank {} of {:?}", crate::passive::lock::operation(self.mode), self.target, self.epochs.window)
-    }
-}
-
-/// See [`Epochs::unlock`]: `.wait()` blocks, `.await` does not, `.test()` polls. Does nothing
-/// before that.
-#[must_use = "does nothing unless waited on or polled"]
-pub struct UnlockCall<'e, 'w, T: Element, F: Fabric> {
-    epochs: &'e mut Epochs<'w, T, F>,
-    target: u32,
-    /// Set once the unlock has started.
-    unlock: Option<Unlock<'w, T, F>>,
-}
-
-impl<T: Element, F: Drive> UnlockCall<'_, '_, T, F> {
-    /// Blocks until everything done under the lock is complete at the target and the release is
-    /// posted.
-    ///
-    /// # Errors
-    /// See [`Epochs::unlock`].
-    pub fn wait(self) -> Result<(), Error> {
-        wait_for(self.epochs.window.inner().fabric(), self)
-    }
-}
-
-handle!(['e, 'w, T: Element, F], UnlockCall<'e, 'w, T, F>, (), Error, |unlock| unlock.epochs.window.inner().fabric());
-
-impl<T: Element, F: Fabric> Future for UnlockCall<'_, '_, T, F> {
-    type Output = Result<(), Error>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { epochs, target, unlock } = &mut *self;
-        if unlock.is_none() {
-            match epochs.held.remove(target) {
-                Some(epoch) => *unlock = Some(epoch.unlock()),
-                None => return Poll::Ready(Err(epochs.not_locked("unlock", *target))),
+    /// As [`Unlock`](crate::handles::Unlock).
+    pub fn unlock(&mut self, target: u32) -> Request<'_, (), F> {
+        Request::new(Awaited::Target(self.window.inner(), target), "unlock", async move {
+            match self.held.remove(&target) {
+                Some(epoch) => epoch.unlock().await,
+                None => Err(self.not_locked("unlock", target)),
             }
-        }
-        match unlock {
-            Some(unlock) => Pin::new(unlock).poll(cx),
-            None => unreachable!("the unlock has started"),
-        }
-    }
-}
-
-impl<T: Element, F: Fabric> fmt::Debug for UnlockCall<'_, '_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unlock of rank {} of {:?}", self.target, self.epochs.window)
+        })
     }
 }
 

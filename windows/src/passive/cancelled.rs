@@ -26,8 +26,6 @@ pub(crate) struct Cancellable<F: Fabric> {
     target_lock: (u32, LockId),
     owner: u64,
     cancelled: Arc<AtomicBool>,
-    /// May change between polls.
-    recovers: Arc<AtomicBool>,
     rest: Option<Rest>,
 }
 
@@ -41,8 +39,8 @@ impl<F: Fabric> Cancellable<F> {
         owner: u64,
         first: impl Future<Output = Result<u64, Fault>> + Send + 'static,
     ) -> Self {
-        let (cancelled, recovers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(intent.recovers)));
-        let (theirs, is_cancelled, recovering) = (Arc::clone(&inner), Arc::clone(&cancelled), Arc::clone(&recovers));
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let (theirs, is_cancelled) = (Arc::clone(&inner), Arc::clone(&cancelled));
         let rest = Box::pin(async move {
             let context = theirs.lock_context(theirs.target(target_lock.0)?, target_lock.1, owner);
             let words = context.words()?;
@@ -52,16 +50,15 @@ impl<F: Fabric> Cancellable<F> {
             }
             let intent: IntentFn<'_> = &|| {
                 let wanted = if is_cancelled.load(Ordering::Relaxed) { WaitPolicy::Cancelled } else { intent.wanted };
-                Intent { wanted, recovers: recovering.load(Ordering::Relaxed) }
+                Intent { wanted, ..intent }
             };
             let held = theirs.contend(context, words, mode, first, intent).await;
             held.map(Holding::of).inspect_err(|fault| theirs.end_cancelled(owner, first, *fault))
         });
-        Self { inner, target_lock, owner, cancelled, recovers, rest: Some(rest) }
+        Self { inner, target_lock, owner, cancelled, rest: Some(rest) }
     }
 
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, recovers: bool) -> Poll<Result<Holding, Fault>> {
-        self.recovers.store(recovers, Ordering::Relaxed);
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Holding, Fault>> {
         let Some(rest) = &mut self.rest else { return Poll::Ready(Err(Fault::new(FaultKind::Closed))) };
         let outcome = ready!(rest.as_mut().poll(cx));
         self.rest = None;

@@ -4,10 +4,11 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use onesided_fabric::Fabric;
+use onesided_fabric::{Any, Fabric};
 use onesided_lock_algos::{Mode, Owner, Words};
 
 use crate::locks::layout::LockId;
+use crate::operation::request::Awaited;
 use crate::passive::previous_owner::Holding;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
@@ -21,11 +22,11 @@ use crate::{Access, Element, Error, PreviousOwner};
 ///
 /// An exclusive guard that is dropped because its thread panics leaves the lock poisoned, as the
 /// death of its rank would: what it protects may be half written. Other acquires fail, those of
-/// this rank too, until one [recovers](crate::LockRequest::recover). A shared guard, one whose
-/// `unlock` has begun, and one that a destructor made while the stack was unwinding already release
-/// as usual.
+/// this rank too, until one [recovers](crate::handles::LockRequest::recover). A shared guard, one
+/// whose `unlock` has begun, and one that a destructor made while the stack was unwinding already
+/// release as usual.
 #[must_use = "if unused the lock is released immediately"]
-pub struct Epoch<'w, T: Element, F: Fabric> {
+pub struct Epoch<'w, T: Element, F: Fabric = Any> {
     pub(super) access: Access<'w, T, F>,
     pub(super) words: Words<'w, F>,
     pub(super) holding: Holding,
@@ -49,8 +50,9 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         self.holding.mode()
     }
 
-    /// The failed previous owner, if the lock was [recovered](crate::LockRequest::recover): what
-    /// the lock protects may be inconsistent.
+    /// The failed previous owner, if the lock was
+    /// [recovered](crate::handles::LockRequest::recover): what the lock protects may be
+    /// inconsistent.
     pub fn previous_owner(&self) -> Option<PreviousOwner> {
         self.holding.previous_owner(&self.access.inner.world)
     }
@@ -85,8 +87,9 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         self.words.1
     }
 
-    pub(crate) fn fabric(&self) -> &'w F {
-        self.access.inner.fabric()
+    /// For a request that waits for the target.
+    pub(crate) fn awaited(&self) -> Awaited<'w, F> {
+        Awaited::Target(self.access.inner, self.access.target.rank)
     }
 
     /// Defers an error to the close of the window.

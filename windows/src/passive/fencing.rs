@@ -1,102 +1,31 @@
 //! Fencing tokens: numbers that rise from one holder of a lock to the next.
 
-use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
-
+use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Drive, Fabric, handle, wait_for};
-
 use onesided_lock_algos::{Mode, TokenDraw};
 
+use crate::handles::LockRequest;
 use crate::locks::layout::LockId;
+use crate::operation::request::Awaited;
 use crate::passive::cancelled::Unclaimed;
+use crate::passive::lock::{Kind, operation};
 use crate::window::inner::Inner;
 use crate::window::target::Target;
-use crate::{Element, Epoch, Error, LockRequest, Request};
-
-/// A pending fencing token: `.wait()` blocks until it is here, `.await` does not, `.test()` polls.
-/// The operation is posted. See [`Epoch::fencing_token`].
-#[must_use = "the token is available only after a wait"]
-pub struct FencingToken<'w, F: Fabric> {
-    inner: &'w Inner<F>,
-    rank: u32,
-    drawn: Drawn<F>,
-}
-
-enum Drawn<F: Fabric> {
-    UnderWay(TokenDraw<F::Op>),
-    Done(Result<u64, Fault>),
-}
-
-impl<F: Fabric> FencingToken<'_, F> {
-    /// Sets the value of the lock's word while its owner holds it, if another rank may take the
-    /// lock.
-    fn held_as(self, word: Option<u64>) -> Self {
-        let drawn = match self.drawn {
-            Drawn::UnderWay(draw) => Drawn::UnderWay(draw.held_as(word)),
-            done => done,
-        };
-        Self { drawn, ..self }
-    }
-}
+use crate::{Element, Epoch, Error, Request};
 
 impl<F: Fabric> Inner<F> {
     /// Draws a token of a lock: a fetch-add on the word beside it.
-    pub(crate) fn draw_token<'w>(&'w self, target: &'w Target<F>, id: LockId) -> FencingToken<'w, F> {
+    fn draw_token(&self, target: &Target<F>, id: LockId) -> Result<TokenDraw<F::Op>, Fault> {
         let word = match (id.is_window_lock(), self.locks.table.token) {
-            (true, _) => self.fabric().word_in(&target.locks, self.locks.layout.token()),
-            (false, Some(token)) => self.fabric().word_in(&target.data, self.locks.table.word(id, token)),
-            (false, None) => Err(Fault::of(FaultKind::Unsupported, target.fabric_rank())),
+            (true, _) => self.fabric().word_in(&target.locks, self.locks.layout.token())?,
+            (false, Some(token)) => self.fabric().word_in(&target.data, self.locks.table.word(id, token))?,
+            (false, None) => return Err(Fault::of(FaultKind::Unsupported, target.fabric_rank())),
         };
-        let drawn = word.and_then(|word| match self.locks.commits() && id.is_window_lock() {
-            false => Ok(TokenDraw::from(self.fabric(), word)),
-            true => {
-                let lock = self.fabric().word_in(&target.locks, self.locks.layout.word(0))?;
-                Ok(TokenDraw::checked(self.fabric(), word, lock))
-            }
-        });
-        let drawn = drawn.map_or_else(|fault| Drawn::Done(Err(fault)), Drawn::UnderWay);
-        FencingToken { inner: self, rank: target.rank, drawn }
-    }
-}
-
-impl<F: Drive> FencingToken<'_, F> {
-    /// Blocks until the token is here.
-    ///
-    /// # Errors
-    /// See [`Epoch::fencing_token`].
-    pub fn wait(self) -> Result<u64, Error> {
-        let token = match self.drawn {
-            Drawn::UnderWay(draw) => wait_for(self.inner.fabric(), draw),
-            Drawn::Done(token) => token,
-        };
-        token.map_err(|fault| self.inner.failed_or_expired("fencing_token", self.rank, fault))
-    }
-}
-
-handle!(['w, F], FencingToken<'w, F>, u64, Error, |token| token.inner.fabric());
-
-// Nothing in it is pinned in place: the fabric's operations are `Unpin`.
-impl<F: Fabric> Unpin for FencingToken<'_, F> {}
-
-impl<F: Fabric> Future for FencingToken<'_, F> {
-    type Output = Result<u64, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let token = match &mut self.drawn {
-            Drawn::UnderWay(draw) => ready!(Pin::new(draw).poll(cx)),
-            Drawn::Done(token) => *token,
-        };
-        self.drawn = Drawn::Done(token);
-        Poll::Ready(token.map_err(|fault| self.inner.failed_or_expired("fencing_token", self.rank, fault)))
-    }
-}
-
-impl<F: Fabric> fmt::Debug for FencingToken<'_, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a fencing token of rank {} of window \"{}\"", self.rank, self.inner.name)
+        if self.locks.commits() && id.is_window_lock() {
+            let lock = self.fabric().word_in(&target.locks, self.locks.layout.word(0))?;
+            return Ok(TokenDraw::checked(self.fabric(), word, lock));
+        }
+        Ok(TokenDraw::from(self.fabric(), word))
     }
 }
 
@@ -137,9 +66,25 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     ///
     /// # Cancel safety
     /// If dropped before it completes, a token may have been drawn and discarded.
-    pub fn fencing_token(&self) -> FencingToken<'w, F> {
+    pub fn fencing_token(&self) -> Request<'w, u64, F> {
         let (inner, target, id) = self.lock_parts();
-        inner.draw_token(target, id).held_as(self.sole_word())
+        let token = self.token(inner.draw_token(target, id));
+        Request::new(self.awaited(), "fencing_token", token)
+    }
+
+    /// The token that was drawn under this lock.
+    fn token(
+        &self,
+        drawn: Result<TokenDraw<F::Op>, Fault>,
+    ) -> impl Future<Output = Result<u64, Error>> + Send + use<'w, T, F> {
+        let ((inner, target, _), word) = (self.lock_parts(), self.sole_word());
+        async move {
+            let token = match drawn {
+                Ok(draw) => draw.held_as(word).await,
+                Err(fault) => Err(fault),
+            };
+            token.map_err(|fault| inner.failed_or_expired("fencing_token", target.rank, fault))
+        }
     }
 
     /// The value of the lock's word while this owner holds it exclusively.
@@ -148,10 +93,10 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     }
 }
 
-impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
+impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
     /// Requests a [fencing token](Epoch::fencing_token) with the lock: it is drawn behind the
     /// acquire's first operation, in the same round trip, and again only if that operation did not
-    /// suffice. Set a [deadline](Self::deadline) first.
+    /// suffice. Set [`recover`](Self::recover) first.
     ///
     /// # Errors
     /// When waited on: those of [`wait`](Self::wait), and those of
@@ -160,24 +105,20 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     ///
     /// # Cancel safety
     /// As the request.
-    pub fn fenced(self) -> Request<'w, (Epoch<'w, T, F>, u64), F> {
-        let inner = self.inner();
+    pub fn fenced(self) -> Request<'w, (K::Guard<'w, F>, u64), F> {
+        let (inner, lock, (rank, id)) = (self.inner(), self.lock(), self.target_lock());
         // Behind the compare-and-swap on the same connection: if that took the lock, the token was
         // drawn under it.
-        let target = inner.begin(self.target_lock().0).ok().filter(|_| inner.locks.starts_at_target());
-        let early = target.map(|target| inner.draw_token(target, self.target_lock().1));
-        Request::new(inner.fabric().clone(), "lock with a fencing token", async move {
-            match (self.held().await?, early) {
-                ((epoch, true), Some(early)) => {
-                    let token = early.held_as(epoch.sole_word()).await?;
-                    Ok((epoch, token))
-                }
-                ((epoch, _), _) => {
-                    let epoch = Unclaimed::new(epoch);
-                    let token = epoch.fencing_token().await?;
-                    Ok((epoch.claim(), token))
-                }
-            }
+        let target = inner.begin(rank).ok().filter(|_| inner.locks.starts_at_target());
+        let early = target.map(|target| inner.draw_token(target, id));
+        Request::new(Awaited::Lock(inner, rank), operation(self.mode()), async move {
+            let (epoch, by_first) = self.held().await?;
+            let epoch = Unclaimed::new(epoch);
+            let token = match early.filter(|_| by_first) {
+                Some(early) => epoch.token(early).await?,
+                None => epoch.fencing_token().await?,
+            };
+            Ok((K::guard(epoch.claim(), lock), token))
         })
     }
 }

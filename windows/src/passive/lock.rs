@@ -9,10 +9,11 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Drive, Fabric, Limit, block_on, handle, wait_for};
+use onesided_fabric::{Any, Drive, Fabric, Limit, block_on, handle, wait_for};
 use onesided_lock_algos::{Intent, Mode, Words};
 
 use crate::locks::layout::LockId;
+use crate::operation::handles::over;
 use crate::passive::acquire::{Started, contend};
 use crate::passive::cancelled::Cancellable;
 use crate::passive::previous_owner::Holding;
@@ -66,19 +67,63 @@ pub(crate) const fn operation(mode: Mode) -> &'static str {
 ///
 /// A dead shared owner poisons nothing: the next owner gets the lock as after any other reader.
 /// Where the lock only counts its readers, that takes the suspicion timeout, a second.
+///
+/// # Panics
+/// If it is polled again after it has yielded its result.
 #[must_use = "dropping the request cancels it"]
-pub struct LockRequest<'w, T: Element, F: Fabric> {
+pub struct LockRequest<'w, T: Element, F: Fabric = Any, K: Kind<T> = ()> {
     window: &'w Window<T, F>,
     rank: u32,
     id: LockId,
     mode: Mode,
-    /// The first operation while it is in flight; then its result, or `None` while more is needed.
+    lock: K::Lock<'w, F>,
+    /// The first operation, until its outcome is known.
     started: Option<Result<Started<'w, F>, Fault>>,
-    pub(crate) deadline: Option<Duration>,
-    pub(crate) intent: Intent,
+    deadline: Option<Duration>,
+    intent: Intent,
     /// The rest, once the first operation did not suffice. Boxed, so that a request stays in
     /// registers.
     contended: Option<Box<Contended<'w, F>>>,
+}
+
+/// What a lock belongs to: a window (`()`), or a [`LockTable`](crate::LockTable). Without a
+/// lifetime, so that futures that hold a request are [`Send`].
+pub trait Kind<T: Element>: 'static {
+    /// What the guard knows of its lock besides.
+    #[doc(hidden)]
+    type Lock<'w, F: Fabric>: Copy + Send
+    where
+        F: 'w;
+    /// The guard: an [`Epoch`], or a [`TableGuard`](crate::TableGuard).
+    type Guard<'w, F: Fabric>
+    where
+        T: 'w,
+        F: 'w;
+    #[doc(hidden)]
+    fn guard<'w, F: Fabric>(epoch: Epoch<'w, T, F>, lock: Self::Lock<'w, F>) -> Self::Guard<'w, F>;
+    #[doc(hidden)]
+    fn failed<'w, F: Fabric>(lock: Self::Lock<'w, F>, error: Error) -> Error;
+}
+
+impl<T: Element> Kind<T> for () {
+    type Guard<'w, F: Fabric>
+        = Epoch<'w, T, F>
+    where
+        T: 'w,
+        F: 'w;
+    type Lock<'w, F: Fabric>
+        = ()
+    where
+        F: 'w;
+
+    #[inline(always)] // see `LockRequest::wait`
+    fn guard<'w, F: Fabric>(epoch: Epoch<'w, T, F>, (): ()) -> Epoch<'w, T, F> {
+        epoch
+    }
+
+    fn failed<F: Fabric>((): (), error: Error) -> Error {
+        error
+    }
 }
 
 /// A lock, and whether the first operation sufficed.
@@ -107,22 +152,36 @@ impl<F: Fabric> Default for Contended<'_, F> {
 }
 
 // Nothing in it is pinned in place: what must not move is boxed.
-impl<T: Element, F: Fabric> Unpin for LockRequest<'_, T, F> {}
+impl<'w, T: Element, F: Fabric, K: Kind<T>> Unpin for LockRequest<'w, T, F, K> {}
 
 impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     #[inline(always)] // see `wait`
     pub(crate) fn start(window: &'w Window<T, F>, rank: u32, mode: Mode, intent: Intent) -> Self {
-        Self::start_of(window, (rank, LockId::WINDOW), mode, intent)
+        Self::start_of(window, (rank, LockId::WINDOW), (), mode, intent)
     }
 
+    /// A new request like this one.
+    pub(crate) fn again(&self) -> Self {
+        Self::start_of(self.window, self.target_lock(), (), self.mode, self.intent)
+    }
+}
+
+impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
     /// The same for any lock of the rank.
     #[inline(always)] // see `wait`
-    pub(crate) fn start_of(window: &'w Window<T, F>, (rank, id): (u32, LockId), mode: Mode, intent: Intent) -> Self {
+    pub(crate) fn start_of(
+        window: &'w Window<T, F>,
+        (rank, id): (u32, LockId),
+        lock: K::Lock<'w, F>,
+        mode: Mode,
+        intent: Intent,
+    ) -> Self {
         Self {
             window,
             rank,
             id,
             mode,
+            lock,
             started: Some(Started::new(window.inner(), (rank, id), mode, intent)),
             deadline: None,
             intent,
@@ -144,6 +203,9 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     /// inconsistent data. The unlock ends the poisoning. A lock that is not poisoned is acquired as
     /// without this.
     ///
+    /// # Panics
+    /// If it was polled before.
+    ///
     /// ```
     /// # use onesided_windows::{Error, Window};
     /// # fn repair(_: &onesided_windows::Epoch<'_, u64, onesided_fabric::Any>) -> Result<(), Error> { Ok(()) }
@@ -160,6 +222,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     /// ```
     #[inline]
     pub const fn recover(mut self) -> Self {
+        assert!(self.contended.is_none() && self.started.is_some(), "`recover` comes before the first poll");
         self.intent = self.intent.recovering();
         self
     }
@@ -170,26 +233,21 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     ///
     /// # Cancel safety
     /// As the request.
-    pub(crate) async fn held(self) -> Result<(Epoch<'w, T, F>, bool), Error> {
-        self.held_telling(|_| ()).await
-    }
-
-    /// The same; `tell` may change the request at each poll.
-    pub(crate) async fn held_telling(mut self, tell: impl Fn(&mut Self)) -> Result<(Epoch<'w, T, F>, bool), Error> {
-        let held = poll_fn(|cx| {
-            tell(&mut self);
-            self.poll_held(cx)
-        });
-        held.await.map_err(|fault| self.failed(fault))
-    }
-
-    /// A new request like this one.
-    pub(crate) fn again(&self) -> Self {
-        Self::start_of(self.window, self.target_lock(), self.mode, self.intent)
+    pub(crate) async fn held(mut self) -> Result<(Epoch<'w, T, F>, bool), Error> {
+        let held = poll_fn(|cx| self.poll_held(cx)).await;
+        held.map_err(|fault| self.failed(fault))
     }
 
     pub(crate) const fn inner(&self) -> &'w Arc<Inner<F>> {
         self.window.inner()
+    }
+
+    pub(crate) const fn lock(&self) -> K::Lock<'w, F> {
+        self.lock
+    }
+
+    pub(crate) const fn mode(&self) -> Mode {
+        self.mode
     }
 
     pub(crate) const fn target_lock(&self) -> (u32, LockId) {
@@ -197,20 +255,20 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     }
 
     pub(crate) fn failed(&self, fault: Fault) -> Error {
-        failed(self.inner(), self.rank, self.mode, fault)
+        self.failing()(fault)
     }
 
     /// The same for a request that is consumed.
     #[inline]
-    pub(crate) fn failing(&self) -> impl Fn(Fault) -> Error + use<'w, T, F> {
-        let (inner, rank, mode) = (self.inner(), self.rank, self.mode);
-        move |fault| failed(inner, rank, mode, fault)
+    fn failing(&self) -> impl Fn(Fault) -> Error + use<'w, T, F, K> {
+        let (inner, rank, mode, lock) = (self.inner(), self.rank, self.mode, self.lock);
+        move |fault| K::failed(lock, failed(inner, rank, mode, fault))
     }
 
     pub(crate) fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<PollHeld<'w, T, F>> {
         let (inner, id) = (self.window.inner(), self.id);
         if let Some(after) = self.deadline.take() {
-            self.contended.get_or_insert_default().limit.said = Some(after); // the deadline may be set between polls
+            self.contended.get_or_insert_default().limit.said = Some(after);
         }
         let outcome = match self.poll_stage(cx) {
             Poll::Pending => {
@@ -221,7 +279,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
             Poll::Ready(outcome) => outcome,
         };
         // The endpoint finishes what was started.
-        self.cancel_rest(outcome.as_ref().err().copied().unwrap_or(Fault::new(FaultKind::Closed)));
+        self.cancel_rest();
         Poll::Ready(outcome.map(|(target, words, How { holding, by_first })| {
             (Epoch::new(inner, (target, id), words, holding), by_first)
         }))
@@ -231,7 +289,7 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     pub(crate) fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Epoch<'w, T, F>>, Error>> {
         let first = ready!(self.poll_started(cx)).map_err(|fault| self.failed(fault))?;
         Poll::Ready(Ok(first.map(|(target, words, How { holding, .. })| {
-            self.cancel_rest(Fault::new(FaultKind::Closed)); // the epoch owns the lock
+            self.cancel_rest(); // the epoch owns the lock
             Epoch::new(self.inner(), (target, self.id), words, holding)
         })))
     }
@@ -242,10 +300,9 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
         }
         match self.contended.as_mut().and_then(|contended| contended.rest.as_mut()) {
             Some((target, words, rest)) => {
-                let held = rest.poll(cx, self.intent.recovers); // may be set between polls
-                held.map_ok(|holding| (*target, *words, How { holding, by_first: false }))
+                rest.poll(cx).map_ok(|holding| (*target, *words, How { holding, by_first: false }))
             }
-            None => Poll::Ready(Err(Fault::new(FaultKind::Closed))),
+            None => over(),
         }
     }
 
@@ -280,9 +337,9 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     }
 
     /// Ends the request; taking the lock consumes it.
-    fn cancel_rest(&mut self, why: Fault) {
+    fn cancel_rest(&mut self) {
         self.contended = None;
-        if let Some(Ok(started)) = self.started.replace(Err(why)) {
+        if let Some(Ok(started)) = self.started.take() {
             cancel(self.window.inner(), (self.rank, self.id), self.mode, started);
         }
     }
@@ -290,11 +347,11 @@ impl<'w, T: Element, F: Fabric> LockRequest<'w, T, F> {
     /// Takes the started operation.
     #[inline]
     fn take(&mut self) -> Result<Started<'w, F>, Fault> {
-        self.started.take().unwrap_or_else(|| Err(Fault::new(FaultKind::Closed)))
+        self.started.take().unwrap_or_else(|| over())
     }
 }
 
-impl<'w, T: Element, F: Drive> LockRequest<'w, T, F> {
+impl<'w, T: Element, F: Drive, K: Kind<T>> LockRequest<'w, T, F, K> {
     /// Blocks until the lock is held.
     ///
     /// # Errors
@@ -305,16 +362,17 @@ impl<'w, T: Element, F: Drive> LockRequest<'w, T, F> {
     ///   [`lock_slots`](crate::Builder::lock_slots) allows. Exclusive requests for test-and-set
     ///   locks without a [lease policy](crate::LeasePolicy) need no slot.
     /// - [`Error::Rank`].
+    /// - For a lock of a table, [`Error::TableLock`] and [`Error::NoSuchLock`] instead.
     #[inline(always)] // see `hold`
-    pub fn wait(self) -> Result<Epoch<'w, T, F>, Error> {
-        let failed = self.failing();
-        self.hold().map_err(failed)
+    pub fn wait(self) -> Result<K::Guard<'w, F>, Error> {
+        let (failed, lock) = (self.failing(), self.lock);
+        self.hold().map(|epoch| K::guard(epoch, lock)).map_err(failed)
     }
 
     // A request that stays in registers costs nothing; one that passes through memory costs more
     // than the lock.
     #[inline(always)]
-    pub(crate) fn hold(self) -> Result<Epoch<'w, T, F>, Fault> {
+    fn hold(self) -> Result<Epoch<'w, T, F>, Fault> {
         let (inner, id, mode, intent) = (self.window.inner(), self.id, self.mode, self.intent);
         if self.deadline.is_some() || self.contended.is_some() {
             return self.hold_slowly();
@@ -334,13 +392,17 @@ impl<'w, T: Element, F: Drive> LockRequest<'w, T, F> {
     }
 }
 
-handle!(['w, T: Element, F], LockRequest<'w, T, F>, Epoch<'w, T, F>, Error, |lock| lock.window.inner().fabric());
+handle!(
+    ['w, T: Element, F, K: Kind<T>], LockRequest<'w, T, F, K>, K::Guard<'w, F>, Error,
+    |lock| lock.window.inner().fabric()
+);
 
-impl<'w, T: Element, F: Fabric> Future for LockRequest<'w, T, F> {
-    type Output = Result<Epoch<'w, T, F>, Error>;
+impl<'w, T: Element, F: Fabric, K: Kind<T>> Future for LockRequest<'w, T, F, K> {
+    type Output = Result<K::Guard<'w, F>, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.poll_held(cx).map_ok(|(epoch, _)| epoch).map_err(|fault| self.failed(fault))
+        let held = self.poll_held(cx).map_ok(|(epoch, _)| K::guard(epoch, self.lock));
+        held.map_err(|fault| self.failed(fault))
     }
 }
 
@@ -356,7 +418,7 @@ fn failed<F: Fabric>(inner: &Inner<F>, target: u32, mode: Mode, fault: Fault) ->
     }
 }
 
-impl<T: Element, F: Fabric> Drop for LockRequest<'_, T, F> {
+impl<'w, T: Element, F: Fabric, K: Kind<T>> Drop for LockRequest<'w, T, F, K> {
     #[inline]
     fn drop(&mut self) {
         if let Some(Ok(started)) = self.started.take() {
@@ -371,7 +433,7 @@ fn cancel<F: Fabric>(inner: &Arc<Inner<F>>, target_lock: (u32, LockId), mode: Mo
     drop(Cancellable::new(Arc::clone(inner), (target_lock, mode, Intent::CANCELLED), started.words.1, started.op));
 }
 
-impl<T: Element, F: Fabric> fmt::Debug for LockRequest<'_, T, F> {
+impl<'w, T: Element, F: Fabric, K: Kind<T>> fmt::Debug for LockRequest<'w, T, F, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} on rank {} of {:?}", operation(self.mode), self.rank, self.window)
     }

@@ -3,15 +3,16 @@
 use std::fmt;
 use std::sync::OnceLock;
 
-use onesided_fabric::Fabric;
+use onesided_fabric::{Any, Fabric};
 
+use crate::operation::request::Awaited;
 use crate::{Access, Element, Error, Request, Window};
 
 /// The operations on every target without locks ([`Window::no_check`]).
 ///
 /// After a drop its operations are complete only after a flush, or when the window is closed.
 #[must_use = "the operations are methods of the accesses that `at` returns"]
-pub struct NoCheckEpoch<'w, T: Element, F: Fabric> {
+pub struct NoCheckEpoch<'w, T: Element, F: Fabric = Any> {
     window: &'w Window<T, F>,
     /// By rank, made at the first access.
     accesses: Box<[OnceLock<Access<'w, T, F>>]>,
@@ -63,7 +64,8 @@ impl<'w, T: Element, F: Fabric> NoCheckEpoch<'w, T, F> {
     /// # Cancel safety
     /// If dropped before it completes, nothing is guaranteed.
     pub fn end(self) -> Request<'w, (), F> {
-        Request::new(self.window.inner().fabric().clone(), "end", async move {
+        let first = self.accesses.iter().find_map(OnceLock::get).map_or(0, Access::target);
+        Request::new(Awaited::Target(self.window.inner(), first), "end", async move {
             let mut outcome = Ok(());
             let targets = || self.accesses.iter().filter_map(OnceLock::get);
             self.window.inner().begin_flushes(targets().map(|access| access.target));

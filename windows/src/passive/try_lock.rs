@@ -1,16 +1,13 @@
 //! Try-locks.
 
-use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
-
-use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Drive, Fabric, handle};
+use onesided_fabric::Fabric;
+use onesided_fabric::remote_memory::FaultKind;
 use onesided_lock_algos::{Intent, Mode};
 
-use crate::locks::layout::LockId;
-use crate::{Element, Epoch, Error, LockRequest, Window};
+use crate::handles::LockRequest;
+use crate::operation::request::Awaited;
+use crate::passive::lock::Kind;
+use crate::{Element, Epoch, Error, Request, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
     /// Locks a rank's window memory exclusively if the lock is free.
@@ -29,80 +26,49 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// # window.close().wait()
     /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
-    #[inline]
-    pub fn try_lock_exclusive(&self, target: u32) -> TryLock<'_, T, F> {
-        TryLock::start(self, target, Mode::Exclusive)
+    ///
+    /// The first operation is posted when the call returns; a few operations on the target later
+    /// the result is the guard, or `None` if the lock is taken or has waiters.
+    ///
+    /// # Errors
+    /// When waited on: [`Error::Lock`]: the lock is poisoned ([`Error::is_poisoned`]), the target
+    /// died; [`Error::Rank`].
+    ///
+    /// # Cancel safety
+    /// As [`LockRequest`].
+    pub fn try_lock_exclusive(&self, target: u32) -> Request<'_, Option<Epoch<'_, T, F>>, F> {
+        self.try_lock(target, Mode::Exclusive)
     }
 
-    /// Locks a rank's window memory shared if no exclusive holder or waiter is in the way.
-    #[inline]
-    pub fn try_lock_shared(&self, target: u32) -> TryLock<'_, T, F> {
-        TryLock::start(self, target, Mode::Shared)
+    /// Locks a rank's window memory shared if no exclusive holder or waiter is in the way. As
+    /// [`try_lock_exclusive`](Self::try_lock_exclusive).
+    pub fn try_lock_shared(&self, target: u32) -> Request<'_, Option<Epoch<'_, T, F>>, F> {
+        self.try_lock(target, Mode::Shared)
+    }
+
+    fn try_lock(&self, target: u32, mode: Mode) -> Request<'_, Option<Epoch<'_, T, F>>, F> {
+        let request = LockRequest::start(self, target, mode, Intent::TRY);
+        Request::lock(Awaited::Lock(self.inner(), target), mode, |recovers| request.held_if_free(recovers))
     }
 }
 
-/// A try-lock: see [`Window::try_lock_exclusive`]. Its first operation is posted. `.wait()` blocks
-/// for a few operations on the target, `.await` does not block, `.test()` polls; the result is the
-/// guard, or `None` if the lock is taken or has waiters.
-///
-/// # Cancel safety
-/// As [`LockRequest`].
-#[must_use = "dropping the request cancels it"]
-pub struct TryLock<'w, T: Element, F: Fabric>(LockRequest<'w, T, F>);
-
-impl<'w, T: Element, F: Fabric> TryLock<'w, T, F> {
-    #[inline(always)] // see `LockRequest::wait`
-    pub(crate) fn start(window: &'w Window<T, F>, target: u32, mode: Mode) -> Self {
-        Self(LockRequest::start(window, target, mode, Intent::TRY))
-    }
-
-    /// The same for any lock of the rank.
-    pub(crate) fn start_of(window: &'w Window<T, F>, target_lock: (u32, LockId), mode: Mode) -> Self {
-        Self(LockRequest::start_of(window, target_lock, mode, Intent::TRY))
-    }
-
-    /// Takes the lock over even if it is poisoned: see [`LockRequest::recover`].
-    #[inline]
-    pub const fn recover(mut self) -> Self {
-        self.0.intent = self.0.intent.recovering();
-        self
+impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
+    /// The guard of a try-lock.
+    pub(crate) async fn held_if_free(mut self, recovers: bool) -> Result<Option<K::Guard<'w, F>>, Error> {
+        if recovers {
+            self = self.recover();
+        }
+        let lock = self.lock();
+        unless_busy(self.held().await.map(|(epoch, _)| K::guard(epoch, lock)))
     }
 }
 
 /// `None` where another owner has the lock.
-fn unless_busy<L>(outcome: Result<L, Fault>) -> Result<Option<L>, Fault> {
-    match outcome {
-        Err(fault) if fault.kind() == FaultKind::TimedOut => Ok(None),
-        outcome => outcome.map(Some),
-    }
-}
-
-impl<'w, T: Element, F: Drive> TryLock<'w, T, F> {
-    /// Blocks until the lock is held or found taken.
-    ///
-    /// # Errors
-    /// [`Error::Lock`]: the lock is poisoned ([`Error::is_poisoned`]), the target died;
-    /// [`Error::Rank`].
-    #[inline(always)] // see `LockRequest::wait`
-    pub fn wait(self) -> Result<Option<Epoch<'w, T, F>>, Error> {
-        let failed = self.0.failing();
-        unless_busy(self.0.hold()).map_err(failed)
-    }
-}
-
-handle!(['w, T: Element, F], TryLock<'w, T, F>, Option<Epoch<'w, T, F>>, Error, |lock| lock.0.inner().fabric());
-
-impl<'w, T: Element, F: Fabric> Future for TryLock<'w, T, F> {
-    type Output = Result<Option<Epoch<'w, T, F>>, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let outcome = ready!(self.0.poll_held(cx)).map(|(epoch, _)| epoch);
-        Poll::Ready(unless_busy(outcome).map_err(|fault| self.0.failed(fault)))
-    }
-}
-
-impl<T: Element, F: Fabric> fmt::Debug for TryLock<'_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "try {:?}", self.0)
+pub(crate) fn unless_busy<G>(held: Result<G, Error>) -> Result<Option<G>, Error> {
+    match held {
+        Err(Error::Lock { fault, .. } | Error::TableLock { fault, .. }) if fault.kind() == FaultKind::TimedOut => {
+            Ok(None)
+        }
+        held => held.map(Some),
     }
 }

@@ -7,8 +7,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use onesided_fabric::remote_memory::Fault;
-use onesided_fabric::{Drive, Fabric, block_on, handle, wait_for};
+use onesided_fabric::{Any, Drive, Fabric, block_on, handle, wait_for};
 
+use crate::operation::handles::over;
 use crate::passive::release::{Releasing, Unpoisoning};
 use crate::window::inner::Inner;
 use crate::window::target::Target;
@@ -36,11 +37,14 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
 /// # Cancel safety
 /// May be dropped at any point: it releases the lock, as a drop of the guard does. A panic then
 /// poisons nothing.
+///
+/// # Panics
+/// If it is polled again after it has yielded its result.
 #[must_use = "dropping the unlock discards its errors"]
-pub struct Unlock<'w, T: Element, F: Fabric> {
+pub struct Unlock<'w, T: Element, F: Fabric = Any> {
     inner: &'w Inner<F>,
     target: &'w Target<F>,
-    /// `None` once it is released.
+    /// `None` once the release is posted.
     held: Option<Unpoisoning<'w, T, F>>,
     flush: Option<F::Flush<'w>>,
     /// The release, where it may find that the lease has expired.
@@ -60,12 +64,11 @@ impl<'w, T: Element, F: Fabric> Unlock<'w, T, F> {
         Self::new(inner, target, Some(held))
     }
 
-    pub(crate) const fn rank(&self) -> u32 {
-        self.target.rank
-    }
-
     pub(crate) fn poll_released(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         let Self { inner, target, held, flush, checked, outcome } = self;
+        if held.is_none() && checked.is_none() {
+            over();
+        }
         if held.is_some() {
             let flush = flush.get_or_insert_with(|| inner.fabric().flush_before_release(target.fabric_rank()));
             *outcome = ready!(Pin::new(flush).poll(cx));
@@ -103,9 +106,7 @@ impl<T: Element, F: Drive> Unlock<'_, T, F> {
         if let Some(released) = checked {
             return wait_checked(inner, target.rank, released, outcome);
         }
-        let Some(held) = held else {
-            return outcome.map_err(|fault| inner.failed_or_expired("unlock", target.rank, fault));
-        };
+        let Some(held) = held else { over() };
         let held = ManuallyDrop::new(held); // its drop would release again
         let flush = flush.unwrap_or_else(|| inner.fabric().flush_before_release(target.fabric_rank()));
         let flushed = wait_for(inner.fabric(), flush);

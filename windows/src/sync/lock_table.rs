@@ -1,22 +1,20 @@
 //! Lock tables: many locks without window memory.
 
 use std::fmt;
-use std::future::Future;
 use std::ops::Range;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::sync::Arc;
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Any, Drive, Fabric, World, handle};
+use onesided_fabric::{Any, Fabric, World};
 use onesided_lock_algos::{Intent, Mode};
 
+use crate::handles::{LockRequest, Unlock};
 use crate::locks::layout::{LockId, Table};
+use crate::operation::request::Awaited;
 use crate::passive::cancelled::Unclaimed;
-use crate::passive::lock::operation;
-use crate::{
-    Builder, Epoch, Error, FencingToken, LockDesign, LockRequest, PreviousOwner, Request, TryLock, Unlock, Window,
-};
+use crate::passive::lock::{Kind, operation};
+use crate::{Builder, Epoch, Error, LockDesign, PreviousOwner, Request, Window};
 
 /// Numbered locks, up to millions, each at some rank: the locks of windows without the memory that
 /// they protect.
@@ -40,14 +38,16 @@ use crate::{
 /// at a time.
 ///
 /// The locks behave as those of windows, also after failures: a lock whose exclusive owner died or
-/// panicked is poisoned, and only that one, until it is [recovered](TableRequest::recover).
+/// panicked is poisoned, and only that one, until it is [recovered](LockRequest::recover).
 ///
 /// **An unlock does not flush operations on windows.** Flush the epoch or access that posted them
 /// before unlocking.
+///
+/// Cheap to clone; all clones are the same table.
 pub struct LockTable<F: Fabric = Any> {
     window: Window<u64, F>,
     /// The first lock of each rank, and the end.
-    starts: Box<[u64]>,
+    starts: Arc<[u64]>,
     /// The number of locks of each rank, if it is the same on all.
     even: Option<u64>,
     table: Table,
@@ -80,7 +80,7 @@ impl<F: Fabric> LockTable<F> {
     /// # Cancel safety
     /// As [`new`](Self::new).
     pub fn with(builder: Builder<u64>, world: &World<F>, here: usize) -> Request<'_, Self, F> {
-        Request::new(world.fabric().clone(), "make a lock table", Self::make(builder, world, here, false))
+        Request::new(builder.awaited(world), "create", Self::make(builder, world, here, false))
     }
 
     /// The same, with a [fencing token](TableGuard::fencing_token) for each lock: 8 bytes more.
@@ -91,7 +91,7 @@ impl<F: Fabric> LockTable<F> {
     /// # Cancel safety
     /// As [`new`](Self::new).
     pub fn with_tokens(builder: Builder<u64>, world: &World<F>, here: usize) -> Request<'_, Self, F> {
-        Request::new(world.fabric().clone(), "make a lock table", Self::make(builder, world, here, true))
+        Request::new(builder.awaited(world), "create", Self::make(builder, world, here, true))
     }
 
     async fn make(builder: Builder<u64>, world: &World<F>, here: usize, fenced: bool) -> Result<Self, Error> {
@@ -131,7 +131,7 @@ impl<F: Fabric> LockTable<F> {
     }
 
     /// The numbers of the locks at a rank; empty for a rank out of range.
-    pub fn at(&self, rank: u32) -> Range<u64> {
+    pub fn locks_at(&self, rank: u32) -> Range<u64> {
         let rank = rank as usize;
         if rank + 1 < self.starts.len() { self.starts[rank]..self.starts[rank + 1] } else { 0..0 }
     }
@@ -177,39 +177,45 @@ impl<F: Fabric> LockTable<F> {
     /// Requests a lock exclusively. The first operation is posted when the call returns.
     #[inline]
     pub fn lock_exclusive(&self, lock: u64) -> TableRequest<'_, F> {
-        self.request(lock, Mode::Exclusive)
+        self.request(lock, Mode::Exclusive, Intent::LOCK)
     }
 
     /// Requests a lock shared. The first operation is posted when the call returns.
     #[inline]
     pub fn lock_shared(&self, lock: u64) -> TableRequest<'_, F> {
-        self.request(lock, Mode::Shared)
+        self.request(lock, Mode::Shared, Intent::LOCK)
     }
 
     #[inline]
-    fn request(&self, lock: u64, mode: Mode) -> TableRequest<'_, F> {
-        let request = LockRequest::start_of(&self.window, self.target_lock(lock), mode, Intent::LOCK);
-        TableRequest { requested: Requested { table: self, lock, mode }, request }
+    fn request(&self, lock: u64, mode: Mode, intent: Intent) -> TableRequest<'_, F> {
+        LockRequest::start_of(&self.window, self.target_lock(lock), (self, lock), mode, intent)
     }
 
-    /// Requests a lock exclusively if it is free.
-    #[inline]
-    pub fn try_lock_exclusive(&self, lock: u64) -> TableTry<'_, F> {
+    /// Requests a lock exclusively if it is free. The first operation is posted when the call
+    /// returns; a few operations later the result is the guard, or `None`.
+    ///
+    /// # Errors
+    /// As [`LockRequest::wait`].
+    ///
+    /// # Cancel safety
+    /// As [`LockRequest`].
+    pub fn try_lock_exclusive(&self, lock: u64) -> Request<'_, Option<TableGuard<'_, F>>, F> {
         self.try_lock(lock, Mode::Exclusive)
     }
 
-    /// Requests a lock shared if no exclusive holder or waiter is in the way.
-    #[inline]
-    pub fn try_lock_shared(&self, lock: u64) -> TableTry<'_, F> {
+    /// Requests a lock shared if no exclusive holder or waiter is in the way. As
+    /// [`try_lock_exclusive`](Self::try_lock_exclusive).
+    pub fn try_lock_shared(&self, lock: u64) -> Request<'_, Option<TableGuard<'_, F>>, F> {
         self.try_lock(lock, Mode::Shared)
     }
 
-    #[inline]
-    fn try_lock(&self, lock: u64, mode: Mode) -> TableTry<'_, F> {
-        TableTry {
-            requested: Requested { table: self, lock, mode },
-            request: TryLock::start_of(&self.window, self.target_lock(lock), mode),
-        }
+    fn try_lock(&self, lock: u64, mode: Mode) -> Request<'_, Option<TableGuard<'_, F>>, F> {
+        let request = self.request(lock, mode, Intent::TRY);
+        Request::lock(self.awaited(lock), mode, |recovers| request.held_if_free(recovers))
+    }
+
+    fn awaited(&self, lock: u64) -> Awaited<'_, F> {
+        Awaited::TableLock(self.window.inner(), self.target_lock(lock).0, lock)
     }
 
     /// Locks several locks, each once, in ascending order, so that callers of this function cannot
@@ -217,7 +223,7 @@ impl<F: Fabric> LockTable<F> {
     /// polled.
     ///
     /// # Errors
-    /// Those of [`TableRequest::wait`] of the first lock that fails; the locks taken before are
+    /// Those of [`LockRequest::wait`] of the first lock that fails; the locks taken before are
     /// released.
     ///
     /// # Cancel safety
@@ -226,17 +232,19 @@ impl<F: Fabric> LockTable<F> {
         let mut locks = locks.to_vec();
         locks.sort_unstable();
         locks.dedup();
-        Request::new(self.window.inner().fabric().clone(), "lock many", async move {
+        let first = locks.first().copied().unwrap_or_default();
+        Request::new(self.awaited(first), operation(mode), async move {
             let mut guards = Vec::with_capacity(locks.len());
             for lock in locks {
-                let TableGuard { epoch, lock } = self.request(lock, mode).await?;
+                let TableGuard { epoch, lock } = self.request(lock, mode, Intent::LOCK).await?;
                 guards.push((Unclaimed::new(epoch), lock));
             }
             Ok(guards.into_iter().map(|(epoch, lock)| TableGuard { epoch: epoch.claim(), lock }).collect())
         })
     }
 
-    /// Closes the table on all ranks and reports the first deferred error. Collective.
+    /// Closes the table on all ranks and reports the first deferred error. Collective. Clones
+    /// become useless, as those of a [window](Window::close).
     ///
     /// # Errors
     /// Those of [`Window::close`].
@@ -251,143 +259,41 @@ impl<F: Fabric> fmt::Debug for LockTable<F> {
     }
 }
 
-/// What was requested.
-struct Requested<'t, F: Fabric> {
-    table: &'t LockTable<F>,
-    lock: u64,
-    mode: Mode,
+// Not derived: a derive would require the trait of the fabric.
+impl<F: Fabric> Clone for LockTable<F> {
+    fn clone(&self) -> Self {
+        let Self { window, starts, even, table } = self;
+        Self { window: window.clone(), starts: Arc::clone(starts), even: *even, table: *table }
+    }
 }
 
-impl<F: Fabric> Requested<'_, F> {
+type TableRequest<'t, F> = LockRequest<'t, u64, F, LockTable>;
+
+impl Kind<u64> for LockTable {
+    type Guard<'t, F: Fabric>
+        = TableGuard<'t, F>
+    where
+        F: 't;
+    type Lock<'t, F: Fabric>
+        = (&'t LockTable<F>, u64)
+    where
+        F: 't;
+
+    #[inline(always)] // see `LockRequest::wait`
+    fn guard<'t, F: Fabric>(epoch: Epoch<'t, u64, F>, (_, lock): (&'t LockTable<F>, u64)) -> TableGuard<'t, F> {
+        TableGuard { epoch, lock }
+    }
+
     #[cold]
-    fn failed(&self, error: Error) -> Error {
-        let (operation, name) = (operation(self.mode), self.table.window.inner().name.clone());
+    fn failed<F: Fabric>((table, lock): (&LockTable<F>, u64), error: Error) -> Error {
+        let name = table.window.inner().name.clone();
         match error {
-            Error::Rank { .. } => {
-                Error::NoSuchLock { operation, lock: self.lock, count: self.table.len(), table: name }
-            }
-            Error::Lock { target, fault, .. } => {
-                Error::TableLock { operation, lock: self.lock, target, table: name, fault }
+            Error::Rank { operation, .. } => Error::NoSuchLock { operation, lock, count: table.len(), table: name },
+            Error::Lock { operation, target, fault, .. } => {
+                Error::TableLock { operation, lock, target, table: name, fault }
             }
             other => other,
         }
-    }
-}
-
-// Not derived: a derive would require the trait of the fabric.
-impl<F: Fabric> Clone for Requested<'_, F> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<F: Fabric> Copy for Requested<'_, F> {}
-
-/// A request for a lock of a table: its first operation is posted. `.wait()` blocks until the lock
-/// is held, `.await` does not block, `.test()` polls.
-///
-/// # Cancel safety
-/// As [`LockRequest`].
-#[must_use = "dropping the request cancels it"]
-pub struct TableRequest<'t, F: Fabric> {
-    requested: Requested<'t, F>,
-    request: LockRequest<'t, u64, F>,
-}
-
-impl<F: Fabric> TableRequest<'_, F> {
-    /// Sets a deadline: see [`LockRequest::deadline`].
-    pub fn deadline(mut self, after: Duration) -> Self {
-        self.request = self.request.deadline(after);
-        self
-    }
-
-    /// Takes the lock over if it is poisoned: see [`LockRequest::recover`].
-    #[inline]
-    pub fn recover(mut self) -> Self {
-        self.request = self.request.recover();
-        self
-    }
-}
-
-impl<'t, F: Drive> TableRequest<'t, F> {
-    /// Blocks until the lock is held.
-    ///
-    /// # Errors
-    /// [`Error::TableLock`]: the lock is poisoned ([`Error::is_poisoned`]), the deadline passed
-    /// ([`Error::is_timed_out`]), the lock's rank died; `NoSlot`, as of [`LockRequest::wait`].
-    /// [`Error::NoSuchLock`].
-    #[inline]
-    pub fn wait(self) -> Result<TableGuard<'t, F>, Error> {
-        let Self { requested, request } = self;
-        match request.wait() {
-            Ok(epoch) => Ok(TableGuard { epoch, lock: requested.lock }),
-            Err(error) => Err(requested.failed(error)),
-        }
-    }
-}
-
-handle!(['t, F], TableRequest<'t, F>, TableGuard<'t, F>, Error, |lock| lock.requested.table.window.inner().fabric());
-
-impl<'t, F: Fabric> Future for TableRequest<'t, F> {
-    type Output = Result<TableGuard<'t, F>, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let requested = self.requested;
-        let outcome = ready!(Pin::new(&mut self.request).poll(cx));
-        Poll::Ready(match outcome {
-            Ok(epoch) => Ok(TableGuard { epoch, lock: requested.lock }),
-            Err(error) => Err(requested.failed(error)),
-        })
-    }
-}
-
-/// A try-lock of a table's lock: see [`LockTable::try_lock_exclusive`]. `.wait()` blocks for a few
-/// operations, then returns the guard or `None`.
-///
-/// # Cancel safety
-/// As [`LockRequest`].
-#[must_use = "dropping the request cancels it"]
-pub struct TableTry<'t, F: Fabric> {
-    requested: Requested<'t, F>,
-    request: TryLock<'t, u64, F>,
-}
-
-impl<F: Fabric> TableTry<'_, F> {
-    /// Takes the lock over even if it is poisoned: see [`LockRequest::recover`].
-    #[inline]
-    pub fn recover(mut self) -> Self {
-        self.request = self.request.recover();
-        self
-    }
-}
-
-impl<'t, F: Drive> TableTry<'t, F> {
-    /// Blocks until the lock is held or found taken.
-    ///
-    /// # Errors
-    /// As [`TableRequest::wait`].
-    #[inline]
-    pub fn wait(self) -> Result<Option<TableGuard<'t, F>>, Error> {
-        let Self { requested, request } = self;
-        match request.wait() {
-            Ok(epoch) => Ok(epoch.map(|epoch| TableGuard { epoch, lock: requested.lock })),
-            Err(error) => Err(requested.failed(error)),
-        }
-    }
-}
-
-handle!(['t, F], TableTry<'t, F>, Option<TableGuard<'t, F>>, Error, |lock| lock.requested.table.window.inner().fabric());
-
-impl<'t, F: Fabric> Future for TableTry<'t, F> {
-    type Output = Result<Option<TableGuard<'t, F>>, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let requested = self.requested;
-        let outcome = ready!(Pin::new(&mut self.request).poll(cx));
-        Poll::Ready(match outcome {
-            Ok(epoch) => Ok(epoch.map(|epoch| TableGuard { epoch, lock: requested.lock })),
-            Err(error) => Err(requested.failed(error)),
-        })
     }
 }
 
@@ -395,7 +301,7 @@ impl<'t, F: Fabric> Future for TableTry<'t, F> {
 /// Leaking a guard leaves that lock locked and has no other effect. An exclusive guard that is
 /// dropped because its thread panics leaves the lock poisoned, as an [`Epoch`] does.
 #[must_use = "if unused the lock is released immediately"]
-pub struct TableGuard<'t, F: Fabric> {
+pub struct TableGuard<'t, F: Fabric = Any> {
     epoch: Epoch<'t, u64, F>,
     lock: u64,
 }
@@ -412,7 +318,7 @@ impl<'t, F: Fabric> TableGuard<'t, F> {
         self.epoch.mode()
     }
 
-    /// The failed previous owner, if the lock was [recovered](TableRequest::recover).
+    /// The failed previous owner, if the lock was [recovered](LockRequest::recover).
     pub fn previous_owner(&self) -> Option<PreviousOwner> {
         self.epoch.previous_owner()
     }
@@ -428,7 +334,7 @@ impl<'t, F: Fabric> TableGuard<'t, F> {
     /// # Errors
     /// When waited on: [`Error::Operation`], `Unsupported` in a table [without
     /// tokens](LockTable::with_tokens).
-    pub fn fencing_token(&self) -> FencingToken<'t, F> {
+    pub fn fencing_token(&self) -> Request<'t, u64, F> {
         self.epoch.fencing_token()
     }
 
@@ -443,19 +349,8 @@ impl<'t, F: Fabric> TableGuard<'t, F> {
     }
 }
 
-macro_rules! debug {
-    ($($name:ident, $what:literal, |$this:ident| $lock:expr;)+) => {
-        $(impl<F: Fabric> fmt::Debug for $name<'_, F> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let $this = self;
-                write!(f, $what, $lock)
-            }
-        })+
-    };
-}
-
-debug! {
-    TableRequest, "request for lock {} of a table", |this| this.requested.lock;
-    TableTry, "try lock {} of a table", |this| this.requested.lock;
-    TableGuard, "held lock {} of a table", |this| this.lock;
+impl<F: Fabric> fmt::Debug for TableGuard<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "held lock {} of a table", self.lock)
+    }
 }

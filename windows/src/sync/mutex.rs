@@ -4,7 +4,7 @@ use std::fmt;
 
 use onesided_fabric::{Any, Fabric, World};
 
-use crate::sync::value::{Value, ValueLock, WriteGuard};
+use crate::sync::value::{Value, WriteGuard};
 use crate::{Builder, Element, Request};
 
 /// A value at one rank that every rank may lock, read and change: `std::sync::Mutex` between
@@ -28,6 +28,8 @@ use crate::{Builder, Element, Request};
 /// The guard holds a copy, because no reference may point to memory that peers write. Locking a
 /// free mutex takes one round trip for lock and value together; the value is written back with the
 /// release, which is not waited for. The next owner sees what the previous guard wrote back.
+///
+/// Cheap to clone; all clones are the same mutex.
 pub struct Mutex<T: Element, F: Fabric = Any>(Value<T, F>);
 
 impl<T: Element, F: Fabric> Mutex<T, F> {
@@ -52,14 +54,27 @@ impl<T: Element, F: Fabric> Mutex<T, F> {
     /// # Cancel safety
     /// As [`new`](Self::new).
     pub fn with(builder: Builder<T>, world: &World<F>, home: u32, value: T) -> Request<'_, Self, F> {
-        let make = async move { Value::make(builder, world, home, value).await.map(Self) };
-        Request::new(world.fabric().clone(), "make a mutex", make)
+        let awaited = builder.awaited(world);
+        Request::new(awaited, "create", async move { Value::make(builder, world, home, value).await.map(Self) })
     }
 
     /// Locks the mutex. Does nothing unless waited on or polled.
-    #[inline]
-    pub fn lock(&self) -> ValueLock<'_, T, F, WriteGuard<'_, T, F>> {
+    ///
+    /// # Errors
+    /// Those of [`LockRequest::wait`](crate::handles::LockRequest::wait) and
+    /// [`Access::get`](crate::Access::get).
+    ///
+    /// # Cancel safety
+    /// May be dropped at any point and leaves nothing locked: the endpoint finishes and releases
+    /// what was started.
+    pub fn lock(&self) -> Request<'_, WriteGuard<'_, T, F>, F> {
         self.0.lock()
+    }
+
+    /// Locks the mutex if it is free; otherwise the result is `None`. Does nothing unless waited on
+    /// or polled. Otherwise as [`lock`](Self::lock).
+    pub fn try_lock(&self) -> Request<'_, Option<WriteGuard<'_, T, F>>, F> {
+        self.0.try_lock()
     }
 
     /// The rank of the value.
@@ -67,12 +82,19 @@ impl<T: Element, F: Fabric> Mutex<T, F> {
         self.0.home
     }
 
-    /// Closes the mutex on all ranks and reports the first deferred error. Collective.
+    /// Closes the mutex on all ranks and reports the first deferred error. Collective. Clones
+    /// become useless, as those of a [window](crate::Window::close).
     ///
     /// # Errors
     /// Those of [`Window::close`](crate::Window::close).
     pub fn close(self) -> Request<'static, (), F> {
         self.0.close()
+    }
+}
+
+impl<T: Element, F: Fabric> Clone for Mutex<T, F> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
     }
 }
 

@@ -4,11 +4,11 @@ use std::fmt;
 
 use onesided_fabric::{Any, Fabric, World};
 
-use crate::sync::value::{ReadGuard, Value, ValueLock, WriteGuard};
+use crate::sync::value::{ReadGuard, Value, WriteGuard};
 use crate::{Builder, Element, Request};
 
 /// A value at one rank that ranks may read concurrently or change exclusively: `std::sync::RwLock`
-/// between processes. As [`Mutex`](crate::Mutex), with a lock that can be shared.
+/// between processes. As [`Mutex`](crate::Mutex), with a lock that can be shared. Cheap to clone.
 ///
 /// ```
 /// # use onesided_windows::RwLock;
@@ -48,20 +48,39 @@ impl<T: Element, F: Fabric> RwLock<T, F> {
     /// # Cancel safety
     /// As [`new`](Self::new).
     pub fn with(builder: Builder<T>, world: &World<F>, home: u32, value: T) -> Request<'_, Self, F> {
-        let make = async move { Value::make(builder, world, home, value).await.map(Self) };
-        Request::new(world.fabric().clone(), "make an RwLock", make)
+        let awaited = builder.awaited(world);
+        Request::new(awaited, "create", async move { Value::make(builder, world, home, value).await.map(Self) })
     }
 
     /// Locks it shared. Does nothing unless waited on or polled.
-    #[inline]
-    pub fn read(&self) -> ValueLock<'_, T, F, ReadGuard<'_, T, F>> {
+    ///
+    /// # Errors
+    /// Those of [`LockRequest::wait`](crate::handles::LockRequest::wait) and
+    /// [`Access::get`](crate::Access::get).
+    ///
+    /// # Cancel safety
+    /// May be dropped at any point and leaves nothing locked: the endpoint finishes and releases
+    /// what was started.
+    pub fn read(&self) -> Request<'_, ReadGuard<'_, T, F>, F> {
         self.0.lock()
     }
 
-    /// Locks it exclusively. Does nothing unless waited on or polled.
-    #[inline]
-    pub fn write(&self) -> ValueLock<'_, T, F, WriteGuard<'_, T, F>> {
+    /// Locks it exclusively. Does nothing unless waited on or polled. Otherwise as
+    /// [`read`](Self::read).
+    pub fn write(&self) -> Request<'_, WriteGuard<'_, T, F>, F> {
         self.0.lock()
+    }
+
+    /// Locks it shared if no exclusive holder or waiter is in the way; otherwise the result is
+    /// `None`. Does nothing unless waited on or polled. Otherwise as [`read`](Self::read).
+    pub fn try_read(&self) -> Request<'_, Option<ReadGuard<'_, T, F>>, F> {
+        self.0.try_lock()
+    }
+
+    /// Locks it exclusively if it is free; otherwise the result is `None`. Does nothing unless
+    /// waited on or polled. Otherwise as [`read`](Self::read).
+    pub fn try_write(&self) -> Request<'_, Option<WriteGuard<'_, T, F>>, F> {
+        self.0.try_lock()
     }
 
     /// The rank of the value.
@@ -69,12 +88,19 @@ impl<T: Element, F: Fabric> RwLock<T, F> {
         self.0.home
     }
 
-    /// Closes it on all ranks and reports the first deferred error. Collective.
+    /// Closes it on all ranks and reports the first deferred error. Collective. Clones become
+    /// useless, as those of a [window](crate::Window::close).
     ///
     /// # Errors
     /// Those of [`Window::close`](crate::Window::close).
     pub fn close(self) -> Request<'static, (), F> {
         self.0.close()
+    }
+}
+
+impl<T: Element, F: Fabric> Clone for RwLock<T, F> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
     }
 }
 

@@ -33,17 +33,22 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Link, Notify};
-use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
+use onesided_fabric::{Any, Fabric};
 
 use crate::active::signals::VERSION;
+use crate::handles::{Get, Unlock};
+use crate::operation::request::Awaited;
 use crate::passive::cancelled::Unclaimed;
 use crate::passive::release::Unpoisoning;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
-use crate::{Access, Element, Epoch, Error, Get, Request, Unlock, Window};
+use crate::{Access, Element, Epoch, Error, Request, Window};
+
+/// The names of the operations in errors.
+const READ: &str = "versioned read";
+const WRITE: &str = "versioned write";
 
 /// How often a reader tries before it takes the shared lock.
 const ATTEMPTS: u32 = 8;
@@ -69,7 +74,7 @@ const PAUSE: u64 = 500;
 ///         epoch.unlock().wait()?;
 ///     }
 ///     let mut record = [0; 64];
-///     table.read(1, 0, &mut record).wait()?;
+///     table.read_into(1, 0, &mut record).wait()?;
 ///     assert!(record == [0; 64] || record == [7; 64]);
 ///     table.close().wait()
 /// })
@@ -80,7 +85,7 @@ const PAUSE: u64 = 500;
 /// ```
 ///
 /// Writes that bypass this type, through a clone of the window, are not detected.
-pub struct Versioned<T, F: Fabric = onesided_fabric::Any> {
+pub struct Versioned<T, F: Fabric = Any> {
     window: Window<T, F>,
     /// The even version of each target that this rank saw last.
     known: Box<[AtomicU64]>,
@@ -113,24 +118,29 @@ impl<T: Element, F: Fabric> Versioned<T, F> {
     ///
     /// # Errors
     /// When waited on: [`Error::Rank`], [`Error::Range`], [`Error::Operation`], and those of
-    /// [`LockRequest::wait`](crate::LockRequest::wait) if it took the lock. The slice may then hold
-    /// anything.
+    /// [`LockRequest::wait`](crate::handles::LockRequest::wait) if it took the lock. The slice may
+    /// then hold anything.
     ///
     /// # Cancel safety
     /// A dropped read has changed nothing but, perhaps, the slice.
-    pub const fn read<'b>(&self, target: u32, offset: usize, into: &'b mut [T]) -> VersionedRead<'_, 'b, T, F> {
-        VersionedRead { table: self, target, offset, limit: Limit::NONE, call: Call::NotStarted(into) }
+    pub fn read_into<'b>(&'b self, target: u32, offset: usize, into: &'b mut [T]) -> Request<'b, (), F> {
+        let inner = self.window.inner();
+        Request::new(Awaited::Target(inner, target), READ, self.run_read((target, offset), into))
     }
 
     /// Locks a rank's window memory exclusively, to write to it. Does nothing unless waited on or
     /// polled. The same lock as [`Window::lock_exclusive`].
     ///
     /// # Errors
-    /// When waited on: those of [`LockRequest::wait`](crate::LockRequest::wait);
+    /// When waited on: those of [`LockRequest::wait`](crate::handles::LockRequest::wait);
     /// [`Error::Operation`], `Unsupported` in a window with
     /// [`LeasePolicy::VersionedCommit`](crate::LeasePolicy::VersionedCommit).
-    pub const fn write(&self, target: u32) -> VersionedWrite<'_, T, F> {
-        VersionedWrite { table: self, target, limit: Limit::NONE, call: Call::NotStarted(()) }
+    ///
+    /// # Cancel safety
+    /// A dropped request leaves nothing locked: the endpoint finishes and releases what was
+    /// started.
+    pub fn write(&self, target: u32) -> Request<'_, VersionedEpoch<'_, T, F>, F> {
+        Request::new(Awaited::Target(self.window.inner(), target), WRITE, self.begin_write(target))
     }
 
     /// The window, for its other operations. Writes through it are not detected here.
@@ -156,47 +166,17 @@ impl<T: Element, F: Fabric> Versioned<T, F> {
         self.window.close()
     }
 
-    /// The version of a target, read behind everything that this thread has read before.
-    async fn version(&self, target: &Target<F>) -> Result<u64, Fault> {
-        let fabric = self.window.inner().fabric();
-        let word = fabric.word_in(&target.locks, VERSION)?;
-        // As a chain: its reads follow a full fence on shared memory. Elsewhere the earlier reads
-        // have been waited for.
-        let [version] = fabric.post([Link::Read { word, waited: true }]).await?;
-        Ok(version)
-    }
-}
-
-/// A read: `.wait()` blocks, `.await` does not, `.test()` polls. Does nothing before that. See
-/// [`Versioned::read`].
-#[must_use = "does nothing unless waited on or polled"]
-pub struct VersionedRead<'w, 'b, T: Element, F: Fabric> {
-    table: &'w Versioned<T, F>,
-    target: u32,
-    offset: usize,
-    limit: Limit<'w, F>,
-    call: Call<'b, &'b mut [T], Result<(), Error>>,
-}
-
-impl<T: Element, F: Fabric> VersionedRead<'_, '_, T, F> {
-    /// Sets a deadline, counted from the next wait or poll: the error is then
-    /// [`TimedOut`](Error::is_timed_out).
-    pub const fn deadline(mut self, after: Duration) -> Self {
-        self.limit.said = Some(after);
-        self
-    }
-
-    async fn run(table: &Versioned<T, F>, (rank, offset): (u32, usize), into: &mut [T]) -> Result<(), Error> {
-        let inner = table.window.inner();
+    async fn run_read(&self, (rank, offset): (u32, usize), into: &mut [T]) -> Result<(), Error> {
+        let inner = self.window.inner();
         let fabric = inner.fabric();
-        let failed = |fault| inner.failed("versioned read", rank, fault);
+        let failed = |fault| inner.failed(READ, rank, fault);
         let target = inner.begin(rank).map_err(failed)?;
         let access: Access<'_, T, F> = Access::new(inner, target);
-        let known = &table.known[rank as usize];
+        let known = &self.known[rank as usize];
         let mut before = known.load(Ordering::Acquire);
         for attempt in 0..ATTEMPTS {
             access.get(offset, into).await?;
-            let after = table.version(target).await.map_err(failed)?;
+            let after = self.version(target).await.map_err(failed)?;
             if after == before {
                 return Ok(());
             }
@@ -204,7 +184,7 @@ impl<T: Element, F: Fabric> VersionedRead<'_, '_, T, F> {
             if is_odd(before) {
                 let word = fabric.word_in(&target.locks, VERSION).map_err(failed)?;
                 fabric.pause(word, PAUSE << attempt).await;
-                before = table.version(target).await.map_err(failed)?;
+                before = self.version(target).await.map_err(failed)?;
             }
             if is_odd(before) {
                 before = NO_VERSION;
@@ -212,68 +192,23 @@ impl<T: Element, F: Fabric> VersionedRead<'_, '_, T, F> {
                 known.store(before, Ordering::Release);
             }
         }
-        let epoch = table.window.lock_shared(rank).await?;
+        let epoch = self.window.lock_shared(rank).await?;
         epoch.get(offset, into).await?;
         epoch.unlock_unchanged();
         Ok(())
     }
-}
 
-/// A version that no reader sees: it is odd, and counting does not reach it.
-const NO_VERSION: u64 = u64::MAX;
-
-const fn is_odd(version: u64) -> bool {
-    version % 2 == 1
-}
-
-impl<'w: 'b, 'b, T: Element, F: Drive> VersionedRead<'w, 'b, T, F> {
-    /// Blocks until the slice has the elements.
-    ///
-    /// # Errors
-    /// See [`Versioned::read`].
-    pub fn wait(self) -> Result<(), Error> {
-        self.block()
-    }
-}
-
-limited! {
-    ['w: 'b, 'b, T: Element, F], VersionedRead<'w, 'b, T, F>, (), Error, |read| read.table.window.inner().fabric(),
-    |into| Self::run(read.table, (read.target, read.offset), into),
-    late read.table.window.inner().failed("versioned read", read.target, Fault::new(FaultKind::TimedOut))
-}
-
-/// A lock request to write: `.wait()` blocks, `.await` does not, `.test()` polls. Does nothing
-/// before that. See [`Versioned::write`].
-///
-/// # Cancel safety
-/// A dropped request leaves nothing locked: the endpoint finishes and releases what was started.
-#[must_use = "does nothing unless waited on or polled"]
-pub struct VersionedWrite<'w, T: Element, F: Fabric> {
-    table: &'w Versioned<T, F>,
-    target: u32,
-    limit: Limit<'w, F>,
-    call: Call<'w, (), Result<VersionedEpoch<'w, T, F>, Error>>,
-}
-
-impl<'w, T: Element, F: Fabric> VersionedWrite<'w, T, F> {
-    /// Sets a deadline, counted from the next wait or poll: the error is then
-    /// [`TimedOut`](Error::is_timed_out).
-    pub const fn deadline(mut self, after: Duration) -> Self {
-        self.limit.said = Some(after);
-        self
-    }
-
-    async fn begin(table: &'w Versioned<T, F>, rank: u32) -> Result<VersionedEpoch<'w, T, F>, Error> {
-        let inner = table.window.inner();
+    async fn begin_write(&self, rank: u32) -> Result<VersionedEpoch<'_, T, F>, Error> {
+        let inner = self.window.inner();
         let fabric = inner.fabric();
-        let failed = |fault| inner.failed("versioned write", rank, fault);
+        let failed = |fault| inner.failed(WRITE, rank, fault);
         let target = inner.begin(rank).map_err(failed)?;
         if inner.locks.commits() {
             // An expired owner and its successor would both write, and both count the version.
             return Err(failed(Fault::of(FaultKind::Unsupported, fabric.rank())));
         }
         let word = fabric.word_in(&target.locks, VERSION).map_err(failed)?;
-        let request = table.window.lock_exclusive(rank);
+        let request = self.window.lock_exclusive(rank);
         // Behind the compare-and-swap: the read counts only if that took the lock.
         let early = fabric.read(word);
         let (epoch, at_once) = request.held().await?;
@@ -291,22 +226,23 @@ impl<'w, T: Element, F: Fabric> VersionedWrite<'w, T, F> {
         }
         Ok(epoch)
     }
-}
 
-impl<'w, T: Element, F: Drive> VersionedWrite<'w, T, F> {
-    /// Blocks until the lock is held.
-    ///
-    /// # Errors
-    /// Those of [`LockRequest::wait`](crate::LockRequest::wait), and [`Error::Operation`].
-    pub fn wait(self) -> Result<VersionedEpoch<'w, T, F>, Error> {
-        self.block()
+    /// The version of a target, read behind everything that this thread has read before.
+    async fn version(&self, target: &Target<F>) -> Result<u64, Fault> {
+        let fabric = self.window.inner().fabric();
+        let word = fabric.word_in(&target.locks, VERSION)?;
+        // As a chain: its reads follow a full fence on shared memory. Elsewhere the earlier reads
+        // have been waited for.
+        let [version] = fabric.post([Link::Read { word, waited: true }]).await?;
+        Ok(version)
     }
 }
 
-limited! {
-    ['w, T: Element, F], VersionedWrite<'w, T, F>, VersionedEpoch<'w, T, F>, Error,
-    |write| write.table.window.inner().fabric(), |()| Self::begin(write.table, write.target),
-    late write.table.window.inner().failed("versioned write", write.target, Fault::new(FaultKind::TimedOut))
+/// A version that no reader sees: it is odd, and counting does not reach it.
+const NO_VERSION: u64 = u64::MAX;
+
+const fn is_odd(version: u64) -> bool {
+    version % 2 == 1
 }
 
 /// The exclusive lock of a target of a [`Versioned`] window, held to write under. Readers accept
@@ -314,9 +250,9 @@ limited! {
 ///
 /// A guard that is dropped because its thread panics publishes nothing and leaves the lock
 /// poisoned, as an [`Epoch`] does. Readers get the error too, until the lock is
-/// [recovered](crate::LockRequest::recover) through the [window](Versioned::window).
+/// [recovered](crate::handles::LockRequest::recover) through the [window](Versioned::window).
 #[must_use = "if unused the lock is released immediately"]
-pub struct VersionedEpoch<'w, T: Element, F: Fabric> {
+pub struct VersionedEpoch<'w, T: Element, F: Fabric = Any> {
     /// `None` once it is unlocked.
     epoch: Option<Epoch<'w, T, F>>,
     /// The odd version.
@@ -388,18 +324,6 @@ impl<T: Element, F: Fabric> Drop for VersionedEpoch<'_, T, F> {
 impl<T, F: Fabric> fmt::Debug for Versioned<T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "versioned {:?}", self.window)
-    }
-}
-
-impl<T: Element, F: Fabric> fmt::Debug for VersionedRead<'_, '_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "read at {} of rank {} of {:?}", self.offset, self.target, self.table)
-    }
-}
-
-impl<T: Element, F: Fabric> fmt::Debug for VersionedWrite<'_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "write lock of rank {} of {:?}", self.target, self.table)
     }
 }
 

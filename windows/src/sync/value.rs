@@ -1,20 +1,16 @@
 //! Common parts of `Mutex` and `RwLock`: a value, its lock, and the guards.
 
 use std::fmt;
-use std::future::Future;
-use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 use std::thread;
-use std::time::Duration;
 
-use onesided_fabric::{Call, Drive, Fabric, World, block_on, call, handle};
-use onesided_lock_algos::Mode;
+use onesided_fabric::{Any, Fabric, World};
+use onesided_lock_algos::{Intent, Mode};
 
-use crate::sync::combined::{DeferredLock, Locked};
-use crate::{Builder, Element, Epoch, Error, FencingToken, LockRequest, PreviousOwner, Request, Window};
+use crate::operation::request::{Awaited, Lock};
+use crate::passive::try_lock::unless_busy;
+use crate::sync::combined::DeferredLock;
+use crate::{Builder, Element, Epoch, Error, PreviousOwner, Request, Window};
 
 /// A window of one element at one rank.
 pub(crate) struct Value<T: Element, F: Fabric> {
@@ -47,12 +43,28 @@ impl<T: Element, F: Fabric> Value<T, F> {
         Ok(Self { window, home })
     }
 
-    pub(crate) fn lock<'m, G>(&'m self) -> ValueLock<'m, T, F, G>
-    where
-        G: Guard<'m, T, F>,
-    {
-        let lock = Locked::new(&self.window, self.home).deferred(G::MODE);
-        ValueLock { lock, under_way: None, guard: PhantomData }
+    /// Does nothing unless waited on or polled.
+    pub(crate) fn lock<'m, G: Guard<'m, T, F>>(&'m self) -> Request<'m, G, F> {
+        Request::lock(self.awaited(), G::MODE, |recovers| self.held(Intent::LOCK, recovers))
+    }
+
+    /// The same, or `None` where another owner has the lock.
+    pub(crate) fn try_lock<'m, G: Guard<'m, T, F>>(&'m self) -> Request<'m, Option<G>, F> {
+        Request::lock(self.awaited(), G::MODE, move |recovers| async move {
+            unless_busy(self.held(Intent::TRY, recovers).await)
+        })
+    }
+
+    fn awaited(&self) -> Awaited<'_, F> {
+        Awaited::Lock(self.window.inner(), self.home)
+    }
+
+    async fn held<'m, G: Guard<'m, T, F>>(&'m self, intent: Intent, recovers: bool) -> Result<G, Error> {
+        let intent = if recovers { intent.recovering() } else { intent };
+        let lock = DeferredLock { window: &self.window, target: self.home, mode: G::MODE, intent };
+        let mut value = [T::zeroed()];
+        let epoch = lock.held_with(0, &mut value).await?;
+        Ok(G::new(epoch, value[0]))
     }
 
     pub(crate) fn close(self) -> Request<'static, (), F> {
@@ -64,126 +76,20 @@ impl<T: Element, F: Fabric> Value<T, F> {
     }
 }
 
-/// A guard of a value.
-pub trait Guard<'m, T: Element, F: Fabric>: Sealed<'m, T, F> + Send + 'm {}
+// Not derived: a derive would require the traits of the element and the fabric.
+impl<T: Element, F: Fabric> Clone for Value<T, F> {
+    fn clone(&self) -> Self {
+        Self { window: self.window.clone(), home: self.home }
+    }
+}
 
-/// Constructs a guard.
-pub trait Sealed<'m, T: Element, F: Fabric> {
-    #[doc(hidden)]
+/// A guard of a value.
+pub(crate) trait Guard<'m, T: Element, F: Fabric>: Lock + Send + 'm {
     const MODE: Mode;
-    #[doc(hidden)]
     fn new(epoch: Epoch<'m, T, F>, value: T) -> Self;
 }
 
-/// A request for a value's lock: `.wait()` blocks until the lock is held and the value is here,
-/// `.await` does not block, `.test()` polls. Does nothing before that.
-///
-/// # Cancel safety
-/// May be dropped at any point and leaves nothing locked: the endpoint finishes and releases what
-/// was started.
-#[must_use = "does nothing unless waited on or polled"]
-pub struct ValueLock<'m, T: Element, F: Fabric, G> {
-    lock: DeferredLock<'m, T, F>,
-    /// Set once the request has started. Boxed, so that a request that is only waited on stays
-    /// small.
-    under_way: Option<Box<UnderWay<'m, T, F, G>>>,
-    guard: PhantomData<G>,
-}
-
-struct UnderWay<'m, T: Element, F: Fabric, G> {
-    /// The current settings: they may change between polls.
-    options: Arc<Mutex<DeferredLock<'m, T, F>>>,
-    call: Call<'m, (), Result<G, Error>>,
-}
-
-impl<'m, T: Element, F: Fabric, G: Guard<'m, T, F>> ValueLock<'m, T, F, G> {
-    /// Sets a deadline for the lock: the error is then [`TimedOut`](Error::is_timed_out).
-    pub const fn deadline(mut self, after: Duration) -> Self {
-        self.lock = self.lock.deadline(after);
-        self
-    }
-
-    /// Takes the lock over from a rank that died while it held it exclusively: the guard's
-    /// `previous_owner` then names that rank, and the lock is held exclusively. The value may have
-    /// been written back in part. See [`LockRequest::recover`](crate::LockRequest::recover).
-    pub const fn recover(mut self) -> Self {
-        self.lock = self.lock.recover();
-        self
-    }
-}
-
-impl<'m, T: Element, F: Drive, G: Guard<'m, T, F>> ValueLock<'m, T, F, G> {
-    /// Blocks until the lock is held and the value is here.
-    ///
-    /// # Errors
-    /// Those of [`LockRequest::wait`](crate::LockRequest::wait) and
-    /// [`Access::get`](crate::Access::get).
-    #[inline]
-    pub fn wait(self) -> Result<G, Error> {
-        match self.under_way {
-            None if self.lock.completes_at_post() => {
-                let epoch = self.lock.request().wait()?;
-                let mut value = [T::zeroed()];
-                epoch.get(0, &mut value).wait()?;
-                Ok(G::new(epoch, value[0]))
-            }
-            under_way => Self { under_way, ..self }.wait_slowly(),
-        }
-    }
-
-    fn wait_slowly(self) -> Result<G, Error> {
-        let fabric = self.lock.window().inner().fabric();
-        match self.under_way {
-            None => block_on(fabric, held(self.lock, |_| ())),
-            Some(_) => block_on(fabric, self),
-        }
-    }
-}
-
-handle! {
-    ['m, T: Element, F, G: Guard<'m, T, F>], ValueLock<'m, T, F, G>, G, Error,
-    |lock| lock.lock.window().inner().fabric()
-}
-
-// Nothing in it is pinned in place: what must not move is boxed.
-impl<T: Element, F: Fabric, G> Unpin for ValueLock<'_, T, F, G> {}
-
-impl<'m, T: Element, F: Fabric, G: Guard<'m, T, F>> Future for ValueLock<'m, T, F, G> {
-    type Output = Result<G, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { lock, under_way, .. } = &mut *self;
-        let UnderWay { options, call } = &mut **under_way.get_or_insert_with(|| {
-            Box::new(UnderWay { options: Arc::new(Mutex::new(*lock)), call: Call::NotStarted(()) })
-        });
-        *options.lock().unwrap_or_else(PoisonError::into_inner) = lock.take_options();
-        call.poll(cx, |()| {
-            let options = Arc::clone(options);
-            held(*lock, move |request| options.lock().unwrap_or_else(PoisonError::into_inner).update_request(request))
-        })
-    }
-}
-
-async fn held<'m, T: Element, F: Fabric, G: Guard<'m, T, F>>(
-    lock: DeferredLock<'m, T, F>,
-    update_request: impl Fn(&mut LockRequest<'m, T, F>),
-) -> Result<G, Error> {
-    let mut value = [T::zeroed()];
-    let epoch = lock.held_with(0, &mut value, update_request).await?;
-    Ok(G::new(epoch, value[0]))
-}
-
-impl<T: Element, F: Fabric, G> fmt::Debug for ValueLock<'_, T, F, G> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a lock of {:?}, ", self.lock.window())?;
-        match &self.under_way {
-            None => f.write_str("not started"),
-            Some(under_way) => write!(f, "{:?}", under_way.call),
-        }
-    }
-}
-
-fn token<'m, T: Element, F: Fabric>(epoch: Option<&Epoch<'m, T, F>>) -> FencingToken<'m, F> {
+fn token<'m, T: Element, F: Fabric>(epoch: Option<&Epoch<'m, T, F>>) -> Request<'m, u64, F> {
     match epoch {
         Some(epoch) => epoch.fencing_token(),
         None => unreachable!("a guard holds its lock until it is consumed"),
@@ -193,14 +99,12 @@ fn token<'m, T: Element, F: Fabric>(epoch: Option<&Epoch<'m, T, F>>) -> FencingT
 /// A value that is locked shared, as it was when it was locked; it cannot change meanwhile. A drop
 /// releases the lock.
 #[must_use = "if unused the lock is released immediately"]
-pub struct ReadGuard<'m, T: Element, F: Fabric> {
+pub struct ReadGuard<'m, T: Element, F: Fabric = Any> {
     epoch: Option<Epoch<'m, T, F>>,
     value: T,
 }
 
-impl<'m, T: Element, F: Fabric> Guard<'m, T, F> for ReadGuard<'m, T, F> {}
-
-impl<'m, T: Element, F: Fabric> Sealed<'m, T, F> for ReadGuard<'m, T, F> {
+impl<'m, T: Element, F: Fabric> Guard<'m, T, F> for ReadGuard<'m, T, F> {
     const MODE: Mode = Mode::Shared;
 
     fn new(epoch: Epoch<'m, T, F>, value: T) -> Self {
@@ -209,13 +113,13 @@ impl<'m, T: Element, F: Fabric> Sealed<'m, T, F> for ReadGuard<'m, T, F> {
 }
 
 impl<'m, T: Element, F: Fabric> ReadGuard<'m, T, F> {
-    /// The failed previous owner, if the lock was [recovered](ValueLock::recover).
+    /// The failed previous owner, if the lock was [recovered](Request::recover).
     pub fn previous_owner(&self) -> Option<PreviousOwner> {
         self.epoch.as_ref().and_then(Epoch::previous_owner)
     }
 
     /// Draws a fencing token: see [`Epoch::fencing_token`].
-    pub fn fencing_token(&self) -> FencingToken<'m, F> {
+    pub fn fencing_token(&self) -> Request<'m, u64, F> {
         token(self.epoch.as_ref())
     }
 }
@@ -247,10 +151,9 @@ impl<T: Element, F: Fabric> Drop for ReadGuard<'_, T, F> {
 /// writes it back too without waiting; the `close` of the value reports the errors of that. **If
 /// the thread panics, the value is not written back**: other ranks never see a half-done change, so
 /// a panic poisons nothing, unlike one under an [`Epoch`] (a death does: see
-/// [`ValueLock::recover`]).
+/// [`Request::recover`]).
 #[must_use = "if unused the lock is released immediately"]
-pub struct WriteGuard<'m, T: Element, F: Fabric> {
-    fabric: &'m F,
+pub struct WriteGuard<'m, T: Element, F: Fabric = Any> {
     epoch: Option<Epoch<'m, T, F>>,
     value: T,
     changed: bool,
@@ -259,24 +162,22 @@ pub struct WriteGuard<'m, T: Element, F: Fabric> {
     panicked: bool,
 }
 
-impl<'m, T: Element, F: Fabric> Guard<'m, T, F> for WriteGuard<'m, T, F> {}
-
-impl<'m, T: Element, F: Fabric> Sealed<'m, T, F> for WriteGuard<'m, T, F> {
+impl<'m, T: Element, F: Fabric> Guard<'m, T, F> for WriteGuard<'m, T, F> {
     const MODE: Mode = Mode::Exclusive;
 
     fn new(epoch: Epoch<'m, T, F>, value: T) -> Self {
-        Self { fabric: epoch.fabric(), epoch: Some(epoch), value, changed: false, panicked: thread::panicking() }
+        Self { epoch: Some(epoch), value, changed: false, panicked: thread::panicking() }
     }
 }
 
 impl<'m, T: Element, F: Fabric> WriteGuard<'m, T, F> {
-    /// The failed previous owner, if the lock was [recovered](ValueLock::recover).
+    /// The failed previous owner, if the lock was [recovered](Request::recover).
     pub fn previous_owner(&self) -> Option<PreviousOwner> {
         self.epoch.as_ref().and_then(Epoch::previous_owner)
     }
 
     /// Draws a fencing token: see [`Epoch::fencing_token`].
-    pub fn fencing_token(&self) -> FencingToken<'m, F> {
+    pub fn fencing_token(&self) -> Request<'m, u64, F> {
         token(self.epoch.as_ref())
     }
 
@@ -287,8 +188,21 @@ impl<'m, T: Element, F: Fabric> WriteGuard<'m, T, F> {
     /// # Errors
     /// When waited on: [`Error::Operation`] if the value could not be written back. The lock is
     /// released all the same.
-    pub fn unlock(self) -> ValueUnlock<'m, T, F> {
-        ValueUnlock { fabric: self.fabric, call: Call::NotStarted(self) }
+    ///
+    /// # Cancel safety
+    /// May be dropped at any point: it writes back and releases as a drop of the guard does.
+    pub fn unlock(mut self) -> Request<'m, (), F> {
+        let awaited = match &self.epoch {
+            Some(epoch) => epoch.awaited(),
+            None => unreachable!("a guard holds its lock until it is consumed"),
+        };
+        Request::new(awaited, "unlock", async move {
+            let (epoch, put) = self.put_back();
+            match epoch {
+                Some(epoch) => put.and(epoch.unlock().await), // released even if the put failed
+                None => put,
+            }
+        })
     }
 
     /// Posts the write-back and returns what is left to do.
@@ -297,14 +211,6 @@ impl<'m, T: Element, F: Fabric> WriteGuard<'m, T, F> {
         let half_done = thread::panicking() && !self.panicked;
         let put = if self.changed && !half_done { epoch.put(0, &[self.value]) } else { Ok(()) };
         (Some(epoch), put)
-    }
-
-    async fn release(mut self) -> Result<(), Error> {
-        let (epoch, put) = self.put_back();
-        match epoch {
-            Some(epoch) => put.and(epoch.unlock().await), // released even if the put failed
-            None => put,
-        }
     }
 }
 
@@ -335,31 +241,6 @@ impl<T: Element, F: Fabric> Drop for WriteGuard<'_, T, F> {
     }
 }
 
-/// An unlock of a value: `.wait()` blocks, `.await` does not. Does nothing before that. See
-/// [`WriteGuard::unlock`].
-///
-/// # Cancel safety
-/// May be dropped at any point: it writes back and releases as a drop of the guard does.
-#[must_use = "dropping the unlock discards its errors"]
-pub struct ValueUnlock<'m, T: Element, F: Fabric> {
-    fabric: &'m F,
-    call: Call<'m, WriteGuard<'m, T, F>, Result<(), Error>>,
-}
-
-impl<T: Element, F: Drive> ValueUnlock<'_, T, F> {
-    /// Blocks until the value is complete at its rank and the release is posted.
-    ///
-    /// # Errors
-    /// See [`WriteGuard::unlock`].
-    pub fn wait(self) -> Result<(), Error> {
-        self.block()
-    }
-}
-
-call! {
-    ['m, T: Element, F], ValueUnlock<'m, T, F>, (), Error, |unlock| unlock.fabric, |guard| guard.release()
-}
-
 macro_rules! debug {
     ($name:ident, $what:literal) => {
         impl<T: Element + fmt::Debug, F: Fabric> fmt::Debug for $name<'_, T, F> {
@@ -372,9 +253,3 @@ macro_rules! debug {
 
 debug!(ReadGuard, "ReadGuard");
 debug!(WriteGuard, "WriteGuard");
-
-impl<T: Element, F: Fabric> fmt::Debug for ValueUnlock<'_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an unlock of a value, {:?}", self.call)
-    }
-}

@@ -6,6 +6,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Fabric, UserMemory};
 
 use crate::memory::window_memory::Backing;
+use crate::operation::request::Awaited;
 use crate::window::exchange::Flavor;
 use crate::{BufferError, Element, Error, Request, Window};
 
@@ -28,8 +29,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// # Cancel safety
     /// Not cancel safe: collective.
     pub fn close(self) -> Request<'static, (), F> {
-        let fabric = self.inner.fabric().clone();
-        Request::new(fabric, "close", self.run_close())
+        Request::new(Awaited::all_ranks(&self.inner), "close", self.run_close())
     }
 
     /// Only one handle of a rank closes the window: a second would enter a barrier that no other
@@ -80,8 +80,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// # Cancel safety
     /// Not cancel safe: collective.
     pub fn close_into(self) -> Request<'static, Vec<T>, F, BufferError<Vec<T>>> {
-        let fabric = self.inner.fabric().clone();
-        Request::new(fabric, "close_into", self.run_close_into())
+        Request::new(Awaited::all_ranks(&self.inner), "close_into", self.run_close_into())
     }
 
     async fn run_close_into(mut self) -> Result<Vec<T>, BufferError<Vec<T>>> {
@@ -101,8 +100,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// # Cancel safety
     /// Not cancel safe: collective.
     pub fn close_into_memory(self) -> Request<'static, UserMemory, F, BufferError<UserMemory>> {
-        let fabric = self.inner.fabric().clone();
-        Request::new(fabric, "close_into_memory", self.run_close_into_memory())
+        Request::new(Awaited::all_ranks(&self.inner), "close_into_memory", self.run_close_into_memory())
     }
 
     async fn run_close_into_memory(mut self) -> Result<UserMemory, BufferError<UserMemory>> {
@@ -160,11 +158,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
             inner.memory.targets.iter_mut().for_each(|target| drop(target.take()));
         }
         // The others wait for this rank even if its own operations failed.
-        let barrier = self.inner.world.barrier().await.map_err(|error| Error::Collective {
-            operation: "close",
-            window: self.inner.name.clone(),
-            fault: error.fault(),
-        });
+        let barrier = self.inner.barrier("close").await;
         self.inner.lifecycle.set_ended(barrier.is_ok());
         self.inner.close_agent();
         let stopped = self.inner.locks.stop_server().await.map_err(|fault| self.inner.failed("close", own, fault));

@@ -15,6 +15,7 @@ use crate::locks::slots::{self, default_slots};
 use crate::locks::window_lock::{LockWords, OwnLock};
 use crate::memory::remote_ptr;
 use crate::memory::window_memory::{Backing, user_segment};
+use crate::operation::request::Awaited;
 use crate::window::exchange::{CreateMessage, ElementType, Flavor, Keys, keys_of_all};
 use crate::window::info::lock_all_note;
 use crate::window::inner::Creation;
@@ -151,7 +152,7 @@ impl<T: Element> Builder<T> {
     /// ([`Error::LeasePolicy`]).
     #[must_use]
     pub const fn lease_policy(mut self, policy: LeasePolicy, lease: Duration) -> Self {
-        (self.lease.policy, self.lease.lease) = (policy, lease);
+        self.lease.lease = Some((policy, lease));
         self
     }
 
@@ -167,6 +168,11 @@ impl<T: Element> Builder<T> {
     pub const fn lock_slots(mut self, slots: u16) -> Self {
         self.slots = Some(slots);
         self
+    }
+
+    /// For a request that creates the window.
+    pub(crate) fn awaited<F: Fabric>(&self, world: &World<F>) -> Awaited<'static, F> {
+        Awaited::AllRanks(world.background(), self.name.clone())
     }
 
     /// For a lock without a commit protocol.
@@ -270,7 +276,7 @@ impl<T: Element> Builder<T> {
     /// # Cancel safety
     /// Not cancel safe: collective.
     pub fn allocate<F: Fabric>(self, world: &World<F>, len: usize) -> Request<'_, Window<T, F>, F> {
-        Request::new(world.fabric().clone(), "allocate", self.make(world, (Flavor::Allocated, None), len))
+        Request::new(self.awaited(world), "create", self.make(world, (Flavor::Allocated, None), len))
     }
 
     /// Makes a window over a vector of this rank and over those of the other ranks
@@ -294,7 +300,7 @@ impl<T: Element> Builder<T> {
     /// Not cancel safe: collective.
     pub fn create<F: Fabric>(self, world: &World<F>, memory: Vec<T>) -> Request<'_, Window<T, F>, F> {
         let len = memory.len();
-        Request::new(world.fabric().clone(), "create", self.over(world, memory.into(), len))
+        Request::new(self.awaited(world), "create", self.over(world, memory.into(), len))
     }
 
     /// Makes a window over [memory that something else owns](UserMemory::from_raw_parts), such as a
@@ -309,7 +315,7 @@ impl<T: Element> Builder<T> {
     /// Not cancel safe: collective.
     pub fn create_from<F: Fabric>(self, world: &World<F>, memory: UserMemory) -> Request<'_, Window<T, F>, F> {
         let len = memory.len().checked_div(size_of::<T>()).unwrap_or(0);
-        Request::new(world.fabric().clone(), "create_from", self.over(world, memory, len))
+        Request::new(self.awaited(world), "create", self.over(world, memory, len))
     }
 
     async fn over<F: Fabric>(self, world: &World<F>, memory: UserMemory, len: usize) -> Result<Window<T, F>, Error> {
@@ -342,7 +348,7 @@ impl<T: Element> Builder<T> {
         memory: &'w WindowMemory<F>,
         range: Range<usize>,
     ) -> Request<'w, Window<T, F>, F> {
-        Request::new(world.fabric().clone(), "create_over", self.over_part(world, memory, range))
+        Request::new(self.awaited(world), "create", self.over_part(world, memory, range))
     }
 
     async fn over_part<F: Fabric>(
@@ -373,7 +379,7 @@ impl<T: Element> Builder<T> {
     /// # Cancel safety
     /// Not cancel safe: collective.
     pub fn dynamic<F: Fabric>(self, world: &World<F>) -> Request<'_, Window<T, F>, F> {
-        Request::new(world.fabric().clone(), "dynamic", self.make(world, (Flavor::Dynamic, None), 0))
+        Request::new(self.awaited(world), "create", self.make(world, (Flavor::Dynamic, None), 0))
     }
 
     /// Makes a window over user memory, or over memory that the fabric allocates; tells the other
@@ -405,7 +411,7 @@ impl<T: Element> Builder<T> {
         let design = self.lock_of(world, own);
         let usual = LockWords::from(&AnyLock::default());
         let lock_words = design.as_ref().map_or(usual, |(_, _, lock)| lock.lock_words());
-        let revokes = self.lease.policy == LeasePolicy::Revoke;
+        let revokes = self.lease.policy() == Some(LeasePolicy::Revoke);
         let slots = self.slots.map_or(default_slots(world.size()), |slots| slots.clamp(2, slots::MOST));
         let locks = HiddenLayout::new((world.size(), slots), lock_words, revokes).end();
         let layout = RequestLayout::new(world.size(), locks);

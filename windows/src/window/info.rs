@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use onesided_fabric::{AtomicAgent, Fabric, Path};
 
+use crate::info::{Flavor, Paths};
 use crate::window::target::Target;
-use crate::{Element, Flavor, LockAllDesign, LockDesign, Paths, Window};
+use crate::{Element, LockAllDesign, LockDesign, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
     /// How often this rank's operations on a target took each [path](onesided_fabric::Path). An
@@ -91,7 +92,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// The window's properties, with a `Display`.
     ///
     /// ```
-    /// # use onesided_windows::{Flavor, Window};
+    /// # use onesided_windows::{Window, info::Flavor};
     /// # onesided_fabric::threads(2, |world| {
     /// let window = Window::<u32>::builder().name("scores").create(&world, vec![0; 10]).wait()?;
     /// let info = window.info();

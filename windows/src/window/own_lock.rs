@@ -11,12 +11,6 @@ use crate::window::exchange::Flavor;
 use crate::{Builder, Element, Error, LockAllDesign, LockDesign, Request, Window};
 
 impl<T: Element> Builder<T> {
-    /// A lock of the program's own instead of the library's: see [`OwnLockBuilder`].
-    #[must_use]
-    pub const fn own_lock<A: LockAlgorithm>(self, lock: A) -> OwnLockBuilder<T, A> {
-        OwnLockBuilder { builder: self, lock }
-    }
-
     /// The designs of the lock and of `lock_all`, and the lock itself.
     pub(super) fn lock_of<F: Fabric>(
         &self,
@@ -34,67 +28,66 @@ impl<T: Element> Builder<T> {
             (None, library) => library.unwrap_or_default(),
         };
         let why = "a waiter for a global lock_all cannot tell whose lease has expired";
-        let refused = || Error::LeasePolicy { window: self.name.clone(), policy: self.lease.policy, design, why };
-        Ok((design, all, WindowLock::Library(all.of(library, &capabilities).ok_or_else(refused)?)))
+        match (all.of(library, &capabilities), self.lease.lease) {
+            (None, Some((policy, _))) => Err(Error::LeasePolicy { window: self.name.clone(), policy, design, why }),
+            (lock, _) => Ok((design, all, WindowLock::Library(lock.unwrap_or(library)))),
+        }
     }
-}
 
-/// Makes windows whose lock is a [`LockAlgorithm`] of the program's own, or two functions
-/// ([`Simple`](onesided_lock_algos::Simple)). Made by [`Builder::own_lock`], behind the other
-/// settings. Verify the lock with `onesided-lock-kit` first.
-///
-/// Every operation of the window's epochs works as with the library's locks. What the lock does not
-/// do, the window does not: a lock without recovery stays held by a dead owner. There are no lease
-/// policies, no global `lock_all`, and no tables of such locks.
-///
-/// ```
-/// use onesided_windows::Window;
-/// # use onesided_lock_algos::{Simple, SimpleLock, SimpleUse};
-/// # use onesided_fabric::remote_memory::{Fault, RemoteMemory};
-/// # #[derive(Clone, Copy, Debug)]
-/// # struct OneWord;
-/// # impl SimpleLock for OneWord {
-/// #     const NAME: &'static str = "one-word";
-/// #     const WORDS: usize = 1;
-/// #     async fn acquire<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
-/// #         let mut lock = lock;
-/// #         while lock.memory.compare_swap(lock.word(0), 0, 1).await? != 0 {
-/// #             lock.pause(0).await?;
-/// #         }
-/// #         Ok(())
-/// #     }
-/// #     async fn release<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
-/// #         lock.memory.compare_swap(lock.word(0), 1, 0).await.map(drop)
-/// #     }
-/// # }
-/// # onesided_fabric::threads(2, |world| {
-/// let window = Window::<u64>::builder().own_lock(Simple::new(OneWord)).allocate(&world, 8).wait()?;
-/// let epoch = window.lock_exclusive(0).wait()?;
-/// let old = epoch.fetch_add(0, 1).wait()?;
-/// epoch.unlock().wait()?;
-/// # window.close().wait()
-/// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
-/// ```
-#[derive(Clone, Debug)]
-pub struct OwnLockBuilder<T, A> {
-    builder: Builder<T>,
-    lock: A,
-}
-
-impl<T: Element, A: LockAlgorithm> OwnLockBuilder<T, A> {
-    /// As [`Builder::allocate`].
+    /// Allocates a window as [`allocate`](Self::allocate) does, whose lock is a [`LockAlgorithm`]
+    /// of the program's own, or two functions ([`Simple`](onesided_lock_algos::Simple)). Verify the
+    /// lock with `onesided-lock-kit` first.
+    ///
+    /// Every operation of the window's epochs works as with the library's locks. What the lock does
+    /// not do, the window does not: a lock without recovery stays held by a dead owner. There are
+    /// no lease policies, no global `lock_all`, and no tables of such locks.
+    ///
+    /// ```
+    /// use onesided_windows::Window;
+    /// # use onesided_lock_algos::{Simple, SimpleLock, SimpleUse};
+    /// # use onesided_fabric::remote_memory::{Fault, RemoteMemory};
+    /// # #[derive(Clone, Copy, Debug)]
+    /// # struct OneWord;
+    /// # impl SimpleLock for OneWord {
+    /// #     const NAME: &'static str = "one-word";
+    /// #     const WORDS: usize = 1;
+    /// #     async fn acquire<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
+    /// #         let mut lock = lock;
+    /// #         while lock.memory.compare_swap(lock.word(0), 0, 1).await? != 0 {
+    /// #             lock.pause(0).await?;
+    /// #         }
+    /// #         Ok(())
+    /// #     }
+    /// #     async fn release<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
+    /// #         lock.memory.compare_swap(lock.word(0), 1, 0).await.map(drop)
+    /// #     }
+    /// # }
+    /// # onesided_fabric::threads(2, |world| {
+    /// let window = Window::<u64>::builder().allocate_with_lock(Simple::new(OneWord), &world, 8).wait()?;
+    /// let epoch = window.lock_exclusive(0).wait()?;
+    /// let old = epoch.fetch_add(0, 1).wait()?;
+    /// epoch.unlock().wait()?;
+    /// # window.close().wait()
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
+    /// ```
     ///
     /// # Errors
-    /// As [`Builder::allocate`], and [`Error::LockAllDesign`](crate::Error::LockAllDesign) for a global `lock_all`.
+    /// As [`allocate`](Self::allocate), and [`Error::LockAllDesign`] for a global `lock_all`.
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
-    pub fn allocate<F: Fabric>(self, world: &World<F>, len: usize) -> Request<'_, Window<T, F>, F> {
+    pub fn allocate_with_lock<A: LockAlgorithm, F: Fabric>(
+        self,
+        lock: A,
+        world: &World<F>,
+        len: usize,
+    ) -> Request<'_, Window<T, F>, F> {
         const {
             assert!(!A::SERVED, "a lock that a thread serves is one of the library's");
             assert!(A::NODE_WORDS <= slots::NODE_WORDS, "a node has at most 8 words");
         }
-        let made = self.builder.make_with(Some(Arc::new(Erased(self.lock))), world, (Flavor::Allocated, None), len);
-        Request::new(world.fabric().clone(), "allocate", made)
+        let awaited = self.awaited(world);
+        let made = self.make_with(Some(Arc::new(Erased(lock))), world, (Flavor::Allocated, None), len);
+        Request::new(awaited, "create", made)
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn signals(window: &Window<u64>, last: u32, times: u64) -> Result<f64
     let at = all.at(other)?;
     // Continues the numbers of earlier calls, which are equal at both ranks.
     let mut number = window.local().read(SIGNAL..SIGNAL + 1)[0];
-    let wait = |number| window.local().wait_until(SIGNAL, move |signalled| signalled >= number).from_rank(other).wait();
+    let wait = |number| window.local().wait_until_from(other, SIGNAL, move |signalled| signalled >= number).wait();
     timed(world, times, || {
         number += 1;
         if world.rank() == 0 {

@@ -291,7 +291,7 @@ fn get_many(access: &Access<'_>, buffer: &mut [u64], n: u64) -> Result<(), Error
     for _ in 0..n {
         let gets: Vec<_> =
             buffer.chunks_exact_mut(len).enumerate().map(|(k, piece)| access.get(k * len, black_box(piece))).collect();
-        gets.into_iter().try_for_each(onesided_windows::Get::wait)?;
+        gets.into_iter().try_for_each(onesided_windows::handles::Get::wait)?;
         access.flush().wait()?;
     }
     Ok(())

@@ -2,7 +2,8 @@
 
 use std::hint::black_box;
 
-use onesided_windows::{Error, Fetch, Op, Shape};
+use onesided_windows::handles::Fetch;
+use onesided_windows::{Error, Op, Shape};
 
 pub(super) type Access<'w> = onesided_windows::Access<'w, u64, onesided_fabric::Any>;
 
@@ -57,7 +58,7 @@ pub(super) fn get(access: &Access<'_>, row: Row<'_>, n: u64, flush: bool) -> Res
         } else {
             let pieces = row.buffer.chunks_exact_mut(len).enumerate();
             let gets: Vec<_> = pieces.map(|(i, piece)| access.get(i * len, black_box(piece))).collect();
-            gets.into_iter().try_for_each(onesided_windows::Get::wait)?;
+            gets.into_iter().try_for_each(onesided_windows::handles::Get::wait)?;
         }
         if flush {
             access.flush().wait()?;
@@ -75,7 +76,7 @@ pub(super) fn accumulate(access: &Access<'_>, row: Row<'_>, n: u64, flush: bool)
         } else {
             let pieces = row.buffer.chunks_exact(len).enumerate();
             let all: Vec<_> = pieces.map(|(i, piece)| access.accumulate(i * len, black_box(piece), Op::Sum)).collect();
-            all.into_iter().try_for_each(onesided_windows::Accumulate::wait)?;
+            all.into_iter().try_for_each(onesided_windows::handles::Accumulate::wait)?;
         }
         if flush {
             access.flush().wait()?;
@@ -94,7 +95,7 @@ pub(super) fn get_accumulate(access: &Access<'_>, row: Row<'_>, n: u64, flush: b
             let pieces = row.buffer.chunks_exact(len).zip(row.results.chunks_exact_mut(len)).enumerate();
             let start = |(i, (piece, results))| access.get_accumulate(i * len, black_box(piece), results, Op::Sum);
             let all: Vec<_> = pieces.map(start).collect();
-            all.into_iter().try_for_each(onesided_windows::Accumulate::wait)?;
+            all.into_iter().try_for_each(onesided_windows::handles::Accumulate::wait)?;
         }
         if flush {
             access.flush().wait()?;

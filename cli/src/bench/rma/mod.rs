@@ -9,7 +9,8 @@ use std::iter;
 
 use clap::ValueEnum;
 use onesided_fabric::{Any, World};
-use onesided_windows::{Path, Window};
+use onesided_windows::Window;
+use onesided_windows::info::Path;
 
 use crate::bench::effort::Effort;
 use crate::bench::results::quantity::Quantity;

@@ -1,5 +1,6 @@
 //! The targets that a `lock_all` has locked.
 
+use std::future::poll_fn;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
@@ -11,7 +12,7 @@ use crate::locks::layout::LockId;
 use crate::passive::release::release;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
-use crate::{Access, Element, Epoch};
+use crate::{Access, Element, Epoch, Error};
 
 /// The lock-all word.
 pub(crate) const LOCK_ALL: (u32, LockId) = (LOCK_ALL_RANK, LockId::ALL);
@@ -72,6 +73,29 @@ impl<'w, T: Element, F: Fabric> LockedRanks<'w, T, F> {
     /// kept and this one released.
     pub(crate) fn insert(&self, epoch: Epoch<'w, T, F>) -> &Access<'w, T, F> {
         self.ranks[epoch.target() as usize].get_or_init(|| RankLock::Own(epoch))
+    }
+
+    /// Flushes and unlocks.
+    pub(crate) async fn unlock(mut self) -> Result<(), Error> {
+        let (inner, mut outcome) = (self.inner, Ok(()));
+        let failed = |rank| move |fault| inner.failed_or_expired("unlock_all", rank, fault);
+        inner.begin_flushes(self.targets());
+        for rank in 0..inner.world.size() {
+            let lock = &mut self.ranks[rank as usize];
+            let unlocked = if let Some(RankLock::All(access)) = lock.get() {
+                inner.fabric().flush_before_release(access.target.fabric_rank()).await.map(drop).map_err(failed(rank))
+            } else if let Some(RankLock::Own(epoch)) = lock.take() {
+                let mut unlock = epoch.unlock();
+                poll_fn(|cx| unlock.poll_released(cx)).await.map_err(failed(rank))
+            } else {
+                continue;
+            };
+            outcome = outcome.and(unlocked);
+        }
+        if let Some(all) = self.all.take() {
+            all.unlock_unchanged();
+        }
+        outcome
     }
 
     /// The accessed targets.

@@ -1,21 +1,21 @@
 //! `lock_all`: the lock of all ranks.
 
 pub(crate) mod at;
-pub(crate) mod flush;
 pub(crate) mod locked;
 pub(crate) mod reader;
-pub(crate) mod unlock;
 
 use std::fmt;
 use std::future::poll_fn;
 
 use onesided_fabric::remote_memory::Rank;
-use onesided_fabric::{Call, Drive, Fabric, call};
+use onesided_fabric::{Any, Fabric};
 use onesided_lock_algos::{Intent, Mode};
 
+use crate::handles::{At, LockRequest};
+use crate::operation::request::Awaited;
 use crate::passive::lock_all::locked::{LockedRanks, RankLock};
 use crate::passive::lock_all::reader::Reader;
-use crate::{At, Element, Error, FlushAll, LockAllDesign, LockRequest, PreviousOwner, UnlockAll, Window};
+use crate::{Element, Error, LockAllDesign, PreviousOwner, Request, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
     /// Locks every rank's window memory shared (`MPI_Win_lock_all`), as the window's
@@ -27,70 +27,59 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// a holder of `lock_all`. With [`LockAllDesign::EachTarget`] or [`LockAllDesign::Global`]
     /// neither can happen, and the first operation is posted when the call returns: to every rank,
     /// or to the rank with the lock-all word.
-    pub fn lock_all(&self) -> LockAllRequest<'_, T, F> {
-        LockAllRequest::start(self)
-    }
-}
-
-/// A request for `lock_all`. Its first operations are posted: one to every rank, or the one for the
-/// lock-all word; [on demand](crate::LockAllDesign::OnDemand) nothing is posted or waited for.
-/// `.wait()` blocks, `.await` does not, `.test()` polls.
-///
-/// # Cancel safety
-/// If dropped before it completes, it leaves nothing locked: the endpoint finishes and releases
-/// what was started.
-#[must_use = "dropping the request cancels it"]
-pub struct LockAllRequest<'w, T: Element, F: Fabric> {
-    window: &'w Window<T, F>,
-    call: Call<'w, Requests<'w, T, F>, Result<LockAll<'w, T, F>, Error>>,
-}
-
-type Requests<'w, T, F> = Vec<LockRequest<'w, T, F>>;
-
-impl<'w, T: Element, F: Fabric> LockAllRequest<'w, T, F> {
-    pub(crate) fn start(window: &'w Window<T, F>) -> Self {
-        let requests = match window.inner().locks.lock_all {
+    ///
+    /// # Errors
+    /// When waited on: [`Error::Lock`] of the first lock that fails; the others are released. On
+    /// demand it never waits, and fails with [`Error::Lock`] if the window was closed here;
+    /// [`LockAll::at`] reports failures to lock a target. With
+    /// [`LockAllDesign::Global`](crate::LockAllDesign::Global) the error names rank 0, which has
+    /// the lock-all word, whichever exclusive owner died or panicked; a request for any exclusive
+    /// lock with [`recover`](LockRequest::recover) repairs it. `NoSlot`: as of
+    /// [`LockRequest::wait`].
+    ///
+    /// # Cancel safety
+    /// If dropped before it completes, it leaves nothing locked: the endpoint finishes and releases
+    /// what was started.
+    pub fn lock_all(&self) -> Request<'_, LockAll<'_, T, F>, F> {
+        let inner = self.inner();
+        let requests = match inner.locks.lock_all {
             LockAllDesign::OnDemand => Vec::new(),
-            LockAllDesign::EachTarget => Self::requests(window, 0),
+            LockAllDesign::EachTarget => self.requests_from(0),
             LockAllDesign::Global => {
-                vec![LockRequest::start_of(window, locked::LOCK_ALL, Mode::Shared, Intent::LOCK)]
+                vec![LockRequest::start_of(self, locked::LOCK_ALL, (), Mode::Shared, Intent::LOCK)]
             }
         };
-        Self { window, call: Call::NotStarted(requests) }
+        Request::new(Awaited::Lock(inner, inner.world.rank()), OPERATION, async move {
+            let locked_ranks = match inner.locks.lock_all {
+                LockAllDesign::OnDemand => {
+                    inner.check_open().map(|()| LockedRanks::new(inner, None)).map_err(|fault| {
+                        let (target, fault) = (inner.world.rank(), inner.world.translate(fault));
+                        Error::Lock { operation: OPERATION, target, window: inner.name.clone(), fault }
+                    })
+                }
+                LockAllDesign::EachTarget => self.lock_each(requests).await,
+                LockAllDesign::Global => self.lock_globally(requests).await,
+            };
+            locked_ranks.map(|locked_ranks| LockAll { window: self, locked_ranks }).map_err(of_all)
+        })
     }
 
     /// Requests the lock of each rank from `from` on.
-    fn requests(window: &'w Window<T, F>, from: u32) -> Requests<'w, T, F> {
-        (from..window.world().size()).map(|rank| window.lock_shared(rank)).collect()
-    }
-
-    async fn locked(window: &'w Window<T, F>, requests: Requests<'w, T, F>) -> Result<LockAll<'w, T, F>, Error> {
-        let inner = window.inner();
-        let locked_ranks = match inner.locks.lock_all {
-            LockAllDesign::OnDemand => inner.check_open().map(|()| LockedRanks::new(inner, None)).map_err(|fault| {
-                let (target, fault) = (inner.world.rank(), inner.world.translate(fault));
-                Error::Lock { operation: OPERATION, target, window: inner.name.clone(), fault }
-            }),
-            LockAllDesign::EachTarget => Self::each_locked(window, requests).await,
-            LockAllDesign::Global => Self::locked_globally(window, requests).await,
-        };
-        locked_ranks.map(|locked_ranks| LockAll { window, locked_ranks }).map_err(of_all)
+    fn requests_from(&self, from: u32) -> Vec<LockRequest<'_, T, F>> {
+        (from..self.world().size()).map(|rank| self.lock_shared(rank)).collect()
     }
 
     /// With the lock-all word: by the only request.
-    async fn locked_globally(
-        window: &'w Window<T, F>,
-        mut requests: Requests<'w, T, F>,
+    async fn lock_globally<'w>(
+        &'w self,
+        mut requests: Vec<LockRequest<'w, T, F>>,
     ) -> Result<LockedRanks<'w, T, F>, Error> {
         let request = requests.pop().unwrap_or_else(|| unreachable!("there is one request"));
-        Ok(LockedRanks::new(window.inner(), Some(request.await?)))
+        Ok(LockedRanks::new(self.inner(), Some(request.await?)))
     }
 
-    async fn each_locked(
-        window: &'w Window<T, F>,
-        requests: Requests<'w, T, F>,
-    ) -> Result<LockedRanks<'w, T, F>, Error> {
-        let locked_ranks = LockedRanks::new(window.inner(), None);
+    async fn lock_each<'w>(&'w self, requests: Vec<LockRequest<'w, T, F>>) -> Result<LockedRanks<'w, T, F>, Error> {
+        let locked_ranks = LockedRanks::new(self.inner(), None);
         let mut requests = requests.into_iter();
         while let Some(mut request) = requests.next() {
             match poll_fn(|cx| request.poll_first(cx)).await? {
@@ -103,7 +92,7 @@ impl<'w, T: Element, F: Fabric> LockAllRequest<'w, T, F> {
                     drop(requests);
                     let mut reader = Reader::new(request);
                     let last = locked_ranks.insert(poll_fn(|cx| reader.poll_held(cx)).await?).target();
-                    requests = Self::requests(window, last + 1).into_iter();
+                    requests = self.requests_from(last + 1).into_iter();
                 }
             }
         }
@@ -122,36 +111,10 @@ pub(crate) fn of_all(error: Error) -> Error {
     }
 }
 
-impl<'w, T: Element, F: Drive> LockAllRequest<'w, T, F> {
-    /// Blocks until every target is locked, shared. On demand it never blocks.
-    ///
-    /// # Errors
-    /// [`Error::Lock`] of the first lock that fails; the others are released. On demand,
-    /// [`Error::Lock`] if the window was closed here; [`LockAll::at`] reports failures to lock a
-    /// target. With [`LockAllDesign::Global`](crate::LockAllDesign::Global) the error names rank 0,
-    /// which has the lock-all word, whichever exclusive owner died or panicked; a request for any
-    /// exclusive lock with [`recover`](LockRequest::recover) repairs it. `NoSlot`: as of
-    /// [`LockRequest::wait`](crate::LockRequest::wait).
-    pub fn wait(self) -> Result<LockAll<'w, T, F>, Error> {
-        self.block()
-    }
-}
-
-call! {
-    ['w, T: Element, F], LockAllRequest<'w, T, F>, LockAll<'w, T, F>, Error, |all| all.window.inner().fabric(),
-    |requests| Self::locked(all.window, requests)
-}
-
-impl<T: Element, F: Fabric> fmt::Debug for LockAllRequest<'_, T, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lock_all of {:?}", self.window)
-    }
-}
-
 /// Shared locks of every rank's window memory, taken together, or each when it is first
 /// [accessed](Self::at). A drop unlocks them.
 #[must_use = "if unused the locks are released immediately"]
-pub struct LockAll<'w, T: Element, F: Fabric> {
+pub struct LockAll<'w, T: Element, F: Fabric = Any> {
     pub(crate) window: &'w Window<T, F>,
     pub(crate) locked_ranks: LockedRanks<'w, T, F>,
 }
@@ -180,12 +143,22 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
     /// the cost of a lookup.
     ///
     /// Two threads or tasks may request the same target concurrently: both lock it, the first lock
-    /// is kept, and the other is released. See [`At`].
+    /// is kept, and the other is released. A waiter also completes when another thread or task
+    /// locks the same target.
+    ///
+    /// # Errors
+    /// [`Error::Lock`], for the reasons of [`lock_shared`](Window::lock_shared): other targets may
+    /// still be requested, and this one again. [`Error::Rank`]; with the lock-all word,
+    /// [`Error::Operation`] if the target cannot be reached.
+    ///
+    /// # Cancel safety
+    /// If dropped before it completes, it leaves nothing locked that was not: the endpoint finishes
+    /// and releases what was started. The target may be requested again.
     #[inline]
     pub fn at(&self, target: u32) -> At<'_, 'w, T, F> {
         match self.locked_ranks.at(target) {
             Some(access) => At::here(self, access),
-            None => At::start(self, target),
+            None => self.lock_target(target),
         }
     }
 
@@ -200,8 +173,20 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
         }
     }
 
-    fn flush(&self, operation: &'static str, begin: for<'a> fn(&'a F, Rank) -> F::Flush<'a>) -> FlushAll<'_, 'w, T, F> {
-        FlushAll::new(operation, self.window.inner(), &self.locked_ranks.ranks, begin)
+    /// Starts all flushes, and then waits for one after another.
+    fn flush(&self, operation: &'static str, begin: for<'a> fn(&'a F, Rank) -> F::Flush<'a>) -> Request<'_, (), F> {
+        let inner = self.window.inner();
+        if !inner.completes_at_post {
+            self.locked_ranks.targets().for_each(|target| drop(begin(inner.fabric(), target.fabric_rank())));
+        }
+        Request::new(Awaited::Target(inner, inner.world.rank()), operation, async move {
+            let mut outcome = Ok(());
+            for target in self.locked_ranks.targets() {
+                let flushed = begin(inner.fabric(), target.fabric_rank()).await;
+                outcome = outcome.and(flushed.map_err(|fault| inner.failed(operation, target.rank, fault)));
+            }
+            outcome
+        })
     }
 
     /// Completes at all targets the operations that this rank has posted to them before the call
@@ -212,7 +197,7 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
     ///
     /// # Cancel safety
     /// If dropped before it completes, nothing is guaranteed.
-    pub fn flush_all(&self) -> FlushAll<'_, 'w, T, F> {
+    pub fn flush_all(&self) -> Request<'_, (), F> {
         self.flush("flush_all", F::flush)
     }
 
@@ -227,7 +212,7 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
     ///
     /// # Cancel safety
     /// As [`flush_all`](Self::flush_all).
-    pub fn flush_local_all(&self) -> FlushAll<'_, 'w, T, F> {
+    pub fn flush_local_all(&self) -> Request<'_, (), F> {
         self.flush("flush_local_all", F::flush_local)
     }
 
@@ -239,8 +224,9 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
     ///
     /// # Cancel safety
     /// If dropped before it completes, the endpoint finishes the releases.
-    pub fn unlock_all(self) -> UnlockAll<'w, T, F> {
-        UnlockAll::new(self.locked_ranks)
+    pub fn unlock_all(self) -> Request<'w, (), F> {
+        let inner = self.window.inner();
+        Request::new(Awaited::Target(inner, inner.world.rank()), "unlock_all", self.locked_ranks.unlock())
     }
 }
 

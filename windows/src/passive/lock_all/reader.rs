@@ -6,8 +6,9 @@ use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::FaultKind;
 use onesided_lock_algos::Mode;
 
+use crate::handles::{LockRequest, Unlock};
 use crate::passive::previous_owner::Holding;
-use crate::{Element, Epoch, Error, LockRequest, Unlock};
+use crate::{Element, Epoch, Error};
 
 /// A shared lock request. A reader that finds an expired lease gets the lock exclusively and with a
 /// lease of its own, so it releases it immediately and requests it again. Commits of the expired
