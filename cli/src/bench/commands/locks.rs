@@ -6,6 +6,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use crate::bench::lock_choice::{self, Locks};
 use crate::bench::metrics::{LOCK_METRICS, LockMetric};
+use crate::bench::output::json::Sections;
 use crate::bench::runner::suite::Suite;
 use crate::bench::runner::{self, Job, Options};
 use crate::failure::Failure;
@@ -67,7 +68,7 @@ fn metric_parser() -> impl TypedValueParser<Value = Metrics> {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let locks = lock_choice::unique(&args.locks);
     let metrics = || args.metrics.iter().flat_map(|metrics| &metrics.0).copied();
-    if args.options.wants_picture() && !metrics().any(LockMetric::has_curves) {
+    if args.options.measures() && args.options.wants_picture() && !metrics().any(LockMetric::has_curves) {
         return Err(no_curves().into());
     }
     let mut suites: Vec<(&'static Suite, u32)> = Vec::new();
@@ -81,8 +82,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     // The same suite with each lock, directly after one another.
     let jobs: Vec<Job> =
         suites.iter().flat_map(|(suite, ranks)| locks.iter().map(|lock| (*suite, *ranks, *lock))).collect();
-    let descriptions = LOCK_METRICS.iter().flat_map(|metric| metric.descriptions).collect();
-    runner::run("onesided bench locks", &args.options, &jobs, descriptions)
+    runner::run("onesided bench locks", &args.options, &jobs, sections())
+}
+
+/// What is shown: a section for each metric.
+pub(crate) fn sections() -> Sections {
+    let section = |metric: &&'static LockMetric| {
+        (format!("{}: {}", metric.name, metric.help), metric.descriptions.iter().collect())
+    };
+    LOCK_METRICS.iter().map(section).collect()
 }
 
 /// Tells which metrics `--picture` can draw.

@@ -27,12 +27,12 @@ use crate::bench::runner::suite::Suite;
 pub(crate) static LOCK_METRICS: &[&LockMetric] = &[
     &overhead::METRIC,
     &contended::METRIC,
+    &wait::METRIC,
     &delay::METRIC,
     &wake::METRIC,
     &concurrency::METRIC,
     &messages::METRIC,
     &cpu::METRIC,
-    &wait::METRIC,
     &readers::METRIC,
     &section::METRIC,
     &zipf::METRIC,
@@ -77,7 +77,7 @@ impl Ranks {
 impl LockMetric {
     /// Whether some of its plots are in the picture.
     pub(crate) fn has_curves(&self) -> bool {
-        self.descriptions.iter().any(|description| !description.headings.is_empty())
+        self.descriptions.iter().flat_map(|description| description.shown).any(|shown| shown.heading.is_some())
     }
 }
 

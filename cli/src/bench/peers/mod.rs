@@ -6,9 +6,8 @@
 //! ([`control`]). The ranks of this library run [`worker`] with the loops of [`probes`] and
 //! [`echoes`]; those of the MPIs run the C program of `benches/peers`, which is embedded in this
 //! one. On verbs, the peer is [`perftest`]. The results are a [`document`], printed by [`table`]
-//! and drawn by [`page`] and [`chart`].
+//! and drawn by [`page`].
 
-mod chart;
 mod control;
 mod document;
 mod echoes;
