@@ -1,6 +1,7 @@
 //! The results as a page, and their ratios as a picture.
 
 use std::collections::BTreeMap;
+use std::iter;
 
 use crate::bench::output::html::chart::{self, Label, Plot, Point, Series, Style, TIMES};
 use crate::bench::output::html::figures::{date, together};
@@ -34,7 +35,8 @@ impl Document {
         }
         let names = self.names();
         page += &format!("<h2>How many times as fast was onesided?</h2>\n<p>{ALIKE}</p>\n<p>{NOT_ALIKE}</p>\n");
-        page += &legend(&samples(&names, OURS));
+        let ours = (Style::Number(0).sample(false), "onesided; in ratios, the line at 1×".to_owned());
+        page += &legend(&samples(&names, ours));
         let mut drawn = 0;
         let ratios: Vec<_> =
             self.ratios(&names).into_iter().map(|(group, plot)| (group.to_owned(), String::new(), plot)).collect();
@@ -85,7 +87,7 @@ impl Document {
             date(self.begun),
         );
         let style = include_str!("../output/html/page.css").split("/* page */").next().unwrap_or_default();
-        let ours = "onesided: right of 1 it is ahead";
+        let ours = (svg::line("one", (11.0, 2.0), (11.0, 14.0)), "onesided: right of 1× it is ahead".to_owned());
         together((TITLE, &heading), &samples(&names, ours), &self.ratios(&names), style)
     }
 
@@ -120,13 +122,11 @@ fn style(number: usize, name: &str) -> Style {
     }
 }
 
-/// The entries of the legend. In plots of ratios, this library is a line.
-fn samples(names: &[&str], ours: &str) -> Vec<(String, String)> {
-    let sample = |(number, name): (usize, &&str)| match *name {
-        OURS => (svg::line("one", (11.0, 2.0), (11.0, 14.0)), ours.to_owned()),
-        name => (style(number, name).sample(false), name.to_owned()),
-    };
-    names.iter().enumerate().map(sample).collect()
+/// The entries of the legend, this library's first.
+fn samples(names: &[&str], ours: (String, String)) -> Vec<(String, String)> {
+    let others = names.iter().enumerate().filter(|(_, name)| **name != OURS);
+    let others = others.map(|(number, name)| (style(number, name).sample(false), (*name).to_owned()));
+    iter::once(ours).chain(others).collect()
 }
 
 /// A row for each result, with what `of` has of each program.
@@ -169,11 +169,7 @@ mod tests {
         let document = stored();
         let page = document.to_page();
         let compared = document.results.iter().filter(|result| !result.ratios.is_empty()).count();
-        assert_eq!(
-            page.matches("class=\"one\"").count(),
-            compared + 1,
-            "a line in every row, and in the legend: {page}"
-        );
+        assert_eq!(page.matches("class=\"one\"").count(), compared, "a line in every row: {page}");
         // In each row and beside its label, for both kinds of plots.
         let of = |name: &str| {
             let has = |result: &Comparison| (result.values.contains_key(name), result.ratios.contains_key(name));

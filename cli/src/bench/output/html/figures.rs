@@ -167,14 +167,13 @@ pub(crate) fn picture(document: &Document) -> Option<String> {
         }
     };
     let heading = format!("Locks of onesided: {on}{}", date(document.begun));
-    let legend: Vec<_> = legend(document).into_iter().map(|(style, name)| (style.sample(true), name)).collect();
     // Restricted to the picture's class, because it may be embedded in another page.
     let style = include_str!("page.css").split("/* page */").next().unwrap_or_default();
     let style = style.replace(":root", ".curves");
     let style = [".", "[", "text"].iter().fold(style, |style, begin| {
         style.replace(&format!("\n{begin}"), &format!("\n.curves {begin}")).replace(".curves .curves {", ".curves {")
     });
-    let picture = together(("Locks of onesided", &heading), &legend, &plots, &style);
+    let picture = together(("Locks of onesided", &heading), &legend(document), &plots, &style);
     Some(picture.replacen("<svg ", "<svg class=\"curves\" ", 1))
 }
 
@@ -184,13 +183,18 @@ pub(crate) fn date(begun: u64) -> String {
     if begun == 0 { String::new() } else { format!(", {}", date.split(' ').next().unwrap_or_default()) }
 }
 
-/// The locks with their styles; those that need a core are marked.
-pub(super) fn legend(document: &Document) -> Vec<(Style, String)> {
-    let name = |lock: &str| {
-        let needs_own_core = document.results.iter().any(|row| row.needs_own_core && row.algorithm == lock);
-        format!("{lock}{}", if needs_own_core { "†" } else { "" })
+/// The entries of the legend: samples of the locks with their names.
+pub(super) fn legend(document: &Document) -> Vec<(String, String)> {
+    let needs_own_core = |lock: &str| document.results.iter().any(|row| row.needs_own_core && row.algorithm == lock);
+    let locks = document.locks();
+    let entry = |(number, lock): (usize, &&str)| {
+        (Style::Number(number).sample(true), format!("{lock}{}", if needs_own_core(lock) { "†" } else { "" }))
     };
-    document.locks().into_iter().enumerate().map(|(number, lock)| (Style::Number(number), name(lock))).collect()
+    let mut entries: Vec<_> = locks.iter().enumerate().map(entry).collect();
+    if locks.iter().any(|lock| needs_own_core(lock)) {
+        entries.push((String::new(), "† needs a core of its own".to_owned()));
+    }
+    entries
 }
 
 /// Plots in two columns under a heading and one legend, as a file of their own.
@@ -200,10 +204,10 @@ pub(crate) fn together(
     plots: &[(&str, Plot)],
     style: &str,
 ) -> String {
-    const GAP: f64 = 36.0;
+    const GAP: f64 = 42.0;
     const MARGIN: f64 = 12.0;
     let width = 2.0 * (WIDTH + MARGIN) + GAP;
-    let mut content = svg::text("heading", (MARGIN, 20.0), heading);
+    let mut content = svg::text("start", (MARGIN, 20.0), heading);
     let (mut x, mut y) = (MARGIN, 32.0);
     for (sample, name) in legend {
         let wide = 44.0 + 6.6 * name.chars().count() as f64;

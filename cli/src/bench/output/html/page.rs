@@ -96,25 +96,19 @@ pub(crate) fn page(document: &Document, title: &str) -> String {
 
 /// The entries of the legend: the locks, and the marks that the plots have.
 fn samples(document: &Document) -> Vec<(String, String)> {
-    let locks = figures::legend(document).into_iter().map(|(style, name)| (style.sample(true), name));
     let of_comparison = |comparison: Comparison| {
         let has = document.results.iter().any(|row| row.comparison == Some(comparison));
-        has.then(|| (sample_of(comparison), format!("{} (curve: dashed)", comparison.name())))
+        let sample = svg::line(&format!("{}-tick", comparison.name()), (11.0, 2.0), (11.0, 14.0));
+        has.then(|| (sample, format!("{} (of a curve: dashed)", comparison.name())))
     };
     let is_wide = |row: &Row| row.range.is_some_and(|range| range.min < range.max);
-    let whisker = document
-        .results
-        .iter()
-        .any(is_wide)
-        .then(|| (svg::line("s7-range", (11.0, 1.0), (11.0, 15.0)), "smallest to largest run".to_owned()));
-    locks
+    let whisker = (svg::line("s7-range", (11.0, 1.0), (11.0, 15.0)), "smallest to largest run".to_owned());
+    let whisker = document.results.iter().any(is_wide).then_some(whisker);
+    figures::legend(document)
+        .into_iter()
         .chain([Comparison::Limit, Comparison::Baseline].into_iter().filter_map(of_comparison))
         .chain(whisker)
         .collect()
-}
-
-fn sample_of(comparison: Comparison) -> String {
-    svg::line(&format!("{}-tick", comparison.name()), (11.0, 2.0), (11.0, 14.0))
 }
 
 /// The legend of all plots of a page: samples of 22 by 16 units with their names.
