@@ -24,7 +24,7 @@ pub(super) static METRIC: LockMetric = LockMetric {
         sentence: "All ranks acquire the lock of one rank as often as they can; from the request to the acquisition.",
         shown: &[
             Shown::new(Quantity::P99, "p99 wait").heading("Contended: wait, 99 of 100 at most"),
-            Shown::new(Quantity::LongestBypass, "longest bypass"),
+            Shown::new(Quantity::LongestBypass, "bypass"),
         ],
     }],
 };

@@ -13,7 +13,7 @@ use crate::info;
 
 pub(crate) const WIDTH: usize = 100;
 /// How much of the first column is not wrapped: names of locks are not broken.
-const NAME: u16 = 30;
+const NAME: u16 = 29;
 /// The most columns of a table of locks, beside their names. The other columns follow below.
 const COLUMNS: usize = 6;
 
@@ -136,20 +136,32 @@ impl Document {
         let Some(Row { fabric, ranks, .. }) = self.results.first() else { return String::new() };
         let title = format!("over {fabric}, {ranks} rank{}", if *ranks == 1 { "" } else { "s" });
         let of = |quantity| self.results.iter().filter(move |row| row.quantity == quantity);
+        let sizes = || self.results.iter().filter_map(|row| row.size);
+        let (smallest, largest) = (sizes().min(), sizes().max());
+        let key = of(Quantity::Latency).filter(|row| row.size == smallest);
+        let key = key.chain(of(Quantity::Bandwidth).filter(|row| row.size == largest)).map(|row| {
+            let [_, cells @ ..] = listed(row);
+            [format!("{}, {}", row.benchmark, bytes(row))].into_iter().chain(cells).collect()
+        });
         let latencies = of(Quantity::Latency).map(|row| {
-            let [_, _, cells @ ..] = result(row);
+            let [_, cells @ ..] = listed(row);
             [row.benchmark.clone(), bytes(row)].into_iter().chain(cells).collect()
         });
         let rates = of(Quantity::MessageRate).map(|rate| {
             let same = |row: &&Row| (&row.benchmark, row.size, row.ranks) == (&rate.benchmark, rate.size, rate.ranks);
-            let [rate_value, rate_limit, rate_unit] = beside_limit(Some(rate));
-            let [value, limit, unit] = beside_limit(of(Quantity::Bandwidth).find(same));
-            let ratio = result(rate)[7].clone();
-            [rate.benchmark.clone(), bytes(rate), value, limit, unit, rate_value, rate_limit, rate_unit, ratio].into()
+            let beside =
+                |row: &Row| [value(row, row.value), row.limit.map_or_else(String::new, |limit| value(row, limit))];
+            let ([rate_value, rate_limit], [_, _, _, ratio, _]) = (beside(rate), listed(rate));
+            let [value, limit] = of(Quantity::Bandwidth).find(same).map(beside).unwrap_or_default();
+            [rate.benchmark.clone(), bytes(rate), value, limit, rate_value, rate_limit, ratio].into()
         });
-        let latencies = table(&[&title, "size", "median", "min", "max", "", "limit", "ratio"], latencies);
-        let rates = table(&[&title, "size", "bandwidth", "limit", "", "messages", "limit", "", "ratio"], rates);
-        format!("\n{latencies}\n{rates}")
+        [
+            ("In short", table(&["", "median", "", "ratio", BESIDE], key)),
+            (&*title, table(&["", "size", "median", "", "ratio", BESIDE], latencies)),
+            (&*title, table(&["", "size", "bandwidth", "limit", "messages", "limit", "ratio"], rates)),
+        ]
+        .map(|(title, table)| format!("\n{title}\n{table}"))
+        .concat()
     }
 
     /// The legend of the tables.
@@ -274,14 +286,6 @@ fn bytes(row: &Row) -> String {
     row.size.map_or_else(String::new, size)
 }
 
-/// A result, its limit, and the unit of both.
-fn beside_limit(row: Option<&Row>) -> [String; 3] {
-    row.map_or_else(Default::default, |row| {
-        let number = |value| number(value, &row.unit);
-        [number(row.value), row.limit.map_or_else(String::new, number), unit(&row.unit)]
-    })
-}
-
 /// The heading of what results are compared with.
 const BESIDE: &str = "compared with";
 const OVERSUBSCRIBED: &str = "*";
@@ -341,7 +345,13 @@ pub(crate) fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> S
     let mut table = Table::new();
     table.load_preset(comfy_table::presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_width(WIDTH as u16).set_header(head.iter().map(Cell::new));
-    table.add_rows(rows);
+    // A value and its unit stay together, unlike the words of names.
+    let together = |(column, cell): (usize, String)| match column {
+        0 => cell,
+        _ if head[column] == BESIDE => cell,
+        _ => cell.replace(' ', "\u{a0}"),
+    };
+    table.add_rows(rows.map(|row| row.into_iter().enumerate().map(together).collect::<Vec<_>>()));
     let widths = table.column_max_content_widths();
     let is_wide = widths.iter().map(|width| width + 2).sum::<u16>() > WIDTH as u16;
     if let (Some(column), true) = (table.column_mut(0), is_wide) {
@@ -352,7 +362,7 @@ pub(crate) fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> S
         column.set_padding(if is_left { (0, 1) } else { (1, 1) });
         column.set_cell_alignment(if is_left { CellAlignment::Left } else { CellAlignment::Right });
     }
-    table.trim_fmt() + "\n"
+    table.trim_fmt().replace('\u{a0}', " ") + "\n"
 }
 
 #[cfg(test)]
@@ -405,13 +415,17 @@ mod tests {
 
     #[test]
     fn a_size_has_one_line_for_both_of_its_rates() {
-        let document = crate::bench::output::html::tests::sweep();
-        let text = document.to_text();
-        let line = |begin: &str| text.lines().find(|line| line.starts_with(begin)).unwrap_or_else(|| panic!("{text}"));
-        let words = |begin| line(begin).split_whitespace().collect::<Vec<_>>().join(" ");
-        assert_eq!(words("put + flush   "), "put + flush 8 B 20.0 15.0 25.0 ns 10.0 2.00");
-        assert_eq!(words("many put + flush"), "many put + flush 8 B 0.400 0.800 GB/s 50.000 100.000 M/s 0.50");
-        assert_eq!(words("many CAS + flush"), "many CAS + flush 8 B 50.000 100.000 M/s 0.50");
+        let text = crate::bench::output::html::tests::sweep().to_text();
+        let lines: Vec<_> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        for line in [
+            "put + flush, 8 B 20 ns ±25 % 2.00 10 ns bare put + flush",
+            "put + flush 8 B 20 ns ±25 % 2.00 10 ns bare put + flush",
+            "many put + flush 8 B 400 MB/s 800 MB/s 50 M/s 100 M/s 0.50",
+            "many CAS + flush 8 B 50 M/s 100 M/s 0.50",
+        ] {
+            assert_eq!(lines.iter().filter(|other| *other == line).count(), 1, "{line}: {text}");
+        }
+        assert!(width(&text) <= WIDTH, "{text}");
     }
 
     #[test]

@@ -33,7 +33,7 @@ impl Document {
 
 pub(crate) fn head(names: &[&str]) -> Vec<String> {
     let others = names.iter().filter(|name| **name != OURS);
-    let ratios = others.map(|name| format!("x {name}"));
+    let ratios = others.map(|name| format!("x {}", name.replace(' ', "\n")));
     ["benchmark"].into_iter().chain(names.iter().copied()).map(str::to_owned).chain(ratios).collect()
 }
 
