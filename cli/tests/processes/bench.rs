@@ -353,6 +353,11 @@ fn what_cannot_be_done_is_said_before_anything_is_measured() {
         assert_eq!(ended.code(), 1, "{ended:?}");
         assert!(ended.stderr.contains("/nonexistent/report.html"), "{ended:?}");
     }
+    for bench in ["locks", "rma", "scale", "peers"] {
+        let ended = finish(&mut onesided(&["bench", bench, "--from", "/nonexistent/results.json"]));
+        assert_eq!(ended.code(), 1, "{ended:?}");
+        assert!(ended.stderr.contains("/nonexistent/results.json"), "{ended:?}");
+    }
     let folder = Folder::new();
     let picture = folder.path("none.svg");
     let ended = finish(&mut onesided(&["bench", "rma", "--picture", picture.to_str().unwrap()]));

@@ -20,7 +20,8 @@ use crate::failure::Failure;
 /// mutex, stores, memcpy) are measured interleaved with the results, by the same processes.
 /// Uncontended, every lock is compared with a bare compare-and-swap lock, whatever its own
 /// algorithm. Contended, it is compared with the same algorithm (fetch-add-queue: a bare ticket
-/// lock), or with nothing if there is no bare one. --metric measures more. Each rank is kept on one
+/// lock), or with nothing if there is no bare one. What a result beats fivefold is no limit and is
+/// called a baseline. --metric measures more. Each rank is kept on one
 /// core. Every figure is the median of 7 runs (--quick: 3). The benchmark assumes an otherwise idle
 /// machine.
 #[derive(Debug, clap::Args)]
@@ -31,7 +32,7 @@ pub(crate) struct Args {
     #[arg(short = 'n', long = "ranks", visible_alias = "np", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     ranks: Option<u32>,
 
-    /// Which locks, by name, or all; several, with commas between them, are shown side by side
+    /// Which locks, by name, or all; several, with commas between them, have a row each
     #[arg(long = "lock", value_name = "NAME", value_delimiter = ',', default_value = "test-and-set", value_parser = lock_choice::parse)]
     locks: Vec<Locks>,
 

@@ -3,8 +3,9 @@
 //! A new metric is a file that declares a [`LockMetric`], its `mod` line, a line in
 //! [`LOCK_METRICS`], and one in `POINTS` of `cli/tests/processes/bench.rs`.
 //! `--metric` and its help, the jobs, `bench worker`, the progress bar and the plots' texts follow
-//! from that table; tables and JSON follow from the [quantities](crate::bench::results::quantity)
-//! that a metric reports.
+//! from that table; JSON and the page follow from the
+//! [quantities](crate::bench::results::quantity) that a metric reports. Its descriptions say which
+//! of these the terminal shows.
 
 mod concurrency;
 mod contended;
@@ -46,7 +47,7 @@ pub(crate) struct LockMetric {
     /// The line in `--help`.
     pub(crate) help: &'static str,
     pub(crate) jobs: &'static [(Suite, Ranks)],
-    /// The texts of its plots.
+    /// What the terminal shows, and the texts of its plots.
     pub(crate) descriptions: &'static [Description],
 }
 
@@ -95,6 +96,14 @@ mod tests {
             names.sort_unstable();
             names.dedup();
             assert_eq!(names.len(), all, "{names:?}");
+        }
+    }
+
+    #[test]
+    fn every_metric_shows_something_on_a_terminal() {
+        for metric in LOCK_METRICS {
+            let shown = metric.descriptions.iter().flat_map(|description| description.shown).count();
+            assert!(shown > 0, "{}", metric.name);
         }
     }
 

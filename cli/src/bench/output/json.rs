@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use onesided_windows::LockDesign;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::bench::results::description::Description;
@@ -177,10 +178,7 @@ impl Document {
 
     /// Reads what an earlier run wrote.
     pub(crate) fn read(path: &Path, sections: Sections) -> Result<Self, Failure> {
-        let failed = |error: &dyn std::fmt::Display| Failure::from(format!("{}: {error}", path.display()));
-        let text = fs::read_to_string(path).map_err(|error| failed(&error))?;
-        let mut document: Self = serde_json::from_str(&text).map_err(|error| failed(&error))?;
-        document.sections = sections;
+        let mut document = Self { sections, ..read(path)? };
         document.mark();
         Ok(document)
     }
@@ -229,6 +227,13 @@ impl Document {
             limit.oversubscribed = oversubscribed(limit.ranks);
         }
     }
+}
+
+/// Reads a document that `--json` wrote.
+pub(crate) fn read<D: DeserializeOwned>(path: &Path) -> Result<D, Failure> {
+    let failed = |error: &dyn std::fmt::Display| Failure::from(format!("{}: {error}", path.display()));
+    let text = fs::read_to_string(path).map_err(|error| failed(&error))?;
+    serde_json::from_str(&text).map_err(|error| failed(&error))
 }
 
 impl Machine {

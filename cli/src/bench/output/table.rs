@@ -143,9 +143,10 @@ impl Document {
             let [_, cells @ ..] = listed(row);
             [format!("{}, {}", row.benchmark, bytes(row))].into_iter().chain(cells).collect()
         });
+        let beside = |row: &Row| [value(row, row.value), row.limit.map_or_else(String::new, |limit| value(row, limit))];
         let latencies = of(Quantity::Latency).map(|row| {
-            let [_, cells @ ..] = listed(row);
-            [row.benchmark.clone(), bytes(row)].into_iter().chain(cells).collect()
+            let ([median, limit], [_, _, spread, ratio, _]) = (beside(row), listed(row));
+            [row.benchmark.clone(), bytes(row), median, spread, limit, ratio].into()
         });
         let rates = of(Quantity::MessageRate).map(|rate| {
             let same = |row: &&Row| (&row.benchmark, row.size, row.ranks) == (&rate.benchmark, rate.size, rate.ranks);
@@ -157,7 +158,7 @@ impl Document {
         });
         [
             ("In short", table(&["", "median", "", "ratio", BESIDE], key)),
-            (&*title, table(&["", "size", "median", "", "ratio", BESIDE], latencies)),
+            (&*title, table(&["", "size", "median", "", "limit", "ratio"], latencies)),
             (&*title, table(&["", "size", "bandwidth", "limit", "messages", "limit", "ratio"], rates)),
         ]
         .map(|(title, table)| format!("\n{title}\n{table}"))
@@ -419,7 +420,7 @@ mod tests {
         let lines: Vec<_> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         for line in [
             "put + flush, 8 B 20 ns ±25 % 2.00 10 ns bare put + flush",
-            "put + flush 8 B 20 ns ±25 % 2.00 10 ns bare put + flush",
+            "put + flush 8 B 20 ns ±25 % 10 ns 2.00",
             "many put + flush 8 B 400 MB/s 800 MB/s 50 M/s 100 M/s 0.50",
             "many CAS + flush 8 B 50 M/s 100 M/s 0.50",
         ] {
