@@ -353,10 +353,12 @@ pub(crate) fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> S
         _ => cell.replace(' ', "\u{a0}"),
     };
     table.add_rows(rows.map(|row| row.into_iter().enumerate().map(together).collect::<Vec<_>>()));
+    // The first column has what the others leave. They are wrapped only where that is not enough.
     let widths = table.column_max_content_widths();
-    let is_wide = widths.iter().map(|width| width + 2).sum::<u16>() > WIDTH as u16;
-    if let (Some(column), true) = (table.column_mut(0), is_wide) {
-        column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(widths[0].min(NAME) + 1)));
+    let others: u16 = widths[1..].iter().map(|width| width + 2).sum();
+    let left = (WIDTH as u16).saturating_sub(others + 1).max(NAME);
+    if let (Some(column), true) = (table.column_mut(0), left < widths[0]) {
+        column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(left + 1)));
     }
     for (column, name) in table.column_iter_mut().zip(head) {
         let is_left = name.is_empty() || [head[0], BESIDE].contains(name);
