@@ -34,6 +34,9 @@ impl Document {
         if self.results.iter().all(|row| row.size.is_some()) {
             return text + &self.by_size() + &self.notes(0);
         }
+        if let (Some(row), [lock]) = (self.results.first(), &*self.locks()) {
+            text += &format!("{lock}{} over {}\n", if row.needs_own_core { OWN_CORE } else { "" }, row.fabric);
+        }
         let sections: Vec<_> = self.sections.iter().map(|(title, all)| (&**title, self.columns(all))).collect();
         let sections: Vec<_> = sections.into_iter().filter(|(_, columns)| !columns.is_empty()).collect();
         if sections.len() > 1 {
@@ -175,6 +178,9 @@ impl Document {
                  is what bare instructions reach; a baseline does the same and is beaten fivefold."
                     .to_owned(),
             );
+        }
+        if self.locks().len() == 1 && any(&|row| row.range.is_some()) {
+            notes.push("±: half of what the largest run has more than the smallest.".to_owned());
         }
         if any(&|row| row.oversubscribed) {
             notes.push(format!(
