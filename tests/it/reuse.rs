@@ -95,7 +95,7 @@ fn a_kept_epoch_reaches_no_later_window() {
             // The lock words are the old ones, too.
             for late in directs {
                 let mut seen = vec![0; len];
-                late.read(0, &mut seen).unwrap();
+                late.read_into(0, &mut seen).unwrap();
                 assert_eq!(seen, vec![5; len]);
             }
             epochs.into_iter().for_each(|late| drop(late.unlock().wait()));

@@ -49,10 +49,23 @@ fn bench(name: &str) -> (Ended, Value, String) {
 
 /// Checks what the JSON of all benchmarks has in common.
 fn check_json(json: &Value) -> &[Value] {
-    assert!(json["machine"]["cores"].as_u64().unwrap() > 0);
     let results = json["results"].as_array().unwrap();
-    let fields =
-        ["algorithm", "benchmark", "fabric", "limit", "metric", "parameter", "ranks", "ratio", "size", "unit", "value"];
+    let mut fields = vec![
+        "algorithm",
+        "benchmark",
+        "fabric",
+        "limit",
+        "metric",
+        "parameter",
+        "ranks",
+        "ratio",
+        "size",
+        "unit",
+        "value",
+    ];
+    fields.extend(["compared_with", "comparison", "max", "min", "needs_own_core", "oversubscribed"]);
+    fields.sort_unstable();
+    let cores = json["machine"]["cores"].as_u64().unwrap();
     for result in results {
         let mut names: Vec<_> = result.as_object().unwrap().keys().collect();
         names.sort();
@@ -61,6 +74,11 @@ fn check_json(json: &Value) -> &[Value] {
             assert!(!result[text].as_str().unwrap().is_empty(), "{result}");
         }
         assert_eq!(result["ranks"], 2);
+        assert_eq!(result["oversubscribed"], cores < 2, "{result}");
+        assert_eq!(result["needs_own_core"], false, "{result}");
+        for field in ["compared_with", "comparison"] {
+            assert_eq!(result[field].is_null(), result["limit"].is_null(), "{field}: {result}");
+        }
         let value = result["value"].as_f64().unwrap();
         assert!(value >= 0.0, "{result}");
         let name = result["benchmark"].as_str().unwrap();
@@ -91,7 +109,7 @@ fn check_page(page: &str, json: &Value) {
             assert!(row.contains(&format!(">{}<", result[field].as_str().unwrap())), "{row}: {result}");
         }
     }
-    let plots = page.matches("<svg ").count();
+    let plots = page.matches("<figure>").count();
     assert!(plots > 1, "{page}");
     for part in ["role=\"img\" aria-labelledby=", "<title id=", "<desc id=", "<figcaption>"] {
         assert_eq!(page.matches(part).count(), plots, "{part}: {page}");
@@ -107,6 +125,7 @@ fn check_page(page: &str, json: &Value) {
 fn locks_are_measured_and_reported() {
     let (ended, json, page) = bench("locks");
     let results = check_json(&json);
+    assert!(ended.stdout.iter().all(|line| line.chars().count() <= 100), "{ended:?}");
     for (benchmark, metric, size) in [
         ("exclusive lock + unlock", "latency", None),
         ("lock + put 8 B + unlock, target computes", "latency", None),
@@ -119,7 +138,8 @@ fn locks_are_measured_and_reported() {
         let is_it = |result: &&Value| result["benchmark"] == benchmark && result["metric"] == metric;
         let result = results.iter().find(is_it).unwrap_or_else(|| panic!("{benchmark}: {json}"));
         assert_eq!(result["size"].as_u64(), size, "{result}");
-        assert!(ended.stdout.iter().any(|line| line.starts_with(benchmark)), "{ended:?}");
+        let label = &benchmark[..benchmark.len().min(22)]; // a longer one is wrapped
+        assert!(ended.stdout.iter().any(|line| line.starts_with(label)), "{ended:?}");
     }
     check_page(&page, &json);
 }
@@ -257,6 +277,7 @@ fn simulated_contests_are_the_same_each_time() {
 #[test]
 fn operations_of_all_sizes_are_measured_and_reported() {
     let (ended, json, page) = bench("rma");
+    assert!(ended.stdout.iter().all(|line| line.chars().count() <= 100), "{ended:?}");
     let results = check_json(&json);
     for (operation, sizes) in [
         ("put", &[8, 64, 1 << 20, 4 << 20][..]),
@@ -279,7 +300,7 @@ fn operations_of_all_sizes_are_measured_and_reported() {
             let of = |result: &&Value| result["benchmark"] == *benchmark && result["metric"] == metric;
             let found: Vec<_> = results.iter().filter(of).map(|result| result["size"].as_u64().unwrap()).collect();
             assert!(sizes.iter().all(|size| found.contains(size)), "{benchmark}, {metric}: {found:?}");
-            let lines = ended.stdout.iter().filter(|line| line.starts_with(&benchmark)).count();
+            let lines = ended.stdout.iter().filter(|line| line.starts_with(&format!("{benchmark}  "))).count();
             assert_eq!(lines, found.len(), "{ended:?}");
         }
     }
@@ -319,7 +340,7 @@ fn one_rank_has_no_peer() {
     let ended = finish(&mut onesided(&["bench", "locks", "--quick", "-n", "1"]));
     assert_eq!(ended.code(), 0, "{ended:?}");
     assert!(ended.stdout.iter().any(|line| line.starts_with("exclusive lock + unlock, own part")), "{ended:?}");
-    assert!(!ended.stdout.iter().any(|line| line.contains("target computes")), "{ended:?}");
+    assert!(!ended.stdout.iter().any(|line| line.contains(", target computes")), "{ended:?}");
 }
 
 #[test]
@@ -331,6 +352,11 @@ fn what_cannot_be_done_is_said_before_anything_is_measured() {
         let ended = finish(&mut onesided(&["bench", bench, "--report", "/nonexistent/report.html"]));
         assert_eq!(ended.code(), 1, "{ended:?}");
         assert!(ended.stderr.contains("/nonexistent/report.html"), "{ended:?}");
+    }
+    for bench in ["locks", "rma", "scale", "peers"] {
+        let ended = finish(&mut onesided(&["bench", bench, "--from", "/nonexistent/results.json"]));
+        assert_eq!(ended.code(), 1, "{ended:?}");
+        assert!(ended.stderr.contains("/nonexistent/results.json"), "{ended:?}");
     }
     let folder = Folder::new();
     let picture = folder.path("none.svg");
@@ -359,7 +385,7 @@ fn a_stored_comparison_is_told_and_drawn_again() {
     let [json, picture] = ["again.json", "picture.svg"].map(|name| folder.path(name).to_str().unwrap().to_owned());
     let ended = finish(&mut onesided(&["bench", "peers", "--from", stored, "--json", &json, "--picture", &picture]));
     assert_eq!(ended.code(), 0, "{ended:?}");
-    for benchmark in ["lock + put 8 B + unlock", "put + flush, 1 MiB", "lock + unlock, contended, 8 ranks"] {
+    for benchmark in ["lock + put 8 B + unlock", "put + flush, 1 MiB", "lock + unlock, contended, 8"] {
         assert!(ended.stdout.iter().any(|line| line.starts_with(benchmark)), "{benchmark}: {ended:?}");
     }
     let read = |path: &str| serde_json::from_str::<Value>(&fs::read_to_string(path).unwrap()).unwrap();
@@ -373,6 +399,33 @@ fn a_stored_comparison_is_told_and_drawn_again() {
         let ended = finish(&mut onesided(&["bench", "peers", "--from", wrong.to_str().unwrap()]));
         assert!(ended.code() == 1 && ended.stderr.contains(wrong.to_str().unwrap()), "{ended:?}");
         assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
+    }
+}
+
+#[test]
+fn stored_results_of_locks_are_told_and_drawn_again() {
+    let folder = Folder::new();
+    let path = |name: &str| folder.path(name).to_str().unwrap().to_owned();
+    let read = |path: &str| fs::read_to_string(path).unwrap();
+    for name in ["locks", "scale"] {
+        let (stored, json, again) =
+            (format!("{}/../docs/{name}.json", env!("CARGO_MANIFEST_DIR")), path("1"), path("2"));
+        let (page, picture) = (path("report.html"), path("picture.svg"));
+        let args = ["bench", name, "--from", &stored, "--json", &json, "--report", &page, "--picture", &picture];
+        let ended = finish(&mut onesided(&args));
+        assert_eq!(ended.code(), 0, "{ended:?}");
+        assert!(ended.stdout.contains(&"In short".to_owned()), "{ended:?}");
+        let document: Value = serde_json::from_str(&read(&json)).unwrap();
+        check_page(&read(&page), &document);
+        assert!(read(&picture).starts_with("<svg "));
+        let marked = |field: &str| document["results"].as_array().unwrap().iter().any(|result| result[field] == true);
+        assert_eq!(
+            [marked("oversubscribed"), marked("needs_own_core")],
+            [name == "locks"; 2],
+            "virtual time has no cores"
+        );
+        assert_eq!(finish(&mut onesided(&["bench", name, "--from", &json, "--json", &again])).code(), 0);
+        assert_eq!(read(&json), read(&again));
     }
 }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::bench::{Folder, LONG};
 use crate::support::{finish, finish_within, onesided};
@@ -63,8 +63,8 @@ fn count(marks: &Marks, name: &str) -> u64 {
     marks.get(name).copied().unwrap_or(0)
 }
 
-/// Runs a benchmark for some seconds: every result is a mark with its limit, in a plot with axes or
-/// among bars.
+/// Runs a benchmark for some seconds: every result is a mark, of a curve or in a row, with what it is
+/// compared with.
 fn report_of(name: &str) {
     let folder = Folder::new();
     let (json, report) = (folder.path("results.json"), folder.path("report.html"));
@@ -73,28 +73,32 @@ fn report_of(name: &str) {
     let ended = finish_within(&mut onesided(&arguments), LONG);
     assert_eq!(ended.code(), 0, "{ended:?}");
     let results: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
-    let results = results["results"].as_array().unwrap();
-    let limits = results.iter().filter(|result| !result["limit"].is_null()).count() as u64;
+    let mut results: Vec<_> = results["results"].as_array().unwrap().iter().collect();
+    let limits = |results: &[&Value]| results.iter().filter(|result| !result["limit"].is_null()).count() as u64;
+    let text = |result: &Value, field: &str| result[field].as_str().unwrap().to_owned();
 
     let figures = Seen::of(&report).figures();
-    let (mut drawn, mut limits_drawn) = (0, 0);
+    let (mut in_rows, mut limits_in_rows) = (0, 0);
     for (caption, marks) in &figures {
-        let legend = u64::from(count(marks, "square") + count(marks, "limit-bar") > 0);
-        limits_drawn += count(marks, "square") + count(marks, "limit-bar") - legend;
-        if count(marks, "dot") > 0 {
-            assert_eq!(count(marks, "axis"), 1, "{caption}: {marks:?}");
+        let is_it = |result: &&Value| *caption == format!("{}: {}", text(result, "benchmark"), text(result, "metric"));
+        let of_kind = |kind: &str| count(marks, &format!("limit-{kind}")) + count(marks, &format!("baseline-{kind}"));
+        let (curve, others): (Vec<_>, Vec<_>) = results.iter().partition(|result| is_it(result));
+        results = others;
+        if curve.is_empty() {
+            in_rows += count(marks, "s0");
+            limits_in_rows += of_kind("tick");
+            assert!(count(marks, "middle") >= 2 && count(marks, "axis") >= 3, "{caption}: {marks:?}");
+        } else {
+            assert_eq!((count(marks, "s0"), count(marks, "axis")), (curve.len() as u64, 1), "{caption}: {marks:?}");
+            let limits = if limits(&curve) > 0 { 2 } else { 0 };
+            assert_eq!(of_kind("line"), limits, "with its key, {caption}: {marks:?}");
             assert!(
                 count(marks, "grid") >= 4 && count(marks, "middle") >= 2 && count(marks, "end") >= 2,
                 "{caption}: {marks:?}"
             );
-            drawn += count(marks, "dot") - 1;
-        } else {
-            let bars = count(marks, "bar") - 1;
-            assert!(count(marks, "start number") >= bars, "{caption}: {marks:?}");
-            drawn += bars;
         }
     }
-    assert_eq!((drawn, limits_drawn), (results.len() as u64, limits), "{figures:?}");
+    assert_eq!((in_rows, limits_in_rows), (results.len() as u64, limits(&results)), "{figures:?}");
 }
 
 #[test]
@@ -132,19 +136,38 @@ fn a_browser_draws_the_report_of_peers() {
             &found.unwrap_or_else(|| panic!("{caption}: {figures:?}")).1
         };
         let ratios = marks(group);
-        // In its legend, beside the label, and at its value.
-        for (name, class) in [("MPICH", "first"), ("Open MPI", "second")] {
-            assert_eq!(count(ratios, class), 1 + 2 * of(group, "ratios", name), "{group}, {name}: {ratios:?}");
+        // Beside the label, and at its value.
+        for (name, class) in [("MPICH", "s1"), ("Open MPI", "s2")] {
+            assert_eq!(count(ratios, class), 2 * of(group, "ratios", name), "{group}, {name}: {ratios:?}");
         }
-        let limits = of(group, "ratios", "limit");
-        assert_eq!(count(ratios, "square"), 1 + limits, "{group}: {ratios:?}");
-        assert!(
-            count(ratios, "grid") >= 2 && count(ratios, "middle") >= 3 && count(ratios, "one") == 1,
-            "{group}: {ratios:?}"
-        );
-        let values = marks(&format!("{group}: values"));
-        for (name, class) in [("onesided", "bar"), ("limit", "limit-bar"), ("MPICH", "first"), ("Open MPI", "second")] {
-            assert_eq!(count(values, class), 1 + of(group, "values", name), "{group}, {name}: {values:?}");
+        assert_eq!(count(ratios, "square"), of(group, "ratios", "limit"), "{group}: {ratios:?}");
+        let compared = results.iter().filter(|result| result["group"] == group && result["ratios"] != json!({}));
+        assert_eq!(count(ratios, "one"), compared.count() as u64, "{group}: {ratios:?}");
+        assert!(count(ratios, "axis") >= 3 && count(ratios, "middle") >= 2, "{group}: {ratios:?}");
+        let of_group = figures.iter().filter(|(caption, _)| caption.starts_with(&format!("{group}: ")));
+        let values: Vec<_> = of_group.map(|(_, marks)| marks).collect();
+        for (name, class) in [("onesided", "s0"), ("limit", "square"), ("MPICH", "s1"), ("Open MPI", "s2")] {
+            let drawn: u64 = values.iter().map(|marks| count(marks, class)).sum();
+            assert!(drawn >= of(group, "values", name), "{group}, {name}: {values:?}");
+        }
+    }
+}
+
+/// All locks by all metrics, and simulated ones, as an earlier run stored them.
+#[test]
+#[ignore = "what the stage report of scripts/test starts"]
+fn a_browser_draws_the_reports_of_all_locks() {
+    for name in ["locks", "scale"] {
+        let folder = Folder::new();
+        let report = folder.path("report.html");
+        let stored = format!("{}/../docs/{name}.json", env!("CARGO_MANIFEST_DIR"));
+        let ended = finish(&mut onesided(&["bench", name, "--from", &stored, "--report", report.to_str().unwrap()]));
+        assert_eq!(ended.code(), 0, "{ended:?}");
+        let figures = Seen::of(&report).figures();
+        assert!(figures.len() > 5, "{figures:?}");
+        for (caption, marks) in &figures {
+            let drawn: u64 = (0..8).map(|lock| count(marks, &format!("s{lock}"))).sum();
+            assert!(drawn > 0, "{caption}: {marks:?}");
         }
     }
 }

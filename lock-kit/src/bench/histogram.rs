@@ -1,101 +1,70 @@
 //! Distributions of waits, and measures of fairness.
 
-/// A histogram with a resolution of 3 %: each power of two has [`Histogram::PARTS`] buckets.
+/// A histogram with a resolution of 1 %. Values above [`Histogram::MAX`] count as that.
 ///
 /// ```
 /// let mut waits = onesided_lock_kit::bench::Histogram::default();
 /// (1..=100).for_each(|nanos| waits.add(nanos));
 /// assert_eq!((waits.count(), waits.quantile(0.5), waits.largest()), (100, Some(50), 100));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Histogram {
-    buckets: Vec<u64>,
-    largest: u64,
-}
-
-/// The logarithm to base 2 of the buckets of a power of two.
-const BITS: u32 = 5;
+#[derive(Clone, Debug, PartialEq)]
+pub struct Histogram(hdrhistogram::Histogram<u64>);
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self { buckets: vec![0; Self::BUCKETS], largest: 0 }
+        let empty = hdrhistogram::Histogram::new_with_max(Self::MAX, 2);
+        Self(empty.expect("two digits up to this value are possible"))
     }
 }
 
 impl Histogram {
-    /// Buckets of each power of two.
-    pub const PARTS: u64 = 1 << BITS;
-    /// The number of buckets.
-    pub const BUCKETS: usize = ((64 - BITS as usize) + 1) << BITS;
+    /// In nanoseconds, 18 minutes.
+    pub const MAX: u64 = (1 << 40) - 1;
 
     /// Adds a value.
     #[inline]
     pub fn add(&mut self, value: u64) {
-        self.buckets[Self::bucket(value)] += 1;
-        self.largest = self.largest.max(value);
+        self.0.saturating_record(value);
     }
 
     /// The number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.buckets.iter().sum()
+        self.0.len()
     }
 
     /// The largest value; 0 if there is none.
     #[must_use]
-    pub const fn largest(&self) -> u64 {
-        self.largest
+    pub fn largest(&self) -> u64 {
+        self.0.max()
     }
 
-    /// The quantile of `part`, from 0 to 1: the middle of its bucket. `None` without values.
+    /// The quantile of `part`, from 0 to 1. `None` without values.
     #[must_use]
     pub fn quantile(&self, part: f64) -> Option<u64> {
-        let wanted = ((self.count() as f64 * part).ceil() as u64).max(1);
-        let mut seen = 0;
-        let bucket = self.buckets.iter().position(|count| {
-            seen += count;
-            seen >= wanted
-        })?;
-        Some(Self::middle(bucket).min(self.largest))
+        (!self.0.is_empty()).then(|| self.0.value_at_quantile(part))
     }
 
     /// Adds the values of another histogram.
     pub fn merge(&mut self, other: &Self) {
-        for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
-            *mine += theirs;
-        }
-        self.largest = self.largest.max(other.largest);
+        self.0 += &other.0;
     }
 
-    /// The count of each bucket, then the largest value, for transfer to another process.
+    /// The count of each bucket, for transfer to another process: the same number of words for
+    /// every histogram.
     pub fn words(&self) -> impl Iterator<Item = u64> + '_ {
-        self.buckets.iter().copied().chain([self.largest])
+        self.0.iter_all().map(|bucket| bucket.count_at_value())
     }
 
     /// The inverse of [`words`](Self::words). Missing words are 0.
     #[must_use]
     pub fn from_words(words: impl IntoIterator<Item = u64>) -> Self {
-        let mut words = words.into_iter();
-        let buckets = (0..Self::BUCKETS).map(|_| words.next().unwrap_or(0)).collect();
-        Self { buckets, largest: words.next().unwrap_or(0) }
-    }
-
-    const fn bucket(value: u64) -> usize {
-        if value < Self::PARTS {
-            return value as usize;
+        let (buckets, mut all) = (Self::default(), Self::default());
+        // A value that is recorded no times would count as the largest.
+        for (bucket, count) in buckets.0.iter_all().zip(words).filter(|(_, count)| *count > 0) {
+            all.0.saturating_record_n(bucket.value_iterated_to(), count);
         }
-        let power = 63 - value.leading_zeros();
-        let part = (value >> (power - BITS)) & (Self::PARTS - 1);
-        (((power - BITS + 1) as u64) << BITS | part) as usize
-    }
-
-    const fn middle(bucket: usize) -> u64 {
-        let (power, part) = ((bucket >> BITS) as u32, bucket as u64 & (Self::PARTS - 1));
-        if power == 0 {
-            return part;
-        }
-        let width = 1 << (power - 1);
-        ((Self::PARTS + part) << (power - 1)) + width / 2
+        all
     }
 }
 
@@ -124,30 +93,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_are_in_order_and_as_narrow_as_said() {
-        let mut last = 0;
-        for power in 0..64 {
-            for value in [1_u64 << power, (1 << power) + (1 << power) / 3, (1 << power) - 1 + (1 << power)] {
-                let bucket = Histogram::bucket(value);
-                assert!(bucket >= last && bucket < Histogram::BUCKETS, "{value}: {bucket} after {last}");
-                let middle = Histogram::middle(bucket);
-                assert!(middle.abs_diff(value) as f64 <= value as f64 / 32.0, "{value}: {middle}");
-                last = bucket;
-            }
-        }
-        assert_eq!(Histogram::bucket(u64::MAX), Histogram::BUCKETS - 1);
-    }
-
-    #[test]
     fn quantiles_are_those_of_the_values() {
         let mut all = Histogram::default();
-        assert_eq!(all.quantile(0.5), None);
+        assert_eq!((all.quantile(0.5), all.largest()), (None, 0));
         (1..=1000).for_each(|value| all.add(value));
         for (part, value) in [(0.0, 1), (0.5, 500), (0.99, 990), (0.999, 999), (1.0, 1000)] {
             let found = all.quantile(part).unwrap();
-            assert!(found.abs_diff(value) as f64 <= value as f64 / 32.0, "{part}: {found}");
+            assert!(found.abs_diff(value) as f64 <= value as f64 / 100.0, "{part}: {found}");
         }
-        assert_eq!((all.count(), all.largest()), (1000, 1000));
+        assert!(all.count() == 1000 && all.largest().abs_diff(1000) < 10, "{}", all.largest());
+        all.add(u64::MAX);
+        assert_eq!(all.largest(), Histogram::MAX);
     }
 
     #[test]
@@ -155,10 +111,11 @@ mod tests {
         let (mut low, mut high, mut both) = (Histogram::default(), Histogram::default(), Histogram::default());
         for value in 0..100 {
             low.add(value);
-            high.add(value << 40);
+            high.add(value << 30);
             both.add(value);
-            both.add(value << 40);
+            both.add(value << 30);
         }
+        assert_eq!(high.words().count(), Histogram::default().words().count());
         low.merge(&Histogram::from_words(high.words()));
         assert_eq!(low, both);
     }

@@ -77,7 +77,7 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
     }
 }
 
-/// An origin's waits: there may be many origins with few waits each, and a [`Histogram`] has 15 kB.
+/// An origin's waits: there may be many origins with few waits each, and a [`Histogram`] has 35 kB.
 #[derive(Default)]
 struct Sparse(BTreeMap<u64, u64>);
 

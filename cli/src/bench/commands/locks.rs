@@ -6,6 +6,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use crate::bench::lock_choice::{self, Locks};
 use crate::bench::metrics::{LOCK_METRICS, LockMetric};
+use crate::bench::output::json::Sections;
 use crate::bench::runner::suite::Suite;
 use crate::bench::runner::{self, Job, Options};
 use crate::failure::Failure;
@@ -19,7 +20,8 @@ use crate::failure::Failure;
 /// mutex, stores, memcpy) are measured interleaved with the results, by the same processes.
 /// Uncontended, every lock is compared with a bare compare-and-swap lock, whatever its own
 /// algorithm. Contended, it is compared with the same algorithm (fetch-add-queue: a bare ticket
-/// lock), or with nothing if there is no bare one. --metric measures more. Each rank is kept on one
+/// lock), or with nothing if there is no bare one. What a result beats fivefold is no limit and is
+/// called a baseline. --metric measures more. Each rank is kept on one
 /// core. Every figure is the median of 7 runs (--quick: 3). The benchmark assumes an otherwise idle
 /// machine.
 #[derive(Debug, clap::Args)]
@@ -30,7 +32,7 @@ pub(crate) struct Args {
     #[arg(short = 'n', long = "ranks", visible_alias = "np", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     ranks: Option<u32>,
 
-    /// Which locks, by name, or all; several, with commas between them, are shown side by side
+    /// Which locks, by name, or all; several, with commas between them, have a row each
     #[arg(long = "lock", value_name = "NAME", value_delimiter = ',', default_value = "test-and-set", value_parser = lock_choice::parse)]
     locks: Vec<Locks>,
 
@@ -67,7 +69,7 @@ fn metric_parser() -> impl TypedValueParser<Value = Metrics> {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let locks = lock_choice::unique(&args.locks);
     let metrics = || args.metrics.iter().flat_map(|metrics| &metrics.0).copied();
-    if args.options.wants_picture() && !metrics().any(LockMetric::has_curves) {
+    if args.options.measures() && args.options.wants_picture() && !metrics().any(LockMetric::has_curves) {
         return Err(no_curves().into());
     }
     let mut suites: Vec<(&'static Suite, u32)> = Vec::new();
@@ -81,8 +83,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     // The same suite with each lock, directly after one another.
     let jobs: Vec<Job> =
         suites.iter().flat_map(|(suite, ranks)| locks.iter().map(|lock| (*suite, *ranks, *lock))).collect();
-    let descriptions = LOCK_METRICS.iter().flat_map(|metric| metric.descriptions).collect();
-    runner::run("onesided bench locks", &args.options, &jobs, descriptions)
+    runner::run("onesided bench locks", &args.options, &jobs, sections())
+}
+
+/// What is shown: a section for each metric.
+pub(crate) fn sections() -> Sections {
+    let section = |metric: &&'static LockMetric| {
+        (format!("{}: {}", metric.name, metric.help), metric.descriptions.iter().collect())
+    };
+    LOCK_METRICS.iter().map(section).collect()
 }
 
 /// Tells which metrics `--picture` can draw.

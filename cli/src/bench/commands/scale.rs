@@ -73,6 +73,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    const TITLE: &str = "onesided bench scale";
+    if let Some(from) = &args.files.from {
+        return args.files.show(from, TITLE, simulated::sections());
+    }
     let begun = SystemTime::now();
     let mut designs = lock_choice::unique(&args.locks);
     designs.retain(|design| !design.is_served()); // the simulation has no server threads
@@ -114,6 +118,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
     }
     bar.finish_and_clear();
-    let document = Document::new(Machine::collect(), "sim", &measured, simulated::descriptions());
-    finish(&document, files, "onesided bench scale", begun)
+    let document =
+        Document::new(Machine::collect(), "sim", (begun, runner::command()), &measured, simulated::sections());
+    finish(&document, files, TITLE)
 }

@@ -6,7 +6,7 @@ use onesided_windows::Window;
 
 use crate::bench::effort::Effort;
 use crate::bench::metrics::{LockMetric, Ranks};
-use crate::bench::results::description::{Description, Name};
+use crate::bench::results::description::{Description, Name, Shown};
 use crate::bench::results::quantity::Quantity;
 use crate::bench::results::report::Parameter;
 use crate::bench::runner::suite::{Program, Suite};
@@ -21,7 +21,7 @@ pub(super) static METRIC: LockMetric = LockMetric {
     descriptions: &[Description {
         benchmark: Name::Is(BENCHMARK),
         sentence: "Each origin acquires and releases a lock of its own at one target, which sleeps.",
-        headings: &[(Quantity::Latency, "A window for each origin: lock + unlock")],
+        shown: &[Shown::new(Quantity::Latency, "lock").heading("A window for each origin: lock + unlock")],
     }],
 };
 

@@ -7,7 +7,7 @@ use crate::bench::baselines::locks::BareLock;
 use crate::bench::baselines::signals::ping_pong;
 use crate::bench::effort::Effort;
 use crate::bench::metrics::{LockMetric, Ranks};
-use crate::bench::results::description::{Description, Name};
+use crate::bench::results::description::{Description, Name, Shown};
 use crate::bench::results::quantity::Quantity;
 use crate::bench::runner::suite::{Program, Suite};
 use crate::bench::worker::rank::BenchRank;
@@ -22,15 +22,15 @@ pub(super) static METRIC: LockMetric = LockMetric {
         Description {
             benchmark: Name::Is(BENCHMARK),
             sentence: "All ranks acquire and release the lock of one rank as often as they can.",
-            headings: &[
-                (Quantity::Acquisitions, "Contended: acquisitions a second"),
-                (Quantity::Share, "Contended: smallest over largest share"),
+            shown: &[
+                Shown::new(Quantity::Acquisitions, "acquired").key().heading("Contended: acquisitions a second"),
+                Shown::new(Quantity::Share, "share").key().heading("Contended: smallest over largest share"),
             ],
         },
         Description {
             benchmark: Name::Is(BESIDE_MUTEX),
             sentence: "The same as the contended lock, beside the C library's shared mutex.",
-            headings: &[],
+            shown: &[],
         },
     ],
 };

@@ -9,7 +9,7 @@ use onesided_windows::Window;
 
 use crate::bench::effort::Effort;
 use crate::bench::metrics::{LockMetric, Ranks};
-use crate::bench::results::description::{Description, Name};
+use crate::bench::results::description::{Description, Name, Shown};
 use crate::bench::results::quantity::Quantity;
 use crate::bench::results::report::Parameter;
 use crate::bench::runner::suite::{Program, Suite};
@@ -29,13 +29,15 @@ pub(super) static METRIC: LockMetric = LockMetric {
         Description {
             benchmark: Name::Is(COMPUTING),
             sentence: "One rank at the lock of another that computes in so many threads.",
-            headings: &[(Quantity::Latency, "Target computes: lock + unlock")],
+            shown: &[Shown::new(Quantity::Latency, "computing").heading("Target computes: lock + unlock")],
         },
         Description {
             benchmark: Name::Is(PAIRS),
             sentence: "Pairs of an origin and its target at once: each core has one of both.",
-            headings: &[],
+            shown: &[Shown::new(Quantity::Latency, "pairs")],
         },
+        Description::of(IDLE, &[Shown::new(Quantity::Cpu, "core: idle")]),
+        Description::of(LOCKED, &[Shown::new(Quantity::Cpu, "core: locked")]),
     ],
 };
 

@@ -9,7 +9,7 @@ use onesided_windows::Window;
 use crate::bench::baselines::signals::{answer_wakes, ping_pong, wake_and_wait};
 use crate::bench::effort::Effort;
 use crate::bench::metrics::{LockMetric, Ranks};
-use crate::bench::results::description::{Description, Name};
+use crate::bench::results::description::{Description, Name, Shown};
 use crate::bench::results::quantity::Quantity;
 use crate::bench::results::report::Parameter;
 use crate::bench::results::summary::Summary;
@@ -23,9 +23,9 @@ pub(super) static METRIC: LockMetric = LockMetric {
     help: "From one origin's release to another's acquisition, with short and long waits",
     jobs: &[(Suite::new("delay", Program::Plain(run)), Ranks::TwoOrigins)],
     descriptions: &[Description {
-        benchmark: Name::Is(BENCHMARKS[0]),
+        benchmark: Name::StartsWith(BENCHMARKS[0]),
         sentence: "Two ranks alternate; the time from one's release to the other's acquisition.",
-        headings: &[],
+        shown: &[Shown::new(Quantity::Latency, "to acquired")],
     }],
 };
 

@@ -13,7 +13,7 @@ use onesided_windows::{LockAllDesign, Window};
 
 use crate::bench::effort::Effort;
 use crate::bench::metrics::{LockMetric, Ranks};
-use crate::bench::results::description::{Description, Name};
+use crate::bench::results::description::{Description, Name, Shown};
 use crate::bench::results::quantity::Quantity;
 use crate::bench::results::report::Parameter;
 use crate::bench::runner::suite::{Program, Suite};
@@ -26,15 +26,19 @@ pub(super) static METRIC: LockMetric = LockMetric {
     help: "Operations that are posted for an acquire and a release, with 1 to 7 origins at one lock",
     jobs: &[(Suite::new("messages", Program::Counted(run)), Ranks::Always(&[2, 3, 5, 8]))],
     descriptions: &[
+        Description::of("exclusive lock: operations of an acquire", &[Shown::new(Quantity::Operations, "acquire")]),
+        Description::of("exclusive lock: operations of a release", &[Shown::new(Quantity::Operations, "release")]),
+        Description::of("shared lock: operations of an acquire", &[Shown::new(Quantity::Operations, "acquire shared")]),
+        Description::of("shared lock: operations of a release", &[Shown::new(Quantity::Operations, "release shared")]),
         Description {
             benchmark: Name::Is(CONTENDED),
             sentence: "Reads, writes and atomics that all ranks post for one acquisition and its release.",
-            headings: &[(Quantity::Operations, "Contended: operations an acquisition")],
+            shown: &[Shown::new(Quantity::Operations, "contended").heading("Contended: operations an acquisition")],
         },
         Description {
             benchmark: Name::Is(CONTENDED_ATOMICS),
             sentence: "Of these operations the compare-and-swaps and fetch-adds.",
-            headings: &[],
+            shown: &[],
         },
     ],
 };

@@ -3,8 +3,9 @@
 //! A new metric is a file that declares a [`LockMetric`], its `mod` line, a line in
 //! [`LOCK_METRICS`], and one in `POINTS` of `cli/tests/processes/bench.rs`.
 //! `--metric` and its help, the jobs, `bench worker`, the progress bar and the plots' texts follow
-//! from that table; tables and JSON follow from the [quantities](crate::bench::results::quantity)
-//! that a metric reports.
+//! from that table; JSON and the page follow from the
+//! [quantities](crate::bench::results::quantity) that a metric reports. Its descriptions say which
+//! of these the terminal shows.
 
 mod concurrency;
 mod contended;
@@ -27,12 +28,12 @@ use crate::bench::runner::suite::Suite;
 pub(crate) static LOCK_METRICS: &[&LockMetric] = &[
     &overhead::METRIC,
     &contended::METRIC,
+    &wait::METRIC,
     &delay::METRIC,
     &wake::METRIC,
     &concurrency::METRIC,
     &messages::METRIC,
     &cpu::METRIC,
-    &wait::METRIC,
     &readers::METRIC,
     &section::METRIC,
     &zipf::METRIC,
@@ -46,7 +47,7 @@ pub(crate) struct LockMetric {
     /// The line in `--help`.
     pub(crate) help: &'static str,
     pub(crate) jobs: &'static [(Suite, Ranks)],
-    /// The texts of its plots.
+    /// What the terminal shows, and the texts of its plots.
     pub(crate) descriptions: &'static [Description],
 }
 
@@ -77,7 +78,7 @@ impl Ranks {
 impl LockMetric {
     /// Whether some of its plots are in the picture.
     pub(crate) fn has_curves(&self) -> bool {
-        self.descriptions.iter().any(|description| !description.headings.is_empty())
+        self.descriptions.iter().flat_map(|description| description.shown).any(|shown| shown.heading.is_some())
     }
 }
 
@@ -95,6 +96,14 @@ mod tests {
             names.sort_unstable();
             names.dedup();
             assert_eq!(names.len(), all, "{names:?}");
+        }
+    }
+
+    #[test]
+    fn every_metric_shows_something_on_a_terminal() {
+        for metric in LOCK_METRICS {
+            let shown = metric.descriptions.iter().flat_map(|description| description.shown).count();
+            assert!(shown > 0, "{}", metric.name);
         }
     }
 

@@ -6,7 +6,7 @@ use onesided_windows::Window;
 
 use crate::bench::effort::Effort;
 use crate::bench::metrics::{LockMetric, Ranks, sweep};
-use crate::bench::results::description::{Description, Name};
+use crate::bench::results::description::{Description, Name, Shown};
 use crate::bench::results::quantity::Quantity;
 use crate::bench::results::report::Parameter;
 use crate::bench::runner::suite::{Program, Suite};
@@ -21,7 +21,7 @@ pub(super) static METRIC: LockMetric = LockMetric {
     descriptions: &[Description {
         benchmark: Name::Is(BENCHMARK),
         sentence: "All ranks at one lock, which so many acquire to read; each holds it for 0.5 µs.",
-        headings: &[(Quantity::Acquisitions, "Some to read: acquisitions a second")],
+        shown: &[Shown::new(Quantity::Acquisitions, "acquired").heading("Some to read: acquisitions a second")],
     }],
 };
 

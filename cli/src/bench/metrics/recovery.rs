@@ -8,6 +8,7 @@ use rustix::process::{Signal, getpid, kill_process};
 
 use crate::bench::effort::Effort;
 use crate::bench::metrics::{LockMetric, Ranks};
+use crate::bench::results::description::{Description, Shown};
 use crate::bench::results::quantity::Quantity;
 use crate::bench::runner::suite::{Program, Suite};
 use crate::bench::worker::rank::BenchRank;
@@ -18,8 +19,10 @@ pub(super) static METRIC: LockMetric = LockMetric {
     name: "recovery",
     help: "From an owner's death to its lock's recovery by a waiter",
     jobs: &[(Suite { steps: |_| 1, ..Suite::new("recovery", Program::Killed(run)) }, Ranks::Always(&[6]))],
-    descriptions: &[],
+    descriptions: &[Description::of(BENCHMARK, &[Shown::new(Quantity::Latency, "recovered")])],
 };
+
+const BENCHMARK: &str = "lock: owner killed to recovered";
 
 // Bare words: the rank that holds the lock, the victim whose lock rank 0 has requested, the time of
 // the kill, and the next victim.
@@ -65,5 +68,5 @@ fn run(rank: &BenchRank, _: Effort) -> Result<(), Failure> {
         epoch.unlock().wait()?;
     }
     rank.step()?;
-    rank.uncompared(("lock: owner killed to recovered", None), Quantity::Latency, &times)
+    rank.uncompared((BENCHMARK, None), Quantity::Latency, &times)
 }

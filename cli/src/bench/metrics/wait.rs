@@ -8,7 +8,7 @@ use onesided_windows::Window;
 
 use crate::bench::effort::Effort;
 use crate::bench::metrics::{LockMetric, Ranks};
-use crate::bench::results::description::{Description, Name};
+use crate::bench::results::description::{Description, Name, Shown};
 use crate::bench::results::quantity::Quantity;
 use crate::bench::runner::suite::{Program, Suite};
 use crate::bench::worker::rank::BenchRank;
@@ -22,7 +22,10 @@ pub(super) static METRIC: LockMetric = LockMetric {
     descriptions: &[Description {
         benchmark: Name::Is(BENCHMARK),
         sentence: "All ranks acquire the lock of one rank as often as they can; from the request to the acquisition.",
-        headings: &[(Quantity::P99, "Contended: wait, 99 of 100 at most")],
+        shown: &[
+            Shown::new(Quantity::P99, "p99 wait").heading("Contended: wait, 99 of 100 at most"),
+            Shown::new(Quantity::LongestBypass, "bypass"),
+        ],
     }],
 };
 

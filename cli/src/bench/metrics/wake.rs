@@ -8,6 +8,7 @@ use onesided_windows::{Error, Window};
 use crate::bench::baselines::signals::{answer_wakes, wake_and_wait};
 use crate::bench::effort::Effort;
 use crate::bench::metrics::{LockMetric, Ranks};
+use crate::bench::results::description::{Description, Shown};
 use crate::bench::results::quantity::Quantity;
 use crate::bench::results::summary::Summary;
 use crate::bench::runner::suite::{Program, Suite};
@@ -20,7 +21,11 @@ pub(super) static METRIC: LockMetric = LockMetric {
     help: "The first acquire of an idle lock, beside a bare futex wake where a thread has to be woken for it, and what an \
            idle target uses of its core",
     jobs: &[(Suite::new("wake", Program::Plain(run)), Ranks::Always(&[2]))],
-    descriptions: &[],
+    descriptions: &[
+        Description::of(AFTER_IDLE, &[Shown::new(Quantity::Latency, "lock")]),
+        Description::of(IN_BARRIER, &[Shown::new(Quantity::Latency, "in barrier")]),
+        Description::of(CPU, &[Shown::new(Quantity::Cpu, "core")]),
+    ],
 };
 
 /// How long the lock is idle before each acquire, and how many acquires a run has.

@@ -6,7 +6,8 @@ use onesided_windows::{Error, LockTable, Window};
 
 use crate::bench::effort::Effort;
 use crate::bench::metrics::{LockMetric, Ranks, sweep};
-use crate::bench::results::description::{Description, Name};
+use crate::bench::results::description::{Description, Name, Shown};
+use crate::bench::results::quantity::Quantity;
 use crate::bench::results::report::Parameter;
 use crate::bench::runner::suite::{Program, Suite};
 use crate::bench::worker::rank::BenchRank;
@@ -19,7 +20,7 @@ pub(super) static METRIC: LockMetric = LockMetric {
     descriptions: &[Description {
         benchmark: Name::EndsWith("Zipf-distributed locks"),
         sentence: "Many locks, the n-th wanted 1 / n to the power of the skew as often as the first; 0 is even.",
-        headings: &[],
+        shown: &[Shown::new(Quantity::Acquisitions, "acquired")],
     }],
 };
 

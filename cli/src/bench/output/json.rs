@@ -1,24 +1,36 @@
 //! The document that `--json` writes. Its field names are stable.
 
 use std::fs;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use onesided_windows::LockDesign;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::bench::results::description::Description;
 use crate::bench::results::quantity::Quantity;
 use crate::bench::results::report::{Against, Measured, Parameter};
+use crate::failure::Failure;
 use crate::info;
 
 /// One run of `onesided bench`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Document {
     pub(crate) machine: Machine,
+    /// In seconds since 1970.
+    pub(crate) begun: u64,
+    /// The command line of the run.
+    pub(crate) command: String,
     pub(crate) limits: Vec<Limit>,
     pub(crate) results: Vec<Row>,
-    /// The texts of the plots.
+    /// What is shown of the results, in this order: a section each.
     #[serde(skip)]
-    pub(crate) descriptions: Vec<&'static Description>,
+    pub(crate) sections: Sections,
 }
+
+/// The titles and contents of the sections.
+pub(crate) type Sections = Vec<(String, Vec<&'static Description>)>;
 
 /// The machine of a run.
 #[derive(Debug, Serialize, Deserialize)]
@@ -34,9 +46,31 @@ pub(crate) struct Machine {
     pub(crate) load: f64,
 }
 
-/// What bare instructions reach on this machine: the median, the smallest and the largest of all
-/// runs.
-#[derive(Debug, Serialize)]
+/// What a result is compared with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Comparison {
+    /// What bare instructions reach on this machine.
+    #[default]
+    Limit,
+    /// Bare instructions that do the same and that a result of the run beats by [`FAR`].
+    Baseline,
+}
+
+/// A limit that is beaten so many times is none.
+const FAR: f64 = 5.0;
+
+impl Comparison {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Limit => "limit",
+            Self::Baseline => "baseline",
+        }
+    }
+}
+
+/// What bare instructions do on this machine: the median, the smallest and the largest of all runs.
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Limit {
     /// The benchmark.
     pub(crate) name: String,
@@ -51,13 +85,25 @@ pub(crate) struct Limit {
     pub(crate) quantity: Quantity,
     pub(crate) value: f64,
     /// As in [`Row`].
-    pub(crate) unit: &'static str,
+    pub(crate) unit: String,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+    #[serde(default)]
+    pub(crate) comparison: Comparison,
+    /// As in [`Row`].
+    #[serde(default)]
+    pub(crate) oversubscribed: bool,
+}
+
+/// The smallest and the largest run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Range {
     pub(crate) min: f64,
     pub(crate) max: f64,
 }
 
 /// A result: the median of all runs.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     /// The benchmark's name.
     pub(crate) benchmark: String,
@@ -77,23 +123,36 @@ pub(crate) struct Row {
     pub(crate) quantity: Quantity,
     pub(crate) value: f64,
     /// `ns`, `GB/s` (10^9 bytes), `1/s`, `1`.
-    pub(crate) unit: &'static str,
+    pub(crate) unit: String,
     /// What bare instructions reach, in the same unit and measured interleaved with the result;
     /// `null` without a comparison.
     pub(crate) limit: Option<f64>,
     /// `value / limit`: lower is better for a latency, higher for all other metrics.
     pub(crate) ratio: Option<f64>,
-    /// The smallest and the largest run.
-    #[serde(skip)]
-    pub(crate) range: (f64, f64),
+    /// The name of that limit.
+    #[serde(default)]
+    pub(crate) compared_with: Option<String>,
+    /// Whether `limit` is one, or a baseline; `null` without a comparison.
+    #[serde(default)]
+    pub(crate) comparison: Option<Comparison>,
+    /// `min` and `max`.
+    #[serde(flatten)]
+    pub(crate) range: Option<Range>,
+    /// Whether there were more ranks than cores.
+    #[serde(default)]
+    pub(crate) oversubscribed: bool,
+    /// Whether the lock needs a core of its own at each target: a thread that polls serves it.
+    #[serde(default)]
+    pub(crate) needs_own_core: bool,
 }
 
 impl Document {
     pub(crate) fn new(
         machine: Machine,
         fabric: &str,
+        (begun, command): (SystemTime, String),
         measured: &[Measured],
-        descriptions: Vec<&'static Description>,
+        sections: Sections,
     ) -> Self {
         // A limit that was measured with several locks is listed once.
         let is_limit = |(i, one): &(usize, &Measured)| {
@@ -105,13 +164,76 @@ impl Document {
         };
         let limits = measured.iter().enumerate().filter(is_limit).map(|(_, limit)| limit);
         let results = measured.iter().filter(|measured| measured.against != Against::IsLimit);
-        Self {
+        let mut document = Self {
             machine,
+            begun: begun.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            command,
             limits: limits.map(Limit::of).collect(),
             results: results.map(|result| Row::of(result, fabric, measured)).collect(),
-            descriptions,
+            sections,
+        };
+        document.mark();
+        document
+    }
+
+    /// Reads what an earlier run wrote.
+    pub(crate) fn read(path: &Path, sections: Sections) -> Result<Self, Failure> {
+        let mut document = Self { sections, ..read(path)? };
+        document.mark();
+        Ok(document)
+    }
+
+    /// Whether the time is virtual.
+    pub(crate) fn is_simulated(&self) -> bool {
+        self.results.iter().all(|row| row.fabric == "sim")
+    }
+
+    /// The locks, in the order of their first results.
+    pub(crate) fn locks(&self) -> Vec<&str> {
+        let mut locks: Vec<&str> = Vec::new();
+        for row in &self.results {
+            if !locks.contains(&&*row.algorithm) {
+                locks.push(&row.algorithm);
+            }
+        }
+        locks
+    }
+
+    pub(crate) fn description(&self, benchmark: &str) -> Option<&'static Description> {
+        let all = self.sections.iter().flat_map(|(_, descriptions)| descriptions);
+        all.copied().find(|description| description.is_for(benchmark))
+    }
+
+    /// Sets the marks that depend on all results.
+    fn mark(&mut self) {
+        let is_far = |row: &&Row| {
+            row.ratio.is_some_and(|ratio| if row.unit == "ns" { ratio * FAR <= 1.0 } else { ratio >= FAR })
+        };
+        let baselines: Vec<_> =
+            self.results.iter().filter(is_far).map(|row| (row.compared_with.clone(), row.quantity)).collect();
+        let comparison = |with: &Option<String>, quantity| {
+            let is_baseline = with.is_some() && baselines.iter().any(|one| (&one.0, one.1) == (with, quantity));
+            if is_baseline { Comparison::Baseline } else { Comparison::Limit }
+        };
+        let (cores, simulated) = (self.machine.machine.cores, self.is_simulated());
+        let oversubscribed = |ranks: u32| ranks as usize > cores && !simulated;
+        for row in &mut self.results {
+            row.comparison = row.limit.map(|_| comparison(&row.compared_with, row.quantity));
+            row.oversubscribed = oversubscribed(row.ranks);
+            row.needs_own_core = matches!(row.algorithm.parse(), Ok(LockDesign::DedicatedThread(_)));
+        }
+        for limit in &mut self.limits {
+            limit.comparison = comparison(&Some(limit.name.clone()), limit.quantity);
+            limit.oversubscribed = oversubscribed(limit.ranks);
         }
     }
+}
+
+/// Reads a document that `--json` wrote.
+pub(crate) fn read<D: DeserializeOwned>(path: &Path) -> Result<D, Failure> {
+    let failed = |error: &dyn std::fmt::Display| Failure::from(format!("{}: {error}", path.display()));
+    let text = fs::read_to_string(path).map_err(|error| failed(&error))?;
+    serde_json::from_str(&text).map_err(|error| failed(&error))
 }
 
 impl Machine {
@@ -141,9 +263,11 @@ impl Limit {
             ranks: *ranks,
             quantity: *quantity,
             value: value.median,
-            unit: quantity.unit(),
+            unit: quantity.unit().to_owned(),
             min: value.min,
             max: value.max,
+            comparison: Comparison::Limit,
+            oversubscribed: false,
         }
     }
 }
@@ -157,7 +281,8 @@ impl Row {
                 && (other.quantity, other.ranks, other.size, &other.lock) == (*quantity, *ranks, *size, lock)
                 && other.parameter == *parameter
         };
-        let limit = measured.iter().find(is_limit).map(|limit| limit.value.median);
+        let found = measured.iter().find(is_limit);
+        let limit = found.map(|limit| limit.value.median);
         Self {
             benchmark: what.clone(),
             algorithm: lock.clone(),
@@ -167,10 +292,14 @@ impl Row {
             ranks: *ranks,
             quantity: *quantity,
             value: value.median,
-            unit: quantity.unit(),
+            unit: quantity.unit().to_owned(),
             limit,
             ratio: limit.filter(|limit| *limit > 0.0).map(|limit| value.median / limit),
-            range: (value.min, value.max),
+            compared_with: found.map(|limit| limit.what.clone()),
+            comparison: None,
+            range: Some(Range { min: value.min, max: value.max }),
+            oversubscribed: false,
+            needs_own_core: false,
         }
     }
 }
@@ -180,39 +309,79 @@ mod tests {
     use super::*;
     use crate::bench::results::summary::Summary;
 
+    fn measured(what: &str, ranks: u32, quantity: Quantity, value: f64, against: Against) -> Measured {
+        let value = Summary { median: value, min: value, max: value };
+        let (what, lock) = (what.into(), "mcs".to_owned());
+        Measured { what, size: None, parameter: None, quantity, ranks, value, against, lock }
+    }
+
+    fn document(all: &[Measured]) -> Document {
+        Document::new(Machine::collect(), "shm", (UNIX_EPOCH, String::new()), all, Vec::new())
+    }
+
+    fn against() -> Against {
+        Against::Limit("bare".into())
+    }
+
     #[test]
     fn results_find_their_own_limits() {
-        let sized = |what: &str, size, ranks, value: f64, against| {
-            let value = Summary { median: value, min: value, max: value };
-            let lock = "mcs".to_owned();
-            Measured {
-                what: what.into(),
-                size,
-                parameter: None,
-                quantity: Quantity::Latency,
-                ranks,
-                value,
-                against,
-                lock,
-            }
-        };
-        let measured = |what: &str, ranks, value, against| sized(what, None, ranks, value, against);
-        let against = || Against::Limit("bare".into());
+        let measured = |what, ranks, value, against| measured(what, ranks, Quantity::Latency, value, against);
         let all = [
             measured("ours", 2, 15.0, against()),
             measured("ours", 4, 15.0, against()),
             measured("other", 2, 15.0, Against::Nothing),
             measured("bare", 2, 10.0, Against::IsLimit),
-            sized("ours", Some(8), 2, 30.0, against()),
-            sized("bare", Some(8), 2, 20.0, Against::IsLimit),
+            Measured { size: Some(8), ..measured("ours", 2, 30.0, against()) },
+            Measured { size: Some(8), ..measured("bare", 2, 20.0, Against::IsLimit) },
             Measured { lock: "ticket".into(), ..measured("ours", 2, 40.0, against()) },
             Measured { lock: "ticket".into(), ..measured("bare", 2, 20.0, Against::IsLimit) },
         ];
-        let Document { limits, results, .. } = Document::new(Machine::collect(), "shm", &all, Vec::new());
+        let Document { limits, results, .. } = document(&all);
         assert_eq!((limits.len(), &*limits[0].name, limits[0].value), (2, "bare", 10.0), "each once");
         let ratios: Vec<_> = results.iter().map(|row| (row.limit, row.ratio)).collect();
         let expected =
             [(Some(10.0), Some(1.5)), (None, None), (None, None), (Some(20.0), Some(1.5)), (Some(20.0), Some(2.0))];
         assert_eq!(ratios, expected);
+    }
+
+    #[test]
+    fn what_is_beaten_by_far_is_a_baseline_at_every_number_of_ranks() {
+        for (rate, comparison) in [(49.0, Comparison::Limit), (50.0, Comparison::Baseline)] {
+            let all = [
+                measured("ours", 2, Quantity::Acquisitions, 5.0, against()),
+                measured("ours", 4, Quantity::Acquisitions, rate, against()),
+                measured("ours", 2, Quantity::Latency, 10.0, against()),
+                measured("bare", 2, Quantity::Acquisitions, 10.0, Against::IsLimit),
+                measured("bare", 4, Quantity::Acquisitions, 10.0, Against::IsLimit),
+                measured("bare", 2, Quantity::Latency, 10.0, Against::IsLimit),
+            ];
+            let document = document(&all);
+            let found: Vec<_> = document.results.iter().map(|row| row.comparison).collect();
+            assert_eq!(found, [Some(comparison), Some(comparison), Some(Comparison::Limit)], "{rate}");
+            assert_eq!(document.limits[0].comparison, comparison, "{rate}");
+        }
+    }
+
+    #[test]
+    fn more_ranks_than_cores_and_threads_that_poll_are_marked() {
+        let of = |lock: &str, ranks| Measured {
+            lock: lock.to_owned(),
+            ..measured("ours", ranks, Quantity::Latency, 1.0, Against::Nothing)
+        };
+        let all = [of("mcs", 1), of("dedicated-thread-per-window", 1), of("event-thread", 100_000)];
+        let document = document(&all);
+        let marks: Vec<_> = document.results.iter().map(|row| (row.oversubscribed, row.needs_own_core)).collect();
+        assert_eq!(marks, [(false, false), (false, true), (true, false)]);
+    }
+
+    #[test]
+    fn a_written_document_can_be_read() {
+        let text =
+            serde_json::to_string(&document(&[measured("ours", 2, Quantity::P99, 1.5, Against::Nothing)])).unwrap();
+        let again: Document = serde_json::from_str(&text).unwrap();
+        assert_eq!(serde_json::to_string(&again).unwrap(), text);
+        let without = text.replace(",\"min\":1.5,\"max\":1.5", "");
+        let again: Document = serde_json::from_str(&without).unwrap();
+        assert_eq!(again.results[0].range, None);
     }
 }

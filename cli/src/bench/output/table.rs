@@ -1,112 +1,136 @@
-//! The results as text.
+//! The results as text, in lines of at most [`WIDTH`] characters: for each section a table with a
+//! row for each lock, or, of one lock, a row for each result.
+
+use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, Width};
 
 use crate::bench::output::json::{Document, Limit, Machine, Row};
-use crate::bench::output::units::{number, rounded, rounded_parts, size, unit};
+use crate::bench::output::units::{number, rounded, size, unit};
+use crate::bench::results::description::Description;
 use crate::bench::results::quantity::Quantity;
 use crate::bench::results::report::Parameter;
+use crate::bench::runner::wrap;
 use crate::info;
+
+pub(crate) const WIDTH: usize = 100;
+/// How much of the first column is not wrapped: names of locks are not broken.
+const NAME: u16 = 29;
+/// The most columns of a table of locks, beside their names. The other columns follow below.
+const COLUMNS: usize = 6;
+
+/// What the locks have in common: a quantity of a benchmark at one point of a sweep.
+struct Column<'d> {
+    heading: &'static str,
+    /// What is swept, and its value.
+    axis: String,
+    point: String,
+    is_key: bool,
+    /// A row for each lock that has one.
+    rows: Vec<&'d Row>,
+}
 
 impl Document {
     pub(crate) fn to_text(&self) -> String {
         let mut text = machine(&self.machine, self.is_simulated());
         if self.results.iter().all(|row| row.size.is_some()) {
-            return text + &self.by_size();
+            return text + &self.by_size() + &self.notes(0);
         }
-        if !self.limits.is_empty() {
-            text += &table(
-                ["limit of this machine", "ranks", "median", "min", "max", ""],
-                self.limits.iter().map(|one| self.mark_oversubscribed(limit(one))),
-            );
+        if let (Some(row), [lock]) = (self.results.first(), &*self.locks()) {
+            text += &format!("{lock}{} over {}\n", if row.needs_own_core { OWN_CORE } else { "" }, row.fabric);
         }
-        let mut locks: Vec<&str> = self.results.iter().map(|row| &*row.algorithm).collect();
-        locks.sort_unstable();
-        locks.dedup();
-        if locks.len() > 1 {
-            text += &self.by_lock();
-        } else if let Some(Row { algorithm, fabric, .. }) = self.results.first() {
-            let title = format!("{algorithm} over {fabric}");
-            let head = [&*title, "ranks", "median", "min", "max", "", "limit", "ratio"];
-            text += &table(head, self.results.iter().map(|row| self.mark_oversubscribed(result(row))));
+        let sections: Vec<_> = self.sections.iter().map(|(title, all)| (&**title, self.columns(all))).collect();
+        let sections: Vec<_> = sections.into_iter().filter(|(_, columns)| !columns.is_empty()).collect();
+        if sections.len() > 1 {
+            let key: Vec<_> = sections.iter().flat_map(|(_, columns)| key(columns)).collect();
+            text += &self.section("In short", &key);
         }
-        text + &self.notes()
+        let mut shown = 0;
+        for (title, columns) in &sections {
+            text += &self.section(title, &columns.iter().collect::<Vec<_>>());
+            shown += columns.iter().map(|column| column.rows.len()).sum::<usize>();
+        }
+        text + &self.notes(self.results.len().saturating_sub(shown))
     }
 
-    /// Whether the time is virtual.
-    pub(crate) fn is_simulated(&self) -> bool {
-        self.results.iter().all(|row| row.fabric == "sim")
-    }
-
-    /// Whether there are fewer cores than ranks.
-    fn is_oversubscribed(&self, ranks: u32) -> bool {
-        ranks as usize > self.machine.machine.cores
-    }
-
-    /// The number of ranks, marked if there are fewer cores.
-    fn ranks(&self, ranks: &str) -> String {
-        let oversubscribed = !self.is_simulated() && ranks.parse().is_ok_and(|ranks| self.is_oversubscribed(ranks));
-        format!("{ranks}{}", if oversubscribed { OVERSUBSCRIBED } else { "" })
-    }
-
-    /// Marks the ranks of a row, its second cell.
-    fn mark_oversubscribed<const N: usize>(&self, mut row: [String; N]) -> [String; N] {
-        row[1] = self.ranks(&row[1]);
-        row
-    }
-
-    /// The legend of the tables.
-    fn notes(&self) -> String {
-        let mut notes = String::new();
-        if self.results.iter().any(|row| row.ratio.is_some()) {
-            notes += RATIO;
-        }
-        if !self.is_simulated() && self.results.iter().any(|row| self.is_oversubscribed(row.ranks)) {
-            notes += &format!(
-                "{OVERSUBSCRIBED} more ranks than cores: they share the cores, and the scheduler is measured too.\n"
-            );
-        }
-        let is_part = |row: &Row| row.benchmark.ends_with("lock: acquire") || row.benchmark.contains("lock: release, ");
-        if self.results.iter().any(|row| is_part(row) || row.benchmark.ends_with("lock: release")) {
-            notes += SEPARATELY;
-        }
-        if notes.is_empty() { notes } else { format!("\n{notes}") }
-    }
-
-    /// A line for each benchmark, with a column for each lock.
-    fn by_lock(&self) -> String {
-        let Some(Row { fabric, .. }) = self.results.first() else { return String::new() };
-        let mut locks: Vec<&String> = Vec::new();
-        for row in &self.results {
-            if !locks.contains(&&row.algorithm) {
-                locks.push(&row.algorithm);
-            }
-        }
-        // The column of ratios is left out if no result has a limit.
-        let compared = self.results.iter().any(|row| row.ratio.is_some());
-        let mut head = vec![format!("over {fabric}"), "ranks".to_owned()];
-        head.extend(locks.iter().flat_map(|lock| {
-            let ratio = compared.then(|| "ratio".to_owned());
-            [lock.to_string(), String::new()].into_iter().chain(ratio)
-        }));
-        let same = |row: &Row, other: &Row| {
-            (&other.benchmark, other.quantity) == (&row.benchmark, row.quantity)
-                && (other.ranks, other.size, &other.parameter) == (row.ranks, row.size, &row.parameter)
-        };
-        // Some locks lack some benchmarks.
-        let is_new = |(at, row): &(usize, &Row)| !self.results[..*at].iter().any(|other| same(row, other));
-        let rows = self.results.iter().enumerate().filter(is_new).map(|(_, row)| {
-            let mut cells = vec![row.quantity.label(&label(row)), self.ranks(&row.ranks.to_string())];
-            for lock in &locks {
-                let found = self.results.iter().find(|other| other.algorithm == **lock && same(row, other));
-                let [_, _, mut median, _, _, mut unit, _, ratio] = found.map(result).unwrap_or_default();
-                // The times of different locks differ by orders of magnitude.
-                if let Some(row) = found.filter(|row| row.unit == "ns") {
-                    (median, unit) = rounded_parts(row.value, row.unit);
+    fn columns(&self, descriptions: &[&'static Description]) -> Vec<Column<'_>> {
+        let mut columns = Vec::new();
+        for description in descriptions {
+            let is_described =
+                |row: &&Row| self.description(&row.benchmark).is_some_and(|other| std::ptr::eq(other, *description));
+            for shown in description.shown {
+                let of = |row: &&Row| row.quantity == shown.quantity && is_described(row);
+                let rows: Vec<&Row> = self.results.iter().filter(of).collect();
+                let mut points: Vec<Vec<&Row>> = Vec::new();
+                for row in &rows {
+                    match points.iter_mut().find(|point| point[0].is_same_point(row)) {
+                        Some(point) => point.push(row),
+                        None => points.push(vec![row]),
+                    }
                 }
-                cells.extend([median, unit].into_iter().chain(compared.then_some(ratio)));
+                columns.extend(points.into_iter().map(|point| {
+                    let (axis, value) = point_among(description, point[0], &rows);
+                    Column { heading: shown.column, axis, point: value, is_key: shown.is_key, rows: point }
+                }));
             }
-            cells
+        }
+        columns
+    }
+
+    /// The columns that several locks have, as tables; then the others, as rows.
+    fn section(&self, title: &str, columns: &[&Column<'_>]) -> String {
+        let mut tables = Vec::new();
+        let (of_locks, single): (Vec<_>, Vec<_>) =
+            columns.iter().partition(|column| column.rows.iter().any(|row| row.algorithm != column.rows[0].algorithm));
+        for columns in of_locks.chunks(COLUMNS) {
+            tables.push(self.by_lock(columns));
+        }
+        if !single.is_empty() {
+            let head = ["", "median", "", "ratio", BESIDE];
+            let rows = single.iter().flat_map(|column| &column.rows).map(|row| listed(row).into());
+            tables.push(table(&head, rows));
+        }
+        format!("\n{}\n{}", wrap(title, WIDTH), tables.join("\n"))
+    }
+
+    /// A row for each lock; locks with equal rows share one. Then what they are compared with.
+    fn by_lock(&self, columns: &[&Column<'_>]) -> String {
+        let head = columns.iter().map(|column| {
+            let mark = if column.rows[0].oversubscribed { OVERSUBSCRIBED } else { "" };
+            format!("{}\n{}{mark}", column.heading, column.point).trim_end().to_owned()
         });
-        columns(&head, rows)
+        let mut axes: Vec<&str> = columns.iter().map(|column| &*column.axis).collect();
+        axes.dedup();
+        axes.retain(|axis| !axis.is_empty());
+        let axes = if axes.is_empty() { String::new() } else { format!("\n{}", axes.join(", ")) };
+        let head: Vec<String> = std::iter::once(axes).chain(head).collect();
+        let mut rows: Vec<(Vec<String>, Vec<String>)> = Vec::new();
+        for lock in self.locks() {
+            let of_lock = columns.iter().map(|column| column.rows.iter().find(|row| row.algorithm == lock));
+            let found: Vec<_> = of_lock.collect();
+            let Some(any) = found.iter().flatten().next() else { continue };
+            let name = format!("{lock}{}", if any.needs_own_core { OWN_CORE } else { "" });
+            let cells = found.iter().map(|row| row.map_or_else(String::new, |row| value(row, row.value))).collect();
+            match rows.iter_mut().find(|(_, other)| *other == cells) {
+                Some((names, _)) => names.push(name),
+                None => rows.push((vec![name], cells)),
+            }
+        }
+        let compared = columns.iter().flat_map(|column| &column.rows);
+        let mut names: Vec<String> = Vec::new();
+        for name in compared.filter_map(|row| comparison(row)) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        rows.extend(names.into_iter().map(|name| {
+            let cell = |column: &&Column<'_>| {
+                let found = column.rows.iter().find(|row| comparison(row).as_ref() == Some(&name));
+                found.and_then(|row| Some(value(row, row.limit?))).unwrap_or_default()
+            };
+            let cells = columns.iter().map(cell).collect();
+            (vec![name], cells)
+        }));
+        let head: Vec<_> = head.iter().map(|cell| &**cell).collect();
+        table(&head, rows.into_iter().map(|(names, cells)| [vec![names.join(", ")], cells].concat()))
     }
 
     /// A line for each operation and size: first the latencies, then the rates of many operations,
@@ -115,22 +139,143 @@ impl Document {
         let Some(Row { fabric, ranks, .. }) = self.results.first() else { return String::new() };
         let title = format!("over {fabric}, {ranks} rank{}", if *ranks == 1 { "" } else { "s" });
         let of = |quantity| self.results.iter().filter(move |row| row.quantity == quantity);
+        let sizes = || self.results.iter().filter_map(|row| row.size);
+        let (smallest, largest) = (sizes().min(), sizes().max());
+        let key = of(Quantity::Latency).filter(|row| row.size == smallest);
+        let key = key.chain(of(Quantity::Bandwidth).filter(|row| row.size == largest)).map(|row| {
+            let [_, cells @ ..] = listed(row);
+            [format!("{}, {}", row.benchmark, bytes(row))].into_iter().chain(cells).collect()
+        });
+        let beside = |row: &Row| [value(row, row.value), row.limit.map_or_else(String::new, |limit| value(row, limit))];
         let latencies = of(Quantity::Latency).map(|row| {
-            let mut cells = result(row);
-            cells[1] = bytes(row);
-            cells
+            let ([median, limit], [_, _, spread, ratio, _]) = (beside(row), listed(row));
+            [row.benchmark.clone(), bytes(row), median, spread, limit, ratio].into()
         });
         let rates = of(Quantity::MessageRate).map(|rate| {
             let same = |row: &&Row| (&row.benchmark, row.size, row.ranks) == (&rate.benchmark, rate.size, rate.ranks);
-            let [rate_value, rate_limit, rate_unit] = beside_limit(Some(rate));
-            let [value, limit, unit] = beside_limit(of(Quantity::Bandwidth).find(same));
-            let ratio = result(rate)[7].clone();
-            [rate.benchmark.clone(), bytes(rate), value, limit, unit, rate_value, rate_limit, rate_unit, ratio]
+            let beside =
+                |row: &Row| [value(row, row.value), row.limit.map_or_else(String::new, |limit| value(row, limit))];
+            let ([rate_value, rate_limit], [_, _, _, ratio, _]) = (beside(rate), listed(rate));
+            let [value, limit] = of(Quantity::Bandwidth).find(same).map(beside).unwrap_or_default();
+            [rate.benchmark.clone(), bytes(rate), value, limit, rate_value, rate_limit, ratio].into()
         });
-        table([&*title, "size", "median", "min", "max", "", "limit", "ratio"], latencies)
-            + &table([&*title, "size", "bandwidth", "limit", "", "message rate", "limit", "", "ratio"], rates)
-            + &self.notes()
+        [
+            ("In short", table(&["", "median", "", "ratio", BESIDE], key)),
+            (&*title, table(&["", "size", "median", "", "limit", "ratio"], latencies)),
+            (&*title, table(&["", "size", "bandwidth", "limit", "messages", "limit", "ratio"], rates)),
+        ]
+        .map(|(title, table)| format!("\n{title}\n{table}"))
+        .concat()
     }
+
+    /// The legend of the tables.
+    fn notes(&self, unseen: usize) -> String {
+        let any = |is: &dyn Fn(&Row) -> bool| self.results.iter().any(is);
+        let mut notes = Vec::new();
+        if any(&|row| row.ratio.is_some()) {
+            notes.push(
+                "ratio: median / limit, measured interleaved. Lower is better for a latency, higher for the rest. A limit \
+                 is what bare instructions reach; a baseline does the same and is beaten fivefold."
+                    .to_owned(),
+            );
+        }
+        if self.locks().len() == 1 && any(&|row| row.range.is_some()) {
+            notes.push("±: half of what the largest run has more than the smallest.".to_owned());
+        }
+        if any(&|row| row.oversubscribed) {
+            notes.push(format!(
+                "{OVERSUBSCRIBED} more ranks than cores: they share the cores, and the scheduler is measured too."
+            ));
+        }
+        if any(&|row| row.needs_own_core) {
+            notes.push(format!(
+                "{OWN_CORE} a thread that polls serves the lock, and needs a core of its own at each rank."
+            ));
+        }
+        if any(&|row| row.benchmark.ends_with("lock: acquire")) {
+            notes.push("acquire, release: each timed on its own; they do not add up to the whole.".to_owned());
+        }
+        if unseen > 0 {
+            notes.push(format!("{unseen} more results: --report FILE.html, --json FILE."));
+        }
+        notes.iter().map(|note| format!("\n{}", wrap(note, WIDTH))).collect::<String>() + "\n"
+    }
+}
+
+impl Row {
+    /// Whether another result differs by its lock alone.
+    fn is_same_point(&self, other: &Self) -> bool {
+        (&self.benchmark, self.quantity, self.ranks) == (&other.benchmark, other.quantity, other.ranks)
+            && (self.size, &self.parameter) == (other.size, &other.parameter)
+    }
+}
+
+/// The key columns; of a sweep, the first and the last.
+fn key<'c, 'd>(columns: &'c [Column<'d>]) -> impl Iterator<Item = &'c Column<'d>> {
+    let is_same = |one: &Column<'_>, other: &Column<'_>| {
+        (&one.rows[0].benchmark, one.rows[0].quantity) == (&other.rows[0].benchmark, other.rows[0].quantity)
+    };
+    columns.iter().enumerate().filter_map(move |(at, column)| {
+        let is_inside = at > 0
+            && is_same(&columns[at - 1], column)
+            && columns.get(at + 1).is_some_and(|next| is_same(column, next));
+        (column.is_key && !is_inside).then_some(column)
+    })
+}
+
+/// How a result differs from the others of its description, but for the lock.
+fn point_among(description: &Description, row: &Row, rows: &[&Row]) -> (String, String) {
+    let differ = |by: &dyn Fn(&Row) -> bool| rows.iter().any(|other| by(other));
+    let (mut axis, mut parts) = (String::new(), Vec::new());
+    if differ(&|other| other.benchmark != row.benchmark) {
+        parts.push(description.rest(&row.benchmark).to_owned());
+    }
+    if let Some(parameter) = &row.parameter
+        && differ(&|other| other.parameter != row.parameter)
+    {
+        axis.clone_from(&parameter.name);
+        parts.push(point(parameter).trim_start_matches(&axis).trim_start().to_owned());
+    } else if differ(&|other| other.ranks != row.ranks) {
+        "ranks".clone_into(&mut axis);
+        parts.push(row.ranks.to_string());
+    }
+    parts.retain(|part| !part.is_empty());
+    (axis, parts.join(", "))
+}
+
+/// The cells benchmark, median, half the range, ratio, what it is compared with.
+fn listed(row: &Row) -> [String; 5] {
+    let mut label = row.quantity.label(&label(row));
+    if row.parameter.is_none() && row.benchmark.contains("contended") {
+        label += &format!(", {} ranks", row.ranks);
+    }
+    if row.oversubscribed {
+        label += OVERSUBSCRIBED;
+    }
+    let spread = row.range.filter(|_| row.value > 0.0).map(|range| 50.0 * (range.max - range.min) / row.value);
+    [
+        label,
+        value(row, row.value),
+        spread.map_or_else(String::new, |percent| format!("±{percent:.0} %")),
+        row.ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}")),
+        comparison(row).zip(row.limit).map_or_else(String::new, |(name, limit)| {
+            format!("{} {}", value(row, limit), name.trim_start_matches("limit: "))
+        }),
+    ]
+}
+
+/// A value of a result, with its unit.
+fn value(row: &Row, value: f64) -> String {
+    if row.quantity.is_count() { format!("{value:.0}") } else { rounded(value, &row.unit) }
+}
+
+/// What a result is compared with, as in `limit: CAS + store`.
+pub(crate) fn comparison(row: &Row) -> Option<String> {
+    let (comparison, name) = (row.comparison?.name(), row.compared_with.as_deref()?);
+    // The same with another target has the same name but for its end.
+    let same = row.benchmark.rsplit_once(", ").and_then(|(begin, _)| name.strip_prefix(begin)?.strip_prefix(", "));
+    let name = same.unwrap_or_else(|| name.strip_prefix("lock: ").unwrap_or(name));
+    Some(format!("{comparison}: {name}"))
 }
 
 /// The machine, and a warning if it was busy.
@@ -148,43 +293,35 @@ fn bytes(row: &Row) -> String {
     row.size.map_or_else(String::new, size)
 }
 
-/// A result, its limit, and the unit of both.
-fn beside_limit(row: Option<&Row>) -> [String; 3] {
-    row.map_or_else(Default::default, |row| {
-        let number = |value| number(value, row.unit);
-        [number(row.value), row.limit.map_or_else(String::new, number), unit(row.unit)]
-    })
-}
-
+/// The heading of what results are compared with.
+const BESIDE: &str = "compared with";
 const OVERSUBSCRIBED: &str = "*";
-const SEPARATELY: &str = "acquire, release: each timed on its own; they do not add up to the whole.\n";
-const RATIO: &str =
-    "ratio: median / limit, measured interleaved. Lower is better for a latency, higher for the rest.\n";
+const OWN_CORE: &str = "†";
 
 /// The cells benchmark, ranks, median, smallest, largest, unit.
 pub(crate) fn limit(limit: &Limit) -> [String; 6] {
-    let number = |value| number(value, limit.unit);
+    let number = |value| number(value, &limit.unit);
     [
         limit.quantity.label(&with_parameter(&limit.name, limit.parameter.as_ref())),
         limit.ranks.to_string(),
         number(limit.value),
         number(limit.min),
         number(limit.max),
-        unit(limit.unit),
+        unit(&limit.unit),
     ]
 }
 
 /// The cells benchmark, ranks, median, smallest, largest, unit, limit, ratio.
 pub(crate) fn result(row: &Row) -> [String; 8] {
     let is_count = row.quantity.is_count();
-    let number = |value| if is_count { format!("{value:.0}") } else { number(value, row.unit) };
+    let number = |value| if is_count { format!("{value:.0}") } else { number(value, &row.unit) };
     [
         row.quantity.label(&label(row)),
         row.ranks.to_string(),
         number(row.value),
-        number(row.range.0),
-        number(row.range.1),
-        unit(row.unit),
+        row.range.map_or_else(String::new, |range| number(range.min)),
+        row.range.map_or_else(String::new, |range| number(range.max)),
+        unit(&row.unit),
         row.limit.map_or_else(String::new, number),
         row.ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}")),
     ]
@@ -209,61 +346,105 @@ fn with_parameter(what: &str, parameter: Option<&Parameter>) -> String {
     parameter.map_or_else(|| what.to_owned(), |parameter| format!("{what}, {}", point(parameter)))
 }
 
-fn table<const N: usize>(head: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
-    columns(&head.map(str::to_owned), rows.map(Vec::from))
-}
-
-/// Columns of minimal width: the first is left-aligned, the others are right-aligned, except for
-/// units, which follow their numbers and have no heading.
-pub(crate) fn columns(head: &[String], rows: impl Iterator<Item = Vec<String>>) -> String {
-    let rows: Vec<_> = std::iter::once(head.to_vec()).chain(rows).collect();
-    let width = |column: usize| rows.iter().map(|row: &Vec<String>| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let mut text = "\n".to_owned();
-    for row in &rows {
-        let mut line = String::new();
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            line += &match column {
-                0 => format!("{cell:<width$}"),
-                _ if head[column].is_empty() => format!(" {cell:<width$}"),
-                _ => format!("  {cell:>width$}"),
-            };
-        }
-        text += line.trim_end();
-        text.push('\n');
+/// A table: the first column is left-aligned, the others are right-aligned, but for units and
+/// remarks, which have no heading and follow their numbers. Wide cells are wrapped.
+pub(crate) fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_preset(comfy_table::presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_width(WIDTH as u16).set_header(head.iter().map(Cell::new));
+    // A value and its unit stay together, unlike the words of names.
+    let together = |(column, cell): (usize, String)| match column {
+        0 => cell,
+        _ if head[column] == BESIDE => cell,
+        _ => cell.replace(' ', "\u{a0}"),
+    };
+    table.add_rows(rows.map(|row| row.into_iter().enumerate().map(together).collect::<Vec<_>>()));
+    // The first column has what the others leave. They are wrapped only where that is not enough.
+    let widths = table.column_max_content_widths();
+    let others: u16 = widths[1..].iter().map(|width| width + 2).sum();
+    let left = (WIDTH as u16).saturating_sub(others + 1).max(NAME);
+    if let (Some(column), true) = (table.column_mut(0), left < widths[0]) {
+        column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(left + 1)));
     }
-    text
+    for (column, name) in table.column_iter_mut().zip(head) {
+        let is_left = name.is_empty() || [head[0], BESIDE].contains(name);
+        column.set_padding(if is_left { (0, 1) } else { (1, 1) });
+        column.set_cell_alignment(if is_left { CellAlignment::Left } else { CellAlignment::Right });
+    }
+    table.trim_fmt().replace('\u{a0}', " ") + "\n"
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::output::html::tests::several;
+
+    fn width(text: &str) -> usize {
+        text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
+    }
 
     #[test]
-    fn columns_are_aligned() {
-        let rows = [["a", "1", "ns"], ["longer", "12.5", ""]].map(|row| row.map(str::to_owned));
-        let expected = "\nwhat    value\na           1 ns\nlonger   12.5\n";
-        assert_eq!(table(["what", "value", ""], rows.into_iter()), expected);
+    fn columns_are_aligned_and_wide_cells_are_wrapped() {
+        let rows = [["a", "1", "ns"], ["longer", "12.5", ""]].map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(table(&["what", "value", ""], rows.into_iter()), "what    value\na           1 ns\nlonger   12.5\n");
+        let wide = vec!["word ".repeat(30), "value ".repeat(30)];
+        assert!(width(&table(&["what", "value"], [wide].into_iter())) <= WIDTH);
+    }
+
+    #[test]
+    fn locks_have_a_row_each_and_equal_rows_are_one() {
+        let mut document = several();
+        let text = document.to_text();
+        let line = |text: &str, begin: &str| text.lines().filter(|line| line.starts_with(begin)).count();
+        assert_eq!((line(&text, "test-and-set, mcs  "), line(&text, "mcs  ")), (1, 0), "{text}");
+        document.results.iter_mut().filter(|row| row.algorithm == "mcs").for_each(|row| row.value *= 1.5);
+        let text = document.to_text();
+        assert_eq!((line(&text, "test-and-set  "), line(&text, "mcs  ")), (1, 1), "{text}");
+        assert!(text.contains("limit: bare lock + unlock"), "{text}");
+        assert!(width(&text) <= WIDTH, "{text}");
+    }
+
+    /// A stored run of all locks and metrics, as written by `--json`.
+    #[test]
+    fn everything_fits_the_terminal() {
+        for (name, sections) in
+            [("locks", crate::bench::commands::locks::sections()), ("scale", crate::bench::simulated::sections())]
+        {
+            let path = format!("{}/../docs/{name}.json", env!("CARGO_MANIFEST_DIR"));
+            let document = Document::read(path.as_ref(), sections).unwrap();
+            let text = document.to_text();
+            assert!(width(&text) <= WIDTH, "{text}");
+            let first_screen: Vec<_> = text.split("\n\n").take(2).collect();
+            assert!(first_screen[1].starts_with("In short") && first_screen[1].lines().count() < 24, "{text}");
+            for lock in document.locks() {
+                assert!(first_screen[1].contains(lock), "{lock}: {text}");
+            }
+        }
     }
 
     #[test]
     fn a_size_has_one_line_for_both_of_its_rates() {
-        let document = crate::bench::output::html::tests::sweep();
-        let text = document.to_text();
-        let line = |begin: &str| text.lines().find(|line| line.starts_with(begin)).unwrap_or_else(|| panic!("{text}"));
-        let words = |begin| line(begin).split_whitespace().collect::<Vec<_>>().join(" ");
-        assert_eq!(words("put + flush   "), "put + flush 8 B 20.0 15.0 25.0 ns 10.0 2.00");
-        assert_eq!(words("many put + flush"), "many put + flush 8 B 0.400 0.800 GB/s 50.000 100.000 M/s 0.50");
-        assert_eq!(words("many CAS + flush"), "many CAS + flush 8 B 50.000 100.000 M/s 0.50");
+        let text = crate::bench::output::html::tests::sweep().to_text();
+        let lines: Vec<_> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        for line in [
+            "put + flush, 8 B 20 ns ±25 % 2.00 10 ns bare put + flush",
+            "put + flush 8 B 20 ns ±25 % 10 ns 2.00",
+            "many put + flush 8 B 400 MB/s 800 MB/s 50 M/s 100 M/s 0.50",
+            "many CAS + flush 8 B 50 M/s 100 M/s 0.50",
+        ] {
+            assert_eq!(lines.iter().filter(|other| *other == line).count(), 1, "{line}: {text}");
+        }
+        assert!(width(&text) <= WIDTH, "{text}");
     }
 
     #[test]
-    fn benchmarks_of_the_second_lock_alone_are_printed() {
-        let mut document = crate::bench::output::html::tests::several();
-        document
-            .results
-            .retain(|row| row.algorithm != "test-and-set" || row.benchmark != "lock + unlock, some to read");
+    fn results_of_the_second_lock_alone_are_printed() {
+        let mut document = several();
+        document.results.retain(|row| row.algorithm != "test-and-set" || row.parameter.is_none());
         let text = document.to_text();
-        assert_eq!(text.lines().filter(|line| line.starts_with("lock + unlock, some to read")).count(), 3, "{text}");
+        for readers in ["0 %", "50 %", "100 %"] {
+            let row = format!("lock + unlock, some to read, readers {readers}");
+            assert_eq!(text.lines().filter(|line| line.starts_with(&row)).count(), 1, "{text}");
+        }
     }
 }

@@ -24,13 +24,6 @@ pub(crate) fn number(value: f64, unit: &str) -> String {
     }
 }
 
-/// [`rounded`], as number and unit.
-pub(crate) fn rounded_parts(value: f64, unit: &str) -> (String, String) {
-    let text = rounded(value, unit);
-    text.split_once(' ')
-        .map_or_else(|| (text.clone(), String::new()), |(value, unit)| (value.to_owned(), unit.to_owned()))
-}
-
 /// Three digits at most, in the unit that suits the value.
 pub(crate) fn rounded(value: f64, unit: &str) -> String {
     let units: &[(f64, &str)] = match unit {
@@ -49,6 +42,22 @@ pub(crate) fn rounded(value: f64, unit: &str) -> String {
         _ => return format!("{value:.0}{name}"),
     };
     format!("{}{name}", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// A ratio with about two digits, as in `0.95×` or `12k×`.
+pub(crate) fn times(ratio: f64) -> String {
+    let (value, suffix) = match ratio {
+        _ if ratio < 999.5 => (ratio, ""),
+        _ if ratio < 999_500.0 => (ratio / 1e3, "k"),
+        _ => (ratio / 1e6, "M"),
+    };
+    let text = match value {
+        _ if value < 0.0995 => format!("{value:.3}"),
+        _ if value < 0.995 => format!("{value:.2}"),
+        _ if value < 9.95 => format!("{value:.1}"),
+        _ => return format!("{value:.0}{suffix}×"),
+    };
+    format!("{}{suffix}×", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
 /// A size as in `8 B` or `64 KiB`.
@@ -107,8 +116,8 @@ mod tests {
         assert_eq!(rounded(10.0, "1/s"), "10/s");
         assert_eq!(rounded(0.5, "1"), "0.5");
         assert_eq!(rounded(0.0, "ns"), "0 ns");
-        assert_eq!(rounded_parts(12_976_128.0, "ns"), ("13".to_owned(), "ms".to_owned()));
-        assert_eq!(rounded_parts(0.5, "1"), ("0.5".to_owned(), String::new()));
+        assert_eq!([0.05, 0.5, 0.95, 1.0, 2.5].map(times), ["0.05×", "0.5×", "0.95×", "1×", "2.5×"]);
+        assert_eq!([40.0, 2_100.0, 2e4, 1e6].map(times), ["40×", "2.1k×", "20k×", "1M×"]);
     }
 
     #[test]

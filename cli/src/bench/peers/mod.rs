@@ -6,9 +6,8 @@
 //! ([`control`]). The ranks of this library run [`worker`] with the loops of [`probes`] and
 //! [`echoes`]; those of the MPIs run the C program of `benches/peers`, which is embedded in this
 //! one. On verbs, the peer is [`perftest`]. The results are a [`document`], printed by [`table`]
-//! and drawn by [`page`] and [`chart`].
+//! and drawn by [`page`].
 
-mod chart;
 mod control;
 mod document;
 mod echoes;
@@ -21,9 +20,9 @@ mod probes;
 mod table;
 pub(crate) mod worker;
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
@@ -31,7 +30,7 @@ use onesided_windows::LockDesign;
 
 use crate::bench::effort::Effort;
 use crate::bench::lock_choice::{self, Locks};
-use crate::bench::output::json::Machine;
+use crate::bench::output::json::{Machine, read};
 use crate::bench::peers::document::{Document, Program};
 use crate::bench::peers::install::MPIS;
 use crate::bench::peers::measure::Setup;
@@ -166,12 +165,6 @@ impl Outputs {
         }
         Ok(())
     }
-}
-
-fn read(path: &Path) -> Result<Document, Failure> {
-    let failed = |error: &dyn std::fmt::Display| Failure::from(format!("{}: {error}", path.display()));
-    let text = fs::read_to_string(path).map_err(|error| failed(&error))?;
-    serde_json::from_str(&text).map_err(|error| failed(&error))
 }
 
 /// Runs all measures; returns the document, or the exit status that ended the run.

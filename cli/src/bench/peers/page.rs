@@ -1,14 +1,18 @@
 //! The results as a page, and their ratios as a picture.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::collections::BTreeMap;
+use std::iter;
 
-use crate::bench::output::html::page::{document_of, facts, to_html};
+use crate::bench::output::html::chart::{self, Label, Plot, Point, Series, Style, TIMES};
+use crate::bench::output::html::figures::{date, together};
+use crate::bench::output::html::page::{document_of, facts, legend, plots_of, to_html};
 use crate::bench::output::html::svg::{self, escape};
-use crate::bench::output::units::{self, number, utc};
-use crate::bench::peers::chart::{self, Plot, WIDTH};
-use crate::bench::peers::document::{Comparison, Document, LIMIT};
+use crate::bench::output::units::{self, number};
+use crate::bench::peers::document::{Comparison, Document, LIMIT, OURS};
 use crate::bench::peers::perftest;
 use crate::bench::peers::table;
+use crate::bench::results::quantity::Quantity;
+use crate::bench::results::summary::Summary;
 
 const TITLE: &str = "onesided bench peers";
 
@@ -25,32 +29,41 @@ impl Document {
     pub(crate) fn to_page(&self) -> String {
         let programs = self.programs.iter().map(|program| format!("{} {}", program.name, program.version));
         let more = [("Programs", programs.collect::<Vec<_>>().join(", "))];
-        let begun = UNIX_EPOCH + Duration::from_secs(self.begun);
-        let mut page = facts(&self.machine, &self.command, begun, &more, false);
+        let mut page = facts(&self.machine, &self.command, self.begun, &more, false);
         for note in &self.notes {
             page += &format!("<p class=\"noise\">{}</p>\n", escape(note));
         }
-        page += &format!("<h2>Ratios</h2>\n<p>{ALIKE}</p>\n<p>{NOT_ALIKE}</p>\n");
         let names = self.names();
-        let mut figures = Figures { count: 0, html: String::new() };
+        page += &format!("<h2>How many times as fast was onesided?</h2>\n<p>{ALIKE}</p>\n<p>{NOT_ALIKE}</p>\n");
+        let ours = (Style::Number(0).sample(false), "onesided; in ratios, the line at 1×".to_owned());
+        page += &legend(&samples(&names, ours));
+        let mut drawn = 0;
+        let ratios: Vec<_> =
+            self.ratios(&names).into_iter().map(|(group, plot)| (group.to_owned(), String::new(), plot)).collect();
+        page += &plots_of(&ratios, &mut drawn);
+        page += "<h2>How fast was each?</h2>\n";
+        let mut values = Vec::new();
         for (group, results) in self.groups() {
-            let compared: Vec<_> = results.into_iter().filter(|result| !result.ratios.is_empty()).collect();
-            if !compared.is_empty() {
-                figures.add(group, chart::ratios(&compared, &names));
+            let mut quantities: Vec<Quantity> = results.iter().map(|result| result.quantity).collect();
+            let mut seen = Vec::new();
+            quantities.retain(|quantity| {
+                !seen.contains(quantity) && {
+                    seen.push(*quantity);
+                    true
+                }
+            });
+            for quantity in quantities {
+                let of: Vec<_> = results.iter().copied().filter(|result| result.quantity == quantity).collect();
+                let plot = rows(&of, &names, &of[0].unit, |result| &result.values, None);
+                values.push((format!("{group}: {quantity}"), quantity.better().to_owned(), plot));
             }
         }
-        page += &format!("<div class=\"plots\">\n{}</div>\n", std::mem::take(&mut figures.html));
-        page += "<h2>Values</h2>\n<p>Medians. The bars of each benchmark have a scale of their own: shorter is better for \
-                 a latency, longer for the rest.</p>\n";
-        for (group, results) in self.groups() {
-            figures.add(&format!("{group}: values"), chart::values(&results, &names));
-        }
-        page += &format!("<div class=\"plots\">\n{}</div>\n", figures.html);
+        page += &plots_of(&values, &mut drawn);
         page += "<h2>Results</h2>\n";
         let head = table::head(&names);
         let head: Vec<_> = head.iter().map(|name| &**name).collect();
         let about = "Medians, and how many times as fast onesided was as each of the others (smallest and largest of the runs).";
-        page += &to_html(about, &head, self.results.iter().map(|result| table::cells(result, &names)));
+        page += &to_html(about, &head, self.results.iter().map(|result| table::cells(result, &names, true)));
         page += "<h2>Ranges</h2>\n";
         let ranges = self.results.iter().flat_map(|result| names.iter().filter_map(|name| range(result, name)));
         page += &to_html(
@@ -61,55 +74,34 @@ impl Document {
         document_of(TITLE, &page)
     }
 
-    /// The ratios alone, as a file of their own: two columns of plots.
+    /// The ratios alone, as a file of their own.
     pub(crate) fn to_picture(&self) -> String {
-        const GAP: f64 = 40.0;
-        const MARGIN: f64 = 12.0;
         let names = self.names();
-        let plots = self.groups().into_iter().filter_map(|(group, results)| {
-            let compared: Vec<_> = results.into_iter().filter(|result| !result.ratios.is_empty()).collect();
-            (!compared.is_empty()).then(|| (group, chart::ratios(&compared, &names)))
-        });
-        let plots: Vec<_> = plots.collect();
-        let total: f64 = plots.iter().map(|(_, plot)| plot.height + GAP).sum();
-        let (mut content, mut alt_texts) = (String::new(), Vec::new());
-        let mut tops = [28.0 + MARGIN; 2];
-        for (group, Plot { content: plot, height, alt_text }) in &plots {
-            let column = usize::from(tops[0] + height / 2.0 > 28.0 + MARGIN + total / 2.0);
-            let x = MARGIN + column as f64 * (WIDTH + GAP);
-            let top = tops[column];
-            content += &format!("<g transform=\"translate({x} {top:.1})\">\n");
-            content += &svg::text("heading", (0.0, 0.0), group);
-            content += &format!("<g transform=\"translate(0 12)\">\n{plot}</g>\n</g>\n");
-            tops[column] += height + GAP;
-            alt_texts.push(format!("{group}: {alt_text}"));
-        }
         let programs = self.programs.iter().skip(1).map(|program| format!("{} {}", program.name, program.version));
-        let begun = utc(UNIX_EPOCH + Duration::from_secs(self.begun));
         let heading = format!(
-            "onesided beside {}: {} {}cores, {}, {}",
+            "onesided beside {}: {} {}cores, {}{}",
             programs.collect::<Vec<_>>().join(" and "),
             self.machine.machine.cores,
             if self.machine.is_virtual { "virtual " } else { "" },
             if self.programs.iter().any(|program| program.name == perftest::NAME) { "verbs" } else { "shared memory" },
-            begun.split(' ').next().unwrap_or_default(),
+            date(self.begun),
         );
-        let size = (2.0 * (WIDTH + MARGIN) + GAP, tops[0].max(tops[1]) - GAP + MARGIN);
-        let style = include_str!("../output/html/page.css");
-        let content = format!(
-            "<style>\n{style}</style>\n{}{}{content}",
-            svg::rect("paper", (0.0, 0.0), size),
-            svg::text("start", (MARGIN, 20.0), heading)
-        );
-        svg::picture("picture", size, (TITLE, &alt_texts.join(". ")), &content).replacen(
-            "<svg ",
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" ",
-            1,
-        )
+        let style = include_str!("../output/html/page.css").split("/* page */").next().unwrap_or_default();
+        let ours = (svg::line("one", (11.0, 2.0), (11.0, 14.0)), "onesided: right of 1× it is ahead".to_owned());
+        together((TITLE, &heading), &samples(&names, ours), &self.ratios(&names), style)
+    }
+
+    /// A plot of ratios for each group that has some.
+    fn ratios(&self, names: &[&str]) -> Vec<(&str, Plot)> {
+        let plot = |(group, results): (_, Vec<&Comparison>)| {
+            let compared: Vec<_> = results.into_iter().filter(|result| !result.ratios.is_empty()).collect();
+            (!compared.is_empty()).then(|| (group, rows(&compared, names, TIMES, |result| &result.ratios, Some(1.0))))
+        };
+        self.groups().into_iter().filter_map(plot).collect()
     }
 
     /// The results that are drawn together, in the order of the first of each group.
-    fn groups(&self) -> Vec<(&str, Vec<&Comparison>)> {
+    pub(crate) fn groups(&self) -> Vec<(&str, Vec<&Comparison>)> {
         let mut groups: Vec<(&str, Vec<&Comparison>)> = Vec::new();
         for result in &self.results {
             match groups.iter_mut().find(|(name, _)| *name == result.group) {
@@ -121,18 +113,41 @@ impl Document {
     }
 }
 
-/// The figures of a page, each with a unique id.
-struct Figures {
-    count: usize,
-    html: String,
+/// A program's colour and mark.
+fn style(number: usize, name: &str) -> Style {
+    match name {
+        LIMIT => Style::Limit,
+        OURS => Style::Number(0),
+        _ => Style::Number(number - 1), // after this library and the limit
+    }
 }
 
-impl Figures {
-    fn add(&mut self, title: &str, Plot { content, height, alt_text }: Plot) {
-        let svg = svg::picture(&format!("plot-{}", self.count), (WIDTH, height), (title, &alt_text), &content);
-        self.html += &format!("<figure>\n<figcaption>{}</figcaption>\n{svg}</figure>\n", escape(title));
-        self.count += 1;
-    }
+/// The entries of the legend, this library's first.
+fn samples(names: &[&str], ours: (String, String)) -> Vec<(String, String)> {
+    let others = names.iter().enumerate().filter(|(_, name)| **name != OURS);
+    let others = others.map(|(number, name)| (style(number, name).sample(false), (*name).to_owned()));
+    iter::once(ours).chain(others).collect()
+}
+
+/// A row for each result, with what `of` has of each program.
+fn rows(
+    results: &[&Comparison],
+    names: &[&str],
+    unit: &str,
+    of: impl Fn(&Comparison) -> &BTreeMap<String, Summary>,
+    line: Option<f64>,
+) -> Plot {
+    let labels: Vec<_> = results.iter().map(|result| Label { name: result.label(), notes: Vec::new() }).collect();
+    let series = |(number, name): (usize, &&str)| {
+        let point = |(at, result): (usize, &&Comparison)| {
+            let Summary { median, min, max } = *of(result).get(*name)?;
+            Some(Point { at, value: median, range: Some((min, max)), limit: None })
+        };
+        let points = results.iter().enumerate().filter_map(point).collect();
+        Series { name: (*name).to_owned(), style: style(number, name), points }
+    };
+    let all: Vec<_> = names.iter().enumerate().map(series).collect();
+    chart::rows(&labels, unit, &all, line)
 }
 
 fn range(result: &Comparison, name: &str) -> Option<Vec<String>> {
@@ -146,18 +161,24 @@ fn range(result: &Comparison, name: &str) -> Option<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use crate::bench::peers::document::Comparison;
     use crate::bench::peers::document::tests::stored;
 
     #[test]
     fn every_result_is_drawn_in_both_ways() {
         let document = stored();
         let page = document.to_page();
-        let compared = document.results.iter().filter(|result| !result.ratios.is_empty());
-        let legends = document.groups().len();
-        // A line at 1 with our dot on it in every row, and one in each legend.
-        assert_eq!(page.matches("class=\"dot\"").count(), compared.count() + legends, "{page}");
-        let bars = document.results.iter().filter(|result| result.values.contains_key("onesided")).count();
-        assert_eq!(page.matches("class=\"bar\"").count(), bars + legends, "{page}");
+        let compared = document.results.iter().filter(|result| !result.ratios.is_empty()).count();
+        assert_eq!(page.matches("class=\"one\"").count(), compared, "a line in every row: {page}");
+        // In each row and beside its label, for both kinds of plots.
+        let of = |name: &str| {
+            let has = |result: &Comparison| (result.values.contains_key(name), result.ratios.contains_key(name));
+            let count = |has: (bool, bool)| usize::from(has.0) + usize::from(has.1);
+            document.results.iter().map(|result| count(has(result))).sum::<usize>()
+        };
+        let marks = |class: &str| page.matches(&format!("class=\"{class}\"")).count();
+        assert!(marks("s1") > of("MPICH") && marks("s2") > of("Open MPI"), "{page}");
+        assert_eq!(marks("square"), of("limit") + 1, "and in the legend: {page}");
         for wrong in ["http:", "https:", "src=", "href=", "url(", "<script", "NaN", "inf\""] {
             assert!(!page.contains(wrong), "{wrong}: {page}");
         }
@@ -167,6 +188,6 @@ mod tests {
     fn the_picture_stands_alone() {
         let picture = stored().to_picture();
         assert!(picture.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox="), "{picture}");
-        assert!(picture.contains("<style>") && !picture.contains("NaN"), "{picture}");
+        assert!(picture.contains("<style>") && !picture.contains("NaN") && !picture.contains("\nbody"), "{picture}");
     }
 }

@@ -13,23 +13,44 @@ struct Facts {
     note: &'static str,
     /// Says which values are good, under a plot.
     better: &'static str,
-    /// Which rows of the text table begin with the benchmark's name.
-    heads: Heads,
+    /// Where the page shows it.
+    question: Question,
+    /// Whether the unit, or the benchmark's name, says what is measured.
+    is_plain: bool,
     /// Whether a ratio to the limit means anything.
     has_limits: bool,
     /// Whether values are whole numbers.
     is_count: bool,
-    /// Whether a plot of one lock is drawn like one of several.
-    is_plotted_by_lock: bool,
 }
 
-/// Which rows of the text table begin with the benchmark's name; the others follow them, with the
-/// quantity's name.
-enum Heads {
-    All,
-    None,
-    /// Those of benchmarks whose name contains the word; the row's label ends with the text.
-    Containing(&'static str, &'static str),
+/// What a reader asks; the page has a group of plots for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Question {
+    HowLong,
+    HowMuch,
+    HowFair,
+    HowManyOperations,
+    AtTheTarget,
+}
+
+impl Question {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::HowLong, Self::HowMuch, Self::HowFair, Self::HowManyOperations, Self::AtTheTarget];
+
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::HowLong => "How long does it take?",
+            Self::HowMuch => "How much is done in a second?",
+            Self::HowFair => "How fair is it?",
+            Self::HowManyOperations => "How many operations does it take?",
+            Self::AtTheTarget => "What does it cost the target, and what if the target computes?",
+        }
+    }
+
+    /// The question that a benchmark answers.
+    pub(crate) fn of(benchmark: &str, quantity: Quantity) -> Self {
+        if benchmark.contains("target computes") { Self::AtTheTarget } else { quantity.facts().question }
+    }
 }
 
 macro_rules! quantities {
@@ -61,22 +82,22 @@ const RATE: Facts = Facts {
     unit: "1/s",
     note: "",
     better: "Higher is better.",
-    heads: Heads::All,
+    question: Question::HowMuch,
+    is_plain: true,
     has_limits: true,
     is_count: false,
-    is_plotted_by_lock: false,
 };
-const FAIRNESS: Facts = Facts { unit: "1", heads: Heads::None, has_limits: false, ..RATE };
-const WAIT: Facts =
-    Facts { unit: "ns", better: "Lower is better.", heads: Heads::None, is_plotted_by_lock: true, ..RATE };
-const BYPASS: Facts = Facts { unit: "1", is_count: true, ..WAIT };
+const FAIRNESS: Facts = Facts { unit: "1", question: Question::HowFair, is_plain: false, has_limits: false, ..RATE };
+const LATENCY: Facts = Facts { unit: "ns", better: "Lower is better.", question: Question::HowLong, ..RATE };
+const WAIT: Facts = Facts { is_plain: false, ..LATENCY };
+const BYPASS: Facts = Facts { unit: "1", question: Question::HowFair, is_count: true, ..WAIT };
 
 quantities! {
     /// Of one operation.
-    Latency = Facts { name: "latency", unit: "ns", better: "Lower is better.", ..RATE };
+    Latency = Facts { name: "latency", ..LATENCY };
     Bandwidth = Facts { name: "bandwidth", unit: "GB/s", ..RATE };
     /// Of one rank's operations.
-    MessageRate = Facts { name: "message rate", heads: Heads::None, ..RATE };
+    MessageRate = Facts { name: "message rate", ..RATE };
     Acquisitions = Facts { name: "acquisitions", note: "of all ranks together", ..RATE };
     Share = Facts {
         name: "smallest/largest share",
@@ -89,7 +110,7 @@ quantities! {
         better: "Jain's index of fairness: 1 is fair.",
         ..FAIRNESS
     };
-    P50 = Facts { name: "p50", heads: Heads::Containing("wait", ", p50"), ..WAIT };
+    P50 = Facts { name: "p50", ..WAIT };
     P99 = Facts { name: "p99", ..WAIT };
     P999 = Facts {
         name: "p99.9",
@@ -101,6 +122,7 @@ quantities! {
         name: "p99 of the rank served worst",
         note: "of its own waits; a rank that never acquired the lock waited all the time",
         better: "Of its own waits; the other percentiles are dominated by the ranks served often. Lower is better.",
+        question: Question::HowFair,
         ..WAIT
     };
     LongestBypass = Facts {
@@ -120,7 +142,7 @@ quantities! {
         unit: "1",
         note: "on the fabric",
         better: "Fewer is better.",
-        heads: Heads::Containing("operations", ""),
+        question: Question::HowManyOperations,
         ..WAIT
     };
     /// The fraction of a core's time.
@@ -129,8 +151,8 @@ quantities! {
         unit: "1",
         note: "of a core's time",
         better: "Of a core's time. Less is better.",
-        heads: Heads::All,
-        ..WAIT
+        question: Question::AtTheTarget,
+        ..LATENCY
     };
 }
 
@@ -156,18 +178,12 @@ impl Quantity {
         self.facts().is_count
     }
 
-    /// Whether a plot of one lock is drawn like one of several.
-    pub(crate) const fn is_plotted_by_lock(self) -> bool {
-        self.facts().is_plotted_by_lock
-    }
-
-    /// The first cell of a row in the text table: the benchmark, or, in the rows after that one,
-    /// the quantity.
+    /// A benchmark and this quantity, as far as neither the unit nor the benchmark's name says it.
     pub(crate) fn label(self, benchmark: &str) -> String {
-        match self.facts().heads {
-            Heads::All => benchmark.to_owned(),
-            Heads::Containing(word, end) if benchmark.contains(word) => format!("{benchmark}{end}"),
-            Heads::None | Heads::Containing(..) => format!("  {self}"),
+        if self.facts().is_plain || benchmark.contains(self.name()) {
+            benchmark.to_owned()
+        } else {
+            format!("{benchmark}: {self}")
         }
     }
 
@@ -217,10 +233,10 @@ mod tests {
     }
 
     #[test]
-    fn fairness_stands_below_the_rate_that_it_belongs_to() {
+    fn a_label_says_what_the_unit_does_not() {
         assert_eq!(Quantity::Acquisitions.label("lock"), "lock");
-        assert_eq!(Quantity::Jain.label("lock"), "  jain");
-        assert_eq!(Quantity::P50.label("wait for a contended lock"), "wait for a contended lock, p50");
-        assert_eq!(Quantity::P50.label("simulated contended lock"), "  p50");
+        assert_eq!(Quantity::Jain.label("lock"), "lock: jain");
+        assert_eq!(Quantity::Operations.label("lock: operations of a release"), "lock: operations of a release");
+        assert_eq!(Quantity::Operations.label("simulated contended lock"), "simulated contended lock: operations");
     }
 }

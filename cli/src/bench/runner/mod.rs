@@ -14,8 +14,7 @@ use onesided_windows::LockDesign;
 
 use crate::bench::effort::Effort;
 use crate::bench::output::html;
-use crate::bench::output::json::{Document, Machine};
-use crate::bench::results::description::Description;
+use crate::bench::output::json::{Document, Machine, Sections};
 use crate::bench::results::quantity::Quantity;
 use crate::bench::results::report::{Against, Measured};
 use crate::bench::runner::job::Outcome;
@@ -44,6 +43,11 @@ impl Options {
         matches!(self.fabric, FabricName::Shm)
     }
 
+    /// Whether anything is measured, or only shown.
+    pub(crate) const fn measures(&self) -> bool {
+        self.files.from.is_none()
+    }
+
     pub(crate) fn wants_picture(&self) -> bool {
         self.files.picture.is_some()
     }
@@ -64,6 +68,10 @@ pub(crate) struct Files {
     /// ranks for a curve
     #[arg(long, value_name = "FILE.svg")]
     picture: Option<PathBuf>,
+
+    /// Measure nothing: print and draw what an earlier run wrote with --json
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from: Option<PathBuf>,
 }
 
 /// The error of `--picture` without anything to draw.
@@ -84,18 +92,23 @@ impl Files {
         let picture = open(&self.picture)?.zip(self.picture.clone());
         Ok(Open { json: open(&self.json)?, report: open(&self.report)?, picture })
     }
+
+    /// Prints and draws the document of an earlier run.
+    pub(crate) fn show(&self, from: &Path, title: &str, sections: Sections) -> Result<ExitCode, Failure> {
+        finish(&Document::read(from, sections)?, self.create()?, title)
+    }
 }
 
 impl Open {
-    pub(crate) fn write(self, document: &Document, title: &str, begun: SystemTime) -> io::Result<()> {
+    fn write(self, document: &Document, title: &str) -> io::Result<()> {
         if let Some(mut json) = self.json {
             json.write_all((serde_json::to_string_pretty(document)? + "\n").as_bytes())?;
         }
         if let Some(mut report) = self.report {
-            report.write_all(html::page(document, title, &command(), begun).as_bytes())?;
+            report.write_all(html::page(document, title).as_bytes())?;
         }
         if let Some((mut file, path)) = self.picture {
-            let Some(picture) = html::picture(document, begun) else {
+            let Some(picture) = html::picture(document) else {
                 if file.metadata()?.is_file() {
                     drop(std::fs::remove_file(path)); // it is empty
                 }
@@ -113,14 +126,17 @@ pub(crate) fn help() -> String {
         "JSON: an object with `machine`, `limits` and `results`. Each result has `benchmark`, `algorithm`, `fabric`, \
          `size` (the bytes of one operation, or null), `parameter` (`name`, `value` and `unit` of a sweep's point, or \
          null), `ranks`, `metric`, `value` (the median), `unit`, `limit` (what bare instructions reach, or null) and \
-         `ratio` (value / limit, or null). These names stay. Metrics: {}.",
+         `ratio` (value / limit, or null). These names stay. `compared_with` names the limit; `comparison` is `limit`, or \
+         `baseline` if a result beats it fivefold; `min` and `max` are the smallest and the largest run; \
+         `oversubscribed` tells of more ranks than cores, `needs_own_core` of a lock served by a thread that polls. \
+         Metrics: {}.",
         Quantity::help()
     );
     wrap(&text, 120)
 }
 
 /// Breaks a text into lines of at most `width` characters.
-fn wrap(text: &str, width: usize) -> String {
+pub(crate) fn wrap(text: &str, width: usize) -> String {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let last = lines.len() - 1;
@@ -140,12 +156,10 @@ fn wrap(text: &str, width: usize) -> String {
 pub(crate) type Job = (&'static Suite, u32, LockDesign);
 
 /// Runs the jobs, and prints and writes the results.
-pub(crate) fn run(
-    title: &str,
-    options: &Options,
-    jobs: &[Job],
-    descriptions: Vec<&'static Description>,
-) -> Result<ExitCode, Failure> {
+pub(crate) fn run(title: &str, options: &Options, jobs: &[Job], sections: Sections) -> Result<ExitCode, Failure> {
+    if let Some(from) = &options.files.from {
+        return options.files.show(from, title, sections);
+    }
     let fabric = options.fabric.built_in()?;
     let (machine, begun) = (Machine::collect(), SystemTime::now());
     let files = options.files.create()?;
@@ -164,14 +178,13 @@ pub(crate) fn run(
     }
     progress.finish_and_clear();
 
-    let document = Document::new(machine, fabric, &measured, descriptions);
-    finish(&document, files, title, begun)
+    finish(&Document::new(machine, fabric, (begun, command()), &measured, sections), files, title)
 }
 
 /// Prints the results, then writes them, so that they are printed even if a file cannot be written.
-pub(crate) fn finish(document: &Document, files: Open, title: &str, begun: SystemTime) -> Result<ExitCode, Failure> {
+pub(crate) fn finish(document: &Document, files: Open, title: &str) -> Result<ExitCode, Failure> {
     let printed = print(&document.to_text());
-    files.write(document, title, begun)?;
+    files.write(document, title)?;
     printed?;
     Ok(ExitCode::SUCCESS)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use onesided_lock_kit::bench::{Outcome, ThroughputRun};
 use onesided_lock_kit::lock_algos::LockAlgorithm;
 
-use crate::bench::results::description::{Description, Name};
+use crate::bench::results::description::{Description, Name, Shown};
 use crate::bench::results::quantity::Quantity;
 use crate::bench::results::report::{Against, Measured, Parameter};
 use crate::bench::results::summary::Summary;
@@ -18,15 +18,19 @@ pub(super) static DESCRIPTIONS: [Description; 2] = [
     Description {
         benchmark: Name::Is(BENCHMARK),
         sentence: SENTENCE,
-        headings: &[
-            (Quantity::Acquisitions, "Simulated: acquisitions a second"),
-            (Quantity::P99, "Simulated: wait, 99 of 100 at most"),
-            (Quantity::Jain, "Simulated: Jain's index of fairness"),
-            (Quantity::Operations, "Simulated: operations an acquisition"),
+        shown: &[
+            Shown::new(Quantity::Acquisitions, "acquired").key().heading("Simulated: acquisitions a second"),
+            Shown::new(Quantity::P99, "p99 wait").key().heading("Simulated: wait, 99 of 100 at most"),
+            Shown::new(Quantity::Jain, "jain").heading("Simulated: Jain's index of fairness"),
+            Shown::new(Quantity::Operations, "operations").key().heading("Simulated: operations an acquisition"),
         ],
     },
     // With readers, or with a bound on hand-overs.
-    Description { benchmark: Name::StartsWith(BENCHMARK), sentence: SENTENCE, headings: &[] },
+    Description {
+        benchmark: Name::StartsWith(BENCHMARK),
+        sentence: SENTENCE,
+        shown: &[Shown::new(Quantity::Acquisitions, "acquired")],
+    },
 ];
 
 /// What the origins do, in nanoseconds.

@@ -5,13 +5,16 @@ mod windows;
 
 use onesided_windows::LockDesign;
 
-use crate::bench::results::description::Description;
+use crate::bench::output::json::Sections;
 use crate::bench::results::report::Measured;
 use crate::failure::Failure;
 
-/// The texts of all plots.
-pub(crate) fn descriptions() -> Vec<&'static Description> {
-    windows::DESCRIPTIONS.iter().chain(&contention::DESCRIPTIONS).collect()
+/// What is shown, and the texts of all plots.
+pub(crate) fn sections() -> Sections {
+    vec![
+        ("contended: all origins at one lock".to_owned(), contention::DESCRIPTIONS.iter().collect()),
+        ("windows: few origins, at one lock or with a window each".to_owned(), windows::DESCRIPTIONS.iter().collect()),
+    ]
 }
 
 /// Measures windows with this lock.

@@ -12,7 +12,7 @@ use onesided_lock_kit::bench::Counted;
 use onesided_sim::{Network, SimFabric, Simulation};
 use onesided_windows::{LockDesign, Window};
 
-use crate::bench::results::description::{Description, Name};
+use crate::bench::results::description::{Description, Name, Shown};
 use crate::bench::results::quantity::Quantity;
 use crate::bench::results::report::{Against, Measured, Parameter};
 use crate::bench::results::summary::Summary;
@@ -27,16 +27,19 @@ const RELEASE: &str = "simulated lock: release, until posted";
 const OWN_WINDOWS: &str = "simulated lock + unlock, a window for each origin";
 const OPERATIONS: &str = "simulated lock + unlock: operations of all ranks";
 
-pub(super) static DESCRIPTIONS: [Description; 2] = [
+pub(super) static DESCRIPTIONS: [Description; 5] = [
+    Description::of("simulated lock: acquire", &[Shown::new(Quantity::Latency, "acquire")]),
+    Description::of(RELEASE, &[Shown::new(Quantity::Latency, "release, posted")]),
+    Description::of("simulated lock: release to acquired", &[Shown::new(Quantity::Latency, "release to acquired")]),
     Description {
         benchmark: Name::Is(OWN_WINDOWS),
         sentence: "Each origin with a window of its own, at one target, a modelled microsecond away.",
-        headings: &[],
+        shown: &[Shown::new(Quantity::Latency, "lock, unlock")],
     },
     Description {
         benchmark: Name::Is(OPERATIONS),
         sentence: "Reads, writes and atomics that are posted for one acquisition, with so many origins contending.",
-        headings: &[],
+        shown: &[Shown::new(Quantity::Operations, "operations")],
     },
 ];
 

@@ -98,7 +98,8 @@ impl<'r, F: Drive> Throughput<'r, F> {
     /// The histograms of all ranks at rank 0; at the others, their own.
     pub(crate) fn gather(&self, mine: Histogram) -> Result<Vec<Histogram>, Failure> {
         let rank = self.rank;
-        let slot = |of: u32, word: usize| rank.scratch_word(of as usize * (Histogram::BUCKETS + 1) + word);
+        let len = mine.words().count();
+        let slot = |of: u32, word: usize| rank.scratch_word(of as usize * len + word);
         for (word, value) in mine.words().enumerate() {
             slot(rank.world.rank(), word).store(value, Ordering::Relaxed);
         }
@@ -106,7 +107,7 @@ impl<'r, F: Drive> Throughput<'r, F> {
         let mut all = vec![mine];
         if rank.world.rank() == 0 {
             for other in 1..rank.world.size() {
-                let words = (0..=Histogram::BUCKETS).map(|word| slot(other, word).load(Ordering::Relaxed));
+                let words = (0..len).map(|word| slot(other, word).load(Ordering::Relaxed));
                 all.push(Histogram::from_words(words));
             }
         }

@@ -1,162 +1,244 @@
-//! Which results are drawn together, and how.
+//! Which results are drawn together, and the picture of the most important curves.
 
-use std::time::SystemTime;
+use std::time::{Duration, UNIX_EPOCH};
 
-use crate::bench::output::html::compared::{self, Drawn};
-use crate::bench::output::html::many::WIDTH;
-use crate::bench::output::html::plot::{self, Axis, Bar, Point};
-use crate::bench::output::html::svg::{self, escape};
+use crate::bench::output::html::chart::{self, Label, Plot, Point, Series, Style, WIDTH};
+use crate::bench::output::html::svg;
 use crate::bench::output::json::{Document, Row};
-use crate::bench::output::units::{rounded, utc};
+use crate::bench::output::table::comparison;
+use crate::bench::output::units::{rounded, size, utc};
+use crate::bench::results::quantity::Question;
 
-/// All plots of a run, as HTML figures. Every result is in exactly one. Several locks, and sweeps,
-/// have a curve for each lock, or a row for each benchmark with a mark for each lock. For one lock,
-/// a benchmark at several sizes or with several numbers of ranks has a curve; the other results of
-/// a metric are bars.
-pub(crate) fn figures(document: &Document) -> Vec<String> {
-    let locks = locks(document);
-    let swept = |row: &&Row| row.parameter.is_some() || row.quantity.is_plotted_by_lock();
-    let (swept, plain): (Vec<&Row>, Vec<&Row>) =
-        document.results.iter().partition(|row| (locks.len() > 1 && row.size.is_none()) || swept(row));
-    let mut drawn: Vec<(Option<Axis>, Vec<&Row>)> = Vec::new();
-    for row in plain {
-        let over = over(document, row);
-        let belongs = |(other_over, rows): &&mut (Option<Axis>, Vec<&Row>)| {
-            let other = rows[0];
-            *other_over == over
-                && other.quantity == row.quantity
-                && (over.is_none() || other.benchmark == row.benchmark)
+/// A plot with its texts.
+pub(super) struct Figure {
+    pub(super) question: Question,
+    pub(super) title: String,
+    /// What the plot shows.
+    pub(super) sentence: String,
+    /// The heading in the picture, if the plot belongs there.
+    pub(super) heading: Option<&'static str>,
+    pub(super) plot: Plot,
+}
+
+/// All plots of a run. Every result is in exactly one: curves of a benchmark that was measured at
+/// several points, and rows of the others that answer the same question in the same unit.
+pub(super) fn figures(document: &Document) -> Vec<Figure> {
+    let same_benchmark = |one: &Row, other: &Row| (&one.benchmark, one.quantity) == (&other.benchmark, other.quantity);
+    let all = groups(document.results.iter(), same_benchmark);
+    let (curves, single): (Vec<_>, Vec<_>) = all.into_iter().partition(|group| Axis::of(group).points(group).len() > 1);
+    let question = |row: &Row| (Question::of(&row.benchmark, row.quantity), row.quantity);
+    let rows_of = groups(single.into_iter().flatten(), |one, other| question(one) == question(other));
+    let rows_of = rows_of.iter().map(|group| rows(document, group));
+    rows_of.chain(curves.iter().map(|group| curve(document, group))).collect()
+}
+
+/// The results that belong together, in the order of the first of each group.
+fn groups<'d>(rows: impl Iterator<Item = &'d Row>, same: impl Fn(&Row, &Row) -> bool) -> Vec<Vec<&'d Row>> {
+    let mut groups: Vec<Vec<&Row>> = Vec::new();
+    for row in rows {
+        match groups.iter_mut().find(|group| same(group[0], row)) {
+            Some(group) => group.push(row),
+            None => groups.push(vec![row]),
+        }
+    }
+    groups
+}
+
+/// What the results of a benchmark differ by, beside the lock.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Axis {
+    Parameter,
+    Size,
+    Ranks,
+}
+
+impl Axis {
+    fn of(group: &[&Row]) -> Self {
+        let differ = |by: fn(&Row, &Row) -> bool| group.iter().any(|row| by(row, group[0]));
+        match () {
+            () if differ(|one, other| one.parameter != other.parameter) => Self::Parameter,
+            () if differ(|one, other| one.size != other.size) => Self::Size,
+            () => Self::Ranks,
+        }
+    }
+
+    fn name(self, group: &[&Row]) -> String {
+        let parameter = group.iter().find_map(|row| row.parameter.as_ref());
+        match (self, parameter) {
+            (Self::Parameter, Some(parameter)) if parameter.unit == "%" => format!("{}, %", parameter.name),
+            (Self::Parameter, Some(parameter)) => parameter.name.clone(),
+            (Self::Size, _) => "size of an operation".to_owned(),
+            _ if group.iter().any(|row| row.oversubscribed) => "ranks (*: more than cores)".to_owned(),
+            _ => "ranks".to_owned(),
+        }
+    }
+
+    fn point(self, row: &Row) -> String {
+        match (self, &row.parameter) {
+            (Self::Parameter, Some(parameter)) => match parameter.unit.as_str() {
+                "1" | "%" => parameter.value.to_string(),
+                unit => rounded(parameter.value, unit),
+            },
+            (Self::Size, _) => row.size.map_or_else(String::new, size),
+            _ => format!("{}{}", row.ranks, if row.oversubscribed { "*" } else { "" }),
+        }
+    }
+
+    /// The names of the points, in the order of the results.
+    fn points(self, group: &[&Row]) -> Vec<String> {
+        groups(group.iter().copied(), |one, other| self.point(one) == self.point(other))
+            .iter()
+            .map(|rows| self.point(rows[0]))
+            .collect()
+    }
+}
+
+fn curve(document: &Document, group: &[&Row]) -> Figure {
+    let (first, axis) = (group[0], Axis::of(group));
+    let points = axis.points(group);
+    let series = series(document, group, &|row| points.iter().position(|name| *name == axis.point(row)));
+    let of = |lock: &str| group.iter().filter(|row| row.algorithm == lock).find_map(|row| comparison(row));
+    let compared: Vec<_> = document.locks().into_iter().map(of).collect();
+    let plot = chart::curves((&axis.name(group), &points), &first.unit, &series, &compared);
+    let description = document.description(&first.benchmark);
+    let sentence = description.map_or("", |description| description.sentence);
+    Figure {
+        question: Question::of(&first.benchmark, first.quantity),
+        title: format!("{}: {}", first.benchmark, first.quantity),
+        sentence: [sentence, first.quantity.better()].join(" ").trim().to_owned(),
+        heading: description.and_then(|description| description.heading(first.quantity)),
+        plot,
+    }
+}
+
+fn rows(document: &Document, group: &[&Row]) -> Figure {
+    let first = group[0];
+    let name = |row: &Row| format!("{}{}", row.benchmark, if row.oversubscribed { "*" } else { "" });
+    let mut labels: Vec<Label> = Vec::new();
+    for row in group {
+        let note = comparison(row).zip(row.limit).map(|(name, limit)| format!("{name}, {}", rounded(limit, &row.unit)));
+        let label = match labels.iter_mut().find(|label| label.name == name(row)) {
+            Some(label) => label,
+            None => {
+                labels.push(Label { name: name(row), notes: Vec::new() });
+                labels.last_mut().expect("it was just added")
+            }
         };
-        match drawn.iter_mut().find(belongs) {
-            Some((_, rows)) => rows.push(row),
-            None => drawn.push((over, vec![row])),
-        }
+        // Each lock has measured the same limit again.
+        let is_new = |note: &String| label.notes.iter().all(|other| other.split(',').next() != note.split(',').next());
+        label.notes.extend(note.filter(is_new));
     }
-    let pictures = drawn.iter().flat_map(|(over, rows)| match over {
-        Some(over) => vec![curve(*over, rows)],
-        None => bars(rows),
-    });
-    let plain = pictures.map(|(title, picture)| (title, String::new(), picture));
-    let figure = |(number, (title, sentence, picture)): (usize, (String, String, Picture<'_>))| {
-        let svg = picture(&format!("plot-{number}"), &title);
-        let sentence = if sentence.is_empty() { sentence } else { format!("<p>{}</p>\n", escape(&sentence)) };
-        format!("<figure>\n<figcaption>{}</figcaption>\n{sentence}{svg}</figure>\n", escape(&title))
+    let at = |row: &Row| labels.iter().position(|label| label.name == name(row));
+    let plot = chart::rows(&labels, &first.unit, &series(document, group, &at), None);
+    let mut title = first.quantity.to_string();
+    title[..1].make_ascii_uppercase();
+    Figure {
+        question: Question::of(&first.benchmark, first.quantity),
+        title,
+        sentence: first.quantity.better().to_owned(),
+        heading: None,
+        plot,
+    }
+}
+
+fn series(document: &Document, rows: &[&Row], at: &dyn Fn(&Row) -> Option<usize>) -> Vec<Series> {
+    let of = |(number, lock): (usize, &str)| {
+        let point = |row: &&Row| {
+            let range = row.range.map(|range| (range.min, range.max));
+            Some(Point { at: at(row)?, value: row.value, range, limit: row.limit.zip(row.comparison) })
+        };
+        let points = rows.iter().filter(|row| row.algorithm == lock).filter_map(point).collect();
+        Series { name: lock.to_owned(), style: Style::Number(number), points }
     };
-    let swept = compared::pictures(&swept, &locks, &document.descriptions);
-    let swept = swept.into_iter().map(|Drawn { title, sentence, plot, .. }| {
-        let picture: Picture<'_> = Box::new(move |id, title| plot.picture(id, title));
-        (title, sentence, picture)
-    });
-    swept.chain(plain).enumerate().map(figure).collect()
+    document.locks().into_iter().enumerate().map(of).collect()
 }
 
-/// The locks of a run, in the order of their first results.
-fn locks(document: &Document) -> Vec<&str> {
-    let mut locks: Vec<&str> = Vec::new();
-    for row in &document.results {
-        if !locks.contains(&&*row.algorithm) {
-            locks.push(&row.algorithm);
-        }
-    }
-    locks
-}
-
-/// The plots that have a heading, as a file of their own: two columns. `None` if there are none.
-pub(crate) fn picture(document: &Document, begun: SystemTime) -> Option<String> {
-    const GAP: f64 = 40.0;
-    const MARGIN: f64 = 12.0;
-    /// The height of a plot's heading.
-    const HEADING: f64 = 18.0;
-    let rows: Vec<_> = document.results.iter().filter(|row| row.size.is_none()).collect();
-    let drawn = compared::pictures(&rows, &locks(document), &document.descriptions).into_iter();
-    let plots: Vec<_> = drawn.filter_map(|drawn| Some((drawn.heading?, drawn.plot))).collect();
+/// The plots that have a heading, as a file of their own. `None` if there are none.
+pub(crate) fn picture(document: &Document) -> Option<String> {
+    let plots: Vec<_> = figures(document).into_iter().filter_map(|one| Some((one.heading?, one.plot))).collect();
     if plots.is_empty() {
         return None;
     }
-    let mut tops = [MARGIN + 28.0 + HEADING; 2];
-    let (mut content, mut alt_texts) = (String::new(), Vec::new());
-    for (title, plot) in &plots {
-        let column = usize::from(tops[1] < tops[0]);
+    let machine = &document.machine;
+    let on = match document.results.first()?.fabric.as_str() {
+        "sim" => "a modelled network".to_owned(),
+        fabric => {
+            format!("{} {}cores, {fabric}", machine.machine.cores, if machine.is_virtual { "virtual " } else { "" })
+        }
+    };
+    let heading = format!("Locks of onesided: {on}{}", date(document.begun));
+    // Restricted to the picture's class, because it may be embedded in another page.
+    let style = include_str!("page.css").split("/* page */").next().unwrap_or_default();
+    let style = style.replace(":root", ".curves");
+    let style = [".", "[", "text"].iter().fold(style, |style, begin| {
+        style.replace(&format!("\n{begin}"), &format!("\n.curves {begin}")).replace(".curves .curves {", ".curves {")
+    });
+    let picture = together(("Locks of onesided", &heading), &legend(document), &plots, &style);
+    Some(picture.replacen("<svg ", "<svg class=\"curves\" ", 1))
+}
+
+/// As in `, 2026-11-24`; nothing if the time is not known.
+pub(crate) fn date(begun: u64) -> String {
+    let date = utc(UNIX_EPOCH + Duration::from_secs(begun));
+    if begun == 0 { String::new() } else { format!(", {}", date.split(' ').next().unwrap_or_default()) }
+}
+
+/// The entries of the legend: samples of the locks with their names.
+pub(super) fn legend(document: &Document) -> Vec<(String, String)> {
+    let needs_own_core = |lock: &str| document.results.iter().any(|row| row.needs_own_core && row.algorithm == lock);
+    let locks = document.locks();
+    let entry = |(number, lock): (usize, &&str)| {
+        (Style::Number(number).sample(true), format!("{lock}{}", if needs_own_core(lock) { "†" } else { "" }))
+    };
+    let mut entries: Vec<_> = locks.iter().enumerate().map(entry).collect();
+    if locks.iter().any(|lock| needs_own_core(lock)) {
+        entries.push((String::new(), "† needs a core of its own".to_owned()));
+    }
+    entries
+}
+
+/// Plots in two columns under a heading and one legend, as a file of their own.
+pub(crate) fn together(
+    (title, heading): (&str, &str),
+    legend: &[(String, String)],
+    plots: &[(&str, Plot)],
+    style: &str,
+) -> String {
+    const GAP: f64 = 42.0;
+    const MARGIN: f64 = 12.0;
+    let width = 2.0 * (WIDTH + MARGIN) + GAP;
+    let mut content = svg::text("start", (MARGIN, 20.0), heading);
+    let (mut x, mut y) = (MARGIN, 32.0);
+    for (sample, name) in legend {
+        let wide = 44.0 + 6.6 * name.chars().count() as f64;
+        if x + wide > width {
+            (x, y) = (MARGIN, y + 18.0);
+        }
+        let text = svg::text("start", (26.0, 12.0), name);
+        content += &format!("<g transform=\"translate({x:.1} {y})\">\n{sample}{text}</g>\n");
+        x += wide;
+    }
+    let top = y + 50.0;
+    let mut tops = [top; 2];
+    // Split where the columns are most alike.
+    let heights = |plots: &[(&str, Plot)]| plots.iter().map(|(_, plot)| plot.height + GAP).sum::<f64>();
+    let taller = |at: &usize| heights(&plots[..*at]).max(heights(&plots[*at..]));
+    let split = (0..=plots.len()).min_by(|one, other| taller(one).total_cmp(&taller(other))).unwrap_or(0);
+    for (number, (title, plot)) in plots.iter().enumerate() {
+        let column = usize::from(number >= split);
         let (x, top) = (MARGIN + column as f64 * (WIDTH + GAP), tops[column]);
         content += &format!("<g transform=\"translate({x} {top:.1})\">\n{}", svg::text("heading", (0.0, 0.0), title));
         content += &format!("<g transform=\"translate(0 12)\">\n{}</g>\n</g>\n", plot.content);
         tops[column] += plot.height + GAP;
-        alt_texts.push(format!("{title}: {}", plot.alt_text));
     }
-    let fabric = document.results.first().map_or("", |row| row.fabric.as_str());
-    let machine = &document.machine;
-    let on = if fabric == "sim" {
-        "a modelled network".to_owned()
-    } else {
-        format!("{} {}cores, {fabric}", machine.machine.cores, if machine.is_virtual { "virtual " } else { "" })
-    };
-    let mut heading = format!("Locks of onesided: {on}, {}", utc(begun).split(' ').next().unwrap_or_default());
-    if rows.iter().any(|row| row.limit.is_some()) {
-        heading += "; dashed: the same algorithm by bare instructions";
-    }
-    let size = (2.0 * (WIDTH + MARGIN) + GAP, tops[0].max(tops[1]) - GAP + MARGIN);
-    // Restricted to the picture's class, because it may be embedded in another page.
-    let style = include_str!("picture.css");
-    let content = format!(
-        "<style>\n{style}</style>\n{}{}{content}",
-        svg::rect("paper", (0.0, 0.0), size),
-        svg::text("start", (MARGIN, 20.0), heading)
-    );
-    let picture = svg::picture("picture", size, ("Locks of onesided", &alt_texts.join(". ")), &content);
-    Some(picture.replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"lock-curves\" ", 1))
-}
-
-/// Draws a plot, given its id and its title.
-type Picture<'d> = Box<dyn Fn(&str, &str) -> String + 'd>;
-
-/// The axis that the results of a row's benchmark and metric differ by.
-fn over(document: &Document, row: &Row) -> Option<Axis> {
-    let same = |other: &&Row| (&other.benchmark, other.quantity) == (&row.benchmark, row.quantity);
-    let differ = |by: fn(&Row) -> Option<u64>| document.results.iter().filter(same).any(|other| by(other) != by(row));
-    if differ(|row| row.size.map(|size| size as u64)) {
-        Some(Axis::Size)
-    } else if differ(|row| Some(row.ranks.into())) {
-        Some(Axis::Ranks)
-    } else {
-        None
-    }
-}
-
-fn curve<'d>(over: Axis, rows: &[&'d Row]) -> (String, Picture<'d>) {
-    let (title, unit) = (format!("{}: {}", rows[0].benchmark, rows[0].quantity), rows[0].unit);
-    let at = |row: &Row| match over {
-        Axis::Size => row.size.unwrap_or(0) as f64,
-        Axis::Ranks => row.ranks.into(),
-    };
-    let point = |row: &&Row| Point { at: at(row), value: row.value, range: row.range, limit: row.limit };
-    let points: Vec<_> = rows.iter().map(point).collect();
-    (title, Box::new(move |id, title| plot::curve(id, title, over, unit, &points)))
-}
-
-/// Results of one metric. A bar that would be shorter than a tenth of the longest is in another
-/// plot, because it would be too short to compare with its limit.
-fn bars<'d>(rows: &[&'d Row]) -> Vec<(String, Picture<'d>)> {
-    let length =
-        |row: &Row| [Some(row.value), row.limit].into_iter().flatten().filter(|v| v.is_finite()).fold(0.0, f64::max);
-    let mut plots = Vec::new();
-    let mut rest = rows.to_vec();
-    while !rest.is_empty() {
-        let longest = rest.iter().map(|row| length(row)).fold(0.0, f64::max);
-        let (long, short): (Vec<_>, Vec<_>) = rest.into_iter().partition(|row| length(row) >= longest / 10.0);
-        plots.push((longest, long));
-        rest = short;
-    }
-    let several = plots.len() > 1;
-    let shortest_first = plots.into_iter().rev();
-    let plot = |(longest, rows): (f64, Vec<&'d Row>)| {
-        let (quantity, unit) = (rows[0].quantity, rows[0].unit);
-        let mut title =
-            if several { format!("{quantity}, up to {}", rounded(longest, unit)) } else { quantity.to_string() };
-        title[..1].make_ascii_uppercase();
-        let bars: Vec<Bar<'_>> = rows.iter().map(|row| (&*row.benchmark, row.value, row.limit)).collect();
-        (title, Box::new(move |id: &str, title: &str| plot::bars(id, title, unit, &bars)) as Picture<'d>)
-    };
-    shortest_first.map(plot).collect()
+    let size = (width, tops[0].max(tops[1]) - GAP + MARGIN);
+    let alt_texts: Vec<_> = plots.iter().map(|(title, plot)| format!("{title}: {}", plot.alt_text)).collect();
+    let content = format!("<style>\n{style}</style>\n{}{content}", svg::rect("paper", (0.0, 0.0), size));
+    svg::picture("picture", size, (title, &alt_texts.join(". ")), &content).replacen(
+        "<svg ",
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" ",
+        1,
+    )
 }
 
 #[cfg(test)]
@@ -164,52 +246,72 @@ mod tests {
     use super::*;
     use crate::bench::output::html::tests::{locks, several, sweep};
 
-    #[test]
-    fn every_result_is_drawn_once() {
-        let figures = figures(&sweep());
-        let captions: Vec<_> = figures.iter().map(|figure| caption(figure)).collect();
-        let expected = [
-            "put + flush: latency",
-            "many put + flush: bandwidth",
-            "many put + flush: message rate",
-            "Latency",
-            "Message rate",
-        ];
-        assert_eq!(captions, expected);
-        assert_eq!(figures[0].matches("\"dot\"").count(), 3, "{}", figures[0]);
-        assert_eq!(figures[3].matches("\"bar\"").count(), 2, "{}", figures[3]);
+    fn titles(figures: &[Figure]) -> Vec<&str> {
+        figures.iter().map(|figure| &*figure.title).collect()
+    }
+
+    /// How many marks of locks the plots have, or of what they are compared with.
+    fn marks(figures: &[Figure], class: &str) -> Vec<usize> {
+        figures.iter().map(|figure| figure.plot.content.matches(&format!("class=\"{class}\"")).count()).collect()
     }
 
     #[test]
-    fn locks_are_bars_and_contended_curves() {
+    fn every_result_is_drawn_once() {
+        let figures = figures(&sweep());
+        let expected = [
+            "Latency",
+            "Message rate",
+            "put + flush: latency",
+            "many put + flush: bandwidth",
+            "many put + flush: message rate",
+        ];
+        assert_eq!(titles(&figures), expected);
+        assert_eq!(marks(&figures, "s0"), [1, 1, 2, 2, 2]);
+        assert_eq!(marks(&figures, "limit-tick"), [1, 1, 0, 0, 0]);
+        assert_eq!(marks(&figures, "limit-line"), [0, 0, 2, 2, 2], "and its key");
+    }
+
+    #[test]
+    fn one_lock_has_rows_and_contended_curves() {
         let figures = figures(&locks());
-        let captions: Vec<_> = figures.iter().map(|figure| caption(figure)).collect();
-        let expected =
-            ["Latency, up to 30 ns", "Latency, up to 900 ns", "lock + unlock, contended: acquisitions", "Jain"];
-        assert_eq!(captions, expected);
-        let bars: Vec<_> = figures.iter().map(|figure| figure.matches("\"bar\"").count()).collect();
-        assert_eq!(bars, [3, 2, 0, 2], "each with that of its legend");
+        assert_eq!(titles(&figures), ["Latency", "Jain", "lock + unlock, contended: acquisitions"]);
+        assert_eq!(marks(&figures, "s0"), [3, 1, 3]);
+        let questions: Vec<_> = figures.iter().map(|figure| figure.question).collect();
+        assert_eq!(questions, [Question::HowLong, Question::HowFair, Question::HowMuch]);
+        assert!(figures[0].plot.content.contains(">limit: bare first lock, 450 ns<"), "{}", figures[0].plot.content);
+    }
+
+    #[test]
+    fn curves_that_coincide_are_drawn_once_and_named_together() {
+        let document = several();
+        let figures = figures(&document);
+        let curves: Vec<_> = figures.iter().filter(|figure| figure.title.contains("contended")).collect();
+        let content = &curves[0].plot.content;
+        assert_eq!(content.matches("class=\"s0-line\"").count(), 1, "{content}");
+        assert_eq!(content.matches("class=\"s1-line\"").count(), 0, "{content}");
+        assert!(content.contains(">One curve: test-and-set, mcs<"), "{content}");
     }
 
     #[test]
     fn the_picture_of_curves_stands_alone() {
-        let picture = picture(&several(), SystemTime::UNIX_EPOCH).unwrap();
-        let begins = "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"lock-curves\" viewBox=";
-        assert!(picture.starts_with(begins), "{picture}");
-        assert!(!picture.contains("\n\n"), "one block of Markdown: {picture}");
+        let picture = picture(&several()).unwrap();
         assert!(
-            picture.contains("Contended: acquisitions a second") && picture.contains("shm, 1970-01-01"),
+            picture.starts_with("<svg class=\"curves\" xmlns=\"http://www.w3.org/2000/svg\" viewBox="),
             "{picture}"
         );
-        assert!(picture.contains("<style>") && !picture.contains("NaN"), "{picture}");
+        assert!(!picture.contains("\n\n"), "one block of Markdown: {picture}");
+        assert!(
+            picture.contains("Contended: acquisitions a second") && picture.contains("shm, 1970-01-02"),
+            "{picture}"
+        );
+        assert!(
+            picture.contains(".curves [class^=s0]") && !picture.contains("\nbody") && !picture.contains("NaN"),
+            "{picture}"
+        );
     }
 
     #[test]
     fn without_curves_there_is_no_picture() {
-        assert_eq!(picture(&sweep(), SystemTime::UNIX_EPOCH), None);
-    }
-
-    fn caption(figure: &str) -> &str {
-        figure.split("figcaption>").nth(1).unwrap().trim_end_matches("</")
+        assert_eq!(picture(&sweep()), None);
     }
 }

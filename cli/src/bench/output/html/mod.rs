@@ -1,14 +1,11 @@
 //! The results as a page: one self-contained HTML file, without scripts.
 //!
-//! [`scale`] maps values to an axis, [`plot`] draws curves and bars of [`svg`], [`many`] those of
-//! several locks, [`figures`] and [`compared`] choose which results are drawn together, and
-//! [`page`](self::page()) assembles the page.
+//! [`scale`] maps values to an axis, [`chart`] draws curves and rows of [`svg`], [`figures`] chooses
+//! which results are drawn together, and [`page`](self::page()) assembles the page.
 
-mod compared;
-mod figures;
-mod many;
+pub(crate) mod chart;
+pub(crate) mod figures;
 pub(crate) mod page;
-mod plot;
 pub(crate) mod scale;
 pub(crate) mod svg;
 
@@ -17,17 +14,26 @@ pub(crate) use page::page;
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::time::{Duration, SystemTime};
+
     use crate::bench::output::json::{Document, Machine};
-    use crate::bench::results::description::{Description, Name};
+    use crate::bench::results::description::{Description, Name, Shown};
     use crate::bench::results::quantity::Quantity;
     use crate::bench::results::report::{Against, Measured, Parameter};
     use crate::bench::results::summary::Summary;
 
-    const DESCRIPTIONS: &[Description] = &[Description {
-        benchmark: Name::Is("lock + unlock, contended"),
-        sentence: "All ranks at one lock.",
-        headings: &[(Quantity::Acquisitions, "Contended: acquisitions a second")],
-    }];
+    const DESCRIPTIONS: &[Description] = &[
+        Description {
+            benchmark: Name::Is("lock + unlock, contended"),
+            sentence: "All ranks at one lock.",
+            shown: &[Shown::new(Quantity::Acquisitions, "acquired").key().heading("Contended: acquisitions a second")],
+        },
+        Description {
+            benchmark: Name::Is("lock + unlock, some to read"),
+            sentence: "Some read.",
+            shown: &[Shown::new(Quantity::Acquisitions, "acquired")],
+        },
+    ];
 
     /// A result, and its limit at half the latency or twice the rate.
     fn measured(what: &str, size: Option<usize>, ranks: u32, quantity: Quantity, value: f64) -> [Measured; 2] {
@@ -49,6 +55,12 @@ pub(crate) mod tests {
         [of(what, value, Against::Limit(bare.clone())), of(&bare, limit, Against::IsLimit)]
     }
 
+    fn document(all: &[Measured]) -> Document {
+        let begun = SystemTime::UNIX_EPOCH + Duration::from_secs(86_400);
+        let sections = vec![("contended".to_owned(), DESCRIPTIONS.iter().collect())];
+        Document::new(Machine::collect(), "shm", (begun, "onesided bench '<x>'".to_owned()), all, sections)
+    }
+
     /// A document as of `bench rma`, with two sizes.
     pub(crate) fn sweep() -> Document {
         let mut all = Vec::new();
@@ -59,7 +71,7 @@ pub(crate) mod tests {
         }
         all.extend(measured("CAS + flush", Some(8), 2, Quantity::Latency, 20.0));
         all.extend(measured("many CAS + flush", Some(8), 2, Quantity::MessageRate, 5e7));
-        Document::new(Machine::collect(), "shm", &all, DESCRIPTIONS.iter().collect())
+        document(&all)
     }
 
     /// A document as of `bench locks`.
@@ -80,7 +92,7 @@ pub(crate) mod tests {
         let [mut jain, _] = measured("lock + unlock, contended", None, 2, Quantity::Jain, 0.75);
         jain.against = Against::Nothing;
         all.push(jain);
-        Document::new(Machine::collect(), "shm", &all, DESCRIPTIONS.iter().collect())
+        document(&all)
     }
 
     /// A document with two locks.
@@ -103,6 +115,6 @@ pub(crate) mod tests {
                 of(vec![result]);
             }
         }
-        Document::new(Machine::collect(), "shm", &all, DESCRIPTIONS.iter().collect())
+        document(&all)
     }
 }

@@ -1,12 +1,15 @@
-//! The page of a run.
+//! The page: the facts of a run, its plots by question, and tables of everything.
 
-use std::time::SystemTime;
+use std::time::{Duration, UNIX_EPOCH};
 
-use crate::bench::output::html::figures::figures;
-use crate::bench::output::html::svg::escape;
-use crate::bench::output::json::{Document, Limit, Machine, Row};
+use crate::bench::output::html::chart::Plot;
+use crate::bench::output::html::figures::{self, Figure, figures};
+use crate::bench::output::html::svg::{self, escape};
+use crate::bench::output::json::{Comparison, Document, Limit, Machine, Row};
 use crate::bench::output::table;
 use crate::bench::output::units::{size, utc};
+use crate::bench::results::quantity::{Quantity, Question};
+use crate::bench::results::report::Parameter;
 
 /// The policy keeps the browser from loading anything.
 const HEAD: &str = "\
@@ -19,43 +22,69 @@ const HEAD: &str = "\
 <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">
 ";
 
-/// A run's results as HTML, with the command line and the time of the run.
-pub(crate) fn page(document: &Document, title: &str, command: &str, begun: SystemTime) -> String {
-    let mut page = run_facts(document, command, begun);
-    page += "<h2>Plots</h2>\n";
-    let has_limits = document.results.iter().any(|row| row.limit.is_some());
-    if has_limits {
-        page += "<p>The limit (dashed) is what bare instructions reach: for a contended lock, the same algorithm; for an \
-                 uncontended one, a compare-and-swap lock; for a computing target, the same with an idle one. It is \
-                 measured interleaved with the result.</p>\n";
+/// How many plots are on top.
+const DECIDING: usize = 3;
+
+/// A run's results as HTML.
+pub(crate) fn page(document: &Document, title: &str) -> String {
+    let mut page = run_facts(document);
+    let has = |comparison| document.results.iter().any(|row| row.comparison == Some(comparison));
+    page += &legend(&samples(document));
+    let (mut deciding, mut others) = (Vec::new(), Vec::new());
+    for figure in figures(document) {
+        let decides = figure.heading.is_some() && deciding.len() < DECIDING;
+        if decides { &mut deciding } else { &mut others }.push(figure);
     }
-    page += &format!("<div class=\"plots\">\n{}</div>\n", figures(document).concat());
+    let mut groups = vec![("The plots that decide", deciding)];
+    for question in Question::ALL {
+        let (of_question, rest) = others.into_iter().partition(|figure: &Figure| figure.question == question);
+        groups.push((question.text(), of_question));
+        others = rest;
+    }
+    let mut drawn = 0;
+    for (heading, figures) in groups.into_iter().filter(|(_, figures)| !figures.is_empty()) {
+        let plots: Vec<_> = figures.into_iter().map(|figure| (figure.title, figure.sentence, figure.plot)).collect();
+        page += &format!("<h2>{}</h2>\n{}", escape(heading), plots_of(&plots, &mut drawn));
+    }
     page += "<h2>Results</h2>\n";
     let mut about = "Medians of all runs, the smallest and the largest.".to_owned();
-    if has_limits {
-        about += " Ratio: median / limit, lower is better for a latency, higher for the rest.";
+    if has(Comparison::Limit) || has(Comparison::Baseline) {
+        about += " Ratio: median / limit, lower is better for a latency, higher for the rest. A limit is what bare \
+                  instructions reach: for a contended lock, the same algorithm; for an uncontended one, a \
+                  compare-and-swap lock; for a computing target, the same with an idle one. It is measured interleaved \
+                  with the result.";
     }
-    let head = ["benchmark", "at", "size", "ranks", "metric", "median", "min", "max", "unit", "limit", "ratio"];
-    if !document.is_simulated() {
+    if has(Comparison::Baseline) {
+        about += " What a result beats fivefold is no limit and is called a baseline.";
+    }
+    if document.results.iter().any(|row| row.oversubscribed) {
         let cores = document.machine.machine.cores;
         about +=
-            &format!(" With more ranks than the {cores} cores, ranks share cores, and the scheduler is measured too.");
+            &format!(" * More ranks than the {cores} cores: ranks share cores, and the scheduler is measured too.");
     }
-    let several = document.results.iter().any(|row| row.algorithm != document.results[0].algorithm);
-    if several {
-        let head = [&head[..1], &["lock"], &head[1..]].concat();
-        let with_lock = |row: &Row| {
-            let mut cells = result(row);
-            cells.insert(1, row.algorithm.clone());
-            cells
-        };
-        page += &to_html(&about, &head, document.results.iter().map(with_lock));
-    } else {
-        page += &to_html(&about, &head, document.results.iter().map(result));
+    if document.results.iter().any(|row| row.needs_own_core) {
+        about += " † A thread that polls serves the lock, and needs a core of its own at each rank.";
     }
+    let head = [
+        "benchmark",
+        "lock",
+        "at",
+        "size",
+        "ranks",
+        "metric",
+        "median",
+        "min",
+        "max",
+        "unit",
+        "limit",
+        "ratio",
+        "beside",
+    ];
+    let several = document.locks().len() > 1;
+    page += &to_html(&about, &head, document.results.iter().map(|row| result(row, several)));
     if !document.limits.is_empty() {
-        page += "<h2>Limits of this machine</h2>\n";
-        let head = ["limit", "at", "size", "ranks", "metric", "median", "min", "max", "unit"];
+        page += "<h2>Limits and baselines</h2>\n";
+        let head = ["limit", "at", "size", "ranks", "metric", "median", "min", "max", "unit", "is a"];
         page += &to_html(
             "What bare instructions reach, and the results with an idle target that those with a computing one are compared with.",
             &head,
@@ -63,6 +92,43 @@ pub(crate) fn page(document: &Document, title: &str, command: &str, begun: Syste
         );
     }
     document_of(title, &page)
+}
+
+/// The entries of the legend: the locks, and the marks that the plots have.
+fn samples(document: &Document) -> Vec<(String, String)> {
+    let of_comparison = |comparison: Comparison| {
+        let has = document.results.iter().any(|row| row.comparison == Some(comparison));
+        let sample = svg::line(&format!("{}-tick", comparison.name()), (11.0, 2.0), (11.0, 14.0));
+        has.then(|| (sample, format!("{} (of a curve: dashed)", comparison.name())))
+    };
+    let is_wide = |row: &Row| row.range.is_some_and(|range| range.min < range.max);
+    let whisker = (svg::line("s7-range", (11.0, 1.0), (11.0, 15.0)), "smallest to largest run".to_owned());
+    let whisker = document.results.iter().any(is_wide).then_some(whisker);
+    figures::legend(document)
+        .into_iter()
+        .chain([Comparison::Limit, Comparison::Baseline].into_iter().filter_map(of_comparison))
+        .chain(whisker)
+        .collect()
+}
+
+/// The legend of all plots of a page: samples of 22 by 16 units with their names.
+pub(crate) fn legend(samples: &[(String, String)]) -> String {
+    let entry = |(sample, name): &(String, String)| {
+        format!("<li><svg viewBox=\"0 0 22 16\" aria-hidden=\"true\">\n{sample}</svg>{}</li>\n", escape(name))
+    };
+    format!("<ul class=\"legend\">\n{}</ul>\n", samples.iter().map(entry).collect::<String>())
+}
+
+/// Titles, sentences and plots as figures. `drawn` numbers those of the page.
+pub(crate) fn plots_of(plots: &[(String, String, Plot)], drawn: &mut usize) -> String {
+    let mut figures = String::new();
+    for (title, sentence, plot) in plots {
+        let svg = plot.picture(&format!("plot-{drawn}"), title);
+        *drawn += 1;
+        let sentence = if sentence.is_empty() { String::new() } else { format!("<p>{}</p>\n", escape(sentence)) };
+        figures += &format!("<figure>\n<figcaption>{}</figcaption>\n{sentence}{svg}</figure>\n", escape(title));
+    }
+    format!("<div class=\"plots\">\n{figures}</div>\n")
 }
 
 /// A page with this title, which is also its heading, and this content.
@@ -75,20 +141,14 @@ pub(crate) fn document_of(title: &str, content: &str) -> String {
 }
 
 /// The facts about a run of `bench locks`, `rma` or `scale`.
-fn run_facts(document: &Document, command: &str, begun: SystemTime) -> String {
+fn run_facts(document: &Document) -> String {
     let mut more = Vec::new();
-    if let Some(Row { algorithm, fabric, .. }) = document.results.first() {
-        more.push(("Fabric", fabric.clone()));
-        let mut locks = vec![algorithm.as_str()];
-        for row in &document.results {
-            if !locks.contains(&row.algorithm.as_str()) {
-                locks.push(&row.algorithm);
-            }
-        }
-        more.push(("Lock", locks.join(", ")));
+    if let Some(first) = document.results.first() {
+        more.push(("Fabric", first.fabric.clone()));
+        more.push(("Lock", document.locks().join(", ")));
     }
     more.push(("Version", format!("onesided {}", env!("CARGO_PKG_VERSION"))));
-    facts(&document.machine, command, begun, &more, document.is_simulated())
+    facts(&document.machine, &document.command, document.begun, &more, document.is_simulated())
 }
 
 /// A list of the command line, the machine, the time of the run, and more facts; and a warning if
@@ -96,7 +156,7 @@ fn run_facts(document: &Document, command: &str, begun: SystemTime) -> String {
 pub(crate) fn facts(
     machine: &Machine,
     command: &str,
-    begun: SystemTime,
+    begun: u64,
     more: &[(&str, String)],
     is_simulated: bool,
 ) -> String {
@@ -107,7 +167,7 @@ pub(crate) fn facts(
         ("Kernel", escape(&format!("{} ({})", host.kernel, host.architecture))),
     ];
     facts.extend(more.iter().map(|(name, value)| (*name, escape(value))));
-    facts.push(("Begun", utc(begun)));
+    facts.push(("Begun", utc(UNIX_EPOCH + Duration::from_secs(begun))));
     let facts: String = facts.iter().map(|(name, value)| format!("<dt>{name}</dt><dd>{value}</dd>\n")).collect();
     let noise = if machine.load > 0.5 && !is_simulated {
         format!("<p class=\"noise\">The load was {} before the run: expect noise.</p>\n", machine.load)
@@ -117,40 +177,58 @@ pub(crate) fn facts(
     format!("<dl>\n{facts}</dl>\n{noise}")
 }
 
-fn result(row: &Row) -> Vec<String> {
+fn result(row: &Row, with_lock: bool) -> Vec<String> {
     let [_, ranks, numbers @ ..] = table::result(row);
-    let point = row.parameter.as_ref().map_or_else(String::new, table::point);
-    let head = [row.benchmark.clone(), point, row.size.map_or_else(String::new, size), ranks, row.quantity.to_string()];
-    head.into_iter().chain(numbers).collect()
+    let lock = format!("{}{}", row.algorithm, if row.needs_own_core { "†" } else { "" });
+    let head = [row.benchmark.clone(), if with_lock { lock } else { String::new() }];
+    let point = at(row.parameter.as_ref(), row.size, (ranks, row.oversubscribed), row.quantity);
+    head.into_iter().chain(point).chain(numbers).chain([table::comparison(row).unwrap_or_default()]).collect()
 }
 
 fn limit(limit: &Limit) -> Vec<String> {
     let [_, ranks, numbers @ ..] = table::limit(limit);
-    let point = limit.parameter.as_ref().map_or_else(String::new, table::point);
-    let head =
-        [limit.name.clone(), point, limit.size.map_or_else(String::new, size), ranks, limit.quantity.to_string()];
-    head.into_iter().chain(numbers).collect()
+    let point = at(limit.parameter.as_ref(), limit.size, (ranks, limit.oversubscribed), limit.quantity);
+    let name = limit.comparison.name().to_owned();
+    [limit.name.clone()].into_iter().chain(point).chain(numbers).chain([name]).collect()
 }
 
-/// A table. The first cell of a row is its head. A wide table scrolls in a box of its own, which
+/// The cells at, size, ranks, metric.
+fn at(
+    parameter: Option<&Parameter>,
+    bytes: Option<usize>,
+    (ranks, oversubscribed): (String, bool),
+    quantity: Quantity,
+) -> [String; 4] {
+    let ranks = format!("{ranks}{}", if oversubscribed { "*" } else { "" });
+    [
+        parameter.map_or_else(String::new, table::point),
+        bytes.map_or_else(String::new, size),
+        ranks,
+        quantity.to_string(),
+    ]
+}
+
+/// A table, without its empty columns. The first cell of a row is its head. A wide table scrolls in a box of its own, which
 /// has keyboard focus.
 pub(crate) fn to_html(about: &str, head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let rows: Vec<_> = rows.collect();
+    let is_used = |column: &usize| *column == 0 || rows.iter().any(|row| !row[*column].is_empty());
+    let used: Vec<_> = (0..head.len()).filter(is_used).collect();
     let class = |column: usize| match head[column] {
-        "metric" | "lock" | "at" => " class=\"text\"",
+        "metric" | "lock" | "at" | "beside" | "is a" => " class=\"text\"",
         "unit" | "" => " class=\"unit\"",
         _ if column == 0 => " class=\"text\"",
         _ => "",
     };
-    let heads: String = head
+    let heads: String = used
         .iter()
-        .enumerate()
-        .map(|(column, name)| format!("<th scope=\"col\"{}>{}</th>", class(column), escape(name)))
+        .map(|column| format!("<th scope=\"col\"{}>{}</th>", class(*column), escape(head[*column])))
         .collect();
     let mut body = String::new();
-    for row in rows {
+    for row in &rows {
         body += "<tr>";
-        for (column, cell) in row.iter().enumerate() {
-            let (class, cell) = (class(column), escape(cell));
+        for column in used.iter().copied() {
+            let (class, cell) = (class(column), escape(&row[column]));
             body += &match column {
                 0 => format!("<th scope=\"row\"{class}>{cell}</th>"),
                 _ => format!("<td{class}>{cell}</td>"),
@@ -167,48 +245,86 @@ pub(crate) fn to_html(about: &str, head: &[&str], rows: impl Iterator<Item = Vec
 
 #[cfg(test)]
 mod tests {
-    use std::time::UNIX_EPOCH;
-
     use super::*;
-    use crate::bench::output::html::tests::{locks, sweep};
+    use crate::bench::output::html::tests::{locks, several, sweep};
     use crate::bench::output::units::number;
 
     #[test]
     fn every_result_and_every_limit_has_its_row() {
         for document in [sweep(), locks()] {
-            let page = page(&document, "bench", "onesided bench", UNIX_EPOCH);
+            let page = page(&document, "bench");
             let rows: Vec<_> = page.lines().filter(|line| line.starts_with("<tr><th scope=\"row\"")).collect();
             assert_eq!(rows.len(), document.results.len() + document.limits.len());
             for (result, row) in document.results.iter().zip(&rows) {
                 let cell = |text: String| assert!(row.contains(&format!(">{text}<")), "{text}: {row}");
                 cell(escape(&result.benchmark));
                 cell(result.quantity.to_string());
-                cell(result.ranks.to_string());
-                cell(number(result.value, result.unit));
-                cell(result.size.map_or_else(String::new, size));
+                cell(number(result.value, &result.unit));
+                if let Some(bytes) = result.size {
+                    cell(size(bytes));
+                }
             }
         }
+    }
+
+    #[test]
+    fn tables_have_no_empty_column() {
+        let page = page(&locks(), "bench");
+        for (head, is_there) in [("benchmark", true), ("ratio", true), ("size", false), ("at", false), ("lock", false)]
+        {
+            assert_eq!(page.contains(&format!(">{head}</th>")), is_there, "{head}: {page}");
+        }
+        for table in page.split("<tbody>").skip(1) {
+            let (body, _) = table.split_once("</tbody>").unwrap();
+            let rows: Vec<Vec<&str>> =
+                body.lines().filter(|row| !row.is_empty()).map(|row| row.split("</t").collect()).collect();
+            let columns = rows.iter().map(Vec::len).max().unwrap();
+            for column in 0..columns - 2 {
+                assert!(rows.iter().any(|row| !row[column].ends_with('>')), "column {column}: {body}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_legend_names_what_is_drawn_and_nothing_else() {
+        let page = page(&several(), "bench");
+        assert_eq!(page.matches("class=\"legend\"").count(), 1);
+        let (_, legend) = page.split_once("<ul class=\"legend\">").unwrap();
+        let (legend, _) = legend.split_once("</ul>").unwrap();
+        for (name, is_there) in [("test-and-set", true), ("mcs", true), ("limit", true), ("baseline", false)] {
+            assert_eq!(legend.contains(name), is_there, "{name}: {legend}");
+        }
+    }
+
+    #[test]
+    fn plots_are_grouped_by_question_and_those_that_decide_come_first() {
+        let page = page(&locks(), "bench");
+        let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));
+        let order =
+            ["decide", ">lock + unlock, contended: acquisitions<", "How long", "How fair", "<h2>Results"].map(at);
+        assert!(order.is_sorted(), "{order:?}: {page}");
+        assert!(!page.contains("How many operations"), "no result answers that: {page}");
     }
 
     #[test]
     fn outside_text_is_escaped() {
         let mut document = sweep();
         document.machine.processor = "<script>".to_owned();
-        let page = page(&document, "a & b", "onesided --json '<x>'", UNIX_EPOCH);
+        let page = page(&document, "a & b");
         assert!(page.contains("&lt;script&gt;") && !page.contains("<script"), "{page}");
         assert!(page.contains("<title>a &amp; b</title>"), "{page}");
-        assert!(page.contains("<code>onesided --json &#39;&lt;x&gt;&#39;</code>"), "{page}");
+        assert!(page.contains("<code>onesided bench &#39;&lt;x&gt;&#39;</code>"), "{page}");
     }
 
     #[test]
     fn nothing_is_loaded_and_every_element_is_closed() {
-        let page = page(&locks(), "bench", "onesided bench", UNIX_EPOCH);
+        let page = page(&locks(), "bench");
         for loaded in ["http:", "https:", "src=", "href=", "url(", "@import", "<script", "NaN"] {
             assert!(!page.contains(loaded), "{loaded}: {page}");
         }
         for element in [
             "html", "head", "body", "main", "dl", "div", "figure", "svg", "title", "desc", "text", "table", "tr", "th",
-            "td",
+            "td", "ul", "li",
         ] {
             let begun = page.matches(&format!("<{element}>")).count() + page.matches(&format!("<{element} ")).count();
             assert_eq!(begun, page.matches(&format!("</{element}>")).count(), "{element}: {page}");
@@ -217,6 +333,6 @@ mod tests {
         let mut unique = ids.clone();
         unique.sort_unstable();
         unique.dedup();
-        assert_eq!((unique.len(), ids.len()), (ids.len(), 2 * page.matches("<svg").count()), "{ids:?}");
+        assert_eq!((unique.len(), ids.len()), (ids.len(), 2 * page.matches("<figure>").count()), "{ids:?}");
     }
 }

@@ -16,8 +16,6 @@ pub(crate) struct Scale {
 enum Kind {
     /// Ticks at multiples of this.
     Linear(f64),
-    /// Ticks at powers of two.
-    Binary,
     /// Ticks at powers of ten, and at 2 and 5 times these if there is room.
     Decimal,
 }
@@ -32,13 +30,6 @@ impl Scale {
         let max = if max > 0.0 { max } else { 1.0 };
         let step = round_up(max / (TICKS - 1) as f64);
         Self { kind: Kind::Linear(step), from: 0.0, to: step * (max / step - 1e-6).ceil(), start, end }
-    }
-
-    /// From the smallest to the largest value, by powers of two.
-    pub(crate) fn binary(values: impl Iterator<Item = f64>, (start, end): (f64, f64)) -> Self {
-        let (from, to) = extent(values);
-        let (from, to) = if from < to { (from, to) } else { (from / 2.0, to * 2.0) };
-        Self { kind: Kind::Binary, from, to, start, end }
     }
 
     /// From a round value below to one above all values, by powers of ten.
@@ -65,14 +56,6 @@ impl Scale {
         let within = |tick: &f64| (self.from * 0.999_999..=self.to * 1.000_001).contains(tick);
         match self.kind {
             Kind::Linear(step) => (0..TICKS).map(|tick| tick as f64 * step).filter(within).collect(),
-            Kind::Binary => {
-                let all = |step: i32| (-64..64).map(move |i| 2_f64.powi(i * step)).filter(within);
-                (0..6)
-                    .map(|i| 1 << i)
-                    .map(|step| all(step).collect())
-                    .find(|ticks: &Vec<f64>| ticks.len() <= TICKS)
-                    .unwrap_or_default()
-            }
             Kind::Decimal => {
                 let decades = |step: i32| (-30..30).map(move |i| 10_f64.powi(i * step));
                 let round = decades(1).flat_map(|decade| [1.0, 2.0, 5.0].map(|digit| digit * decade)).filter(within);
@@ -138,15 +121,6 @@ mod tests {
             assert!((50.0..=100.01).contains(&scale.at(max).unwrap()), "{scale:?}");
             ticks(scale);
         }
-    }
-
-    #[test]
-    fn sizes_have_ticks_at_powers_of_two() {
-        close(&ticks(Scale::binary([2.0, 4.0, 8.0].into_iter(), RANGE)), &[2.0, 4.0, 8.0]);
-        let scale = Scale::binary([8.0, 64.0, 4_194_304.0].into_iter(), RANGE);
-        close(&ticks(scale), &[16.0, 256.0, 4096.0, 65_536.0, 1_048_576.0]);
-        assert_eq!((scale.at(8.0), scale.at(4_194_304.0)), (Some(0.0), Some(100.0)));
-        ticks(Scale::binary([8.0].into_iter(), RANGE));
     }
 
     #[test]

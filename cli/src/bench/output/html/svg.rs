@@ -29,6 +29,9 @@ pub(crate) fn line(class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) -> S
 
 pub(crate) fn path(class: &str, points: impl Iterator<Item = (f64, f64)>) -> String {
     let places: Vec<_> = points.map(|(x, y)| format!("{} {}", coordinate(x), coordinate(y))).collect();
+    if places.is_empty() {
+        return String::new();
+    }
     format!("<path class=\"{class}\" d=\"M{}\"/>\n", places.join("L"))
 }
 
