@@ -67,8 +67,8 @@ impl<F: Drive> Message<'_, F> {
 }
 
 /// Waits until the engine has what `find` looks for.
-async fn found<'m, R, F: Fabric>(
-    messages: &'m Messages<F>,
+async fn found<R, F: Fabric>(
+    messages: &Messages<F>,
     asked: Asked,
     source: Source,
     find: impl Fn(&mut Engine<F::Segment>, Pattern, &std::task::Waker) -> Option<R>,

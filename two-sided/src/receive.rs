@@ -19,7 +19,7 @@ pub struct Recv<'m, T, F: Fabric> {
     messages: &'m Messages<F>,
     limit: Limit<'m, F>,
     source: Source,
-    call: Call<'m, Started<'m, F>, Result<(Vec<T>, Status), Error>>,
+    call: Call<'m, Started<'m, F>, Received<T>>,
     element: PhantomData<fn() -> T>,
 }
 
@@ -31,6 +31,8 @@ pub struct RecvInto<'m, F: Fabric> {
     source: Source,
     call: Call<'m, (Started<'m, F>, Room<'m>), Result<Status, Error>>,
 }
+
+type Received<T> = Result<(Vec<T>, Status), Error>;
 
 /// The slice of a receive.
 struct Room<'m> {
