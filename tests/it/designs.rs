@@ -199,6 +199,7 @@ pub(crate) const THAT_LOCK: &[&str] = &[
     "requests::",
     "runtimes::",
     "handles::",
+    "deadlines::",
     "scopes::",
 ];
 

@@ -7,6 +7,7 @@ mod active;
 mod cancellation;
 mod collectives;
 mod creation;
+mod deadlines;
 mod designs;
 mod error_texts;
 mod examples;
