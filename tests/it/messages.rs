@@ -77,7 +77,7 @@ fn sender_dies(world: &World, messages: &Messages) {
     if world.rank() == 0 {
         for to in [1, 2] {
             messages.send(&[7_u64], to, Tag(0)).wait().unwrap();
-            let _ = messages.send(&elements(0, 10_000), to, Tag(0));
+            drop(messages.send(&elements(0, 10_000), to, Tag(0)));
         }
         world.barrier().wait().unwrap();
         die();

@@ -165,7 +165,7 @@ fn a_matched_probe_takes_its_message_from_all_others() {
     ranks(2, |world, messages| {
         if world.rank() == 0 {
             for (tag, len) in [(0, 50_000), (1, 4), (1, 5)] {
-                let _ = messages.send(&bytes(3, len), 1, Tag(tag));
+                drop(messages.send(&bytes(3, len), 1, Tag(tag)));
             }
             messages.recv::<u8>(1, Tag(9)).deadline(SOON).wait().unwrap();
             return;
