@@ -6,7 +6,7 @@
 //! cargo run --release --example workers -- --threads 4      as threads
 //! onesided run -n 4 -- target/release/examples/workers      as processes
 //! ```
-#![allow(clippy::print_stdout)] // it is a program
+#![allow(clippy::print_stdout)] // a program's purpose
 
 use onesided::{Messages, Source, Tag, World};
 

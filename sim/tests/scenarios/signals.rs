@@ -117,7 +117,7 @@ async fn columns<F: Fabric>(world: World<F>, backing: Backing) -> Outcome {
     for round in 1..=10_u32 {
         let elements: Vec<_> = (0..ROWS as u32).map(|row| 100 * round + row).collect();
         there.put_signal_shaped(1, COLUMN, &elements, flags, 0, round.into()).await?;
-        signals.local().wait_until(0, |value| value == u64::from(round)).from_rank(from).await?;
+        signals.local().wait_until_from(from, 0, |value| value == u64::from(round)).await?;
         let mut column = [0; ROWS];
         data.local().read_shaped(1, COLUMN, &mut column)?;
         assert_eq!(column[..], elements);
@@ -132,7 +132,7 @@ async fn columns<F: Fabric>(world: World<F>, backing: Backing) -> Outcome {
     let elsewhere = all_signals.at(world.rank()).await?;
     let elsewhere = there.put_signal_shaped(0, COLUMN, &[0; ROWS], elsewhere, 0, 77).await.unwrap_err();
     assert!(matches!(elsewhere, Error::Operation { operation: "put_signal_shaped", .. }), "{elsewhere}");
-    assert_eq!(signals.local().wait_until(0, |value| value > 10).from_rank(from).await?, 99);
+    assert_eq!(signals.local().wait_until_from(from, 0, |value| value > 10).await?, 99);
     all_data.unlock_all().await?;
     all_signals.unlock_all().await?;
     assert_eq!(signals.local().get(0)?, 99, "nothing else was signalled");
@@ -147,8 +147,8 @@ async fn the_first_of_several_signals<F: Fabric>(world: World<F>) -> Outcome {
     let (here, there) = (allocated.local(), user.local());
     if world.rank() == 0 {
         let waits = |round| {
-            let from_first = here.wait_until(0, move |value| value == round).from_rank(1);
-            [from_first, there.wait_until(1, move |value| value == round).from_rank(2)]
+            let from_first = here.wait_until_from(1, 0, move |value| value == round);
+            [from_first, there.wait_until_from(2, 1, move |value| value == round)]
         };
         assert_eq!(here.wait_until_any(waits(1)).await?, (0, 1));
         let late = waits(2).map(|wait| wait.deadline(Duration::from_millis(5)));
