@@ -13,6 +13,7 @@
 //! |---|---|---|
 //! | `bench locks` | locks between processes of this host: first uncontended, then all ranks at one lock | bare locks by the same instructions, a pthread mutex that processes share |
 //! | `bench locks --lock all --metric all` | every lock by every metric, see below | the same |
+//! | `bench messages` | half a round trip and streams of messages of 8 B to 4 MiB | stores, `memcpy` into shared memory and out of it |
 //! | `bench rma` | put, get, strided put, accumulate, get_accumulate, fetch_and_op and compare_and_swap of 8 B to 4 MiB: latency, bandwidth and message rate, with a flush and by requests | `memcpy`, bare atomic instructions, a fence |
 //! | `bench peers` | locks, small operations, bandwidth, allocation of windows, a target that computes, contended locks | MPICH 5 and Open MPI 5, which it installs from PyPI and for which it compiles C programs of the same loops |
 //! | `bench peers --fabric verbs` | get, compare_and_swap, fetch_and_op, signals, messages and puts on an RDMA device | perftest's programs on the same device |

@@ -1,8 +1,8 @@
 //! `onesided bench`: the library's performance on this machine, beside the machine's own limits.
 //!
-//! [`commands`] has the entry points. `bench locks` and `bench rma` start jobs of their own
+//! [`commands`] has the entry points. `bench locks`, `bench rma` and `bench messages` start jobs of their own
 //! executable, whose ranks run the hidden `bench worker`: [`runner`] is the user's side, [`worker`]
-//! what ranks share, [`metrics`] and [`rma`] what they measure, [`baselines`] what they compare
+//! what ranks share, [`metrics`], [`rma`] and [`messages`] what they measure, [`baselines`] what they compare
 //! with. `bench scale` measures in simulation: [`simulated`]. All of them yield [`results`], and
 //! [`output`] prints them. [`peers`] is `bench peers`, with a worker and outputs of its own.
 
@@ -10,6 +10,7 @@ mod baselines;
 mod commands;
 mod effort;
 mod lock_choice;
+mod messages;
 mod metrics;
 mod output;
 mod peers;
@@ -30,6 +31,7 @@ use crate::failure::Failure;
 pub(crate) enum Command {
     Locks(commands::locks::Args),
     Rma(commands::rma::Args),
+    Messages(commands::messages::Args),
     Scale(commands::scale::Args),
     Peers(peers::Args),
     #[command(hide = true)]
@@ -42,6 +44,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Locks(args) => commands::locks::run(&args),
         Command::Rma(args) => commands::rma::run(&args),
+        Command::Messages(args) => commands::messages::run(&args),
         Command::Scale(args) => commands::scale::run(&args),
         Command::Peers(args) => peers::run(&args),
         Command::Peer(args) => peers::worker::run(&args),

@@ -1,6 +1,7 @@
-//! The entry points of `onesided bench locks`, `rma`, `scale` and `worker`.
+//! The entry points of `onesided bench locks`, `rma`, `messages`, `scale` and `worker`.
 
 pub(crate) mod locks;
+pub(crate) mod messages;
 pub(crate) mod rma;
 pub(crate) mod scale;
 pub(crate) mod worker;

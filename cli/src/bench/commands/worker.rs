@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use onesided_lock_kit::bench::Counted;
 
 use crate::bench::effort::Effort;
+use crate::bench::messages;
 use crate::bench::metrics::LOCK_METRICS;
 use crate::bench::rma::Transport;
 use crate::bench::runner::suite::{Program, Suite};
@@ -24,7 +25,7 @@ pub(crate) struct Args {
 
 fn suite(name: &str) -> Result<&'static Suite, String> {
     let of_locks = LOCK_METRICS.iter().flat_map(|metric| metric.jobs).map(|(suite, _)| suite);
-    let mut all = of_locks.chain(Transport::suites());
+    let mut all = of_locks.chain(Transport::suites()).chain([&messages::SUITE]);
     all.find(|suite| suite.name == name).ok_or_else(|| format!("there is no suite {name}"))
 }
 

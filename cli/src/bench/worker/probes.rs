@@ -38,13 +38,18 @@ impl<'p> Probe<'p> {
     }
 
     /// A loop over the library's operations. `batch` does so many iterations.
-    pub(crate) fn ours(
+    pub(crate) fn ours<E: Into<Failure>>(
         what: &str,
         limit: &str,
-        mut batch: impl FnMut(u64) -> Result<(), onesided_windows::Error> + 'p,
+        mut batch: impl FnMut(u64) -> Result<(), E> + 'p,
     ) -> Self {
-        let batch = Box::new(move |n| Ok(batch(n)?));
+        let batch = Box::new(move |n| batch(n).map_err(Into::into));
         Self::new(what, Some(limit.to_owned()), batch)
+    }
+
+    /// A [limit](Self::limit) in which two ranks take part.
+    pub(crate) fn limit_of_two(what: &str, batch: impl FnMut(u64) -> Result<(), Failure> + 'p) -> Self {
+        Self::new(what, None, Box::new(batch))
     }
 
     /// Measures the latency, with one operation an iteration.
