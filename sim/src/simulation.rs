@@ -13,6 +13,7 @@ use onesided_remote_memory::Rank;
 use crate::agenda::NEVER;
 use crate::endpoint::{Shared, SimFabric};
 use crate::network::{Network, Wire, nanos};
+use crate::processors::Processors;
 use crate::report::{End, Report, Stuck};
 use crate::state::{State, Step};
 
@@ -40,6 +41,7 @@ pub struct Simulation {
     deaths: Vec<(Rank, u64)>,
     suspicions: Vec<(Rank, u64)>,
     disconnections: Vec<(Rank, Rank, u64)>,
+    computing: Vec<(u32, u32)>,
 }
 
 impl Simulation {
@@ -55,6 +57,7 @@ impl Simulation {
             deaths: Vec::new(),
             suspicions: Vec::new(),
             disconnections: Vec::new(),
+            computing: Vec::new(),
         }
     }
 
@@ -121,6 +124,14 @@ impl Simulation {
         self
     }
 
+    /// Starts threads at a rank that compute without end, where hosts have
+    /// [cores](crate::Host::cores). A rank that does not exist is ignored.
+    #[must_use]
+    pub fn computing(mut self, rank: u32, threads: u32) -> Self {
+        self.computing.push((rank, threads));
+        self
+    }
+
     /// Runs a program on every rank.
     ///
     /// # Panics
@@ -141,7 +152,12 @@ impl Simulation {
     where
         R: Future<Output = T>,
     {
-        let mut state = State::new(self.ranks, Wire::new(&self.network, self.seed));
+        let wire = Wire::new(&self.network, self.seed);
+        let computing = self.computing.iter().filter(|(rank, _)| *rank < self.ranks).copied().collect::<Vec<_>>();
+        let ranks = (self.ranks, self.per_host.min(self.ranks));
+        let processors = Processors::new(&self.network.host, (wire.polling, wire.wake), ranks, &computing);
+        let writes_are_atomic = !self.network.card.atomics_exclude_writes;
+        let mut state = State::new(self.ranks, wire, processors);
         for (rank, time) in self.deaths {
             if rank.0 < self.ranks {
                 state.kill_at(rank, time);
@@ -157,7 +173,7 @@ impl Simulation {
                 state.disconnect_at(rank, peer, time);
             }
         }
-        let shared = Arc::new(Shared::new(state, self.per_host));
+        let shared = Arc::new(Shared::new(state, self.per_host, writes_are_atomic));
         let ranks = (0..self.ranks).map(Rank);
         let programs = ranks
             .map(|rank| Some(Box::pin(program(SimFabric::new(Arc::clone(&shared), rank, self.ranks)))))
@@ -187,8 +203,10 @@ struct Executor<R: Future> {
 
 impl<R: Future> Executor<R> {
     fn run(mut self, until: u64) -> Report<R::Output> {
-        for rank in 0..self.programs.len() {
-            self.poll(rank as u32);
+        let polled_at_once = self.shared.start();
+        for rank in 0..if polled_at_once { self.programs.len() as u32 } else { 0 } {
+            self.shared.lock().current = rank;
+            self.poll(rank);
         }
         let end = loop {
             if self.unfinished == 0 {
@@ -199,7 +217,7 @@ impl<R: Future> Executor<R> {
             }
             let step = self.shared.step(until);
             match step {
-                Step::Poll(rank) => self.poll(rank),
+                Step::Poll(thread) => self.poll(thread),
                 Step::Adopt => self.spawn(),
                 Step::Kill(rank) => self.kill(rank),
                 Step::TimeOver => break End::TimeOver,
@@ -219,15 +237,17 @@ impl<R: Future> Executor<R> {
         }
     }
 
+    /// Polls the tasks of a thread; the first threads are the ranks' programs.
     fn poll(&mut self, rank: u32) {
         let mut cx = Context::from_waker(Waker::noop());
-        let program = &mut self.programs[rank as usize];
-        if let Some(running) = program
+        if let Some(program) = self.programs.get_mut(rank as usize)
+            && let Some(running) = program
             && let Poll::Ready(result) = running.as_mut().poll(&mut cx)
         {
             *program = None;
             self.results[rank as usize] = Some(result);
             self.unfinished -= 1;
+            self.shared.lock().finish_program(rank);
         }
         if let Some(tasks) = self.spawned.get_mut(&rank) {
             let before = tasks.len();
@@ -244,15 +264,18 @@ impl<R: Future> Executor<R> {
 
     fn spawn(&mut self) {
         let spawned = self.shared.lock().take_spawned();
-        for (rank, task, serves) in spawned {
+        for (thread, task, serves) in spawned {
             let tasks = if serves { &mut self.serving } else { &mut self.spawned };
-            tasks.entry(rank).or_default().push(task);
+            tasks.entry(thread).or_default().push(task);
             self.unfinished += usize::from(!serves);
         }
     }
 
     fn kill(&mut self, rank: u32) {
-        self.serving.remove(&rank);
+        let state = self.shared.lock();
+        let removed = self.serving.extract_if(|thread, _| state.rank_of(*thread) == rank).collect::<Vec<_>>();
+        drop(state);
+        drop(removed); // with the state unlocked: a task owns endpoints
         let tasks = self.spawned.remove(&rank).unwrap_or_default();
         self.unfinished -= tasks.len() + usize::from(self.programs[rank as usize].take().is_some());
     }
@@ -267,7 +290,7 @@ impl<R: Future> Executor<R> {
         unfinished
             .map(|(rank, _)| Stuck {
                 rank: Rank(rank as u32),
-                waits_for: state.ranks[rank].waiting().iter().map(|(what, _)| *what).collect(),
+                waits_for: state.ranks[rank].waiting().iter().map(|waiter| waiter.what).collect(),
             })
             .collect()
     }
