@@ -140,6 +140,13 @@ impl Profile {
         &self.network
     }
 
+    /// The value of a parameter in nanoseconds, bytes a second or as a number. `None`: no parameter
+    /// has this name.
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<f64> {
+        number(&self.network, name)
+    }
+
     /// The same with another value of one parameter, in nanoseconds, bytes a second or as a number.
     ///
     /// # Errors
@@ -170,12 +177,16 @@ impl Profile {
 trait Set: Sized {
     const UNIT: &'static str;
     fn from_number(value: f64) -> Option<Self>;
+    fn to_number(&self) -> f64;
 }
 
 impl Set for Duration {
     const UNIT: &'static str = "ns";
     fn from_number(value: f64) -> Option<Self> {
         Self::try_from_secs_f64(value / 1e9).ok()
+    }
+    fn to_number(&self) -> f64 {
+        self.as_nanos() as f64
     }
 }
 
@@ -184,6 +195,9 @@ impl Set for u64 {
     fn from_number(value: f64) -> Option<Self> {
         (value >= 0.0).then_some(value as Self)
     }
+    fn to_number(&self) -> f64 {
+        *self as f64
+    }
 }
 
 impl Set for u32 {
@@ -191,12 +205,18 @@ impl Set for u32 {
     fn from_number(value: f64) -> Option<Self> {
         (value >= 0.0 && value.fract() == 0.0).then_some(value as Self)
     }
+    fn to_number(&self) -> f64 {
+        f64::from(*self)
+    }
 }
 
 impl Set for bool {
     const UNIT: &'static str = "1";
     fn from_number(value: f64) -> Option<Self> {
         [0.0, 1.0].contains(&value).then_some(value == 1.0)
+    }
+    fn to_number(&self) -> f64 {
+        f64::from(u8::from(*self))
     }
 }
 
@@ -214,6 +234,13 @@ macro_rules! parameters {
                 _ => return Err(ProfileError::Name(name.into())),
             }
             Ok(())
+        }
+
+        fn number(network: &Network, name: &str) -> Option<f64> {
+            match name {
+                $($name => Some(network.$($field).+.to_number()),)+
+                _ => None,
+            }
         }
     };
 }
