@@ -15,3 +15,4 @@ pub mod locks;
 pub mod memory_model;
 pub mod own_lock;
 pub mod processes;
+pub mod reproduce;
