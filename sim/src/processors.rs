@@ -27,6 +27,8 @@ enum Run {
     Running,
     Ready,
     Asleep,
+    /// Its rank was killed.
+    Dead,
 }
 
 #[derive(Debug)]
@@ -188,7 +190,7 @@ impl Processors {
         let wakes_at = match thread.run {
             Run::Running | Run::Ready => time,
             Run::Asleep if rings => time + self.interrupt,
-            Run::Asleep => return,
+            Run::Asleep | Run::Dead => return,
         };
         thread.events += 1;
         agenda.enter(wakes_at, Due::Wake(id));
@@ -208,6 +210,7 @@ impl Processors {
             }
             Run::Running => {}
             Run::Ready => thread.due = true,
+            Run::Dead => {}
             Run::Asleep => {
                 thread.due = true;
                 self.wake(now, id, agenda);
@@ -247,6 +250,18 @@ impl Processors {
         self.threads[id as usize].sleeps = true;
     }
 
+    /// The threads of a rank end.
+    pub(crate) fn kill(&mut self, now: u64, rank: u32, agenda: &mut Agenda) {
+        for id in
+            (0..self.threads.len() as u32).filter(|id| self.threads[*id as usize].rank == rank).collect::<Vec<_>>()
+        {
+            let thread = &mut self.threads[id as usize];
+            (thread.sleeps_at, thread.due, thread.events) = (now, false, 0);
+            self.sleep(now, id, agenda);
+            self.threads[id as usize].run = Run::Dead;
+        }
+    }
+
     /// A program's thread has no more to do.
     pub(crate) fn finish(&mut self, id: u32) {
         self.threads[id as usize].finished = true;
@@ -255,7 +270,7 @@ impl Processors {
     /// A thread may have polled for long enough.
     pub(crate) fn sleep(&mut self, now: u64, id: u32, agenda: &mut Agenda) {
         let thread = &mut self.threads[id as usize];
-        if thread.sleeps_at != now || thread.due || thread.events > 0 {
+        if thread.sleeps_at != now || thread.due || thread.events > 0 || thread.run == Run::Dead {
             return;
         }
         let was = std::mem::replace(&mut thread.run, Run::Asleep);
@@ -268,7 +283,7 @@ impl Processors {
                 }
             }
             Run::Ready => cores.ready.retain(|ready| *ready != id),
-            Run::Asleep => {}
+            Run::Asleep | Run::Dead => {}
         }
     }
 

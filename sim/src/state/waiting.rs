@@ -123,6 +123,9 @@ impl State {
             return None; // one that left cannot die
         }
         *life = Life::Killed;
+        if let Some(processors) = &mut self.processors {
+            processors.kill(self.now, rank, &mut self.agenda);
+        }
         self.trace.note([self.now, 2, rank.into(), 0]);
         self.agenda.enter(self.now + self.wire.detection, Due::Detect(rank));
         Some(Step::Kill(rank))
