@@ -3,7 +3,8 @@
 //! ```text
 //! onesided reproduce                          all figures
 //! onesided reproduce jiang-2004-4             one of them
-//! onesided reproduce jiang-2004 --profile connectx7 --json results.json
+//! onesided reproduce jiang-2004 --report page.html --json results.json
+//! onesided reproduce jiang-2004 --profile connectx7
 //! onesided reproduce jiang-2004-4 --set jitter=5000
 //! ```
 //!

@@ -14,6 +14,8 @@ pub(super) struct Figure {
     pub(super) value: &'static str,
     /// What the points of a series differ in; empty for a single one.
     pub(super) parameter: &'static str,
+    /// Names of its values from 0 on, if they are no numbers.
+    pub(super) labels: &'static [&'static str],
     pub(super) series: Vec<Series>,
     pub(super) numbers: Vec<Number>,
     pub(super) claims: Vec<Claim>,
@@ -131,22 +133,32 @@ impl Claim {
 }
 
 impl<T> Ablation<T> {
-    fn to_text(&self) -> String {
+    pub(super) fn to_text(&self) -> String {
         let Self { parameter, from, to, evidence, why, .. } = self;
         format!("with {parameter} {from} -> {to} ns: {evidence}; {why}")
     }
 }
 
 impl Figure {
+    /// The name of a parameter's value.
+    pub(super) fn label(&self, at: f64) -> String {
+        match self.labels.get(at as usize) {
+            Some(label) => (*label).to_owned(),
+            None if self.parameter.is_empty() => String::new(),
+            None => at.to_string(),
+        }
+    }
+
     /// For a terminal.
     pub(super) fn to_text(&self) -> String {
         let Self { name, title, value, parameter, .. } = self;
         let mut text = format!("{name}: {title}\n\n  {value}\n");
-        let width = self.series.iter().map(|series| series.name.chars().count()).max().unwrap_or(0);
-        if !parameter.is_empty() {
+        let names = self.series.iter().map(|series| series.name.chars().count());
+        let width = names.chain([parameter.chars().count()]).max().unwrap_or(0);
+        if self.series.iter().any(|series| series.points.len() > 1) {
             let _ = write!(text, "  {parameter:width$}");
             for (at, _) in self.series.first().map_or(&[][..], |series| &series.points) {
-                let _ = write!(text, " {at:>9}");
+                let _ = write!(text, " {:>9}", self.label(*at));
             }
             text.push('\n');
         }

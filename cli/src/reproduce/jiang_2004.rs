@@ -137,8 +137,9 @@ fn overhead(lab: &Lab) -> Result<Figure, Failure> {
     Ok(Figure {
         name: "jiang-2004-1",
         title: "Synchronization overhead",
-        value: "one origin: us of lock (0), unlock (1), both (2)",
-        parameter: "lock, unlock, both",
+        value: "us, one origin",
+        parameter: "",
+        labels: &["lock", "unlock", "both"],
         series,
         numbers: vec![Number {
             what: "test-and-set, lock and unlock",
@@ -198,6 +199,7 @@ fn delay(lab: &Lab) -> Result<Figure, Failure> {
         title: "Synchronization delay",
         value: "two origins: us from the unlock of one until the other has the lock",
         parameter: "",
+        labels: &[],
         series: locks
             .iter()
             .zip(&delays)
@@ -289,6 +291,7 @@ fn concurrency(lab: &Lab) -> Result<Figure, Failure> {
         title: "Concurrency",
         value: "us of a lock and unlock, each origin with a window of its own",
         parameter: "origins",
+        labels: &[],
         series,
         numbers: Vec::new(),
         claims,
@@ -367,6 +370,7 @@ fn messages(lab: &Lab) -> Result<Figure, Failure> {
         title: "Message complexity",
         value: "messages of a lock and unlock, all origins at one lock",
         parameter: "origins",
+        labels: &[],
         series,
         numbers,
         claims,
@@ -404,6 +408,7 @@ fn computing_threads(lab: &Lab) -> Result<Figure, Failure> {
         title: "CPU utilization: computing threads",
         value: "us of a lock and unlock",
         parameter: "computing threads at the target",
+        labels: &[],
         series,
         numbers: Vec::new(),
         claims,
@@ -432,6 +437,7 @@ fn smp_mode(lab: &Lab) -> Result<Figure, Failure> {
         title: "CPU utilization: one process on a node, one for each processor",
         value: "us of a lock and unlock",
         parameter: "processes on a node",
+        labels: &[],
         series,
         numbers: Vec::new(),
         claims,

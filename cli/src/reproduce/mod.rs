@@ -1,11 +1,12 @@
 //! `onesided reproduce`: figures of papers out of the shipped crates.
 //!
 //! [`experiment`] runs windows and locks as shipped on a simulated testbed, [`jiang_2004`] draws the
-//! paper's figures from that, [`figure`] compares them with the paper.
+//! paper's figures from that, [`figure`] compares them with the paper, [`report`] draws a page.
 
 mod experiment;
 mod figure;
 mod jiang_2004;
+mod report;
 #[cfg(test)]
 mod tests;
 
@@ -54,6 +55,10 @@ pub(crate) struct Args {
     /// Writes profile, figures and verdicts as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+
+    /// Writes an HTML page that draws the figures beside the paper's numbers and claims
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
 }
 
 fn parse_figure(name: &str) -> Result<String, String> {
@@ -121,7 +126,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let wanted = |name: &str| args.figures.is_empty() || args.figures.iter().any(|part| is_part_of(name, part));
     let chosen: Vec<_> = FIGURES.iter().filter(|(name, _)| wanted(name)).collect();
-    let file = args.json.as_deref().map(|path| create(path).map(|file| (file, path))).transpose()?;
+    let (json, report) = (open(args.json.as_deref())?, open(args.report.as_deref())?);
     let bar = progress(chosen.len() as u64);
     let mut figures = Vec::new();
     for (name, figure) in chosen {
@@ -134,7 +139,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     bar.finish_and_clear();
     let verdicts = verdicts(&figures);
     print(&summary(&lab.profile, &verdicts))?;
-    if let Some((file, path)) = file {
+    if let Some((mut file, path)) = report {
+        let page = report::page(&lab.profile, &figures, &command());
+        file.write_all(page.as_bytes()).map_err(|error| named(path, &error))?;
+    }
+    if let Some((file, path)) = json {
         write(file, &args.document(&lab.profile, &figures, verdicts)).map_err(|error| named(path, &error))?;
     }
     Ok(ExitCode::SUCCESS)
@@ -221,6 +230,12 @@ fn progress(steps: u64) -> ProgressBar {
         .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
+/// The command line of this process, with the program's plain name.
+fn command() -> String {
+    let arguments = std::env::args_os().skip(1);
+    arguments.fold("onesided".into(), |line, argument| format!("{line} {}", argument.to_string_lossy()))
+}
+
 /// Prints on standard output. A reader that closes it early is no error.
 fn print(text: &str) -> io::Result<()> {
     match io::stdout().lock().write_all(text.as_bytes()) {
@@ -231,6 +246,11 @@ fn print(text: &str) -> io::Result<()> {
 
 fn create(path: &Path) -> io::Result<File> {
     File::create(path).map_err(|error| named(path, &error))
+}
+
+/// Created before the figures are measured, so that a wrong path is found first.
+fn open(path: Option<&Path>) -> io::Result<Option<(File, &Path)>> {
+    path.map(|path| create(path).map(|file| (file, path))).transpose()
 }
 
 fn named(path: &Path, error: &io::Error) -> io::Error {
