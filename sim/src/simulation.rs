@@ -8,14 +8,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use onesided_fabric::{Task, World};
-use onesided_remote_memory::Rank;
+use onesided_remote_memory::{At, Rank};
 
 use crate::agenda::NEVER;
 use crate::endpoint::{Shared, SimFabric};
 use crate::network::{Network, Wire, nanos};
 use crate::processors::Processors;
-use crate::report::{End, Report, Stuck};
-use crate::state::{State, Step};
+use crate::report::{End, Report, Stuck, WaitsFor};
+use crate::state::{Stall, State, Step};
 
 /// A simulation of a number of ranks on a network, in virtual time, in one thread.
 ///
@@ -42,6 +42,7 @@ pub struct Simulation {
     suspicions: Vec<(Rank, u64)>,
     disconnections: Vec<(Rank, Rank, u64)>,
     computing: Vec<(u32, u32)>,
+    stalled_after: Option<u64>,
 }
 
 impl Simulation {
@@ -58,6 +59,7 @@ impl Simulation {
             suspicions: Vec::new(),
             disconnections: Vec::new(),
             computing: Vec::new(),
+            stalled_after: None,
         }
     }
 
@@ -124,6 +126,16 @@ impl Simulation {
         self
     }
 
+    /// Ends the simulation as [stalled](End::Stalled) if no operation changes any memory, and no
+    /// message arrives, for this stretch of virtual time: then the ranks that wait only try again.
+    /// To be longer than any rank computes or pauses by itself. By default such a deadlock runs until
+    /// [`until`](Self::until).
+    #[must_use]
+    pub fn stalled_after(mut self, time: Duration) -> Self {
+        self.stalled_after = Some(nanos(time));
+        self
+    }
+
     /// Starts threads at a rank that compute without end, where hosts have
     /// [cores](crate::Host::cores). A rank that does not exist is ignored.
     #[must_use]
@@ -158,6 +170,7 @@ impl Simulation {
         let processors = Processors::new(&self.network.host, (wire.polling, wire.wake), ranks, &computing);
         let writes_are_atomic = !self.network.card.atomics_exclude_writes;
         let mut state = State::new(self.ranks, wire, processors);
+        state.stall = self.stalled_after.map(Stall::after);
         for (rank, time) in self.deaths {
             if rank.0 < self.ranks {
                 state.kill_at(rank, time);
@@ -222,6 +235,7 @@ impl<R: Future> Executor<R> {
                 Step::Kill(rank) => self.kill(rank),
                 Step::TimeOver => break End::TimeOver,
                 Step::Idle => break End::Deadlock(self.stuck()),
+                Step::Stalled => break End::Stalled(self.stuck()),
             }
         };
         let mut state = self.shared.lock();
@@ -288,9 +302,16 @@ impl<R: Future> Executor<R> {
             .enumerate()
             .filter(|(rank, program)| program.is_some() || self.spawned.contains_key(&(*rank as u32)));
         unfinished
-            .map(|(rank, _)| Stuck {
-                rank: Rank(rank as u32),
-                waits_for: state.ranks[rank].waiting().iter().map(|waiter| waiter.what).collect(),
+            .map(|(rank, _)| {
+                let waits = state.ranks[rank].waiting().iter().map(|waiter| waiter.what);
+                let found = state.stall.as_ref().and_then(|stall| stall.found.get(&(rank as u32)));
+                let retried = found.map(|(At { rank, region, offset }, found)| WaitsFor::Retried {
+                    rank: *rank,
+                    region: region.0,
+                    offset: *offset,
+                    found: *found,
+                });
+                Stuck { rank: Rank(rank as u32), waits_for: waits.chain(retried).collect() }
             })
             .collect()
     }

@@ -55,6 +55,24 @@ pub(crate) struct State {
     held_words: HashMap<(u32, u32, u64), u64>,
     /// Connections with a limit on reads in flight.
     limited: HashMap<(u32, u32), Limited>,
+    /// `None`: a stall is not looked for.
+    pub(crate) stall: Option<Stall>,
+}
+
+/// How a stall is found.
+#[derive(Debug)]
+pub(crate) struct Stall {
+    /// So long without a change.
+    pub(crate) after: u64,
+    changed_at: u64,
+    /// The last operation of each rank: its word, and the value that it found.
+    pub(crate) found: HashMap<u32, (At, u64)>,
+}
+
+impl Stall {
+    pub(crate) fn after(after: u64) -> Self {
+        Self { after, changed_at: 0, found: HashMap::new() }
+    }
 }
 
 /// A connection with a limit on reads and atomics in flight.
@@ -78,6 +96,8 @@ pub(crate) enum Step {
     TimeOver,
     /// No event is left.
     Idle,
+    /// Nothing has changed for too long.
+    Stalled,
 }
 
 /// Tasks that ranks spawned, until the executor takes them.
@@ -128,6 +148,7 @@ impl State {
             processors,
             held_words: HashMap::new(),
             limited: HashMap::new(),
+            stall: None,
         }
     }
 
@@ -142,6 +163,9 @@ impl State {
                 return if self.agenda.is_empty() { Step::Idle } else { Step::TimeOver };
             };
             self.now = time;
+            if self.stall.as_ref().is_some_and(|stall| time > stall.changed_at.saturating_add(stall.after)) {
+                return Step::Stalled;
+            }
             let step = match due {
                 Due::Operation(slot) => self.advance(slot),
                 Due::Card(rank) => {
@@ -240,6 +264,7 @@ impl State {
             Action::Send(message) => {
                 let (port, notify, message) = **message;
                 self.ranks[target.index()].more().port(port).push_back(message);
+                self.note_change();
                 self.look(target, notify, |what| what == WaitsFor::Message(port));
                 return Ok(0);
             }
@@ -249,6 +274,12 @@ impl State {
             self.changed(target, region, offset, changed, notify);
         }
         Ok(found)
+    }
+
+    pub(crate) fn note_change(&mut self) {
+        if let Some(stall) = &mut self.stall {
+            stall.changed_at = self.now;
+        }
     }
 
     fn count(&mut self, action: &Action) {

@@ -378,8 +378,8 @@ fn messages(lab: &Lab) -> Result<Figure, Failure> {
             "a message is an operation that an origin posts on the target's memory, or the target on an origin's; \
              answers of cards and writes from origin to origin are none"
                 .into(),
-            "test-and-set's number falls with the repetitions, from 3.1 (30) over 2.3 (200) to 2.1 (1000): the shipped \
-             lock backs off for longer and longer, and one origin acquires the lock many times in a row"
+            "test-and-set's number falls with the repetitions (--times): the shipped lock backs off for longer and \
+             longer, and one origin acquires the lock many times in a row"
                 .into(),
         ],
     })

@@ -209,9 +209,15 @@ fn verdicts(figures: &[Figure]) -> Vec<Line> {
     figures.iter().flat_map(of).collect()
 }
 
+/// The title of the profile of jiang-2004's testbed.
+const PAPERS_TESTBED: &str = "InfiniHost MT23108 over PCI-X (jiang-2004)";
+
 /// Misses first.
 fn summary(profile: &Profile, verdicts: &[Line]) -> String {
     let mut text = format!("{}\n", profile.title);
+    if profile.title != PAPERS_TESTBED {
+        text += "not the paper's testbed: its numbers and claims are for comparison only\n";
+    }
     let predicted = || verdicts.iter().filter(|line| line.kind == Kind::Prediction);
     for verdict in [Verdict::Missed, Verdict::Explained, Verdict::Reproduced] {
         let lines: Vec<_> = predicted().filter(|line| line.verdict == verdict).collect();

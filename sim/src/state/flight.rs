@@ -1,6 +1,6 @@
 //! What becomes of an operation: it leaves, arrives, takes effect, completes.
 
-use onesided_remote_memory::{Fault, FaultKind, Rank};
+use onesided_remote_memory::{At, Fault, FaultKind, Rank, RegionId};
 
 use super::State;
 use crate::agenda::Due;
@@ -258,6 +258,10 @@ impl State {
         let was_read = operation.action.is_read() || operation.action.is_atomic();
         let value = operation.outcome.unwrap_or_else(Fault::to_bits);
         self.trace.note([self.now, u64::from(origin) << 32 | u64::from(target), operation.offset, value]);
+        if let (Some(stall), true) = (&mut self.stall, awaited) {
+            let region = RegionId(operation.region);
+            stall.found.insert(origin, (At { rank: Rank(target), region, offset: operation.offset }, value));
+        }
 
         let rank = &mut self.ranks[origin as usize];
         let life = self.lives[origin as usize];

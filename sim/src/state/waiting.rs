@@ -11,6 +11,7 @@ use crate::report::WaitsFor;
 impl State {
     /// Bytes of a rank's memory changed: wakes the tasks that wait for one of them.
     pub(crate) fn changed(&mut self, rank: Rank, region: u32, offset: u64, len: u64, notify: Notify) {
+        self.note_change();
         self.look(rank, notify, |what| match what {
             WaitsFor::Word { region: awaited, offset: word } => {
                 region == awaited && word < offset + len && offset < word + 8
