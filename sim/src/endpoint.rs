@@ -58,8 +58,8 @@ impl Shared {
     }
 
     /// Starts the threads. Whether every program is polled now; otherwise events poll them.
-    pub(crate) fn start(&self) -> bool {
-        self.lock().start()
+    pub(crate) fn start(&self, late: &[(u32, u64)]) -> bool {
+        self.lock().start(late)
     }
 
     /// A thread has posted: that took it time.

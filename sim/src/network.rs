@@ -172,6 +172,17 @@ impl Wire {
         Ok(travel.min(NEVER))
     }
 
+    /// The same if no message gets through until `heals`, a time after `now`: resends alone do, after
+    /// that.
+    pub(crate) fn travel_after(&mut self, now: u64, heals: u64) -> Result<u64, u64> {
+        let travel = self.travel()?;
+        let resends = (heals - now).div_ceil(self.timeout.max(1));
+        if resends > self.retries.into() {
+            return Err(self.patience());
+        }
+        Ok(travel.saturating_add(self.timeout.saturating_mul(resends)).min(NEVER))
+    }
+
     /// How long after its detection one rank learns of a failure.
     pub(crate) fn learning(&mut self) -> u64 {
         self.at_most(self.detection_jitter)

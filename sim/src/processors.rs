@@ -139,8 +139,9 @@ impl Processors {
     }
 
     /// Starts the threads that exist from the beginning.
-    pub(crate) fn start(&mut self, agenda: &mut Agenda) {
-        for id in 0..self.threads.len() as u32 {
+    /// Programs that start late are woken then.
+    pub(crate) fn start(&mut self, late: &[(u32, u64)], agenda: &mut Agenda) {
+        for id in (0..self.threads.len() as u32).filter(|id| late.iter().all(|(late, _)| late != id)) {
             self.threads[id as usize].due = self.threads[id as usize].kind == Kind::Program;
             self.enqueue(0, id, agenda);
         }

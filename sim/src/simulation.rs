@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -15,7 +16,7 @@ use crate::endpoint::{Shared, SimFabric};
 use crate::network::{Network, Wire, nanos};
 use crate::processors::Processors;
 use crate::report::{End, Report, Stuck, WaitsFor};
-use crate::state::{Stall, State, Step};
+use crate::state::{Partition, Stall, State, Step};
 
 /// A simulation of a number of ranks on a network, in virtual time, in one thread.
 ///
@@ -43,6 +44,8 @@ pub struct Simulation {
     disconnections: Vec<(Rank, Rank, u64)>,
     computing: Vec<(u32, u32)>,
     stalled_after: Option<u64>,
+    late: Vec<(u32, u64)>,
+    partitions: Vec<Partition>,
 }
 
 impl Simulation {
@@ -60,6 +63,8 @@ impl Simulation {
             disconnections: Vec::new(),
             computing: Vec::new(),
             stalled_after: None,
+            late: Vec::new(),
+            partitions: Vec::new(),
         }
     }
 
@@ -126,6 +131,23 @@ impl Simulation {
         self
     }
 
+    /// Starts a rank's program at a virtual time instead of at once. Its memory is there before. A
+    /// rank that does not exist is ignored.
+    #[must_use]
+    pub fn start_at(mut self, rank: u32, time: Duration) -> Self {
+        self.late.push((rank, nanos(time)));
+        self
+    }
+
+    /// Cuts the wires between some ranks and all others from one virtual time to another. A message
+    /// that is sent meanwhile is resent until it gets through, and lost if the
+    /// [retries](Network::retries) do not last: then its two ranks lose their connection.
+    #[must_use]
+    pub fn partition(mut self, ranks: Range<u32>, from: Duration, until: Duration) -> Self {
+        self.partitions.push(Partition { ranks, time: nanos(from)..nanos(until) });
+        self
+    }
+
     /// Ends the simulation as [stalled](End::Stalled) if no operation changes any memory, and no
     /// message arrives, for this stretch of virtual time: then the ranks that wait only try again.
     /// To be longer than any rank computes or pauses by itself. By default such a deadlock runs until
@@ -171,6 +193,7 @@ impl Simulation {
         let writes_are_atomic = !self.network.card.atomics_exclude_writes;
         let mut state = State::new(self.ranks, wire, processors);
         state.stall = self.stalled_after.map(Stall::after);
+        state.partitions = self.partitions;
         for (rank, time) in self.deaths {
             if rank.0 < self.ranks {
                 state.kill_at(rank, time);
@@ -199,7 +222,7 @@ impl Simulation {
             serving: HashMap::new(),
             shared,
         }
-        .run(self.until)
+        .run(self.until, &self.late)
     }
 }
 
@@ -215,9 +238,10 @@ struct Executor<R: Future> {
 }
 
 impl<R: Future> Executor<R> {
-    fn run(mut self, until: u64) -> Report<R::Output> {
-        let polled_at_once = self.shared.start();
-        for rank in 0..if polled_at_once { self.programs.len() as u32 } else { 0 } {
+    fn run(mut self, until: u64, late: &[(u32, u64)]) -> Report<R::Output> {
+        let polled_at_once = self.shared.start(late);
+        let early = |rank: &u32| polled_at_once && late.iter().all(|(late, _)| late != rank);
+        for rank in (0..self.programs.len() as u32).filter(early) {
             self.shared.lock().current = rank;
             self.poll(rank);
         }

@@ -7,6 +7,7 @@ mod threads;
 mod waiting;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::ops::Range;
 
 use onesided_fabric::Task;
 use onesided_remote_memory::{At, Fault, FaultKind, Notify, Rank, Watch};
@@ -57,6 +58,14 @@ pub(crate) struct State {
     limited: HashMap<(u32, u32), Limited>,
     /// `None`: a stall is not looked for.
     pub(crate) stall: Option<Stall>,
+    pub(crate) partitions: Vec<Partition>,
+}
+
+/// Ranks that no message reaches from the others, for a time.
+#[derive(Clone, Debug)]
+pub(crate) struct Partition {
+    pub(crate) ranks: Range<u32>,
+    pub(crate) time: Range<u64>,
 }
 
 /// How a stall is found.
@@ -149,6 +158,7 @@ impl State {
             held_words: HashMap::new(),
             limited: HashMap::new(),
             stall: None,
+            partitions: Vec::new(),
         }
     }
 

@@ -85,3 +85,24 @@ fn figures_and_profiles_are_named() {
 fn is_wrong(parsed: Result<Args, clap::Error>) -> bool {
     parsed.is_err()
 }
+
+#[test]
+fn figures_are_written_as_json_and_as_a_page() {
+    let folder = std::env::temp_dir().join(format!("onesided-reproduce-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let [json, report] = ["r.json", "r.html"].map(|name| folder.join(name));
+    let words = ["reproduce", "jiang-2004-1", "--times", "5", "--json", json.to_str().unwrap(), "--report"];
+    let args = Line::try_parse_from([&words[..], &[report.to_str().unwrap()]].concat()).unwrap().args;
+    run(&args).unwrap();
+    let page = std::fs::read_to_string(report).unwrap();
+    let document: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(page.contains("jiang-2004-1") && !page.contains("jiang-2004-2"));
+    let number = &document["figures"][0]["numbers"][0];
+    assert_eq!((&number["kind"], number["paper"].as_f64()), (&"calibration".into(), Some(12.83)));
+    assert!((number["ours"].as_f64().unwrap() - 12.83).abs() < 0.1, "{number}");
+    let line = &document["verdicts"][3];
+    assert_eq!((&line["what"], &line["verdict"]), (&"the event-driven thread is worst".into(), &"explained".into()));
+    let check = &document["checks"][0];
+    assert!(check["ours"].as_f64().unwrap() / check["set_from"].as_f64().unwrap() > 0.99, "{check}");
+}

@@ -69,6 +69,18 @@ impl State {
         }
     }
 
+    /// How long a message travels that leaves now; `Err` is the time after which its sender gives up.
+    fn travel(&mut self, from: u32, to: u32) -> Result<u64, u64> {
+        let now = self.now;
+        let cut = self.partitions.iter().filter(|partition| {
+            partition.time.contains(&now) && partition.ranks.contains(&from) != partition.ranks.contains(&to)
+        });
+        match cut.map(|partition| partition.time.end).max() {
+            None => self.wire.travel(),
+            Some(heals) => self.wire.travel_after(now, heals),
+        }
+    }
+
     /// The origin's card sends an operation.
     fn launch(&mut self, slot: u32) {
         let operation = &self.operations[slot];
@@ -78,7 +90,7 @@ impl State {
         let travel = match origin == target {
             true => Ok(0),
             false if behind_lost => Err(0),
-            false => self.wire.travel(),
+            false => self.travel(origin, target),
         };
         let ready_at = self.clock() + self.wire.doorbell;
         let card = self.card_of(origin);
@@ -204,7 +216,7 @@ impl State {
         } else {
             let outcome = self.apply(slot);
             self.operations[slot].outcome = outcome;
-            if origin == target { Ok(0) } else { self.wire.travel() }
+            if origin == target { Ok(0) } else { self.travel(target, origin) }
         };
         let travel = answers_after.unwrap_or_else(|given_up| {
             self.operations[slot].outcome = unknown;

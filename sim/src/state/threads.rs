@@ -16,9 +16,13 @@ impl State {
     }
 
     /// Starts the threads. Whether every program is polled now; otherwise events poll them.
-    pub(crate) fn start(&mut self) -> bool {
+    pub(crate) fn start(&mut self, late: &[(u32, u64)]) -> bool {
+        let ranks = self.ranks.len() as u32;
+        for (rank, time) in late.iter().filter(|(rank, _)| *rank < ranks) {
+            self.agenda.enter(*time, Due::Wake(*rank));
+        }
         let Some(processors) = &mut self.processors else { return true };
-        processors.start(&mut self.agenda);
+        processors.start(late, &mut self.agenda);
         false
     }
 
