@@ -152,3 +152,24 @@ fn a_dead_rank_leaves_its_core() {
     assert_eq!(report.end, End::Finished);
     assert!(report.results[1].unwrap() > 400, "{:?}", report.results);
 }
+
+#[test]
+fn a_put_is_copied_and_a_write_from_a_segment_is_not() {
+    let host = Host { copy: 1_000_000_000, ..network(2).host };
+    let network = Network { host, ..network(2) };
+    let report = Simulation::new(network).per_host(1).run_direct(async |fabric| {
+        let own = fabric.allocate(1 << 16).unwrap();
+        let target = fabric.world_segment(Rank(0)).unwrap();
+        if fabric.rank() == Rank(0) {
+            return (0, 0);
+        }
+        let begin = fabric.now();
+        fabric.put(&target, 0, &[1; 1000]).unwrap();
+        let put = fabric.now() - begin;
+        drop(fabric.rdma_write((&own, 0), (&target, 0), 1000));
+        let written = fabric.now() - begin - put;
+        fabric.flush(Rank(0)).await.unwrap();
+        (put, written)
+    });
+    assert_eq!(report.results[1], Some((1000, 0)));
+}

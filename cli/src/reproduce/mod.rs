@@ -116,6 +116,11 @@ struct Line {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    run_to(args, &mut io::stdout())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_to(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
     let lab = Lab {
         profile: args.profile()?,
         seed: args.seed,
@@ -132,13 +137,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     for (name, figure) in chosen {
         bar.set_message(*name);
         let figure = figure(&lab)?;
-        bar.suspend(|| print(&format!("{}\n", figure.to_text())))?;
+        bar.suspend(|| print(out, &format!("{}\n", figure.to_text())))?;
         figures.push(figure);
         bar.inc(1);
     }
     bar.finish_and_clear();
     let verdicts = verdicts(&figures);
-    print(&summary(&lab.profile, &verdicts))?;
+    print(out, &summary(&lab.profile, &verdicts))?;
     if let Some((mut file, path)) = report {
         let page = report::page(&lab.profile, &figures, &command());
         file.write_all(page.as_bytes()).map_err(|error| named(path, &error))?;
@@ -146,7 +151,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let Some((file, path)) = json {
         write(file, &args.document(&lab.profile, &figures, verdicts)).map_err(|error| named(path, &error))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 impl Args {
@@ -242,9 +247,9 @@ fn command() -> String {
     arguments.fold("onesided".into(), |line, argument| format!("{line} {}", argument.to_string_lossy()))
 }
 
-/// Prints on standard output. A reader that closes it early is no error.
-fn print(text: &str) -> io::Result<()> {
-    match io::stdout().lock().write_all(text.as_bytes()) {
+/// A reader that closes its end early is no error.
+fn print(out: &mut impl Write, text: &str) -> io::Result<()> {
+    match out.write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
         _ => Ok(()),
     }

@@ -93,7 +93,9 @@ fn figures_are_written_as_json_and_as_a_page() {
     let [json, report] = ["r.json", "r.html"].map(|name| folder.join(name));
     let words = ["reproduce", "jiang-2004-1", "--times", "5", "--json", json.to_str().unwrap(), "--report"];
     let args = Line::try_parse_from([&words[..], &[report.to_str().unwrap()]].concat()).unwrap().args;
-    run(&args).unwrap();
+    let mut printed = Vec::new();
+    run_to(&args, &mut printed).unwrap();
+    assert!(String::from_utf8(printed).unwrap().contains("the event-driven thread is worst: DOES NOT HOLD"));
     let page = std::fs::read_to_string(report).unwrap();
     let document: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
