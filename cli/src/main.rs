@@ -1,5 +1,5 @@
 //! The program `onesided`: starts jobs (`run`), shows what this host can do (`info`), measures
-//! (`bench`).
+//! (`bench`), reproduces figures of papers (`reproduce`).
 //!
 //! May use: everything. Each subcommand has a module; begin to read at [`Command`].
 
@@ -7,6 +7,7 @@ mod bench;
 mod fabric;
 mod failure;
 mod info;
+mod reproduce;
 mod run;
 
 use std::process::ExitCode;
@@ -32,6 +33,7 @@ enum Command {
     Agent,
     #[command(subcommand)]
     Bench(bench::Command),
+    Reproduce(reproduce::Args),
 }
 
 const EXIT_CODES: &str = "\
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Command::Info(args) => info::run(&args),
         Command::Agent => run::agent(),
         Command::Bench(command) => bench::run(command),
+        Command::Reproduce(args) => reproduce::run(&args),
     };
     done.unwrap_or_else(Failure::report)
 }

@@ -10,9 +10,9 @@ pub(crate) enum Due {
     Operation(u32),
     /// The card of this rank has received the first message of its queue.
     Card(u32),
-    /// A pause or a deadline of this rank ends.
+    /// A pause or a deadline of this thread ends.
     Timer(u32),
-    /// This rank checks again what it waits for.
+    /// This thread checks again what it waits for.
     Wake(u32),
     /// This rank dies.
     Kill(u32),
@@ -22,12 +22,16 @@ pub(crate) enum Due {
     Learn(u32),
     /// The other ranks learn that this rank left.
     Leave(u32),
+    /// The time slice of this thread ends.
+    Slice(u32),
+    /// This thread has polled for long enough, and sleeps.
+    Sleep(u32),
 }
 
 /// Bits of an entry, from the top: time in nanoseconds (2.2 years), sequence, kind, index. One
 /// comparison orders entries, and 16 bytes an entry matter where every rank has one.
-const INDEX_BITS: u32 = 29;
-const KIND_BITS: u32 = 3;
+const INDEX_BITS: u32 = 28;
+const KIND_BITS: u32 = 4;
 const SEQUENCE_BITS: u32 = 40;
 const TIME_BITS: u32 = 56;
 const _: () = assert!(INDEX_BITS + KIND_BITS + SEQUENCE_BITS + TIME_BITS == 128);
@@ -57,6 +61,8 @@ impl Agenda {
             Due::Detect(rank) => (5, rank),
             Due::Leave(rank) => (6, rank),
             Due::Learn(index) => (7, index),
+            Due::Slice(thread) => (8, thread),
+            Due::Sleep(thread) => (9, thread),
         };
         let what = (kind << INDEX_BITS) | index;
         let order = u128::from(time) << SEQUENCE_BITS | u128::from(self.sequence);
@@ -80,7 +86,9 @@ impl Agenda {
             4 => Due::Kill(index),
             5 => Due::Detect(index),
             6 => Due::Leave(index),
-            _ => Due::Learn(index),
+            7 => Due::Learn(index),
+            8 => Due::Slice(index),
+            _ => Due::Sleep(index),
         };
         Some((time(entry), due))
     }

@@ -149,6 +149,7 @@ impl Fabric for SimFabric {
 
     fn put(&self, to: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
         to.check(offset, from.len() as u64)?;
+        self.state().charge_copy(from.len() as u64);
         drop(self.post_range(to, offset, Ok(()), Action::Put(from.into())));
         Ok(())
     }
@@ -231,10 +232,9 @@ impl Fabric for SimFabric {
     /// As [`serve`](Fabric::serve). A polling task makes its rank poll for everything that it waits
     /// for.
     fn serve_apart(&self, task: Task, thread: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
-        if thread == ServerThread::Polls {
-            self.state().ranks[self.rank().index()].more().polls = true;
-        }
-        self.serve(task).map(|()| None)
+        let refused = self.state().serve_apart(self.rank(), task, thread == ServerThread::Polls);
+        drop(refused); // as above
+        Ok(None)
     }
 
     /// Does nothing: a simulated rank leaves when its program and its spawned tasks are done.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use onesided_fabric::UserMemory;
 use onesided_remote_memory::{At, Fault, FaultKind, Port, Rank, RemoteMemory};
 
+use crate::futures::Pause;
 use crate::state::{State, Step};
 
 /// What all ranks of a simulation share. One thread runs it, so the lock is never contended; it
@@ -18,16 +19,18 @@ pub(crate) struct Shared {
     now: AtomicU64,
     /// How many ranks share a host.
     per_host: u32,
+    pub(crate) writes_are_atomic: bool,
     state: Mutex<State>,
     /// User memory by rank and region, returned when it is reclaimed.
     user_memory: Mutex<BTreeMap<(Rank, u32), UserMemory>>,
 }
 
 impl Shared {
-    pub(crate) const fn new(state: State, per_host: u32) -> Self {
+    pub(crate) const fn new(state: State, per_host: u32, writes_are_atomic: bool) -> Self {
         Self {
             now: AtomicU64::new(state.now),
             per_host,
+            writes_are_atomic,
             state: Mutex::new(state),
             user_memory: Mutex::new(BTreeMap::new()),
         }
@@ -50,8 +53,18 @@ impl Shared {
     pub(crate) fn step(&self, until: u64) -> Step {
         let mut state = self.lock();
         let step = state.step(until);
-        self.now.store(state.now, Ordering::Relaxed);
+        self.now.store(state.clock(), Ordering::Relaxed);
         step
+    }
+
+    /// Starts the threads. Whether every program is polled now; otherwise events poll them.
+    pub(crate) fn start(&self, late: &[(u32, u64)]) -> bool {
+        self.lock().start(late)
+    }
+
+    /// A thread has posted: that took it time.
+    pub(crate) fn advance_clock(&self, state: &State) {
+        self.now.store(state.clock(), Ordering::Relaxed);
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -100,6 +113,15 @@ impl SimFabric {
     pub(crate) fn new(shared: Arc<Shared>, rank: Rank, size: u32) -> Self {
         shared.lock().open(rank);
         Self { shared, rank, size }
+    }
+
+    /// Sleeps for `nanos` nanoseconds. Unlike a [pause](RemoteMemory::pause) it leaves its core to
+    /// other threads, where hosts have [cores](crate::Host::cores).
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops the wait and has no other effect.
+    pub const fn sleep(&self, nanos: u64) -> Pause<'_> {
+        Pause::asleep(self, nanos)
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {

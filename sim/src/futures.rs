@@ -190,11 +190,17 @@ pub struct Pause<'f> {
     fabric: &'f SimFabric,
     nanos: u64,
     until: Option<u64>,
+    /// Whether its thread leaves its core to others.
+    sleeps: bool,
 }
 
 impl<'f> Pause<'f> {
     pub(crate) const fn new(fabric: &'f SimFabric, nanos: u64) -> Self {
-        Self { fabric, nanos, until: None }
+        Self { fabric, nanos, until: None, sleeps: false }
+    }
+
+    pub(crate) const fn asleep(fabric: &'f SimFabric, nanos: u64) -> Self {
+        Self { fabric, nanos, until: None, sleeps: true }
     }
 }
 
@@ -212,6 +218,9 @@ impl Future for Pause<'_> {
                 self.fabric.state().alarm(self.fabric.rank(), until);
                 self.until = Some(until);
             }
+        }
+        if self.sleeps {
+            self.fabric.state().sleep_after_poll();
         }
         Poll::Pending
     }
@@ -243,7 +252,12 @@ impl<'f> Send<'f> {
     /// Sends the message if the connection has room.
     fn attempt(&mut self) {
         if let Ok(Some(message)) = self.message {
-            match self.waiting.fabric.state().send(self.to, self.port, self.notify, message) {
+            let fabric = self.waiting.fabric;
+            let mut state = fabric.state();
+            let sent = state.send(self.to, self.port, self.notify, message);
+            fabric.shared.advance_clock(&state);
+            drop(state);
+            match sent {
                 Ok(true) => self.message = Ok(None),
                 Ok(false) => {}
                 Err(fault) => self.message = Err(fault),

@@ -6,8 +6,12 @@
 //!
 //! May use: the crate `fabric` and its traits. May not use: a clock, threads, I/O, `unsafe`.
 //!
+//! A [`Profile`] is a testbed: the costs of its cards, wires and hosts, each with unit and source,
+//! and the measurements that they were set from.
+//!
 //! Start reading at [`Simulation`] (runs programs) and [`Network`] (the costs of cards and wires);
-//! inside, at `state.rs`, where an operation passes through its stages.
+//! inside, at `state/flight.rs`, where an operation passes through its stages, and `processors.rs`,
+//! where threads share cores.
 
 #![forbid(unsafe_code)]
 
@@ -16,18 +20,24 @@ mod bulk;
 mod endpoint;
 mod futures;
 mod memory;
+mod microbench;
 mod network;
 mod operation;
+mod processors;
+mod profile;
 mod rank;
 mod report;
 mod segment;
 mod simulation;
 mod state;
+mod testbed;
 mod words;
 
 pub use crate::endpoint::{SimFabric, Word};
 pub use crate::futures::{Flush, Get, Op, Pause, Recv, Send, Transfer, Wait};
 pub use crate::network::Network;
+pub use crate::profile::{Check, Parameter, Profile, ProfileError};
 pub use crate::report::{Counts, End, Report, Stuck, WaitsFor};
 pub use crate::segment::SimSegment;
 pub use crate::simulation::Simulation;
+pub use crate::testbed::{Card, Host};

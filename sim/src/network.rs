@@ -6,9 +6,10 @@ use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{RngCore, SeedableRng};
 
 use crate::agenda::NEVER;
+use crate::testbed::{Card, Host};
 
-/// The parameters of a simulated network: every rank has a card of its own, every pair of ranks a
-/// reliable connection.
+/// The parameters of a simulated network: every rank has a card of its own (with
+/// [cores](Host::cores): every host), every pair of ranks a reliable connection.
 ///
 /// An uncontended operation without bulk data takes `send + latency + receive + latency`; it takes
 /// effect at the target after `send + latency`. `n` bytes of bulk data (puts, gets, transfers,
@@ -59,6 +60,10 @@ pub struct Network {
     /// How many messages may be in flight or unread between two ranks; a further send waits until
     /// the receiver has taken some.
     pub mailbox: u32,
+    /// Further costs of the cards.
+    pub card: Card,
+    /// The costs of the hosts.
+    pub host: Host,
 }
 
 impl Default for Network {
@@ -79,6 +84,8 @@ impl Default for Network {
             polling: Duration::from_micros(50),
             wake: Duration::from_micros(5),
             mailbox: 64,
+            card: Card::default(),
+            host: Host::default(),
         }
     }
 }
@@ -95,6 +102,12 @@ pub(crate) struct Wire {
     pub(crate) polling: u64,
     pub(crate) wake: u64,
     pub(crate) mailbox: u32,
+    pub(crate) doorbell: u64,
+    pub(crate) deliver: u64,
+    pub(crate) read: u64,
+    pub(crate) atomic: u64,
+    /// Reads and atomics in flight on a connection, at most.
+    pub(crate) outstanding: u32,
     bandwidth: u64,
     jitter: u64,
     /// A message is lost when a random number falls below this.
@@ -118,6 +131,11 @@ impl Wire {
             polling: nanos(network.polling),
             wake: nanos(network.wake),
             mailbox: network.mailbox.max(1),
+            doorbell: nanos(network.card.doorbell),
+            deliver: nanos(network.card.deliver),
+            read: nanos(network.card.read),
+            atomic: nanos(network.card.atomic),
+            outstanding: network.card.outstanding,
             bandwidth: network.bandwidth.max(1),
             jitter: nanos(network.jitter),
             loss: (network.loss.clamp(0.0, 1.0) * u64::MAX as f64) as u64,
@@ -152,6 +170,17 @@ impl Wire {
         }
         travel = travel.saturating_add(self.at_most(self.jitter));
         Ok(travel.min(NEVER))
+    }
+
+    /// The same if no message gets through until `heals`, a time after `now`: resends alone do, after
+    /// that.
+    pub(crate) fn travel_after(&mut self, now: u64, heals: u64) -> Result<u64, u64> {
+        let travel = self.travel()?;
+        let resends = (heals - now).div_ceil(self.timeout.max(1));
+        if resends > self.retries.into() {
+            return Err(self.patience());
+        }
+        Ok(travel.saturating_add(self.timeout.saturating_mul(resends)).min(NEVER))
     }
 
     /// How long after its detection one rank learns of a failure.

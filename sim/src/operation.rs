@@ -38,6 +38,15 @@ pub(crate) struct GetBuffer {
 }
 
 impl Action {
+    /// Whether the target's card reads its memory for it.
+    pub(crate) const fn is_read(&self) -> bool {
+        matches!(self, Self::Read | Self::Get { .. } | Self::Got { .. } | Self::HasCut(_))
+    }
+
+    pub(crate) const fn is_atomic(&self) -> bool {
+        matches!(self, Self::CompareSwap { .. } | Self::FetchAdd(_))
+    }
+
     /// Bulk bytes that travel with it: to the target, or back to the origin.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
@@ -67,6 +76,8 @@ pub(crate) enum Stage {
 #[derive(Debug)]
 pub(crate) struct Operation {
     pub(crate) origin: u32,
+    /// The thread that posted it.
+    pub(crate) thread: u32,
     pub(crate) target: u32,
     pub(crate) region: u32,
     pub(crate) stage: Stage,
@@ -83,6 +94,7 @@ impl Operation {
     pub(crate) fn new(origin: Rank, target: Rank, region: u32, offset: u64, action: Action) -> Self {
         Self {
             origin: origin.0,
+            thread: origin.0,
             target: target.0,
             region,
             stage: Stage::Outward,

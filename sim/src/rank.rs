@@ -27,9 +27,8 @@ pub(crate) struct More {
     pub(crate) memory: Memory,
     /// Connections to further targets, by target.
     connections: Vec<Connection>,
-    /// What its futures wait for, other than its own operations, and the rank whose end ends the
-    /// wait.
-    pub(crate) waiting: Vec<(WaitsFor, Watch)>,
+    /// What its futures wait for, other than its own operations.
+    pub(crate) waiting: Vec<Waiter>,
     /// The time until which it polls before it sleeps.
     pub(crate) polls_until: u64,
     /// Whether a polling task serves: such a rank never sleeps.
@@ -48,6 +47,15 @@ pub(crate) struct More {
     pub(crate) lost: Vec<(Rank, Rank)>,
     /// Its operations that failed because their target died, which it does not know yet.
     pub(crate) unexplained: Vec<u32>,
+}
+
+/// A wait of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Waiter {
+    pub(crate) what: WaitsFor,
+    /// The rank whose end ends the wait.
+    pub(crate) watch: Watch,
+    pub(crate) thread: u32,
 }
 
 impl More {
@@ -135,13 +143,13 @@ impl RankState {
     }
 
     /// What it waits for.
-    pub(crate) fn waiting(&self) -> &[(WaitsFor, Watch)] {
+    pub(crate) fn waiting(&self) -> &[Waiter] {
         self.more.as_ref().map_or(&[], |more| &more.waiting)
     }
 
     /// Whether it waits for something that `concerns` accepts.
     pub(crate) fn waits_for(&self, concerns: impl Fn(WaitsFor) -> bool) -> bool {
-        self.waiting().iter().any(|(what, _)| concerns(*what))
+        self.waiting().iter().any(|waiter| concerns(waiter.what))
     }
 
     /// The ranks that it knows to have failed.

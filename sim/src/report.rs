@@ -33,6 +33,9 @@ pub enum End {
     TimeOver,
     /// A deadlock: no event was left, and these ranks still waited.
     Deadlock(Vec<Stuck>),
+    /// A deadlock of waiters that pause and try again: no operation changed any memory for the time
+    /// set by [`Simulation::stalled_after`](crate::Simulation::stalled_after).
+    Stalled(Vec<Stuck>),
 }
 
 /// A rank of a deadlock.
@@ -61,6 +64,17 @@ pub enum WaitsFor {
     Room(Rank),
     /// Its posted operations to a target to complete.
     Flush(Rank),
+    /// A word to change that it tries again and again: of its last operation.
+    Retried {
+        /// The word's owner.
+        rank: Rank,
+        /// The region.
+        region: u32,
+        /// Bytes from the region's start.
+        offset: u64,
+        /// The value that was found: of most locks, it names the owner.
+        found: u64,
+    },
 }
 
 /// Operations and messages by kind, as posted.
@@ -93,7 +107,7 @@ impl fmt::Display for End {
         match self {
             Self::Finished => f.write_str("finished"),
             Self::TimeOver => f.write_str("the time was over"),
-            Self::Deadlock(stuck) => {
+            Self::Deadlock(stuck) | Self::Stalled(stuck) => {
                 const SHOWN: usize = 8;
                 write!(f, "deadlock: {} ranks wait for ever", stuck.len())?;
                 for rank in stuck.iter().take(SHOWN) {
@@ -128,6 +142,9 @@ impl fmt::Display for WaitsFor {
             Self::Message(port) => write!(f, "a message on port {}", port.0),
             Self::Room(rank) => write!(f, "room on the way to {rank}"),
             Self::Flush(rank) => write!(f, "a flush of {rank}"),
+            Self::Retried { rank, region, offset, found } => {
+                write!(f, "the word at {offset} of region {region} of {rank}, which is {found:#x}")
+            }
         }
     }
 }

@@ -2,19 +2,21 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use onesided_fabric::{Task, World};
-use onesided_remote_memory::Rank;
+use onesided_remote_memory::{At, Rank};
 
 use crate::agenda::NEVER;
 use crate::endpoint::{Shared, SimFabric};
 use crate::network::{Network, Wire, nanos};
-use crate::report::{End, Report, Stuck};
-use crate::state::{State, Step};
+use crate::processors::Processors;
+use crate::report::{End, Report, Stuck, WaitsFor};
+use crate::state::{Partition, Stall, State, Step};
 
 /// A simulation of a number of ranks on a network, in virtual time, in one thread.
 ///
@@ -40,6 +42,10 @@ pub struct Simulation {
     deaths: Vec<(Rank, u64)>,
     suspicions: Vec<(Rank, u64)>,
     disconnections: Vec<(Rank, Rank, u64)>,
+    computing: Vec<(u32, u32)>,
+    stalled_after: Option<u64>,
+    late: Vec<(u32, u64)>,
+    partitions: Vec<Partition>,
 }
 
 impl Simulation {
@@ -55,6 +61,10 @@ impl Simulation {
             deaths: Vec::new(),
             suspicions: Vec::new(),
             disconnections: Vec::new(),
+            computing: Vec::new(),
+            stalled_after: None,
+            late: Vec::new(),
+            partitions: Vec::new(),
         }
     }
 
@@ -121,6 +131,41 @@ impl Simulation {
         self
     }
 
+    /// Starts a rank's program at a virtual time instead of at once. Its memory is there before. A
+    /// rank that does not exist is ignored.
+    #[must_use]
+    pub fn start_at(mut self, rank: u32, time: Duration) -> Self {
+        self.late.push((rank, nanos(time)));
+        self
+    }
+
+    /// Cuts the wires between some ranks and all others from one virtual time to another. A message
+    /// that is sent meanwhile is resent until it gets through, and lost if the
+    /// [retries](Network::retries) do not last: then its two ranks lose their connection.
+    #[must_use]
+    pub fn partition(mut self, ranks: Range<u32>, from: Duration, until: Duration) -> Self {
+        self.partitions.push(Partition { ranks, time: nanos(from)..nanos(until) });
+        self
+    }
+
+    /// Ends the simulation as [stalled](End::Stalled) if no operation changes any memory, and no
+    /// message arrives, for this stretch of virtual time: then the ranks that wait only try again.
+    /// To be longer than any rank computes or pauses by itself. By default such a deadlock runs until
+    /// [`until`](Self::until).
+    #[must_use]
+    pub fn stalled_after(mut self, time: Duration) -> Self {
+        self.stalled_after = Some(nanos(time));
+        self
+    }
+
+    /// Starts threads at a rank that compute without end, where hosts have
+    /// [cores](crate::Host::cores). A rank that does not exist is ignored.
+    #[must_use]
+    pub fn computing(mut self, rank: u32, threads: u32) -> Self {
+        self.computing.push((rank, threads));
+        self
+    }
+
     /// Runs a program on every rank.
     ///
     /// # Panics
@@ -141,7 +186,14 @@ impl Simulation {
     where
         R: Future<Output = T>,
     {
-        let mut state = State::new(self.ranks, Wire::new(&self.network, self.seed));
+        let wire = Wire::new(&self.network, self.seed);
+        let computing = self.computing.iter().filter(|(rank, _)| *rank < self.ranks).copied().collect::<Vec<_>>();
+        let ranks = (self.ranks, self.per_host.min(self.ranks));
+        let processors = Processors::new(&self.network.host, (wire.polling, wire.wake), ranks, &computing);
+        let writes_are_atomic = !self.network.card.atomics_exclude_writes;
+        let mut state = State::new(self.ranks, wire, processors);
+        state.stall = self.stalled_after.map(Stall::after);
+        state.partitions = self.partitions;
         for (rank, time) in self.deaths {
             if rank.0 < self.ranks {
                 state.kill_at(rank, time);
@@ -157,7 +209,7 @@ impl Simulation {
                 state.disconnect_at(rank, peer, time);
             }
         }
-        let shared = Arc::new(Shared::new(state, self.per_host));
+        let shared = Arc::new(Shared::new(state, self.per_host, writes_are_atomic));
         let ranks = (0..self.ranks).map(Rank);
         let programs = ranks
             .map(|rank| Some(Box::pin(program(SimFabric::new(Arc::clone(&shared), rank, self.ranks)))))
@@ -170,7 +222,7 @@ impl Simulation {
             serving: HashMap::new(),
             shared,
         }
-        .run(self.until)
+        .run(self.until, &self.late)
     }
 }
 
@@ -186,9 +238,12 @@ struct Executor<R: Future> {
 }
 
 impl<R: Future> Executor<R> {
-    fn run(mut self, until: u64) -> Report<R::Output> {
-        for rank in 0..self.programs.len() {
-            self.poll(rank as u32);
+    fn run(mut self, until: u64, late: &[(u32, u64)]) -> Report<R::Output> {
+        let polled_at_once = self.shared.start(late);
+        let early = |rank: &u32| polled_at_once && late.iter().all(|(late, _)| late != rank);
+        for rank in (0..self.programs.len() as u32).filter(early) {
+            self.shared.lock().current = rank;
+            self.poll(rank);
         }
         let end = loop {
             if self.unfinished == 0 {
@@ -199,11 +254,12 @@ impl<R: Future> Executor<R> {
             }
             let step = self.shared.step(until);
             match step {
-                Step::Poll(rank) => self.poll(rank),
+                Step::Poll(thread) => self.poll(thread),
                 Step::Adopt => self.spawn(),
                 Step::Kill(rank) => self.kill(rank),
                 Step::TimeOver => break End::TimeOver,
                 Step::Idle => break End::Deadlock(self.stuck()),
+                Step::Stalled => break End::Stalled(self.stuck()),
             }
         };
         let mut state = self.shared.lock();
@@ -219,15 +275,17 @@ impl<R: Future> Executor<R> {
         }
     }
 
+    /// Polls the tasks of a thread; the first threads are the ranks' programs.
     fn poll(&mut self, rank: u32) {
         let mut cx = Context::from_waker(Waker::noop());
-        let program = &mut self.programs[rank as usize];
-        if let Some(running) = program
+        if let Some(program) = self.programs.get_mut(rank as usize)
+            && let Some(running) = program
             && let Poll::Ready(result) = running.as_mut().poll(&mut cx)
         {
             *program = None;
             self.results[rank as usize] = Some(result);
             self.unfinished -= 1;
+            self.shared.lock().finish_program(rank);
         }
         if let Some(tasks) = self.spawned.get_mut(&rank) {
             let before = tasks.len();
@@ -244,15 +302,18 @@ impl<R: Future> Executor<R> {
 
     fn spawn(&mut self) {
         let spawned = self.shared.lock().take_spawned();
-        for (rank, task, serves) in spawned {
+        for (thread, task, serves) in spawned {
             let tasks = if serves { &mut self.serving } else { &mut self.spawned };
-            tasks.entry(rank).or_default().push(task);
+            tasks.entry(thread).or_default().push(task);
             self.unfinished += usize::from(!serves);
         }
     }
 
     fn kill(&mut self, rank: u32) {
-        self.serving.remove(&rank);
+        let state = self.shared.lock();
+        let removed = self.serving.extract_if(|thread, _| state.rank_of(*thread) == rank).collect::<Vec<_>>();
+        drop(state);
+        drop(removed); // with the state unlocked: a task owns endpoints
         let tasks = self.spawned.remove(&rank).unwrap_or_default();
         self.unfinished -= tasks.len() + usize::from(self.programs[rank as usize].take().is_some());
     }
@@ -265,9 +326,16 @@ impl<R: Future> Executor<R> {
             .enumerate()
             .filter(|(rank, program)| program.is_some() || self.spawned.contains_key(&(*rank as u32)));
         unfinished
-            .map(|(rank, _)| Stuck {
-                rank: Rank(rank as u32),
-                waits_for: state.ranks[rank].waiting().iter().map(|(what, _)| *what).collect(),
+            .map(|(rank, _)| {
+                let waits = state.ranks[rank].waiting().iter().map(|waiter| waiter.what);
+                let found = state.stall.as_ref().and_then(|stall| stall.found.get(&(rank as u32)));
+                let retried = found.map(|(At { rank, region, offset }, found)| WaitsFor::Retried {
+                    rank: *rank,
+                    region: region.0,
+                    offset: *offset,
+                    found: *found,
+                });
+                Stuck { rank: Rank(rank as u32), waits_for: waits.chain(retried).collect() }
             })
             .collect()
     }

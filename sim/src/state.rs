@@ -1,17 +1,21 @@
 //! The state of a simulation and what its events do to it.
 
 mod failures;
+mod flight;
 mod tasks;
+mod threads;
 mod waiting;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::ops::Range;
 
 use onesided_fabric::Task;
 use onesided_remote_memory::{At, Fault, FaultKind, Notify, Rank, Watch};
 
 use crate::agenda::{Agenda, Due};
 use crate::network::Wire;
-use crate::operation::{Action, Operation, Operations, Stage};
+use crate::operation::{Action, Operations};
+use crate::processors::Processors;
 use crate::rank::{Life, RankState};
 use crate::report::{Counts, WaitsFor};
 use crate::state::failures::Failure;
@@ -42,12 +46,56 @@ pub(crate) struct State {
     broken: BTreeSet<(Rank, Rank)>,
     agenda: Agenda,
     spawned: Spawned,
+    /// The thread that is polled.
+    pub(crate) current: u32,
+    /// Whether its poll began and has not ended.
+    polling: bool,
+    /// `None`: computation takes no time, and each rank is one thread.
+    processors: Option<Processors>,
+    /// When the atomics on a word that are under way end.
+    held_words: HashMap<(u32, u32, u64), u64>,
+    /// Connections with a limit on reads in flight.
+    limited: HashMap<(u32, u32), Limited>,
+    /// `None`: a stall is not looked for.
+    pub(crate) stall: Option<Stall>,
+    pub(crate) partitions: Vec<Partition>,
+}
+
+/// Ranks that no message reaches from the others, for a time.
+#[derive(Clone, Debug)]
+pub(crate) struct Partition {
+    pub(crate) ranks: Range<u32>,
+    pub(crate) time: Range<u64>,
+}
+
+/// How a stall is found.
+#[derive(Debug)]
+pub(crate) struct Stall {
+    /// So long without a change.
+    pub(crate) after: u64,
+    changed_at: u64,
+    /// The last operation of each rank: its word, and the value that it found.
+    pub(crate) found: HashMap<u32, (At, u64)>,
+}
+
+impl Stall {
+    pub(crate) fn after(after: u64) -> Self {
+        Self { after, changed_at: 0, found: HashMap::new() }
+    }
+}
+
+/// A connection with a limit on reads and atomics in flight.
+#[derive(Debug, Default)]
+struct Limited {
+    in_flight: u32,
+    /// Operations that wait for one of them.
+    held: VecDeque<u32>,
 }
 
 /// The next action of the executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Poll this rank's tasks.
+    /// Poll this thread's tasks.
     Poll(u32),
     /// Drop this rank's tasks.
     Kill(u32),
@@ -57,6 +105,8 @@ pub(crate) enum Step {
     TimeOver,
     /// No event is left.
     Idle,
+    /// Nothing has changed for too long.
+    Stalled,
 }
 
 /// Tasks that ranks spawned, until the executor takes them.
@@ -82,7 +132,7 @@ impl Trace {
 }
 
 impl State {
-    pub(crate) fn new(ranks: u32, wire: Wire) -> Self {
+    pub(crate) fn new(ranks: u32, wire: Wire, processors: Option<Processors>) -> Self {
         let mut all = Vec::new();
         all.resize_with(ranks as usize, RankState::default);
         Self {
@@ -102,11 +152,19 @@ impl State {
             broken: BTreeSet::new(),
             agenda: Agenda::default(),
             spawned: Spawned::default(),
+            current: 0,
+            polling: false,
+            processors,
+            held_words: HashMap::new(),
+            limited: HashMap::new(),
+            stall: None,
+            partitions: Vec::new(),
         }
     }
 
     /// Processes events until one of them concerns a task.
     pub(crate) fn step(&mut self, until: u64) -> Step {
+        self.end_poll();
         loop {
             if !self.spawned.0.is_empty() {
                 return Step::Adopt;
@@ -115,19 +173,29 @@ impl State {
                 return if self.agenda.is_empty() { Step::Idle } else { Step::TimeOver };
             };
             self.now = time;
+            if self.stall.as_ref().is_some_and(|stall| time > stall.changed_at.saturating_add(stall.after)) {
+                return Step::Stalled;
+            }
             let step = match due {
-                Due::Operation(slot) => self.advance(slot).map(Step::Poll),
+                Due::Operation(slot) => self.advance(slot),
                 Due::Card(rank) => {
                     self.end_to_receive(rank);
                     None
                 }
-                Due::Timer(rank) => {
+                Due::Timer(thread) => {
                     self.counts.timers += 1;
-                    self.trace.note([time, 1, rank.into(), 0]);
-                    Some(Step::Poll(rank))
+                    self.trace.note([time, 1, thread.into(), 0]);
+                    Some(thread)
                 }
-                Due::Wake(rank) => Some(Step::Poll(rank)),
-                Due::Kill(rank) => self.kill(rank),
+                Due::Wake(thread) => Some(thread),
+                Due::Kill(rank) => match self.kill(rank) {
+                    Some(step) => return step,
+                    None => None,
+                },
+                Due::Slice(_) | Due::Sleep(_) => {
+                    self.schedule(due);
+                    None
+                }
                 Due::Detect(rank) => {
                     self.detect(Rank(rank));
                     None
@@ -146,243 +214,12 @@ impl State {
                     None
                 }
             };
-            if let Some(step) = step {
-                return step;
+            if let Some(thread) = step
+                && self.begin_poll(thread)
+            {
+                return Step::Poll(thread);
             }
         }
-    }
-
-    /// Posts an operation; its outcome will be in the returned slot.
-    pub(crate) fn post(&mut self, operation: Operation) -> u32 {
-        let Operation { origin, target, .. } = operation;
-        let refused = if self.over || self.lives[origin as usize].is_over() {
-            Some(Fault::new(FaultKind::Closed))
-        } else {
-            self.died(Rank(origin), Rank(target)).or_else(|| self.denied(Rank(origin), Rank(target)))
-        };
-        if let Some(fault) = refused {
-            return self.refuse(operation, fault);
-        }
-        if operation.same_host {
-            self.counts.same_host += 1;
-            let slot = self.operations.insert(operation);
-            self.agenda.enter(self.now + self.wire.same_host, Due::Operation(slot));
-            return slot;
-        }
-        self.count(&operation.action);
-
-        let sending = self.wire.occupied(operation.action.bytes());
-        let behind_lost = self.ranks[origin as usize].connection(target).lost;
-        let travel = match origin == target {
-            true => Ok(0),
-            false if behind_lost => Err(0),
-            false => self.wire.travel(),
-        };
-        let slot = self.operations.insert(operation);
-        let rank = &mut self.ranks[origin as usize];
-        let leaves_at = rank.sends_at.max(self.now) + self.wire.send;
-        rank.sends_at = leaves_at + sending;
-        let connection = rank.connection(target);
-        connection.posted = connection.posted.wrapping_add(1);
-        // An operation whose resends are all lost keeps its place in the order: later ones do not
-        // overtake it, and are lost with it.
-        connection.lost = travel.is_err();
-        let travel = travel.unwrap_or_else(|given_up| {
-            self.operations[slot].outcome = Err(Fault::of(FaultKind::Unknown, Rank(target)));
-            given_up
-        });
-        connection.arrives_at = connection.arrives_at.max(leaves_at + travel);
-        self.agenda.enter(connection.arrives_at, Due::Operation(slot));
-        slot
-    }
-
-    /// Completes an operation with a fault instead of posting it.
-    pub(crate) fn refuse(&mut self, operation: Operation, fault: Fault) -> u32 {
-        self.agenda.enter(self.now + 1, Due::Wake(operation.origin));
-        self.operations.insert(Operation { stage: Stage::Complete, outcome: Err(fault), ..operation })
-    }
-
-    /// Handles an operation's event. Returns the rank whose tasks it concerns.
-    fn advance(&mut self, slot: u32) -> Option<u32> {
-        let operation = &self.operations[slot];
-        match operation.stage {
-            Stage::Outward if operation.same_host => return self.take_effect_on_host(slot),
-            Stage::Outward => {
-                self.arrivals += 1;
-                self.arrive(operation.target, slot);
-            }
-            Stage::Homeward => self.arrive(operation.origin, slot),
-            Stage::Completing => return self.complete(slot),
-            Stage::Free | Stage::Complete => debug_assert!(false, "a complete operation has no events"),
-        }
-        None
-    }
-
-    /// The origin applies a same-host operation itself.
-    fn take_effect_on_host(&mut self, slot: u32) -> Option<u32> {
-        let Operation { origin, target, offset, awaited, .. } = self.operations[slot];
-        let outcome = match self.lives[target as usize].is_over() {
-            true => Err(Fault::of(FaultKind::PeerDied, Rank(target))),
-            false if self.knows_lost(Rank(target), Rank(target), Rank(origin)) => {
-                Err(Fault::of(FaultKind::ConnectionLost, Rank(target)))
-            }
-            false => self.apply(slot),
-        };
-        let operation = &mut self.operations[slot];
-        (operation.outcome, operation.stage) = (outcome, Stage::Complete);
-        let value = outcome.unwrap_or_else(Fault::to_bits);
-        self.trace.note([self.now, u64::from(origin) << 32 | u64::from(target), offset, value]);
-        if self.lives[origin as usize].is_over() {
-            drop(self.operations.remove(slot));
-            return None;
-        }
-        if !awaited {
-            self.finish(slot);
-        }
-        awaited.then_some(origin)
-    }
-
-    /// The head of a message arrives at a card, which receives one message after another.
-    fn arrive(&mut self, card: u32, slot: u32) {
-        let rank = self.ranks[card as usize].more();
-        let busy = !rank.inbound.is_empty();
-        if !busy && rank.receives_at <= self.now && self.operations[slot].action.bytes() == 0 {
-            return self.receive(card, slot);
-        }
-        rank.inbound.push_back(slot);
-        if !busy {
-            self.begin_to_receive(card, slot);
-        }
-    }
-
-    fn begin_to_receive(&mut self, card: u32, slot: u32) {
-        let begins_at = self.ranks[card as usize].more().receives_at.max(self.now);
-        let bytes = self.operations[slot].action.bytes();
-        self.agenda.enter(begins_at + self.wire.occupied(bytes), Due::Card(card));
-    }
-
-    /// A card has received the first message of its queue.
-    fn end_to_receive(&mut self, card: u32) {
-        if let Some(slot) = self.ranks[card as usize].more().inbound.pop_front() {
-            self.receive(card, slot);
-        }
-        if let Some(&next) = self.ranks[card as usize].more().inbound.front() {
-            self.begin_to_receive(card, next);
-        }
-    }
-
-    fn receive(&mut self, card: u32, slot: u32) {
-        let state = &mut self.ranks[card as usize];
-        if self.operations[slot].stage == Stage::Outward {
-            state.more().receives_at = self.now + self.wire.receive;
-            return self.take_effect(slot);
-        }
-        state.more().receives_at = self.now;
-        let connection = state.connection(self.operations[slot].target);
-        connection.bulky -= 1;
-        connection.completes_at = connection.completes_at.max(self.now);
-        self.operations[slot].stage = Stage::Completing;
-        self.agenda.enter(connection.completes_at, Due::Operation(slot));
-    }
-
-    /// The target's card applies the operation, and answers.
-    fn take_effect(&mut self, slot: u32) {
-        let operation = &self.operations[slot];
-        let (origin, target) = (operation.origin, operation.target);
-        let lost = operation.outcome.is_err();
-        let unknown = Err(Fault::of(FaultKind::Unknown, Rank(target)));
-        let answers_after = if lost {
-            if let Action::Send(_) = operation.action {
-                self.ranks[origin as usize].connection(target).unread -= 1;
-            }
-            Ok(0) // the target's simulated time is over
-        } else if self.lives[target as usize].is_over() || self.knows_lost(Rank(target), Rank(target), Rank(origin)) {
-            Err(self.wire.patience())
-        } else {
-            let outcome = self.apply(slot);
-            self.operations[slot].outcome = outcome;
-            if origin == target { Ok(0) } else { self.wire.travel() }
-        };
-        let travel = answers_after.unwrap_or_else(|given_up| {
-            self.operations[slot].outcome = unknown;
-            given_up
-        });
-
-        let bytes = match &self.operations[slot].action {
-            got @ Action::Got { .. } => got.bytes(),
-            _ => 0,
-        };
-        let mut leaves_at = self.now + self.wire.receive;
-        if bytes > 0 {
-            let target = &mut self.ranks[target as usize];
-            leaves_at = leaves_at.max(target.sends_at);
-            target.sends_at = leaves_at + self.wire.occupied(bytes);
-        }
-        let connection = self.ranks[origin as usize].connection(target);
-        connection.completes_at = connection.completes_at.max(leaves_at + travel);
-        // Completions occur in the order of posting, so what is behind bulk data goes the same way.
-        let bulky = bytes > 0 || connection.bulky > 0;
-        connection.bulky += u32::from(bulky);
-        self.operations[slot].stage = if bulky { Stage::Homeward } else { Stage::Completing };
-        self.agenda.enter(connection.completes_at, Due::Operation(slot));
-    }
-
-    /// The origin learns the outcome. Returns the origin if that concerns its tasks.
-    fn complete(&mut self, slot: u32) -> Option<u32> {
-        let (origin, target) = (self.operations[slot].origin, self.operations[slot].target);
-        if !self.tell_cause(slot) {
-            return None;
-        }
-        let operation = &mut self.operations[slot];
-        operation.stage = Stage::Complete;
-        let awaited = operation.awaited;
-        let value = operation.outcome.unwrap_or_else(Fault::to_bits);
-        self.trace.note([self.now, u64::from(origin) << 32 | u64::from(target), operation.offset, value]);
-
-        let rank = &mut self.ranks[origin as usize];
-        let life = self.lives[origin as usize];
-        if let Action::Got { into: Some(into), .. } | Action::Get { into: Some(into), .. } = &operation.action {
-            let memory = &mut rank.more().memory;
-            if let (Action::Got { bytes, .. }, Ok(_)) = (&operation.action, operation.outcome) {
-                memory.write(into.region, into.offset, bytes);
-            }
-            memory.release(into.region);
-        }
-        let connection = rank.connection(target);
-        connection.completed = connection.completed.wrapping_add(1);
-        if life == Life::Closing && rank.is_idle() {
-            self.agenda.enter(self.now + self.wire.latency, Due::Leave(origin));
-        }
-        if life.is_over() {
-            drop(self.operations.remove(slot));
-            return None;
-        }
-        let flushes = rank.waits_for(|what| what == WaitsFor::Flush(Rank(target)));
-        if !awaited {
-            self.finish(slot);
-        }
-        (awaited || flushes).then_some(origin)
-    }
-
-    /// Frees a complete operation that no future awaits; its fault is kept for the next flush.
-    fn finish(&mut self, slot: u32) {
-        let (origin, target) = (self.operations[slot].origin, self.operations[slot].target);
-        if let (_, Err(fault)) = self.operations.remove(slot) {
-            self.ranks[origin as usize].connection(target).fault.get_or_insert(fault);
-        }
-    }
-
-    /// Detaches an operation from its future.
-    pub(crate) fn detach(&mut self, slot: u32) {
-        self.operations[slot].awaited = false;
-        if self.operations[slot].stage == Stage::Complete {
-            self.finish(slot);
-        }
-    }
-
-    /// Takes the outcome of a complete operation and frees its slot.
-    pub(crate) fn take(&mut self, slot: u32) -> Option<(Action, Result<u64, Fault>)> {
-        (self.operations[slot].stage == Stage::Complete).then(|| self.operations.remove(slot))
     }
 
     /// Applies an operation to the memory of its target.
@@ -437,6 +274,7 @@ impl State {
             Action::Send(message) => {
                 let (port, notify, message) = **message;
                 self.ranks[target.index()].more().port(port).push_back(message);
+                self.note_change();
                 self.look(target, notify, |what| what == WaitsFor::Message(port));
                 return Ok(0);
             }
@@ -446,6 +284,12 @@ impl State {
             self.changed(target, region, offset, changed, notify);
         }
         Ok(found)
+    }
+
+    pub(crate) fn note_change(&mut self) {
+        if let Some(stall) = &mut self.stall {
+            stall.changed_at = self.now;
+        }
     }
 
     fn count(&mut self, action: &Action) {

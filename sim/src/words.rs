@@ -14,7 +14,10 @@ use crate::operation::{Action, Operation};
 impl SimFabric {
     pub(crate) fn post(&self, Word { at, same_host }: Word, action: Action) -> Op {
         let operation = Operation::new(self.rank(), at.rank, at.region.0, at.offset, action);
-        let slot = self.state().post(Operation { same_host, ..operation });
+        let mut state = self.state();
+        let slot = state.post(Operation { same_host, ..operation });
+        self.shared.advance_clock(&state);
+        drop(state);
         Op::new(Arc::clone(&self.shared), slot)
     }
 
@@ -57,6 +60,10 @@ impl RemoteMemory for SimFabric {
 
     fn fetch_add(&self, word: Word, add: u64) -> Op {
         self.post(word, Action::FetchAdd(add))
+    }
+
+    fn write_is_atomic(&self) -> bool {
+        self.shared.writes_are_atomic
     }
 
     fn load(&self, own: Word) -> Result<u64, Fault> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use onesided_fabric::conformance::{Failure, Summary, run};
 use onesided_fabric::remote_memory::{At, Fault, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
 use onesided_fabric::{Capabilities, Error, Fabric, Segment, SegmentKey, Task, UserMemory, World};
-use onesided_sim::{End, Network, Report, SimFabric, SimSegment, Simulation, Word};
+use onesided_sim::{End, Network, Profile, Report, SimFabric, SimSegment, Simulation, Word};
 
 type Verdict = Result<Summary, Failure>;
 
@@ -49,6 +49,29 @@ fn conforms_on_unusual_networks() {
         Network { latency: Duration::from_micros(300), bandwidth: 1_000_000_000, polling: zero, ..Network::default() };
     for network in [immediate, slow] {
         assert_conforms(&network, 3, 0);
+    }
+}
+
+/// Threads take turns on the cores of their host, and ranks share its card.
+#[test]
+fn conforms_on_testbeds() {
+    for name in ["infinihost", "shm"] {
+        let short = Profile::shipped(name).unwrap().with("slice", 20_000.0).unwrap();
+        for sleeps in [false, true] {
+            let mut network = short.network().clone();
+            if sleeps {
+                network.polling = Duration::from_micros(3);
+            }
+            for (ranks, per_host) in [(1, 1), (5, 3)] {
+                let simulation = Simulation::new(network.clone()).ranks(ranks).per_host(per_host).computing(0, 2);
+                let report = simulation.run(|world| async move { run(&world).await });
+                assert_eq!(report.end, End::Finished, "{name}, {ranks} ranks, {per_host} on a host: {}", report.end);
+                for verdict in report.results.into_iter().flatten() {
+                    let summary = verdict.unwrap_or_else(|failure| panic!("{name}, {ranks} ranks: {failure}"));
+                    assert!(summary.passed.len() > 30);
+                }
+            }
+        }
     }
 }
 

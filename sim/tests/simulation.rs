@@ -340,3 +340,41 @@ fn revoked_access_ends_what_is_under_way() {
     let found = finished(report).into_iter().collect::<Result<Vec<_>, _>>().expect("no other faults");
     assert_eq!(found, [10, 11, 0]);
 }
+
+#[test]
+fn a_rank_may_start_late() {
+    let cores = onesided_sim::Host { cores: 1, ..onesided_sim::Host::default() };
+    for host in [onesided_sim::Host::default(), cores] {
+        let network = Network { host, ..Network::default() };
+        let simulation = Simulation::new(network).ranks(3).start_at(1, 300 * MICROSECOND).start_at(7, MICROSECOND);
+        let report = simulation.run_direct(|fabric| async move { fabric.now() });
+        assert_eq!(report.end, End::Finished);
+        let began: Vec<_> = report.results.into_iter().flatten().collect();
+        assert!(began[0] < 1000 && (300_000..301_000).contains(&began[1]) && began[2] < 1000, "{began:?}");
+    }
+}
+
+/// Rank 2 is cut off from the others.
+fn parted(until: Duration) -> Report<(Result<u64, Fault>, u64)> {
+    let network = Network { timeout: 10 * MICROSECOND, retries: 5, ..Network::default() };
+    let simulation = Simulation::new(network).ranks(3).partition(2..3, 100 * MICROSECOND, until);
+    simulation.run_direct(|fabric| async move {
+        let target = fabric.world_segment(Rank((fabric.rank().0 + 1) % 3)).unwrap();
+        let word = fabric.word_in(&target, 0).unwrap();
+        fabric.fetch_add(word, 1).await.unwrap();
+        fabric.pause(word, 100_000).await;
+        (fabric.fetch_add(word, 1).await, fabric.now())
+    })
+}
+
+#[test]
+fn a_partition_holds_messages_up_or_breaks_connections() {
+    let short: Vec<_> = parted(130 * MICROSECOND).results.into_iter().flatten().collect();
+    assert!(short.iter().all(|(found, _)| *found == Ok(1)), "{short:?}");
+    assert!(short[0].1 < 110_000 && short[1].1 >= 130_000 && short[2].1 >= 130_000, "only messages to and from 2");
+    let long: Vec<_> = parted(200 * MICROSECOND).results.into_iter().flatten().collect();
+    assert_eq!(long[0].0, Ok(1));
+    for (ended, _) in &long[1..] {
+        assert!(ended.is_err_and(Fault::is_unknown), "{long:?}");
+    }
+}

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use onesided_fabric::World;
 use onesided_fabric::remote_memory::{FaultKind, Rank};
-use onesided_sim::{Counts, End, Network, SimFabric, Simulation};
+use onesided_lock_algos::TestAndSet;
+use onesided_sim::{Counts, End, Network, SimFabric, Simulation, WaitsFor};
 use onesided_windows::{Error, LeasePolicy, LockDesign, Mode, PreviousOwner, Window};
 
 const ROUNDS: u64 = 5;
@@ -243,4 +244,33 @@ async fn pause(fabric: &SimFabric, nanos: u64) {
     use onesided_fabric::remote_memory::RemoteMemory;
     let own = fabric.world_segment(fabric.rank()).unwrap();
     fabric.pause(fabric.word_in(&own, 0).unwrap(), nanos).await;
+}
+
+/// Waiters of test-and-set pause and try again: their deadlock has events without end.
+#[test]
+fn a_deadlock_of_waiters_that_try_again_is_reported() {
+    let simulation = Simulation::new(Network::default()).ranks(3).stalled_after(Duration::from_millis(20));
+    let report = simulation.until(Duration::from_secs(100)).run(|world| async move {
+        let scores = make(&world, 1).await?;
+        if world.rank() < 2 {
+            let own = scores.lock_exclusive(world.rank()).await?;
+            pause(world.fabric(), 1_000_000).await;
+            let other = scores.lock_exclusive(1 - world.rank()).await?; // crosswise
+            other.unlock().await?;
+            own.unlock().await?;
+        }
+        Ok::<_, Error>(())
+    });
+    let End::Stalled(stuck) = &report.end else { panic!("{}", report.end) };
+    assert!(report.virtual_time < Duration::from_millis(40), "{:?}", report.virtual_time);
+    assert_eq!(stuck.iter().map(|stuck| stuck.rank).collect::<Vec<_>>(), [Rank(0), Rank(1)]);
+    for (rank, stuck) in stuck.iter().enumerate() {
+        // The word is at the other rank, and names it as the owner.
+        let retried = stuck.waits_for.iter().find_map(|what| match what {
+            WaitsFor::Retried { rank, found, .. } => Some((rank.index(), TestAndSet::owner(*found))),
+            _ => None,
+        });
+        let (at, owner) = retried.unwrap();
+        assert_eq!((at, owner.map(|owner| owner.rank.index())), (1 - rank, Some(1 - rank)), "{stuck}");
+    }
 }

@@ -24,6 +24,7 @@
 //! 13. [`own_lock`]: a lock of your own, verified and measured.
 //! 14. [`architecture`]: how the library is built, for contributors.
 //! 15. [`benchmarks`]: what `onesided bench` measures.
+//! 16. [`reproduce`]: the figures of the papers, out of this code.
 
 pub mod architecture;
 pub mod benchmarks;
@@ -39,4 +40,5 @@ pub mod mpi;
 pub mod own_lock;
 pub mod processes;
 pub mod recipes;
+pub mod reproduce;
 pub mod simulation;

@@ -140,19 +140,19 @@ struct Epoch;
 /// }
 /// ```
 ///
-/// ```compile_fail,E0599
+/// ```compile_fail,E0277
 /// fn test(world: onesided_fabric::World<onesided_fabric::Any>) {
 ///     let _ = onesided_windows::Window::<&'static str>::allocate(&world, 1).wait();
 /// }
 /// ```
 ///
-/// ```compile_fail,E0599
+/// ```compile_fail,E0277
 /// fn test(world: onesided_fabric::World<onesided_fabric::Any>) {
 ///     let _ = onesided_windows::Window::<bool>::allocate(&world, 1).wait();
 /// }
 /// ```
 ///
-/// ```compile_fail,E0599
+/// ```compile_fail,E0277
 /// fn test(world: onesided_fabric::World<onesided_fabric::Any>) {
 ///     let _ = onesided_windows::Window::<(u8, u64)>::allocate(&world, 1);
 /// }
@@ -161,7 +161,7 @@ struct Element;
 
 /// Atomic operations are for integers and floats.
 ///
-/// ```compile_fail,E0599
+/// ```compile_fail,E0277
 /// fn test(access: &onesided_windows::Access<'_, [u64; 2], onesided_fabric::Any>) {
 ///     let _ = access.fetch_add(0, [1, 2]);
 /// }

@@ -122,8 +122,8 @@ impl State {
     }
 
     fn wake_watcher(&mut self, rank: Rank, ends: impl Fn(Watch) -> bool) {
-        if self.ranks[rank.index()].waiting().iter().any(|(_, watch)| ends(*watch)) {
-            self.agenda.enter(self.now, Due::Wake(rank.0));
+        if self.ranks[rank.index()].waiting().iter().any(|waiter| ends(waiter.watch)) {
+            self.wake_rank(rank, self.now);
         }
     }
 

@@ -11,7 +11,7 @@ impl State {
         if self.over || self.lives[rank.index()].is_over() {
             return Err(task);
         }
-        self.add_task(rank, task, false);
+        self.add_task(rank.0, task, false);
         Ok(())
     }
 
@@ -22,16 +22,27 @@ impl State {
             return Err(task);
         }
         self.ranks[rank.index()].more().serves = true;
-        self.add_task(rank, task, true);
+        self.add_task(rank.0, task, true);
         Ok(())
     }
 
-    fn add_task(&mut self, rank: Rank, task: Task, serves: bool) {
-        self.spawned.0.push((rank.0, task, serves));
-        self.agenda.enter(self.now, Due::Wake(rank.0));
+    /// The same on a thread of its own, if threads are modelled.
+    pub(crate) fn serve_apart(&mut self, rank: Rank, task: Task, polls: bool) -> Result<(), Task> {
+        let over = self.over || self.lives[rank.index()].is_over();
+        let Some(thread) = (if over { None } else { self.add_server(rank, polls) }) else {
+            self.ranks[rank.index()].more().polls |= polls;
+            return self.serve(rank, task);
+        };
+        self.add_task(thread, task, true);
+        Ok(())
     }
 
-    /// Takes the spawned tasks, with their ranks and whether they serve.
+    fn add_task(&mut self, thread: u32, task: Task, serves: bool) {
+        self.spawned.0.push((thread, task, serves));
+        self.agenda.enter(self.now, Due::Wake(thread));
+    }
+
+    /// Takes the spawned tasks, with their threads and whether they serve.
     pub(crate) fn take_spawned(&mut self) -> Vec<(u32, Task, bool)> {
         std::mem::take(&mut self.spawned.0)
     }

@@ -5,12 +5,13 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Message, Notify, Patien
 use super::{State, Step};
 use crate::agenda::Due;
 use crate::operation::{Action, Operation};
-use crate::rank::Life;
+use crate::rank::{Life, Waiter};
 use crate::report::WaitsFor;
 
 impl State {
     /// Bytes of a rank's memory changed: wakes the tasks that wait for one of them.
     pub(crate) fn changed(&mut self, rank: Rank, region: u32, offset: u64, len: u64, notify: Notify) {
+        self.note_change();
         self.look(rank, notify, |what| match what {
             WaitsFor::Word { region: awaited, offset: word } => {
                 region == awaited && word < offset + len && offset < word + 8
@@ -23,6 +24,16 @@ impl State {
     /// and then checks everything.
     pub(super) fn look(&mut self, rank: Rank, notify: Notify, concerns: impl Fn(WaitsFor) -> bool) {
         let state = &mut self.ranks[rank.index()];
+        if let Some(processors) = &mut self.processors {
+            let (seen_at, rings) = (self.now + self.wire.deliver, notify == Notify::Yes);
+            if rings && state.serves() {
+                processors.event(seen_at, rank.0, true, &mut self.agenda);
+            }
+            for waiter in state.waiting().iter().filter(|waiter| concerns(waiter.what)) {
+                processors.event(seen_at, waiter.thread, rings, &mut self.agenda);
+            }
+            return;
+        }
         if notify == Notify::Yes && state.serves() {
             self.agenda.enter(self.now + self.wire.wake, Due::Wake(rank.0));
         }
@@ -40,31 +51,33 @@ impl State {
 
     /// A rank died or left: wakes the ranks that watch it.
     pub(super) fn wake_watchers(&mut self, ends: impl Fn(Watch) -> bool) {
-        for (rank, state) in (0..).zip(&self.ranks) {
-            if state.waiting().iter().any(|(_, watch)| ends(*watch)) {
-                self.agenda.enter(self.now, Due::Wake(rank));
+        for rank in (0..self.ranks.len() as u32).map(Rank) {
+            if self.ranks[rank.index()].waiting().iter().any(|waiter| ends(waiter.watch)) {
+                self.wake_rank(rank, self.now);
             }
         }
     }
 
     /// Polls this rank at a time.
     pub(crate) fn alarm(&mut self, rank: Rank, time: u64) {
-        self.agenda.enter(time, Due::Timer(rank.0));
+        let thread = self.thread_of(rank.0);
+        self.agenda.enter(time, Due::Timer(thread));
     }
 
     /// Registers what a future of this rank waits for.
     pub(crate) fn wait(&mut self, rank: Rank, what: WaitsFor, watch: Watch) {
+        let thread = self.thread_of(rank.0);
         let waiting = &mut self.ranks[rank.index()].more().waiting;
         if waiting.is_empty() {
             waiting.reserve_exact(1); // most ranks wait for one thing at a time
         }
-        waiting.push((what, watch));
+        waiting.push(Waiter { what, watch, thread });
     }
 
     /// Removes such a registration.
     pub(crate) fn stop_waiting(&mut self, rank: Rank, what: WaitsFor, watch: Watch) {
         let waiting = &mut self.ranks[rank.index()].more().waiting;
-        if let Some(index) = waiting.iter().position(|note| *note == (what, watch)) {
+        if let Some(index) = waiting.iter().position(|waiter| (waiter.what, waiter.watch) == (what, watch)) {
             waiting.swap_remove(index);
         }
     }
@@ -111,6 +124,9 @@ impl State {
             return None; // one that left cannot die
         }
         *life = Life::Killed;
+        if let Some(processors) = &mut self.processors {
+            processors.kill(self.now, rank, &mut self.agenda);
+        }
         self.trace.note([self.now, 2, rank.into(), 0]);
         self.agenda.enter(self.now + self.wire.detection, Due::Detect(rank));
         Some(Step::Kill(rank))
@@ -159,7 +175,7 @@ impl State {
         let sender = &mut self.ranks[message.from.index()];
         sender.connection(rank.0).unread -= 1;
         if sender.waits_for(|what| what == WaitsFor::Room(rank)) {
-            self.agenda.enter(self.now + self.wire.latency, Due::Wake(message.from.0));
+            self.wake_rank(message.from, self.now + self.wire.latency);
         }
         Some(message)
     }

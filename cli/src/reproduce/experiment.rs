@@ -1,0 +1,294 @@
+//! The experiments of jiang-2004, section 6, with windows and locks as shipped, on a simulated
+//! testbed.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::time::Duration;
+
+use onesided_fabric::Fabric as _;
+use onesided_fabric::World;
+use onesided_fabric::remote_memory::{Rank, RemoteMemory};
+use onesided_lock_kit::bench::{Counted, Operations};
+use onesided_lock_kit::lock_algos::{Backoff, LockAlgorithm, TestAndSet};
+use onesided_sim::{Profile, SimFabric, Simulation};
+use onesided_windows::{LockDesign, Window};
+
+use crate::failure::Failure;
+
+type Fabric = Counted<SimFabric>;
+type SimulatedWindow = Window<u64, Fabric>;
+
+/// The lock of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lock {
+    Shipped(LockDesign),
+    /// The shipped test-and-set without backoff.
+    WithoutBackoff,
+}
+
+impl Lock {
+    pub(super) fn name(self) -> String {
+        match self {
+            Self::Shipped(design) => design.to_string(),
+            Self::WithoutBackoff => format!("{} without backoff", TestAndSet::NAME),
+        }
+    }
+
+    /// Whether an unlock of the paper's waits until the release is complete (section 6.1: all but
+    /// test-and-set's).
+    const fn waits_for_release(self) -> bool {
+        !matches!(self, Self::WithoutBackoff | Self::Shipped(LockDesign::TestAndSet))
+    }
+}
+
+/// When an unlock returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unlock {
+    /// As the paper's: all but test-and-set wait until the release is complete.
+    AsPaper,
+    /// As shipped: once the release is posted.
+    AsShipped,
+}
+
+/// A testbed with a lock: the experiments.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Experiment<'p> {
+    pub(super) profile: &'p Profile,
+    pub(super) lock: Lock,
+    pub(super) unlock: Unlock,
+    pub(super) seed: u64,
+    /// Lock and unlock this often.
+    pub(super) times: u64,
+}
+
+/// Nanoseconds of a lock and of an unlock, on average.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Overhead {
+    pub(super) acquire: f64,
+    pub(super) release: f64,
+}
+
+impl Overhead {
+    pub(super) const fn total(self) -> f64 {
+        self.acquire + self.release
+    }
+}
+
+/// What a rank of an experiment works with.
+struct Member {
+    world: World<Fabric>,
+    sim: SimFabric,
+}
+
+impl Member {
+    fn now(&self) -> u64 {
+        self.sim.now()
+    }
+
+    async fn until(&self, time: u64) -> Result<(), Failure> {
+        let own = self.sim.world_segment(self.sim.rank())?;
+        while self.now() < time {
+            let word = self.sim.word_in(&own, 0)?;
+            self.sim.pause(word, time - self.now()).await;
+        }
+        Ok(())
+    }
+}
+
+impl Experiment<'_> {
+    /// Runs a program at all ranks of hosts with `per_host` ranks each; returns each rank's result.
+    fn run<T, R: Future<Output = Result<T, Failure>>>(
+        &self,
+        (ranks, per_host): (u32, u32),
+        (computes, threads): (u32, u32),
+        program: impl Fn(Member) -> R,
+    ) -> Result<Vec<T>, Failure> {
+        let simulation = Simulation::new(self.profile.network().clone())
+            .ranks(ranks)
+            .per_host(per_host)
+            .computing(computes, threads)
+            .seed(self.seed)
+            .until(Duration::from_secs(60));
+        let report = simulation.run_direct(|sim| {
+            let world = World::new(Counted::new(sim.clone()));
+            program(Member { world, sim })
+        });
+        let ended = format!("{}, simulated: {}", self.lock.name(), report.end);
+        let all = report.results.into_iter().map(|result| match result {
+            Some(result) => result,
+            None => Err(Failure::from(ended.clone())),
+        });
+        all.collect()
+    }
+
+    async fn window(&self, world: &World<Fabric>) -> Result<SimulatedWindow, Failure> {
+        match self.lock {
+            Lock::Shipped(design) => Ok(Window::<u64>::builder().lock(design).allocate(world, 8).await?),
+            Lock::WithoutBackoff => {
+                let lock = TestAndSet::new(Backoff::disabled());
+                Ok(Window::<u64>::builder().allocate_with_lock(lock, world, 8).await?)
+            }
+        }
+    }
+
+    /// Locks and unlocks once; returns the nanoseconds of both.
+    async fn once(&self, member: &Member, window: &SimulatedWindow, target: u32) -> Result<(u64, u64), Failure> {
+        let begin = member.now();
+        let epoch = window.lock_exclusive(target).await?;
+        let acquired = member.now();
+        epoch.unlock().await?;
+        if self.unlock == Unlock::AsPaper && self.lock.waits_for_release() {
+            member.sim.flush(Rank(target)).await?;
+        }
+        Ok((acquired - begin, member.now() - acquired))
+    }
+
+    /// As often as the experiment says; returns the means.
+    async fn repeat(&self, member: &Member, window: &SimulatedWindow, target: u32) -> Result<Overhead, Failure> {
+        self.once(member, window, target).await?; // resolves the target
+        let mut sums = (0, 0);
+        for _ in 0..self.times {
+            let (acquire, release) = self.once(member, window, target).await?;
+            sums = (sums.0 + acquire, sums.1 + release);
+        }
+        let mean = |sum: u64| sum as f64 / self.times as f64;
+        Ok(Overhead { acquire: mean(sums.0), release: mean(sums.1) })
+    }
+
+    /// Figures 1 and 6: each of `pairs` origins locks and unlocks at a target of its own; with
+    /// several, the origins share one host and the targets another. Of the first origin.
+    pub(super) fn overhead(&self, pairs: u32) -> Result<Overhead, Failure> {
+        let all = self.run((2 * pairs, pairs), (0, 0), async |member| {
+            let window = self.window(&member.world).await?;
+            let rank = member.world.rank();
+            let overhead = if rank < pairs { Some(self.repeat(&member, &window, rank + pairs).await?) } else { None };
+            window.close().await?;
+            Ok(overhead)
+        })?;
+        all[0].ok_or_else(|| "the first rank is an origin".into())
+    }
+
+    /// Figure 5: nanoseconds of lock + unlock at a target with computing threads, whose main thread
+    /// waits for them, asleep. Runs for a virtual time, because the threads take turns.
+    pub(super) fn computing(&self, threads: u32, long: u64) -> Result<f64, Failure> {
+        /// Repetitions of `times`, where the testbed is fast and a time slice long.
+        const MOST: u64 = 300;
+        let finished = Cell::new(false);
+        let finished = &finished;
+        let all = self.run((2, 1), (1, threads), async |member| {
+            let window = self.window(&member.world).await?;
+            let mut mean = 0.0;
+            if member.world.rank() == 0 {
+                self.once(&member, &window, 1).await?;
+                let (begin, mut times) = (member.now(), 0_u64);
+                while member.now() < begin + long && times < MOST * self.times {
+                    self.once(&member, &window, 1).await?;
+                    times += 1;
+                }
+                mean = (member.now() - begin) as f64 / times as f64;
+                finished.set(true);
+            }
+            while !finished.get() {
+                member.sim.sleep(10_000_000).await;
+            }
+            window.close().await?;
+            Ok(mean)
+        })?;
+        Ok(all[0])
+    }
+
+    /// Figure 2: nanoseconds from the unlock of one origin until another has the lock. The two
+    /// alternate in acquiring first; the first one holds the lock until the other has waited.
+    pub(super) fn delay(&self) -> Result<f64, Failure> {
+        /// In nanoseconds: from the first acquire to the second, to the release, to the next.
+        const LATER: u64 = 100_000;
+        const HELD_FOR: u64 = 250_000;
+        const PERIOD: u64 = 700_000;
+        let all = self.run((3, 1), (0, 0), async |member| {
+            let window = self.window(&member.world).await?;
+            let begin = member.now().next_multiple_of(PERIOD) + PERIOD;
+            let mut at = Vec::new();
+            let rank = member.world.rank();
+            for handover in 0..if rank < 2 { self.times } else { 0 } {
+                // Not at the same phase of the other's pauses each time.
+                let start = begin + handover * PERIOD + handover * 1_777 % 50_000;
+                let first = u64::from(rank) == handover % 2;
+                member.until(start + if first { 0 } else { LATER }).await?;
+                let epoch = window.lock_exclusive(2).await?;
+                if first {
+                    member.until(start + HELD_FOR).await?;
+                }
+                at.push(member.now());
+                epoch.unlock().await?;
+            }
+            window.close().await?;
+            Ok(at)
+        })?;
+        let delays = all[0].iter().zip(&all[1]).map(|(one, other)| one.abs_diff(*other) as f64);
+        Ok(delays.sum::<f64>() / self.times as f64)
+    }
+
+    /// Figures 3 and 4: origins at one target, each with a window of its own or all with the same.
+    /// All of them lock and unlock throughout, until they have done so `times` times each on
+    /// average.
+    pub(super) fn contend(&self, origins: u32, apart: bool) -> Result<Contention, Failure> {
+        let wanted = self.times * u64::from(origins);
+        let (done, running) = (&Cell::new(0), &Cell::new(origins));
+        let all = self.run((origins + 1, 1), (0, 0), async |member| {
+            let mut windows = Vec::new();
+            for _ in 0..if apart { origins } else { 1 } {
+                windows.push(self.window(&member.world).await?);
+            }
+            let (rank, fabric) = (member.world.rank(), member.world.fabric());
+            let window = &windows[rank as usize % windows.len()];
+            if rank < origins {
+                self.once(&member, window, origins).await?; // resolves the target
+            }
+            member.world.barrier().await?;
+            let (begin, before) = (member.now(), fabric.operations());
+            if rank < origins {
+                while done.get() < wanted {
+                    self.once(&member, window, origins).await?;
+                    done.set(done.get() + 1);
+                }
+                running.set(running.get() - 1);
+            }
+            let took = member.now() - begin;
+            while running.get() > 0 {
+                member.sim.sleep(100_000).await; // operations of a server thread count, too
+            }
+            let operations = fabric.operations() - before;
+            for window in windows {
+                window.close().await?;
+            }
+            Ok((took, operations))
+        })?;
+        let sum = all.iter().fold(Operations::default(), |sum, (_, operations)| sum + *operations);
+        let took = all.iter().take(origins as usize).map(|(took, _)| *took).sum::<u64>();
+        let acquisitions = done.get() as f64;
+        Ok(Contention { nanos: took as f64 / acquisitions, acquisitions, all: sum })
+    }
+}
+
+/// What contending origins did.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Contention {
+    /// Of a lock and unlock, on average.
+    pub(super) nanos: f64,
+    /// How often a lock was acquired.
+    acquisitions: f64,
+    /// Of all ranks.
+    pub(super) all: Operations,
+}
+
+impl Contention {
+    /// Operations of a lock and unlock, on average.
+    pub(super) fn operations(&self) -> f64 {
+        self.all.total() as f64 / self.acquisitions
+    }
+
+    /// The writes among them: those of a queue lock are from origin to origin.
+    pub(super) fn writes(&self) -> f64 {
+        self.all.writes as f64 / self.acquisitions
+    }
+}

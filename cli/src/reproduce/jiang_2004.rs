@@ -1,0 +1,446 @@
+//! Figures 1 to 6 of W. Jiang et al., "Efficient implementation of MPI-2 passive one-sided
+//! communication on InfiniBand clusters", EuroPVM/MPI 2004.
+
+use onesided_sim::Profile;
+use onesided_windows::LockDesign;
+
+use super::experiment::{Experiment, Lock, Unlock};
+use super::figure::{Ablation, Claim, Figure, Kind, Number, Series};
+use crate::failure::Failure;
+
+const TEST_AND_SET: Lock = Lock::Shipped(LockDesign::TestAndSet);
+const MCS: Lock = Lock::Shipped(LockDesign::Mcs);
+const DEDICATED: Lock = Lock::Shipped(LockDesign::DedicatedThread);
+const EVENT: Lock = Lock::Shipped(LockDesign::EventThread);
+const DEDICATED_EACH: Lock = Lock::Shipped(LockDesign::DedicatedThreadPerWindow);
+const EVENT_EACH: Lock = Lock::Shipped(LockDesign::EventThreadPerWindow);
+/// The paper's four designs.
+const DESIGNS: [Lock; 4] = [DEDICATED, EVENT, TEST_AND_SET, MCS];
+
+/// What "does not change" allows, and what "increases" asks for at least, as parts.
+const FLAT: f64 = 0.05;
+const GROWS: f64 = 0.1;
+
+type Draw = fn(&Lab) -> Result<Figure, Failure>;
+
+/// The figures, in the paper's order.
+pub(super) const FIGURES: [(&str, Draw); 6] = [
+    ("jiang-2004-1", overhead),
+    ("jiang-2004-2", delay),
+    ("jiang-2004-3", concurrency),
+    ("jiang-2004-4", messages),
+    ("jiang-2004-5", computing_threads),
+    ("jiang-2004-6", smp_mode),
+];
+
+/// Where the figures are measured, and how thoroughly.
+#[derive(Clone, Debug)]
+pub(super) struct Lab {
+    pub(super) profile: Profile,
+    pub(super) seed: u64,
+    pub(super) times: u64,
+    /// The numbers of origins.
+    pub(super) origins: Vec<u32>,
+    /// The numbers of computing threads.
+    pub(super) threads: Vec<u32>,
+    /// How long computing threads and locks run, in slices of the profile.
+    pub(super) slices: u64,
+}
+
+impl Lab {
+    fn lock(&self, lock: Lock) -> Experiment<'_> {
+        Experiment { profile: &self.profile, lock, unlock: Unlock::AsPaper, seed: self.seed, times: self.times }
+    }
+
+    /// The same with another value of one cost, in nanoseconds.
+    fn with(&self, parameter: &str, value: f64) -> Result<Self, Failure> {
+        Ok(Self { profile: self.profile.clone().with(parameter, value)?, ..self.clone() })
+    }
+
+    /// Measures again with one cost changed. `Some` only where there is something to explain.
+    fn ablate<T>(
+        &self,
+        needed: bool,
+        (parameter, to): (&'static str, f64),
+        why: &'static str,
+        measure: impl Fn(&Self) -> Result<(T, String), Failure>,
+    ) -> Result<Option<Ablation<T>>, Failure> {
+        if !needed {
+            return Ok(None);
+        }
+        let from = self.profile.number(parameter).unwrap_or(f64::NAN);
+        let (result, evidence) = measure(&self.with(parameter, to)?)?;
+        Ok(Some(Ablation { parameter, from, to, result, evidence, why }))
+    }
+
+    /// A value of each number of origins.
+    fn by_origins(&self, name: String, value: impl Fn(u32) -> Result<f64, Failure>) -> Result<Series, Failure> {
+        let points = self.origins.iter().map(|origins| Ok((f64::from(*origins), value(*origins)?)));
+        Ok(Series { name, points: points.collect::<Result<_, Failure>>()? })
+    }
+
+    fn most_origins(&self) -> u32 {
+        self.origins.last().copied().unwrap_or(1)
+    }
+}
+
+fn micros(nanos: f64) -> f64 {
+    nanos / 1000.0
+}
+
+const fn claim(what: &'static str, holds: bool, evidence: String) -> Claim {
+    Claim { what, holds, evidence, ablation: None }
+}
+
+/// Whether a series stays where it began, or does not.
+fn flat(what: &'static str, series: &Series) -> Claim {
+    let evidence =
+        format!("{:.2} to {:.2} us, at most {:.1} % off", series.first(), series.last(), 100.0 * series.spread());
+    claim(what, series.spread() <= FLAT, evidence)
+}
+
+fn grows(what: &'static str, series: &Series) -> Claim {
+    let more = series.last() / series.first() - 1.0;
+    let evidence = format!("{:.2} to {:.2} us, {:+.1} %", series.first(), series.last(), 100.0 * more);
+    claim(what, more >= GROWS, evidence)
+}
+
+fn overhead(lab: &Lab) -> Result<Figure, Failure> {
+    let mut series = Vec::new();
+    let mut totals = Vec::new();
+    let mut releases = (0.0, 0.0);
+    for lock in DESIGNS {
+        for unlock in [Unlock::AsPaper, Unlock::AsShipped] {
+            let measured = Experiment { unlock, ..lab.lock(lock) }.overhead(1)?;
+            let how = if unlock == Unlock::AsPaper { "" } else { ", unlock as shipped" };
+            let points = vec![(0.0, measured.acquire), (1.0, measured.release), (2.0, measured.total())];
+            let points = points.into_iter().map(|(at, nanos)| (at, micros(nanos))).collect();
+            series.push(Series { name: format!("{}{how}", lock.name()), points });
+            if unlock == Unlock::AsPaper {
+                totals.push(micros(measured.total()));
+            }
+            if lock == TEST_AND_SET {
+                releases = (micros(measured.acquire), micros(measured.release));
+            }
+        }
+    }
+    let [dedicated, event, test_and_set, mcs] = totals[..] else { return Err("four designs".into()) };
+    let worst = |event: f64, mcs: f64| (event > mcs, format!("event-driven {event:.2}, MCS {mcs:.2} us"));
+    let (event_is_worst, evidence) = worst(event.min(f64::INFINITY), mcs.max(dedicated));
+    let ablation = lab.ablate(
+        !event_is_worst,
+        ("interrupt", 9000.0),
+        "the interrupt of a release overlaps with the wait for its acknowledgement, and the thread that it wakes is \
+         still awake for most of the next request",
+        |lab| Ok(worst(micros(lab.lock(EVENT).overhead(1)?.total()), micros(lab.lock(MCS).overhead(1)?.total()))),
+    )?;
+    Ok(Figure {
+        name: "jiang-2004-1",
+        title: "Synchronization overhead",
+        value: "us, one origin",
+        parameter: "",
+        labels: &["lock", "unlock", "both"],
+        series,
+        numbers: vec![Number {
+            what: "test-and-set, lock and unlock",
+            unit: "us",
+            kind: Kind::Calibration,
+            paper: 12.83,
+            ours: test_and_set,
+            ablation: None,
+        }],
+        claims: vec![
+            claim(
+                "test-and-set is best",
+                totals.iter().all(|total| *total >= test_and_set),
+                format!("{test_and_set:.2} us; dedicated {dedicated:.2}, MCS {mcs:.2}, event-driven {event:.2}"),
+            ),
+            claim(
+                "the dedicated thread is faster than MCS",
+                dedicated < mcs,
+                format!("{dedicated:.2} and {mcs:.2} us"),
+            ),
+            Claim { ablation, ..claim("the event-driven thread is worst", event_is_worst, evidence) },
+            claim(
+                "test-and-set's release is far below its acquire",
+                releases.1 < releases.0 / 4.0,
+                format!("{:.2} and {:.2} us", releases.1, releases.0),
+            ),
+        ],
+        notes: vec!["the paper's unlocks wait for the release, all but test-and-set's; shipped ones never do".into()],
+    })
+}
+
+fn delay(lab: &Lab) -> Result<Figure, Failure> {
+    let locks = [DEDICATED, EVENT, TEST_AND_SET, Lock::WithoutBackoff, MCS];
+    let delays = locks.iter().map(|lock| Ok(micros(lab.lock(*lock).delay()?)));
+    let delays = delays.collect::<Result<Vec<_>, Failure>>()?;
+    let [dedicated, event, backoff, without, mcs] = delays[..] else { return Err("five locks".into()) };
+    let one_way = lab.profile.measure("write").unwrap_or(f64::NAN);
+    let least = dedicated.min(event).min(backoff).min(without);
+    let beats = |without: f64, mcs: f64, dedicated: f64| {
+        let evidence =
+            format!("MCS {mcs:.2}, test-and-set without backoff {without:.2}, dedicated thread {dedicated:.2} us");
+        (without.max(mcs) < dedicated, evidence)
+    };
+    let (atomics_beat, evidence) = beats(without, mcs, dedicated.min(event));
+    let ablation = lab.ablate(
+        !atomics_beat,
+        ("progress", 6000.0),
+        "a shipped server takes no messages apart: its requests are words, which cost it far less than the paper's \
+         two-sided messages through MPI's progress engine",
+        |lab| {
+            let delay = |lock| Ok::<_, Failure>(micros(lab.lock(lock).delay()?));
+            Ok(beats(delay(Lock::WithoutBackoff)?, delay(MCS)?, delay(DEDICATED)?))
+        },
+    )?;
+    Ok(Figure {
+        name: "jiang-2004-2",
+        title: "Synchronization delay",
+        value: "two origins: us from the unlock of one until the other has the lock",
+        parameter: "",
+        labels: &[],
+        series: locks
+            .iter()
+            .zip(&delays)
+            .map(|(lock, delay)| Series { name: lock.name(), points: vec![(0.0, *delay)] })
+            .collect(),
+        numbers: Vec::new(),
+        claims: vec![
+            claim("MCS is best", mcs < least, format!("{mcs:.2} us, the next {least:.2}")),
+            claim(
+                "MCS hands over by a single message",
+                (mcs / one_way - 1.0).abs() < 0.1,
+                format!("{mcs:.2} us, where a write takes {one_way:.2}"),
+            ),
+            claim(
+                "all others take at least a round trip",
+                least >= 2.0 * one_way,
+                format!("at least {least:.2} us, where a round trip of writes takes {:.2}", 2.0 * one_way),
+            ),
+            Claim { ablation, ..claim("atomics beat threads", atomics_beat, evidence) },
+        ],
+        notes: vec!["test-and-set's delay depends on how long its waiter has backed off: here 150 us".into()],
+    })
+}
+
+fn concurrency(lab: &Lab) -> Result<Figure, Failure> {
+    let curve = |lab: &Lab, lock: Lock, name: String| {
+        lab.by_origins(name, |origins| Ok(micros(lab.lock(lock).contend(origins, true)?.nanos)))
+    };
+    let locked = lab.with("locked-progress", 1.0)?;
+    let cores = Lab { origins: lab.origins.clone(), ..lab.with("cores", 16.0)? };
+    let mut series = Vec::new();
+    for lock in DESIGNS {
+        series.push(curve(lab, lock, lock.name())?);
+    }
+    for lock in [DEDICATED_EACH, EVENT_EACH] {
+        series.push(curve(&locked, lock, format!("{}, one locked progress engine", lock.name()))?);
+    }
+    series.push(curve(lab, EVENT_EACH, EVENT_EACH.name())?);
+    for lock in [DEDICATED, DEDICATED_EACH] {
+        series.push(curve(&cores, lock, format!("{}, 16 processors", lock.name()))?);
+    }
+    let [dedicated, event, test_and_set, mcs, dedicated_locked, event_locked, event_each, few, many] = &series[..]
+    else {
+        return Err("nine curves".into());
+    };
+    let grown = grows("the dedicated thread's time increases with the origins", dedicated);
+    let ablation = lab.ablate(
+        !grown.holds,
+        ("progress", 2000.0),
+        "a server that takes 0.9 us for a lock and unlock is not busy with seven origins",
+        |lab| {
+            let grown = grows("", &curve(lab, DEDICATED, String::new())?);
+            Ok((grown.holds, grown.evidence))
+        },
+    )?;
+    let no_gain = |one: &Series, each: &Series| each.last() >= one.last() * (1.0 - FLAT);
+    let claims = vec![
+        flat("test-and-set does not change", test_and_set),
+        flat("MCS does not change", mcs),
+        Claim { ablation, ..grown },
+        grows("the event-driven thread's time increases with the origins", event),
+        claim(
+            "several threads gain nothing behind one locked progress engine",
+            no_gain(dedicated, dedicated_locked) && no_gain(event, event_locked),
+            format!(
+                "dedicated {:.2} us with one thread, {:.2} with one for each window; event-driven {:.2} and {:.2}",
+                dedicated.last(),
+                dedicated_locked.last(),
+                event.last(),
+                event_locked.last(),
+            ),
+        ),
+    ];
+    let notes = vec![
+        format!(
+            "without that lock, {} origins: event-driven {:.2} us with one thread, {:.2} with one for each window",
+            lab.most_origins(),
+            event.last(),
+            event_each.last(),
+        ),
+        format!(
+            "with 16 processors: dedicated {:.2} us with one thread, {:.2} with one for each",
+            few.last(),
+            many.last()
+        ),
+    ];
+    Ok(Figure {
+        name: "jiang-2004-3",
+        title: "Concurrency",
+        value: "us of a lock and unlock, each origin with a window of its own",
+        parameter: "origins",
+        labels: &[],
+        series,
+        numbers: Vec::new(),
+        claims,
+        notes,
+    })
+}
+
+/// A message is an operation that an origin posts on the target's memory, or the target on an
+/// origin's. Answers of the card (results of atomics, acknowledgements) are none, and writes of a
+/// queue from origin to origin are not between origin and target.
+fn messages(lab: &Lab) -> Result<Figure, Failure> {
+    let counted = |lab: &Lab, lock: Lock, origins: u32| {
+        let contention = lab.lock(lock).contend(origins, false)?;
+        let between_origins = if lock == MCS { contention.writes() } else { 0.0 };
+        Ok::<_, Failure>(contention.operations() - between_origins)
+    };
+    let mut series = Vec::new();
+    for lock in [DEDICATED, EVENT, TEST_AND_SET, Lock::WithoutBackoff, MCS] {
+        series.push(lab.by_origins(lock.name(), |origins| counted(lab, lock, origins))?);
+    }
+    let [dedicated, event, backoff, without, mcs] = &series[..] else { return Err("five curves".into()) };
+    let number = |what, lock, paper: f64, ours: f64, changed, why| {
+        let off = (ours / paper - 1.0).abs() > 0.1;
+        let ablation = lab.ablate(off, changed, why, |lab| {
+            let ours = counted(lab, lock, lab.most_origins())?;
+            Ok((ours, format!("{ours:.2}, ratio {:.2}", ours / paper)))
+        })?;
+        Ok::<_, Failure>(Number { what, unit: "messages", kind: Kind::Prediction, paper, ours, ablation })
+    };
+    let numbers = vec![
+        number(
+            "test-and-set without backoff, 7 origins",
+            Lock::WithoutBackoff,
+            9.0,
+            without.last(),
+            ("jitter", 5000.0),
+            "without chance in its messages, a card that has just released a lock is always the next to acquire it",
+        )?,
+        number(
+            "test-and-set, 7 origins",
+            TEST_AND_SET,
+            3.0,
+            backoff.last(),
+            ("post", 4000.0),
+            "the origin that released the lock often acquires it at once; slower software leaves others a gap",
+        )?,
+        number(
+            "MCS, 7 origins",
+            MCS,
+            7.0,
+            mcs.last(),
+            ("jitter", 5000.0),
+            "in lockstep, each swap that is emulated finds the word changed, and nobody joins the queue",
+        )?,
+    ];
+    let constant = |series: &Series| series.spread() <= FLAT;
+    let claims = vec![
+        claim(
+            "the threads' number does not change",
+            constant(dedicated) && constant(event),
+            format!("{:.2} and {:.2} with {} origins", dedicated.last(), event.last(), lab.most_origins()),
+        ),
+        claim(
+            "backoff reduces test-and-set's",
+            backoff.last() < without.last() / 2.0,
+            format!("{:.2} to {:.2}", without.last(), backoff.last()),
+        ),
+        claim(
+            "MCS's increases with the origins",
+            mcs.last() > mcs.first() * 2.0,
+            format!("{:.2} to {:.2}", mcs.first(), mcs.last()),
+        ),
+    ];
+    Ok(Figure {
+        name: "jiang-2004-4",
+        title: "Message complexity",
+        value: "messages of a lock and unlock, all origins at one lock",
+        parameter: "origins",
+        labels: &[],
+        series,
+        numbers,
+        claims,
+        notes: vec![
+            "a message is an operation that an origin posts on the target's memory, or the target on an origin's; \
+             answers of cards and writes from origin to origin are none"
+                .into(),
+            "test-and-set's number falls with the repetitions (--times): the shipped lock backs off for longer and \
+             longer, and one origin acquires the lock many times in a row"
+                .into(),
+        ],
+    })
+}
+
+fn computing_threads(lab: &Lab) -> Result<Figure, Failure> {
+    let slice = lab.profile.number("slice").unwrap_or(1e6);
+    let mut series = Vec::new();
+    for lock in DESIGNS {
+        // Only threads that poll take turns with those that compute.
+        let slices = if lock == DEDICATED { lab.slices } else { lab.slices.min(2) };
+        let points = lab.threads.iter().map(|threads| {
+            Ok((f64::from(*threads), micros(lab.lock(lock).computing(*threads, slices * slice as u64)?)))
+        });
+        series.push(Series { name: lock.name(), points: points.collect::<Result<_, Failure>>()? });
+    }
+    let [dedicated, event, test_and_set, mcs] = &series[..] else { return Err("four curves".into()) };
+    let claims = vec![
+        grows("the dedicated thread's time increases with the computing threads", dedicated),
+        flat("the event-driven thread's remains", event),
+        flat("test-and-set's remains", test_and_set),
+        flat("MCS's remains", mcs),
+    ];
+    Ok(Figure {
+        name: "jiang-2004-5",
+        title: "CPU utilization: computing threads",
+        value: "us of a lock and unlock",
+        parameter: "computing threads at the target",
+        labels: &[],
+        series,
+        numbers: Vec::new(),
+        claims,
+        notes: Vec::new(),
+    })
+}
+
+fn smp_mode(lab: &Lab) -> Result<Figure, Failure> {
+    let mut series = Vec::new();
+    for lock in DESIGNS {
+        let modes = [1, 2].map(|pairs| Ok((f64::from(pairs), micros(lab.lock(lock).overhead(pairs)?.total()))));
+        series.push(Series { name: lock.name(), points: modes.into_iter().collect::<Result<_, Failure>>()? });
+    }
+    let [dedicated, _, test_and_set, mcs] = &series[..] else { return Err("four designs".into()) };
+    let claims = vec![
+        flat("test-and-set is the same in both modes", test_and_set),
+        flat("MCS is the same in both modes", mcs),
+        claim(
+            "the dedicated thread does not work well with one process for each processor",
+            dedicated.last() > 3.0 * dedicated.first(),
+            format!("{:.2} to {:.2} us", dedicated.first(), dedicated.last()),
+        ),
+    ];
+    Ok(Figure {
+        name: "jiang-2004-6",
+        title: "CPU utilization: one process on a node, one for each processor",
+        value: "us of a lock and unlock",
+        parameter: "processes on a node",
+        labels: &[],
+        series,
+        numbers: Vec::new(),
+        claims,
+        notes: Vec::new(),
+    })
+}

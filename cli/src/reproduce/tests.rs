@@ -1,0 +1,110 @@
+//! The figures, quickly: few repetitions, short time slices.
+
+use clap::Parser;
+use onesided_windows::LockDesign;
+
+use super::experiment::{Contention, Experiment, Lock, Unlock};
+use super::*;
+
+fn lab() -> Lab {
+    let profile = Profile::shipped("infinihost").unwrap().with("slice", 1e6).unwrap();
+    Lab { profile, seed: 1, times: 200, origins: vec![1, 2, 7], threads: vec![0, 2, 4], slices: 20 }
+}
+
+/// A number or claim of the paper that comes out in another way is to be looked at.
+#[test]
+fn all_figures_have_their_verdicts() {
+    let lab = lab();
+    let figures: Vec<_> = FIGURES.iter().map(|(_, figure)| figure(&lab).unwrap()).collect();
+    let verdicts = verdicts(&figures);
+    let names: Vec<_> = figures.iter().map(|figure| figure.name).collect();
+    assert_eq!(names, FIGURES.map(|(name, _)| name));
+    assert_eq!(verdicts.len(), 27);
+    let unlike: Vec<_> = verdicts.iter().filter(|line| line.verdict != Verdict::Reproduced).collect();
+    let unlike: Vec<_> = unlike.iter().map(|line| (line.figure, line.what, line.verdict)).collect();
+    let explained = |figure, what| (figure, what, Verdict::Explained);
+    assert_eq!(
+        unlike,
+        [
+            explained("jiang-2004-1", "the event-driven thread is worst"),
+            explained("jiang-2004-2", "atomics beat threads"),
+            explained("jiang-2004-3", "the dedicated thread's time increases with the origins"),
+            explained("jiang-2004-4", "test-and-set without backoff, 7 origins"),
+            explained("jiang-2004-4", "test-and-set, 7 origins"),
+            explained("jiang-2004-4", "MCS, 7 origins"),
+        ]
+    );
+    let text = summary(&lab.profile, &verdicts);
+    assert!(text.contains("missed 0 of 26") && text.contains("explained 6 of 26"), "{text}");
+}
+
+fn contend(lock: Lock) -> Contention {
+    let lab = lab();
+    let experiment = Experiment { profile: &lab.profile, lock, unlock: Unlock::AsPaper, seed: 1, times: 30 };
+    experiment.contend(7, false).unwrap()
+}
+
+/// What is counted are the operations of the shipped locks: tickets are drawn by fetch-adds, and
+/// without backoff, a change of the lock alone, there are several times as many attempts.
+#[test]
+fn the_shipped_locks_run() {
+    let words = contend(Lock::Shipped(LockDesign::TestAndSet));
+    let tickets = contend(Lock::Shipped(LockDesign::Ticket));
+    assert!(words.all.fetch_adds == 0 && tickets.all.fetch_adds > 200, "{words:?}, {tickets:?}");
+    let changed = contend(Lock::WithoutBackoff);
+    assert!(changed.operations() > 2.0 * words.operations(), "{words:?}, {changed:?}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_figure() {
+    let text = || FIGURES[3].1(&lab()).unwrap().to_text();
+    assert_eq!(text(), text());
+}
+
+#[derive(Debug, Parser)]
+struct Line {
+    #[command(flatten)]
+    args: Args,
+}
+
+#[test]
+fn figures_and_profiles_are_named() {
+    let parse = |words: &[&str]| Line::try_parse_from([&["reproduce"], words].concat()).map(|line| line.args);
+    assert_eq!(parse(&["jiang-2004-3", "jiang-2004"]).unwrap().figures, ["jiang-2004-3", "jiang-2004"]);
+    for wrong in ["jiang", "jiang-2004-7", "jiang-200", ""] {
+        assert!(is_wrong(parse(&[wrong])), "{wrong}");
+    }
+    let with = |words: &[&str]| parse(words).unwrap().profile();
+    let one = with(&["--set", "atomic=7"]).unwrap();
+    assert_eq!((one.number("atomic"), one.number("latency")), (Some(7.0), Some(2700.0)));
+    assert!(with(&["--set", "atom=7"]).is_err() && with(&["--profile", "/dev/null/none"]).is_err());
+    assert!(is_wrong(parse(&["--set", "atomic"])) && is_wrong(parse(&["--set", "atomic=x"])));
+    assert_eq!(with(&["--profile", "connectx7"]).unwrap().title, "ConnectX-7 NDR");
+}
+
+fn is_wrong(parsed: Result<Args, clap::Error>) -> bool {
+    parsed.is_err()
+}
+
+#[test]
+fn figures_are_written_as_json_and_as_a_page() {
+    let folder = std::env::temp_dir().join(format!("onesided-reproduce-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let [json, report] = ["r.json", "r.html"].map(|name| folder.join(name));
+    let words = ["reproduce", "jiang-2004-1", "--times", "5", "--json", json.to_str().unwrap(), "--report"];
+    let args = Line::try_parse_from([&words[..], &[report.to_str().unwrap()]].concat()).unwrap().args;
+    let mut printed = Vec::new();
+    run_to(&args, &mut printed).unwrap();
+    assert!(String::from_utf8(printed).unwrap().contains("the event-driven thread is worst: DOES NOT HOLD"));
+    let page = std::fs::read_to_string(report).unwrap();
+    let document: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(page.contains("jiang-2004-1") && !page.contains("jiang-2004-2"));
+    let number = &document["figures"][0]["numbers"][0];
+    assert_eq!((&number["kind"], number["paper"].as_f64()), (&"calibration".into(), Some(12.83)));
+    assert!((number["ours"].as_f64().unwrap() - 12.83).abs() < 0.1, "{number}");
+    let line = &document["verdicts"][3];
+    assert_eq!((&line["what"], &line["verdict"]), (&"the event-driven thread is worst".into(), &"explained".into()));
+    let check = &document["checks"][0];
+    assert!(check["ours"].as_f64().unwrap() / check["set_from"].as_f64().unwrap() > 0.99, "{check}");
+}

@@ -1,0 +1,351 @@
+//! The processors of hosts, and the threads that share them.
+//!
+//! A thread runs on a core, is ready for one, sleeps, or computes without end. While it waits it
+//! polls, which occupies its core, and sleeps after a while. Ready threads take turns by time slices;
+//! a thread that wakes preempts the one whose slice ends first, as its sleep has earned it (Linux
+//! 2.4, `kernel/sched.c`: the counter of a sleeper grows).
+
+use std::collections::VecDeque;
+
+use crate::agenda::{Agenda, Due, NEVER};
+use crate::network::nanos;
+use crate::testbed::Host;
+
+/// What a thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Program,
+    /// Serves peers, and polls without pause or sleeps between requests.
+    Server {
+        polls: bool,
+    },
+    Computing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Run {
+    Running,
+    Ready,
+    Asleep,
+    /// Its rank was killed.
+    Dead,
+}
+
+#[derive(Debug)]
+struct Thread {
+    rank: u32,
+    host: u32,
+    kind: Kind,
+    run: Run,
+    /// The time up to which it has computed.
+    clock: u64,
+    /// Whether it is polled once it has a core.
+    due: bool,
+    /// Completions and changed words that it has yet to see.
+    events: u32,
+    /// When it sleeps, unless it is polled before.
+    sleeps_at: u64,
+    /// Whether it sleeps after its current poll.
+    sleeps: bool,
+    finished: bool,
+    /// When its time slice ends.
+    slice_ends: u64,
+    /// What is left of the slice of a thread that was preempted.
+    slice_left: u64,
+}
+
+#[derive(Debug, Default)]
+struct Cores {
+    running: Vec<u32>,
+    ready: VecDeque<u32>,
+}
+
+/// The processors of all hosts. The first threads are the ranks' programs.
+#[derive(Debug)]
+pub(crate) struct Processors {
+    threads: Vec<Thread>,
+    hosts: Vec<Cores>,
+    per_host: u32,
+    cores: usize,
+    post: u64,
+    poll: u64,
+    progress: u64,
+    copy: u64,
+    slice: u64,
+    switch: u64,
+    /// From a card's event until a sleeper is ready.
+    interrupt: u64,
+    polling: u64,
+    server_polling: u64,
+    locked_progress: bool,
+}
+
+impl Processors {
+    /// `None`: computation takes no time.
+    pub(crate) fn new(
+        host: &Host,
+        (polling, wake): (u64, u64),
+        (ranks, per_host): (u32, u32),
+        computing: &[(u32, u32)],
+    ) -> Option<Self> {
+        if host.cores == 0 {
+            return None;
+        }
+        let mut all = Self {
+            threads: Vec::new(),
+            hosts: Vec::new(),
+            per_host,
+            cores: host.cores as usize,
+            post: nanos(host.post),
+            poll: nanos(host.poll),
+            progress: nanos(host.progress),
+            copy: host.copy,
+            slice: nanos(host.slice).max(1),
+            switch: nanos(host.switch),
+            interrupt: nanos(host.interrupt).saturating_add(wake),
+            polling,
+            server_polling: nanos(host.server_polling),
+            locked_progress: host.locked_progress,
+        };
+        all.hosts.resize_with(((ranks - 1) / per_host + 1) as usize, Cores::default);
+        for rank in 0..ranks {
+            all.add(rank, Kind::Program);
+        }
+        for (rank, count) in computing {
+            for _ in 0..*count {
+                all.add(*rank, Kind::Computing);
+            }
+        }
+        Some(all)
+    }
+
+    fn add(&mut self, rank: u32, kind: Kind) -> u32 {
+        let id = self.threads.len() as u32;
+        self.threads.push(Thread {
+            rank,
+            host: rank / self.per_host,
+            kind,
+            run: Run::Asleep,
+            clock: 0,
+            due: false,
+            events: 0,
+            sleeps_at: NEVER,
+            sleeps: false,
+            finished: false,
+            slice_ends: 0,
+            slice_left: self.slice,
+        });
+        id
+    }
+
+    /// Starts the threads that exist from the beginning.
+    /// Programs that start late are woken then.
+    pub(crate) fn start(&mut self, late: &[(u32, u64)], agenda: &mut Agenda) {
+        for id in (0..self.threads.len() as u32).filter(|id| late.iter().all(|(late, _)| late != id)) {
+            self.threads[id as usize].due = self.threads[id as usize].kind == Kind::Program;
+            self.enqueue(0, id, agenda);
+        }
+    }
+
+    /// A thread of a rank that serves its peers.
+    pub(crate) fn add_server(&mut self, now: u64, rank: u32, polls: bool, agenda: &mut Agenda) -> u32 {
+        let kind = Kind::Server { polls };
+        let shared = self.threads.iter().position(|thread| thread.rank == rank && thread.kind == kind);
+        if let (Some(shared), true) = (shared, self.locked_progress) {
+            return shared as u32;
+        }
+        let id = self.add(rank, kind);
+        self.enqueue(now, id, agenda);
+        id
+    }
+
+    /// The rank of a thread.
+    pub(crate) fn rank_of(&self, id: u32) -> u32 {
+        self.threads[id as usize].rank
+    }
+
+    /// The lowest rank of the host of a rank, whose state has the host's card.
+    pub(crate) const fn card_of(&self, rank: u32) -> u32 {
+        rank - rank % self.per_host
+    }
+
+    pub(crate) fn clock(&self, id: u32) -> u64 {
+        self.threads[id as usize].clock
+    }
+
+    /// A thread posts an operation.
+    pub(crate) fn charge_post(&mut self, id: u32) {
+        self.threads[id as usize].clock += self.post;
+    }
+
+    /// A thread copies some bytes.
+    pub(crate) fn charge_copy(&mut self, id: u32, bytes: u64) {
+        let nanos = (u128::from(bytes) * 1_000_000_000).checked_div(u128::from(self.copy)).unwrap_or(0);
+        self.threads[id as usize].clock += nanos as u64;
+    }
+
+    /// Something happens at `time` that a thread sees if it polls, or that wakes it: with an event of
+    /// the card, if it sleeps.
+    pub(crate) fn event(&mut self, time: u64, id: u32, rings: bool, agenda: &mut Agenda) {
+        let thread = &mut self.threads[id as usize];
+        let wakes_at = match thread.run {
+            Run::Running | Run::Ready => time,
+            Run::Asleep if rings => time + self.interrupt,
+            Run::Asleep | Run::Dead => return,
+        };
+        thread.events += 1;
+        agenda.enter(wakes_at, Due::Wake(id));
+    }
+
+    /// Whether a thread that has reason to be polled is polled now.
+    pub(crate) fn is_polled(&mut self, now: u64, id: u32, agenda: &mut Agenda) -> bool {
+        let thread = &mut self.threads[id as usize];
+        match thread.run {
+            Run::Running if thread.clock <= now => {
+                thread.due = false;
+                return true;
+            }
+            Run::Running if !thread.due => {
+                thread.due = true;
+                agenda.enter(thread.clock, Due::Wake(id));
+            }
+            Run::Running => {}
+            Run::Ready => thread.due = true,
+            Run::Dead => {}
+            Run::Asleep => {
+                thread.due = true;
+                self.wake(now, id, agenda);
+            }
+        }
+        false
+    }
+
+    /// A poll begins: the thread sees what has happened.
+    pub(crate) fn begin_poll(&mut self, now: u64, id: u32) -> u64 {
+        let thread = &mut self.threads[id as usize];
+        let each = match thread.kind {
+            Kind::Server { .. } => self.poll + self.progress,
+            Kind::Program | Kind::Computing => self.poll,
+        };
+        thread.clock = thread.clock.max(now) + each * u64::from(std::mem::take(&mut thread.events));
+        thread.clock
+    }
+
+    /// A poll is over: the thread waits.
+    pub(crate) fn end_poll(&mut self, id: u32, agenda: &mut Agenda) {
+        let thread = &mut self.threads[id as usize];
+        let polling = match thread.kind {
+            Kind::Program => self.polling,
+            Kind::Server { polls: false } => self.server_polling,
+            Kind::Server { polls: true } | Kind::Computing => NEVER,
+        };
+        let polling = if std::mem::take(&mut thread.sleeps) || thread.finished { 0 } else { polling };
+        if thread.run == Run::Running {
+            thread.sleeps_at = thread.clock.saturating_add(polling);
+            agenda.enter(thread.sleeps_at, Due::Sleep(id));
+        }
+    }
+
+    /// The thread sleeps after this poll until a timer or an event.
+    pub(crate) fn sleep_after_poll(&mut self, id: u32) {
+        self.threads[id as usize].sleeps = true;
+    }
+
+    /// The threads of a rank end.
+    pub(crate) fn kill(&mut self, now: u64, rank: u32, agenda: &mut Agenda) {
+        for id in
+            (0..self.threads.len() as u32).filter(|id| self.threads[*id as usize].rank == rank).collect::<Vec<_>>()
+        {
+            let thread = &mut self.threads[id as usize];
+            (thread.sleeps_at, thread.due, thread.events) = (now, false, 0);
+            self.sleep(now, id, agenda);
+            self.threads[id as usize].run = Run::Dead;
+        }
+    }
+
+    /// A program's thread has no more to do.
+    pub(crate) fn finish(&mut self, id: u32) {
+        self.threads[id as usize].finished = true;
+    }
+
+    /// A thread may have polled for long enough.
+    pub(crate) fn sleep(&mut self, now: u64, id: u32, agenda: &mut Agenda) {
+        let thread = &mut self.threads[id as usize];
+        if thread.sleeps_at != now || thread.due || thread.events > 0 || thread.run == Run::Dead {
+            return;
+        }
+        let was = std::mem::replace(&mut thread.run, Run::Asleep);
+        let cores = &mut self.hosts[thread.host as usize];
+        match was {
+            Run::Running => {
+                cores.running.retain(|running| *running != id);
+                if let Some(next) = cores.ready.pop_front() {
+                    self.run(now, next, agenda);
+                }
+            }
+            Run::Ready => cores.ready.retain(|ready| *ready != id),
+            Run::Asleep | Run::Dead => {}
+        }
+    }
+
+    /// A thread gets a core.
+    fn run(&mut self, now: u64, id: u32, agenda: &mut Agenda) {
+        let thread = &mut self.threads[id as usize];
+        thread.run = Run::Running;
+        thread.clock = thread.clock.max(now + self.switch);
+        thread.slice_ends = now + thread.slice_left;
+        if thread.due {
+            agenda.enter(thread.clock, Due::Wake(id));
+        }
+        let cores = &mut self.hosts[thread.host as usize];
+        cores.running.push(id);
+        if !cores.ready.is_empty() {
+            agenda.enter(thread.slice_ends, Due::Slice(id));
+        }
+    }
+
+    /// A thread is ready for a core, behind the others.
+    fn enqueue(&mut self, now: u64, id: u32, agenda: &mut Agenda) {
+        let host = self.threads[id as usize].host as usize;
+        if self.hosts[host].running.len() < self.cores {
+            return self.run(now, id, agenda);
+        }
+        self.threads[id as usize].run = Run::Ready;
+        self.hosts[host].ready.push_back(id);
+        for running in &self.hosts[host].running {
+            agenda.enter(self.threads[*running as usize].slice_ends.max(now), Due::Slice(*running));
+        }
+    }
+
+    /// A thread that slept is ready for a core, before the others.
+    fn wake(&mut self, now: u64, id: u32, agenda: &mut Agenda) {
+        let host = self.threads[id as usize].host as usize;
+        self.threads[id as usize].slice_left = self.slice;
+        let cores = &mut self.hosts[host];
+        if cores.running.len() == self.cores
+            && let Some(at) = (0..self.cores).min_by_key(|at| self.threads[cores.running[*at] as usize].slice_ends)
+        {
+            let preempted = cores.running.remove(at);
+            let thread = &mut self.threads[preempted as usize];
+            thread.run = Run::Ready;
+            thread.slice_left = thread.slice_ends.saturating_sub(now).max(1);
+            cores.ready.push_front(preempted);
+        }
+        self.run(now, id, agenda);
+    }
+
+    /// The time slice of a thread ends.
+    pub(crate) fn end_slice(&mut self, now: u64, id: u32, agenda: &mut Agenda) {
+        let thread = &mut self.threads[id as usize];
+        if thread.run != Run::Running || thread.slice_ends > now {
+            return;
+        }
+        let cores = &mut self.hosts[thread.host as usize];
+        if let Some(next) = cores.ready.pop_front() {
+            cores.running.retain(|running| *running != id);
+            (thread.run, thread.slice_left) = (Run::Ready, self.slice);
+            cores.ready.push_back(id);
+            self.run(now, next, agenda);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The costs of the cards and hosts of a testbed, beyond those of its wires.
+
+use std::time::Duration;
+
+/// The costs of a card, beyond [`Network`](crate::Network)'s. All are zero by default.
+///
+/// A small operation takes [`Host::post`] + `doorbell` + [`send`](crate::Network::send) +
+/// [`latency`](crate::Network::latency) until it takes effect at its target, and a target that polls
+/// sees it `deliver` + [`Host::poll`] later. Its completion takes what the target adds (`read`,
+/// `atomic`), [`receive`](crate::Network::receive), the latency, `deliver` and [`Host::poll`]: RC
+/// acknowledges in hardware.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Card {
+    /// From the write to the doorbell until the card sends: the card fetches the work request and
+    /// its data.
+    pub doorbell: Duration,
+    /// From a card to its host's memory, and until a processor that polls can see it.
+    pub deliver: Duration,
+    /// How much longer the target's card takes to answer a read than to acknowledge a write.
+    pub read: Duration,
+    /// How long the target's card holds a word for an atomic operation. Atomics on one word follow
+    /// one another; others overlap.
+    pub atomic: Duration,
+    /// How many reads and atomics a connection may have in flight; a further one waits, with
+    /// everything behind it. 0: any number.
+    pub outstanding: u32,
+    /// Whether a failing atomic may undo a concurrent write to the same word: locks then release by
+    /// atomics ([`write_is_atomic`](onesided_remote_memory::RemoteMemory::write_is_atomic)).
+    pub atomics_exclude_writes: bool,
+}
+
+/// The costs of a host's processors. With [`cores`](Self::cores), each rank's program is a thread, as
+/// is each task that serves apart; ranks of one host share its cores and its card.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Host {
+    /// The number of processors. 0: computation takes no time, and nothing waits for a processor.
+    pub cores: u32,
+    /// To post one operation.
+    pub post: Duration,
+    /// To take one completion, or to see that a word has changed.
+    pub poll: Duration,
+    /// What a server thread takes for each request, beyond [`poll`](Self::poll).
+    pub progress: Duration,
+    /// Bytes a second that a processor copies into the buffers of puts. 0: any number.
+    pub copy: u64,
+    /// How long a thread runs while others wait for its processor.
+    pub slice: Duration,
+    /// From one thread to another on a processor.
+    pub switch: Duration,
+    /// From a card's event until its interrupt handler wakes a thread; [`Network::wake`] and
+    /// [`switch`](Self::switch) follow.
+    ///
+    /// [`Network::wake`]: crate::Network::wake
+    pub interrupt: Duration,
+    /// How long a server thread that sleeps polls before it does.
+    pub server_polling: Duration,
+    /// Whether all server threads of a rank share one progress engine behind one mutex: then they
+    /// run one at a time, and those that wait for the mutex sleep.
+    pub locked_progress: bool,
+}

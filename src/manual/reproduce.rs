@@ -1,0 +1,75 @@
+//! Figures of papers, reproduced: windows and locks as shipped, on a modelled testbed.
+//!
+//! ```text
+//! onesided reproduce                          all figures
+//! onesided reproduce jiang-2004-4             one of them
+//! onesided reproduce jiang-2004 --report page.html --json results.json
+//! onesided reproduce jiang-2004 --profile connectx7
+//! onesided reproduce jiang-2004-4 --set jitter=5000
+//! ```
+//!
+//! Time is virtual, so that the same seed gives the same figures on any machine.
+//!
+//! # Testbeds
+//!
+//! A testbed is a profile: a TOML file that gives each cost of cards, wires and hosts with unit and
+//! source, and the measurements that it was set from. A test repeats these on the simulated testbed.
+//! `--profile FILE` takes one of your own; `sim/profiles` has those that come with the program:
+//!
+//! | profile | models | set from |
+//! |---|---|---|
+//! | `infinihost` | InfiniHost MT23108 over PCI-X, two processors a node (jiang-2004) | published microbenchmarks; 12.83 us of jiang-2004; some shares are assumed |
+//! | `connectx7` | ConnectX-7 NDR | the card's manual; latencies of another card of its driver |
+//! | `shm` | two cores that share memory | `docs/locks.json` |
+//! | `soft-roce` | Soft-RoCE | assumed, not measured |
+//!
+//! The simulator models: processors, time slices and wake-ups; the time to post, to poll and to
+//! copy; doorbells, send and receive engines, one card a host; atomics that follow one another on a
+//! word; a limit on reads in flight; bandwidth; acknowledgements by the card. It does not model
+//! (yet): datagrams, registration, a context cache, the MTU, switches with queues of their own.
+//!
+//! # Verdicts
+//!
+//! A number of a paper is a *calibration* if the profile was set from it, otherwise a *prediction*.
+//! A prediction is *reproduced* if it is within 10 %, and *explained* if changing one cost brings it
+//! there; otherwise it is *missed*. A claim of the text holds, or holds with one cost changed, or
+//! does not. A profile is never changed after a figure ran on it.
+//!
+//! # jiang-2004: passive one-sided communication on InfiniBand
+//!
+//! `infinihost`, 200 repetitions, seed 1.
+//!
+//! | figure | number or claim | paper | ours | verdict |
+//! |---|---|---|---|---|
+//! | 1 | test-and-set, lock and unlock | 12.83 us | 12.80 us | calibration |
+//! | 1 | the event-driven thread is worst | yes | 20.2 us; MCS 20.6 | explained: `interrupt` 7 to 9 us |
+//! | 1 | test-and-set is best; the dedicated thread is faster than MCS; test-and-set's release is far below its acquire | yes | 12.8, 18.8, 20.6 us; 0.3 and 12.5 us | reproduced |
+//! | 2 | atomics beat threads | yes | test-and-set 14.8 us without backoff, dedicated thread 10.7 | explained: `progress` 0.4 to 6 us |
+//! | 2 | MCS is best, by one message; all others take a round trip | yes | 5.0 us, a write 5.0; others from 10.7 | reproduced |
+//! | 3 | the dedicated thread's time increases with 1 to 7 origins | yes | 18.8 to 19.4 us | explained: `progress` 0.4 to 2 us |
+//! | 3 | test-and-set and MCS do not change; the event-driven thread's time increases; several threads gain nothing behind one locked progress engine | yes | 12.8, 20.6; 20.2 to 28.6 us with one thread or several | reproduced |
+//! | 4 | test-and-set without backoff, 7 origins | 9 messages | 7.98 | explained: `jitter` 0 to 5 us gives 8.2 |
+//! | 4 | test-and-set, 7 origins | 3 messages | 2.29 | explained: `post` 0.3 to 4 us gives 2.98 |
+//! | 4 | MCS, 7 origins | 7 messages | 13.97 | explained: `jitter` 0 to 5 us gives 6.5 |
+//! | 4 | the threads' number does not change; backoff reduces test-and-set's; MCS's increases | yes | 5.0; 7.98 to 2.29; 2 to 13.97 | reproduced |
+//! | 5 | the dedicated thread's time increases with 0 to 8 computing threads; the others' remains | yes | 18.8 to 82.7 us; the others are the same | reproduced |
+//! | 6 | test-and-set and MCS are the same with two processes on a node; the dedicated thread is not | yes | 12.8, 20.6; 18.8 us to 120 ms | reproduced |
+//!
+//! A message is an operation that an origin posts on the target's memory, or the target on an
+//! origin's. Answers of cards are none, nor are the writes of a queue from origin to origin.
+//!
+//! What the differences say about the shipped locks:
+//!
+//! - No shipped unlock waits for its release. So MCS takes 12.8 us here instead of 20.6, the
+//!   dedicated thread 10.7 instead of 18.8. Figure 1 has both.
+//! - A shipped server reads requests from words, which costs it 0.9 us for a lock and unlock. The
+//!   paper's thread takes messages through MPI's progress engine. So the dedicated thread hands over
+//!   faster than test-and-set, and seven origins do not keep it busy. Without the locked progress
+//!   engine, one event-driven thread for each window takes 20.9 us with seven origins instead of
+//!   28.6.
+//! - An origin that releases a test-and-set lock and acquires it again is often the next owner: both
+//!   operations leave its card together. The number of messages falls with the repetitions, from 3.1
+//!   (30) to 2.1 (1000), because the others back off for longer.
+//! - The swap of MCS is emulated by compare-swaps. If the lock is held no longer than a round trip
+//!   and messages take equally long, every swap finds the word changed, and nobody joins the queue.
+//!   Some chance in the messages ends that.
