@@ -30,7 +30,7 @@ const PONG: u64 = 15;
 
 pub(crate) static SUITE: Suite = Suite {
     steps: |effort| (sizes(effort).count() * effort.runs()) as u64,
-    ..Suite::new("messages", Program::Plain(run))
+    ..Suite::new("two-sided", Program::Plain(run))
 };
 
 /// 8 B, what one packet holds, and then powers of two (`--quick`: of eight) up to 4 MiB.
