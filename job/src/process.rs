@@ -43,7 +43,8 @@ impl Process {
     }
 
     /// Whether the kernel is ending it, or nobody has taken note of its end yet. Others may notice
-    /// the loss of its memory and connections seconds before [`watch`](Self::watch) reports the end.
+    /// the loss of its memory and connections seconds before [`watch`](Self::watch) reports the
+    /// end.
     pub fn is_ending(self) -> bool {
         let is_another = self.started != 0 && started(self.pid) != Some(self.started);
         let Ok(threads) = fs::read_dir(format!("/proc/{}/task", self.pid)) else { return false };

@@ -161,8 +161,8 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// `NotOwn` if the node is not in this rank's memory.
     fn start<'m, M: RemoteMemory>(&self, lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<M::Op, Fault>;
 
-    /// Whether the first operation alone acquired the lock in this mode, for an owner with these bits.
-    /// `first` is its result.
+    /// Whether the first operation alone acquired the lock in this mode, for an owner with these
+    /// bits. `first` is its result.
     fn holds(&self, owner: u64, mode: Mode, first: u64) -> bool;
 
     /// The rest of an acquire whose first operation failed or did not acquire the lock. `first` is
@@ -172,9 +172,9 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     /// After an error the owner is not announced, with a slot or without. `Closed` if the acquire
     /// was cancelled, `TimedOut` if a try would have had to wait, the fault of a poisoned lock
     /// ([`Fault::is_poison`]) if the acquire does not recover, and the errors of the operations.
-    /// After an error the lock is not held. After `Unknown` and `ConnectionLost` the rank is cut off
-    /// from the home, or from another participant: others may still write to the owner's node, so its
-    /// slot must not be used again, for this or another lock.
+    /// After an error the lock is not held. After `Unknown` and `ConnectionLost` the rank is cut
+    /// off from the home, or from another participant: others may still write to the owner's node,
+    /// so its slot must not be used again, for this or another lock.
     ///
     /// # Cancel safety
     /// Not cancel safe: a dropped acquire may come to hold the lock. To cancel, set the intent to
@@ -219,8 +219,8 @@ pub trait LockAlgorithm: Debug + Send + Sync + 'static {
     }
 
     /// Posts the first operation of a release. The caller has flushed the operations of its
-    /// critical section. The mode is [`Held::mode`], here and in the other release methods; the words
-    /// are those of the acquire.
+    /// critical section. The mode is [`Held::mode`], here and in the other release methods; the
+    /// words are those of the acquire.
     ///
     /// # Errors
     /// `NotHeld` if the node shows that the lock is not held: nothing is posted. `NotOwn` as

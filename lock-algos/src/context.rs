@@ -152,8 +152,8 @@ pub trait LockContext<'m, M: RemoteMemory>: Copy + Send + Sync {
 
     // For locks of all targets.
 
-    /// Word `index` of the two [lock-all words](crate::Global::LOCK_ALL_WORDS), which the locks of all
-    /// targets share, for a lock with a lock-all operation. All 0 initially.
+    /// Word `index` of the two [lock-all words](crate::Global::LOCK_ALL_WORDS), which the locks of
+    /// all targets share, for a lock with a lock-all operation. All 0 initially.
     ///
     /// # Errors
     /// As [`RemoteMemory::word`]; `Unsupported` if the context has none.

@@ -53,8 +53,8 @@ pub trait SimpleLock: fmt::Debug + Send + Sync + 'static {
     /// Acquires the lock.
     ///
     /// # Errors
-    /// Those of the operations, and that of [`SimpleUse::pause`] once nothing is left that others wait
-    /// for.
+    /// Those of the operations, and that of [`SimpleUse::pause`] once nothing is left that others
+    /// wait for.
     fn acquire<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> impl Future<Output = Result<(), Fault>> + Send;
 
     /// Releases it.
@@ -106,8 +106,8 @@ impl<'m, 'w, M: RemoteMemory> SimpleUse<'m, 'w, M> {
     /// Waits until word `index` may have changed, longer each time.
     ///
     /// # Errors
-    /// The acquire may not wait, or not any longer: it has to end with this error. `Closed` if it is
-    /// cancelled, `TimedOut` if it is a try.
+    /// The acquire may not wait, or not any longer: it has to end with this error. `Closed` if it
+    /// is cancelled, `TimedOut` if it is a try.
     pub async fn pause(&mut self, index: usize) -> Result<(), Fault> {
         let intent = (self.intent)();
         if !intent.is_patient() {

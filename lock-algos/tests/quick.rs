@@ -1,5 +1,5 @@
-//! The tests that run in seconds, in a program that builds faster than `verify`: for the quick part of
-//! `scripts/test`, and what mutants of this crate meet first (`scripts/mutants`).
+//! The tests that run in seconds, in a program that builds faster than `verify`: for the quick part
+//! of `scripts/test`, and what mutants of this crate meet first (`scripts/mutants`).
 
 #[path = "verify/lock_all_word.rs"]
 mod lock_all_word;

@@ -177,21 +177,21 @@ pub trait RemoteMemory: Send + Sync + 'static {
     /// another host does.
     fn liveness(&self, rank: Rank) -> Liveness;
 
-    /// Whether `rank` has failed as a user of the memory of `home`: it is
-    /// [`Dead`](Liveness::Dead), or the [connection](Self::lost_connection) between the two is lost,
-    /// and `home` cuts it or will. It may live, and go on elsewhere. As cheap as
-    /// [`liveness`](Self::liveness) while no connection is lost.
+    /// Whether `rank` has failed as a user of the memory of `home`: it is [`Dead`](Liveness::Dead),
+    /// or the [connection](Self::lost_connection) between the two is lost, and `home` cuts it or
+    /// will. It may live, and go on elsewhere. As cheap as [`liveness`](Self::liveness) while no
+    /// connection is lost.
     fn has_failed(&self, home: Rank, rank: Rank) -> bool {
         self.liveness(rank) == Liveness::Dead || self.lost_connection(home, rank) == Some(rank)
     }
 
     /// Whether no operation of `rank` on the memory of `home` takes effect any more: `home` has cut
-    /// it, or it has left. Also true if `home` itself has failed or left: this rank does not use its
-    /// memory any more. Once true, it stays true.
+    /// it, or it has left. Also true if `home` itself has failed or left: this rank does not use
+    /// its memory any more. Once true, it stays true.
     ///
     /// A lock word is taken from a failed owner only when this holds at the home of the word. It
-    /// costs a read of `home`'s memory and needs no action by `home`'s program, but a process that is
-    /// stopped cuts no rank: ask again after a pause, for a bounded time.
+    /// costs a read of `home`'s memory and needs no action by `home`'s program, but a process that
+    /// is stopped cuts no rank: ask again after a pause, for a bounded time.
     ///
     /// The default is for memory that a failed rank cannot reach.
     ///
@@ -222,8 +222,8 @@ pub trait RemoteMemory: Send + Sync + 'static {
     /// The lowest rank, from `from` on, whose connection to `home` is lost. As cheap as
     /// [`liveness`](Self::liveness) while `home` has lost none.
     ///
-    /// Every rank of the world learns of a lost connection, as of a death; `home` itself once it has
-    /// cut the other rank. It is lost for good.
+    /// Every rank of the world learns of a lost connection, as of a death; `home` itself once it
+    /// has cut the other rank. It is lost for good.
     ///
     /// The default is for memory whose connections are not lost.
     fn lost_connection(&self, home: Rank, from: Rank) -> Option<Rank> {

@@ -172,8 +172,8 @@ impl Wire {
         Ok(travel.min(NEVER))
     }
 
-    /// The same if no message gets through until `heals`, a time after `now`: resends alone do, after
-    /// that.
+    /// The same if no message gets through until `heals`, a time after `now`: resends alone do,
+    /// after that.
     pub(crate) fn travel_after(&mut self, now: u64, heals: u64) -> Result<u64, u64> {
         let travel = self.travel()?;
         let resends = (heals - now).div_ceil(self.timeout.max(1));

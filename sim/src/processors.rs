@@ -1,9 +1,9 @@
 //! The processors of hosts, and the threads that share them.
 //!
 //! A thread runs on a core, is ready for one, sleeps, or computes without end. While it waits it
-//! polls, which occupies its core, and sleeps after a while. Ready threads take turns by time slices;
-//! a thread that wakes preempts the one whose slice ends first, as its sleep has earned it (Linux
-//! 2.4, `kernel/sched.c`: the counter of a sleeper grows).
+//! polls, which occupies its core, and sleeps after a while. Ready threads take turns by time
+//! slices; a thread that wakes preempts the one whose slice ends first, as its sleep has earned it
+//! (Linux 2.4, `kernel/sched.c`: the counter of a sleeper grows).
 
 use std::collections::VecDeque;
 
@@ -184,8 +184,8 @@ impl Processors {
         self.threads[id as usize].clock += nanos as u64;
     }
 
-    /// Something happens at `time` that a thread sees if it polls, or that wakes it: with an event of
-    /// the card, if it sleeps.
+    /// Something happens at `time` that a thread sees if it polls, or that wakes it: with an event
+    /// of the card, if it sleeps.
     pub(crate) fn event(&mut self, time: u64, id: u32, rings: bool, agenda: &mut Agenda) {
         let thread = &mut self.threads[id as usize];
         let wakes_at = match thread.run {

@@ -118,13 +118,13 @@ impl Simulation {
         self
     }
 
-    /// Breaks the connection of two living ranks at a virtual time, as an operation of `rank` on the
-    /// memory of `peer` does that ends as [`Unknown`](onesided_remote_memory::FaultKind::Unknown):
-    /// `rank` cuts `peer` at that time, and `peer` cuts `rank` when an operation of its own fails,
-    /// or when it learns of the lost connection as the other ranks do. Operations in flight, in
-    /// either direction, end as `Unknown`; those that arrive before their target has cut their
-    /// origin take effect. A connection of a rank with itself, or with one that does not exist, is
-    /// ignored.
+    /// Breaks the connection of two living ranks at a virtual time, as an operation of `rank` on
+    /// the memory of `peer` does that ends as
+    /// [`Unknown`](onesided_remote_memory::FaultKind::Unknown): `rank` cuts `peer` at that time,
+    /// and `peer` cuts `rank` when an operation of its own fails, or when it learns of the lost
+    /// connection as the other ranks do. Operations in flight, in either direction, end as
+    /// `Unknown`; those that arrive before their target has cut their origin take effect. A
+    /// connection of a rank with itself, or with one that does not exist, is ignored.
     #[must_use]
     pub fn disconnect(mut self, rank: u32, peer: u32, time: Duration) -> Self {
         self.disconnections.push((Rank(rank), Rank(peer), nanos(time)));
@@ -150,8 +150,8 @@ impl Simulation {
 
     /// Ends the simulation as [stalled](End::Stalled) if no operation changes any memory, and no
     /// message arrives, for this stretch of virtual time: then the ranks that wait only try again.
-    /// To be longer than any rank computes or pauses by itself. By default such a deadlock runs until
-    /// [`until`](Self::until).
+    /// To be longer than any rank computes or pauses by itself. By default such a deadlock runs
+    /// until [`until`](Self::until).
     #[must_use]
     pub fn stalled_after(mut self, time: Duration) -> Self {
         self.stalled_after = Some(nanos(time));

@@ -5,10 +5,10 @@ use std::time::Duration;
 /// The costs of a card, beyond [`Network`](crate::Network)'s. All are zero by default.
 ///
 /// A small operation takes [`Host::post`] + `doorbell` + [`send`](crate::Network::send) +
-/// [`latency`](crate::Network::latency) until it takes effect at its target, and a target that polls
-/// sees it `deliver` + [`Host::poll`] later. Its completion takes what the target adds (`read`,
-/// `atomic`), [`receive`](crate::Network::receive), the latency, `deliver` and [`Host::poll`]: RC
-/// acknowledges in hardware.
+/// [`latency`](crate::Network::latency) until it takes effect at its target, and a target that
+/// polls sees it `deliver` + [`Host::poll`] later. Its completion takes what the target adds
+/// (`read`, `atomic`), [`receive`](crate::Network::receive), the latency, `deliver` and
+/// [`Host::poll`]: RC acknowledges in hardware.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Card {
     /// From the write to the doorbell until the card sends: the card fetches the work request and
@@ -29,8 +29,8 @@ pub struct Card {
     pub atomics_exclude_writes: bool,
 }
 
-/// The costs of a host's processors. With [`cores`](Self::cores), each rank's program is a thread, as
-/// is each task that serves apart; ranks of one host share its cores and its card.
+/// The costs of a host's processors. With [`cores`](Self::cores), each rank's program is a thread,
+/// as is each task that serves apart; ranks of one host share its cores and its card.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Host {
     /// The number of processors. 0: computation takes no time, and nothing waits for a processor.

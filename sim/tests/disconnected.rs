@@ -128,8 +128,8 @@ fn operations_in_flight_are_unknown_in_both_directions() {
     assert_eq!(seen, [(true, true, true); 2], "some succeed, some take effect all the same, and some do not");
 }
 
-/// Rank 1 adds to a word of rank 0 all the time, whatever it is told. The others ask rank 0 until it
-/// has cut rank 1: the word does not change after that.
+/// Rank 1 adds to a word of rank 0 all the time, whatever it is told. The others ask rank 0 until
+/// it has cut rank 1: the word does not change after that.
 #[test]
 fn a_cut_rank_changes_nothing() {
     let network = Network {

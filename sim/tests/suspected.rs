@@ -77,8 +77,8 @@ fn a_cut_rank_changes_nothing() {
     assert!(*late.lock().unwrap() > 100, "the ranks learn of the failure at the same time");
 }
 
-/// Rank 1 learns of it: what it posts to a rank that has cut it ends in an error, and so does its wait
-/// for that rank. It does not count the others as dead.
+/// Rank 1 learns of it: what it posts to a rank that has cut it ends in an error, and so does its
+/// wait for that rank. It does not count the others as dead.
 #[test]
 fn a_suspected_rank_learns_that_it_is_cut() {
     let report = simulation(3).suspect(1, Duration::from_nanos(SUSPICION)).run_direct(|fabric| async move {

@@ -1,5 +1,5 @@
-//! Locks whose owner is believed dead and lives on: no survivor holds the lock while an operation of
-//! that owner can still take effect at its home.
+//! Locks whose owner is believed dead and lives on: no survivor holds the lock while an operation
+//! of that owner can still take effect at its home.
 
 mod common;
 

@@ -106,8 +106,8 @@
 //!   go through the card.
 //! - **Counting costs nothing unless it is enabled.** Counted window memory claims to have no
 //!   elements, so that the range check fails and its cold path counts. A separate test took a lock
-//!   with a put from 7.0 to 10.4 ns. The memory of a closed window claims the same, so that the cold
-//!   path reports an operation in an epoch that was left open.
+//!   with a put from 7.0 to 10.4 ns. The memory of a closed window claims the same, so that the
+//!   cold path reports an operation in an epoch that was left open.
 //! - **Everything is `Send`**, the simulator too, so that a generic acquire can be boxed and handed
 //!   to the endpoint that finishes it.
 //! - **Unsafe** code is in the files that say `allow(unsafe_code)`: mappings, copies, user memory

@@ -49,13 +49,14 @@
 //!
 //! # Order
 //!
-//! Of two messages from one rank that the same receive fits, the one that was sent first is received
-//! first (MPI-4.1, section 3.5). Receives are matched in the order in which they were posted, and a
-//! receive is posted when [`recv`](crate::Messages::recv) returns, not when it is waited for. Messages
-//! of different ranks are received from [any](crate::Source::Any) rank in the order of their arrival.
+//! Of two messages from one rank that the same receive fits, the one that was sent first is
+//! received first (MPI-4.1, section 3.5). Receives are matched in the order in which they were
+//! posted, and a receive is posted when [`recv`](crate::Messages::recv) returns, not when it is
+//! waited for. Messages of different ranks are received from [any](crate::Source::Any) rank in the
+//! order of their arrival.
 //!
-//! A message orders memory: what its sender did before the send is visible to its receiver after the
-//! receive, as after a barrier of the two.
+//! A message orders memory: what its sender did before the send is visible to its receiver after
+//! the receive, as after a barrier of the two.
 //!
 //! # Protocols
 //!
@@ -64,35 +65,35 @@
 //! | at most 32 bytes | eager: one packet, which the receiver copies | when the packet is on its way |
 //! | longer | rendezvous (RGET): a packet with the key of registered memory (RTS), an RDMA read by the receiver, a packet back (FIN) | when the receiver has read it |
 //!
-//! RGET is that of sur-2006, section 3: its sender does nothing between the two packets. A send copies
-//! its elements into registered memory, up to 64 MiB of which are kept for the next sends; a receive
-//! reads them into its slice or vector.
+//! RGET is that of sur-2006, section 3: its sender does nothing between the two packets. A send
+//! copies its elements into registered memory, up to 64 MiB of which are kept for the next sends; a
+//! receive reads them into its slice or vector.
 //!
-//! A rank keeps at most 1,024 messages of each other rank that no receive has fitted: about 100 bytes
-//! each, for the elements of longer ones stay at their sender. Further ones wait at their sender until
-//! some are received. So a receiver that does not receive stops its senders, and its memory does not
-//! grow.
+//! A rank keeps at most 1,024 messages of each other rank that no receive has fitted: about 100
+//! bytes each, for the elements of longer ones stay at their sender. Further ones wait at their
+//! sender until some are received. So a receiver that does not receive stops its senders, and its
+//! memory does not grow.
 //!
-//! Messages move while this rank waits in a call on messages, whichever it is: a rank that waits for a
-//! message of rank 1 answers those of rank 2. While it computes, the senders of long messages to it
-//! wait.
+//! Messages move while this rank waits in a call on messages, whichever it is: a rank that waits
+//! for a message of rank 1 answers those of rank 2. While it computes, the senders of long messages
+//! to it wait.
 //!
 //! # Failures
 //!
-//! - A receive from a rank that died or left, and a send to one, fail with `PeerDied` or `PeerLeft`.
-//!   What it had sent before can still be received: a message of at most 32 bytes always, a longer one
-//!   if its memory survives.
-//! - A receive or a probe from any rank fails when a member of the communicator has died, because the
-//!   message may have been that rank's.
+//! - A receive from a rank that died or left, and a send to one, fail with `PeerDied` or
+//!   `PeerLeft`. What it had sent before can still be received: a message of at most 32 bytes
+//!   always, a longer one if its memory survives.
+//! - A receive or a probe from any rank fails when a member of the communicator has died, because
+//!   the message may have been that rank's.
 //!   [`acknowledge_failures`](crate::Messages::acknowledge_failures) returns the dead members; then
 //!   receives from any rank go on without them, as with `MPIX_Comm_ack_failed` of ULFM.
-//! - Every handle has a `.deadline()`. A receive past its deadline has taken no message. A send past
-//!   its deadline may be received all the same.
-//! - A peer whose packets are no packets of this protocol is cut off: its sends and receives end with
-//!   `Protocol`.
+//! - Every handle has a `.deadline()`. A receive past its deadline has taken no message. A send
+//!   past its deadline may be received all the same.
+//! - A peer whose packets are no packets of this protocol is cut off: its sends and receives end
+//!   with `Protocol`.
 //!
 //! # Not there yet
 //!
-//! Messages use the fabric's small messages and RDMA reads as they are; there are no progress threads,
-//! no zero-copy sends, no other protocols (RPUT, pipelines), and no collectives but those of
-//! [`World`](crate::World).
+//! Messages use the fabric's small messages and RDMA reads as they are; there are no progress
+//! threads, no zero-copy sends, no other protocols (RPUT, pipelines), and no collectives but those
+//! of [`World`](crate::World).

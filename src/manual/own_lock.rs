@@ -55,7 +55,8 @@
 //! ```
 //!
 //! `Simple::new(OneWord)` is a [`LockAlgorithm`](crate::lock_algos::LockAlgorithm): the checks and
-//! benchmarks below and [`Builder::allocate_with_lock`](crate::Builder::allocate_with_lock) take it.
+//! benchmarks below and [`Builder::allocate_with_lock`](crate::Builder::allocate_with_lock) take
+//! it.
 //!
 //! # As five functions
 //!

@@ -13,8 +13,9 @@
 //! # Testbeds
 //!
 //! A testbed is a profile: a TOML file that gives each cost of cards, wires and hosts with unit and
-//! source, and the measurements that it was set from. A test repeats these on the simulated testbed.
-//! `--profile FILE` takes one of your own; `sim/profiles` has those that come with the program:
+//! source, and the measurements that it was set from. A test repeats these on the simulated
+//! testbed. `--profile FILE` takes one of your own; `sim/profiles` has those that come with the
+//! program:
 //!
 //! | profile | models | set from |
 //! |---|---|---|
@@ -31,9 +32,9 @@
 //! # Verdicts
 //!
 //! A number of a paper is a *calibration* if the profile was set from it, otherwise a *prediction*.
-//! A prediction is *reproduced* if it is within 10 %, and *explained* if changing one cost brings it
-//! there; otherwise it is *missed*. A claim of the text holds, or holds with one cost changed, or
-//! does not. A profile is never changed after a figure ran on it.
+//! A prediction is *reproduced* if it is within 10 %, and *explained* if changing one cost brings
+//! it there; otherwise it is *missed*. A claim of the text holds, or holds with one cost changed,
+//! or does not. A profile is never changed after a figure ran on it.
 //!
 //! # jiang-2004: passive one-sided communication on InfiniBand
 //!
@@ -63,13 +64,13 @@
 //! - No shipped unlock waits for its release. So MCS takes 12.8 us here instead of 20.6, the
 //!   dedicated thread 10.7 instead of 18.8. Figure 1 has both.
 //! - A shipped server reads requests from words, which costs it 0.9 us for a lock and unlock. The
-//!   paper's thread takes messages through MPI's progress engine. So the dedicated thread hands over
-//!   faster than test-and-set, and seven origins do not keep it busy. Without the locked progress
-//!   engine, one event-driven thread for each window takes 20.9 us with seven origins instead of
-//!   28.6.
-//! - An origin that releases a test-and-set lock and acquires it again is often the next owner: both
-//!   operations leave its card together. The number of messages falls with the repetitions, from 3.1
-//!   (30) to 2.1 (1000), because the others back off for longer.
+//!   paper's thread takes messages through MPI's progress engine. So the dedicated thread hands
+//!   over faster than test-and-set, and seven origins do not keep it busy. Without the locked
+//!   progress engine, one event-driven thread for each window takes 20.9 us with seven origins
+//!   instead of 28.6.
+//! - An origin that releases a test-and-set lock and acquires it again is often the next owner:
+//!   both operations leave its card together. The number of messages falls with the repetitions,
+//!   from 3.1 (30) to 2.1 (1000), because the others back off for longer.
 //! - The swap of MCS is emulated by compare-swaps. If the lock is held no longer than a round trip
 //!   and messages take equally long, every swap finds the word changed, and nobody joins the queue.
 //!   Some chance in the messages ends that.

@@ -27,8 +27,8 @@ pub enum Error {
         /// Why.
         fault: Fault,
     },
-    /// A send failed. The message may have been received all the same, if the fault is `TimedOut` or
-    /// the receiver died.
+    /// A send failed. The message may have been received all the same, if the fault is `TimedOut`
+    /// or the receiver died.
     #[error("send {bytes} bytes with {tag} to rank {to}: {fault}")]
     Send {
         /// The receiver.

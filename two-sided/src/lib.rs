@@ -16,9 +16,9 @@
 //! # How it is built
 //!
 //! `matching` decides which receive gets which message; `engine` runs the protocols, without I/O,
-//! clock or threads; `progress` drives the engine over a fabric, in whatever task of the rank waits;
-//! the other files are the interface. May use: [`onesided_fabric`], through its traits. May not know
-//! which fabric it runs on, windows, or locks.
+//! clock or threads; `progress` drives the engine over a fabric, in whatever task of the rank
+//! waits; the other files are the interface. May use: [`onesided_fabric`], through its traits. May
+//! not know which fabric it runs on, windows, or locks.
 
 #![forbid(unsafe_code)]
 

@@ -37,13 +37,13 @@ use crate::{Error, MatchProbe, Probe, Recv, RecvInto, SendRequest, Source, Statu
 /// .unwrap();
 /// ```
 ///
-/// Messages from one rank to another that the same receive fits are received in the order in which they
-/// were sent (MPI-4.1, section 3.5). Threads may share a communicator.
+/// Messages from one rank to another that the same receive fits are received in the order in which
+/// they were sent (MPI-4.1, section 3.5). Threads may share a communicator.
 ///
-/// A message of at most 32 bytes is sent *eagerly*: it is on its way when [`send`](Self::send) returns,
-/// whether there is a receive or not. A longer one is sent by *rendezvous*: its receiver reads it by
-/// RDMA (RGET: sur-2006, section 3). A rank keeps at most 1,024 messages of each other rank that nobody
-/// has asked for; further ones wait at their senders.
+/// A message of at most 32 bytes is sent *eagerly*: it is on its way when [`send`](Self::send)
+/// returns, whether there is a receive or not. A longer one is sent by *rendezvous*: its receiver
+/// reads it by RDMA (RGET: sur-2006, section 3). A rank keeps at most 1,024 messages of each other
+/// rank that nobody has asked for; further ones wait at their senders.
 ///
 /// Messages move while this rank is in a call that waits, for whatever message.
 pub struct Messages<F: Fabric = onesided_fabric::Any> {
@@ -117,13 +117,13 @@ impl<F: Fabric> Messages<F> {
         &self.world
     }
 
-    /// Sends a message (`MPI_Send`, `MPI_Isend`). The call starts it and copies the elements, so that
-    /// they may change; the handle is complete when the message is on its way (at most 32 bytes), or
-    /// when the receiver has read it.
+    /// Sends a message (`MPI_Send`, `MPI_Isend`). The call starts it and copies the elements, so
+    /// that they may change; the handle is complete when the message is on its way (at most 32
+    /// bytes), or when the receiver has read it.
     ///
     /// # Errors
-    /// From the handle: [`Error::Rank`]; [`Error::Send`]: the receiver died, left or could not read the
-    /// message, or this rank has no memory for its copy.
+    /// From the handle: [`Error::Rank`]; [`Error::Send`]: the receiver died, left or could not read
+    /// the message, or this rank has no memory for its copy.
     ///
     /// # Cancel safety
     /// A dropped handle does not stop the message, but nobody learns of its failure.
@@ -132,13 +132,14 @@ impl<F: Fabric> Messages<F> {
         SendRequest::start(self, bytemuck::cast_slice(elements), to, tag)
     }
 
-    /// Receives the next message (`MPI_Recv`, `MPI_Irecv`) from a rank, or from any, with a tag, or with
-    /// any. The receive is posted when the call returns.
+    /// Receives the next message (`MPI_Recv`, `MPI_Irecv`) from a rank, or from any, with a tag, or
+    /// with any. The receive is posted when the call returns.
     ///
     /// # Errors
-    /// From the handle: [`Error::Rank`]; [`Error::Receive`]: the rank died or left and no message of it
-    /// is left, or, from [any](Source::Any) rank, a member of the communicator died or left ([which may
-    /// be acknowledged](Self::acknowledge_failures)); [`Error::Read`]; [`Error::Length`].
+    /// From the handle: [`Error::Rank`]; [`Error::Receive`]: the rank died or left and no message
+    /// of it is left, or, from [any](Source::Any) rank, a member of the communicator died or left
+    /// ([which may be acknowledged](Self::acknowledge_failures)); [`Error::Read`];
+    /// [`Error::Length`].
     ///
     /// # Cancel safety
     /// A dropped handle cancels the receive. A message that it had matched goes to the next receive
@@ -148,8 +149,8 @@ impl<F: Fabric> Messages<F> {
         Recv::start(self, from.into(), tag.into())
     }
 
-    /// The same into a slice, whose length in elements a message may not exceed. Of a longer one the
-    /// slice holds the beginning, and the rest is lost ([`Error::Length`]).
+    /// The same into a slice, whose length in elements a message may not exceed. Of a longer one
+    /// the slice holds the beginning, and the rest is lost ([`Error::Length`]).
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
@@ -166,8 +167,8 @@ impl<F: Fabric> Messages<F> {
         RecvInto::start(self, into, from.into(), tag.into())
     }
 
-    /// The next message that a receive would get, without receiving it (`MPI_Probe`, `MPI_Iprobe` by
-    /// `.test()`). Another thread may receive it first: see [`match_probe`](Self::match_probe).
+    /// The next message that a receive would get, without receiving it (`MPI_Probe`, `MPI_Iprobe`
+    /// by `.test()`). Another thread may receive it first: see [`match_probe`](Self::match_probe).
     ///
     /// # Errors
     /// From the handle: as [`recv`](Self::recv).

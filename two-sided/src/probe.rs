@@ -34,8 +34,8 @@ pub struct MatchProbe<'m, F: Fabric> {
     call: Call<'m, Asked, Result<Message<'m, F>, Error>>,
 }
 
-/// A message that a [matched probe](Messages::match_probe) has taken: nobody else receives it. If it is
-/// dropped, the message goes to the next receive that fits.
+/// A message that a [matched probe](Messages::match_probe) has taken: nobody else receives it. If
+/// it is dropped, the message goes to the next receive that fits.
 #[must_use = "a message that is dropped goes to the next receive that fits"]
 pub struct Message<'m, F: Fabric>(Taken<'m, F>);
 

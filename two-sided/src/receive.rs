@@ -174,7 +174,8 @@ impl<'m, T: Pod + Send, F: Fabric> Recv<'m, T, F> {
         Self { messages, limit: Limit::NONE, source, call, element: PhantomData }
     }
 
-    /// Sets a deadline, counted from the next wait or poll. When it passes, the receive is cancelled.
+    /// Sets a deadline, counted from the next wait or poll. When it passes, the receive is
+    /// cancelled.
     pub const fn deadline(mut self, after: Duration) -> Self {
         self.limit.said = Some(after);
         self
@@ -212,7 +213,8 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
         Self { messages, limit: Limit::NONE, source, call }
     }
 
-    /// Sets a deadline, counted from the next wait or poll. When it passes, the receive is cancelled.
+    /// Sets a deadline, counted from the next wait or poll. When it passes, the receive is
+    /// cancelled.
     pub const fn deadline(mut self, after: Duration) -> Self {
         self.limit.said = Some(after);
         self

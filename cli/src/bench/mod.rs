@@ -1,10 +1,11 @@
 //! `onesided bench`: the library's performance on this machine, beside the machine's own limits.
 //!
-//! [`commands`] has the entry points. `bench locks`, `bench rma` and `bench messages` start jobs of their own
-//! executable, whose ranks run the hidden `bench worker`: [`runner`] is the user's side, [`worker`]
-//! what ranks share, [`metrics`], [`rma`] and [`messages`] what they measure, [`baselines`] what they compare
-//! with. `bench scale` measures in simulation: [`simulated`]. All of them yield [`results`], and
-//! [`output`] prints them. [`peers`] is `bench peers`, with a worker and outputs of its own.
+//! [`commands`] has the entry points. `bench locks`, `bench rma` and `bench messages` start jobs of
+//! their own executable, whose ranks run the hidden `bench worker`: [`runner`] is the user's side,
+//! [`worker`] what ranks share, [`metrics`], [`rma`] and [`messages`] what they measure,
+//! [`baselines`] what they compare with. `bench scale` measures in simulation: [`simulated`]. All
+//! of them yield [`results`], and [`output`] prints them. [`peers`] is `bench peers`, with a worker
+//! and outputs of its own.
 
 mod baselines;
 mod commands;

@@ -1,7 +1,7 @@
 //! `onesided reproduce`: figures of papers out of the shipped crates.
 //!
-//! [`experiment`] runs windows and locks as shipped on a simulated testbed, [`jiang_2004`] draws the
-//! paper's figures from that, [`figure`] compares them with the paper, [`report`] draws a page.
+//! [`experiment`] runs windows and locks as shipped on a simulated testbed, [`jiang_2004`] draws
+//! the paper's figures from that, [`figure`] compares them with the paper, [`report`] draws a page.
 
 mod experiment;
 mod figure;
@@ -25,8 +25,8 @@ use crate::reproduce::jiang_2004::{FIGURES, Lab};
 
 /// Reproduces figures of papers: windows and locks as shipped, on a modelled testbed.
 ///
-/// The testbed is a profile: the costs of its cards, wires and hosts, each with its source, set from
-/// microbenchmarks and specifications before any figure ran on it. A number of a paper is a
+/// The testbed is a profile: the costs of its cards, wires and hosts, each with its source, set
+/// from microbenchmarks and specifications before any figure ran on it. A number of a paper is a
 /// calibration if the profile was set from it, else a prediction: it is reproduced within 10 %,
 /// explained if changing one cost brings it there, or missed. The same for what the paper's text
 /// claims. The figures are exact: the same seed gives the same ones.

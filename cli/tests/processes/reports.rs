@@ -63,8 +63,8 @@ fn count(marks: &Marks, name: &str) -> u64 {
     marks.get(name).copied().unwrap_or(0)
 }
 
-/// Runs a benchmark for some seconds: every result is a mark, of a curve or in a row, with what it is
-/// compared with.
+/// Runs a benchmark for some seconds: every result is a mark, of a curve or in a row, with what it
+/// is compared with.
 fn report_of(name: &str) {
     let folder = Folder::new();
     let (json, report) = (folder.path("results.json"), folder.path("report.html"));

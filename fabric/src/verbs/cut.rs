@@ -109,9 +109,10 @@ impl Inner {
         Ok(())
     }
 
-    /// Cuts a failed rank, then reports its failure to this rank's threads if it is `dead`. `false`:
-    /// still in progress. If the card fails, the failure is reported all the same, or waits would
-    /// not end; the cut table does not show it, so the failed rank's locks here stay as they are.
+    /// Cuts a failed rank, then reports its failure to this rank's threads if it is `dead`.
+    /// `false`: still in progress. If the card fails, the failure is reported all the same, or
+    /// waits would not end; the cut table does not show it, so the failed rank's locks here stay as
+    /// they are.
     fn cut(&self, rank: Rank, dead: bool) -> bool {
         // A rank that counts as dead itself is cut by the others.
         if (rank != self.rank || !dead) && matches!(self.end_access(rank, dead), Ok(false)) {

@@ -159,11 +159,11 @@ impl Device {
 
     /// Whether an atomic may complete successfully without its old value. Soft-RoCE answers a
     /// duplicate write or send by acknowledging all later requests as well. If the last of them is
-    /// an atomic whose own answer has not arrived, the origin's driver takes the acknowledgement for
-    /// the answer and completes the atomic without writing its cell (seen with Linux 6.1 on a
-    /// network that reorders). So an atomic is posted there only when no write or send is in flight:
-    /// none of them is repeated then, unless a duplicate has been on its way for long. The atomic
-    /// that this one hits is recognized by its cell, and its connection is given up.
+    /// an atomic whose own answer has not arrived, the origin's driver takes the acknowledgement
+    /// for the answer and completes the atomic without writing its cell (seen with Linux 6.1 on a
+    /// network that reorders). So an atomic is posted there only when no write or send is in
+    /// flight: none of them is repeated then, unless a duplicate has been on its way for long. The
+    /// atomic that this one hits is recognized by its cell, and its connection is given up.
     pub(super) const fn loses_answers(&self) -> bool {
         self.attributes.vendor_id == SOFT_ROCE
     }

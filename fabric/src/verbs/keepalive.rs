@@ -34,10 +34,11 @@ const PROBE_AFTER: u64 = 2_000_000_000;
 const GIVE_UP_AFTER: u64 = 30_000_000_000;
 /// The maximum nanoseconds a byte: 1 MB/s.
 const SLOWEST: u64 = 1_000;
-/// The failure-detection timeout of a death that broke a connection, within a host. A killed process
-/// loses its memory before its death is declared; until then the card's status looks like that of a
-/// living peer. On another host it may be the host that died: the time until its silence counts as a
-/// death comes on top; on this one the time until somebody takes note of the process's end does.
+/// The failure-detection timeout of a death that broke a connection, within a host. A killed
+/// process loses its memory before its death is declared; until then the card's status looks like
+/// that of a living peer. On another host it may be the host that died: the time until its silence
+/// counts as a death comes on top; on this one the time until somebody takes note of the process's
+/// end does.
 const DETECTION_TIMEOUT: u64 = 1_000_000_000;
 /// A spinning thread reads the clock once in this many polls.
 const TURNS: u32 = 1 << 12;
@@ -125,8 +126,8 @@ impl Inner {
 
     /// Until when the cause of a failed operation may still become known: the rank is being cut, or
     /// a death may be declared as the cause of a broken connection. It says more than any status.
-    /// `None`: the connection works, or nothing is expected. Then a broken connection to a rank that
-    /// counts as alive is recorded as lost: nothing reports it before all ranks can learn it.
+    /// `None`: the connection works, or nothing is expected. Then a broken connection to a rank
+    /// that counts as alive is recorded as lost: nothing reports it before all ranks can learn it.
     #[cold]
     pub(super) fn detection_until(&self, rank: Rank) -> Option<u64> {
         let now = now();
@@ -142,7 +143,8 @@ impl Inner {
         if now < until {
             return Some(until);
         }
-        // The host daemon may need longer on a busy host, and the kernel where there is much memory.
+        // The host daemon may need longer on a busy host, and the kernel where there is much
+        // memory.
         let is_here = self.job_segment.host_of(rank) == self.job_segment.host_of(self.rank);
         if is_here && self.job_segment.process(rank).is_some_and(Process::is_ending) {
             peer.notice_again(now);

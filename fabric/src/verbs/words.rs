@@ -293,7 +293,8 @@ impl RemoteMemory for Verbs {
         self.liveness(rank) == Liveness::Dead || self.0.knows_lost(home, rank)
     }
 
-    /// Reads a word of the home's cut table. A rank that has lost the connection to the home cannot.
+    /// Reads a word of the home's cut table. A rank that has lost the connection to the home
+    /// cannot.
     async fn has_cut(&self, home: Rank, rank: Rank) -> Result<bool, Fault> {
         check_rank(self, home)?;
         if self.liveness(home) != Liveness::Alive || self.liveness(rank) == Liveness::Left {
@@ -375,8 +376,8 @@ fn has_order_to_keep<W>(links: &[Link<W>]) -> bool {
 
 impl Verbs {
     /// Posts a chain without fences. A read whose answer is lost is repeated, and must not see
-    /// later links, which are therefore posted after the answer. An atomic is posted when the writes
-    /// before it have completed, or its own answer may be lost (see `device`).
+    /// later links, which are therefore posted after the answer. An atomic is posted when the
+    /// writes before it have completed, or its own answer may be lost (see `device`).
     #[cold]
     fn post_apart<const N: usize>(&self, rank: Rank, links: &[Link<VerbsWord<'_>>; N], requests: [WorkRequest; N]) {
         for (link, request) in links.iter().zip(requests) {

@@ -239,8 +239,8 @@ fn a_connection_to_a_host_that_dies_is_not_lost() {
     dies_after(Duration::from_millis(1_800), &[0, 1, 0], Process::own());
 }
 
-/// Nor if nobody takes note of its process's end for longer than that, as on a busy host. The end of
-/// any other process looks like it.
+/// Nor if nobody takes note of its process's end for longer than that, as on a busy host. The end
+/// of any other process looks like it.
 #[test]
 fn a_connection_to_a_process_that_is_ending_is_not_lost() {
     let Some(_device) = device("a_connection_to_a_process_that_is_ending_is_not_lost") else { return };
@@ -251,7 +251,8 @@ fn a_connection_to_a_process_that_is_ending_is_not_lost() {
     child.wait().unwrap();
 }
 
-/// Rank 1, which seems to run in this process, counts as dead this long after its connections broke.
+/// Rank 1, which seems to run in this process, counts as dead this long after its connections
+/// broke.
 fn dies_after(delay: Duration, hosts: &[u16], process: Process) {
     let jobs = local::jobs(3).unwrap();
     let job_segment = jobs[0].job_segment.clone();

@@ -290,7 +290,8 @@ fn travels(name: &OsString, export: &[OsString]) -> bool {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        // The agents have been told to end; the commands that started them may take a moment longer.
+        // The agents have been told to end; the commands that started them may take a moment
+        // longer.
         let until = Instant::now() + GRACE;
         for agent in &self.agents {
             while Instant::now() < until && agent.ended().is_none() {

@@ -3,9 +3,9 @@
 //! A plain `memcpy` of such bytes is a data race, which is undefined behaviour on any hardware. So
 //! is a race between atomic accesses of different sizes. The copies here are neither:
 //!
-//! - *On x86-64* they are inline assembly. To the compiler a block is opaque: it reads one range and
-//!   writes the other. Its accesses are no accesses of Rust code, but those of an agent outside of
-//!   the program, like a network card or another process, and race with Rust's atomics as theirs
+//! - *On x86-64* they are inline assembly. To the compiler a block is opaque: it reads one range
+//!   and writes the other. Its accesses are no accesses of Rust code, but those of an agent outside
+//!   of the program, like a network card or another process, and race with Rust's atomics as theirs
 //!   do: the processor defines the result. Each byte that arrives is one that was written (Intel
 //!   SDM volume 3A, 9.2: no out-of-thin-air values).
 //! - *On every other architecture, aarch64 among them, and under miri* they are `lanes`: relaxed

@@ -55,8 +55,8 @@ const ALIVE: u32 = 1;
 const LEFT: u32 = 2;
 const DEAD: u32 = 3;
 
-/// What all ranks of a job on one host share: liveness, lost connections, a doorbell a rank, a world
-/// segment a rank, and a ring of small messages for each pair.
+/// What all ranks of a job on one host share: liveness, lost connections, a doorbell a rank, a
+/// world segment a rank, and a ring of small messages for each pair.
 ///
 /// One memory file, created by the host daemon: the launcher, rank 0, or
 /// `threads` of the shm fabric. A process that detects a death declares it here.
@@ -215,16 +215,16 @@ impl JobSegment {
         (pid != 0).then_some(Process { pid, started })
     }
 
-    /// Sets the hosts of all ranks, and after how long a silence a host counts as dead; for the host
-    /// daemon, before any rank can ask.
+    /// Sets the hosts of all ranks, and after how long a silence a host counts as dead; for the
+    /// host daemon, before any rank can ask.
     pub fn lay_out(&self, hosts: &[u16], suspect_after: Duration) {
         self.ranks().zip(hosts).for_each(|(rank, host)| self.place(rank, u32::from(*host)));
         let millis = u32::try_from(suspect_after.as_millis()).unwrap_or(u32::MAX);
         self.half(SUSPECT_AFTER_AT).store(millis, Ordering::Release);
     }
 
-    /// After how long a silence of a rank's host, as seen from another rank, it counts as dead; zero
-    /// within a host.
+    /// After how long a silence of a rank's host, as seen from another rank, it counts as dead;
+    /// zero within a host.
     pub fn suspect_after(&self, rank: Rank, from: Rank) -> Duration {
         match self.host_of(rank) == self.host_of(from) {
             true => Duration::ZERO,
@@ -293,9 +293,9 @@ impl JobSegment {
         }
     }
 
-    /// Appends a dead rank to the list of failures, once, and wakes all sleepers. Entries are set in
-    /// order and never change, so of several processes that append the same rank all but one find
-    /// its entry.
+    /// Appends a dead rank to the list of failures, once, and wakes all sleepers. Entries are set
+    /// in order and never change, so of several processes that append the same rank all but one
+    /// find its entry.
     #[cold]
     fn note_failure(&self, rank: Rank) {
         for index in 0..self.size {

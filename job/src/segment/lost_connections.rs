@@ -28,10 +28,11 @@ impl JobSegment {
         self.half(Self::rows_start(self.size()) + half * 4)
     }
 
-    /// Records that the connection between two ranks is lost, for good, and wakes all sleepers. Each
-    /// may live, and go on with all others. Called by a rank that learned it from its own operation,
-    /// and for what other hosts report. A rank may lose the connection to itself. No effect if
-    /// either has died, which says more; a departure says less, and may be known here first.
+    /// Records that the connection between two ranks is lost, for good, and wakes all sleepers.
+    /// Each may live, and go on with all others. Called by a rank that learned it from its own
+    /// operation, and for what other hosts report. A rank may lose the connection to itself. No
+    /// effect if either has died, which says more; a departure says less, and may be known here
+    /// first.
     ///
     /// # Panics
     /// If there is no such rank.

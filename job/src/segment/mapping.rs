@@ -222,7 +222,8 @@ impl Mapping {
     pub fn write(&self, offset: u64, from: &[u8]) -> Option<()> {
         let to = self.bytes(offset, from.len() as u64)?;
         // SAFETY: that many bytes of the mapping, which consists of whole pages, so of whole words,
-        // and lives as long as `self`; all other accesses to them are atomics or copies that allow for races.
+        // and lives as long as `self`; all other accesses to them are atomics or copies that allow
+        // for races.
         unsafe { copy::into_shared(to.as_ptr(), from) };
         Some(())
     }

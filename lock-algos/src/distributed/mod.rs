@@ -55,8 +55,8 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, 
 /// # Death
 ///
 /// Of owners with tickets: as [`Ticket`]. A counter belongs to one rank: an exclusive owner resets
-/// that of a dead rank. An owner that sets or clears flags notes that at the home, so that after its
-/// death the recovering owner checks each of them.
+/// that of a dead rank. An owner that sets or clears flags notes that at the home, so that after
+/// its death the recovering owner checks each of them.
 ///
 /// If the context has no per-rank words, readers take tickets.
 #[derive(Clone, Copy, Debug)]

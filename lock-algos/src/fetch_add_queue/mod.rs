@@ -28,8 +28,8 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, 
 /// fetch-add. If that lets waiters in, the releasing owner reads their entries and notifies each of
 /// them, one exclusive owner or all the readers, by one write. No rank polls over the network.
 ///
-/// Words at the home: those of [`Ticket`], and two rings of `RING` entries, for exclusive owners and
-/// for readers: 34, with the default of 16. A node has two words.
+/// Words at the home: those of [`Ticket`], and two rings of `RING` entries, for exclusive owners
+/// and for readers: 34, with the default of 16. A node has two words.
 ///
 /// # The ring
 ///

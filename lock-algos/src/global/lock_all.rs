@@ -249,8 +249,8 @@ where
 }
 
 /// Makes the word unlike every earlier one under recovery. `found`: the word as it was when this
-/// owner, which is still announced, retracted itself from it; the word is then changed only if it is
-/// under recovery. A concurrent participant scan may have seen this owner inside: if another one
+/// owner, which is still announced, retracted itself from it; the word is then changed only if it
+/// is under recovery. A concurrent participant scan may have seen this owner inside: if another one
 /// arrives, the word would be the same again without an announced owner.
 pub(super) async fn renew<'m, M: RemoteMemory, const BITS: u32>(
     all: LockUse<'m, M, impl LockContext<'m, M>>,

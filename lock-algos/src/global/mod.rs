@@ -75,14 +75,15 @@ use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse
 ///
 /// # Death
 ///
-/// Two words may show a death. The target's lock behaves as `A`. The lock-all word has counts, which
-/// name no rank: a waiter suspects the owners inside when a rank has failed, none of them has left
-/// for one second since, and fewer live ranks are announced than are counted. It then puts the word
-/// under recovery. Waiters are out of it then; owners inside go on. When no live rank is announced,
-/// only dead owners are left. If all of them had locked all targets, the next owner takes the word.
-/// Otherwise acquires that do not recover fail with `ParticipantDied`, and the first recovering owner
-/// acquires the lock of its target exclusively, whatever it asked for. So one death may be reported
-/// twice, to the recovering owner of the target's lock and to that of the lock-all word.
+/// Two words may show a death. The target's lock behaves as `A`. The lock-all word has counts,
+/// which name no rank: a waiter suspects the owners inside when a rank has failed, none of them has
+/// left for one second since, and fewer live ranks are announced than are counted. It then puts the
+/// word under recovery. Waiters are out of it then; owners inside go on. When no live rank is
+/// announced, only dead owners are left. If all of them had locked all targets, the next owner
+/// takes the word. Otherwise acquires that do not recover fail with `ParticipantDied`, and the
+/// first recovering owner acquires the lock of its target exclusively, whatever it asked for. So
+/// one death may be reported twice, to the recovering owner of the target's lock and to that of the
+/// lock-all word.
 ///
 /// Exclusive owners share the lock-all word with a dead one without noticing: the target's lock
 /// reports the death to the owners concerned. A rank that died while it waited is treated as if it
@@ -342,7 +343,8 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
             Level::Both => {
                 let released = boxed(self.lock.finish_release(lock, found)).await;
                 let left = match released {
-                    // What this owner did at the target may be missing, which the word has to tell too.
+                    // What this owner did at the target may be missing, which the word has to tell
+                    // too.
                     Err(fault) if recovery::is_lost(fault) => {
                         Self::leave_poisoned(lock, Fault::of(FaultKind::ParticipantDied, lock.me().rank)).await
                     }

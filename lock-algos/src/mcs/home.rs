@@ -15,8 +15,8 @@ impl Home {
     pub(super) const RECOVERING: u64 = 1 << 63;
     /// The queue is not empty, and the low bits name its tail.
     pub(super) const QUEUED: u64 = 1 << 62;
-    /// Put under recovery because this rank, in the queue, died, cannot be reached, or left the lock
-    /// poisoned: the holder may be gone.
+    /// Put under recovery because this rank, in the queue, died, cannot be reached, or left the
+    /// lock poisoned: the holder may be gone.
     pub(super) const LOST: u64 = 1 << 61;
     pub(super) const READER: u64 = 1 << 36;
     pub(super) const READERS: u64 = 0x1ff_ffff << 36;

@@ -49,12 +49,11 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, 
 ///
 /// A waiter behind a dead rank, and an owner that hands over to one, put the word under recovery.
 /// So does a waiter for readers, if a rank has failed, no reader has left for one second since, and
-/// fewer live readers are announced than the word counts.
-/// All waiters leave then. When no live rank is announced, the next owner takes the lock if only
-/// readers had died. If a rank had died in the queue, acquires that do not recover fail, the word
-/// stays under recovery, and the first recovering owner holds the lock exclusively. The order starts
-/// over. The same happens, without a fault, if two neighbours in the queue lose the connection to
-/// each other.
+/// fewer live readers are announced than the word counts. All waiters leave then. When no live rank
+/// is announced, the next owner takes the lock if only readers had died. If a rank had died in the
+/// queue, acquires that do not recover fail, the word stays under recovery, and the first
+/// recovering owner holds the lock exclusively. The order starts over. The same happens, without a
+/// fault, if two neighbours in the queue lose the connection to each other.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mcs {
     backoff: Backoff,

@@ -49,11 +49,11 @@
 //!
 //! # Death
 //!
-//! The server knows the holders: a dead exclusive owner is named (`OwnerDied`). Its last word counts,
-//! because a rank is reported dead when all its operations have taken effect. From then on the lock
-//! is poisoned until an owner recovers it; dead readers and waiters are skipped. A rank whose connection to the home is lost counts
-//! as dead there. When the home dies, all waiters fail with `PeerDied`, and when its server ends,
-//! with `Closed`.
+//! The server knows the holders: a dead exclusive owner is named (`OwnerDied`). Its last word
+//! counts, because a rank is reported dead when all its operations have taken effect. From then on
+//! the lock is poisoned until an owner recovers it; dead readers and waiters are skipped. A rank
+//! whose connection to the home is lost counts as dead there. When the home dies, all waiters fail
+//! with `PeerDied`, and when its server ends, with `Closed`.
 
 mod messages;
 mod origin;

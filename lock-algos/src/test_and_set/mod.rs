@@ -225,8 +225,8 @@ impl LockAlgorithm for TestAndSet {
 }
 
 impl TestAndSet {
-    /// [`LockAlgorithm::contend`](crate::LockAlgorithm::contend), with `hosts` if a host may hold the
-    /// lock as well.
+    /// [`LockAlgorithm::contend`](crate::LockAlgorithm::contend), with `hosts` if a host may hold
+    /// the lock as well.
     pub(crate) async fn contend_judged<'m, M: RemoteMemory, P: LockContext<'m, M>>(
         &self,
         lock: LockUse<'m, M, P>,

@@ -21,8 +21,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Waiter<'m, '_,
     }
 
     /// Takes a ticket by bounded admission, or for a try only if it is served at once. Returns the
-    /// word before it, or `None` if the word is under recovery and there is no ticket. This owner is
-    /// announced already.
+    /// word before it, or `None` if the word is under recovery and there is no ticket. This owner
+    /// is announced already.
     pub(super) async fn take_bounded(&mut self, mut found: Counters<BITS>) -> Result<Option<Counters<BITS>>, Fault> {
         let mut waiting = Waiting::new(found);
         let mut lost = 0_u32;

@@ -41,8 +41,8 @@ impl<const BITS: u32> Waiting<BITS> {
 }
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Waiter<'m, '_, M, P, BITS> {
-    /// Puts the word under recovery if its holders are suspected, and returns it. `mine`: how many of
-    /// the tickets that are out are this owner's.
+    /// Puts the word under recovery if its holders are suspected, and returns it. `mine`: how many
+    /// of the tickets that are out are this owner's.
     pub(super) async fn suspect(
         &mut self,
         waiting: &mut Waiting<BITS>,

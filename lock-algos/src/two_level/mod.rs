@@ -284,8 +284,8 @@ impl LockAlgorithm for TwoLevel {
         }
     }
 
-    /// A word that names the dead, or this owner, replaces this owner's, or its cohort's: that keeps
-    /// readers out as well.
+    /// A word that names the dead, or this owner, replaces this owner's, or its cohort's: that
+    /// keeps readers out as well.
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         lock: LockUse<'m, M, P>,

@@ -16,8 +16,8 @@ pub use sections::{Access, DataSection, Sections, run, sections};
 
 use crate::random::Search;
 
-/// A [`Search`] among generated sections on data, with cancelled acquires and deaths, whose histories
-/// are checked.
+/// A [`Search`] among generated sections on data, with cancelled acquires and deaths, whose
+/// histories are checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Linearizability;
 

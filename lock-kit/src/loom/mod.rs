@@ -143,9 +143,9 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
         Ok(executions)
     }
 
-    /// Rank 1 dies inside an exclusive section. Rank 0, which waits for it or arrives after its death,
-    /// recovers the lock and learns of the death by a fault of this kind; if it entered before, it
-    /// does not.
+    /// Rank 1 dies inside an exclusive section. Rank 0, which waits for it or arrives after its
+    /// death, recovers the lock and learns of the death by a fault of this kind; if it entered
+    /// before, it does not.
     ///
     /// # Panics
     /// As [`run`](Self::run), and if there were not executions of both kinds.

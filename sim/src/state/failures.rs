@@ -56,7 +56,8 @@ impl State {
         self.knows_failed(asks, rank) || self.knows_lost(asks, home, rank)
     }
 
-    /// The lowest rank, from `from` on, whose connection to `home` is lost, as another rank knows it.
+    /// The lowest rank, from `from` on, whose connection to `home` is lost, as another rank knows
+    /// it.
     pub(crate) fn lost_connection(&self, asks: Rank, home: Rank, from: Rank) -> Option<Rank> {
         let partner = |(one, other): &(Rank, Rank)| match home {
             home if home == *one => Some(*other),
@@ -170,8 +171,8 @@ impl State {
         self.learn_lost(rank, lost);
     }
 
-    /// A rank learns of a lost connection. If it is one of its own, it cuts the peer with that: what
-    /// is in flight from the peer takes effect until now.
+    /// A rank learns of a lost connection. If it is one of its own, it cuts the peer with that:
+    /// what is in flight from the peer takes effect until now.
     fn learn_lost(&mut self, rank: Rank, lost: (Rank, Rank)) {
         if self.knows_lost(rank, lost.0, lost.1) {
             return;

@@ -69,7 +69,8 @@ impl State {
         }
     }
 
-    /// How long a message travels that leaves now; `Err` is the time after which its sender gives up.
+    /// How long a message travels that leaves now; `Err` is the time after which its sender gives
+    /// up.
     fn travel(&mut self, from: u32, to: u32) -> Result<u64, u64> {
         let now = self.now;
         let cut = self.partitions.iter().filter(|partition| {

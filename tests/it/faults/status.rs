@@ -45,8 +45,8 @@ impl Status {
         }
     }
 
-    /// Waits for the other survivors, without a barrier: barriers fail after a death. A rank that left
-    /// earlier would be a second failure to those that have not seen the first.
+    /// Waits for the other survivors, without a barrier: barriers fail after a death. A rank that
+    /// left earlier would be a second failure to those that have not seen the first.
     pub(crate) fn all_done(&self) {
         let world = self.0.world();
         self.publish(DONE, 1);

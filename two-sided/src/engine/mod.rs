@@ -1,5 +1,5 @@
-//! The message engine of a rank: matching, the eager and the rendezvous protocol, credits. No I/O, no
-//! clock, no threads: packets come in by [`arrived`](Engine::arrived) and go out by
+//! The message engine of a rank: matching, the eager and the rendezvous protocol, credits. No I/O,
+//! no clock, no threads: packets come in by [`arrived`](Engine::arrived) and go out by
 //! [`flush`](Engine::flush).
 //!
 //! ```text
@@ -10,13 +10,14 @@
 //! (RGET)       receiver  on a match: reads the memory by RDMA, FIN
 //! ```
 //!
-//! RGET is that of sur-2006, section 3: one control message before the data and one after it, and the
-//! sender does nothing in between.
+//! RGET is that of sur-2006, section 3: one control message before the data and one after it, and
+//! the sender does nothing in between.
 //!
 //! # Credits
 //!
 //! An EAGER or an RTS costs one unit. A peer starts with [`WINDOW`] units, and the receiver gives a
-//! unit back when the message is delivered. So a peer has at most that many unexpected messages here. A send without credit stays at its sender, in order.
+//! unit back when the message is delivered. So a peer has at most that many unexpected messages
+//! here. A send without credit stays at its sender, in order.
 
 mod peer;
 #[cfg(test)]
@@ -247,9 +248,9 @@ impl<S> Engine<S> {
         self.receives.insert(Receive { pattern, state, waker: None })
     }
 
-    /// Takes the message of a receive, once there is one; until then `waker` is woken when there is.
-    /// The receive is over afterwards; the message is to be [delivered](Self::deliver) or [given
-    /// back](Self::give_back).
+    /// Takes the message of a receive, once there is one; until then `waker` is woken when there
+    /// is. The receive is over afterwards; the message is to be [delivered](Self::deliver) or
+    /// [given back](Self::give_back).
     pub(crate) fn received(&mut self, receive: usize, waker: &Waker) -> Option<Result<Matched, Fault>> {
         if let pending @ Receive { state: ReceiveState::Posted(_), .. } = &mut self.receives[receive] {
             pending.waker = Some(waker.clone());
@@ -262,8 +263,8 @@ impl<S> Engine<S> {
         }
     }
 
-    /// Ends a receive that [`received`](Self::received) has not ended. A message that it had matched is
-    /// unexpected again.
+    /// Ends a receive that [`received`](Self::received) has not ended. A message that it had
+    /// matched is unexpected again.
     pub(crate) fn cancel(&mut self, receive: usize) {
         match self.receives.remove(receive).state {
             ReceiveState::Posted(handle) => {
@@ -300,8 +301,8 @@ impl<S> Engine<S> {
         Some(Matched { envelope, arrival, body })
     }
 
-    /// The first unexpected message that a pattern fits: its envelope and length in bytes. If there is
-    /// none, `waker` is woken when a message comes that no receive fits.
+    /// The first unexpected message that a pattern fits: its envelope and length in bytes. If there
+    /// is none, `waker` is woken when a message comes that no receive fits.
     pub(crate) fn probe(&mut self, pattern: Pattern, waker: &Waker) -> Option<(Envelope, u64)> {
         let found = self.matcher.find(pattern).and_then(|found| self.matcher.unexpected(found));
         let found = found.map(|(envelope, body)| (envelope, body.len()));
@@ -396,8 +397,8 @@ impl<S> Engine<S> {
         self.lose(from, Fault::of(FaultKind::Protocol, from));
     }
 
-    /// A peer died or left, and everything that it sent has been taken in; or it broke the protocol. The
-    /// sends to it and the receives from it end. Its unexpected messages stay.
+    /// A peer died or left, and everything that it sent has been taken in; or it broke the
+    /// protocol. The sends to it and the receives from it end. Its unexpected messages stay.
     pub(crate) fn lose(&mut self, rank: Rank, fault: Fault) {
         let peer = self.peer(rank);
         if peer.lost.is_some() {
@@ -453,8 +454,8 @@ impl<S> Engine<S> {
         Posted::Sent
     }
 
-    /// The peers that a packet could not be sent to: to be [lost](Self::lose) once everything that has
-    /// arrived by now is taken in.
+    /// The peers that a packet could not be sent to: to be [lost](Self::lose) once everything that
+    /// has arrived by now is taken in.
     pub(crate) fn take_unreachable(&mut self) -> Vec<(Rank, Fault)> {
         std::mem::take(&mut self.unreachable)
     }

@@ -193,7 +193,8 @@ fn steps() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Every message is received once and every send ends, whatever is late, dropped or without room.
+    /// Every message is received once and every send ends, whatever is late, dropped or without
+    /// room.
     #[test]
     fn nothing_is_lost(program in prop::collection::vec(steps(), 0..300)) {
         let mut net = Net::new();

@@ -7,9 +7,9 @@
 //!
 //! A matched message that its receive gave back is unexpected again, in its place by arrival.
 //!
-//! Exact patterns are found in bins by the hash of context, source and tag; patterns with a wildcard
-//! in a list. Of the first that fits in each, the older one is taken. Unexpected messages are in a bin,
-//! and in a list by arrival, which a pattern with a wildcard scans.
+//! Exact patterns are found in bins by the hash of context, source and tag; patterns with a
+//! wildcard in a list. Of the first that fits in each, the older one is taken. Unexpected messages
+//! are in a bin, and in a list by arrival, which a pattern with a wildcard scans.
 
 mod queue;
 #[cfg(test)]

@@ -79,8 +79,8 @@ impl<K: Copy, T> Queue<K, T> {
         self.len
     }
 
-    /// Inserts an entry into the bin of a hash, if there is one, and into the scanned list if it is to
-    /// be found by [`scan`](Self::scan). Stamps are unique, and mostly rise.
+    /// Inserts an entry into the bin of a hash, if there is one, and into the scanned list if it is
+    /// to be found by [`scan`](Self::scan). Stamps are unique, and mostly rise.
     pub(super) fn insert(&mut self, hash: Option<u32>, is_scanned: bool, key: K, stamp: u64, value: T) -> Handle {
         let bin = hash.map_or(NONE, |hash| hash % BINS as u32);
         let links = [Links { before: NONE, after: NONE }; 2];

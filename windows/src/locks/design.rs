@@ -66,8 +66,8 @@ pub enum LockDesign {
     /// in a row, without an operation at the target (after HOCL, SIGMOD 2022, and ALock, SPAA
     /// 2024): first in, first out, by the CPU, on any fabric. Between hosts as
     /// [`TestAndSet`](Self::TestAndSet). For locks that several ranks of one host contend for, with
-    /// a network card between hosts. It takes a word at each target and three at a rank of each host
-    /// for each target.
+    /// a network card between hosts. It takes a word at each target and three at a rank of each
+    /// host for each target.
     ///
     /// It is [`TestAndSet`](Self::TestAndSet) for readers, and where the ranks of a host do not
     /// share memory (`verbs`).

@@ -116,8 +116,8 @@ pub(crate) struct HiddenLayout {
     /// The words for revocations: requests to this rank, and replies to its own requests; two for
     /// each rank.
     revoke_request: u64,
-    /// How many words of a rank's own lock lie before the last ones, which at rank 0 are the lock-all
-    /// words, where there are any.
+    /// How many words of a rank's own lock lie before the last ones, which at rank 0 are the
+    /// lock-all words, where there are any.
     before_lock_all: usize,
     size: u32,
     /// The nodes of the rank's slots.
@@ -126,8 +126,8 @@ pub(crate) struct HiddenLayout {
 }
 
 impl HiddenLayout {
-    /// For a world of this size, with this many slots of each rank; `revokes`: owners' access may be
-    /// revoked.
+    /// For a world of this size, with this many slots of each rank; `revokes`: owners' access may
+    /// be revoked.
     pub(crate) fn new((size, slots): (u32, u16), lock: LockWords, revokes: bool) -> Self {
         let overflow = slots::end_of_in_use(size);
         let per_rank = overflow + 8 * lock.home.saturating_sub(IN_LINE).next_multiple_of(8) as u64;

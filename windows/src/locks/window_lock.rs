@@ -62,8 +62,8 @@ impl<F: Fabric> Clone for WindowLock<F> {
     }
 }
 
-/// The methods of [`LockAlgorithm`] that windows use, for one fabric, so that the window's type does
-/// not name the lock.
+/// The methods of [`LockAlgorithm`] that windows use, for one fabric, so that the window's type
+/// does not name the lock.
 pub(crate) trait OwnLock<F: Fabric>: fmt::Debug + Send + Sync {
     fn name(&self) -> &'static str;
     fn lock_words(&self) -> LockWords;

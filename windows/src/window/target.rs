@@ -17,9 +17,9 @@ pub(crate) struct Target<F: Fabric> {
     pub(crate) locks: F::Segment,
     /// In bytes.
     pub(crate) len: u64,
-    /// `len` where paths are not counted and the window is open, otherwise 0: the range check on the
-    /// fast path then fails, and the slow path counts, or reports the close. A separate test on the
-    /// path of an operation costs up to half of the operation.
+    /// `len` where paths are not counted and the window is open, otherwise 0: the range check on
+    /// the fast path then fails, and the slow path counts, or reports the close. A separate test on
+    /// the path of an operation costs up to half of the operation.
     uncounted_len: AtomicU64,
     /// Which attached memory this is; 0 where the rank has a single region.
     pub(crate) ptr: u64,

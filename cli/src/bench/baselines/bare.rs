@@ -97,12 +97,12 @@ pub(crate) fn ping_pong(to: &AtomicU64, from: &AtomicU64, n: u64, first: bool) {
     }
 }
 
-/// The same with bytes: each side copies its own out before its store, and the other's in after it has
-/// seen that one's.
+/// The same with bytes: each side copies its own out before its store, and the other's in after it
+/// has seen that one's.
 ///
 /// # Safety
-/// `out` is valid for writes of `own.len()` bytes, and `into` for reads of `got.len()`. Nobody but the
-/// other side accesses them, which does the same with the two exchanged.
+/// `out` is valid for writes of `own.len()` bytes, and `into` for reads of `got.len()`. Nobody but
+/// the other side accesses them, which does the same with the two exchanged.
 #[inline(never)]
 pub(crate) unsafe fn copied_ping_pong(
     (to, from): (&AtomicU64, &AtomicU64),
@@ -126,7 +126,8 @@ pub(crate) unsafe fn copied_ping_pong(
                 spin_loop();
             }
         }
-        // SAFETY: the other side has stored after it wrote, and writes again after this side's next store.
+        // SAFETY: the other side has stored after it wrote, and writes again after this side's next
+        // store.
         unsafe { std::ptr::copy_nonoverlapping(into, black_box(&mut *got).as_mut_ptr(), got.len()) };
         if !first {
             // SAFETY: as above.

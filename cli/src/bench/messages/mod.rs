@@ -1,5 +1,5 @@
-//! `bench messages`: ping-pongs and streams of messages between rank 0, which is timed, and the last
-//! rank, which answers.
+//! `bench messages`: ping-pongs and streams of messages between rank 0, which is timed, and the
+//! last rank, which answers.
 #![allow(unsafe_code)] // the bare memory, for memcpy
 
 use std::cell::RefCell;
@@ -176,9 +176,9 @@ impl Pair<'_> {
         let (ping, pong) = (area, area.wrapping_add(LARGEST));
         let (out, into) = if first { (ping, pong) } else { (pong, ping) };
         let (own, got) = (&self.out[..size], &mut self.into.borrow_mut()[..size]);
-        // SAFETY: the transfer area has 4 times LARGEST bytes, and `size` is at most LARGEST, so both are
-        // in it and do not overlap. The other rank runs the same with the two exchanged, and nobody else
-        // uses the area now.
+        // SAFETY: the transfer area has 4 times LARGEST bytes, and `size` is at most LARGEST, so
+        // both are in it and do not overlap. The other rank runs the same with the two exchanged,
+        // and nobody else uses the area now.
         unsafe { bare::copied_ping_pong((to, from), (out, into), (own, got), n, first) };
         Ok(())
     }

@@ -5,8 +5,9 @@
 //! programs, and every schedule with a delay bound of one or two. And scenarios: [`recovery_races`]
 //! has two recovering owners overtake one another, [`poisoned`] acquires poisoned locks,
 //! [`cancelled`] cancels waiters, [`recovering`] tries and leaves locks under recovery,
-//! [`suspicion`] has a rank that dies and holds nothing, [`release_poisoned`] has recovering owners that are cancelled, [`leased`] has owners with expired
-//! leases, and [`promises`] checks the properties that locks report.
+//! [`suspicion`] has a rank that dies and holds nothing, [`release_poisoned`] has recovering owners
+//! that are cancelled, [`leased`] has owners with expired leases, and [`promises`] checks the
+//! properties that locks report.
 
 mod any_lock;
 mod cancelled;

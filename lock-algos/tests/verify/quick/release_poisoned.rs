@@ -89,8 +89,8 @@ impl<'a, A: LockAlgorithm> Fixture<'a, A> {
     }
 }
 
-/// Rank 1 dies or panics inside. Rank 0 recovers the lock and releases it as poisoned, with rank 3 waiting
-/// behind it or not.
+/// Rank 1 dies or panics inside. Rank 0 recovers the lock and releases it as poisoned, with rank 3
+/// waiting behind it or not.
 fn releases_poisoned<A: LockAlgorithm>(lock: &A) {
     for (waits, panics) in [(false, false), (true, false), (false, true), (true, true)] {
         let (fixture, recovering) = (Fixture::new(lock), slotted(0));

@@ -244,8 +244,8 @@ pub(crate) fn rows(labels: &[Label], unit: &str, all: &[Series], line: Option<f6
     Plot { content, height: top + 24.0, alt_text: alt_text(&names, unit, all) }
 }
 
-/// The values, right-aligned on the line of the label, each with its mark or without; and where they
-/// begin.
+/// The values, right-aligned on the line of the label, each with its mark or without; and where
+/// they begin.
 fn numbers(points: impl Iterator<Item = (Style, Point)>, has_marks: bool, unit: &str, top: f64) -> (String, f64) {
     let mut right = WIDTH;
     let mut content = String::new();

@@ -1,7 +1,7 @@
 //! The results as a page: one self-contained HTML file, without scripts.
 //!
-//! [`scale`] maps values to an axis, [`chart`] draws curves and rows of [`svg`], [`figures`] chooses
-//! which results are drawn together, and [`page`](self::page()) assembles the page.
+//! [`scale`] maps values to an axis, [`chart`] draws curves and rows of [`svg`], [`figures`]
+//! chooses which results are drawn together, and [`page`](self::page()) assembles the page.
 
 pub(crate) mod chart;
 pub(crate) mod figures;

@@ -208,8 +208,8 @@ fn at(
     ]
 }
 
-/// A table, without its empty columns. The first cell of a row is its head. A wide table scrolls in a box of its own, which
-/// has keyboard focus.
+/// A table, without its empty columns. The first cell of a row is its head. A wide table scrolls in
+/// a box of its own, which has keyboard focus.
 pub(crate) fn to_html(about: &str, head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let rows: Vec<_> = rows.collect();
     let is_used = |column: &usize| *column == 0 || rows.iter().any(|row| !row[*column].is_empty());
