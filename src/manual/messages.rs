@@ -10,7 +10,7 @@
 //! const TASK: Tag = Tag(1);
 //! const DONE: Tag = Tag(2);
 //!
-//! // Rank 0 hands out numbers, and whoever has finished one gets the next.
+//! // Rank 0 hands out numbers; a worker that has finished one gets the next.
 //! # let sums =
 //! onesided::threads(4, |world| -> onesided::Result<f64> {
 //!     let messages = Messages::new(&world)?;

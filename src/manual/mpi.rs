@@ -29,8 +29,20 @@
 //! | `MPI_Comm_split`; by `MPI_COMM_TYPE_SHARED` | [`World::split`](crate::World::split); [`World::split_by_host`](crate::World::split_by_host) |
 //! | `MPI_Barrier` | [`World::barrier`](crate::World::barrier) |
 //! | `MPI_Allgather` of bytes | [`World::all_gather`](crate::World::all_gather) |
-//! | other collectives; `MPI_Send`, `MPI_Recv` | none so far |
+//! | other collectives | none so far |
 //! | `MPI_Abort` | end the process with a status: `onesided run` ends the others |
+//!
+//! # Messages
+//!
+//! | MPI | here |
+//! |---|---|
+//! | a communicator, `MPI_Comm_dup` | [`Messages::new`](crate::Messages::new) of a world |
+//! | `MPI_Send`, `MPI_Isend` | [`Messages::send`](crate::Messages::send) |
+//! | `MPI_Recv`, `MPI_Irecv` | [`Messages::recv`](crate::Messages::recv), [`recv_into`](crate::Messages::recv_into) |
+//! | `MPI_ANY_SOURCE`, `MPI_ANY_TAG` | [`Source::Any`](crate::Source::Any), [`Tags::Any`](crate::Tags::Any) |
+//! | `MPI_Probe`, `MPI_Iprobe`; `MPI_Mprobe`, `MPI_Mrecv` | [`Messages::probe`](crate::Messages::probe); [`match_probe`](crate::Messages::match_probe) |
+//! | `MPI_Cancel` of a receive | drop its handle |
+//! | persistent requests, `MPI_Sendrecv`, `MPI_Ssend` | none so far |
 //!
 //! # Windows
 //!

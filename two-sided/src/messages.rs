@@ -43,7 +43,7 @@ use crate::{Error, MatchProbe, Probe, Recv, RecvInto, SendRequest, Source, Statu
 /// A message of at most 32 bytes is sent *eagerly*: it is on its way when [`send`](Self::send)
 /// returns, whether there is a receive or not. A longer one is sent by *rendezvous*: its receiver
 /// reads it by RDMA (RGET: sur-2006, section 3). A rank keeps at most 1,024 messages of each other
-/// rank that nobody has asked for; further ones wait at their senders.
+/// rank that no receive has fitted; further ones wait at their senders.
 ///
 /// Messages move while this rank is in a call that waits, for whatever message.
 pub struct Messages<F: Fabric = onesided_fabric::Any> {
@@ -126,7 +126,7 @@ impl<F: Fabric> Messages<F> {
     /// the message, or this rank has no memory for its copy.
     ///
     /// # Cancel safety
-    /// A dropped handle does not stop the message, but nobody learns of its failure.
+    /// A dropped handle does not stop the message, but its failure is not reported.
     pub fn send<'m, T: Pod>(&'m self, elements: &'m [T], to: u32, tag: Tag) -> SendRequest<'m, F> {
         const { assert!(size_of::<T>() > 0, "elements without a size") };
         SendRequest::start(self, bytemuck::cast_slice(elements), to, tag)
@@ -225,7 +225,7 @@ impl<F: Fabric> Messages<F> {
         Status { source, tag: Tag(envelope.tag), bytes }
     }
 
-    /// Why a receive from any rank will not end, or should not: a member has died that nobody has
+    /// Why a receive from any rank will not end, or should not: a member has died that was not
     /// acknowledged, or all others have left.
     pub(crate) fn failed_member(&self) -> Option<Fault> {
         let fabric = self.world.fabric();

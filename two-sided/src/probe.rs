@@ -13,8 +13,8 @@ use crate::matching::Pattern;
 use crate::receive::Taken;
 use crate::{Error, Messages, Source, Status, Tags};
 
-/// What is asked for: the pattern, or why there is none.
-type Asked = Result<Pattern, Error>;
+/// The pattern of a probe, or why there is none.
+type Checked = Result<Pattern, Error>;
 
 /// A probe. See [`Messages::probe`].
 #[must_use = "does nothing unless waited on or polled"]
@@ -22,7 +22,7 @@ pub struct Probe<'m, F: Fabric> {
     messages: &'m Messages<F>,
     limit: Limit<'m, F>,
     source: Source,
-    call: Call<'m, Asked, Result<Status, Error>>,
+    call: Call<'m, Checked, Result<Status, Error>>,
 }
 
 /// A matched probe. See [`Messages::match_probe`].
@@ -31,10 +31,10 @@ pub struct MatchProbe<'m, F: Fabric> {
     messages: &'m Messages<F>,
     limit: Limit<'m, F>,
     source: Source,
-    call: Call<'m, Asked, Result<Message<'m, F>, Error>>,
+    call: Call<'m, Checked, Result<Message<'m, F>, Error>>,
 }
 
-/// A message that a [matched probe](Messages::match_probe) has taken: nobody else receives it. If
+/// A message that a [matched probe](Messages::match_probe) has taken: no other receive gets it. If
 /// it is dropped, the message goes to the next receive that fits.
 #[must_use = "a message that is dropped goes to the next receive that fits"]
 pub struct Message<'m, F: Fabric>(Taken<'m, F>);
@@ -69,11 +69,11 @@ impl<F: Drive> Message<'_, F> {
 /// Waits until the engine has what `find` looks for.
 async fn found<R, F: Fabric>(
     messages: &Messages<F>,
-    asked: Asked,
+    checked: Checked,
     source: Source,
     find: impl Fn(&mut Engine<F::Segment>, Pattern, &std::task::Waker) -> Option<R>,
 ) -> Result<R, Error> {
-    let pattern = asked?;
+    let pattern = checked?;
     let watch = pattern.source.map_or(messages.world().fabric().rank(), Rank);
     let found = messages.progress().until(watch, |engine, cx| {
         if let Some(found) = find(engine, pattern, cx.waker()) {
@@ -104,8 +104,8 @@ impl<'m, F: Fabric> Probe<'m, F> {
         self
     }
 
-    async fn run(messages: &'m Messages<F>, asked: Asked, source: Source) -> Result<Status, Error> {
-        let (envelope, bytes) = found(messages, asked, source, Engine::probe).await?;
+    async fn run(messages: &'m Messages<F>, checked: Checked, source: Source) -> Result<Status, Error> {
+        let (envelope, bytes) = found(messages, checked, source, Engine::probe).await?;
         Ok(messages.status(envelope, bytes))
     }
 }
@@ -122,7 +122,7 @@ impl<F: Drive> Probe<'_, F> {
 
 limited! {
     ['m, F], Probe<'m, F>, Status, Error, |probe| probe.messages.world().fabric(),
-    |asked| Self::run(probe.messages, asked, probe.source),
+    |checked| Self::run(probe.messages, checked, probe.source),
     late failed(probe.source, Fault::new(FaultKind::TimedOut))
 }
 
@@ -138,8 +138,8 @@ impl<'m, F: Fabric> MatchProbe<'m, F> {
         self
     }
 
-    async fn run(messages: &'m Messages<F>, asked: Asked, source: Source) -> Result<Message<'m, F>, Error> {
-        let matched = found(messages, asked, source, Engine::match_probe).await?;
+    async fn run(messages: &'m Messages<F>, checked: Checked, source: Source) -> Result<Message<'m, F>, Error> {
+        let matched = found(messages, checked, source, Engine::match_probe).await?;
         Ok(Message(Taken { messages, matched: Some(matched) }))
     }
 }
@@ -156,7 +156,7 @@ impl<'m, F: Drive> MatchProbe<'m, F> {
 
 limited! {
     ['m, F], MatchProbe<'m, F>, Message<'m, F>, Error, |probe| probe.messages.world().fabric(),
-    |asked| Self::run(probe.messages, asked, probe.source),
+    |checked| Self::run(probe.messages, checked, probe.source),
     late failed(probe.source, Fault::new(FaultKind::TimedOut))
 }
 

@@ -12,7 +12,7 @@ use crate::progress::Progress;
 use crate::{Error, Messages, Tag};
 
 /// A send that is under way. See [`Messages::send`].
-#[must_use = "nobody learns of its failure otherwise"]
+#[must_use = "the failure of a send is reported by its handle alone"]
 pub struct SendRequest<'m, F: Fabric> {
     messages: &'m Messages<F>,
     limit: Limit<'m, F>,

@@ -91,7 +91,7 @@ enum ReceiveState {
 struct Send<S> {
     to: Rank,
     state: SendState<S>,
-    /// Whether nobody waits for the end.
+    /// Whether its handle was dropped.
     is_detached: bool,
     waker: Option<Waker>,
 }
@@ -208,7 +208,7 @@ impl<S> Engine<S> {
         }
     }
 
-    /// Nobody waits for a send any more. It goes on if it is under way.
+    /// The handle of a send was dropped. The send goes on if it is under way.
     pub(crate) fn detach(&mut self, send: usize) {
         self.sends[send].is_detached = true;
         if let SendState::Done(_) = self.sends[send].state {

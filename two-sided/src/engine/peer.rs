@@ -108,7 +108,7 @@ impl Peer {
         has_credit
     }
 
-    /// Whether the peer should be told of its credit by a packet of its own.
+    /// Whether the peer should get a packet with its credit alone.
     pub(super) fn owes_credit(&self) -> bool {
         self.consumed.wrapping_add(WINDOW).wrapping_sub(self.told) >= WINDOW / 2 && self.controls.is_empty()
     }

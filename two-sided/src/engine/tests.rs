@@ -158,7 +158,7 @@ impl Net {
         }
     }
 
-    /// Lets everything arrive, receives what nobody has received, and polls all.
+    /// Lets everything arrive, receives what no receive has fitted, and polls all.
     fn settle(&mut self) {
         loop {
             (0..RANKS).for_each(|at| self.flush(at, u32::MAX));
@@ -320,7 +320,7 @@ fn a_lost_peer_ends_what_needs_it() {
     assert!(matches!(engine.received(none, Waker::noop()), Some(Err(found)) if found == fault));
 }
 
-/// A send that fails does not make this rank deaf to what had been sent before.
+/// After a send has failed, this rank still receives what the peer had sent before.
 #[test]
 fn what_a_peer_sent_before_it_died_is_received() {
     let mut engine = Engine::<u64>::new(Rank(0));

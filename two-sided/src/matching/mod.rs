@@ -109,7 +109,7 @@ impl<R, M> Matcher<R, M> {
         }
     }
 
-    /// An unexpected message, while nobody has taken it.
+    /// An unexpected message, until it is taken.
     pub(crate) fn unexpected(&self, message: Handle) -> Option<(Envelope, &M)> {
         self.unexpected.get(message)
     }

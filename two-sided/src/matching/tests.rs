@@ -137,7 +137,7 @@ proptest! {
 
 /// Envelopes of many tags from one source, and of one tag from many sources, use all bins alike.
 #[test]
-fn hashes_spread() {
+fn hashes_fill_the_bins_alike() {
     let bins = |hashes: &mut dyn Iterator<Item = u32>| {
         let mut counts = vec![0; 1024];
         hashes.for_each(|hash| counts[hash as usize % 1024] += 1);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Fabric, Segment};
+use onesided_fabric::{Fabric, Segment, World};
 
 use crate::datatype::element::elements_in;
 use crate::helper::is_wordless;
@@ -13,7 +13,7 @@ use crate::operation::request::Awaited;
 use crate::window::exchange::Flavor;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
-use crate::{Access, Element, Error, RemotePtr, Request, Window};
+use crate::{Access, Builder, Element, Error, RemotePtr, Request, Window};
 
 impl<F: Fabric> Inner<F> {
     /// Publishes a segment, and starts its agent if it needs one.
@@ -118,6 +118,15 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
 }
 
 impl<T: Element, F: Fabric> Window<T, F> {
+    /// Makes a dynamic window: without memory, each rank attaches some later
+    /// (`MPI_Win_create_dynamic`). Collective.
+    ///
+    /// # Errors
+    /// See [`Builder::dynamic`].
+    pub fn dynamic(world: &World<F>) -> Request<'_, Self, F> {
+        Builder::default().dynamic(world)
+    }
+
     /// Attaches a vector to a [dynamic](Window::dynamic) window of this rank (`MPI_Win_attach`) and
     /// returns a remote pointer to its first element, for peers. Not collective.
     ///

@@ -45,15 +45,6 @@ impl<T, F: Fabric> Window<T, F> {
 }
 
 impl<T: Element, F: Fabric> Window<T, F> {
-    /// Makes a dynamic window: without memory, each rank attaches some later
-    /// (`MPI_Win_create_dynamic`). Collective.
-    ///
-    /// # Errors
-    /// See [`Builder::dynamic`].
-    pub fn dynamic(world: &World<F>) -> Request<'_, Self, F> {
-        Builder::default().dynamic(world)
-    }
-
     /// Makes a window over a vector of this rank and over those of the other ranks
     /// (`MPI_Win_create`). Collective.
     ///
