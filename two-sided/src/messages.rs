@@ -9,6 +9,7 @@ use bytemuck::Pod;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
 use onesided_fabric::{Drive, Fabric, World};
 
+use crate::engine::Engine;
 use crate::matching::{Envelope, Pattern};
 use crate::progress::Progress;
 use crate::{Error, MatchProbe, Probe, Recv, RecvInto, SendRequest, Source, Status, Tag, Tags};
@@ -225,16 +226,21 @@ impl<F: Fabric> Messages<F> {
         Status { source, tag: Tag(envelope.tag), bytes }
     }
 
-    /// Why a receive from any rank will not end, or should not: a member has died that was not
-    /// acknowledged, or all others have left.
-    pub(crate) fn failed_member(&self) -> Option<Fault> {
+    /// Why no message comes from a source, once everything that has arrived is taken in: the rank is
+    /// lost; or, of any rank, a member has died and was not acknowledged, or all others have left.
+    pub(crate) fn failed_source(&self, engine: &Engine<F::Segment>, source: Source) -> Option<Fault> {
         let fabric = self.world.fabric();
+        match source {
+            Source::Rank(rank) => return engine.lost(self.world.fabric_rank(rank)?),
+            // Others have cut this rank off.
+            Source::Any if engine.lost(fabric.rank()).is_some() => return engine.lost(fabric.rank()),
+            Source::Any => {}
+        }
         let others = || (0..self.world.size()).filter_map(|rank| Some((rank, self.world.fabric_rank(rank)?)));
         if fabric.failed_rank().is_some() {
             let acknowledged = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
-            let died = others()
-                .find(|(rank, member)| !acknowledged.contains(rank) && fabric.liveness(*member) == Liveness::Dead);
-            if let Some((_, member)) = died {
+            let is_dead = |rank, member| !acknowledged.contains(&rank) && fabric.liveness(member) == Liveness::Dead;
+            if let Some((_, member)) = others().find(|(rank, member)| is_dead(*rank, *member)) {
                 return Some(Fault::of(FaultKind::PeerDied, member));
             }
         }

@@ -1,7 +1,6 @@
 //! Probes.
 
 use std::fmt;
-use std::task::Poll;
 use std::time::Duration;
 
 use bytemuck::Pod;
@@ -75,15 +74,10 @@ async fn found<R, F: Fabric>(
 ) -> Result<R, Error> {
     let pattern = checked?;
     let watch = pattern.source.map_or(messages.world().fabric().rank(), Rank);
-    let found = messages.progress().until(watch, |engine, cx| {
-        if let Some(found) = find(engine, pattern, cx.waker()) {
-            return Poll::Ready(Ok(found));
-        }
-        let failed = match source {
-            Source::Any => messages.failed_member(),
-            Source::Rank(_) => engine.lost(watch),
-        };
-        failed.map_or(Poll::Pending, |fault| Poll::Ready(Err(fault)))
+    let found = messages.progress().until(watch, |engine, waker, is_drained| {
+        let found = find(engine, pattern, waker).map(Ok);
+        let failed = || messages.failed_source(engine, source).map(Err);
+        found.or_else(|| is_drained.then(failed).flatten())
     });
     found.await.map_err(|fault| failed(source, messages.world().translate(fault)))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience, Port, Rank, Watch};
 use onesided_fabric::{Fabric, Segment};
@@ -70,7 +70,7 @@ impl<F: Fabric> Progress<F> {
         let mut engine = lock(&self.engine);
         let result = change(&mut engine);
         if engine.is_busy() {
-            self.flush(&mut engine, &mut Context::from_waker(std::task::Waker::noop()));
+            self.flush(&mut engine, &mut Context::from_waker(Waker::noop()));
         }
         self.unlock(engine);
         result
@@ -79,7 +79,7 @@ impl<F: Fabric> Progress<F> {
     fn unlock(&self, mut engine: MutexGuard<'_, Engine<F::Segment>>) {
         let (woken, idle) = (engine.take_woken(), engine.take_idle());
         drop(engine);
-        woken.into_iter().for_each(std::task::Waker::wake);
+        woken.into_iter().for_each(Waker::wake);
         if !idle.is_empty() {
             self.keep(idle);
         }
@@ -104,14 +104,15 @@ impl<F: Fabric> Progress<F> {
     }
 
     /// Waits until `look` finds what it waits for, and moves all messages of this rank meanwhile.
-    /// `watch`: the rank whose end may be what ends the wait.
+    /// `watch`: the rank whose end may be what ends the wait. `look` learns whether everything that
+    /// has arrived is taken in: only then a failure of other ranks counts.
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn until<R>(
         &self,
         watch: Rank,
-        mut look: impl FnMut(&mut Engine<F::Segment>, &mut Context<'_>) -> Poll<R>,
+        mut look: impl FnMut(&mut Engine<F::Segment>, &Waker, bool) -> Option<R>,
     ) -> R {
         let patience = Patience { deadline: u64::MAX, watch: Watch::RankAndFailures(watch) };
         let receive = || self.fabric.recv(Port::MESSAGES, patience);
@@ -120,28 +121,33 @@ impl<F: Fabric> Progress<F> {
         poll_fn(move |cx| {
             let mut engine = lock(&self.engine);
             drop(sending.take());
-            let unreachable = engine.take_unreachable();
-            while let Poll::Ready(received) = Pin::new(&mut receiving).poll(cx) {
-                match received {
-                    Ok(message) => engine.arrived(message.from, message.bytes()),
-                    // What it sent has arrived before.
-                    Err(fault) if engine.lost(watch).is_none() => engine.lose(watch, fault),
-                    Err(_) => {
+            let mut is_drained = false;
+            let mut found = look(&mut engine, cx.waker(), is_drained);
+            while found.is_none() && !is_drained {
+                match Pin::new(&mut receiving).poll(cx) {
+                    Poll::Ready(Ok(message)) => {
+                        engine.arrived(message.from, message.bytes());
                         receiving = receive();
-                        break;
                     }
+                    Poll::Ready(Err(fault)) => {
+                        engine.lose(watch, fault);
+                        receiving = receive();
+                        is_drained = true;
+                    }
+                    Poll::Pending => is_drained = true,
                 }
-                receiving = receive();
+                if is_drained {
+                    engine.lose_unreachable();
+                }
+                found = look(&mut engine, cx.waker(), is_drained);
             }
-            unreachable.into_iter().for_each(|(peer, fault)| engine.lose(peer, fault));
-            let found = look(&mut engine, cx);
             if engine.is_busy() {
                 sending = self.flush(&mut engine, cx);
+                // What is waited for may have been sent just now.
+                found = found.or_else(|| look(&mut engine, cx.waker(), is_drained));
             }
-            // A send may have been the last step, or have failed.
-            let found = if found.is_pending() { look(&mut engine, cx) } else { found };
             self.unlock(engine);
-            found
+            found.map_or(Poll::Pending, Poll::Ready)
         })
         .await
     }

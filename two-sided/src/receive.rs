@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::task::Poll;
 use std::time::Duration;
 
 use bytemuck::Pod;
@@ -150,15 +149,11 @@ impl<'m, F: Fabric> Posted<'m, F> {
         let progress = self.progress;
         let mut is_over = false;
         let received = progress
-            .until(self.watch, |engine, cx| match engine.received(receive, cx.waker()) {
-                Some(outcome) => {
-                    is_over = true;
-                    Poll::Ready(outcome)
-                }
-                None => match source {
-                    Source::Any => messages.failed_member().map_or(Poll::Pending, |fault| Poll::Ready(Err(fault))),
-                    Source::Rank(_) => Poll::Pending,
-                },
+            .until(self.watch, |engine, waker, is_drained| {
+                let outcome = engine.received(receive, waker);
+                is_over = outcome.is_some();
+                let failed = || messages.failed_source(engine, source).map(Err);
+                outcome.or_else(|| is_drained.then(failed).flatten())
             })
             .await;
         if is_over {

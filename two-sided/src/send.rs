@@ -1,7 +1,6 @@
 //! The handle of a send.
 
 use std::fmt;
-use std::task::Poll;
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
@@ -82,10 +81,7 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
 
     async fn run(messages: &'m Messages<F>, what: What, started: Started<'m, F>) -> Result<(), Error> {
         let pending = started?;
-        let sent = pending.progress.until(pending.to, |engine, cx| match engine.sent(pending.send, cx.waker()) {
-            Some(outcome) => Poll::Ready(outcome),
-            None => Poll::Pending,
-        });
+        let sent = pending.progress.until(pending.to, |engine, waker, _| engine.sent(pending.send, waker));
         sent.await.map_err(|fault| what.failed(messages.world().translate(fault)))
     }
 }

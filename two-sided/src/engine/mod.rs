@@ -49,7 +49,7 @@ pub(crate) enum Posted {
 #[derive(Debug)]
 pub(crate) enum Body {
     /// The whole of it.
-    Eager(Box<[u8]>),
+    Eager(Bytes),
     /// Where it lies. Its sender waits for a FIN.
     Announced { request: RequestId, key: SegmentKey },
 }
@@ -58,9 +58,32 @@ impl Body {
     /// The message's length in bytes.
     pub(crate) fn len(&self) -> u64 {
         match self {
-            Self::Eager(bytes) => bytes.len() as u64,
+            Self::Eager(bytes) => bytes.len.into(),
             Self::Announced { key, .. } => key.len,
         }
+    }
+}
+
+/// The bytes of an eager message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bytes {
+    bytes: [u8; EAGER_MAX],
+    len: u8,
+}
+
+impl Bytes {
+    fn new(from: &[u8]) -> Self {
+        let mut bytes = [0; EAGER_MAX];
+        bytes[..from.len()].copy_from_slice(from);
+        Self { bytes, len: from.len() as u8 }
+    }
+}
+
+impl std::ops::Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
     }
 }
 
@@ -355,7 +378,7 @@ impl<S> Engine<S> {
         let Some((packet, grant)) = Packet::decode(bytes) else { return self.violated(from) };
         self.granted(from, grant);
         match packet {
-            Packet::Eager { context, tag, bytes } => self.message(from, context, tag, Body::Eager(bytes.into())),
+            Packet::Eager { context, tag, bytes } => self.message(from, context, tag, Body::Eager(Bytes::new(bytes))),
             Packet::Rts { context, tag, request, key } if key.rank == from => {
                 self.message(from, context, tag, Body::Announced { request, key });
             }
@@ -454,10 +477,12 @@ impl<S> Engine<S> {
         Posted::Sent
     }
 
-    /// The peers that a packet could not be sent to: to be [lost](Self::lose) once everything that
-    /// has arrived by now is taken in.
-    pub(crate) fn take_unreachable(&mut self) -> Vec<(Rank, Fault)> {
-        std::mem::take(&mut self.unreachable)
+    /// [Loses](Self::lose) the peers that a packet could not be sent to. Called when everything that
+    /// has arrived is taken in.
+    pub(crate) fn lose_unreachable(&mut self) {
+        for (peer, fault) in std::mem::take(&mut self.unreachable) {
+            self.lose(peer, fault);
+        }
     }
 
     /// The tasks to be woken, once the engine is not locked any more.

@@ -333,10 +333,9 @@ fn what_a_peer_sent_before_it_died_is_received() {
     assert_eq!([read, unsent].map(|send| engine.sent(send, Waker::noop())), [None, Some(Err(fault))]);
     let receive = || Pattern { context: 0, source: Some(1), tag: None };
     let (first, second) = (engine.receive(receive()), engine.receive(receive()));
-    let unreachable = engine.take_unreachable();
     engine.arrived(Rank(1), Packet::Eager { context: 0, tag: 5, bytes: b"before" }.encode(0).bytes());
     engine.arrived(Rank(1), Packet::Fin { request: RequestId(read as u32), status: 0 }.encode(0).bytes());
-    unreachable.into_iter().for_each(|(peer, fault)| engine.lose(peer, fault));
+    engine.lose_unreachable();
     assert!(engine.received(first, Waker::noop()).unwrap().is_ok());
     assert_eq!(engine.received(second, Waker::noop()).unwrap().unwrap_err(), fault);
     assert_eq!(engine.sent(read, Waker::noop()), Some(Ok(())));
