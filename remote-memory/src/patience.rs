@@ -20,8 +20,8 @@ pub enum Watch {
     NoRank,
     /// The death or departure of this rank, the only one that can end the wait with success.
     Rank(Rank),
-    /// The end of this rank. The wait is also polled again at the death of any rank, for a
-    /// predicate that depends on deaths (a barrier of some of the ranks).
+    /// The end of this rank. The wait is also polled again at the death or departure of any rank,
+    /// for a predicate that depends on them (a barrier of some of the ranks).
     RankAndFailures(Rank),
 }
 
@@ -43,7 +43,7 @@ impl Patience {
         Self { deadline: u64::MAX, watch: Watch::Rank(rank) }
     }
 
-    /// Waits while `rank` is alive, and is polled at every death.
+    /// Waits while `rank` is alive, and is polled at every death and departure.
     #[must_use]
     #[inline]
     pub const fn with_failures(rank: Rank) -> Self {

@@ -208,7 +208,8 @@ impl State {
                 Due::Leave(rank) => {
                     self.lives[rank as usize] = Life::Left;
                     self.wake_watchers(|watch| match watch {
-                        Watch::Rank(left) | Watch::RankAndFailures(left) => left == Rank(rank),
+                        Watch::Rank(left) => left == Rank(rank),
+                        Watch::RankAndFailures(_) => true,
                         Watch::NoRank => false,
                     });
                     None

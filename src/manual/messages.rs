@@ -58,6 +58,9 @@
 //! A message orders memory: what its sender did before the send is visible to its receiver after
 //! the receive, as after a barrier of the two.
 //!
+//! A message that a dropped or late receive had matched goes to the next receive that fits; to the
+//! others it arrives when it did.
+//!
 //! # Protocols
 //!
 //! | message | protocol | the send is complete |
@@ -75,7 +78,9 @@
 //! memory does not grow.
 //!
 //! Messages move while this rank waits in a call on messages, whichever it is: a rank that waits
-//! for a message of rank 1 answers those of rank 2. While it computes, the senders of long messages
+//! for a message of rank 1 answers those of rank 2, and reads the messages of all its posted
+//! receives. A receive that is waited for reads into its own slice or vector; one that is not, into
+//! memory of the library, and its wait copies. While a rank computes, the senders of long messages
 //! to it wait.
 //!
 //! # Failures

@@ -49,8 +49,7 @@ use crate::{Error, MatchProbe, Probe, Recv, RecvInto, SendRequest, Source, Statu
 /// Messages move while this rank is in a call that waits, for whatever message.
 pub struct Messages<F: Fabric = onesided_fabric::Any> {
     world: World<F>,
-    progress: Arc<Progress<F>>,
-    context: u32,
+    context: Arc<Context<F>>,
     /// Members whose failure does not end receives from any rank.
     acknowledged: Arc<Mutex<BTreeSet<u32>>>,
 }
@@ -59,8 +58,7 @@ impl<F: Fabric> Clone for Messages<F> {
     fn clone(&self) -> Self {
         Self {
             world: self.world.clone(),
-            progress: Arc::clone(&self.progress),
-            context: self.context,
+            context: Arc::clone(&self.context),
             acknowledged: Arc::clone(&self.acknowledged),
         }
     }
@@ -68,7 +66,20 @@ impl<F: Fabric> Clone for Messages<F> {
 
 impl<F: Fabric> fmt::Debug for Messages<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "communicator {} of {} ranks", self.context, self.world.size())
+        write!(f, "communicator {} of {} ranks", self.context.number, self.world.size())
+    }
+}
+
+/// What the handles of one communicator share.
+#[derive(Debug)]
+struct Context<F: Fabric> {
+    progress: Arc<Progress<F>>,
+    number: u32,
+}
+
+impl<F: Fabric> Drop for Context<F> {
+    fn drop(&mut self) {
+        self.progress.with(|engine| engine.close(self.number));
     }
 }
 
@@ -81,7 +92,8 @@ struct Shared<F: Fabric> {
 }
 
 impl<F: Drive + 'static> Messages<F> {
-    /// A communicator of the ranks of a world. Collective.
+    /// A communicator of the ranks of a world. Collective: a rank makes its communicators one after
+    /// the other, also those of different worlds.
     ///
     /// # Errors
     /// [`Error::Create`]: a rank died or left.
@@ -105,10 +117,10 @@ impl<F: Fabric + 'static> Messages<F> {
         let mine = shared.next.load(Ordering::Relaxed);
         let all = world.all_gather(&mine.to_le_bytes()).await.map_err(|fault| Error::Create { fault })?;
         let numbers = all.iter().filter_map(|bytes| bytes.as_slice().try_into().ok().map(u32::from_le_bytes));
-        let context = numbers.max().unwrap_or(mine);
-        shared.next.fetch_max(context + 1, Ordering::Relaxed);
-        let progress = Arc::clone(&shared.progress);
-        Ok(Self { world: world.clone(), progress, context, acknowledged: Arc::default() })
+        let number = numbers.max().unwrap_or(mine);
+        shared.next.fetch_max(number + 1, Ordering::Relaxed);
+        let context = Arc::new(Context { progress: Arc::clone(&shared.progress), number });
+        Ok(Self { world: world.clone(), context, acknowledged: Arc::default() })
     }
 }
 
@@ -127,8 +139,10 @@ impl<F: Fabric> Messages<F> {
     /// the message, or this rank has no memory for its copy.
     ///
     /// # Cancel safety
-    /// A dropped handle does not stop the message, but its failure is not reported.
-    pub fn send<'m, T: Pod>(&'m self, elements: &'m [T], to: u32, tag: Tag) -> SendRequest<'m, F> {
+    /// A dropped handle does not stop the message, but its failure is not reported. Like all
+    /// messages it moves while this rank waits: one that is not on its way when the rank leaves is
+    /// lost.
+    pub fn send<T: Pod>(&self, elements: &[T], to: u32, tag: Tag) -> SendRequest<'_, F> {
         const { assert!(size_of::<T>() > 0, "elements without a size") };
         SendRequest::start(self, bytemuck::cast_slice(elements), to, tag)
     }
@@ -138,8 +152,8 @@ impl<F: Fabric> Messages<F> {
     ///
     /// # Errors
     /// From the handle: [`Error::Rank`]; [`Error::Receive`]: the rank died or left and no message
-    /// of it is left, or, from [any](Source::Any) rank, a member of the communicator died or left
-    /// ([which may be acknowledged](Self::acknowledge_failures)); [`Error::Read`];
+    /// of it is left, or, from [any](Source::Any) rank, a member of the communicator died ([which
+    /// may be acknowledged](Self::acknowledge_failures)), or all others left; [`Error::Read`];
     /// [`Error::Length`].
     ///
     /// # Cancel safety
@@ -201,11 +215,11 @@ impl<F: Fabric> Messages<F> {
     }
 
     pub(crate) fn progress(&self) -> &Progress<F> {
-        &self.progress
+        &self.context.progress
     }
 
-    pub(crate) const fn context(&self) -> u32 {
-        self.context
+    pub(crate) fn context(&self) -> u32 {
+        self.context.number
     }
 
     /// The rank on the fabric of a rank that an operation names.
@@ -218,7 +232,7 @@ impl<F: Fabric> Messages<F> {
             Source::Rank(rank) => Some(self.rank(operation, rank)?.0),
             Source::Any => None,
         };
-        Ok(tags.pattern(self.context, source))
+        Ok(tags.pattern(self.context.number, source))
     }
 
     pub(crate) fn status(&self, envelope: Envelope, bytes: u64) -> Status {
@@ -226,8 +240,9 @@ impl<F: Fabric> Messages<F> {
         Status { source, tag: Tag(envelope.tag), bytes }
     }
 
-    /// Why no message comes from a source, once everything that has arrived is taken in: the rank is
-    /// lost; or, of any rank, a member has died and was not acknowledged, or all others have left.
+    /// Why no message comes from a source, once everything that has arrived is taken in: the rank
+    /// is lost; or, of any rank, a member has died and was not acknowledged, or all others have
+    /// left.
     pub(crate) fn failed_source(&self, engine: &Engine<F::Segment>, source: Source) -> Option<Fault> {
         let fabric = self.world.fabric();
         match source {

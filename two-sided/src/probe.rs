@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use bytemuck::Pod;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
-use onesided_fabric::{Call, Drive, Fabric, Limit, block_on, limited};
+use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
 
 use crate::engine::Engine;
 use crate::matching::Pattern;
 use crate::receive::Taken;
-use crate::{Error, Messages, Source, Status, Tags};
+use crate::{Error, Messages, Recv, RecvInto, Source, Status, Tags};
 
 /// The pattern of a probe, or why there is none.
 type Checked = Result<Pattern, Error>;
@@ -38,30 +38,38 @@ pub struct MatchProbe<'m, F: Fabric> {
 #[must_use = "a message that is dropped goes to the next receive that fits"]
 pub struct Message<'m, F: Fabric>(Taken<'m, F>);
 
-impl<F: Drive> Message<'_, F> {
+impl<'m, F: Fabric> Message<'m, F> {
     /// Whose it is, and how long.
     pub fn status(&self) -> Status {
         self.0.status()
     }
 
-    /// Receives it (`MPI_Mrecv`); blocks while it is read.
+    /// Receives it (`MPI_Mrecv`).
     ///
     /// # Errors
-    /// [`Error::Read`]; [`Error::Length`] if its length is no multiple of the element's.
-    pub fn recv<T: Pod + Send>(self) -> Result<(Vec<T>, Status), Error> {
+    /// From the handle: [`Error::Read`]; [`Error::Length`] if its length is no multiple of the
+    /// element's.
+    ///
+    /// # Cancel safety
+    /// As [`Messages::recv`].
+    pub fn recv<T: Pod + Send>(self) -> Recv<'m, T, F> {
         const { assert!(size_of::<T>() > 0, "elements without a size") };
-        let fabric = self.0.messages.world().fabric();
-        block_on(fabric, self.0.into_vec())
+        Recv::taken(self.0)
     }
 
-    /// Receives it into a slice; blocks while it is read.
+    /// Receives it into a slice.
     ///
     /// # Errors
+    /// As [`Messages::recv_into`], of a message that has come.
+    ///
+    /// # Cancel safety
     /// As [`Messages::recv_into`].
-    pub fn recv_into<T: Pod + Send>(self, into: &mut [T]) -> Result<Status, Error> {
+    pub fn recv_into<'b, T: Pod + Send>(self, into: &'b mut [T]) -> RecvInto<'b, F>
+    where
+        'm: 'b,
+    {
         const { assert!(size_of::<T>() > 0, "elements without a size") };
-        let fabric = self.0.messages.world().fabric();
-        block_on(fabric, self.0.into_slice(bytemuck::cast_slice_mut(into), size_of::<T>()))
+        RecvInto::taken(self.0, into)
     }
 }
 
@@ -74,11 +82,11 @@ async fn found<R, F: Fabric>(
 ) -> Result<R, Error> {
     let pattern = checked?;
     let watch = pattern.source.map_or(messages.world().fabric().rank(), Rank);
-    let found = messages.progress().until(watch, |engine, waker, is_drained| {
-        let found = find(engine, pattern, waker).map(Ok);
-        let failed = || messages.failed_source(engine, source).map(Err);
-        found.or_else(|| is_drained.then(failed).flatten())
-    });
+    let found = messages.progress().until(
+        watch,
+        |engine, waker| find(engine, pattern, waker).map(Ok),
+        |engine| messages.failed_source(engine, source).map(Err),
+    );
     found.await.map_err(|fault| failed(source, messages.world().translate(fault)))
 }
 
@@ -134,7 +142,7 @@ impl<'m, F: Fabric> MatchProbe<'m, F> {
 
     async fn run(messages: &'m Messages<F>, checked: Checked, source: Source) -> Result<Message<'m, F>, Error> {
         let matched = found(messages, checked, source, Engine::match_probe).await?;
-        Ok(Message(Taken { messages, matched: Some(matched) }))
+        Ok(Message(Taken::new(messages, matched)))
     }
 }
 

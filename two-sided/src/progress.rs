@@ -1,6 +1,7 @@
 //! Drives the engine over a fabric: what a waiting task does.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,11 +16,28 @@ use crate::engine::{Engine, Posted};
 const KEPT: u64 = 64 << 20;
 
 /// The engine of a rank and its fabric. All communicators of the rank share it.
-#[derive(Debug)]
 pub(crate) struct Progress<F: Fabric> {
     pub(crate) fabric: F,
-    engine: Mutex<Engine<F::Segment>>,
+    state: Mutex<State<F>>,
     memory: Mutex<Memory<F::Segment>>,
+}
+
+struct State<F: Fabric> {
+    engine: Engine<F::Segment>,
+    reads: Vec<Read<F>>,
+}
+
+/// A read of an announced message whose receive is not waited for now.
+struct Read<F: Fabric> {
+    receive: usize,
+    into: F::Segment,
+    transfer: F::Transfer,
+}
+
+impl<F: Fabric> fmt::Debug for Progress<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Progress").field("fabric", &self.fabric).finish_non_exhaustive()
+    }
 }
 
 /// Registered memory that no peer reads, by length.
@@ -37,8 +55,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<F: Fabric> Progress<F> {
     /// `fabric` must not keep its rank in the world.
     pub(crate) fn new(fabric: F) -> Self {
-        let engine = Mutex::new(Engine::new(fabric.rank()));
-        Self { fabric, engine, memory: Mutex::new(Memory { free: BTreeMap::new(), bytes: 0 }) }
+        let state = Mutex::new(State { engine: Engine::new(fabric.rank()), reads: Vec::new() });
+        Self { fabric, state, memory: Mutex::new(Memory { free: BTreeMap::new(), bytes: 0 }) }
     }
 
     /// Registered memory of at least `len` bytes.
@@ -54,7 +72,8 @@ impl<F: Fabric> Progress<F> {
         self.fabric.allocate(len).map_err(|error| error.fault())
     }
 
-    fn keep(&self, segments: Vec<F::Segment>) {
+    /// Keeps memory for the next messages.
+    pub(crate) fn keep(&self, segments: impl IntoIterator<Item = F::Segment>) {
         let mut memory = lock(&self.memory);
         for segment in segments {
             let len = segment.len();
@@ -67,86 +86,140 @@ impl<F: Fabric> Progress<F> {
 
     /// Changes the engine, sends what can be sent at once, and wakes the tasks that get on by it.
     pub(crate) fn with<R>(&self, change: impl FnOnce(&mut Engine<F::Segment>) -> R) -> R {
-        let mut engine = lock(&self.engine);
-        let result = change(&mut engine);
-        if engine.is_busy() {
-            self.flush(&mut engine, &mut Context::from_waker(Waker::noop()));
+        let mut state = lock(&self.state);
+        let result = change(&mut state.engine);
+        if state.engine.is_busy() {
+            drop(self.flush(&mut state.engine, &mut Context::from_waker(Waker::noop())));
         }
-        self.unlock(engine);
+        self.unlock(state);
         result
     }
 
-    fn unlock(&self, mut engine: MutexGuard<'_, Engine<F::Segment>>) {
-        let (woken, idle) = (engine.take_woken(), engine.take_idle());
-        drop(engine);
+    /// Wakers run, and are dropped, without the lock: they may belong to anything.
+    fn unlock(&self, mut state: MutexGuard<'_, State<F>>) {
+        let ([woken, _retired], idle) = (state.engine.take_wakers(), state.engine.take_idle());
+        drop(state);
         woken.into_iter().for_each(Waker::wake);
         if !idle.is_empty() {
             self.keep(idle);
         }
     }
 
-    /// Sends what can be sent. The send that found no room, so that its task is polled again.
-    fn flush(&self, engine: &mut Engine<F::Segment>, cx: &mut Context<'_>) -> Option<F::Send<'_>> {
-        let mut waiting = None;
+    /// Sends what can be sent. The sends that found no room, so that their task is polled again.
+    fn flush(&self, engine: &mut Engine<F::Segment>, cx: &mut Context<'_>) -> Vec<F::Send<'_>> {
+        let (mut waiting, mut failed) = (Vec::new(), None);
         engine.flush(|to, packet| {
             let mut send = self.fabric.send(to, Port::MESSAGES, packet, Notify::Yes);
             match Pin::new(&mut send).poll(cx) {
                 Poll::Ready(Ok(())) => Posted::Sent,
                 Poll::Ready(Err(fault)) if fault.kind() == FaultKind::Full => Posted::Busy,
+                // Of a rank whose packets were in the way.
+                Poll::Ready(Err(fault)) if fault.rank().is_some_and(|rank| rank != to) => {
+                    failed = fault.rank().zip(Some(fault));
+                    Posted::Busy
+                }
                 Poll::Ready(Err(fault)) => Posted::Failed(fault),
                 Poll::Pending => {
-                    waiting = Some(send);
+                    waiting.push(send);
                     Posted::Busy
                 }
             }
         });
+        if let Some((rank, fault)) = failed {
+            engine.note_unreachable(rank, fault);
+        }
         waiting
     }
 
+    /// Starts to read announced messages whose receives are not waited for now, and ends the reads
+    /// that are over.
+    fn read_announced(&self, State { engine, reads }: &mut State<F>, cx: &mut Context<'_>) {
+        while let Some((receive, key)) = engine.next_to_read() {
+            let opened = self.fabric.open(&key).map_err(|error| error.fault());
+            match opened.and_then(|from| Ok((from, self.memory(key.len)?))) {
+                Ok((from, into)) => {
+                    let transfer = self.fabric.rdma_read((&from, 0), (&into, 0), key.len);
+                    reads.push(Read { receive, into, transfer });
+                }
+                Err(fault) => engine.read(receive, Err(fault)),
+            }
+        }
+        let mut at = 0;
+        while let Some(read) = reads.get_mut(at) {
+            match Pin::new(&mut read.transfer).poll(cx) {
+                Poll::Ready(outcome) => {
+                    let Read { receive, into, .. } = reads.swap_remove(at);
+                    engine.read(receive, outcome.map(|()| into));
+                }
+                Poll::Pending => at += 1,
+            }
+        }
+    }
+
     /// Waits until `look` finds what it waits for, and moves all messages of this rank meanwhile.
-    /// `watch`: the rank whose end may be what ends the wait. `look` learns whether everything that
-    /// has arrived is taken in: only then a failure of other ranks counts.
+    /// `watch`: the rank whose end may be what ends the wait. `failed` says why nothing will be
+    /// found, once everything that has arrived is taken in.
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn until<R>(
         &self,
         watch: Rank,
-        mut look: impl FnMut(&mut Engine<F::Segment>, &Waker, bool) -> Option<R>,
+        mut look: impl FnMut(&mut Engine<F::Segment>, &Waker) -> Option<R>,
+        failed: impl Fn(&Engine<F::Segment>) -> Option<R>,
     ) -> R {
         let patience = Patience { deadline: u64::MAX, watch: Watch::RankAndFailures(watch) };
         let receive = || self.fabric.recv(Port::MESSAGES, patience);
         let mut receiving = receive();
-        let mut sending = None;
+        let mut sending = Vec::new();
         poll_fn(move |cx| {
-            let mut engine = lock(&self.engine);
-            drop(sending.take());
-            let mut is_drained = false;
-            let mut found = look(&mut engine, cx.waker(), is_drained);
-            while found.is_none() && !is_drained {
+            let mut state = lock(&self.state);
+            sending.clear();
+            let mut has_failed = false;
+            let found = loop {
+                if let Some(found) = look(&mut state.engine, cx.waker()) {
+                    break Some(found);
+                }
                 match Pin::new(&mut receiving).poll(cx) {
                     Poll::Ready(Ok(message)) => {
-                        engine.arrived(message.from, message.bytes());
+                        state.engine.arrived(message.from, message.bytes());
                         receiving = receive();
+                        continue;
                     }
                     Poll::Ready(Err(fault)) => {
-                        engine.lose(watch, fault);
+                        state.engine.lose(fault.rank().unwrap_or(watch), fault);
                         receiving = receive();
-                        is_drained = true;
                     }
-                    Poll::Pending => is_drained = true,
+                    Poll::Pending => {}
                 }
-                if is_drained {
-                    engine.lose_unreachable();
+                // Everything that has arrived is taken in.
+                state.engine.lose_unreachable();
+                self.read_announced(&mut state, cx);
+                if state.engine.is_busy() {
+                    sending = self.flush(&mut state.engine, cx);
                 }
-                found = look(&mut engine, cx.waker(), is_drained);
+                let found = look(&mut state.engine, cx.waker());
+                if found.is_some() || state.engine.has_unreachable() {
+                    if found.is_some() {
+                        break found;
+                    }
+                    continue;
+                }
+                match failed(&state.engine) {
+                    // The end of a rank was seen after its last message may have arrived.
+                    Some(_) if !has_failed => has_failed = true,
+                    outcome => break outcome,
+                }
+            };
+            if found.is_some() {
+                if state.engine.is_busy() {
+                    drop(self.flush(&mut state.engine, cx));
+                }
+                if state.engine.is_busy() || !state.reads.is_empty() {
+                    state.engine.wake_all(); // another task goes on with it
+                }
             }
-            if engine.is_busy() {
-                sending = self.flush(&mut engine, cx);
-                // What is waited for may have been sent just now.
-                found = found.or_else(|| look(&mut engine, cx.waker(), is_drained));
-            }
-            self.unlock(engine);
+            self.unlock(state);
             found.map_or(Poll::Pending, Poll::Ready)
         })
         .await

@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::task::Waker;
 use std::time::Duration;
 
 use bytemuck::Pod;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
 
-use crate::engine::{Body, Matched};
+use crate::engine::{Body, Engine, Matched};
 use crate::progress::Progress;
 use crate::{Error, Messages, Source, Status, Tags};
 
@@ -47,7 +48,26 @@ pub(crate) struct Posted<'m, F: Fabric> {
     receive: Option<usize>,
 }
 
-type Started<'m, F> = Result<Posted<'m, F>, Error>;
+/// A receive, or the message of a matched probe.
+enum Start<'m, F: Fabric> {
+    Posted(Posted<'m, F>),
+    Taken(Taken<'m, F>),
+}
+
+type Started<'m, F> = Result<Start<'m, F>, Error>;
+
+impl<'m, F: Fabric> Start<'m, F> {
+    fn post(messages: &'m Messages<F>, source: Source, tags: Tags) -> Started<'m, F> {
+        Posted::start(messages, source, tags).map(Self::Posted)
+    }
+
+    async fn taken(self, messages: &'m Messages<F>) -> Result<Taken<'m, F>, Error> {
+        match self {
+            Self::Posted(posted) => posted.taken(messages).await,
+            Self::Taken(taken) => Ok(taken),
+        }
+    }
+}
 
 impl<F: Fabric> Drop for Posted<'_, F> {
     fn drop(&mut self) {
@@ -59,8 +79,8 @@ impl<F: Fabric> Drop for Posted<'_, F> {
 
 /// A message that the engine has matched: delivered, or given back when this is dropped.
 pub(crate) struct Taken<'m, F: Fabric> {
-    pub(crate) messages: &'m Messages<F>,
-    pub(crate) matched: Option<Matched>,
+    messages: &'m Messages<F>,
+    matched: Option<Matched<F::Segment>>,
 }
 
 impl<F: Fabric> Drop for Taken<'_, F> {
@@ -71,9 +91,17 @@ impl<F: Fabric> Drop for Taken<'_, F> {
     }
 }
 
-impl<F: Fabric> Taken<'_, F> {
-    fn matched(&self) -> &Matched {
+impl<'m, F: Fabric> Taken<'m, F> {
+    pub(crate) const fn new(messages: &'m Messages<F>, matched: Matched<F::Segment>) -> Self {
+        Self { messages, matched: Some(matched) }
+    }
+
+    fn matched(&self) -> &Matched<F::Segment> {
         self.matched.as_ref().unwrap_or_else(|| unreachable!("it is there until it is delivered"))
+    }
+
+    pub(crate) const fn messages(&self) -> &'m Messages<F> {
+        self.messages
     }
 
     pub(crate) fn status(&self) -> Status {
@@ -81,9 +109,18 @@ impl<F: Fabric> Taken<'_, F> {
         self.messages.status(matched.envelope, matched.body.len())
     }
 
-    fn deliver(&mut self, outcome: Result<(), Fault>) {
-        if let Some(matched) = self.matched.take() {
-            self.messages.progress().with(|engine| engine.deliver(&matched, outcome));
+    /// The message is here, or lost. Its sender may wait for the packet that says so, so this rank
+    /// does not go on before it is on its way.
+    async fn deliver(&mut self, outcome: Result<(), Fault>) {
+        let Some(matched) = self.matched.take() else { return };
+        let (progress, from) = (self.messages.progress(), Rank(matched.envelope.source));
+        progress.with(|engine| engine.deliver(&matched, outcome));
+        if progress.with(|engine| engine.owes_packets(from)) {
+            let sent = |engine: &mut Engine<F::Segment>, _: &Waker| (!engine.owes_packets(from)).then_some(());
+            progress.until(from, sent, |_| None).await;
+        }
+        if let Body::Read { memory: Ok(memory), .. } = matched.body {
+            progress.keep([memory]);
         }
     }
 
@@ -103,22 +140,27 @@ impl<F: Fabric> Taken<'_, F> {
                     Err(error) => Err(error.fault()),
                 }
             }
+            Body::Read { memory: Ok(memory), len } => {
+                let len = usize::try_from(*len).unwrap_or(usize::MAX).min(into.len());
+                fabric.read_own(memory, 0, &mut into[..len])
+            }
+            Body::Read { memory: Err(fault), .. } => Err(*fault),
         };
         let status = self.status();
-        self.deliver(read);
+        self.deliver(read).await;
         read.map_err(|fault| Error::Read { status, fault: self.messages.world().translate(fault) })
     }
 
     pub(crate) async fn into_vec<T: Pod + Send>(mut self) -> Result<(Vec<T>, Status), Error> {
         let (status, element) = (self.status(), size_of::<T>());
         if !status.bytes.is_multiple_of(element as u64) {
-            self.deliver(Ok(()));
+            self.deliver(Ok(())).await;
             return Err(Error::Length { status, room: 0, element });
         }
         let len = usize::try_from(status.bytes / element as u64).unwrap_or(usize::MAX);
         let Ok(mut elements) = bytemuck::allocation::try_zeroed_slice_box(len) else {
             let fault = Fault::new(FaultKind::NoMemory);
-            self.deliver(Err(fault));
+            self.deliver(Err(fault)).await;
             return Err(Error::Read { status, fault });
         };
         self.read(bytemuck::cast_slice_mut(&mut elements)).await?;
@@ -134,7 +176,7 @@ impl<F: Fabric> Taken<'_, F> {
 }
 
 impl<'m, F: Fabric> Posted<'m, F> {
-    fn start(messages: &'m Messages<F>, source: Source, tags: Tags) -> Started<'m, F> {
+    fn start(messages: &'m Messages<F>, source: Source, tags: Tags) -> Result<Self, Error> {
         let (progress, pattern) = (messages.progress(), messages.pattern("recv", source, tags)?);
         let receive = Some(progress.with(|engine| engine.receive(pattern)));
         let watch = pattern.source.map_or(progress.fabric.rank(), Rank);
@@ -149,23 +191,33 @@ impl<'m, F: Fabric> Posted<'m, F> {
         let progress = self.progress;
         let mut is_over = false;
         let received = progress
-            .until(self.watch, |engine, waker, is_drained| {
-                let outcome = engine.received(receive, waker);
-                is_over = outcome.is_some();
-                let failed = || messages.failed_source(engine, source).map(Err);
-                outcome.or_else(|| is_drained.then(failed).flatten())
-            })
+            .until(
+                self.watch,
+                |engine, waker| {
+                    let outcome = engine.received(receive, waker);
+                    is_over = outcome.is_some();
+                    outcome
+                },
+                |engine| messages.failed_source(engine, source).map(Err),
+            )
             .await;
         if is_over {
             self.receive = None;
         }
-        received.map(|matched| Taken { messages, matched: Some(matched) }).map_err(failed)
+        received.map(|matched| Taken::new(messages, matched)).map_err(failed)
     }
 }
 
 impl<'m, T: Pod + Send, F: Fabric> Recv<'m, T, F> {
     pub(crate) fn start(messages: &'m Messages<F>, source: Source, tags: Tags) -> Self {
-        let call = Call::NotStarted(Posted::start(messages, source, tags));
+        let call = Call::NotStarted(Start::post(messages, source, tags));
+        Self { messages, limit: Limit::NONE, source, call, element: PhantomData }
+    }
+
+    /// Receives a message that is matched already.
+    pub(crate) fn taken(taken: Taken<'m, F>) -> Self {
+        let (messages, source) = (taken.messages(), Source::Rank(taken.status().source));
+        let call = Call::NotStarted(Ok(Start::Taken(taken)));
         Self { messages, limit: Limit::NONE, source, call, element: PhantomData }
     }
 
@@ -204,8 +256,15 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
         tags: Tags,
     ) -> Self {
         let room = Room { bytes: bytemuck::cast_slice_mut(into), element: size_of::<T>() };
-        let call = Call::NotStarted((Posted::start(messages, source, tags), room));
+        let call = Call::NotStarted((Start::post(messages, source, tags), room));
         Self { messages, limit: Limit::NONE, source, call }
+    }
+
+    /// Receives a message that is matched already.
+    pub(crate) fn taken<T: Pod + Send>(taken: Taken<'m, F>, into: &'m mut [T]) -> Self {
+        let (messages, source) = (taken.messages(), Source::Rank(taken.status().source));
+        let room = Room { bytes: bytemuck::cast_slice_mut(into), element: size_of::<T>() };
+        Self { messages, limit: Limit::NONE, source, call: Call::NotStarted((Ok(Start::Taken(taken)), room)) }
     }
 
     /// Sets a deadline, counted from the next wait or poll. When it passes, the receive is

@@ -81,7 +81,7 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
 
     async fn run(messages: &'m Messages<F>, what: What, started: Started<'m, F>) -> Result<(), Error> {
         let pending = started?;
-        let sent = pending.progress.until(pending.to, |engine, waker, _| engine.sent(pending.send, waker));
+        let sent = pending.progress.until(pending.to, |engine, waker| engine.sent(pending.send, waker), |_| None);
         sent.await.map_err(|fault| what.failed(messages.world().translate(fault)))
     }
 }

@@ -10,6 +10,7 @@
 //! | 2 | RTS | context 4, tag 4, request 4, key 28: the message's memory and length |
 //! | 3 | FIN | request 4, status 1 (0: read, else the kind of the fault) |
 //! | 4 | CREDIT | |
+//! | 5 | ASK: the sender has no credit left | |
 
 use onesided_fabric::SegmentKey;
 use onesided_fabric::remote_memory::MAX_MESSAGE;
@@ -33,6 +34,7 @@ pub(crate) enum Packet<'p> {
     Rts { context: u32, tag: u32, request: RequestId, key: SegmentKey },
     Fin { request: RequestId, status: u8 },
     Credit,
+    Ask,
 }
 
 /// An encoded packet.
@@ -69,6 +71,7 @@ impl<'p> Packet<'p> {
             Self::Rts { .. } => 2,
             Self::Fin { .. } => 3,
             Self::Credit => 4,
+            Self::Ask => 5,
         };
         put(&[kind, 0, 0, 0]);
         put(&grant.to_le_bytes());
@@ -88,7 +91,7 @@ impl<'p> Packet<'p> {
                 put(&request.0.to_le_bytes());
                 put(&[*status]);
             }
-            Self::Credit => {}
+            Self::Credit | Self::Ask => {}
         }
         encoded
     }
@@ -116,6 +119,7 @@ impl<'p> Packet<'p> {
                 Self::Fin { request: RequestId(request), status: *status }
             }
             [4, 0, 0, 0] if rest.is_empty() => Self::Credit,
+            [5, 0, 0, 0] if rest.is_empty() => Self::Ask,
             _ => return None,
         };
         Some((packet, grant))
@@ -146,6 +150,7 @@ mod tests {
             Packet::Rts { context: 1, tag: u32::MAX, request: RequestId(3), key: key() },
             Packet::Fin { request: RequestId(3), status: 1 },
             Packet::Credit,
+            Packet::Ask,
         ];
         for packet in packets {
             let encoded = packet.encode(77);

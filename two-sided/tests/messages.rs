@@ -178,7 +178,7 @@ fn a_matched_probe_takes_its_message_from_all_others() {
         assert_eq!(messages.recv::<u8>(0, Tags::Any).wait().unwrap().0.len(), 4);
         assert_eq!(messages.recv::<u8>(0, Tags::Any).deadline(SOON).wait().unwrap().0.len(), 5);
         let mut into = vec![0_u8; 50_000];
-        large.recv_into(&mut into).unwrap();
+        large.recv_into(&mut into).wait().unwrap();
         assert_eq!(into, bytes(3, 50_000));
         assert!(messages.probe(0, Tags::Any).test().unwrap().is_none());
         messages.send(&[0_u8], 0, Tag(9)).wait().unwrap();
@@ -282,5 +282,114 @@ fn deaths_in_the_simulator_end_every_wait() {
         let report =
             Simulation::new(Network::default()).ranks(4).kill(1, at).run(|world| async move { ring(&world).await });
         assert_eq!(report.end, End::Finished, "{at:?}: {:?}", report.end);
+    }
+}
+
+/// Receives that were posted move while their rank waits for its own sends (MPI-4.1, section
+/// 3.7.4).
+#[test]
+fn a_ring_of_posted_receives_ends_though_sends_are_waited_for_first() {
+    const LEN: usize = 100_000;
+    ranks(4, |world, messages| {
+        let (me, all) = (world.rank(), world.size());
+        let mut into = vec![0_u8; LEN];
+        let left = (me + all - 1) % all;
+        let receive = messages.recv_into(&mut into, left, Tag(0));
+        let vector = messages.recv::<u8>(left, Tag(1));
+        let dropped = messages.recv::<u8>(left, Tag(2));
+        for tag in 0..3 {
+            messages.send(&bytes(me + tag, LEN), (me + 1) % all, Tag(tag)).deadline(SOON).wait().unwrap();
+        }
+        receive.deadline(SOON).wait().unwrap();
+        assert_eq!(into, bytes(left, LEN));
+        assert_eq!(vector.deadline(SOON).wait().unwrap().0, bytes(left + 1, LEN));
+        // It was read already, and is given back.
+        drop(dropped);
+        assert_eq!(messages.recv::<u8>(left, Tag(2)).deadline(SOON).wait().unwrap().0, bytes(left + 2, LEN));
+    });
+}
+
+#[test]
+fn receives_that_are_posted_bring_credit() {
+    const MANY: u32 = 2_000;
+    ranks(3, |world, messages| match world.rank() {
+        0 => {
+            for number in 0..MANY {
+                messages.send(&[number], 1, Tag(0)).deadline(SOON).wait().unwrap();
+            }
+            messages.send(&[0_u32], 2, Tag(0)).wait().unwrap();
+        }
+        1 => {
+            let receives: Vec<_> = (0..MANY).map(|_| messages.recv::<u32>(0, Tag(0))).collect();
+            messages.recv::<u32>(2, Tag(0)).deadline(SOON).wait().unwrap();
+            for (number, receive) in (0..MANY).zip(receives) {
+                assert_eq!(receive.wait().unwrap().0, [number]);
+            }
+        }
+        _ => {
+            messages.recv::<u32>(0, Tag(0)).deadline(SOON).wait().unwrap();
+            messages.send(&[0_u32], 1, Tag(0)).wait().unwrap();
+        }
+    });
+}
+
+/// A sender without credit gets what is owed, however little.
+#[test]
+fn a_sender_without_credit_asks_for_it() {
+    ranks(2, |world, messages| {
+        let tags = [(0, 600), (1, 424), (2, 1)];
+        if world.rank() == 0 {
+            for (tag, many) in tags {
+                for number in 0..many {
+                    messages.send(&[number], 1, Tag(tag)).deadline(SOON).wait().unwrap();
+                }
+            }
+            return;
+        }
+        for (tag, many) in [tags[1], tags[2], tags[0]] {
+            for number in 0..many {
+                assert_eq!(messages.recv::<u32>(0, Tag(tag)).deadline(SOON).wait().unwrap().0, [number]);
+            }
+        }
+    });
+}
+
+/// The messages that a dropped communicator has not received hold up no other one.
+#[test]
+fn a_dropped_communicator_gives_its_credit_back() {
+    ranks(2, |world, messages| {
+        let other = Messages::new(&world).unwrap();
+        if world.rank() == 0 {
+            for number in 0..1_000_u32 {
+                other.send(&[number], 1, Tag(0)).deadline(SOON).wait().unwrap();
+            }
+            let error = other.send(&[0_u8; 1_000], 1, Tag(0)).deadline(SOON).wait().unwrap_err();
+            assert_eq!(error.fault().kind(), FaultKind::Closed, "{error}");
+            for number in 0..1_000_u32 {
+                messages.send(&[number], 1, Tag(0)).deadline(SOON).wait().unwrap();
+            }
+        } else {
+            std::thread::sleep(Duration::from_millis(50));
+            drop(other);
+            for number in 0..1_000_u32 {
+                assert_eq!(messages.recv::<u32>(0, Tag(0)).deadline(SOON).wait().unwrap().0, [number]);
+            }
+        }
+    });
+}
+
+/// The last messages of a rank that leaves are received, though its end is seen first.
+#[test]
+fn the_last_messages_of_the_last_other_rank_are_received() {
+    for round in 0..200 {
+        ranks(2, |world, messages| {
+            if world.rank() == 0 {
+                messages.send(&[round], 1, Tag(0)).wait().unwrap();
+                return;
+            }
+            assert_eq!(messages.recv::<u32>(Source::Any, Tag(0)).deadline(SOON).wait().unwrap().0, [round]);
+            let error = messages.recv::<u32>(Source::Any, Tag(0)).deadline(SOON).wait().unwrap_err();
+            assert_eq!(error.fault().kind(), FaultKind::PeerLeft);
+        });
     }
 }

@@ -10,19 +10,26 @@
 //! (RGET)       receiver  on a match: reads the memory by RDMA, FIN
 //! ```
 //!
+//! An announced message is read by the task that waits for its receive, into the user's memory; if
+//! that task waits for nothing or for something else, by any other that waits, into memory of the
+//! library.
+//!
 //! RGET is that of sur-2006, section 3: one control message before the data and one after it, and
 //! the sender does nothing in between.
 //!
 //! # Credits
 //!
 //! An EAGER or an RTS costs one unit. A peer starts with [`WINDOW`] units, and the receiver gives a
-//! unit back when the message is delivered. So a peer has at most that many unexpected messages
-//! here. A send without credit stays at its sender, in order.
+//! unit back when a receive gets the message. So a peer has at most that many unexpected messages
+//! here. A send without credit stays at its sender, in order. Credit goes back with other packets,
+//! in a packet of its own when half of the window is owed, and at once to a sender that asks
+//! because it has none left.
 
 mod peer;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::task::Waker;
 
 use onesided_fabric::SegmentKey;
@@ -47,19 +54,23 @@ pub(crate) enum Posted {
 
 /// A message that has arrived.
 #[derive(Debug)]
-pub(crate) enum Body {
+pub(crate) enum Body<S> {
     /// The whole of it.
     Eager(Bytes),
     /// Where it lies. Its sender waits for a FIN.
     Announced { request: RequestId, key: SegmentKey },
+    /// What was read of it into memory of this rank, or why it could not be; and its length. Its
+    /// sender has its FIN.
+    Read { memory: Result<S, Fault>, len: u64 },
 }
 
-impl Body {
+impl<S> Body<S> {
     /// The message's length in bytes.
     pub(crate) fn len(&self) -> u64 {
         match self {
             Self::Eager(bytes) => bytes.len.into(),
             Self::Announced { key, .. } => key.len,
+            Self::Read { len, .. } => *len,
         }
     }
 }
@@ -89,23 +100,30 @@ impl std::ops::Deref for Bytes {
 
 /// A message that was matched.
 #[derive(Debug)]
-pub(crate) struct Matched {
+pub(crate) struct Matched<S> {
     pub(crate) envelope: Envelope,
     arrival: Arrival,
-    pub(crate) body: Body,
+    /// Whether its credit has gone back: it was matched before, and given back.
+    is_consumed: bool,
+    pub(crate) body: Body<S>,
 }
 
 #[derive(Debug)]
-struct Receive {
+struct Receive<S> {
     pattern: Pattern,
-    state: ReceiveState,
+    state: ReceiveState<S>,
     waker: Option<Waker>,
 }
 
 #[derive(Debug)]
-enum ReceiveState {
+enum ReceiveState<S> {
     Posted(Handle),
-    Matched(Matched),
+    Matched(Matched<S>),
+    /// Another task reads the message, because this one waits for something else or for nothing.
+    Reading {
+        matched: Matched<S>,
+        is_cancelled: bool,
+    },
     Failed(Fault),
 }
 
@@ -132,8 +150,10 @@ enum SendState<S> {
 #[derive(Debug)]
 pub(crate) struct Engine<S> {
     me: Rank,
-    matcher: Matcher<usize, Body>,
-    receives: Slab<Receive>,
+    matcher: Matcher<usize, (Body<S>, bool)>,
+    receives: Slab<Receive<S>>,
+    /// Receives that an announced message was matched to.
+    announced: Vec<usize>,
     sends: Slab<Send<S>>,
     /// Those that a message was sent to or came from.
     peers: Vec<Peer>,
@@ -148,6 +168,17 @@ pub(crate) struct Engine<S> {
     /// Tasks whose requests have got on.
     woken: Vec<Waker>,
     probes: Vec<Waker>,
+    /// Wakers that are not needed any more. Their drop may run code of users.
+    retired: Vec<Waker>,
+    /// The contexts of communicators that are gone.
+    closed: HashSet<u32>,
+}
+
+/// Keeps a waker in place of an earlier one.
+fn keep(kept: &mut Option<Waker>, waker: &Waker, retired: &mut Vec<Waker>) {
+    if !kept.as_ref().is_some_and(|kept| kept.will_wake(waker)) {
+        retired.extend(kept.replace(waker.clone()));
+    }
 }
 
 impl<S> Engine<S> {
@@ -156,6 +187,7 @@ impl<S> Engine<S> {
             me,
             matcher: Matcher::new(),
             receives: Slab::new(),
+            announced: Vec::new(),
             sends: Slab::new(),
             peers: Vec::new(),
             peer_of: Vec::new(),
@@ -164,6 +196,8 @@ impl<S> Engine<S> {
             idle: Vec::new(),
             woken: Vec::new(),
             probes: Vec::new(),
+            retired: Vec::new(),
+            closed: HashSet::new(),
         }
     }
 
@@ -225,7 +259,7 @@ impl<S> Engine<S> {
         match &mut self.sends[send] {
             Send { state: SendState::Done(outcome), .. } => Some(*outcome),
             pending => {
-                pending.waker = Some(waker.clone());
+                keep(&mut pending.waker, waker, &mut self.retired);
                 None
             }
         }
@@ -262,7 +296,12 @@ impl<S> Engine<S> {
     pub(crate) fn receive(&mut self, pattern: Pattern) -> usize {
         let next = self.receives.vacant_key();
         let state = match self.take_unexpected(pattern) {
-            Some(matched) => ReceiveState::Matched(matched),
+            Some(matched) => {
+                if let Body::Announced { .. } = matched.body {
+                    self.announced.push(next);
+                }
+                ReceiveState::Matched(matched)
+            }
             None => match pattern.source.and_then(|source| self.lost(Rank(source))) {
                 Some(fault) => ReceiveState::Failed(fault),
                 None => ReceiveState::Posted(self.matcher.post(pattern, next)),
@@ -274,61 +313,131 @@ impl<S> Engine<S> {
     /// Takes the message of a receive, once there is one; until then `waker` is woken when there
     /// is. The receive is over afterwards; the message is to be [delivered](Self::deliver) or
     /// [given back](Self::give_back).
-    pub(crate) fn received(&mut self, receive: usize, waker: &Waker) -> Option<Result<Matched, Fault>> {
-        if let pending @ Receive { state: ReceiveState::Posted(_), .. } = &mut self.receives[receive] {
-            pending.waker = Some(waker.clone());
+    pub(crate) fn received(&mut self, receive: usize, waker: &Waker) -> Option<Result<Matched<S>, Fault>> {
+        let pending = &mut self.receives[receive];
+        if let ReceiveState::Posted(_) | ReceiveState::Reading { .. } = pending.state {
+            keep(&mut pending.waker, waker, &mut self.retired);
             return None;
         }
         match self.receives.remove(receive).state {
             ReceiveState::Matched(matched) => Some(Ok(matched)),
             ReceiveState::Failed(fault) => Some(Err(fault)),
-            ReceiveState::Posted(_) => unreachable!("it was not posted a moment ago"),
+            ReceiveState::Posted(_) | ReceiveState::Reading { .. } => unreachable!("it was over a moment ago"),
+        }
+    }
+
+    /// The next announced message whose receive is not waited for now: to be read by another task
+    /// of the rank, which then [says so](Self::read). Otherwise a rank that waits for a send,
+    /// before it waits for a receive, would hold up its own sender.
+    pub(crate) fn next_to_read(&mut self) -> Option<(usize, SegmentKey)> {
+        while let Some(at) = self.announced.pop() {
+            let Some(receive) = self.receives.get_mut(at) else { continue };
+            match std::mem::replace(&mut receive.state, ReceiveState::Failed(Fault::new(FaultKind::Closed))) {
+                ReceiveState::Matched(matched @ Matched { body: Body::Announced { key, .. }, .. }) => {
+                    receive.state = ReceiveState::Reading { matched, is_cancelled: false };
+                    return Some((at, key));
+                }
+                other => receive.state = other,
+            }
+        }
+        None
+    }
+
+    /// An announced message was read, or could not be.
+    pub(crate) fn read(&mut self, receive: usize, memory: Result<S, Fault>) {
+        let Receive { state, waker, .. } = &mut self.receives[receive];
+        let ReceiveState::Reading { mut matched, is_cancelled } =
+            std::mem::replace(state, ReceiveState::Failed(Fault::new(FaultKind::Closed)))
+        else {
+            unreachable!("only what is being read is read")
+        };
+        self.woken.extend(waker.take());
+        let outcome = memory.as_ref().map(|_| ()).map_err(|fault| *fault);
+        self.deliver(&matched, outcome);
+        matched.body = Body::Read { memory, len: matched.body.len() };
+        if is_cancelled {
+            self.receives.remove(receive);
+            self.give_back(matched);
+        } else {
+            self.receives[receive].state = ReceiveState::Matched(matched);
         }
     }
 
     /// Ends a receive that [`received`](Self::received) has not ended. A message that it had
     /// matched is unexpected again.
     pub(crate) fn cancel(&mut self, receive: usize) {
-        match self.receives.remove(receive).state {
+        if let ReceiveState::Reading { is_cancelled, .. } = &mut self.receives[receive].state {
+            *is_cancelled = true;
+            return;
+        }
+        let Receive { state, waker, .. } = self.receives.remove(receive);
+        self.retired.extend(waker);
+        match state {
             ReceiveState::Posted(handle) => {
                 self.matcher.cancel(handle);
             }
             ReceiveState::Matched(matched) => self.give_back(matched),
-            ReceiveState::Failed(_) => {}
+            ReceiveState::Failed(_) | ReceiveState::Reading { .. } => {}
         }
     }
 
     /// Puts a message back in its place, or gives it to a receive that was posted since.
-    pub(crate) fn give_back(&mut self, matched: Matched) {
+    pub(crate) fn give_back(&mut self, matched: Matched<S>) {
         self.place(matched);
         // A thread of this rank may sleep, and only a packet wakes it.
         self.queue(self.me, Outgoing::control(Packet::Credit.encode(0)));
     }
 
     /// Matches a message or keeps it.
-    fn place(&mut self, message: Matched) {
-        let Matched { envelope, arrival, body } = message;
-        let Some(receive) = self.matcher.take_posted(envelope) else {
-            self.matcher.keep(envelope, arrival, body);
+    fn place(&mut self, mut message: Matched<S>) {
+        let Some(at) = self.matcher.take_posted(message.envelope) else {
+            let Matched { envelope, arrival, is_consumed, body } = message;
+            self.matcher.keep(envelope, arrival, (body, is_consumed));
             self.woken.append(&mut self.probes);
             return;
         };
-        let receive = &mut self.receives[receive];
-        receive.state = ReceiveState::Matched(Matched { envelope, arrival, body });
+        self.consume(&mut message);
+        if let Body::Announced { .. } = message.body {
+            self.announced.push(at);
+        }
+        let receive = &mut self.receives[at];
+        receive.state = ReceiveState::Matched(message);
         self.woken.extend(receive.waker.take());
     }
 
-    fn take_unexpected(&mut self, pattern: Pattern) -> Option<Matched> {
+    fn take_unexpected(&mut self, pattern: Pattern) -> Option<Matched<S>> {
         let found = self.matcher.find(pattern)?;
-        let (envelope, arrival, body) = self.matcher.take(found)?;
-        Some(Matched { envelope, arrival, body })
+        let (envelope, arrival, (body, is_consumed)) = self.matcher.take(found)?;
+        let mut matched = Matched { envelope, arrival, is_consumed, body };
+        self.consume(&mut matched);
+        Some(matched)
+    }
+
+    /// Gives the credit of a message back, once.
+    fn consume(&mut self, message: &mut Matched<S>) {
+        let from = Rank(message.envelope.source);
+        if !std::mem::replace(&mut message.is_consumed, true) && self.lost(from).is_none() {
+            let peer = self.peer(from);
+            peer.consumed = peer.consumed.wrapping_add(1);
+            if peer.owes_credit() {
+                self.queue(from, Outgoing::control(Packet::Credit.encode(0)));
+            }
+        }
+    }
+
+    /// A communicator is gone, with the messages that it has not received.
+    pub(crate) fn close(&mut self, context: u32) {
+        self.closed.insert(context);
+        while let Some(matched) = self.take_unexpected(Pattern { context, source: None, tag: None }) {
+            self.deliver(&matched, Err(Fault::new(FaultKind::Closed)));
+        }
     }
 
     /// The first unexpected message that a pattern fits: its envelope and length in bytes. If there
     /// is none, `waker` is woken when a message comes that no receive fits.
     pub(crate) fn probe(&mut self, pattern: Pattern, waker: &Waker) -> Option<(Envelope, u64)> {
         let found = self.matcher.find(pattern).and_then(|found| self.matcher.unexpected(found));
-        let found = found.map(|(envelope, body)| (envelope, body.len()));
+        let found = found.map(|(envelope, (body, _))| (envelope, body.len()));
         if found.is_none() {
             self.wake_at_unexpected(waker);
         }
@@ -336,7 +445,7 @@ impl<S> Engine<S> {
     }
 
     /// Takes the first unexpected message that a pattern fits; as [`probe`](Self::probe).
-    pub(crate) fn match_probe(&mut self, pattern: Pattern, waker: &Waker) -> Option<Matched> {
+    pub(crate) fn match_probe(&mut self, pattern: Pattern, waker: &Waker) -> Option<Matched<S>> {
         let taken = self.take_unexpected(pattern);
         if taken.is_none() {
             self.wake_at_unexpected(waker);
@@ -350,24 +459,21 @@ impl<S> Engine<S> {
         }
     }
 
-    /// The user has a message, or could not read it for this reason: its credit goes back, and the
-    /// sender of an announced one gets its FIN.
-    pub(crate) fn deliver(&mut self, matched: &Matched, outcome: Result<(), Fault>) {
+    /// This rank has a message, or could not read it for this reason: the sender of an announced
+    /// one gets its FIN.
+    pub(crate) fn deliver(&mut self, matched: &Matched<S>, outcome: Result<(), Fault>) {
         let from = Rank(matched.envelope.source);
-        if self.lost(from).is_some() {
-            return;
+        if let Body::Announced { request, .. } = matched.body
+            && self.lost(from).is_none()
+        {
+            let status = outcome.map_or_else(|fault| fault.kind() as u8, |()| 0);
+            self.queue(from, Outgoing::control(Packet::Fin { request, status }.encode(0)));
         }
-        let peer = self.peer(from);
-        peer.consumed = peer.consumed.wrapping_add(1);
-        let packet = match matched.body {
-            Body::Announced { request, .. } => {
-                let status = outcome.map_or_else(|fault| fault.kind() as u8, |()| 0);
-                Packet::Fin { request, status }
-            }
-            Body::Eager(_) if peer.owes_credit() => Packet::Credit,
-            Body::Eager(_) => return,
-        };
-        self.queue(from, Outgoing::control(packet.encode(0)));
+    }
+
+    /// Whether packets without messages wait for room at a peer: it may wait for them.
+    pub(crate) fn owes_packets(&mut self, to: Rank) -> bool {
+        self.lost(to).is_none() && self.peer(to).has_controls()
     }
 
     /// Takes in a packet.
@@ -397,15 +503,28 @@ impl<S> Engine<S> {
                 }
             }
             Packet::Credit => {}
+            Packet::Ask => {
+                let peer = self.peer(from);
+                peer.wants_credit = true;
+                if peer.owes_credit() {
+                    self.queue(from, Outgoing::control(Packet::Credit.encode(0)));
+                }
+            }
         }
     }
 
-    fn message(&mut self, from: Rank, context: u32, tag: u32, body: Body) {
+    fn message(&mut self, from: Rank, context: u32, tag: u32, body: Body<S>) {
         if !self.peer(from).takes_message() {
             return self.violated(from);
         }
         let arrival = self.matcher.number();
-        self.place(Matched { envelope: Envelope { context, source: from.0, tag }, arrival, body });
+        let envelope = Envelope { context, source: from.0, tag };
+        let mut message = Matched { envelope, arrival, is_consumed: false, body };
+        if self.closed.contains(&context) {
+            self.consume(&mut message);
+            return self.deliver(&message, Err(Fault::new(FaultKind::Closed)));
+        }
+        self.place(message);
     }
 
     fn granted(&mut self, from: Rank, grant: u32) {
@@ -477,17 +596,34 @@ impl<S> Engine<S> {
         Posted::Sent
     }
 
-    /// [Loses](Self::lose) the peers that a packet could not be sent to. Called when everything that
-    /// has arrived is taken in.
+    /// [Loses](Self::lose) the peers that a packet could not be sent to. Called when everything
+    /// that has arrived is taken in.
     pub(crate) fn lose_unreachable(&mut self) {
         for (peer, fault) in std::mem::take(&mut self.unreachable) {
             self.lose(peer, fault);
         }
     }
 
-    /// The tasks to be woken, once the engine is not locked any more.
-    pub(crate) fn take_woken(&mut self) -> Vec<Waker> {
-        std::mem::take(&mut self.woken)
+    /// Notes that a peer cannot be reached.
+    pub(crate) fn note_unreachable(&mut self, rank: Rank, fault: Fault) {
+        self.unreachable.push((rank, fault));
+    }
+
+    /// Whether there is a peer to be [lost](Self::lose_unreachable).
+    pub(crate) fn has_unreachable(&self) -> bool {
+        !self.unreachable.is_empty()
+    }
+
+    /// Wakes all tasks that wait: the one that moved the messages ends, and left something to do.
+    pub(crate) fn wake_all(&mut self) {
+        self.woken.append(&mut self.probes);
+        self.woken.extend(self.receives.iter_mut().filter_map(|(_, receive)| receive.waker.take()));
+        self.woken.extend(self.sends.iter_mut().filter_map(|(_, send)| send.waker.take()));
+    }
+
+    /// The tasks to be woken, and wakers to be dropped, once the engine is not locked any more.
+    pub(crate) fn take_wakers(&mut self) -> [Vec<Waker>; 2] {
+        [std::mem::take(&mut self.woken), std::mem::take(&mut self.retired)]
     }
 
     /// Whether a flush may send something.

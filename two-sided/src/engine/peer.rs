@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use onesided_fabric::remote_memory::Fault;
 
-use crate::wire::Encoded;
+use crate::wire::{Encoded, Packet};
 
 /// The unexpected messages that a rank keeps of each peer, at most.
 pub(crate) const WINDOW: u32 = 1024;
@@ -37,6 +37,9 @@ pub(super) struct Peer {
     pub(super) is_busy: bool,
     /// Why it is reached no more.
     pub(super) lost: Option<Fault>,
+    /// Whether it has asked for credit, and whether this rank has.
+    pub(super) wants_credit: bool,
+    has_asked: bool,
     /// Messages sent to it, and how many it allows.
     spent: u32,
     allowed: u32,
@@ -54,6 +57,8 @@ impl Default for Peer {
             messages: VecDeque::new(),
             is_busy: false,
             lost: None,
+            wants_credit: false,
+            has_asked: false,
             spent: 0,
             allowed: WINDOW,
             came: 0,
@@ -78,7 +83,10 @@ impl Peer {
     /// The next packet that may be sent, with the grant of now.
     pub(super) fn next(&mut self) -> Option<Encoded> {
         if !self.can_send() {
-            return None;
+            if self.messages.is_empty() || std::mem::replace(&mut self.has_asked, true) {
+                return None;
+            }
+            self.controls.push_back(Outgoing::control(Packet::Ask.encode(0)));
         }
         self.told = self.consumed.wrapping_add(WINDOW);
         let next = self.controls.front().or(self.messages.front())?;
@@ -97,6 +105,7 @@ impl Peer {
     /// Takes a grant. It never falls, as packets arrive in order.
     pub(super) fn granted(&mut self, grant: u32) {
         if grant.wrapping_sub(self.spent) <= WINDOW {
+            self.has_asked &= grant == self.allowed;
             self.allowed = grant;
         }
     }
@@ -109,8 +118,16 @@ impl Peer {
     }
 
     /// Whether the peer should get a packet with its credit alone.
-    pub(super) fn owes_credit(&self) -> bool {
-        self.consumed.wrapping_add(WINDOW).wrapping_sub(self.told) >= WINDOW / 2 && self.controls.is_empty()
+    pub(super) fn owes_credit(&mut self) -> bool {
+        let owed = self.consumed.wrapping_add(WINDOW).wrapping_sub(self.told);
+        let at_least = if self.wants_credit { 1 } else { WINDOW / 2 };
+        let owes = owed >= at_least && self.controls.is_empty();
+        self.wants_credit &= owed < at_least; // any packet that waits brings the credit
+        owes
+    }
+
+    pub(super) fn has_controls(&self) -> bool {
+        !self.controls.is_empty()
     }
 
     /// Nothing that is queued will be sent; the sends among it.

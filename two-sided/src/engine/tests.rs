@@ -32,6 +32,14 @@ enum Step {
         at: u32,
         room: u8,
     },
+    /// Starts to read a message whose receive is not polled.
+    BeginRead {
+        at: u32,
+    },
+    /// Ends such a read.
+    EndRead {
+        at: u32,
+    },
     /// Polls all receives and sends.
     Poll {
         at: u32,
@@ -48,6 +56,8 @@ struct Host {
     engine: Engine<u64>,
     sends: Vec<usize>,
     receives: Vec<usize>,
+    /// Receives whose messages are being read, and their numbers.
+    reads: Vec<(usize, u64)>,
     /// Numbers of the messages received.
     got: Vec<u64>,
 }
@@ -62,16 +72,23 @@ struct Net {
 }
 
 /// The number that an eager message has as its bytes, and an announced one as its address.
-fn number(body: &Body) -> u64 {
+fn number(body: &Body<u64>) -> u64 {
     match body {
         Body::Eager(bytes) => u64::from_le_bytes(bytes[..8].try_into().unwrap()),
         Body::Announced { key, .. } => key.address,
+        Body::Read { memory, .. } => *memory.as_ref().unwrap(),
     }
 }
 
 impl Net {
     fn new() -> Self {
-        let host = |rank| Host { engine: Engine::new(Rank(rank)), sends: vec![], receives: vec![], got: vec![] };
+        let host = |rank| Host {
+            engine: Engine::new(Rank(rank)),
+            sends: vec![],
+            receives: vec![],
+            reads: vec![],
+            got: vec![],
+        };
         Self {
             hosts: (0..RANKS).map(host).collect(),
             wires: HashMap::new(),
@@ -107,7 +124,7 @@ impl Net {
 
     fn poll(&mut self, at: u32) {
         let waker = self.waker;
-        let Host { engine, sends, receives, got } = self.host(at);
+        let Host { engine, sends, receives, got, .. } = self.host(at);
         receives.retain(|receive| match engine.received(*receive, waker) {
             Some(received) => {
                 let matched = received.unwrap();
@@ -125,6 +142,13 @@ impl Net {
             }
             None => true,
         });
+    }
+
+    fn end_read(&mut self, at: u32) {
+        let Host { engine, reads, .. } = self.host(at);
+        if let Some((receive, number)) = reads.pop() {
+            engine.read(receive, Ok(number));
+        }
     }
 
     fn step(&mut self, step: Step) {
@@ -149,6 +173,11 @@ impl Net {
             }
             Step::Flush { at, room } => self.flush(at, room.into()),
             Step::Poll { at } => self.poll(at),
+            Step::BeginRead { at } => {
+                let Host { engine, reads, .. } = self.host(at);
+                reads.extend(engine.next_to_read().map(|(receive, key)| (receive, key.address)));
+            }
+            Step::EndRead { at } => self.end_read(at),
             Step::Drop { at, which } => {
                 let Host { engine, receives, .. } = self.host(at);
                 if !receives.is_empty() {
@@ -164,6 +193,9 @@ impl Net {
             (0..RANKS).for_each(|at| self.flush(at, u32::MAX));
             let pairs = (0..RANKS).flat_map(|from| (0..RANKS).map(move |to| (from, to)));
             let any = pairs.fold(0, |any, (from, to)| any + u32::from(self.arrive(from, to)));
+            while let Some(at) = (0..RANKS).find(|at| !self.hosts[*at as usize].reads.is_empty()) {
+                self.end_read(at);
+            }
             (0..RANKS).for_each(|at| self.poll(at));
             let waits = |host: &Host| !host.sends.is_empty() || host.engine.matcher.lens().1 > 0;
             if any == 0 && !self.hosts.iter().any(waits) && !self.hosts.iter().any(|host| host.engine.is_busy()) {
@@ -188,6 +220,8 @@ fn steps() -> impl Strategy<Value = Step> {
         6 => (rank(), rank()).prop_map(|(from, to)| Step::Arrive { from, to }),
         4 => (rank(), 0..4_u8).prop_map(|(at, room)| Step::Flush { at, room }),
         2 => rank().prop_map(|at| Step::Poll { at }),
+        2 => rank().prop_map(|at| Step::BeginRead { at }),
+        2 => rank().prop_map(|at| Step::EndRead { at }),
         1 => (rank(), any::<prop::sample::Index>()).prop_map(|(at, which)| Step::Drop { at, which }),
     ]
 }
