@@ -90,6 +90,16 @@ impl World<Any> {
 /// tests, examples and small programs. `ONESIDED_FABRIC` names the fabric; the default is shared
 /// memory.
 ///
+/// ```
+/// let sums = onesided_fabric::threads(4, |world| -> Result<u32, onesided_fabric::Error> {
+///     world.barrier().wait()?;
+///     Ok(world.rank() + world.size())
+/// })?;
+/// let sums = sums.into_iter().collect::<Result<Vec<_>, _>>()?;
+/// assert_eq!(sums, [4, 5, 6, 7]);
+/// # Ok::<(), onesided_fabric::Error>(())
+/// ```
+///
 /// # Errors
 /// - [`Error::Job`]: no memory for the job segment, or no threads.
 /// - Whatever the fabric reports.

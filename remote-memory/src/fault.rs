@@ -224,6 +224,7 @@ impl fmt::Display for Fault {
             FaultKind::NoSuchRegion => "no such region, or no longer",
             FaultKind::NotOwn => "the memory is not one's own",
             FaultKind::PeerDied => "the peer died",
+            FaultKind::PeerLeft if self.rank().is_none() => "no other rank is left",
             FaultKind::PeerLeft => "the peer left the world, or ended without joining it",
             FaultKind::OwnerDied => "the owner of the lock died",
             FaultKind::ParticipantDied => "a rank died that may hold the lock",

@@ -26,10 +26,11 @@
 //! | while it held a shared lock | none: the others get the lock, after up to a second | |
 //! | for which another waits ([`start`](crate::Window::start), [`post`](crate::Window::post), a signal) | those that wait | `PeerDied`, or `PeerLeft` if it left |
 //! | during a barrier, a fence or the creation of a window | all in it | the same |
-//! | whose memory others access | on verbs, those that do; on shared memory only those that access its user memory. Its allocated memory stays usable | `PeerDied` |
+//! | whose memory others access | on verbs, those that do; on shared memory only those that access its user memory. Its allocated memory stays usable, but for a rank that unwound from a panic: to ranks that had not accessed it before, it is gone | `PeerDied` |
 //!
-//! A thread that panics under an exclusive lock poisons it, too:
-//! [panics](super::death_and_leases#panics).
+//! A thread that panics under an exclusive lock poisons it, too; under a guard of a
+//! [`Mutex`](crate::Mutex) or an [`RwLock`](crate::RwLock) it does not, and the value stays as it
+//! was: [panics](super::death_and_leases#panics).
 //!
 //! # Other failures
 //!

@@ -132,7 +132,7 @@
 //! |---|---|
 //! | `put of 2 elements at 1023 on rank 0 of window "scores": it has 1024 elements there` | offsets and lengths are in elements |
 //! | `create window "scores": rank 1 differs from rank 0 in the length: 11 elements against 10` | a window has the same length on every rank, unless it is [`uneven`](crate::Builder::uneven) |
-//! | `barrier: rank 1: the peer left the world` | rank 1 returned from `main` without this collective call |
+//! | `barrier: rank 1: the peer left the world, or ended without joining it` | rank 1 returned from `main` without this collective call |
 //! | `barrier: rank 1: the peer died` | rank 1 ended by a signal, a panic or `exit` |
 //! | `lock_shared on rank 0 of window "scores": the deadline passed` | a `.deadline()` ended the wait |
 //! | `lock_shared on rank 3 of window "scores": the world has 3 ranks` | ranks count from 0 |

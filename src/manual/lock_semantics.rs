@@ -36,6 +36,9 @@
 //! Fair in this sense is every design but `test-and-set` and `two-level`, whose readers never wait
 //! behind waiting writers. Exclusive locks need an order with every design.
 //!
+//! A rank that asks for an exclusive lock that it holds waits for itself, up to its deadline.
+//! Another thread of the rank may hold it, so the library cannot tell.
+//!
 //! # The designs
 //!
 //! | [`LockDesign`](crate::LockDesign) | order of owners | readers | a waiter |

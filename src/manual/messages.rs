@@ -2,7 +2,8 @@
 //!
 //! [`Messages`](crate::Messages) is a communicator: the ranks of a [`World`](crate::World), and
 //! messages among them that no other communicator sees. A message has a sender, a tag and elements;
-//! a receive says from whom and with which tag it takes one, or leaves either open.
+//! a receive says from whom and with which tag it takes one, or leaves either open. The type of the
+//! elements is not sent: sender and receiver agree on it.
 //!
 //! ```
 //! use onesided::{Messages, Source, Tag};

@@ -94,10 +94,14 @@
 //! # }
 //! use onesided_lock_kit::Conformance;
 //!
-//! let suite = Conformance::of(&Simple::new(OneWord)).preemptions(1).states(20_000).cases(100);
+//! let suite = Conformance::of(&Simple::new(OneWord)).preemptions(2).states(20_000).cases(100);
 //! // This lock does not recover from dead owners.
 //! println!("{}", suite.without_recovery().run());
 //! ```
+//!
+//! Release by an atomic: a card may lose a write that races with a compare-and-swap of another rank
+//! ([limits of atomics](super::memory_model)). The bounds above find that; `.preemptions(1)` is
+//! faster, and does not.
 //!
 //! For a lock that recovers, one call runs everything with the usual bounds:
 //!

@@ -153,7 +153,8 @@
 //! # A recovered mutex
 //!
 //! A rank that dies while it holds a lock leaves the lock *poisoned*. Every later request fails,
-//! until one asks to recover the lock.
+//! until one asks to recover the lock. (A panic is no such death for a mutex: its guard is dropped
+//! while the thread unwinds, which leaves the old value.)
 //!
 //! ```
 //! use onesided::{Any, Mutex, Result, WriteGuard};
@@ -205,7 +206,7 @@
 //! let held = scores.lock_exclusive(world.rank()).await?;
 //!
 //! // Both give up after 10 ms. tokio drops the request:
-//! let request = scores.lock_exclusive(world.rank()).into_future();
+//! let request = scores.lock_exclusive(world.rank());
 //! assert!(timeout(Duration::from_millis(10), request).await.is_err());
 //! // The library's own deadline is an error:
 //! let request = scores.lock_exclusive(world.rank()).deadline(Duration::from_millis(10));

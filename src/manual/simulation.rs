@@ -23,7 +23,7 @@
 //!
 //! /// Every rank adds to an element of rank 0.
 //! async fn count<F: Fabric>(world: World<F>) -> onesided::Result<u64> {
-//!     let counters = Window::<u64, F>::allocate(&world, 1).await?;
+//!     let counters = Window::<u64>::builder().name("counters").allocate(&world, 1).await?;
 //!     for _ in 0..10 {
 //!         let epoch = counters.lock_exclusive(0).await?;
 //!         let mut counter = [0];

@@ -60,15 +60,24 @@ pub enum Error {
     },
     /// A message is longer than the buffer, which holds its beginning (`MPI_ERR_TRUNCATE`), or its
     /// length is no multiple of the element's.
-    #[error("recv {status}: there is room for {room} elements of {element} bytes")]
+    #[error("recv {status}: {}", length(.status, *.room, *.element))]
     Length {
         /// The message.
         status: Status,
-        /// The buffer's length in elements.
-        room: usize,
+        /// The slice's length in elements; `None` for a receive of any length.
+        room: Option<usize>,
         /// The size of an element in bytes.
         element: usize,
     },
+}
+
+fn length(status: &Status, room: Option<usize>, element: usize) -> String {
+    match room {
+        Some(room) if status.bytes > (room * element) as u64 => {
+            format!("there is room for {room} elements of {element} bytes")
+        }
+        _ => format!("not a whole number of elements of {element} bytes"),
+    }
 }
 
 impl fmt::Debug for Error {

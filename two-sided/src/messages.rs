@@ -259,9 +259,9 @@ impl<F: Fabric> Messages<F> {
                 return Some(Fault::of(FaultKind::PeerDied, member));
             }
         }
+        // Not the rank of a failure: none of the others is there any more.
         let mut others = others().filter(|(_, member)| *member != fabric.rank()).peekable();
-        let last = others.peek().map(|(_, member)| *member)?;
-        let is_alone = !others.any(|(_, member)| fabric.liveness(member) == Liveness::Alive);
-        is_alone.then(|| Fault::of(FaultKind::PeerLeft, last))
+        let is_alone = others.peek().is_some() && !others.any(|(_, member)| fabric.liveness(member) == Liveness::Alive);
+        is_alone.then(|| Fault::new(FaultKind::PeerLeft))
     }
 }

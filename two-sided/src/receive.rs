@@ -155,7 +155,7 @@ impl<'m, F: Fabric> Taken<'m, F> {
         let (status, element) = (self.status(), size_of::<T>());
         if !status.bytes.is_multiple_of(element as u64) {
             self.deliver(Ok(())).await;
-            return Err(Error::Length { status, room: 0, element });
+            return Err(Error::Length { status, room: None, element });
         }
         let len = usize::try_from(status.bytes / element as u64).unwrap_or(usize::MAX);
         let Ok(mut elements) = bytemuck::allocation::try_zeroed_slice_box(len) else {
@@ -171,7 +171,7 @@ impl<'m, F: Fabric> Taken<'m, F> {
         let status = self.status();
         self.read(into).await?;
         let fits = status.bytes <= into.len() as u64 && status.bytes.is_multiple_of(element as u64);
-        if fits { Ok(status) } else { Err(Error::Length { status, room: into.len() / element, element }) }
+        if fits { Ok(status) } else { Err(Error::Length { status, room: Some(into.len() / element), element }) }
     }
 }
 

@@ -29,6 +29,9 @@ use crate::{Builder, Element, Request};
 /// free mutex takes one round trip for lock and value together; the value is written back with the
 /// release, which is not waited for. The next owner sees what the previous guard wrote back.
 ///
+/// Unlike `std::sync::Mutex`, a panic under the guard does not poison it: the value is not written
+/// back and stays as it was. A second lock by a rank that holds one waits until its deadline.
+///
 /// Cheap to clone; all clones are the same mutex.
 pub struct Mutex<T: Element, F: Fabric = Any>(Value<T, F>);
 
