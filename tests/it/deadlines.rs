@@ -97,7 +97,9 @@ fn every_collective_has_a_deadline() {
                 if world.rank() == 0 {
                     let error = Error::from($begin.deadline(SHORT).wait().map(drop).unwrap_err());
                     assert!(error.is_timed_out(), "{error}");
-                    assert!($subworld.barrier().wait().is_err_and(|error| error.fault().kind() == FaultKind::Closed));
+                    assert!(
+                        $subworld.barrier().wait().is_err_and(|error| error.fault().kind() == FaultKind::OutOfStep)
+                    );
                 }
             }};
         }

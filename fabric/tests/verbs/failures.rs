@@ -211,8 +211,8 @@ fn a_peer_that_computes_is_waited_for() {
             std::thread::sleep(Duration::from_secs(7)); // several keepalives
             block_on(fabric, fabric.write(fabric.word_in(&all[0], 0).unwrap(), 7, Notify::Yes)).unwrap();
         }
-        world.barrier().wait().unwrap();
         block_on(fabric, fabric.flush(Rank(1 - world.rank()))).unwrap();
+        world.barrier().wait().unwrap();
     });
 }
 
