@@ -39,8 +39,8 @@
 //! pending. Operations and lock requests start when they are called. Every other call documents
 //! that it does nothing unless waited on or polled; `.test()` counts as a poll.
 //!
-//! Options are set before the first wait or poll. With a `.deadline()`, which a request and a lock
-//! request have, the call fails when it passes, and leaves nothing behind.
+//! Options are set before the first wait or poll. With a `.deadline()`, which a request and the
+//! requests for locks have, the call fails when it passes, and leaves nothing behind.
 //!
 //! A handle yields its result once: it panics when it is polled again, as futures may. The method
 //! that returns it documents what dropping it does. A call that never waits returns its result
@@ -115,6 +115,7 @@ pub mod handles {
     pub use crate::passive::lock::LockRequest;
     pub use crate::passive::lock_all::at::At;
     pub use crate::passive::unlock::Unlock;
+    pub use crate::sync::locked_request::LockedRequest;
 }
 
 /// What a window says about itself: see [`Window::info`].

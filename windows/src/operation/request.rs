@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,19 +9,17 @@ use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Any, Drive, Fabric, Limit, World, block_on, handle};
-use onesided_lock_algos::Mode;
 
+use crate::Error;
 use crate::active::signals::Signal;
-use crate::passive::lock::operation;
+use crate::operation::handles::over;
 use crate::window::inner::Inner;
-use crate::{Epoch, Error, ReadGuard, TableGuard, WriteGuard};
 
 /// A pending call: [`wait`](Self::wait) blocks, `.await` does not, [`test`](Self::test) polls. The
 /// method that returns it documents its effect, its errors and its cancel safety; most do nothing
 /// before the first wait or poll.
 ///
-/// Options are set before the first wait or poll: a [`deadline`](Self::deadline), and
-/// [`recover`](Self::recover) for a lock.
+/// A [`deadline`](Self::deadline) is set before the first wait or poll.
 ///
 /// # Panics
 /// A request yields its result once: it panics when it is polled after that, as futures may.
@@ -31,17 +28,11 @@ pub struct Request<'a, R, F: Fabric = Any, E = Error> {
     operation: &'static str,
     awaited: Awaited<'a, F>,
     deadline: Option<Duration>,
-    call: Call<'a, R, E>,
+    /// `None` once its result was yielded.
+    pending: Option<Pending<'a, R, E>>,
 }
 
 type Pending<'a, R, E> = Pin<Box<dyn Future<Output = Result<R, E>> + Send + 'a>>;
-
-enum Call<'a, R, E> {
-    /// A lock that is not requested yet: whether it is recovered, and what requests it.
-    Lock(bool, Box<dyn FnOnce(bool) -> Pending<'a, R, E> + Send + 'a>),
-    Pending(Pending<'a, R, E>),
-    Over,
-}
 
 impl<'a, R, F: Fabric, E> Request<'a, R, F, E> {
     /// `operation` is its name in errors.
@@ -50,7 +41,7 @@ impl<'a, R, F: Fabric, E> Request<'a, R, F, E> {
         operation: &'static str,
         future: impl Future<Output = Result<R, E>> + Send + 'a,
     ) -> Self {
-        Self { operation, awaited, deadline: None, call: Call::Pending(Box::pin(future)) }
+        Self { operation, awaited, deadline: None, pending: Some(Box::pin(future)) }
     }
 
     /// Sets a deadline, counted from the first wait or poll. When it passes, the call fails with
@@ -64,52 +55,10 @@ impl<'a, R, F: Fabric, E> Request<'a, R, F, E> {
     }
 }
 
-impl<'a, R: Lock, F: Fabric> Request<'a, R, F> {
-    /// For a lock: the function gets whether it is recovered.
-    pub(crate) fn lock<L>(
-        awaited: Awaited<'a, F>,
-        mode: Mode,
-        request: impl FnOnce(bool) -> L + Send + 'a,
-    ) -> Request<'a, R, F>
-    where
-        L: Future<Output = Result<R, Error>> + Send + 'a,
-    {
-        let call = Call::Lock(false, Box::new(move |recovers| Box::pin(request(recovers))));
-        Self { operation: operation(mode), awaited, deadline: None, call }
-    }
-
-    /// Takes the lock over if it is poisoned: see
-    /// [`LockRequest::recover`](crate::handles::LockRequest::recover). A value may have been
-    /// written back in part; a lock that was requested shared is held exclusively.
-    ///
-    /// # Panics
-    /// If it was polled before.
-    pub fn recover(mut self) -> Self {
-        match &mut self.call {
-            Call::Lock(recovers, _) => *recovers = true,
-            _ => panic!("`recover` comes before the first poll"),
-        }
-        self
-    }
-}
-
-/// A guard of a lock, or `None` of a try-lock.
-pub trait Lock {}
-
-impl<T: crate::Element, F: Fabric> Lock for Epoch<'_, T, F> {}
-impl<F: Fabric> Lock for TableGuard<'_, F> {}
-impl<T: crate::Element, F: Fabric> Lock for ReadGuard<'_, T, F> {}
-impl<T: crate::Element, F: Fabric> Lock for WriteGuard<'_, T, F> {}
-impl<G: Lock> Lock for Option<G> {}
-
 impl<'a, R: 'a, F: Fabric, E: From<Error> + 'a> Request<'a, R, F, E> {
     /// Takes the rest of the call, which has begun.
     fn take(&mut self) -> Pending<'a, R, E> {
-        let pending = match mem::replace(&mut self.call, Call::Over) {
-            Call::Lock(recovers, request) => request(recovers),
-            Call::Pending(pending) => pending,
-            Call::Over => panic!("a request yields its result once"),
-        };
+        let pending = self.pending.take().unwrap_or_else(|| over());
         match self.deadline.take() {
             Some(after) => Box::pin(limited(pending, self.awaited.clone(), self.operation, after)),
             None => pending,
@@ -157,7 +106,7 @@ impl<'a, R: 'a, F: Fabric, E: From<Error> + 'a> Future for Request<'a, R, F, E> 
         let mut pending = self.take();
         let outcome = pending.as_mut().poll(cx);
         if outcome.is_pending() {
-            self.call = Call::Pending(pending);
+            self.pending = Some(pending);
         }
         outcome
     }
@@ -202,7 +151,7 @@ impl<F: Fabric> Awaited<'_, F> {
     }
 
     #[cold]
-    fn timed_out(&self, operation: &'static str) -> Error {
+    pub(crate) fn timed_out(&self, operation: &'static str) -> Error {
         let fault = Fault::new(FaultKind::TimedOut);
         match self {
             Self::Target(inner, target) => inner.failed(operation, *target, fault),

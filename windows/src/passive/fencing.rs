@@ -101,7 +101,7 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
     /// # Errors
     /// When waited on: those of [`wait`](Self::wait), and those of
     /// [`fencing_token`](Epoch::fencing_token) if the token could not be drawn; the lock is then
-    /// released.
+    /// released. A try-lock that finds the lock taken is [`TimedOut`](Error::is_timed_out).
     ///
     /// # Cancel safety
     /// As the request.

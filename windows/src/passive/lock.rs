@@ -86,15 +86,16 @@ pub struct LockRequest<'w, T: Element, F: Fabric = Any, K: Kind<T> = ()> {
     contended: Option<Box<Contended<'w, F>>>,
 }
 
-/// What a lock belongs to: a window (`()`), or a [`LockTable`](crate::LockTable). Without a
-/// lifetime, so that futures that hold a request are [`Send`].
+/// What a lock belongs to: a window (`()`), or a [`LockTable`](crate::LockTable); and whether the
+/// request only tries. Without a lifetime, so that futures that hold a request are [`Send`].
 pub trait Kind<T: Element>: 'static {
     /// What the guard knows of its lock besides.
     #[doc(hidden)]
     type Lock<'w, F: Fabric>: Copy + Send
     where
         F: 'w;
-    /// The guard: an [`Epoch`], or a [`TableGuard`](crate::TableGuard).
+    /// The guard: an [`Epoch`], or a [`TableGuard`](crate::TableGuard). Of a try-lock, an `Option`
+    /// of it.
     type Guard<'w, F: Fabric>
     where
         T: 'w,
@@ -103,6 +104,15 @@ pub trait Kind<T: Element>: 'static {
     fn guard<'w, F: Fabric>(epoch: Epoch<'w, T, F>, lock: Self::Lock<'w, F>) -> Self::Guard<'w, F>;
     #[doc(hidden)]
     fn failed<'w, F: Fabric>(lock: Self::Lock<'w, F>, error: Error) -> Error;
+    #[doc(hidden)]
+    #[inline(always)] // see `LockRequest::wait`
+    fn outcome<'w, F: Fabric>(
+        held: Result<Epoch<'w, T, F>, Fault>,
+        lock: Self::Lock<'w, F>,
+        failed: impl FnOnce(Fault) -> Error,
+    ) -> Result<Self::Guard<'w, F>, Error> {
+        held.map(|epoch| Self::guard(epoch, lock)).map_err(failed)
+    }
 }
 
 impl<T: Element> Kind<T> for () {
@@ -366,7 +376,7 @@ impl<'w, T: Element, F: Drive, K: Kind<T>> LockRequest<'w, T, F, K> {
     #[inline(always)] // see `hold`
     pub fn wait(self) -> Result<K::Guard<'w, F>, Error> {
         let (failed, lock) = (self.failing(), self.lock);
-        self.hold().map(|epoch| K::guard(epoch, lock)).map_err(failed)
+        K::outcome(self.hold(), lock, failed)
     }
 
     // A request that stays in registers costs nothing; one that passes through memory costs more
@@ -401,8 +411,8 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> Future for LockRequest<'w, T, F, K> 
     type Output = Result<K::Guard<'w, F>, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let held = self.poll_held(cx).map_ok(|(epoch, _)| K::guard(epoch, self.lock));
-        held.map_err(|fault| self.failed(fault))
+        let held = ready!(self.poll_held(cx)).map(|(epoch, _)| epoch);
+        Poll::Ready(K::outcome(held, self.lock, |fault| self.failed(fault)))
     }
 }
 

@@ -1,13 +1,15 @@
 //! Try-locks.
 
+use std::marker::PhantomData;
+
 use onesided_fabric::Fabric;
-use onesided_fabric::remote_memory::FaultKind;
+use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_lock_algos::{Intent, Mode};
 
 use crate::handles::LockRequest;
-use crate::operation::request::Awaited;
+use crate::locks::layout::LockId;
 use crate::passive::lock::Kind;
-use crate::{Element, Epoch, Error, Request, Window};
+use crate::{Element, Epoch, Error, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
     /// Locks a rank's window memory exclusively if the lock is free.
@@ -28,7 +30,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// ```
     ///
     /// The first operation is posted when the call returns; a few operations on the target later
-    /// the result is the guard, or `None` if the lock is taken or has waiters.
+    /// the result is the guard, or `None` if the lock is taken or has waiters. A deadline that
+    /// passes before that gives `None` too.
     ///
     /// # Errors
     /// When waited on: [`Error::Lock`]: the lock is poisoned ([`Error::is_poisoned`]), the target
@@ -36,39 +39,53 @@ impl<T: Element, F: Fabric> Window<T, F> {
     ///
     /// # Cancel safety
     /// As [`LockRequest`].
-    pub fn try_lock_exclusive(&self, target: u32) -> Request<'_, Option<Epoch<'_, T, F>>, F> {
-        self.try_lock(target, Mode::Exclusive)
+    #[inline]
+    pub fn try_lock_exclusive(&self, target: u32) -> LockRequest<'_, T, F, Try> {
+        LockRequest::start_of(self, (target, LockId::WINDOW), (), Mode::Exclusive, Intent::TRY)
     }
 
     /// Locks a rank's window memory shared if no exclusive holder or waiter is in the way. As
     /// [`try_lock_exclusive`](Self::try_lock_exclusive).
-    pub fn try_lock_shared(&self, target: u32) -> Request<'_, Option<Epoch<'_, T, F>>, F> {
-        self.try_lock(target, Mode::Shared)
-    }
-
-    fn try_lock(&self, target: u32, mode: Mode) -> Request<'_, Option<Epoch<'_, T, F>>, F> {
-        let request = LockRequest::start(self, target, mode, Intent::TRY);
-        Request::lock(Awaited::Lock(self.inner(), target), mode, |recovers| request.held_if_free(recovers))
+    #[inline]
+    pub fn try_lock_shared(&self, target: u32) -> LockRequest<'_, T, F, Try> {
+        LockRequest::start_of(self, (target, LockId::WINDOW), (), Mode::Shared, Intent::TRY)
     }
 }
 
-impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
-    /// The guard of a try-lock.
-    pub(crate) async fn held_if_free(mut self, recovers: bool) -> Result<Option<K::Guard<'w, F>>, Error> {
-        if recovers {
-            self = self.recover();
-        }
-        let lock = self.lock();
-        unless_busy(self.held().await.map(|(epoch, _)| K::guard(epoch, lock)))
-    }
-}
+/// The kind of a try-lock of a window, or of a table.
+#[derive(Debug)]
+pub struct Try<K = ()>(PhantomData<K>);
 
-/// `None` where another owner has the lock.
-pub(crate) fn unless_busy<G>(held: Result<G, Error>) -> Result<Option<G>, Error> {
-    match held {
-        Err(Error::Lock { fault, .. } | Error::TableLock { fault, .. }) if fault.kind() == FaultKind::TimedOut => {
-            Ok(None)
+impl<T: Element, K: Kind<T>> Kind<T> for Try<K> {
+    type Guard<'w, F: Fabric>
+        = Option<K::Guard<'w, F>>
+    where
+        T: 'w,
+        F: 'w;
+    type Lock<'w, F: Fabric>
+        = K::Lock<'w, F>
+    where
+        F: 'w;
+
+    #[inline(always)] // see `LockRequest::wait`
+    fn guard<'w, F: Fabric>(epoch: Epoch<'w, T, F>, lock: K::Lock<'w, F>) -> Option<K::Guard<'w, F>> {
+        Some(K::guard(epoch, lock))
+    }
+
+    fn failed<'w, F: Fabric>(lock: K::Lock<'w, F>, error: Error) -> Error {
+        K::failed(lock, error)
+    }
+
+    /// `None` where another owner has the lock.
+    #[inline(always)] // see `LockRequest::wait`
+    fn outcome<'w, F: Fabric>(
+        held: Result<Epoch<'w, T, F>, Fault>,
+        lock: K::Lock<'w, F>,
+        failed: impl FnOnce(Fault) -> Error,
+    ) -> Result<Option<K::Guard<'w, F>>, Error> {
+        match held {
+            Err(fault) if fault.kind() == FaultKind::TimedOut => Ok(None),
+            held => K::outcome(held, lock, failed).map(Some),
         }
-        held => held.map(Some),
     }
 }

@@ -1,16 +1,15 @@
 //! Combined operations: lock, operate and unlock in one call.
 
 use std::fmt;
-use std::future::Future;
 
-use onesided_fabric::{Any, Fabric};
+use onesided_fabric::{Any, Drive, Fabric};
 use onesided_lock_algos::{Intent, Mode};
 
-use crate::handles::{Flush, LockRequest};
-use crate::operation::request::Awaited;
+use crate::handles::{Flush, LockedRequest, Unlock};
 use crate::passive::cancelled::Unclaimed;
-use crate::passive::lock::operation;
-use crate::{Access, Element, Epoch, Error, Request, Window};
+use crate::passive::release::Unpoisoning;
+use crate::sync::locked_request::{DeferredLock, Operation};
+use crate::{Element, Error, Window};
 
 impl<T: Element, F: Fabric> Window<T, F> {
     /// Combined operations: each locks a rank's window memory, operates on it and unlocks it, in
@@ -28,9 +27,6 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// # scores.close().wait()
     /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
     /// ```
-    ///
-    /// Where an operation completes at post (shm), the separate calls are faster: a combined
-    /// operation allocates.
     pub const fn locked(&self, target: u32) -> Locked<'_, T, F> {
         Locked { window: self, target }
     }
@@ -59,15 +55,13 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     /// Gets elements under the shared lock. Does nothing unless waited on or polled.
     ///
     /// # Errors
-    /// Those of [`LockRequest::wait`](crate::handles::LockRequest::wait) and [`Access::get`].
-    pub fn get<'b>(&self, offset: usize, into: &'b mut [T]) -> Request<'b, (), F>
+    /// Those of [`LockRequest::wait`](crate::handles::LockRequest::wait) and [`Access::get`](crate::Access::get).
+    #[inline]
+    pub fn get<'b>(&self, offset: usize, into: &'b mut [T]) -> LockedRequest<'b, T, (), LockedGet<'b, T>, F>
     where
         'w: 'b,
     {
-        self.request(Mode::Shared, |lock| async move {
-            lock.held_with(offset, into).await?.unlock_unchanged();
-            Ok(())
-        })
+        LockedRequest::new(self.lock(Mode::Shared), LockedGet { offset, into })
     }
 
     /// Puts elements under the exclusive lock. Does nothing unless waited on or polled. When it
@@ -76,18 +70,14 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     /// [`flush`](Self::flush).
     ///
     /// # Errors
-    /// Those of [`LockRequest::wait`](crate::handles::LockRequest::wait) and [`Access::put`]. The
+    /// Those of [`LockRequest::wait`](crate::handles::LockRequest::wait) and [`Access::put`](crate::Access::put). The
     /// flush or the close of the window reports later failures.
-    pub fn put<'b>(&self, offset: usize, elements: &'b [T]) -> Request<'b, (), F>
+    #[inline]
+    pub fn put<'b>(&self, offset: usize, elements: &'b [T]) -> LockedRequest<'b, T, (), LockedPut<'b, T>, F>
     where
         'w: 'b,
     {
-        self.request(Mode::Exclusive, |lock| async move {
-            let (epoch, _) = lock.request().held().await?;
-            epoch.put(offset, elements)?;
-            epoch.unlock_posted();
-            Ok(())
-        })
+        LockedRequest::new(self.lock(Mode::Exclusive), LockedPut { offset, elements })
     }
 
     /// Gets elements under the exclusive lock, changes them, and puts them back as
@@ -95,39 +85,34 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     /// `change`; a `change` that panics puts nothing and leaves nothing locked or poisoned.
     ///
     /// # Errors
-    /// Those of [`LockRequest::wait`](crate::handles::LockRequest::wait), [`Access::get`] and
-    /// [`Access::put`].
-    pub fn update<'b, C, R>(&self, offset: usize, elements: &'b mut [T], change: C) -> Request<'b, R, F>
+    /// Those of [`LockRequest::wait`](crate::handles::LockRequest::wait), [`Access::get`](crate::Access::get) and
+    /// [`Access::put`](crate::Access::put).
+    #[inline]
+    pub fn update<'b, C, R>(
+        &self,
+        offset: usize,
+        elements: &'b mut [T],
+        change: C,
+    ) -> LockedRequest<'b, T, R, LockedUpdate<'b, T, C>, F>
     where
         'w: 'b,
         C: FnOnce(&mut [T]) -> R + Send + 'b,
         R: Send + 'b,
     {
-        self.request(Mode::Exclusive, |lock| async move {
-            let epoch = Unclaimed::new(lock.held_with(offset, elements).await?); // `change` may panic
-            let outcome = change(elements);
-            let epoch = epoch.claim();
-            epoch.put(offset, elements)?;
-            epoch.unlock_posted();
-            Ok(outcome)
-        })
+        LockedRequest::new(self.lock(Mode::Exclusive), LockedUpdate { offset, elements, change })
     }
 
-    fn request<'b, R, L>(&self, mode: Mode, run: impl FnOnce(DeferredLock<'w, T, F>) -> L) -> Request<'b, R, F>
-    where
-        'w: 'b,
-        L: Future<Output = Result<R, Error>> + Send + 'b,
-    {
-        let lock = DeferredLock { window: self.window, target: self.target, mode, intent: Intent::LOCK };
-        Request::new(Awaited::Lock(self.window.inner(), self.target), operation(mode), run(lock))
+    #[inline]
+    const fn lock(&self, mode: Mode) -> DeferredLock<'w, T, F> {
+        DeferredLock { window: self.window, target: self.target, mode, intent: Intent::LOCK }
     }
 
     /// Completes at the target all operations that this rank has posted to it before the call. See
-    /// [`Access::flush`].
+    /// [`Access::flush`](crate::Access::flush).
     ///
     /// # Errors
     /// When waited on: [`Error::Rank`], [`Error::Operation`] if the target cannot be reached, and
-    /// as [`Access::flush`].
+    /// as [`Access::flush`](crate::Access::flush).
     pub fn flush(&self) -> Flush<'w, F> {
         let inner = self.window.inner();
         let flush = inner.target(self.target).map(|target| inner.fabric().flush(target.fabric_rank()));
@@ -135,57 +120,102 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
     }
 }
 
-/// A lock that is requested when an operation is waited on or polled.
-pub(crate) struct DeferredLock<'w, T: Element, F: Fabric> {
-    pub(crate) window: &'w Window<T, F>,
-    pub(crate) target: u32,
-    pub(crate) mode: Mode,
-    pub(crate) intent: Intent,
-}
-
-impl<'w, T: Element, F: Fabric> DeferredLock<'w, T, F> {
-    fn request(self) -> LockRequest<'w, T, F> {
-        LockRequest::start(self.window, self.target, self.mode, self.intent)
-    }
-
-    /// The lock, and the elements as they are under it.
-    pub(crate) async fn held_with(self, offset: usize, into: &mut [T]) -> Result<Epoch<'w, T, F>, Error> {
-        let inner = self.window.inner();
-        let request = self.request();
-        // Not under the lock yet: the read counts only if the compare-and-swap before it took the
-        // lock and executed first.
-        let target = inner.begin(self.target).ok();
-        let ordered =
-            target.filter(|target| inner.locks.starts_at_target() && inner.fabric().keeps_order(target.fabric_rank()));
-        let early = ordered.map(|target| Access::new(inner, target));
-        let epoch = {
-            let get = early.as_ref().map(|access| access.get(offset, into));
-            let (epoch, by_first) = request.held().await?;
-            let epoch = Unclaimed::new(epoch);
-            match get {
-                Some(get) if by_first => {
-                    get.await?;
-                    return Ok(epoch.claim());
-                }
-                _ => epoch,
-            }
-        };
-        epoch.get(offset, into).await?;
-        Ok(epoch.claim())
-    }
-}
-
-// Not derived: a derive would require the trait of the fabric.
-impl<T: Element, F: Fabric> Clone for DeferredLock<'_, T, F> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T: Element, F: Fabric> Copy for DeferredLock<'_, T, F> {}
-
 impl<T: Element, F: Fabric> fmt::Debug for Locked<'_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rank {} of {:?}, locked for each operation", self.target, self.window)
+    }
+}
+
+/// See [`Locked::get`].
+#[derive(Debug)]
+pub struct LockedGet<'b, T> {
+    offset: usize,
+    into: &'b mut [T],
+}
+
+impl<'b, T: Element, F: Fabric> Operation<'b, T, F, ()> for LockedGet<'b, T> {
+    #[inline(always)] // see `LockRequest::wait`
+    fn run_now(self, lock: DeferredLock<'b, T, F>) -> Result<(), Error>
+    where
+        F: Drive,
+    {
+        let epoch = lock.request().wait()?;
+        epoch.get(self.offset, self.into).wait()?;
+        epoch.unlock().wait()
+    }
+
+    async fn run(self, lock: DeferredLock<'b, T, F>) -> Result<(), Error> {
+        lock.held_with(self.offset, self.into).await?.unlock_unchanged();
+        Ok(())
+    }
+}
+
+/// See [`Locked::put`].
+#[derive(Debug)]
+pub struct LockedPut<'b, T> {
+    offset: usize,
+    elements: &'b [T],
+}
+
+impl<'b, T: Element, F: Fabric> Operation<'b, T, F, ()> for LockedPut<'b, T> {
+    #[inline(always)] // see `LockRequest::wait`
+    fn run_now(self, lock: DeferredLock<'b, T, F>) -> Result<(), Error>
+    where
+        F: Drive,
+    {
+        let epoch = lock.request().wait()?;
+        epoch.put(self.offset, self.elements)?;
+        epoch.unlock().wait()
+    }
+
+    async fn run(self, lock: DeferredLock<'b, T, F>) -> Result<(), Error> {
+        let (epoch, _) = lock.request().held().await?;
+        epoch.put(self.offset, self.elements)?;
+        epoch.unlock_posted();
+        Ok(())
+    }
+}
+
+/// See [`Locked::update`].
+pub struct LockedUpdate<'b, T, C> {
+    offset: usize,
+    elements: &'b mut [T],
+    change: C,
+}
+
+impl<'b, T, C, R, F> Operation<'b, T, F, R> for LockedUpdate<'b, T, C>
+where
+    T: Element,
+    C: FnOnce(&mut [T]) -> R + Send + 'b,
+    R: Send + 'b,
+    F: Fabric,
+{
+    #[inline(always)] // see `LockRequest::wait`
+    fn run_now(self, lock: DeferredLock<'b, T, F>) -> Result<R, Error>
+    where
+        F: Drive,
+    {
+        let epoch = lock.request().wait()?;
+        epoch.get(self.offset, self.elements).wait()?;
+        let epoch = Unpoisoning::new(epoch); // `change` may panic
+        let outcome = (self.change)(self.elements);
+        epoch.put(self.offset, self.elements)?;
+        Unlock::of(epoch).wait()?;
+        Ok(outcome)
+    }
+
+    async fn run(self, lock: DeferredLock<'b, T, F>) -> Result<R, Error> {
+        let epoch = Unclaimed::new(lock.held_with(self.offset, self.elements).await?); // `change` may panic
+        let outcome = (self.change)(self.elements);
+        let epoch = epoch.claim();
+        epoch.put(self.offset, self.elements)?;
+        epoch.unlock_posted();
+        Ok(outcome)
+    }
+}
+
+impl<T, C> fmt::Debug for LockedUpdate<'_, T, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "update of {} elements at {}", self.elements.len(), self.offset)
     }
 }

@@ -14,6 +14,7 @@ use crate::locks::layout::{LockId, Table};
 use crate::operation::request::Awaited;
 use crate::passive::cancelled::Unclaimed;
 use crate::passive::lock::{Kind, operation};
+use crate::passive::try_lock::Try;
 use crate::{Builder, Epoch, Error, LockDesign, PreviousOwner, Request, Window};
 
 /// Numbered locks, up to millions, each at some rank: the locks of windows without the memory that
@@ -187,31 +188,32 @@ impl<F: Fabric> LockTable<F> {
     }
 
     #[inline]
-    fn request(&self, lock: u64, mode: Mode, intent: Intent) -> TableRequest<'_, F> {
+    fn request<'t, K>(&'t self, lock: u64, mode: Mode, intent: Intent) -> TableRequest<'t, F, K>
+    where
+        K: Kind<u64, Lock<'t, F> = (&'t Self, u64)>,
+    {
         LockRequest::start_of(&self.window, self.target_lock(lock), (self, lock), mode, intent)
     }
 
     /// Requests a lock exclusively if it is free. The first operation is posted when the call
-    /// returns; a few operations later the result is the guard, or `None`.
+    /// returns; a few operations later the result is the guard, or `None`. A deadline that passes
+    /// before that gives `None` too.
     ///
     /// # Errors
     /// As [`LockRequest::wait`].
     ///
     /// # Cancel safety
     /// As [`LockRequest`].
-    pub fn try_lock_exclusive(&self, lock: u64) -> Request<'_, Option<TableGuard<'_, F>>, F> {
-        self.try_lock(lock, Mode::Exclusive)
+    #[inline]
+    pub fn try_lock_exclusive(&self, lock: u64) -> TableRequest<'_, F, Try<LockTable>> {
+        self.request(lock, Mode::Exclusive, Intent::TRY)
     }
 
     /// Requests a lock shared if no exclusive holder or waiter is in the way. As
     /// [`try_lock_exclusive`](Self::try_lock_exclusive).
-    pub fn try_lock_shared(&self, lock: u64) -> Request<'_, Option<TableGuard<'_, F>>, F> {
-        self.try_lock(lock, Mode::Shared)
-    }
-
-    fn try_lock(&self, lock: u64, mode: Mode) -> Request<'_, Option<TableGuard<'_, F>>, F> {
-        let request = self.request(lock, mode, Intent::TRY);
-        Request::lock(self.awaited(lock), mode, |recovers| request.held_if_free(recovers))
+    #[inline]
+    pub fn try_lock_shared(&self, lock: u64) -> TableRequest<'_, F, Try<LockTable>> {
+        self.request(lock, Mode::Shared, Intent::TRY)
     }
 
     fn awaited(&self, lock: u64) -> Awaited<'_, F> {
@@ -236,7 +238,8 @@ impl<F: Fabric> LockTable<F> {
         Request::new(self.awaited(first), operation(mode), async move {
             let mut guards = Vec::with_capacity(locks.len());
             for lock in locks {
-                let TableGuard { epoch, lock } = self.request(lock, mode, Intent::LOCK).await?;
+                let request: TableRequest<'_, F> = self.request(lock, mode, Intent::LOCK);
+                let TableGuard { epoch, lock } = request.await?;
                 guards.push((Unclaimed::new(epoch), lock));
             }
             Ok(guards.into_iter().map(|(epoch, lock)| TableGuard { epoch: epoch.claim(), lock }).collect())
@@ -267,7 +270,7 @@ impl<F: Fabric> Clone for LockTable<F> {
     }
 }
 
-type TableRequest<'t, F> = LockRequest<'t, u64, F, LockTable>;
+type TableRequest<'t, F, K = LockTable> = LockRequest<'t, u64, F, K>;
 
 impl Kind<u64> for LockTable {
     type Guard<'t, F: Fabric>

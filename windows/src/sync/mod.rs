@@ -2,6 +2,7 @@
 
 pub(crate) mod combined;
 pub(crate) mod lock_table;
+pub(crate) mod locked_request;
 pub(crate) mod mutex;
 pub(crate) mod rw_lock;
 pub(crate) mod sequence_lock;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use onesided_fabric::{Any, Fabric, World};
 
-use crate::sync::value::{Value, WriteGuard};
+use crate::sync::value::{Value, ValueLock, WriteGuard};
 use crate::{Builder, Element, Request};
 
 /// A value at one rank that every rank may lock, read and change: `std::sync::Mutex` between
@@ -70,14 +70,16 @@ impl<T: Element, F: Fabric> Mutex<T, F> {
     /// # Cancel safety
     /// May be dropped at any point and leaves nothing locked: the endpoint finishes and releases
     /// what was started.
-    pub fn lock(&self) -> Request<'_, WriteGuard<'_, T, F>, F> {
+    #[inline]
+    pub fn lock(&self) -> ValueLock<'_, T, WriteGuard<'_, T, F>, F> {
         self.0.lock()
     }
 
     /// Locks the mutex if it is free; otherwise the result is `None`. Does nothing unless waited on
     /// or polled. Otherwise as [`lock`](Self::lock).
-    pub fn try_lock(&self) -> Request<'_, Option<WriteGuard<'_, T, F>>, F> {
-        self.0.try_lock()
+    #[inline]
+    pub fn try_lock(&self) -> ValueLock<'_, T, Option<WriteGuard<'_, T, F>>, F> {
+        self.0.lock()
     }
 
     /// The rank of the value.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use onesided_fabric::{Any, Fabric, World};
 
-use crate::sync::value::{ReadGuard, Value, WriteGuard};
+use crate::sync::value::{ReadGuard, Value, ValueLock, WriteGuard};
 use crate::{Builder, Element, Request};
 
 /// A value at one rank that ranks may read concurrently or change exclusively: `std::sync::RwLock`
@@ -61,26 +61,30 @@ impl<T: Element, F: Fabric> RwLock<T, F> {
     /// # Cancel safety
     /// May be dropped at any point and leaves nothing locked: the endpoint finishes and releases
     /// what was started.
-    pub fn read(&self) -> Request<'_, ReadGuard<'_, T, F>, F> {
+    #[inline]
+    pub fn read(&self) -> ValueLock<'_, T, ReadGuard<'_, T, F>, F> {
         self.0.lock()
     }
 
     /// Locks it exclusively. Does nothing unless waited on or polled. Otherwise as
     /// [`read`](Self::read).
-    pub fn write(&self) -> Request<'_, WriteGuard<'_, T, F>, F> {
+    #[inline]
+    pub fn write(&self) -> ValueLock<'_, T, WriteGuard<'_, T, F>, F> {
         self.0.lock()
     }
 
     /// Locks it shared if no exclusive holder or waiter is in the way; otherwise the result is
     /// `None`. Does nothing unless waited on or polled. Otherwise as [`read`](Self::read).
-    pub fn try_read(&self) -> Request<'_, Option<ReadGuard<'_, T, F>>, F> {
-        self.0.try_lock()
+    #[inline]
+    pub fn try_read(&self) -> ValueLock<'_, T, Option<ReadGuard<'_, T, F>>, F> {
+        self.0.lock()
     }
 
     /// Locks it exclusively if it is free; otherwise the result is `None`. Does nothing unless
     /// waited on or polled. Otherwise as [`read`](Self::read).
-    pub fn try_write(&self) -> Request<'_, Option<WriteGuard<'_, T, F>>, F> {
-        self.0.try_lock()
+    #[inline]
+    pub fn try_write(&self) -> ValueLock<'_, T, Option<WriteGuard<'_, T, F>>, F> {
+        self.0.lock()
     }
 
     /// The rank of the value.

@@ -4,12 +4,12 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::thread;
 
-use onesided_fabric::{Any, Fabric, World};
+use onesided_fabric::remote_memory::FaultKind;
+use onesided_fabric::{Any, Call, Drive, Fabric, World};
 use onesided_lock_algos::{Intent, Mode};
 
-use crate::operation::request::{Awaited, Lock};
-use crate::passive::try_lock::unless_busy;
-use crate::sync::combined::DeferredLock;
+use crate::handles::LockedRequest;
+use crate::sync::locked_request::{DeferredLock, Operation};
 use crate::{Builder, Element, Epoch, Error, PreviousOwner, Request, Window};
 
 /// A window of one element at one rank.
@@ -44,27 +44,10 @@ impl<T: Element, F: Fabric> Value<T, F> {
     }
 
     /// Does nothing unless waited on or polled.
-    pub(crate) fn lock<'m, G: Guard<'m, T, F>>(&'m self) -> Request<'m, G, F> {
-        Request::lock(self.awaited(), G::MODE, |recovers| self.held(Intent::LOCK, recovers))
-    }
-
-    /// The same, or `None` where another owner has the lock.
-    pub(crate) fn try_lock<'m, G: Guard<'m, T, F>>(&'m self) -> Request<'m, Option<G>, F> {
-        Request::lock(self.awaited(), G::MODE, move |recovers| async move {
-            unless_busy(self.held(Intent::TRY, recovers).await)
-        })
-    }
-
-    fn awaited(&self) -> Awaited<'_, F> {
-        Awaited::Lock(self.window.inner(), self.home)
-    }
-
-    async fn held<'m, G: Guard<'m, T, F>>(&'m self, intent: Intent, recovers: bool) -> Result<G, Error> {
-        let intent = if recovers { intent.recovering() } else { intent };
-        let lock = DeferredLock { window: &self.window, target: self.home, mode: G::MODE, intent };
-        let mut value = [T::zeroed()];
-        let epoch = lock.held_with(0, &mut value).await?;
-        Ok(G::new(epoch, value[0]))
+    #[inline]
+    pub(crate) const fn lock<'m, G: Guard<'m, T, F>>(&'m self) -> ValueLock<'m, T, G, F> {
+        let lock = DeferredLock { window: &self.window, target: self.home, mode: G::MODE, intent: G::INTENT };
+        LockedRequest::new(lock, Locking)
     }
 
     pub(crate) fn close(self) -> Request<'static, (), F> {
@@ -83,10 +66,67 @@ impl<T: Element, F: Fabric> Clone for Value<T, F> {
     }
 }
 
-/// A guard of a value.
-pub(crate) trait Guard<'m, T: Element, F: Fabric>: Lock + Send + 'm {
+/// A guard of a value, or `None` where another owner has the lock.
+pub trait Guard<'m, T: Element, F: Fabric>: Send + Sized + 'm {
+    #[doc(hidden)]
     const MODE: Mode;
-    fn new(epoch: Epoch<'m, T, F>, value: T) -> Self;
+    #[doc(hidden)]
+    const INTENT: Intent;
+    #[doc(hidden)]
+    fn of(held: Result<(Epoch<'m, T, F>, T), Error>) -> Result<Self, Error>;
+}
+
+impl<'m, T: Element, F: Fabric, G: Guard<'m, T, F>> Guard<'m, T, F> for Option<G> {
+    const INTENT: Intent = Intent::TRY;
+    const MODE: Mode = G::MODE;
+
+    fn of(held: Result<(Epoch<'m, T, F>, T), Error>) -> Result<Self, Error> {
+        match held {
+            Err(Error::Lock { fault, .. }) if fault.kind() == FaultKind::TimedOut => Ok(None),
+            held => G::of(held).map(Some),
+        }
+    }
+}
+
+/// A request for a value's lock.
+pub(crate) type ValueLock<'m, T, G, F> = LockedRequest<'m, T, G, Locking, F>;
+
+/// Gets a value under its lock.
+#[derive(Debug)]
+pub struct Locking;
+
+impl<'m, T: Element, F: Fabric, G: Guard<'m, T, F>> Operation<'m, T, F, G> for Locking {
+    #[inline]
+    fn run_now(self, lock: DeferredLock<'m, T, F>) -> Result<G, Error>
+    where
+        F: Drive,
+    {
+        G::of(lock.request().wait().and_then(|epoch| {
+            let mut value = [T::zeroed()];
+            epoch.get(0, &mut value).wait()?;
+            Ok((epoch, value[0]))
+        }))
+    }
+
+    async fn run(self, lock: DeferredLock<'m, T, F>) -> Result<G, Error> {
+        let mut value = [T::zeroed()];
+        let epoch = lock.held_with(0, &mut value).await;
+        G::of(epoch.map(|epoch| (epoch, value[0])))
+    }
+}
+
+impl<'m, T: Element, G: Guard<'m, T, F>, F: Fabric> LockedRequest<'m, T, G, Locking, F> {
+    /// Takes the lock over if it is poisoned: see
+    /// [`LockRequest::recover`](crate::handles::LockRequest::recover). The value may have been
+    /// written back in part; a lock that was requested shared is held exclusively.
+    ///
+    /// # Panics
+    /// If it was polled before.
+    pub fn recover(mut self) -> Self {
+        assert!(matches!(self.call, Call::NotStarted(_)), "`recover` comes before the first poll");
+        self.lock.intent = self.lock.intent.recovering();
+        self
+    }
 }
 
 fn token<'m, T: Element, F: Fabric>(epoch: Option<&Epoch<'m, T, F>>) -> Request<'m, u64, F> {
@@ -105,15 +145,17 @@ pub struct ReadGuard<'m, T: Element, F: Fabric = Any> {
 }
 
 impl<'m, T: Element, F: Fabric> Guard<'m, T, F> for ReadGuard<'m, T, F> {
+    const INTENT: Intent = Intent::LOCK;
     const MODE: Mode = Mode::Shared;
 
-    fn new(epoch: Epoch<'m, T, F>, value: T) -> Self {
-        Self { epoch: Some(epoch), value }
+    #[inline]
+    fn of(held: Result<(Epoch<'m, T, F>, T), Error>) -> Result<Self, Error> {
+        held.map(|(epoch, value)| Self { epoch: Some(epoch), value })
     }
 }
 
 impl<'m, T: Element, F: Fabric> ReadGuard<'m, T, F> {
-    /// The failed previous owner, if the lock was [recovered](Request::recover).
+    /// The failed previous owner, if the lock was [recovered](LockedRequest::recover).
     pub fn previous_owner(&self) -> Option<PreviousOwner> {
         self.epoch.as_ref().and_then(Epoch::previous_owner)
     }
@@ -151,7 +193,7 @@ impl<T: Element, F: Fabric> Drop for ReadGuard<'_, T, F> {
 /// writes it back too without waiting; the `close` of the value reports the errors of that. **If
 /// the thread panics, the value is not written back**: other ranks never see a half-done change, so
 /// a panic poisons nothing, unlike one under an [`Epoch`] (a death does: see
-/// [`Request::recover`]).
+/// [`LockedRequest::recover`]).
 #[must_use = "if unused the lock is released immediately"]
 pub struct WriteGuard<'m, T: Element, F: Fabric = Any> {
     epoch: Option<Epoch<'m, T, F>>,
@@ -163,15 +205,17 @@ pub struct WriteGuard<'m, T: Element, F: Fabric = Any> {
 }
 
 impl<'m, T: Element, F: Fabric> Guard<'m, T, F> for WriteGuard<'m, T, F> {
+    const INTENT: Intent = Intent::LOCK;
     const MODE: Mode = Mode::Exclusive;
 
-    fn new(epoch: Epoch<'m, T, F>, value: T) -> Self {
-        Self { epoch: Some(epoch), value, changed: false, panicked: thread::panicking() }
+    #[inline]
+    fn of(held: Result<(Epoch<'m, T, F>, T), Error>) -> Result<Self, Error> {
+        held.map(|(epoch, value)| Self { epoch: Some(epoch), value, changed: false, panicked: thread::panicking() })
     }
 }
 
 impl<'m, T: Element, F: Fabric> WriteGuard<'m, T, F> {
-    /// The failed previous owner, if the lock was [recovered](Request::recover).
+    /// The failed previous owner, if the lock was [recovered](LockedRequest::recover).
     pub fn previous_owner(&self) -> Option<PreviousOwner> {
         self.epoch.as_ref().and_then(Epoch::previous_owner)
     }
