@@ -361,8 +361,9 @@ impl<A: LockAlgorithm, const BITS: u32> LockAlgorithm for Global<A, BITS> {
         why: Fault,
     ) -> Result<(), Fault> {
         lock.context.mark_inside(false);
-        let target = boxed(self.lock.release_poisoned(lock, why)).await;
-        target.and(Self::leave_poisoned(lock, why).await)
+        // In this order: a rank that recovers the target's lock finds both poisoned.
+        let left = Self::leave_poisoned(lock, why).await;
+        boxed(self.lock.release_poisoned(lock, why)).await.and(left)
     }
 
     async fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
