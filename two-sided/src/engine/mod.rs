@@ -486,7 +486,11 @@ impl<S> Engine<S> {
         match packet {
             Packet::Eager { context, tag, bytes } => self.message(from, context, tag, Body::Eager(Bytes::new(bytes))),
             Packet::Rts { context, tag, request, key } if key.rank == from => {
-                self.message(from, context, tag, Body::Announced { request, key });
+                let body = match self.take_own(from, request) {
+                    Some(memory) => Body::Read { memory: Ok(memory), len: key.len },
+                    None => Body::Announced { request, key },
+                };
+                self.message(from, context, tag, body);
             }
             Packet::Rts { .. } => self.violated(from),
             Packet::Fin { request, status } => {
@@ -509,6 +513,21 @@ impl<S> Engine<S> {
                 if peer.owes_credit() {
                     self.queue(from, Outgoing::control(Packet::Credit.encode(0)));
                 }
+            }
+        }
+    }
+
+    /// The memory of a message to this rank itself, whose send is then over.
+    fn take_own(&mut self, from: Rank, request: RequestId) -> Option<S> {
+        let send = self.sends.get_mut(request.0 as usize).filter(|_| from == self.me)?;
+        match std::mem::replace(&mut send.state, SendState::Done(Ok(()))) {
+            SendState::Announced(memory) => {
+                self.complete(request.0 as usize, Ok(()));
+                Some(memory)
+            }
+            other => {
+                send.state = other;
+                None
             }
         }
     }
