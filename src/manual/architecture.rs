@@ -3,8 +3,8 @@
 //! The crates, from the top to the bottom. Dependencies point down only:
 //!
 //! ```text
-//! cli         -> windows, fabric, sim, lock-kit      the program `onesided`
-//! onesided    -> windows, fabric, lock-algos         the facade and the manual
+//! cli         -> windows, two-sided, sim, lock-kit   the program `onesided`
+//! onesided    -> windows, two-sided, lock-algos      the facade and the manual
 //! lock-kit    -> lock-algos; benchmarks: sim, fabric verification and benchmarks of locks
 //! two-sided   -> fabric                              messages
 //! windows     -> lock-algos, fabric                  RMA windows
@@ -17,14 +17,14 @@
 //!
 //! | crate | contains | may use | free to change | changes with |
 //! |---|---|---|---|---|
-//! | [`onesided_remote_memory`] | the boundary: the traits [`RemoteMemory`](onesided_remote_memory::RemoteMemory) and [`Mailbox`](onesided_remote_memory::Mailbox) | nothing, not even `std` | nothing | every fabric, the kit's memories, every lock |
+//! | [`onesided_remote_memory`] | the boundary: the traits [`RemoteMemory`](onesided_remote_memory::RemoteMemory) and [`Mailbox`](onesided_remote_memory::Mailbox) | nothing, not even `std` (with the feature `serde`: that) | nothing | every fabric, the kit's memories, every lock |
 //! | [`onesided_lock_algos`] | locks as algorithms | the boundary | the words and steps of a lock | `LockAlgorithm`, `LockContext`: windows and the kit |
 //! | `onesided-lock-kit` | the verification and benchmark kit for locks | the boundary, locks, loom, proptest; for benchmarks fabric, sim | how it explores | its public checks: users' own locks |
 //! | [`onesided_job`](onesided_fabric::bootstrap) | who is in a job: launcher, PMI, rendezvous, host daemon; the memory that a host's ranks share | the boundary, the system | everything behind `Job` and `Exchange` | wire formats: their version; `ONESIDED_*` variables: never |
 //! | [`onesided_fabric`] | primitives, endpoints, shared memory, verbs | the boundary, job, the system | `shm`, `verbs`, `mixed`, each on its own | [`Fabric`](onesided_fabric::Fabric) and [`Drive`](onesided_fabric::Drive): four fabrics and the table in `dispatch` |
 //! | [`onesided_windows`] | windows, epochs, operations | locks, fabric | what the root does not export | the message of window creation (`window/exchange.rs`): its version |
-//! | `onesided-two-sided` | messages: matching, eager and rendezvous protocol | fabric | everything | |
-//! | `onesided-sim` | the simulated fabric | the boundary, fabric | everything behind `Simulation` | |
+//! | [`onesided_two_sided`](crate::two_sided) | messages: matching, eager and rendezvous protocol | fabric | everything but the packets (`wire.rs`), which all ranks of a job share | |
+//! | `onesided-sim` | the simulated fabric, and testbeds with hosts, processors and cards as profiles (`sim/profiles`) | the boundary, fabric | everything behind `Simulation` | a profile: before its figures are run, never after |
 //! | `onesided-cli` | the program `onesided`; ssh and Slurm, by which it starts host daemons | fabric, windows, sim, lock-kit | everything but options and JSON keys | |
 //! | `onesided` | the facade and the manual | windows, fabric, locks | the manual | the names that users import |
 //!
@@ -40,6 +40,8 @@
 //! | How does a job start on another host? | `onesided run` gives the launcher a [`StartAgent`](onesided_fabric::bootstrap::launcher::StartAgent) (`cli/src/run/remote_shell.rs`: ssh, `srun`, or what the user names; `slurm.rs`: the hosts of an allocation). `job/src/launcher/remote_agent.rs` runs its command and hears the agent out, `remote.rs` keeps the agents, `agent.rs` is the other end |
 //! | Where is the lock design chosen? | `windows/src/locks/design.rs`; the table of designs is in `lock-algos/src/any_lock.rs` |
 //! | Where is the fabric chosen? | `fabric/src/any.rs`; dispatch at run time from the table in `fabric/src/dispatch/table.rs` |
+//! | Where does a message find its receive? | `Engine::arrived` and `place` (`two-sided/src/engine/mod.rs`) by `two-sided/src/matching/mod.rs`; `Progress::until` (`two-sided/src/progress.rs`) takes packets in and sends them, in whatever task of the rank waits; `Taken::read` (`two-sided/src/receive.rs`) reads an announced message |
+//! | Where is a paper's figure? | `cli/src/reproduce/`: its experiments in a file named after the paper, on a profile of `sim/profiles` |
 //! | Where does a new lock metric go? | one file in `cli/src/bench/metrics/`; in its `mod.rs` the `mod` line and a line of `LOCK_METRICS`; a line of `POINTS` in `cli/tests/processes/bench.rs`; a quantity that no metric has yet: a line in `cli/src/bench/results/quantity.rs` |
 //!
 //! # The idea
