@@ -17,7 +17,8 @@ use onesided::{Any, Mutex, Result, Window, World, WriteGuard};
 const HOME: u32 = 0;
 const MONEY: u64 = 100;
 const DIES: u32 = 1;
-/// The element by which that rank tells each other one that it holds the mutex.
+/// The element by which that rank tells each other one that it holds the mutex, and at that rank
+/// the number of answers.
 const HELD: usize = 2;
 
 fn main() -> Result<()> {
@@ -38,13 +39,17 @@ fn main() -> Result<()> {
         account.put(0, &[MONEY - 30])?;
         account.flush().wait()?;
         for rank in (0..world.size()).filter(|rank| *rank != DIES) {
-            every.at(rank).wait()?.signal(HELD, 1)?; // they ask for the mutex now
+            every.at(rank).wait()?.signal(HELD, 1)?;
+        }
+        // A barrier fails at a rank that is still in it when another dies, so they answer.
+        while accounts.local().get(HELD)? + 1 < world.size().into() {
+            sleep(Duration::from_millis(1));
         }
         exit(3); // before the 30 are in the other account
     }
     if world.size() > DIES {
-        // Not a barrier: that of a rank that dies right after it may fail at the others.
         accounts.local().wait_until_from(DIES, HELD, |held| held == 1).wait()?;
+        every.at(DIES).wait()?.fetch_add(HELD, 1).wait()?;
     }
 
     let mut guard = lock(&transfers)?;

@@ -51,6 +51,19 @@ fn ring(world: World) {
     ok();
 }
 
+/// A barrier that all ranks have left when it is over at rank 0: a rank that is still in one fails
+/// when another dies.
+fn barrier(world: &World, messages: &Messages) {
+    world.barrier().wait().unwrap();
+    if world.rank() == 0 {
+        for _ in 1..world.size() {
+            messages.recv::<u8>(Source::Any, Tag(12)).deadline(DEADLINE).wait().unwrap();
+        }
+    } else {
+        messages.send(&[0_u8], 0, Tag(12)).wait().unwrap();
+    }
+}
+
 /// Rank 0 dies by `end`; ranks 1 and 2 see it there, and go on with each other.
 fn one_dies(world: &World, end: fn(&World, &Messages)) {
     let messages = Messages::new(world).unwrap();
@@ -79,10 +92,10 @@ fn sender_dies(world: &World, messages: &Messages) {
             messages.send(&[7_u64], to, Tag(0)).wait().unwrap();
             drop(messages.send(&elements(0, 10_000), to, Tag(0)));
         }
-        world.barrier().wait().unwrap();
+        barrier(world, messages);
         die();
     }
-    world.barrier().wait().unwrap();
+    barrier(world, messages);
     eventually(DEADLINE, "rank 0 counts as dead", || !world.is_alive(0));
     assert_eq!(messages.recv::<u64>(0, Tag(0)).deadline(DEADLINE).wait().unwrap().0, [7]);
     match messages.recv::<u64>(0, Tag(0)).deadline(DEADLINE).wait() {
@@ -96,11 +109,11 @@ fn sender_dies(world: &World, messages: &Messages) {
 /// What it has not read fails at its sender.
 fn receiver_dies(world: &World, messages: &Messages) {
     if world.rank() == 0 {
-        world.barrier().wait().unwrap();
+        barrier(world, messages);
         std::thread::sleep(Duration::from_millis(100)); // the others wait by now
         die();
     }
-    world.barrier().wait().unwrap();
+    barrier(world, messages);
     let error = messages.send(&elements(1, 10_000), 0, Tag(0)).deadline(DEADLINE).wait().unwrap_err();
     assert_eq!(error.fault().kind(), FaultKind::PeerDied, "{error}");
     eventually(DEADLINE, "rank 0 counts as dead", || !world.is_alive(0));

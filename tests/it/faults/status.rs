@@ -10,7 +10,7 @@ pub(super) const PID: usize = 0;
 pub(super) const DONE: usize = 1;
 pub(super) const INFORMED: usize = 2;
 pub(super) const RECOVERED: usize = 3;
-pub(super) const SYNCHRONIZED: usize = 4;
+pub(crate) const SYNCHRONIZED: usize = 4;
 const WORDS: usize = 8;
 
 pub(crate) struct Status(Window<u64>);
@@ -31,7 +31,7 @@ impl Status {
         status
     }
 
-    pub(super) fn publish(&self, what: usize, value: u64) {
+    pub(crate) fn publish(&self, what: usize, value: u64) {
         let world = self.0.world();
         for target in (0..world.size()).filter(|target| !is_lost(world, *target)) {
             let epoch = self.0.lock_shared(target).wait().unwrap();
@@ -55,7 +55,7 @@ impl Status {
         }
     }
 
-    pub(super) fn published(&self, by: u32, what: usize) -> u64 {
+    pub(crate) fn published(&self, by: u32, what: usize) -> u64 {
         let at = WORDS * by as usize + what;
         self.0.local().read(at..at + 1)[0]
     }

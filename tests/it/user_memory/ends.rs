@@ -7,6 +7,7 @@ use onesided::{Error, FaultKind, Op, RemotePtr, Window, World};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 
 use super::{BOTH, all_go_well, expected_path};
+use crate::faults::status::{SYNCHRONIZED, Status};
 use crate::jobs::{self, Role, ok, send, state};
 use crate::support::{DEADLINE, eventually};
 
@@ -253,10 +254,12 @@ fn a_vector_is_returned_from_a_window_whose_close_fails() {
 
 fn end_fails(world: World) {
     let window = Window::<u64>::create(&world, vec![3; 10]).wait().unwrap();
-    world.barrier().wait().unwrap();
+    let status = Status::new(&world);
     if world.rank() == 1 {
+        eventually(DEADLINE, "rank 0 has left its collectives", || status.published(0, SYNCHRONIZED) == 1);
         jobs::die();
     }
+    status.publish(SYNCHRONIZED, 1);
     let (error, vector) = window.close_into().wait().unwrap_err().into_parts();
     assert_eq!(error.fault().map(|fault| fault.kind()), Some(FaultKind::PeerDied), "{error}");
     assert_eq!(vector.unwrap(), [3; 10]);
