@@ -174,7 +174,7 @@ impl LockAlgorithm for TwoLevel {
             if lock.owner & PASSES != 0 {
                 lock.context.keep_bypasses(lock.context.bypasses().saturating_add(1));
             } else if lock.owner & EXCLUSIVE == 0
-                && let Some(queued) = self.queue_up(&lock)?
+                && let Some(queued) = self.queue_up(lock.memory, lock.context)?
             {
                 return Ok(queued);
             }
@@ -199,7 +199,7 @@ impl LockAlgorithm for TwoLevel {
         if mode == Mode::Exclusive && owner & EXCLUSIVE == 0 {
             if owner & PASSES != 0 && first.is_ok() && !intent().is_over() {
                 context.keep_bypasses(self.passes); // by the queue from now on, until it is empty
-                if let Some(queued) = self.queue_up(&lock)? {
+                if let Some(queued) = self.queue_up(lock.memory, lock.context)? {
                     first = queued.await;
                 }
             }

@@ -15,9 +15,9 @@ impl TwoLevel {
     /// Posts the first operation in the queue of the host, if there is one.
     pub(super) fn queue_up<'m, M: RemoteMemory>(
         &self,
-        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
+        memory: &'m M, // not the use of the lock: by reference it would pass through memory
+        context: impl LockContext<'m, M>,
     ) -> Result<Option<M::Op>, Fault> {
-        let LockUse { memory, context, .. } = *lock;
         let Some(leader) = context.cohort_home() else { return Ok(None) };
         let host = AtHost { context, leader };
         let Ok(words) = self.queue.words(host) else { return Ok(None) };
