@@ -6,6 +6,7 @@ use onesided_fabric::remote_memory::RegionId;
 use proptest::prelude::*;
 
 use super::*;
+use crate::matching::Pattern;
 
 const RANKS: u32 = 3;
 

@@ -1,0 +1,272 @@
+//! Messages that have arrived, and receives and probes, which get them.
+
+use std::task::Waker;
+
+use onesided_fabric::SegmentKey;
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
+
+use super::peer::Outgoing;
+use super::{Engine, keep};
+use crate::matching::{Arrival, Envelope, Handle, Pattern};
+use crate::wire::{EAGER_MAX, Packet, RequestId};
+
+/// A message that has arrived.
+#[derive(Debug)]
+pub(crate) enum Body<S> {
+    /// The whole of it.
+    Eager(Bytes),
+    /// Where it lies. Its sender waits for a FIN.
+    Announced { request: RequestId, key: SegmentKey },
+    /// What was read of it into memory of this rank, or why it could not be; and its length. Its
+    /// sender has its FIN.
+    Read { memory: Result<S, Fault>, len: u64 },
+}
+
+impl<S> Body<S> {
+    /// The message's length in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::Eager(bytes) => bytes.len.into(),
+            Self::Announced { key, .. } => key.len,
+            Self::Read { len, .. } => *len,
+        }
+    }
+}
+
+/// The bytes of an eager message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bytes {
+    bytes: [u8; EAGER_MAX],
+    len: u8,
+}
+
+impl Bytes {
+    pub(super) fn new(from: &[u8]) -> Self {
+        let mut bytes = [0; EAGER_MAX];
+        bytes[..from.len()].copy_from_slice(from);
+        Self { bytes, len: from.len() as u8 }
+    }
+}
+
+impl std::ops::Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+/// A message that was matched.
+#[derive(Debug)]
+pub(crate) struct Matched<S> {
+    pub(crate) envelope: Envelope,
+    pub(super) arrival: Arrival,
+    /// Whether its credit has gone back: it was matched before, and given back.
+    pub(super) is_consumed: bool,
+    pub(crate) body: Body<S>,
+}
+
+#[derive(Debug)]
+pub(super) struct Receive<S> {
+    pub(super) pattern: Pattern,
+    pub(super) state: ReceiveState<S>,
+    pub(super) waker: Option<Waker>,
+}
+
+#[derive(Debug)]
+pub(super) enum ReceiveState<S> {
+    Posted(Handle),
+    Matched(Matched<S>),
+    /// Another task reads the message, because this one waits for something else or for nothing.
+    Reading {
+        matched: Matched<S>,
+        is_cancelled: bool,
+    },
+    Failed(Fault),
+}
+
+impl<S> Engine<S> {
+    /// Posts a receive.
+    pub(crate) fn receive(&mut self, pattern: Pattern) -> usize {
+        let next = self.receives.vacant_key();
+        let state = match self.take_unexpected(pattern) {
+            Some(matched) => {
+                if let Body::Announced { .. } = matched.body {
+                    self.announced.push(next);
+                }
+                ReceiveState::Matched(matched)
+            }
+            None => match pattern.source.and_then(|source| self.lost(Rank(source))) {
+                Some(fault) => ReceiveState::Failed(fault),
+                None => ReceiveState::Posted(self.matcher.post(pattern, next)),
+            },
+        };
+        self.receives.insert(Receive { pattern, state, waker: None })
+    }
+
+    /// Takes the message of a receive, once there is one; until then `waker` is woken when there
+    /// is. The receive is over afterwards; the message is to be [delivered](Self::deliver) or
+    /// [given back](Self::give_back).
+    pub(crate) fn received(&mut self, receive: usize, waker: &Waker) -> Option<Result<Matched<S>, Fault>> {
+        let pending = &mut self.receives[receive];
+        if let ReceiveState::Posted(_) | ReceiveState::Reading { .. } = pending.state {
+            keep(&mut pending.waker, waker, &mut self.retired);
+            return None;
+        }
+        match self.receives.remove(receive).state {
+            ReceiveState::Matched(matched) => Some(Ok(matched)),
+            ReceiveState::Failed(fault) => Some(Err(fault)),
+            ReceiveState::Posted(_) | ReceiveState::Reading { .. } => unreachable!("it was over a moment ago"),
+        }
+    }
+
+    /// The next announced message whose receive is not waited for now: to be read by another task
+    /// of the rank, which then [says so](Self::read). Otherwise a rank that waits for a send,
+    /// before it waits for a receive, would hold up its own sender.
+    pub(crate) fn next_to_read(&mut self) -> Option<(usize, SegmentKey)> {
+        while let Some(at) = self.announced.pop() {
+            let Some(receive) = self.receives.get_mut(at) else { continue };
+            match std::mem::replace(&mut receive.state, ReceiveState::Failed(Fault::new(FaultKind::Closed))) {
+                ReceiveState::Matched(matched @ Matched { body: Body::Announced { key, .. }, .. }) => {
+                    receive.state = ReceiveState::Reading { matched, is_cancelled: false };
+                    return Some((at, key));
+                }
+                other => receive.state = other,
+            }
+        }
+        None
+    }
+
+    /// An announced message was read, or could not be.
+    pub(crate) fn read(&mut self, receive: usize, memory: Result<S, Fault>) {
+        let Receive { state, waker, .. } = &mut self.receives[receive];
+        let ReceiveState::Reading { mut matched, is_cancelled } =
+            std::mem::replace(state, ReceiveState::Failed(Fault::new(FaultKind::Closed)))
+        else {
+            unreachable!("only what is being read is read")
+        };
+        self.woken.extend(waker.take());
+        let outcome = memory.as_ref().map(|_| ()).map_err(|fault| *fault);
+        self.deliver(&matched, outcome);
+        matched.body = Body::Read { memory, len: matched.body.len() };
+        if is_cancelled {
+            self.receives.remove(receive);
+            self.give_back(matched);
+        } else {
+            self.receives[receive].state = ReceiveState::Matched(matched);
+        }
+    }
+
+    /// Ends a receive that [`received`](Self::received) has not ended. A message that it had
+    /// matched is unexpected again.
+    pub(crate) fn cancel(&mut self, receive: usize) {
+        if let ReceiveState::Reading { is_cancelled, .. } = &mut self.receives[receive].state {
+            *is_cancelled = true;
+            return;
+        }
+        let Receive { state, waker, .. } = self.receives.remove(receive);
+        self.retired.extend(waker);
+        match state {
+            ReceiveState::Posted(handle) => {
+                self.matcher.cancel(handle);
+            }
+            ReceiveState::Matched(matched) => self.give_back(matched),
+            ReceiveState::Failed(_) | ReceiveState::Reading { .. } => {}
+        }
+    }
+
+    /// Puts a message back in its place, or gives it to a receive that was posted since.
+    pub(crate) fn give_back(&mut self, matched: Matched<S>) {
+        self.place(matched);
+        // A thread of this rank may sleep, and only a packet wakes it.
+        self.queue(self.me, Outgoing::control(Packet::Credit.encode(0)));
+    }
+
+    /// Matches a message or keeps it.
+    pub(super) fn place(&mut self, mut message: Matched<S>) {
+        let Some(at) = self.matcher.take_posted(message.envelope) else {
+            let Matched { envelope, arrival, is_consumed, body } = message;
+            self.matcher.keep(envelope, arrival, (body, is_consumed));
+            self.woken.append(&mut self.probes);
+            return;
+        };
+        self.consume(&mut message);
+        if let Body::Announced { .. } = message.body {
+            self.announced.push(at);
+        }
+        let receive = &mut self.receives[at];
+        receive.state = ReceiveState::Matched(message);
+        self.woken.extend(receive.waker.take());
+    }
+
+    fn take_unexpected(&mut self, pattern: Pattern) -> Option<Matched<S>> {
+        let found = self.matcher.find(pattern)?;
+        let (envelope, arrival, (body, is_consumed)) = self.matcher.take(found)?;
+        let mut matched = Matched { envelope, arrival, is_consumed, body };
+        self.consume(&mut matched);
+        Some(matched)
+    }
+
+    /// Gives the credit of a message back, once.
+    pub(super) fn consume(&mut self, message: &mut Matched<S>) {
+        let from = Rank(message.envelope.source);
+        if !std::mem::replace(&mut message.is_consumed, true) && self.lost(from).is_none() {
+            let peer = self.peer(from);
+            peer.consumed = peer.consumed.wrapping_add(1);
+            if peer.owes_credit() {
+                self.queue(from, Outgoing::control(Packet::Credit.encode(0)));
+            }
+        }
+    }
+
+    /// A communicator is gone, with the messages that it has not received.
+    pub(crate) fn close(&mut self, context: u32) {
+        self.closed.insert(context);
+        while let Some(matched) = self.take_unexpected(Pattern { context, source: None, tag: None }) {
+            self.deliver(&matched, Err(Fault::new(FaultKind::Closed)));
+        }
+    }
+
+    /// The first unexpected message that a pattern fits: its envelope and length in bytes. If there
+    /// is none, `waker` is woken when a message comes that no receive fits.
+    pub(crate) fn probe(&mut self, pattern: Pattern, waker: &Waker) -> Option<(Envelope, u64)> {
+        let found = self.matcher.find(pattern).and_then(|found| self.matcher.unexpected(found));
+        let found = found.map(|(envelope, (body, _))| (envelope, body.len()));
+        if found.is_none() {
+            self.wake_at_unexpected(waker);
+        }
+        found
+    }
+
+    /// Takes the first unexpected message that a pattern fits; as [`probe`](Self::probe).
+    pub(crate) fn match_probe(&mut self, pattern: Pattern, waker: &Waker) -> Option<Matched<S>> {
+        let taken = self.take_unexpected(pattern);
+        if taken.is_none() {
+            self.wake_at_unexpected(waker);
+        }
+        taken
+    }
+
+    fn wake_at_unexpected(&mut self, waker: &Waker) {
+        if !self.probes.iter().any(|other| other.will_wake(waker)) {
+            self.probes.push(waker.clone());
+        }
+    }
+
+    /// This rank has a message, or could not read it for this reason: the sender of an announced
+    /// one gets its FIN.
+    pub(crate) fn deliver(&mut self, matched: &Matched<S>, outcome: Result<(), Fault>) {
+        let from = Rank(matched.envelope.source);
+        if let Body::Announced { request, .. } = matched.body
+            && self.lost(from).is_none()
+        {
+            let status = outcome.map_or_else(|fault| fault.kind() as u8, |()| 0);
+            self.queue(from, Outgoing::control(Packet::Fin { request, status }.encode(0)));
+        }
+    }
+
+    /// Whether packets without messages wait for room at a peer: it may wait for them.
+    pub(crate) fn owes_packets(&mut self, to: Rank) -> bool {
+        self.lost(to).is_none() && self.peer(to).has_controls()
+    }
+}
