@@ -114,8 +114,11 @@ impl<'m, F: Fabric> Taken<'m, F> {
     async fn deliver(&mut self, outcome: Result<(), Fault>) {
         let Some(matched) = self.matched.take() else { return };
         let (progress, from) = (self.messages.progress(), Rank(matched.envelope.source));
-        progress.with(|engine| engine.deliver(&matched, outcome));
-        if progress.with(|engine| engine.owes_packets(from)) {
+        let is_queued = progress.with(|engine| {
+            engine.deliver(&matched, outcome);
+            engine.owes_packets(from)
+        });
+        if is_queued && progress.with(|engine| engine.owes_packets(from)) {
             let sent = |engine: &mut Engine<F::Segment>, _: &Waker| (!engine.owes_packets(from)).then_some(());
             progress.until(from, sent, |_| None).await;
         }
