@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
 use onesided::{Op, Window, World};
-use onesided_fabric::{Fabric, block_on};
-use onesided_remote_memory::{Mailbox, Notify, Patience, Port, Rank};
+use onesided_fabric::{Fabric, Transport, block_on};
+use onesided_remote_memory::{Patience, Rank};
 
 const LARGEST: usize = 4 << 20;
 
@@ -51,11 +51,11 @@ fn operations(criterion: &mut Criterion, world: &World, window: &Window<u64>) {
         let mut before = [0];
         b.iter(|| epoch.get_accumulate(0, &[1], &mut before, Op::Sum).wait().unwrap());
     });
-    let to_itself = (Rank(world.rank()), Port(0));
-    criterion.bench_function("message to itself, 8 B", |b| {
+    let (me, mut packets) = (Rank(world.rank()), world.fabric().transport().unwrap());
+    criterion.bench_function("packet to itself, 8 B", |b| {
         b.iter(|| {
-            block_on(world.fabric(), world.fabric().send(to_itself.0, to_itself.1, &[7; 8], Notify::No)).unwrap();
-            block_on(world.fabric(), world.fabric().recv(to_itself.1, Patience::on(to_itself.0))).unwrap()
+            block_on(world.fabric(), packets.send(me, &[7; 8])).unwrap();
+            block_on(world.fabric(), packets.recv(Patience::on(me))).unwrap()
         });
     });
     epoch.unlock().wait().unwrap();

@@ -12,9 +12,9 @@ use std::error::Error;
 use std::thread;
 
 use onesided_fabric::bootstrap::{Job, local};
-use onesided_fabric::remote_memory::{Mailbox, Notify, Patience, Port, RemoteMemory};
+use onesided_fabric::remote_memory::{Notify, Patience, RemoteMemory};
 use onesided_fabric::verbs::Verbs;
-use onesided_fabric::{Any, Fabric, Segment, World, block_on};
+use onesided_fabric::{Any, Fabric, Segment, Transport, World, block_on};
 use onesided_windows::{LockDesign, Op, Window};
 
 const WARM_UP: usize = 100;
@@ -100,10 +100,12 @@ fn fabrics(measures: &Measures) -> Outcome {
     }
     measures.measure("compare-swap", 8, || block_on(fabric, fabric.compare_swap(word, 0, 0)).map(drop))?;
     measures.measure("fetch-add", 8, || block_on(fabric, fabric.fetch_add(word, 1)).map(drop))?;
+    let mut packets = [fabric.transport()?, other.transport()?];
     measures.measure("send and answer", 8, || {
-        for (from, to) in [(fabric, other), (other, fabric)] {
-            block_on(from, from.send(to.rank(), Port::USER, &[7; 8], Notify::Yes))?;
-            block_on(to, to.recv(Port::USER, Patience::on(from.rank())))?;
+        for (from, to) in [(0, 1), (1, 0)] {
+            let ends = [fabric, other];
+            block_on(ends[from], packets[from].send(ends[to].rank(), &[7; 8]))?;
+            block_on(ends[to], packets[to].recv(Patience::on(ends[from].rank())))?;
         }
         Ok::<_, onesided_fabric::remote_memory::Fault>(())
     })?;

@@ -7,14 +7,14 @@ use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 
-use onesided_remote_memory::{Fault, FaultKind, Link, Mailbox, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Link, Rank, RemoteMemory};
 
 use crate::capabilities::{AtomicAgent, Capabilities, Path};
 use crate::segment::{Segment, SegmentKey};
-use crate::{Error, ServerThread, UserMemory};
+use crate::{Error, ServerThread, Transport, UserMemory};
 
-/// A rank's endpoint of a fabric: the words and messages of the [boundary](onesided_remote_memory),
-/// and bulk data.
+/// A rank's endpoint of a fabric: the words of the [boundary](onesided_remote_memory), bulk data, and
+/// packets.
 ///
 /// Handles are cheap to clone, and all clones are one endpoint. Dropping the last one leaves the
 /// world, unless [`leave`](Self::leave) did before.
@@ -24,11 +24,11 @@ use crate::{Error, ServerThread, UserMemory};
 /// | user | operations |
 /// |---|---|
 /// | windows | [`allocate`](Self::allocate), [`register`](Self::register), [`open`](Self::open), [`put`](Self::put), [`get`](Self::get), [`flush`](Self::flush) |
-/// | locks | words ([`word_in`](Self::word_in)), [`Mailbox`] |
+/// | locks | words ([`word_in`](Self::word_in)) |
 /// | background work of a cancelled acquire or release | [`spawn`](Self::spawn) |
-/// | RGET, RPUT, pipelined rendezvous | [`allocate`](Self::allocate) (a registered buffer), keys sent in messages, [`rdma_read`](Self::rdma_read), [`rdma_write`](Self::rdma_write) |
+/// | messages | packets ([`transport`](Self::transport)), [`allocate`](Self::allocate) (a registered buffer, whose key a packet has), [`rdma_read`](Self::rdma_read) |
 /// | collectives | [`world_segment`](Self::world_segment) |
-pub trait Fabric: Mailbox + Clone + Debug {
+pub trait Fabric: RemoteMemory + Clone + Debug {
     /// Registered memory, an own or a peer's. Reference counted: it stays registered while this
     /// rank holds a handle.
     type Segment: Segment;
@@ -40,6 +40,15 @@ pub trait Fabric: Mailbox + Clone + Debug {
     type Get<'b>: Future<Output = Result<(), Fault>> + Unpin + Send;
     /// See [`flush`](Self::flush).
     type Flush<'f>: Future<Output = Result<(), Fault>> + Unpin + Send;
+
+    /// See [`transport`](Self::transport).
+    type Transport: Transport;
+
+    /// The packets of this rank, which one owner has at a time.
+    ///
+    /// # Errors
+    /// `Refused` while another has them.
+    fn transport(&self) -> Result<Self::Transport, Fault>;
 
     /// The properties of this fabric.
     fn capabilities(&self) -> Capabilities;

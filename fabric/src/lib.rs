@@ -26,7 +26,7 @@ mod error;
 mod fabric;
 #[cfg(any(feature = "verbs", onesided_loom))]
 mod free_list;
-#[cfg(not(onesided_loom))]
+#[cfg(all(feature = "verbs", not(onesided_loom)))]
 mod full_after;
 mod limit;
 mod links;
@@ -38,13 +38,15 @@ mod once_table;
 mod oversubscription;
 #[cfg(not(onesided_loom))]
 mod peer_status;
-mod receive_queues;
+#[cfg(all(feature = "verbs", not(onesided_loom)))]
+mod receive_queue;
 mod segment;
 mod server_threads;
 #[cfg(not(onesided_loom))]
 pub mod shm;
 mod split;
 mod sync;
+mod transport;
 mod user_memory;
 #[cfg(all(feature = "verbs", not(onesided_loom)))]
 pub mod verbs;
@@ -58,7 +60,7 @@ mod shm {
     #[cfg(test)]
     mod explored;
     mod gen_ref_count;
-    mod ring;
+    mod lane;
 }
 
 #[doc(no_inline)]
@@ -75,7 +77,7 @@ pub use crate::dispatch::{Either, EitherFuture, EitherPause};
 pub use crate::drive::{Drive, block_on, poll_now, wait_for, wait_timeout};
 pub use crate::error::Error;
 pub use crate::fabric::{Fabric, Task};
-#[cfg(not(onesided_loom))]
+#[cfg(all(feature = "verbs", not(onesided_loom)))]
 pub use crate::full_after::FULL_AFTER;
 #[doc(hidden)]
 pub use crate::handle::Call;
@@ -83,5 +85,6 @@ pub use crate::limit::Limit;
 pub use crate::segment::{Segment, SegmentKey, WORDLESS};
 pub use crate::server_threads::ServerThread;
 pub use crate::split::Split;
+pub use crate::transport::{Arrival, SHORTEST_LIMIT, Transport};
 pub use crate::user_memory::UserMemory;
 pub use crate::world::{Barrier, World};

@@ -67,7 +67,7 @@ impl SegmentKey {
     }
 }
 
-const _: () = assert!(SegmentKey::BYTES <= onesided_remote_memory::MAX_MESSAGE, "a key fits into a message");
+const _: () = assert!(SegmentKey::BYTES <= crate::SHORTEST_LIMIT, "a key fits into a packet");
 
 #[cfg(test)]
 mod tests {

@@ -14,8 +14,7 @@
 //! no `std`.
 //!
 //! Start at [`RemoteMemory`], then [`At`] (the address of a word), [`Fault`] (an error in 8 bytes)
-//! and [`Patience`] (when a wait ends without success). [`Mailbox`] adds small messages, for locks
-//! that a server thread at the target serves.
+//! and [`Patience`] (when a wait ends without success).
 //!
 //! # Order
 //!
@@ -37,13 +36,11 @@
 mod at;
 mod chain;
 mod fault;
-mod mailbox;
 mod memory;
 mod patience;
 
 pub use crate::at::{At, Rank, RegionId};
 pub use crate::chain::{Chain, Link};
 pub use crate::fault::{Fault, FaultKind};
-pub use crate::mailbox::{MAX_MESSAGE, Mailbox, Message, Port};
 pub use crate::memory::{Notify, RemoteMemory};
 pub use crate::patience::{Liveness, Patience, Watch};

@@ -11,6 +11,7 @@ use crate::memory::WORLD_REGION;
 use crate::operation::{Action, GetBuffer};
 use crate::segment::SimSegment;
 use crate::state::check_word;
+use crate::transport::SimTransport;
 
 impl SimFabric {
     /// Posts an operation on a range of a segment, or one that is complete with the fault of the
@@ -28,6 +29,11 @@ impl Fabric for SimFabric {
     type Transfer = Transfer;
     type Get<'b> = Get<'b>;
     type Flush<'f> = Flush<'f>;
+    type Transport = SimTransport;
+
+    fn transport(&self) -> Result<SimTransport, Fault> {
+        SimTransport::take(self)
+    }
 
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::new("sim", AtomicAgent::Simulated);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use onesided_fabric::UserMemory;
-use onesided_remote_memory::{At, Fault, FaultKind, Port, Rank, RemoteMemory};
+use onesided_remote_memory::{At, Fault, FaultKind, Rank, RemoteMemory};
 
 use crate::futures::Pause;
 use crate::state::{State, Step};
@@ -147,14 +147,5 @@ impl Word {
     #[must_use]
     pub const fn at(self) -> At {
         self.at
-    }
-}
-
-/// Checks that the port exists.
-pub(crate) fn check_port(port: Port) -> Result<(), Fault> {
-    if usize::from(port.0) < Port::COUNT {
-        Ok(())
-    } else {
-        Err(Fault::new(FaultKind::Protocol).with_detail(port.0.into()))
     }
 }

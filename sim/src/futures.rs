@@ -3,13 +3,14 @@
 
 use std::fmt;
 use std::future::Future;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use onesided_remote_memory::{Fault, FaultKind, Message, Notify, Patience, Port, Rank, RemoteMemory, Watch};
+use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
 
-use crate::endpoint::{Shared, SimFabric, Word, check_port};
+use crate::endpoint::{Shared, SimFabric, Word};
 use crate::operation::Action;
 use crate::report::WaitsFor;
 
@@ -117,19 +118,20 @@ impl Future for Get<'_> {
 }
 
 /// The registration of a rank's wait; removed when the future is done or dropped.
-struct Waiting<'f> {
-    fabric: &'f SimFabric,
+#[derive(Debug)]
+pub(crate) struct Waiting<F: Deref<Target = SimFabric>> {
+    pub(crate) fabric: F,
     what: WaitsFor,
-    noted: Option<Watch>,
+    noted: Option<Patience>,
 }
 
-impl<'f> Waiting<'f> {
-    const fn new(fabric: &'f SimFabric, what: WaitsFor) -> Self {
+impl<F: Deref<Target = SimFabric>> Waiting<F> {
+    pub(crate) const fn new(fabric: F, what: WaitsFor) -> Self {
         Self { fabric, what, noted: None }
     }
 
     /// Registers the wait, unless patience is over: the rank polls for a while, then sleeps.
-    fn register<T>(&mut self, patience: Patience) -> Poll<Result<T, Fault>> {
+    pub(crate) fn register<T>(&mut self, patience: Patience) -> Poll<Result<T, Fault>> {
         let rank = self.fabric.rank();
         let mut state = self.fabric.state();
         if let Some(fault) = state.out_of_patience(rank, patience) {
@@ -137,26 +139,33 @@ impl<'f> Waiting<'f> {
         }
         let polls_until = state.now + state.wire.polling;
         state.ranks[rank.index()].more().polls_until = polls_until;
-        if self.noted.is_none() {
-            self.noted = Some(patience.watch);
+        if self.noted != Some(patience) {
+            if let Some(earlier) = self.noted.replace(patience) {
+                state.stop_waiting(rank, self.what, earlier.watch);
+            }
             state.wait(rank, self.what, patience.watch);
             state.alarm(rank, patience.deadline);
         }
         Poll::Pending
     }
+
+    /// Removes the registration.
+    pub(crate) fn withdraw(&mut self) {
+        if let Some(patience) = self.noted.take() {
+            self.fabric.state().stop_waiting(self.fabric.rank(), self.what, patience.watch);
+        }
+    }
 }
 
-impl Drop for Waiting<'_> {
+impl<F: Deref<Target = SimFabric>> Drop for Waiting<F> {
     fn drop(&mut self) {
-        if let Some(watch) = self.noted {
-            self.fabric.state().stop_waiting(self.fabric.rank(), self.what, watch);
-        }
+        self.withdraw();
     }
 }
 
 /// Waits for a word; see [`RemoteMemory::wait_until`].
 pub struct Wait<'f, P> {
-    waiting: Waiting<'f>,
+    waiting: Waiting<&'f SimFabric>,
     word: Word,
     predicate: P,
     patience: Patience,
@@ -226,94 +235,9 @@ impl Future for Pause<'_> {
     }
 }
 
-/// Sends a message; see [`Mailbox::send`](onesided_remote_memory::Mailbox::send).
-pub struct Send<'f> {
-    waiting: Waiting<'f>,
-    to: Rank,
-    port: Port,
-    notify: Notify,
-    message: Result<Option<Message>, Fault>,
-}
-
-impl<'f> Send<'f> {
-    pub(crate) fn new(
-        fabric: &'f SimFabric,
-        to: Rank,
-        port: Port,
-        notify: Notify,
-        message: Result<Message, Fault>,
-    ) -> Self {
-        let waiting = Waiting::new(fabric, WaitsFor::Room(to));
-        let mut send = Self { waiting, to, port, notify, message: message.map(Some) };
-        send.attempt();
-        send
-    }
-
-    /// Sends the message if the connection has room.
-    fn attempt(&mut self) {
-        if let Ok(Some(message)) = self.message {
-            let fabric = self.waiting.fabric;
-            let mut state = fabric.state();
-            let sent = state.send(self.to, self.port, self.notify, message);
-            fabric.shared.advance_clock(&state);
-            drop(state);
-            match sent {
-                Ok(true) => self.message = Ok(None),
-                Ok(false) => {}
-                Err(fault) => self.message = Err(fault),
-            }
-        }
-    }
-}
-
-impl Future for Send<'_> {
-    type Output = Result<(), Fault>;
-
-    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        self.attempt();
-        match self.message {
-            Ok(None) => Poll::Ready(Ok(())),
-            Ok(Some(_)) => {
-                let patience = Patience::on(self.to);
-                self.waiting.register(patience)
-            }
-            Err(fault) => Poll::Ready(Err(fault)),
-        }
-    }
-}
-
-/// Receives a message; see [`Mailbox::recv`](onesided_remote_memory::Mailbox::recv).
-pub struct Recv<'f> {
-    waiting: Waiting<'f>,
-    port: Port,
-    patience: Patience,
-}
-
-impl<'f> Recv<'f> {
-    pub(crate) const fn new(fabric: &'f SimFabric, port: Port, patience: Patience) -> Self {
-        Self { waiting: Waiting::new(fabric, WaitsFor::Message(port)), port, patience }
-    }
-}
-
-impl Future for Recv<'_> {
-    type Output = Result<Message, Fault>;
-
-    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Err(fault) = check_port(self.port) {
-            return Poll::Ready(Err(fault));
-        }
-        let fabric = self.waiting.fabric;
-        if let Some(message) = fabric.state().take_message(fabric.rank(), self.port) {
-            return Poll::Ready(Ok(message));
-        }
-        let patience = self.patience;
-        self.waiting.register(patience)
-    }
-}
-
 /// Completes posted operations; see [`Fabric::flush`](onesided_fabric::Fabric::flush).
 pub struct Flush<'f> {
-    waiting: Waiting<'f>,
+    waiting: Waiting<&'f SimFabric>,
     target: Rank,
     posted: u32,
 }
@@ -356,7 +280,7 @@ macro_rules! debug_by_name {
     )*};
 }
 
-debug_by_name!(Pause<'_>: "Pause", Send<'_>: "Send", Recv<'_>: "Recv", Flush<'_>: "Flush");
+debug_by_name!(Pause<'_>: "Pause", Flush<'_>: "Flush");
 
 impl<P> fmt::Debug for Wait<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

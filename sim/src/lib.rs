@@ -31,13 +31,15 @@ mod segment;
 mod simulation;
 mod state;
 mod testbed;
+mod transport;
 mod words;
 
 pub use crate::endpoint::{SimFabric, Word};
-pub use crate::futures::{Flush, Get, Op, Pause, Recv, Send, Transfer, Wait};
+pub use crate::futures::{Flush, Get, Op, Pause, Transfer, Wait};
 pub use crate::network::Network;
 pub use crate::profile::{Check, Parameter, Profile, ProfileError};
 pub use crate::report::{Counts, End, Report, Stuck, WaitsFor};
 pub use crate::segment::SimSegment;
 pub use crate::simulation::Simulation;
 pub use crate::testbed::{Card, Host};
+pub use crate::transport::SimTransport;

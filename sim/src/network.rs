@@ -57,9 +57,9 @@ pub struct Network {
     pub polling: Duration,
     /// How long it takes to wake a sleeper.
     pub wake: Duration,
-    /// How many messages may be in flight or unread between two ranks; a further send waits until
-    /// the receiver has taken some.
-    pub mailbox: u32,
+    /// How many packets may be in flight or not received between two ranks; a further send waits
+    /// until the receiver has taken some.
+    pub room: u32,
     /// Further costs of the cards.
     pub card: Card,
     /// The costs of the hosts.
@@ -83,7 +83,7 @@ impl Default for Network {
             detection_jitter: Duration::ZERO,
             polling: Duration::from_micros(50),
             wake: Duration::from_micros(5),
-            mailbox: 64,
+            room: 64,
             card: Card::default(),
             host: Host::default(),
         }
@@ -101,7 +101,7 @@ pub(crate) struct Wire {
     detection_jitter: u64,
     pub(crate) polling: u64,
     pub(crate) wake: u64,
-    pub(crate) mailbox: u32,
+    pub(crate) room: u32,
     pub(crate) doorbell: u64,
     pub(crate) deliver: u64,
     pub(crate) read: u64,
@@ -130,7 +130,7 @@ impl Wire {
             detection_jitter: nanos(network.detection_jitter),
             polling: nanos(network.polling),
             wake: nanos(network.wake),
-            mailbox: network.mailbox.max(1),
+            room: network.room.max(1),
             doorbell: nanos(network.card.doorbell),
             deliver: nanos(network.card.deliver),
             read: nanos(network.card.read),

@@ -1,6 +1,6 @@
 //! Operations in flight.
 
-use onesided_remote_memory::{Fault, FaultKind, Message, Notify, Port, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Notify, Rank};
 
 /// The effect of an operation at its target.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(crate) enum Action {
         len: u64,
         into: Option<Box<GetBuffer>>,
     },
-    Send(Box<(Port, Notify, Message)>),
+    Send(Box<[u8]>),
     /// Whether the target has cut this rank.
     HasCut(Rank),
     /// The bytes that a get returns.
@@ -50,8 +50,7 @@ impl Action {
     /// Bulk bytes that travel with it: to the target, or back to the origin.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
-            Self::Put(bytes) | Self::Got { bytes, .. } => bytes.len() as u64,
-            Self::Send(message) => message.2.bytes().len() as u64,
+            Self::Put(bytes) | Self::Got { bytes, .. } | Self::Send(bytes) => bytes.len() as u64,
             _ => 0,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use onesided_remote_memory::{Fault, Message, Port, Rank, Watch};
+use onesided_remote_memory::{Fault, Rank, Watch};
 
 use crate::memory::Memory;
 use crate::report::WaitsFor;
@@ -35,8 +35,10 @@ pub(crate) struct More {
     pub(crate) polls: bool,
     /// Whether a task serves its peers: it is polled whenever the doorbell rings.
     pub(crate) serves: bool,
-    /// Messages that arrived, by port; allocated with the first one.
-    ports: Option<Box<[VecDeque<Message>; Port::COUNT]>>,
+    /// Packets that arrived and were not received: their senders and bytes.
+    pub(crate) packets: VecDeque<(Rank, Box<[u8]>)>,
+    /// Whether a transport has them.
+    pub(crate) has_transport: bool,
     /// Operations that its card has yet to receive, in the order of arrival.
     pub(crate) inbound: VecDeque<u32>,
     /// The time from which its card can receive.
@@ -58,18 +60,11 @@ pub(crate) struct Waiter {
     pub(crate) thread: u32,
 }
 
-impl More {
-    /// The queue of a port.
-    pub(crate) fn port(&mut self, port: Port) -> &mut VecDeque<Message> {
-        &mut self.ports.get_or_insert_default()[usize::from(port.0)]
-    }
-}
-
 /// The connection from a rank to a target.
 #[derive(Debug)]
 pub(crate) struct Connection {
     target: u32,
-    /// Messages in flight or unread.
+    /// Packets in flight or not received.
     pub(crate) unread: u32,
     /// Operations posted and completed so far, wrapping.
     pub(crate) posted: u32,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use onesided_remote_memory::{Port, Rank};
+use onesided_remote_memory::Rank;
 
 /// The result of a simulation.
 #[derive(Clone, Debug)]
@@ -58,8 +58,8 @@ pub enum WaitsFor {
         /// Bytes from the region's start.
         offset: u64,
     },
-    /// A message.
-    Message(Port),
+    /// A packet.
+    Packet,
     /// Room on the connection to a receiver.
     Room(Rank),
     /// Its posted operations to a target to complete.
@@ -139,7 +139,7 @@ impl fmt::Display for WaitsFor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Word { region, offset } => write!(f, "the word at {offset} of region {region}"),
-            Self::Message(port) => write!(f, "a message on port {}", port.0),
+            Self::Packet => f.write_str("a packet"),
             Self::Room(rank) => write!(f, "room on the way to {rank}"),
             Self::Flush(rank) => write!(f, "a flush of {rank}"),
             Self::Retried { rank, region, offset, found } => {

@@ -272,11 +272,11 @@ impl State {
                 operation.action = Action::Got { bytes, into: into.take() };
                 (0, 0, Notify::No)
             }
-            Action::Send(message) => {
-                let (port, notify, message) = **message;
-                self.ranks[target.index()].more().port(port).push_back(message);
+            Action::Send(bytes) => {
+                let (from, bytes) = (Rank(operation.origin), std::mem::take(bytes));
+                self.ranks[target.index()].more().packets.push_back((from, bytes));
                 self.note_change();
-                self.look(target, notify, |what| what == WaitsFor::Message(port));
+                self.look(target, Notify::Yes, |what| what == WaitsFor::Packet);
                 return Ok(0);
             }
             Action::HasCut(_) | Action::Got { .. } => (0, 0, Notify::No),
@@ -302,7 +302,7 @@ impl State {
             Action::FetchAdd(_) => (&mut counts.fetch_adds, 0),
             Action::Put(bytes) => (&mut counts.puts, bytes.len() as u64),
             Action::Get { len, .. } => (&mut counts.gets, *len),
-            Action::Send(message) => (&mut counts.messages, message.2.bytes().len() as u64),
+            Action::Send(message) => (&mut counts.messages, message.len() as u64),
             Action::Got { .. } => return,
         };
         *count += 1;

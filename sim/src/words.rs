@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use onesided_remote_memory::{
-    At, Fault, FaultKind, Liveness, Mailbox, Message, Notify, Patience, Port, Rank, RemoteMemory,
-};
+use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, RemoteMemory};
 
-use crate::endpoint::{SimFabric, Word, check_port};
-use crate::futures::{Op, Pause, Recv, Send, Wait};
+use crate::endpoint::{SimFabric, Word};
+use crate::futures::{Op, Pause, Wait};
 use crate::memory::WORLD_REGION;
 use crate::operation::{Action, Operation};
 
@@ -31,7 +29,7 @@ impl SimFabric {
 impl RemoteMemory for SimFabric {
     type Word<'f> = Word;
     type Op = Op;
-    type Wait<'f, P: Fn(u64) -> bool + Unpin + std::marker::Send + 'f> = Wait<'f, P>;
+    type Wait<'f, P: Fn(u64) -> bool + Unpin + Send + 'f> = Wait<'f, P>;
     type Pause<'f> = Pause<'f>;
 
     fn rank(&self) -> Rank {
@@ -83,7 +81,7 @@ impl RemoteMemory for SimFabric {
 
     fn wait_until<'f, P>(&'f self, own: Word, predicate: P, patience: Patience) -> Wait<'f, P>
     where
-        P: Fn(u64) -> bool + Unpin + std::marker::Send + 'f,
+        P: Fn(u64) -> bool + Unpin + Send + 'f,
     {
         Wait::new(self, own, predicate, patience)
     }
@@ -129,22 +127,5 @@ impl RemoteMemory for SimFabric {
 
     fn failure(&self, index: u32) -> Option<Rank> {
         self.state().ranks[self.rank.index()].failures().get(index as usize).copied()
-    }
-}
-
-impl Mailbox for SimFabric {
-    type Send<'f> = Send<'f>;
-    type Recv<'f> = Recv<'f>;
-
-    fn send<'f>(&'f self, to: Rank, port: Port, bytes: &[u8], notify: Notify) -> Send<'f> {
-        let message = Message::new(self.rank(), bytes).and_then(|message| {
-            check_port(port)?;
-            if to.0 < self.size() { Ok(message) } else { Err(Fault::of(FaultKind::NoSuchRank, to)) }
-        });
-        Send::new(self, to, port, notify, message)
-    }
-
-    fn recv<'f>(&'f self, port: Port, patience: Patience) -> Recv<'f> {
-        Recv::new(self, port, patience)
     }
 }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use onesided_fabric::conformance::{Failure, Summary, run};
-use onesided_fabric::remote_memory::{At, Fault, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
+use onesided_fabric::remote_memory::{At, Fault, Liveness, Notify, Patience, Rank, RemoteMemory};
 use onesided_fabric::{Capabilities, Error, Fabric, Segment, SegmentKey, Task, UserMemory, World};
 use onesided_sim::{End, Network, Profile, Report, SimFabric, SimSegment, Simulation, Word};
 
@@ -44,7 +44,7 @@ fn conforms_with_loss_and_jitter() {
 #[test]
 fn conforms_on_unusual_networks() {
     let zero = Duration::ZERO;
-    let immediate = Network { latency: zero, send: zero, receive: zero, wake: zero, mailbox: 8, ..Network::default() };
+    let immediate = Network { latency: zero, send: zero, receive: zero, wake: zero, room: 8, ..Network::default() };
     let slow =
         Network { latency: Duration::from_micros(300), bandwidth: 1_000_000_000, polling: zero, ..Network::default() };
     for network in [immediate, slow] {
@@ -238,25 +238,16 @@ impl RemoteMemory for Planted {
     }
 }
 
-impl Mailbox for Planted {
-    type Send<'f> = Boxed<'f, ()>;
-    type Recv<'f> = onesided_sim::Recv<'f>;
-
-    fn send<'f>(&'f self, to: Rank, port: Port, bytes: &[u8], notify: Notify) -> Self::Send<'f> {
-        let lost = matches!(self.bug, Bug::LostMessages) && bytes.first() == Some(&99);
-        if lost { Box::pin(async { Ok(()) }) } else { Box::pin(self.inner.send(to, port, bytes, notify)) }
-    }
-
-    fn recv<'f>(&'f self, port: Port, patience: Patience) -> Self::Recv<'f> {
-        self.inner.recv(port, patience)
-    }
-}
-
 impl Fabric for Planted {
     type Segment = SimSegment;
     type Transfer = onesided_sim::Transfer;
     type Get<'b> = Boxed<'b, ()>;
     type Flush<'f> = Boxed<'f, ()>;
+    type Transport = onesided_sim::SimTransport;
+
+    fn transport(&self) -> Result<Self::Transport, Fault> {
+        self.inner.transport()
+    }
 
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()

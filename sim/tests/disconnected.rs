@@ -4,10 +4,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use onesided_fabric::Fabric;
-use onesided_fabric::remote_memory::{
-    At, Fault, FaultKind, Liveness, Mailbox, Notify, Patience, Port, Rank, RegionId, RemoteMemory,
-};
+use onesided_fabric::remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory};
+use onesided_fabric::{Fabric, Transport};
 use onesided_sim::{End, Network, Report, SimFabric, Simulation, Word};
 
 const MS: u64 = 1_000_000;
@@ -234,13 +232,13 @@ fn waits_for_the_peer_end_and_others_do_not() {
         let learns = if me == 1 { LOSS } else { DETECTED };
         let (first, second) = (Patience::on(Rank(peer)), Patience::on(Rank(2)).and_until(KNOWN));
         let third = Patience::with_failures(Rank(peer));
-        let message = fabric.recv(Port::USER, first);
+        let mut packets = fabric.transport().unwrap();
         let ended = fabric.wait_until(own, never, first).await;
         assert_eq!((ended, fabric.now()), (Err(LOST(peer)), learns));
-        assert_eq!(message.await.map(drop), Err(LOST(peer)));
+        assert_eq!(packets.recv(first).await.map(drop), Err(LOST(peer)));
         assert_eq!(fabric.wait_until(own, never, third).await, Err(LOST(peer)));
         assert_eq!(fabric.wait_until(own, |value| value == 0, first).await, Ok(0), "the word comes first");
-        assert_eq!(fabric.send(Rank(peer), Port::USER, &[], Notify::Yes).await, Err(LOST(peer)));
+        assert_eq!(packets.send(Rank(peer), &[]).await, Err(LOST(peer)));
         assert_eq!((fabric.flush(Rank(peer)).await, fabric.now()), (Ok(()), learns));
         let ended = fabric.wait_until(own, never, second).await;
         assert_eq!((ended, fabric.now()), (Err(Fault::new(FaultKind::TimedOut)), KNOWN));

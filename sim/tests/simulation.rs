@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use onesided_fabric::remote_memory::{
-    At, Fault, FaultKind, Liveness, Mailbox, Notify, Patience, Port, Rank, RegionId, RemoteMemory,
-};
-use onesided_fabric::{Fabric, World};
+use onesided_fabric::remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory};
+use onesided_fabric::{Fabric, Transport, World};
 use onesided_sim::{End, Network, Report, SimFabric, Simulation, Stuck, WaitsFor};
 
 const MICROSECOND: Duration = Duration::from_micros(1);
@@ -185,7 +183,7 @@ fn a_deadlock_names_every_waiter_and_its_wait() {
         let forever = Patience::until(u64::MAX);
         match rank.0 {
             0 => drop(fabric.wait_until(word(&fabric, 0, 16), |value| value == 1, forever).await),
-            1 => drop(fabric.recv(Port::USER, forever).await),
+            1 => drop(fabric.transport().unwrap().recv(forever).await),
             2 => std::future::pending().await,
             _ => {}
         }
@@ -193,14 +191,14 @@ fn a_deadlock_names_every_waiter_and_its_wait() {
     let stuck = |rank, waits_for| Stuck { rank: Rank(rank), waits_for };
     let expected = vec![
         stuck(0, vec![WaitsFor::Word { region: 0, offset: 16 }]),
-        stuck(1, vec![WaitsFor::Message(Port::USER)]),
+        stuck(1, vec![WaitsFor::Packet]),
         stuck(2, vec![]),
     ];
     assert_eq!(report.end, End::Deadlock(expected));
     assert_eq!(report.results, [None, None, None, Some(())]);
     assert_eq!(
         report.end.to_string(),
-        "deadlock: 3 ranks wait for ever; rank 0 for the word at 16 of region 0; rank 1 for a message on port 4; \
+        "deadlock: 3 ranks wait for ever; rank 0 for the word at 16 of region 0; rank 1 for a packet; \
          rank 2 for something outside of the simulation"
     );
 }
@@ -251,7 +249,7 @@ fn a_killed_rank_stops_answering() {
         assert_eq!(fabric.now(), 1_010_000, "a millisecond after the death");
         assert_eq!((fabric.liveness(Rank(1)), fabric.failed_rank()), (Liveness::Dead, Some(Rank(1))));
         let posted = fabric.read(there).await;
-        let sent = fabric.send(Rank(1), Port::USER, &[], Notify::Yes).await;
+        let sent = fabric.transport().unwrap().send(Rank(1), &[]).await;
         let barrier = world.barrier().await.map_err(|error| error.fault().kind());
         assert_eq!(barrier, Err(FaultKind::PeerDied));
         [read.map(drop), waited.map(drop), posted.map(drop), sent].map(|result| result.map_err(Fault::kind))

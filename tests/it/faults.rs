@@ -3,9 +3,8 @@
 
 use std::time::Duration;
 
+use onesided::fabric::Fabric as _;
 use onesided::fabric::bootstrap::environment;
-use onesided::fabric::remote_memory::{Mailbox as _, Notify, Patience, Port, Rank, RemoteMemory as _};
-use onesided::fabric::{Fabric as _, block_on};
 use onesided::{Error, FaultKind, LockDesign, Mode, PreviousOwner, Window, World};
 use rustix::process::Signal;
 
@@ -27,7 +26,6 @@ pub(crate) const ROLES: &[Role] = &[
     ("first look", first_look_at_the_dead),
     ("stopped", stopped_target),
     ("computing", computing_target),
-    ("messages to the stopped", messages_to_the_stopped),
     ("waiting forever", waits_forever),
 ];
 
@@ -330,43 +328,6 @@ fn stopped_target(world: World) {
         check_operated(&window, rounds());
     }
     window.close().wait().unwrap();
-    ok();
-}
-
-/// Messages to a stopped process: its ring fills up, the send fails, and when the process continues
-/// all sent messages are there.
-#[test]
-fn a_send_to_a_stopped_rank_fails_when_its_ring_is_full() {
-    let ended = jobs::start_under(2, "messages to the stopped", ("ONESIDED_FULL_AFTER", "0.2")).wait();
-    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1]), "{ended:?}");
-}
-
-fn messages_to_the_stopped(world: World) {
-    let (status, fabric) = (Status::new(&world), world.fabric());
-    if world.rank() == 0 {
-        send(std::process::id().into(), Signal::STOP);
-        let soon = || Patience::on(Rank(1)).and_until(fabric.now() + 10_000_000_000);
-        for number in 0_u64.. {
-            let message = block_on(fabric, fabric.recv(Port::USER, soon())).unwrap();
-            if message.bytes().is_empty() {
-                break;
-            }
-            assert_eq!(message.bytes(), number.to_le_bytes());
-        }
-    } else {
-        let target = status.published(0, PID);
-        eventually(DEADLINE, "the target has stopped", || state(target) == Some('T'));
-        let sent = (0_u64..)
-            .map(|number| block_on(fabric, fabric.send(Rank(0), Port::USER, &number.to_le_bytes(), Notify::Yes)));
-        let begin = std::time::Instant::now();
-        let fault = sent.take(100_000).find_map(Result::err).expect("some day there is no room");
-        assert_eq!((fault.kind(), fault.rank()), (FaultKind::Full, Some(Rank(0))));
-        assert!(begin.elapsed() >= Duration::from_millis(200), "{:?}", begin.elapsed());
-        assert_eq!(state(target), Some('T'));
-        send(target, Signal::CONT);
-        block_on(fabric, fabric.send(Rank(0), Port::USER, &[], Notify::Yes)).unwrap();
-    }
-    world.barrier().wait().unwrap();
     ok();
 }
 

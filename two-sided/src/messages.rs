@@ -41,10 +41,11 @@ use crate::{Error, MatchProbe, Probe, Recv, RecvInto, SendRequest, Source, Statu
 /// Messages from one rank to another that the same receive fits are received in the order in which
 /// they were sent (MPI-4.1, section 3.5). Threads may share a communicator.
 ///
-/// A message of at most 32 bytes is sent *eagerly*: it is on its way when [`send`](Self::send)
-/// returns, whether there is a receive or not. A longer one is sent by *rendezvous*: its receiver
-/// reads it by RDMA (RGET: sur-2006, section 3). A rank keeps at most 1,024 messages of each other
-/// rank that no receive has fitted; further ones wait at their senders.
+/// A message that fits a packet (3,512 bytes on shared memory, 32 on cards) is sent *eagerly*: it is
+/// on its way when [`send`](Self::send) returns, whether there is a receive or not. A longer one is
+/// sent by *rendezvous*: its receiver reads it by RDMA (RGET: sur-2006, section 3). What a rank
+/// keeps of messages that no receive has fitted is bounded: 256 KiB of each other rank, less among
+/// more than 64 ranks; further ones wait at their senders.
 ///
 /// Messages move while this rank is in a call that waits, for whatever message.
 pub struct Messages<F: Fabric = onesided_fabric::Any> {
@@ -86,7 +87,7 @@ impl<F: Fabric> Drop for Context<F> {
 /// What the communicators of a rank share.
 #[derive(Debug)]
 struct Shared<F: Fabric> {
-    progress: Arc<Progress<F>>,
+    progress: Result<Arc<Progress<F>>, Fault>,
     /// The lowest context that none of this rank's communicators has.
     next: AtomicU32,
 }
@@ -96,7 +97,8 @@ impl<F: Drive + 'static> Messages<F> {
     /// the other, also those of different worlds.
     ///
     /// # Errors
-    /// [`Error::Create`]: a rank died or left.
+    /// [`Error::Create`]: a rank died or left, or something else has the fabric's
+    /// [packets](Fabric::transport).
     pub fn new(world: &World<F>) -> Result<Self, Error> {
         onesided_fabric::block_on(world.fabric(), Self::create(world))
     }
@@ -111,15 +113,18 @@ impl<F: Fabric + 'static> Messages<F> {
     /// # Cancel safety
     /// Not cancel safe: collective.
     pub async fn create(world: &World<F>) -> Result<Self, Error> {
-        let shared = world
-            .layer(|| Shared { progress: Arc::new(Progress::new(world.fabric().clone())), next: AtomicU32::new(0) });
+        let shared = world.layer(|| Shared {
+            progress: Progress::new(world.fabric().clone()).map(Arc::new),
+            next: AtomicU32::new(0),
+        });
+        let progress = shared.progress.as_ref().map_err(|fault| Error::Create { fault: *fault })?;
         // The lowest that is free at all of them.
         let mine = shared.next.load(Ordering::Relaxed);
         let all = world.all_gather(&mine.to_le_bytes()).await.map_err(|fault| Error::Create { fault })?;
         let numbers = all.iter().filter_map(|bytes| bytes.as_slice().try_into().ok().map(u32::from_le_bytes));
         let number = numbers.max().unwrap_or(mine);
         shared.next.fetch_max(number + 1, Ordering::Relaxed);
-        let context = Arc::new(Context { progress: Arc::clone(&shared.progress), number });
+        let context = Arc::new(Context { progress: Arc::clone(progress), number });
         Ok(Self { world: world.clone(), context, acknowledged: Arc::default() })
     }
 }

@@ -7,10 +7,11 @@ use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience, Port, Rank, Watch};
-use onesided_fabric::{Fabric, Segment};
+use onesided_fabric::remote_memory::{Fault, Patience, Rank, Watch};
+use onesided_fabric::{Arrival, Fabric, Segment, Transport};
 
-use crate::engine::{Engine, Posted};
+use crate::engine::{Engine, Posted, window};
+use crate::wire::{EAGER_HEAD, HEAD_MAX};
 
 /// The most memory that sends have used and that is kept to be used again, in bytes.
 const KEPT: u64 = 64 << 20;
@@ -24,6 +25,7 @@ pub(crate) struct Progress<F: Fabric> {
 
 struct State<F: Fabric> {
     engine: Engine<F::Segment>,
+    transport: F::Transport,
     reads: Vec<Read<F>>,
 }
 
@@ -47,6 +49,34 @@ struct Memory<S> {
     bytes: u64,
 }
 
+const fn posted(sent: Poll<Result<(), Fault>>) -> Posted {
+    match sent {
+        Poll::Ready(Ok(())) => Posted::Sent,
+        Poll::Ready(Err(fault)) => Posted::Failed(fault),
+        Poll::Pending => Posted::Busy,
+    }
+}
+
+impl<F: Fabric> State<F> {
+    /// Sends what can be sent. The waker is woken when there may be room for more.
+    fn flush(&mut self, cx: &mut Context<'_>) {
+        let Self { engine, transport, .. } = self;
+        engine.flush(|to, head, body| posted(transport.poll_send(cx, to, head, body)));
+    }
+
+    /// Takes in the next packet, if there is one.
+    #[inline]
+    fn take_in(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<(), Fault>> {
+        let Self { engine, transport, .. } = self;
+        transport.poll_recv(cx, patience).map_ok(|Arrival { from, len }| {
+            let mut head = [0; HEAD_MAX];
+            let head = &mut head[..len.min(HEAD_MAX)];
+            transport.read(0, head);
+            engine.arrived(from, head, len, |offset, into| transport.read(offset, into));
+        })
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic under a lock is one of this crate's own invariants; no user code runs there.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -54,9 +84,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl<F: Fabric> Progress<F> {
     /// `fabric` must not keep its rank in the world.
-    pub(crate) fn new(fabric: F) -> Self {
-        let state = Mutex::new(State { engine: Engine::new(fabric.rank()), reads: Vec::new() });
-        Self { fabric, state, memory: Mutex::new(Memory { free: BTreeMap::new(), bytes: 0 }) }
+    pub(crate) fn new(fabric: F) -> Result<Self, Fault> {
+        let engine = Engine::new(fabric.rank(), window(fabric.size()));
+        let state = Mutex::new(State { engine, transport: fabric.transport()?, reads: Vec::new() });
+        Ok(Self { fabric, state, memory: Mutex::new(Memory { free: BTreeMap::new(), bytes: 0 }) })
     }
 
     /// Registered memory of at least `len` bytes.
@@ -89,7 +120,7 @@ impl<F: Fabric> Progress<F> {
         let mut state = lock(&self.state);
         let result = change(&mut state.engine);
         if state.engine.is_busy() {
-            drop(self.flush(&mut state.engine, &mut Context::from_waker(Waker::noop())));
+            state.flush(&mut Context::from_waker(Waker::noop()));
         }
         self.unlock(state);
         result
@@ -105,35 +136,29 @@ impl<F: Fabric> Progress<F> {
         }
     }
 
-    /// Sends what can be sent. The sends that found no room, so that their task is polled again.
-    fn flush(&self, engine: &mut Engine<F::Segment>, cx: &mut Context<'_>) -> Vec<F::Send<'_>> {
-        let (mut waiting, mut failed) = (Vec::new(), None);
-        engine.flush(|to, packet| {
-            let mut send = self.fabric.send(to, Port::MESSAGES, packet, Notify::Yes);
-            match Pin::new(&mut send).poll(cx) {
-                Poll::Ready(Ok(())) => Posted::Sent,
-                Poll::Ready(Err(fault)) if fault.kind() == FaultKind::Full => Posted::Busy,
-                // Of a rank whose packets were in the way.
-                Poll::Ready(Err(fault)) if fault.rank().is_some_and(|rank| rank != to) => {
-                    failed = fault.rank().zip(Some(fault));
-                    Posted::Busy
-                }
-                Poll::Ready(Err(fault)) => Posted::Failed(fault),
-                Poll::Pending => {
-                    waiting.push(send);
-                    Posted::Busy
-                }
-            }
-        });
-        if let Some((rank, fault)) = failed {
-            engine.note_unreachable(rank, fault);
+    /// Starts an eager send. `None`: it is on its way already.
+    #[inline]
+    pub(crate) fn send_eager(&self, to: Rank, envelope: (u32, u32), bytes: &[u8]) -> Option<usize> {
+        let mut state = lock(&self.state);
+        let State { engine, transport, .. } = &mut *state;
+        let mut cx = Context::from_waker(Waker::noop());
+        let send = engine
+            .send_eager(to, envelope, bytes, |to, head, body| posted(transport.poll_send(&mut cx, to, head, body)));
+        if send.is_some() {
+            self.unlock(state);
         }
-        waiting
+        send
+    }
+
+    /// The longest message to a rank that goes eagerly, in bytes.
+    #[inline]
+    pub(crate) fn eager_max(&self, to: Rank) -> usize {
+        lock(&self.state).transport.packet_max(to) - EAGER_HEAD
     }
 
     /// Starts to read announced messages whose receives are not waited for now, and ends the reads
     /// that are over.
-    fn read_announced(&self, State { engine, reads }: &mut State<F>, cx: &mut Context<'_>) {
+    fn read_announced(&self, State { engine, reads, .. }: &mut State<F>, cx: &mut Context<'_>) {
         while let Some((receive, key)) = engine.next_to_read() {
             let opened = self.fabric.open(&key).map_err(|error| error.fault());
             match opened.and_then(|from| Ok((from, self.memory(key.len)?))) {
@@ -169,34 +194,23 @@ impl<F: Fabric> Progress<F> {
         failed: impl Fn(&Engine<F::Segment>) -> Option<R>,
     ) -> R {
         let patience = Patience { deadline: u64::MAX, watch: Watch::RankAndFailures(watch) };
-        let receive = || self.fabric.recv(Port::MESSAGES, patience);
-        let mut receiving = receive();
-        let mut sending = Vec::new();
         poll_fn(move |cx| {
             let mut state = lock(&self.state);
-            sending.clear();
             let mut has_failed = false;
             let found = loop {
                 if let Some(found) = look(&mut state.engine, cx.waker()) {
                     break Some(found);
                 }
-                match Pin::new(&mut receiving).poll(cx) {
-                    Poll::Ready(Ok(message)) => {
-                        state.engine.arrived(message.from, message.bytes());
-                        receiving = receive();
-                        continue;
-                    }
-                    Poll::Ready(Err(fault)) => {
-                        state.engine.lose(fault.rank().unwrap_or(watch), fault);
-                        receiving = receive();
-                    }
+                match state.take_in(cx, patience) {
+                    Poll::Ready(Ok(())) => continue,
+                    Poll::Ready(Err(fault)) => state.engine.lose(fault.rank().unwrap_or(watch), fault),
                     Poll::Pending => {}
                 }
                 // Everything that has arrived is taken in.
                 state.engine.lose_unreachable();
                 self.read_announced(&mut state, cx);
                 if state.engine.is_busy() {
-                    sending = self.flush(&mut state.engine, cx);
+                    state.flush(cx);
                 }
                 let found = look(&mut state.engine, cx.waker());
                 if found.is_some() || state.engine.has_unreachable() {
@@ -213,7 +227,7 @@ impl<F: Fabric> Progress<F> {
             };
             if found.is_some() {
                 if state.engine.is_busy() {
-                    drop(self.flush(&mut state.engine, cx));
+                    state.flush(cx);
                 }
                 if state.engine.is_busy() || !state.reads.is_empty() {
                     state.engine.wake_all(); // another task goes on with it

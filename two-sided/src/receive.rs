@@ -113,6 +113,9 @@ impl<'m, F: Fabric> Taken<'m, F> {
     /// does not go on before it is on its way.
     async fn deliver(&mut self, outcome: Result<(), Fault>) {
         let Some(matched) = self.matched.take() else { return };
+        if let Body::Eager(_) = matched.body {
+            return; // its sender waits for nothing
+        }
         let (progress, from) = (self.messages.progress(), Rank(matched.envelope.source));
         let is_queued = progress.with(|engine| {
             engine.deliver(&matched, outcome);

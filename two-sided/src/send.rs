@@ -6,7 +6,6 @@ use std::time::Duration;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Call, Drive, Fabric, Limit, Segment, limited};
 
-use crate::engine::is_eager;
 use crate::progress::Progress;
 use crate::{Error, Messages, Tag};
 
@@ -41,7 +40,8 @@ struct Pending<'m, F: Fabric> {
     send: usize,
 }
 
-type Started<'m, F> = Result<Pending<'m, F>, Error>;
+/// `None`: the message is on its way.
+type Started<'m, F> = Result<Option<Pending<'m, F>>, Error>;
 
 impl<F: Fabric> Drop for Pending<'_, F> {
     fn drop(&mut self) {
@@ -59,8 +59,8 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
     fn post(messages: &'m Messages<F>, bytes: &[u8], what: What) -> Started<'m, F> {
         let (progress, context, tag) = (messages.progress(), messages.context(), what.tag.0);
         let to = messages.rank("send", what.to)?;
-        let send = if is_eager(bytes.len()) {
-            progress.with(|engine| engine.send_eager(to, context, tag, bytes))
+        let send = if bytes.len() <= progress.eager_max(to) {
+            progress.send_eager(to, (context, tag), bytes)
         } else {
             let written = progress.memory(what.bytes).and_then(|memory| {
                 progress.fabric.write_own(&memory, 0, bytes)?;
@@ -68,9 +68,9 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
             });
             let memory = written.map_err(|fault| what.failed(messages.world().translate(fault)))?;
             let key = onesided_fabric::SegmentKey { len: what.bytes, ..memory.key() };
-            progress.with(|engine| engine.send_rendezvous(to, context, tag, key, memory))
+            Some(progress.with(|engine| engine.send_rendezvous(to, context, tag, key, memory)))
         };
-        Ok(Pending { progress, to, send })
+        Ok(send.map(|send| Pending { progress, to, send }))
     }
 
     /// Sets a deadline, counted from the next wait or poll. The message may be received after it.
@@ -80,14 +80,14 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
     }
 
     async fn run(messages: &'m Messages<F>, what: What, started: Started<'m, F>) -> Result<(), Error> {
-        let pending = started?;
+        let Some(pending) = started? else { return Ok(()) };
         let sent = pending.progress.until(pending.to, |engine, waker| engine.sent(pending.send, waker), |_| None);
         sent.await.map_err(|fault| what.failed(messages.world().translate(fault)))
     }
 }
 
 impl<F: Drive> SendRequest<'_, F> {
-    /// Blocks until the message is on its way, or was read if it is longer than 32 bytes.
+    /// Blocks until the message is on its way, or was read if it is longer than a packet.
     ///
     /// # Errors
     /// As of [`Messages::send`].

@@ -12,35 +12,49 @@
 //! | 4 | CREDIT | |
 //! | 5 | ASK: the sender has no credit left | |
 
-use onesided_fabric::SegmentKey;
-use onesided_fabric::remote_memory::MAX_MESSAGE;
+use onesided_fabric::{SHORTEST_LIMIT, SegmentKey};
 
 const HEADER: usize = 8;
 const ENVELOPE: usize = 8;
 
-/// The longest message that fits a packet, in bytes.
-pub(crate) const EAGER_MAX: usize = MAX_MESSAGE - HEADER - ENVELOPE;
+/// What an EAGER has before its message, in bytes.
+pub(crate) const EAGER_HEAD: usize = HEADER + ENVELOPE;
 
-const _: () = assert!(HEADER + ENVELOPE + 4 + SegmentKey::BYTES <= MAX_MESSAGE, "an RTS is one packet");
+/// The longest head: all of a packet but the message.
+pub(crate) const HEAD_MAX: usize = HEADER + ENVELOPE + 4 + SegmentKey::BYTES;
+
+const _: () = assert!(HEAD_MAX <= SHORTEST_LIMIT, "an RTS is one packet");
 
 /// Names a send at its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RequestId(pub(crate) u32);
 
 /// A packet without its header.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Packet<'p> {
-    Eager { context: u32, tag: u32, bytes: &'p [u8] },
-    Rts { context: u32, tag: u32, request: RequestId, key: SegmentKey },
-    Fin { request: RequestId, status: u8 },
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Packet {
+    /// The message follows.
+    Eager {
+        context: u32,
+        tag: u32,
+    },
+    Rts {
+        context: u32,
+        tag: u32,
+        request: RequestId,
+        key: SegmentKey,
+    },
+    Fin {
+        request: RequestId,
+        status: u8,
+    },
     Credit,
     Ask,
 }
 
-/// An encoded packet.
+/// An encoded packet, an EAGER without its message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Encoded {
-    bytes: [u8; MAX_MESSAGE],
+    bytes: [u8; HEAD_MAX],
     len: u8,
 }
 
@@ -56,11 +70,9 @@ impl Encoded {
     }
 }
 
-impl<'p> Packet<'p> {
-    /// # Panics
-    /// If an eager message is longer than [`EAGER_MAX`].
+impl Packet {
     pub(crate) fn encode(&self, grant: u32) -> Encoded {
-        let mut encoded = Encoded { bytes: [0; MAX_MESSAGE], len: 0 };
+        let mut encoded = Encoded { bytes: [0; HEAD_MAX], len: 0 };
         let mut put = |field: &[u8]| {
             let at = usize::from(encoded.len);
             encoded.bytes[at..at + field.len()].copy_from_slice(field);
@@ -76,10 +88,9 @@ impl<'p> Packet<'p> {
         put(&[kind, 0, 0, 0]);
         put(&grant.to_le_bytes());
         match self {
-            Self::Eager { context, tag, bytes } => {
+            Self::Eager { context, tag } => {
                 put(&context.to_le_bytes());
                 put(&tag.to_le_bytes());
-                put(bytes);
             }
             Self::Rts { context, tag, request, key } => {
                 put(&context.to_le_bytes());
@@ -96,15 +107,17 @@ impl<'p> Packet<'p> {
         encoded
     }
 
-    /// The packet and its grant; `None` if the bytes are no packet.
-    pub(crate) fn decode(bytes: &'p [u8]) -> Option<(Self, u32)> {
+    /// The packet and its grant; `None` if the bytes are no packet. Of an EAGER only the head is
+    /// needed.
+    #[inline]
+    pub(crate) fn decode(bytes: &[u8]) -> Option<(Self, u32)> {
         let (header, rest) = bytes.split_first_chunk::<4>()?;
         let (grant, rest) = number(rest)?;
         let packet = match header {
             [1, 0, 0, 0] => {
                 let (context, rest) = number(rest)?;
-                let (tag, bytes) = number(rest)?;
-                Self::Eager { context, tag, bytes }
+                let (tag, _) = number(rest)?;
+                Self::Eager { context, tag }
             }
             [2, 0, 0, 0] => {
                 let (context, rest) = number(rest)?;
@@ -145,8 +158,7 @@ mod tests {
     #[test]
     fn packets_travel_whole_or_not_at_all() {
         let packets = [
-            Packet::Eager { context: 1, tag: 2, bytes: b"a message" },
-            Packet::Eager { context: 1, tag: 2, bytes: &[] },
+            Packet::Eager { context: 1, tag: 2 },
             Packet::Rts { context: 1, tag: u32::MAX, request: RequestId(3), key: key() },
             Packet::Fin { request: RequestId(3), status: 1 },
             Packet::Credit,
@@ -155,20 +167,22 @@ mod tests {
         for packet in packets {
             let encoded = packet.encode(77);
             let bytes = encoded.bytes();
-            assert_eq!(Packet::decode(bytes), Some((packet.clone(), 77)));
-            let shortest = if matches!(packet, Packet::Eager { .. }) { HEADER + ENVELOPE } else { bytes.len() };
-            assert!((0..shortest).all(|cut| Packet::decode(&bytes[..cut]).is_none()), "{packet:?}");
+            assert_eq!(Packet::decode(bytes), Some((packet, 77)));
+            assert!((0..bytes.len()).all(|cut| Packet::decode(&bytes[..cut]).is_none()), "{packet:?}");
         }
-        let longest = Packet::Eager { context: 1, tag: 2, bytes: &[5; EAGER_MAX] }.encode(0);
-        assert_eq!(longest.bytes().len(), MAX_MESSAGE);
+        assert_eq!(packets[0].encode(0).bytes().len(), EAGER_HEAD);
+        assert_eq!(packets[1].encode(0).bytes().len(), HEAD_MAX);
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_packet_or_none(bytes in prop::collection::vec(any::<u8>(), 0..MAX_MESSAGE)) {
+        fn any_bytes_are_a_packet_or_none(bytes in prop::collection::vec(any::<u8>(), 0..SHORTEST_LIMIT)) {
             if let Some((packet, grant)) = Packet::decode(&bytes) {
                 let encoded = packet.encode(grant);
-                prop_assert_eq!(encoded.bytes(), &bytes[..]);
+                match packet {
+                    Packet::Eager { .. } => prop_assert_eq!(encoded.bytes(), &bytes[..EAGER_HEAD]),
+                    _ => prop_assert_eq!(encoded.bytes(), &bytes[..]),
+                }
             }
         }
     }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use onesided_fabric::bootstrap::client::join_as;
 use onesided_fabric::bootstrap::environment::Environment;
 use onesided_fabric::bootstrap::{Job, Secret, join};
-use onesided_fabric::remote_memory::{Liveness, Mailbox, Patience, Port, Rank, RegionId};
+use onesided_fabric::remote_memory::{Liveness, Patience, Rank, RegionId};
 use onesided_fabric::shm::Mapping;
-use onesided_fabric::{Any, World};
+use onesided_fabric::{Any, Transport, World};
 use onesided_windows::Window;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -218,7 +218,10 @@ fn wait_for_what_never_comes() -> i32 {
     if world.rank() == 0 {
         let fabric = world.fabric();
         let patience = Patience::on(Rank(1));
-        say!("ended by: {}", onesided_fabric::block_on(fabric, fabric.recv(Port::USER, patience)).unwrap_err());
+        say!(
+            "ended by: {}",
+            onesided_fabric::block_on(fabric, fabric.transport().unwrap().recv(patience)).unwrap_err()
+        );
         std::process::exit(0) // there is no rank to announce the departure to
     }
     while world.is_alive(0) {

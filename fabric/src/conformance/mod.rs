@@ -6,24 +6,24 @@
 //! deadline: a wrong fabric ends in a failure and not in a hang, as long as its barrier works.
 
 mod bulk;
-mod messages;
 mod ranks;
 mod registered;
 mod rendezvous;
 mod segments;
+mod transport;
 mod waits;
 mod words;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell, RefMut};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
-use onesided_remote_memory::{Fault, FaultKind, Notify, Patience, Port, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Patience, Rank};
 
-use crate::{Error, Fabric, Segment, SegmentKey, World};
+use crate::{Arrival, Error, Fabric, Segment, SegmentKey, Transport, World};
 
 /// The result of a conforming fabric.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,12 +133,13 @@ fn checks<F: Fabric>() -> Vec<Check<F>> {
         check!(registered::changed, bytes: registered::KEY, barriers: 3),
         check!(registered::parts, bytes: registered::KEY, barriers: 5),
         check!(registered::dropped, bytes: 64, barriers: 0),
-        check!(messages::all_to_all, bytes: 64, barriers: 0),
-        check!(messages::edges, bytes: 64, barriers: 0),
-        check!(messages::ports, bytes: 64, barriers: 0),
-        check!(messages::flood, bytes: 64, barriers: 0),
-        check!(messages::deadline, bytes: 64, barriers: 0),
-        check!(messages::woken, bytes: 64, barriers: 0),
+        check!(transport::all_to_all, bytes: 64, barriers: 0),
+        check!(transport::edges, bytes: 64, barriers: 0),
+        check!(transport::parts, bytes: 64, barriers: 0),
+        check!(transport::flood, bytes: 64, barriers: 0),
+        check!(transport::dropped, bytes: 64, barriers: 0),
+        check!(transport::deadline, bytes: 64, barriers: 0),
+        check!(transport::woken, bytes: 64, barriers: 0),
         check!(rendezvous::read, bytes: 64, barriers: 0),
     ]
 }
@@ -184,6 +185,7 @@ struct Context<F: Fabric> {
     world: World<F>,
     /// The segments by rank, this rank's included.
     segments: Vec<F::Segment>,
+    packets: RefCell<F::Transport>,
     /// How many barriers this rank has entered.
     barriers: Cell<u32>,
 }
@@ -199,7 +201,8 @@ impl<F: Fabric> Context<F> {
                 segments.push(world.fabric().open(&key)?);
             }
         }
-        Ok(Self { world: world.clone(), segments, barriers: Cell::new(0) })
+        let packets = RefCell::new(world.fabric().transport()?);
+        Ok(Self { world: world.clone(), segments, packets, barriers: Cell::new(0) })
     }
 
     const fn fabric(&self) -> &F {
@@ -241,15 +244,40 @@ impl<F: Fabric> Context<F> {
         Patience::until(self.fabric().now() + SOON)
     }
 
-    /// Sends a message; a receiver that accepts none is a complaint and not a hang.
-    async fn send(&self, to: Rank, port: Port, bytes: &[u8]) -> Verdict {
-        let mut send = self.fabric().send(to, port, bytes, Notify::Yes);
+    /// The packets of this rank, for one call.
+    fn packets(&self) -> RefMut<'_, F::Transport> {
+        self.packets.borrow_mut()
+    }
+
+    async fn sent(&self, to: Rank, bytes: &[u8]) -> Result<(), Fault> {
+        poll_fn(|task| self.packets().poll_send(task, to, bytes, &[])).await
+    }
+
+    /// Sends a packet; a receiver that accepts none is a complaint and not a hang.
+    async fn send(&self, to: Rank, bytes: &[u8]) -> Verdict {
+        let mut send = pin!(self.sent(to, bytes));
         let mut limit = self.fabric().wait_until(self.word(self.me(), 0)?, |_| false, self.soon());
-        poll_fn(|cx| match Pin::new(&mut send).poll(cx) {
+        poll_fn(|task| match send.as_mut().poll(task) {
             Poll::Ready(sent) => Poll::Ready(sent.map_err(Wrong::from)),
-            Poll::Pending => Pin::new(&mut limit).poll(cx).map(|_| Err(Wrong(format!("no room on the way to {to}")))),
+            Poll::Pending => Pin::new(&mut limit).poll(task).map(|_| Err(Wrong(format!("no room on the way to {to}")))),
         })
         .await
+    }
+
+    async fn received(&self, patience: Patience) -> Result<(Rank, Vec<u8>), Fault> {
+        poll_fn(|task| {
+            let mut packets = self.packets();
+            packets.poll_recv(task, patience).map_ok(|Arrival { from, len }| {
+                let mut bytes = vec![0; len];
+                packets.read(0, &mut bytes);
+                (from, bytes)
+            })
+        })
+        .await
+    }
+
+    async fn recv(&self, patience: Patience) -> Result<(Rank, Vec<u8>), Wrong> {
+        Ok(self.received(patience).await?)
     }
 
     async fn barrier(&self) -> Verdict {

@@ -18,8 +18,10 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
     /// The second one's is boxed, because a larger variant would be copied with the first one's.
     type Get<'b> = EitherFuture<A::Get<'b>, Box<B::Get<'b>>>;
     type Flush<'f> = EitherFuture<A::Flush<'f>, B::Flush<'f>>;
+    type Transport = Either<A::Transport, B::Transport>;
 
     forward! {
+        make fn transport(&self) -> Result<Self::Transport, Fault>;
         call fn capabilities(&self) -> Capabilities;
         call fn keeps_order(&self, target: Rank) -> bool;
         call fn host_of(&self, rank: Rank) -> u32;

@@ -8,6 +8,7 @@ mod bulk;
 mod drive;
 mod future;
 mod table;
+mod transport;
 mod words;
 
 use std::future::Future;

@@ -1,6 +1,6 @@
-//! Words and messages of one of two fabrics.
+//! Words of one of two fabrics.
 
-use onesided_remote_memory::{At, Chain, Fault, Link, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
+use onesided_remote_memory::{At, Chain, Fault, Link, Liveness, Notify, Patience, Rank, RemoteMemory};
 
 use crate::dispatch::Either::{self, First, Second};
 use crate::dispatch::future::{EitherFuture, aside};
@@ -98,16 +98,5 @@ impl<A: RemoteMemory, B: RemoteMemory> RemoteMemory for Either<A, B> {
             (Second(fabric), Second(word)) => Some(Second(fabric.pause(word, nanos))),
             _ => None,
         })
-    }
-}
-
-#[deny(clippy::missing_trait_methods)]
-impl<A: Mailbox, B: Mailbox> Mailbox for Either<A, B> {
-    type Send<'f> = EitherFuture<A::Send<'f>, B::Send<'f>>;
-    type Recv<'f> = EitherFuture<A::Recv<'f>, B::Recv<'f>>;
-
-    forward! {
-        begin fn send<'f>(&'f self, to: Rank, port: Port, bytes: &[u8], notify: Notify) -> Self::Send<'f>;
-        begin fn recv<'f>(&'f self, port: Port, patience: Patience) -> Self::Recv<'f>;
     }
 }

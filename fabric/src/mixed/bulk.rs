@@ -13,7 +13,7 @@ use crate::mixed::changes::Change;
 use crate::mixed::segment::AgentWord;
 use crate::mixed::{Mixed, MixedSegment, MixedWord};
 use crate::shm::ShmSegment;
-use crate::verbs::{Verbs, VerbsGet, VerbsTransfer};
+use crate::verbs::{Verbs, VerbsGet, VerbsTransfer, VerbsTransport};
 use crate::{Capabilities, Error, Fabric, Path, Segment, SegmentKey, Task, UserMemory};
 
 /// A get: completed at post, or in flight on the card.
@@ -66,6 +66,11 @@ impl Fabric for Mixed {
     type Transfer = MixedTransfer;
     type Get<'b> = MixedGet<'b>;
     type Flush<'f> = <Verbs as Fabric>::Flush<'f>;
+    type Transport = VerbsTransport;
+
+    fn transport(&self) -> Result<VerbsTransport, Fault> {
+        self.verbs.transport()
+    }
 
     fn capabilities(&self) -> Capabilities {
         Capabilities { name: self.paths.name, ordered: !self.has_host_peers(), ..self.verbs.capabilities() }

@@ -1,8 +1,8 @@
-//! Words, messages and waiting by the card. Changes are recorded for CPU accesses that may follow.
+//! Words and waiting by the card. Changes are recorded for CPU accesses that may follow.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use onesided_remote_memory::{At, Chain, Fault, Link, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
+use onesided_remote_memory::{At, Chain, Fault, Link, Liveness, Notify, Patience, Rank, RemoteMemory};
 
 use crate::links::all;
 use crate::mixed::changes::Change;
@@ -159,19 +159,6 @@ impl RemoteMemory for Mixed {
 
     fn lost_connection(&self, home: Rank, from: Rank) -> Option<Rank> {
         self.verbs.lost_connection(home, from)
-    }
-}
-
-impl Mailbox for Mixed {
-    type Send<'f> = <Verbs as Mailbox>::Send<'f>;
-    type Recv<'f> = <Verbs as Mailbox>::Recv<'f>;
-
-    fn send<'f>(&'f self, to: Rank, port: Port, bytes: &[u8], notify: Notify) -> Self::Send<'f> {
-        self.verbs.send(to, port, bytes, notify)
-    }
-
-    fn recv<'f>(&'f self, port: Port, patience: Patience) -> Self::Recv<'f> {
-        self.verbs.recv(port, patience)
     }
 }
 

@@ -12,6 +12,7 @@ use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId, RemoteMemory};
 use crate::fabric::check_rank;
 use crate::shm::region::{USER_MEMORY, is_block};
 use crate::shm::system_error::explain;
+use crate::shm::transport::ShmTransport;
 use crate::shm::user_region::UserRegion;
 use crate::shm::words::ShmWord;
 use crate::shm::{Mapping, Shm, ShmSegment};
@@ -36,6 +37,11 @@ impl Fabric for Shm {
     type Transfer = Ready<Result<(), Fault>>;
     type Get<'b> = Ready<Result<(), Fault>>;
     type Flush<'f> = Ready<Result<(), Fault>>;
+    type Transport = ShmTransport;
+
+    fn transport(&self) -> Result<ShmTransport, Fault> {
+        self.take_transport()
+    }
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {

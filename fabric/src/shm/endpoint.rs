@@ -3,22 +3,18 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::time::Duration;
 
-use crossbeam_utils::CachePadded;
 use onesided_job::Job;
 use onesided_remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use crate::endpoint::Endpoint;
-use crate::full_after::FullAfter;
 use crate::once_table::OnceTable;
 use crate::oversubscription::Oversubscription;
-use crate::receive_queues::ReceiveQueues;
 use crate::shm::arena::{Arena, BLOCK, Owner};
 use crate::shm::drive::DoorbellDriver;
 use crate::shm::region::USER_MEMORY;
-use crate::shm::ring::{Reader, Writer};
 use crate::shm::serving::Service;
+use crate::shm::transport::Lanes;
 use crate::shm::user_region::{Between, UserRegion};
 use crate::shm::{JobSegment, ShmSegment};
 use crate::{Error, WORLD_BYTES};
@@ -41,11 +37,9 @@ pub(super) struct Inner {
     pub(super) arena: Mutex<Option<Arc<Owner>>>,
     pub(super) arenas: Box<[OnceLock<Arc<Arena>>]>,
     pub(super) worlds: Box<[ShmSegment]>,
-    pub(super) outboxes: Box<[CachePadded<Mutex<Writer>>]>,
-    pub(super) inbox: Mutex<Box<[Reader]>>,
-    pub(super) receive_queues: ReceiveQueues,
+    /// The ends of its lanes, while no transport has them.
+    pub(super) lanes: Mutex<Option<Lanes>>,
     pub(super) endpoint: Endpoint<DoorbellDriver>,
-    pub(super) full_after: FullAfter,
     /// This rank's user memory.
     pub(super) service: Arc<Service>,
     /// Opened user memory of peers, shared by all handles of this rank: they use one control line.
@@ -58,7 +52,6 @@ impl Shm {
     /// # Errors
     /// - [`Error::NoFabric`]: the ranks are on several hosts.
     /// - [`Error::Operation`]: the job segment is invalid.
-    /// - [`Error::Job`]: [`FULL_AFTER`](crate::FULL_AFTER) is invalid.
     pub fn new(job: Job) -> Result<Self, Error> {
         let hosts = job.hosts();
         if hosts > 1 {
@@ -81,21 +74,12 @@ impl Shm {
             arena: Mutex::default(),
             arenas: ranks().map(|_| OnceLock::new()).collect(),
             worlds,
-            outboxes: ranks().map(|_| CachePadded::default()).collect(),
-            inbox: Mutex::new(ranks().map(|_| Reader::default()).collect()),
-            receive_queues: ReceiveQueues::default(),
+            lanes: Mutex::new(Some(Lanes::default())),
             service: Arc::default(),
             opened: Mutex::default(),
             endpoint: Endpoint::new(DoorbellDriver { job_segment, rank: job.rank }),
-            full_after: FullAfter::read()?,
             job,
         })))
-    }
-
-    /// Overrides [`FULL_AFTER`](crate::FULL_AFTER), for tests.
-    #[doc(hidden)]
-    pub fn set_full_after(&self, after: Duration) {
-        self.0.full_after.set(after);
     }
 
     pub(super) fn job_segment(&self) -> &JobSegment {

@@ -23,18 +23,17 @@ mod control;
 mod drive;
 mod endpoint;
 mod gen_ref_count;
-mod messages;
+mod lane;
 mod piece;
 mod pieces;
 mod process_vm;
 mod region;
-mod ring;
 mod segment;
-mod segment_ring;
 mod serving;
 mod system_error;
 #[cfg(test)]
 mod tests;
+mod transport;
 mod user_region;
 mod waits;
 mod words;
@@ -48,5 +47,6 @@ pub use crate::shm::process_vm::process_vm_works;
 pub use crate::shm::segment::ShmSegment;
 #[cfg(feature = "verbs")]
 pub(crate) use crate::shm::system_error::explain;
-pub use crate::shm::waits::{ShmPause, ShmRecv, ShmSend, ShmWait};
+pub use crate::shm::transport::ShmTransport;
+pub use crate::shm::waits::{ShmPause, ShmWait};
 pub use crate::shm::words::ShmWord;

@@ -18,7 +18,7 @@ use crate::verbs::queue::{InFlight, WorkRequest};
 use crate::verbs::raw::{Local, MemoryRegion, Remote, UserRegion, Verb};
 use crate::verbs::segment::check_within;
 use crate::verbs::words::Posted;
-use crate::verbs::{Verbs, VerbsSegment, VerbsWord};
+use crate::verbs::{Verbs, VerbsSegment, VerbsTransport, VerbsWord};
 use crate::{Capabilities, Drive, Error, Fabric, Segment, SegmentKey, Task, UserMemory};
 
 /// How many reads of a long get are in flight at once.
@@ -150,6 +150,11 @@ impl Fabric for Verbs {
     type Transfer = VerbsTransfer;
     type Get<'b> = VerbsGet<'b>;
     type Flush<'f> = VerbsFlush<'f>;
+    type Transport = VerbsTransport;
+
+    fn transport(&self) -> Result<VerbsTransport, Fault> {
+        self.take_transport()
+    }
 
     fn capabilities(&self) -> Capabilities {
         self.0.capabilities

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Mutex, Weak};
 use std::time::Duration;
 
+use crate::receive_queue::Packet;
 use ibverbs_sys::{ibv_wc, ibv_wc_opcode};
-use onesided_remote_memory::{Message, Port};
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 
 use crate::drive::now;
@@ -21,9 +21,9 @@ const RECEIVE: u64 = 1 << 63;
 /// The longest sleep: the job segment records deaths, which raise no event of the card.
 const STEP: Duration = Duration::from_millis(100);
 
-/// Receives that are not reposted yet, because the port of their message is full or the queue
+/// Receives that are not reposted yet, because the receive queue is full or the card's
 /// refused.
-pub(super) type UnpostedReceives = Vec<(Option<Port>, u32)>;
+pub(super) type UnpostedReceives = Vec<u32>;
 
 /// The event wait of this rank's threads: one waits for the card's events, the others for the job
 /// segment's doorbell. A thread that drains completions wakes them all.
@@ -177,7 +177,7 @@ impl Inner {
             }
         }
         if !unposted.is_empty() {
-            unposted.retain(|(port, slot)| !self.post_again(*port, *slot));
+            unposted.retain(|slot| !self.post_again(*slot));
         }
         drop(unposted);
         if total > 0 {
@@ -218,33 +218,34 @@ impl Inner {
             return self.complete(id, status);
         }
         let slot = id as u32;
-        let port = if status == 0 && completion.opcode() == ibv_wc_opcode::IBV_WC_RECV {
-            self.take_message(completion, slot)
-        } else {
-            None // a doorbell write
-        };
-        if !self.post_again(port, slot) {
-            unposted.push((port, slot));
+        // Otherwise it is a doorbell write.
+        let is_packet = status == 0 && completion.opcode() == ibv_wc_opcode::IBV_WC_RECV;
+        if is_packet {
+            self.take_packet(completion, slot);
+        }
+        if is_packet && !self.receive_queue.has_room() || !self.post_receive(slot) {
+            unposted.push(slot);
         }
     }
 
-    /// Queues a message for its receiver. Drops a message that no rank of this job can have sent.
-    fn take_message(&self, completion: &ibv_wc, slot: u32) -> Option<Port> {
+    /// Queues a packet. Drops one that no rank of this job can have sent.
+    fn take_packet(&self, completion: &ibv_wc, slot: u32) -> Option<()> {
         let from = self.by_number.binary_search_by_key(&completion.qp_num, |(number, _)| *number).ok()?;
         let (_, from) = self.by_number[from];
-        let port = Port(u8::try_from(u32::from_be(completion.imm_data()?)).ok()?);
         let mut bytes = [0; SharedReceiveQueue::SLOT as usize];
         let bytes = bytes.get_mut(..completion.len())?;
         self.receives.room().read(u64::from(slot) * SharedReceiveQueue::SLOT, bytes)?;
-        self.receive_queues.push(port, Message::new(from, bytes).ok()?).ok()?;
-        Some(port)
+        self.receive_queue.push(Packet::new(from, bytes)?);
+        Some(())
     }
 
-    /// Reposts a receive if its message's port has space for another. Senders have to wait
-    /// otherwise.
+    /// Reposts a receive that was held back, if there is room for a packet.
+    fn post_again(&self, slot: u32) -> bool {
+        self.receive_queue.has_room() && self.post_receive(slot)
+    }
+
     #[inline]
-    fn post_again(&self, port: Option<Port>, slot: u32) -> bool {
-        port.is_none_or(|port| self.receive_queues.has_room(port))
-            && self.receives.post(slot, RECEIVE | u64::from(slot)).is_ok()
+    fn post_receive(&self, slot: u32) -> bool {
+        self.receives.post(slot, RECEIVE | u64::from(slot)).is_ok()
     }
 }

@@ -46,7 +46,7 @@
 //!   not posted. After twice that time the connection is given up, so that posted requests end too.
 //!
 //! Start with [`Verbs`], then `queue` (posting and completing), `drive` (progress and sleep),
-//! `segment` (memory), `words`, `mail` and `bulk` (the traits). `raw` has the library's objects.
+//! `segment` (memory), `words`, `transport` and `bulk` (the traits). `raw` has the library's objects.
 
 mod bounce_buffers;
 mod bulk;
@@ -56,18 +56,19 @@ mod device;
 mod drive;
 mod endpoint_address;
 mod keepalive;
-mod mail;
 mod memory;
 mod peer;
 mod queue;
 mod raw;
 mod revoke;
 mod segment;
+mod transport;
 mod words;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -77,7 +78,7 @@ use onesided_remote_memory::{Liveness, Notify, Rank, RemoteMemory};
 use crate::endpoint::Endpoint;
 use crate::full_after::FullAfter;
 use crate::oversubscription::Oversubscription;
-use crate::receive_queues::ReceiveQueues;
+use crate::receive_queue::ReceiveQueue;
 use crate::shm::JobSegment;
 use crate::verbs::bounce_buffers::BounceBuffers;
 use crate::verbs::cut::Failures;
@@ -93,8 +94,8 @@ use crate::{AtomicAgent, Capabilities, Error, Fabric, block_on};
 
 pub use crate::verbs::bulk::{VerbsFlush, VerbsGet, VerbsTransfer};
 pub use crate::verbs::device::{DeviceInfo, devices};
-pub use crate::verbs::mail::{VerbsRecv, VerbsSend};
 pub use crate::verbs::segment::{VerbsSegment, VerbsWord};
+pub use crate::verbs::transport::VerbsTransport;
 pub use crate::verbs::words::{VerbsOp, VerbsPause, VerbsWait};
 
 /// The space for messages and doorbells of a rank that makes no progress; less if the device allows
@@ -123,7 +124,9 @@ struct Inner {
     completions: Arc<CompletionQueue>,
     reaping: Mutex<UnpostedReceives>,
     receives: Arc<SharedReceiveQueue>,
-    receive_queues: ReceiveQueues,
+    receive_queue: ReceiveQueue,
+    /// Whether no transport has been handed out.
+    has_transport: AtomicBool,
     event_wait: EventWait,
     endpoint: Endpoint<drive::EventSource>,
     keepalive: Keepalive,
@@ -226,7 +229,8 @@ impl Verbs {
             completions,
             reaping: Mutex::default(),
             receives,
-            receive_queues: ReceiveQueues::default(),
+            receive_queue: ReceiveQueue::default(),
+            has_transport: AtomicBool::new(true),
             event_wait,
             endpoint: Endpoint::new(drive::EventSource(Weak::clone(inner))),
             keepalive: Keepalive::new(size),

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use onesided_fabric::bootstrap::local;
-use onesided_fabric::remote_memory::{Fault, FaultKind, Link, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
+use onesided_fabric::remote_memory::{Fault, FaultKind, Link, Notify, Patience, Rank, RemoteMemory};
 use onesided_fabric::verbs::{Verbs, VerbsSegment, VerbsWord};
-use onesided_fabric::{Fabric, World, block_on};
+use onesided_fabric::{Fabric, Transport, World, block_on};
 
 use crate::support::{device, segments};
 use crate::{LONG, kind, ranks, until};
@@ -119,11 +119,12 @@ fn death_ends_waits_and_operations() {
                 let own = fabric.word_in(&all[world.rank() as usize], 0).unwrap();
                 let waited = block_on(fabric, fabric.wait_until(own, |seen| seen != 0, Patience::on(Rank(2))));
                 assert_eq!(waited, Err(Fault::of(FaultKind::PeerDied, Rank(2))));
-                let mail = block_on(fabric, fabric.recv(Port::USER, Patience::on(Rank(2))));
-                assert_eq!(mail.unwrap_err(), Fault::of(FaultKind::PeerDied, Rank(2)));
+                let mut packets = fabric.transport().unwrap();
+                let received = block_on(fabric, packets.recv(Patience::on(Rank(2))));
+                assert_eq!(received.unwrap_err(), Fault::of(FaultKind::PeerDied, Rank(2)));
                 let theirs = fabric.word_in(&all[2], 0).unwrap();
                 assert_eq!(kind(block_on(fabric, fabric.fetch_add(theirs, 1))), FaultKind::PeerDied);
-                let sent = block_on(fabric, fabric.send(Rank(2), Port::USER, b"x", Notify::No));
+                let sent = block_on(fabric, packets.send(Rank(2), b"x"));
                 assert_eq!(kind(sent), FaultKind::PeerDied);
                 // The surviving ranks continue.
                 let other = fabric.word_in(&all[1 - world.rank() as usize], 8).unwrap();
@@ -189,10 +190,10 @@ fn silence_ends_waits() {
         let patience = Patience::on(Rank(1)).and_until(until(fabric, LONG));
         let silent = Fault::of(FaultKind::ConnectionLost, Rank(1)).with_detail(12);
         assert_eq!(block_on(fabric, fabric.wait_until(word, |seen| seen != 0, patience)), Err(silent));
-        assert_eq!(block_on(fabric, fabric.recv(Port::USER, patience)).unwrap_err(), silent);
+        assert_eq!(block_on(fabric, fabric.transport().unwrap().recv(patience)).unwrap_err(), silent);
         // A wait without a peer ends at its deadline.
         let soon = Patience::until(until(fabric, Duration::from_millis(30)));
-        assert_eq!(kind(block_on(fabric, fabric.recv(Port::USER, soon))), FaultKind::TimedOut);
+        assert_eq!(kind(block_on(fabric, fabric.transport().unwrap().recv(soon))), FaultKind::TimedOut);
     });
 }
 

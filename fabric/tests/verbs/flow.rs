@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use onesided_fabric::remote_memory::{Fault, FaultKind, Link, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
-use onesided_fabric::{Fabric, block_on, wait_timeout};
+use onesided_fabric::remote_memory::{Fault, FaultKind, Link, Notify, Patience, Rank, RemoteMemory};
+use onesided_fabric::{Fabric, Transport, block_on, wait_timeout};
 
 use crate::support::{device, segments};
 use crate::{LONG, kind, ranks, until};
 
-/// More messages and doorbells than a receiver without progress has space for: the senders wait,
+/// More packets and doorbells than a receiver without progress has space for: the senders wait,
 /// and all arrive once it makes progress.
 #[test]
 fn a_flood_is_held_back() {
@@ -18,17 +18,18 @@ fn a_flood_is_held_back() {
     ranks(2, |world| {
         let fabric = world.fabric();
         let all = segments(&world, 64);
+        let mut packets = fabric.transport().unwrap();
         if world.rank() == 0 {
             for number in 0..EACH {
-                block_on(fabric, fabric.send(Rank(1), Port::USER, &number.to_le_bytes(), Notify::No)).unwrap();
+                block_on(fabric, packets.send(Rank(1), &number.to_le_bytes())).unwrap();
                 drop(fabric.write(fabric.word_in(&all[1], 0).unwrap(), number + 1, Notify::Yes));
             }
             block_on(fabric, fabric.flush(Rank(1))).unwrap();
         } else {
             std::thread::sleep(Duration::from_millis(500)); // no progress meanwhile
             for number in 0..EACH {
-                let message = block_on(fabric, fabric.recv(Port::USER, Patience::until(until(fabric, LONG)))).unwrap();
-                assert_eq!(message.bytes(), number.to_le_bytes());
+                let (_, bytes) = block_on(fabric, packets.recv(Patience::until(until(fabric, LONG)))).unwrap();
+                assert_eq!(bytes, number.to_le_bytes());
             }
             let own = fabric.word_in(&all[1], 0).unwrap();
             let patience = Patience::until(until(fabric, LONG));
@@ -38,8 +39,8 @@ fn a_flood_is_held_back() {
     });
 }
 
-/// A peer that is alive but makes no progress, under endless messages and doorbells: sends and
-/// posts end as `Full`, and refused ones do not arrive. When the peer continues, so does everything
+/// A peer that is alive but makes no progress, under endless doorbells: sends wait, and posts end as
+/// `Full`, and refused ones do not arrive. When the peer continues, so does everything
 /// else.
 #[test]
 fn posting_to_a_peer_that_takes_nothing_ends() {
@@ -65,8 +66,10 @@ fn posting_to_a_peer_that_takes_nothing_ends() {
             assert_eq!(again, Err(Fault::of(FaultKind::Full, Rank(1))));
             assert!(begin.elapsed() < Duration::from_secs(2), "a later post does not wait again");
             fabric.set_full_after(Duration::from_secs(60));
-            let mut send = fabric.send(Rank(1), Port::USER, &[], Notify::No);
-            assert!(wait_timeout(fabric, &mut send, Duration::from_millis(10)).is_none(), "by its own deadline");
+            let mut packets = fabric.transport().unwrap();
+            let mut send = Box::pin(packets.send(Rank(1), &[]));
+            assert!(wait_timeout(fabric, &mut send, Duration::from_millis(10)).is_none(), "it waits");
+            drop(send);
             over.store(true, Ordering::Release);
             let outcomes: Vec<_> = rings.into_iter().map(|ring| block_on(fabric, ring)).collect();
             let full = |outcome: &Result<u64, Fault>| matches!(outcome, Err(fault) if fault.kind() == FaultKind::Full);

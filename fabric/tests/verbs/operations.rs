@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use onesided_fabric::remote_memory::{
-    At, FaultKind, Link, Mailbox, Notify, Patience, Port, Rank, RegionId, RemoteMemory,
-};
-use onesided_fabric::{Error, Fabric, Segment, SegmentKey, block_on};
+use onesided_fabric::remote_memory::{At, FaultKind, Link, Notify, Patience, Rank, RegionId, RemoteMemory};
+use onesided_fabric::{Error, Fabric, Segment, SegmentKey, Transport, block_on};
 
 use crate::support::{device, segments};
 use crate::{LONG, kind, ranks, until};
@@ -176,38 +174,27 @@ fn places_are_found_by_number() {
 }
 
 #[test]
-fn mail_arrives_in_order_by_port() {
-    let Some(_device) = device("mail_arrives_in_order_by_port") else { return };
+fn packets_arrive_in_order() {
+    let Some(_device) = device("packets_arrive_in_order") else { return };
     const EACH: u64 = 300;
     ranks(3, |world| {
         let fabric = world.fabric();
+        let mut packets = fabric.transport().unwrap();
         for number in 0..EACH {
             for to in 0..3 {
-                for port in [Port::USER, Port(7)] {
-                    let body = [number.to_le_bytes(), u64::from(port.0).to_le_bytes()].concat();
-                    block_on(fabric, fabric.send(Rank(to), port, &body, Notify::No)).unwrap();
-                }
+                let body = [number.to_le_bytes(), u64::from(to).to_le_bytes()].concat();
+                block_on(fabric, packets.send(Rank(to), &body)).unwrap();
             }
         }
-        for port in [Port::USER, Port(7)] {
-            let mut next = [0; 3];
-            for _ in 0..3 * EACH {
-                let message = block_on(fabric, fabric.recv(port, Patience::until(until(fabric, LONG)))).unwrap();
-                let expected = &mut next[message.from.index()];
-                let body = [u64::to_le_bytes(*expected), u64::from(port.0).to_le_bytes()].concat();
-                assert_eq!(message.bytes(), body);
-                *expected += 1;
-            }
+        let mut next = [0; 3];
+        for _ in 0..3 * EACH {
+            let (from, bytes) = block_on(fabric, packets.recv(Patience::until(until(fabric, LONG)))).unwrap();
+            let expected = &mut next[from.index()];
+            assert_eq!(bytes, [u64::to_le_bytes(*expected), u64::from(world.rank()).to_le_bytes()].concat());
+            *expected += 1;
         }
-        block_on(fabric, fabric.send(Rank(world.rank()), Port::USER, &[], Notify::Yes)).unwrap();
-        let empty = block_on(fabric, fabric.recv(Port::USER, Patience::until(until(fabric, LONG)))).unwrap();
-        assert_eq!(empty.bytes(), b"");
         let soon = Patience::until(until(fabric, Duration::from_millis(30)));
-        assert_eq!(kind(block_on(fabric, fabric.recv(Port::USER, soon))), FaultKind::TimedOut);
-        let send = |to, port, len| kind(block_on(fabric, fabric.send(Rank(to), Port(port), &vec![0; len], Notify::No)));
-        assert_eq!(send(0, 4, 49), FaultKind::TooLong);
-        assert_eq!(send(3, 4, 8), FaultKind::NoSuchRank);
-        assert_eq!(send(0, 8, 8), FaultKind::Protocol);
+        assert_eq!(kind(block_on(fabric, packets.recv(soon))), FaultKind::TimedOut);
         world.barrier().wait().unwrap();
     });
 }

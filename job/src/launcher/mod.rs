@@ -210,12 +210,14 @@ impl Launch {
             let size = self.size;
             return refuse(format!("{size} ranks need {needed} descriptors, the limit is {limit} (see ulimit -Hn)"));
         };
-        // Checked first: creating a job segment touches all its pages, and the kernel kills
-        // processes when memory runs out.
+        // Checked first: creating a job segment touches pages, and the kernel kills processes when
+        // memory runs out.
         let (needed, free) = (JobSegment::bytes(self.size), available_memory());
         if free.is_some_and(|free| needed > free) {
             let (size, needed, free) = (self.size, needed >> 20, free.unwrap_or(0) >> 20);
-            return refuse(format!("{size} ranks need {needed} MiB for messages among them, {free} MiB are free"));
+            return refuse(format!(
+                "{size} ranks need {needed} MiB for the memory that they share, {free} MiB are free"
+            ));
         }
         Ok(usize::try_from(spare).unwrap_or(usize::MAX))
     }

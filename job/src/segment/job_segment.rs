@@ -12,28 +12,28 @@ use rustix::thread::futex;
 use crate::process::{Maker, Process};
 use crate::segment::WORLD_BYTES;
 use crate::segment::doorbell::{Doorbell, Ticket};
+use crate::segment::lanes::CELLS;
 use crate::segment::mapping::Mapping;
 
 /// `ONESIDED` and the layout's version: programs that disagree must not share a job segment.
-const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x07");
+const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x08");
 
-// The layout, in bytes: a header line, two lines a rank, a world segment a rank, a row of bits a
-// rank, the rings.
+// The layout, in bytes: a header line, two lines a rank, a world segment a rank, two rows of bits a
+// rank (lost connections, open lanes), the lanes.
 const HEADER: u64 = 64;
 const RANK_FIELDS: u64 = 128;
 
-// The header's fields: the magic number, the number of ranks, the slots a ring, the number of
-// failed ranks, the number of status changes, and how long another host may be silent, in
-// milliseconds.
+// The header's fields: the magic number, the number of ranks, the cells a lane, the number of failed
+// ranks, the number of status changes, and how long another host may be silent, in milliseconds.
 const SIZE_AT: u64 = 8;
-const SLOTS_AT: u64 = 12;
+const CELLS_AT: u64 = 12;
 const FAILURES_AT: u64 = 16;
 const CHANGES_AT: u64 = 20;
 const SUSPECT_AFTER_AT: u64 = 24;
 
 // A rank's fields: its status, its process, its host, whether it knows that all ranks have arrived,
-// its failure number, whether it has lost a connection, and the doorbell on a separate line. The
-// rank of index `n` also has the `n`-th failed rank plus one.
+// its failure number, whether it has lost a connection, how many lanes to it are open, and the
+// doorbell on a separate line. The rank of index `n` also has the `n`-th failed rank plus one.
 const PID_AT: u64 = 4;
 const STARTED_AT: u64 = 8;
 const HOST_AT: u64 = 16;
@@ -41,14 +41,9 @@ const ARRIVED_AT: u64 = 20;
 const FAILURE_NUMBER_AT: u64 = 24;
 const FAILED_RANK_AT: u64 = 28;
 pub(super) const LOST_AT: u64 = 32;
+pub(super) const OPENED_AT: u64 = 36;
 const RINGS_AT: u64 = 64;
 const SLEEPERS_AT: u64 = 68;
-
-/// A ring: a line for the receiver's count, then the slots.
-pub const RING_LINE: u64 = 64;
-/// The slots of all rings of one receiver together, and the bounds of one ring.
-const SLOTS_A_RANK: u32 = 4096;
-const SLOTS: std::ops::RangeInclusive<u32> = 8..=64;
 
 const UNUSED: u32 = 0;
 const ALIVE: u32 = 1;
@@ -56,15 +51,15 @@ const LEFT: u32 = 2;
 const DEAD: u32 = 3;
 
 /// What all ranks of a job on one host share: liveness, lost connections, a doorbell a rank, a
-/// world segment a rank, and a ring of small messages for each pair.
+/// world segment a rank, and a lane of packets for each pair that has opened it.
 ///
 /// One memory file, created by the host daemon: the launcher, rank 0, or
 /// `threads` of the shm fabric. A process that detects a death declares it here.
 #[derive(Debug)]
 pub struct JobSegment {
-    memory: Arc<Mapping>,
+    pub(super) memory: Arc<Mapping>,
     size: u32,
-    slots: u32,
+    pub(super) cells: u32,
     pub(super) maker: Maker,
 }
 
@@ -77,11 +72,16 @@ impl JobSegment {
         if size == 0 || size > 0xffff {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a host has 1 to 65535 ranks"));
         }
-        let slots = Self::slots_for(size);
-        let len = usize::try_from(Self::length(size, slots)).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let job_segment = Self { memory: Arc::new(Mapping::create(len)?), size, slots, maker: Maker::this() };
+        let cells = Self::cells_for(size);
+        let len = usize::try_from(Self::length(size, cells)).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let memory = match Mapping::reserves() {
+            true => Mapping::sparse(len)?,
+            false => Mapping::create(len)?,
+        };
+        memory.populate(0, Self::lanes_start(size))?;
+        let job_segment = Self { memory: Arc::new(memory), size, cells, maker: Maker::this() };
         job_segment.half(SIZE_AT).store(size, Ordering::Relaxed);
-        job_segment.half(SLOTS_AT).store(slots, Ordering::Relaxed);
+        job_segment.half(CELLS_AT).store(cells, Ordering::Relaxed);
         if let Some(magic) = job_segment.memory.word(0) {
             magic.store(MAGIC, Ordering::Release);
         }
@@ -97,38 +97,33 @@ impl JobSegment {
         let wrong = || io::Error::new(io::ErrorKind::InvalidData, "not a job segment of this version of onesided");
         let magic = memory.word(0).ok_or_else(wrong)?.load(Ordering::Acquire);
         let size = memory.half(SIZE_AT).ok_or_else(wrong)?.load(Ordering::Relaxed);
-        let slots = memory.half(SLOTS_AT).ok_or_else(wrong)?.load(Ordering::Relaxed);
-        if magic != MAGIC || !SLOTS.contains(&slots) || memory.len() as u64 != Self::length(size, slots) {
+        let cells = memory.half(CELLS_AT).ok_or_else(wrong)?.load(Ordering::Relaxed);
+        if magic != MAGIC || !CELLS.contains(&cells) || memory.len() as u64 != Self::length(size, cells) {
             return Err(wrong());
         }
-        Ok(Self { memory, size, slots, maker: Maker::this() })
+        Ok(Self { memory, size, cells, maker: Maker::this() })
     }
 
-    /// The length in bytes of a job segment for `size` ranks, at least one.
+    /// The bytes that are allocated when a job segment for `size` ranks is created.
     pub fn bytes(size: u32) -> u64 {
-        Self::length(size, Self::slots_for(size))
+        match Mapping::reserves() {
+            true => Self::lanes_start(size),
+            false => Self::length(size, Self::cells_for(size)),
+        }
     }
 
-    fn slots_for(size: u32) -> u32 {
-        (SLOTS_A_RANK / size).clamp(*SLOTS.start(), *SLOTS.end())
+    fn length(size: u32, cells: u32) -> u64 {
+        let lanes = (u64::from(size) * u64::from(size)).saturating_mul(Self::lane_bytes(cells));
+        Self::lanes_start(size).saturating_add(lanes)
     }
 
-    fn length(size: u32, slots: u32) -> u64 {
-        let rings = (u64::from(size) * u64::from(size)).saturating_mul(Self::ring_bytes(slots));
-        Self::rings_start(size).saturating_add(rings)
-    }
-
-    /// Where the rows of lost connections start.
+    /// Where the rows of lost connections start; those of open lanes follow.
     pub(super) const fn rows_start(size: u32) -> u64 {
         HEADER + size as u64 * (RANK_FIELDS + WORLD_BYTES)
     }
 
-    const fn rings_start(size: u32) -> u64 {
-        (Self::rows_start(size) + Self::rows_bytes(size)).next_multiple_of(WORLD_BYTES)
-    }
-
-    const fn ring_bytes(slots: u32) -> u64 {
-        RING_LINE + RING_LINE * slots as u64
+    pub(super) const fn lanes_start(size: u32) -> u64 {
+        (Self::rows_start(size) + 2 * Self::rows_bytes(size)).next_multiple_of(WORLD_BYTES)
     }
 
     /// The file, to be passed to a rank.
@@ -177,19 +172,6 @@ impl JobSegment {
     #[inline]
     pub fn world(&self, rank: Rank) -> u64 {
         HEADER + u64::from(self.size) * RANK_FIELDS + u64::from(rank.0) * WORLD_BYTES
-    }
-
-    /// The offset of the ring from one rank to another.
-    #[inline]
-    pub fn ring(&self, from: Rank, to: Rank) -> u64 {
-        let ring = u64::from(to.0) * u64::from(self.size) + u64::from(from.0);
-        Self::rings_start(self.size) + ring * Self::ring_bytes(self.slots)
-    }
-
-    /// How many slots each ring has.
-    #[inline]
-    pub const fn ring_slots(&self) -> u32 {
-        self.slots
     }
 
     #[inline]
@@ -418,14 +400,11 @@ mod tests {
             let last = Rank(size - 1);
             assert!(job_segment.world(Rank(0)) >= job_segment.fields_of(last) + RANK_FIELDS);
             assert!(JobSegment::rows_start(size) >= job_segment.world(last) + WORLD_BYTES);
-            let rows_end = JobSegment::rows_start(size) + JobSegment::rows_bytes(size);
-            assert!(job_segment.ring(Rank(0), Rank(0)) >= rows_end);
-            assert_eq!(
-                job_segment.ring(last, last) + JobSegment::ring_bytes(job_segment.slots),
-                job_segment.memory.len() as u64
-            );
+            assert!(JobSegment::lanes_start(size) >= JobSegment::rows_start(size) + 2 * JobSegment::rows_bytes(size));
+            assert_eq!(job_segment.lane(Rank(0), Rank(0)).as_ptr() as usize % 64, 0);
+            assert_eq!(JobSegment::length(size, job_segment.cells), job_segment.memory.len() as u64);
             let again = JobSegment::open(job_segment.file().try_clone_to_owned().unwrap()).unwrap();
-            assert_eq!((again.size, again.slots), (job_segment.size, job_segment.slots));
+            assert_eq!((again.size, again.cells), (job_segment.size, job_segment.cells));
             job_segment.half(SIZE_AT).store(size + 1, Ordering::Relaxed);
             assert!(JobSegment::open(job_segment.file().try_clone_to_owned().unwrap()).is_err());
         }

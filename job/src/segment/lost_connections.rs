@@ -1,7 +1,7 @@
 //! The connections that are lost, in the job segment.
 //!
 //! A row of bits a rank has a bit for each rank. Any number of connections can be lost, as when a
-//! host falls silent, and the rings of two ranks take thousands of times as much as their bits.
+//! host falls silent, and the lanes of two ranks take thousands of times as much as their bits.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -16,16 +16,41 @@ impl JobSegment {
         size.div_ceil(u32::BITS)
     }
 
-    /// The length of all rows in bytes.
+    /// The length in bytes of a row of each rank.
     pub(super) const fn rows_bytes(size: u32) -> u64 {
         size as u64 * Self::row_halves(size) as u64 * 4
     }
 
-    /// The half word of a rank's row that has the bits of the ranks from `32 * at`.
-    fn row(&self, rank: Rank, at: u32) -> &AtomicU32 {
+    /// The half word of a rank's row that has the bits of the ranks from `32 * at`, in the rows that
+    /// begin at `start`.
+    fn row_at(&self, start: u64, rank: Rank, at: u32) -> &AtomicU32 {
         assert!(self.has(rank), "{rank} is not among the {}", self.size());
         let half = u64::from(rank.0) * u64::from(Self::row_halves(self.size())) + u64::from(at);
-        self.half(Self::rows_start(self.size()) + half * 4)
+        self.half(start + half * 4)
+    }
+
+    fn row(&self, rank: Rank, at: u32) -> &AtomicU32 {
+        self.row_at(Self::rows_start(self.size()), rank, at)
+    }
+
+    /// Sets another rank's bit in the second row of a rank.
+    pub(super) fn set_second(&self, rank: Rank, other: Rank) {
+        let start = Self::rows_start(self.size()) + Self::rows_bytes(self.size());
+        self.row_at(start, rank, other.0 / u32::BITS).fetch_or(1 << (other.0 % u32::BITS), Ordering::AcqRel);
+    }
+
+    /// The ranks whose bits are set in the second row of a rank, in their order.
+    pub(super) fn second(&self, rank: Rank) -> impl Iterator<Item = Rank> + '_ {
+        let start = Self::rows_start(self.size()) + Self::rows_bytes(self.size());
+        self.set_bits(Self::row_halves(self.size()), move |at| self.row_at(start, rank, at))
+    }
+
+    fn set_bits<'s>(&'s self, halves: u32, row: impl Fn(u32) -> &'s AtomicU32 + 's) -> impl Iterator<Item = Rank> + 's {
+        let ranks = (0..halves).flat_map(move |at| {
+            let bits = row(at).load(Ordering::Acquire);
+            (0..u32::BITS).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| Rank(at * u32::BITS + bit))
+        });
+        ranks.filter(|rank| self.has(*rank))
     }
 
     /// Records that the connection between two ranks is lost, for good, and wakes all sleepers.
@@ -72,11 +97,7 @@ impl JobSegment {
     #[inline]
     pub fn lost_connections(&self, of: Rank) -> impl Iterator<Item = Rank> + '_ {
         let halves = if self.has(of) && self.has_lost(of) { Self::row_halves(self.size()) } else { 0 };
-        let ranks = (0..halves).flat_map(move |at| {
-            let bits = self.row(of, at).load(Ordering::Acquire);
-            (0..u32::BITS).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| Rank(at * u32::BITS + bit))
-        });
-        ranks.filter(|rank| self.has(*rank))
+        self.set_bits(halves, move |at| self.row(of, at))
     }
 }
 

@@ -218,6 +218,15 @@ impl Mapping {
         Some(unsafe { AtomicU64::from_ptr(word.cast().as_ptr()) })
     }
 
+    /// Consecutive words; `None` if they do not fit.
+    #[must_use]
+    #[inline]
+    pub fn words(&self, offset: u64, count: usize) -> Option<&[AtomicU64]> {
+        let words = self.bytes(offset, (count as u64).checked_mul(8)?).filter(|_| offset.is_multiple_of(8))?;
+        // SAFETY: as in `word`, `count` times.
+        Some(unsafe { std::slice::from_raw_parts(words.cast::<AtomicU64>().as_ptr(), count) })
+    }
+
     /// Copies bytes in; `None` if they do not fit.
     pub fn write(&self, offset: u64, from: &[u8]) -> Option<()> {
         let to = self.bytes(offset, from.len() as u64)?;
@@ -248,11 +257,7 @@ impl Mapping {
     /// Whether all words of a range are zero. Both ends are multiples of 8 within the mapping.
     pub fn is_zero(&self, offset: u64, len: u64) -> bool {
         (offset..offset + len).step_by(PAGE as usize).all(|at| {
-            let Some(start) = self.bytes(at, PAGE.min(offset + len - at)).filter(|_| at % 8 == 0) else { return false };
-            let words = PAGE.min(offset + len - at) / 8;
-            // SAFETY: `words` words of the mapping, which lives as long as `self`, at a multiple of
-            // 8; all other accesses to them are atomics or copies that allow for races.
-            let words = unsafe { std::slice::from_raw_parts(start.cast::<AtomicU64>().as_ptr(), words as usize) };
+            let Some(words) = self.words(at, (PAGE.min(offset + len - at) / 8) as usize) else { return false };
             words.iter().all(|word| word.load(Ordering::Relaxed) == 0)
         })
     }

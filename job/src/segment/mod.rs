@@ -13,6 +13,8 @@ pub mod headroom;
 #[cfg(not(onesided_loom))]
 mod job_segment;
 #[cfg(not(onesided_loom))]
+mod lanes;
+#[cfg(not(onesided_loom))]
 mod lost_connections;
 #[cfg(not(onesided_loom))]
 mod mapping;
@@ -20,9 +22,6 @@ mod mapping;
 pub use crate::segment::doorbell::Ticket;
 #[cfg(not(onesided_loom))]
 pub use crate::segment::job_segment::JobSegment;
-#[cfg(not(onesided_loom))]
-#[doc(hidden)]
-pub use crate::segment::job_segment::RING_LINE;
 #[cfg(not(onesided_loom))]
 pub use crate::segment::mapping::Mapping;
 

@@ -5,13 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use onesided_fabric::remote_memory::{
-    At, Chain, Fault, Link, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory,
-};
+use onesided_fabric::remote_memory::{At, Chain, Fault, Link, Liveness, Notify, Patience, Rank, RemoteMemory};
 use onesided_fabric::{Capabilities, Drive, Error, Fabric, Path, SegmentKey, ServerThread, Task, Ticket, UserMemory};
 
-/// The operations of a rank on words, those on its own words included, and its messages. Loads,
-/// stores and waits in its own memory are not counted: nothing leaves the rank.
+/// The operations of a rank on words, those on its own words included. Loads, stores and waits in
+/// its own memory are not counted: nothing leaves the rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Operations {
     /// Reads of a word.
@@ -22,15 +20,13 @@ pub struct Operations {
     pub compare_swaps: u64,
     /// Fetch-adds.
     pub fetch_adds: u64,
-    /// Messages.
-    pub messages: u64,
 }
 
 impl Operations {
     /// The sum of all kinds.
     #[must_use]
     pub const fn total(&self) -> u64 {
-        self.reads + self.writes + self.compare_swaps + self.fetch_adds + self.messages
+        self.reads + self.writes + self.compare_swaps + self.fetch_adds
     }
 }
 
@@ -43,7 +39,6 @@ impl Sub for Operations {
             writes: self.writes - before.writes,
             compare_swaps: self.compare_swaps - before.compare_swaps,
             fetch_adds: self.fetch_adds - before.fetch_adds,
-            messages: self.messages - before.messages,
         }
     }
 }
@@ -57,23 +52,21 @@ impl Add for Operations {
             writes: self.writes + more.writes,
             compare_swaps: self.compare_swaps + more.compare_swaps,
             fetch_adds: self.fetch_adds + more.fetch_adds,
-            messages: self.messages + more.messages,
         }
     }
 }
 
-/// A fabric that counts the operations on words and the messages. Its clones share the counts.
+/// A fabric that counts the operations on words. Its clones share the counts.
 #[derive(Clone, Debug)]
 pub struct Counted<F> {
     inner: F,
-    counts: Arc<[AtomicU64; 5]>,
+    counts: Arc<[AtomicU64; 4]>,
 }
 
 const READS: usize = 0;
 const WRITES: usize = 1;
 const COMPARE_SWAPS: usize = 2;
 const FETCH_ADDS: usize = 3;
-const MESSAGES: usize = 4;
 
 impl<F> Counted<F> {
     /// Starts at zero.
@@ -84,9 +77,9 @@ impl<F> Counted<F> {
     /// The counts so far.
     #[must_use]
     pub fn operations(&self) -> Operations {
-        let [reads, writes, compare_swaps, fetch_adds, messages] =
+        let [reads, writes, compare_swaps, fetch_adds] =
             std::array::from_fn(|kind| self.counts[kind].load(Ordering::Relaxed));
-        Operations { reads, writes, compare_swaps, fetch_adds, messages }
+        Operations { reads, writes, compare_swaps, fetch_adds }
     }
 
     fn count(&self, kind: usize) {
@@ -194,25 +187,16 @@ impl<F: RemoteMemory> RemoteMemory for Counted<F> {
     }
 }
 
-impl<F: Mailbox> Mailbox for Counted<F> {
-    type Send<'f> = F::Send<'f>;
-    type Recv<'f> = F::Recv<'f>;
-
-    fn send<'f>(&'f self, to: Rank, port: Port, bytes: &[u8], notify: Notify) -> Self::Send<'f> {
-        self.count(MESSAGES);
-        self.inner.send(to, port, bytes, notify)
-    }
-
-    fn recv<'f>(&'f self, port: Port, patience: Patience) -> Self::Recv<'f> {
-        self.inner.recv(port, patience)
-    }
-}
-
 impl<F: Fabric> Fabric for Counted<F> {
     type Segment = F::Segment;
     type Transfer = F::Transfer;
     type Get<'b> = F::Get<'b>;
     type Flush<'f> = F::Flush<'f>;
+    type Transport = F::Transport;
+
+    fn transport(&self) -> Result<F::Transport, Fault> {
+        self.inner.transport()
+    }
 
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()

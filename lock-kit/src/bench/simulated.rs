@@ -60,7 +60,7 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
         {
             panic!("{}, rank {rank}: {fault}", A::NAME);
         }
-        let onesided_sim::Counts { reads, writes, compare_swaps, fetch_adds, messages, .. } = report.counts;
+        let onesided_sim::Counts { reads, writes, compare_swaps, fetch_adds, .. } = report.counts;
         Outcome {
             counts: counts.into_iter().map(Cell::into_inner).collect(),
             lasted: report.virtual_time,
@@ -71,7 +71,7 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
                 .max()
                 .unwrap_or_default(),
             bypasses: bypasses.into_inner(),
-            operations: Operations { reads, writes, compare_swaps, fetch_adds, messages },
+            operations: Operations { reads, writes, compare_swaps, fetch_adds },
             trace: report.trace,
         }
     }

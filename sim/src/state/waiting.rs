@@ -1,6 +1,6 @@
 //! Waits, deaths and messages.
 
-use onesided_remote_memory::{Fault, FaultKind, Liveness, Message, Notify, Patience, Port, Rank, Watch};
+use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Patience, Rank, Watch};
 
 use super::{State, Step};
 use crate::agenda::Due;
@@ -150,33 +150,33 @@ impl State {
         }
     }
 
-    // ---- Messages ----
+    // ---- Packets ----
 
-    /// Sends a message if the connection has room.
-    pub(crate) fn send(&mut self, to: Rank, port: Port, notify: Notify, message: Message) -> Result<bool, Fault> {
-        if let Some(fault) = self.absent(message.from, to).or_else(|| self.denied(message.from, to)) {
+    /// Sends a packet if the connection has room.
+    pub(crate) fn send(&mut self, from: Rank, to: Rank, head: &[u8], body: &[u8]) -> Result<bool, Fault> {
+        if let Some(fault) = self.absent(from, to).or_else(|| self.denied(from, to)) {
             return Err(fault);
         }
-        let room = self.wire.mailbox;
-        let connection = self.ranks[message.from.index()].connection(to.0);
+        let room = self.wire.room;
+        let connection = self.ranks[from.index()].connection(to.0);
         if connection.unread >= room {
             return Ok(false);
         }
         connection.unread += 1;
-        let action = Action::Send(Box::new((port, notify, message)));
-        let slot = self.post(Operation::new(message.from, to, 0, 0, action));
+        let action = Action::Send([head, body].concat().into());
+        let slot = self.post(Operation::new(from, to, 0, 0, action));
         self.detach(slot);
         Ok(true)
     }
 
-    /// Takes the next message of a port; its sender learns that there is room.
-    pub(crate) fn take_message(&mut self, rank: Rank, port: Port) -> Option<Message> {
-        let message = self.ranks[rank.index()].more().port(port).pop_front()?;
-        let sender = &mut self.ranks[message.from.index()];
+    /// Takes the next packet; its sender learns that there is room.
+    pub(crate) fn take_packet(&mut self, rank: Rank) -> Option<(Rank, Box<[u8]>)> {
+        let (from, bytes) = self.ranks[rank.index()].more().packets.pop_front()?;
+        let sender = &mut self.ranks[from.index()];
         sender.connection(rank.0).unread -= 1;
         if sender.waits_for(|what| what == WaitsFor::Room(rank)) {
-            self.wake_rank(message.from, self.now + self.wire.latency);
+            self.wake_rank(from, self.now + self.wire.latency);
         }
-        Some(message)
+        Some((from, bytes))
     }
 }

@@ -18,8 +18,8 @@ use std::future::Future;
 use std::ops::AddAssign;
 use std::time::Duration;
 
-use onesided_fabric::remote_memory::{FaultKind, Notify, Patience, Port, Rank};
-use onesided_fabric::{Any, AtomicAgent, Fabric, World, block_on};
+use onesided_fabric::remote_memory::{FaultKind, Patience, Rank};
+use onesided_fabric::{Any, AtomicAgent, Fabric, Transport, World, block_on};
 use onesided_sim::{End, Network, SimFabric, Simulation};
 use onesided_windows::{Element, Error, Window};
 
@@ -289,16 +289,15 @@ impl<F: Fabric> Rig<F> {
         self.world.barrier().await.unwrap();
     }
 
-    /// Sends a rank a number by a message, which does not depend on windows.
+    /// Sends a rank a number by a packet, which does not depend on windows.
     async fn send(&self, to: u32, value: u64) {
-        let sent = self.world.fabric().send(Rank(to), Port::USER, &value.to_le_bytes(), Notify::Yes);
-        sent.await.unwrap();
+        self.world.fabric().transport().unwrap().send(Rank(to), &value.to_le_bytes()).await.unwrap();
     }
 
     async fn recv(&self) -> u64 {
         let fabric = self.world.fabric();
-        let message = fabric.recv(Port::USER, Patience::until(fabric.now() + LONG)).await.unwrap();
-        u64::from_le_bytes(message.bytes().try_into().unwrap())
+        let (_, bytes) = fabric.transport().unwrap().recv(Patience::until(fabric.now() + LONG)).await.unwrap();
+        u64::from_le_bytes(bytes.try_into().unwrap())
     }
 
     /// How many cells, a bit each, both of two ranks missed. Rank 1 sends rank 0 what it missed.

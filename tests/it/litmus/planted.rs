@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use onesided_fabric::remote_memory::{At, Fault, Liveness, Mailbox, Notify, Patience, Port, Rank, RemoteMemory};
+use onesided_fabric::remote_memory::{At, Fault, Liveness, Notify, Patience, Rank, RemoteMemory};
 use onesided_fabric::{Capabilities, Error, Fabric, Segment, SegmentKey, Task};
 use onesided_sim::{SimFabric, SimSegment, Word};
 
@@ -207,24 +207,16 @@ impl RemoteMemory for Planted {
     }
 }
 
-impl Mailbox for Planted {
-    type Send<'f> = onesided_sim::Send<'f>;
-    type Recv<'f> = onesided_sim::Recv<'f>;
-
-    fn send<'f>(&'f self, to: Rank, port: Port, bytes: &[u8], notify: Notify) -> Self::Send<'f> {
-        self.inner.send(to, port, bytes, notify)
-    }
-
-    fn recv<'f>(&'f self, port: Port, patience: Patience) -> Self::Recv<'f> {
-        self.inner.recv(port, patience)
-    }
-}
-
 impl Fabric for Planted {
     type Segment = SimSegment;
     type Transfer = onesided_sim::Transfer;
     type Get<'b> = Boxed<'b, ()>;
     type Flush<'f> = Boxed<'f, ()>;
+    type Transport = onesided_sim::SimTransport;
+
+    fn transport(&self) -> Result<Self::Transport, Fault> {
+        self.inner.transport()
+    }
 
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = self.inner.capabilities();

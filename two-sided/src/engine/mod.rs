@@ -19,9 +19,10 @@
 //!
 //! # Credits
 //!
-//! An EAGER or an RTS costs one unit. A peer starts with [`WINDOW`](peer::WINDOW) units, and the
-//! receiver gives a unit back when a receive gets the message. So a peer has at most that many
-//! unexpected messages here. A send without credit stays at its sender, in order. Credit goes back
+//! An RTS costs one unit, an EAGER another one for each 64 bytes. A peer starts with
+//! [`window`](peer::window) units, and the receiver gives them back when a receive gets the message.
+//! So what a peer's unexpected messages take here is bounded. A send without credit stays at its
+//! sender, in order. Credit goes back
 //! with other packets, in a packet of its own when half of the window is owed, and at once to a
 //! sender that asks because it has none left.
 
@@ -40,10 +41,9 @@ use slab::Slab;
 use self::peer::{Outgoing, Peer};
 use self::receives::{Bytes, Receive, ReceiveState};
 use crate::matching::{Envelope, Matcher};
-use crate::wire::{EAGER_MAX, Packet, RequestId};
+use crate::wire::{EAGER_HEAD, Encoded, HEAD_MAX, Packet, RequestId};
 
-#[cfg(test)]
-pub(crate) use self::peer::WINDOW;
+pub(crate) use self::peer::window;
 pub(crate) use self::receives::{Body, Matched};
 
 /// What became of a packet that was to be sent.
@@ -83,6 +83,8 @@ pub(crate) struct Engine<S> {
     /// Receives that an announced message was matched to.
     announced: Vec<usize>,
     sends: Slab<Send<S>>,
+    /// The units of credit of each peer.
+    window: u32,
     /// Those that a message was sent to or came from.
     peers: Vec<Peer>,
     /// The index of each rank's peer plus one; 0 if there is none yet.
@@ -110,9 +112,11 @@ fn keep(kept: &mut Option<Waker>, waker: &Waker, retired: &mut Vec<Waker>) {
 }
 
 impl<S> Engine<S> {
-    pub(crate) fn new(me: Rank) -> Self {
+    /// The engine of a rank, with the units of credit that each peer gets.
+    pub(crate) fn new(me: Rank, window: u32) -> Self {
         Self {
             me,
+            window,
             matcher: Matcher::new(),
             receives: Slab::new(),
             announced: Vec::new(),
@@ -135,7 +139,7 @@ impl<S> Engine<S> {
             self.peer_of.resize(rank.index() + 1, 0);
         }
         if self.peer_of[rank.index()] == 0 {
-            self.peers.push(Peer::default());
+            self.peers.push(Peer::new(self.window));
             self.peer_of[rank.index()] = self.peers.len() as u32;
         }
         &mut self.peers[self.peer_of[rank.index()] as usize - 1]
@@ -155,18 +159,38 @@ impl<S> Engine<S> {
         self.peers[peer as usize].lost
     }
 
-    /// Starts an eager send of at most [`EAGER_MAX`] bytes.
-    pub(crate) fn send_eager(&mut self, to: Rank, context: u32, tag: u32, bytes: &[u8]) -> usize {
-        let packet = Packet::Eager { context, tag, bytes };
-        self.send(to, None, |_| packet.encode(0))
+    /// Starts an eager send, whose packet fits. `None`: it is on its way already.
+    #[inline]
+    pub(crate) fn send_eager(
+        &mut self,
+        to: Rank,
+        (context, tag): (u32, u32),
+        bytes: &[u8],
+        mut post: impl FnMut(Rank, &[u8], &[u8]) -> Posted,
+    ) -> Option<usize> {
+        let packet = Packet::Eager { context, tag }.encode(0);
+        let peer = self.peer(to);
+        let grant = if peer.lost.is_none() { peer.may_pass(bytes.len()) } else { None };
+        match grant.map(|grant| post(to, packet.with_grant(grant).bytes(), bytes)) {
+            Some(Posted::Sent) => {
+                self.peer(to).passed(bytes.len());
+                None
+            }
+            Some(Posted::Failed(fault)) => {
+                self.unreachable.push((to, fault));
+                let state = SendState::Done(Err(fault));
+                Some(self.sends.insert(Send { to, state, is_detached: false, waker: None }))
+            }
+            Some(Posted::Busy) | None => Some(self.send(to, None, |_| packet, bytes)),
+        }
     }
 
     /// Starts a rendezvous send from registered memory.
     pub(crate) fn send_rendezvous(&mut self, to: Rank, context: u32, tag: u32, key: SegmentKey, memory: S) -> usize {
-        self.send(to, Some(memory), |request| Packet::Rts { context, tag, request, key }.encode(0))
+        self.send(to, Some(memory), |request| Packet::Rts { context, tag, request, key }.encode(0), &[])
     }
 
-    fn send(&mut self, to: Rank, memory: Option<S>, packet: impl FnOnce(RequestId) -> crate::wire::Encoded) -> usize {
+    fn send(&mut self, to: Rank, memory: Option<S>, packet: impl FnOnce(RequestId) -> Encoded, body: &[u8]) -> usize {
         let lost = self.lost(to);
         let state = match lost {
             Some(fault) => {
@@ -177,7 +201,7 @@ impl<S> Engine<S> {
         };
         let send = self.sends.insert(Send { to, state, is_detached: false, waker: None });
         if lost.is_none() {
-            self.queue(to, Outgoing::message(send, packet(RequestId(send as u32))));
+            self.queue(to, Outgoing::message(send, packet(RequestId(send as u32)), body));
         }
         send
     }
@@ -220,15 +244,27 @@ impl<S> Engine<S> {
         std::mem::take(&mut self.idle)
     }
 
-    /// Takes in a packet.
-    pub(crate) fn arrived(&mut self, from: Rank, bytes: &[u8]) {
+    /// Takes in a packet of `len` bytes: its first ones, at most [`HEAD_MAX`], and `read` for those
+    /// from an offset on.
+    #[inline]
+    pub(crate) fn arrived(&mut self, from: Rank, head: &[u8], len: usize, read: impl FnOnce(usize, &mut [u8])) {
+        debug_assert_eq!(head.len(), len.min(HEAD_MAX));
         if self.lost(from).is_some() {
             return;
         }
-        let Some((packet, grant)) = Packet::decode(bytes) else { return self.violated(from) };
+        let Some((packet, grant)) = Packet::decode(head) else { return self.violated(from) };
         self.granted(from, grant);
         match packet {
-            Packet::Eager { context, tag, bytes } => self.message(from, context, tag, Body::Eager(Bytes::new(bytes))),
+            Packet::Eager { context, tag } => {
+                let len = len - EAGER_HEAD;
+                if !self.peer(from).takes_message(len) {
+                    return self.violated(from);
+                }
+                let bytes = Bytes::new(len, &head[EAGER_HEAD..], |into| read(EAGER_HEAD, into));
+                self.message(from, context, tag, Body::Eager(bytes));
+            }
+            _ if len > HEAD_MAX => self.violated(from),
+            Packet::Rts { .. } if !self.peer(from).takes_message(0) => self.violated(from),
             Packet::Rts { context, tag, request, key } if key.rank == from => {
                 let body = match self.take_own(from, request) {
                     Some(memory) => Body::Read { memory: Ok(memory), len: key.len },
@@ -277,9 +313,6 @@ impl<S> Engine<S> {
     }
 
     fn message(&mut self, from: Rank, context: u32, tag: u32, body: Body<S>) {
-        if !self.peer(from).takes_message() {
-            return self.violated(from);
-        }
         let arrival = self.matcher.number();
         let envelope = Envelope { context, source: from.0, tag };
         let mut message = Matched { envelope, arrival, is_consumed: false, body };
@@ -325,8 +358,9 @@ impl<S> Engine<S> {
         }
     }
 
-    /// Sends what there is to send and may be sent. `post` is given the receiver and a packet.
-    pub(crate) fn flush(&mut self, mut post: impl FnMut(Rank, &[u8]) -> Posted) {
+    /// Sends what there is to send and may be sent. `post` is given the receiver, and a
+    /// packet in two parts.
+    pub(crate) fn flush(&mut self, mut post: impl FnMut(Rank, &[u8], &[u8]) -> Posted) {
         let mut later = Vec::new();
         while let Some(rank) = self.busy.pop() {
             match self.flush_to(rank, &mut post) {
@@ -344,9 +378,9 @@ impl<S> Engine<S> {
     }
 
     /// `Sent`: nothing is left that may be sent now.
-    fn flush_to(&mut self, rank: Rank, post: &mut impl FnMut(Rank, &[u8]) -> Posted) -> Posted {
-        while let Some(packet) = self.peer(rank).next() {
-            match post(rank, packet.bytes()) {
+    fn flush_to(&mut self, rank: Rank, post: &mut impl FnMut(Rank, &[u8], &[u8]) -> Posted) -> Posted {
+        while let Some((packet, body)) = self.peer(rank).next() {
+            match post(rank, packet.bytes(), body) {
                 Posted::Sent => {}
                 other => return other,
             }
@@ -365,11 +399,6 @@ impl<S> Engine<S> {
         for (peer, fault) in std::mem::take(&mut self.unreachable) {
             self.lose(peer, fault);
         }
-    }
-
-    /// Notes that a peer cannot be reached.
-    pub(crate) fn note_unreachable(&mut self, rank: Rank, fault: Fault) {
-        self.unreachable.push((rank, fault));
     }
 
     /// Whether there is a peer to be [lost](Self::lose_unreachable).
@@ -393,11 +422,6 @@ impl<S> Engine<S> {
     pub(crate) fn is_busy(&self) -> bool {
         !self.busy.is_empty()
     }
-}
-
-/// Whether a message of this length goes eagerly.
-pub(crate) const fn is_eager(len: usize) -> bool {
-    len <= EAGER_MAX
 }
 
 /// The receiver could not read the message.

@@ -6,24 +6,50 @@ use onesided_fabric::remote_memory::Fault;
 
 use crate::wire::{Encoded, Packet};
 
-/// The unexpected messages that a rank keeps of each peer, at most.
-pub(crate) const WINDOW: u32 = 1024;
+/// The bytes of an eager message that cost one unit of credit more.
+const UNIT: usize = 64;
+
+/// What a message costs: its record, and the bytes that its receiver keeps of it.
+pub(super) const fn units(kept: usize) -> u32 {
+    1 + kept.div_ceil(UNIT) as u32
+}
+
+/// The units that a rank gives all its peers together, where that is enough for each: 16 MiB.
+const ALL: u32 = (16 << 20) / UNIT as u32;
+/// The units of a peer, at most: 256 KiB.
+const MOST: u32 = 4096;
+/// At least: two packets.
+const LEAST: u32 = 128;
+
+/// The units that each of so many ranks gives each other one.
+pub(crate) const fn window(ranks: u32) -> u32 {
+    let each = ALL / if ranks == 0 { 1 } else { ranks };
+    if each < LEAST {
+        LEAST
+    } else if each > MOST {
+        MOST
+    } else {
+        each
+    }
+}
 
 /// A packet to be sent.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     packet: Encoded,
+    /// The message of an EAGER.
+    body: Box<[u8]>,
     /// The send whose message it is; a message costs credit.
     send: Option<usize>,
 }
 
 impl Outgoing {
-    pub(super) const fn message(send: usize, packet: Encoded) -> Self {
-        Self { packet, send: Some(send) }
+    pub(super) fn message(send: usize, packet: Encoded, body: &[u8]) -> Self {
+        Self { packet, body: body.into(), send: Some(send) }
     }
 
-    pub(super) const fn control(packet: Encoded) -> Self {
-        Self { packet, send: None }
+    pub(super) fn control(packet: Encoded) -> Self {
+        Self { packet, body: Box::default(), send: None }
     }
 }
 
@@ -40,18 +66,19 @@ pub(super) struct Peer {
     /// Whether it has asked for credit, and whether this rank has.
     pub(super) wants_credit: bool,
     has_asked: bool,
-    /// Messages sent to it, and how many it allows.
+    window: u32,
+    /// The units spent on messages to it, and how many it allows.
     spent: u32,
     allowed: u32,
-    /// Messages that came from it, and those of them that are not unexpected any more; what it was
-    /// last told that it may send.
+    /// The units of messages that came from it, and of those of them that are not unexpected any
+    /// more; what it was last told that it may spend.
     came: u32,
     pub(super) consumed: u32,
     told: u32,
 }
 
-impl Default for Peer {
-    fn default() -> Self {
+impl Peer {
+    pub(super) fn new(window: u32) -> Self {
         Self {
             controls: VecDeque::new(),
             messages: VecDeque::new(),
@@ -60,15 +87,14 @@ impl Default for Peer {
             wants_credit: false,
             has_asked: false,
             spent: 0,
-            allowed: WINDOW,
+            allowed: window,
             came: 0,
             consumed: 0,
-            told: WINDOW,
+            told: window,
+            window,
         }
     }
-}
 
-impl Peer {
     pub(super) fn queue(&mut self, outgoing: Outgoing) {
         match outgoing.send {
             Some(_) => self.messages.push_back(outgoing),
@@ -77,20 +103,42 @@ impl Peer {
     }
 
     pub(super) fn can_send(&self) -> bool {
-        !self.controls.is_empty() || !self.messages.is_empty() && self.spent != self.allowed
+        !self.controls.is_empty() || self.messages.front().is_some_and(|first| self.can_pay(first.body.len()))
     }
 
-    /// The next packet that may be sent, with the grant of now.
-    pub(super) fn next(&mut self) -> Option<Encoded> {
+    fn can_pay(&self, kept: usize) -> bool {
+        self.allowed.wrapping_sub(self.spent) >= units(kept)
+    }
+
+    /// Whether a message may be sent now, before it is queued. If so, the grant that goes with it.
+    #[inline]
+    pub(super) fn may_pass(&mut self, kept: usize) -> Option<u32> {
+        let may = self.messages.is_empty() && self.can_pay(kept);
+        may.then(|| self.grant())
+    }
+
+    /// A message that [may pass](Self::may_pass) was sent.
+    #[inline]
+    pub(super) const fn passed(&mut self, kept: usize) {
+        self.spent = self.spent.wrapping_add(units(kept));
+    }
+
+    const fn grant(&mut self) -> u32 {
+        self.told = self.consumed.wrapping_add(self.window);
+        self.told
+    }
+
+    /// The next packet that may be sent, with the grant of now, and the message of an EAGER.
+    pub(super) fn next(&mut self) -> Option<(Encoded, &[u8])> {
         if !self.can_send() {
             if self.messages.is_empty() || std::mem::replace(&mut self.has_asked, true) {
                 return None;
             }
             self.controls.push_back(Outgoing::control(Packet::Ask.encode(0)));
         }
-        self.told = self.consumed.wrapping_add(WINDOW);
+        let grant = self.grant();
         let next = self.controls.front().or(self.messages.front())?;
-        Some(next.packet.with_grant(self.told))
+        Some((next.packet.with_grant(grant), &next.body))
     }
 
     /// The packet of [`next`](Self::next) was sent; the send whose message it was.
@@ -98,29 +146,30 @@ impl Peer {
         if self.controls.pop_front().is_some() {
             return None;
         }
-        self.spent = self.spent.wrapping_add(1);
-        self.messages.pop_front()?.send
+        let Outgoing { body, send, .. } = self.messages.pop_front()?;
+        self.passed(body.len());
+        send
     }
 
     /// Takes a grant. It never falls, as packets arrive in order.
     pub(super) fn granted(&mut self, grant: u32) {
-        if grant.wrapping_sub(self.spent) <= WINDOW {
+        if grant.wrapping_sub(self.spent) <= self.window {
             self.has_asked &= grant == self.allowed;
             self.allowed = grant;
         }
     }
 
     /// Counts a message that comes; `false` if the peer had no credit for it.
-    pub(super) fn takes_message(&mut self) -> bool {
-        let has_credit = self.came != self.told;
-        self.came = self.came.wrapping_add(1);
+    pub(super) const fn takes_message(&mut self, kept: usize) -> bool {
+        let has_credit = self.told.wrapping_sub(self.came) >= units(kept);
+        self.came = self.came.wrapping_add(units(kept));
         has_credit
     }
 
     /// Whether the peer should get a packet with its credit alone.
     pub(super) fn owes_credit(&mut self) -> bool {
-        let owed = self.consumed.wrapping_add(WINDOW).wrapping_sub(self.told);
-        let at_least = if self.wants_credit { 1 } else { WINDOW / 2 };
+        let owed = self.consumed.wrapping_add(self.window).wrapping_sub(self.told);
+        let at_least = if self.wants_credit { 1 } else { self.window / 2 };
         let owes = owed >= at_least && self.controls.is_empty();
         self.wants_credit &= owed < at_least; // any packet that waits brings the credit
         owes

@@ -5,10 +5,10 @@ use std::task::Waker;
 use onesided_fabric::SegmentKey;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
-use super::peer::Outgoing;
+use super::peer::{Outgoing, units};
 use super::{Engine, keep};
 use crate::matching::{Arrival, Envelope, Handle, Pattern};
-use crate::wire::{EAGER_MAX, Packet, RequestId};
+use crate::wire::{EAGER_HEAD, HEAD_MAX, Packet, RequestId};
 
 /// A message that has arrived.
 #[derive(Debug)]
@@ -26,25 +26,36 @@ impl<S> Body<S> {
     /// The message's length in bytes.
     pub(crate) fn len(&self) -> u64 {
         match self {
-            Self::Eager(bytes) => bytes.len.into(),
+            Self::Eager(bytes) => bytes.len() as u64,
             Self::Announced { key, .. } => key.len,
             Self::Read { len, .. } => *len,
         }
     }
 }
 
-/// The bytes of an eager message.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bytes {
-    bytes: [u8; EAGER_MAX],
-    len: u8,
+/// The bytes of an eager message, short ones without an allocation.
+#[derive(Debug)]
+pub(crate) enum Bytes {
+    Short { bytes: [u8; SHORT], len: u8 },
+    Long(Box<[u8]>),
 }
 
+/// What an EAGER's head brings along.
+const SHORT: usize = HEAD_MAX - EAGER_HEAD;
+
 impl Bytes {
-    pub(super) fn new(from: &[u8]) -> Self {
-        let mut bytes = [0; EAGER_MAX];
-        bytes[..from.len()].copy_from_slice(from);
-        Self { bytes, len: from.len() as u8 }
+    /// `first` are the first ones of `len`, at most [`SHORT`]; `read` is asked for all, if there are
+    /// more.
+    #[inline]
+    pub(super) fn new(len: usize, first: &[u8], read: impl FnOnce(&mut [u8])) -> Self {
+        if len <= SHORT {
+            let mut bytes = [0; SHORT];
+            bytes[..len].copy_from_slice(&first[..len]);
+            return Self::Short { bytes, len: len as u8 };
+        }
+        let mut bytes = vec![0; len].into_boxed_slice();
+        read(&mut bytes);
+        Self::Long(bytes)
     }
 }
 
@@ -52,7 +63,10 @@ impl std::ops::Deref for Bytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len)]
+        match self {
+            Self::Short { bytes, len } => &bytes[..usize::from(*len)],
+            Self::Long(bytes) => bytes,
+        }
     }
 }
 
@@ -211,8 +225,12 @@ impl<S> Engine<S> {
     pub(super) fn consume(&mut self, message: &mut Matched<S>) {
         let from = Rank(message.envelope.source);
         if !std::mem::replace(&mut message.is_consumed, true) && self.lost(from).is_none() {
+            let kept = match &message.body {
+                Body::Eager(bytes) => bytes.len(),
+                Body::Announced { .. } | Body::Read { .. } => 0,
+            };
             let peer = self.peer(from);
-            peer.consumed = peer.consumed.wrapping_add(1);
+            peer.consumed = peer.consumed.wrapping_add(units(kept));
             if peer.owes_credit() {
                 self.queue(from, Outgoing::control(Packet::Credit.encode(0)));
             }

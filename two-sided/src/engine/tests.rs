@@ -9,6 +9,18 @@ use super::*;
 use crate::matching::Pattern;
 
 const RANKS: u32 = 3;
+const WINDOW: u32 = 1024;
+
+/// Gives an engine a packet.
+fn take_in(engine: &mut Engine<u64>, from: Rank, packet: &[u8]) {
+    engine.arrived(from, &packet[..packet.len().min(HEAD_MAX)], packet.len(), |offset, into| {
+        into.copy_from_slice(&packet[offset..][..into.len()]);
+    });
+}
+
+fn eager(context: u32, tag: u32, bytes: &[u8], grant: u32) -> Vec<u8> {
+    [Packet::Eager { context, tag }.encode(grant).bytes(), bytes].concat()
+}
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -16,7 +28,8 @@ enum Step {
         from: u32,
         to: u32,
         tag: u32,
-        eager: bool,
+        /// In words, and whether there is room at once; `None`: a rendezvous.
+        eager: Option<(usize, bool)>,
     },
     Receive {
         at: u32,
@@ -75,7 +88,11 @@ struct Net {
 /// The number that an eager message has as its bytes, and an announced one as its address.
 fn number(body: &Body<u64>) -> u64 {
     match body {
-        Body::Eager(bytes) => u64::from_le_bytes(bytes[..8].try_into().unwrap()),
+        Body::Eager(bytes) => {
+            let (first, rest) = bytes.split_first_chunk().unwrap();
+            assert!(rest.chunks(8).all(|word| word == first), "torn: {bytes:?}");
+            u64::from_le_bytes(*first)
+        }
         Body::Announced { key, .. } => key.address,
         Body::Read { memory, .. } => *memory.as_ref().unwrap(),
     }
@@ -84,7 +101,7 @@ fn number(body: &Body<u64>) -> u64 {
 impl Net {
     fn new() -> Self {
         let host = |rank| Host {
-            engine: Engine::new(Rank(rank)),
+            engine: Engine::new(Rank(rank), window(RANKS)),
             sends: vec![],
             receives: vec![],
             reads: vec![],
@@ -105,12 +122,12 @@ impl Net {
 
     fn flush(&mut self, at: u32, mut room: u32) {
         let Self { hosts, wires, .. } = self;
-        hosts[at as usize].engine.flush(|to, packet| {
+        hosts[at as usize].engine.flush(|to, head, body| {
             if room == 0 {
                 return Posted::Busy;
             }
             room -= 1;
-            wires.entry((at, to.0)).or_default().push_back(packet.to_vec());
+            wires.entry((at, to.0)).or_default().push_back([head, body].concat());
             Posted::Sent
         });
     }
@@ -118,7 +135,7 @@ impl Net {
     fn arrive(&mut self, from: u32, to: u32) -> bool {
         let packet = self.wires.get_mut(&(from, to)).and_then(VecDeque::pop_front);
         if let Some(packet) = &packet {
-            self.host(to).engine.arrived(Rank(from), packet);
+            take_in(&mut self.host(to).engine, Rank(from), packet);
         }
         packet.is_some()
     }
@@ -157,12 +174,22 @@ impl Net {
             Step::Send { from, to, tag, eager } => {
                 let number = self.next;
                 self.next += 1;
-                self.announced += usize::from(!eager && from != to);
-                let Host { engine, sends, .. } = self.host(from);
+                self.announced += usize::from(eager.is_none() && from != to);
+                let Self { hosts, wires, .. } = self;
+                let Host { engine, sends, .. } = &mut hosts[from as usize];
                 let key = SegmentKey { rank: Rank(from), region: RegionId(1), len: 100, address: number, rkey: 0 };
-                sends.push(match eager {
-                    true => engine.send_eager(Rank(to), 0, tag, &number.to_le_bytes()),
-                    false => engine.send_rendezvous(Rank(to), 0, tag, key, number),
+                sends.extend(match eager {
+                    Some((len, has_room)) => {
+                        let bytes = number.to_le_bytes().repeat(len);
+                        engine.send_eager(Rank(to), (0, tag), &bytes, |to, head, body| {
+                            if !has_room {
+                                return Posted::Busy;
+                            }
+                            wires.entry((from, to.0)).or_default().push_back([head, body].concat());
+                            Posted::Sent
+                        })
+                    }
+                    None => Some(engine.send_rendezvous(Rank(to), 0, tag, key, number)),
                 });
             }
             Step::Receive { at, source, tag } => {
@@ -214,7 +241,7 @@ impl Net {
 fn steps() -> impl Strategy<Value = Step> {
     let rank = || 0..RANKS;
     prop_oneof![
-        4 => (rank(), rank(), 0..2_u32, any::<bool>())
+        4 => (rank(), rank(), 0..2_u32, prop::option::of((1..80_usize, any::<bool>())))
             .prop_map(|(from, to, tag, eager)| Step::Send { from, to, tag, eager }),
         3 => (rank(), prop::option::of(rank()), prop::option::of(0..2_u32))
             .prop_map(|(at, source, tag)| Step::Receive { at, source, tag }),
@@ -252,19 +279,19 @@ proptest! {
     /// Any packets, from any rank: no panic, and what is no protocol ends the peer.
     #[test]
     fn hostile_packets_end_the_peer_alone(
-        packets in prop::collection::vec((0..2_u32, prop::collection::vec(any::<u8>(), 0..48)), 0..100),
-        valid in prop::collection::vec((1..5_u8, any::<u32>(), prop::collection::vec(any::<u8>(), 0..40)), 0..100),
+        packets in prop::collection::vec((0..2_u32, prop::collection::vec(any::<u8>(), 0..80)), 0..100),
+        valid in prop::collection::vec((1..5_u8, any::<u32>(), prop::collection::vec(any::<u8>(), 0..90)), 0..100),
     ) {
-        let mut engine = Engine::<u64>::new(Rank(0));
+        let mut engine = Engine::<u64>::new(Rank(0), WINDOW);
         let receive = engine.receive(Pattern { context: 1, source: Some(2), tag: Some(3) });
         for (from, packet) in packets {
-            engine.arrived(Rank(1 + from * 8), &packet);
+            take_in(&mut engine, Rank(1 + from * 8), &packet);
         }
         for (kind, grant, rest) in valid {
             let packet = [&[kind, 0, 0, 0], &grant.to_le_bytes()[..], &rest].concat();
-            engine.arrived(Rank(1), &packet);
+            take_in(&mut engine, Rank(1), &packet);
         }
-        engine.arrived(Rank(2), Packet::Eager { context: 1, tag: 3, bytes: b"from the other" }.encode(0).bytes());
+        take_in(&mut engine, Rank(2), &eager(1, 3, b"from the other", 0));
         let received = engine.received(receive, Waker::noop()).unwrap().unwrap();
         prop_assert_eq!(received.body.len(), 14);
     }
@@ -273,20 +300,20 @@ proptest! {
 /// A peer that ignores its credit is cut off; one that keeps it is never.
 #[test]
 fn unexpected_messages_are_bounded() {
-    let (mut sender, mut receiver) = (Engine::<u64>::new(Rank(0)), Engine::<u64>::new(Rank(1)));
+    let (mut sender, mut receiver) = (Engine::<u64>::new(Rank(0), WINDOW), Engine::<u64>::new(Rank(1), WINDOW));
     let mut wire = VecDeque::new();
     for number in 0..100_000_u64 {
-        let send = sender.send_eager(Rank(1), 0, 0, &number.to_le_bytes());
-        sender.detach(send);
+        let send = sender.send_eager(Rank(1), (0, 0), &number.to_le_bytes(), |_, _, _| Posted::Busy);
+        sender.detach(send.unwrap());
     }
     let everything = Pattern { context: 0, source: None, tag: None };
     let mut expected = 0;
     loop {
-        sender.flush(|_, packet| {
-            wire.push_back(packet.to_vec());
+        sender.flush(|_, head, body| {
+            wire.push_back([head, body].concat());
             Posted::Sent
         });
-        wire.drain(..).for_each(|packet| receiver.arrived(Rank(0), &packet));
+        wire.drain(..).for_each(|packet| take_in(&mut receiver, Rank(0), &packet));
         assert!(receiver.matcher.lens().1 <= WINDOW as usize);
         let before = expected;
         while let Some(matched) = receiver.match_probe(everything, Waker::noop()) {
@@ -299,49 +326,49 @@ fn unexpected_messages_are_bounded() {
             break;
         }
         let mut back = Vec::new();
-        receiver.flush(|_, packet| {
-            back.push(packet.to_vec());
+        receiver.flush(|_, head, _| {
+            back.push(head.to_vec());
             Posted::Sent
         });
-        back.iter().for_each(|packet| sender.arrived(Rank(1), packet));
+        back.iter().for_each(|packet| take_in(&mut sender, Rank(1), packet));
     }
-    let packet = Packet::Eager { context: 0, tag: 0, bytes: &[] }.encode(WINDOW);
-    let mut receiver = Engine::<u64>::new(Rank(1));
-    for _ in 0..WINDOW {
-        receiver.arrived(Rank(0), packet.bytes());
+    let packet = eager(0, 0, &[1; 64], WINDOW);
+    let mut receiver = Engine::<u64>::new(Rank(1), WINDOW);
+    for _ in 0..WINDOW / 2 {
+        take_in(&mut receiver, Rank(0), &packet);
         assert!(receiver.lost(Rank(0)).is_none());
     }
-    receiver.arrived(Rank(0), packet.bytes());
+    take_in(&mut receiver, Rank(0), &packet);
     assert_eq!(receiver.lost(Rank(0)).map(Fault::kind), Some(FaultKind::Protocol));
 }
 
 /// The memory of an announced message stays until its FIN, which counts once and from its receiver.
 #[test]
 fn memory_comes_back_at_the_fin() {
-    let mut engine = Engine::<u64>::new(Rank(0));
+    let mut engine = Engine::<u64>::new(Rank(0), WINDOW);
     let key = SegmentKey { rank: Rank(0), region: RegionId(1), len: 100, address: 0, rkey: 0 };
     let send = engine.send_rendezvous(Rank(1), 0, 0, key, 4711);
-    engine.flush(|_, _| Posted::Sent);
+    engine.flush(|_, _, _| Posted::Sent);
     engine.detach(send);
     assert!(engine.take_idle().is_empty());
     let fin = Packet::Fin { request: RequestId(send as u32), status: 0 }.encode(WINDOW);
-    engine.arrived(Rank(2), fin.bytes());
+    take_in(&mut engine, Rank(2), fin.bytes());
     assert!(engine.take_idle().is_empty() && engine.lost(Rank(2)).is_some());
-    engine.arrived(Rank(1), fin.bytes());
+    take_in(&mut engine, Rank(1), fin.bytes());
     assert_eq!(engine.take_idle(), [4711]);
     assert!(engine.lost(Rank(1)).is_none());
-    engine.arrived(Rank(1), fin.bytes());
+    take_in(&mut engine, Rank(1), fin.bytes());
     assert!(engine.take_idle().is_empty() && engine.lost(Rank(1)).is_some());
 }
 
 /// A lost peer ends its sends and its receives, and no others.
 #[test]
 fn a_lost_peer_ends_what_needs_it() {
-    let mut engine = Engine::<u64>::new(Rank(0));
+    let mut engine = Engine::<u64>::new(Rank(0), WINDOW);
     let pattern = |source| Pattern { context: 0, source, tag: None };
-    engine.arrived(Rank(1), Packet::Eager { context: 0, tag: 5, bytes: b"before" }.encode(0).bytes());
+    take_in(&mut engine, Rank(1), &eager(0, 5, b"before", 0));
     let (exact, any) = (engine.receive(pattern(Some(2))), engine.receive(pattern(Some(3))));
-    let sends = [1, 2].map(|to| engine.send_eager(Rank(to), 0, 0, b"x"));
+    let sends = [1, 2].map(|to| engine.send_eager(Rank(to), (0, 0), b"x", |_, _, _| Posted::Busy).unwrap());
     let fault = Fault::of(FaultKind::PeerDied, Rank(2));
     engine.lose(Rank(2), fault);
     engine.lose(Rank(1), fault);
@@ -358,18 +385,18 @@ fn a_lost_peer_ends_what_needs_it() {
 /// After a send has failed, this rank still receives what the peer had sent before.
 #[test]
 fn what_a_peer_sent_before_it_died_is_received() {
-    let mut engine = Engine::<u64>::new(Rank(0));
+    let mut engine = Engine::<u64>::new(Rank(0), WINDOW);
     let key = SegmentKey { rank: Rank(0), region: RegionId(1), len: 100, address: 0, rkey: 0 };
     let read = engine.send_rendezvous(Rank(1), 0, 0, key, 1);
-    engine.flush(|_, _| Posted::Sent);
+    engine.flush(|_, _, _| Posted::Sent);
     let unsent = engine.send_rendezvous(Rank(1), 0, 0, key, 2);
     let fault = Fault::of(FaultKind::PeerDied, Rank(1));
-    engine.flush(|_, _| Posted::Failed(fault));
+    engine.flush(|_, _, _| Posted::Failed(fault));
     assert_eq!([read, unsent].map(|send| engine.sent(send, Waker::noop())), [None, Some(Err(fault))]);
     let receive = || Pattern { context: 0, source: Some(1), tag: None };
     let (first, second) = (engine.receive(receive()), engine.receive(receive()));
-    engine.arrived(Rank(1), Packet::Eager { context: 0, tag: 5, bytes: b"before" }.encode(0).bytes());
-    engine.arrived(Rank(1), Packet::Fin { request: RequestId(read as u32), status: 0 }.encode(0).bytes());
+    take_in(&mut engine, Rank(1), &eager(0, 5, b"before", 0));
+    take_in(&mut engine, Rank(1), Packet::Fin { request: RequestId(read as u32), status: 0 }.encode(0).bytes());
     engine.lose_unreachable();
     assert!(engine.received(first, Waker::noop()).unwrap().is_ok());
     assert_eq!(engine.received(second, Waker::noop()).unwrap().unwrap_err(), fault);

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use onesided_fabric::remote_memory::{Fault, Mailbox, Notify, Patience, Port, Rank};
-use onesided_fabric::{Any, World, block_on};
+use onesided_fabric::{Any, World};
+use onesided_two_sided::{Messages, Tag};
 use onesided_windows::Window;
 
 use crate::bench::worker::rank::TRANSFER_AREA;
@@ -11,7 +11,6 @@ use crate::failure::Failure;
 
 /// The displacement of the signals, in elements: the last element, which no other loop writes.
 const SIGNAL: usize = TRANSFER_AREA / 8 - 1;
-const PORT: Port = Port(Port::USER.0 + 1);
 
 /// The nanoseconds of `times` rounds at rank 0, after some uncounted ones; 0 at the other rank.
 fn timed(world: &World<Any>, times: u64, mut round: impl FnMut() -> Result<(), Failure>) -> Result<f64, Failure> {
@@ -48,13 +47,13 @@ pub(super) fn signals(window: &Window<u64>, last: u32, times: u64) -> Result<f64
 
 /// Rounds of `many` messages of 8 B to the last rank, and one back.
 pub(super) fn messages(world: &World<Any>, last: u32, many: u64, times: u64) -> Result<f64, Failure> {
-    let fabric = world.fabric();
-    let other = Rank(if world.rank() == 0 { last } else { 0 });
-    let failed = |fault: Fault| Failure::from(fault.to_string());
-    let send = || block_on(fabric, fabric.send(other, PORT, &[7; 8], Notify::Yes)).map_err(failed);
-    let receive = || block_on(fabric, fabric.recv(PORT, Patience::on(other))).map(drop).map_err(failed);
+    let messages = Messages::new(world)?;
+    let other = if world.rank() == 0 { last } else { 0 };
+    let send = || messages.send(&[7_u64], other, Tag(0)).wait();
+    let mut into = [0_u64];
+    let mut receive = || messages.recv_into(&mut into, other, Tag(0)).wait().map(drop);
     timed(world, times, || match world.rank() {
-        0 => (0..many).try_for_each(|_| send()).and_then(|()| receive()),
-        _ => (0..many).try_for_each(|_| receive()).and_then(|()| send()),
+        0 => Ok((0..many).try_for_each(|_| send()).and_then(|()| receive())?),
+        _ => Ok((0..many).try_for_each(|_| receive()).and_then(|()| send())?),
     })
 }

@@ -1,4 +1,4 @@
-//! Loom checks of the doorbell, the ring and the progress thread: `RUSTFLAGS="--cfg onesided_loom"
+//! Loom checks of the doorbell, the lane and the progress thread: `RUSTFLAGS="--cfg onesided_loom"
 //! cargo test -p onesided-fabric --lib --release --target-dir target/loom`.
 //!
 //! The shipped code runs with its own orderings, in every interleaving and with every value that a
@@ -41,8 +41,8 @@ mod doorbell;
 mod gate;
 mod helper;
 mod hold;
+mod lane;
 mod order;
-mod ring;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -278,10 +278,8 @@ pub(in crate::verbs) enum Verb {
         at: Remote,
         add: u64,
     },
-    Send {
-        immediate: u32,
-        solicited: bool,
-    },
+    /// A packet, solicited.
+    Send,
 }
 
 impl Verb {
@@ -297,7 +295,7 @@ impl Verb {
 
     /// Whether it takes a receive at the peer, and waits for one without bound.
     pub(in crate::verbs) const fn takes_receive(&self) -> bool {
-        matches!(self, Self::WriteAndRing { .. } | Self::Send { .. })
+        matches!(self, Self::WriteAndRing { .. } | Self::Send)
     }
 
     /// Whether it is a write, whose placement only a later read proves.
@@ -376,10 +374,9 @@ impl RawWorkRequest {
                 raw.opcode = code::IBV_WR_ATOMIC_FETCH_AND_ADD;
                 raw.wr.atomic = atomic(at, add, 0);
             }
-            Verb::Send { immediate, solicited } => {
-                raw.opcode = code::IBV_WR_SEND_WITH_IMM;
-                raw.send_flags |= set(solicited, flags::IBV_SEND_SOLICITED);
-                raw.__bindgen_anon_1.imm_data = immediate.to_be();
+            Verb::Send => {
+                raw.opcode = code::IBV_WR_SEND;
+                raw.send_flags |= flags::IBV_SEND_SOLICITED.0;
             }
         }
     }

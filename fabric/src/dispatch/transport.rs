@@ -1,0 +1,41 @@
+//! The packets of one of two fabrics.
+
+use std::task::{Context, Poll};
+
+use onesided_remote_memory::{Fault, Patience, Rank};
+
+use crate::dispatch::Either::{self, First, Second};
+use crate::{Arrival, Transport};
+
+impl<A: Transport, B: Transport> Transport for Either<A, B> {
+    fn packet_max(&self, to: Rank) -> usize {
+        match self {
+            First(packets) => packets.packet_max(to),
+            Second(packets) => packets.packet_max(to),
+        }
+    }
+
+    #[inline]
+    fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
+        match self {
+            First(packets) => packets.poll_send(cx, to, head, body),
+            Second(packets) => packets.poll_send(cx, to, head, body),
+        }
+    }
+
+    #[inline]
+    fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {
+        match self {
+            First(packets) => packets.poll_recv(cx, patience),
+            Second(packets) => packets.poll_recv(cx, patience),
+        }
+    }
+
+    #[inline]
+    fn read(&self, offset: usize, into: &mut [u8]) {
+        match self {
+            First(packets) => packets.read(offset, into),
+            Second(packets) => packets.read(offset, into),
+        }
+    }
+}

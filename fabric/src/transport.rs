@@ -1,0 +1,83 @@
+//! The transport: packets between ranks, beneath messages.
+//!
+//! A packet is a message of a protocol: the matching engine of `onesided-two-sided` writes and reads
+//! them. What is too long for a packet is moved by the fabric's transfers
+//! ([`Fabric::rdma_read`](crate::Fabric::rdma_read)), which packets announce.
+//!
+//! Nothing here blocks. A call that cannot be done now is `Pending`, as for futures, and the waker
+//! is woken when it may be.
+
+use std::fmt::Debug;
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+
+use onesided_remote_memory::{Fault, Patience, Rank};
+
+/// A packet that has arrived: its sender, and its length in bytes. Its bytes are
+/// [read](Transport::read) until the next packet is received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// The sender.
+    pub from: Rank,
+    /// The length in bytes.
+    pub len: usize,
+}
+
+/// The packets of a rank. There is one owner, so nothing is locked.
+///
+/// Packets arrive exactly once, whole, and in order from one sender. A sender that dies loses those
+/// that it was sending, and none that had arrived.
+pub trait Transport: Debug + Send + 'static {
+    /// The longest packet to a rank in bytes, at least [`SHORTEST_LIMIT`].
+    fn packet_max(&self, to: Rank) -> usize;
+
+    /// Sends a packet: the bytes of `head`, then those of `body`. When it is ready the packet has
+    /// left, the slices may be reused, and a sleeping receiver is woken. `Pending`: nothing was
+    /// sent, because there is no room.
+    ///
+    /// # Errors
+    /// `TooLong`, `NoSuchRank`, `PeerDied`, `PeerLeft`.
+    fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>>;
+
+    /// Receives the next packet from any rank, and gives the memory of the last one back.
+    ///
+    /// # Errors
+    /// `TimedOut`, `PeerDied`, `PeerLeft` as [`Patience`] says; packets that have arrived come
+    /// first. `Protocol`, which names the sender, if its packets cannot be read any more.
+    fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>>;
+
+    /// Copies bytes of the packet that was received last, from this offset on. Bytes beyond its end
+    /// are unspecified.
+    fn read(&self, offset: usize, into: &mut [u8]);
+
+    /// [Sends](Self::poll_send) the bytes.
+    ///
+    /// # Errors
+    /// As [`poll_send`](Self::poll_send).
+    ///
+    /// # Cancel safety
+    /// A future that is dropped before it is ready has sent nothing.
+    fn send(&mut self, to: Rank, bytes: &[u8]) -> impl Future<Output = Result<(), Fault>> + Send {
+        poll_fn(move |cx| self.poll_send(cx, to, bytes, &[]))
+    }
+
+    /// [Receives](Self::poll_recv) a packet: its sender and its bytes.
+    ///
+    /// # Errors
+    /// As [`poll_recv`](Self::poll_recv).
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses no packet.
+    fn recv(&mut self, patience: Patience) -> impl Future<Output = Result<(Rank, Vec<u8>), Fault>> + Send {
+        poll_fn(move |cx| {
+            self.poll_recv(cx, patience).map_ok(|Arrival { from, len }| {
+                let mut bytes = vec![0; len];
+                self.read(0, &mut bytes);
+                (from, bytes)
+            })
+        })
+    }
+}
+
+/// What every transport's packets may have, in bytes.
+pub const SHORTEST_LIMIT: usize = 48;

@@ -1,0 +1,119 @@
+//! The packets of cards: sends into the receiver's shared receive queue.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
+
+use crate::peer_status::PeerStatus;
+use crate::receive_queue::Packet;
+use crate::verbs::Verbs;
+use crate::verbs::queue::WorkRequest;
+use crate::verbs::raw::Verb;
+use crate::{Arrival, Drive, SHORTEST_LIMIT, Transport};
+
+/// The packets of a rank on cards. Dropping it gives it back.
+#[derive(Debug)]
+pub struct VerbsTransport {
+    fabric: Verbs,
+    current: Option<Packet>,
+}
+
+impl Drop for VerbsTransport {
+    fn drop(&mut self) {
+        self.fabric.0.has_transport.store(true, Ordering::Release);
+    }
+}
+
+impl Verbs {
+    pub(super) fn take_transport(&self) -> Result<VerbsTransport, Fault> {
+        if !self.0.has_transport.swap(false, Ordering::Acquire) {
+            return Err(Fault::of(FaultKind::Refused, self.rank()));
+        }
+        Ok(VerbsTransport { fabric: Self(Arc::clone(&self.0)), current: None })
+    }
+
+    /// Sends if there is room now.
+    fn try_send(&self, to: Rank, packet: &Packet) -> Result<bool, Fault> {
+        let inner = &*self.0;
+        // Packets that arrived may be from other ranks.
+        if !inner.has_room(to) && (inner.progress() == 0 || !inner.has_room(to)) {
+            return Ok(false);
+        }
+        let bytes = packet.bytes();
+        let taken = inner.take_slot(bytes.len())?;
+        taken.buffer.write(bytes);
+        let posted = inner.try_post(to, WorkRequest::new(Verb::Send, &taken, bytes.len()));
+        if posted {
+            inner.forget(to, taken.slot);
+        } else {
+            inner.buffers.free(taken.slot); // another thread took the room
+        }
+        Ok(posted)
+    }
+}
+
+impl VerbsTransport {
+    fn look(&self) -> Option<Packet> {
+        let (packet, was_full) = self.fabric.0.receive_queue.pop()?;
+        if was_full {
+            self.fabric.progress(); // reposts the receives that were held back
+        }
+        Some(packet)
+    }
+
+    fn look_again(&self) -> Option<Packet> {
+        self.fabric.progress();
+        self.look()
+    }
+}
+
+impl Transport for VerbsTransport {
+    fn packet_max(&self, _to: Rank) -> usize {
+        SHORTEST_LIMIT
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
+        let fabric = &self.fabric;
+        fabric.0.peer(to)?;
+        let too_long = Fault::new(FaultKind::TooLong).with_detail((head.len() + body.len()) as u32);
+        let packet = Packet::new(fabric.rank(), &[head, body].concat()).ok_or(too_long)?;
+        if fabric.0.is_cutting(to) {
+            fabric.0.endpoint.register_waker(cx, u64::MAX); // the end of the cut wakes it
+            return Poll::Pending;
+        }
+        fabric.ended(Patience::on(to))?;
+        if fabric.try_send(to, &packet)? {
+            return Poll::Ready(Ok(()));
+        }
+        fabric.0.turn();
+        fabric.0.endpoint.register_waker(cx, u64::MAX);
+        Poll::Pending
+    }
+
+    fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {
+        let mut found = self.look().or_else(|| self.look_again());
+        if found.is_none()
+            && let Err(fault) = self.fabric.wait_on(patience)
+        {
+            found = self.look_again(); // a packet before the end counts
+            if found.is_none() {
+                return Poll::Ready(Err(fault));
+            }
+        }
+        self.current = found;
+        match found {
+            Some(packet) => Poll::Ready(Ok(Arrival { from: packet.from, len: packet.bytes().len() })),
+            None => {
+                self.fabric.0.endpoint.register_waker(cx, patience.deadline);
+                Poll::Pending
+            }
+        }
+    }
+
+    fn read(&self, offset: usize, into: &mut [u8]) {
+        let bytes = self.current.as_ref().and_then(|packet| packet.bytes().get(offset..)).unwrap_or_default();
+        into.iter_mut().zip(bytes).for_each(|(into, byte)| *into = *byte);
+    }
+}

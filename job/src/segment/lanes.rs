@@ -1,0 +1,89 @@
+//! The lanes of the job segment: the memory of packets between its ranks.
+//!
+//! A lane from one rank to another is a line for the receiver's count, then cells of a line each.
+//! The pages of a lane come with its first packet, where the system allows it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use onesided_remote_memory::Rank;
+
+use crate::segment::job_segment::OPENED_AT;
+use crate::segment::{JobSegment, Mapping};
+
+/// The bytes of a cell, and of the receiver's count.
+const LINE: u64 = 64;
+/// The cells of a lane whose pages come when they are used: with the count, two pages.
+const MOST: u32 = 127;
+/// The cells of a lane.
+pub(super) const CELLS: std::ops::RangeInclusive<u32> = 7..=MOST;
+/// The cells of all lanes of one receiver together, where their pages come at once.
+const CELLS_A_RANK: u32 = 4096;
+
+impl JobSegment {
+    pub(super) fn cells_for(size: u32) -> u32 {
+        match Mapping::reserves() {
+            true => MOST,
+            false => (CELLS_A_RANK / size).clamp(*CELLS.start(), MOST),
+        }
+    }
+
+    pub(super) const fn lane_bytes(cells: u32) -> u64 {
+        LINE + LINE * cells as u64
+    }
+
+    /// The words of the lane from one rank to another: a line for the count, then the cells.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    #[inline]
+    pub fn lane(&self, from: Rank, to: Rank) -> &[AtomicU64] {
+        assert!(self.has(from) && self.has(to), "no lane from {from} to {to} among {}", self.size());
+        let lane = u64::from(to.0) * u64::from(self.size()) + u64::from(from.0);
+        let bytes = Self::lane_bytes(self.cells);
+        let words = self.memory.words(Self::lanes_start(self.size()) + lane * bytes, (bytes / 8) as usize);
+        words.unwrap_or_else(|| unreachable!("the layout fits the job segment"))
+    }
+
+    /// Tells a rank that the lane from another one has packets from now on.
+    pub fn open_lane(&self, from: Rank, to: Rank) {
+        self.set_second(to, from);
+        self.half(self.fields_of(to) + OPENED_AT).fetch_add(1, Ordering::Release);
+    }
+
+    /// How many times a lane to a rank was opened.
+    #[inline]
+    pub fn opened_lanes(&self, to: Rank) -> u32 {
+        self.half(self.fields_of(to) + OPENED_AT).load(Ordering::Acquire)
+    }
+
+    /// The ranks that have opened a lane to a rank.
+    pub fn lanes_to(&self, to: Rank) -> impl Iterator<Item = Rank> + '_ {
+        self.second(to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_are_apart_and_take_memory_when_they_are_used() {
+        let job_segment = JobSegment::create(300).unwrap();
+        let blocks = || rustix::fs::fstat(job_segment.file()).unwrap().st_blocks as u64 * 512;
+        let before = blocks();
+        assert_eq!(before, JobSegment::bytes(300).next_multiple_of(4096));
+        assert_eq!(job_segment.lanes_to(Rank(7)).count(), 0);
+        for (from, to) in [(299, 7), (0, 7), (299, 299)] {
+            let lane = job_segment.lane(Rank(from), Rank(to));
+            assert!(lane.iter().all(|word| word.load(Ordering::Relaxed) == 0));
+            lane[0].store(1, Ordering::Relaxed);
+            lane[lane.len() - 1].store(1, Ordering::Relaxed);
+            job_segment.open_lane(Rank(from), Rank(to));
+        }
+        assert_eq!(job_segment.lanes_to(Rank(7)).collect::<Vec<_>>(), [Rank(0), Rank(299)]);
+        assert_eq!((job_segment.opened_lanes(Rank(7)), job_segment.opened_lanes(Rank(8))), (2, 0));
+        if Mapping::reserves() {
+            assert!(blocks() - before <= 3 * 3 * 4096, "{} bytes", blocks() - before);
+        }
+    }
+}
