@@ -1,4 +1,4 @@
-//! How long a sender waits for space at a target that accepts nothing.
+//! How long a post waits for space at a target that accepts nothing.
 
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use onesided_job::Error;
 
-/// After how many seconds a send or a post fails while its target accepts nothing.
+/// After how many seconds a post fails while its target accepts nothing.
 pub const FULL_AFTER: &str = "ONESIDED_FULL_AFTER";
 /// The default.
 const MINUTE: Duration = Duration::from_secs(60);

@@ -15,7 +15,7 @@ use crate::segment::{JobSegment, Mapping};
 pub struct Job {
     /// This rank.
     pub rank: Rank,
-    /// What all ranks of the host share: liveness, doorbells, message rings.
+    /// What all ranks of the host share: liveness, doorbells, lanes of packets.
     pub job_segment: Arc<JobSegment>,
     /// The exchange with the other ranks before there is a fabric. Held while the rank is in the
     /// job: if the connection ends before the rank has left, the host daemon declares it dead.

@@ -2,12 +2,15 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use onesided_fabric::conformance::{Failure, Summary, run};
-use onesided_fabric::remote_memory::{At, Fault, Liveness, Notify, Patience, Rank, RemoteMemory};
-use onesided_fabric::{Capabilities, Error, Fabric, Segment, SegmentKey, Task, UserMemory, World};
-use onesided_sim::{End, Network, Profile, Report, SimFabric, SimSegment, Simulation, Word};
+use onesided_fabric::remote_memory::{At, Fault, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory};
+use onesided_fabric::{
+    Arrival, Capabilities, Error, Fabric, Segment, SegmentKey, Task, Transport, UserMemory, World,
+};
+use onesided_sim::{End, Network, Profile, Report, SimFabric, SimSegment, SimTransport, Simulation, Word};
 
 type Verdict = Result<Summary, Failure>;
 
@@ -78,6 +81,7 @@ fn conforms_on_testbeds() {
 /// The faults of the wrong fabrics.
 #[derive(Clone, Copy, Debug)]
 enum Bug {
+    None,
     /// Fetch-add is a read and a write.
     TornFetchAdd,
     /// Compare-and-swap compares the lower half of the word only.
@@ -90,8 +94,16 @@ enum Bug {
     IdleFlush,
     /// Offset and length overflow in the range check of a get.
     OverflowingGet,
-    /// Every hundredth message is lost.
-    LostMessages,
+    /// Every hundredth packet is lost.
+    LostPackets,
+    /// Every hundredth packet comes twice.
+    DoubledPackets,
+    /// Every hundredth packet comes behind the next one.
+    OvertakenPackets,
+    /// The body of a packet begins one byte late.
+    ShiftedBody,
+    /// A dropped send has sent its packet.
+    SentAndPending,
     /// Reclaimed user memory has its old content.
     StaleLoan,
     /// Peers still reach memory that was reclaimed.
@@ -115,7 +127,11 @@ fn catches_wrong_fabrics() {
         (Bug::ShortOddPut, "bulk::sizes_and_offsets"),
         (Bug::IdleFlush, "bulk::flushed"),
         (Bug::OverflowingGet, "bulk::ranges"),
-        (Bug::LostMessages, "messages::flood"),
+        (Bug::LostPackets, "transport::all_to_all"),
+        (Bug::DoubledPackets, "transport::all_to_all"),
+        (Bug::OvertakenPackets, "transport::flood"),
+        (Bug::ShiftedBody, "transport::parts"),
+        (Bug::SentAndPending, "transport::all_to_all"),
         (Bug::StaleLoan, "registered::memory"),
         (Bug::EndlessLoan, "registered::memory"),
         (Bug::EveryPartBegins, "registered::parts"),
@@ -134,6 +150,87 @@ fn catches_wrong_fabrics() {
         for verdict in verdicts {
             assert_eq!(verdict, Err(failure.clone()), "{bug:?}: every rank learns it");
         }
+    }
+}
+
+/// A transport that finds no room at any time, however often it is asked, conforms.
+#[test]
+fn a_busy_transport_conforms() {
+    for seed in 0..3 {
+        let report = Simulation::new(Network::default())
+            .ranks(3)
+            .seed(seed)
+            .run_direct(|inner| async move { run(&World::new(Planted { inner, bug: Bug::None })).await });
+        assert_eq!(report.end, End::Finished, "seed {seed}: {}", report.end);
+        for verdict in report.results.into_iter().flatten() {
+            verdict.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
+        }
+    }
+}
+
+/// Packets with a fault; a transport without one has no room at every third send.
+#[derive(Debug)]
+struct PlantedPackets {
+    inner: SimTransport,
+    fabric: SimFabric,
+    bug: Bug,
+    sent: u64,
+    /// The packet that the next one overtakes.
+    held: Option<(Rank, Vec<u8>)>,
+}
+
+impl Transport for PlantedPackets {
+    fn packet_max(&self, to: Rank) -> usize {
+        self.inner.packet_max(to)
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
+        self.sent += 1;
+        let now_and_then = self.sent.is_multiple_of(100);
+        match self.bug {
+            Bug::LostPackets if now_and_then => return Poll::Ready(Ok(())),
+            Bug::DoubledPackets if now_and_then => drop(self.inner.poll_send(cx, to, head, body)),
+            Bug::OvertakenPackets if now_and_then => {
+                self.held = Some((to, [head, body].concat()));
+                return Poll::Ready(Ok(()));
+            }
+            Bug::SentAndPending if now_and_then => {
+                let sent = self.inner.poll_send(cx, to, head, body);
+                self.poll_soon(cx);
+                return if sent.is_ready() { Poll::Pending } else { sent };
+            }
+            Bug::None if self.sent.is_multiple_of(3) => {
+                self.poll_soon(cx);
+                return Poll::Pending;
+            }
+            _ => {}
+        }
+        let sent = match self.bug {
+            Bug::ShiftedBody if !body.is_empty() => self.inner.poll_send(cx, to, head, &[&[0], &body[1..]].concat()),
+            _ => self.inner.poll_send(cx, to, head, body),
+        };
+        if sent.is_ready()
+            && let Some((to, held)) = self.held.take()
+        {
+            drop(self.inner.poll_send(cx, to, &held, &[]));
+        }
+        sent
+    }
+
+    fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {
+        self.inner.poll_recv(cx, patience)
+    }
+
+    fn read(&self, offset: usize, into: &mut [u8]) {
+        self.inner.read(offset, into);
+    }
+}
+
+impl PlantedPackets {
+    /// Has the rank polled again after a microsecond.
+    fn poll_soon(&self, cx: &mut Context<'_>) {
+        let word = self.fabric.word(At { rank: self.fabric.rank(), region: RegionId(0), offset: 0 }).unwrap();
+        let _ = Pin::new(&mut self.fabric.pause(word, 1000)).poll(cx);
     }
 }
 
@@ -243,10 +340,11 @@ impl Fabric for Planted {
     type Transfer = onesided_sim::Transfer;
     type Get<'b> = Boxed<'b, ()>;
     type Flush<'f> = Boxed<'f, ()>;
-    type Transport = onesided_sim::SimTransport;
+    type Transport = PlantedPackets;
 
     fn transport(&self) -> Result<Self::Transport, Fault> {
-        self.inner.transport()
+        let inner = self.inner.transport()?;
+        Ok(PlantedPackets { inner, fabric: self.inner.clone(), bug: self.bug, sent: 0, held: None })
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -17,7 +17,7 @@
 //!
 //! | crate | contains | may use | free to change | changes with |
 //! |---|---|---|---|---|
-//! | [`onesided_remote_memory`] | the boundary: the traits [`RemoteMemory`](onesided_remote_memory::RemoteMemory) and [`Mailbox`](onesided_remote_memory::Mailbox) | nothing, not even `std` (with the feature `serde`: that) | nothing | every fabric, the kit's memories, every lock |
+//! | [`onesided_remote_memory`] | the boundary: the trait [`RemoteMemory`](onesided_remote_memory::RemoteMemory) | nothing, not even `std` (with the feature `serde`: that) | nothing | every fabric, the kit's memories, every lock |
 //! | [`onesided_lock_algos`] | locks as algorithms | the boundary | the words and steps of a lock | `LockAlgorithm`, `LockContext`: windows and the kit |
 //! | `onesided-lock-kit` | the verification and benchmark kit for locks | the boundary, locks, loom, proptest; for benchmarks fabric, sim | how it explores | its public checks: users' own locks |
 //! | [`onesided_job`](onesided_fabric::bootstrap) | who is in a job: launcher, PMI, rendezvous, host daemon; the memory that a host's ranks share | the boundary, the system | everything behind `Job` and `Exchange` | wire formats: their version; `ONESIDED_*` variables: never |

@@ -5,8 +5,8 @@
 //! | a wait for | ends |
 //! |---|---|
 //! | what needs no help of another rank: operations, flushes, the release of a lock | by itself: immediately on shared memory; over a network by the card's answer or its retry limit |
-//! | room at a rank that makes no progress: messages; on verbs also what is posted behind very many messages and signals | after `ONESIDED_FULL_AFTER` seconds (60 if not set). A message can be cancelled before; a call that posts blocks for that long |
-//! | what another rank has to do: release a lock, reach a barrier, create a window, signal, carry out an atomic on its user memory | when the rank does it, dies or leaves, or at the program's deadline |
+//! | room at a rank that makes no progress (verbs): what is posted behind very many messages and signals | after `ONESIDED_FULL_AFTER` seconds (60 if not set), for which the call that posts blocks |
+//! | what another rank has to do: release a lock, receive a message, reach a barrier, create a window, signal, carry out an atomic on its user memory | when the rank does it, dies or leaves, or at the program's deadline |
 //!
 //! The library cannot tell a living rank that never does what it has to from a slow one. Give such
 //! a wait a `.deadline()`, or poll it with `.test()` or
@@ -38,8 +38,7 @@
 //! |---|---|---|
 //! | an operation failed in flight (verbs) | the rank that waits for it, or the next flush of that target | `Unknown`: it may have taken effect, and the [connection is lost](#lost-connections) |
 //! | a silent rank counts as dead, but runs on (verbs) | that rank, by any operation on a rank that counts it as dead | `Revoked`, naming the other; nothing of it takes effect there any more |
-//! | a living rank receives no messages, and has no room for more | those that send to it | `Full`: not sent |
-//! | a living rank does not process signals either (verbs: more than a thousand) | those that post to it | `Full`: not posted |
+//! | a living rank does not process messages and signals (verbs: more than a thousand) | those that post to it | `Full`: not posted |
 //! | the same for twice `ONESIDED_FULL_AFTER`, at least 30 s (verbs) | those that wait for what was posted to it | `Unknown`, then `ConnectionLost` |
 //! | an owner exceeded its lease | see [leases](super::death_and_leases#leases) | `Late`, or `Revoked` |
 //! | no memory or descriptors for a window | all | [`Create`](onesided_windows::Error::Create) there, [`CreateElsewhere`](onesided_windows::Error::CreateElsewhere) on the others |

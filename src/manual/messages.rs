@@ -66,17 +66,22 @@
 //!
 //! | message | protocol | the send is complete |
 //! |---|---|---|
-//! | at most 32 bytes | eager: one packet, which the receiver copies | when the packet is on its way |
+//! | fits a packet: at most 3,512 bytes on shared memory, 32 on cards | eager: one packet, which the receiver copies | when the packet is on its way |
 //! | longer | rendezvous (RGET): a packet with the key of registered memory (RTS), an RDMA read by the receiver, a packet back (FIN) | when the receiver has read it |
 //!
 //! RGET is that of sur-2006, section 3: its sender does nothing between the two packets. A send
 //! copies its elements into registered memory, up to 64 MiB of which are kept for the next sends; a
 //! receive reads them into its slice or vector.
 //!
-//! A rank keeps at most 1,024 messages of each other rank that no receive has fitted: about 100
-//! bytes each, for the elements of longer ones stay at their sender. Further ones wait at their
-//! sender until some are received. So a receiver that does not receive stops its senders, and its
-//! memory does not grow.
+//! What a rank keeps of messages that no receive has fitted is bounded: 4,096 units of credit for
+//! each other rank, and among more than 64 ranks the same for all together. A message takes one
+//! unit, an eager one another for each 64 bytes (the elements of longer ones stay at their sender).
+//! Further ones wait at their sender until some are received. So a receiver that does not receive
+//! stops its senders, and its memory does not grow.
+//!
+//! On shared memory two ranks that speak have a *lane* in each direction, of 127 cells of a cache
+//! line, whose memory comes with its first packet. A short message is one cell: two stores by its
+//! sender, two loads by its receiver.
 //!
 //! Messages move while this rank waits in a call on messages, whichever it is: a rank that waits
 //! for a message of rank 1 answers those of rank 2, and reads the messages of all its posted
@@ -87,7 +92,7 @@
 //! # Failures
 //!
 //! - A receive from a rank that died or left, and a send to one, fail with `PeerDied` or
-//!   `PeerLeft`. What it had sent before can still be received: a message of at most 32 bytes
+//!   `PeerLeft`. What it had sent before can still be received: an eager message
 //!   always, a longer one if its memory survives.
 //! - A receive or a probe from any rank fails when a member of the communicator has died, because
 //!   the message may have been that rank's.
@@ -100,6 +105,5 @@
 //!
 //! # Not there yet
 //!
-//! Messages use the fabric's small messages and RDMA reads as they are; there are no progress
-//! threads, no zero-copy sends, no other protocols (RPUT, pipelines), and no collectives but those
-//! of [`World`](crate::World).
+//! There are no progress threads, no zero-copy sends, no other protocols (RPUT, pipelines), and no
+//! collectives but those of [`World`](crate::World).

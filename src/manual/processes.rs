@@ -171,7 +171,7 @@
 //! | `ONESIDED_LOCK` | the lock of windows whose [builder](crate::Window::builder) names none, by the name in [choosing a lock](super::choosing_a_lock) | `test-and-set` |
 //! | `ONESIDED_JOIN_TIMEOUT` | how many seconds the ranks may take to join if rank 0 is the head daemon, and the agents of `run --hosts` to answer | 60 |
 //! | `ONESIDED_SUSPECT_AFTER` | how many seconds another host may be silent before it counts as dead, 0.1 or more; the value of the launcher or rank 0 applies to all | 5 |
-//! | `ONESIDED_FULL_AFTER` | how many seconds a send or a post waits for room at a rank that makes no progress, 0.1 or more (see [failures](super::failures)) | 60 |
+//! | `ONESIDED_FULL_AFTER` | on verbs, how many seconds a post waits for room at a rank that makes no progress, 0.1 or more (see [failures](super::failures)) | 60 |
 //! | `ONESIDED_COUNT` | `1`: windows [count](crate::Window::paths) every operation by the way it took, also those by the CPU | only the others |
 //! | `ONESIDED_PROCESS_VM` | `off`: user memory in another process is reached by that process's helper thread, even where process_vm works | process_vm where the system allows it |
 //! | `ONESIDED_PRETEND_HOSTS` | on `mixed`, a number: the ranks are distributed over that many pretended hosts | the real hosts |

@@ -10,13 +10,13 @@ use crate::failure::Failure;
 
 /// Measures messages between two processes of this host: half a round trip, and streams.
 ///
-/// Rank 0 sends to the last rank, which receives into a slice. Sizes are 8 B, 32 B (the longest
-/// eager message), and 64 B to 4 MiB by powers of two (--quick: of eight). Half a round trip: a
-/// message there and one back, over two. A stream: 64 messages, or as many as 16 MiB hold, and an
-/// empty one back. The limit of a ping-pong is one by stores (8 B), or by memcpy into shared
-/// memory, a store, and memcpy out of it, measured interleaved with the results by the same
-/// processes. Each rank is kept on one core. Every figure is the median of 7 runs (--quick: 3). The
-/// benchmark assumes an otherwise idle machine.
+/// Rank 0 sends to the last rank, which receives into a slice. Sizes are powers of two
+/// (--quick: of eight) from 8 B to 4 MiB. Half a round trip: a message there and one back, over
+/// two. A stream: 64 messages, or as many as 16 MiB hold, and an empty one back. The limit of a
+/// ping-pong is one by stores (8 B), or by memcpy into shared memory, a store, and memcpy out of
+/// it, measured interleaved with the results by the same processes. Each rank is kept on one core.
+/// Every figure is the median of 7 runs (--quick: 3). The benchmark assumes an otherwise idle
+/// machine.
 #[derive(Debug, clap::Args)]
 #[command(after_help = runner::help())]
 pub(crate) struct Args {
