@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use onesided_fabric::conformance::{Failure, Summary, run};
 use onesided_fabric::remote_memory::{At, Fault, Liveness, Notify, Patience, Rank, RegionId, RemoteMemory};
-use onesided_fabric::{
-    Arrival, Capabilities, Error, Fabric, Segment, SegmentKey, Task, Transport, UserMemory, World,
-};
+use onesided_fabric::{Arrival, Capabilities, Error, Fabric, Segment, SegmentKey, Task, Transport, UserMemory, World};
 use onesided_sim::{End, Network, Profile, Report, SimFabric, SimSegment, SimTransport, Simulation, Word};
 
 type Verdict = Result<Summary, Failure>;

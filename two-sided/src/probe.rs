@@ -7,7 +7,7 @@ use bytemuck::Pod;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
 
-use crate::engine::Engine;
+use crate::engine::{Direct, Engine};
 use crate::matching::Pattern;
 use crate::receive::Taken;
 use crate::{Error, Messages, Recv, RecvInto, Source, Status, Tags};
@@ -84,7 +84,8 @@ async fn found<R, F: Fabric>(
     let watch = pattern.source.map_or(messages.world().fabric().rank(), Rank);
     let found = messages.progress().until(
         watch,
-        |engine, waker| find(engine, pattern, waker).map(Ok),
+        Direct::none(),
+        |engine, _, waker| find(engine, pattern, waker).map(Ok),
         |engine| messages.failed_source(engine, source).map(Err),
     );
     found.await.map_err(|fault| failed(source, messages.world().translate(fault)))

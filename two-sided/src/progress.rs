@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use onesided_fabric::remote_memory::{Fault, Patience, Rank, Watch};
 use onesided_fabric::{Arrival, Fabric, Segment, Transport};
 
-use crate::engine::{Engine, Posted, window};
+use crate::engine::{Direct, Engine, Posted, window};
 use crate::wire::{EAGER_HEAD, HEAD_MAX};
 
 /// The most memory that sends have used and that is kept to be used again, in bytes.
@@ -28,6 +28,9 @@ struct State<F: Fabric> {
     transport: F::Transport,
     reads: Vec<Read<F>>,
 }
+
+/// A message is longer than a packet.
+pub(crate) struct TooLong;
 
 /// A read of an announced message whose receive is not waited for now.
 struct Read<F: Fabric> {
@@ -66,13 +69,18 @@ impl<F: Fabric> State<F> {
 
     /// Takes in the next packet, if there is one.
     #[inline]
-    fn take_in(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<(), Fault>> {
+    fn take_in(
+        &mut self,
+        cx: &mut Context<'_>,
+        patience: Patience,
+        direct: &mut Direct<'_>,
+    ) -> Poll<Result<(), Fault>> {
         let Self { engine, transport, .. } = self;
         transport.poll_recv(cx, patience).map_ok(|Arrival { from, len }| {
             let mut head = [0; HEAD_MAX];
             let head = &mut head[..len.min(HEAD_MAX)];
             transport.read(0, head);
-            engine.arrived(from, head, len, |offset, into| transport.read(offset, into));
+            engine.arrived(from, (head, len), |offset, into| transport.read(offset, into), direct);
         })
     }
 }
@@ -128,6 +136,9 @@ impl<F: Fabric> Progress<F> {
 
     /// Wakers run, and are dropped, without the lock: they may belong to anything.
     fn unlock(&self, mut state: MutexGuard<'_, State<F>>) {
+        if !state.engine.has_left_over() {
+            return;
+        }
         let ([woken, _retired], idle) = (state.engine.take_wakers(), state.engine.take_idle());
         drop(state);
         woken.into_iter().for_each(Waker::wake);
@@ -136,24 +147,20 @@ impl<F: Fabric> Progress<F> {
         }
     }
 
-    /// Starts an eager send. `None`: it is on its way already.
+    /// Starts an eager send. `Ok(None)`: it is on its way already; `Err`: it is too long for a
+    /// packet.
     #[inline]
-    pub(crate) fn send_eager(&self, to: Rank, envelope: (u32, u32), bytes: &[u8]) -> Option<usize> {
+    pub(crate) fn send_eager(&self, to: Rank, envelope: (u32, u32), bytes: &[u8]) -> Result<Option<usize>, TooLong> {
         let mut state = lock(&self.state);
         let State { engine, transport, .. } = &mut *state;
+        if bytes.len() > transport.packet_max(to) - EAGER_HEAD {
+            return Err(TooLong);
+        }
         let mut cx = Context::from_waker(Waker::noop());
         let send = engine
             .send_eager(to, envelope, bytes, |to, head, body| posted(transport.poll_send(&mut cx, to, head, body)));
-        if send.is_some() {
-            self.unlock(state);
-        }
-        send
-    }
-
-    /// The longest message to a rank that goes eagerly, in bytes.
-    #[inline]
-    pub(crate) fn eager_max(&self, to: Rank) -> usize {
-        lock(&self.state).transport.packet_max(to) - EAGER_HEAD
+        self.unlock(state);
+        Ok(send)
     }
 
     /// Starts to read announced messages whose receives are not waited for now, and ends the reads
@@ -182,42 +189,49 @@ impl<F: Fabric> Progress<F> {
     }
 
     /// Waits until `look` finds what it waits for, and moves all messages of this rank meanwhile.
-    /// `watch`: the rank whose end may be what ends the wait. `failed` says why nothing will be
+    /// `watch`: the rank whose end may be what ends the wait. `direct`: a receive that is waited for. `failed` says why nothing will be
     /// found, once everything that has arrived is taken in.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(crate) async fn until<R>(
-        &self,
+    pub(crate) fn until<'a, R: 'a>(
+        &'a self,
         watch: Rank,
-        mut look: impl FnMut(&mut Engine<F::Segment>, &Waker) -> Option<R>,
-        failed: impl Fn(&Engine<F::Segment>) -> Option<R>,
-    ) -> R {
+        mut direct: Direct<'a>,
+        mut look: impl FnMut(&mut Engine<F::Segment>, &mut Direct<'_>, &Waker) -> Option<R> + 'a,
+        failed: impl Fn(&Engine<F::Segment>) -> Option<R> + 'a,
+    ) -> impl Future<Output = R> + 'a {
         let patience = Patience { deadline: u64::MAX, watch: Watch::RankAndFailures(watch) };
         poll_fn(move |cx| {
             let mut state = lock(&self.state);
-            let mut has_failed = false;
+            let (mut has_failed, mut is_changed) = (false, false);
             let found = loop {
-                if let Some(found) = look(&mut state.engine, cx.waker()) {
+                if let Some(found) = look(&mut state.engine, &mut direct, cx.waker()) {
                     break Some(found);
                 }
-                match state.take_in(cx, patience) {
+                match state.take_in(cx, patience, &mut direct) {
                     Poll::Ready(Ok(())) => continue,
-                    Poll::Ready(Err(fault)) => state.engine.lose(fault.rank().unwrap_or(watch), fault),
+                    Poll::Ready(Err(fault)) => {
+                        state.engine.lose(fault.rank().unwrap_or(watch), fault);
+                        is_changed = true;
+                    }
                     Poll::Pending => {}
                 }
                 // Everything that has arrived is taken in.
-                state.engine.lose_unreachable();
-                self.read_announced(&mut state, cx);
-                if state.engine.is_busy() {
-                    state.flush(cx);
-                }
-                let found = look(&mut state.engine, cx.waker());
-                if found.is_some() || state.engine.has_unreachable() {
-                    if found.is_some() {
-                        break found;
+                if state.engine.has_work() || !state.reads.is_empty() || is_changed {
+                    is_changed = false;
+                    state.engine.lose_unreachable();
+                    self.read_announced(&mut state, cx);
+                    if state.engine.is_busy() {
+                        state.flush(cx);
                     }
-                    continue;
+                    let found = look(&mut state.engine, &mut direct, cx.waker());
+                    if found.is_some() || state.engine.has_unreachable() {
+                        if found.is_some() {
+                            break found;
+                        }
+                        continue;
+                    }
                 }
                 match failed(&state.engine) {
                     // The end of a rank was seen after its last message may have arrived.
@@ -236,6 +250,5 @@ impl<F: Fabric> Progress<F> {
             self.unlock(state);
             found.map_or(Poll::Pending, Poll::Ready)
         })
-        .await
     }
 }

@@ -9,7 +9,8 @@ use bytemuck::Pod;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
 
-use crate::engine::{Body, Engine, Matched};
+use crate::engine::{Body, Direct, Engine, Matched, Posting};
+use crate::matching::Envelope;
 use crate::progress::Progress;
 use crate::{Error, Messages, Source, Status, Tags};
 
@@ -40,6 +41,16 @@ struct Room<'m> {
     element: usize,
 }
 
+impl Room<'_> {
+    const fn fits(&self, status: Status) -> Result<Status, Error> {
+        let Self { bytes, element } = self;
+        match status.bytes <= bytes.len() as u64 && status.bytes.is_multiple_of(*element as u64) {
+            true => Ok(status),
+            false => Err(Error::Length { status, room: Some(bytes.len() / *element), element: *element }),
+        }
+    }
+}
+
 /// A receive that the engine has, until it is taken or this is dropped.
 pub(crate) struct Posted<'m, F: Fabric> {
     progress: &'m Progress<F>,
@@ -48,23 +59,28 @@ pub(crate) struct Posted<'m, F: Fabric> {
     receive: Option<usize>,
 }
 
-/// A receive, or the message of a matched probe.
+/// A receive, or its message. Boxed, to keep the handle small.
 enum Start<'m, F: Fabric> {
     Posted(Posted<'m, F>),
-    Taken(Taken<'m, F>),
+    Taken(Box<Taken<'m, F>>),
 }
 
-type Started<'m, F> = Result<Start<'m, F>, Error>;
+type Started<'m, F> = Result<Start<'m, F>, Box<Error>>;
 
 impl<'m, F: Fabric> Start<'m, F> {
     fn post(messages: &'m Messages<F>, source: Source, tags: Tags) -> Started<'m, F> {
-        Posted::start(messages, source, tags).map(Self::Posted)
+        let (progress, pattern) = (messages.progress(), messages.pattern("recv", source, tags)?);
+        let watch = pattern.source.map_or(progress.fabric.rank(), Rank);
+        Ok(match progress.with(|engine| engine.receive(pattern)) {
+            Posting::Posted(receive) => Self::Posted(Posted { progress, source, watch, receive: Some(receive) }),
+            Posting::Taken(matched) => Self::Taken(Box::new(Taken::new(messages, matched))),
+        })
     }
 
     async fn taken(self, messages: &'m Messages<F>) -> Result<Taken<'m, F>, Error> {
         match self {
             Self::Posted(posted) => posted.taken(messages).await,
-            Self::Taken(taken) => Ok(taken),
+            Self::Taken(taken) => Ok(*taken),
         }
     }
 }
@@ -122,8 +138,10 @@ impl<'m, F: Fabric> Taken<'m, F> {
             engine.owes_packets(from)
         });
         if is_queued && progress.with(|engine| engine.owes_packets(from)) {
-            let sent = |engine: &mut Engine<F::Segment>, _: &Waker| (!engine.owes_packets(from)).then_some(());
-            progress.until(from, sent, |_| None).await;
+            let sent = |engine: &mut Engine<F::Segment>, _: &mut Direct<'_>, _: &Waker| {
+                (!engine.owes_packets(from)).then_some(())
+            };
+            progress.until(from, Direct::none(), sent, |_| None).await;
         }
         if let Body::Read { memory: Ok(memory), .. } = matched.body {
             progress.keep([memory]);
@@ -173,45 +191,52 @@ impl<'m, F: Fabric> Taken<'m, F> {
         Ok((elements.into_vec(), status))
     }
 
-    pub(crate) async fn into_slice(mut self, into: &mut [u8], element: usize) -> Result<Status, Error> {
+    async fn into_slice(mut self, room: Room<'_>) -> Result<Status, Error> {
         let status = self.status();
-        self.read(into).await?;
-        let fits = status.bytes <= into.len() as u64 && status.bytes.is_multiple_of(element as u64);
-        if fits { Ok(status) } else { Err(Error::Length { status, room: Some(into.len() / element), element }) }
+        self.read(room.bytes).await?;
+        room.fits(status)
     }
 }
 
 impl<'m, F: Fabric> Posted<'m, F> {
-    fn start(messages: &'m Messages<F>, source: Source, tags: Tags) -> Result<Self, Error> {
-        let (progress, pattern) = (messages.progress(), messages.pattern("recv", source, tags)?);
-        let receive = Some(progress.with(|engine| engine.receive(pattern)));
-        let watch = pattern.source.map_or(progress.fabric.rank(), Rank);
-        Ok(Self { progress, source, watch, receive })
+    async fn taken(mut self, messages: &'m Messages<F>) -> Result<Taken<'m, F>, Error> {
+        match self.landed(messages, &mut []).await? {
+            Landed::Matched(matched) => Ok(Taken::new(messages, matched)),
+            Landed::Direct(..) => unreachable!("there is no room for it"),
+        }
     }
 
-    async fn taken(mut self, messages: &'m Messages<F>) -> Result<Taken<'m, F>, Error> {
+    /// Waits for the message. An eager one that comes now is in `into`, if there is any room.
+    fn landed<'a>(
+        &'a mut self,
+        messages: &'a Messages<F>,
+        into: &'a mut [u8],
+    ) -> impl Future<Output = Result<Landed<F::Segment>, Error>> + 'a {
         let Some(receive) = self.receive else { unreachable!("it is taken once") };
         let source = self.source;
         let failed =
-            |fault| Error::Receive { operation: "recv", from: source, fault: messages.world().translate(fault) };
-        let progress = self.progress;
-        let mut is_over = false;
-        let received = progress
-            .until(
-                self.watch,
-                |engine, waker| {
-                    let outcome = engine.received(receive, waker);
-                    is_over = outcome.is_some();
-                    outcome
-                },
-                |engine| messages.failed_source(engine, source).map(Err),
-            )
-            .await;
-        if is_over {
-            self.receive = None;
-        }
-        received.map(|matched| Taken::new(messages, matched)).map_err(failed)
+            move |fault| Error::Receive { operation: "recv", from: source, fault: messages.world().translate(fault) };
+        self.progress.until(
+            self.watch,
+            if into.is_empty() { Direct::none() } else { Direct::new(receive, into) },
+            move |engine, direct, waker| {
+                let outcome = match direct.landed.take() {
+                    Some((envelope, len)) => Ok(Landed::Direct(envelope, len)),
+                    None => engine.received(receive, waker)?.map(Landed::Matched).map_err(failed),
+                };
+                self.receive = None;
+                Some(outcome)
+            },
+            move |engine| messages.failed_source(engine, source).map(|fault| Err(failed(fault))),
+        )
     }
+}
+
+/// The message of a receive.
+enum Landed<S> {
+    Matched(Matched<S>),
+    /// It is in the memory of the receive; and its length in bytes.
+    Direct(Envelope, u64),
 }
 
 impl<'m, T: Pod + Send, F: Fabric> Recv<'m, T, F> {
@@ -223,7 +248,7 @@ impl<'m, T: Pod + Send, F: Fabric> Recv<'m, T, F> {
     /// Receives a message that is matched already.
     pub(crate) fn taken(taken: Taken<'m, F>) -> Self {
         let (messages, source) = (taken.messages(), Source::Rank(taken.status().source));
-        let call = Call::NotStarted(Ok(Start::Taken(taken)));
+        let call = Call::NotStarted(Ok(Start::Taken(Box::new(taken))));
         Self { messages, limit: Limit::NONE, source, call, element: PhantomData }
     }
 
@@ -235,7 +260,7 @@ impl<'m, T: Pod + Send, F: Fabric> Recv<'m, T, F> {
     }
 
     async fn run(messages: &'m Messages<F>, started: Started<'m, F>) -> Result<(Vec<T>, Status), Error> {
-        started?.taken(messages).await?.into_vec().await
+        started.map_err(|error| *error)?.taken(messages).await?.into_vec().await
     }
 }
 
@@ -270,7 +295,7 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
     pub(crate) fn taken<T: Pod + Send>(taken: Taken<'m, F>, into: &'m mut [T]) -> Self {
         let (messages, source) = (taken.messages(), Source::Rank(taken.status().source));
         let room = Room { bytes: bytemuck::cast_slice_mut(into), element: size_of::<T>() };
-        Self { messages, limit: Limit::NONE, source, call: Call::NotStarted((Ok(Start::Taken(taken)), room)) }
+        Self { messages, limit: Limit::NONE, source, call: Call::NotStarted((Ok(Start::Taken(Box::new(taken))), room)) }
     }
 
     /// Sets a deadline, counted from the next wait or poll. When it passes, the receive is
@@ -281,7 +306,13 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
     }
 
     async fn run(messages: &'m Messages<F>, started: Started<'m, F>, room: Room<'m>) -> Result<Status, Error> {
-        started?.taken(messages).await?.into_slice(room.bytes, room.element).await
+        match started.map_err(|error| *error)? {
+            Start::Posted(mut posted) => match posted.landed(messages, room.bytes).await? {
+                Landed::Direct(envelope, len) => room.fits(messages.status(envelope, len)),
+                Landed::Matched(matched) => Taken::new(messages, matched).into_slice(room).await,
+            },
+            Start::Taken(taken) => taken.into_slice(room).await,
+        }
     }
 }
 

@@ -4,9 +4,10 @@ use std::fmt;
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
-use onesided_fabric::{Call, Drive, Fabric, Limit, Segment, limited};
+use onesided_fabric::{Call, Drive, Fabric, Limit, Segment, SegmentKey, limited};
 
-use crate::progress::Progress;
+use crate::engine::Direct;
+use crate::progress::{Progress, TooLong};
 use crate::{Error, Messages, Tag};
 
 /// A send that is under way. See [`Messages::send`].
@@ -40,8 +41,8 @@ struct Pending<'m, F: Fabric> {
     send: usize,
 }
 
-/// `None`: the message is on its way.
-type Started<'m, F> = Result<Option<Pending<'m, F>>, Error>;
+/// `None`: the message is on its way. The error is boxed, to keep the handle small.
+type Started<'m, F> = Result<Option<Pending<'m, F>>, Box<Error>>;
 
 impl<F: Fabric> Drop for Pending<'_, F> {
     fn drop(&mut self) {
@@ -59,18 +60,23 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
     fn post(messages: &'m Messages<F>, bytes: &[u8], what: What) -> Started<'m, F> {
         let (progress, context, tag) = (messages.progress(), messages.context(), what.tag.0);
         let to = messages.rank("send", what.to)?;
-        let send = if bytes.len() <= progress.eager_max(to) {
-            progress.send_eager(to, (context, tag), bytes)
-        } else {
-            let written = progress.memory(what.bytes).and_then(|memory| {
-                progress.fabric.write_own(&memory, 0, bytes)?;
-                Ok(memory)
-            });
-            let memory = written.map_err(|fault| what.failed(messages.world().translate(fault)))?;
-            let key = onesided_fabric::SegmentKey { len: what.bytes, ..memory.key() };
-            Some(progress.with(|engine| engine.send_rendezvous(to, context, tag, key, memory)))
+        let send = match progress.send_eager(to, (context, tag), bytes) {
+            Ok(send) => send,
+            Err(TooLong) => Some(Self::announce(messages, bytes, what, to)?),
         };
         Ok(send.map(|send| Pending { progress, to, send }))
+    }
+
+    /// Copies the message into registered memory, which the receiver reads.
+    fn announce(messages: &'m Messages<F>, bytes: &[u8], what: What, to: Rank) -> Result<usize, Box<Error>> {
+        let progress = messages.progress();
+        let written = progress.memory(what.bytes).and_then(|memory| {
+            progress.fabric.write_own(&memory, 0, bytes)?;
+            Ok(memory)
+        });
+        let memory = written.map_err(|fault| what.failed(messages.world().translate(fault)))?;
+        let key = SegmentKey { len: what.bytes, ..memory.key() };
+        Ok(progress.with(|engine| engine.send_rendezvous(to, messages.context(), what.tag.0, key, memory)))
     }
 
     /// Sets a deadline, counted from the next wait or poll. The message may be received after it.
@@ -80,8 +86,13 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
     }
 
     async fn run(messages: &'m Messages<F>, what: What, started: Started<'m, F>) -> Result<(), Error> {
-        let Some(pending) = started? else { return Ok(()) };
-        let sent = pending.progress.until(pending.to, |engine, waker| engine.sent(pending.send, waker), |_| None);
+        let Some(pending) = started.map_err(|error| *error)? else { return Ok(()) };
+        let sent = pending.progress.until(
+            pending.to,
+            Direct::none(),
+            |engine, _, waker| engine.sent(pending.send, waker),
+            |_| None,
+        );
         sent.await.map_err(|fault| what.failed(messages.world().translate(fault)))
     }
 }
@@ -91,8 +102,12 @@ impl<F: Drive> SendRequest<'_, F> {
     ///
     /// # Errors
     /// As of [`Messages::send`].
+    #[inline]
     pub fn wait(self) -> Result<(), Error> {
-        self.block()
+        match self.call {
+            Call::NotStarted(Ok(None)) => Ok(()),
+            _ => self.block(),
+        }
     }
 }
 

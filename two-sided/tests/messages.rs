@@ -361,18 +361,18 @@ fn a_dropped_communicator_gives_its_credit_back() {
         let other = Messages::new(&world).unwrap();
         if world.rank() == 0 {
             for number in 0..1_000_u32 {
-                other.send(&[number], 1, Tag(0)).deadline(SOON).wait().unwrap();
+                other.send(&[number; 40], 1, Tag(0)).deadline(SOON).wait().unwrap();
             }
-            let error = other.send(&[0_u8; 1_000], 1, Tag(0)).deadline(SOON).wait().unwrap_err();
+            let error = other.send(&[0_u8; 10_000], 1, Tag(0)).deadline(SOON).wait().unwrap_err();
             assert_eq!(error.fault().kind(), FaultKind::Closed, "{error}");
             for number in 0..1_000_u32 {
-                messages.send(&[number], 1, Tag(0)).deadline(SOON).wait().unwrap();
+                messages.send(&[number; 40], 1, Tag(0)).deadline(SOON).wait().unwrap();
             }
         } else {
             std::thread::sleep(Duration::from_millis(50));
             drop(other);
             for number in 0..1_000_u32 {
-                assert_eq!(messages.recv::<u32>(0, Tag(0)).deadline(SOON).wait().unwrap().0, [number]);
+                assert_eq!(messages.recv::<u32>(0, Tag(0)).deadline(SOON).wait().unwrap().0, [number; 40]);
             }
         }
     });

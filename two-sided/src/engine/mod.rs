@@ -44,7 +44,7 @@ use crate::matching::{Envelope, Matcher};
 use crate::wire::{EAGER_HEAD, Encoded, HEAD_MAX, Packet, RequestId};
 
 pub(crate) use self::peer::window;
-pub(crate) use self::receives::{Body, Matched};
+pub(crate) use self::receives::{Body, Direct, Matched, Posting};
 
 /// What became of a packet that was to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -245,9 +245,15 @@ impl<S> Engine<S> {
     }
 
     /// Takes in a packet of `len` bytes: its first ones, at most [`HEAD_MAX`], and `read` for those
-    /// from an offset on.
+    /// from an offset on. `direct`: the receive whose task takes it in.
     #[inline]
-    pub(crate) fn arrived(&mut self, from: Rank, head: &[u8], len: usize, read: impl FnOnce(usize, &mut [u8])) {
+    pub(crate) fn arrived(
+        &mut self,
+        from: Rank,
+        (head, len): (&[u8], usize),
+        read: impl FnOnce(usize, &mut [u8]),
+        direct: &mut Direct<'_>,
+    ) {
         debug_assert_eq!(head.len(), len.min(HEAD_MAX));
         if self.lost(from).is_some() {
             return;
@@ -256,12 +262,8 @@ impl<S> Engine<S> {
         self.granted(from, grant);
         match packet {
             Packet::Eager { context, tag } => {
-                let len = len - EAGER_HEAD;
-                if !self.peer(from).takes_message(len) {
-                    return self.violated(from);
-                }
-                let bytes = Bytes::new(len, &head[EAGER_HEAD..], |into| read(EAGER_HEAD, into));
-                self.message(from, context, tag, Body::Eager(bytes));
+                let (envelope, first) = (Envelope { context, source: from.0, tag }, &head[EAGER_HEAD..]);
+                self.eager(envelope, (first, len - EAGER_HEAD), |into| read(EAGER_HEAD, into), direct);
             }
             _ if len > HEAD_MAX => self.violated(from),
             Packet::Rts { .. } if !self.peer(from).takes_message(0) => self.violated(from),
@@ -312,6 +314,41 @@ impl<S> Engine<S> {
         }
     }
 
+    /// A message has come with its first bytes, and a length; `read` is asked for all, if there are
+    /// more.
+    #[inline]
+    fn eager(
+        &mut self,
+        envelope: Envelope,
+        (first, len): (&[u8], usize),
+        read: impl FnOnce(&mut [u8]),
+        direct: &mut Direct<'_>,
+    ) {
+        let from = Rank(envelope.source);
+        if !self.peer(from).takes_message(len) {
+            return self.violated(from);
+        }
+        let arrival = self.matcher.number();
+        if self.closed.contains(&envelope.context) {
+            return self.credit(from, len);
+        }
+        let receive = self.matcher.take_posted(envelope);
+        if receive == Some(direct.receive) {
+            let room = direct.into.len();
+            let into = &mut direct.into[..len.min(room)];
+            match first.get(..into.len()) {
+                Some(first) => into.copy_from_slice(first),
+                None => read(into),
+            }
+            direct.landed = Some((envelope, len as u64));
+            self.receives.remove(direct.receive);
+            return self.credit(from, len);
+        }
+        let body = Body::Eager(Bytes::new(len, first, read));
+        self.place_at(receive, Matched { envelope, arrival, is_consumed: false, body });
+    }
+
+    /// A message is announced, or was sent by this rank.
     fn message(&mut self, from: Rank, context: u32, tag: u32, body: Body<S>) {
         let arrival = self.matcher.number();
         let envelope = Envelope { context, source: from.0, tag };
@@ -416,6 +453,18 @@ impl<S> Engine<S> {
     /// The tasks to be woken, and wakers to be dropped, once the engine is not locked any more.
     pub(crate) fn take_wakers(&mut self) -> [Vec<Waker>; 2] {
         [std::mem::take(&mut self.woken), std::mem::take(&mut self.retired)]
+    }
+
+    /// Whether there is something to be [taken](Self::take_wakers) when the engine is not locked.
+    #[inline]
+    pub(crate) const fn has_left_over(&self) -> bool {
+        !self.woken.is_empty() || !self.retired.is_empty() || !self.idle.is_empty()
+    }
+
+    /// Whether a peer is to be lost, a message to be read, or packets to be sent.
+    #[inline]
+    pub(crate) const fn has_work(&self) -> bool {
+        !self.busy.is_empty() || !self.unreachable.is_empty() || !self.announced.is_empty()
     }
 
     /// Whether a flush may send something.

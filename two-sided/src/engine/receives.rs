@@ -80,6 +80,33 @@ pub(crate) struct Matched<S> {
     pub(crate) body: Body<S>,
 }
 
+/// A receive whose task looks on: an eager message that it matches goes to its memory at once.
+#[derive(Debug)]
+pub(crate) struct Direct<'b> {
+    pub(super) receive: usize,
+    pub(super) into: &'b mut [u8],
+    /// The message that has come, and its length in bytes. The receive is over.
+    pub(crate) landed: Option<(Envelope, u64)>,
+}
+
+impl<'b> Direct<'b> {
+    pub(crate) const fn new(receive: usize, into: &'b mut [u8]) -> Self {
+        Self { receive, into, landed: None }
+    }
+
+    /// No receive.
+    pub(crate) const fn none() -> Self {
+        Self::new(usize::MAX, &mut [])
+    }
+}
+
+/// A receive that was posted, or had its message at once.
+#[derive(Debug)]
+pub(crate) enum Posting<S> {
+    Posted(usize),
+    Taken(Matched<S>),
+}
+
 #[derive(Debug)]
 pub(super) struct Receive<S> {
     pub(super) pattern: Pattern,
@@ -90,32 +117,31 @@ pub(super) struct Receive<S> {
 #[derive(Debug)]
 pub(super) enum ReceiveState<S> {
     Posted(Handle),
-    Matched(Matched<S>),
+    Matched(Box<Matched<S>>),
     /// Another task reads the message, because this one waits for something else or for nothing.
     Reading {
-        matched: Matched<S>,
+        matched: Box<Matched<S>>,
         is_cancelled: bool,
     },
     Failed(Fault),
 }
 
 impl<S> Engine<S> {
-    /// Posts a receive.
-    pub(crate) fn receive(&mut self, pattern: Pattern) -> usize {
+    /// Posts a receive. One that gets an announced message stays, for another task may read it.
+    pub(crate) fn receive(&mut self, pattern: Pattern) -> Posting<S> {
         let next = self.receives.vacant_key();
         let state = match self.take_unexpected(pattern) {
-            Some(matched) => {
-                if let Body::Announced { .. } = matched.body {
-                    self.announced.push(next);
-                }
-                ReceiveState::Matched(matched)
+            Some(matched @ Matched { body: Body::Announced { .. }, .. }) => {
+                self.announced.push(next);
+                ReceiveState::Matched(Box::new(matched))
             }
+            Some(matched) => return Posting::Taken(matched),
             None => match pattern.source.and_then(|source| self.lost(Rank(source))) {
                 Some(fault) => ReceiveState::Failed(fault),
                 None => ReceiveState::Posted(self.matcher.post(pattern, next)),
             },
         };
-        self.receives.insert(Receive { pattern, state, waker: None })
+        Posting::Posted(self.receives.insert(Receive { pattern, state, waker: None }))
     }
 
     /// Takes the message of a receive, once there is one; until then `waker` is woken when there
@@ -128,7 +154,7 @@ impl<S> Engine<S> {
             return None;
         }
         match self.receives.remove(receive).state {
-            ReceiveState::Matched(matched) => Some(Ok(matched)),
+            ReceiveState::Matched(matched) => Some(Ok(*matched)),
             ReceiveState::Failed(fault) => Some(Err(fault)),
             ReceiveState::Posted(_) | ReceiveState::Reading { .. } => unreachable!("it was over a moment ago"),
         }
@@ -141,10 +167,13 @@ impl<S> Engine<S> {
         while let Some(at) = self.announced.pop() {
             let Some(receive) = self.receives.get_mut(at) else { continue };
             match std::mem::replace(&mut receive.state, ReceiveState::Failed(Fault::new(FaultKind::Closed))) {
-                ReceiveState::Matched(matched @ Matched { body: Body::Announced { key, .. }, .. }) => {
-                    receive.state = ReceiveState::Reading { matched, is_cancelled: false };
-                    return Some((at, key));
-                }
+                ReceiveState::Matched(matched) => match matched.body {
+                    Body::Announced { key, .. } => {
+                        receive.state = ReceiveState::Reading { matched, is_cancelled: false };
+                        return Some((at, key));
+                    }
+                    _ => receive.state = ReceiveState::Matched(matched),
+                },
                 other => receive.state = other,
             }
         }
@@ -165,7 +194,7 @@ impl<S> Engine<S> {
         matched.body = Body::Read { memory, len: matched.body.len() };
         if is_cancelled {
             self.receives.remove(receive);
-            self.give_back(matched);
+            self.give_back(*matched);
         } else {
             self.receives[receive].state = ReceiveState::Matched(matched);
         }
@@ -184,7 +213,7 @@ impl<S> Engine<S> {
             ReceiveState::Posted(handle) => {
                 self.matcher.cancel(handle);
             }
-            ReceiveState::Matched(matched) => self.give_back(matched),
+            ReceiveState::Matched(matched) => self.give_back(*matched),
             ReceiveState::Failed(_) | ReceiveState::Reading { .. } => {}
         }
     }
@@ -197,8 +226,14 @@ impl<S> Engine<S> {
     }
 
     /// Matches a message or keeps it.
-    pub(super) fn place(&mut self, mut message: Matched<S>) {
-        let Some(at) = self.matcher.take_posted(message.envelope) else {
+    pub(super) fn place(&mut self, message: Matched<S>) {
+        let receive = self.matcher.take_posted(message.envelope);
+        self.place_at(receive, message);
+    }
+
+    /// Gives a message to the receive that it was matched to, or keeps it if that is none.
+    pub(super) fn place_at(&mut self, receive: Option<usize>, mut message: Matched<S>) {
+        let Some(at) = receive else {
             let Matched { envelope, arrival, is_consumed, body } = message;
             self.matcher.keep(envelope, arrival, (body, is_consumed));
             self.woken.append(&mut self.probes);
@@ -209,7 +244,7 @@ impl<S> Engine<S> {
             self.announced.push(at);
         }
         let receive = &mut self.receives[at];
-        receive.state = ReceiveState::Matched(message);
+        receive.state = ReceiveState::Matched(Box::new(message));
         self.woken.extend(receive.waker.take());
     }
 
@@ -223,13 +258,21 @@ impl<S> Engine<S> {
 
     /// Gives the credit of a message back, once.
     pub(super) fn consume(&mut self, message: &mut Matched<S>) {
-        let from = Rank(message.envelope.source);
-        if !std::mem::replace(&mut message.is_consumed, true) && self.lost(from).is_none() {
-            let kept = match &message.body {
-                Body::Eager(bytes) => bytes.len(),
-                Body::Announced { .. } | Body::Read { .. } => 0,
-            };
-            let peer = self.peer(from);
+        if std::mem::replace(&mut message.is_consumed, true) {
+            return;
+        }
+        let kept = match &message.body {
+            Body::Eager(bytes) => bytes.len(),
+            Body::Announced { .. } | Body::Read { .. } => 0,
+        };
+        self.credit(Rank(message.envelope.source), kept);
+    }
+
+    /// Gives the credit of a message back, of which this rank kept so many bytes.
+    #[inline]
+    pub(super) fn credit(&mut self, from: Rank, kept: usize) {
+        let peer = self.peer(from);
+        if peer.lost.is_none() {
             peer.consumed = peer.consumed.wrapping_add(units(kept));
             if peer.owes_credit() {
                 self.queue(from, Outgoing::control(Packet::Credit.encode(0)));
