@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::remote_memory::Fault;
 use onesided_fabric::{Any, Drive, Fabric, handle, wait_for};
 
 use crate::datatype::element::to_word;
@@ -180,7 +180,7 @@ impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
         results: Option<&'b mut [T]>,
     ) -> Self {
         let work = Work { op, operands, results };
-        let allowed = if T::allows(op) { range } else { Err(Fault::new(FaultKind::Unsupported)) };
+        let allowed = if T::allows(op) { range } else { Err(op.refused()) };
         let state = match allowed {
             Err(fault) => State::Done(Err(fault)),
             Ok(_) if work.completes_by_post(&access) => {
