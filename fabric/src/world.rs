@@ -295,12 +295,15 @@ impl<F: Fabric> Barrier<'_, F> {
     }
 }
 
-impl<F: Drive> Barrier<'_, F> {
+impl<F: Fabric> Barrier<'_, F> {
     /// Blocks until every rank has arrived.
     ///
     /// # Errors
     /// See [`World::barrier`].
-    pub fn wait(self) -> Result<(), Error> {
+    pub fn wait(self) -> Result<(), Error>
+    where
+        F: Drive,
+    {
         self.block()
     }
 }

@@ -86,12 +86,15 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
     }
 }
 
-impl<F: Drive> SendRequest<'_, F> {
+impl<F: Fabric> SendRequest<'_, F> {
     /// Blocks until the message is on its way, or was read if it is longer than 32 bytes.
     ///
     /// # Errors
     /// As of [`Messages::send`].
-    pub fn wait(self) -> Result<(), Error> {
+    pub fn wait(self) -> Result<(), Error>
+    where
+        F: Drive,
+    {
         self.block()
     }
 }

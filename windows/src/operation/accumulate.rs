@@ -241,13 +241,16 @@ fn wait_helper<'w, T: AtomicElement, F: Drive>(
     wait_for(inner.fabric(), std::future::poll_fn(|cx| helper.poll(inner, target, &mut work, cx)))
 }
 
-impl<T: AtomicElement, F: Drive> Accumulate<'_, '_, T, F> {
+impl<T: AtomicElement, F: Fabric> Accumulate<'_, '_, T, F> {
     /// Blocks until the operands may be reused, and the results, if any, are available.
     ///
     /// # Errors
     /// See [`Access::accumulate`](crate::Access::accumulate).
     #[inline(always)] // a handle passed through memory costs more than a small accumulate
-    pub fn wait(self) -> Result<(), Error> {
+    pub fn wait(self) -> Result<(), Error>
+    where
+        F: Drive,
+    {
         let Self { access, operation, elements, type_map, mut work, state } = self;
         let outcome = match (state, WordSpan::of_word::<T>(type_map)) {
             (State::Done(outcome), _) => outcome,

@@ -202,7 +202,7 @@ fn wait_helper<T: AtomicElement, F: Drive>(fabric: &F, call: HelperCall<'_>) -> 
     element(&wait_for(fabric, call)?)
 }
 
-impl<T: AtomicElement, F: Drive> Fetch<'_, T, F> {
+impl<T: AtomicElement, F: Fabric> Fetch<'_, T, F> {
     /// Blocks until the operation completes; returns the previous value.
     ///
     /// # Errors
@@ -210,7 +210,10 @@ impl<T: AtomicElement, F: Drive> Fetch<'_, T, F> {
     // A handle that stays in registers costs nothing; one passed through memory costs more than the
     // operation.
     #[inline(always)]
-    pub fn wait(self) -> Result<T, Error> {
+    pub fn wait(self) -> Result<T, Error>
+    where
+        F: Drive,
+    {
         let Self { access, operation, offset, state } = self;
         let fabric = access.inner.fabric();
         let outcome = match state {

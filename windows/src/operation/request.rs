@@ -124,13 +124,16 @@ async fn limited<'a, R, F: Fabric, E: From<Error>>(
     outcome.unwrap_or_else(|| Err(awaited.timed_out(operation).into()))
 }
 
-impl<'a, R: 'a, F: Drive, E: From<Error> + 'a, C: Begin<R, E> + 'a> Request<'a, R, F, E, C> {
+impl<'a, R: 'a, F: Fabric, E: From<Error> + 'a, C: Begin<R, E> + 'a> Request<'a, R, F, E, C> {
     /// Blocks until the call completes.
     ///
     /// # Errors
     /// Those of the method that returned it.
     #[inline]
-    pub fn wait(mut self) -> Result<R, E> {
+    pub fn wait(mut self) -> Result<R, E>
+    where
+        F: Drive,
+    {
         if self.deadline.is_none()
             && let State::NotBegun(call) = self.state
         {

@@ -366,7 +366,7 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
     }
 }
 
-impl<'w, T: Element, F: Drive, K: Kind<T>> LockRequest<'w, T, F, K> {
+impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
     /// Blocks until the lock is held.
     ///
     /// # Errors
@@ -379,7 +379,10 @@ impl<'w, T: Element, F: Drive, K: Kind<T>> LockRequest<'w, T, F, K> {
     /// - [`Error::Rank`].
     /// - For a lock of a table, [`Error::TableLock`] and [`Error::NoSuchLock`] instead.
     #[inline(always)] // see `hold`
-    pub fn wait(self) -> Result<K::Guard<'w, F>, Error> {
+    pub fn wait(self) -> Result<K::Guard<'w, F>, Error>
+    where
+        F: Drive,
+    {
         let (failed, lock) = (self.failing(), self.lock);
         K::outcome(self.hold(), lock, failed)
     }
@@ -387,7 +390,10 @@ impl<'w, T: Element, F: Drive, K: Kind<T>> LockRequest<'w, T, F, K> {
     // A request that stays in registers costs nothing; one that passes through memory costs more
     // than the lock.
     #[inline(always)]
-    fn hold(self) -> Result<Epoch<'w, T, F>, Fault> {
+    fn hold(self) -> Result<Epoch<'w, T, F>, Fault>
+    where
+        F: Drive,
+    {
         let (inner, id, mode, intent) = (self.window.inner(), self.id, self.mode, self.intent);
         if self.deadline.is_some() || self.contended.is_some() {
             return self.hold_slowly();
@@ -402,7 +408,10 @@ impl<'w, T: Element, F: Drive, K: Kind<T>> LockRequest<'w, T, F, K> {
 
     #[cold]
     #[inline(never)]
-    fn hold_slowly(mut self) -> Result<Epoch<'w, T, F>, Fault> {
+    fn hold_slowly(mut self) -> Result<Epoch<'w, T, F>, Fault>
+    where
+        F: Drive,
+    {
         block_on(self.inner().fabric(), poll_fn(|cx| self.poll_held(cx))).map(|(epoch, _)| epoch)
     }
 }

@@ -226,7 +226,7 @@ impl<F: Fabric> LockTable<F> {
     ///
     /// # Errors
     /// Those of [`LockRequest::wait`] of the first lock that fails; the locks taken before are
-    /// released.
+    /// released. A deadline's error names the lowest of the locks, whichever it waited for.
     ///
     /// # Cancel safety
     /// If dropped before it completes, it leaves nothing locked.

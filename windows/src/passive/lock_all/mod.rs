@@ -113,6 +113,10 @@ pub(crate) fn of_all(error: Error) -> Error {
 
 /// Shared locks of every rank's window memory, taken together, or each when it is first
 /// [accessed](Self::at). A drop unlocks them.
+///
+/// It borrows the window, and the accesses borrow it: drop or unlock it before the window is
+/// closed. [`unlock_all`](Self::unlock_all) of a field moves it out of its structure, whose methods
+/// cannot be called any more.
 #[must_use = "if unused the locks are released immediately"]
 pub struct LockAll<'w, T: Element, F: Fabric = Any> {
     pub(crate) window: &'w Window<T, F>,
