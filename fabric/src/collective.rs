@@ -14,8 +14,8 @@ use crate::{Fabric, Segment, WORLD_BYTES};
 const ROUNDS: u64 = 24;
 /// The offsets of the two gather buffers in the world segment, used alternately.
 const GATHER: [u64; 2] = [1024, 1024 + 8 + GATHER_BYTES];
-/// The maximum contribution of a rank to [`Collective::all_gather`], in bytes. The first word is
-/// the length.
+/// The maximum contribution of a rank to [`Collective::all_gather`], in bytes. The first word has
+/// the length, and above it the number of the gather's first barrier.
 pub(crate) const GATHER_BYTES: u64 = 1024;
 
 /// The failure-detection timeout after a failed write, in nanoseconds.
@@ -29,7 +29,17 @@ pub(crate) struct Collective<F: Fabric> {
     pub(crate) members: Members<F>,
     barriers: AtomicU64,
     gathers: AtomicU64,
+    /// A collective failed or was dropped.
     broken: AtomicBool,
+}
+
+/// Marks the collectives as broken, unless it is forgotten.
+struct Unfinished<'c>(&'c AtomicBool);
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 impl<F: Fabric> Collective<F> {
@@ -47,16 +57,17 @@ impl<F: Fabric> Collective<F> {
             return Err(Fault::new(FaultKind::OutOfStep));
         }
         let epoch = self.barriers.fetch_add(1, Ordering::Relaxed) + 1;
-        let result = self.rounds(fabric, epoch).await;
-        // A rank that left the barrier early has not signalled the others, and its numbers are
-        // inconsistent.
-        self.broken.fetch_or(result.is_err(), Ordering::Relaxed);
-        result
+        // A rank that left a barrier early, also by a drop, has not signalled the others, and its
+        // numbers are inconsistent.
+        let unfinished = Unfinished(&self.broken);
+        self.rounds(fabric, epoch).await?;
+        std::mem::forget(unfinished);
+        Ok(())
     }
 
     /// Makes every later collective of this rank fail, after it cancelled one.
     pub(crate) fn give_up(&self) {
-        self.broken.store(true, Ordering::Relaxed);
+        drop(Unfinished(&self.broken));
     }
 
     /// Gathers all ranks' contributions, by rank. ||
@@ -72,7 +83,9 @@ impl<F: Fabric> Collective<F> {
         let members = &self.members;
         let own = members.segment(fabric, members.me(fabric))?;
         let mut buffer = vec![0; 8 + mine.len()];
-        buffer[..8].copy_from_slice(&(mine.len() as u64).to_le_bytes());
+        let epoch = self.barriers.load(Ordering::Relaxed) as u32 + 1;
+        buffer[..4].copy_from_slice(&(mine.len() as u32).to_le_bytes());
+        buffer[4..8].copy_from_slice(&epoch.to_le_bytes());
         buffer[8..].copy_from_slice(mine);
         let offset = GATHER[(self.gathers.fetch_add(1, Ordering::Relaxed) % 2) as usize];
         fabric.write_own(&own, offset, &buffer)?;
@@ -82,11 +95,11 @@ impl<F: Fabric> Collective<F> {
         let opened = if survives { self.all_segments(fabric) } else { Ok(Vec::new()) };
         self.barrier(fabric).await?;
         if survives {
-            return self.read_all(fabric, opened?, offset).await;
+            return self.read_all(fabric, opened?, (offset, epoch)).await;
         }
         // This rank enters the last barrier even if it could not read.
         let all = match self.all_segments(fabric) {
-            Ok(segments) => self.read_all(fabric, segments, offset).await,
+            Ok(segments) => self.read_all(fabric, segments, (offset, epoch)).await,
             Err(fault) => Err(fault),
         };
         self.barrier(fabric).await?;
@@ -97,12 +110,21 @@ impl<F: Fabric> Collective<F> {
         (0..self.members.size(fabric)).map(|rank| self.members.segment(fabric, rank)).collect()
     }
 
-    async fn read_all(&self, fabric: &F, segments: Vec<F::Segment>, offset: u64) -> Result<Vec<Vec<u8>>, Fault> {
+    async fn read_all(
+        &self,
+        fabric: &F,
+        segments: Vec<F::Segment>,
+        (offset, epoch): (u64, u32),
+    ) -> Result<Vec<Vec<u8>>, Fault> {
         let mut all = Vec::with_capacity(segments.len());
         for from in segments {
             let mut buffer = [0; 8 + GATHER_BYTES as usize];
             fabric.get(&from, offset, &mut buffer).await?;
-            let len = buffer[..8].iter().rev().fold(0, |len, byte| len << 8 | u64::from(*byte));
+            let word = buffer[..8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+            let (len, theirs) = (word & u64::from(u32::MAX), (word >> 32) as u32);
+            if theirs != epoch {
+                return Err(Fault::of(FaultKind::OutOfStep, from.rank()));
+            }
             if len > GATHER_BYTES {
                 return Err(Fault::of(FaultKind::Protocol, from.rank()));
             }

@@ -13,6 +13,12 @@ use crate::{Fabric, Ticket};
 ///
 /// To sleep without losing a wake-up: [`arm`](Self::arm), poll again, then [`sleep`](Self::sleep)
 /// with the ticket. An event in between ends the sleep at once.
+#[diagnostic::on_unimplemented(
+    message = "a thread cannot wait on the fabric `{Self}`",
+    label = "not a fabric with real time",
+    note = "in a simulation use `.await` instead of `.wait()`, and a deadline instead of `.wait_timeout()`; a function \
+            for every fabric is `async` and generic over `F: Fabric`"
+)]
 pub trait Drive: Fabric {
     /// Drains what has arrived: completions, messages, spawned work. Returns the number of items.
     fn progress(&self) -> usize;

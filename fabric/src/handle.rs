@@ -61,14 +61,17 @@ macro_rules! handle {
     ([$($parameters:tt)*], $handle:ty, $value:ty, $error:ty, |$this:ident| $fabric:expr) => {
         impl<$($parameters)*> $handle
         where
-            F: $crate::Drive,
+            F: $crate::Fabric,
         {
             /// Returns the result if there is one, without waiting (`MPI_Test`). The operation
             /// makes progress in the background.
             ///
             /// # Errors
             /// As [`wait`](Self::wait).
-            pub fn test(&mut self) -> ::core::result::Result<Option<$value>, $error> {
+            pub fn test(&mut self) -> ::core::result::Result<Option<$value>, $error>
+            where
+                F: $crate::Drive,
+            {
                 let $this = &*self;
                 let fabric = $fabric;
                 match $crate::poll_now(fabric, self) {
@@ -85,7 +88,10 @@ macro_rules! handle {
             pub fn wait_timeout(
                 &mut self,
                 timeout: ::core::time::Duration,
-            ) -> ::core::result::Result<Option<$value>, $error> {
+            ) -> ::core::result::Result<Option<$value>, $error>
+            where
+                F: $crate::Drive,
+            {
                 let $this = &*self;
                 let fabric = $fabric;
                 $crate::wait_timeout(fabric, self, timeout).transpose()

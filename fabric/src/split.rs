@@ -104,14 +104,17 @@ impl<'w, F: Fabric> Split<'w, F> {
     }
 }
 
-impl<F: Drive> Split<'_, F> {
+impl<F: Fabric> Split<'_, F> {
     /// Blocks until every rank has arrived; returns this rank's new world.
     ///
     /// # Errors
     /// - [`Error::Allocate`]: this rank has no memory or descriptors.
     /// - [`Error::Operation`]: another rank of the new world has none, died, or left; the fault
     ///   names it.
-    pub fn wait(self) -> Result<World<F>, Error> {
+    pub fn wait(self) -> Result<World<F>, Error>
+    where
+        F: Drive,
+    {
         self.block()
     }
 }

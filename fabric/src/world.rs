@@ -155,7 +155,9 @@ impl<F: Fabric> World<F> {
     /// collective of this rank fails with `OutOfStep`.
     ///
     /// # Cancel safety
-    /// Not cancel safe: a rank that dropped its barrier may or may not have let the others pass.
+    /// Not cancel safe: a rank that dropped its barrier may or may not have let the others pass, and
+    /// every later collective of it fails with `OutOfStep`. Those that passed wait for it in their
+    /// next collective until it leaves.
     pub fn barrier(&self) -> Barrier<'_, F> {
         Barrier { world: self, limit: Limit::NONE, call: Call::NotStarted(()) }
     }
@@ -164,7 +166,8 @@ impl<F: Fabric> World<F> {
     /// arrived.
     ///
     /// # Errors
-    /// `TooLong`, and those of [`barrier`](Self::barrier).
+    /// `TooLong`; `OutOfStep` with a rank that is in a barrier meanwhile; those of
+    /// [`barrier`](Self::barrier).
     ///
     /// # Cancel safety
     /// As [`barrier`](Self::barrier).
@@ -292,12 +295,15 @@ impl<F: Fabric> Barrier<'_, F> {
     }
 }
 
-impl<F: Drive> Barrier<'_, F> {
+impl<F: Fabric> Barrier<'_, F> {
     /// Blocks until every rank has arrived.
     ///
     /// # Errors
     /// See [`World::barrier`].
-    pub fn wait(self) -> Result<(), Error> {
+    pub fn wait(self) -> Result<(), Error>
+    where
+        F: Drive,
+    {
         self.block()
     }
 }

@@ -103,6 +103,16 @@ impl AnyLock {
         }
     }
 
+    /// The exclusive owner of whom the first operation of a failed acquire returned the word, where
+    /// it tells.
+    #[must_use]
+    pub fn owner_found(&self, first: u64) -> Option<Owner> {
+        match self {
+            Self::TestAndSet(_) if first & EXCLUSIVE != 0 => Some(Owner::from_bits(first)),
+            _ => None,
+        }
+    }
+
     /// Apart, so that there is no jump by a table on the shortest way.
     #[inline(never)]
     fn another_holds(&self, owner: u64, mode: Mode, first: u64) -> bool {

@@ -54,6 +54,9 @@ pub struct Effect {
     pub action: Action,
     /// The previous value of the word.
     pub found: u64,
+    /// The value that it returned: another one if it is a card's atomic, and a write came between
+    /// its read of the word and its store, which loses that write.
+    pub returned: u64,
 }
 
 /// Operations in the order of their effects.
@@ -84,8 +87,12 @@ impl Trace {
 
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Effect { origin, target, word, action, found } in &self.0 {
-            writeln!(f, "  rank {}: {action} at rank {} word {word}, found {found:#x}", origin.0, target.0)?;
+        for Effect { origin, target, word, action, found, returned } in &self.0 {
+            write!(f, "  rank {}: {action} at rank {} word {word}, found {returned:#x}", origin.0, target.0)?;
+            match returned == found {
+                true => writeln!(f)?,
+                false => writeln!(f, "; the write of {found:#x} before its store is lost")?,
+            }
         }
         Ok(())
     }

@@ -77,7 +77,8 @@ pub enum FaultKind {
     /// the revocation, or never will.
     Revoked,
     /// An earlier barrier or another collective of this world failed or was cancelled at this rank,
-    /// so that its collectives no longer match those of the others.
+    /// so that its collectives no longer match those of the others. With a rank: that rank is in
+    /// another collective than this one.
     OutOfStep,
 }
 
@@ -246,6 +247,7 @@ impl fmt::Display for Fault {
             FaultKind::Unsupported => "the fabric cannot do it",
             FaultKind::Closed if self.rank().is_some() => "the memory or the lock is closed there",
             FaultKind::Closed => "the request was cancelled, or has yielded its result",
+            FaultKind::OutOfStep if self.rank().is_some() => "it is in another collective, a barrier or a fence",
             FaultKind::OutOfStep => "an earlier collective of this world failed or was cancelled; it can have no more",
             FaultKind::Revoked => {
                 "access was revoked: a lock was kept for longer than its lease, or the rank counts as dead there"

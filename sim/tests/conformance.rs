@@ -187,7 +187,9 @@ impl Transport for PlantedPackets {
         let now_and_then = self.sent.is_multiple_of(100);
         match self.bug {
             Bug::LostPackets if now_and_then => return Poll::Ready(Ok(())),
-            Bug::DoubledPackets if now_and_then => drop(self.inner.poll_send(cx, to, head, body)),
+            Bug::DoubledPackets if now_and_then => {
+                let _ = self.inner.poll_send(cx, to, head, body);
+            }
             Bug::OvertakenPackets if now_and_then => {
                 self.held = Some((to, [head, body].concat()));
                 return Poll::Ready(Ok(()));
@@ -210,7 +212,7 @@ impl Transport for PlantedPackets {
         if sent.is_ready()
             && let Some((to, held)) = self.held.take()
         {
-            drop(self.inner.poll_send(cx, to, &held, &[]));
+            let _ = self.inner.poll_send(cx, to, &held, &[]);
         }
         sent
     }

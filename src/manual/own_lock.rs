@@ -54,6 +54,20 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! What a lock has to work with:
+//!
+//! | operation | effect |
+//! |---|---|
+//! | `lock.word(i)` | word `i` of the lock at its rank, 0 at first; an atomic of 8 bytes |
+//! | `lock.memory.read(word)`, `write(word, value, Notify::No)` | read it, write it |
+//! | `lock.memory.compare_swap(word, expected, new)` | returns what it found |
+//! | `lock.memory.fetch_add(word, add)` | returns the previous value; wraps |
+//! | `lock.pause(i)` | waits until word `i` may have changed, longer each time |
+//! | `lock.owner` | this owner; `lock.owner.to_bits()`, 62 bits, differ for all owners that use the lock at a time |
+//!
+//! Each is awaited; an operation starts when it is called. A loop that waits does so by `pause`:
+//! without it the checks below do not end.
+//!
 //! `Simple::new(OneWord)` is a [`LockAlgorithm`](crate::lock_algos::LockAlgorithm): the checks and
 //! benchmarks below and [`Builder::allocate_with_lock`](crate::Builder::allocate_with_lock) take
 //! it.

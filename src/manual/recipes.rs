@@ -12,6 +12,12 @@
 //! ```
 //! use onesided::{Access, Any, Result, Window};
 //!
+//! /// The rank that has a key, and the entry at which the search begins.
+//! fn place(key: u64, ranks: u32) -> (u32, usize) {
+//!     let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+//!     ((hash % u64::from(ranks)) as u32, (hash / u64::from(ranks)) as usize)
+//! }
+//!
 //! fn add(entries: &Access<'_, u64, Any>, first: usize, key: u64, value: u64) -> Result<()> {
 //!     let count = entries.len() / 2;
 //!     for probe in 0..count {
@@ -25,13 +31,14 @@
 //!     panic!("no free entry")
 //! }
 //! # onesided::threads(3, |world| {
-//! # let (rank, first, key, value) = (1, 6, 17, 1);
 //!
 //! let window = Window::<u64>::allocate(&world, 2 * 8).wait()?;
 //! let all = window.lock_all().wait()?; // shared: no rank excludes another
-//! add(all.at(rank).wait()?, first, key, value)?;
+//! let key = 17;
+//! let (rank, first) = place(key, world.size());
+//! add(all.at(rank).wait()?, first, key, 1)?;
 //! # world.barrier().wait()?;
-//! # assert_eq!(all.at(1).wait()?.fetch_one(13).wait()?, 3);
+//! # assert_eq!(all.at(rank).wait()?.fetch_one(2 * (first % 8) + 1).wait()?, 3);
 //! # drop(all);
 //! # window.close().wait()?;
 //! # Ok(()) })?.into_iter().collect::<Result<()>>()?;
@@ -94,15 +101,29 @@
 //!     queue.unlock().wait()?; // the put is complete before another rank has the lock
 //!     Ok(Some(task[0]))
 //! }
+//!
+//! fn append(queue: &Window<u64>, task: u64) -> Result<()> {
+//!     let mut all = [0; TASKS + CAPACITY as usize];
+//!     queue.locked(0).update(0, &mut all, |all| {
+//!         assert!(all[1] - all[0] < CAPACITY, "the queue is full");
+//!         all[TASKS + (all[1] % CAPACITY) as usize] = task;
+//!         all[1] += 1;
+//!     }).wait()?;
+//!     Ok(())
+//! }
 //! # onesided::threads(2, |world| {
 //! # let queue = Window::allocate(&world, TASKS + CAPACITY as usize).wait()?;
-//! # if world.rank() == 0 { queue.locked(0).put(0, &[0, 1, 9]).wait()?; }
+//! # if world.rank() == 0 { append(&queue, 9)?; }
 //! # world.barrier().wait()?;
 //! # if world.rank() == 1 { assert_eq!((take(&queue)?, take(&queue)?), (Some(9), None)); }
 //! # queue.close().wait()?;
 //! # Ok(()) })?.into_iter().collect::<Result<()>>()?;
 //! # Ok::<(), onesided::Error>(())
 //! ```
+//!
+//! [`Locked::update`](crate::Locked::update) locks, gets, runs the closure, puts and unlocks, in
+//! as few round trips as the fabric allows. It moves all of its elements; the program moves only
+//! those that change, under a lock as in `take`.
 //!
 //! An empty queue is not the end while a rank works on a task that may append others. So the
 //! program also counts the finished tasks: `examples/work_queue.rs`.

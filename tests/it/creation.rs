@@ -42,7 +42,9 @@ fn ranges_past_the_end_are_refused_and_nothing_is_moved() {
         let wrong = [(10, 1), (11, 0), (0, 11), (9, 2), (usize::MAX, 1), (usize::MAX, 2), (usize::MAX, 0), (1, 10)];
         for (offset, count) in wrong {
             let mut buffer = vec![7; count];
-            let place = format!("{count} elements at {offset} on rank 1 of window \"small\": it has 10 elements there");
+            let s = if count == 1 { "" } else { "s" };
+            let place =
+                format!("{count} element{s} at {offset} on rank 1 of window \"small\": it has 10 elements there");
             assert_eq!(text(epoch.put(offset, &buffer).unwrap_err()), format!("put of {place}"));
             assert_eq!(text(epoch.get(offset, &mut buffer).wait().unwrap_err()), format!("get of {place}"));
             assert_eq!(buffer, vec![7; count]);
@@ -50,7 +52,7 @@ fn ranges_past_the_end_are_refused_and_nothing_is_moved() {
             assert!(local.write(offset, &buffer).is_err() && local.read_into(offset, &mut buffer).is_err());
         }
         for offset in [10, usize::MAX, usize::MAX / 4 + 1] {
-            let place = format!("1 elements at {offset} on rank 1 of window \"small\": it has 10 elements there");
+            let place = format!("1 element at {offset} on rank 1 of window \"small\": it has 10 elements there");
             assert_eq!(text(epoch.fetch_add(offset, 1).wait().unwrap_err()), format!("fetch_add of {place}"));
             assert!(epoch.fetch_and_op(offset, 1, Op::Xor).wait().is_err());
             assert!(epoch.compare_and_swap(offset, 0, 1).wait().is_err());
@@ -58,7 +60,9 @@ fn ranges_past_the_end_are_refused_and_nothing_is_moved() {
         }
         for (offset, count) in wrong {
             let (operands, mut results) = (vec![7; count], vec![9; count]);
-            let place = format!("{count} elements at {offset} on rank 1 of window \"small\": it has 10 elements there");
+            let s = if count == 1 { "" } else { "s" };
+            let place =
+                format!("{count} element{s} at {offset} on rank 1 of window \"small\": it has 10 elements there");
             for op in [Op::Sum, Op::Replace, Op::NoOp] {
                 let error = epoch.accumulate(offset, &operands, op).wait().unwrap_err();
                 assert_eq!(text(error), format!("accumulate of {place}"));

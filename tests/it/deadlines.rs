@@ -117,3 +117,18 @@ fn every_collective_has_a_deadline() {
         world.barrier().wait().unwrap();
     });
 }
+
+/// A collective that was entered and dropped is the last one, too.
+#[test]
+fn a_collective_that_is_dropped_is_the_last_one() {
+    let steps = Steps::default();
+    ranks(2, move |world| {
+        if world.rank() == 0 {
+            assert!(world.barrier().test().unwrap().is_none());
+            let error = Window::<u64>::allocate(&world, 1).wait().map(drop).unwrap_err();
+            assert_eq!(error.kind(), Some(FaultKind::OutOfStep), "{error}");
+            steps.reach(1);
+        }
+        steps.wait(1);
+    });
+}

@@ -2,7 +2,9 @@
 
 use std::error::Error as _;
 
-use onesided::{Error, FaultKind, Mutex, Window, WindowError};
+use std::time::Duration;
+
+use onesided::{Error, FaultKind, LockDesign, Mutex, Op, Window, WindowError};
 
 use crate::support::ranks;
 
@@ -30,6 +32,76 @@ fn a_closed_window_names_the_rank_that_closed_it() {
         );
         let error = again.close().wait().unwrap_err();
         assert_eq!(error.to_string(), format!("close on rank {me} of window \"a\": rank {me} has closed the window"));
+    });
+}
+
+#[test]
+fn memory_that_is_gone_says_who_may_have_closed_it() {
+    ranks(2, |world| {
+        let window = Window::<u64>::builder().name("a").allocate(&world, 1).wait().unwrap();
+        let window = (world.rank() == 0).then_some(window);
+        world.barrier().wait().unwrap();
+        if let Some(window) = window {
+            let error = window.lock_exclusive(1).wait().map(drop).unwrap_err();
+            let gone = "rank 1 has no such memory: it closed or dropped the window, or detached the memory";
+            assert_eq!(error.to_string(), format!("lock_exclusive on rank 1 of window \"a\": {gone}"));
+        }
+        world.barrier().wait().unwrap(); // a rank that has left is named as such
+    });
+}
+
+#[test]
+fn a_lock_that_its_own_rank_holds_says_so_at_the_deadline() {
+    ranks(2, |world| {
+        let window = Window::<u64>::builder().lock(LockDesign::TestAndSet).name("a");
+        let window = window.allocate(&world, 1).wait().unwrap();
+        let lock = "lock_shared on rank 0 of window \"a\": the deadline passed";
+        let late = || window.lock_shared(0).deadline(Duration::from_millis(5)).wait().unwrap_err().to_string();
+        let held = (world.rank() == 0).then(|| window.lock_exclusive(0).wait().unwrap());
+        world.barrier().wait().unwrap();
+        match world.rank() {
+            0 => assert_eq!(late(), format!("{lock}; rank 0 asked while it held the lock")),
+            _ => assert_eq!(late(), lock),
+        }
+        world.barrier().wait().unwrap();
+        drop(held);
+        window.close().wait().unwrap();
+    });
+}
+
+#[test]
+fn a_creation_names_the_rank_that_is_in_another_collective() {
+    ranks(3, |world| {
+        let create = || Window::<u64>::builder().name("a").allocate(&world, 1).wait().map(drop);
+        create().unwrap();
+        if world.rank() == 1 {
+            return world.barrier().wait().unwrap();
+        }
+        let why = "rank 1 is in another collective: a barrier, a fence or a close";
+        assert_eq!(create().unwrap_err().to_string(), format!("create window \"a\": {why}"));
+    });
+    ranks(2, |world| {
+        if world.rank() == 1 {
+            world.split(0, 0).wait().map(drop).unwrap_err();
+            return;
+        }
+        let error = Window::<u64>::builder().name("a").allocate(&world, 1).wait().map(drop).unwrap_err();
+        let why = "rank 1 broke the protocol: it is in another collective, or runs another version of the library";
+        assert_eq!(error.to_string(), format!("create window \"a\": {why}"));
+    });
+}
+
+/// One element is not "1 elements", and an operation that an element does not have is named.
+#[test]
+fn counts_and_operations_are_named() {
+    ranks(1, |world| {
+        let window = Window::<u64>::builder().name("a").allocate(&world, 1).wait().unwrap();
+        let epoch = window.lock_exclusive(0).wait().unwrap();
+        let error = epoch.put(1, &[1]).unwrap_err();
+        assert_eq!(error.to_string(), "put of 1 element at 1 on rank 0 of window \"a\": it has 1 element there");
+        let error = epoch.fetch_and_op(0, 1, Op::MinLoc).wait().unwrap_err();
+        let place = "fetch_and_op (MinLoc) on rank 0 of window \"a\"";
+        assert_eq!(error.to_string(), format!("{place}: not for elements of type u64"));
     });
 }
 

@@ -79,6 +79,10 @@ fn follows_the_model<T: Model>() {
 }
 
 /// The result of an operation on a row of elements; `None` where the operation does not exist.
+fn refused(operation: &str, op: usize, target: u32) -> String {
+    format!("{operation} ({:?}) on rank {target} of window \"tried\": not for elements of type ", Op::ALL[op])
+}
+
 fn modelled<T: Model>(op: Op, elements: &[T], operands: &[T]) -> Option<Vec<T>> {
     T::model(op, T::zeroed(), T::zeroed())?;
     elements.iter().zip(operands).map(|(element, operand)| T::model(op, *element, *operand)).collect()
@@ -143,7 +147,7 @@ fn try_steps<T: Model>(window: &Window<T>, target: u32, steps: Vec<Step<T>>) {
                     }
                     None => {
                         let text = done.unwrap_err().to_string();
-                        assert!(text.starts_with("get_accumulate on window \"tried\": not for elements of type "));
+                        assert!(text.starts_with(&refused("get_accumulate", op, target)));
                     }
                 }
             }
@@ -156,7 +160,7 @@ fn try_steps<T: Model>(window: &Window<T>, target: u32, steps: Vec<Step<T>>) {
                     }
                     None => {
                         let text = fetched.unwrap_err().to_string();
-                        assert!(text.starts_with("fetch_and_op on window \"tried\": not for elements of type "));
+                        assert!(text.starts_with(&refused("fetch_and_op", op, target)));
                     }
                 }
             }

@@ -113,12 +113,15 @@ impl<'m, F: Fabric> Probe<'m, F> {
     }
 }
 
-impl<F: Drive> Probe<'_, F> {
+impl<F: Fabric> Probe<'_, F> {
     /// Blocks until there is such a message.
     ///
     /// # Errors
     /// As of [`Messages::probe`].
-    pub fn wait(self) -> Result<Status, Error> {
+    pub fn wait(self) -> Result<Status, Error>
+    where
+        F: Drive,
+    {
         self.block()
     }
 }
@@ -147,12 +150,15 @@ impl<'m, F: Fabric> MatchProbe<'m, F> {
     }
 }
 
-impl<'m, F: Drive> MatchProbe<'m, F> {
+impl<'m, F: Fabric> MatchProbe<'m, F> {
     /// Blocks until there is such a message, and takes it.
     ///
     /// # Errors
     /// As of [`Messages::match_probe`].
-    pub fn wait(self) -> Result<Message<'m, F>, Error> {
+    pub fn wait(self) -> Result<Message<'m, F>, Error>
+    where
+        F: Drive,
+    {
         self.block()
     }
 }

@@ -264,12 +264,15 @@ impl<'m, T: Pod + Send, F: Fabric> Recv<'m, T, F> {
     }
 }
 
-impl<T: Pod + Send, F: Drive> Recv<'_, T, F> {
+impl<T: Pod + Send, F: Fabric> Recv<'_, T, F> {
     /// Blocks until the message is here: its elements, and whose it is.
     ///
     /// # Errors
     /// As of [`Messages::recv`].
-    pub fn wait(self) -> Result<(Vec<T>, Status), Error> {
+    pub fn wait(self) -> Result<(Vec<T>, Status), Error>
+    where
+        F: Drive,
+    {
         self.block()
     }
 }
@@ -316,12 +319,15 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
     }
 }
 
-impl<F: Drive> RecvInto<'_, F> {
+impl<F: Fabric> RecvInto<'_, F> {
     /// Blocks until the message is in the slice: whose it is, and how long.
     ///
     /// # Errors
     /// As of [`Messages::recv_into`].
-    pub fn wait(self) -> Result<Status, Error> {
+    pub fn wait(self) -> Result<Status, Error>
+    where
+        F: Drive,
+    {
         self.block()
     }
 }

@@ -97,13 +97,16 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
     }
 }
 
-impl<F: Drive> SendRequest<'_, F> {
+impl<F: Fabric> SendRequest<'_, F> {
     /// Blocks until the message is on its way, or was read if it is longer than a packet.
     ///
     /// # Errors
     /// As of [`Messages::send`].
     #[inline]
-    pub fn wait(self) -> Result<(), Error> {
+    pub fn wait(self) -> Result<(), Error>
+    where
+        F: Drive,
+    {
         match self.call {
             Call::NotStarted(Ok(None)) => Ok(()),
             _ => self.block(),

@@ -37,7 +37,7 @@ pub enum Error {
     },
     /// [`WindowMemory::take_back`](crate::WindowMemory::take_back): windows of this rank still use
     /// the memory.
-    #[error("take window memory back: {windows} windows of this rank use it")]
+    #[error("take window memory back: {} of this rank use it", counted(*.windows as u64, "window"))]
     StillLent {
         /// The number of windows.
         windows: usize,
@@ -74,7 +74,7 @@ pub enum Error {
     /// so after `Unknown` and `ConnectionLost`, too: this rank has lost its connection to the
     /// lock's rank, which ends its access, and the others recover the lock as after a death. Do not
     /// ask again: there is no new connection. Locks of other ranks are not affected.
-    #[error("{operation} on rank {target} of window \"{window}\": {}", reason(.fault))]
+    #[error("{operation} on rank {target} of window \"{window}\": {}", lock_reason(.fault))]
     Lock {
         /// `lock_exclusive`, `lock_shared`, `lock_all` (also where it locks a target on demand).
         operation: &'static str,
@@ -86,7 +86,7 @@ pub enum Error {
         fault: Fault,
     },
     /// A lock of a table could not be acquired.
-    #[error("{operation} of lock {lock} of table \"{table}\", at rank {target}: {}", reason(.fault))]
+    #[error("{operation} of lock {lock} of table \"{table}\", at rank {target}: {}", lock_reason(.fault))]
     TableLock {
         /// `lock_exclusive`, `lock_shared`.
         operation: &'static str,
@@ -153,7 +153,8 @@ pub enum Error {
     },
     /// The elements exceed the target's window memory. Nothing was transferred.
     #[error(
-        "{operation} of {count} elements at {offset} on rank {target} of window \"{window}\": it has {len} elements there"
+        "{operation} of {} at {offset} on rank {target} of window \"{window}\": it has {} there",
+        counted(*.count as u64, "element"), counted(*.len as u64, "element")
     )]
     Range {
         /// `put`, `get`, ...
@@ -183,7 +184,7 @@ pub enum Error {
     },
     /// The slices do not have as many elements as the shape, or as each other. Nothing was
     /// transferred.
-    #[error("{operation} on window \"{window}\": {given} elements given, {wanted} expected")]
+    #[error("{operation} on window \"{window}\": {} given, {wanted} expected", counted(*.given as u64, "element"))]
     Lengths {
         /// `accumulate`, `put_shaped`, ...
         operation: &'static str,
@@ -196,10 +197,14 @@ pub enum Error {
     },
     /// The operation does not apply to this type of element (see [`Op`](crate::Op)): bitwise
     /// operations on floats, for example.
-    #[error("{operation} on window \"{window}\": not for elements of type {element}")]
+    #[error("{operation}{} on rank {target} of window \"{window}\": not for elements of type {element}", said(*.op))]
     Type {
         /// Which operation.
         operation: &'static str,
+        /// The operation on an element and an operand, where it takes one.
+        op: Option<crate::Op>,
+        /// The target's rank.
+        target: u32,
         /// The window's name.
         window: Arc<str>,
         /// The element's type.
@@ -313,6 +318,23 @@ fn take_back_reason(fault: &Fault) -> String {
     }
 }
 
+/// How many of what.
+pub(crate) fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+fn said(op: Option<crate::Op>) -> String {
+    op.map_or(String::new(), |op| format!(" ({op:?})"))
+}
+
+/// The same for an acquire.
+fn lock_reason(fault: &Fault) -> String {
+    match (fault.kind(), fault.rank()) {
+        (FaultKind::TimedOut, Some(rank)) => format!("the deadline passed; {rank} asked while it held the lock"),
+        _ => reason(fault),
+    }
+}
+
 /// The text of a fault, in the words of windows.
 fn reason(fault: &Fault) -> String {
     match (fault.kind(), fault.rank()) {
@@ -327,6 +349,13 @@ fn reason(fault: &Fault) -> String {
             format!("{late} held the lock for longer than its lease (`recover` takes it over where access is revoked)")
         }
         (FaultKind::Closed, Some(rank)) => format!("{rank} has closed the window"),
+        (FaultKind::NoSuchRegion, Some(rank)) => {
+            format!("{rank} has no such memory: it closed or dropped the window, or detached the memory")
+        }
+        (FaultKind::Protocol, Some(rank)) => {
+            format!("{rank} broke the protocol: it is in another collective, or runs another version of the library")
+        }
+        (FaultKind::OutOfStep, Some(rank)) => format!("{rank} is in another collective: a barrier, a fence or a close"),
         _ => fault.to_string(),
     }
 }

@@ -111,6 +111,7 @@ pub mod handles {
     pub use crate::operation::accumulate::Accumulate;
     pub use crate::operation::fetch::Fetch;
     pub use crate::operation::handles::{Flush, Get};
+    pub use crate::operation::request::Begin;
     pub use crate::operation::shaped::Shaped;
     pub use crate::passive::lock::LockRequest;
     pub use crate::passive::lock_all::at::At;

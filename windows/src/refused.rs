@@ -483,3 +483,12 @@ struct Versioned;
 /// }
 /// ```
 struct Fields;
+
+/// A thread waits on fabrics with real time only.
+///
+/// ```compile_fail,E0277
+/// fn test<F: onesided_fabric::Fabric>(window: onesided_windows::Window<u8, F>) -> bool {
+///     window.fence().wait().is_ok()
+/// }
+/// ```
+struct Waits;

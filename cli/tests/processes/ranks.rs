@@ -10,7 +10,7 @@ use onesided_fabric::bootstrap::environment::Environment;
 use onesided_fabric::bootstrap::{Job, Secret, join};
 use onesided_fabric::remote_memory::{Liveness, Patience, Rank, RegionId};
 use onesided_fabric::shm::Mapping;
-use onesided_fabric::{Any, Transport, World};
+use onesided_fabric::{Any, Fabric, Transport, World};
 use onesided_windows::Window;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

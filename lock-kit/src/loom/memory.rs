@@ -149,19 +149,20 @@ impl LoomMemory {
     }
 
     fn operate(&self, index: usize, action: Action) -> u64 {
-        self.change(index, Some(action), |value| action.applied_to(value))
+        self.change(index, Some((action, None)), |value| action.applied_to(value))
     }
 
     fn operate_atomically(&self, index: usize, action: Action) -> u64 {
         let Some(card) = &self.shared.card else { return self.operate(index, action) };
         let _alone = card.lock().unwrap();
         let before = self.change(index, None, |value| value);
-        self.change(index, Some(action), |_| action.applied_to(before));
+        self.change(index, Some((action, Some(before))), |_| action.applied_to(before));
         before
     }
 
-    /// One step, recorded in the trace.
-    fn change(&self, index: usize, action: Option<Action>, change: impl FnOnce(u64) -> u64) -> u64 {
+    /// One step, recorded in the trace with its action and what that returns, if not what the step
+    /// finds.
+    fn change(&self, index: usize, action: Option<(Action, Option<u64>)>, change: impl FnOnce(u64) -> u64) -> u64 {
         let mut state = self.state();
         let word = &mut state.words[index];
         let before = word.value;
@@ -170,8 +171,8 @@ impl LoomMemory {
         word.version += u32::from(changed);
         let version = word.version;
         state.seen[self.view][index] = version;
-        if let Some(action) = action {
-            self.note(index, action, before);
+        if let Some((action, returned)) = action {
+            self.note(index, action, (before, returned.unwrap_or(before)));
         }
         drop(state);
         if changed {
@@ -180,11 +181,11 @@ impl LoomMemory {
         before
     }
 
-    fn note(&self, index: usize, action: Action, found: u64) {
+    fn note(&self, index: usize, action: Action, (found, returned): (u64, u64)) {
         let target = Rank((index / self.shared.region_words) as u32);
         let word = index % self.shared.region_words;
         let mut trace = self.shared.trace.lock().unwrap_or_else(PoisonError::into_inner);
-        trace.push(Effect { origin: self.rank, target, word, action, found });
+        trace.push(Effect { origin: self.rank, target, word, action, found, returned });
     }
 
     fn check_own(&self, index: usize) -> Result<(), Fault> {

@@ -435,7 +435,7 @@ impl World {
             }
             return;
         }
-        self.trace.push(Effect { origin, target, word: index % self.region_words, action, found });
+        self.trace.push(Effect { origin, target, word: index % self.region_words, action, found, returned: found });
         if pending.marked {
             self.last_arrival = Some(origin);
         }

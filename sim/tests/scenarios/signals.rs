@@ -247,7 +247,8 @@ async fn without_a_signal<F: Fabric>(world: World<F>, backing: Backing) -> Outco
 
     let small = backing.window::<u16, F>(&world, "small", 4).await?;
     let wrong = small.local().wait_until(0, |_| true).await.unwrap_err();
-    assert_eq!(wrong.to_string(), "wait_until on window \"small\": not for elements of type u16");
+    let place = format!("wait_until on rank {} of window \"small\"", world.rank());
+    assert_eq!(wrong.to_string(), format!("{place}: not for elements of type u16"));
     let all = small.lock_all().await?;
     assert!(matches!(all.at(other).await?.signal(0, 1).unwrap_err(), Error::Type { .. }));
     all.unlock_all().await?;

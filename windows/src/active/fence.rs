@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use onesided_fabric::{Any, Fabric};
 
-use crate::operation::request::Awaited;
+use crate::operation::request::{Awaited, Begin};
 use crate::window::inner::Inner;
 use crate::{Access, Element, Error, Request, Window};
 
@@ -41,9 +41,8 @@ impl<T: Element, F: Fabric> Window<T, F> {
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
-    pub fn fence(&self) -> Request<'_, FenceEpoch<'_, T, F>, F> {
-        let awaited = Awaited::all_ranks(self.inner());
-        Request::new(awaited, "fence", async {
+    pub fn fence(&self) -> Request<'_, FenceEpoch<'_, T, F>, F, Error, impl Begin<FenceEpoch<'_, T, F>>> {
+        Request::unboxed(Awaited::Fence(self.inner()), "fence", move || async {
             let inner = self.inner();
             let closed = |fault| Error::Collective { operation: "fence", window: inner.name.clone(), fault };
             inner.check_open().map_err(closed)?; // no other rank will arrive
@@ -96,8 +95,8 @@ impl<'w, T: Element, F: Fabric> FenceEpoch<'w, T, F> {
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
-    pub fn fence(self) -> Request<'w, Self, F> {
-        Request::new(Awaited::all_ranks(self.window.inner()), "fence", async move {
+    pub fn fence(self) -> Request<'w, Self, F, Error, impl Begin<Self> + use<'w, T, F>> {
+        Request::unboxed(Awaited::Fence(self.window.inner()), "fence", || async move {
             self.pass().await?;
             Ok(self)
         })
@@ -110,8 +109,8 @@ impl<'w, T: Element, F: Fabric> FenceEpoch<'w, T, F> {
     ///
     /// # Cancel safety
     /// Not cancel safe: collective.
-    pub fn end(self) -> Request<'w, (), F> {
-        Request::new(Awaited::all_ranks(self.window.inner()), "fence", async move { self.pass().await })
+    pub fn end(self) -> Request<'w, (), F, Error, impl Begin<()> + use<'w, T, F>> {
+        Request::unboxed(Awaited::Fence(self.window.inner()), "fence", || async move { self.pass().await })
     }
 
     async fn pass(&self) -> Result<(), Error> {

@@ -176,12 +176,15 @@ impl<T: Element, F: Fabric> Future for ExposureEpoch<'_, T, F> {
     }
 }
 
-impl<T: Element, F: Drive> ExposureEpoch<'_, T, F> {
+impl<T: Element, F: Fabric> ExposureEpoch<'_, T, F> {
     /// Blocks until every origin has completed its access epoch (`MPI_Win_wait`).
     ///
     /// # Errors
     /// [`Error::Operation`] if an origin died or left before it completed, or the deadline passed.
-    pub fn wait(self) -> Result<(), Error> {
+    pub fn wait(self) -> Result<(), Error>
+    where
+        F: Drive,
+    {
         block_on(self.window.inner().fabric(), self)
     }
 
@@ -190,7 +193,10 @@ impl<T: Element, F: Drive> ExposureEpoch<'_, T, F> {
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
-    pub fn wait_timeout(&mut self, timeout: Duration) -> Result<Option<()>, Error> {
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Result<Option<()>, Error>
+    where
+        F: Drive,
+    {
         let fabric = self.window.inner().fabric();
         wait_timeout(fabric, self, timeout).transpose()
     }

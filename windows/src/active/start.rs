@@ -8,7 +8,7 @@ use onesided_fabric::{Any, Fabric};
 
 use crate::active::notify::group;
 use crate::active::signals::Signal;
-use crate::operation::request::Awaited;
+use crate::operation::request::{Awaited, Begin};
 use crate::window::inner::Inner;
 use crate::{Access, Element, Error, Request, Window};
 
@@ -23,10 +23,13 @@ impl<T: Element, F: Fabric> Window<T, F> {
     ///
     /// # Cancel safety
     /// A dropped start has not begun an epoch.
-    pub fn start(&self, targets: &[u32]) -> Request<'_, AccessEpoch<'_, T, F>, F> {
+    pub fn start<'w>(
+        &'w self,
+        targets: &[u32],
+    ) -> Request<'w, AccessEpoch<'w, T, F>, F, Error, impl Begin<AccessEpoch<'w, T, F>> + use<'w, T, F>> {
         let targets: Arc<[u32]> = group(targets).into();
         let awaited = Awaited::Exposures(self.inner(), Arc::clone(&targets));
-        Request::new(awaited, "start", async move {
+        Request::unboxed(awaited, "start", move || async move {
             let inner = self.inner();
             loop {
                 let starting = self.starting(&targets)?;
@@ -111,9 +114,9 @@ impl<'w, T: Element, F: Fabric> AccessEpoch<'w, T, F> {
     ///
     /// # Cancel safety
     /// If dropped before it completes, the endpoint finishes the rest.
-    pub fn complete(self) -> Request<'w, (), F> {
+    pub fn complete(self) -> Request<'w, (), F, Error, impl Begin<()> + use<'w, T, F>> {
         let first = self.started.first().map_or(0, |(access, _)| access.target());
-        Request::new(Awaited::Target(self.window.inner(), first), "complete", self.run())
+        Request::unboxed(Awaited::Target(self.window.inner(), first), "complete", || self.run())
     }
 
     async fn run(mut self) -> Result<(), Error> {

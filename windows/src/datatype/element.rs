@@ -31,7 +31,7 @@ use crate::datatype::op::Sealed;
     message = "`{Self}` cannot be an element of a window",
     label = "not plain data",
     note = "elements are plain data: integers, floats, arrays of them, and `#[repr(C)]` structures without padding \
-            that derive `bytemuck::Pod` and `bytemuck::Zeroable`; the crate is re-exported as `onesided::bytemuck`"
+            that derive `Pod` and `Zeroable` of `onesided::bytemuck`, with `#[bytemuck(crate = \"onesided::bytemuck\")]`"
 )]
 pub trait Element: Pod + Send + Sync {}
 

@@ -1,5 +1,7 @@
 //! Atomic operations on an element and an operand.
 
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+
 /// The operation of [`Access::accumulate`](crate::Access::accumulate),
 /// [`get_accumulate`](crate::Access::get_accumulate) and
 /// [`fetch_and_op`](crate::Access::fetch_and_op) (MPI-4.1, 6.9.2 and 12.3.4).
@@ -63,6 +65,17 @@ impl Op {
         Self::Replace,
         Self::NoOp,
     ];
+
+    /// The fault of an operation that does not apply to the type of element.
+    #[cold]
+    pub(crate) fn refused(self) -> Fault {
+        Fault::new(FaultKind::Unsupported).with_detail(self as u32 + 1)
+    }
+
+    /// The inverse of [`refused`](Self::refused).
+    pub(crate) fn refused_by(fault: Fault) -> Option<Self> {
+        Self::ALL.into_iter().find(|op| op.refused() == fault)
+    }
 }
 
 mod sealed {

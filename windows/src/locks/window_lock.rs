@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, Link};
-use onesided_lock_algos::{AnyLock, Held, IntentFn, LockAlgorithm, LockUse, Mode, TestAndSet, Words};
+use onesided_lock_algos::{AnyLock, Held, IntentFn, LockAlgorithm, LockUse, Mode, Owner, TestAndSet, Words};
 
 use crate::locks::context::WindowLockContext;
 
@@ -171,6 +171,11 @@ impl<F: Fabric> WindowLock<F> {
             Self::Library(lock) => lock.only_word(mode),
             Self::Own(_) => None,
         }
+    }
+
+    /// See [`AnyLock::owner_found`].
+    pub(crate) fn owner_found(&self, first: u64) -> Option<Owner> {
+        self.library()?.owner_found(first)
     }
 
     /// The lock of the library; `None` for the program's own.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Any, Fabric, Segment};
 
+use crate::error::counted;
 use crate::operation::request::Awaited;
 use crate::window::inner::Inner;
 use crate::{Access, BufferError, Element, Error, Request, Window};
@@ -166,6 +167,6 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
 
 impl<T, F: Fabric> fmt::Debug for Buffer<T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "buffer of {} elements, region {:?}", self.len, self.segment.key().region)
+        write!(f, "buffer of {}, region {:?}", counted(self.len as u64, "element"), self.segment.key().region)
     }
 }

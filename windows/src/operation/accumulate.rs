@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::remote_memory::Fault;
 use onesided_fabric::{Any, Drive, Fabric, handle, wait_for};
 
 use crate::datatype::element::to_word;
@@ -180,7 +180,7 @@ impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
         results: Option<&'b mut [T]>,
     ) -> Self {
         let work = Work { op, operands, results };
-        let allowed = if T::allows(op) { range } else { Err(Fault::new(FaultKind::Unsupported)) };
+        let allowed = if T::allows(op) { range } else { Err(op.refused()) };
         let state = match allowed {
             Err(fault) => State::Done(Err(fault)),
             Ok(_) if work.completes_by_post(&access) => {
@@ -241,13 +241,16 @@ fn wait_helper<'w, T: AtomicElement, F: Drive>(
     wait_for(inner.fabric(), std::future::poll_fn(|cx| helper.poll(inner, target, &mut work, cx)))
 }
 
-impl<T: AtomicElement, F: Drive> Accumulate<'_, '_, T, F> {
+impl<T: AtomicElement, F: Fabric> Accumulate<'_, '_, T, F> {
     /// Blocks until the operands may be reused, and the results, if any, are available.
     ///
     /// # Errors
     /// See [`Access::accumulate`](crate::Access::accumulate).
     #[inline(always)] // a handle passed through memory costs more than a small accumulate
-    pub fn wait(self) -> Result<(), Error> {
+    pub fn wait(self) -> Result<(), Error>
+    where
+        F: Drive,
+    {
         let Self { access, operation, elements, type_map, mut work, state } = self;
         let outcome = match (state, WordSpan::of_word::<T>(type_map)) {
             (State::Done(outcome), _) => outcome,

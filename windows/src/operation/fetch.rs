@@ -149,7 +149,7 @@ impl<'w, T: AtomicElement, F: Fabric> Fetch<'w, T, F> {
                     Err(fault) => State::Done(Err(fault)),
                 }
             }
-            (Ok(_), Change::Apply(op, _)) if !T::allows(op) => State::Done(Err(Fault::new(FaultKind::Unsupported))),
+            (Ok(_), Change::Apply(op, _)) if !T::allows(op) => State::Done(Err(op.refused())),
             (Ok((word, _)), Change::Apply(Op::Sum, operand)) if T::ADDS => {
                 State::Direct(fabric.fetch_add(word, to_word(operand)))
             }
@@ -182,7 +182,7 @@ fn wordless<'w, T: AtomicElement, F: Fabric>(
 ) -> Result<HelperCall<'w>, Fault> {
     let request = match op {
         _ if !is_wordless(fault) => return Err(fault),
-        Some(op) if !T::allows(op) => return Err(Fault::new(FaultKind::Unsupported)),
+        Some(op) if !T::allows(op) => return Err(op.refused()),
         Some(op) => {
             let all = offset..offset + 1; // the range was checked before the word was looked up
             HelperRequest::of_runs(op, true, usize::MAX, (&mut { all }, &mut std::iter::empty()), &mut &[operand][..])
@@ -202,7 +202,7 @@ fn wait_helper<T: AtomicElement, F: Drive>(fabric: &F, call: HelperCall<'_>) -> 
     element(&wait_for(fabric, call)?)
 }
 
-impl<T: AtomicElement, F: Drive> Fetch<'_, T, F> {
+impl<T: AtomicElement, F: Fabric> Fetch<'_, T, F> {
     /// Blocks until the operation completes; returns the previous value.
     ///
     /// # Errors
@@ -210,7 +210,10 @@ impl<T: AtomicElement, F: Drive> Fetch<'_, T, F> {
     // A handle that stays in registers costs nothing; one passed through memory costs more than the
     // operation.
     #[inline(always)]
-    pub fn wait(self) -> Result<T, Error> {
+    pub fn wait(self) -> Result<T, Error>
+    where
+        F: Drive,
+    {
         let Self { access, operation, offset, state } = self;
         let fabric = access.inner.fabric();
         let outcome = match state {

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use onesided_fabric::remote_memory::Fault;
 use onesided_fabric::{Any, Drive, Fabric, handle, wait_for};
 
+use crate::error::counted;
 use crate::window::inner::Inner;
 use crate::{Access, Element, Error};
 
@@ -108,13 +109,16 @@ impl<'w, 'b, T: Element, F: Fabric> Get<'w, 'b, T, F> {
     }
 }
 
-impl<T: Element, F: Drive> Get<'_, '_, T, F> {
+impl<T: Element, F: Fabric> Get<'_, '_, T, F> {
     /// Blocks until the slice has the elements.
     ///
     /// # Errors
     /// See [`Access::get`](crate::Access::get).
     #[inline(always)] // a handle passed through memory costs more than a small get
-    pub fn wait(self) -> Result<(), Error> {
+    pub fn wait(self) -> Result<(), Error>
+    where
+        F: Drive,
+    {
         let Self { access, elements, state } = self;
         state.wait(access.inner.fabric()).map_err(|fault| access.failed("get", elements, fault))
     }
@@ -134,7 +138,8 @@ impl<T: Element, F: Fabric> Future for Get<'_, '_, T, F> {
 
 impl<T, F: Fabric> fmt::Debug for Get<'_, '_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "get of {} elements at {} from {:?}", self.elements.1, self.elements.0, self.access)
+        let (offset, count) = self.elements;
+        write!(f, "get of {} at {offset} from {:?}", counted(count as u64, "element"), self.access)
     }
 }
 
@@ -160,13 +165,16 @@ impl<'w, F: Fabric> Flush<'w, F> {
     }
 }
 
-impl<F: Drive> Flush<'_, F> {
+impl<F: Fabric> Flush<'_, F> {
     /// Blocks until the flush completes.
     ///
     /// # Errors
     /// [`Error::Operation`] with the first deferred error of operations on the target.
     #[inline(always)] // see `Get::wait`
-    pub fn wait(self) -> Result<(), Error> {
+    pub fn wait(self) -> Result<(), Error>
+    where
+        F: Drive,
+    {
         let Self { inner, operation, target, state } = self;
         state.wait(inner.fabric()).map_err(|fault| inner.failed(operation, target, fault))
     }

@@ -246,7 +246,7 @@ async fn wait_until<T: AtomicElement, F: Fabric>(
         match fault.kind() {
             FaultKind::OutOfRange => Error::Range { operation, offset, count: 1, target, len, window },
             FaultKind::Unsupported if fault.rank().is_none() => {
-                Error::Type { operation, window, element: std::any::type_name::<T>() }
+                Error::Type { operation, op: None, target, window, element: std::any::type_name::<T>() }
             }
             FaultKind::NoSuchRank => inner.failed(operation, from.unwrap_or(target), fault),
             _ => inner.failed(operation, target, fault),

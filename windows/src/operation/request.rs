@@ -1,7 +1,8 @@
 //! The handle of most calls that wait.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::{Future, Ready, poll_fn};
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -23,42 +24,82 @@ use crate::window::inner::Inner;
 ///
 /// # Panics
 /// A request yields its result once: it panics when it is polled after that, as futures may.
+///
+/// `C` begins the call where a box would cost as much as the call: the call is boxed at the first
+/// poll, and never by `wait`. All other calls are boxed.
 #[must_use = "the call completes only when it is waited on or polled"]
-pub struct Request<'a, R, F: Fabric = Any, E = Error> {
+pub struct Request<'a, R, F: Fabric = Any, E = Error, C = fn() -> Ready<Result<R, E>>> {
     operation: &'static str,
     awaited: Awaited<'a, F>,
     deadline: Option<Duration>,
-    /// `None` once its result was yielded.
-    pending: Option<Pending<'a, R, E>>,
+    state: State<'a, R, E, C>,
 }
 
-type Pending<'a, R, E> = Pin<Box<dyn Future<Output = Result<R, E>> + Send + 'a>>;
+enum State<'a, R, E, C> {
+    NotBegun(C),
+    Boxed(Boxed<'a, R, E>),
+    /// Its result was yielded.
+    Over,
+}
+
+/// A call that begins when its [`Request`] is first waited on or polled: until then it is only its
+/// arguments, which are small.
+pub trait Begin<R, E = Error>: Send {
+    /// The call.
+    type Call: Future<Output = Result<R, E>> + Send;
+    /// Begins it.
+    fn begin(self) -> Self::Call;
+}
+
+impl<R, E, A: Future<Output = Result<R, E>> + Send, C: FnOnce() -> A + Send> Begin<R, E> for C {
+    type Call = A;
+
+    #[inline]
+    fn begin(self) -> A {
+        self()
+    }
+}
+
+type Boxed<'a, R, E> = Pin<Box<dyn Future<Output = Result<R, E>> + Send + 'a>>;
 
 impl<'a, R, F: Fabric, E> Request<'a, R, F, E> {
     /// `operation` is its name in errors.
     pub(crate) fn new(
         awaited: Awaited<'a, F>,
         operation: &'static str,
-        future: impl Future<Output = Result<R, E>> + Send + 'a,
+        call: impl Future<Output = Result<R, E>> + Send + 'a,
     ) -> Self {
-        Self { operation, awaited, deadline: None, pending: Some(Box::pin(future)) }
+        Self { operation, awaited, deadline: None, state: State::Boxed(Box::pin(call)) }
+    }
+}
+
+impl<'a, R, F: Fabric, E, C> Request<'a, R, F, E, C> {
+    /// Does not box the call before its first poll.
+    #[inline]
+    pub(crate) const fn unboxed(awaited: Awaited<'a, F>, operation: &'static str, call: C) -> Self {
+        Self { operation, awaited, deadline: None, state: State::NotBegun(call) }
     }
 
     /// Sets a deadline, counted from the first wait or poll. When it passes, the call fails with
     /// [`TimedOut`](Error::is_timed_out) and is dropped, with the effect that its cancel safety
     /// documents: a lock is left free. After a collective call no later collective of this rank
-    /// succeeds, as for a [barrier](onesided_fabric::World::barrier); memory that the call would
-    /// have returned is lost.
+    /// succeeds, as for a [barrier](onesided_fabric::World::barrier); the same call may have
+    /// succeeded at others, which then wait in their next collective until this rank leaves.
+    /// Memory that the call would have returned is lost.
     pub fn deadline(mut self, after: Duration) -> Self {
         self.deadline = Some(after);
         self
     }
 }
 
-impl<'a, R: 'a, F: Fabric, E: From<Error> + 'a> Request<'a, R, F, E> {
+impl<'a, R: 'a, F: Fabric, E: From<Error> + 'a, C: Begin<R, E> + 'a> Request<'a, R, F, E, C> {
     /// Takes the rest of the call, which has begun.
-    fn take(&mut self) -> Pending<'a, R, E> {
-        let pending = self.pending.take().unwrap_or_else(|| over());
+    fn take(&mut self) -> Boxed<'a, R, E> {
+        let pending = match mem::replace(&mut self.state, State::Over) {
+            State::NotBegun(call) => Box::pin(call.begin()),
+            State::Boxed(pending) => pending,
+            State::Over => over(),
+        };
         match self.deadline.take() {
             Some(after) => Box::pin(limited(pending, self.awaited.clone(), self.operation, after)),
             None => pending,
@@ -67,7 +108,7 @@ impl<'a, R: 'a, F: Fabric, E: From<Error> + 'a> Request<'a, R, F, E> {
 }
 
 async fn limited<'a, R, F: Fabric, E: From<Error>>(
-    mut pending: Pending<'a, R, E>,
+    mut pending: Boxed<'a, R, E>,
     awaited: Awaited<'a, F>,
     operation: &'static str,
     after: Duration,
@@ -83,36 +124,48 @@ async fn limited<'a, R, F: Fabric, E: From<Error>>(
     outcome.unwrap_or_else(|| Err(awaited.timed_out(operation).into()))
 }
 
-impl<'a, R: 'a, F: Drive, E: From<Error> + 'a> Request<'a, R, F, E> {
+impl<'a, R: 'a, F: Fabric, E: From<Error> + 'a, C: Begin<R, E> + 'a> Request<'a, R, F, E, C> {
     /// Blocks until the call completes.
     ///
     /// # Errors
     /// Those of the method that returned it.
-    pub fn wait(mut self) -> Result<R, E> {
+    #[inline]
+    pub fn wait(mut self) -> Result<R, E>
+    where
+        F: Drive,
+    {
+        if self.deadline.is_none()
+            && let State::NotBegun(call) = self.state
+        {
+            return block_on(self.awaited.fabric(), call.begin());
+        }
         let pending = self.take();
         block_on(self.awaited.fabric(), pending)
     }
 }
 
-handle!(['a, R: 'a, F, E: From<Error> + 'a], Request<'a, R, F, E>, R, E, |request| &request.awaited.fabric().clone());
+handle!(
+    ['a, R: 'a, F, E: From<Error> + 'a, C: Begin<R, E> + 'a], Request<'a, R, F, E, C>, R, E,
+    |request| &request.awaited.fabric().clone()
+);
 
-// Nothing in it is pinned in place: what must not move is boxed.
-impl<R, F: Fabric, E> Unpin for Request<'_, R, F, E> {}
+// Nothing in it is pinned in place: a call is boxed before its first poll, or waited for elsewhere.
+impl<R, F: Fabric, E, C> Unpin for Request<'_, R, F, E, C> {}
 
-impl<'a, R: 'a, F: Fabric, E: From<Error> + 'a> Future for Request<'a, R, F, E> {
+impl<'a, R: 'a, F: Fabric, E: From<Error> + 'a, C: Begin<R, E> + 'a> Future for Request<'a, R, F, E, C> {
     type Output = Result<R, E>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut pending = self.take();
         let outcome = pending.as_mut().poll(cx);
         if outcome.is_pending() {
-            self.pending = Some(pending);
+            self.state = State::Boxed(pending);
         }
         outcome
     }
 }
 
-impl<R, F: Fabric, E> fmt::Debug for Request<'_, R, F, E> {
+impl<R, F: Fabric, E, C> fmt::Debug for Request<'_, R, F, E, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "pending {}", self.operation)
     }
@@ -129,6 +182,8 @@ pub(crate) enum Awaited<'a, F: Fabric> {
     TableLock(&'a Inner<F>, u32, u64),
     /// The exposures of targets.
     Exposures(&'a Inner<F>, Arc<[u32]>),
+    /// All ranks, in a fence.
+    Fence(&'a Inner<F>),
     /// All ranks, for a window of this name.
     AllRanks(World<F>, Arc<str>),
     /// The peers that use user memory.
@@ -143,9 +198,11 @@ impl<F: Fabric> Awaited<'_, F> {
 
     fn fabric(&self) -> &F {
         match self {
-            Self::Target(inner, _) | Self::Lock(inner, _) | Self::TableLock(inner, ..) | Self::Exposures(inner, _) => {
-                inner.fabric()
-            }
+            Self::Target(inner, _)
+            | Self::Lock(inner, _)
+            | Self::TableLock(inner, ..)
+            | Self::Exposures(inner, _)
+            | Self::Fence(inner) => inner.fabric(),
             Self::AllRanks(world, _) | Self::Users(world) => world.fabric(),
         }
     }
@@ -164,6 +221,7 @@ impl<F: Fabric> Awaited<'_, F> {
                 let missing = targets.iter().find(|rank| !exposed(rank)).or(targets.first());
                 inner.failed(operation, missing.copied().unwrap_or(0), fault)
             }
+            Self::Fence(inner) => Self::all_ranks(inner).timed_out(operation),
             Self::AllRanks(world, window) => {
                 world.give_up_collectives();
                 Error::Collective { operation, window: window.clone(), fault }

@@ -236,14 +236,17 @@ impl<'s, T: Element, F: Fabric, P: Iterator<Item = (u64, &'s mut [u8])>> Future 
     }
 }
 
-impl<T: Element, F: Drive> Shaped<'_, T, F> {
+impl<T: Element, F: Fabric> Shaped<'_, T, F> {
     /// Blocks until the slice may be reused: puts have read it, gets have filled it.
     ///
     /// # Errors
     /// See [`Access::put_shaped`](crate::Access::put_shaped) and
     /// [`Access::get_shaped`](crate::Access::get_shaped).
     #[inline]
-    pub fn wait(self) -> Result<(), Error> {
+    pub fn wait(self) -> Result<(), Error>
+    where
+        F: Drive,
+    {
         let Self { access, operation, elements, state } = self;
         let outcome = match state {
             State::Done(outcome) => outcome,

@@ -6,7 +6,7 @@ use std::fmt;
 use onesided_fabric::{Any, Fabric};
 use onesided_lock_algos::Mode;
 
-use crate::operation::request::Awaited;
+use crate::operation::request::{Awaited, Begin};
 use crate::passive::lock::operation;
 use crate::{Access, Element, Epoch, Error, Request, Window};
 
@@ -55,14 +55,14 @@ impl<'w, T: Element, F: Fabric> Epochs<'w, T, F> {
     ///
     /// # Cancel safety
     /// As [`LockRequest`](crate::handles::LockRequest).
-    pub fn lock(&mut self, target: u32, mode: Mode) -> Request<'_, (), F> {
+    pub fn lock(&mut self, target: u32, mode: Mode) -> Request<'_, (), F, Error, impl Begin<()>> {
         let (inner, operation) = (self.window.inner(), operation(mode));
         let request = match (self.held.contains_key(&target), mode) {
             (true, _) => Err(Error::AlreadyLocked { operation, target, window: inner.name.clone() }),
             (false, Mode::Exclusive) => Ok(self.window.lock_exclusive(target)),
             (false, Mode::Shared) => Ok(self.window.lock_shared(target)),
         };
-        Request::new(Awaited::Lock(inner, target), operation, async move {
+        Request::unboxed(Awaited::Lock(inner, target), operation, move || async move {
             self.held.insert(target, request?.await?);
             Ok(())
         })
@@ -75,8 +75,8 @@ impl<'w, T: Element, F: Fabric> Epochs<'w, T, F> {
     ///
     /// # Cancel safety
     /// As [`Unlock`](crate::handles::Unlock).
-    pub fn unlock(&mut self, target: u32) -> Request<'_, (), F> {
-        Request::new(Awaited::Target(self.window.inner(), target), "unlock", async move {
+    pub fn unlock(&mut self, target: u32) -> Request<'_, (), F, Error, impl Begin<()>> {
+        Request::unboxed(Awaited::Target(self.window.inner(), target), "unlock", move || async move {
             match self.held.remove(&target) {
                 Some(epoch) => epoch.unlock().await,
                 None => Err(self.not_locked("unlock", target)),

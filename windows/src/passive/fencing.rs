@@ -6,7 +6,7 @@ use onesided_lock_algos::{Mode, TokenDraw};
 
 use crate::handles::LockRequest;
 use crate::locks::layout::LockId;
-use crate::operation::request::Awaited;
+use crate::operation::request::{Awaited, Begin};
 use crate::passive::cancelled::Unclaimed;
 use crate::passive::lock::{Kind, operation};
 use crate::window::inner::Inner;
@@ -66,19 +66,17 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     ///
     /// # Cancel safety
     /// If dropped before it completes, a token may have been drawn and discarded.
-    pub fn fencing_token(&self) -> Request<'w, u64, F> {
+    #[inline]
+    pub fn fencing_token(&self) -> Request<'w, u64, F, Error, impl Begin<u64> + use<'w, T, F>> {
         let (inner, target, id) = self.lock_parts();
-        let token = self.token(inner.draw_token(target, id));
-        Request::new(self.awaited(), "fencing_token", token)
+        Request::unboxed(self.awaited(), "fencing_token", self.token(inner.draw_token(target, id)))
     }
 
     /// The token that was drawn under this lock.
-    fn token(
-        &self,
-        drawn: Result<TokenDraw<F::Op>, Fault>,
-    ) -> impl Future<Output = Result<u64, Error>> + Send + use<'w, T, F> {
+    #[inline]
+    fn token(&self, drawn: Result<TokenDraw<F::Op>, Fault>) -> impl Begin<u64> + use<'w, T, F> {
         let ((inner, target, _), word) = (self.lock_parts(), self.sole_word());
-        async move {
+        move || async move {
             let token = match drawn {
                 Ok(draw) => draw.held_as(word).await,
                 Err(fault) => Err(fault),
@@ -115,7 +113,7 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
             let (epoch, by_first) = self.held().await?;
             let epoch = Unclaimed::new(epoch);
             let token = match early.filter(|_| by_first) {
-                Some(early) => epoch.token(early).await?,
+                Some(early) => epoch.token(early).begin().await?,
                 None => epoch.fencing_token().await?,
             };
             Ok((K::guard(epoch.claim(), lock), token))

@@ -153,11 +153,13 @@ struct How {
 struct Contended<'w, F: Fabric> {
     rest: Option<(&'w Target<F>, Words<'w, F>, Cancellable<F>)>,
     limit: Limit<'w, F>,
+    /// Whether the first operation found that this rank holds the lock.
+    held_here: bool,
 }
 
 impl<F: Fabric> Default for Contended<'_, F> {
     fn default() -> Self {
-        Self { rest: None, limit: Limit::NONE }
+        Self { rest: None, limit: Limit::NONE, held_here: false }
     }
 }
 
@@ -284,7 +286,8 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
             Poll::Pending => {
                 let Some(contended) = &mut self.contended else { return Poll::Pending };
                 ready!(contended.limit.poll(cx, inner.fabric()));
-                Err(Fault::new(FaultKind::TimedOut))
+                let own = Fault::of(FaultKind::TimedOut, inner.fabric().rank());
+                Err(if contended.held_here { own } else { Fault::new(FaultKind::TimedOut) })
             }
             Poll::Ready(outcome) => outcome,
         };
@@ -332,11 +335,13 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
                         return Poll::Ready(Ok(Some((target, words, had))));
                     }
                     first => {
+                        let owner = first.ok().and_then(|first| inner.locks.algorithm.owner_found(first));
+                        let held_here = owner.is_some_and(|owner| owner.rank == inner.fabric().rank());
                         let first = std::future::ready(first);
                         let rest =
                             Cancellable::new(Arc::clone(inner), (target_lock, mode, self.intent), words.1, first);
                         let contended = self.contended.get_or_insert_default();
-                        contended.rest = Some((target, words, rest));
+                        (contended.rest, contended.held_here) = (Some((target, words, rest)), held_here);
                     }
                 }
             }
@@ -361,7 +366,7 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
     }
 }
 
-impl<'w, T: Element, F: Drive, K: Kind<T>> LockRequest<'w, T, F, K> {
+impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
     /// Blocks until the lock is held.
     ///
     /// # Errors
@@ -374,7 +379,10 @@ impl<'w, T: Element, F: Drive, K: Kind<T>> LockRequest<'w, T, F, K> {
     /// - [`Error::Rank`].
     /// - For a lock of a table, [`Error::TableLock`] and [`Error::NoSuchLock`] instead.
     #[inline(always)] // see `hold`
-    pub fn wait(self) -> Result<K::Guard<'w, F>, Error> {
+    pub fn wait(self) -> Result<K::Guard<'w, F>, Error>
+    where
+        F: Drive,
+    {
         let (failed, lock) = (self.failing(), self.lock);
         K::outcome(self.hold(), lock, failed)
     }
@@ -382,7 +390,10 @@ impl<'w, T: Element, F: Drive, K: Kind<T>> LockRequest<'w, T, F, K> {
     // A request that stays in registers costs nothing; one that passes through memory costs more
     // than the lock.
     #[inline(always)]
-    fn hold(self) -> Result<Epoch<'w, T, F>, Fault> {
+    fn hold(self) -> Result<Epoch<'w, T, F>, Fault>
+    where
+        F: Drive,
+    {
         let (inner, id, mode, intent) = (self.window.inner(), self.id, self.mode, self.intent);
         if self.deadline.is_some() || self.contended.is_some() {
             return self.hold_slowly();
@@ -397,7 +408,10 @@ impl<'w, T: Element, F: Drive, K: Kind<T>> LockRequest<'w, T, F, K> {
 
     #[cold]
     #[inline(never)]
-    fn hold_slowly(mut self) -> Result<Epoch<'w, T, F>, Fault> {
+    fn hold_slowly(mut self) -> Result<Epoch<'w, T, F>, Fault>
+    where
+        F: Drive,
+    {
         block_on(self.inner().fabric(), poll_fn(|cx| self.poll_held(cx))).map(|(epoch, _)| epoch)
     }
 }

@@ -93,7 +93,7 @@ impl<'w, T: Element, F: Fabric> Unlock<'w, T, F> {
     }
 }
 
-impl<T: Element, F: Drive> Unlock<'_, T, F> {
+impl<T: Element, F: Fabric> Unlock<'_, T, F> {
     /// Blocks until everything done under the lock is complete at the target and the release is
     /// posted.
     ///
@@ -101,7 +101,10 @@ impl<T: Element, F: Drive> Unlock<'_, T, F> {
     /// As [`Epoch::unlock`], and [`Error::Late`] in a window with a [lease
     /// policy](crate::LeasePolicy).
     #[inline(always)] // a guard passed through memory costs more than the release
-    pub fn wait(self) -> Result<(), Error> {
+    pub fn wait(self) -> Result<(), Error>
+    where
+        F: Drive,
+    {
         let Self { inner, target, held, flush, checked, outcome } = self;
         if let Some(released) = checked {
             return wait_checked(inner, target.rank, released, outcome);

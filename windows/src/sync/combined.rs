@@ -5,6 +5,7 @@ use std::fmt;
 use onesided_fabric::{Any, Drive, Fabric};
 use onesided_lock_algos::{Intent, Mode};
 
+use crate::error::counted;
 use crate::handles::{Flush, LockedRequest, Unlock};
 use crate::passive::cancelled::Unclaimed;
 use crate::passive::release::Unpoisoning;
@@ -216,6 +217,6 @@ where
 
 impl<T, C> fmt::Debug for LockedUpdate<'_, T, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "update of {} elements at {}", self.elements.len(), self.offset)
+        write!(f, "update of {} at {}", counted(self.elements.len() as u64, "element"), self.offset)
     }
 }

@@ -9,7 +9,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Any, Fabric, World};
 use onesided_lock_algos::{Intent, Mode};
 
-use crate::handles::{LockRequest, Unlock};
+use crate::handles::{Begin, LockRequest, Unlock};
 use crate::locks::layout::{LockId, Table};
 use crate::operation::request::Awaited;
 use crate::passive::cancelled::Unclaimed;
@@ -226,7 +226,7 @@ impl<F: Fabric> LockTable<F> {
     ///
     /// # Errors
     /// Those of [`LockRequest::wait`] of the first lock that fails; the locks taken before are
-    /// released.
+    /// released. A deadline's error names the lowest of the locks, whichever it waited for.
     ///
     /// # Cancel safety
     /// If dropped before it completes, it leaves nothing locked.
@@ -337,7 +337,7 @@ impl<'t, F: Fabric> TableGuard<'t, F> {
     /// # Errors
     /// When waited on: [`Error::Operation`], `Unsupported` in a table [without
     /// tokens](LockTable::with_tokens).
-    pub fn fencing_token(&self) -> Request<'t, u64, F> {
+    pub fn fencing_token(&self) -> Request<'t, u64, F, Error, impl Begin<u64> + use<'t, F>> {
         self.epoch.fencing_token()
     }
 

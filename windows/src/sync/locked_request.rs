@@ -52,13 +52,16 @@ impl<'a, T: Element, R, O, F: Fabric> LockedRequest<'a, T, R, O, F> {
     }
 }
 
-impl<'a, T: Element, R: 'a, O: Operation<'a, T, F, R>, F: Drive> LockedRequest<'a, T, R, O, F> {
+impl<'a, T: Element, R: 'a, O: Operation<'a, T, F, R>, F: Fabric> LockedRequest<'a, T, R, O, F> {
     /// Blocks until the call completes.
     ///
     /// # Errors
     /// Those of the method that returned it.
     #[inline(always)] // see `LockRequest::wait`
-    pub fn wait(self) -> Result<R, Error> {
+    pub fn wait(self) -> Result<R, Error>
+    where
+        F: Drive,
+    {
         match self.call {
             Call::NotStarted(operation) if self.lock.completes_at_post() && !self.limit.is_set() => {
                 operation.run_now(self.lock)
@@ -69,7 +72,10 @@ impl<'a, T: Element, R: 'a, O: Operation<'a, T, F, R>, F: Drive> LockedRequest<'
 
     #[cold]
     #[inline(never)]
-    fn wait_slowly(self) -> Result<R, Error> {
+    fn wait_slowly(self) -> Result<R, Error>
+    where
+        F: Drive,
+    {
         self.block()
     }
 }

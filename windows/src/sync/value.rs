@@ -8,7 +8,7 @@ use onesided_fabric::remote_memory::FaultKind;
 use onesided_fabric::{Any, Call, Drive, Fabric, World};
 use onesided_lock_algos::{Intent, Mode};
 
-use crate::handles::LockedRequest;
+use crate::handles::{Begin, LockedRequest};
 use crate::sync::locked_request::{DeferredLock, Operation};
 use crate::{Builder, Element, Epoch, Error, PreviousOwner, Request, Window};
 
@@ -129,7 +129,9 @@ impl<'m, T: Element, G: Guard<'m, T, F>, F: Fabric> LockedRequest<'m, T, G, Lock
     }
 }
 
-fn token<'m, T: Element, F: Fabric>(epoch: Option<&Epoch<'m, T, F>>) -> Request<'m, u64, F> {
+fn token<'m, T: Element, F: Fabric>(
+    epoch: Option<&Epoch<'m, T, F>>,
+) -> Request<'m, u64, F, Error, impl Begin<u64> + use<'m, T, F>> {
     match epoch {
         Some(epoch) => epoch.fencing_token(),
         None => unreachable!("a guard holds its lock until it is consumed"),
@@ -161,7 +163,7 @@ impl<'m, T: Element, F: Fabric> ReadGuard<'m, T, F> {
     }
 
     /// Draws a fencing token: see [`Epoch::fencing_token`].
-    pub fn fencing_token(&self) -> Request<'m, u64, F> {
+    pub fn fencing_token(&self) -> Request<'m, u64, F, Error, impl Begin<u64> + use<'m, T, F>> {
         token(self.epoch.as_ref())
     }
 }
@@ -221,7 +223,7 @@ impl<'m, T: Element, F: Fabric> WriteGuard<'m, T, F> {
     }
 
     /// Draws a fencing token: see [`Epoch::fencing_token`].
-    pub fn fencing_token(&self) -> Request<'m, u64, F> {
+    pub fn fencing_token(&self) -> Request<'m, u64, F, Error, impl Begin<u64> + use<'m, T, F>> {
         token(self.epoch.as_ref())
     }
 
@@ -235,12 +237,12 @@ impl<'m, T: Element, F: Fabric> WriteGuard<'m, T, F> {
     ///
     /// # Cancel safety
     /// May be dropped at any point: it writes back and releases as a drop of the guard does.
-    pub fn unlock(mut self) -> Request<'m, (), F> {
+    pub fn unlock(mut self) -> Request<'m, (), F, Error, impl Begin<()> + use<'m, T, F>> {
         let awaited = match &self.epoch {
             Some(epoch) => epoch.awaited(),
             None => unreachable!("a guard holds its lock until it is consumed"),
         };
-        Request::new(awaited, "unlock", async move {
+        Request::unboxed(awaited, "unlock", || async move {
             let (epoch, put) = self.put_back();
             match epoch {
                 Some(epoch) => put.and(epoch.unlock().await), // released even if the put failed

@@ -14,6 +14,10 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// Closes the window on all ranks: completes what this rank has posted, waits for the others,
     /// and reports deferred errors. Collective.
     ///
+    /// A guard borrows the handle that gave it out, which cannot be closed before the guard is
+    /// gone: unlock it, or drop it. A guard of another handle (a clone) may still hold its lock,
+    /// and releases it later.
+    ///
     /// Other handles of the window become useless: starting an epoch (a lock, a fence, a post, a
     /// start, an access without a check or a direct one), an operation in an epoch that is still
     /// open, attaching, and closing again fail with `Closed`. Direct loads and stores, and

@@ -6,6 +6,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Fabric, SegmentKey, World};
 
 use crate::Error;
+use crate::error::counted;
 
 /// A rank's announcement of its window memory: the wire format of window creation, version 3.
 ///
@@ -103,7 +104,7 @@ impl CreateMessage {
             Some(format!("the lock: {} against {}", self.design, first.design))
         } else if !uneven && len(self) != len(first) {
             let elements = |part| len(part).checked_div(self.element.size.into()).unwrap_or(0);
-            Some(format!("the length: {} elements against {}", elements(self), elements(first)))
+            Some(format!("the length: {} against {}", counted(elements(self), "element"), elements(first)))
         } else if self.name != first.name {
             Some(format!("the name: \"{}\" against \"{}\"", self.name, first.name))
         } else {
@@ -190,8 +191,9 @@ pub(crate) fn keys_of_all<F: Fabric>(
     let window = || Arc::clone(name);
     let elsewhere = |rank, fault| Error::CreateElsewhere { window: window(), rank, fault: world.translate(fault) };
     let collective = |fault| Error::Collective { operation: "create", window: window(), fault };
-    let parts = all.iter().map(|bytes| CreateMessage::from_bytes(bytes).ok_or(Fault::new(FaultKind::Protocol)));
-    let parts = parts.collect::<Result<Vec<_>, _>>().map_err(collective)?;
+    let malformed = |rank| collective(Fault::of(FaultKind::Protocol, Rank(rank)));
+    let parts = (0..).zip(all).map(|(rank, bytes)| CreateMessage::from_bytes(bytes).ok_or_else(|| malformed(rank)));
+    let parts = parts.collect::<Result<Vec<_>, _>>()?;
     let mut keys = Vec::with_capacity(parts.len());
     for (rank, part) in (0..).zip(&parts) {
         let theirs = part.outcome.map_err(|fault| elsewhere(rank, fault))?;

@@ -92,13 +92,16 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
     }
 }
 
-impl<'a, 'w, T: Element, F: Drive> At<'a, 'w, T, F> {
+impl<'a, 'w, T: Element, F: Fabric> At<'a, 'w, T, F> {
     /// Blocks until the target is locked.
     ///
     /// # Errors
     /// See [`LockAll::at`].
     #[inline]
-    pub fn wait(self) -> Result<&'a Access<'w, T, F>, Error> {
+    pub fn wait(self) -> Result<&'a Access<'w, T, F>, Error>
+    where
+        F: Drive,
+    {
         match self.state {
             State::Here(access) => Ok(access),
             State::Requested(request) => request.wait(),

@@ -78,24 +78,23 @@ impl<'w, T: Element, F: Fabric> LockedRanks<'w, T, F> {
     /// Flushes and unlocks.
     pub(crate) async fn unlock(mut self) -> Result<(), Error> {
         let (inner, mut outcome) = (self.inner, Ok(()));
-        let failed = |rank| move |fault| inner.failed_or_expired("unlock_all", rank, fault);
         inner.begin_flushes(self.targets());
         for rank in 0..inner.world.size() {
             let lock = &mut self.ranks[rank as usize];
             let unlocked = if let Some(RankLock::All(access)) = lock.get() {
-                inner.fabric().flush_before_release(access.target.fabric_rank()).await.map(drop).map_err(failed(rank))
+                inner.fabric().flush_before_release(access.target.fabric_rank()).await.map(drop)
             } else if let Some(RankLock::Own(epoch)) = lock.take() {
                 let mut unlock = epoch.unlock();
-                poll_fn(|cx| unlock.poll_released(cx)).await.map_err(failed(rank))
+                poll_fn(|cx| unlock.poll_released(cx)).await
             } else {
                 continue;
             };
-            outcome = outcome.and(unlocked);
+            outcome = outcome.and(unlocked.map_err(|fault| (rank, fault)));
         }
         if let Some(all) = self.all.take() {
             all.unlock_unchanged();
         }
-        outcome
+        outcome.map_err(|(rank, fault)| inner.failed_or_expired("unlock_all", rank, fault))
     }
 
     /// The accessed targets.

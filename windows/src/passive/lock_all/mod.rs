@@ -12,7 +12,7 @@ use onesided_fabric::{Any, Fabric};
 use onesided_lock_algos::{Intent, Mode};
 
 use crate::handles::{At, LockRequest};
-use crate::operation::request::Awaited;
+use crate::operation::request::{Awaited, Begin};
 use crate::passive::lock_all::locked::{LockedRanks, RankLock};
 use crate::passive::lock_all::reader::Reader;
 use crate::{Element, Error, LockAllDesign, PreviousOwner, Request, Window};
@@ -40,7 +40,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
     /// # Cancel safety
     /// If dropped before it completes, it leaves nothing locked: the endpoint finishes and releases
     /// what was started.
-    pub fn lock_all(&self) -> Request<'_, LockAll<'_, T, F>, F> {
+    pub fn lock_all(&self) -> Request<'_, LockAll<'_, T, F>, F, Error, impl Begin<LockAll<'_, T, F>>> {
         let inner = self.inner();
         let requests = match inner.locks.lock_all {
             LockAllDesign::OnDemand => Vec::new(),
@@ -49,7 +49,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
                 vec![LockRequest::start_of(self, locked::LOCK_ALL, (), Mode::Shared, Intent::LOCK)]
             }
         };
-        Request::new(Awaited::Lock(inner, inner.world.rank()), OPERATION, async move {
+        Request::unboxed(Awaited::Lock(inner, inner.world.rank()), OPERATION, move || async move {
             let locked_ranks = match inner.locks.lock_all {
                 LockAllDesign::OnDemand => {
                     inner.check_open().map(|()| LockedRanks::new(inner, None)).map_err(|fault| {
@@ -113,6 +113,10 @@ pub(crate) fn of_all(error: Error) -> Error {
 
 /// Shared locks of every rank's window memory, taken together, or each when it is first
 /// [accessed](Self::at). A drop unlocks them.
+///
+/// It borrows the window, and the accesses borrow it: drop or unlock it before the window is
+/// closed. [`unlock_all`](Self::unlock_all) of a field moves it out of its structure, whose methods
+/// cannot be called any more.
 #[must_use = "if unused the locks are released immediately"]
 pub struct LockAll<'w, T: Element, F: Fabric = Any> {
     pub(crate) window: &'w Window<T, F>,
@@ -174,18 +178,23 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
     }
 
     /// Starts all flushes, and then waits for one after another.
-    fn flush(&self, operation: &'static str, begin: for<'a> fn(&'a F, Rank) -> F::Flush<'a>) -> Request<'_, (), F> {
+    #[inline]
+    fn flush(
+        &self,
+        operation: &'static str,
+        begin: for<'a> fn(&'a F, Rank) -> F::Flush<'a>,
+    ) -> Request<'_, (), F, Error, impl Begin<()>> {
         let inner = self.window.inner();
         if !inner.completes_at_post {
             self.locked_ranks.targets().for_each(|target| drop(begin(inner.fabric(), target.fabric_rank())));
         }
-        Request::new(Awaited::Target(inner, inner.world.rank()), operation, async move {
+        Request::unboxed(Awaited::Target(inner, inner.world.rank()), operation, move || async move {
             let mut outcome = Ok(());
             for target in self.locked_ranks.targets() {
                 let flushed = begin(inner.fabric(), target.fabric_rank()).await;
-                outcome = outcome.and(flushed.map_err(|fault| inner.failed(operation, target.rank, fault)));
+                outcome = outcome.and(flushed.map_err(|fault| (target.rank, fault)));
             }
-            outcome
+            outcome.map_err(|(rank, fault)| inner.failed(operation, rank, fault))
         })
     }
 
@@ -197,7 +206,7 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
     ///
     /// # Cancel safety
     /// If dropped before it completes, nothing is guaranteed.
-    pub fn flush_all(&self) -> Request<'_, (), F> {
+    pub fn flush_all(&self) -> Request<'_, (), F, Error, impl Begin<()>> {
         self.flush("flush_all", F::flush)
     }
 
@@ -212,7 +221,7 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
     ///
     /// # Cancel safety
     /// As [`flush_all`](Self::flush_all).
-    pub fn flush_local_all(&self) -> Request<'_, (), F> {
+    pub fn flush_local_all(&self) -> Request<'_, (), F, Error, impl Begin<()>> {
         self.flush("flush_local_all", F::flush_local)
     }
 
@@ -224,9 +233,9 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
     ///
     /// # Cancel safety
     /// If dropped before it completes, the endpoint finishes the releases.
-    pub fn unlock_all(self) -> Request<'w, (), F> {
+    pub fn unlock_all(self) -> Request<'w, (), F, Error, impl Begin<()> + use<'w, T, F>> {
         let inner = self.window.inner();
-        Request::new(Awaited::Target(inner, inner.world.rank()), "unlock_all", self.locked_ranks.unlock())
+        Request::unboxed(Awaited::Target(inner, inner.world.rank()), "unlock_all", || self.locked_ranks.unlock())
     }
 }
 
