@@ -29,9 +29,9 @@
 //! | memory model: a message; a lock's hand-over; a sequence-locked read | 2 | any | 6; 10; 735 |
 //! | access guard: a peer, an owner; two peers, an owner | 2; 3 | any; 3 | 55; 887 |
 //! | reference count: a peer, an owner that begins before it; beside it; two peers, an owner | 2; 2; 3 | any; any; 3 | 29; 63; 1,048 |
-//! | ring: 3 messages through 1 slot | 2 | any | 18,748 |
-//! | ring: 4 messages through 2 slots | 2 | 4 | 9,192 |
-//! | mail: 2 messages, 2 slots; 1 slot | 2 | 4 | 7,721; 11,312 |
+//! | lane: 3 packets through 1 cell | 2 | any | 18,748 |
+//! | lane: 3 packets, one of two cells, through 2 cells | 2 | 4 | 1,791 |
+//! | lane: 2 packets to a sleeper, 2 cells; 1 cell | 2 | 4 | 7,721; 11,312 |
 //! | progress thread: a task, a writer; two waits of it | 3 | 3; 2 | 13,314; 5,691 |
 //! | progress thread: two tasks, a writer | 4 | 2 | 98,751 |
 //! | progress thread: spawned work, its last handle dropped by the thread | 3 | 3 | 3,106 |
