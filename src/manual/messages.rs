@@ -71,7 +71,8 @@
 //!
 //! RGET is that of sur-2006, section 3: its sender does nothing between the two packets. A send
 //! copies its elements into registered memory, up to 64 MiB of which are kept for the next sends; a
-//! receive reads them into its slice or vector.
+//! receive reads them into its slice or vector. On shared memory a message of at least 32 KiB is
+//! announced before it is copied, and its receiver reads behind the copy, chunk by chunk.
 //!
 //! What a rank keeps of messages that no receive has fitted is bounded: 4,096 units of credit for
 //! each other rank, and among more than 64 ranks the same for all together. A message takes one

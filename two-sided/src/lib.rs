@@ -26,6 +26,7 @@ mod engine;
 mod error;
 mod matching;
 mod messages;
+mod pipeline;
 mod probe;
 mod progress;
 mod receive;

@@ -11,7 +11,7 @@ use onesided_fabric::{Drive, Fabric, World};
 
 use crate::engine::Engine;
 use crate::matching::{Envelope, Pattern};
-use crate::progress::Progress;
+use crate::progress::{Progress, Registered};
 use crate::{Error, MatchProbe, Probe, Recv, RecvInto, SendRequest, Source, Status, Tag, Tags};
 
 /// A communicator: messages among the ranks of a [`World`], apart from those of every other
@@ -248,7 +248,7 @@ impl<F: Fabric> Messages<F> {
     /// Why no message comes from a source, once everything that has arrived is taken in: the rank
     /// is lost; or, of any rank, a member has died and was not acknowledged, or all others have
     /// left.
-    pub(crate) fn failed_source(&self, engine: &Engine<F::Segment>, source: Source) -> Option<Fault> {
+    pub(crate) fn failed_source(&self, engine: &Engine<Registered<F>>, source: Source) -> Option<Fault> {
         let fabric = self.world.fabric();
         match source {
             Source::Rank(rank) => return engine.lost(self.world.fabric_rank(rank)?),

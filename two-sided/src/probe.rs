@@ -9,6 +9,7 @@ use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
 
 use crate::engine::{Direct, Engine};
 use crate::matching::Pattern;
+use crate::progress::Registered;
 use crate::receive::Taken;
 use crate::{Error, Messages, Recv, RecvInto, Source, Status, Tags};
 
@@ -78,7 +79,7 @@ async fn found<R, F: Fabric>(
     messages: &Messages<F>,
     checked: Checked,
     source: Source,
-    find: impl Fn(&mut Engine<F::Segment>, Pattern, &std::task::Waker) -> Option<R>,
+    find: impl Fn(&mut Engine<Registered<F>>, Pattern, &std::task::Waker) -> Option<R>,
 ) -> Result<R, Error> {
     let pattern = checked?;
     let watch = pattern.source.map_or(messages.world().fabric().rank(), Rank);

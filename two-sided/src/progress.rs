@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::poll_fn;
-use std::pin::Pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use onesided_fabric::remote_memory::{Fault, Patience, Rank, Watch};
-use onesided_fabric::{Arrival, Fabric, Segment, Transport};
+use onesided_fabric::{Arrival, Fabric, Segment, SegmentKey, Transport};
 
 use crate::engine::{Direct, Engine, Posted, window};
+use crate::pipeline;
 use crate::wire::{EAGER_HEAD, HEAD_MAX};
 
 /// The most memory that sends have used and that is kept to be used again, in bytes.
@@ -20,14 +21,17 @@ const KEPT: u64 = 64 << 20;
 pub(crate) struct Progress<F: Fabric> {
     pub(crate) fabric: F,
     state: Mutex<State<F>>,
-    memory: Mutex<Memory<F::Segment>>,
+    memory: Mutex<Memory<Registered<F>>>,
 }
 
 struct State<F: Fabric> {
-    engine: Engine<F::Segment>,
+    engine: Engine<Registered<F>>,
     transport: F::Transport,
     reads: Vec<Read<F>>,
 }
+
+/// Registered memory of a message. Its sender holds it too while it copies the message in.
+pub(crate) type Registered<F> = Arc<<F as Fabric>::Segment>;
 
 /// A message is longer than a packet.
 pub(crate) struct TooLong;
@@ -35,7 +39,7 @@ pub(crate) struct TooLong;
 /// A read of an announced message whose receive is not waited for now.
 struct Read<F: Fabric> {
     receive: usize,
-    into: F::Segment,
+    into: Registered<F>,
     transfer: F::Transfer,
 }
 
@@ -99,8 +103,8 @@ impl<F: Fabric> Progress<F> {
     }
 
     /// Registered memory of at least `len` bytes.
-    pub(crate) fn memory(&self, len: u64) -> Result<F::Segment, Fault> {
-        let len = len.next_power_of_two();
+    pub(crate) fn memory(&self, len: u64) -> Result<Registered<F>, Fault> {
+        let len = len.next_multiple_of(len.next_power_of_two() / 16); // at most an eighth too much
         {
             let mut memory = lock(&self.memory);
             if let Some(segment) = memory.free.get_mut(&len).and_then(Vec::pop) {
@@ -108,15 +112,16 @@ impl<F: Fabric> Progress<F> {
                 return Ok(segment);
             }
         }
-        self.fabric.allocate(len).map_err(|error| error.fault())
+        self.fabric.allocate(len).map(Arc::new).map_err(|error| error.fault())
     }
 
     /// Keeps memory for the next messages.
-    pub(crate) fn keep(&self, segments: impl IntoIterator<Item = F::Segment>) {
+    pub(crate) fn keep(&self, segments: impl IntoIterator<Item = Registered<F>>) {
         let mut memory = lock(&self.memory);
-        for segment in segments {
+        for mut segment in segments {
             let len = segment.len();
-            if memory.bytes + len <= KEPT {
+            let is_in_use = Arc::get_mut(&mut segment).is_none(); // by a copy whose receiver has died
+            if !is_in_use && memory.bytes + len <= KEPT {
                 memory.bytes += len;
                 memory.free.entry(len).or_default().push(segment);
             }
@@ -124,7 +129,7 @@ impl<F: Fabric> Progress<F> {
     }
 
     /// Changes the engine, sends what can be sent at once, and wakes the tasks that get on by it.
-    pub(crate) fn with<R>(&self, change: impl FnOnce(&mut Engine<F::Segment>) -> R) -> R {
+    pub(crate) fn with<R>(&self, change: impl FnOnce(&mut Engine<Registered<F>>) -> R) -> R {
         let mut state = lock(&self.state);
         let result = change(&mut state.engine);
         if state.engine.is_busy() {
@@ -166,11 +171,18 @@ impl<F: Fabric> Progress<F> {
     /// Starts to read announced messages whose receives are not waited for now, and ends the reads
     /// that are over.
     fn read_announced(&self, State { engine, reads, .. }: &mut State<F>, cx: &mut Context<'_>) {
-        while let Some((receive, key)) = engine.next_to_read() {
-            let opened = self.fabric.open(&key).map_err(|error| error.fault());
+        let state_of = |key: &SegmentKey| match pin!(pipeline::is_whole(&self.fabric, key))
+            .poll(&mut Context::from_waker(Waker::noop()))
+        {
+            Poll::Ready(Ok(false)) | Poll::Pending => None,
+            Poll::Ready(Ok(true)) => Some(Ok(())),
+            Poll::Ready(Err(fault)) => Some(Err(fault)),
+        };
+        while let Some((receive, key, whole)) = engine.next_to_read(state_of) {
+            let opened = whole.and_then(|()| self.fabric.open(&key).map_err(|error| error.fault()));
             match opened.and_then(|from| Ok((from, self.memory(key.len)?))) {
                 Ok((from, into)) => {
-                    let transfer = self.fabric.rdma_read((&from, 0), (&into, 0), key.len);
+                    let transfer = self.fabric.rdma_read((&from, 0), (&*into, 0), key.len);
                     reads.push(Read { receive, into, transfer });
                 }
                 Err(fault) => engine.read(receive, Err(fault)),
@@ -198,8 +210,8 @@ impl<F: Fabric> Progress<F> {
         &'a self,
         watch: Rank,
         mut direct: Direct<'a>,
-        mut look: impl FnMut(&mut Engine<F::Segment>, &mut Direct<'_>, &Waker) -> Option<R> + 'a,
-        failed: impl Fn(&Engine<F::Segment>) -> Option<R> + 'a,
+        mut look: impl FnMut(&mut Engine<Registered<F>>, &mut Direct<'_>, &Waker) -> Option<R> + 'a,
+        failed: impl Fn(&Engine<Registered<F>>) -> Option<R> + 'a,
     ) -> impl Future<Output = R> + 'a {
         let patience = Patience { deadline: u64::MAX, watch: Watch::RankAndFailures(watch) };
         poll_fn(move |cx| {

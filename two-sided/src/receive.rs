@@ -11,7 +11,8 @@ use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
 
 use crate::engine::{Body, Direct, Engine, Matched, Posting};
 use crate::matching::Envelope;
-use crate::progress::Progress;
+use crate::pipeline;
+use crate::progress::{Progress, Registered};
 use crate::{Error, Messages, Source, Status, Tags};
 
 /// A receive of a message of any length. See [`Messages::recv`].
@@ -96,7 +97,7 @@ impl<F: Fabric> Drop for Posted<'_, F> {
 /// A message that the engine has matched: delivered, or given back when this is dropped.
 pub(crate) struct Taken<'m, F: Fabric> {
     messages: &'m Messages<F>,
-    matched: Option<Matched<F::Segment>>,
+    matched: Option<Matched<Registered<F>>>,
 }
 
 impl<F: Fabric> Drop for Taken<'_, F> {
@@ -108,11 +109,11 @@ impl<F: Fabric> Drop for Taken<'_, F> {
 }
 
 impl<'m, F: Fabric> Taken<'m, F> {
-    pub(crate) const fn new(messages: &'m Messages<F>, matched: Matched<F::Segment>) -> Self {
+    pub(crate) const fn new(messages: &'m Messages<F>, matched: Matched<Registered<F>>) -> Self {
         Self { messages, matched: Some(matched) }
     }
 
-    fn matched(&self) -> &Matched<F::Segment> {
+    fn matched(&self) -> &Matched<Registered<F>> {
         self.matched.as_ref().unwrap_or_else(|| unreachable!("it is there until it is delivered"))
     }
 
@@ -138,7 +139,7 @@ impl<'m, F: Fabric> Taken<'m, F> {
             engine.owes_packets(from)
         });
         if is_queued && progress.with(|engine| engine.owes_packets(from)) {
-            let sent = |engine: &mut Engine<F::Segment>, _: &mut Direct<'_>, _: &Waker| {
+            let sent = |engine: &mut Engine<Registered<F>>, _: &mut Direct<'_>, _: &Waker| {
                 (!engine.owes_packets(from)).then_some(())
             };
             progress.until(from, Direct::none(), sent, |_| None).await;
@@ -157,9 +158,10 @@ impl<'m, F: Fabric> Taken<'m, F> {
                 into[..len].copy_from_slice(&bytes[..len]);
                 Ok(())
             }
-            Body::Announced { key, .. } => {
+            Body::Announced { key, by_chunks, .. } => {
                 let len = usize::try_from(key.len).unwrap_or(usize::MAX).min(into.len());
                 match fabric.open(key) {
+                    _ if *by_chunks => pipeline::read(fabric, key, &mut into[..len]).await,
                     Ok(memory) => fabric.get(&memory, 0, &mut into[..len]).await,
                     Err(error) => Err(error.fault()),
                 }
@@ -211,7 +213,7 @@ impl<'m, F: Fabric> Posted<'m, F> {
         &'a mut self,
         messages: &'a Messages<F>,
         into: &'a mut [u8],
-    ) -> impl Future<Output = Result<Landed<F::Segment>, Error>> + 'a {
+    ) -> impl Future<Output = Result<Landed<Registered<F>>, Error>> + 'a {
         let Some(receive) = self.receive else { unreachable!("it is taken once") };
         let source = self.source;
         let failed =

@@ -1,12 +1,14 @@
 //! The handle of a send.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Call, Drive, Fabric, Limit, Segment, SegmentKey, limited};
 
 use crate::engine::Direct;
+use crate::pipeline;
 use crate::progress::{Progress, TooLong};
 use crate::{Error, Messages, Tag};
 
@@ -69,14 +71,26 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
 
     /// Copies the message into registered memory, which the receiver reads.
     fn announce(messages: &'m Messages<F>, bytes: &[u8], what: What, to: Rank) -> Result<usize, Box<Error>> {
-        let progress = messages.progress();
-        let written = progress.memory(what.bytes).and_then(|memory| {
-            progress.fabric.write_own(&memory, 0, bytes)?;
-            Ok(memory)
-        });
-        let memory = written.map_err(|fault| what.failed(messages.world().translate(fault)))?;
-        let key = SegmentKey { len: what.bytes, ..memory.key() };
-        Ok(progress.with(|engine| engine.send_rendezvous(to, messages.context(), what.tag.0, key, memory)))
+        let (progress, envelope) = (messages.progress(), (messages.context(), what.tag.0));
+        let fabric = &progress.fabric;
+        let announce = || {
+            let memory = progress.memory(pipeline::room(what.bytes))?;
+            let key = SegmentKey { len: what.bytes, ..memory.key() };
+            // This rank may read its own message at once.
+            let by_chunks = to != fabric.rank() && pipeline::fits(fabric, bytes.len());
+            match by_chunks {
+                true => pipeline::reset(fabric, &memory, &key)?,
+                false => fabric.write_own(&memory, 0, bytes)?,
+            }
+            let announced = Arc::clone(&memory);
+            let send = progress.with(|engine| engine.send_rendezvous(to, envelope, (key, by_chunks), announced));
+            if by_chunks {
+                pipeline::write(fabric, &memory, &key, bytes)?;
+                progress.with(|engine| engine.notify(to));
+            }
+            Ok(send)
+        };
+        announce().map_err(|fault| Box::new(what.failed(messages.world().translate(fault))))
     }
 
     /// Sets a deadline, counted from the next wait or poll. The message may be received after it.

@@ -11,6 +11,7 @@
 //! | 3 | FIN | request 4, status 1 (0: read, else the kind of the fault) |
 //! | 4 | CREDIT | |
 //! | 5 | ASK: the sender has no credit left | |
+//! | 6 | RTS of a message that comes by chunks ([`pipeline`](crate::pipeline)) | as RTS |
 
 use onesided_fabric::{SHORTEST_LIMIT, SegmentKey};
 
@@ -42,6 +43,7 @@ pub(crate) enum Packet {
         tag: u32,
         request: RequestId,
         key: SegmentKey,
+        by_chunks: bool,
     },
     Fin {
         request: RequestId,
@@ -80,7 +82,8 @@ impl Packet {
         };
         let kind = match self {
             Self::Eager { .. } => 1,
-            Self::Rts { .. } => 2,
+            Self::Rts { by_chunks: false, .. } => 2,
+            Self::Rts { by_chunks: true, .. } => 6,
             Self::Fin { .. } => 3,
             Self::Credit => 4,
             Self::Ask => 5,
@@ -92,7 +95,7 @@ impl Packet {
                 put(&context.to_le_bytes());
                 put(&tag.to_le_bytes());
             }
-            Self::Rts { context, tag, request, key } => {
+            Self::Rts { context, tag, request, key, .. } => {
                 put(&context.to_le_bytes());
                 put(&tag.to_le_bytes());
                 put(&request.0.to_le_bytes());
@@ -119,12 +122,13 @@ impl Packet {
                 let (tag, _) = number(rest)?;
                 Self::Eager { context, tag }
             }
-            [2, 0, 0, 0] => {
+            [kind @ (2 | 6), 0, 0, 0] => {
                 let (context, rest) = number(rest)?;
                 let (tag, rest) = number(rest)?;
                 let (request, rest) = number(rest)?;
                 let key = <&[u8; SegmentKey::BYTES]>::try_from(rest).ok()?;
-                Self::Rts { context, tag, request: RequestId(request), key: SegmentKey::from_bytes(key)? }
+                let (request, key) = (RequestId(request), SegmentKey::from_bytes(key)?);
+                Self::Rts { context, tag, request, key, by_chunks: *kind == 6 }
             }
             [3, 0, 0, 0] => {
                 let (request, rest) = number(rest)?;
@@ -159,7 +163,8 @@ mod tests {
     fn packets_travel_whole_or_not_at_all() {
         let packets = [
             Packet::Eager { context: 1, tag: 2 },
-            Packet::Rts { context: 1, tag: u32::MAX, request: RequestId(3), key: key() },
+            Packet::Rts { context: 1, tag: u32::MAX, request: RequestId(3), key: key(), by_chunks: false },
+            Packet::Rts { context: 1, tag: 2, request: RequestId(3), key: key(), by_chunks: true },
             Packet::Fin { request: RequestId(3), status: 1 },
             Packet::Credit,
             Packet::Ask,

@@ -185,9 +185,23 @@ impl<S> Engine<S> {
         }
     }
 
-    /// Starts a rendezvous send from registered memory.
-    pub(crate) fn send_rendezvous(&mut self, to: Rank, context: u32, tag: u32, key: SegmentKey, memory: S) -> usize {
-        self.send(to, Some(memory), |request| Packet::Rts { context, tag, request, key }.encode(0), &[])
+    /// Starts a rendezvous send from registered memory, whole or [by chunks](crate::pipeline).
+    pub(crate) fn send_rendezvous(
+        &mut self,
+        to: Rank,
+        (context, tag): (u32, u32),
+        (key, by_chunks): (SegmentKey, bool),
+        memory: S,
+    ) -> usize {
+        let rts = |request| Packet::Rts { context, tag, request, key, by_chunks }.encode(0);
+        self.send(to, Some(memory), rts, &[])
+    }
+
+    /// Sends a packet that wakes a peer: all chunks of a message are there.
+    pub(crate) fn notify(&mut self, to: Rank) {
+        if self.lost(to).is_none() {
+            self.queue(to, Outgoing::control(Packet::Credit.encode(0)));
+        }
     }
 
     fn send(&mut self, to: Rank, memory: Option<S>, packet: impl FnOnce(RequestId) -> Encoded, body: &[u8]) -> usize {
@@ -267,10 +281,10 @@ impl<S> Engine<S> {
             }
             _ if len > HEAD_MAX => self.violated(from),
             Packet::Rts { .. } if !self.peer(from).takes_message(0) => self.violated(from),
-            Packet::Rts { context, tag, request, key } if key.rank == from => {
+            Packet::Rts { context, tag, request, key, by_chunks } if key.rank == from => {
                 let body = match self.take_own(from, request) {
                     Some(memory) => Body::Read { memory: Ok(memory), len: key.len },
-                    None => Body::Announced { request, key },
+                    None => Body::Announced { request, key, by_chunks },
                 };
                 self.message(from, context, tag, body);
             }

@@ -15,8 +15,8 @@ use crate::wire::{EAGER_HEAD, HEAD_MAX, Packet, RequestId};
 pub(crate) enum Body<S> {
     /// The whole of it.
     Eager(Bytes),
-    /// Where it lies. Its sender waits for a FIN.
-    Announced { request: RequestId, key: SegmentKey },
+    /// Where it lies, whole or [by chunks](crate::pipeline). Its sender waits for a FIN.
+    Announced { request: RequestId, key: SegmentKey, by_chunks: bool },
     /// What was read of it into memory of this rank, or why it could not be; and its length. Its
     /// sender has its FIN.
     Read { memory: Result<S, Fault>, len: u64 },
@@ -162,19 +162,37 @@ impl<S> Engine<S> {
 
     /// The next announced message whose receive is not waited for now: to be read by another task
     /// of the rank, which then [says so](Self::read). Otherwise a rank that waits for a send,
-    /// before it waits for a receive, would hold up its own sender.
-    pub(crate) fn next_to_read(&mut self) -> Option<(usize, SegmentKey)> {
-        while let Some(at) = self.announced.pop() {
-            let Some(receive) = self.receives.get_mut(at) else { continue };
+    /// before it waits for a receive, would hold up its own sender. Of one that comes by chunks,
+    /// `state_of` says that it is whole, or why it will not be; until then it is left.
+    pub(crate) fn next_to_read(
+        &mut self,
+        state_of: impl Fn(&SegmentKey) -> Option<Result<(), Fault>>,
+    ) -> Option<(usize, SegmentKey, Result<(), Fault>)> {
+        for index in (0..self.announced.len()).rev() {
+            let at = self.announced[index];
+            let Some(receive) = self.receives.get_mut(at) else {
+                self.announced.swap_remove(index);
+                continue;
+            };
             match std::mem::replace(&mut receive.state, ReceiveState::Failed(Fault::new(FaultKind::Closed))) {
-                ReceiveState::Matched(matched) => match matched.body {
-                    Body::Announced { key, .. } => {
-                        receive.state = ReceiveState::Reading { matched, is_cancelled: false };
-                        return Some((at, key));
-                    }
-                    _ => receive.state = ReceiveState::Matched(matched),
-                },
-                other => receive.state = other,
+                ReceiveState::Matched(matched) => {
+                    let Body::Announced { key, by_chunks, .. } = matched.body else {
+                        receive.state = ReceiveState::Matched(matched);
+                        self.announced.swap_remove(index);
+                        continue;
+                    };
+                    let Some(state) = (if by_chunks { state_of(&key) } else { Some(Ok(())) }) else {
+                        receive.state = ReceiveState::Matched(matched);
+                        continue;
+                    };
+                    receive.state = ReceiveState::Reading { matched, is_cancelled: false };
+                    self.announced.swap_remove(index);
+                    return Some((at, key, state));
+                }
+                other => {
+                    receive.state = other;
+                    self.announced.swap_remove(index);
+                }
             }
         }
         None
