@@ -35,12 +35,18 @@ pub(crate) struct More {
     pub(crate) polls: bool,
     /// Whether a task serves its peers: it is polled whenever the doorbell rings.
     pub(crate) serves: bool,
-    /// Messages that arrived, by port; allocated with the first one.
-    ports: Option<Box<[VecDeque<Message>; Port::COUNT]>>,
-    /// Operations that its card has yet to receive, in the order of arrival.
-    pub(crate) inbound: VecDeque<u32>,
     /// The time from which its card can receive.
     pub(crate) receives_at: u64,
+    rare: Option<Box<Rare>>,
+}
+
+/// State that few ranks need.
+#[derive(Debug, Default)]
+pub(crate) struct Rare {
+    /// Messages that arrived, by port.
+    ports: [VecDeque<Message>; Port::COUNT],
+    /// Operations that its card has yet to receive, in the order of arrival.
+    pub(crate) inbound: VecDeque<u32>,
     /// The ranks that it knows to have failed, and whose operations its card refuses.
     pub(crate) failures: Vec<Rank>,
     /// The pairs of ranks that it knows to have lost their connection.
@@ -56,12 +62,23 @@ pub(crate) struct Waiter {
     /// The rank whose end ends the wait.
     pub(crate) watch: Watch,
     pub(crate) thread: u32,
+    /// Whether it only watches, from wherever on the host: it sees every change at once.
+    pub(crate) watches: bool,
 }
 
 impl More {
     /// The queue of a port.
     pub(crate) fn port(&mut self, port: Port) -> &mut VecDeque<Message> {
-        &mut self.ports.get_or_insert_default()[usize::from(port.0)]
+        &mut self.rare().ports[usize::from(port.0)]
+    }
+
+    pub(crate) fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    /// Whether its card has operations to receive.
+    pub(crate) fn is_receiving(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| !rare.inbound.is_empty())
     }
 }
 
@@ -142,24 +159,28 @@ impl RankState {
         self.more.get_or_insert_default()
     }
 
-    /// What it waits for.
+    /// What it waits for, and who watches a word of its memory.
     pub(crate) fn waiting(&self) -> &[Waiter] {
         self.more.as_ref().map_or(&[], |more| &more.waiting)
     }
 
     /// Whether it waits for something that `concerns` accepts.
     pub(crate) fn waits_for(&self, concerns: impl Fn(WaitsFor) -> bool) -> bool {
-        self.waiting().iter().any(|waiter| concerns(waiter.what))
+        self.waiting().iter().any(|waiter| !waiter.watches && concerns(waiter.what))
     }
 
     /// The ranks that it knows to have failed.
     pub(crate) fn failures(&self) -> &[Rank] {
-        self.more.as_ref().map_or(&[], |more| &more.failures)
+        self.rare().map_or(&[], |rare| &rare.failures)
     }
 
     /// The pairs of ranks that it knows to have lost their connection.
     pub(crate) fn lost(&self) -> &[(Rank, Rank)] {
-        self.more.as_ref().map_or(&[], |more| &more.lost)
+        self.rare().map_or(&[], |rare| &rare.lost)
+    }
+
+    fn rare(&self) -> Option<&Rare> {
+        self.more.as_ref()?.rare.as_deref()
     }
 
     /// Whether one of its tasks serves peers.
