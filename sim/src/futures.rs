@@ -189,8 +189,9 @@ impl<P: Fn(u64) -> bool + Unpin> Future for Wait<'_, P> {
 /// Waits for a time; see [`RemoteMemory::pause`].
 ///
 /// At a word on the same host, a processor that tries again sees a change at once, and nothing
-/// without one: so the pause ends with a change, and lasts at least [`UNCHANGED`] otherwise, which
-/// spares the events of the attempts in between.
+/// without one: so the pause ends with a change. Without one it lasts as long as it takes until all
+/// ranks together try no more often than every [`ATTEMPT`], which spares the events of the attempts
+/// in between.
 pub struct Pause<'f> {
     fabric: &'f SimFabric,
     /// How long; once it has begun, until when.
@@ -203,7 +204,7 @@ pub struct Pause<'f> {
 }
 
 /// In nanoseconds.
-const UNCHANGED: u64 = 1_000_000;
+const ATTEMPT: u64 = 500;
 
 impl<'f> Pause<'f> {
     pub(crate) fn new(fabric: &'f SimFabric, word: Word, nanos: u64) -> Self {
@@ -228,7 +229,7 @@ impl Future for Pause<'_> {
                 let at = word.at();
                 *value = state.load(at);
                 state.watch_word(fabric.rank(), at);
-                self.time = self.time.max(UNCHANGED);
+                self.time = self.time.max(ATTEMPT * u64::from(fabric.size()));
             }
             // At least a nanosecond: a loop of zero pauses would stop time.
             self.time = now.saturating_add(self.time.max(1));
