@@ -234,8 +234,7 @@ impl Future for Pause<'_> {
             // At least a nanosecond: a loop of zero pauses would stop time.
             self.time = now.saturating_add(self.time.max(1));
             state.alarm(fabric.rank(), self.time);
-        } else if now >= self.time
-            || self.watched.is_some_and(|(word, value)| fabric.state().load(word.at()) != value)
+        } else if now >= self.time || self.watched.is_some_and(|(word, value)| fabric.state().load(word.at()) != value)
         {
             return Poll::Ready(());
         }

@@ -143,6 +143,9 @@ impl RankState {
         let connections = &mut self.more.get_or_insert_default().connections;
         let found = connections.binary_search_by_key(&target, |connection| connection.target);
         let index = found.unwrap_or_else(|index| {
+            if connections.len() < 4 {
+                connections.reserve_exact(1); // most ranks have few
+            }
             connections.insert(index, Connection::new(target));
             index
         });

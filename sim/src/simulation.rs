@@ -338,8 +338,8 @@ impl<R: Future> Executor<R> {
 
     fn unfinished_ranks(&self) -> Vec<Rank> {
         let programs = self.programs.iter().enumerate();
-        let unfinished = programs
-            .filter(|(rank, program)| program.is_some() || self.spawned.contains_key(&(*rank as u32)));
+        let unfinished =
+            programs.filter(|(rank, program)| program.is_some() || self.spawned.contains_key(&(*rank as u32)));
         unfinished.map(|(rank, _)| Rank(rank as u32)).collect()
     }
 }

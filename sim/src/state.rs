@@ -37,6 +37,8 @@ pub(crate) struct State {
     pub(crate) trace: Trace,
     /// Set at the end: operations of programs that are being dropped have no effect.
     pub(crate) over: bool,
+    /// How many waits watch a rank.
+    watching: usize,
     /// What ranks have yet to learn.
     news: Vec<(Rank, Failure)>,
     /// Whether any rank has learned of a failure.
@@ -134,6 +136,7 @@ impl State {
             arrivals: 0,
             trace: Trace::default(),
             over: false,
+            watching: 0,
             news: Vec::new(),
             any_failed: false,
             revoked: BTreeSet::new(),

@@ -153,7 +153,8 @@ impl State {
         let words: Vec<At> = words.collect();
         let others = || self.stall.changes().filter(|(origin, _)| *origin != rank);
         let same_word = others().find(|(_, at)| words.contains(at));
-        let near = |at: &At| words.iter().any(|word| word.rank != rank && word.rank == at.rank && word.region == at.region);
+        let near =
+            |at: &At| words.iter().any(|word| word.rank != rank && word.rank == at.rank && word.region == at.region);
         let same_lock = || others().find(|(_, at)| near(at));
         let ahead = || self.stall.changes().find(|(origin, at)| *origin == rank && at.rank != rank);
         let by = same_word.or_else(same_lock).map(|(origin, _)| origin);

@@ -55,6 +55,9 @@ impl State {
 
     /// A rank died or left: wakes the ranks that watch it.
     pub(super) fn wake_watchers(&mut self, ends: impl Fn(Watch) -> bool) {
+        if self.watching == 0 {
+            return; // without a look at every rank
+        }
         for rank in (0..self.ranks.len() as u32).map(Rank) {
             if self.ranks[rank.index()].waiting().iter().any(|waiter| ends(waiter.watch)) {
                 self.wake_rank(rank, self.now);
@@ -76,6 +79,7 @@ impl State {
             waiting.reserve_exact(1); // most ranks wait for one thing at a time
         }
         waiting.push(Waiter { what, watch, thread, watches: false });
+        self.watching += usize::from(watch != Watch::NoRank);
     }
 
     /// Has this rank see the changes of a word on its host.
@@ -103,6 +107,7 @@ impl State {
         let is_this = |waiter: &Waiter| (waiter.what, waiter.watch, waiter.watches) == (what, watch, false);
         if let Some(index) = waiting.iter().position(is_this) {
             waiting.swap_remove(index);
+            self.watching -= usize::from(watch != Watch::NoRank);
         }
     }
 

@@ -141,7 +141,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 Some(AnyLock::TwoLevel(lock)) => lock.handovers(*handovers),
                 other => return Err(format!("{other:?} hands nothing over on a host").into()),
             };
-            measured.extend(load.measure(&AnyLock::TwoLevel(lock), LockDesign::TwoLevel.name(), (*origins, 0), Some(*handovers), false));
+            measured.extend(load.measure(
+                &AnyLock::TwoLevel(lock),
+                LockDesign::TwoLevel.name(),
+                (*origins, 0),
+                Some(*handovers),
+                false,
+            ));
         }
     }
     bar.finish_and_clear();
@@ -188,7 +194,8 @@ impl Curve {
     }
 
     fn add(&mut self, origins: u32, results: &[Measured]) {
-        let rate = results.iter().find(|one| one.quantity == Quantity::Acquisitions).map_or(0.0, |one| one.value.median);
+        let rate =
+            results.iter().find(|one| one.quantity == Quantity::Acquisitions).map_or(0.0, |one| one.value.median);
         self.points.push((origins, rate));
     }
 
@@ -198,11 +205,15 @@ impl Curve {
         let halved = self.points.iter().find(|(origins, rate)| *origins > at && *rate < best / 2.0);
         let scales = match halved {
             Some((origins, rate)) => {
-                format!("{}: best with {at} origins; {:.0} % of that with {origins}", self.design, 100.0 * rate / best)
+                let part = match 100.0 * rate / best {
+                    part if part < 1.0 => "less than 1 %".to_owned(),
+                    part => format!("{part:.0} %"),
+                };
+                format!("{}: best with {at} origins; {part} of that with {origins}", self.design)
             }
             None => format!("{}: keeps at least half of its best rate", self.design),
         };
         let ended = self.ended.iter().map(|(from, why)| format!("{}: not run with {from} origins: {why}", self.design));
-        std::iter::once(scales).chain(ended).filter(|_| self.points.len() > 1).collect()
+        Some(scales).filter(|_| self.points.len() > 1).into_iter().chain(ended).collect()
     }
 }

@@ -35,14 +35,8 @@ pub(crate) enum Question {
 }
 
 impl Question {
-    pub(crate) const ALL: [Self; 6] = [
-        Self::HowLong,
-        Self::HowMuch,
-        Self::HowFair,
-        Self::HowManyOperations,
-        Self::AtTheTarget,
-        Self::Simulator,
-    ];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::HowLong, Self::HowMuch, Self::HowFair, Self::HowManyOperations, Self::AtTheTarget, Self::Simulator];
 
     pub(crate) const fn text(self) -> &'static str {
         match self {

@@ -33,7 +33,9 @@ type Condition = (&'static str, &'static [Quantity], Conditions);
 fn all(origins: u32) -> Result<Vec<Condition>, Failure> {
     let jitter = Duration::from_nanos(200);
     let modelled = Network { jitter, ..Network::default() };
-    let plain = Conditions { origins, lasting: Some(100 * MS), ..Conditions::on(modelled.clone()) };
+    // Enough to recover in, and bounded where the origins go on for long after that.
+    let events = 300_000 + 3_000 * u64::from(origins);
+    let plain = Conditions { origins, lasting: Some(100 * MS), events, ..Conditions::on(modelled.clone()) };
     let after = 20 * MS;
     let on = |name| {
         let network = Network { jitter, ..Profile::shipped(name)?.network().clone() };
@@ -56,7 +58,7 @@ fn all(origins: u32) -> Result<Vec<Condition>, Failure> {
         (
             "simulated lock, an owner dies",
             &[RATE, GAP],
-            Conditions { owner: Owner::Dies { after }, lasting: Some(4000 * MS), ..plain.clone() },
+            Conditions { owner: Owner::Dies { after }, lasting: Some(2000 * MS), ..plain.clone() },
         ),
         ("simulated lock, ConnectX-7", &[RATE], on("connectx7")?),
         ("simulated lock, InfiniHost", &[RATE], on("infinihost")?),

@@ -24,7 +24,7 @@ pub(super) static DESCRIPTIONS: [Description; 3] = [
         sentence: SENTENCE,
         shown: &[
             Shown::new(Quantity::Acquisitions, "acquired").key().heading("Simulated: acquisitions a second"),
-            Shown::new(Quantity::Interval, "apart").heading("Simulated: from one acquisition to the next"),
+            Shown::new(Quantity::Interval, "apart"),
             Shown::new(Quantity::P99, "p99 wait").key().heading("Simulated: wait, 99 of 100 at most"),
             Shown::new(Quantity::Jain, "jain").heading("Simulated: Jain's index of fairness"),
             Shown::new(Quantity::Operations, "operations").key().heading("Simulated: operations an acquisition"),
@@ -60,6 +60,8 @@ pub(crate) struct Load {
 
 /// Jain's index says nothing about ranks with fewer acquisitions on average.
 const ACQUISITIONS_OF_JAIN: u64 = 5;
+/// Of fewer ranks, the memory is mostly that of the program.
+const MANY: u32 = 1_000;
 /// Of fewer waits, the p99.9 is a single one.
 const WAITS_OF_P999: u64 = 1_000;
 
@@ -127,7 +129,7 @@ impl Load {
             (Quantity::Operations, Some(outcome.operations_each())),
         ];
         let of_simulator = [
-            (Quantity::Memory, bytes.map(|bytes| bytes as f64 / f64::from(origins + 1))),
+            (Quantity::Memory, bytes.filter(|_| origins >= MANY).map(|bytes| bytes as f64 / f64::from(origins + 1))),
             (Quantity::Events, Some(outcome.events as f64 / took.as_secs_f64()).filter(|_| !took.is_zero())),
         ];
         let of_simulator = of_simulator.into_iter().filter(|_| simulator && readers == 0 && handovers.is_none());
@@ -161,6 +163,7 @@ impl Load {
             .lasting(conditions.lasting.unwrap_or_else(|| self.duration(conditions.origins)))
             .per_host(conditions.per_host.unwrap_or(self.per_host))
             .seed(self.seed)
+            .events(conditions.events)
             .served(by);
         match conditions.owner {
             Owner::GoesOn => run,
@@ -180,6 +183,8 @@ pub(super) struct Conditions {
     pub(super) owner: Owner,
     /// Instead of the load's.
     pub(super) lasting: Option<Duration>,
+    /// How many events it takes at most.
+    pub(super) events: u64,
     pub(super) per_host: Option<u32>,
 }
 
@@ -193,6 +198,6 @@ pub(super) enum Owner {
 
 impl Conditions {
     pub(super) const fn on(network: Network) -> Self {
-        Self { network, origins: 2, readers: 0, owner: Owner::GoesOn, lasting: None, per_host: None }
+        Self { network, origins: 2, readers: 0, owner: Owner::GoesOn, lasting: None, events: u64::MAX, per_host: None }
     }
 }
