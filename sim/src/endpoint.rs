@@ -136,6 +136,11 @@ impl SimFabric {
         state.kill_at(self.rank, now);
     }
 
+    /// Ends the simulation, as [`events`](crate::Simulation::events) does after a number of them.
+    pub fn end(&self) {
+        self.state().most_events = 0;
+    }
+
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.shared.lock()
     }

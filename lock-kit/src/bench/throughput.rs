@@ -27,9 +27,12 @@ pub struct ThroughputRun<'a, A> {
     pub(super) network: Network,
     pub(super) per_host: u32,
     pub(super) events: u64,
-    pub(super) server: Option<(ServerThread, fn(&A, SimFabric) -> Task)>,
+    pub(super) server: Option<(ServerThread, Server<A>)>,
     pub(super) stop: Option<Stop>,
 }
+
+/// Makes the task that serves a lock at its home.
+type Server<A> = fn(&A, SimFabric) -> Task;
 
 /// What befalls the first origin that acquires the lock after a time.
 #[derive(Clone, Copy, Debug)]
@@ -125,14 +128,16 @@ impl<'a, A: LockAlgorithm> ThroughputRun<'a, A> {
     }
 
     /// Stops an owner of a simulation: the first origin that acquires the lock after this time
-    /// holds it for so much longer.
+    /// holds it for so much longer. The run ends 1,000 acquisitions later, if its time is not over
+    /// before.
     pub const fn stops(mut self, after: Duration, long: Duration) -> Self {
         self.stop = Some(Stop { after, long: Some(long) });
         self
     }
 
     /// Kills an owner of a simulation: the first origin that acquires the lock after this time dies
-    /// while it holds it. The other origins recover the lock.
+    /// while it holds it. The other origins recover the lock. The run ends 1,000 acquisitions
+    /// later, if its time is not over before.
     pub const fn dies(mut self, after: Duration) -> Self {
         self.stop = Some(Stop { after, long: None });
         self
