@@ -2,7 +2,7 @@
 //! lock does.
 //!
 //! ```sh
-//! cargo run --release -p onesided-sim --example contend -- [RANKS] [VIRTUAL MILLISECONDS] [test-and-set|ticket]
+//! cargo run --release -p onesided-sim --example contend -- [RANKS] [VIRTUAL MILLISECONDS]
 //! ```
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use onesided_fabric::remote_memory::{At, Fault, FaultKind, Rank, RegionId, RemoteMemory};
-use onesided_lock_algos::{Backoff, BackoffCap, LockAlgorithm, LockContext, LockUse, Mode, Owner, TestAndSet, Ticket};
+use onesided_lock_algos::{BackoffCap, LockAlgorithm, LockContext, LockUse, Mode, Owner, TestAndSet};
 use onesided_sim::{Network, Simulation};
 
 /// A lock in the first words of rank 0's memory. Its owners have no nodes.
@@ -82,20 +82,13 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let ranks = arguments.next().map_or(Ok(100_000), |argument| argument.parse::<u32>());
     let millis = arguments.next().map_or(Ok(400), |argument| argument.parse());
-    match (ranks, millis, arguments.next().as_deref()) {
+    match (ranks, millis, arguments.next()) {
         (Ok(ranks), Ok(millis), None) => run(&TestAndSet::default(), ranks, millis),
-        (Ok(ranks), Ok(millis), Some(TestAndSet::NAME)) => run(&TestAndSet::new(round_trips()), ranks, millis),
-        (Ok(ranks), Ok(millis), Some(Ticket::<15>::NAME)) => run(&Ticket::new(round_trips()), ranks, millis),
         _ => {
-            eprintln!("usage: contend [RANKS] [VIRTUAL MILLISECONDS] [test-and-set|ticket]");
+            eprintln!("usage: contend [RANKS] [VIRTUAL MILLISECONDS]");
             std::process::exit(2);
         }
     }
-}
-
-/// The pauses over a network, from one round trip on: for locks that are chosen by name.
-fn round_trips() -> Backoff {
-    Backoff::new((11..24).map(|power| Duration::from_nanos(1 << power)))
 }
 
 fn run<A: LockAlgorithm>(lock: &A, ranks: u32, millis: u64) {

@@ -72,29 +72,40 @@ impl Agenda {
 
     /// Takes the next event, unless it is later than `until`.
     pub(crate) fn next(&mut self, until: u64) -> Option<(u64, Due)> {
-        let time = |entry: u128| (entry >> (128 - TIME_BITS)) as u64;
         if time(self.heap.peek()?.0) > until {
             return None;
         }
         let Reverse(entry) = self.heap.pop()?;
-        let index = entry as u32 & ((1 << INDEX_BITS) - 1);
-        let due = match (entry as u32) >> INDEX_BITS {
-            0 => Due::Operation(index),
-            1 => Due::Card(index),
-            2 => Due::Timer(index),
-            3 => Due::Wake(index),
-            4 => Due::Kill(index),
-            5 => Due::Detect(index),
-            6 => Due::Leave(index),
-            7 => Due::Learn(index),
-            8 => Due::Slice(index),
-            _ => Due::Sleep(index),
-        };
-        Some((time(entry), due))
+        Some((time(entry), due(entry)))
+    }
+
+    /// All events to come, in no order.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = (u64, Due)> {
+        self.heap.iter().map(|Reverse(entry)| (time(*entry), due(*entry)))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.heap.is_empty()
+    }
+}
+
+const fn time(entry: u128) -> u64 {
+    (entry >> (128 - TIME_BITS)) as u64
+}
+
+const fn due(entry: u128) -> Due {
+    let index = entry as u32 & ((1 << INDEX_BITS) - 1);
+    match (entry as u32) >> INDEX_BITS {
+        0 => Due::Operation(index),
+        1 => Due::Card(index),
+        2 => Due::Timer(index),
+        3 => Due::Wake(index),
+        4 => Due::Kill(index),
+        5 => Due::Detect(index),
+        6 => Due::Leave(index),
+        7 => Due::Learn(index),
+        8 => Due::Slice(index),
+        _ => Due::Sleep(index),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::thread::JoinHandle;
 
 use onesided_fabric::{AtomicAgent, Capabilities, Error, Fabric, SegmentKey, ServerThread, Task, UserMemory};
-use onesided_remote_memory::{Fault, FaultKind, Notify, Rank, RegionId, RemoteMemory};
+use onesided_remote_memory::{At, Fault, FaultKind, Notify, Rank, RegionId, RemoteMemory};
 
 use crate::endpoint::{SimFabric, Word};
 use crate::futures::{Flush, Get, Op, Transfer};
@@ -150,7 +150,7 @@ impl Fabric for SimFabric {
         if self.host_of(segment.rank) != self.host_of(self.rank()) {
             return Err(Fault::of(FaultKind::Unsupported, segment.rank));
         }
-        Ok(Word { same_host: true, ..self.word_in(segment, offset)? })
+        Ok(self.word_in(segment, offset)?.on_same_host())
     }
 
     fn put(&self, to: &SimSegment, offset: u64, from: &[u8]) -> Result<(), Fault> {
@@ -208,7 +208,8 @@ impl Fabric for SimFabric {
         let memory = &mut state.ranks[own.rank.index()].more().memory;
         memory.len(own.region).ok_or(Fault::of(FaultKind::NoSuchRegion, own.rank))?;
         memory.write(own.region, own.at + offset, from);
-        state.changed(own.rank, own.region, own.at + offset, from.len() as u64, Notify::No);
+        let at = At { rank: own.rank, region: RegionId(own.region), offset: own.at + offset };
+        state.changed(own.rank, at, from.len() as u64, Notify::No);
         Ok(())
     }
 

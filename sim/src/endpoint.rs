@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use onesided_fabric::UserMemory;
-use onesided_remote_memory::{At, Fault, FaultKind, Rank, RemoteMemory};
+use onesided_remote_memory::{At, Fault, FaultKind, Rank, RegionId, RemoteMemory};
 
 use crate::futures::Pause;
 use crate::state::{State, Step};
@@ -104,10 +104,14 @@ impl fmt::Debug for SimFabric {
 /// A checked word of a simulated rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Word {
-    pub(crate) at: At,
-    /// Whether it bypasses the card.
-    pub(crate) same_host: bool,
+    rank: Rank,
+    region: RegionId,
+    /// With [`SAME_HOST`]: the futures of a lock have many copies of a word.
+    offset: u64,
 }
+
+/// Marks a word that bypasses the card.
+const SAME_HOST: u64 = 1 << 63;
 
 impl SimFabric {
     pub(crate) fn new(shared: Arc<Shared>, rank: Rank, size: u32) -> Self {
@@ -124,6 +128,19 @@ impl SimFabric {
         Pause::asleep(self, nanos)
     }
 
+    /// Kills this rank now, as [`kill`](crate::Simulation::kill) does at a time: its program stops
+    /// at its next wait.
+    pub fn die(&self) {
+        let mut state = self.state();
+        let now = state.now;
+        state.kill_at(self.rank, now);
+    }
+
+    /// Ends the simulation, as [`events`](crate::Simulation::events) does after a number of them.
+    pub fn end(&self) {
+        self.state().most_events = 0;
+    }
+
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.shared.lock()
     }
@@ -132,7 +149,8 @@ impl SimFabric {
         if rank == self.rank() { Ok(()) } else { Err(Fault::of(FaultKind::NotOwn, rank)) }
     }
 
-    pub(crate) fn load_word(&self, Word { at, .. }: Word) -> Result<u64, Fault> {
+    pub(crate) fn load_word(&self, word: Word) -> Result<u64, Fault> {
+        let at = word.at();
         self.own(at.rank)?;
         Ok(self.state().ranks[at.rank.index()].memory().load(at.region.0, at.offset))
     }
@@ -140,12 +158,21 @@ impl SimFabric {
 
 impl Word {
     pub(crate) const fn of(at: At) -> Self {
-        Self { at, same_host: false }
+        Self { rank: at.rank, region: at.region, offset: at.offset }
+    }
+
+    /// The same word, accessed without the card.
+    pub(crate) const fn on_same_host(self) -> Self {
+        Self { offset: self.offset | SAME_HOST, ..self }
+    }
+
+    pub(crate) const fn is_on_same_host(self) -> bool {
+        self.offset & SAME_HOST != 0
     }
 
     /// The location of the word.
     #[must_use]
     pub const fn at(self) -> At {
-        self.at
+        At { rank: self.rank, region: self.region, offset: self.offset & !SAME_HOST }
     }
 }

@@ -144,6 +144,7 @@ impl<F: Deref<Target = SimFabric>> Waiting<F> {
                 state.stop_waiting(rank, self.what, earlier.watch);
             }
             state.wait(rank, self.what, patience.watch);
+            state.stall.note_retry(rank, None);
             state.alarm(rank, patience.deadline);
         }
         Poll::Pending
@@ -195,21 +196,33 @@ impl<P: Fn(u64) -> bool + Unpin> Future for Wait<'_, P> {
 }
 
 /// Waits for a time; see [`RemoteMemory::pause`].
+///
+/// At a word on the same host, a processor that tries again sees a change at once, and nothing
+/// without one: so the pause ends with a change. Without one it lasts as long as it takes until all
+/// ranks together try no more often than every [`ATTEMPT`], which spares the events of the attempts
+/// in between.
 pub struct Pause<'f> {
     fabric: &'f SimFabric,
-    nanos: u64,
-    until: Option<u64>,
+    /// How long; once it has begun, until when.
+    time: u64,
+    begun: bool,
     /// Whether its thread leaves its core to others.
     sleeps: bool,
+    /// The word on the same host, and its value.
+    watched: Option<(Word, u64)>,
 }
 
+/// In nanoseconds.
+const ATTEMPT: u64 = 500;
+
 impl<'f> Pause<'f> {
-    pub(crate) const fn new(fabric: &'f SimFabric, nanos: u64) -> Self {
-        Self { fabric, nanos, until: None, sleeps: false }
+    pub(crate) fn new(fabric: &'f SimFabric, word: Word, nanos: u64) -> Self {
+        let watched = word.is_on_same_host().then_some((word, 0));
+        Self { fabric, time: nanos, begun: false, sleeps: false, watched }
     }
 
     pub(crate) const fn asleep(fabric: &'f SimFabric, nanos: u64) -> Self {
-        Self { fabric, nanos, until: None, sleeps: true }
+        Self { fabric, time: nanos, begun: false, sleeps: true, watched: None }
     }
 }
 
@@ -217,21 +230,35 @@ impl Future for Pause<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        let now = self.fabric.now();
-        match self.until {
-            Some(until) if now >= until => return Poll::Ready(()),
-            Some(_) => {}
-            None => {
-                // At least a nanosecond: a loop of zero pauses would stop time.
-                let until = now.saturating_add(self.nanos.max(1));
-                self.fabric.state().alarm(self.fabric.rank(), until);
-                self.until = Some(until);
+        let (fabric, now) = (self.fabric, self.fabric.now());
+        if !self.begun {
+            self.begun = true;
+            let mut state = fabric.state();
+            if let Some((word, value)) = &mut self.watched {
+                let at = word.at();
+                *value = state.load(at);
+                state.watch_word(fabric.rank(), at);
+                self.time = self.time.max(ATTEMPT * u64::from(fabric.size()));
             }
+            // At least a nanosecond: a loop of zero pauses would stop time.
+            self.time = now.saturating_add(self.time.max(1));
+            state.alarm(fabric.rank(), self.time);
+        } else if now >= self.time || self.watched.is_some_and(|(word, value)| fabric.state().load(word.at()) != value)
+        {
+            return Poll::Ready(());
         }
         if self.sleeps {
-            self.fabric.state().sleep_after_poll();
+            fabric.state().sleep_after_poll();
         }
         Poll::Pending
+    }
+}
+
+impl Drop for Pause<'_> {
+    fn drop(&mut self) {
+        if let (Some((word, _)), true) = (self.watched, self.begun) {
+            self.fabric.state().stop_watching_word(self.fabric.rank(), word.at());
+        }
     }
 }
 

@@ -5,26 +5,31 @@ use onesided_fabric::WORLD_BYTES;
 /// The region that every rank has from the start.
 pub(crate) const WORLD_REGION: u32 = 0;
 
-/// A region. Its words are stored up to the last one ever written; the rest reads as zero.
+/// Words up to the last one ever written; the rest reads as zero.
+type Words = Vec<u64>;
+
+/// A region that was allocated.
 #[derive(Debug)]
 struct Region {
     id: u32,
     /// The number of the owner's segments and transfers that refer to it.
     holders: u32,
     len: u64,
-    words: Vec<u64>,
+    words: Words,
 }
 
 /// All regions of a rank, by number; a number is never reused.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
+    /// Of the region that every rank has.
+    world: Words,
     regions: Vec<Region>,
     allocated: u32,
 }
 
 impl Memory {
     pub(crate) const fn new() -> Self {
-        Self { regions: Vec::new(), allocated: 0 }
+        Self { world: Vec::new(), regions: Vec::new(), allocated: 0 }
     }
 
     /// Registers a region with one reference. `None`: no memory.
@@ -52,7 +57,7 @@ impl Memory {
     }
 
     pub(crate) fn release(&mut self, id: u32) {
-        if let (Ok(index), true) = (self.find(id), id != WORLD_REGION) {
+        if let Ok(index) = self.find(id) {
             self.regions[index].holders -= 1;
             if self.regions[index].holders == 0 {
                 self.regions.remove(index);
@@ -62,15 +67,14 @@ impl Memory {
 
     /// Removes a region, whatever refers to it.
     pub(crate) fn remove(&mut self, id: u32) {
-        if let (Ok(index), true) = (self.find(id), id != WORLD_REGION) {
+        if let Ok(index) = self.find(id) {
             self.regions.remove(index);
         }
     }
 
     /// The word at a checked offset.
     pub(crate) fn load(&self, id: u32, offset: u64) -> u64 {
-        let word = self.region(id).and_then(|region| region.words.get((offset / 8) as usize));
-        word.copied().unwrap_or(0)
+        self.written(id).get((offset / 8) as usize).copied().unwrap_or(0)
     }
 
     /// Sets the word at a checked offset.
@@ -80,7 +84,7 @@ impl Memory {
 
     /// Copies out of a checked range.
     pub(crate) fn read(&self, id: u32, offset: u64, into: &mut [u8]) {
-        let bytes: &[u8] = bytemuck::cast_slice(self.region(id).map_or(&[], |region| &region.words));
+        let bytes: &[u8] = bytemuck::cast_slice(self.written(id));
         let there = bytes.get(offset as usize..).unwrap_or(&[]);
         let copied = there.len().min(into.len());
         into[..copied].copy_from_slice(&there[..copied]);
@@ -102,15 +106,20 @@ impl Memory {
         self.find(id).ok().map(|index| &self.regions[index])
     }
 
+    /// The words of a region that were written.
+    fn written(&self, id: u32) -> &[u64] {
+        match id {
+            WORLD_REGION => &self.world,
+            _ => self.region(id).map_or(&[], |region| &region.words),
+        }
+    }
+
     /// The words of an existing region, at least `count` of them.
     fn words(&mut self, id: u32, count: usize) -> &mut [u64] {
-        let index = self.find(id).unwrap_or_else(|index| {
-            let world = Region { id, holders: 1, len: WORLD_BYTES, words: Vec::new() };
-            self.regions.reserve_exact(1);
-            self.regions.insert(index, world);
-            index
-        });
-        let words = &mut self.regions[index].words;
+        let words = match self.find(id) {
+            Ok(index) => &mut self.regions[index].words,
+            Err(_) => &mut self.world,
+        };
         if words.len() < count {
             words.reserve_exact(count - words.len());
             words.resize(count, 0);
@@ -128,7 +137,7 @@ mod tests {
         let mut memory = Memory::default();
         let mut bytes = [7; 20];
         memory.read(WORLD_REGION, 4000, &mut bytes);
-        assert_eq!((bytes, memory.regions.len()), ([0; 20], 0));
+        assert_eq!((bytes, memory.world.len()), ([0; 20], 0));
         memory.write(WORLD_REGION, 3, &[1, 2, 3]);
         memory.read(WORLD_REGION, 0, &mut bytes[..8]);
         assert_eq!(bytes[..8], [0, 0, 0, 1, 2, 3, 0, 0]);

@@ -35,14 +35,20 @@ pub(crate) struct More {
     pub(crate) polls: bool,
     /// Whether a task serves its peers: it is polled whenever the doorbell rings.
     pub(crate) serves: bool,
+    /// The time from which its card can receive.
+    pub(crate) receives_at: u64,
+    rare: Option<Box<Rare>>,
+}
+
+/// State that few ranks need.
+#[derive(Debug, Default)]
+pub(crate) struct Rare {
     /// Packets that arrived and were not received: their senders and bytes.
     pub(crate) packets: VecDeque<(Rank, Box<[u8]>)>,
     /// Whether a transport has them.
     pub(crate) has_transport: bool,
     /// Operations that its card has yet to receive, in the order of arrival.
     pub(crate) inbound: VecDeque<u32>,
-    /// The time from which its card can receive.
-    pub(crate) receives_at: u64,
     /// The ranks that it knows to have failed, and whose operations its card refuses.
     pub(crate) failures: Vec<Rank>,
     /// The pairs of ranks that it knows to have lost their connection.
@@ -58,6 +64,19 @@ pub(crate) struct Waiter {
     /// The rank whose end ends the wait.
     pub(crate) watch: Watch,
     pub(crate) thread: u32,
+    /// Whether it only watches, from wherever on the host: it sees every change at once.
+    pub(crate) watches: bool,
+}
+
+impl More {
+    pub(crate) fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    /// Whether its card has operations to receive.
+    pub(crate) fn is_receiving(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| !rare.inbound.is_empty())
+    }
 }
 
 /// The connection from a rank to a target.
@@ -121,6 +140,9 @@ impl RankState {
         let connections = &mut self.more.get_or_insert_default().connections;
         let found = connections.binary_search_by_key(&target, |connection| connection.target);
         let index = found.unwrap_or_else(|index| {
+            if connections.len() < 4 {
+                connections.reserve_exact(1); // most ranks have few
+            }
             connections.insert(index, Connection::new(target));
             index
         });
@@ -137,24 +159,28 @@ impl RankState {
         self.more.get_or_insert_default()
     }
 
-    /// What it waits for.
+    /// What it waits for, and who watches a word of its memory.
     pub(crate) fn waiting(&self) -> &[Waiter] {
         self.more.as_ref().map_or(&[], |more| &more.waiting)
     }
 
     /// Whether it waits for something that `concerns` accepts.
     pub(crate) fn waits_for(&self, concerns: impl Fn(WaitsFor) -> bool) -> bool {
-        self.waiting().iter().any(|waiter| concerns(waiter.what))
+        self.waiting().iter().any(|waiter| !waiter.watches && concerns(waiter.what))
     }
 
     /// The ranks that it knows to have failed.
     pub(crate) fn failures(&self) -> &[Rank] {
-        self.more.as_ref().map_or(&[], |more| &more.failures)
+        self.rare().map_or(&[], |rare| &rare.failures)
     }
 
     /// The pairs of ranks that it knows to have lost their connection.
     pub(crate) fn lost(&self) -> &[(Rank, Rank)] {
-        self.more.as_ref().map_or(&[], |more| &more.lost)
+        self.rare().map_or(&[], |rare| &rare.lost)
+    }
+
+    fn rare(&self) -> Option<&Rare> {
+        self.more.as_ref()?.rare.as_deref()
     }
 
     /// Whether one of its tasks serves peers.

@@ -31,10 +31,12 @@ pub enum End {
     Finished,
     /// The time set by [`Simulation::until`](crate::Simulation::until) was reached.
     TimeOver,
+    /// The number set by [`Simulation::events`](crate::Simulation::events) was reached.
+    EventsOver,
     /// A deadlock: no event was left, and these ranks still waited.
     Deadlock(Vec<Stuck>),
-    /// A deadlock of waiters that pause and try again: no operation changed any memory for the time
-    /// set by [`Simulation::stalled_after`](crate::Simulation::stalled_after).
+    /// A deadlock of waiters that pause and try again: see
+    /// [`Simulation::stalled_after`](crate::Simulation::stalled_after).
     Stalled(Vec<Stuck>),
 }
 
@@ -45,6 +47,10 @@ pub struct Stuck {
     pub rank: Rank,
     /// What it waits for; empty if that is outside of the simulation.
     pub waits_for: Vec<WaitsFor>,
+    /// The rank that it waits for, as far as the last changes of memory tell: the one that last
+    /// changed the word, or another word of its region at the word's owner; of a waiter in a queue,
+    /// the one whose memory it changed last.
+    pub behind: Option<Rank>,
 }
 
 /// What a rank waits for.
@@ -107,6 +113,7 @@ impl fmt::Display for End {
         match self {
             Self::Finished => f.write_str("finished"),
             Self::TimeOver => f.write_str("the time was over"),
+            Self::EventsOver => f.write_str("all events were used"),
             Self::Deadlock(stuck) | Self::Stalled(stuck) => {
                 const SHOWN: usize = 8;
                 write!(f, "deadlock: {} ranks wait for ever", stuck.len())?;
@@ -131,7 +138,7 @@ impl fmt::Display for Stuck {
             }
             write!(f, "{what}")?;
         }
-        Ok(())
+        self.behind.map_or(Ok(()), |other| write!(f, ", behind {other}"))
     }
 }
 

@@ -9,14 +9,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use onesided_fabric::{Task, World};
-use onesided_remote_memory::{At, Rank};
+use onesided_remote_memory::Rank;
 
 use crate::agenda::NEVER;
 use crate::endpoint::{Shared, SimFabric};
 use crate::network::{Network, Wire, nanos};
 use crate::processors::Processors;
-use crate::report::{End, Report, Stuck, WaitsFor};
-use crate::state::{Partition, Stall, State, Step};
+use crate::report::{End, Report};
+use crate::state::{Partition, State, Step};
 
 /// A simulation of a number of ranks on a network, in virtual time, in one thread.
 ///
@@ -39,11 +39,12 @@ pub struct Simulation {
     per_host: u32,
     seed: u64,
     until: u64,
+    events: u64,
     deaths: Vec<(Rank, u64)>,
     suspicions: Vec<(Rank, u64)>,
     disconnections: Vec<(Rank, Rank, u64)>,
     computing: Vec<(u32, u32)>,
-    stalled_after: Option<u64>,
+    stalled_after: u64,
     late: Vec<(u32, u64)>,
     partitions: Vec<Partition>,
 }
@@ -58,11 +59,12 @@ impl Simulation {
             per_host: u32::MAX,
             seed: 0,
             until: NEVER,
+            events: u64::MAX,
             deaths: Vec::new(),
             suspicions: Vec::new(),
             disconnections: Vec::new(),
             computing: Vec::new(),
-            stalled_after: None,
+            stalled_after: STALLED_AFTER,
             late: Vec::new(),
             partitions: Vec::new(),
         }
@@ -96,6 +98,13 @@ impl Simulation {
     #[must_use]
     pub fn until(mut self, time: Duration) -> Self {
         self.until = nanos(time);
+        self
+    }
+
+    /// Ends the simulation after so many [events](Report::events).
+    #[must_use]
+    pub const fn events(mut self, most: u64) -> Self {
+        self.events = most;
         self
     }
 
@@ -149,12 +158,13 @@ impl Simulation {
     }
 
     /// Ends the simulation as [stalled](End::Stalled) if no operation changes any memory, and no
-    /// message arrives, for this stretch of virtual time: then the ranks that wait only try again.
-    /// To be longer than any rank computes or pauses by itself. By default such a deadlock runs
-    /// until [`until`](Self::until).
+    /// message arrives, for this stretch of virtual time, 10 s by default, while all ranks only
+    /// try again. The second half of it begins when everything that was to come has happened:
+    /// pauses, deadlines, deaths. So only a lease must be shorter than this, because a waiter for
+    /// its end tries again, too. [`Duration::MAX`] turns this off.
     #[must_use]
     pub fn stalled_after(mut self, time: Duration) -> Self {
-        self.stalled_after = Some(nanos(time));
+        self.stalled_after = nanos(time);
         self
     }
 
@@ -191,9 +201,9 @@ impl Simulation {
         let ranks = (self.ranks, self.per_host.min(self.ranks));
         let processors = Processors::new(&self.network.host, (wire.polling, wire.wake), ranks, &computing);
         let writes_are_atomic = !self.network.card.atomics_exclude_writes;
-        let mut state = State::new(self.ranks, wire, processors);
-        state.stall = self.stalled_after.map(Stall::after);
+        let mut state = State::new(self.ranks, wire, processors, self.stalled_after);
         state.partitions = self.partitions;
+        state.most_events = self.events;
         for (rank, time) in self.deaths {
             if rank.0 < self.ranks {
                 state.kill_at(rank, time);
@@ -225,6 +235,9 @@ impl Simulation {
         .run(self.until, &self.late)
     }
 }
+
+/// In nanoseconds; see [`Simulation::stalled_after`].
+const STALLED_AFTER: u64 = 10_000_000_000;
 
 struct Executor<R: Future> {
     shared: Arc<Shared>,
@@ -258,8 +271,13 @@ impl<R: Future> Executor<R> {
                 Step::Adopt => self.spawn(),
                 Step::Kill(rank) => self.kill(rank),
                 Step::TimeOver => break End::TimeOver,
-                Step::Idle => break End::Deadlock(self.stuck()),
-                Step::Stalled => break End::Stalled(self.stuck()),
+                Step::EventsOver => break End::EventsOver,
+                Step::Idle => break End::Deadlock(self.shared.lock().stuck(&self.unfinished_ranks())),
+                Step::Stalled => {
+                    if let Some(stuck) = self.shared.lock().stalled(&self.unfinished_ranks()) {
+                        break End::Stalled(stuck);
+                    }
+                }
             }
         };
         let mut state = self.shared.lock();
@@ -268,7 +286,7 @@ impl<R: Future> Executor<R> {
         Report {
             end,
             virtual_time: Duration::from_nanos(now),
-            events: state.arrivals + state.counts.timers,
+            events: state.events(),
             counts: state.counts,
             trace: state.trace.0,
             results: std::mem::take(&mut self.results),
@@ -318,25 +336,10 @@ impl<R: Future> Executor<R> {
         self.unfinished -= tasks.len() + usize::from(self.programs[rank as usize].take().is_some());
     }
 
-    fn stuck(&self) -> Vec<Stuck> {
-        let state = self.shared.lock();
-        let unfinished = self
-            .programs
-            .iter()
-            .enumerate()
-            .filter(|(rank, program)| program.is_some() || self.spawned.contains_key(&(*rank as u32)));
-        unfinished
-            .map(|(rank, _)| {
-                let waits = state.ranks[rank].waiting().iter().map(|waiter| waiter.what);
-                let found = state.stall.as_ref().and_then(|stall| stall.found.get(&(rank as u32)));
-                let retried = found.map(|(At { rank, region, offset }, found)| WaitsFor::Retried {
-                    rank: *rank,
-                    region: region.0,
-                    offset: *offset,
-                    found: *found,
-                });
-                Stuck { rank: Rank(rank as u32), waits_for: waits.chain(retried).collect() }
-            })
-            .collect()
+    fn unfinished_ranks(&self) -> Vec<Rank> {
+        let programs = self.programs.iter().enumerate();
+        let unfinished =
+            programs.filter(|(rank, program)| program.is_some() || self.spawned.contains_key(&(*rank as u32)));
+        unfinished.map(|(rank, _)| Rank(rank as u32)).collect()
     }
 }

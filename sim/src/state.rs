@@ -2,6 +2,7 @@
 
 mod failures;
 mod flight;
+mod stall;
 mod tasks;
 mod threads;
 mod waiting;
@@ -10,7 +11,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 
 use onesided_fabric::Task;
-use onesided_remote_memory::{At, Fault, FaultKind, Notify, Rank, Watch};
+use onesided_remote_memory::{At, Fault, FaultKind, Notify, Rank, RegionId, Watch};
 
 use crate::agenda::{Agenda, Due};
 use crate::network::Wire;
@@ -19,6 +20,7 @@ use crate::processors::Processors;
 use crate::rank::{Life, RankState};
 use crate::report::{Counts, WaitsFor};
 use crate::state::failures::Failure;
+use crate::state::stall::Stall;
 
 /// The state of the whole simulation.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub(crate) struct State {
     pub(crate) trace: Trace,
     /// Set at the end: operations of programs that are being dropped have no effect.
     pub(crate) over: bool,
+    /// How many waits watch a rank.
+    watching: usize,
     /// What ranks have yet to learn.
     news: Vec<(Rank, Failure)>,
     /// Whether any rank has learned of a failure.
@@ -56,8 +60,8 @@ pub(crate) struct State {
     held_words: HashMap<(u32, u32, u64), u64>,
     /// Connections with a limit on reads in flight.
     limited: HashMap<(u32, u32), Limited>,
-    /// `None`: a stall is not looked for.
-    pub(crate) stall: Option<Stall>,
+    pub(crate) stall: Stall,
+    pub(crate) most_events: u64,
     pub(crate) partitions: Vec<Partition>,
 }
 
@@ -66,22 +70,6 @@ pub(crate) struct State {
 pub(crate) struct Partition {
     pub(crate) ranks: Range<u32>,
     pub(crate) time: Range<u64>,
-}
-
-/// How a stall is found.
-#[derive(Debug)]
-pub(crate) struct Stall {
-    /// So long without a change.
-    pub(crate) after: u64,
-    changed_at: u64,
-    /// The last operation of each rank: its word, and the value that it found.
-    pub(crate) found: HashMap<u32, (At, u64)>,
-}
-
-impl Stall {
-    pub(crate) fn after(after: u64) -> Self {
-        Self { after, changed_at: 0, found: HashMap::new() }
-    }
 }
 
 /// A connection with a limit on reads and atomics in flight.
@@ -103,9 +91,11 @@ pub(crate) enum Step {
     Adopt,
     /// The end time is reached.
     TimeOver,
+    /// The last event was the last one allowed.
+    EventsOver,
     /// No event is left.
     Idle,
-    /// Nothing has changed for too long.
+    /// Nothing has changed for too long, perhaps in vain.
     Stalled,
 }
 
@@ -132,7 +122,7 @@ impl Trace {
 }
 
 impl State {
-    pub(crate) fn new(ranks: u32, wire: Wire, processors: Option<Processors>) -> Self {
+    pub(crate) fn new(ranks: u32, wire: Wire, processors: Option<Processors>, stalled_after: u64) -> Self {
         let mut all = Vec::new();
         all.resize_with(ranks as usize, RankState::default);
         Self {
@@ -146,6 +136,7 @@ impl State {
             arrivals: 0,
             trace: Trace::default(),
             over: false,
+            watching: 0,
             news: Vec::new(),
             any_failed: false,
             revoked: BTreeSet::new(),
@@ -157,9 +148,15 @@ impl State {
             processors,
             held_words: HashMap::new(),
             limited: HashMap::new(),
-            stall: None,
+            stall: Stall::after(stalled_after),
+            most_events: u64::MAX,
             partitions: Vec::new(),
         }
+    }
+
+    /// Operations that arrived, and timers.
+    pub(crate) const fn events(&self) -> u64 {
+        self.arrivals + self.counts.timers
     }
 
     /// Processes events until one of them concerns a task.
@@ -169,13 +166,16 @@ impl State {
             if !self.spawned.0.is_empty() {
                 return Step::Adopt;
             }
+            if self.events() >= self.most_events {
+                return Step::EventsOver;
+            }
+            if self.may_be_stalled() {
+                return Step::Stalled;
+            }
             let Some((time, due)) = self.agenda.next(until) else {
                 return if self.agenda.is_empty() { Step::Idle } else { Step::TimeOver };
             };
             self.now = time;
-            if self.stall.as_ref().is_some_and(|stall| time > stall.changed_at.saturating_add(stall.after)) {
-                return Step::Stalled;
-            }
             let step = match due {
                 Due::Operation(slot) => self.advance(slot),
                 Due::Card(rank) => {
@@ -274,7 +274,7 @@ impl State {
             }
             Action::Send(bytes) => {
                 let (from, bytes) = (Rank(operation.origin), std::mem::take(bytes));
-                self.ranks[target.index()].more().packets.push_back((from, bytes));
+                self.ranks[target.index()].more().rare().packets.push_back((from, bytes));
                 self.note_change();
                 self.look(target, Notify::Yes, |what| what == WaitsFor::Packet);
                 return Ok(0);
@@ -282,15 +282,13 @@ impl State {
             Action::HasCut(_) | Action::Got { .. } => (0, 0, Notify::No),
         };
         if changed > 0 {
-            self.changed(target, region, offset, changed, notify);
+            self.changed(origin, At { rank: target, region: RegionId(region), offset }, changed, notify);
         }
         Ok(found)
     }
 
     pub(crate) fn note_change(&mut self) {
-        if let Some(stall) = &mut self.stall {
-            stall.changed_at = self.now;
-        }
+        self.stall.note_change(self.now);
     }
 
     fn count(&mut self, action: &Action) {

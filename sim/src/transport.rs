@@ -25,7 +25,7 @@ pub struct SimTransport {
 
 impl SimTransport {
     pub(crate) fn take(fabric: &SimFabric) -> Result<Self, Fault> {
-        if std::mem::replace(&mut fabric.state().ranks[fabric.rank().index()].more().has_transport, true) {
+        if std::mem::replace(&mut fabric.state().ranks[fabric.rank().index()].more().rare().has_transport, true) {
             return Err(Fault::of(FaultKind::Refused, fabric.rank()));
         }
         let fabric = Arc::new(fabric.clone());
@@ -36,7 +36,7 @@ impl SimTransport {
 
 impl Drop for SimTransport {
     fn drop(&mut self) {
-        self.fabric.state().ranks[self.fabric.rank().index()].more().has_transport = false;
+        self.fabric.state().ranks[self.fabric.rank().index()].more().rare().has_transport = false;
     }
 }
 

@@ -10,7 +10,8 @@ use crate::memory::WORLD_REGION;
 use crate::operation::{Action, Operation};
 
 impl SimFabric {
-    pub(crate) fn post(&self, Word { at, same_host }: Word, action: Action) -> Op {
+    pub(crate) fn post(&self, word: Word, action: Action) -> Op {
+        let (at, same_host) = (word.at(), word.is_on_same_host());
         let operation = Operation::new(self.rank(), at.rank, at.region.0, at.offset, action);
         let mut state = self.state();
         let slot = state.post(Operation { same_host, ..operation });
@@ -69,13 +70,13 @@ impl RemoteMemory for SimFabric {
     }
 
     fn store(&self, own: Word, value: u64) -> Result<(), Fault> {
-        let At { rank, region, offset } = own.at;
+        let At { rank, region, offset } = own.at();
         self.own(rank)?;
         let mut state = self.state();
         let memory = &mut state.ranks[rank.index()].more().memory;
         memory.len(region.0).ok_or(Fault::of(FaultKind::NoSuchRegion, rank))?;
         memory.store(region.0, offset, value);
-        state.changed(rank, region.0, offset, 8, Notify::No);
+        state.changed(rank, own.at(), 8, Notify::No);
         Ok(())
     }
 
@@ -86,8 +87,8 @@ impl RemoteMemory for SimFabric {
         Wait::new(self, own, predicate, patience)
     }
 
-    fn pause<'f>(&'f self, _word: Word, nanos: u64) -> Pause<'f> {
-        Pause::new(self, nanos)
+    fn pause<'f>(&'f self, word: Word, nanos: u64) -> Pause<'f> {
+        Pause::new(self, word, nanos)
     }
 
     fn now(&self) -> u64 {

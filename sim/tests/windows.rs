@@ -5,10 +5,10 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use onesided_fabric::World;
-use onesided_fabric::remote_memory::{FaultKind, Rank};
+use onesided_fabric::remote_memory::{FaultKind, Rank, RemoteMemory};
+use onesided_fabric::{Fabric, World};
 use onesided_lock_algos::TestAndSet;
-use onesided_sim::{Counts, End, Network, SimFabric, Simulation, WaitsFor};
+use onesided_sim::{Counts, End, Network, Report, SimFabric, Simulation, WaitsFor};
 use onesided_windows::{Error, LeasePolicy, LockDesign, Mode, PreviousOwner, Window};
 
 const ROUNDS: u64 = 5;
@@ -240,31 +240,45 @@ fn nothing_is_posted_to_a_closed_window() {
 }
 
 async fn pause(fabric: &SimFabric, nanos: u64) {
-    use onesided_fabric::Fabric;
-    use onesided_fabric::remote_memory::RemoteMemory;
     let own = fabric.world_segment(fabric.rank()).unwrap();
     fabric.pause(fabric.word_in(&own, 0).unwrap(), nanos).await;
 }
 
-/// Waiters of test-and-set pause and try again: their deadlock has events without end.
-#[test]
-fn a_deadlock_of_waiters_that_try_again_is_reported() {
-    let simulation = Simulation::new(Network::default()).ranks(3).stalled_after(Duration::from_millis(20));
-    let report = simulation.until(Duration::from_secs(100)).run(|world| async move {
-        let scores = make(&world, 1).await?;
+/// Two ranks lock crosswise, each while it holds the lock that the other asks for.
+fn crosswise(design: LockDesign, simulation: Simulation) -> Report<Result<(), Error>> {
+    simulation.ranks(3).until(Duration::from_secs(100)).run(move |world| async move {
+        let scores: Window<u64, SimFabric> = Window::builder().lock(design).allocate(&world, 1).await?;
         if world.rank() < 2 {
             let own = scores.lock_exclusive(world.rank()).await?;
             pause(world.fabric(), 1_000_000).await;
-            let other = scores.lock_exclusive(1 - world.rank()).await?; // crosswise
+            let other = scores.lock_exclusive(1 - world.rank()).await?;
             other.unlock().await?;
             own.unlock().await?;
         }
         Ok::<_, Error>(())
-    });
+    })
+}
+
+/// Waiters of most designs pause and try again: their deadlock has events without end.
+#[test]
+fn a_deadlock_of_waiters_that_try_again_is_reported() {
+    for design in LockDesign::ALL {
+        let report = crosswise(*design, Simulation::new(Network::default()));
+        let (End::Deadlock(stuck) | End::Stalled(stuck)) = &report.end else { panic!("{design}: {}", report.end) };
+        let behind = |rank| stuck.iter().find(|stuck| stuck.rank == Rank(rank)).and_then(|stuck| stuck.behind);
+        assert!(stuck.iter().all(|stuck| !stuck.waits_for.is_empty()), "{design}: {}", report.end);
+        assert_eq!([behind(0), behind(1)], [Some(Rank(1)), Some(Rank(0))], "{design}: {}", report.end);
+    }
+}
+
+/// The word of test-and-set names the owner, and the time without a change can be set.
+#[test]
+fn a_deadlock_names_the_word_and_the_owner() {
+    let simulation = Simulation::new(Network::default()).stalled_after(Duration::from_millis(20));
+    let report = crosswise(LockDesign::TestAndSet, simulation);
     let End::Stalled(stuck) = &report.end else { panic!("{}", report.end) };
     assert!(report.virtual_time < Duration::from_millis(40), "{:?}", report.virtual_time);
-    assert_eq!(stuck.iter().map(|stuck| stuck.rank).collect::<Vec<_>>(), [Rank(0), Rank(1)]);
-    for (rank, stuck) in stuck.iter().enumerate() {
+    for (rank, stuck) in stuck.iter().enumerate().take(2) {
         // The word is at the other rank, and names it as the owner.
         let retried = stuck.waits_for.iter().find_map(|what| match what {
             WaitsFor::Retried { rank, found, .. } => Some((rank.index(), TestAndSet::owner(*found))),
@@ -273,4 +287,54 @@ fn a_deadlock_of_waiters_that_try_again_is_reported() {
         let (at, owner) = retried.unwrap();
         assert_eq!((at, owner.map(|owner| owner.rank.index())), (1 - rank, Some(1 - rank)), "{stuck}");
     }
+}
+
+/// Ranks that compute, or wait with a deadline, are no deadlock, however long nothing changes.
+#[test]
+fn what_goes_on_by_itself_is_no_deadlock() {
+    let simulation = || Simulation::new(Network::default()).stalled_after(Duration::from_millis(20)).ranks(2);
+    let run = |simulation: Simulation, holds_for: u64, step: u64| {
+        simulation.run(move |world| async move {
+            let scores = make(&world, 1).await?;
+            let begin = world.fabric().now();
+            let epoch = scores.lock_exclusive(0).await?;
+            while world.rank() == 0 && world.fabric().now() < begin + holds_for {
+                pause(world.fabric(), step).await;
+            }
+            epoch.unlock().await?;
+            world.barrier().await.unwrap();
+            Ok::<_, Error>(())
+        })
+    };
+    let long = 500_000_000;
+    for step in [long, 1_000_000, 27_000_000] {
+        let report = run(simulation(), long, step);
+        assert_eq!(report.end, End::Finished, "{step}");
+        assert!(report.results.into_iter().flatten().all(|result| result.is_ok()));
+    }
+    let late = simulation().start_at(1, Duration::from_nanos(long)).run(|world| async move { world.barrier().await });
+    assert_eq!(late.end, End::Finished);
+    let ended = simulation().kill(1, Duration::from_nanos(long)).run(|world| async move {
+        let scores = make(&world, 1).await?;
+        if world.rank() == 1 {
+            let _held = scores.lock_exclusive(0).await?;
+            world.barrier().await.unwrap();
+            return std::future::pending().await;
+        }
+        world.barrier().await.unwrap();
+        scores.lock_exclusive(0).recover().await?.unlock().await
+    });
+    assert_eq!(ended.end, End::Finished);
+    let timed = simulation().run(|world| async move {
+        let scores = make(&world, 1).await?;
+        if world.rank() == 1 {
+            let _held = scores.lock_exclusive(0).await?;
+            world.barrier().await.unwrap();
+            return std::future::pending().await;
+        }
+        world.barrier().await.unwrap();
+        scores.lock_exclusive(0).deadline(Duration::from_nanos(long)).await?.unlock().await
+    });
+    let error = timed.results[0].as_ref().map(|result| result.as_ref().unwrap_err().to_string());
+    assert!(error.is_some(), "the deadline comes first: {}", timed.end);
 }

@@ -17,7 +17,7 @@
 //! | `bench rma` | put, get, strided put, accumulate, get_accumulate, fetch_and_op and compare_and_swap of 8 B to 4 MiB: latency, bandwidth and message rate, with a flush and by requests | `memcpy`, bare atomic instructions, a fence |
 //! | `bench peers` | locks, small operations, bandwidth, allocation of windows, a target that computes, contended locks | MPICH 5 and Open MPI 5, which it installs from PyPI and for which it compiles C programs of the same loops |
 //! | `bench peers --fabric verbs` | get, compare_and_swap, fetch_and_op, signals, messages and puts on an RDMA device | perftest's programs on the same device |
-//! | `bench scale` | locks with 10 to 100,000 simulated origins, in virtual time | one another |
+//! | `bench scale` | locks with 10 to 1,000,000 simulated origins, in virtual time; `--conditions`: with lost messages, an owner that stops or dies, and on two testbeds; `--simulator`: the memory and the speed of the simulation | one another |
 //!
 //! `--quick` takes some seconds and is noisier. `--json FILE` writes the results for programs,
 //! `--report FILE.html` one page of plots and tables that needs no network and can be printed,
@@ -54,12 +54,12 @@
 //!
 #![doc = include_str!("../../docs/locks.svg")]
 //!
-//! In simulation, where each rank has a card and is a microsecond away from the others
-//! (`onesided bench scale --picture FILE.svg`). Where a curve turns down, the lock stops scaling.
-//! With 100,000 origins (not drawn) the rank that has the lock is the bottleneck, whatever the
-//! design: all origins begin at once, and for the simulated 0.2 s each release waits behind the
-//! others' requests. The two-level lock is the exception, because its waiters read words of their
-//! own host; an hour does not suffice to simulate that many of them.
+//! In simulation, where each rank has a card and is a microsecond away from the others. Where a
+//! curve turns down, the lock stops scaling: see [which lock](super::choosing_a_lock#how-far-each-lock-scales).
+//!
+//! ```sh
+//! onesided bench scale --origins 10,100,1000,10000,100000,1000000 --conditions --picture FILE.svg
+//! ```
 //!
 #![doc = include_str!("../../docs/scale.svg")]
 //!

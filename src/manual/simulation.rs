@@ -60,7 +60,8 @@
 //! | `kill` | a rank dies |
 //! | `suspect` | the others believe that a rank is dead, but it runs on |
 //! | `disconnect` | two living ranks lose their connection |
-//! | `until` | the run ends at a time |
+//! | `start_at`, `partition` | a rank starts late; ranks are cut off from the others for a time |
+//! | `until`, `events` | the run ends at a time, or after a number of events |
 //!
 //! Here rank 1 dies while it holds the lock of rank 0. Rank 0 learns of it, and recovers the lock:
 //!
@@ -108,10 +109,34 @@
 //! println!("{}", report.end);
 //! ```
 //!
+//! The waiters of most locks pause and try again, without end. Such a run ends as stalled if no
+//! memory has changed for 10 s of virtual time
+//! (`Simulation::stalled_after` sets another time), unless a rank is
+//! about to go on by itself: it pauses longer than that, or has a deadline. The report also has
+//! what each rank found, and the rank that it waits for, as far as the last changes of memory tell:
+//!
+//! ```
+//! # use onesided::{Window, WindowError};
+//! # use onesided_sim::{End, Network, SimFabric, Simulation};
+//! let report = Simulation::new(Network::default()).ranks(2).run(|world| async move {
+//!     let scores = Window::<u64, SimFabric>::allocate(&world, 1).await?;
+//!     let own = scores.lock_exclusive(world.rank()).await?;
+//!     world.barrier().await.expect("both ranks are there");
+//!     let other = scores.lock_exclusive(1 - world.rank()).await?; // crosswise
+//!     other.unlock().await?;
+//!     own.unlock().await?;
+//!     Ok::<_, WindowError>(())
+//! });
+//! let End::Stalled(stuck) = &report.end else { panic!("{}", report.end) };
+//! assert_eq!(stuck[0].behind.map(|rank| rank.0), Some(1));
+//! assert_eq!(stuck[1].behind.map(|rank| rank.0), Some(0));
+//! ```
+//!
 //! # What it does not simulate
 //!
 //! A rank's own computation takes no virtual time. The costs of cards and wires are those of
 //! `Network`, by default those of present-day hardware. Caches and processors are not modelled.
 //!
-//! `onesided bench scale` runs locks with up to 100,000 simulated origins: see
-//! [benchmarks](super::benchmarks).
+//! `onesided bench scale` runs locks with up to a million simulated origins: see
+//! [benchmarks](super::benchmarks). A waiting rank takes 2 to 3 kB, most of which is the future of
+//! its acquire.

@@ -275,6 +275,41 @@ fn simulated_contests_are_the_same_each_time() {
 }
 
 #[test]
+fn locks_are_simulated_under_conditions_and_up_to_their_limit() {
+    let folder = Folder::new();
+    let (json, page) = (folder.path("limit.json"), folder.path("limit.html"));
+    let args = ["bench", "scale", "--lock", "mcs,event-thread", "--origins", "10,20000", "--lasting", "1"];
+    let files = ["--json", json.to_str().unwrap(), "--report", page.to_str().unwrap()];
+    let more = ["--conditions", "4", "--simulator"];
+    let ended = finish_within(&mut onesided(&[&args[..], &more, &files].concat()), LONG);
+    assert_eq!(ended.code(), 0, "{ended:?}");
+    let document: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    let of = |lock: &str, benchmark: &str, metric: &str| {
+        let is_it = |result: &&Value| {
+            result["algorithm"] == lock && result["benchmark"] == benchmark && result["metric"] == metric
+        };
+        document["results"].as_array().unwrap().iter().find(is_it).map(|result| result["value"].as_f64().unwrap())
+    };
+    for lock in ["mcs", "event-thread"] {
+        let stops = of(lock, "simulated lock, an owner stops for 10 ms", "longest gap").unwrap();
+        assert!((1e7..1.1e7).contains(&stops), "{lock}: {stops}");
+        assert!(
+            of(lock, "simulated lock, an owner dies", "longest gap").unwrap() >= 1e6,
+            "it takes 1 ms to learn of it"
+        );
+        let [none, loss] =
+            ["no fault", "1 % loss"].map(|what| of(lock, &format!("simulated lock, {what}"), "acquisitions"));
+        assert!(none > loss && loss > Some(0.0), "{lock}: {none:?} {loss:?}");
+    }
+    let memory = of("mcs", "simulator, contended lock", "memory").unwrap();
+    assert!((100.0..1e4).contains(&memory), "{memory}");
+    let remarks = document["remarks"].to_string();
+    assert!(remarks.contains("event-thread: not run with 20000 origins"), "{remarks}");
+    assert!(remarks.contains("mcs: best with 10 origins; less than 1 % of that with 20000"), "{remarks}");
+    assert!(fs::read_to_string(page).unwrap().contains("mcs: best with 10 origins"));
+}
+
+#[test]
 fn operations_of_all_sizes_are_measured_and_reported() {
     let (ended, json, page) = bench("rma");
     assert!(ended.stdout.iter().all(|line| line.chars().count() <= 100), "{ended:?}");

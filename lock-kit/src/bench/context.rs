@@ -1,21 +1,38 @@
-//! The words of the lock of a throughput run: at rank 0, and behind them a node for each rank in
-//! that rank's memory.
+//! The words of the lock of a throughput run: at rank 0, and a node for each rank in that rank's
+//! memory.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use onesided_fabric::{Fabric, Segment};
-use onesided_lock_algos::{Global, LockAlgorithm, LockContext, Owner, TestAndSet};
+use onesided_lock_algos::{BackoffCap, Global, LockAlgorithm, LockContext, Owner, TestAndSet};
 use onesided_remote_memory::{At, Fault, FaultKind, Rank, RegionId};
 
-/// The words in the memory of every rank: those of a home, those of a node, one that is never
-/// written, to pause at, the per-rank word; and on a cache line of their own the host words.
-pub(super) const fn words<A: LockAlgorithm>() -> usize {
-    near_at((A::HOME_WORDS, A::NODE_WORDS)) + A::HOST_WORDS
+/// Where the words lie in the memory of every rank: those of its node, one that is never written,
+/// to pause at, the per-rank word; on a cache line of their own the host words; on another one
+/// those of the home. The words that every rank writes come first, so that a simulated rank has
+/// few.
+#[derive(Clone, Copy, Debug)]
+struct Words {
+    node: u16,
+    host: u16,
+    home: u16,
 }
 
-const fn near_at((home, node): (usize, usize)) -> usize {
-    (home + node + 2).next_multiple_of(8)
+impl Words {
+    const fn of<A: LockAlgorithm>() -> Self {
+        let host = (A::NODE_WORDS + 2).next_multiple_of(8);
+        let home = (host + A::HOST_WORDS).next_multiple_of(8);
+        Self { node: A::NODE_WORDS as u16, host: host as u16, home: home as u16 }
+    }
 }
+
+/// The words in the memory of every rank.
+pub(super) const fn words<A: LockAlgorithm>() -> usize {
+    Words::of::<A>().home as usize + A::HOME_WORDS
+}
+
+/// The region of the request slots of a served lock: the first one that the home's rank allocates.
+const REQUEST_SLOTS: RegionId = RegionId(1);
 
 /// The lowest rank of this one's host.
 pub(super) fn leader<F: Fabric>(fabric: &F) -> Rank {
@@ -40,30 +57,39 @@ impl<F: Fabric> Clone for Layout<'_, F> {
 
 impl<F: Fabric> Copy for Layout<'_, F> {}
 
-/// The [`LockContext`] of one acquire.
-#[derive(Debug)]
-pub(super) struct Spot<'m, F: Fabric> {
-    pub(super) fabric: &'m F,
-    pub(super) layout: Layout<'m, F>,
-    /// The memory of the lowest rank of this host, if the lock has host words.
-    pub(super) leader: Option<&'m F::Segment>,
-    /// Words of the home, and of a node.
-    pub(super) words: (usize, usize),
-    pub(super) owner: Owner,
+/// What an origin keeps from one acquire to the next.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
     /// See [`LockContext::bypasses`].
-    pub(super) passes: &'m AtomicU8,
+    bypasses: AtomicU8,
+    /// See [`LockContext::backoff_cap`].
+    backoff_cap: AtomicU8,
 }
 
-impl<F: Fabric> Clone for Spot<'_, F> {
-    fn clone(&self) -> Self {
-        *self
+/// What the contexts of an origin's acquires share.
+#[derive(Debug)]
+pub(super) struct Site<'m, F: Fabric> {
+    pub(super) fabric: &'m F,
+    layout: Layout<'m, F>,
+    /// The memory of the lowest rank of this host, if the lock has host words.
+    leader: Option<&'m F::Segment>,
+    words: Words,
+    home_words: u16,
+    kept: &'m Kept,
+}
+
+impl<'m, F: Fabric> Site<'m, F> {
+    pub(super) fn of<A: LockAlgorithm>(
+        fabric: &'m F,
+        layout: Layout<'m, F>,
+        leader: Option<&'m F::Segment>,
+        kept: &'m Kept,
+    ) -> Self {
+        let leader = leader.filter(|_| A::HOST_WORDS > 0);
+        Self { fabric, layout, leader, words: Words::of::<A>(), home_words: A::HOME_WORDS as u16, kept }
     }
-}
 
-impl<F: Fabric> Copy for Spot<'_, F> {}
-
-impl<'m, F: Fabric> Spot<'m, F> {
-    fn word(&self, rank: Rank, index: usize) -> Result<F::Word<'m>, Fault> {
+    fn word(&self, rank: Rank, index: usize) -> Result<F::Word<'_>, Fault> {
         let offset = 8 * index as u64;
         match self.layout {
             Layout::Opened(segments) => {
@@ -75,21 +101,36 @@ impl<'m, F: Fabric> Spot<'m, F> {
     }
 
     /// A word that is never written, to pause at.
-    pub(super) fn quiet(&self) -> Result<F::Word<'m>, Fault> {
-        self.word(self.fabric.rank(), self.words.0 + self.words.1)
+    pub(super) fn quiet(&self) -> Result<F::Word<'_>, Fault> {
+        self.word(self.fabric.rank(), self.words.node.into())
     }
 }
 
+/// The [`LockContext`] of one acquire. Small: the futures of an acquire have many copies of it.
+#[derive(Debug)]
+pub(super) struct Spot<'m, F: Fabric> {
+    pub(super) site: &'m Site<'m, F>,
+    pub(super) generation: u32,
+}
+
+impl<F: Fabric> Clone for Spot<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F: Fabric> Copy for Spot<'_, F> {}
+
 impl<'m, F: Fabric> LockContext<'m, F> for Spot<'m, F> {
     fn home(&self, index: usize) -> Result<F::Word<'m>, Fault> {
-        self.word(Rank(0), index)
+        self.site.word(Rank(0), usize::from(self.site.words.home) + index)
     }
 
     fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<F::Word<'m>, Fault> {
         if slot >= self.slots() {
             return Err(Fault::of(FaultKind::OutOfRange, rank));
         }
-        self.word(rank, self.words.0 + index)
+        self.site.word(rank, index)
     }
 
     fn home_rank(&self) -> Rank {
@@ -97,35 +138,45 @@ impl<'m, F: Fabric> LockContext<'m, F> for Spot<'m, F> {
     }
 
     fn slots(&self) -> u16 {
-        u16::from(self.words.1 > 0)
+        u16::from(self.site.words.node > 0)
     }
 
     fn owners(&self) -> u64 {
-        u64::from(self.fabric.size())
+        u64::from(self.site.fabric.size())
     }
 
     fn per_rank_word(&self, rank: Rank) -> Result<F::Word<'m>, Fault> {
-        self.word(rank, self.words.0 + self.words.1 + 1)
+        self.site.word(rank, usize::from(self.site.words.node) + 1)
     }
 
     fn host_word(&self, rank: Rank, index: usize) -> Result<F::Word<'m>, Fault> {
         let leader =
-            self.leader.filter(|leader| leader.rank() == rank).ok_or(Fault::of(FaultKind::Unsupported, rank))?;
-        self.fabric.same_host_word(leader, 8 * (near_at(self.words) + index) as u64)
+            self.site.leader.filter(|leader| leader.rank() == rank).ok_or(Fault::of(FaultKind::Unsupported, rank))?;
+        self.site.fabric.same_host_word(leader, 8 * (usize::from(self.site.words.host) + index) as u64)
     }
 
     fn cohort_home(&self) -> Option<Rank> {
-        self.leader.map(Segment::rank)
+        self.site.leader.map(Segment::rank)
     }
 
     fn host_of(&self, rank: Rank) -> u32 {
-        self.fabric.host_of(rank)
+        self.site.fabric.host_of(rank)
+    }
+
+    /// Only of a simulated home: threads serve no lock.
+    fn request_slot_of(&self, rank: Rank, line: u16) -> Result<F::Word<'m>, Fault> {
+        match (self.site.layout, line) {
+            (Layout::World, 0) => {
+                self.site.fabric.word(At { rank: Rank(0), region: REQUEST_SLOTS, offset: 8 * u64::from(rank.0) })
+            }
+            _ => Err(Fault::of(FaultKind::Unsupported, rank)),
+        }
     }
 
     /// The last words of the home.
     fn lock_all_word(&self, index: usize) -> Result<F::Word<'m>, Fault> {
-        let first = self.words.0.checked_sub(Global::<TestAndSet>::LOCK_ALL_WORDS);
-        self.word(Rank(0), first.ok_or(Fault::new(FaultKind::Unsupported))? + index)
+        let first = usize::from(self.site.home_words).checked_sub(Global::<TestAndSet>::LOCK_ALL_WORDS);
+        self.home(first.ok_or(Fault::new(FaultKind::Unsupported))? + index)
     }
 
     /// There is one target.
@@ -133,12 +184,24 @@ impl<'m, F: Fabric> LockContext<'m, F> for Spot<'m, F> {
         true
     }
 
+    /// As windows keep it, where an attempt is a round trip.
+    fn backoff_cap(&self) -> BackoffCap {
+        if let Layout::Opened(_) = self.site.layout {
+            return BackoffCap::ALL;
+        }
+        BackoffCap(self.site.kept.backoff_cap.load(Ordering::Relaxed))
+    }
+
+    fn keep_backoff_cap(&self, BackoffCap(cap): BackoffCap) {
+        self.site.kept.backoff_cap.store(cap, Ordering::Relaxed);
+    }
+
     fn bypasses(&self) -> u8 {
-        self.passes.load(Ordering::Relaxed)
+        self.site.kept.bypasses.load(Ordering::Relaxed)
     }
 
     fn keep_bypasses(&self, bypasses: u8) {
-        self.passes.store(bypasses, Ordering::Relaxed);
+        self.site.kept.bypasses.store(bypasses, Ordering::Relaxed);
     }
 
     fn lock(&self) -> u64 {
@@ -146,6 +209,6 @@ impl<'m, F: Fabric> LockContext<'m, F> for Spot<'m, F> {
     }
 
     fn owner(&self) -> Owner {
-        self.owner
+        Owner { rank: self.site.fabric.rank(), slot: 0, generation: self.generation }
     }
 }

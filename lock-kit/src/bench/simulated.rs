@@ -2,16 +2,16 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use onesided_fabric::Fabric;
+use onesided_fabric::{Fabric, Task};
 use onesided_lock_algos::LockAlgorithm;
 use onesided_remote_memory::{Fault, Rank, RemoteMemory};
 use onesided_sim::{SimFabric, Simulation};
 
-use super::context::{Layout, Spot};
-use super::throughput::{Origin, Outcome, ThroughputRun};
+use super::context::{Kept, Layout, Site, Spot};
+use super::throughput::{Origin, Outcome, Stop, ThroughputRun};
 use super::{Histogram, Operations};
 
 impl<A: LockAlgorithm> ThroughputRun<'_, A> {
@@ -24,27 +24,47 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
     /// If the lock fails, without deaths and losses.
     #[must_use]
     pub fn simulated(&self) -> Outcome {
-        let counts: Vec<Cell<u64>> = vec![Cell::new(0); self.origins as usize];
-        let (waits, bypasses) = (RefCell::new(Histogram::default()), RefCell::new(Histogram::default()));
-        let each: Vec<RefCell<Sparse>> = (0..self.origins).map(|_| RefCell::default()).collect();
-        let acquired = AtomicU64::new(0);
-        let (counts_of, waits_of, each_of) = (&counts, &waits, &each);
-        let (bypasses_of, acquired_of) = (&bypasses, &acquired);
+        let contest = Contest { acquired: AtomicU64::new(0), notes: RefCell::new(Notes::of(self.origins)) };
+        let contest = &contest;
+        let stopped = &Cell::new(false);
+        let rest = &Cell::new(AFTER_STOP);
         let run = |fabric: SimFabric| async move {
-            let number = fabric.rank().index().checked_sub(1)?; // the home has none
-            let (mine, mine_waited) = (counts_of.get(number)?, each_of.get(number)?);
+            let Some(number) = fabric.rank().index().checked_sub(1) else {
+                if let (true, Some((by, server))) = (A::SERVED, self.server) {
+                    return fabric.serve_apart(server(self.lock, fabric.clone()), by).err();
+                }
+                return None;
+            };
             let Rank(rank) = fabric.rank();
-            let leader = fabric.world_segment(Rank(rank - rank % self.per_host.max(1))).ok()?; // the lowest of its host
-            let passes = AtomicU8::new(0);
-            let mut origin = Origin::new(self, &fabric, Layout::World, &leader, (acquired_of, &passes));
+            let leader = match A::HOST_WORDS {
+                0 => None,
+                _ => Some(fabric.world_segment(Rank(rank - rank % self.per_host.max(1))).ok()?), // the lowest of its host
+            };
+            let (kept, stops) = (Kept::default(), Cell::new(None));
+            let site = Site::of::<A>(&fabric, Layout::World, leader.as_ref(), &kept);
+            let mut origin = Origin::new(self, site, &contest.acquired);
             loop {
                 let mut note = |waited, between| {
-                    mine.set(mine.get() + 1);
-                    waits_of.borrow_mut().add(waited);
-                    mine_waited.borrow_mut().add(waited);
-                    bypasses_of.borrow_mut().add(between);
+                    let now = fabric.now();
+                    contest.notes.borrow_mut().add(number, now, waited, between);
+                    let stop = self.stop.filter(|stop| now >= stop.after.as_nanos() as u64 && !stopped.replace(true));
+                    stops.set(stop);
+                    if stopped.get() {
+                        rest.set(rest.get() - 1);
+                        if rest.get() == 0 {
+                            fabric.end();
+                        }
+                    }
                 };
-                if let Err(fault) = origin.once(Some(&mut note), pass).await {
+                let spend = async |site: &Site<'_, SimFabric>, long| match stops.take() {
+                    None => pass(site, long).await,
+                    Some(Stop { long: Some(stopped), .. }) => pass(site, long + stopped).await,
+                    Some(Stop { long: None, .. }) => {
+                        site.fabric.die();
+                        std::future::pending().await
+                    }
+                };
+                if let Err(fault) = origin.once(Some(&mut note), spend).await {
                     return Some(fault);
                 }
             }
@@ -53,6 +73,7 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
             .ranks(self.origins.saturating_add(1))
             .per_host(self.per_host)
             .seed(self.seed)
+            .events(self.events)
             .until(self.long);
         let report = simulation.run_direct(run);
         if let Some((rank, fault)) =
@@ -61,56 +82,121 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
             panic!("{}, rank {rank}: {fault}", A::NAME);
         }
         let onesided_sim::Counts { reads, writes, compare_swaps, fetch_adds, .. } = report.counts;
+        let notes = contest.notes.take();
+        let whole = report.virtual_time.as_nanos() as u64;
         Outcome {
-            counts: counts.into_iter().map(Cell::into_inner).collect(),
+            worst_p99: notes.each.iter().map(|waits| waits.p99().unwrap_or(whole)).max().unwrap_or_default(),
+            longest_gap: Duration::from_nanos(notes.longest_gap.max(whole - notes.last_at)),
+            counts: notes.each.iter().map(|waits| waits.count()).collect(),
             lasted: report.virtual_time,
-            waits: waits.into_inner(),
-            worst_p99: each
-                .iter()
-                .map(|waits| waits.borrow().p99().unwrap_or(report.virtual_time.as_nanos() as u64))
-                .max()
-                .unwrap_or_default(),
-            bypasses: bypasses.into_inner(),
+            waits: notes.waits,
+            bypasses: notes.bypasses,
             operations: Operations { reads, writes, compare_swaps, fetch_adds },
+            events: report.events,
             trace: report.trace,
         }
     }
 }
 
-/// An origin's waits: there may be many origins with few waits each, and a [`Histogram`] has 35 kB.
-#[derive(Default)]
-struct Sparse(BTreeMap<u64, u64>);
+/// How many acquisitions follow an owner that stops or dies.
+const AFTER_STOP: u32 = 1_000;
 
-impl Sparse {
-    /// Rounded to 1 %, to bound their number.
+/// Serves a lock at its home.
+pub(super) fn server<A: LockAlgorithm + Clone + 'static>(lock: &A, home: SimFabric) -> Task {
+    let lock = lock.clone();
+    let slots = home.allocate(8 * u64::from(home.size()));
+    Box::pin(async move {
+        let (_slots, kept) = (slots, Kept::default());
+        let site = Site::of::<A>(&home, Layout::World, None, &kept);
+        // It fails only when the simulation is over.
+        let _ = lock.serve(&home, Spot { site: &site, generation: 0 }, || true).await;
+    })
+}
+
+/// What all origins share.
+struct Contest {
+    acquired: AtomicU64,
+    notes: RefCell<Notes>,
+}
+
+#[derive(Default)]
+struct Notes {
+    waits: Histogram,
+    bypasses: Histogram,
+    /// By origin.
+    each: Vec<Waits>,
+    last_at: u64,
+    longest_gap: u64,
+}
+
+impl Notes {
+    fn of(origins: u32) -> Self {
+        Self { each: (0..origins).map(|_| Waits::default()).collect(), ..Self::default() }
+    }
+
+    fn add(&mut self, origin: usize, now: u64, waited: u64, between: u64) {
+        self.waits.add(waited);
+        self.bypasses.add(between);
+        self.each[origin].add(waited);
+        self.longest_gap = self.longest_gap.max(now - self.last_at);
+        self.last_at = now;
+    }
+}
+
+/// An origin's waits. There may be very many origins with one wait or none each; a [`Histogram`]
+/// has 35 kB.
+#[derive(Default)]
+struct Waits {
+    first: Option<u64>,
+    #[expect(clippy::box_collection, reason = "a third of the size, of very many")]
+    further: Option<Box<BTreeMap<u64, u64>>>,
+}
+
+impl Waits {
+    /// Rounded to 1 %, to bound the number of values.
     fn add(&mut self, value: u64) {
         let low = value.checked_ilog2().map_or(0, |power| power.saturating_sub(6));
-        *self.0.entry(value >> low << low).or_default() += 1;
+        let value = value >> low << low;
+        match self.first {
+            None => self.first = Some(value),
+            Some(_) => *self.further.get_or_insert_default().entry(value).or_default() += 1,
+        }
+    }
+
+    fn count(&self) -> u64 {
+        let further = self.further.as_ref().map_or(0, |further| further.values().sum());
+        u64::from(self.first.is_some()) + further
     }
 
     fn p99(&self) -> Option<u64> {
-        let wanted = (self.0.values().sum::<u64>() as f64 * 0.99).ceil() as u64;
+        let first = self.first?;
+        let none = BTreeMap::new();
+        let further = self.further.as_deref().unwrap_or(&none);
+        let above = self.count() - (self.count() as f64 * 0.99).ceil() as u64;
+        let mut all: Vec<_> = further.iter().map(|(value, count)| (*value, *count)).chain([(first, 1)]).collect();
+        all.sort_unstable_by_key(|(value, _)| std::cmp::Reverse(*value));
         let mut seen = 0;
-        self.0.iter().find_map(|(value, count)| {
+        all.into_iter().find_map(|(value, count)| {
             seen += count;
-            (seen >= wanted).then_some(*value)
+            (seen > above).then_some(value)
         })
     }
 }
 
 /// Lets virtual time pass.
-async fn pass<F: Fabric>(spot: &Spot<'_, F>, long: Duration) -> Result<(), Fault> {
-    let until = spot.fabric.now().saturating_add(long.as_nanos() as u64);
-    let quiet = spot.quiet()?;
-    while spot.fabric.now() < until {
-        spot.fabric.pause(quiet, until - spot.fabric.now()).await;
+async fn pass(site: &Site<'_, SimFabric>, long: Duration) -> Result<(), Fault> {
+    let until = site.fabric.now().saturating_add(long.as_nanos() as u64);
+    let quiet = site.quiet()?;
+    while site.fabric.now() < until {
+        site.fabric.pause(quiet, until - site.fabric.now()).await;
     }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use onesided_lock_algos::{AnyLock, Mcs, TestAndSet, TwoLevel};
+    use onesided_fabric::ServerThread;
+    use onesided_lock_algos::{AnyLock, DedicatedThread, Mcs, TestAndSet, Ticket, TwoLevel};
 
     use super::*;
 
@@ -161,7 +247,7 @@ mod tests {
 
     #[test]
     fn few_waits_have_their_percentile() {
-        let mut waits = Sparse::default();
+        let mut waits = Waits::default();
         assert_eq!(waits.p99(), None);
         (1..=100).for_each(|value| waits.add(value * 1000));
         let p99 = waits.p99().unwrap();
@@ -175,5 +261,32 @@ mod tests {
         let busy = contest.clone().section(Duration::from_micros(300)).idle(Duration::from_micros(200)).simulated();
         assert!((18..=20).contains(&busy.acquisitions()), "every 500 us and some round trips: {}", busy.acquisitions());
         assert!(contest.simulated().acquisitions() > 1000);
+    }
+
+    #[test]
+    fn served_locks_have_a_server() {
+        let lock = DedicatedThread::default();
+        let run = ThroughputRun::of(&lock).origins(20).lasting(Duration::from_millis(2));
+        let served = run.served(ServerThread::Polls).simulated();
+        assert!(served.acquisitions() > 100 && served.jain() > 0.9, "{served:?}");
+    }
+
+    #[test]
+    fn an_owner_stops_or_dies() {
+        let (ms, lock) = (Duration::from_millis(1), TestAndSet::default());
+        let run = ThroughputRun::of(&lock).origins(8).lasting(40 * ms);
+        let [plain, stopped, dead] =
+            [run.clone(), run.clone().stops(10 * ms, 7 * ms), run.dies(10 * ms)].map(|run| run.simulated());
+        assert!(plain.longest_gap < ms, "{:?}", plain.longest_gap);
+        assert!((7 * ms..8 * ms).contains(&stopped.longest_gap), "{:?}", stopped.longest_gap);
+        assert!((ms..7 * ms).contains(&dead.longest_gap), "learned of after a millisecond: {:?}", dead.longest_gap);
+        assert!(dead.acquisitions() > 1_000 && dead.lasted < plain.lasted, "{dead:?}");
+    }
+
+    #[test]
+    fn a_run_ends_after_its_events() {
+        let lock = <Ticket>::default();
+        let run = ThroughputRun::of(&lock).origins(50).lasting(Duration::from_secs(10)).events(20_000).simulated();
+        assert!((20_000..21_000).contains(&run.events) && run.lasted < Duration::from_secs(1), "{run:?}");
     }
 }

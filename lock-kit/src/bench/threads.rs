@@ -1,7 +1,7 @@
 //! A throughput run of threads over shared memory, in real time.
 
 use std::hint::spin_loop;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use onesided_fabric::{Any, Drive, Error, Fabric, Segment, SegmentKey, World, block_on, threads};
@@ -9,7 +9,7 @@ use onesided_lock_algos::LockAlgorithm;
 use onesided_remote_memory::{Fault, FaultKind};
 
 use super::barrier::Barrier;
-use super::context::{Layout, Spot, leader, words};
+use super::context::{Kept, Layout, Site, leader, words};
 use super::throughput::{Origin, Outcome, ThroughputRun};
 use super::{Counted, Histogram, Operations};
 
@@ -63,6 +63,8 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
                 .unwrap_or_default(),
             bypasses: Histogram::default(),
             operations: Operations::default(),
+            longest_gap: Duration::ZERO,
+            events: 0,
             trace: 0,
         };
         for result in &results {
@@ -96,7 +98,7 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
         };
         let (mut waits, mut bypasses, mut count) = (Histogram::default(), Histogram::default(), 0);
         let counted = Counted::new(fabric.clone());
-        let (clock, passes) = (clock_takes(&counted), AtomicU8::new(0));
+        let (clock, kept) = (clock_takes(&counted), Kept::default());
         if !barrier.all_here() {
             return Ok(None);
         }
@@ -106,7 +108,8 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
             if world.rank() == 0 {
                 scope.spawn(|| referee(&over[0]));
             }
-            let mut origin = Origin::new(self, fabric, Layout::Opened(&segments), leader, (acquired, &passes));
+            let site = Site::of::<A>(fabric, Layout::Opened(&segments), Some(leader), &kept);
+            let mut origin = Origin::new(self, site, acquired);
             origin.failed = Some(barrier.failed());
             while !over[0].load(Ordering::Relaxed) && !barrier.failed().load(Ordering::Relaxed) {
                 block_on(fabric, origin.once(None, spend))?;
@@ -123,7 +126,8 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
             if world.rank() == 0 {
                 scope.spawn(|| referee(&over[1]));
             }
-            let mut origin = Origin::new(self, &counted, Layout::Opened(&segments), leader, (acquired, &passes));
+            let site = Site::of::<A>(&counted, Layout::Opened(&segments), Some(leader), &kept);
+            let mut origin = Origin::new(self, site, acquired);
             origin.generation = generation; // the nodes are the same
             origin.failed = Some(barrier.failed());
             while !over[1].load(Ordering::Relaxed) && !barrier.failed().load(Ordering::Relaxed) {
@@ -152,7 +156,7 @@ fn clock_takes(fabric: &impl Fabric) -> u64 {
 }
 
 /// Lets real time pass, busy.
-async fn spend<F: Drive>(_: &Spot<'_, F>, long: Duration) -> Result<(), Fault> {
+async fn spend<F: Drive>(_: &Site<'_, F>, long: Duration) -> Result<(), Fault> {
     let begin = Instant::now();
     while begin.elapsed() < long {
         spin_loop();
@@ -175,7 +179,7 @@ mod tests {
         let Operations { compare_swaps, .. } = alone.operations;
         assert_eq!(compare_swaps, alone.waits.count(), "one each");
         assert_eq!((alone.operations_each(), alone.bypasses.largest()), (2.0, 0), "a compare-swap and a write");
-        let three = ThroughputRun::of(&Mcs::default()).origins(3).readers(30).lasting(long).threads().unwrap();
+        let three = ThroughputRun::of(&Mcs::default()).origins(3).readers(30).lasting(10 * long).threads().unwrap();
         assert_eq!(three.counts.len(), 3);
         assert!(three.counts.iter().all(|count| *count > 0) && three.operations_each() > 1.0, "{three:?}");
     }

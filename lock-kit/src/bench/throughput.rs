@@ -1,18 +1,19 @@
 //! Many origins at one lock.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use onesided_fabric::Fabric;
-use onesided_lock_algos::{Intent, LockAlgorithm, LockUse, Mode, Owner};
+use onesided_fabric::{Fabric, ServerThread, Task};
+use onesided_lock_algos::{Intent, LockAlgorithm, LockUse, Mode};
 use onesided_remote_memory::Fault;
-use onesided_sim::Network;
+use onesided_sim::{Network, SimFabric};
 
-use super::context::{Layout, Spot};
+use super::context::{Site, Spot};
+use super::simulated;
 use super::{Histogram, Operations, Rng, jain, share};
 
-/// A throughput run: origins that acquire and release one lock repeatedly, for a while. Not for a
-/// [served](LockAlgorithm::SERVED) lock: there is no server.
+/// A throughput run: origins that acquire and release one lock repeatedly, for a while. A
+/// [served](LockAlgorithm::SERVED) lock has a server in simulations [only](Self::served).
 #[derive(Clone, Debug)]
 #[must_use = "a throughput run does nothing until it is run"]
 pub struct ThroughputRun<'a, A> {
@@ -25,6 +26,20 @@ pub struct ThroughputRun<'a, A> {
     pub(super) seed: u64,
     pub(super) network: Network,
     pub(super) per_host: u32,
+    pub(super) events: u64,
+    pub(super) server: Option<(ServerThread, Server<A>)>,
+    pub(super) stop: Option<Stop>,
+}
+
+/// Makes the task that serves a lock at its home.
+type Server<A> = fn(&A, SimFabric) -> Task;
+
+/// What befalls the first origin that acquires the lock after a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stop {
+    pub(super) after: Duration,
+    /// How long it stands still in its section. `None`: it dies there.
+    pub(super) long: Option<Duration>,
 }
 
 impl<'a, A: LockAlgorithm> ThroughputRun<'a, A> {
@@ -40,6 +55,9 @@ impl<'a, A: LockAlgorithm> ThroughputRun<'a, A> {
             seed: 1,
             network: Network { jitter: Duration::from_nanos(200), ..Network::default() },
             per_host: u32::MAX,
+            events: u64::MAX,
+            server: None,
+            stop: None,
         }
     }
 
@@ -92,6 +110,38 @@ impl<'a, A: LockAlgorithm> ThroughputRun<'a, A> {
         self.per_host = ranks;
         self
     }
+
+    /// Ends a simulation after so many events, if its time is not over before.
+    pub const fn events(mut self, most: u64) -> Self {
+        self.events = most;
+        self
+    }
+
+    /// Has a thread of the home serve the lock of a simulation, if it is a
+    /// [served](LockAlgorithm::SERVED) one.
+    pub fn served(mut self, by: ServerThread) -> Self
+    where
+        A: Clone + 'static,
+    {
+        self.server = Some((by, simulated::server));
+        self
+    }
+
+    /// Stops an owner of a simulation: the first origin that acquires the lock after this time
+    /// holds it for so much longer. The run ends 1,000 acquisitions later, if its time is not over
+    /// before.
+    pub const fn stops(mut self, after: Duration, long: Duration) -> Self {
+        self.stop = Some(Stop { after, long: Some(long) });
+        self
+    }
+
+    /// Kills an owner of a simulation: the first origin that acquires the lock after this time dies
+    /// while it holds it. The other origins recover the lock. The run ends 1,000 acquisitions
+    /// later, if its time is not over before.
+    pub const fn dies(mut self, after: Duration) -> Self {
+        self.stop = Some(Stop { after, long: None });
+        self
+    }
 }
 
 /// The outcome of a throughput run.
@@ -113,6 +163,11 @@ pub struct Outcome {
     pub bypasses: Histogram,
     /// Operations of all ranks for the timed waits.
     pub operations: Operations,
+    /// The longest time from one acquisition to the next one, by whichever origins, in a
+    /// simulation. Zero for threads.
+    pub longest_gap: Duration,
+    /// The events of a simulation. 0 for threads.
+    pub events: u64,
     /// A hash of the trace of a simulation, equal for equal runs. 0 for threads.
     pub trace: u64,
 }
@@ -156,14 +211,9 @@ impl Outcome {
 /// The state of an origin.
 pub(super) struct Origin<'m, F: Fabric, A> {
     pub(super) contest: &'m ThroughputRun<'m, A>,
-    pub(super) fabric: &'m F,
-    pub(super) layout: Layout<'m, F>,
-    /// The memory of the lowest rank of this host.
-    pub(super) leader: &'m F::Segment,
+    pub(super) site: Site<'m, F>,
     /// The acquisitions of all origins.
     pub(super) acquired: &'m AtomicU64,
-    /// How often in a row this origin bypassed a queue.
-    pub(super) passes: &'m AtomicU8,
     /// Whether one has failed, and all others cancel.
     pub(super) failed: Option<&'m AtomicBool>,
     /// The next generation of its node.
@@ -172,15 +222,9 @@ pub(super) struct Origin<'m, F: Fabric, A> {
 }
 
 impl<'m, F: Fabric, A: LockAlgorithm> Origin<'m, F, A> {
-    pub(super) fn new(
-        contest: &'m ThroughputRun<'m, A>,
-        fabric: &'m F,
-        layout: Layout<'m, F>,
-        leader: &'m F::Segment,
-        (acquired, passes): (&'m AtomicU64, &'m AtomicU8),
-    ) -> Self {
-        let rng = Rng::new(contest.seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ u64::from(fabric.rank().0));
-        Self { contest, fabric, layout, leader, acquired, passes, failed: None, generation: 0, rng }
+    pub(super) fn new(contest: &'m ThroughputRun<'m, A>, site: Site<'m, F>, acquired: &'m AtomicU64) -> Self {
+        let rng = Rng::new(contest.seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ u64::from(site.fabric.rank().0));
+        Self { contest, site, acquired, failed: None, generation: 0, rng }
     }
 
     /// Acquires and releases once. `spend` lets the time of the section and of the idle phase pass.
@@ -189,40 +233,39 @@ impl<'m, F: Fabric, A: LockAlgorithm> Origin<'m, F, A> {
     pub(super) async fn once(
         &mut self,
         note: Option<&mut dyn FnMut(u64, u64)>,
-        spend: impl AsyncFn(&Spot<'m, F>, Duration) -> Result<(), Fault>,
+        spend: impl AsyncFn(&Site<'m, F>, Duration) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let ThroughputRun { lock, readers, section, idle, .. } = self.contest;
+        let ThroughputRun { lock, readers, section, idle, stop, .. } = self.contest;
         let mode = if *readers > 0 && self.rng.next_u64() % 100 < u64::from(*readers) {
             Mode::Shared
         } else {
             Mode::Exclusive
         };
-        let owner = Owner { rank: self.fabric.rank(), slot: 0, generation: self.generation };
+        let spot = Spot { site: &self.site, generation: self.generation };
         self.generation = self.generation.wrapping_add(1) & 0x3ff_ffff;
-        let words = (A::HOME_WORDS, A::NODE_WORDS);
-        let leader = Some(self.leader).filter(|_| A::HOST_WORDS > 0);
-        let spot = Spot { fabric: self.fabric, layout: self.layout, leader, words, owner, passes: self.passes };
+        let fabric = self.site.fabric;
 
-        let asked_at = if note.is_some() { self.fabric.now() } else { 0 };
+        let asked_at = if note.is_some() { fabric.now() } else { 0 };
         let words = lock.words(spot)?;
-        let started = lock.start(LockUse::new(self.fabric, spot, words, mode))?;
+        let started = lock.start(LockUse::new(fabric, spot, words, mode))?;
         let before = if note.is_some() { self.acquired.load(Ordering::Relaxed) } else { 0 };
-        let failed = self.failed;
+        let (failed, recovers) = (self.failed, stop.is_some());
         let intent = move || {
-            if failed.is_some_and(|failed| failed.load(Ordering::Relaxed)) { Intent::CANCELLED } else { Intent::LOCK }
+            let over = failed.is_some_and(|failed| failed.load(Ordering::Relaxed));
+            Intent { recovers, ..if over { Intent::CANCELLED } else { Intent::LOCK } }
         };
-        let held = lock.finish(LockUse::new(self.fabric, spot, words, mode), started, intent).await?;
+        let held = lock.finish(LockUse::new(fabric, spot, words, mode), started, intent).await?;
         if let Some(note) = note {
             let between = self.acquired.fetch_add(1, Ordering::Relaxed) - before;
-            note(self.fabric.now() - asked_at, between);
+            note(fabric.now() - asked_at, between);
         }
-        if !section.is_zero() {
-            spend(&spot, *section).await?;
+        if !section.is_zero() || stop.is_some() {
+            spend(&self.site, *section).await?;
         }
-        let released = lock.start_release(LockUse::new(self.fabric, spot, words, held.mode))?;
-        lock.finish_release(LockUse::new(self.fabric, spot, words, held.mode), released.await).await?;
+        let released = lock.start_release(LockUse::new(fabric, spot, words, held.mode))?;
+        lock.finish_release(LockUse::new(fabric, spot, words, held.mode), released.await).await?;
         if !idle.is_zero() {
-            spend(&spot, *idle).await?;
+            spend(&self.site, *idle).await?;
         }
         Ok(())
     }

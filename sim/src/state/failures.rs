@@ -100,9 +100,9 @@ impl State {
             return;
         }
         self.any_failed = true;
-        let more = self.ranks[rank.index()].more();
-        more.failures.push(failed);
-        for slot in std::mem::take(&mut more.unexplained) {
+        let rare = self.ranks[rank.index()].more().rare();
+        rare.failures.push(failed);
+        for slot in std::mem::take(&mut rare.unexplained) {
             self.agenda.enter(self.now, Due::Operation(slot));
         }
         self.wake_after_failure(rank, (failed, failed));
@@ -143,7 +143,7 @@ impl State {
         let ended = |rank: Rank| self.lives[rank.index()].is_over();
         if fails && ended(target) && !ended(origin) {
             let Some(died) = self.died(origin, target) else {
-                self.ranks[origin.index()].more().unexplained.push(slot);
+                self.ranks[origin.index()].more().rare().unexplained.push(slot);
                 return false;
             };
             self.operations[slot].outcome = Err(died);
@@ -177,7 +177,7 @@ impl State {
         if self.knows_lost(rank, lost.0, lost.1) {
             return;
         }
-        self.ranks[rank.index()].more().lost.push(lost);
+        self.ranks[rank.index()].more().rare().lost.push(lost);
         self.wake_after_failure(rank, lost);
     }
 

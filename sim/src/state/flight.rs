@@ -135,7 +135,7 @@ impl State {
 
     /// The origin applies a same-host operation itself.
     fn take_effect_on_host(&mut self, slot: u32) -> Option<u32> {
-        let Operation { origin, target, offset, awaited, thread, .. } = self.operations[slot];
+        let Operation { origin, target, region, offset, awaited, thread, .. } = self.operations[slot];
         let outcome = match self.lives[target as usize].is_over() {
             true => Err(Fault::of(FaultKind::PeerDied, Rank(target))),
             false if self.knows_lost(Rank(target), Rank(target), Rank(origin)) => {
@@ -151,7 +151,10 @@ impl State {
             drop(self.operations.remove(slot));
             return None;
         }
-        if !awaited {
+        if awaited {
+            let at = At { rank: Rank(target), region: RegionId(region), offset };
+            self.stall.note_retry(Rank(origin), Some((at, value)));
+        } else {
             self.finish(slot);
         }
         self.completed(thread, awaited, None)
@@ -160,11 +163,11 @@ impl State {
     /// The head of a message arrives at a card, which receives one message after another.
     fn arrive(&mut self, card: u32, slot: u32) {
         let rank = self.ranks[card as usize].more();
-        let busy = !rank.inbound.is_empty();
+        let busy = rank.is_receiving();
         if !busy && rank.receives_at <= self.now && self.operations[slot].action.bytes() == 0 {
             return self.receive(card, slot);
         }
-        rank.inbound.push_back(slot);
+        rank.rare().inbound.push_back(slot);
         if !busy {
             self.begin_to_receive(card, slot);
         }
@@ -178,10 +181,10 @@ impl State {
 
     /// A card has received the first message of its queue.
     pub(super) fn end_to_receive(&mut self, card: u32) {
-        if let Some(slot) = self.ranks[card as usize].more().inbound.pop_front() {
+        if let Some(slot) = self.ranks[card as usize].more().rare().inbound.pop_front() {
             self.receive(card, slot);
         }
-        if let Some(&next) = self.ranks[card as usize].more().inbound.front() {
+        if let Some(&next) = self.ranks[card as usize].more().rare().inbound.front() {
             self.begin_to_receive(card, next);
         }
     }
@@ -271,9 +274,9 @@ impl State {
         let was_read = operation.action.is_read() || operation.action.is_atomic();
         let value = operation.outcome.unwrap_or_else(Fault::to_bits);
         self.trace.note([self.now, u64::from(origin) << 32 | u64::from(target), operation.offset, value]);
-        if let (Some(stall), true) = (&mut self.stall, awaited) {
-            let region = RegionId(operation.region);
-            stall.found.insert(origin, (At { rank: Rank(target), region, offset: operation.offset }, value));
+        if awaited {
+            let at = At { rank: Rank(target), region: RegionId(operation.region), offset: operation.offset };
+            self.stall.note_retry(Rank(origin), Some((at, value)));
         }
 
         let rank = &mut self.ranks[origin as usize];

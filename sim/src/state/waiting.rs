@@ -1,6 +1,6 @@
 //! Waits, deaths and messages.
 
-use onesided_remote_memory::{Fault, FaultKind, Liveness, Notify, Patience, Rank, Watch};
+use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Notify, Patience, Rank, Watch};
 
 use super::{State, Step};
 use crate::agenda::Due;
@@ -9,12 +9,13 @@ use crate::rank::{Life, Waiter};
 use crate::report::WaitsFor;
 
 impl State {
-    /// Bytes of a rank's memory changed: wakes the tasks that wait for one of them.
-    pub(crate) fn changed(&mut self, rank: Rank, region: u32, offset: u64, len: u64, notify: Notify) {
+    /// A rank changed `len` bytes of memory: wakes the tasks that wait for one of them.
+    pub(crate) fn changed(&mut self, origin: Rank, at: At, len: u64, notify: Notify) {
         self.note_change();
-        self.look(rank, notify, |what| match what {
-            WaitsFor::Word { region: awaited, offset: word } => {
-                region == awaited && word < offset + len && offset < word + 8
+        self.stall.remember(origin, at);
+        self.look(at.rank, notify, |what| match what {
+            WaitsFor::Word { region, offset: word } => {
+                region == at.region.0 && word < at.offset + len && at.offset < word + 8
             }
             _ => false,
         });
@@ -34,10 +35,13 @@ impl State {
             }
             return;
         }
+        for waiter in state.waiting().iter().filter(|waiter| waiter.watches && concerns(waiter.what)) {
+            self.agenda.enter(self.now + self.wire.same_host, Due::Wake(waiter.thread));
+        }
         if notify == Notify::Yes && state.serves() {
             self.agenda.enter(self.now + self.wire.wake, Due::Wake(rank.0));
         }
-        if state.waiting().is_empty() {
+        if state.waiting().iter().all(|waiter| waiter.watches) {
             return;
         }
         if self.now <= state.more().polls_until || state.more().polls {
@@ -51,6 +55,9 @@ impl State {
 
     /// A rank died or left: wakes the ranks that watch it.
     pub(super) fn wake_watchers(&mut self, ends: impl Fn(Watch) -> bool) {
+        if self.watching == 0 {
+            return; // without a look at every rank
+        }
         for rank in (0..self.ranks.len() as u32).map(Rank) {
             if self.ranks[rank.index()].waiting().iter().any(|waiter| ends(waiter.watch)) {
                 self.wake_rank(rank, self.now);
@@ -71,14 +78,36 @@ impl State {
         if waiting.is_empty() {
             waiting.reserve_exact(1); // most ranks wait for one thing at a time
         }
-        waiting.push(Waiter { what, watch, thread });
+        waiting.push(Waiter { what, watch, thread, watches: false });
+        self.watching += usize::from(watch != Watch::NoRank);
+    }
+
+    /// Has this rank see the changes of a word on its host.
+    pub(crate) fn watch_word(&mut self, rank: Rank, at: At) {
+        let what = WaitsFor::Word { region: at.region.0, offset: at.offset };
+        let waiter = Waiter { what, watch: Watch::NoRank, thread: self.thread_of(rank.0), watches: true };
+        self.ranks[at.rank.index()].more().waiting.push(waiter);
+    }
+
+    pub(crate) fn stop_watching_word(&mut self, rank: Rank, at: At) {
+        let what = WaitsFor::Word { region: at.region.0, offset: at.offset };
+        let is_this = |other: &Waiter| other.watches && other.what == what && self.rank_of(other.thread) == rank.0;
+        if let Some(index) = self.ranks[at.rank.index()].waiting().iter().position(is_this) {
+            self.ranks[at.rank.index()].more().waiting.swap_remove(index);
+        }
+    }
+
+    pub(crate) fn load(&self, at: At) -> u64 {
+        self.ranks[at.rank.index()].memory().load(at.region.0, at.offset)
     }
 
     /// Removes such a registration.
     pub(crate) fn stop_waiting(&mut self, rank: Rank, what: WaitsFor, watch: Watch) {
         let waiting = &mut self.ranks[rank.index()].more().waiting;
-        if let Some(index) = waiting.iter().position(|waiter| (waiter.what, waiter.watch) == (what, watch)) {
+        let is_this = |waiter: &Waiter| (waiter.what, waiter.watch, waiter.watches) == (what, watch, false);
+        if let Some(index) = waiting.iter().position(is_this) {
             waiting.swap_remove(index);
+            self.watching -= usize::from(watch != Watch::NoRank);
         }
     }
 
@@ -171,7 +200,7 @@ impl State {
 
     /// Takes the next packet; its sender learns that there is room.
     pub(crate) fn take_packet(&mut self, rank: Rank) -> Option<(Rank, Box<[u8]>)> {
-        let (from, bytes) = self.ranks[rank.index()].more().packets.pop_front()?;
+        let (from, bytes) = self.ranks[rank.index()].more().rare().packets.pop_front()?;
         let sender = &mut self.ranks[from.index()];
         sender.connection(rank.0).unread -= 1;
         if sender.waits_for(|what| what == WaitsFor::Room(rank)) {

@@ -9,6 +9,8 @@ use onesided_windows::LockDesign;
 
 use crate::bench::lock_choice::{self, Locks};
 use crate::bench::output::json::{Document, Machine};
+use crate::bench::results::quantity::Quantity;
+use crate::bench::results::report::Measured;
 use crate::bench::runner::{self, Files, finish, progress};
 use crate::bench::simulated;
 use crate::bench::simulated::contention::Load;
@@ -23,9 +25,10 @@ use crate::failure::Failure;
 /// ranks of one host access each other's words in 0.1 us. Each origin acquires the lock, holds it
 /// for --section, releases it, and is idle for --rest. The figures are exact and reproducible.
 /// Where a curve of acquisitions turns down, the lock stops scaling; its home serves 10 million
-/// operations a second. The p99.9 is left out for fewer than 1,000 waits, Jain's index for fewer
-/// than 5 acquisitions by an origin on average. Locks that a thread at the target serves are not
-/// simulated, and `all` is without them.
+/// operations a second. A lock with less than 1 % of its best rate is not run with more origins.
+/// The p99.9 is left out for fewer than 1,000 waits, Jain's index for fewer than 5 acquisitions by
+/// an origin on average. Locks that a thread at the target serves are simulated with up to 10,000
+/// origins: the thread looks at a word of each origin for every request.
 #[derive(Debug, clap::Args)]
 #[command(after_help = runner::help())]
 pub(crate) struct Args {
@@ -68,9 +71,24 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
+    /// Also measure each lock under conditions: with 1 % of the messages lost, an owner that stops
+    /// or dies, and on two testbeds; with so many origins
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "100", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    conditions: Option<u32>,
+
+    /// Also measure the simulation itself: bytes of memory a rank, events a second. These are not
+    /// the same each time
+    #[arg(long)]
+    simulator: bool,
+
     #[command(flatten)]
     files: Files,
 }
+
+/// A lock with a smaller part of its best rate is not run with more origins.
+const SCALES: f64 = 0.01;
+/// The most origins of a served lock.
+const MOST_SERVED: u32 = 10_000;
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     const TITLE: &str = "onesided bench scale";
@@ -78,11 +96,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         return args.files.show(from, TITLE, simulated::sections());
     }
     let begun = SystemTime::now();
-    let mut designs = lock_choice::unique(&args.locks);
-    designs.retain(|design| !design.is_served()); // the simulation has no server threads
-    if designs.is_empty() {
-        return Err("locks that a thread at the target serves are not simulated".into());
-    }
+    let designs = lock_choice::unique(&args.locks);
     let files = args.files.create()?;
     let bar = progress((designs.len() * args.origins.len() * args.readers.len()) as u64);
     let mut measured = Vec::new();
@@ -97,14 +111,27 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         seed: args.seed,
     };
     let capabilities = Capabilities::new("sim", AtomicAgent::Simulated);
+    let algorithm = |design: LockDesign| design.algorithm(&capabilities).unwrap_or_default();
+    let mut curves: Vec<_> = designs.iter().map(|design| Curve::of(*design)).collect();
     for origins in &args.origins {
         for readers in &args.readers {
-            for design in &designs {
+            for curve in &mut curves {
+                let design = curve.design;
                 bar.set_message(format!("{design}, {origins} origins, {readers} % readers"));
-                let lock = design.algorithm(&capabilities).unwrap_or_default();
-                measured.extend(load.measure(&lock, design.name(), (*origins, *readers), None));
+                if curve.goes_on(*origins) {
+                    let lock = algorithm(design);
+                    let point = load.measure(&lock, design.name(), (*origins, *readers), None, args.simulator);
+                    curve.add(*origins, &point);
+                    measured.extend(point);
+                }
                 bar.inc(1);
             }
+        }
+    }
+    if let Some(origins) = args.conditions {
+        for design in &designs {
+            bar.set_message(format!("{design} under conditions"));
+            measured.extend(simulated::conditions(&load, &algorithm(*design), design.name(), origins)?);
         }
     }
     if let Some(origins) = args.origins.iter().max().filter(|_| designs.contains(&LockDesign::TwoLevel)) {
@@ -114,11 +141,79 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 Some(AnyLock::TwoLevel(lock)) => lock.handovers(*handovers),
                 other => return Err(format!("{other:?} hands nothing over on a host").into()),
             };
-            measured.extend(load.measure(&lock, LockDesign::TwoLevel.name(), (*origins, 0), Some(*handovers)));
+            measured.extend(load.measure(
+                &AnyLock::TwoLevel(lock),
+                LockDesign::TwoLevel.name(),
+                (*origins, 0),
+                Some(*handovers),
+                false,
+            ));
         }
     }
     bar.finish_and_clear();
-    let document =
+    let mut document =
         Document::new(Machine::collect(), "sim", (begun, runner::command()), &measured, simulated::sections());
+    document.remarks = curves.iter().flat_map(Curve::remarks).collect();
     finish(&document, files, TITLE)
+}
+
+/// What a lock reached with more and more origins.
+struct Curve {
+    design: LockDesign,
+    /// Origins, and acquisitions a second.
+    points: Vec<(u32, f64)>,
+    /// The first number of origins that it was not run with, and why.
+    ended: Option<(u32, String)>,
+}
+
+impl Curve {
+    const fn of(design: LockDesign) -> Self {
+        Self { design, points: Vec::new(), ended: None }
+    }
+
+    fn best(&self) -> (u32, f64) {
+        self.points.iter().copied().fold((0, 0.0), |best, point| if point.1 > best.1 { point } else { best })
+    }
+
+    /// Whether it is run with so many origins.
+    fn goes_on(&mut self, origins: u32) -> bool {
+        if let Some((from, _)) = self.ended {
+            return origins < from;
+        }
+        let fewer = self.points.iter().filter(|(fewer, _)| *fewer < origins);
+        let slow = fewer.max_by_key(|(fewer, _)| *fewer).filter(|(_, rate)| *rate < SCALES * self.best().1);
+        let why = match slow {
+            Some((with, _)) => format!("with {with} it has less than 1 % of its best rate"),
+            None if self.design.is_served() && origins > MOST_SERVED => {
+                "its server looks at a word of each origin for every request".to_owned()
+            }
+            None => return true,
+        };
+        self.ended = Some((origins, why));
+        false
+    }
+
+    fn add(&mut self, origins: u32, results: &[Measured]) {
+        let rate =
+            results.iter().find(|one| one.quantity == Quantity::Acquisitions).map_or(0.0, |one| one.value.median);
+        self.points.push((origins, rate));
+    }
+
+    /// Where it stops scaling, and where it was not run.
+    fn remarks(&self) -> Vec<String> {
+        let (at, best) = self.best();
+        let halved = self.points.iter().find(|(origins, rate)| *origins > at && *rate < best / 2.0);
+        let scales = match halved {
+            Some((origins, rate)) => {
+                let part = match 100.0 * rate / best {
+                    part if part < 1.0 => "less than 1 %".to_owned(),
+                    part => format!("{part:.0} %"),
+                };
+                format!("{}: best with {at} origins; {part} of that with {origins}", self.design)
+            }
+            None => format!("{}: keeps at least half of its best rate", self.design),
+        };
+        let ended = self.ended.iter().map(|(from, why)| format!("{}: not run with {from} origins: {why}", self.design));
+        Some(scales).filter(|_| self.points.len() > 1).into_iter().chain(ended).collect()
+    }
 }

@@ -24,6 +24,9 @@ pub(crate) struct Document {
     pub(crate) command: String,
     pub(crate) limits: Vec<Limit>,
     pub(crate) results: Vec<Row>,
+    /// What a reader has to know of the results: what was left out, and why.
+    #[serde(default)]
+    pub(crate) remarks: Vec<String>,
     /// What is shown of the results, in this order: a section each.
     #[serde(skip)]
     pub(crate) sections: Sections,
@@ -170,6 +173,7 @@ impl Document {
             command,
             limits: limits.map(Limit::of).collect(),
             results: results.map(|result| Row::of(result, fabric, measured)).collect(),
+            remarks: Vec::new(),
             sections,
         };
         document.mark();

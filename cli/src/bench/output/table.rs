@@ -195,6 +195,7 @@ impl Document {
         if any(&|row| row.benchmark.ends_with("lock: acquire")) {
             notes.push("acquire, release: each timed on its own; they do not add up to the whole.".to_owned());
         }
+        notes.extend(self.remarks.iter().cloned());
         if unseen > 0 {
             notes.push(format!("{unseen} more results: --report FILE.html, --json FILE."));
         }

@@ -31,11 +31,12 @@ pub(crate) enum Question {
     HowFair,
     HowManyOperations,
     AtTheTarget,
+    Simulator,
 }
 
 impl Question {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::HowLong, Self::HowMuch, Self::HowFair, Self::HowManyOperations, Self::AtTheTarget];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::HowLong, Self::HowMuch, Self::HowFair, Self::HowManyOperations, Self::AtTheTarget, Self::Simulator];
 
     pub(crate) const fn text(self) -> &'static str {
         match self {
@@ -44,6 +45,7 @@ impl Question {
             Self::HowFair => "How fair is it?",
             Self::HowManyOperations => "How many operations does it take?",
             Self::AtTheTarget => "What does it cost the target, and what if the target computes?",
+            Self::Simulator => "What does the simulation itself take?",
         }
     }
 
@@ -99,6 +101,9 @@ quantities! {
     /// Of one rank's operations.
     MessageRate = Facts { name: "message rate", ..RATE };
     Acquisitions = Facts { name: "acquisitions", note: "of all ranks together", ..RATE };
+    /// From one acquisition, by whichever rank, to the next.
+    Interval = Facts { name: "interval", note: "from one rank's acquisition to the next one's, on average", ..WAIT };
+    LongestGap = Facts { name: "longest gap", note: "from one rank's acquisition to the next one's", ..WAIT };
     Share = Facts {
         name: "smallest/largest share",
         better: "The smallest rank's acquisitions over the largest's: 1 is fair.",
@@ -145,6 +150,10 @@ quantities! {
         question: Question::HowManyOperations,
         ..WAIT
     };
+    /// Of this machine, for a simulated rank.
+    Memory = Facts { name: "memory", unit: "B", note: "of a simulated rank", question: Question::Simulator, ..WAIT };
+    /// Of a simulation.
+    Events = Facts { name: "events", note: "of a simulation, a second of processor time", question: Question::Simulator, ..RATE };
     /// The fraction of a core's time.
     Cpu = Facts {
         name: "cpu",

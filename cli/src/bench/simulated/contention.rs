@@ -2,24 +2,29 @@
 
 use std::time::Duration;
 
+use onesided_fabric::ServerThread;
 use onesided_lock_kit::bench::{Outcome, ThroughputRun};
-use onesided_lock_kit::lock_algos::LockAlgorithm;
+use onesided_lock_kit::lock_algos::{AnyLock, DedicatedThread, LockAlgorithm};
+use onesided_sim::Network;
 
 use crate::bench::results::description::{Description, Name, Shown};
 use crate::bench::results::quantity::Quantity;
 use crate::bench::results::report::{Against, Measured, Parameter};
 use crate::bench::results::summary::Summary;
+use crate::bench::simulated::footprint;
 
 const BENCHMARK: &str = "simulated contended lock";
+const SIMULATOR: &str = "simulator, contended lock";
 
 const SENTENCE: &str = "Origins at one lock of another rank, a modelled microsecond away.";
 
-pub(super) static DESCRIPTIONS: [Description; 2] = [
+pub(super) static DESCRIPTIONS: [Description; 3] = [
     Description {
         benchmark: Name::Is(BENCHMARK),
         sentence: SENTENCE,
         shown: &[
             Shown::new(Quantity::Acquisitions, "acquired").key().heading("Simulated: acquisitions a second"),
+            Shown::new(Quantity::Interval, "apart"),
             Shown::new(Quantity::P99, "p99 wait").key().heading("Simulated: wait, 99 of 100 at most"),
             Shown::new(Quantity::Jain, "jain").heading("Simulated: Jain's index of fairness"),
             Shown::new(Quantity::Operations, "operations").key().heading("Simulated: operations an acquisition"),
@@ -30,6 +35,14 @@ pub(super) static DESCRIPTIONS: [Description; 2] = [
         benchmark: Name::StartsWith(BENCHMARK),
         sentence: SENTENCE,
         shown: &[Shown::new(Quantity::Acquisitions, "acquired")],
+    },
+    Description {
+        benchmark: Name::Is(SIMULATOR),
+        sentence: "What the simulation itself takes of this machine: memory with the state of the benchmark.",
+        shown: &[
+            Shown::new(Quantity::Memory, "memory").heading("Simulator: bytes a rank"),
+            Shown::new(Quantity::Events, "events").heading("Simulator: events a second"),
+        ],
     },
 ];
 
@@ -47,6 +60,8 @@ pub(crate) struct Load {
 
 /// Jain's index says nothing about ranks with fewer acquisitions on average.
 const ACQUISITIONS_OF_JAIN: u64 = 5;
+/// Of fewer ranks, the memory is mostly that of the program.
+const MANY: u32 = 1_000;
 /// Of fewer waits, the p99.9 is a single one.
 const WAITS_OF_P999: u64 = 1_000;
 
@@ -63,23 +78,22 @@ impl Load {
     }
 
     /// The results with so many origins, of whose acquisitions `readers` % are to read. With
-    /// `handovers`, the point of the sweep is that number, else it is the number of origins.
-    pub(crate) fn measure<A: LockAlgorithm>(
+    /// `handovers`, the point of the sweep is that number, else it is the number of origins. With
+    /// `simulator`, also what the simulation takes.
+    pub(crate) fn measure(
         &self,
-        lock: &A,
+        lock: &AnyLock,
         name: &str,
         (origins, readers): (u32, u32),
         handovers: Option<u16>,
+        simulator: bool,
     ) -> Vec<Measured> {
-        let outcome: Outcome = ThroughputRun::of(lock)
-            .origins(origins)
-            .readers(readers)
-            .section(Duration::from_nanos(self.section))
-            .idle(Duration::from_nanos(self.idle))
-            .lasting(self.duration(origins))
-            .per_host(self.per_host)
-            .seed(self.seed)
-            .simulated();
+        let network = Network { jitter: Duration::from_nanos(200), ..Network::default() };
+        let conditions = Conditions { origins, readers, ..Conditions::on(network) };
+        let footprint = footprint::Peak::begin();
+        let begun = footprint::cpu_time();
+        let outcome = self.run(lock, &conditions);
+        let (took, bytes) = (footprint::cpu_time() - begun, footprint.bytes());
         let quantile = |part| outcome.waits.quantile(part).map(|nanos| nanos as f64);
         let acquisitions_each = outcome.acquisitions() / u64::from(origins);
         let what = match handovers {
@@ -91,9 +105,9 @@ impl Load {
             Some(most) => Parameter::new("hand-overs on a host", f64::from(most), "1"),
             None => Parameter::new("origins", f64::from(origins), "1"),
         };
-        let measured = |(quantity, value): (Quantity, Option<f64>)| {
+        let measured = |what: &str, (quantity, value): (Quantity, Option<f64>)| {
             Some(Measured {
-                what: what.clone(),
+                what: what.to_owned(),
                 size: None,
                 parameter: Some(parameter.clone()),
                 quantity,
@@ -103,8 +117,9 @@ impl Load {
                 lock: name.to_owned(),
             })
         };
-        [
+        let of_lock = [
             (Quantity::Acquisitions, Some(outcome.rate())),
+            (Quantity::Interval, Some(1e9 / outcome.rate()).filter(|_| outcome.acquisitions() > 0)),
             (Quantity::P50, quantile(0.5)),
             (Quantity::P99, quantile(0.99)),
             (Quantity::P999, quantile(0.999).filter(|_| outcome.waits.count() >= WAITS_OF_P999)),
@@ -112,9 +127,77 @@ impl Load {
             (Quantity::LongestBypass, Some(outcome.bypasses.largest() as f64)),
             (Quantity::Jain, (acquisitions_each >= ACQUISITIONS_OF_JAIN).then(|| outcome.jain())),
             (Quantity::Operations, Some(outcome.operations_each())),
-        ]
-        .into_iter()
-        .filter_map(measured)
-        .collect()
+        ];
+        let of_simulator = [
+            (Quantity::Memory, bytes.filter(|_| origins >= MANY).map(|bytes| bytes as f64 / f64::from(origins + 1))),
+            (Quantity::Events, Some(outcome.events as f64 / took.as_secs_f64()).filter(|_| !took.is_zero())),
+        ];
+        let of_simulator = of_simulator.into_iter().filter(|_| simulator && readers == 0 && handovers.is_none());
+        let of_lock = of_lock.into_iter().filter_map(|one| measured(&what, one));
+        of_lock.chain(of_simulator.filter_map(|one| measured(SIMULATOR, one))).collect()
+    }
+
+    /// Of the lock's own type: a simulated rank is then as small as that allows.
+    pub(super) fn run(&self, lock: &AnyLock, conditions: &Conditions) -> Outcome {
+        match lock {
+            AnyLock::TestAndSet(lock) => self.run_on(lock, conditions),
+            AnyLock::Mcs(lock) => self.run_on(lock, conditions),
+            AnyLock::Ticket(lock) => self.run_on(lock, conditions),
+            AnyLock::FetchAddQueue(lock) => self.run_on(lock, conditions),
+            AnyLock::DistributedCounters(lock) => self.run_on(lock, conditions),
+            AnyLock::TwoLevel(lock) => self.run_on(lock, conditions),
+            AnyLock::DedicatedThread(lock) => self.run_on(lock, conditions),
+            AnyLock::EventThread(lock) => self.run_on(lock, conditions),
+            other => self.run_on(other, conditions),
+        }
+    }
+
+    fn run_on<A: LockAlgorithm + Clone + 'static>(&self, lock: &A, conditions: &Conditions) -> Outcome {
+        let by = if A::NAME == DedicatedThread::NAME { ServerThread::Polls } else { ServerThread::Sleeps };
+        let run = ThroughputRun::of(lock)
+            .network(conditions.network.clone())
+            .origins(conditions.origins)
+            .readers(conditions.readers)
+            .section(Duration::from_nanos(self.section))
+            .idle(Duration::from_nanos(self.idle))
+            .lasting(conditions.lasting.unwrap_or_else(|| self.duration(conditions.origins)))
+            .per_host(conditions.per_host.unwrap_or(self.per_host))
+            .seed(self.seed)
+            .events(conditions.events)
+            .served(by);
+        match conditions.owner {
+            Owner::GoesOn => run,
+            Owner::Stops { after, long } => run.stops(after, long),
+            Owner::Dies { after } => run.dies(after),
+        }
+        .simulated()
+    }
+}
+
+/// The circumstances of a run.
+#[derive(Clone, Debug)]
+pub(super) struct Conditions {
+    pub(super) network: Network,
+    pub(super) origins: u32,
+    pub(super) readers: u32,
+    pub(super) owner: Owner,
+    /// Instead of the load's.
+    pub(super) lasting: Option<Duration>,
+    /// How many events it takes at most.
+    pub(super) events: u64,
+    pub(super) per_host: Option<u32>,
+}
+
+/// What an owner does, once.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Owner {
+    GoesOn,
+    Stops { after: Duration, long: Duration },
+    Dies { after: Duration },
+}
+
+impl Conditions {
+    pub(super) const fn on(network: Network) -> Self {
+        Self { network, origins: 2, readers: 0, owner: Owner::GoesOn, lasting: None, events: u64::MAX, per_host: None }
     }
 }

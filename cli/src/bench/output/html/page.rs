@@ -46,6 +46,10 @@ pub(crate) fn page(document: &Document, title: &str) -> String {
         let plots: Vec<_> = figures.into_iter().map(|figure| (figure.title, figure.sentence, figure.plot)).collect();
         page += &format!("<h2>{}</h2>\n{}", escape(heading), plots_of(&plots, &mut drawn));
     }
+    if !document.remarks.is_empty() {
+        let remarks: String = document.remarks.iter().map(|remark| format!("<li>{}</li>\n", escape(remark))).collect();
+        page += &format!("<ul>\n{remarks}</ul>\n");
+    }
     page += "<h2>Results</h2>\n";
     let mut about = "Medians of all runs, the smallest and the largest.".to_owned();
     if has(Comparison::Limit) || has(Comparison::Baseline) {
