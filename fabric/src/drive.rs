@@ -55,9 +55,9 @@ pub trait Drive: Fabric {
     fn unfinished(&self) -> usize;
 }
 
-/// On an oversubscribed host, a wait with a due time yields the core at once, unless it is due within
-/// this many nanoseconds. Spinning for longer cost 4 and 8 ranks on two cores up to a fifth of the
-/// hand-overs of a ticket lock.
+/// On an oversubscribed host, a wait with a due time yields the core at once, unless it is due
+/// within this many nanoseconds. Spinning for longer cost 4 and 8 ranks on two cores up to a fifth
+/// of the hand-overs of a ticket lock.
 const DUE: u64 = 64;
 /// Polls of a wait without a due time before the core is yielded on an oversubscribed host, where
 /// the awaited thread may wait for this core. With 20, 4 and 8 ranks on two cores handed a queue

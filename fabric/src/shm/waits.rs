@@ -51,8 +51,8 @@ impl<P: Fn(u64) -> bool + Unpin> Future for ShmWait<'_, P> {
 /// bounds. Waiters that look at every change disturb the owners of a lock that is held briefly.
 const BLIND: [u64; 2] = [256, 4096];
 
-/// The future of [`RemoteMemory::pause`] over shared memory: it also ends early when the thread that
-/// polls it sees that the word has changed.
+/// The future of [`RemoteMemory::pause`] over shared memory: it also ends early when the thread
+/// that polls it sees that the word has changed.
 #[derive(Debug)]
 pub struct ShmPause<'f> {
     shm: &'f Shm,
