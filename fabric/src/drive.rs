@@ -61,9 +61,13 @@ pub trait Drive: Fabric {
     fn unfinished(&self) -> usize;
 }
 
-/// Polls before the core is yielded on an oversubscribed host, where the awaited thread may wait
-/// for this core. With 20, 4 and 8 ranks on two cores handed a queue lock over at two thirds of the
-/// rate.
+/// On an oversubscribed host, a wait with a due time yields the core at once, unless it is due
+/// within this many nanoseconds. Spinning for longer cost 4 and 8 ranks on two cores up to a fifth
+/// of the hand-overs of a ticket lock.
+const DUE: u64 = 64;
+/// Polls of a wait without a due time before the core is yielded on an oversubscribed host, where
+/// the awaited thread may wait for this core. With 20, 4 and 8 ranks on two cores handed a queue
+/// lock over at two thirds of the rate.
 const SPINS_OVERSUBSCRIBED: u32 = 2;
 /// Yields after that, before the thread sleeps.
 const YIELDS: u32 = 50;
@@ -182,7 +186,8 @@ impl Drop for Blocking {
 fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output = T>>) -> T {
     let blocking = Blocking::begin();
     let mut cx = Context::from_waker(NOBODY);
-    let (spins, watched) = match drive.oversubscribed() {
+    let oversubscribed = drive.oversubscribed();
+    let (spins, watched) = match oversubscribed {
         true => (SPINS_OVERSUBSCRIBED, 0),
         false if drive.shares_its_core() => (SPINS_OVERSUBSCRIBED, drive.now().saturating_add(WAKING)),
         false => (drive.spins(), 0),
@@ -196,13 +201,14 @@ fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output 
             return value;
         }
         turn = if any { 0 } else { turn.saturating_add(1) };
-        if turn <= spins {
+        let until = blocking.earliest();
+        let due_within = |nanos| until != u64::MAX && until.saturating_sub(drive.now()) < nanos;
+        let spin = if oversubscribed && until != u64::MAX { due_within(DUE) } else { turn <= spins };
+        if spin {
             drive.relax();
             continue;
         }
-        let until = blocking.earliest();
-        let soon = until != u64::MAX && until.saturating_sub(drive.now()) < SHORT;
-        if turn <= spins + YIELDS || soon || watched != 0 && watched > drive.now() {
+        if turn <= spins + YIELDS || due_within(SHORT) || watched != 0 && watched > drive.now() {
             std::thread::yield_now();
             continue;
         }

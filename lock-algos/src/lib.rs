@@ -19,11 +19,14 @@
 //! | [`EventThread`] | jiang-2004, section 4.2 | the same | the same; each request wakes the server if it sleeps | the same | the same |
 //! | [`Global`] | foMPI, Gerstenberger, Besta, Hoefler, SC 2013; the protocol is ours | those of another lock, 2 for all targets, 1 a node | all targets, shared: fetch-add + fetch-add; one, exclusive: these and the other lock's | two groups alternate, reads with backoff; within one group, the other lock | as the other lock; the lock-all word as [`Ticket`] |
 //!
+//! # Suspicion timeout
+//!
 //! Readers and tickets are counts, which name no rank. When a rank has failed and no owner has
-//! released for one second since (the suspicion timeout), a waiter compares the count with the live
-//! owners: only if these are fewer, a dead one is suspected. A dead reader changed nothing: the
-//! next owner takes the lock. So the death of a rank that holds nothing changes nothing, however
-//! long the others hold the lock.
+//! released since for the suspicion timeout, a waiter compares the count with the live owners: only
+//! if these are fewer, a dead one is suspected. The timeout is 10 ms if the memory of a failed rank
+//! can be read and shows that the rank used the lock, as on one host; otherwise it is 1 s. A dead
+//! reader changed nothing: the next owner takes the lock. So the death of a rank that holds nothing
+//! changes nothing, however long the others hold the lock.
 //!
 //! # Operations that fail
 //!

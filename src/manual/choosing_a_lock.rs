@@ -6,13 +6,13 @@
 //! | the load | lock | why | the price |
 //! |---|---|---|---|
 //! | an owner may be stopped or slow, and its lock must be taken after a lease | `test-and-set` | the only one with [leases](super::death_and_leases#leases) | |
-//! | an owner may die, and the others must go on within milliseconds | `test-and-set`; `mcs` if it must be fair | `test-and-set` learns of it immediately, `mcs` within about 10 ms; most others take a second | |
+//! | an owner may die, and the others must go on within milliseconds | `test-and-set`; `mcs` if it must be fair | `test-and-set` learns of it immediately, `mcs` within about 10 ms; most others take tens of milliseconds on one host, and a second over cards | |
 //! | mostly readers | `distributed-counters` | readers of different ranks touch no common word | an exclusive lock costs two operations at every rank |
 //! | many ranks on few hosts, connected by cards | `two-level` | the ranks of a host hand the lock over by the CPU, and one of them at a time uses the card | between hosts not fair |
 //! | many ranks contend over a network, for a short time each | `ticket` | an acquire is one operation however many wait | waiters poll |
 //! | many ranks contend over a network, for a long time each | `fetch-add-queue` | the same, and waiters do not poll | 34 words at every target |
 //! | ranks of one host contend, or up to about ten over a network, and each must get its turn | `mcs` | one write hands over, and waiters poll only memory of their own | over a network, an acquire needs more attempts with more ranks |
-//! | all else | `test-and-set` | one word; the cheapest while free; the fastest between processes of one host | not fair: some ranks may starve; a waiter sleeps out its backoff after a long hold |
+//! | all else | `test-and-set` | one word; the cheapest while free; the fastest between processes of one host | not fair: some ranks may starve; over cards a waiter sleeps out its backoff after a long hold |
 //!
 //! - **More ranks than cores**: not one of the fair locks (`mcs`, `ticket`, `fetch-add-queue`).
 //!   Each hand-over then costs a context switch, because the next owner has to be scheduled first.

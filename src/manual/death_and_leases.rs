@@ -37,9 +37,9 @@
 //! | design | after the death of an exclusive owner the error comes | and says |
 //! |---|---|---|
 //! | `test-and-set` | immediately | `rank 3 died while it held the lock` |
-//! | `two-level` | immediately if the owner did not queue at its host, else after a second | the same, or `may have held` |
+//! | `two-level` | immediately if the owner did not queue at its host, else within tens of milliseconds, or after a second | the same, or `may have held` |
 //! | `mcs` | within about ten milliseconds | `rank 3 died, and may have held the lock` |
-//! | `ticket`, `fetch-add-queue`, `distributed-counters` | after a second | the same |
+//! | `ticket`, `fetch-add-queue`, `distributed-counters` | within tens of milliseconds on shared memory, after a second over cards | the same |
 //! | `dedicated-thread`, `event-thread` | within tens of milliseconds | `rank 3 died while it held the lock` |
 //!
 //! "Immediately" begins when the death is known: on the rank's host within milliseconds; on other
@@ -48,11 +48,12 @@
 //! `onesided bench locks --lock all --metric recovery` measures the times.
 //!
 //! *Why a second.* Readers and tickets are counts, which name no rank. When a rank has died, and no
-//! rank has released for a second since, a waiter compares the count with the living owners. If
-//! these are fewer, new requests are turned away until no living rank holds the lock or waits for
-//! it. Then the lock is free if only readers are missing, and poisoned otherwise. The death of a
-//! rank that holds nothing changes nothing: holders may take as long as they like, and waiters keep
-//! their order.
+//! rank has released for a second since, a waiter compares the count with the living owners. It
+//! waits for 10 ms only if the dead rank's memory can still be read and shows that the rank used
+//! this lock. If the living owners are fewer, new requests are turned away until no living rank
+//! holds the lock or waits for it. Then the lock is free if only readers are missing, and poisoned
+//! otherwise. The death of a rank that holds nothing changes nothing: holders may take as long as
+//! they like, and waiters keep their order.
 //!
 //! # Panics
 //!

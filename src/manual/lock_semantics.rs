@@ -110,8 +110,9 @@
 //!
 //! A rank that dies inside `lock_all` poisons nothing. A rank that dies with an exclusive lock is
 //! recorded by the lock of the target, and with `global` also by the word at rank 0, where a
-//! `lock_all` finds it after a second. From then on every exclusive lock and every `lock_all` of
-//! the window fails, until one [recovers](super::death_and_leases) an exclusive lock.
+//! `lock_all` finds it after the [suspicion timeout](super::death_and_leases). From then on every
+//! exclusive lock and every `lock_all` of the window fails, until one
+//! [recovers](super::death_and_leases) an exclusive lock.
 //!
 //! # Lock tables
 //!

@@ -40,24 +40,48 @@ impl<P: Fn(u64) -> bool + Unpin> Future for ShmWait<'_, P> {
     }
 }
 
-/// The future of [`RemoteMemory::pause`] over shared memory.
+/// How long a pause does not watch its word, in nanoseconds: an eighth of the pause, within these
+/// bounds. Waiters that look at every change disturb the owners of a lock that is held briefly.
+const BLIND: [u64; 2] = [256, 4096];
+
+/// The future of [`RemoteMemory::pause`] over shared memory: it also ends early when the thread
+/// that polls it sees that the word has changed.
 #[derive(Debug)]
 pub struct ShmPause<'f> {
-    pub(super) shm: &'f Shm,
-    pub(super) nanos: u64,
-    pub(super) until: Option<u64>,
+    shm: &'f Shm,
+    nanos: u64,
+    /// The word, and its value when the pause began; `None` if the pause is too short to watch it.
+    watched: Option<(ShmWord<'f>, u64)>,
+    /// When the pause begins to watch the word, and when it ends; set by the first poll.
+    times: Option<[u64; 2]>,
+}
+
+impl<'f> ShmPause<'f> {
+    #[inline]
+    pub(super) fn new(shm: &'f Shm, word: ShmWord<'f>, nanos: u64) -> Self {
+        let watched = (nanos > BLIND[0]).then(|| (word, word.load()));
+        Self { shm, nanos, watched, times: None }
+    }
 }
 
 impl Future for ShmPause<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let (now, nanos) = (self.shm.now(), self.nanos);
-        let until = match self.until {
-            Some(until) if now >= until => return Poll::Ready(()),
-            Some(until) => until,
+        let now = self.shm.now();
+        let until = match self.times {
+            Some([_, until]) if now >= until => return Poll::Ready(()),
+            Some([watches, until]) => match self.watched {
+                Some((word, before)) if now >= watches && word.load() != before => return Poll::Ready(()),
+                _ => until,
+            },
             // Pending at least once, so that an attempt without backoff yields to others.
-            None => *self.until.insert(now.saturating_add(nanos)),
+            None => {
+                let until = now.saturating_add(self.nanos);
+                let watches = now.saturating_add((self.nanos / 8).clamp(BLIND[0], BLIND[1]));
+                self.times = Some([watches, until]);
+                until
+            }
         };
         self.shm.0.endpoint.register_waker(cx, until);
         Poll::Pending

@@ -148,8 +148,8 @@ impl RemoteMemory for Shm {
     }
 
     #[inline]
-    fn pause<'f>(&'f self, _word: ShmWord<'f>, nanos: u64) -> ShmPause<'f> {
-        ShmPause { shm: self, nanos, until: None }
+    fn pause<'f>(&'f self, word: ShmWord<'f>, nanos: u64) -> ShmPause<'f> {
+        ShmPause::new(self, word, nanos)
     }
 
     fn now(&self) -> u64 {

@@ -153,13 +153,14 @@ impl<P> RingSlot<P> {
             let has_room = before.given(mode).wrapping_sub(word.came_back(mode)) & Counters::<BITS>::ROOM < ring as u64;
             return if has_room { self.enter(memory, before).await } else { Ok(Waited::Standing) };
         };
-        let known = memory.failed_rank().is_some();
+        let known = memory.failures();
         let patience =
             Patience::with_failures(memory.rank()).and_until(memory.now().saturating_add(POLL_INTERVAL << looked));
-        let told = move |told| told != last || !known && memory.failed_rank().is_some();
+        let told = move |told| told != last || memory.failures() != known;
         match memory.wait_until(context.node(GRANT)?, told, patience).await {
             Ok(told) if told == grant => return Ok(Waited::Granted),
-            Ok(told) => self.entered = Some(Entered { grant, last: told, looked }),
+            // A hint or a death: the interval starts over.
+            Ok(told) => self.entered = Some(Entered { grant, last: told, looked: 0 }),
             Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
             Err(_) => self.entered = Some(Entered { grant, last, looked: DOUBLINGS.min(looked + 1) }),
         }

@@ -77,13 +77,13 @@ use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse
 ///
 /// Two words may show a death. The target's lock behaves as `A`. The lock-all word has counts,
 /// which name no rank: a waiter suspects the owners inside when a rank has failed, none of them has
-/// left for one second since, and fewer live ranks are announced than are counted. It then puts the
-/// word under recovery. Waiters are out of it then; owners inside go on. When no live rank is
-/// announced, only dead owners are left. If all of them had locked all targets, the next owner
-/// takes the word. Otherwise acquires that do not recover fail with `ParticipantDied`, and the
-/// first recovering owner acquires the lock of its target exclusively, whatever it asked for. So
-/// one death may be reported twice, to the recovering owner of the target's lock and to that of the
-/// lock-all word.
+/// left for the [suspicion timeout](crate#suspicion-timeout) since, and fewer live ranks are
+/// announced than are counted. It then puts the word under recovery. Waiters are out of it then;
+/// owners inside go on. When no live rank is announced, only dead owners are left. If all of them
+/// had locked all targets, the next owner takes the word. Otherwise acquires that do not recover
+/// fail with `ParticipantDied`, and the first recovering owner acquires the lock of its target
+/// exclusively, whatever it asked for. So one death may be reported twice, to the recovering owner
+/// of the target's lock and to that of the lock-all word.
 ///
 /// Exclusive owners share the lock-all word with a dead one without noticing: the target's lock
 /// reports the death to the owners concerned. A rank that died while it waited is treated as if it

@@ -48,12 +48,13 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, 
 /// # Death
 ///
 /// A waiter behind a dead rank, and an owner that hands over to one, put the word under recovery.
-/// So does a waiter for readers, if a rank has failed, no reader has left for one second since, and
-/// fewer live readers are announced than the word counts. All waiters leave then. When no live rank
-/// is announced, the next owner takes the lock if only readers had died. If a rank had died in the
-/// queue, acquires that do not recover fail, the word stays under recovery, and the first
-/// recovering owner holds the lock exclusively. The order starts over. The same happens, without a
-/// fault, if two neighbours in the queue lose the connection to each other.
+/// So does a waiter for readers, if a rank has failed, no reader has left for the [suspicion
+/// timeout](crate#suspicion-timeout) since, and fewer live readers are announced than the word
+/// counts. All waiters leave then. When no live rank is announced, the next owner takes the lock if
+/// only readers had died. If a rank had died in the queue, acquires that do not recover fail, the
+/// word stays under recovery, and the first recovering owner holds the lock exclusively. The order
+/// starts over. The same happens, without a fault, if two neighbours in the queue lose the
+/// connection to each other.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mcs {
     backoff: Backoff,
@@ -126,20 +127,16 @@ impl LockAlgorithm for Mcs {
     ) -> Result<bool, Fault> {
         let LockUse { memory, context, mode, .. } = lock;
         if mode == Mode::Exclusive {
-            let granted = memory.load(lock.node(GRANT)?)?;
-            if granted != HANDED && Home(found) != Home::FREE.behind(lock.me()) {
-                return Ok(false);
-            }
-            if granted != 0 {
-                return leave(memory, context).map(|()| true);
-            }
+            let (granted, is_tail) = (memory.load(lock.node(GRANT)?)?, Home(found) == Home::FREE.behind(lock.me()));
+            return match granted {
+                0 if is_tail => retract(memory, context).map(|()| true),
+                HANDED => leave(memory, context).map(|()| true),
+                _ if is_tail => leave(memory, context).map(|()| true),
+                _ => Ok(false),
+            };
         }
         retract(memory, context)?;
-        if mode == Mode::Exclusive || Home(found).has_readers() {
-            Ok(true)
-        } else {
-            Err(Fault::new(FaultKind::NotHeld))
-        }
+        if Home(found).has_readers() { Ok(true) } else { Err(Fault::new(FaultKind::NotHeld)) }
     }
 
     async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
@@ -362,6 +359,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
 
 /// Posts the write that hands the lock over to the successor of an exclusive owner, if its node can
 /// be reached.
+#[cold]
 #[inline(never)] // keeps a release without a successor small
 fn hand_over_at_once<'m, M: RemoteMemory>(
     memory: &M,

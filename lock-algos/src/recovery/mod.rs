@@ -3,8 +3,9 @@
 //! ```text
 //! announce   every owner: its node names the lock, from before its first operation until its last
 //!            one is complete                                                       [announcement]
-//! suspect    a waiter, one second after a rank has failed: if fewer live owners are announced than
-//!            the word counts, compare-swap(word, word, under recovery)                [suspicion]
+//! suspect    a waiter, 10 ms after a rank has failed that was announced, or 1 s if that rank's
+//!            memory is gone: if fewer live owners are announced than the word counts,
+//!            compare-swap(word, word, under recovery)                                 [suspicion]
 //! leave      the word rejects arrivals; waiters retract themselves; holders release as usual
 //! take over  a rank that finds no live owner announced, and every failed one cut          [scan]
 //!            if the word may still have an exclusive owner: the lock is poisoned; fail, or recover

@@ -151,7 +151,14 @@ async fn announced_at<'m, M: RemoteMemory>(
 /// A rank that failed at the home and is announced for the lock, or else the first that failed
 /// there: the memory of the dead may be gone.
 pub(crate) async fn failed_holder<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Option<Rank> {
-    let first = memory.failed_at(context.home_rank())?;
+    failed_and_announced(memory, context).await.or_else(|| memory.failed_at(context.home_rank()))
+}
+
+/// A rank that failed at the home and whose memory shows that it is announced for the lock.
+pub(super) async fn failed_and_announced<'m, M: RemoteMemory>(
+    memory: &M,
+    context: impl LockContext<'m, M>,
+) -> Option<Rank> {
     for rank in failed_at_home(memory, context).filter(|rank| context.may_participate(*rank)) {
         for slot in 0..context.slots() {
             let Ok(node) = context.node_of(rank, slot, ANNOUNCED) else { break };
@@ -162,7 +169,7 @@ pub(crate) async fn failed_holder<'m, M: RemoteMemory>(memory: &M, context: impl
             }
         }
     }
-    Some(first)
+    None
 }
 
 /// Whether a rank is not alive, or its nodes are gone.

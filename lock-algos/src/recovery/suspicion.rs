@@ -2,12 +2,15 @@
 
 use onesided_remote_memory::RemoteMemory;
 
-use super::scan::announced;
+use super::scan::{announced, failed_and_announced};
 use crate::LockContext;
 
 /// The suspicion timeout: how long a waiter expects participants to release after it saw that a
-/// rank had failed, in nanoseconds. It doubles while live owners explain the word.
-const FIRST_PATIENCE: u64 = 1_000_000_000;
+/// rank had failed, in nanoseconds, if the memory of a failed rank shows that it is announced for
+/// the lock. It doubles while live owners explain the word.
+const FIRST_PATIENCE: u64 = 10_000_000;
+/// The same if none shows it: a scan is many reads, and the memory of the dead may be gone.
+const BLIND_PATIENCE: u64 = 1_000_000_000;
 const MOST_PATIENCE: u64 = 8_000_000_000;
 
 #[derive(Debug)]
@@ -15,11 +18,13 @@ pub(crate) struct Suspicion {
     since: Option<u64>,
     patience: u64,
     members: u64,
+    /// The failed ranks that the timeout takes into account.
+    failures: u32,
 }
 
 impl Default for Suspicion {
     fn default() -> Self {
-        Self { since: None, patience: FIRST_PATIENCE, members: 0 }
+        Self { since: None, patience: FIRST_PATIENCE, members: 0, failures: 0 }
     }
 }
 
@@ -42,7 +47,18 @@ impl Suspicion {
         context: impl LockContext<'m, M>,
         counted: u64,
     ) -> bool {
-        if memory.failed_at(context.home_rank()).is_none() || !self.lasts(memory) {
+        if memory.failed_at(context.home_rank()).is_none() {
+            return false;
+        }
+        let failures = memory.failures();
+        if failures != self.failures {
+            (self.since, self.patience, self.failures) = (None, FIRST_PATIENCE, failures);
+        }
+        if !self.lasts(memory) {
+            return false;
+        }
+        if self.patience < BLIND_PATIENCE && failed_and_announced(memory, context).await.is_none() {
+            self.patience = BLIND_PATIENCE;
             return false;
         }
         if announced(memory, context).await.is_some_and(|announced| announced < counted) {

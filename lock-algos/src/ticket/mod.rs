@@ -70,13 +70,13 @@ use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, 
 /// # Death
 ///
 /// The word names no rank. A waiter suspects that tickets are of dead owners when a rank has
-/// failed, no ticket was returned for one second since, and fewer live owners are announced than
-/// tickets are out. It then puts the word under recovery. Tickets mean nothing then: all waiters
-/// return theirs at once, and holders do when they release. When no live rank is announced, which
-/// the nodes tell, the tickets that are out are of dead owners. If only readers' are, the next
-/// owner takes the lock. If exclusive ones are, acquires that do not recover fail with
-/// `ParticipantDied`, the word stays under recovery, and the first recovering owner holds the lock
-/// exclusively. The order of the waiters starts over.
+/// failed, no ticket was returned for the [suspicion timeout](crate#suspicion-timeout) since, and
+/// fewer live owners are announced than tickets are out. It then puts the word under recovery.
+/// Tickets mean nothing then: all waiters return theirs at once, and holders do when they release.
+/// When no live rank is announced, which the nodes tell, the tickets that are out are of dead
+/// owners. If only readers' are, the next owner takes the lock. If exclusive ones are, acquires
+/// that do not recover fail with `ParticipantDied`, the word stays under recovery, and the first
+/// recovering owner holds the lock exclusively. The order of the waiters starts over.
 #[derive(Clone, Copy, Debug)]
 pub struct Ticket<const BITS: u32 = 15> {
     backoff: Backoff,

@@ -66,7 +66,8 @@ pub(crate) const fn operation(mode: Mode) -> &'static str {
 /// owners.
 ///
 /// A dead shared owner poisons nothing: the next owner gets the lock as after any other reader.
-/// Where the lock only counts its readers, that takes the suspicion timeout, a second.
+/// Where the lock only counts its readers, that takes the suspicion timeout: 10 ms, or a second if
+/// the dead rank's memory is gone with it, as on cards.
 ///
 /// # Panics
 /// If it is polled again after it has yielded its result.

@@ -136,6 +136,26 @@ fn a_pause_gives_everybody_else_a_turn() {
     .unwrap();
 }
 
+#[test]
+fn a_pause_ends_once_its_word_has_changed() {
+    threads(1, |shm| {
+        let own = shm.world_segment(Rank(0)).unwrap();
+        let word = shm.word_in(&own, 4000).unwrap();
+        let mut pause = pin!(shm.pause(word, u64::MAX));
+        let mut cx = Context::from_waker(Waker::noop());
+        let until = shm.now() + 5_000_000;
+        while shm.now() < until {
+            assert!(pause.as_mut().poll(&mut cx).is_pending(), "the word has not changed");
+        }
+        drop(shm.write(word, 1, Notify::No));
+        let until = shm.now() + 10_000_000_000;
+        while pause.as_mut().poll(&mut cx).is_pending() {
+            assert!(shm.now() < until, "the change does not end the pause");
+        }
+    })
+    .unwrap();
+}
+
 /// Polls the inner future only when it was woken, as collections of futures do.
 struct OnlyWhenWoken<F>(F, Arc<Flag>);
 

@@ -3,7 +3,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode};
+use onesided_lock_algos::{
+    DistributedCounters, FetchAddQueue, Held, Intent, LockAlgorithm, LockUse, Mcs, Mode, TestAndSet, Ticket, TwoLevel,
+};
 use onesided_lock_kit::program::region_words;
 use onesided_lock_kit::wrong::{distributed, global, mcs, queue, right, ticket, two_level};
 use onesided_lock_kit::{Layout, ModelMemory};
@@ -86,6 +88,40 @@ fn the_order_of_tickets_and_queues_is_kept() {
     order_is_kept(&ticket::<15>());
     order_is_kept(&queue::<15, 16>());
     order_is_kept(&mcs());
+}
+
+/// A rank dies with the lock, once before and once while another one waits. The memory of the dead
+/// shows that it used the lock, so the waiter need not wait as long as for ranks that may live.
+fn dead_owners_are_found_early<A: LockAlgorithm>(lock: &A, mode: Mode) {
+    const EARLY: u64 = 100_000_000;
+    for dies_first in [true, false] {
+        let (memory, all) = ranks::<A>();
+        let asks = |rank: u32, mode| acquire(lock, &all[rank as usize], slotted(rank), mode);
+        assert_eq!(run(&memory, &mut asks(3, mode), ENDLESS), Some(Ok(Held::cleanly(mode))), "{}", A::NAME);
+        let mut waits = asks(0, Mode::Exclusive);
+        if !dies_first {
+            assert_eq!(run(&memory, &mut waits, 10), None, "{}: it arrives", A::NAME);
+        }
+        memory.world().kill(Rank(3));
+        let before = all[0].now();
+        let held = run(&memory, &mut waits, 2 * ENDLESS);
+        let held = held.unwrap_or_else(|| panic!("{}: waits without end", A::NAME)).unwrap();
+        assert_eq!(held.recovered.is_some(), mode == Mode::Exclusive, "{} {mode:?}", A::NAME);
+        let took = all[0].now() - before;
+        assert!(took < EARLY, "{} {mode:?}, it dies first: {dies_first}: {took} ns", A::NAME);
+    }
+}
+
+#[test]
+fn dead_owners_of_all_locks_are_found_early() {
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        dead_owners_are_found_early(&TestAndSet::default(), mode);
+        dead_owners_are_found_early(&Mcs::default(), mode);
+        dead_owners_are_found_early(&Ticket::default(), mode);
+        dead_owners_are_found_early(&FetchAddQueue::default(), mode);
+        dead_owners_are_found_early(&DistributedCounters::default(), mode);
+        dead_owners_are_found_early(&TwoLevel::default(), mode);
+    }
 }
 
 /// Rank 1 dies outside, then rank 3 inside.
