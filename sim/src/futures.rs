@@ -199,7 +199,7 @@ impl<P: Fn(u64) -> bool + Unpin> Future for Wait<'_, P> {
 ///
 /// At a word on the same host, a processor that tries again sees a change at once, and nothing
 /// without one: so the pause ends with a change. Without one it lasts as long as it takes until all
-/// ranks together try no more often than every [`ATTEMPT`], which spares the events of the attempts
+/// ranks together try no more often than every `ATTEMPT`, which spares the events of the attempts
 /// in between.
 pub struct Pause<'f> {
     fabric: &'f SimFabric,
