@@ -66,7 +66,7 @@
 //!
 //! | message | protocol | the send is complete |
 //! |---|---|---|
-//! | fits a packet: at most 3,512 bytes on shared memory, 32 on cards | eager: one packet, which the receiver copies | when the packet is on its way |
+//! | fits a packet: at most 2 KiB on shared memory, 32 on cards | eager: one packet, which the receiver copies | when the packet is on its way |
 //! | longer | rendezvous (RGET): a packet with the key of registered memory (RTS), an RDMA read by the receiver, a packet back (FIN) | when the receiver has read it |
 //!
 //! RGET is that of sur-2006, section 3: its sender does nothing between the two packets. A send
@@ -80,9 +80,9 @@
 //! Further ones wait at their sender until some are received. So a receiver that does not receive
 //! stops its senders, and its memory does not grow.
 //!
-//! On shared memory two ranks that speak have a *lane* in each direction, of 127 cells of a cache
-//! line, whose memory comes with its first packet. A short message is one cell: two stores by its
-//! sender, two loads by its receiver.
+//! On shared memory two ranks that speak have a *lane* in each direction: cells of a cache line,
+//! 64 KiB among up to 128 ranks, 8 KiB among more than 1,000. Its memory comes with its first
+//! packets. A message of at most 40 bytes is one cell.
 //!
 //! Messages move while this rank waits in a call on messages, whichever it is: a rank that waits
 //! for a message of rank 1 answers those of rank 2, and reads the messages of all its posted

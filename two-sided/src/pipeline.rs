@@ -50,9 +50,9 @@ pub(crate) fn write<F: Fabric>(fabric: &F, memory: &F::Segment, key: &SegmentKey
     Ok(())
 }
 
-/// The peer's memory with its count.
-fn open<F: Fabric>(fabric: &F, key: &SegmentKey) -> Result<F::Segment, Fault> {
-    fabric.open(&SegmentKey { len: room(key.len), ..*key }).map_err(|error| error.fault())
+/// The key of a message's memory with its count.
+pub(crate) const fn with_count(key: &SegmentKey) -> SegmentKey {
+    SegmentKey { len: room(key.len), ..*key }
 }
 
 /// How many bytes of a message are there, or why no more will be.
@@ -71,21 +71,25 @@ async fn there<F: Fabric>(fabric: &F, memory: &F::Segment, key: &SegmentKey) -> 
 }
 
 /// Whether a read of the whole message would not wait.
-pub(crate) async fn is_whole<F: Fabric>(fabric: &F, key: &SegmentKey) -> Result<bool, Fault> {
-    Ok(there(fabric, &open(fabric, key)?, key).await? == key.len)
+pub(crate) async fn is_whole<F: Fabric>(fabric: &F, memory: &F::Segment, key: &SegmentKey) -> Result<bool, Fault> {
+    Ok(there(fabric, memory, key).await? == key.len)
 }
 
 /// Reads a message, or its beginning, behind its sender.
-pub(crate) async fn read<F: Fabric>(fabric: &F, key: &SegmentKey, into: &mut [u8]) -> Result<(), Fault> {
-    let memory = open(fabric, key)?;
+pub(crate) async fn read<F: Fabric>(
+    fabric: &F,
+    memory: &F::Segment,
+    key: &SegmentKey,
+    into: &mut [u8],
+) -> Result<(), Fault> {
     let mut done = 0;
     while done < into.len() {
-        let end = usize::try_from(there(fabric, &memory, key).await?).unwrap_or(usize::MAX).min(into.len());
+        let end = usize::try_from(there(fabric, memory, key).await?).unwrap_or(usize::MAX).min(into.len());
         if end > done {
-            fabric.get(&memory, done as u64, &mut into[done..end]).await?;
+            fabric.get(memory, done as u64, &mut into[done..end]).await?;
             done = end;
         } else {
-            fabric.pause(fabric.word_in(&memory, count_at(key))?, 1_000).await;
+            fabric.pause(fabric.word_in(memory, count_at(key))?, 1_000).await;
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Drives the engine over a fabric: what a waiting task does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -49,12 +49,27 @@ impl<F: Fabric> fmt::Debug for Progress<F> {
     }
 }
 
-/// Registered memory that no peer reads, by length.
+/// Registered memory that no peer reads, by length; and that of peers which was read last.
 #[derive(Debug)]
 struct Memory<S> {
-    free: BTreeMap<u64, Vec<S>>,
+    free: BTreeMap<u64, Class<S>>,
     bytes: u64,
+    /// The number of messages so far.
+    uses: u64,
+    opened: VecDeque<(SegmentKey, S)>,
 }
+
+/// Memory of one length.
+#[derive(Debug)]
+struct Class<S> {
+    free: Vec<S>,
+    /// The message that used it last.
+    used: u64,
+}
+
+/// Memory of peers stays open if it is at least this long, because to open it takes system calls
+/// then; shorter memory is opened by a few loads, and its owner uses it again sooner if it is closed.
+const STAYS_OPEN: u64 = 1 << 20;
 
 const fn posted(sent: Poll<Result<(), Fault>>) -> Posted {
     match sent {
@@ -89,6 +104,22 @@ impl<F: Fabric> State<F> {
     }
 }
 
+impl<S> Memory<S> {
+    /// Keeps memory instead of some of the length that was used longest ago.
+    fn keep(&mut self, len: u64, segment: S) {
+        while self.bytes + len > KEPT {
+            let Some(oldest) = self.free.iter().min_by_key(|(_, class)| class.used).map(|(len, _)| *len) else { break };
+            match self.free.get_mut(&oldest).and_then(|class| class.free.pop()) {
+                Some(_) => self.bytes -= oldest,
+                None => drop(self.free.remove(&oldest)),
+            }
+        }
+        let used = self.uses;
+        self.free.entry(len).or_insert(Class { free: Vec::new(), used }).free.push(segment);
+        self.bytes += len;
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic under a lock is one of this crate's own invariants; no user code runs there.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -99,7 +130,11 @@ impl<F: Fabric> Progress<F> {
     pub(crate) fn new(fabric: F) -> Result<Self, Fault> {
         let engine = Engine::new(fabric.rank(), window(fabric.size()));
         let state = Mutex::new(State { engine, transport: fabric.transport()?, reads: Vec::new() });
-        Ok(Self { fabric, state, memory: Mutex::new(Memory { free: BTreeMap::new(), bytes: 0 }) })
+        Ok(Self {
+            fabric,
+            state,
+            memory: Mutex::new(Memory { free: BTreeMap::new(), bytes: 0, uses: 0, opened: VecDeque::new() }),
+        })
     }
 
     /// Registered memory of at least `len` bytes.
@@ -107,12 +142,36 @@ impl<F: Fabric> Progress<F> {
         let len = len.next_multiple_of(len.next_power_of_two() / 16); // at most an eighth too much
         {
             let mut memory = lock(&self.memory);
-            if let Some(segment) = memory.free.get_mut(&len).and_then(Vec::pop) {
+            memory.uses += 1;
+            let used = memory.uses;
+            let class = memory.free.entry(len).or_insert(Class { free: Vec::new(), used });
+            class.used = used;
+            if let Some(segment) = class.free.pop() {
                 memory.bytes -= len;
                 return Ok(segment);
             }
         }
         self.fabric.allocate(len).map(Arc::new).map_err(|error| error.fault())
+    }
+
+    /// Opens the memory of a peer's message.
+    pub(crate) fn open(&self, key: &SegmentKey) -> Result<Registered<F>, Fault> {
+        let open = || self.fabric.open(key).map(Arc::new).map_err(|error| error.fault());
+        if key.len < STAYS_OPEN {
+            return open();
+        }
+        let Memory { opened, .. } = &mut *lock(&self.memory);
+        if let Some((_, memory)) = opened.iter().find(|(known, _)| known == key) {
+            return Ok(Arc::clone(memory));
+        }
+        let memory = open()?;
+        opened.push_front((*key, Arc::clone(&memory)));
+        let mut left = KEPT;
+        opened.retain(|(key, _)| {
+            left = left.saturating_sub(key.len);
+            left > 0
+        });
+        Ok(memory)
     }
 
     /// Keeps memory for the next messages.
@@ -121,9 +180,8 @@ impl<F: Fabric> Progress<F> {
         for mut segment in segments {
             let len = segment.len();
             let is_in_use = Arc::get_mut(&mut segment).is_none(); // by a copy whose receiver has died
-            if !is_in_use && memory.bytes + len <= KEPT {
-                memory.bytes += len;
-                memory.free.entry(len).or_default().push(segment);
+            if !is_in_use && len <= KEPT {
+                memory.keep(len, segment);
             }
         }
     }
@@ -171,18 +229,23 @@ impl<F: Fabric> Progress<F> {
     /// Starts to read announced messages whose receives are not waited for now, and ends the reads
     /// that are over.
     fn read_announced(&self, State { engine, reads, .. }: &mut State<F>, cx: &mut Context<'_>) {
-        let state_of = |key: &SegmentKey| match pin!(pipeline::is_whole(&self.fabric, key))
-            .poll(&mut Context::from_waker(Waker::noop()))
-        {
-            Poll::Ready(Ok(false)) | Poll::Pending => None,
-            Poll::Ready(Ok(true)) => Some(Ok(())),
-            Poll::Ready(Err(fault)) => Some(Err(fault)),
+        let state_of = |key: &SegmentKey| {
+            let memory = match self.open(&pipeline::with_count(key)) {
+                Ok(memory) => memory,
+                Err(fault) => return Some(Err(fault)),
+            };
+            let is_whole = pin!(pipeline::is_whole(&self.fabric, &memory, key));
+            match is_whole.poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(Ok(false)) | Poll::Pending => None,
+                Poll::Ready(Ok(true)) => Some(Ok(())),
+                Poll::Ready(Err(fault)) => Some(Err(fault)),
+            }
         };
         while let Some((receive, key, whole)) = engine.next_to_read(state_of) {
-            let opened = whole.and_then(|()| self.fabric.open(&key).map_err(|error| error.fault()));
+            let opened = whole.and_then(|()| self.open(&key));
             match opened.and_then(|from| Ok((from, self.memory(key.len)?))) {
                 Ok((from, into)) => {
-                    let transfer = self.fabric.rdma_read((&from, 0), (&*into, 0), key.len);
+                    let transfer = self.fabric.rdma_read((&*from, 0), (&*into, 0), key.len);
                     reads.push(Read { receive, into, transfer });
                 }
                 Err(fault) => engine.read(receive, Err(fault)),

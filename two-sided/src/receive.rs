@@ -160,10 +160,16 @@ impl<'m, F: Fabric> Taken<'m, F> {
             }
             Body::Announced { key, by_chunks, .. } => {
                 let len = usize::try_from(key.len).unwrap_or(usize::MAX).min(into.len());
-                match fabric.open(key) {
-                    _ if *by_chunks => pipeline::read(fabric, key, &mut into[..len]).await,
-                    Ok(memory) => fabric.get(&memory, 0, &mut into[..len]).await,
-                    Err(error) => Err(error.fault()),
+                let (progress, into) = (self.messages.progress(), &mut into[..len]);
+                match by_chunks {
+                    true => match progress.open(&pipeline::with_count(key)) {
+                        Ok(memory) => pipeline::read(fabric, &memory, key, into).await,
+                        Err(fault) => Err(fault),
+                    },
+                    false => match progress.open(key) {
+                        Ok(memory) => fabric.get(&memory, 0, into).await,
+                        Err(fault) => Err(fault),
+                    },
                 }
             }
             Body::Read { memory: Ok(memory), len } => {

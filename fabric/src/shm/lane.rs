@@ -10,7 +10,12 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// The words of a cell: the header, then the bytes.
 pub(crate) const CELL_WORDS: usize = 8;
-const CELL_BYTES: usize = 8 * (CELL_WORDS - 1);
+/// The words of a cell that hold bytes.
+const PAYLOAD: usize = CELL_WORDS - 1;
+const CELL_BYTES: usize = 8 * PAYLOAD;
+
+/// The longest packet, of a lane that is long enough: 2 KiB behind a head of 16 bytes.
+const PACKET_MAX: usize = 2064;
 
 /// A header has the cell's number above these bits, and the length in them.
 const LENGTH_BITS: u32 = 16;
@@ -26,9 +31,10 @@ pub(crate) struct Lane<'m> {
 }
 
 impl Lane<'_> {
-    /// The longest packet in bytes. Half of the lane, so that two may be under way.
+    /// The longest packet in bytes.
     pub(crate) const fn packet_max(cells: usize) -> usize {
-        cells / 2 * CELL_BYTES
+        let all = cells * CELL_BYTES;
+        if all < PACKET_MAX { all } else { PACKET_MAX }
     }
 }
 
@@ -59,16 +65,26 @@ const fn cells_of(len: usize) -> usize {
     if len <= CELL_BYTES { 1 } else { len.div_ceil(CELL_BYTES) }
 }
 
-/// The eight bytes of two slices in a row from `at` on, zeroes behind their end.
+/// Stores bytes at consecutive words of the packet that begins at a place, from its word `at` on.
 #[inline]
-fn word_of(head: &[u8], body: &[u8], at: usize) -> u64 {
-    if let Some(word) = head.get(at..at + 8).or_else(|| body.get(at.checked_sub(head.len())?..)?.get(..8))
-        && let Ok(word) = word.try_into()
-    {
-        return u64::from_le_bytes(word);
+fn store(cells: &[Cell], mut place: Place, at: usize, bytes: &[u8]) {
+    place.advance(at / PAYLOAD, cells.len());
+    let (mut at, mut rest) = (at % PAYLOAD, bytes);
+    while !rest.is_empty() {
+        let (part, later) = rest.split_at(rest.len().min(8 * (PAYLOAD - at)));
+        let words = &cells[place.index][1 + at..];
+        let (whole, last) = part.as_chunks();
+        for (word, bytes) in words.iter().zip(whole) {
+            word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
+        }
+        if !last.is_empty() {
+            let mut bytes = [0; 8];
+            bytes[..last.len()].copy_from_slice(last);
+            words[whole.len()].store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+        }
+        place.advance(1, cells.len());
+        (at, rest) = (0, later);
     }
-    let byte = |at: usize| *head.get(at).or_else(|| body.get(at.checked_sub(head.len())?)).unwrap_or(&0);
-    u64::from_le_bytes(std::array::from_fn(|offset| byte(at + offset)))
 }
 
 /// The writer's end.
@@ -100,15 +116,15 @@ impl Writer {
             }
         }
         let first = self.next;
-        for at in 0..count {
-            let [header, words @ ..] = &lane.cells[self.next.index];
-            if at > 0 {
-                header.store(0, Ordering::Relaxed);
-            }
-            let start = at * CELL_BYTES;
-            for (word, at) in words.iter().zip((start..len).step_by(8)) {
-                word.store(word_of(head, body, at), Ordering::Relaxed);
-            }
+        if head.len().is_multiple_of(8) || body.is_empty() {
+            store(lane.cells, first, 0, head);
+            store(lane.cells, first, head.len() / 8, body);
+        } else {
+            store(lane.cells, first, 0, &[head, body].concat());
+        }
+        self.next.advance(1, cells);
+        for _ in 1..count {
+            lane.cells[self.next.index][0].store(0, Ordering::Relaxed);
             self.next.advance(1, cells);
         }
         lane.cells[first.index][0].store(first.header() | len as u64, Ordering::Release);
@@ -120,15 +136,23 @@ impl Writer {
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     next: Place,
+    /// The number of cells that the writer was told of.
+    told: u64,
 }
 
 impl Reader {
     /// The length of the next packet, if there is one.
     #[inline]
-    pub(crate) fn peek(&self, lane: Lane<'_>) -> Option<usize> {
+    pub(crate) fn peek(&mut self, lane: Lane<'_>) -> Option<usize> {
         let header = lane.cells[self.next.index][0].load(Ordering::Acquire);
         let len = header ^ self.next.header();
-        (len >> LENGTH_BITS == 0).then_some(len as usize)
+        if len >> LENGTH_BITS == 0 {
+            return Some(len as usize);
+        }
+        if self.told != self.next.number {
+            self.tell(lane);
+        }
+        None
     }
 
     /// Copies bytes of the packet that [`peek`](Self::peek) has just seen, from `offset` on.
@@ -141,32 +165,40 @@ impl Reader {
             let (part, later) = rest.split_at_mut(count);
             // Relaxed: `peek` acquired the packet, and the writer does not overwrite it before it
             // is counted as taken.
-            let word = |at: usize| lane.cells[cell.index][1 + at / 8].load(Ordering::Relaxed).to_le_bytes();
-            match at % 8 {
-                0 => {
-                    let mut words = part.chunks_exact_mut(8);
-                    let mut at = at;
-                    for bytes in &mut words {
-                        bytes.copy_from_slice(&word(at));
-                        at += 8;
-                    }
-                    let last = words.into_remainder();
-                    if !last.is_empty() {
-                        last.copy_from_slice(&word(at)[..last.len()]);
-                    }
+            let words = &lane.cells[cell.index][1..];
+            if at % 8 == 0 {
+                let words = &words[at / 8..];
+                let (whole, last) = part.as_chunks_mut();
+                for (bytes, word) in whole.iter_mut().zip(words) {
+                    *bytes = word.load(Ordering::Relaxed).to_le_bytes();
                 }
-                _ => (at..).zip(part).for_each(|(at, byte)| *byte = word(at)[at % 8]),
+                if !last.is_empty() {
+                    let bytes = words[whole.len()].load(Ordering::Relaxed).to_le_bytes();
+                    last.copy_from_slice(&bytes[..last.len()]);
+                }
+            } else {
+                let byte = |at: usize| words[at / 8].load(Ordering::Relaxed).to_le_bytes()[at % 8];
+                (at..).zip(part).for_each(|(at, into)| *into = byte(at));
             }
             (rest, at) = (later, 0);
             cell.advance(1, lane.cells.len());
         }
     }
 
-    /// Takes the packet of this length out.
+    /// Takes the packet of this length out. The writer is told when the lane is empty, and every
+    /// quarter of it: a writer that waits for room looks at the count all the time.
+    #[inline]
     pub(crate) fn take(&mut self, lane: Lane<'_>, len: usize) {
         self.next.advance(cells_of(len), lane.cells.len());
+        if self.next.number - self.told > lane.cells.len() as u64 / 4 {
+            self.tell(lane);
+        }
+    }
+
+    fn tell(&mut self, lane: Lane<'_>) {
+        self.told = self.next.number;
         // Release: the loads of the words come before the writer's next stores to them.
-        lane.taken.store(self.next.number, Ordering::Release);
+        lane.taken.store(self.told, Ordering::Release);
     }
 }
 
@@ -210,7 +242,11 @@ mod tests {
                 };
                 let (head, body) = bytes.split_at((cut * 13).min(len));
                 while !writer.push(lane, head, body) {
-                    prop_assert!(take(&mut inside, cut * 11), "a lane is full of nothing");
+                    if !take(&mut inside, cut * 11) {
+                        // The reader has looked, so the writer knows that the lane is empty.
+                        prop_assert!(writer.push(lane, head, body), "a lane is full of nothing");
+                        break;
+                    }
                 }
                 inside.push_back(bytes);
             }

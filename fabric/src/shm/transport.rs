@@ -74,7 +74,7 @@ impl ShmTransport {
             lanes.next = if at + 1 == count { 0 } else { at + 1 };
             let (from, reader) = &mut lanes.readers[at];
             let lane = lane(job_segment, *from, me);
-            if let Some(len) = reader.as_ref().and_then(|reader| reader.peek(lane)) {
+            if let Some(len) = reader.as_mut().and_then(|reader| reader.peek(lane)) {
                 if len <= Lane::packet_max(lane.cells.len()) {
                     return Some((at, Ok(len)));
                 }

@@ -12,19 +12,22 @@ use crate::segment::{JobSegment, Mapping};
 
 /// The bytes of a cell, and of the receiver's count.
 const LINE: u64 = 64;
-/// The cells of a lane whose pages come when they are used: with the count, two pages.
-const MOST: u32 = 127;
-/// The cells of a lane.
-pub(super) const CELLS: std::ops::RangeInclusive<u32> = 7..=MOST;
-/// The cells of all lanes of one receiver together, where their pages come at once.
-const CELLS_A_RANK: u32 = 4096;
+/// The cells of a lane. With the count they are whole pages: 64 KiB at most.
+pub(super) const CELLS: std::ops::RangeInclusive<u32> = 7..=1023;
+/// The lines of all lanes of one sender together, where their pages come when they are used (8 MiB),
+/// and the fewest of a lane: two pages.
+const LINES_A_RANK: u32 = 1 << 17;
+const FEWEST: u32 = 128;
+/// The same where their pages come at once.
+const LINES_AT_ONCE: u32 = 4096;
 
 impl JobSegment {
     pub(super) fn cells_for(size: u32) -> u32 {
-        match Mapping::reserves() {
-            true => MOST,
-            false => (CELLS_A_RANK / size).clamp(*CELLS.start(), MOST),
-        }
+        let lines = match Mapping::reserves() {
+            true => (LINES_A_RANK / size).clamp(FEWEST, CELLS.end() + 1),
+            false => (LINES_AT_ONCE / size).clamp(CELLS.start() + 1, CELLS.end() + 1),
+        };
+        lines / 8 * 8 - 1
     }
 
     pub(super) const fn lane_bytes(cells: u32) -> u64 {
@@ -83,7 +86,8 @@ mod tests {
         assert_eq!(job_segment.lanes_to(Rank(7)).collect::<Vec<_>>(), [Rank(0), Rank(299)]);
         assert_eq!((job_segment.opened_lanes(Rank(7)), job_segment.opened_lanes(Rank(8))), (2, 0));
         if Mapping::reserves() {
-            assert!(blocks() - before <= 3 * 3 * 4096, "{} bytes", blocks() - before);
+            let lanes = 3 * JobSegment::lane_bytes(job_segment.cells);
+            assert!(blocks() - before <= lanes, "{} bytes", blocks() - before);
         }
     }
 }

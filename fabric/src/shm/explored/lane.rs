@@ -1,5 +1,6 @@
 //! Both ends of a lane, and packets to a sleeper.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -151,10 +152,10 @@ fn packets_to_a_sleeper(flaw: Flaw, cells: usize) -> impl Fn() + Send + Sync + '
             }
         };
         let receive = move || {
-            let mut reader = Reader::default();
+            let reader = RefCell::new(Reader::default());
             for number in [1, 3] {
-                rank.wait(|| reader.peek(memory.lane()).is_some());
-                assert!(take(&mut reader, memory.lane(), number));
+                rank.wait(|| reader.borrow_mut().peek(memory.lane()).is_some());
+                assert!(take(&mut reader.borrow_mut(), memory.lane(), number));
             }
         };
         together([Box::new(send), Box::new(receive)]);
