@@ -104,6 +104,13 @@ impl<F: Fabric> State<F> {
     }
 }
 
+/// The length of the memory that is allocated for so many bytes: at most an eighth more, above a
+/// cache line, so that there are few lengths.
+const fn allocated(len: u64) -> u64 {
+    let len = if len < 64 { 64 } else { len };
+    len.next_multiple_of(len.next_power_of_two() / 16)
+}
+
 impl<S> Memory<S> {
     /// Keeps memory instead of some of the length that was used longest ago.
     fn keep(&mut self, len: u64, segment: S) {
@@ -139,7 +146,7 @@ impl<F: Fabric> Progress<F> {
 
     /// Registered memory of at least `len` bytes.
     pub(crate) fn memory(&self, len: u64) -> Result<Registered<F>, Fault> {
-        let len = len.next_multiple_of(len.next_power_of_two() / 16); // at most an eighth too much
+        let len = allocated(len);
         {
             let mut memory = lock(&self.memory);
             memory.uses += 1;
@@ -264,8 +271,8 @@ impl<F: Fabric> Progress<F> {
     }
 
     /// Waits until `look` finds what it waits for, and moves all messages of this rank meanwhile.
-    /// `watch`: the rank whose end may be what ends the wait. `direct`: a receive that is waited for. `failed` says why nothing will be
-    /// found, once everything that has arrived is taken in.
+    /// `watch`: the rank whose end may be what ends the wait. `direct`: a receive that is waited
+    /// for. `failed` says why nothing will be found, once everything that has arrived is taken in.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -325,5 +332,37 @@ impl<F: Fabric> Progress<F> {
             self.unlock(state);
             found.map_or(Poll::Pending, Poll::Ready)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_has_few_lengths() {
+        for len in [0, 1, 63, 64, 65, 4095, 4096, 4097, (1 << 20) + 128, 1 << 62] {
+            let long = allocated(len);
+            assert!(long >= len && long <= (len + len / 8).max(64), "{len}: {long}");
+        }
+        let lengths: std::collections::BTreeSet<_> = (1..=1 << 16).map(allocated).collect();
+        assert!(lengths.len() <= 8 * 11, "{}", lengths.len());
+    }
+
+    /// What was used longest ago makes room.
+    #[test]
+    fn memory_is_kept_within_its_bound() {
+        let mut memory = Memory { free: BTreeMap::new(), bytes: 0, uses: 0, opened: VecDeque::new() };
+        for (len, many) in [(1 << 20, 64), (16 << 20, 2), (1 << 20, 8)] {
+            for _ in 0..many {
+                memory.uses += 1;
+                memory.keep(len, len);
+                memory.free.get_mut(&len).unwrap().used = memory.uses;
+                assert!(memory.bytes <= KEPT);
+                assert_eq!(memory.free.values().flat_map(|class| &class.free).sum::<u64>(), memory.bytes);
+            }
+        }
+        assert_eq!(memory.free[&(16 << 20)].free.len(), 1);
+        assert_eq!(memory.free[&(1 << 20)].free.len(), 39);
     }
 }

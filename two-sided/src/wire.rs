@@ -21,6 +21,9 @@ const ENVELOPE: usize = 8;
 /// What an EAGER has before its message, in bytes.
 pub(crate) const EAGER_HEAD: usize = HEADER + ENVELOPE;
 
+/// The longest message in bytes. There is no memory for it; what follows from its length is a number.
+const LONGEST: u64 = 1 << 62;
+
 /// The longest head: all of a packet but the message.
 pub(crate) const HEAD_MAX: usize = HEADER + ENVELOPE + 4 + SegmentKey::BYTES;
 
@@ -128,6 +131,9 @@ impl Packet {
                 let (request, rest) = number(rest)?;
                 let key = <&[u8; SegmentKey::BYTES]>::try_from(rest).ok()?;
                 let (request, key) = (RequestId(request), SegmentKey::from_bytes(key)?);
+                if key.len > LONGEST {
+                    return None;
+                }
                 Self::Rts { context, tag, request, key, by_chunks: *kind == 6 }
             }
             [3, 0, 0, 0] => {
