@@ -12,7 +12,9 @@ use crate::segment::{JobSegment, Mapping};
 
 /// The bytes of a cell, and of the receiver's count.
 const LINE: u64 = 64;
-/// The cells of a lane. With the count they are whole pages: 64 KiB at most.
+const LINES_A_PAGE: u32 = 64;
+
+/// The cells of a lane. With the count they are 64 KiB at most, and whole pages if these come later.
 pub(super) const CELLS: std::ops::RangeInclusive<u32> = 7..=1023;
 /// The lines of all lanes of one sender together, where their pages come when they are used (8 MiB),
 /// and the fewest of a lane: two pages.
@@ -24,10 +26,10 @@ const LINES_AT_ONCE: u32 = 4096;
 impl JobSegment {
     pub(super) fn cells_for(size: u32) -> u32 {
         let lines = match Mapping::reserves() {
-            true => (LINES_A_RANK / size).clamp(FEWEST, CELLS.end() + 1),
+            true => (LINES_A_RANK / size).clamp(FEWEST, CELLS.end() + 1) / LINES_A_PAGE * LINES_A_PAGE,
             false => (LINES_AT_ONCE / size).clamp(CELLS.start() + 1, CELLS.end() + 1),
         };
-        lines / 8 * 8 - 1
+        lines - 1
     }
 
     pub(super) const fn lane_bytes(cells: u32) -> u64 {

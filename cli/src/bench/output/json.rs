@@ -224,8 +224,11 @@ impl Document {
         for row in &mut self.results {
             row.comparison = row.limit.map(|_| comparison(&row.compared_with, row.quantity));
             row.oversubscribed = oversubscribed(row.ranks);
-            row.needs_own_core =
-                matches!(row.algorithm.parse(), Ok(LockDesign::DedicatedThread | LockDesign::DedicatedThreadPerWindow));
+            row.needs_own_core = !simulated
+                && matches!(
+                    row.algorithm.parse(),
+                    Ok(LockDesign::DedicatedThread | LockDesign::DedicatedThreadPerWindow)
+                );
         }
         for limit in &mut self.limits {
             limit.comparison = comparison(&Some(limit.name.clone()), limit.quantity);
