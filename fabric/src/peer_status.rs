@@ -1,17 +1,8 @@
 //! The peer status that ends a wait.
 
-use onesided_remote_memory::{Fault, FaultKind, Liveness, Patience, Rank, RemoteMemory, Watch};
+use onesided_remote_memory::{Fault, FaultKind, Patience, RemoteMemory, Watch};
 
 use crate::fabric::check_rank;
-
-/// The fault of an operation that needs a rank that has died or left.
-pub(crate) const fn ended(rank: Rank, liveness: Liveness) -> Result<(), Fault> {
-    match liveness {
-        Liveness::Alive => Ok(()),
-        Liveness::Dead => Err(Fault::of(FaultKind::PeerDied, rank)),
-        Liveness::Left => Err(Fault::of(FaultKind::PeerLeft, rank)),
-    }
-}
 
 /// The peer-status check of every wait on a real fabric.
 pub(crate) trait PeerStatus: RemoteMemory {
@@ -23,7 +14,7 @@ pub(crate) trait PeerStatus: RemoteMemory {
             Watch::Rank(rank) | Watch::RankAndFailures(rank) => rank,
         };
         check_rank(self, rank)?;
-        ended(rank, self.liveness(rank))
+        self.liveness(rank).needed(rank)
     }
 
     /// The state of an unsatisfied wait: past its deadline, ended by a peer's status, or pending.

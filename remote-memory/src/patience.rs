@@ -1,6 +1,6 @@
 //! Patience: when a wait ends without success.
 
-use crate::Rank;
+use crate::{Fault, FaultKind, Rank};
 
 /// The state of a rank, as far as this rank knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +11,20 @@ pub enum Liveness {
     Left,
     /// It ended without leaving.
     Dead,
+}
+
+impl Liveness {
+    /// The fault of what needs this rank.
+    ///
+    /// # Errors
+    /// `PeerDied`, `PeerLeft`.
+    pub const fn needed(self, rank: Rank) -> Result<(), Fault> {
+        match self {
+            Self::Alive => Ok(()),
+            Self::Dead => Err(Fault::of(FaultKind::PeerDied, rank)),
+            Self::Left => Err(Fault::of(FaultKind::PeerLeft, rank)),
+        }
+    }
 }
 
 /// Which rank's end ends the wait.

@@ -4,7 +4,7 @@
 //!
 //! Behind the message lies a word that tells how many bytes are there.
 
-use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness};
+use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Fabric, SegmentKey};
 
 /// The chunks of a message: a quarter of it within these bounds.
@@ -57,16 +57,12 @@ pub(crate) const fn with_count(key: &SegmentKey) -> SegmentKey {
 
 /// How many bytes of a message are there, or why no more will be.
 async fn there<F: Fabric>(fabric: &F, memory: &F::Segment, key: &SegmentKey) -> Result<u64, Fault> {
-    let ended = match fabric.liveness(key.rank) {
-        Liveness::Alive => None,
-        Liveness::Dead => Some(FaultKind::PeerDied),
-        Liveness::Left => Some(FaultKind::PeerLeft),
-    };
+    let ended = fabric.liveness(key.rank).needed(key.rank);
     // The liveness was read before the count.
     match fabric.read(fabric.word_in(memory, count_at(key))?).await? {
         count if count > key.len => Err(Fault::of(FaultKind::Protocol, key.rank)),
         count if count == key.len => Ok(count),
-        count => ended.map_or(Ok(count), |kind| Err(Fault::of(kind, key.rank))),
+        count => ended.map(|()| count),
     }
 }
 

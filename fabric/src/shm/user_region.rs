@@ -14,7 +14,6 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use crate::peer_status::ended;
 use crate::shm::JobSegment;
 use crate::shm::access_guard::{Access, is_inside, shut};
 use crate::shm::control::{Control, RemoteDescriptor, nonce};
@@ -177,7 +176,7 @@ impl UserRegion {
 
     /// The fault if the owner is no longer alive.
     pub(super) fn alive(&self) -> Result<(), Fault> {
-        ended(self.owner, self.job_segment.liveness(self.owner))
+        self.job_segment.liveness(self.owner).needed(self.owner)
     }
 
     /// Why it has no words: a word is a reference that would outlive the registration.

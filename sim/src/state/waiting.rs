@@ -126,11 +126,7 @@ impl State {
 
     /// The fault of needing a rank that is known to have died or left.
     pub(crate) fn absent(&self, rank: Rank, other: Rank) -> Option<Fault> {
-        match self.liveness(rank, other) {
-            Liveness::Alive => None,
-            Liveness::Left => Some(Fault::of(FaultKind::PeerLeft, other)),
-            Liveness::Dead => Some(Fault::of(FaultKind::PeerDied, other)),
-        }
+        self.liveness(rank, other).needed(other).err()
     }
 
     /// The liveness of a rank as another knows it.
