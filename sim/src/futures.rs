@@ -132,6 +132,9 @@ impl<F: Deref<Target = SimFabric>> Waiting<F> {
 
     /// Registers the wait, unless patience is over: the rank polls for a while, then sleeps.
     pub(crate) fn register<T>(&mut self, patience: Patience) -> Poll<Result<T, Fault>> {
+        if self.noted.is_some_and(|noted| noted != patience) {
+            self.withdraw();
+        }
         let rank = self.fabric.rank();
         let mut state = self.fabric.state();
         if let Some(fault) = state.out_of_patience(rank, patience) {
@@ -139,10 +142,8 @@ impl<F: Deref<Target = SimFabric>> Waiting<F> {
         }
         let polls_until = state.now + state.wire.polling;
         state.ranks[rank.index()].more().polls_until = polls_until;
-        if self.noted != Some(patience) {
-            if let Some(earlier) = self.noted.replace(patience) {
-                state.stop_waiting(rank, self.what, earlier.watch);
-            }
+        if self.noted.is_none() {
+            self.noted = Some(patience);
             state.wait(rank, self.what, patience.watch);
             state.stall.note_retry(rank, None);
             state.alarm(rank, patience.deadline);

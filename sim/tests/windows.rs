@@ -314,26 +314,23 @@ fn what_goes_on_by_itself_is_no_deadlock() {
     }
     let late = simulation().start_at(1, Duration::from_nanos(long)).run(|world| async move { world.barrier().await });
     assert_eq!(late.end, End::Finished);
-    let ended = simulation().kill(1, Duration::from_nanos(long)).run(|world| async move {
-        let scores = make(&world, 1).await?;
+    // Rank 1 holds the lock for ever, and rank 0 has the window.
+    let behind = async |world: &World<SimFabric>| {
+        let scores = make(world, 1).await?;
         if world.rank() == 1 {
             let _held = scores.lock_exclusive(0).await?;
             world.barrier().await.unwrap();
             return std::future::pending().await;
         }
         world.barrier().await.unwrap();
-        scores.lock_exclusive(0).recover().await?.unlock().await
-    });
+        Ok::<_, Error>(scores)
+    };
+    let ended = simulation()
+        .kill(1, Duration::from_nanos(long))
+        .run(|world| async move { behind(&world).await?.lock_exclusive(0).recover().await?.unlock().await });
     assert_eq!(ended.end, End::Finished);
     let timed = simulation().run(|world| async move {
-        let scores = make(&world, 1).await?;
-        if world.rank() == 1 {
-            let _held = scores.lock_exclusive(0).await?;
-            world.barrier().await.unwrap();
-            return std::future::pending().await;
-        }
-        world.barrier().await.unwrap();
-        scores.lock_exclusive(0).deadline(Duration::from_nanos(long)).await?.unlock().await
+        behind(&world).await?.lock_exclusive(0).deadline(Duration::from_nanos(long)).await?.unlock().await
     });
     let error = timed.results[0].as_ref().map(|result| result.as_ref().unwrap_err().to_string());
     assert!(error.is_some(), "the deadline comes first: {}", timed.end);

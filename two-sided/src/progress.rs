@@ -112,6 +112,21 @@ const fn allocated(len: u64) -> u64 {
 }
 
 impl<S> Memory<S> {
+    fn class(&mut self, len: u64) -> &mut Class<S> {
+        let used = self.uses;
+        self.free.entry(len).or_insert(Class { free: Vec::new(), used })
+    }
+
+    fn take(&mut self, len: u64) -> Option<S> {
+        self.uses += 1;
+        let used = self.uses;
+        let class = self.class(len);
+        class.used = used;
+        let segment = class.free.pop()?;
+        self.bytes -= len;
+        Some(segment)
+    }
+
     /// Keeps memory instead of some of the length that was used longest ago.
     fn keep(&mut self, len: u64, segment: S) {
         while self.bytes + len > KEPT {
@@ -121,8 +136,7 @@ impl<S> Memory<S> {
                 None => drop(self.free.remove(&oldest)),
             }
         }
-        let used = self.uses;
-        self.free.entry(len).or_insert(Class { free: Vec::new(), used }).free.push(segment);
+        self.class(len).free.push(segment);
         self.bytes += len;
     }
 }
@@ -148,13 +162,7 @@ impl<F: Fabric> Progress<F> {
     pub(crate) fn memory(&self, len: u64) -> Result<Registered<F>, Fault> {
         let len = allocated(len);
         {
-            let mut memory = lock(&self.memory);
-            memory.uses += 1;
-            let used = memory.uses;
-            let class = memory.free.entry(len).or_insert(Class { free: Vec::new(), used });
-            class.used = used;
-            if let Some(segment) = class.free.pop() {
-                memory.bytes -= len;
+            if let Some(segment) = lock(&self.memory).take(len) {
                 return Ok(segment);
             }
         }

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank};
 
-use crate::{Arrival, Error, Fabric, Segment, SegmentKey, Transport, World};
+use crate::{Error, Fabric, Segment, SegmentKey, Transport, World};
 
 /// The result of a conforming fabric.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -265,15 +265,7 @@ impl<F: Fabric> Context<F> {
     }
 
     async fn received(&self, patience: Patience) -> Result<(Rank, Vec<u8>), Fault> {
-        poll_fn(|task| {
-            let mut packets = self.packets();
-            packets.poll_recv(task, patience).map_ok(|Arrival { from, len }| {
-                let mut bytes = vec![0; len];
-                packets.read(0, &mut bytes);
-                (from, bytes)
-            })
-        })
-        .await
+        poll_fn(|task| pin!(self.packets().recv(patience)).poll(task)).await
     }
 
     async fn recv(&self, patience: Patience) -> Result<(Rank, Vec<u8>), Wrong> {

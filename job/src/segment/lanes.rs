@@ -36,6 +36,12 @@ impl JobSegment {
         LINE + LINE * cells as u64
     }
 
+    /// The number of cells of each lane.
+    #[inline]
+    pub const fn lane_cells(&self) -> usize {
+        self.cells as usize
+    }
+
     /// The words of the lane from one rank to another: a line for the count, then the cells.
     ///
     /// # Panics

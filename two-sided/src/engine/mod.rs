@@ -22,9 +22,8 @@
 //! An RTS costs one unit, an EAGER another one for each 64 bytes. A peer starts with
 //! [`window`](peer::window) units, and the receiver gives them back when a receive gets the message.
 //! So what a peer's unexpected messages take here is bounded. A send without credit stays at its
-//! sender, in order. Credit goes back
-//! with other packets, in a packet of its own when half of the window is owed, and at once to a
-//! sender that asks because it has none left.
+//! sender, in order. Credit goes back with other packets, in a packet of its own when half of the
+//! window is owed, and at once to a sender that asks because it has none left.
 
 mod peer;
 mod receives;

@@ -170,30 +170,24 @@ impl<S> Engine<S> {
     ) -> Option<(usize, SegmentKey, Result<(), Fault>)> {
         for index in (0..self.announced.len()).rev() {
             let at = self.announced[index];
-            let Some(receive) = self.receives.get_mut(at) else {
+            let announced = self.receives.get_mut(at).and_then(|receive| match &receive.state {
+                ReceiveState::Matched(matched) => match matched.body {
+                    Body::Announced { key, by_chunks, .. } => Some((receive, key, by_chunks)),
+                    Body::Eager(_) | Body::Read { .. } => None,
+                },
+                _ => None,
+            });
+            let Some((receive, key, by_chunks)) = announced else {
                 self.announced.swap_remove(index);
                 continue;
             };
-            match std::mem::replace(&mut receive.state, ReceiveState::Failed(Fault::new(FaultKind::Closed))) {
-                ReceiveState::Matched(matched) => {
-                    let Body::Announced { key, by_chunks, .. } = matched.body else {
-                        receive.state = ReceiveState::Matched(matched);
-                        self.announced.swap_remove(index);
-                        continue;
-                    };
-                    let Some(state) = (if by_chunks { state_of(&key) } else { Some(Ok(())) }) else {
-                        receive.state = ReceiveState::Matched(matched);
-                        continue;
-                    };
-                    receive.state = ReceiveState::Reading { matched, is_cancelled: false };
-                    self.announced.swap_remove(index);
-                    return Some((at, key, state));
-                }
-                other => {
-                    receive.state = other;
-                    self.announced.swap_remove(index);
-                }
+            let Some(state) = (if by_chunks { state_of(&key) } else { Some(Ok(())) }) else { continue };
+            let closed = ReceiveState::Failed(Fault::new(FaultKind::Closed));
+            if let ReceiveState::Matched(matched) = std::mem::replace(&mut receive.state, closed) {
+                receive.state = ReceiveState::Reading { matched, is_cancelled: false };
             }
+            self.announced.swap_remove(index);
+            return Some((at, key, state));
         }
         None
     }
