@@ -78,9 +78,9 @@ const SHORT: u64 = 60_000;
 /// wake-up in turn, and waits twice as long.
 const WAKING: u64 = 150_000;
 
-/// The waker of a thread that polls again by itself. A static, because `will_wake` is known to hold
-/// only for copies of one waker.
-pub(crate) static NOBODY: &Waker = Waker::noop();
+/// The waker of a caller that polls again by itself: nothing is registered for it. A static, because
+/// `will_wake` is known to hold only for copies of one waker.
+pub static NOBODY: &Waker = Waker::noop();
 
 thread_local! {
     /// Set while this thread blocks: the earliest time at which a polled future is due.

@@ -74,7 +74,7 @@ pub use onesided_remote_memory as remote_memory;
 pub use crate::any::{Any, endpoint, threads};
 pub use crate::capabilities::{AtomicAgent, Capabilities, Path};
 pub use crate::dispatch::{Either, EitherFuture, EitherPause};
-pub use crate::drive::{Drive, block_on, poll_now, wait_for, wait_timeout};
+pub use crate::drive::{Drive, NOBODY, block_on, poll_now, wait_for, wait_timeout};
 pub use crate::error::Error;
 pub use crate::fabric::{Fabric, Task};
 #[cfg(all(feature = "verbs", not(onesided_loom)))]

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use onesided_fabric::remote_memory::{Fault, Patience, Rank, Watch};
-use onesided_fabric::{Arrival, Fabric, Segment, SegmentKey, Transport};
+use onesided_fabric::{Arrival, Fabric, NOBODY, Segment, SegmentKey, Transport};
 
-use crate::engine::{Direct, Engine, Posted, window};
+use crate::engine::{Direct, Engine, Posted, Posting, window};
+use crate::matching::Pattern;
 use crate::pipeline;
 use crate::wire::{EAGER_HEAD, HEAD_MAX};
 
@@ -85,23 +86,22 @@ impl<F: Fabric> State<F> {
         let Self { engine, transport, .. } = self;
         engine.flush(|to, head, body| posted(transport.poll_send(cx, to, head, body)));
     }
+}
 
-    /// Takes in the next packet, if there is one.
-    #[inline]
-    fn take_in(
-        &mut self,
-        cx: &mut Context<'_>,
-        patience: Patience,
-        direct: &mut Direct<'_>,
-    ) -> Poll<Result<(), Fault>> {
-        let Self { engine, transport, .. } = self;
-        transport.poll_recv(cx, patience).map_ok(|Arrival { from, len }| {
-            let mut head = [0; HEAD_MAX];
-            let head = &mut head[..len.min(HEAD_MAX)];
-            transport.read(0, head);
-            engine.arrived(from, (head, len), |offset, into| transport.read(offset, into), direct);
-        })
-    }
+/// Takes in the next packet, if there is one.
+#[inline]
+fn take_in<S>(
+    (engine, transport): (&mut Engine<S>, &mut impl Transport),
+    cx: &mut Context<'_>,
+    patience: Patience,
+    direct: &mut Direct<'_>,
+) -> Poll<Result<(), Fault>> {
+    transport.poll_recv(cx, patience).map_ok(|Arrival { from, len }| {
+        let mut head = [0; HEAD_MAX];
+        let head = &mut head[..len.min(HEAD_MAX)];
+        transport.read(0, head);
+        engine.arrived(from, (head, len), |offset, into| transport.read(offset, into), direct);
+    })
 }
 
 /// The length of the memory that is allocated for so many bytes: at most an eighth more, above a
@@ -206,7 +206,7 @@ impl<F: Fabric> Progress<F> {
         let mut state = lock(&self.state);
         let result = change(&mut state.engine);
         if state.engine.is_busy() {
-            state.flush(&mut Context::from_waker(Waker::noop()));
+            state.flush(&mut Context::from_waker(NOBODY));
         }
         self.unlock(state);
         result
@@ -234,11 +234,39 @@ impl<F: Fabric> Progress<F> {
         if bytes.len() > transport.packet_max(to) - EAGER_HEAD {
             return Err(TooLong);
         }
-        let mut cx = Context::from_waker(Waker::noop());
+        let mut cx = Context::from_waker(NOBODY);
         let send = engine
             .send_eager(to, envelope, bytes, |to, head, body| posted(transport.poll_send(&mut cx, to, head, body)));
         self.unlock(state);
         Ok(send)
+    }
+
+    /// Posts a receive, or takes its message if it has come. An eager one goes `into` a slice at
+    /// once.
+    #[inline]
+    pub(crate) fn receive(&self, pattern: Pattern, into: Option<&mut [u8]>) -> Posting<Registered<F>> {
+        let mut state = lock(&self.state);
+        let State { engine, transport, .. } = &mut *state;
+        let me = self.fabric.rank();
+        let posting = match into {
+            None => engine.receive(pattern),
+            Some(into) => engine.receive_into(pattern, into, |engine, direct| {
+                let cx = &mut Context::from_waker(NOBODY);
+                match take_in((engine, transport), cx, Patience::on(me), direct) {
+                    Poll::Ready(Ok(())) => true,
+                    Poll::Ready(Err(fault)) => {
+                        engine.lose(fault.rank().unwrap_or(me), fault);
+                        false
+                    }
+                    Poll::Pending => false,
+                }
+            }),
+        };
+        if state.engine.is_busy() {
+            state.flush(&mut Context::from_waker(NOBODY));
+        }
+        self.unlock(state);
+        posting
     }
 
     /// Starts to read announced messages whose receives are not waited for now, and ends the reads
@@ -250,7 +278,7 @@ impl<F: Fabric> Progress<F> {
                 Err(fault) => return Some(Err(fault)),
             };
             let is_whole = pin!(pipeline::is_whole(&self.fabric, &memory, key));
-            match is_whole.poll(&mut Context::from_waker(Waker::noop())) {
+            match is_whole.poll(&mut Context::from_waker(NOBODY)) {
                 Poll::Ready(Ok(false)) | Poll::Pending => None,
                 Poll::Ready(Ok(true)) => Some(Ok(())),
                 Poll::Ready(Err(fault)) => Some(Err(fault)),
@@ -299,7 +327,8 @@ impl<F: Fabric> Progress<F> {
                 if let Some(found) = look(&mut state.engine, &mut direct, cx.waker()) {
                     break Some(found);
                 }
-                match state.take_in(cx, patience, &mut direct) {
+                let State { engine, transport, .. } = &mut *state;
+                match take_in((engine, transport), cx, patience, &mut direct) {
                     Poll::Ready(Ok(())) => continue,
                     Poll::Ready(Err(fault)) => {
                         state.engine.lose(fault.rank().unwrap_or(watch), fault);

@@ -64,17 +64,21 @@ pub(crate) struct Posted<'m, F: Fabric> {
 enum Start<'m, F: Fabric> {
     Posted(Posted<'m, F>),
     Taken(Box<Taken<'m, F>>),
+    /// It is in the slice.
+    Landed(Status),
 }
 
 type Started<'m, F> = Result<Start<'m, F>, Box<Error>>;
 
 impl<'m, F: Fabric> Start<'m, F> {
-    fn post(messages: &'m Messages<F>, source: Source, tags: Tags) -> Started<'m, F> {
+    #[inline]
+    fn post(messages: &'m Messages<F>, source: Source, tags: Tags, into: Option<&mut [u8]>) -> Started<'m, F> {
         let (progress, pattern) = (messages.progress(), messages.pattern("recv", source, tags)?);
         let watch = pattern.source.map_or(progress.fabric.rank(), Rank);
-        Ok(match progress.with(|engine| engine.receive(pattern)) {
+        Ok(match progress.receive(pattern, into) {
             Posting::Posted(receive) => Self::Posted(Posted { progress, source, watch, receive: Some(receive) }),
             Posting::Taken(matched) => Self::Taken(Box::new(Taken::new(messages, matched))),
+            Posting::Landed(envelope, len) => Self::Landed(messages.status(envelope, len)),
         })
     }
 
@@ -82,6 +86,7 @@ impl<'m, F: Fabric> Start<'m, F> {
         match self {
             Self::Posted(posted) => posted.taken(messages).await,
             Self::Taken(taken) => Ok(*taken),
+            Self::Landed(_) => unreachable!("there is no slice"),
         }
     }
 }
@@ -226,7 +231,7 @@ impl<'m, F: Fabric> Posted<'m, F> {
             move |fault| Error::Receive { operation: "recv", from: source, fault: messages.world().translate(fault) };
         self.progress.until(
             self.watch,
-            if into.is_empty() { Direct::none() } else { Direct::new(receive, into) },
+            if into.is_empty() { Direct::none() } else { Direct::posted(receive, into) },
             move |engine, direct, waker| {
                 let outcome = match direct.landed.take() {
                     Some((envelope, len)) => Ok(Landed::Direct(envelope, len)),
@@ -249,7 +254,7 @@ enum Landed<S> {
 
 impl<'m, T: Pod + Send, F: Fabric> Recv<'m, T, F> {
     pub(crate) fn start(messages: &'m Messages<F>, source: Source, tags: Tags) -> Self {
-        let call = Call::NotStarted(Start::post(messages, source, tags));
+        let call = Call::NotStarted(Start::post(messages, source, tags, None));
         Self { messages, limit: Limit::NONE, source, call, element: PhantomData }
     }
 
@@ -298,7 +303,8 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
         tags: Tags,
     ) -> Self {
         let room = Room { bytes: bytemuck::cast_slice_mut(into), element: size_of::<T>() };
-        let call = Call::NotStarted((Start::post(messages, source, tags), room));
+        let start = Start::post(messages, source, tags, Some(&mut *room.bytes));
+        let call = Call::NotStarted((start, room));
         Self { messages, limit: Limit::NONE, source, call }
     }
 
@@ -323,6 +329,7 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
                 Landed::Matched(matched) => Taken::new(messages, matched).into_slice(room).await,
             },
             Start::Taken(taken) => taken.into_slice(room).await,
+            Start::Landed(status) => room.fits(status),
         }
     }
 }
@@ -332,11 +339,15 @@ impl<F: Fabric> RecvInto<'_, F> {
     ///
     /// # Errors
     /// As of [`Messages::recv_into`].
+    #[inline]
     pub fn wait(self) -> Result<Status, Error>
     where
         F: Drive,
     {
-        self.block()
+        match self.call {
+            Call::NotStarted((Ok(Start::Landed(status)), room)) => room.fits(status),
+            _ => self.block(),
+        }
     }
 }
 

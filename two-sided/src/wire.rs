@@ -75,6 +75,14 @@ impl Encoded {
     }
 }
 
+/// The head of an EAGER.
+#[inline]
+pub(crate) fn eager_head((context, tag): (u32, u32), grant: u32) -> [u8; EAGER_HEAD] {
+    // Two words, as they are stored.
+    let pair = |low: u32, high: u32| (u64::from(low) | u64::from(high) << 32).to_le_bytes();
+    bytemuck::cast([pair(1, grant), pair(context, tag)])
+}
+
 impl Packet {
     pub(crate) fn encode(&self, grant: u32) -> Encoded {
         let mut encoded = Encoded { bytes: [0; HEAD_MAX], len: 0 };
@@ -181,7 +189,7 @@ mod tests {
             assert_eq!(Packet::decode(bytes), Some((packet, 77)));
             assert!((0..bytes.len()).all(|cut| Packet::decode(&bytes[..cut]).is_none()), "{packet:?}");
         }
-        assert_eq!(packets[0].encode(0).bytes().len(), EAGER_HEAD);
+        assert_eq!(packets[0].encode(77).bytes(), eager_head((1, 2), 77));
         assert_eq!(packets[1].encode(0).bytes().len(), HEAD_MAX);
     }
 

@@ -25,6 +25,7 @@
 //! sender, in order. Credit goes back with other packets, in a packet of its own when half of the
 //! window is owed, and at once to a sender that asks because it has none left.
 
+mod flush;
 mod peer;
 mod receives;
 #[cfg(test)]
@@ -40,7 +41,7 @@ use slab::Slab;
 use self::peer::{Outgoing, Peer};
 use self::receives::{Bytes, Receive, ReceiveState};
 use crate::matching::{Envelope, Matcher};
-use crate::wire::{EAGER_HEAD, Encoded, HEAD_MAX, Packet, RequestId};
+use crate::wire::{EAGER_HEAD, Encoded, HEAD_MAX, Packet, RequestId, eager_head};
 
 pub(crate) use self::peer::window;
 pub(crate) use self::receives::{Body, Direct, Matched, Posting};
@@ -134,22 +135,22 @@ impl<S> Engine<S> {
 
     #[inline]
     fn peer(&mut self, rank: Rank) -> &mut Peer {
+        let at = match self.peer_of.get(rank.index()) {
+            Some(&at) if at != 0 => at,
+            _ => self.new_peer(rank),
+        };
+        &mut self.peers[at as usize - 1]
+    }
+
+    #[cold]
+    fn new_peer(&mut self, rank: Rank) -> u32 {
         if rank.index() >= self.peer_of.len() {
             self.peer_of.resize(rank.index() + 1, 0);
         }
-        if self.peer_of[rank.index()] == 0 {
-            self.peers.push(Peer::new(self.window));
-            self.peer_of[rank.index()] = self.peers.len() as u32;
-        }
-        &mut self.peers[self.peer_of[rank.index()] as usize - 1]
-    }
-
-    fn queue(&mut self, to: Rank, outgoing: Outgoing) {
-        let peer = self.peer(to);
-        peer.queue(outgoing);
-        if !std::mem::replace(&mut peer.is_busy, true) {
-            self.busy.push(to);
-        }
+        self.peers.push(Peer::new(self.window));
+        let at = self.peers.len() as u32;
+        self.peer_of[rank.index()] = at;
+        at
     }
 
     /// Why a peer is reached no more.
@@ -163,16 +164,15 @@ impl<S> Engine<S> {
     pub(crate) fn send_eager(
         &mut self,
         to: Rank,
-        (context, tag): (u32, u32),
+        envelope: (u32, u32),
         bytes: &[u8],
         mut post: impl FnMut(Rank, &[u8], &[u8]) -> Posted,
     ) -> Option<usize> {
-        let packet = Packet::Eager { context, tag }.encode(0);
         let peer = self.peer(to);
         let grant = if peer.lost.is_none() { peer.may_pass(bytes.len()) } else { None };
-        match grant.map(|grant| post(to, packet.with_grant(grant).bytes(), bytes)) {
+        match grant.map(|grant| post(to, &eager_head(envelope, grant), bytes)) {
             Some(Posted::Sent) => {
-                self.peer(to).passed(bytes.len());
+                peer.passed(bytes.len());
                 None
             }
             Some(Posted::Failed(fault)) => {
@@ -180,7 +180,10 @@ impl<S> Engine<S> {
                 let state = SendState::Done(Err(fault));
                 Some(self.sends.insert(Send { to, state, is_detached: false, waker: None }))
             }
-            Some(Posted::Busy) | None => Some(self.send(to, None, |_| packet, bytes)),
+            Some(Posted::Busy) | None => {
+                let (context, tag) = envelope;
+                Some(self.send(to, None, |_| Packet::Eager { context, tag }.encode(0), bytes))
+            }
         }
     }
 
@@ -346,7 +349,7 @@ impl<S> Engine<S> {
             return self.credit(from, len);
         }
         let receive = self.matcher.take_posted(envelope);
-        if receive == Some(direct.receive) {
+        if direct.gets(receive, envelope) {
             let room = direct.into.len();
             let into = &mut direct.into[..len.min(room)];
             match first.get(..into.len()) {
@@ -354,7 +357,9 @@ impl<S> Engine<S> {
                 None => read(into),
             }
             direct.landed = Some((envelope, len as u64));
-            self.receives.remove(direct.receive);
+            if let Some(posted) = receive {
+                self.receives.remove(posted);
+            }
             return self.credit(from, len);
         }
         let body = Body::Eager(Bytes::new(len, first, read));
@@ -406,54 +411,6 @@ impl<S> Engine<S> {
                 self.woken.extend(receive.waker.take());
             }
         }
-    }
-
-    /// Sends what there is to send and may be sent. `post` is given the receiver, and a
-    /// packet in two parts.
-    pub(crate) fn flush(&mut self, mut post: impl FnMut(Rank, &[u8], &[u8]) -> Posted) {
-        let mut later = Vec::new();
-        while let Some(rank) = self.busy.pop() {
-            match self.flush_to(rank, &mut post) {
-                Posted::Sent => self.peer(rank).is_busy = false,
-                Posted::Busy => later.push(rank),
-                Posted::Failed(fault) => {
-                    self.peer(rank).is_busy = false;
-                    let unsent = self.peer(rank).drop_queue();
-                    unsent.into_iter().for_each(|send| self.complete(send, Err(fault)));
-                    self.unreachable.push((rank, fault));
-                }
-            }
-        }
-        self.busy = later;
-    }
-
-    /// `Sent`: nothing is left that may be sent now.
-    fn flush_to(&mut self, rank: Rank, post: &mut impl FnMut(Rank, &[u8], &[u8]) -> Posted) -> Posted {
-        while let Some((packet, body)) = self.peer(rank).next() {
-            match post(rank, packet.bytes(), body) {
-                Posted::Sent => {}
-                other => return other,
-            }
-            let Some(send) = self.peer(rank).posted() else { continue };
-            match std::mem::replace(&mut self.sends[send].state, SendState::Queued(None)) {
-                SendState::Queued(Some(memory)) => self.sends[send].state = SendState::Announced(memory),
-                _ => self.complete(send, Ok(())),
-            }
-        }
-        Posted::Sent
-    }
-
-    /// [Loses](Self::lose) the peers that a packet could not be sent to. Called when everything
-    /// that has arrived is taken in.
-    pub(crate) fn lose_unreachable(&mut self) {
-        for (peer, fault) in std::mem::take(&mut self.unreachable) {
-            self.lose(peer, fault);
-        }
-    }
-
-    /// Whether there is a peer to be [lost](Self::lose_unreachable).
-    pub(crate) fn has_unreachable(&self) -> bool {
-        !self.unreachable.is_empty()
     }
 
     /// Wakes all tasks that wait: the one that moved the messages ends, and left something to do.

@@ -40,6 +40,9 @@ pub(crate) enum Bytes {
     Long(Box<[u8]>),
 }
 
+/// How many packets a receive takes in at most before it is posted.
+const AT_ONCE: u32 = 16;
+
 /// What an EAGER's head brings along.
 const SHORT: usize = HEAD_MAX - EAGER_HEAD;
 
@@ -83,20 +86,43 @@ pub(crate) struct Matched<S> {
 /// A receive whose task looks on: an eager message that it matches goes to its memory at once.
 #[derive(Debug)]
 pub(crate) struct Direct<'b> {
-    pub(super) receive: usize,
+    receive: Looking,
     pub(super) into: &'b mut [u8],
     /// The message that has come, and its length in bytes. The receive is over.
     pub(crate) landed: Option<(Envelope, u64)>,
 }
 
+#[derive(Debug)]
+enum Looking {
+    Nobody,
+    Posted(usize),
+    /// It is posted if its message has not come yet.
+    Unposted(Pattern),
+}
+
 impl<'b> Direct<'b> {
-    pub(crate) const fn new(receive: usize, into: &'b mut [u8]) -> Self {
-        Self { receive, into, landed: None }
+    pub(crate) const fn posted(receive: usize, into: &'b mut [u8]) -> Self {
+        Self { receive: Looking::Posted(receive), into, landed: None }
+    }
+
+    /// A receive that no unexpected message fits.
+    pub(crate) const fn unposted(pattern: Pattern, into: &'b mut [u8]) -> Self {
+        Self { receive: Looking::Unposted(pattern), into, landed: None }
     }
 
     /// No receive.
     pub(crate) const fn none() -> Self {
-        Self::new(usize::MAX, &mut [])
+        Self { receive: Looking::Nobody, into: &mut [], landed: None }
+    }
+
+    /// Whether a message is its own, that the posted receive `oldest` fits.
+    #[inline]
+    pub(super) fn gets(&self, oldest: Option<usize>, envelope: Envelope) -> bool {
+        match self.receive {
+            Looking::Nobody => false,
+            Looking::Posted(receive) => oldest == Some(receive),
+            Looking::Unposted(pattern) => oldest.is_none() && pattern.fits(envelope),
+        }
     }
 }
 
@@ -105,6 +131,8 @@ impl<'b> Direct<'b> {
 pub(crate) enum Posting<S> {
     Posted(usize),
     Taken(Matched<S>),
+    /// It is in the memory of the receive; and its length in bytes.
+    Landed(Envelope, u64),
 }
 
 #[derive(Debug)]
@@ -142,6 +170,27 @@ impl<S> Engine<S> {
             },
         };
         Posting::Posted(self.receives.insert(Receive { pattern, state, waker: None }))
+    }
+
+    /// The same with a slice for an eager message that has arrived: `arrive` takes in a packet, if
+    /// there is one.
+    #[inline]
+    pub(crate) fn receive_into(
+        &mut self,
+        pattern: Pattern,
+        into: &mut [u8],
+        mut arrive: impl FnMut(&mut Self, &mut Direct<'_>) -> bool,
+    ) -> Posting<S> {
+        let mut direct = Direct::unposted(pattern, into);
+        for _ in 0..AT_ONCE {
+            if self.matcher.find(pattern).is_some() || !arrive(self, &mut direct) {
+                break;
+            }
+            if let Some((envelope, len)) = direct.landed {
+                return Posting::Landed(envelope, len);
+            }
+        }
+        self.receive(pattern)
     }
 
     /// Takes the message of a receive, once there is one; until then `waker` is woken when there

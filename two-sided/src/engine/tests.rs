@@ -13,9 +13,13 @@ const WINDOW: u32 = 1024;
 
 /// Gives an engine a packet.
 fn take_in(engine: &mut Engine<u64>, from: Rank, packet: &[u8]) {
+    take_in_for(engine, from, packet, &mut Direct::none());
+}
+
+fn take_in_for(engine: &mut Engine<u64>, from: Rank, packet: &[u8], direct: &mut Direct<'_>) {
     let head = &packet[..packet.len().min(HEAD_MAX)];
     let read = |offset: usize, into: &mut [u8]| into.copy_from_slice(&packet[offset..][..into.len()]);
-    engine.arrived(from, (head, packet.len()), read, &mut Direct::none());
+    engine.arrived(from, (head, packet.len()), read, direct);
 }
 
 fn eager(context: u32, tag: u32, bytes: &[u8], grant: u32) -> Vec<u8> {
@@ -35,34 +39,21 @@ enum Step {
         at: u32,
         source: Option<u32>,
         tag: Option<u32>,
+        /// Whose packets it takes in while there is no message.
+        looks_at: Option<u32>,
     },
     /// The next packet of a pair arrives, if there is one.
-    Arrive {
-        from: u32,
-        to: u32,
-    },
+    Arrive { from: u32, to: u32 },
     /// Flushes, with room for this many packets.
-    Flush {
-        at: u32,
-        room: u8,
-    },
+    Flush { at: u32, room: u8 },
     /// Starts to read a message whose receive is not polled.
-    BeginRead {
-        at: u32,
-    },
+    BeginRead { at: u32 },
     /// Ends such a read.
-    EndRead {
-        at: u32,
-    },
+    EndRead { at: u32 },
     /// Polls all receives and sends.
-    Poll {
-        at: u32,
-    },
+    Poll { at: u32 },
     /// Drops one of the receives, whatever has become of it.
-    Drop {
-        at: u32,
-        which: prop::sample::Index,
-    },
+    Drop { at: u32, which: prop::sample::Index },
 }
 
 /// A rank, with what it knows of its requests.
@@ -77,12 +68,24 @@ struct Host {
 }
 
 impl Host {
-    fn receive(&mut self, pattern: Pattern) {
-        match self.engine.receive(pattern) {
+    fn receive(&mut self, pattern: Pattern, (from, wire): (Rank, &mut VecDeque<Vec<u8>>)) {
+        let mut into = [0; 1000];
+        let posting = self.engine.receive_into(pattern, &mut into, |engine, direct| match wire.pop_front() {
+            Some(packet) => {
+                take_in_for(engine, from, &packet, direct);
+                true
+            }
+            None => false,
+        });
+        match posting {
             Posting::Posted(receive) => self.receives.push(receive),
             Posting::Taken(matched) => {
                 self.got.push(number(&matched.body));
                 self.engine.deliver(&matched, Ok(()));
+            }
+            Posting::Landed(envelope, len) => {
+                assert!(pattern.fits(envelope), "{pattern:?} got {envelope:?}");
+                self.got.push(number_of(&into[..len as usize]));
             }
         }
     }
@@ -102,14 +105,16 @@ struct Net {
     waker: &'static Waker,
 }
 
+fn number_of(bytes: &[u8]) -> u64 {
+    let (first, rest) = bytes.split_first_chunk().unwrap();
+    assert!(rest.chunks(8).all(|word| word == first), "torn: {bytes:?}");
+    u64::from_le_bytes(*first)
+}
+
 /// The number that an eager message has as its bytes, and an announced one as its address.
 fn number(body: &Body<u64>) -> u64 {
     match body {
-        Body::Eager(bytes) => {
-            let (first, rest) = bytes.split_first_chunk().unwrap();
-            assert!(rest.chunks(8).all(|word| word == first), "torn: {bytes:?}");
-            u64::from_le_bytes(*first)
-        }
+        Body::Eager(bytes) => number_of(bytes),
         Body::Announced { key, .. } => key.address,
         Body::Read { memory, .. } => *memory.as_ref().unwrap(),
     }
@@ -209,8 +214,10 @@ impl Net {
                     None => Some(engine.send_rendezvous(Rank(to), (0, tag), (key, number.is_multiple_of(3)), number)),
                 });
             }
-            Step::Receive { at, source, tag } => {
-                self.host(at).receive(Pattern { context: 0, source, tag });
+            Step::Receive { at, source, tag, looks_at } => {
+                let (from, nothing) = (looks_at.unwrap_or(at), &mut VecDeque::new());
+                let wire = if looks_at.is_some() { self.wires.entry((from, at)).or_default() } else { nothing };
+                self.hosts[at as usize].receive(Pattern { context: 0, source, tag }, (Rank(from), wire));
             }
             Step::Arrive { from, to } => {
                 self.arrive(from, to);
@@ -251,7 +258,7 @@ impl Net {
             }
             for host in &mut self.hosts {
                 for _ in 0..host.engine.matcher.lens().1 {
-                    host.receive(Pattern { context: 0, source: None, tag: None });
+                    host.receive(Pattern { context: 0, source: None, tag: None }, (Rank(0), &mut VecDeque::new()));
                 }
             }
         }
@@ -263,8 +270,8 @@ fn steps() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (rank(), rank(), 0..2_u32, prop::option::of((1..80_usize, any::<bool>())))
             .prop_map(|(from, to, tag, eager)| Step::Send { from, to, tag, eager }),
-        3 => (rank(), prop::option::of(rank()), prop::option::of(0..2_u32))
-            .prop_map(|(at, source, tag)| Step::Receive { at, source, tag }),
+        3 => (rank(), prop::option::of(rank()), prop::option::of(0..2_u32), prop::option::of(rank()))
+            .prop_map(|(at, source, tag, looks_at)| Step::Receive { at, source, tag, looks_at }),
         6 => (rank(), rank()).prop_map(|(from, to)| Step::Arrive { from, to }),
         4 => (rank(), 0..4_u8).prop_map(|(at, room)| Step::Flush { at, room }),
         2 => rank().prop_map(|at| Step::Poll { at }),
@@ -315,6 +322,26 @@ proptest! {
         let received = engine.received(receive, Waker::noop()).unwrap().unwrap();
         prop_assert_eq!(received.body.len(), 14);
     }
+}
+
+/// A receive that is posted only if its message has not come takes none that an older one gets, and
+/// none that another receive asks for.
+#[test]
+fn a_receive_that_looks_on_is_the_youngest() {
+    let mut engine = Engine::<u64>::new(Rank(0), WINDOW);
+    let pattern = |tag| Pattern { context: 0, source: Some(1), tag };
+    let older = posted(engine.receive(pattern(None)));
+    let mut packets: VecDeque<_> = [5, 6, 5].iter().map(|tag| eager(0, *tag, &[*tag as u8; 8], 0)).collect();
+    let mut into = [0; 8];
+    let posting = engine.receive_into(pattern(Some(5)), &mut into, |engine, direct| {
+        take_in_for(engine, Rank(1), &packets.pop_front().unwrap(), direct);
+        true
+    });
+    assert!(matches!(posting, Posting::Landed(Envelope { tag: 5, .. }, 8)), "{posting:?}");
+    assert_eq!((into, packets.len()), ([5; 8], 0));
+    assert_eq!(engine.received(older, Waker::noop()).unwrap().unwrap().envelope.tag, 5);
+    let Posting::Taken(unexpected) = engine.receive(pattern(None)) else { panic!("it was taken in") };
+    assert_eq!(unexpected.envelope.tag, 6);
 }
 
 /// A peer that ignores its credit is cut off; one that keeps it is never.

@@ -51,7 +51,7 @@ impl Pattern {
         Some(Envelope { context: self.context, source: self.source?, tag: self.tag? })
     }
 
-    fn fits(self, envelope: Envelope) -> bool {
+    pub(crate) fn fits(self, envelope: Envelope) -> bool {
         self.context == envelope.context
             && self.source.is_none_or(|source| source == envelope.source)
             && self.tag.is_none_or(|tag| tag == envelope.tag)
@@ -85,7 +85,11 @@ impl<R, M> Matcher<R, M> {
     }
 
     /// Takes the oldest posted receive that fits a message.
+    #[inline]
     pub(crate) fn take_posted(&mut self, envelope: Envelope) -> Option<R> {
+        if self.posted.is_empty() {
+            return None;
+        }
         let hash = envelope.hash();
         let exact = self.posted.find(hash, |pattern| pattern.fits(envelope));
         let wild = self.posted.scan(|pattern| pattern.fits(envelope));
@@ -102,7 +106,11 @@ impl<R, M> Matcher<R, M> {
     }
 
     /// The oldest unexpected message that a pattern fits.
+    #[inline]
     pub(crate) fn find(&self, pattern: Pattern) -> Option<Handle> {
+        if self.unexpected.is_empty() {
+            return None;
+        }
         match pattern.exact() {
             Some(exact) => self.unexpected.find(exact.hash(), |envelope| *envelope == exact),
             None => self.unexpected.scan(|envelope| pattern.fits(*envelope)),

@@ -74,6 +74,10 @@ impl<K: Copy, T> Queue<K, T> {
         Self { entries: Vec::new(), free: NONE, bins, scanned: EMPTY, len: 0 }
     }
 
+    pub(super) const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     #[cfg(test)]
     pub(super) const fn len(&self) -> usize {
         self.len
