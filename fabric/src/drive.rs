@@ -6,6 +6,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use crate::background::advance;
 use crate::sync::thread_local;
 use crate::{Fabric, Ticket};
 
@@ -71,6 +72,9 @@ const DUE: u64 = 64;
 const SPINS_OVERSUBSCRIBED: u32 = 2;
 /// Yields after that, before the thread sleeps.
 const YIELDS: u32 = 50;
+/// Polls of a wait between two looks at what else moves meanwhile. A wait for one message is over
+/// before.
+const BETWEEN: u32 = 16;
 /// A nap of fewer nanoseconds is not worth a sleep.
 const SHORT: u64 = 60_000;
 /// More than the time to wake a thread on an idle core, in nanoseconds: the awaited thread may be
@@ -196,6 +200,9 @@ fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output 
     loop {
         // Just polled, or just woken: another poll finds something only after an event.
         let any = drive.progress() > 0;
+        if turn % BETWEEN == BETWEEN - 1 {
+            advance(drive);
+        }
         blocking.forget();
         if let Poll::Ready(value) = future.as_mut().poll(&mut cx) {
             return value;
@@ -214,6 +221,7 @@ fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output 
         }
         let ticket = drive.arm();
         blocking.forget();
+        advance(drive);
         if let Poll::Ready(value) = future.as_mut().poll(&mut cx) {
             drive.disarm(ticket);
             return value;

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use onesided_remote_memory::{Fault, FaultKind};
 use rustix::io::Errno;
 
+use crate::background::{BackgroundSlot, advance_slot};
 use crate::drive::{self, Blocking};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread};
 use crate::{Task, Ticket};
@@ -55,6 +56,7 @@ struct Shared<D> {
     driver: D,
     state: Mutex<State>,
     work: Condvar,
+    background: BackgroundSlot,
 }
 
 #[derive(Default)]
@@ -103,7 +105,7 @@ impl<D> fmt::Debug for Shared<D> {
 impl<D: Driver> Endpoint<D> {
     pub(crate) fn new(driver: D) -> Self {
         let (state, work) = (Mutex::new(State::default()), Condvar::new());
-        Self { shared: Arc::new(Shared { driver, state, work }) }
+        Self { shared: Arc::new(Shared { driver, state, work, background: BackgroundSlot::new() }) }
     }
 
     pub(crate) fn driver(&self) -> &D {
@@ -141,6 +143,11 @@ impl<D: Driver> Endpoint<D> {
         if asleep.is_some_and(|end| until < end) {
             driver.wake();
         }
+    }
+
+    /// See [`Fabric::background`](crate::Fabric::background).
+    pub(crate) fn background(&self) -> &BackgroundSlot {
+        &self.shared.background
     }
 
     /// See [`Fabric::spawn`](crate::Fabric::spawn).
@@ -214,6 +221,7 @@ impl<D: Driver> Shared<D> {
             let blocking = Blocking::begin();
             let ticket = self.driver.arm();
             self.driver.progress();
+            advance_slot(&self.background);
             self.run_spawned();
             // From here on, a registration with an earlier deadline wakes this thread.
             let (woken, until) = self.fall_asleep(blocking.earliest());

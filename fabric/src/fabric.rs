@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 
 use onesided_remote_memory::{Fault, FaultKind, Link, Rank, RemoteMemory};
 
+use crate::background::BackgroundSlot;
 use crate::capabilities::{AtomicAgent, Capabilities, Path};
 use crate::segment::{Segment, SegmentKey};
 use crate::{Error, ServerThread, Transport, UserMemory};
@@ -425,6 +426,12 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     /// not end what is in flight; `Refused` if the card fails the request.
     fn revoke(&self, rank: Rank) -> Result<bool, Fault> {
         Err(Fault::of(FaultKind::Unsupported, rank))
+    }
+
+    /// What moves while a thread of this rank waits. `None`: nothing, as in the simulator, where no
+    /// thread waits.
+    fn background(&self) -> Option<&BackgroundSlot> {
+        None
     }
 
     /// Runs a background task to completion, even while the application computes: the rest of a

@@ -15,6 +15,7 @@ mod handle;
 
 #[cfg(not(onesided_loom))]
 mod any;
+mod background;
 mod capabilities;
 mod collective;
 #[cfg(feature = "conformance")]
@@ -72,6 +73,7 @@ pub use onesided_remote_memory as remote_memory;
 
 #[cfg(not(onesided_loom))]
 pub use crate::any::{Any, endpoint, threads};
+pub use crate::background::{Background, BackgroundSlot};
 pub use crate::capabilities::{AtomicAgent, Capabilities, Path};
 pub use crate::dispatch::{Either, EitherFuture, EitherPause};
 pub use crate::drive::{Drive, NOBODY, block_on, poll_now, wait_for, wait_timeout};

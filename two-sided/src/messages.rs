@@ -47,7 +47,8 @@ use crate::{Error, MatchProbe, Probe, Recv, RecvInto, SendRequest, Source, Statu
 /// keeps of messages that no receive has fitted is bounded: 256 KiB of each other rank, less among
 /// more than 64 ranks; further ones wait at their senders.
 ///
-/// Messages move while this rank is in a call that waits, for whatever message.
+/// Messages move while this rank is in a call that waits, for whatever: a message, a lock, a barrier
+/// (MPI-4.1, section 2.9). In the simulator they move in waits for messages alone.
 pub struct Messages<F: Fabric = onesided_fabric::Any> {
     world: World<F>,
     context: Arc<Context<F>>,
@@ -113,10 +114,8 @@ impl<F: Fabric + 'static> Messages<F> {
     /// # Cancel safety
     /// Not cancel safe: collective.
     pub async fn create(world: &World<F>) -> Result<Self, Error> {
-        let shared = world.layer(|| Shared {
-            progress: Progress::new(world.fabric().clone()).map(Arc::new),
-            next: AtomicU32::new(0),
-        });
+        let shared =
+            world.layer(|| Shared { progress: Progress::new(world.fabric().clone()), next: AtomicU32::new(0) });
         let progress = shared.progress.as_ref().map_err(|fault| Error::Create { fault: *fault })?;
         // The lowest that is free at all of them.
         let mine = shared.next.load(Ordering::Relaxed);

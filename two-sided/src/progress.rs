@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
 use onesided_fabric::remote_memory::{Fault, Patience, Rank, Watch};
-use onesided_fabric::{Arrival, Fabric, NOBODY, Segment, SegmentKey, Transport};
+use onesided_fabric::{Arrival, Background, Fabric, NOBODY, Segment, SegmentKey, Transport};
 
 use crate::engine::{Direct, Engine, Posted, Posting, window};
 use crate::matching::Pattern;
@@ -148,14 +148,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl<F: Fabric> Progress<F> {
     /// `fabric` must not keep its rank in the world.
-    pub(crate) fn new(fabric: F) -> Result<Self, Fault> {
+    pub(crate) fn new(fabric: F) -> Result<Arc<Self>, Fault>
+    where
+        F: 'static,
+    {
         let engine = Engine::new(fabric.rank(), window(fabric.size()));
         let state = Mutex::new(State { engine, transport: fabric.transport()?, reads: Vec::new() });
-        Ok(Self {
-            fabric,
-            state,
-            memory: Mutex::new(Memory { free: BTreeMap::new(), bytes: 0, uses: 0, opened: VecDeque::new() }),
-        })
+        let memory = Mutex::new(Memory { free: BTreeMap::new(), bytes: 0, uses: 0, opened: VecDeque::new() });
+        let progress = Arc::new(Self { fabric, state, memory });
+        if let Some(slot) = progress.fabric.background() {
+            let this: Weak<Self> = Arc::downgrade(&progress);
+            let _ = slot.set(this); // the rank has one engine
+        }
+        Ok(progress)
     }
 
     /// Registered memory of at least `len` bytes.
@@ -369,6 +374,19 @@ impl<F: Fabric> Progress<F> {
             self.unlock(state);
             found.map_or(Poll::Pending, Poll::Ready)
         })
+    }
+}
+
+impl<F: Fabric> Background for Progress<F> {
+    fn advance(&self) {
+        // Another thread moves them, or this one waits inside of it.
+        let Ok(state) = self.state.try_lock() else { return };
+        let is_idle = state.engine.is_idle() && state.reads.is_empty();
+        drop(state);
+        if !is_idle {
+            let until_idle = self.until(self.fabric.rank(), Direct::none(), |_, _, _| None::<()>, |_| None);
+            let _ = pin!(until_idle).poll(&mut Context::from_waker(NOBODY));
+        }
     }
 }
 

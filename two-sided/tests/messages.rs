@@ -309,6 +309,24 @@ fn a_ring_of_posted_receives_ends_though_sends_are_waited_for_first() {
     });
 }
 
+/// A rank that waits for something else still receives (MPI-4.1, section 2.9).
+#[test]
+fn a_wait_for_anything_moves_a_rendezvous() {
+    ranks(2, |world, messages| {
+        let long = bytes(7, 100_000);
+        if world.rank() == 0 {
+            messages.send(&long, 1, Tag(0)).deadline(Duration::from_secs(20)).wait().unwrap();
+            world.barrier().wait().unwrap();
+        } else {
+            let mut into = vec![0; long.len()];
+            let receive = messages.recv_into(&mut into, 0, Tag(0));
+            world.barrier().wait().unwrap();
+            receive.wait().unwrap();
+            assert_eq!(into, long);
+        }
+    });
+}
+
 #[test]
 fn receives_that_are_posted_bring_credit() {
     const MANY: u32 = 2_000;

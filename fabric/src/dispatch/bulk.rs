@@ -9,7 +9,7 @@ use crate::dispatch::Either::{self, First, Second};
 use crate::dispatch::FOREIGN;
 use crate::dispatch::future::{EitherFuture, aside};
 use crate::dispatch::table::forward;
-use crate::{Capabilities, Error, Fabric, Path, Segment, SegmentKey, ServerThread, Task, UserMemory};
+use crate::{BackgroundSlot, Capabilities, Error, Fabric, Path, Segment, SegmentKey, ServerThread, Task, UserMemory};
 
 #[deny(clippy::missing_trait_methods)]
 impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
@@ -83,6 +83,7 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         call fn can_revoke(&self, rank: Rank) -> bool;
         call fn revoke(&self, rank: Rank) -> Result<bool, Fault>;
 
+        call fn background(&self) -> Option<&BackgroundSlot>;
         call fn spawn(&self, task: Task);
         call fn serve(&self, task: Task) -> Result<(), Fault>;
         call fn serve_apart(&self, task: Task, kind: ServerThread) -> Result<Option<JoinHandle<()>>, Fault>;

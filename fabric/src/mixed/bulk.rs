@@ -14,7 +14,7 @@ use crate::mixed::segment::AgentWord;
 use crate::mixed::{Mixed, MixedSegment, MixedWord};
 use crate::shm::ShmSegment;
 use crate::verbs::{Verbs, VerbsGet, VerbsTransfer, VerbsTransport};
-use crate::{Capabilities, Error, Fabric, Path, Segment, SegmentKey, Task, UserMemory};
+use crate::{BackgroundSlot, Capabilities, Error, Fabric, Path, Segment, SegmentKey, Task, UserMemory};
 
 /// A get: completed at post, or in flight on the card.
 pub type MixedGet<'b> = EitherFuture<Ready<Result<(), Fault>>, VerbsGet<'b>>;
@@ -140,6 +140,10 @@ impl Fabric for Mixed {
 
     fn path(&self, segment: &MixedSegment) -> Path {
         if segment.mapped.is_some() { Path::Cpu } else { Path::Card }
+    }
+
+    fn background(&self) -> Option<&BackgroundSlot> {
+        self.verbs.background()
     }
 
     fn serve(&self, task: Task) -> Result<(), Fault> {

@@ -16,7 +16,9 @@ use crate::shm::transport::ShmTransport;
 use crate::shm::user_region::UserRegion;
 use crate::shm::words::ShmWord;
 use crate::shm::{Mapping, Shm, ShmSegment};
-use crate::{AtomicAgent, Capabilities, Error, Fabric, Path, Segment, SegmentKey, ServerThread, Task, UserMemory};
+use crate::{
+    AtomicAgent, BackgroundSlot, Capabilities, Error, Fabric, Path, Segment, SegmentKey, ServerThread, Task, UserMemory,
+};
 
 impl Shm {
     /// User memory of a rank, already open or opened now.
@@ -254,6 +256,10 @@ impl Fabric for Shm {
             Some(process) => process.kill().map_err(|_| Fault::of(FaultKind::Refused, rank)),
             None => Err(Fault::of(FaultKind::Unsupported, rank)),
         }
+    }
+
+    fn background(&self) -> Option<&BackgroundSlot> {
+        Some(self.0.endpoint.background())
     }
 
     fn spawn(&self, task: Task) {

@@ -19,7 +19,7 @@ use crate::verbs::raw::{Local, MemoryRegion, Remote, UserRegion, Verb};
 use crate::verbs::segment::check_within;
 use crate::verbs::words::Posted;
 use crate::verbs::{Verbs, VerbsSegment, VerbsTransport, VerbsWord};
-use crate::{Capabilities, Drive, Error, Fabric, Segment, SegmentKey, Task, UserMemory};
+use crate::{BackgroundSlot, Capabilities, Drive, Error, Fabric, Segment, SegmentKey, Task, UserMemory};
 
 /// How many reads of a long get are in flight at once.
 const AHEAD: usize = 4;
@@ -206,6 +206,10 @@ impl Fabric for Verbs {
 
     fn revoke(&self, rank: Rank) -> Result<bool, Fault> {
         self.0.revoke(rank)
+    }
+
+    fn background(&self) -> Option<&BackgroundSlot> {
+        Some(self.0.endpoint.background())
     }
 
     fn serve(&self, task: Task) -> Result<(), Fault> {

@@ -437,6 +437,11 @@ impl<S> Engine<S> {
         !self.busy.is_empty() || !self.unreachable.is_empty() || !self.announced.is_empty()
     }
 
+    /// Whether no request and no packet waits for anything.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.receives.is_empty() && self.sends.is_empty() && !self.has_work()
+    }
+
     /// Whether a flush may send something.
     pub(crate) fn is_busy(&self) -> bool {
         !self.busy.is_empty()
