@@ -41,6 +41,7 @@ mod oversubscription;
 mod peer_status;
 #[cfg(all(feature = "verbs", not(onesided_loom)))]
 mod receive_queue;
+mod request_sets;
 mod segment;
 mod server_threads;
 #[cfg(not(onesided_loom))]

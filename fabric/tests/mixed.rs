@@ -3,7 +3,6 @@
 //! are needed.
 #![cfg(feature = "verbs")]
 
-use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use onesided_fabric::bootstrap::{Job, local};
@@ -13,7 +12,7 @@ use onesided_fabric::{Error, Fabric, Path, Segment, World, block_on, conformance
 
 mod support;
 
-use support::{device, ranks, segments};
+use support::{Barrier, device, ranks, segments};
 
 /// All ranks on one host, and the even and the odd ranks on separate hosts.
 fn both(size: u32, body: impl Fn(World<Mixed>, &dyn Fn(u32, u32) -> bool) + Sync) {

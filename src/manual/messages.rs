@@ -59,6 +59,29 @@
 //! A message orders memory: what its sender did before the send is visible to its receiver after
 //! the receive, as after a barrier of the two.
 //!
+//! # Several at once
+//!
+//! [`World::wait_any`](crate::World::wait_any), `wait_some`, `wait_all` and `test_some` take a
+//! vector of requests, and give back those that are complete, with their indices:
+//!
+//! ```
+//! # use onesided::{Messages, Tag};
+//! # onesided::threads(3, |world| -> onesided::Result<()> {
+//! # let messages = Messages::new(&world)?;
+//! # if world.rank() != 0 { return Ok(messages.send(&[world.rank()], 0, Tag(0)).wait()?); }
+//! let mut receives: Vec<_> = (1..world.size()).map(|from| messages.recv::<u32>(from, Tag(0))).collect();
+//! while let Some((_, received)) = world.wait_any(&mut receives) {
+//!     let (elements, status) = received?;
+//!     assert_eq!(elements, [status.source]);
+//! }
+//! # Ok(())
+//! # })?.into_iter().collect::<onesided::Result<()>>()?;
+//! # Ok::<(), onesided::Error>(())
+//! ```
+//!
+//! A send that is to end only when a receive has got it is
+//! [`send_synchronous`](crate::Messages::send_synchronous).
+//!
 //! A message that a dropped or late receive had matched goes to the next receive that fits; to the
 //! others it arrives when it did.
 //!
@@ -84,7 +107,7 @@
 //! 64 KiB among up to 128 ranks, 8 KiB among more than 1,000. Its memory comes with its first
 //! packets. A message of at most 40 bytes is one cell.
 //!
-//! Messages move while this rank waits in a call on messages, whichever it is: a rank that waits
+//! Messages move while this rank waits, for whatever: a rank that waits for a lock, for a barrier or
 //! for a message of rank 1 answers those of rank 2, and reads the messages of all its posted
 //! receives. A receive that is waited for reads into its own slice or vector; one that is not, into
 //! memory of the library, and its wait copies. While a rank computes, the senders of long messages

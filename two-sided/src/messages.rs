@@ -135,8 +135,8 @@ impl<F: Fabric> Messages<F> {
     }
 
     /// Sends a message (`MPI_Send`, `MPI_Isend`). The call starts it and copies the elements, so
-    /// that they may change; the handle is complete when the message is on its way (at most 32
-    /// bytes), or when the receiver has read it.
+    /// that they may change; the handle is complete when the message is on its way, if it fits a
+    /// packet, or when the receiver has read it.
     ///
     /// # Errors
     /// From the handle: [`Error::Rank`]; [`Error::Send`]: the receiver died, left or could not read
@@ -148,7 +148,20 @@ impl<F: Fabric> Messages<F> {
     /// lost.
     pub fn send<T: Pod>(&self, elements: &[T], to: u32, tag: Tag) -> SendRequest<'_, F> {
         const { assert!(size_of::<T>() > 0, "elements without a size") };
-        SendRequest::start(self, bytemuck::cast_slice(elements), to, tag)
+        SendRequest::start(self, bytemuck::cast_slice(elements), (to, tag), false)
+    }
+
+    /// Sends a message whose handle is complete when a receive has got it (`MPI_Ssend`,
+    /// `MPI_Issend`). It goes by rendezvous, however short it is.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    ///
+    /// # Cancel safety
+    /// As [`send`](Self::send).
+    pub fn send_synchronous<T: Pod>(&self, elements: &[T], to: u32, tag: Tag) -> SendRequest<'_, F> {
+        const { assert!(size_of::<T>() > 0, "elements without a size") };
+        SendRequest::start(self, bytemuck::cast_slice(elements), (to, tag), true)
     }
 
     /// Receives the next message (`MPI_Recv`, `MPI_Irecv`) from a rank, or from any, with a tag, or

@@ -290,6 +290,10 @@ impl<F: Fabric> Progress<F> {
             }
         };
         while let Some((receive, key, whole)) = engine.next_to_read(state_of) {
+            if key.len == 0 {
+                engine.read(receive, self.memory(0));
+                continue;
+            }
             let opened = whole.and_then(|()| self.open(&key));
             match opened.and_then(|from| Ok((from, self.memory(key.len)?))) {
                 Ok((from, into)) => {

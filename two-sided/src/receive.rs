@@ -163,6 +163,7 @@ impl<'m, F: Fabric> Taken<'m, F> {
                 into[..len].copy_from_slice(&bytes[..len]);
                 Ok(())
             }
+            Body::Announced { key, .. } if key.len == 0 => Ok(()),
             Body::Announced { key, by_chunks, .. } => {
                 let len = usize::try_from(key.len).unwrap_or(usize::MAX).min(into.len());
                 let (progress, into) = (self.messages.progress(), &mut into[..len]);

@@ -53,24 +53,31 @@ impl<F: Fabric> Drop for Pending<'_, F> {
 }
 
 impl<'m, F: Fabric> SendRequest<'m, F> {
-    pub(crate) fn start(messages: &'m Messages<F>, bytes: &[u8], to: u32, tag: Tag) -> Self {
+    pub(crate) fn start(messages: &'m Messages<F>, bytes: &[u8], (to, tag): (u32, Tag), synchronous: bool) -> Self {
         let what = What { to, tag, bytes: bytes.len() as u64 };
-        let call = Call::NotStarted(Self::post(messages, bytes, what));
+        let call = Call::NotStarted(Self::post(messages, bytes, what, synchronous));
         Self { messages, limit: Limit::NONE, what, call }
     }
 
-    fn post(messages: &'m Messages<F>, bytes: &[u8], what: What) -> Started<'m, F> {
+    fn post(messages: &'m Messages<F>, bytes: &[u8], what: What, synchronous: bool) -> Started<'m, F> {
         let (progress, context, tag) = (messages.progress(), messages.context(), what.tag.0);
         let to = messages.rank("send", what.to)?;
-        let send = match progress.send_eager(to, (context, tag), bytes) {
+        let eager = if synchronous { Err(TooLong) } else { progress.send_eager(to, (context, tag), bytes) };
+        let send = match eager {
             Ok(send) => send,
-            Err(TooLong) => Some(Self::announce(messages, bytes, what, to)?),
+            Err(TooLong) => Some(Self::announce(messages, bytes, what, to, synchronous)?),
         };
         Ok(send.map(|send| Pending { progress, to, send }))
     }
 
     /// Copies the message into registered memory, which the receiver reads.
-    fn announce(messages: &'m Messages<F>, bytes: &[u8], what: What, to: Rank) -> Result<usize, Box<Error>> {
+    fn announce(
+        messages: &'m Messages<F>,
+        bytes: &[u8],
+        what: What,
+        to: Rank,
+        synchronous: bool,
+    ) -> Result<usize, Box<Error>> {
         let (progress, envelope) = (messages.progress(), (messages.context(), what.tag.0));
         let fabric = &progress.fabric;
         let announce = || {
@@ -83,7 +90,13 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
                 false => fabric.write_own(&memory, 0, bytes)?,
             }
             let announced = Arc::clone(&memory);
-            let send = progress.with(|engine| engine.send_rendezvous(to, envelope, (key, by_chunks), announced));
+            let send = progress.with(|engine| {
+                let send = engine.send_rendezvous(to, envelope, (key, by_chunks), announced);
+                if synchronous {
+                    engine.make_synchronous(send);
+                }
+                send
+            });
             if by_chunks {
                 pipeline::write(fabric, &memory, &key, bytes)?;
                 progress.with(|engine| engine.notify(to));

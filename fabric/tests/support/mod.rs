@@ -2,7 +2,8 @@
 #![allow(clippy::print_stderr)] // reports skipped tests
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use onesided_fabric::bootstrap::{Job, local};
 use onesided_fabric::verbs::devices;
@@ -19,6 +20,29 @@ pub(crate) fn device(test: &str) -> Option<MutexGuard<'static, ()>> {
     assert!(std::env::var_os("ONESIDED_REQUIRE_VERBS").is_none_or(|must| must != "1"), "no RDMA device: {found:?}");
     eprintln!("skipped: {test}: no RDMA device; scripts/soft-roce has one");
     None
+}
+
+/// A barrier of threads, apart from the fabric's. If one of them does not come, because it has
+/// panicked, the others panic too.
+pub(crate) struct Barrier {
+    size: usize,
+    come: Mutex<usize>,
+    all: Condvar,
+}
+
+impl Barrier {
+    pub(crate) const fn new(size: usize) -> Self {
+        Self { size, come: Mutex::new(0), all: Condvar::new() }
+    }
+
+    pub(crate) fn wait(&self) {
+        let mut come = self.come.lock().unwrap();
+        *come += 1;
+        self.all.notify_all();
+        let last = come.next_multiple_of(self.size);
+        let waited = self.all.wait_timeout_while(come, Duration::from_secs(120), |come| *come < last).unwrap();
+        assert!(!waited.1.timed_out(), "a rank has not come to the barrier");
+    }
 }
 
 /// Runs `body` on `size` ranks, each a thread, and returns their results. A rank that panicked is

@@ -2,7 +2,6 @@
 
 use std::io::Read;
 use std::process::{Command, Stdio};
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Notify, Patienc
 use onesided_fabric::verbs::{Verbs, VerbsSegment};
 use onesided_fabric::{Fabric, World, block_on};
 
-use crate::support::{device, segments};
+use crate::support::{Barrier, device, segments};
 use crate::{LONG, kind, ranks, until};
 
 fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
@@ -79,11 +78,12 @@ fn assert_parted(fabric: &Verbs, all: &[VerbsSegment]) {
 #[test]
 fn a_connection_that_is_given_up_is_lost_to_all() {
     let Some(_device) = device("a_connection_that_is_given_up_is_lost_to_all") else { return };
-    let (known, seen, end) = (Barrier::new(3), Barrier::new(3), Barrier::new(3));
+    let (idle, known, seen, end) = (Barrier::new(3), Barrier::new(3), Barrier::new(3), Barrier::new(3));
     ranks(3, |world| {
         let fabric = world.fabric();
         let all = segments(&world, 64);
         world.barrier().wait().unwrap();
+        idle.wait(); // rank 1 has left the barrier, in which it takes signals
         if world.rank() == 0 {
             fabric.set_full_after(Duration::from_secs(1));
             let word = fabric.word_in(&all[1], 0).unwrap();

@@ -1,7 +1,6 @@
 //! Failed ranks that live on, and ranks that unwind.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use onesided_fabric::bootstrap::local;
@@ -9,7 +8,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Notify, Rank, R
 use onesided_fabric::verbs::Verbs;
 use onesided_fabric::{Fabric, World, block_on};
 
-use crate::support::{device, segments};
+use crate::support::{Barrier, device, segments};
 use crate::{LONG, kind, ranks};
 
 /// Rank 1 counts at rank 0, which computes, until rank 1 is declared dead on the host of the others

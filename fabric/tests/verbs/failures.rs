@@ -8,12 +8,12 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Link, Notify, Patience, R
 use onesided_fabric::verbs::{Verbs, VerbsSegment, VerbsWord};
 use onesided_fabric::{Fabric, Transport, World, block_on};
 
-use crate::support::{device, segments};
+use crate::support::{Barrier, device, segments};
 use crate::{LONG, kind, ranks, until};
 
 /// Rank 0 accesses a freed segment of rank 1; it also gets those of the others.
 fn with_a_stale_key(count: u32, run: impl Fn(&Verbs, &VerbsSegment, &[VerbsSegment]) + Sync) {
-    let step = std::sync::Barrier::new(count as usize); // the fabric's own barrier does not outlive the connection
+    let step = Barrier::new(count as usize); // the fabric's own barrier does not outlive the connection
     ranks(count, |world| {
         let mut all = segments(&world, 64);
         let gone = all.remove(1);
@@ -65,7 +65,7 @@ fn the_news_of_a_death_says_more_than_the_card() {
     for awaited in [true, false] {
         let jobs = local::jobs(2).unwrap();
         let job_segment = jobs[0].job_segment.clone();
-        let step = std::sync::Barrier::new(2);
+        let step = Barrier::new(2);
         std::thread::scope(|scope| {
             for job in jobs {
                 let (job_segment, step) = (&job_segment, &step);

@@ -62,6 +62,8 @@ struct Send<S> {
     state: SendState<S>,
     /// Whether its handle was dropped.
     is_detached: bool,
+    /// Whether it ends when a receive has got it, at this rank too.
+    is_synchronous: bool,
     waker: Option<Waker>,
 }
 
@@ -178,7 +180,7 @@ impl<S> Engine<S> {
             Some(Posted::Failed(fault)) => {
                 self.unreachable.push((to, fault));
                 let state = SendState::Done(Err(fault));
-                Some(self.sends.insert(Send { to, state, is_detached: false, waker: None }))
+                Some(self.sends.insert(Send { to, state, is_detached: false, is_synchronous: false, waker: None }))
             }
             Some(Posted::Busy) | None => {
                 let (context, tag) = envelope;
@@ -199,6 +201,11 @@ impl<S> Engine<S> {
         self.send(to, Some(memory), rts, &[])
     }
 
+    /// A rendezvous send ends when a receive has got it: to another rank all do.
+    pub(crate) fn make_synchronous(&mut self, send: usize) {
+        self.sends[send].is_synchronous = true;
+    }
+
     /// Sends a packet that wakes a peer: all chunks of a message are there.
     pub(crate) fn notify(&mut self, to: Rank) {
         if self.lost(to).is_none() {
@@ -215,7 +222,7 @@ impl<S> Engine<S> {
             }
             None => SendState::Queued(memory),
         };
-        let send = self.sends.insert(Send { to, state, is_detached: false, waker: None });
+        let send = self.sends.insert(Send { to, state, is_detached: false, is_synchronous: false, waker: None });
         if lost.is_none() {
             self.queue(to, Outgoing::message(send, packet(RequestId(send as u32)), body));
         }
@@ -317,7 +324,7 @@ impl<S> Engine<S> {
 
     /// The memory of a message to this rank itself, whose send is then over.
     fn take_own(&mut self, from: Rank, request: RequestId) -> Option<S> {
-        let send = self.sends.get_mut(request.0 as usize).filter(|_| from == self.me)?;
+        let send = self.sends.get_mut(request.0 as usize).filter(|send| from == self.me && !send.is_synchronous)?;
         match std::mem::replace(&mut send.state, SendState::Done(Ok(()))) {
             SendState::Announced(memory) => {
                 self.complete(request.0 as usize, Ok(()));

@@ -1,0 +1,71 @@
+//! Synchronous sends, and sets of requests.
+
+use std::time::Duration;
+
+use onesided_fabric::{Any, World, threads};
+use onesided_two_sided::{Messages, Tag};
+
+fn ranks(ranks: u32, run: impl Fn(World<Any>, Messages) + Sync) {
+    threads(ranks, |world| {
+        let messages = Messages::new(&world).unwrap();
+        run(world, messages);
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_synchronous_send_ends_with_its_receive() {
+    ranks(2, |world, messages| {
+        for to in [1, 0] {
+            for len in [0, 8, 100_000] {
+                let bytes = vec![7_u8; len];
+                if world.rank() == 0 {
+                    let mut send = messages.send_synchronous(&bytes, to, Tag(0));
+                    std::thread::sleep(Duration::from_millis(5));
+                    assert!(send.test().unwrap().is_none());
+                    if to == 0 {
+                        let receive = messages.recv::<u8>(0, Tag(0));
+                        send.wait().unwrap();
+                        assert_eq!(receive.wait().unwrap().0, bytes);
+                        continue;
+                    }
+                    messages.send::<u8>(&[], 1, Tag(1)).wait().unwrap();
+                    send.wait().unwrap();
+                } else if to == 1 {
+                    messages.recv::<u8>(0, Tag(1)).wait().unwrap();
+                    assert_eq!(messages.recv::<u8>(0, Tag(0)).wait().unwrap().0, bytes);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn sets_of_requests_end_by_any_some_and_all() {
+    ranks(3, |world, messages| {
+        if world.rank() != 0 {
+            messages.recv::<u8>(0, Tag(world.rank())).wait().unwrap();
+            messages.send(&[world.rank()], 0, Tag(9)).wait().unwrap();
+            return;
+        }
+        let mut receives: Vec<_> = [2, 1].map(|from| messages.recv::<u32>(from, Tag(9))).into();
+        assert!(world.test_some(&mut receives).is_empty());
+        let go = |rank: u32| messages.send::<u8>(&[], rank, Tag(rank)).wait().unwrap();
+        go(1);
+        let (index, received) = world.wait_any(&mut receives).unwrap();
+        assert_eq!((index, &received.unwrap().0[..], receives.len()), (1, &[1][..], 1));
+        go(2);
+        let some = world.wait_some(&mut receives);
+        assert_eq!((some.len(), some[0].0, receives.len()), (1, 0, 0));
+        assert!(world.wait_any(&mut receives).is_none() && world.wait_some(&mut receives).is_empty());
+        let mut slices = [[0_u32; 100]; 5];
+        let receives = slices.iter_mut().map(|slice| messages.recv_into(slice, 0, Tag(7))).collect();
+        for number in 0..5 {
+            messages.send(&[number; 100], 0, Tag(7)).wait().unwrap();
+        }
+        for received in world.wait_all(receives) {
+            assert_eq!(received.unwrap().bytes, 400);
+        }
+        assert!((0..5).all(|number| slices[number as usize] == [number; 100]));
+    });
+}
