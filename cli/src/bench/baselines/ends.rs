@@ -96,13 +96,21 @@ impl<'r> BareEnd<'r> {
     /// `n` times: `many` messages to the other end, while it does the same.
     pub(crate) fn both_ways(&self, (own, got): (&[u8], &mut [u8]), many: usize, n: u64) {
         let (mut out, mut into) = (self.out.to_put(own.len()), self.into.to_take(own.len()));
+        // As many as a ring has room for; of long messages it has not room for one.
+        let (places, batch) = (&mut got[..many * own.len()], out.many * own.len());
         for _ in 0..n {
-            for place in got.chunks_exact_mut(own.len()).take(many) {
-                // A ring has not room for a long message.
-                for (own, got) in black_box(own).chunks(PIECE).zip(black_box(place).chunks_mut(PIECE)) {
-                    out.put(own);
-                    into.take(got);
+            if own.len() > PIECE {
+                for place in places.chunks_exact_mut(own.len()) {
+                    for (own, got) in black_box(own).chunks(PIECE).zip(black_box(place).chunks_mut(PIECE)) {
+                        out.put(own);
+                        into.take(got);
+                    }
                 }
+                continue;
+            }
+            for batch in places.chunks_mut(batch) {
+                (0..batch.len() / own.len()).for_each(|_| out.put(black_box(own)));
+                batch.chunks_exact_mut(own.len()).for_each(|place| into.take(black_box(place)));
             }
         }
     }
