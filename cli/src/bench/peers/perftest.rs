@@ -140,6 +140,12 @@ fn nanos(said: &str, figure: Figure) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::peers::plan::over_cards;
+
+    #[test]
+    fn what_is_measured_over_cards_has_a_program() {
+        assert!(over_cards().iter().all(supports));
+    }
 
     #[test]
     fn a_clients_figures_are_parsed() {
