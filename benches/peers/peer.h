@@ -1,4 +1,5 @@
-/* Shared by the two halves of an MPI peer of `onesided bench peers`: peer.c reads commands, probes.c executes them. */
+/* Shared by the parts of an MPI peer of `onesided bench peers`: peer.c reads commands, probes.c executes them, those of
+ * messages messages.c. */
 #ifndef PEER_H
 #define PEER_H
 
@@ -24,5 +25,11 @@ struct command {
 /* Executes a command together with all ranks. `answer` on rank 0: the nanoseconds that all `times` took, or the probe's own
  * result. Returns 0 if there is no such probe. */
 int probe(const struct peer *peer, const struct command *command, double *answer);
+
+/* The same for probes of messages between two ranks. */
+int message_probe(const struct peer *peer, const struct command *command, double *answer);
+
+/* Nanoseconds of the clock that all processes of the host share. */
+double now(void);
 
 #endif

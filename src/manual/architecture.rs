@@ -43,6 +43,7 @@
 //! | Where does a message find its receive? | `Engine::arrived` and `place` (`two-sided/src/engine/mod.rs`) by `two-sided/src/matching/mod.rs`; `Progress::until` (`two-sided/src/progress.rs`) takes packets in and sends them, in whatever task of the rank waits; `Taken::read` (`two-sided/src/receive.rs`) reads an announced message, behind its copy if it is long (`pipeline.rs`). Packets travel by the fabric's [`Transport`](onesided_fabric::Transport): on shared memory the lanes of `fabric/src/shm/transport.rs` and `lane.rs` |
 //! | Where is a paper's figure? | `cli/src/reproduce/`: its experiments in a file named after the paper, on a profile of `sim/profiles` |
 //! | Where does a new lock metric go? | one file in `cli/src/bench/metrics/`; in its `mod.rs` the `mod` line and a line of `LOCK_METRICS`; a line of `POINTS` in `cli/tests/processes/bench.rs`; a quantity that no metric has yet: a line in `cli/src/bench/results/quantity.rs` |
+//! | Where does a new measure of messages go? | a file with a `Loop` in `cli/src/bench/messages/`; in its `mod.rs` a line of `LOOPS`; for MPI the same loop in `benches/peers/messages.c`, and a line of `messages` in `cli/src/bench/peers/plan.rs` |
 //!
 //! # The idea
 //!

@@ -13,15 +13,40 @@
 //! |---|---|---|
 //! | `bench locks` | locks between processes of this host: first uncontended, then all ranks at one lock | bare locks by the same instructions, a pthread mutex that processes share |
 //! | `bench locks --lock all --metric all` | every lock by every metric, see below | the same |
-//! | `bench messages` | half a round trip and streams of messages of 8 B to 4 MiB | stores, `memcpy` into shared memory and out of it |
+//! | `bench messages` | messages of 8 B to 4 MiB: half a round trip, streams one way, both ways and between several pairs, streams that are all unexpected | stores, `memcpy` into shared memory and out of it |
+//! | `bench transport` | the packets that messages travel in: half a round trip, streams | the same |
 //! | `bench rma` | put, get, strided put, accumulate, get_accumulate, fetch_and_op and compare_and_swap of 8 B to 4 MiB: latency, bandwidth and message rate, with a flush and by requests | `memcpy`, bare atomic instructions, a fence |
 //! | `bench peers` | locks, small operations, bandwidth, allocation of windows, a target that computes, contended locks | MPICH 5 and Open MPI 5, which it installs from PyPI and for which it compiles C programs of the same loops |
+//! | `bench peers --suite messages` | messages of 8 B to 4 MiB: half a round trip, streams, messages a second, all unexpected | the same two by the loops of OSU's benchmarks; `ucx_perftest`, if it is installed (Debian: ucx-utils) |
 //! | `bench peers --fabric verbs` | get, compare_and_swap, fetch_and_op, signals, messages and puts on an RDMA device | perftest's programs on the same device |
 //! | `bench scale` | locks with 10 to 1,000,000 simulated origins, in virtual time; `--conditions`: with lost messages, an owner that stops or dies, and on two testbeds; `--simulator`: the memory and the speed of the simulation | one another |
 //!
 //! `--quick` takes some seconds and is noisier. `--json FILE` writes the results for programs,
 //! `--report FILE.html` one page of plots and tables that needs no network and can be printed,
 //! `--picture FILE.svg` the curves. Each command's `--help` says what exactly is measured.
+//!
+//! # The measures of messages
+//!
+//! | `bench messages` | measures | OSU's benchmark |
+//! |---|---|---|
+//! | half a round trip | a message there and one back, over two | `osu_latency` |
+//! | stream | 64 messages, 16 from 1 MiB on, whose receives are posted before; then an empty message back | `osu_bw` |
+//! | streams both ways | two streams at the same time, counted together | `osu_bibw` |
+//! | stream, all unexpected | the receives are posted after the 64 messages have arrived; up to 2 KiB | |
+//! | stream, N pairs | a stream in each pair of ranks, counted together | `osu_mbw_mr` |
+//!
+//! Messages go from a slice into slices. Each message of a stream has a place of its own at the
+//! receiver, because two receives into the same memory are an error in MPI and do not compile here.
+//! OSU's programs receive all of them into one place, which stays in the cache: their figures for
+//! large messages are higher.
+//!
+//! The limit of a ping-pong of 8 B is one of stores. All other limits copy a message into shared
+//! memory and out of it, in pieces of at most 32 KiB that both ends copy at the same time. A library
+//! that reads the other process's memory copies once and may be faster.
+//!
+//! `bench transport` sends packets of 8 to 2,064 B by the fabric's
+//! [`Transport`](onesided_fabric::Transport). What a message takes beyond a packet is spent on
+//! matching and on the protocols.
 //!
 //! # The metrics of locks
 //!

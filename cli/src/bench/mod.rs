@@ -1,11 +1,11 @@
 //! `onesided bench`: the library's performance on this machine, beside the machine's own limits.
 //!
-//! [`commands`] has the entry points. `bench locks`, `bench rma` and `bench messages` start jobs of
-//! their own executable, whose ranks run the hidden `bench worker`: [`runner`] is the user's side,
-//! [`worker`] what ranks share, [`metrics`], [`rma`] and [`messages`] what they measure,
-//! [`baselines`] what they compare with. `bench scale` measures in simulation: [`simulated`]. All
-//! of them yield [`results`], and [`output`] prints them. [`peers`] is `bench peers`, with a worker
-//! and outputs of its own.
+//! [`commands`] has the entry points. `bench locks`, `bench rma`, `bench messages` and `bench
+//! transport` start jobs of their own executable, whose ranks run the hidden `bench worker`:
+//! [`runner`] is the user's side, [`worker`] what ranks share, [`metrics`], [`rma`], [`messages`]
+//! and [`transport`] what they measure, [`baselines`] what they compare with. `bench scale` measures
+//! in simulation: [`simulated`]. All of them yield [`results`], and [`output`] prints them.
+//! [`peers`] is `bench peers`, with a worker and outputs of its own.
 
 mod baselines;
 mod commands;
@@ -19,6 +19,7 @@ mod results;
 mod rma;
 mod runner;
 mod simulated;
+mod transport;
 mod worker;
 
 use std::process::ExitCode;
@@ -33,6 +34,7 @@ pub(crate) enum Command {
     Locks(commands::locks::Args),
     Rma(commands::rma::Args),
     Messages(commands::messages::Args),
+    Transport(commands::transport::Args),
     Scale(commands::scale::Args),
     Peers(peers::Args),
     #[command(hide = true)]
@@ -46,6 +48,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Locks(args) => commands::locks::run(&args),
         Command::Rma(args) => commands::rma::run(&args),
         Command::Messages(args) => commands::messages::run(&args),
+        Command::Transport(args) => commands::transport::run(&args),
         Command::Scale(args) => commands::scale::run(&args),
         Command::Peers(args) => peers::run(&args),
         Command::Peer(args) => peers::worker::run(&args),

@@ -342,6 +342,59 @@ fn operations_of_all_sizes_are_measured_and_reported() {
     check_page(&page, &json);
 }
 
+/// The benchmarks of messages: their sizes, and the number of messages that a loop has of them.
+#[test]
+fn messages_and_packets_are_measured_and_reported() {
+    let of_messages: &[(&str, &[u64], &[&str])] = &[
+        ("half a round trip", &[8, 512, 2 << 20], &["latency", "bandwidth"]),
+        ("stream", &[8, 512, 2 << 20], &["message rate", "bandwidth"]),
+        ("streams both ways", &[8, 512, 2 << 20], &["message rate", "bandwidth"]),
+        ("stream, all unexpected", &[8, 512], &["message rate", "bandwidth"]),
+    ];
+    let of_packets: &[(&str, &[u64], &[&str])] = &[
+        ("packets, half a round trip", &[8, 64, 512, 2064], &["latency", "bandwidth"]),
+        ("packets, stream", &[8, 64, 512, 2064], &["message rate", "bandwidth"]),
+    ];
+    for (name, benchmarks) in [("messages", of_messages), ("transport", of_packets)] {
+        let (ended, json, page) = bench(name);
+        assert!(ended.stdout.iter().all(|line| line.chars().count() <= 100), "{ended:?}");
+        let results = check_json(&json);
+        for (benchmark, sizes, metrics) in benchmarks.iter().copied() {
+            for metric in metrics {
+                let of = |result: &&Value| result["benchmark"] == benchmark && result["metric"] == *metric;
+                let found: Vec<_> = results.iter().filter(of).map(|result| result["size"].as_u64().unwrap()).collect();
+                assert!(sizes.iter().all(|size| found.contains(size)), "{benchmark}, {metric}: {found:?}");
+                let lines = ended.stdout.iter().filter(|line| line.starts_with(&format!("{benchmark}  "))).count();
+                assert_eq!(lines, found.len(), "{ended:?}");
+            }
+        }
+        check_page(&page, &json);
+    }
+}
+
+/// Pairs are more ranks, which share cores if there are too few. What was written is shown again.
+#[test]
+fn messages_in_pairs_are_marked_where_they_share_cores() {
+    let folder = Folder::new();
+    let [json, again] = ["pairs.json", "again.json"].map(|name| folder.path(name).to_str().unwrap().to_owned());
+    let ended = finish_within(&mut onesided(&["bench", "messages", "--quick", "-n", "4", "--json", &json]), LONG);
+    assert_eq!(ended.code(), 0, "{ended:?}");
+    let document: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let cores = document["machine"]["cores"].as_u64().unwrap();
+    let results = document["results"].as_array().unwrap();
+    let pairs: Vec<_> = results.iter().filter(|result| result["benchmark"] == "stream, 2 pairs").collect();
+    assert!(pairs.len() > 10, "{document}");
+    for result in pairs {
+        assert!(result["ranks"] == 4 && result["compared_with"] == "stream by memcpy, 2 pairs", "{result}");
+        assert_eq!(result["oversubscribed"], cores < 4, "{result}");
+    }
+    let mark = if cores < 4 { "stream, 2 pairs*" } else { "stream, 2 pairs " };
+    assert!(ended.stdout.iter().any(|line| line.starts_with(mark)), "{ended:?}");
+    let shown = finish(&mut onesided(&["bench", "messages", "--from", &json, "--json", &again]));
+    assert_eq!((shown.code(), &shown.stdout), (0, &ended.stdout), "{shown:?}");
+    assert_eq!(fs::read_to_string(json).unwrap(), fs::read_to_string(again).unwrap());
+}
+
 /// Puts and gets of user memory are compared with the kernel's calls. Operations by the helper
 /// thread have no limit.
 #[test]
@@ -383,12 +436,12 @@ fn what_cannot_be_done_is_said_before_anything_is_measured() {
     let ended = finish(&mut onesided(&["bench", "locks", "--json", "/nonexistent/results.json"]));
     assert_eq!(ended.code(), 1, "{ended:?}");
     assert!(ended.stderr.contains("/nonexistent/results.json"), "{ended:?}");
-    for bench in ["locks", "rma"] {
+    for bench in ["locks", "rma", "messages", "transport"] {
         let ended = finish(&mut onesided(&["bench", bench, "--report", "/nonexistent/report.html"]));
         assert_eq!(ended.code(), 1, "{ended:?}");
         assert!(ended.stderr.contains("/nonexistent/report.html"), "{ended:?}");
     }
-    for bench in ["locks", "rma", "scale", "peers"] {
+    for bench in ["locks", "rma", "messages", "transport", "scale", "peers"] {
         let ended = finish(&mut onesided(&["bench", bench, "--from", "/nonexistent/results.json"]));
         assert_eq!(ended.code(), 1, "{ended:?}");
         assert!(ended.stderr.contains("/nonexistent/results.json"), "{ended:?}");
@@ -410,30 +463,6 @@ fn what_cannot_be_done_is_said_before_anything_is_measured() {
             assert_eq!(ended.code(), 2, "{ended:?}");
             assert!(ended.stderr.contains("--features verbs"), "{ended:?}");
         }
-    }
-}
-
-#[test]
-fn a_stored_comparison_is_told_and_drawn_again() {
-    let folder = Folder::new();
-    let stored = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/peers.json");
-    let [json, picture] = ["again.json", "picture.svg"].map(|name| folder.path(name).to_str().unwrap().to_owned());
-    let ended = finish(&mut onesided(&["bench", "peers", "--from", stored, "--json", &json, "--picture", &picture]));
-    assert_eq!(ended.code(), 0, "{ended:?}");
-    for benchmark in ["lock + put 8 B + unlock", "put + flush, 1 MiB", "lock + unlock, contended, 8"] {
-        assert!(ended.stdout.iter().any(|line| line.starts_with(benchmark)), "{benchmark}: {ended:?}");
-    }
-    let read = |path: &str| serde_json::from_str::<Value>(&fs::read_to_string(path).unwrap()).unwrap();
-    assert_eq!(read(&json), read(stored));
-    assert!(fs::read_to_string(picture).unwrap().starts_with("<svg xmlns="));
-    for (wrong, text) in [("no.json", None), ("empty.json", Some("{}"))] {
-        let wrong = folder.path(wrong);
-        if let Some(text) = text {
-            fs::write(&wrong, text).unwrap();
-        }
-        let ended = finish(&mut onesided(&["bench", "peers", "--from", wrong.to_str().unwrap()]));
-        assert!(ended.code() == 1 && ended.stderr.contains(wrong.to_str().unwrap()), "{ended:?}");
-        assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
     }
 }
 
@@ -462,37 +491,4 @@ fn stored_results_of_locks_are_told_and_drawn_again() {
         assert_eq!(finish(&mut onesided(&["bench", name, "--from", &json, "--json", &again])).code(), 0);
         assert_eq!(read(&json), read(&again));
     }
-}
-
-#[test]
-fn peers_that_cannot_be_had_are_left_out() {
-    let folder = Folder::new();
-    let [peers, json] = ["peers", "results.json"].map(|name| folder.path(name).to_str().unwrap().to_owned());
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_onesided"));
-    command.args(["bench", "peers", "--quick", "--folder", &peers, "--json", &json]).env("PATH", "/nonexistent");
-    let sockets = folder.path("sockets");
-    fs::create_dir(&sockets).unwrap();
-    command.env("TMPDIR", &sockets);
-    let ended = finish_within(&mut command, LONG);
-    assert_eq!(ended.code(), 0, "{ended:?}");
-    for peer in ["MPICH", "Open MPI"] {
-        let line = format!("onesided: {peer} is left out: python3 was not found (Debian: apt install python3-venv)");
-        assert_eq!(ended.stderr.lines().filter(|said| **said == *line).count(), 1, "{ended:?}");
-    }
-    let json: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
-    let results = json["results"].as_array().unwrap();
-    assert!(results.len() > 20, "{json}");
-    for result in results {
-        let values = result["values"].as_object().unwrap();
-        assert!(
-            values.contains_key("onesided") && values.keys().all(|name| ["onesided", "limit"].contains(&&**name)),
-            "{result}"
-        );
-        let number = |name: &str| result["values"]["onesided"][name].as_f64().unwrap();
-        assert!(
-            0.0 <= number("min") && number("min") <= number("median") && number("median") <= number("max"),
-            "{result}"
-        );
-    }
-    assert_eq!(fs::read_dir(sockets).unwrap().count(), 0, "the sockets are removed");
 }

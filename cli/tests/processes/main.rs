@@ -10,6 +10,7 @@ mod info;
 mod limits;
 mod managers;
 mod output;
+mod peers;
 mod ranks;
 mod rendezvous;
 mod reports;

@@ -115,6 +115,12 @@ fn a_browser_draws_the_report_of_rma() {
 
 #[test]
 #[ignore = "what the stage report of scripts/test starts"]
+fn a_browser_draws_the_report_of_messages() {
+    report_of("messages");
+}
+
+#[test]
+#[ignore = "what the stage report of scripts/test starts"]
 fn a_browser_draws_the_report_of_peers() {
     let folder = Folder::new();
     let report = folder.path("report.html");

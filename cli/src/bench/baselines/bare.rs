@@ -97,46 +97,6 @@ pub(crate) fn ping_pong(to: &AtomicU64, from: &AtomicU64, n: u64, first: bool) {
     }
 }
 
-/// The same with bytes: each side copies its own out before its store, and the other's in after it
-/// has seen that one's.
-///
-/// # Safety
-/// `out` is valid for writes of `own.len()` bytes, and `into` for reads of `got.len()`. Nobody but
-/// the other side accesses them, which does the same with the two exchanged.
-#[inline(never)]
-pub(crate) unsafe fn copied_ping_pong(
-    (to, from): (&AtomicU64, &AtomicU64),
-    (out, into): (*mut u8, *const u8),
-    (own, got): (&[u8], &mut [u8]),
-    n: u64,
-    first: bool,
-) {
-    for i in 1..=n {
-        if first {
-            // SAFETY: the other side reads `out` after the store that follows.
-            unsafe { std::ptr::copy_nonoverlapping(black_box(own).as_ptr(), out, own.len()) };
-            to.store(i, Ordering::Release);
-        }
-        let mut polls = 0;
-        while from.load(Ordering::Acquire) < i {
-            polls += 1;
-            if polls % 1000 == 0 {
-                std::thread::yield_now();
-            } else {
-                spin_loop();
-            }
-        }
-        // SAFETY: the other side has stored after it wrote, and writes again after this side's next
-        // store.
-        unsafe { std::ptr::copy_nonoverlapping(into, black_box(&mut *got).as_mut_ptr(), got.len()) };
-        if !first {
-            // SAFETY: as above.
-            unsafe { std::ptr::copy_nonoverlapping(black_box(own).as_ptr(), out, own.len()) };
-            to.store(i, Ordering::Release);
-        }
-    }
-}
-
 /// Acquires and releases a compare-and-swap lock until `stop` is `stopped`; returns how often.
 /// Waiters yield after a hundred attempts.
 #[inline(never)]

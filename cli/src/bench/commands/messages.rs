@@ -4,25 +4,31 @@ use std::process::ExitCode;
 
 use onesided_windows::LockDesign;
 
+use crate::bench::baselines::ends::MOST_PAIRS;
 use crate::bench::messages;
-use crate::bench::runner::{self, Options};
+use crate::bench::runner::{self, Job, Options};
 use crate::failure::Failure;
 
-/// Measures messages between two processes of this host: half a round trip, and streams.
+/// Measures messages between two processes of this host, and between several pairs.
 ///
-/// Rank 0 sends to the last rank, which receives into a slice. Sizes are powers of two
-/// (--quick: of eight) from 8 B to 4 MiB. Half a round trip: a message there and one back, over
-/// two. A stream: 64 messages, or as many as 16 MiB hold, and an empty one back. The limit of a
-/// ping-pong is one by stores (8 B), or by memcpy into shared memory, a store, and memcpy out of
-/// it, measured interleaved with the results by the same processes. Each rank is kept on one core.
+/// Rank 0 sends to the last rank, from a slice into slices. Sizes are powers of two (--quick and
+/// pairs: of eight) from 8 B to 4 MiB. Half a round trip: a message there and one back, over two. A
+/// stream: 64 messages (16 from 1 MiB on), each into a place of its own, whose receives are posted
+/// before, and an empty one back. Both ways: two streams at the same time, counted together. All
+/// unexpected: the receives are posted after all 64 messages, of at most 2 KiB, have arrived. Pairs:
+/// a stream in each pair of ranks at the same time, counted together. 2 pairs share the cores if
+/// there are fewer than 4. The limits send as many messages by stores (a ping-pong of 8 B), or by
+/// memcpy into shared memory and out of it, in pieces of at most 32 KiB and a store for each; they
+/// are measured interleaved with the results by the same processes. Each rank is kept on one core.
 /// Every figure is the median of 7 runs (--quick: 3). The benchmark assumes an otherwise idle
 /// machine.
 #[derive(Debug, clap::Args)]
 #[command(after_help = runner::help())]
 pub(crate) struct Args {
-    /// How many ranks, two of which send
-    #[arg(short = 'n', long = "ranks", visible_alias = "np", value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..))]
-    ranks: u32,
+    /// How many ranks, two of which send, and then each to its partner; 2 and 3 have one pair
+    /// [default: 2, and of pairs 4]
+    #[arg(short = 'n', long = "ranks", visible_alias = "np", value_name = "N", value_parser = clap::value_parser!(u32).range(2..=2 * MOST_PAIRS as i64))]
+    ranks: Option<u32>,
 
     #[command(flatten)]
     options: Options,
@@ -32,6 +38,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.options.wants_picture() {
         return Err(runner::NO_CURVES.into());
     }
-    let jobs = [(&messages::SUITE, args.ranks, LockDesign::default())];
+    let mut jobs: Vec<Job> = vec![(&messages::SUITE, args.ranks.unwrap_or(2), LockDesign::default())];
+    let in_pairs = args.ranks.unwrap_or(4);
+    if in_pairs >= 4 {
+        jobs.push((&messages::PAIRS, in_pairs, LockDesign::default()));
+    }
     runner::run("onesided bench messages", &args.options, &jobs, Vec::new())
 }

@@ -1,7 +1,8 @@
-//! The entry points of `onesided bench locks`, `rma`, `messages`, `scale` and `worker`.
+//! The entry points of `onesided bench locks`, `rma`, `messages`, `transport`, `scale` and `worker`.
 
 pub(crate) mod locks;
 pub(crate) mod messages;
 pub(crate) mod rma;
 pub(crate) mod scale;
+pub(crate) mod transport;
 pub(crate) mod worker;

@@ -1,4 +1,4 @@
-//! `onesided bench worker`: a rank of a benchmark, started by `bench locks` and `bench rma`.
+//! `onesided bench worker`: a rank of a benchmark, started by `bench locks`, `rma`, `messages` and `transport`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,14 +6,14 @@ use std::process::ExitCode;
 use onesided_lock_kit::bench::Counted;
 
 use crate::bench::effort::Effort;
-use crate::bench::messages;
 use crate::bench::metrics::LOCK_METRICS;
 use crate::bench::rma::Transport;
 use crate::bench::runner::suite::{Program, Suite};
 use crate::bench::worker::rank::BenchRank;
+use crate::bench::{messages, transport};
 use crate::failure::Failure;
 
-/// A rank of a benchmark; `bench locks` and `bench rma` start it.
+/// A rank of a benchmark; `bench locks` and others start it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[arg(value_parser = suite)]
@@ -25,7 +25,8 @@ pub(crate) struct Args {
 
 fn suite(name: &str) -> Result<&'static Suite, String> {
     let of_locks = LOCK_METRICS.iter().flat_map(|metric| metric.jobs).map(|(suite, _)| suite);
-    let mut all = of_locks.chain(Transport::suites()).chain([&messages::SUITE]);
+    let others = [&messages::SUITE, &messages::PAIRS, &transport::SUITE];
+    let mut all = of_locks.chain(Transport::suites()).chain(others);
     all.find(|suite| suite.name == name).ok_or_else(|| format!("there is no suite {name}"))
 }
 

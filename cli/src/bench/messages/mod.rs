@@ -1,14 +1,21 @@
-//! `bench messages`: ping-pongs and streams of messages between rank 0, which is timed, and the
-//! last rank, which answers.
-#![allow(unsafe_code)] // the bare memory, for memcpy
+//! `bench messages`: messages between two ranks, and between several pairs of ranks.
+//!
+//! A file has one [`Loop`]. Rank 0 asks for the loops and is timed. `bench peers` runs the same
+//! loops.
+
+pub(super) mod both_ways;
+pub(super) mod ping_pong;
+pub(super) mod stream;
+pub(super) mod unexpected;
 
 use std::cell::RefCell;
 use std::hint::black_box;
-use std::sync::atomic::Ordering;
+use std::ptr;
 
-use onesided_two_sided::{Messages, Tag};
+use onesided_fabric::{Any, World};
+use onesided_two_sided::{Messages, RecvInto, SendRequest, Tag};
 
-use crate::bench::baselines::bare;
+use crate::bench::baselines::ends::BareEnd;
 use crate::bench::effort::Effort;
 use crate::bench::results::quantity::Quantity;
 use crate::bench::runner::suite::{Program, Suite};
@@ -16,21 +23,52 @@ use crate::bench::worker::probes::{self, Probe};
 use crate::bench::worker::rank::{BenchRank, LARGEST};
 use crate::failure::Failure;
 
-/// Messages of a stream before its receiver answers.
-const STREAM: usize = 64;
-/// The most bytes of a stream.
-const STREAM_BYTES: usize = 16 << 20;
-
 const CONTROL: Tag = Tag(0);
 const DATA: Tag = Tag(1);
 
-// Bare words of the ping-pong.
-const PING: u64 = 14;
-const PONG: u64 = 15;
+/// A loop that the two ranks of a pair run: the first sends, the second answers.
+pub(crate) struct Loop {
+    name: &'static str,
+    /// The bare loop that it is compared with, by size. Bare loops have none.
+    limit: fn(usize) -> Option<&'static Self>,
+    quantities: &'static [Quantity],
+    /// The messages of an iteration, by their size.
+    messages: fn(usize) -> usize,
+    /// The largest size in bytes.
+    largest: usize,
+    /// Does so many iterations with messages of so many bytes.
+    pub(crate) run: fn(&End<'_>, usize, u64) -> Result<(), Failure>,
+}
+
+/// The loops that rank 0 asks for, by number.
+static LOOPS: [&Loop; 8] = [
+    &ping_pong::LOOP,
+    &ping_pong::BY_STORES,
+    &ping_pong::BY_MEMCPY,
+    &stream::LOOP,
+    &stream::LIMIT,
+    &both_ways::LOOP,
+    &both_ways::LIMIT,
+    &unexpected::LOOP,
+];
+
+/// What is interleaved. A stream pushes the memory of a ping-pong out of the caches, so that few
+/// rounds of large messages would measure that.
+static GROUPS: [&[&Loop]; 3] = [&[&ping_pong::LOOP], &[&stream::LOOP, &unexpected::LOOP], &[&both_ways::LOOP]];
+
+/// The messages of a stream before its receiver answers.
+pub(crate) const fn window(size: usize) -> usize {
+    if size < 1 << 20 { 64 } else { 16 }
+}
 
 pub(crate) static SUITE: Suite = Suite {
-    steps: |effort| (sizes(effort).count() * effort.runs()) as u64,
-    ..Suite::new("two-sided", Program::Plain(run))
+    steps: |effort| (sizes(effort).count() * GROUPS.len() * effort.runs()) as u64,
+    ..Suite::new("two-sided", Program::Plain(between_two))
+};
+
+pub(crate) static PAIRS: Suite = Suite {
+    steps: |effort| (sizes(Effort::Quick).count() * effort.runs()) as u64,
+    ..Suite::new("two-sided-pairs", Program::Plain(between_pairs))
 };
 
 /// Powers of two (`--quick`: of eight) from 8 B to 4 MiB.
@@ -42,143 +80,192 @@ fn sizes(effort: Effort) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(8), move |size| Some(size * factor)).take_while(|size| *size <= LARGEST)
 }
 
-/// What the last rank is asked to do.
-#[derive(Clone, Copy)]
-enum Loop {
-    PingPong,
-    Stream,
-    /// The limit of a ping-pong.
-    Bare,
-    End,
+fn between_two(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
+    run((rank, 1), effort, sizes(effort), &GROUPS)
 }
 
-impl Loop {
-    const ALL: [Self; 4] = [Self::PingPong, Self::Stream, Self::Bare, Self::End];
+/// All pairs stream at the same time.
+fn between_pairs(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
+    run((rank, rank.world.size() / 2), effort, sizes(Effort::Quick), &[&[&stream::LOOP]])
 }
 
-/// The two ends of the loops, which run the same code.
-struct Pair<'r> {
+fn run(
+    (rank, pairs): (&BenchRank, u32),
+    effort: Effort,
+    sizes: impl Iterator<Item = usize>,
+    groups: &[&[&'static Loop]],
+) -> Result<(), Failure> {
+    match End::new(rank, pairs)? {
+        None => Ok(()), // this rank waits for the end of the suite
+        Some(end) if rank.world.rank() == 0 => {
+            for size in sizes {
+                groups.iter().try_for_each(|loops| probes::run(rank, effort, end.probes(loops, size)))?;
+            }
+            end.ask(LOOPS.len(), 0, 0)
+        }
+        Some(end) => end.answer(),
+    }
+}
+
+/// An end of a pair.
+pub(crate) struct End<'r> {
     rank: &'r BenchRank,
+    pairs: u32,
     messages: Messages,
+    is_first: bool,
+    /// The other end.
     other: u32,
+    bare: BareEnd<'r>,
     out: Vec<u8>,
+    /// A stream's messages have a place each.
     into: RefCell<Vec<u8>>,
 }
 
-fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
-    let messages = Messages::new(&rank.world)?;
-    let other = if rank.world.rank() == 0 { rank.peer() } else { 0 };
-    let pair = Pair { rank, messages, other, out: vec![1; LARGEST], into: RefCell::new(vec![0; LARGEST]) };
-    if rank.world.rank() == 0 {
-        for size in sizes(effort) {
-            probes::run(rank, effort, pair.probes(size))?;
+impl<'r> End<'r> {
+    /// The first ranks are paired with the last ones: 0 with the last, 1 with the last but one, so
+    /// that the ends of a pair are on two cores. `None` for ranks between them. Collective.
+    pub(crate) fn new(rank: &'r BenchRank, pairs: u32) -> Result<Option<Self>, Failure> {
+        let messages = Messages::new(&rank.world)?;
+        let (me, other) = (rank.world.rank(), rank.peer() - rank.world.rank());
+        let (pair, is_first) = (me.min(other), me < other);
+        if pair >= pairs {
+            return Ok(None);
         }
-        pair.ask(Loop::End, 0, 0)?;
-    } else if rank.is_target() {
-        pair.answer()?;
+        Ok(Some(Self {
+            rank,
+            pairs,
+            messages,
+            is_first,
+            other,
+            bare: BareEnd::new(rank, (pair as usize, pairs as usize), is_first),
+            out: vec![1; LARGEST],
+            into: RefCell::new(vec![0; window(LARGEST) * LARGEST]),
+        }))
     }
-    Ok(()) // other ranks wait for the end of the suite
-}
 
-impl Pair<'_> {
-    fn probes(&self, size: usize) -> Vec<Probe<'_>> {
-        let many = STREAM.min(STREAM_BYTES / size);
-        let limit = if size <= 8 { "ping-pong by stores" } else { "ping-pong by memcpy, twice each way" };
-        let asked = move |what, run: fn(&Self, usize, u64) -> Result<(), Failure>| {
-            move |n| {
-                self.ask(what, size, n)?;
-                run(self, size, n)
+    pub(crate) const fn world(&self) -> &World<Any> {
+        &self.rank.world
+    }
+
+    /// The loops, and what they are compared with.
+    fn probes(&self, loops: &[&'static Loop], size: usize) -> Vec<Probe<'_>> {
+        let mut probes = Vec::new();
+        let mut limits: Vec<&Loop> = Vec::new();
+        for one in loops.iter().filter(|one| size <= one.largest) {
+            let limit = (one.limit)(size);
+            let beside = limit.map_or_else(String::new, |limit| self.name(limit));
+            probes.push(self.probe(one, size, |batch| Probe::ours(&self.name(one), &beside, batch)));
+            let is_new = |limit: &&Loop| limits.iter().all(|other| !ptr::eq(*other, *limit));
+            if let Some(limit) = limit.filter(|_| self.rank.has_limits()).filter(is_new) {
+                probes.push(self.probe(limit, size, |batch| Probe::limit_of_two(&self.name(limit), batch)));
+                limits.push(limit);
             }
-        };
-        let mut probes = vec![
-            Probe::ours("half a round trip", limit, asked(Loop::PingPong, Self::ping_pong))
-                .measures(&[Quantity::Latency, Quantity::Bandwidth])
-                .each_time(2),
-            Probe::ours("stream of 64", "", asked(Loop::Stream, Self::send_stream))
-                .measures(&[Quantity::MessageRate, Quantity::Bandwidth])
-                .each_time(many),
-        ];
-        if self.rank.has_limits() {
-            let bare = asked(Loop::Bare, Self::bare);
-            probes.push(
-                Probe::limit_of_two(limit, bare).measures(&[Quantity::Latency, Quantity::Bandwidth]).each_time(2),
-            );
         }
-        probes.into_iter().map(|probe| probe.of_size(size)).collect()
+        probes
     }
 
-    fn ask(&self, what: Loop, size: usize, n: u64) -> Result<(), Failure> {
-        for word in [PING, PONG] {
-            self.rank.word(word).store(0, Ordering::Relaxed);
+    fn name(&self, one: &Loop) -> String {
+        match self.pairs {
+            1 => one.name.to_owned(),
+            pairs => format!("{}, {pairs} pairs", one.name),
         }
-        Ok(self.messages.send(&[what as u64, size as u64, n], self.other, CONTROL).wait()?)
+    }
+
+    fn probe<'e, P>(&'e self, one: &'static Loop, size: usize, probe: P) -> Probe<'e>
+    where
+        P: FnOnce(Box<dyn FnMut(u64) -> Result<(), Failure> + 'e>) -> Probe<'e>,
+    {
+        let number = LOOPS.iter().position(|other| ptr::eq(*other, one)).expect("one of the loops");
+        let batch = move |n| {
+            self.ask(number, size, n)?;
+            (one.run)(self, size, n)?;
+            // Until all pairs are done.
+            (1..self.pairs).try_for_each(|first| self.receive(first, CONTROL, &mut []))
+        };
+        let messages = (one.messages)(size) * self.pairs as usize;
+        probe(Box::new(batch)).of_size(size).measures(one.quantities).each_time(messages)
+    }
+
+    /// Asks all other ends for a loop of this number, or for the end of the suite.
+    fn ask(&self, number: usize, size: usize, n: u64) -> Result<(), Failure> {
+        let asked = [number as u64, size as u64, n];
+        let last = self.rank.world.size() - self.pairs..self.rank.world.size();
+        (1..self.pairs).chain(last).try_for_each(|end| Ok(self.messages.send(&asked, end, CONTROL).wait()?))
     }
 
     /// Does what rank 0 asks for.
     fn answer(&self) -> Result<(), Failure> {
         loop {
-            let mut asked = [0; 3];
-            self.messages.recv_into(&mut asked, self.other, CONTROL).wait()?;
-            let [what, size, n] = asked;
-            match Loop::ALL[what as usize] {
-                Loop::PingPong => self.ping_pong(size as usize, n)?,
-                Loop::Stream => self.receive_stream(size as usize, n)?,
-                Loop::Bare => self.bare(size as usize, n)?,
-                Loop::End => return Ok(()),
+            let mut asked = [0_u64; 3];
+            self.messages.recv_into(&mut asked, 0, CONTROL).wait()?;
+            let [number, size, n] = asked;
+            let Some(one) = LOOPS.get(number as usize) else { return Ok(()) };
+            (one.run)(self, size as usize, n)?;
+            if self.is_first {
+                self.send(0, CONTROL, &[]).wait()?;
             }
         }
     }
 
-    fn send(&self, size: usize) -> Result<(), Failure> {
-        Ok(self.messages.send(black_box(&self.out[..size]), self.other, DATA).wait()?)
+    fn send<'e>(&'e self, to: u32, tag: Tag, bytes: &[u8]) -> SendRequest<'e, Any> {
+        self.messages.send(black_box(bytes), to, tag)
     }
 
-    fn receive(&self, size: usize) -> Result<(), Failure> {
-        self.messages.recv_into(black_box(&mut self.into.borrow_mut()[..size]), self.other, DATA).wait()?;
+    fn receive(&self, from: u32, tag: Tag, into: &mut [u8]) -> Result<(), Failure> {
+        self.messages.recv_into(black_box(into), from, tag).wait()?;
         Ok(())
     }
 
-    fn ping_pong(&self, size: usize, n: u64) -> Result<(), Failure> {
-        (0..n).try_for_each(|_| match self.rank.world.rank() {
-            0 => self.send(size).and_then(|()| self.receive(size)),
-            _ => self.receive(size).and_then(|()| self.send(size)),
-        })
+    /// Starts to send a window.
+    fn send_all(&self, size: usize) -> Vec<SendRequest<'_, Any>> {
+        (0..window(size)).map(|_| self.send(self.other, DATA, &self.out[..size])).collect()
     }
 
-    fn send_stream(&self, size: usize, n: u64) -> Result<(), Failure> {
-        let many = STREAM.min(STREAM_BYTES / size);
-        let out = &self.out[..size];
-        for _ in 0..n {
-            let sends: Vec<_> = (0..many).map(|_| self.messages.send(black_box(out), self.other, DATA)).collect();
-            sends.into_iter().try_for_each(|send| send.wait())?;
-            self.receive(0)?;
+    /// Posts the receives of a window.
+    fn receive_all<'e>(&'e self, size: usize, into: &'e mut [u8]) -> Vec<RecvInto<'e, Any>> {
+        let places = into.chunks_exact_mut(size).take(window(size));
+        places.map(|place| self.messages.recv_into(black_box(place), self.other, DATA)).collect()
+    }
+
+    /// Says that a window has arrived, or waits until it has.
+    fn answer_window(&self) -> Result<(), Failure> {
+        match self.is_first {
+            true => self.receive(self.other, DATA, &mut []),
+            false => Ok(self.send(self.other, DATA, &[]).wait()?),
         }
-        Ok(())
     }
 
-    fn receive_stream(&self, size: usize, n: u64) -> Result<(), Failure> {
-        let many = STREAM.min(STREAM_BYTES / size);
-        for _ in 0..n {
-            (0..many).try_for_each(|_| self.receive(size))?;
-            self.send(0)?;
+    /// The memory of the bare loops.
+    fn with_bytes(&self, size: usize, run: impl FnOnce((&[u8], &mut [u8]))) {
+        run((&self.out[..size], &mut self.into.borrow_mut()));
+    }
+}
+
+fn sent(sends: Vec<SendRequest<'_, Any>>) -> Result<(), Failure> {
+    Ok(sends.into_iter().try_for_each(SendRequest::wait)?)
+}
+
+fn received(receives: Vec<RecvInto<'_, Any>>) -> Result<(), Failure> {
+    Ok(receives.into_iter().try_for_each(|receive| receive.wait().map(drop))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rank_0_can_ask_for_every_loop_and_its_limits() {
+        let is_there = |one: &Loop| LOOPS.iter().any(|other| ptr::eq(*other, one));
+        for one in LOOPS {
+            assert!(sizes(Effort::Full).filter_map(one.limit).all(is_there), "{}", one.name);
+            assert!(LOOPS.iter().filter(|other| other.name == one.name).count() == 1, "{}", one.name);
         }
-        Ok(())
     }
 
-    /// Through shared memory: a copy in, a store, a copy out; 8 bytes are the store.
-    fn bare(&self, size: usize, n: u64) -> Result<(), Failure> {
-        let first = self.rank.world.rank() == 0;
-        let (to, from) = if first { (PING, PONG) } else { (PONG, PING) };
-        let (to, from) = (self.rank.word(to), self.rank.word(from));
-        let area = self.rank.transfer_area();
-        let size = if size <= 8 { 0 } else { size };
-        let (ping, pong) = (area, area.wrapping_add(LARGEST));
-        let (out, into) = if first { (ping, pong) } else { (pong, ping) };
-        let (own, got) = (&self.out[..size], &mut self.into.borrow_mut()[..size]);
-        // SAFETY: the transfer area has 4 times LARGEST bytes, and `size` is at most LARGEST, so
-        // both are in it and do not overlap. The other rank runs the same with the two exchanged,
-        // and nobody else uses the area now.
-        unsafe { bare::copied_ping_pong((to, from), (out, into), (own, got), n, first) };
-        Ok(())
+    #[test]
+    fn a_window_has_room() {
+        for size in sizes(Effort::Full) {
+            assert!(window(size) * size <= window(LARGEST) * LARGEST, "{size}");
+        }
     }
 }

@@ -94,8 +94,7 @@ impl Document {
     /// A row for each lock; locks with equal rows share one. Then what they are compared with.
     fn by_lock(&self, columns: &[&Column<'_>]) -> String {
         let head = columns.iter().map(|column| {
-            let mark = if column.rows[0].oversubscribed { OVERSUBSCRIBED } else { "" };
-            format!("{}\n{}{mark}", column.heading, column.point).trim_end().to_owned()
+            format!("{}\n{}{}", column.heading, column.point, mark(column.rows[0])).trim_end().to_owned()
         });
         let mut axes: Vec<&str> = columns.iter().map(|column| &*column.axis).collect();
         axes.dedup();
@@ -137,19 +136,23 @@ impl Document {
     /// whose bandwidth and message rate have the same ratio.
     fn by_size(&self) -> String {
         let Some(Row { fabric, ranks, .. }) = self.results.first() else { return String::new() };
-        let title = format!("over {fabric}, {ranks} rank{}", if *ranks == 1 { "" } else { "s" });
+        let title = match ranks {
+            _ if self.results.iter().any(|row| row.ranks != *ranks) => format!("over {fabric}"),
+            1 => format!("over {fabric}, 1 rank"),
+            ranks => format!("over {fabric}, {ranks} ranks"),
+        };
         let of = |quantity| self.results.iter().filter(move |row| row.quantity == quantity);
         let sizes = || self.results.iter().filter_map(|row| row.size);
         let (smallest, largest) = (sizes().min(), sizes().max());
         let key = of(Quantity::Latency).filter(|row| row.size == smallest);
         let key = key.chain(of(Quantity::Bandwidth).filter(|row| row.size == largest)).map(|row| {
             let [_, cells @ ..] = listed(row);
-            [format!("{}, {}", row.benchmark, bytes(row))].into_iter().chain(cells).collect()
+            [format!("{}, {}{}", row.benchmark, bytes(row), mark(row))].into_iter().chain(cells).collect()
         });
         let beside = |row: &Row| [value(row, row.value), row.limit.map_or_else(String::new, |limit| value(row, limit))];
         let latencies = of(Quantity::Latency).map(|row| {
             let ([median, limit], [_, _, spread, ratio, _]) = (beside(row), listed(row));
-            [row.benchmark.clone(), bytes(row), median, spread, limit, ratio].into()
+            [row.benchmark.clone() + mark(row), bytes(row), median, spread, limit, ratio].into()
         });
         let rates = of(Quantity::MessageRate).map(|rate| {
             let same = |row: &&Row| (&row.benchmark, row.size, row.ranks) == (&rate.benchmark, rate.size, rate.ranks);
@@ -157,7 +160,7 @@ impl Document {
                 |row: &Row| [value(row, row.value), row.limit.map_or_else(String::new, |limit| value(row, limit))];
             let ([rate_value, rate_limit], [_, _, _, ratio, _]) = (beside(rate), listed(rate));
             let [value, limit] = of(Quantity::Bandwidth).find(same).map(beside).unwrap_or_default();
-            [rate.benchmark.clone(), bytes(rate), value, limit, rate_value, rate_limit, ratio].into()
+            [rate.benchmark.clone() + mark(rate), bytes(rate), value, limit, rate_value, rate_limit, ratio].into()
         });
         [
             ("In short", table(&["", "median", "", "ratio", BESIDE], key)),
@@ -250,9 +253,7 @@ fn listed(row: &Row) -> [String; 5] {
     if row.parameter.is_none() && row.benchmark.contains("contended") {
         label += &format!(", {} ranks", row.ranks);
     }
-    if row.oversubscribed {
-        label += OVERSUBSCRIBED;
-    }
+    label += mark(row);
     let spread = row.range.filter(|_| row.value > 0.0).map(|range| 50.0 * (range.max - range.min) / row.value);
     [
         label,
@@ -288,6 +289,10 @@ pub(crate) fn machine(machine: &Machine, is_simulated: bool) -> String {
         text += &format!("The load was {} before the run: expect noise.\n", machine.load);
     }
     text
+}
+
+fn mark(row: &Row) -> &'static str {
+    if row.oversubscribed { OVERSUBSCRIBED } else { "" }
 }
 
 fn bytes(row: &Row) -> String {

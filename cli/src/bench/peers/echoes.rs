@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use onesided_fabric::{Any, World};
-use onesided_two_sided::{Messages, Tag};
 use onesided_windows::Window;
 
+use crate::bench::messages::{End, Loop, ping_pong, stream, unexpected};
 use crate::bench::worker::rank::TRANSFER_AREA;
 use crate::failure::Failure;
 
@@ -13,11 +13,11 @@ use crate::failure::Failure;
 const SIGNAL: usize = TRANSFER_AREA / 8 - 1;
 
 /// The nanoseconds of `times` rounds at rank 0, after some uncounted ones; 0 at the other rank.
-fn timed(world: &World<Any>, times: u64, mut round: impl FnMut() -> Result<(), Failure>) -> Result<f64, Failure> {
+fn timed(world: &World<Any>, times: u64, mut rounds: impl FnMut(u64) -> Result<(), Failure>) -> Result<f64, Failure> {
     world.barrier().wait()?;
-    (0..times / 8 + 1).try_for_each(|_| round())?;
+    rounds(times / 8 + 1)?;
     let start = Instant::now();
-    (0..times).try_for_each(|_| round())?;
+    rounds(times)?;
     let taken = start.elapsed().as_nanos() as f64;
     world.barrier().wait()?;
     Ok(if world.rank() == 0 { taken } else { 0.0 })
@@ -32,28 +32,35 @@ pub(super) fn signals(window: &Window<u64>, last: u32, times: u64) -> Result<f64
     // Continues the numbers of earlier calls, which are equal at both ranks.
     let mut number = window.local().read(SIGNAL..SIGNAL + 1)[0];
     let wait = |number| window.local().wait_until_from(other, SIGNAL, move |signalled| signalled >= number).wait();
-    timed(world, times, || {
-        number += 1;
-        if world.rank() == 0 {
-            at.signal(SIGNAL, number)?;
-            wait(number)?;
-        } else {
-            wait(number)?;
-            at.signal(SIGNAL, number)?;
+    timed(world, times, |n| {
+        for _ in 0..n {
+            number += 1;
+            if world.rank() == 0 {
+                at.signal(SIGNAL, number)?;
+                wait(number)?;
+            } else {
+                wait(number)?;
+                at.signal(SIGNAL, number)?;
+            }
         }
         Ok(())
     })
 }
 
-/// Rounds of `many` messages of 8 B to the last rank, and one back.
-pub(super) fn messages(world: &World<Any>, last: u32, many: u64, times: u64) -> Result<f64, Failure> {
-    let messages = Messages::new(world)?;
-    let other = if world.rank() == 0 { last } else { 0 };
-    let send = || messages.send(&[7_u64], other, Tag(0)).wait();
-    let mut into = [0_u64];
-    let mut receive = || messages.recv_into(&mut into, other, Tag(0)).wait().map(drop);
-    timed(world, times, || match world.rank() {
-        0 => Ok((0..many).try_for_each(|_| send()).and_then(|()| receive())?),
-        _ => Ok((0..many).try_for_each(|_| receive()).and_then(|()| send())?),
+/// Iterations of a loop of messages.
+pub(super) fn messages(end: &End<'_>, one: &Loop, size: u64, times: u64) -> Result<f64, Failure> {
+    timed(end.world(), times, |n| (one.run)(end, size as usize, n))
+}
+
+/// The loop of a probe.
+pub(super) fn loop_of(probe: &str) -> Option<&'static Loop> {
+    Some(match probe {
+        "ping_pong" => &ping_pong::LOOP,
+        "stream" => &stream::LOOP,
+        "unexpected" => &unexpected::LOOP,
+        "bare_store_ping_pong" => &ping_pong::BY_STORES,
+        "bare_ping_pong" => &ping_pong::BY_MEMCPY,
+        "bare_stream" => &stream::LIMIT,
+        _ => return None,
     })
 }

@@ -37,10 +37,11 @@ pub(crate) struct Installed {
     pub(crate) log: PathBuf,
 }
 
-const SOURCES: [(&str, &str); 3] = [
+const SOURCES: [(&str, &str); 4] = [
     ("peer.h", include_str!("../../../peers/peer.h")),
     ("peer.c", include_str!("../../../peers/peer.c")),
     ("probes.c", include_str!("../../../peers/probes.c")),
+    ("messages.c", include_str!("../../../peers/messages.c")),
 ];
 
 /// The longest that a download may take.
@@ -72,7 +73,7 @@ pub(crate) fn install(folder: &Path, mpi: &'static Mpi) -> Result<Installed, Str
     }
     let program = root.join("peer");
     let mut compiler = Command::new(bin.join("mpicc"));
-    compiler.current_dir(&root).args(["-O2", "-o", "peer", "peer.c", "probes.c", "-lpthread"]);
+    compiler.current_dir(&root).args(["-O2", "-o", "peer", "peer.c", "probes.c", "messages.c", "-lpthread"]);
     run(&mut compiler, &root.join("compile.log"), "apt install gcc libc6-dev")?;
     Ok(Installed { mpi, mpiexec: bin.join("mpiexec"), program, log: root.join("run.log") })
 }

@@ -12,9 +12,9 @@ use onesided_windows::LockDesign;
 use crate::bench::effort::Effort;
 use crate::bench::peers::control::{ControlledJob, Job, Listener, Request};
 use crate::bench::peers::document::{Comparison, LIMIT, OURS};
+use crate::bench::peers::external::External;
 use crate::bench::peers::install::Installed;
-use crate::bench::peers::perftest::{self, Perftest};
-use crate::bench::peers::plan::{Measure, Repeat, measures, over_cards};
+use crate::bench::peers::plan::{Measure, Repeat, Suite, measures, messages, over_cards};
 use crate::bench::results::quantity::Quantity;
 use crate::bench::results::summary::Summary;
 use crate::bench::runner::progress;
@@ -37,26 +37,33 @@ pub(crate) struct Setup<'i> {
     /// use the first.
     pub(crate) locks: Vec<LockDesign>,
     pub(crate) installed: &'i [Installed],
-    /// Over verbs; only measures that it supports are run then.
-    pub(crate) perftest: Option<Perftest>,
+    /// Over shared memory.
+    pub(crate) suite: Suite,
+    /// A peer that measures by itself. Over verbs only measures that it supports are run.
+    pub(crate) external: Option<External>,
 }
 
 impl Setup<'_> {
+    /// perftest, over verbs.
+    fn perftest(&self) -> Option<&External> {
+        self.external.as_ref().filter(|external| matches!(external, External::Perftest(_)))
+    }
+
     fn ranks(&self) -> &'static [u32] {
-        if self.perftest.is_some() { &RANKS[..1] } else { &RANKS }
+        let only_two = self.perftest().is_some() || self.suite == Suite::Messages;
+        if only_two { &RANKS[..1] } else { &RANKS }
     }
 
     fn measures(&self, ranks: u32, effort: Effort) -> Vec<Measure> {
-        let all = measures(ranks, effort);
-        if self.perftest.is_none() {
-            return all;
-        }
+        let Some(perftest) = self.perftest() else {
+            return match self.suite {
+                Suite::Windows => measures(ranks, effort),
+                Suite::Messages => messages(),
+            };
+        };
         // Bare instructions are not the limit of a card.
-        all.into_iter()
-            .chain(over_cards())
-            .filter(perftest::supports)
-            .map(|measure| Measure { limit: None, ..measure })
-            .collect()
+        let all = measures(ranks, effort).into_iter().chain(over_cards());
+        all.filter(|measure| perftest.supports(measure)).map(|measure| Measure { limit: None, ..measure }).collect()
     }
 }
 
@@ -92,7 +99,7 @@ fn job(
 ) -> Result<Result<Vec<Comparison>, u8>, Failure> {
     let over = AtomicBool::new(false);
     let listener = Listener::open()?;
-    let wrapper = setup.perftest.as_ref().map_or(&[][..], Perftest::wrapper);
+    let wrapper = setup.external.as_ref().map_or(&[][..], External::wrapper);
     let mut args: Vec<OsString> = wrapper.iter().map(OsString::from).collect();
     if setup.locks[0] != LockDesign::default() {
         args.extend(["env".into(), format!("ONESIDED_LOCK={}", setup.locks[0]).into()]);
@@ -195,31 +202,32 @@ fn rounds(
     progress: &ProgressBar,
 ) -> Result<Vec<Comparison>, String> {
     let measures = setup.measures(ranks, effort);
-    let mut of_perftest: Vec<_> = measures.iter().map(|_| Entry::new(perftest::NAME, 0, "")).collect();
-    let mut perftest = setup.perftest.as_ref();
+    let mut external = setup.external.as_ref();
+    let name = external.map_or("", External::name);
+    let mut of_external: Vec<_> = measures.iter().map(|_| Entry::new(name, 0, "")).collect();
     let mut entered = Vec::new();
     for measure in &measures {
         let entries = entries(setup, measure, participants);
         entered.push(calibrated(measure, entries, ranks, participants, note)?);
     }
     for run in 0..effort.runs() {
-        for ((measure, entries), of_perftest) in measures.iter().zip(&mut entered).zip(&mut of_perftest) {
+        for ((measure, entries), of_external) in measures.iter().zip(&mut entered).zip(&mut of_external) {
             measure_run(measure, entries, (run, measure.batches(effort)), ranks, participants, note)?;
-            if let Some(program) = perftest {
+            if let Some(program) = external.filter(|program| program.supports(measure)) {
                 match program.measure(measure, participants[0].control.over()) {
-                    Ok(nanos) => of_perftest.values.push(measure.value(nanos * measure.operations as f64)),
+                    Ok(nanos) => of_external.values.push(measure.value(nanos * measure.operations as f64)),
                     Err(why) if participants[0].control.is_over() => return Err(why),
                     Err(why) => {
-                        note(format!("perftest is left out from here on: {why}"));
-                        perftest = None;
+                        note(format!("{name} is left out from here on: {why}"));
+                        external = None;
                     }
                 }
             }
             progress.inc(1);
         }
     }
-    for (entries, of_perftest) in entered.iter_mut().zip(of_perftest) {
-        entries.push(of_perftest); // left out if it has no values
+    for (entries, of_external) in entered.iter_mut().zip(of_external) {
+        entries.push(of_external); // left out if it has no values
     }
     for participant in participants.iter_mut() {
         if let Some(why) = participant.job.as_mut().and_then(Job::ended) {
@@ -270,6 +278,10 @@ fn calibrated(
                 participant.failed(ranks, why, note)?;
             }
         }
+    }
+    if measure.repeat == Repeat::Alike {
+        let most = able.iter().map(|entry| entry.times).max().unwrap_or(1);
+        able.iter_mut().for_each(|entry| entry.times = most);
     }
     Ok(able)
 }
@@ -335,7 +347,7 @@ impl Entry {
                 self.times = times;
                 return Ok(());
             }
-            Repeat::Batches => {}
+            Repeat::Batches | Repeat::Alike => {}
         }
         loop {
             let mut shortest = f64::INFINITY;

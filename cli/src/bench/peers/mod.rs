@@ -5,12 +5,13 @@
 //! them, interleaved, in a job of each program, whose ranks it controls through sockets
 //! ([`control`]). The ranks of this library run [`worker`] with the loops of [`probes`] and
 //! [`echoes`]; those of the MPIs run the C program of `benches/peers`, which is embedded in this
-//! one. On verbs, the peer is [`perftest`]. The results are a [`document`], printed by [`table`]
-//! and drawn by [`page`].
+//! one. Other peers are [`external`] programs: [`perftest`] on verbs, [`ucx`] for messages. The
+//! results are a [`document`], printed by [`table`] and drawn by [`page`].
 
 mod control;
 mod document;
 mod echoes;
+mod external;
 mod install;
 mod measure;
 mod page;
@@ -18,6 +19,7 @@ mod perftest;
 mod plan;
 mod probes;
 mod table;
+mod ucx;
 pub(crate) mod worker;
 
 use std::fs::File;
@@ -32,9 +34,12 @@ use crate::bench::effort::Effort;
 use crate::bench::lock_choice::{self, Locks};
 use crate::bench::output::json::{Machine, read};
 use crate::bench::peers::document::{Document, Program};
+use crate::bench::peers::external::External;
 use crate::bench::peers::install::MPIS;
 use crate::bench::peers::measure::Setup;
 use crate::bench::peers::perftest::Perftest;
+use crate::bench::peers::plan::Suite;
+use crate::bench::peers::ucx::Ucx;
 use crate::bench::runner::{command, create, print};
 use crate::fabric::FabricName;
 use crate::failure::{Failure, say};
@@ -50,6 +55,15 @@ use crate::run::interrupts;
 /// with both; a first lock while the target waits, and while it computes. With 2, 4 and 8
 /// processes: the acquisitions of a contended lock by all processes together, and the smallest
 /// share over the largest.
+///
+/// --suite messages: with 2 processes, half a round trip of messages of 8 B to 4 MiB; streams, which
+/// are a window of 64 messages (16 from 1 MiB on), each into a place of its own by a receive posted
+/// before, and an empty message back; messages of 8 B a second in such streams, and if the receives
+/// are posted after all 64 have arrived. MPI sends by MPI_Send and MPI_Isend, as osu_latency and
+/// osu_bw do; all programs do the same number of rounds and of uncounted ones before. The limits are
+/// stores and memcpy into shared memory and out of it. ucx_perftest (Debian: ucx-utils) is measured
+/// too, if it is installed, after the others' batches of each run: tag_lat and tag_bw over shared
+/// memory, with as many sends open.
 ///
 /// MPICH 5 and Open MPI 5 are installed from PyPI into a folder (once; that needs python3 with venv
 /// and pip, and a C compiler), and C programs are compiled against them. The jobs of all three run
@@ -75,6 +89,10 @@ use crate::run::interrupts;
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
+    /// What is compared
+    #[arg(long, value_enum, default_value_t = Suite::Windows)]
+    suite: Suite,
+
     /// How the ranks of this library access each other's memory: shm beside MPICH and Open MPI,
     /// verbs beside perftest
     #[arg(long, value_enum, default_value_t = FabricName::Shm)]
@@ -103,7 +121,7 @@ pub(crate) struct Args {
     picture: Option<PathBuf>,
 
     /// Measure nothing: print and draw what an earlier run wrote with --json
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "folder", "fabric", "locks"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "folder", "fabric", "locks", "suite"])]
     from: Option<PathBuf>,
 
     /// Fewer and shorter runs: some seconds, and more noise
@@ -123,7 +141,8 @@ allocated and freed one after the other: the library reuses zeroed pages of earl
 library's first window of a size does. perftest's loops check nothing and have no flush and no window. perftest reports the
 median of its rounds, or its average bandwidth; the library's value is the median of batches, each the average of about ten
 rounds, and a batch of compare_and_swap begins with a put. The library copies its puts and confirms that they are in memory;
-ib_write_bw does neither. A signal takes a receive at its target, ib_write_lat's writes do not.";
+ib_write_bw does neither. A signal takes a receive at its target, ib_write_lat's writes do not. ucx_perftest reports the
+median of its single messages, or its overall rate; its streams have no answers.";
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let stored = args.from.as_deref().map(read).transpose()?;
@@ -178,9 +197,12 @@ fn measure(args: &Args) -> Result<Result<Document, u8>, Failure> {
     };
     let fabric = args.fabric.built_in()?;
     let mut installed = Vec::new();
-    let mut perftest = None;
+    let mut external = None;
     if matches!(args.fabric, FabricName::Mixed) {
         return Err("--fabric mixed: only shm and verbs have peers".into());
+    }
+    if args.suite == Suite::Messages && !matches!(args.fabric, FabricName::Shm) {
+        return Err("--suite messages: over shm; over verbs, messages are among what is compared with perftest".into());
     }
     if matches!(args.fabric, FabricName::Shm) {
         for mpi in &MPIS {
@@ -189,7 +211,13 @@ fn measure(args: &Args) -> Result<Result<Document, u8>, Failure> {
                 Err(why) => note(format!("{} is left out: {why}", mpi.name)),
             }
         }
-        note("perftest is left out: it measures verbs (--fabric verbs)".to_owned());
+        match args.suite {
+            Suite::Windows => note("perftest is left out: it measures verbs (--fabric verbs)".to_owned()),
+            Suite::Messages => match Ucx::find() {
+                Ok(ucx) => external = Some(External::Ucx(ucx)),
+                Err(why) => note(format!("UCX is left out: {why}")),
+            },
+        }
     } else {
         for mpi in &MPIS {
             note(format!(
@@ -197,30 +225,26 @@ fn measure(args: &Args) -> Result<Result<Document, u8>, Failure> {
                 mpi.name
             ));
         }
-        perftest = Some(Perftest::find().map_err(|why| Failure::from(format!("--fabric {fabric}: {why}")))?);
+        let perftest = Perftest::find().map_err(|why| Failure::from(format!("--fabric {fabric}: {why}")))?;
+        external = Some(External::Perftest(perftest));
     }
     let locks = lock_choice::unique(&args.locks);
-    if locks.len() > 1 && perftest.is_some() {
+    if locks.len() > 1 && matches!(external, Some(External::Perftest(_))) {
         return Err("several locks: perftest has none to compare with".into());
     }
     if locks[0] != LockDesign::default() {
         note(format!("onesided's windows have the lock {}", locks[0]));
     }
-    let setup = Setup { fabric, locks, installed: &installed, perftest };
+    let setup = Setup { fabric, locks, installed: &installed, suite: args.suite, external };
     let interrupts = interrupts()?;
     let results = match measure::run(effort, &setup, &interrupts, &mut note)? {
         Ok(results) => results,
         Err(code) => return Ok(Err(code)),
     };
     let ours = Program { name: "onesided".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
-    let perftest =
-        setup.perftest.map(|perftest| Program { name: perftest::NAME.to_owned(), version: perftest.version });
-    let programs = [ours]
-        .into_iter()
-        .chain(perftest)
-        .chain(
-            installed.iter().map(|mpi| Program { name: mpi.mpi.name.to_owned(), version: mpi.mpi.version.to_owned() }),
-        )
-        .collect();
+    let program = |name: &str, version: &str| Program { name: name.to_owned(), version: version.to_owned() };
+    let mpis = installed.iter().map(|mpi| program(mpi.mpi.name, mpi.mpi.version));
+    let external = setup.external.iter().map(|external| program(external.name(), external.version()));
+    let programs = [ours].into_iter().chain(mpis).chain(external).collect();
     Ok(Ok(Document::new(machine, begun, command(), programs, notes, results)))
 }

@@ -2,24 +2,17 @@
 //! this library.
 
 use std::fs;
-use std::io::Read;
-use std::net::{Ipv4Addr, TcpListener};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
 
+use crate::bench::peers::external;
 use crate::bench::peers::plan::Measure;
 
 pub(crate) const NAME: &str = "perftest";
 
-/// The longest that a server and its client may take.
-const DEADLINE: Duration = Duration::from_secs(30);
 /// Few, because rounds may take milliseconds if a software device shares two cores with two
 /// spinning processes.
 const ROUNDS: &str = "300";
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The installed perftest, and the device that it measures.
 #[derive(Debug)]
@@ -60,8 +53,8 @@ impl Job {
             "compare_and_swap" => ("ib_atomic_lat", &["-A", "CMP_AND_SWAP"], Figure::Typical),
             "fetch_and_op" => ("ib_atomic_lat", &["-A", "FETCH_AND_ADD"], Figure::Typical),
             "signal_echo" => ("ib_write_lat", &["-s", "8"], Figure::Typical),
-            "message_echo" => ("ib_send_lat", &["-s", "8"], Figure::Typical),
-            "message_many" => ("ib_send_bw", &["-s", "8", "-t", "64"], Figure::Average(8)),
+            "ping_pong" => ("ib_send_lat", &["-s", "8"], Figure::Typical),
+            "stream" => ("ib_send_bw", &["-s", "8", "-t", "64"], Figure::Average(8)),
             "put_many" if small => ("ib_write_bw", &["-s", "8", "-t", "64"], Figure::Average(8)),
             "put_many" => ("ib_write_bw", &["-s", "65536", "-t", "64"], Figure::Average(65536)),
             _ => return None,
@@ -109,26 +102,11 @@ impl Perftest {
     /// Measures the nanoseconds of one operation, until `over` is set.
     pub(crate) fn measure(&self, measure: &Measure, over: &AtomicBool) -> Result<f64, String> {
         let job = Job::of(measure).ok_or("no program corresponds to it")?;
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr());
-        let port = port.map_err(|error| error.to_string())?.port();
-        let deadline = Instant::now() + DEADLINE;
-        let mut server = Tool::start(self.command(&job, port))?;
-        while !listens(port) {
-            if let Some(said) = server.ended()? {
-                return Err(format!("{}: {said}", job.program));
-            }
-            poll_wait(over, deadline, job.program)?;
-        }
-        let mut client = self.command(&job, port);
+        let port = external::free_port()?;
+        let (server, mut client) = (self.command(&job, port), self.command(&job, port));
         client.arg("127.0.0.1");
-        let mut client = Tool::start(client)?;
-        loop {
-            if let Some(said) = client.ended()? {
-                return nanos(&said, job.figure)
-                    .ok_or_else(|| format!("{}: {}", job.program, said.trim().lines().last().unwrap_or("no figures")));
-            }
-            poll_wait(over, deadline, job.program)?;
-        }
+        let said = external::output_of_client(job.program, (server, client), port, over)?;
+        nanos(&said, job.figure).ok_or_else(|| external::without_figures(job.program, &said))
     }
 
     fn command(&self, job: &Job, port: u16) -> Command {
@@ -140,31 +118,6 @@ impl Perftest {
         }
         command
     }
-}
-
-/// Waits for the next poll.
-///
-/// # Errors
-/// If the run is over, or the deadline has passed.
-fn poll_wait(over: &AtomicBool, deadline: Instant, program: &str) -> Result<(), String> {
-    if over.load(Ordering::Relaxed) {
-        return Err("the run was ended".to_owned());
-    }
-    if Instant::now() > deadline {
-        return Err(format!("{program} was not done within {} s", DEADLINE.as_secs()));
-    }
-    thread::sleep(POLL_INTERVAL);
-    Ok(())
-}
-
-/// Whether a socket listens at a port. A connection attempt would be taken for the client's.
-fn listens(port: u16) -> bool {
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| fs::read_to_string(table).unwrap_or_default());
-    let here = format!(":{port:04X}");
-    tables.iter().flat_map(|table| table.lines()).any(|line| {
-        let mut words = line.split_whitespace().skip(1);
-        words.next().is_some_and(|address| address.ends_with(&here)) && words.nth(1) == Some("0A")
-    })
 }
 
 /// The nanoseconds of one operation, from the output of a client.
@@ -184,41 +137,15 @@ fn nanos(said: &str, figure: Figure) -> Option<f64> {
     (number > 0.0).then_some(nanos)
 }
 
-/// A process that does not outlive its owner.
-struct Tool(Child);
-
-impl Tool {
-    fn start(mut command: Command) -> Result<Self, String> {
-        let name = command.get_program().to_string_lossy().into_owned();
-        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        // In another process group, so that Ctrl-C reaches only this program, which then ends the
-        // process.
-        command.process_group(0).spawn().map(Self).map_err(|error| format!("{name}: {error}"))
-    }
-
-    /// Its output once it has ended. The output is smaller than a pipe's buffer.
-    fn ended(&mut self) -> Result<Option<String>, String> {
-        if self.0.try_wait().map_err(|error| error.to_string())?.is_none() {
-            return Ok(None);
-        }
-        let mut said = String::new();
-        if let Some(output) = &mut self.0.stdout {
-            output.read_to_string(&mut said).map_err(|error| error.to_string())?;
-        }
-        Ok(Some(said))
-    }
-}
-
-impl Drop for Tool {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::peers::plan::over_cards;
+
+    #[test]
+    fn what_is_measured_over_cards_has_a_program() {
+        assert!(over_cards().iter().all(supports));
+    }
 
     #[test]
     fn a_clients_figures_are_parsed() {
@@ -231,14 +158,5 @@ mod tests {
         assert_eq!(nanos(bandwidth, Figure::Average(1 << 20)).map(f64::round), Some(20e6)); // 1 MiB at 50 MiB/s
         assert_eq!(nanos(latency, Figure::Average(8)), None);
         assert_eq!(nanos("Unable to init the socket connection", Figure::Typical), None);
-    }
-
-    #[test]
-    fn a_listening_port_is_detected_without_a_connection() {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
-        assert!(listens(port));
-        drop(listener);
-        assert!(!listens(port));
     }
 }

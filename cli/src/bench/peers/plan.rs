@@ -1,6 +1,9 @@
 //! The measures of a run.
 
+use clap::ValueEnum;
+
 use crate::bench::effort::Effort;
+use crate::bench::messages::window;
 use crate::bench::results::quantity::Quantity;
 
 /// One line of the results.
@@ -29,6 +32,8 @@ pub(crate) struct Measure {
 pub(crate) enum Repeat {
     /// As many iterations as fit into a batch.
     Batches,
+    /// The same number of iterations for all programs: as many as fit into a batch of the fastest.
+    Alike,
     /// A few batches of so many iterations.
     Times(u64),
     /// Once a run.
@@ -43,6 +48,18 @@ pub(crate) const TRANSFERS: &str = "Bandwidth";
 pub(crate) const WINDOWS: &str = "Windows";
 pub(crate) const BUSY: &str = "First lock + put + unlock after 10 ms";
 pub(crate) const CONTENDED: &str = "Contended locks";
+pub(crate) const ONE_WAY: &str = "Half a round trip";
+pub(crate) const STREAMS: &str = "Streams";
+pub(crate) const RATES: &str = "Messages a second";
+
+/// What is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Suite {
+    /// Locks, one-sided operations, windows
+    Windows,
+    /// Messages between two processes
+    Messages,
+}
 
 /// Operations before one flush in probes of many operations.
 pub(crate) const MANY: u64 = 64;
@@ -134,10 +151,34 @@ pub(crate) fn over_cards() -> Vec<Measure> {
     let pieces = Measure { size: 64 << 10, sized: true, ..one("64 puts + flush", TRANSFERS, "put_many") };
     vec![
         echo(one("signal, one way",       SMALL, "signal_echo")),
-        echo(one("message, one way",      SMALL, "message_echo")),
-        many(one("64 messages + answer",  SMALL, "message_many")),
+        echo(one("message, one way",      SMALL, "ping_pong")),
+        many(one("64 messages + answer",  SMALL, "stream")),
         Measure { quantity: Quantity::Bandwidth, operations: MANY, ..pieces },
     ]
+}
+
+/// The measures of messages between two ranks.
+pub(crate) fn messages() -> Vec<Measure> {
+    let of = |benchmark, group, probe, size: u64| {
+        let many = window(size as usize) as u64;
+        let measure = Measure { size, sized: true, argument: many, operations: many, ..one(benchmark, group, probe) };
+        Measure { repeat: Repeat::Alike, ..measure }
+    };
+    let sizes = [8, 64, 512, 2 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20];
+    let ping_pong = |size| {
+        let limit = Some(if size == 8 { "bare_store_ping_pong" } else { "bare_ping_pong" });
+        Measure { limit, operations: 2, ..of("ping-pong", ONE_WAY, "ping_pong", size) }
+    };
+    let stream = |size| {
+        let stream = of("stream", STREAMS, "stream", size);
+        Measure { limit: Some("bare_stream"), quantity: Quantity::Bandwidth, ..stream }
+    };
+    let rate = |benchmark, probe| {
+        let limit = Some("bare_stream");
+        Measure { limit, quantity: Quantity::MessageRate, ..of(benchmark, RATES, probe, 8) }
+    };
+    let rates = [rate("stream", "stream"), rate("all unexpected", "unexpected")];
+    sizes.map(ping_pong).into_iter().chain(sizes[1..].iter().map(|size| stream(*size))).chain(rates).collect()
 }
 
 impl Measure {
@@ -152,8 +193,8 @@ impl Measure {
             (Repeat::Once | Repeat::Throughput(_), _) => 1,
             (Repeat::Times(_), Effort::Full) => 5,
             (Repeat::Times(_), Effort::Quick) => 2,
-            (Repeat::Batches, Effort::Full) => 15,
-            (Repeat::Batches, Effort::Quick) => 5,
+            (Repeat::Batches | Repeat::Alike, Effort::Full) => 15,
+            (Repeat::Batches | Repeat::Alike, Effort::Quick) => 5,
         }
     }
 
@@ -179,6 +220,17 @@ mod tests {
         assert_eq!(of("put_many", 8).value(640.0), 1e8, "64 puts in 640 ns");
         assert_eq!(of("put", 8).value(20.0), 20.0);
         assert_eq!(of("get", 1 << 20).value(1e5), 10.48576);
+    }
+
+    #[test]
+    fn messages_are_counted_by_their_windows() {
+        let all = messages();
+        let of = |probe, size| all.iter().find(|measure| measure.probe == probe && measure.size == size).unwrap();
+        assert_eq!(of("ping_pong", 8).value(500.0), 250.0, "there and back");
+        assert_eq!(of("stream", 512).value(64.0 * 51.2), 10.0);
+        assert_eq!(of("stream", 1 << 20).value(16.0 * 65536.0), 16.0, "a window of 16");
+        assert_eq!(of("unexpected", 8).value(6400.0), 1e7);
+        assert!(all.iter().all(|measure| measure.limit.is_some()));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use onesided_windows::{Error, LockDesign, Op, Window};
 
 use crate::bench::baselines::bare;
+use crate::bench::messages::End;
 use crate::bench::peers::control::Request;
 use crate::bench::peers::echoes;
 use crate::bench::peers::plan::{FREE, MANY, TOUCH};
@@ -35,6 +36,8 @@ pub(crate) struct Probes<'r> {
     /// [`TRANSFER_AREA`] bytes from `begin` on, which is page-aligned like the peers' buffer.
     buffer: Vec<u64>,
     begin: usize,
+    /// Made for the first loop of messages.
+    end: Option<End<'r>>,
 }
 
 /// A loop that acquires and releases the lock.
@@ -48,7 +51,7 @@ impl<'r> Probes<'r> {
         let window = Window::<u64>::allocate(&rank.world, TRANSFER_AREA / WORD).wait()?;
         let buffer = vec![1_u64; (TRANSFER_AREA + PAGE) / WORD];
         let begin = buffer.as_ptr().addr().wrapping_neg() % PAGE / WORD;
-        Ok(Self { rank, window, buffer, begin })
+        Ok(Self { rank, window, buffer, begin, end: None })
     }
 
     pub(crate) fn close(self) -> Result<(), Failure> {
@@ -70,16 +73,19 @@ impl<'r> Probes<'r> {
         if let Some(taken) = self.locking(&self.window, request)? {
             return Ok(Some(taken));
         }
+        if let Some(one) = echoes::loop_of(request.probe) {
+            if self.end.is_none() {
+                self.end = End::new(self.rank, 1)?;
+            }
+            let run = |end| echoes::messages(end, one, request.size, request.times);
+            return self.end.as_ref().map(run).transpose();
+        }
         let run: LockedLoop = match request.probe {
             "allocate" => return self.allocate(request).map(Some),
             "bare_contend" => {
                 return self.contend(request, |over| Ok(bare::contend(self.rank.word(LOCK), over, 1))).map(Some);
             }
             "signal_echo" => return echoes::signals(&self.window, self.rank.peer(), request.times).map(Some),
-            "message_echo" | "message_many" => {
-                let many = if request.probe.ends_with("_many") { MANY } else { 1 };
-                return echoes::messages(&self.rank.world, self.rank.peer(), many, request.times).map(Some);
-            }
             "put" => put,
             "get" => get,
             "put_many" => put_many,

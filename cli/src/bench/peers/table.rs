@@ -8,13 +8,15 @@ use crate::bench::peers::document::{Comparison, Document, LIMIT, OURS};
 use crate::bench::results::quantity::Quantity;
 use crate::bench::runner::wrap;
 
+/// How many programs, the limit among them, have their values and ratios in one table.
+const ONE_TABLE: usize = 4;
+
 impl Document {
     pub(crate) fn to_text(&self) -> String {
         let mut text = machine(&self.machine, false);
         let names = self.names();
         let head = head(&names);
         let head: Vec<_> = head.iter().map(|name| &**name).collect();
-        text += "\n";
         let mut rows = Vec::new();
         for (group, results) in self.groups() {
             let mut title = vec![String::new(); head.len()];
@@ -22,7 +24,13 @@ impl Document {
             rows.push(title);
             rows.extend(results.into_iter().map(|result| cells(result, &names, false)));
         }
-        text += &table(&head, rows.into_iter());
+        // With more programs the values and the ratios are a table each.
+        let split = if names.len() > ONE_TABLE { 1 + names.len() } else { head.len() };
+        for columns in [1..split, split..head.len()].into_iter().filter(|columns| !columns.is_empty()) {
+            let head = [&head[..1], &head[columns.clone()]].concat();
+            let rows = rows.iter().map(|row| [&row[..1], &row[columns.clone()]].concat());
+            text += &format!("\n{}", table(&head, rows));
+        }
         text += "\nMedians. x NAME: how many times as fast onesided was as NAME.\n";
         for note in &self.notes {
             text += &format!("{}\n", wrap(note, WIDTH));
@@ -66,7 +74,25 @@ pub(crate) fn cells(result: &Comparison, names: &[&str], with_ranges: bool) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::peers::document::Program;
     use crate::bench::peers::document::tests::stored;
+
+    #[test]
+    fn five_programs_fit_the_terminal() {
+        let runs: Vec<(&str, &[f64])> =
+            [OURS, LIMIT, "MPICH", "Open MPI", "UCX"].into_iter().zip([&[123_456.0][..]; 5]).collect();
+        let mut document = stored();
+        document.programs.push(Program { name: "UCX".to_owned(), version: "1".to_owned() });
+        document.results =
+            vec![Comparison::new(("all unexpected", "Rates"), Some(8), 2, Quantity::Latency).with(&runs)];
+        let text = document.to_text();
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        let words: Vec<Vec<_>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        for line in ["benchmark onesided limit MPICH Open MPI UCX", "all unexpected, 8 B 1.00 1.00 1.00 1.00"] {
+            let line: Vec<_> = line.split(' ').collect();
+            assert!(words.contains(&line), "{line:?}: {text}");
+        }
+    }
 
     #[test]
     fn every_result_and_every_note_has_its_line() {

@@ -7,7 +7,7 @@ use std::thread;
 use super::*;
 
 fn setup(locks: &[LockDesign]) -> Setup<'static> {
-    Setup { fabric: "shm", locks: locks.to_vec(), installed: &[], perftest: None }
+    Setup { fabric: "shm", locks: locks.to_vec(), installed: &[], suite: Suite::Windows, external: None }
 }
 
 /// What a simulated job does, after so many requests.

@@ -1,0 +1,24 @@
+//! Windows of messages both ways at the same time (osu_bibw).
+
+use super::{End, Loop, received, sent, window};
+use crate::bench::messages::stream;
+use crate::failure::Failure;
+
+pub(super) static LOOP: Loop =
+    Loop { name: "streams both ways", limit: |_| Some(&LIMIT), messages: |size| 2 * window(size), run, ..stream::LOOP };
+
+pub(super) static LIMIT: Loop = Loop { name: "streams both ways by memcpy", limit: |_| None, run: bare, ..LOOP };
+
+fn run(end: &End<'_>, size: usize, n: u64) -> Result<(), Failure> {
+    let mut into = end.into.borrow_mut();
+    (0..n).try_for_each(|_| {
+        let receives = end.receive_all(size, &mut into);
+        sent(end.send_all(size))?;
+        received(receives)
+    })
+}
+
+fn bare(end: &End<'_>, size: usize, n: u64) -> Result<(), Failure> {
+    end.with_bytes(size, |bytes| end.bare.both_ways(bytes, window(size), n));
+    Ok(())
+}

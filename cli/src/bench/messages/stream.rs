@@ -1,0 +1,34 @@
+//! Windows of messages one way: the receives are posted, the messages sent, and an empty one comes
+//! back (osu_bw; between pairs osu_mbw_mr).
+
+use super::{End, Loop, received, sent, window};
+use crate::bench::results::quantity::Quantity;
+use crate::bench::worker::rank::LARGEST;
+use crate::failure::Failure;
+
+pub(crate) static LOOP: Loop = Loop {
+    name: "stream",
+    limit: |_| Some(&LIMIT),
+    quantities: &[Quantity::MessageRate, Quantity::Bandwidth],
+    messages: window,
+    largest: LARGEST,
+    run,
+};
+
+pub(crate) static LIMIT: Loop = Loop { name: "stream by memcpy", limit: |_| None, run: bare, ..LOOP };
+
+fn run(end: &End<'_>, size: usize, n: u64) -> Result<(), Failure> {
+    let mut into = end.into.borrow_mut();
+    (0..n).try_for_each(|_| {
+        match end.is_first {
+            true => sent(end.send_all(size))?,
+            false => received(end.receive_all(size, &mut into))?,
+        }
+        end.answer_window()
+    })
+}
+
+fn bare(end: &End<'_>, size: usize, n: u64) -> Result<(), Failure> {
+    end.with_bytes(size, |bytes| end.bare.stream(bytes, window(size), n));
+    Ok(())
+}
