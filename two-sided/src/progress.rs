@@ -11,7 +11,7 @@ use onesided_fabric::remote_memory::{Fault, Patience, Rank, Watch};
 use onesided_fabric::{Arrival, Background, Fabric, NOBODY, Segment, SegmentKey, Transport};
 
 use crate::engine::{Direct, Engine, Posted, Posting, window};
-use crate::matching::Pattern;
+use crate::matching::{Envelope, Pattern};
 use crate::pipeline;
 use crate::wire::{EAGER_HEAD, HEAD_MAX};
 
@@ -250,28 +250,46 @@ impl<F: Fabric> Progress<F> {
     /// once.
     #[inline]
     pub(crate) fn receive(&self, pattern: Pattern, into: Option<&mut [u8]>) -> Posting<Registered<F>> {
+        self.arriving(|engine, arrive| match into {
+            None => engine.receive(pattern),
+            Some(into) => engine.receive_into(pattern, into, arrive),
+        })
+    }
+
+    /// Takes in what has arrived, until the message of a posted receive is in the slice.
+    #[inline]
+    pub(crate) fn land(&self, receive: usize, into: &mut [u8]) -> Option<(Envelope, u64)> {
+        self.arriving(|engine, arrive| engine.land(receive, into, arrive))
+    }
+
+    /// [Changes](Self::with) the engine with what takes in the next packet, if there is one.
+    #[inline]
+    fn arriving<R>(
+        &self,
+        change: impl FnOnce(
+            &mut Engine<Registered<F>>,
+            &mut dyn FnMut(&mut Engine<Registered<F>>, &mut Direct<'_>) -> bool,
+        ) -> R,
+    ) -> R {
         let mut state = lock(&self.state);
         let State { engine, transport, .. } = &mut *state;
         let me = self.fabric.rank();
-        let posting = match into {
-            None => engine.receive(pattern),
-            Some(into) => engine.receive_into(pattern, into, |engine, direct| {
-                let cx = &mut Context::from_waker(NOBODY);
-                match take_in((engine, transport), cx, Patience::on(me), direct) {
-                    Poll::Ready(Ok(())) => true,
-                    Poll::Ready(Err(fault)) => {
-                        engine.lose(fault.rank().unwrap_or(me), fault);
-                        false
-                    }
-                    Poll::Pending => false,
+        let result = change(engine, &mut |engine, direct| {
+            let cx = &mut Context::from_waker(NOBODY);
+            match take_in((engine, transport), cx, Patience::on(me), direct) {
+                Poll::Ready(Ok(())) => true,
+                Poll::Ready(Err(fault)) => {
+                    engine.lose(fault.rank().unwrap_or(me), fault);
+                    false
                 }
-            }),
-        };
+                Poll::Pending => false,
+            }
+        });
         if state.engine.is_busy() {
             state.flush(&mut Context::from_waker(NOBODY));
         }
         self.unlock(state);
-        posting
+        result
     }
 
     /// Starts to read announced messages whose receives are not waited for now, and ends the reads

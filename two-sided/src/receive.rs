@@ -220,6 +220,14 @@ impl<'m, F: Fabric> Posted<'m, F> {
         }
     }
 
+    /// Takes in what has arrived, until the message is in the slice; then the receive is over.
+    #[inline]
+    fn land(&mut self, into: &mut [u8]) -> Option<(Envelope, u64)> {
+        let landed = self.progress.land(self.receive?, into)?;
+        self.receive = None;
+        Some(landed)
+    }
+
     /// Waits for the message. An eager one that comes now is in `into`, if there is any room.
     fn landed<'a>(
         &'a mut self,
@@ -341,14 +349,21 @@ impl<F: Fabric> RecvInto<'_, F> {
     /// # Errors
     /// As of [`Messages::recv_into`].
     #[inline]
-    pub fn wait(self) -> Result<Status, Error>
+    pub fn wait(mut self) -> Result<Status, Error>
     where
         F: Drive,
     {
-        match self.call {
-            Call::NotStarted((Ok(Start::Landed(status)), room)) => room.fits(status),
-            _ => self.block(),
+        if let Call::NotStarted((Ok(start), room)) = &mut self.call {
+            let status = match start {
+                Start::Landed(status) => Some(*status),
+                Start::Posted(posted) => posted.land(room.bytes).map(|(of, len)| self.messages.status(of, len)),
+                Start::Taken(_) => None,
+            };
+            if let Some(status) = status {
+                return room.fits(status);
+            }
         }
+        self.block()
     }
 }
 

@@ -193,6 +193,24 @@ impl<S> Engine<S> {
         self.receive(pattern)
     }
 
+    /// Takes in packets until an eager message is in the slice of a receive; `arrive` as of
+    /// [`receive_into`](Self::receive_into). The receive is over if it has its message.
+    #[inline]
+    pub(crate) fn land(
+        &mut self,
+        receive: usize,
+        into: &mut [u8],
+        mut arrive: impl FnMut(&mut Self, &mut Direct<'_>) -> bool,
+    ) -> Option<(Envelope, u64)> {
+        let mut direct = Direct::posted(receive, into);
+        while matches!(self.receives[receive].state, ReceiveState::Posted(_)) && arrive(self, &mut direct) {
+            if direct.landed.is_some() {
+                return direct.landed;
+            }
+        }
+        None
+    }
+
     /// Takes the message of a receive, once there is one; until then `waker` is woken when there
     /// is. The receive is over afterwards; the message is to be [delivered](Self::deliver) or
     /// [given back](Self::give_back).
