@@ -10,8 +10,8 @@ use std::task::{Context, Poll, Waker};
 use onesided_fabric::remote_memory::{Fault, Patience, Rank, Watch};
 use onesided_fabric::{Arrival, Background, Fabric, NOBODY, Segment, SegmentKey, Transport};
 
-use crate::engine::{Direct, Engine, Posted, Posting, window};
-use crate::matching::{Envelope, Pattern};
+use crate::engine::{Direct, Engine, Landed, Posted, Posting, window};
+use crate::matching::Pattern;
 use crate::pipeline;
 use crate::wire::{EAGER_HEAD, HEAD_MAX};
 
@@ -258,7 +258,7 @@ impl<F: Fabric> Progress<F> {
 
     /// Takes in what has arrived, until the message of a posted receive is in the slice.
     #[inline]
-    pub(crate) fn land(&self, receive: usize, into: &mut [u8]) -> Option<(Envelope, u64)> {
+    pub(crate) fn land(&self, receive: usize, into: &mut [u8]) -> Option<Landed> {
         self.arriving(|engine, arrive| engine.land(receive, into, arrive))
     }
 

@@ -9,8 +9,7 @@ use bytemuck::Pod;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
 
-use crate::engine::{Body, Direct, Engine, Matched, Posting};
-use crate::matching::Envelope;
+use crate::engine::{Body, Direct, Engine, Landed, Matched, Posting};
 use crate::pipeline;
 use crate::progress::{Progress, Registered};
 use crate::{Error, Messages, Source, Status, Tags};
@@ -21,7 +20,7 @@ pub struct Recv<'m, T, F: Fabric> {
     messages: &'m Messages<F>,
     limit: Limit<'m, F>,
     source: Source,
-    call: Call<'m, Started<'m, F>, Received<T>>,
+    call: Call<'m, Started<'m, F>, Elements<T>>,
     element: PhantomData<fn() -> T>,
 }
 
@@ -31,20 +30,41 @@ pub struct RecvInto<'m, F: Fabric> {
     messages: &'m Messages<F>,
     limit: Limit<'m, F>,
     source: Source,
-    call: Call<'m, (Started<'m, F>, Room<'m>), Result<Status, Error>>,
+    call: Call<'m, (Started<'m, F>, Room<'m, F>), Result<Status, Error>>,
 }
 
-type Received<T> = Result<(Vec<T>, Status), Error>;
+type Elements<T> = Result<(Vec<T>, Status), Error>;
 
-/// The slice of a receive.
-struct Room<'m> {
+/// The slice of a receive, and the message that came before the receive was posted, until it is
+/// taken or given back.
+struct Room<'m, F: Fabric> {
+    messages: &'m Messages<F>,
     bytes: &'m mut [u8],
     element: usize,
+    landed: Option<Landed>,
 }
 
-impl Room<'_> {
+impl<F: Fabric> Drop for Room<'_, F> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(landed) = self.landed.take() {
+            self.messages.progress().with(|engine| engine.give_back_landed(landed, self.bytes));
+        }
+    }
+}
+
+impl<'m, F: Fabric> Room<'m, F> {
+    #[inline]
+    fn of<T: Pod>(messages: &'m Messages<F>, into: &'m mut [T]) -> Self {
+        Self { messages, bytes: bytemuck::cast_slice_mut(into), element: size_of::<T>(), landed: None }
+    }
+
+    fn has(&self, Landed { envelope, len, .. }: Landed) -> Result<Status, Error> {
+        self.fits(self.messages.status(envelope, len))
+    }
+
     const fn fits(&self, status: Status) -> Result<Status, Error> {
-        let Self { bytes, element } = self;
+        let Self { bytes, element, .. } = self;
         match status.bytes <= bytes.len() as u64 && status.bytes.is_multiple_of(*element as u64) {
             true => Ok(status),
             false => Err(Error::Length { status, room: Some(bytes.len() / *element), element: *element }),
@@ -64,21 +84,25 @@ pub(crate) struct Posted<'m, F: Fabric> {
 enum Start<'m, F: Fabric> {
     Posted(Posted<'m, F>),
     Taken(Box<Taken<'m, F>>),
-    /// It is in the slice.
-    Landed(Status),
+    /// Its [`Room`] has it.
+    Landed,
 }
 
 type Started<'m, F> = Result<Start<'m, F>, Box<Error>>;
 
 impl<'m, F: Fabric> Start<'m, F> {
     #[inline]
-    fn post(messages: &'m Messages<F>, source: Source, tags: Tags, into: Option<&mut [u8]>) -> Started<'m, F> {
+    fn post(messages: &'m Messages<F>, source: Source, tags: Tags, room: Option<&mut Room<'m, F>>) -> Started<'m, F> {
         let (progress, pattern) = (messages.progress(), messages.pattern("recv", source, tags)?);
         let watch = pattern.source.map_or(progress.fabric.rank(), Rank);
+        let (into, has) = room.map(|room| (&mut *room.bytes, &mut room.landed)).unzip();
         Ok(match progress.receive(pattern, into) {
             Posting::Posted(receive) => Self::Posted(Posted { progress, source, watch, receive: Some(receive) }),
             Posting::Taken(matched) => Self::Taken(Box::new(Taken::new(messages, matched))),
-            Posting::Landed(envelope, len) => Self::Landed(messages.status(envelope, len)),
+            Posting::Landed(landed) => {
+                has.map_or_else(|| unreachable!("there is no slice"), |has| *has = Some(landed));
+                Self::Landed
+            }
         })
     }
 
@@ -86,7 +110,7 @@ impl<'m, F: Fabric> Start<'m, F> {
         match self {
             Self::Posted(posted) => posted.taken(messages).await,
             Self::Taken(taken) => Ok(*taken),
-            Self::Landed(_) => unreachable!("there is no slice"),
+            Self::Landed => unreachable!("there is no slice"),
         }
     }
 }
@@ -205,7 +229,7 @@ impl<'m, F: Fabric> Taken<'m, F> {
         Ok((elements.into_vec(), status))
     }
 
-    async fn into_slice(mut self, room: Room<'_>) -> Result<Status, Error> {
+    async fn into_slice(mut self, room: Room<'_, F>) -> Result<Status, Error> {
         let status = self.status();
         self.read(room.bytes).await?;
         room.fits(status)
@@ -215,14 +239,14 @@ impl<'m, F: Fabric> Taken<'m, F> {
 impl<'m, F: Fabric> Posted<'m, F> {
     async fn taken(mut self, messages: &'m Messages<F>) -> Result<Taken<'m, F>, Error> {
         match self.landed(messages, &mut []).await? {
-            Landed::Matched(matched) => Ok(Taken::new(messages, matched)),
-            Landed::Direct(..) => unreachable!("there is no room for it"),
+            Received::Matched(matched) => Ok(Taken::new(messages, matched)),
+            Received::Landed(_) => unreachable!("there is no room for it"),
         }
     }
 
     /// Takes in what has arrived, until the message is in the slice; then the receive is over.
     #[inline]
-    fn land(&mut self, into: &mut [u8]) -> Option<(Envelope, u64)> {
+    fn land(&mut self, into: &mut [u8]) -> Option<Landed> {
         let landed = self.progress.land(self.receive?, into)?;
         self.receive = None;
         Some(landed)
@@ -233,7 +257,7 @@ impl<'m, F: Fabric> Posted<'m, F> {
         &'a mut self,
         messages: &'a Messages<F>,
         into: &'a mut [u8],
-    ) -> impl Future<Output = Result<Landed<Registered<F>>, Error>> + 'a {
+    ) -> impl Future<Output = Result<Received<Registered<F>>, Error>> + 'a {
         let Some(receive) = self.receive else { unreachable!("it is taken once") };
         let source = self.source;
         let failed =
@@ -243,8 +267,8 @@ impl<'m, F: Fabric> Posted<'m, F> {
             if into.is_empty() { Direct::none() } else { Direct::posted(receive, into) },
             move |engine, direct, waker| {
                 let outcome = match direct.landed.take() {
-                    Some((envelope, len)) => Ok(Landed::Direct(envelope, len)),
-                    None => engine.received(receive, waker)?.map(Landed::Matched).map_err(failed),
+                    Some(landed) => Ok(Received::Landed(landed)),
+                    None => engine.received(receive, waker)?.map(Received::Matched).map_err(failed),
                 };
                 self.receive = None;
                 Some(outcome)
@@ -255,10 +279,10 @@ impl<'m, F: Fabric> Posted<'m, F> {
 }
 
 /// The message of a receive.
-enum Landed<S> {
+enum Received<S> {
     Matched(Matched<S>),
-    /// It is in the memory of the receive; and its length in bytes.
-    Direct(Envelope, u64),
+    /// It is in the memory of the receive.
+    Landed(Landed),
 }
 
 impl<'m, T: Pod + Send, F: Fabric> Recv<'m, T, F> {
@@ -305,14 +329,15 @@ limited! {
 }
 
 impl<'m, F: Fabric> RecvInto<'m, F> {
+    #[inline]
     pub(crate) fn start<T: Pod + Send>(
         messages: &'m Messages<F>,
         into: &'m mut [T],
         source: Source,
         tags: Tags,
     ) -> Self {
-        let room = Room { bytes: bytemuck::cast_slice_mut(into), element: size_of::<T>() };
-        let start = Start::post(messages, source, tags, Some(&mut *room.bytes));
+        let mut room = Room::of(messages, into);
+        let start = Start::post(messages, source, tags, Some(&mut room));
         let call = Call::NotStarted((start, room));
         Self { messages, limit: Limit::NONE, source, call }
     }
@@ -320,7 +345,7 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
     /// Receives a message that is matched already.
     pub(crate) fn taken<T: Pod + Send>(taken: Taken<'m, F>, into: &'m mut [T]) -> Self {
         let (messages, source) = (taken.messages(), Source::Rank(taken.status().source));
-        let room = Room { bytes: bytemuck::cast_slice_mut(into), element: size_of::<T>() };
+        let room = Room::of(messages, into);
         Self { messages, limit: Limit::NONE, source, call: Call::NotStarted((Ok(Start::Taken(Box::new(taken))), room)) }
     }
 
@@ -331,14 +356,17 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
         self
     }
 
-    async fn run(messages: &'m Messages<F>, started: Started<'m, F>, room: Room<'m>) -> Result<Status, Error> {
+    async fn run(messages: &'m Messages<F>, started: Started<'m, F>, mut room: Room<'m, F>) -> Result<Status, Error> {
         match started.map_err(|error| *error)? {
             Start::Posted(mut posted) => match posted.landed(messages, room.bytes).await? {
-                Landed::Direct(envelope, len) => room.fits(messages.status(envelope, len)),
-                Landed::Matched(matched) => Taken::new(messages, matched).into_slice(room).await,
+                Received::Landed(landed) => room.has(landed),
+                Received::Matched(matched) => Taken::new(messages, matched).into_slice(room).await,
             },
             Start::Taken(taken) => taken.into_slice(room).await,
-            Start::Landed(status) => room.fits(status),
+            Start::Landed => match room.landed.take() {
+                Some(landed) => room.has(landed),
+                None => unreachable!("its room has it"),
+            },
         }
     }
 }
@@ -354,13 +382,13 @@ impl<F: Fabric> RecvInto<'_, F> {
         F: Drive,
     {
         if let Call::NotStarted((Ok(start), room)) = &mut self.call {
-            let status = match start {
-                Start::Landed(status) => Some(*status),
-                Start::Posted(posted) => posted.land(room.bytes).map(|(of, len)| self.messages.status(of, len)),
+            let landed = match start {
+                Start::Landed => room.landed.take(),
+                Start::Posted(posted) => posted.land(room.bytes),
                 Start::Taken(_) => None,
             };
-            if let Some(status) = status {
-                return room.fits(status);
+            if let Some(landed) = landed {
+                return room.has(landed);
             }
         }
         self.block()

@@ -160,6 +160,29 @@ fn a_receive_that_is_dropped_or_late_takes_no_message() {
     });
 }
 
+/// Whether it was posted before the message came or not; and the message keeps its place.
+#[test]
+fn a_dropped_receive_gives_its_message_back() {
+    ranks(1, |_, messages| {
+        for len in [0, 8, 1_000, 100_000] {
+            for posted in [false, true] {
+                let (first, second) = (bytes(1, len), bytes(2, len));
+                let mut into = vec![0; len];
+                let early = posted.then(|| messages.recv_into(&mut into, 0, Tag(0)));
+                messages.send(&first, 0, Tag(0)).wait().unwrap();
+                messages.send(&second, 0, Tag(0)).wait().unwrap();
+                drop(early);
+                drop(messages.recv_into(&mut vec![0; len], 0, Tag(0)));
+                let mut short = vec![0; len / 2];
+                drop(messages.recv_into(&mut short, 0, Tag(0)));
+                for sent in [&first, &second] {
+                    assert_eq!(&messages.recv::<u8>(0, Tag(0)).wait().unwrap().0, sent, "{len} bytes, {posted}");
+                }
+            }
+        }
+    });
+}
+
 #[test]
 fn a_matched_probe_takes_its_message_from_all_others() {
     ranks(2, |world, messages| {

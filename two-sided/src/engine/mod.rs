@@ -44,7 +44,7 @@ use crate::matching::{Envelope, Matcher};
 use crate::wire::{EAGER_HEAD, Encoded, HEAD_MAX, Packet, RequestId, eager_head};
 
 pub(crate) use self::peer::window;
-pub(crate) use self::receives::{Body, Direct, Matched, Posting};
+pub(crate) use self::receives::{Body, Direct, Landed, Matched, Posting};
 
 /// What became of a packet that was to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -356,14 +356,14 @@ impl<S> Engine<S> {
             return self.credit(from, len);
         }
         let receive = self.matcher.take_posted(envelope);
-        if direct.gets(receive, envelope) {
+        if direct.gets(receive, envelope, len) {
             let room = direct.into.len();
             let into = &mut direct.into[..len.min(room)];
             match first.get(..into.len()) {
                 Some(first) => into.copy_from_slice(first),
                 None => read(into),
             }
-            direct.landed = Some((envelope, len as u64));
+            direct.landed = Some(Landed { envelope, arrival, len: len as u64 });
             if let Some(posted) = receive {
                 self.receives.remove(posted);
             }

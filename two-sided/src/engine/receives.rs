@@ -88,8 +88,17 @@ pub(crate) struct Matched<S> {
 pub(crate) struct Direct<'b> {
     receive: Looking,
     pub(super) into: &'b mut [u8],
-    /// The message that has come, and its length in bytes. The receive is over.
-    pub(crate) landed: Option<(Envelope, u64)>,
+    /// The message that has come. The receive is over.
+    pub(crate) landed: Option<Landed>,
+}
+
+/// An eager message in the memory of its receive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Landed {
+    pub(crate) envelope: Envelope,
+    pub(super) arrival: Arrival,
+    /// Its length in bytes. The memory may be shorter if the receive was posted.
+    pub(crate) len: u64,
 }
 
 #[derive(Debug)]
@@ -115,13 +124,14 @@ impl<'b> Direct<'b> {
         Self { receive: Looking::Nobody, into: &mut [], landed: None }
     }
 
-    /// Whether a message is its own, that the posted receive `oldest` fits.
+    /// Whether a message of `len` bytes is its own, that the posted receive `oldest` fits. One that
+    /// is not posted may give its message back, so it gets none that it has no room for.
     #[inline]
-    pub(super) fn gets(&self, oldest: Option<usize>, envelope: Envelope) -> bool {
+    pub(super) fn gets(&self, oldest: Option<usize>, envelope: Envelope, len: usize) -> bool {
         match self.receive {
             Looking::Nobody => false,
             Looking::Posted(receive) => oldest == Some(receive),
-            Looking::Unposted(pattern) => oldest.is_none() && pattern.fits(envelope),
+            Looking::Unposted(pattern) => oldest.is_none() && pattern.fits(envelope) && len <= self.into.len(),
         }
     }
 }
@@ -131,8 +141,8 @@ impl<'b> Direct<'b> {
 pub(crate) enum Posting<S> {
     Posted(usize),
     Taken(Matched<S>),
-    /// It is in the memory of the receive; and its length in bytes.
-    Landed(Envelope, u64),
+    /// It is in the memory of the receive, whole.
+    Landed(Landed),
 }
 
 #[derive(Debug)]
@@ -186,11 +196,27 @@ impl<S> Engine<S> {
             if self.matcher.find(pattern).is_some() || !arrive(self, &mut direct) {
                 break;
             }
-            if let Some((envelope, len)) = direct.landed {
-                return Posting::Landed(envelope, len);
+            if let Some(landed) = direct.landed {
+                return Posting::Landed(landed);
             }
         }
-        self.receive(pattern)
+        match self.receive(pattern) {
+            Posting::Taken(Matched { envelope, arrival, body: Body::Eager(bytes), .. })
+                if bytes.len() <= direct.into.len() =>
+            {
+                direct.into[..bytes.len()].copy_from_slice(&bytes);
+                Posting::Landed(Landed { envelope, arrival, len: bytes.len() as u64 })
+            }
+            posting => posting,
+        }
+    }
+
+    /// [Gives back](Self::give_back) a message that is in the memory of a receive, whole.
+    pub(crate) fn give_back_landed(&mut self, Landed { envelope, arrival, len }: Landed, memory: &[u8]) {
+        let bytes = &memory[..len as usize];
+        let body =
+            Body::Eager(Bytes::new(bytes.len(), &bytes[..bytes.len().min(SHORT)], |into| into.copy_from_slice(bytes)));
+        self.give_back(Matched { envelope, arrival, is_consumed: true, body });
     }
 
     /// Takes in packets until an eager message is in the slice of a receive; `arrive` as of
@@ -201,7 +227,7 @@ impl<S> Engine<S> {
         receive: usize,
         into: &mut [u8],
         mut arrive: impl FnMut(&mut Self, &mut Direct<'_>) -> bool,
-    ) -> Option<(Envelope, u64)> {
+    ) -> Option<Landed> {
         let mut direct = Direct::posted(receive, into);
         while matches!(self.receives[receive].state, ReceiveState::Posted(_)) && arrive(self, &mut direct) {
             if direct.landed.is_some() {

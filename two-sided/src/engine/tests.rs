@@ -41,6 +41,8 @@ enum Step {
         tag: Option<u32>,
         /// Whose packets it takes in while there is no message.
         looks_at: Option<u32>,
+        /// What is in its memory then.
+        gives_back: bool,
     },
     /// The next packet of a pair arrives, if there is one.
     Arrive { from: u32, to: u32 },
@@ -68,7 +70,7 @@ struct Host {
 }
 
 impl Host {
-    fn receive(&mut self, pattern: Pattern, (from, wire): (Rank, &mut VecDeque<Vec<u8>>)) {
+    fn receive(&mut self, pattern: Pattern, (from, wire): (Rank, &mut VecDeque<Vec<u8>>), gives_back: bool) {
         let mut into = [0; 1000];
         let posting = self.engine.receive_into(pattern, &mut into, |engine, direct| match wire.pop_front() {
             Some(packet) => {
@@ -83,9 +85,14 @@ impl Host {
                 self.got.push(number(&matched.body));
                 self.engine.deliver(&matched, Ok(()));
             }
-            Posting::Landed(envelope, len) => {
-                assert!(pattern.fits(envelope), "{pattern:?} got {envelope:?}");
-                self.got.push(number_of(&into[..len as usize]));
+            Posting::Landed(landed) => {
+                assert!(pattern.fits(landed.envelope), "{pattern:?} got {:?}", landed.envelope);
+                let bytes = &into[..landed.len as usize];
+                if gives_back {
+                    self.engine.give_back_landed(landed, bytes);
+                } else {
+                    self.got.push(number_of(bytes));
+                }
             }
         }
     }
@@ -214,10 +221,10 @@ impl Net {
                     None => Some(engine.send_rendezvous(Rank(to), (0, tag), (key, number.is_multiple_of(3)), number)),
                 });
             }
-            Step::Receive { at, source, tag, looks_at } => {
+            Step::Receive { at, source, tag, looks_at, gives_back } => {
                 let (from, nothing) = (looks_at.unwrap_or(at), &mut VecDeque::new());
                 let wire = if looks_at.is_some() { self.wires.entry((from, at)).or_default() } else { nothing };
-                self.hosts[at as usize].receive(Pattern { context: 0, source, tag }, (Rank(from), wire));
+                self.hosts[at as usize].receive(Pattern { context: 0, source, tag }, (Rank(from), wire), gives_back);
             }
             Step::Arrive { from, to } => {
                 self.arrive(from, to);
@@ -258,7 +265,11 @@ impl Net {
             }
             for host in &mut self.hosts {
                 for _ in 0..host.engine.matcher.lens().1 {
-                    host.receive(Pattern { context: 0, source: None, tag: None }, (Rank(0), &mut VecDeque::new()));
+                    host.receive(
+                        Pattern { context: 0, source: None, tag: None },
+                        (Rank(0), &mut VecDeque::new()),
+                        false,
+                    );
                 }
             }
         }
@@ -270,8 +281,8 @@ fn steps() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (rank(), rank(), 0..2_u32, prop::option::of((1..80_usize, any::<bool>())))
             .prop_map(|(from, to, tag, eager)| Step::Send { from, to, tag, eager }),
-        3 => (rank(), prop::option::of(rank()), prop::option::of(0..2_u32), prop::option::of(rank()))
-            .prop_map(|(at, source, tag, looks_at)| Step::Receive { at, source, tag, looks_at }),
+        3 => (rank(), prop::option::of(rank()), prop::option::of(0..2_u32), prop::option::of(rank()), any::<bool>())
+            .prop_map(|(at, source, tag, looks_at, gives_back)| Step::Receive { at, source, tag, looks_at, gives_back }),
         6 => (rank(), rank()).prop_map(|(from, to)| Step::Arrive { from, to }),
         4 => (rank(), 0..4_u8).prop_map(|(at, room)| Step::Flush { at, room }),
         2 => rank().prop_map(|at| Step::Poll { at }),
@@ -337,7 +348,10 @@ fn a_receive_that_looks_on_is_the_youngest() {
         take_in_for(engine, Rank(1), &packets.pop_front().unwrap(), direct);
         true
     });
-    assert!(matches!(posting, Posting::Landed(Envelope { tag: 5, .. }, 8)), "{posting:?}");
+    assert!(
+        matches!(posting, Posting::Landed(Landed { envelope: Envelope { tag: 5, .. }, len: 8, .. })),
+        "{posting:?}"
+    );
     assert_eq!((into, packets.len()), ([5; 8], 0));
     assert_eq!(engine.received(older, Waker::noop()).unwrap().unwrap().envelope.tag, 5);
     let Posting::Taken(unexpected) = engine.receive(pattern(None)) else { panic!("it was taken in") };
