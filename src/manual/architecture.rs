@@ -41,6 +41,7 @@
 //! | Where is the lock design chosen? | `windows/src/locks/design.rs`; the table of designs is in `lock-algos/src/any_lock.rs` |
 //! | Where is the fabric chosen? | `fabric/src/any.rs`; dispatch at run time from the table in `fabric/src/dispatch/table.rs` |
 //! | Where does a message find its receive? | `Engine::arrived` and `place` (`two-sided/src/engine/mod.rs`) by `two-sided/src/matching/mod.rs`; `Progress::until` (`two-sided/src/progress.rs`) takes packets in and sends them, in whatever task of the rank waits; `Taken::read` (`two-sided/src/receive.rs`) reads an announced message, behind its copy if it is long (`pipeline.rs`). Packets travel by the fabric's [`Transport`](onesided_fabric::Transport): on shared memory the lanes of `fabric/src/shm/transport.rs` and `lane.rs` |
+//! | What names windows in a simulated deadlock? | windows tell the fabric (`Fabric::note`, `windows/src/locks/notes.rs`), which compiles to nothing elsewhere; `sim/src/state/notes.rs` keeps it |
 //! | Where is a paper's figure? | `cli/src/reproduce/`: its experiments in a file named after the paper, on a profile of `sim/profiles` |
 //! | Where does a new lock metric go? | one file in `cli/src/bench/metrics/`; in its `mod.rs` the `mod` line and a line of `LOCK_METRICS`; a line of `POINTS` in `cli/tests/processes/bench.rs`; a quantity that no metric has yet: a line in `cli/src/bench/results/quantity.rs` |
 //!
