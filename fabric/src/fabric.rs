@@ -11,6 +11,7 @@ use onesided_remote_memory::{Fault, FaultKind, Link, Rank, RemoteMemory};
 
 use crate::background::BackgroundSlot;
 use crate::capabilities::{AtomicAgent, Capabilities, Path};
+use crate::note::Note;
 use crate::segment::{Segment, SegmentKey};
 use crate::{Error, ServerThread, Transport, UserMemory};
 
@@ -457,6 +458,14 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     fn serve_apart(&self, task: Task, kind: ServerThread) -> Result<Option<JoinHandle<()>>, Fault> {
         let _ = kind;
         self.serve(task).map(|()| None)
+    }
+
+    /// Takes a note of what memory holds, or of a lock that this rank waits for or holds, for the
+    /// report of a simulation that ends in a deadlock. Other fabrics do not call `note`.
+    #[doc(hidden)]
+    #[inline(always)] // nothing is left of it
+    fn note(&self, note: impl FnOnce() -> Option<Note>) {
+        let _ = note;
     }
 
     /// Leaves the world after the application has dropped its last handle. Gives background work

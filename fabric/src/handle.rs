@@ -101,7 +101,7 @@ macro_rules! handle {
 }
 
 /// Like [`call`], for a handle that also has a [`Limit`](crate::Limit) named `limit`, with its
-/// result after the deadline, which drops the operation.
+/// result after the deadline, which drops the operation if `late` has not.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! limited {
@@ -127,8 +127,9 @@ macro_rules! limited {
                 let $this = &mut *self;
                 let polled = $this.call.poll(cx, |$asked| $run);
                 if polled.is_pending() && $this.limit.is_set() && $this.limit.poll(cx, $fabric).is_ready() {
+                    let late = $late;
                     $this.call = $crate::Call::Over;
-                    return ::core::task::Poll::Ready(Err($late));
+                    return ::core::task::Poll::Ready(Err(late));
                 }
                 polled
             }

@@ -34,6 +34,7 @@ mod links;
 mod members;
 #[cfg(all(feature = "verbs", not(onesided_loom)))]
 pub mod mixed;
+mod note;
 mod once_table;
 #[cfg(not(onesided_loom))]
 mod oversubscription;
@@ -85,6 +86,8 @@ pub use crate::full_after::FULL_AFTER;
 #[doc(hidden)]
 pub use crate::handle::Call;
 pub use crate::limit::Limit;
+#[doc(hidden)]
+pub use crate::note::{LockState, Note, NotedLock, NotedMemory, NotedWindow, WhichLock};
 pub use crate::segment::{Segment, SegmentKey, WORDLESS};
 pub use crate::server_threads::ServerThread;
 pub use crate::split::Split;

@@ -298,9 +298,8 @@ impl Exchange for Client {
             }
             other => {
                 let (fault, why, source) = unanswered(other).explain(self.daemon);
-                let fault = match (fault.kind(), self.job_segment.liveness(rank)) {
-                    (FaultKind::NoSuchRegion, Liveness::Dead) => Fault::of(FaultKind::PeerDied, rank),
-                    (FaultKind::NoSuchRegion, Liveness::Left) => Fault::of(FaultKind::PeerLeft, rank),
+                let fault = match fault.kind() {
+                    FaultKind::NoSuchRegion => self.job_segment.liveness(rank).needed(rank).err().unwrap_or(fault),
                     _ => fault,
                 };
                 Err(failed(fault, why, source))

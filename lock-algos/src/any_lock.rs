@@ -3,6 +3,7 @@
 use onesided_remote_memory::{Fault, Link, RemoteMemory};
 
 use crate::global::LOCK_ALL_WORDS;
+use crate::recovery::announces;
 use crate::test_and_set::EXCLUSIVE;
 use crate::{
     Backoff, DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, Global, Held, IntentFn, LockAlgorithm,
@@ -107,10 +108,27 @@ impl AnyLock {
     /// it tells.
     #[must_use]
     pub fn owner_found(&self, first: u64) -> Option<Owner> {
-        match self {
-            Self::TestAndSet(_) if first & EXCLUSIVE != 0 => Some(Owner::from_bits(first)),
-            _ => None,
-        }
+        if matches!(self, Self::TestAndSet(_)) { self.owner_in(first) } else { None }
+    }
+
+    /// The exclusive owner that the lock's first word at its home names, where it does.
+    #[must_use]
+    pub fn owner_in(&self, home: u64) -> Option<Owner> {
+        let names = match self {
+            Self::TestAndSet(_) => home & EXCLUSIVE != 0,
+            Self::TwoLevel(_) => TwoLevel::names_owner(home),
+            _ => false,
+        };
+        names.then(|| Owner::from_bits(home))
+    }
+
+    /// Whether the first words of a node say that its owner is announced for the lock with this
+    /// [number](LockContext::lock).
+    #[must_use]
+    pub fn announces(&self, node: [u64; 2], lock: u64) -> bool {
+        // That of a two-level lock is announced in its host's queue, too.
+        let places = if matches!(self, Self::TwoLevel(_) | Self::GlobalTwoLevel(_)) { 2 } else { 1 };
+        node.iter().take(places).any(|word| announces(*word, lock))
     }
 
     /// Apart, so that there is no jump by a table on the shortest way.

@@ -30,8 +30,7 @@ pub enum FaultKind {
     NotOwn,
     /// A peer that the operation needs died.
     PeerDied,
-    /// A peer that the operation needs left the world in an orderly way, or ended without joining
-    /// it.
+    /// A peer that the operation needs left the job in an orderly way.
     PeerLeft,
     /// The lock is held by a rank that died. The fault names that rank.
     OwnerDied,
@@ -80,10 +79,13 @@ pub enum FaultKind {
     /// so that its collectives no longer match those of the others. With a rank: that rank is in
     /// another collective than this one.
     OutOfStep,
+    /// As `PeerLeft`, and wherever that is documented, for a peer that ended without joining the
+    /// job: its program does not use the library.
+    PeerNeverJoined,
 }
 
 impl FaultKind {
-    const ALL: [Self; 26] = [
+    const ALL: [Self; 27] = [
         Self::OutOfRange,
         Self::Misaligned,
         Self::NoSuchRank,
@@ -110,6 +112,7 @@ impl FaultKind {
         Self::Closed,
         Self::Revoked,
         Self::OutOfStep,
+        Self::PeerNeverJoined,
     ];
 }
 
@@ -215,8 +218,11 @@ impl fmt::Debug for Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(rank) = self.rank() {
-            write!(f, "{rank}: ")?;
+        use FaultKind::{PeerLeft, PeerNeverJoined};
+        match (self.kind(), self.rank()) {
+            (PeerLeft | PeerNeverJoined, Some(rank)) => write!(f, "{rank} ")?, // begins the sentence
+            (_, Some(rank)) => write!(f, "{rank}: ")?,
+            (_, None) => {}
         }
         f.write_str(match self.kind() {
             FaultKind::OutOfRange => "the place lies past the end of the region",
@@ -225,8 +231,10 @@ impl fmt::Display for Fault {
             FaultKind::NoSuchRegion => "no such region, or no longer",
             FaultKind::NotOwn => "the memory is not one's own",
             FaultKind::PeerDied => "the peer died",
-            FaultKind::PeerLeft if self.rank().is_none() => "no other rank is left",
-            FaultKind::PeerLeft => "the peer left the world, or ended without joining it",
+            PeerLeft if self.rank().is_none() => "no other rank is left",
+            PeerLeft => "has left",
+            PeerNeverJoined if self.rank().is_none() => "a rank never joined the job",
+            PeerNeverJoined => "never joined the job",
             FaultKind::OwnerDied => "the owner of the lock died",
             FaultKind::ParticipantDied => "a rank died that may hold the lock",
             FaultKind::OwnerPanicked => "the owner of the lock panicked",
@@ -282,5 +290,13 @@ mod tests {
         assert_eq!(Fault::from_bits(u64::MAX), None);
         assert_eq!(size_of::<Result<u64, Fault>>(), 16);
         assert_eq!(size_of::<Result<(), Fault>>(), 8);
+    }
+
+    #[test]
+    fn an_end_says_which_it_was() {
+        extern crate std;
+        let text = |kind| std::string::ToString::to_string(&Fault::of(kind, Rank(3)));
+        let ends = [FaultKind::PeerDied, FaultKind::PeerLeft, FaultKind::PeerNeverJoined].map(text);
+        assert_eq!(ends, ["rank 3: the peer died", "rank 3 has left", "rank 3 never joined the job"]);
     }
 }

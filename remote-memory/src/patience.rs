@@ -9,6 +9,8 @@ pub enum Liveness {
     Alive,
     /// It left in an orderly way.
     Left,
+    /// It ended in an orderly way without joining.
+    NeverJoined,
     /// It ended without leaving.
     Dead,
 }
@@ -17,12 +19,13 @@ impl Liveness {
     /// The fault of what needs this rank.
     ///
     /// # Errors
-    /// `PeerDied`, `PeerLeft`.
+    /// `PeerDied`, `PeerLeft`, `PeerNeverJoined`.
     pub const fn needed(self, rank: Rank) -> Result<(), Fault> {
         match self {
             Self::Alive => Ok(()),
             Self::Dead => Err(Fault::of(FaultKind::PeerDied, rank)),
             Self::Left => Err(Fault::of(FaultKind::PeerLeft, rank)),
+            Self::NeverJoined => Err(Fault::of(FaultKind::PeerNeverJoined, rank)),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::thread::JoinHandle;
 
-use onesided_fabric::{AtomicAgent, Capabilities, Error, Fabric, SegmentKey, ServerThread, Task, UserMemory};
+use onesided_fabric::{AtomicAgent, Capabilities, Error, Fabric, Note, SegmentKey, ServerThread, Task, UserMemory};
 use onesided_remote_memory::{At, Fault, FaultKind, Notify, Rank, RegionId, RemoteMemory};
 
 use crate::endpoint::{SimFabric, Word};
@@ -242,6 +242,12 @@ impl Fabric for SimFabric {
         let refused = self.state().serve_apart(self.rank(), task, thread == ServerThread::Polls);
         drop(refused); // as above
         Ok(None)
+    }
+
+    fn note(&self, note: impl FnOnce() -> Option<Note>) {
+        if let Some(note) = note() {
+            self.state().note(self.rank(), note);
+        }
     }
 
     /// Does nothing: a simulated rank leaves when its program and its spawned tasks are done.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use onesided_fabric::{NotedLock, NotedMemory};
 use onesided_remote_memory::Rank;
 
 /// The result of a simulation.
@@ -47,10 +48,26 @@ pub struct Stuck {
     pub rank: Rank,
     /// What it waits for; empty if that is outside of the simulation.
     pub waits_for: Vec<WaitsFor>,
-    /// The rank that it waits for, as far as the last changes of memory tell: the one that last
-    /// changed the word, or another word of its region at the word's owner; of a waiter in a queue,
-    /// the one whose memory it changed last.
+    /// The locks of windows that it waits for.
+    pub locks: Vec<LockWait>,
+    /// What the memory of the words that it waits for holds, by rank and region, where windows have
+    /// it.
+    pub memory: Vec<((Rank, u32), NotedMemory)>,
+    /// The rank that it waits for: the first holder of the lock. Otherwise as far as the last
+    /// changes of memory tell: the one that last changed the word; where no window has the memory,
+    /// or another word of its region at the word's owner; of a waiter in a queue, the one whose
+    /// memory it changed last.
     pub behind: Option<Rank>,
+}
+
+/// A lock of a window that a rank waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockWait {
+    /// The lock.
+    pub lock: NotedLock,
+    /// The ranks whose guards keep it waiting, by number, and the virtual times at which they got
+    /// them.
+    pub holders: Vec<(Rank, Duration)>,
 }
 
 /// What a rank waits for.
@@ -116,7 +133,10 @@ impl fmt::Display for End {
             Self::EventsOver => f.write_str("all events were used"),
             Self::Deadlock(stuck) | Self::Stalled(stuck) => {
                 const SHOWN: usize = 8;
-                write!(f, "deadlock: {} ranks wait for ever", stuck.len())?;
+                match stuck.len() {
+                    1 => f.write_str("deadlock: 1 rank waits for ever")?,
+                    count => write!(f, "deadlock: {count} ranks wait for ever")?,
+                }
                 for rank in stuck.iter().take(SHOWN) {
                     write!(f, "; {rank}")?;
                 }
@@ -129,16 +149,65 @@ impl fmt::Display for End {
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} for ", self.rank)?;
-        if self.waits_for.is_empty() {
-            return f.write_str("something outside of the simulation");
+        let memory = |what: &WaitsFor| {
+            let at = what.region(self.rank)?;
+            self.memory.iter().find(|(region, _)| *region == at).map(|(_, memory)| memory)
+        };
+        // Beside what is named, such words say nothing more: they are those of the named lock, or of
+        // a server thread.
+        let is_of_locks = |what: &&WaitsFor| memory(what).is_some_and(|memory| memory.has_locks);
+        let (of_locks, others): (Vec<_>, Vec<_>) = self.waits_for.iter().partition(is_of_locks);
+        let text = |what: &WaitsFor| what.text(memory(what));
+        let locks = self.locks.iter().map(ToString::to_string);
+        let mut all: Vec<_> = locks.chain(others.into_iter().map(text)).collect();
+        if all.is_empty() {
+            all.extend(of_locks.into_iter().map(text));
         }
-        for (index, what) in self.waits_for.iter().enumerate() {
-            if index > 0 {
-                f.write_str(" and ")?;
+        match &*all {
+            [] => f.write_str("something outside of the simulation"),
+            all => f.write_str(&all.join(" and ")),
+        }?;
+        let behind = self.behind.filter(|_| self.locks.is_empty());
+        behind.map_or(Ok(()), |other| write!(f, ", behind {other}"))
+    }
+}
+
+impl fmt::Display for LockWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 3;
+        write!(f, "{}, ", self.lock)?;
+        if self.holders.is_empty() {
+            return f.write_str("which no rank holds");
+        }
+        let holder = |(rank, since): &(Rank, Duration)| format!("{rank} since {since:?}");
+        let holders: Vec<_> = self.holders.iter().take(SHOWN).map(holder).collect();
+        write!(f, "held by {}", holders.join(" and by "))?;
+        match self.holders.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
+impl WaitsFor {
+    /// The rank and region of the word that `rank` waits for.
+    pub(crate) fn region(&self, rank: Rank) -> Option<(Rank, u32)> {
+        match *self {
+            Self::Word { region, .. } => Some((rank, region)),
+            Self::Retried { rank, region, .. } => Some((rank, region)),
+            _ => None,
+        }
+    }
+
+    /// Its text, with what the memory holds.
+    fn text(&self, memory: Option<&NotedMemory>) -> String {
+        match (self, memory) {
+            (Self::Word { offset, .. }, Some(memory)) => format!("the word at {offset} of {memory}"),
+            (Self::Retried { rank, offset, found, .. }, Some(memory)) => {
+                format!("the word at {offset} of {memory} of {rank}, which is {found:#x}")
             }
-            write!(f, "{what}")?;
+            _ => self.to_string(),
         }
-        self.behind.map_or(Ok(()), |other| write!(f, ", behind {other}"))
     }
 }
 

@@ -42,6 +42,7 @@ impl Drop for RegionRef {
         let memory = &mut state.ranks[self.rank.index()].more().memory;
         memory.release(self.region);
         if memory.len(self.region).is_none() {
+            state.notes.memory.remove(&(self.rank, self.region));
             drop(state);
             self.shared.user_memory().remove(&(self.rank, self.region));
         }

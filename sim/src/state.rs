@@ -2,6 +2,7 @@
 
 mod failures;
 mod flight;
+mod notes;
 mod stall;
 mod tasks;
 mod threads;
@@ -20,6 +21,7 @@ use crate::processors::Processors;
 use crate::rank::{Life, RankState};
 use crate::report::{Counts, WaitsFor};
 use crate::state::failures::Failure;
+use crate::state::notes::Notes;
 use crate::state::stall::Stall;
 
 /// The state of the whole simulation.
@@ -61,6 +63,7 @@ pub(crate) struct State {
     /// Connections with a limit on reads in flight.
     limited: HashMap<(u32, u32), Limited>,
     pub(crate) stall: Stall,
+    pub(crate) notes: Notes,
     pub(crate) most_events: u64,
     pub(crate) partitions: Vec<Partition>,
 }
@@ -149,6 +152,7 @@ impl State {
             held_words: HashMap::new(),
             limited: HashMap::new(),
             stall: Stall::after(stalled_after),
+            notes: Notes::default(),
             most_events: u64::MAX,
             partitions: Vec::new(),
         }
@@ -207,6 +211,7 @@ impl State {
                 }
                 Due::Leave(rank) => {
                     self.lives[rank as usize] = Life::Left;
+                    self.notes.end(Rank(rank));
                     self.wake_watchers(|watch| match watch {
                         Watch::Rank(left) => left == Rank(rank),
                         Watch::RankAndFailures(_) => true,

@@ -188,7 +188,7 @@ fn a_deadlock_names_every_waiter_and_its_wait() {
             _ => {}
         }
     });
-    let stuck = |rank, waits_for| Stuck { rank: Rank(rank), waits_for, behind: None };
+    let stuck = |rank, waits_for| Stuck { rank: Rank(rank), waits_for, locks: vec![], memory: vec![], behind: None };
     let expected = vec![
         stuck(0, vec![WaitsFor::Word { region: 0, offset: 16 }]),
         stuck(1, vec![WaitsFor::Packet]),

@@ -135,10 +135,11 @@
 //! | `put of 2 elements at 1023 on rank 0 of window "scores": it has 1024 elements there` | offsets and lengths are in elements |
 //! | `create window "scores": rank 1 differs from rank 0 in the length: 11 elements against 10` | a window has the same length on every rank, unless it is [`uneven`](crate::Builder::uneven) |
 //! | `create window "scores": rank 1 is in another collective: a barrier, a fence or a close` | all ranks make the collective calls in the same order |
-//! | `barrier: rank 1: the peer left the world, or ended without joining it` | rank 1 returned from `main` without this collective call |
+//! | `barrier: rank 1 has left` | rank 1 returned from `main` without this collective call |
+//! | `barrier: rank 1 never joined the job` | rank 1 runs a program that ended, with status 0, without the library |
 //! | `barrier: rank 1: the peer died` | rank 1 ended by a signal, a panic or `exit` |
 //! | `lock_shared on rank 0 of window "scores": the deadline passed` | a `.deadline()` ended the wait |
-//! | `... the deadline passed; rank 1 asked while it held the lock` | this rank has a guard of the lock; a lock is not reentrant |
+//! | `... the deadline passed; rank 1 itself held the lock or waited for it, perhaps in another thread` | this rank has a guard of the lock; a lock is not reentrant |
 //! | `lock_shared on rank 1 of window "scores": rank 1 has no such memory: it closed or dropped the window, or detached the memory` | a barrier before the close keeps the memory until all are done |
 //! | `lock_shared on rank 3 of window "scores": the world has 3 ranks` | ranks count from 0 |
 //!

@@ -94,32 +94,35 @@
 //! # Deadlocks
 //!
 //! A run in which no event is left, while ranks still wait, ends as a deadlock. The report names
-//! each waiting rank, and what it waits for:
+//! each waiting rank, and what it waits for, with the names of windows:
 //!
 //! ```
 //! # use onesided::{Window, WindowError};
 //! # use onesided_sim::{End, Network, SimFabric, Simulation};
 //! let report = Simulation::new(Network::default()).ranks(2).run(|world| async move {
-//!     let flags = Window::<u64, SimFabric>::allocate(&world, 1).await?;
+//!     let flags: Window<u64, SimFabric> = Window::builder().name("flags").allocate(&world, 1).await?;
 //!     flags.local().wait_until(0, |flag| flag == 1).await?; // each waits for the other
 //!     flags.no_check().at(1 - world.rank())?.signal(0, 1)?;
 //!     Ok::<_, WindowError>(())
 //! });
 //! assert!(matches!(report.end, End::Deadlock(_)));
-//! println!("{}", report.end);
+//! let word = "for the word at 0 of window \"flags\"";
+//! assert_eq!(report.end.to_string(), format!("deadlock: 2 ranks wait for ever; rank 0 {word}; rank 1 {word}"));
 //! ```
 //!
 //! The waiters of most locks pause and try again, without end. Such a run ends as stalled if no
 //! memory has changed for 10 s of virtual time
 //! (`Simulation::stalled_after` sets another time), unless a rank is
-//! about to go on by itself: it pauses longer than that, or has a deadline. The report also has
-//! what each rank found, and the rank that it waits for, as far as the last changes of memory tell:
+//! about to go on by itself: it pauses longer than that, or has a deadline. Of the lock of a window
+//! the report names the window, the lock's rank, and the holders with the virtual times since which
+//! they have held it. Of other words it has what each rank found, and the rank that it waits for, as
+//! far as the last changes of memory tell.
 //!
 //! ```
 //! # use onesided::{Window, WindowError};
 //! # use onesided_sim::{End, Network, SimFabric, Simulation};
 //! let report = Simulation::new(Network::default()).ranks(2).run(|world| async move {
-//!     let scores = Window::<u64, SimFabric>::allocate(&world, 1).await?;
+//!     let scores: Window<u64, SimFabric> = Window::builder().name("scores").allocate(&world, 1).await?;
 //!     let own = scores.lock_exclusive(world.rank()).await?;
 //!     world.barrier().await.expect("both ranks are there");
 //!     let other = scores.lock_exclusive(1 - world.rank()).await?; // crosswise
@@ -128,8 +131,10 @@
 //!     Ok::<_, WindowError>(())
 //! });
 //! let End::Stalled(stuck) = &report.end else { panic!("{}", report.end) };
-//! assert_eq!(stuck[0].behind.map(|rank| rank.0), Some(1));
-//! assert_eq!(stuck[1].behind.map(|rank| rank.0), Some(0));
+//! let wait = stuck[0].to_string(); // rank 0 for the exclusive lock of ... since 7.1µs
+//! let lock = "rank 0 for the exclusive lock of window \"scores\" (test-and-set) at rank 1";
+//! assert!(wait.starts_with(&format!("{lock}, held by rank 1 since")), "{wait}");
+//! assert_eq!(stuck[1].locks[0].holders[0].0.0, 0); // rank 1 waits for rank 0
 //! ```
 //!
 //! # What it does not simulate

@@ -4,7 +4,7 @@ use std::error::Error as _;
 
 use std::time::Duration;
 
-use onesided::{Error, FaultKind, LockDesign, Mutex, Op, Window, WindowError};
+use onesided::{Error, FaultKind, LockAllDesign, LockDesign, LockTable, Mode, Mutex, Op, Window, WindowError};
 
 use crate::support::ranks;
 
@@ -50,23 +50,77 @@ fn memory_that_is_gone_says_who_may_have_closed_it() {
     });
 }
 
+const SOON: Duration = Duration::from_millis(5);
+
+/// Whether or not the lock's words name the owner. An acquire that was cancelled, and that the
+/// endpoint finishes, does not count.
 #[test]
 fn a_lock_that_its_own_rank_holds_says_so_at_the_deadline() {
-    ranks(2, |world| {
-        let window = Window::<u64>::builder().lock(LockDesign::TestAndSet).name("a");
-        let window = window.allocate(&world, 1).wait().unwrap();
-        let lock = "lock_shared on rank 0 of window \"a\": the deadline passed";
-        let late = || window.lock_shared(0).deadline(Duration::from_millis(5)).wait().unwrap_err().to_string();
-        let held = (world.rank() == 0).then(|| window.lock_exclusive(0).wait().unwrap());
-        world.barrier().wait().unwrap();
-        match world.rank() {
-            0 => assert_eq!(late(), format!("{lock}; rank 0 asked while it held the lock")),
-            _ => assert_eq!(late(), lock),
+    for design in LockDesign::ALL {
+        for shared in [false, true] {
+            ranks(2, move |world| {
+                let window = Window::<u64>::builder().lock(*design).name("a").allocate(&world, 1).wait().unwrap();
+                let exclusive = || window.lock_exclusive(0).deadline(SOON).wait().map(drop).unwrap_err().to_string();
+                let held = match (world.rank(), shared) {
+                    (0, false) => Some(window.lock_exclusive(0).wait().unwrap()),
+                    (0, true) => Some(window.lock_shared(0).wait().unwrap()),
+                    _ => None,
+                };
+                world.barrier().wait().unwrap();
+                let lock = "lock_exclusive on rank 0 of window \"a\": the deadline passed";
+                for _ in 0..3 {
+                    match world.rank() {
+                        0 => assert_eq!(exclusive(), format!("{lock}{ITSELF}"), "{design}"),
+                        _ => assert_eq!(exclusive(), lock, "{design}"),
+                    }
+                }
+                world.barrier().wait().unwrap();
+                drop(held);
+                window.close().wait().unwrap();
+            });
         }
-        world.barrier().wait().unwrap();
-        drop(held);
-        window.close().wait().unwrap();
-    });
+    }
+}
+
+const ITSELF: &str = "; rank 0 itself held the lock or waited for it, perhaps in another thread";
+
+/// Whichever call takes the lock.
+#[test]
+fn every_deadline_names_the_lock_that_was_waited_for() {
+    for design in [LockDesign::TestAndSet, LockDesign::Ticket] {
+        ranks(2, move |world| {
+            let window = Window::<u64>::builder().lock(design).lock_all(LockAllDesign::OnDemand).name("a");
+            let window = window.allocate(&world, 1).wait().unwrap();
+            let table = LockTable::with(Window::builder().lock(design), &world, 4).wait().unwrap();
+            if world.rank() == 0 {
+                let held = (window.lock_exclusive(1).wait().unwrap(), table.lock_exclusive(6).wait().unwrap());
+                let all = window.lock_all().wait().unwrap();
+                let mut epochs = window.epochs();
+                let late = [
+                    all.at(1).deadline(SOON).wait().map(drop).unwrap_err(),
+                    window.locked(1).put(0, &[1]).deadline(SOON).wait().unwrap_err(),
+                    window.lock_shared(1).fenced().deadline(SOON).wait().map(drop).unwrap_err(),
+                    epochs.lock(1, Mode::Exclusive).deadline(SOON).wait().unwrap_err(),
+                    table.lock_many(&[6, 2], Mode::Shared).deadline(SOON).wait().map(drop).unwrap_err(),
+                ];
+                let of =
+                    |operation: &str| format!("{operation} on rank 1 of window \"a\": the deadline passed{ITSELF}");
+                let table = "lock_shared of lock 6 of table \"unnamed, of locks\", at rank 1: the deadline passed";
+                let expected = [
+                    of("lock_all"),
+                    of("lock_exclusive"),
+                    of("lock_shared"),
+                    of("lock_exclusive"),
+                    format!("{table}{ITSELF}"),
+                ];
+                assert_eq!(late.map(|error| error.to_string()), expected, "{design}");
+                drop(held);
+            }
+            world.barrier().wait().unwrap();
+            window.close().wait().unwrap();
+            table.close().wait().unwrap();
+        });
+    }
 }
 
 #[test]

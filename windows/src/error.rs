@@ -330,7 +330,9 @@ fn said(op: Option<crate::Op>) -> String {
 /// The same for an acquire.
 fn lock_reason(fault: &Fault) -> String {
     match (fault.kind(), fault.rank()) {
-        (FaultKind::TimedOut, Some(rank)) => format!("the deadline passed; {rank} asked while it held the lock"),
+        (FaultKind::TimedOut, Some(rank)) => {
+            format!("the deadline passed; {rank} itself held the lock or waited for it, perhaps in another thread")
+        }
         _ => reason(fault),
     }
 }

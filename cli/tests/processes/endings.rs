@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::ranks::{play, play_by, play_inside};
+use crate::ranks::{play, play_after, play_by, play_inside};
 use crate::support::{
     DEADLINE, Running, eventually, finish, is_listening, is_open_somewhere, memory_files, onesided, runs, script, start,
 };
@@ -16,6 +16,15 @@ fn a_plain_program_needs_to_know_nothing_of_the_job() {
     let mut lines = ended.stdout;
     lines.sort();
     assert_eq!(lines, ["[0] -- x", "[1] -- x", "[2] -- x"]);
+}
+
+/// A rank that returned without a collective call of the others says something else.
+#[test]
+fn a_rank_that_never_joined_is_named_as_such() {
+    let without = "case $ONESIDED_RANK in 1) exit 0;; esac;";
+    let ended = finish(&mut play_after(without, &["-n", "2"], "wait for all"));
+    let expected = ["[0] barrier: rank 1 never joined the job".to_owned()];
+    assert_eq!((ended.code(), &*ended.stdout), (0, &expected[..]), "{ended:?}");
 }
 
 /// Ranks of a job on several hosts may inherit the variable and start other jobs.

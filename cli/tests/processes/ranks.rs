@@ -97,6 +97,7 @@ fn a_rank() {
         "wait for what never comes" => wait_for_what_never_comes(),
         "serve a remote shell" => crate::hosts::rsh::serve(),
         "call a remote shell" => crate::hosts::rsh::call(),
+        "wait for all" => wait_for_all(),
         "publish without end" => publish_without_end(&join().unwrap().unwrap()),
         _ => panic!("no such role: {role}"),
     };
@@ -318,6 +319,13 @@ fn outlive() -> i32 {
     while me == 2 && window.local().read(1..2) != [6] {
         pause();
     }
+    say!("{}", world.barrier().wait().unwrap_err());
+    0
+}
+
+/// Prints how a barrier ended.
+fn wait_for_all() -> i32 {
+    let world = World::<Any>::init().unwrap();
     say!("{}", world.barrier().wait().unwrap_err());
     0
 }

@@ -9,6 +9,7 @@ use crate::dispatch::Either::{self, First, Second};
 use crate::dispatch::FOREIGN;
 use crate::dispatch::future::{EitherFuture, aside};
 use crate::dispatch::table::forward;
+use crate::note::Note;
 use crate::{BackgroundSlot, Capabilities, Error, Fabric, Path, Segment, SegmentKey, ServerThread, Task, UserMemory};
 
 #[deny(clippy::missing_trait_methods)]
@@ -88,6 +89,14 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         call fn serve(&self, task: Task) -> Result<(), Fault>;
         call fn serve_apart(&self, task: Task, kind: ServerThread) -> Result<Option<JoinHandle<()>>, Fault>;
         call fn leave(&self);
+    }
+
+    #[inline(always)] // nothing is left of it
+    fn note(&self, note: impl FnOnce() -> Option<Note>) {
+        match self {
+            First(fabric) => fabric.note(note),
+            Second(fabric) => fabric.note(note),
+        }
     }
 
     fn allocate_two(&self, lens: [u64; 2]) -> Result<(Self::Segment, Self::Segment), Error> {

@@ -4,7 +4,7 @@ use std::hint::spin_loop;
 use std::sync::atomic::Ordering;
 
 use ibverbs_sys::ibv_wc_status;
-use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use crate::verbs::Inner;
 use crate::verbs::bounce_buffers::Outcome;
@@ -60,17 +60,18 @@ impl Inner {
     /// timeout](Self::detection_until).
     pub(super) fn fault(&self, rank: Rank, status: u32) -> Fault {
         let broken = self.peer(rank).map_or(0, |peer| peer.broken.load(Ordering::Acquire));
-        let kind = match (self.job_segment.liveness(rank), status) {
-            // A death takes precedence over the library's status.
-            (Liveness::Dead, _) => return Fault::of(FaultKind::PeerDied, rank),
-            (Liveness::Left, _) => return Fault::of(FaultKind::PeerLeft, rank),
+        // The rank's end takes precedence over the library's status.
+        if let Err(ended) = self.job_segment.liveness(rank).needed(rank) {
+            return ended;
+        }
+        let kind = match status {
             _ if self.is_revoked(rank) => return Fault::of(FaultKind::Revoked, rank),
-            (Liveness::Alive, NO_SPACE) => return Fault::of(FaultKind::Full, rank),
-            (Liveness::Alive, REFUSED) if broken == 0 => return Fault::of(FaultKind::Refused, rank),
-            (Liveness::Alive, REFUSED) => return Fault::of(FaultKind::ConnectionLost, rank).with_detail(broken),
+            NO_SPACE => return Fault::of(FaultKind::Full, rank),
+            REFUSED if broken == 0 => return Fault::of(FaultKind::Refused, rank),
+            REFUSED => return Fault::of(FaultKind::ConnectionLost, rank).with_detail(broken),
             // The target's card found no such memory, and did nothing.
-            (Liveness::Alive, ibv_wc_status::IBV_WC_REM_ACCESS_ERR) => FaultKind::NoSuchRegion,
-            (Liveness::Alive, _) => FaultKind::Unknown,
+            ibv_wc_status::IBV_WC_REM_ACCESS_ERR => FaultKind::NoSuchRegion,
+            _ => FaultKind::Unknown,
         };
         Fault::of(kind, rank).with_detail(status)
     }

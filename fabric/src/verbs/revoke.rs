@@ -68,7 +68,7 @@ impl Inner {
             let posted = if revoked { self.tell(rank, peer) } else { 0 };
             let telling = match self.job_segment.liveness(rank) {
                 Liveness::Dead => TELLING_THE_DEAD,
-                Liveness::Alive | Liveness::Left => TELLING,
+                Liveness::Alive | Liveness::Left | Liveness::NeverJoined => TELLING,
             };
             *revocation = Revocation::Telling { posted, until: now().saturating_add(telling) };
         }

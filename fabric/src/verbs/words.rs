@@ -297,7 +297,9 @@ impl RemoteMemory for Verbs {
     /// cannot.
     async fn has_cut(&self, home: Rank, rank: Rank) -> Result<bool, Fault> {
         check_rank(self, home)?;
-        if self.liveness(home) != Liveness::Alive || self.liveness(rank) == Liveness::Left {
+        if self.liveness(home) != Liveness::Alive
+            || matches!(self.liveness(rank), Liveness::Left | Liveness::NeverJoined)
+        {
             return Ok(true);
         }
         if home == self.0.rank {

@@ -1,12 +1,11 @@
 //! Full queues, receivers that make no progress, sleepers.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Link, Notify, Patience, Rank, RemoteMemory};
 use onesided_fabric::{Fabric, Transport, block_on, wait_timeout};
 
-use crate::support::{device, segments};
+use crate::support::{Barrier, device, segments};
 use crate::{LONG, kind, ranks, until};
 
 /// More packets and doorbells than a receiver without progress has space for: the senders wait,
@@ -45,15 +44,14 @@ fn a_flood_is_held_back() {
 #[test]
 fn posting_to_a_peer_that_takes_nothing_ends() {
     let Some(_device) = device("posting_to_a_peer_that_takes_nothing_ends") else { return };
-    let over = AtomicBool::new(false);
+    let (idle, over) = (Barrier::new(2), Barrier::new(2));
     ranks(2, |world| {
         let fabric = world.fabric();
         let all = segments(&world, 64);
         world.barrier().wait().unwrap();
+        idle.wait(); // rank 1 has left the barrier, in which it takes signals
         if world.rank() == 1 {
-            while !over.load(Ordering::Acquire) {
-                std::thread::sleep(Duration::from_millis(100)); // no progress meanwhile
-            }
+            over.wait(); // no progress meanwhile
             let own = fabric.word_in(&all[1], 0).unwrap();
             let patience = Patience::until(until(fabric, LONG));
             block_on(fabric, fabric.wait_until(own, |seen| seen == 5_000, patience)).unwrap();
@@ -70,7 +68,7 @@ fn posting_to_a_peer_that_takes_nothing_ends() {
             let mut send = Box::pin(packets.send(Rank(1), &[]));
             assert!(wait_timeout(fabric, &mut send, Duration::from_millis(10)).is_none(), "it waits");
             drop(send);
-            over.store(true, Ordering::Release);
+            over.wait();
             let outcomes: Vec<_> = rings.into_iter().map(|ring| block_on(fabric, ring)).collect();
             let full = |outcome: &Result<u64, Fault>| matches!(outcome, Err(fault) if fault.kind() == FaultKind::Full);
             let sent = outcomes.iter().position(full).expect("some were not posted");
@@ -86,15 +84,14 @@ fn posting_to_a_peer_that_takes_nothing_ends() {
 #[test]
 fn what_was_posted_to_a_peer_that_takes_nothing_ends() {
     let Some(_device) = device("what_was_posted_to_a_peer_that_takes_nothing_ends") else { return };
-    let over = AtomicBool::new(false);
+    let (idle, over) = (Barrier::new(2), Barrier::new(2));
     ranks(2, |world| {
         let fabric = world.fabric();
         let all = segments(&world, 64);
         world.barrier().wait().unwrap();
+        idle.wait(); // rank 1 has left the barrier, in which it takes signals
         if world.rank() == 1 {
-            while !over.load(Ordering::Acquire) {
-                std::thread::sleep(Duration::from_millis(100)); // no progress meanwhile
-            }
+            over.wait(); // no progress meanwhile
         } else {
             fabric.set_full_after(Duration::from_secs(2));
             let word = fabric.word_in(&all[1], 0).unwrap();
@@ -102,7 +99,7 @@ fn what_was_posted_to_a_peer_that_takes_nothing_ends() {
             assert_eq!(kind(block_on(fabric, fabric.read(word))), FaultKind::Unknown);
             assert_eq!(kind(block_on(fabric, fabric.read(word))), FaultKind::ConnectionLost);
             assert_eq!(kind(block_on(fabric, fabric.flush(Rank(1)))), FaultKind::Unknown);
-            over.store(true, Ordering::Release);
+            over.wait();
         }
     });
 }
@@ -112,7 +109,7 @@ fn what_was_posted_to_a_peer_that_takes_nothing_ends() {
 #[test]
 fn atomics_wait_for_writes_where_answers_are_lost() {
     let Some(_device) = device("atomics_wait_for_writes_where_answers_are_lost") else { return };
-    let over = AtomicBool::new(false);
+    let (idle, over) = (Barrier::new(2), Barrier::new(2));
     ranks(2, |world| {
         let fabric = world.fabric();
         let all = segments(&world, 64);
@@ -121,10 +118,9 @@ fn atomics_wait_for_writes_where_answers_are_lost() {
         }
         let [word, counter] = fabric.words_in(&all[1], 0).unwrap();
         world.barrier().wait().unwrap();
+        idle.wait(); // rank 1 has left the barrier, in which it takes signals
         if world.rank() == 1 {
-            while !over.load(Ordering::Acquire) {
-                std::thread::sleep(Duration::from_millis(100)); // no progress meanwhile
-            }
+            over.wait(); // no progress meanwhile
         } else {
             fabric.set_full_after(Duration::from_secs(2));
             let rings: Vec<_> = (0..1_060).map(|value| fabric.write(word, value, Notify::Yes)).collect();
@@ -138,7 +134,7 @@ fn atomics_wait_for_writes_where_answers_are_lost() {
             let mut ends = Vec::new();
             let chain = fabric.post(chain);
             fabric.set_full_after(Duration::from_secs(60));
-            over.store(true, Ordering::Release);
+            over.wait();
             ends.extend(rings.into_iter().map(|ring| block_on(fabric, ring).is_ok()));
             assert_eq!(ends, [true; 1_060]);
             assert_eq!(block_on(fabric, chain), Err(full));

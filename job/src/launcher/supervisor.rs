@@ -221,10 +221,8 @@ impl<'i> Supervisor<'i> {
 
 /// Records in the job segment how a rank of this host ended. `Some` if it failed.
 pub(super) fn settle(job_segment: &JobSegment, server: &Server, rank: Rank, end: End) -> Option<End> {
-    if end == End::Exited(0) && job_segment.join(rank).is_ok() {
-        // A program that does not use the library. No rank waits for it any more.
-        job_segment.leave(rank);
-        return None;
+    if end == End::Exited(0) && job_segment.end_unjoined(rank) {
+        return None; // a program that does not use the library: no rank waits for it any more
     }
     job_segment.declare_dead(rank); // has no effect if it left
     server.look();

@@ -16,7 +16,7 @@ use crate::segment::lanes::CELLS;
 use crate::segment::mapping::Mapping;
 
 /// `ONESIDED` and the layout's version: programs that disagree must not share a job segment.
-const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x08");
+const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x09");
 
 // The layout, in bytes: a header line, two lines a rank, a world segment a rank, two rows of bits a
 // rank (lost connections, open lanes), the lanes.
@@ -49,6 +49,7 @@ const UNUSED: u32 = 0;
 const ALIVE: u32 = 1;
 const LEFT: u32 = 2;
 const DEAD: u32 = 3;
+const NEVER_JOINED: u32 = 4;
 
 /// What all ranks of a job on one host share: liveness, lost connections, a doorbell a rank, a
 /// world segment a rank, and a lane of packets for each pair that has opened it.
@@ -260,7 +261,17 @@ impl JobSegment {
         }
     }
 
-    /// Declares a rank dead, unless it had left, and wakes all sleepers. Called by a process that
+    /// Records that a rank ended in order without joining, unless it has joined or died; returns
+    /// whether it did so.
+    pub fn end_unjoined(&self, rank: Rank) -> bool {
+        let ended = self.status(rank).compare_exchange(UNUSED, NEVER_JOINED, Ordering::AcqRel, Ordering::Relaxed);
+        if ended.is_ok() {
+            self.ring_all();
+        }
+        ended.is_ok()
+    }
+
+    /// Declares a rank dead, unless it had ended in order, and wakes all sleepers. Called by a process that
     /// knows: the launcher that reaped the process, an observer of its end, or the thread that ran
     /// the rank.
     pub fn declare_dead(&self, rank: Rank) {
@@ -268,8 +279,8 @@ impl JobSegment {
             return;
         }
         let status = self.status(rank);
-        let died = status
-            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |now| (now != LEFT && now != DEAD).then_some(DEAD));
+        let dies = |now| matches!(now, UNUSED | ALIVE).then_some(DEAD);
+        let died = status.fetch_update(Ordering::AcqRel, Ordering::Relaxed, dies);
         if died.is_ok() {
             self.note_failure(rank);
         }
@@ -297,7 +308,7 @@ impl JobSegment {
         self.ranks().for_each(|rank| self.wake(rank));
     }
 
-    /// The number of times that a rank has left or died, or a connection was lost, for
+    /// The number of times that a rank has ended, or a connection was lost, for
     /// [`wait_for_change`](Self::wait_for_change).
     pub fn changes(&self) -> u32 {
         self.half(CHANGES_AT).load(Ordering::Acquire)
@@ -320,6 +331,7 @@ impl JobSegment {
     pub fn liveness(&self, rank: Rank) -> Liveness {
         match self.status(rank).load(Ordering::Acquire) {
             LEFT => Liveness::Left,
+            NEVER_JOINED => Liveness::NeverJoined,
             DEAD => {
                 // The declaring process may have stopped before this: make the list of failures
                 // consistent with the status.
@@ -409,6 +421,22 @@ mod tests {
             assert!(JobSegment::open(job_segment.file().try_clone_to_owned().unwrap()).is_err());
         }
         assert!(JobSegment::create(0).is_err() && JobSegment::create(1 << 16).is_err());
+    }
+
+    /// An end without joining is final, and no death.
+    #[test]
+    fn a_rank_that_never_joined_has_not_left() {
+        let job_segment = JobSegment::create(3).unwrap();
+        let before = job_segment.changes();
+        assert!(job_segment.end_unjoined(Rank(0)) && job_segment.changes() > before);
+        job_segment.declare_dead(Rank(0));
+        job_segment.leave(Rank(0));
+        assert_eq!((job_segment.liveness(Rank(0)), job_segment.failed_rank()), (Liveness::NeverJoined, None));
+        assert!(job_segment.join(Rank(0)).is_err());
+        job_segment.join(Rank(1)).unwrap();
+        job_segment.declare_dead(Rank(2));
+        assert_eq!([0, 1, 2].map(|rank| job_segment.end_unjoined(Rank(rank))), [false; 3]);
+        assert_eq!([1, 2].map(|rank| job_segment.liveness(Rank(rank))), [Liveness::Alive, Liveness::Dead]);
     }
 
     #[test]

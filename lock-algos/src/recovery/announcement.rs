@@ -15,6 +15,13 @@ pub(crate) const fn announcement_of(lock: u64) -> u64 {
 /// Beside the lock in [`ANNOUNCED`]: the owner waits, and the word does not count it.
 pub(super) const WAITS: u64 = 1 << 62;
 
+/// Whether the first word of a node says that its owner is announced for this lock, and does not
+/// only wait.
+pub(crate) const fn announces(node: u64, lock: u64) -> bool {
+    const FLAGS: u64 = 0b11 << 62;
+    node & WAITS == 0 && node & !FLAGS == announcement_of(lock)
+}
+
 /// Announces the owner.
 #[inline(always)] // a call here is a tenth of an uncontended lock
 pub(crate) fn announce<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<(), Fault> {

@@ -55,7 +55,7 @@ use std::pin::Pin;
 use onesided_remote_memory::{Fault, FaultKind, Notify, Rank, RemoteMemory};
 
 pub(crate) use self::announcement::{
-    ANNOUNCED, Announcement, announce, announce_waiting, announcement_of, is_announced, retract,
+    ANNOUNCED, Announcement, announce, announce_waiting, announcement_of, announces, is_announced, retract,
 };
 use self::scan::has_gone;
 pub(crate) use self::scan::{all_are_cut, are_cut, failed_holder, has_ended, is_cut, is_lost, none_announced};

@@ -151,6 +151,13 @@ impl Default for TwoLevel {
     }
 }
 
+impl TwoLevel {
+    /// Whether a word of the home names an owner, not a host.
+    pub(crate) const fn names_owner(home: u64) -> bool {
+        home & EXCLUSIVE != 0 && cohort_owner::CohortOwner::of(home).is_none()
+    }
+}
+
 impl LockAlgorithm for TwoLevel {
     const NAME: &'static str = "two-level";
     const HOME_WORDS: usize = 1;

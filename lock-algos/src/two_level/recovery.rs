@@ -63,11 +63,15 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'m, M, P> {
 /// Whether a fault is of the queue's memory, which is gone with its rank, or with the connection to
 /// it.
 pub(super) fn is_gone<M: RemoteMemory>(memory: &M, leader: Rank, fault: Fault) -> bool {
-    use FaultKind::{Closed, ConnectionLost, NoSuchRegion, PeerDied, PeerLeft, TimedOut, Unknown};
+    use FaultKind::{Closed, ConnectionLost, NoSuchRegion, PeerDied, PeerLeft, PeerNeverJoined, TimedOut, Unknown};
     match fault.kind() {
         Closed | TimedOut => false,
         _ if fault.is_poison() => false,
-        NoSuchRegion | PeerDied | PeerLeft | ConnectionLost | Unknown if fault.rank() == Some(leader) => true,
+        NoSuchRegion | PeerDied | PeerLeft | PeerNeverJoined | ConnectionLost | Unknown
+            if fault.rank() == Some(leader) =>
+        {
+            true
+        }
         _ => memory.liveness(leader) != Liveness::Alive,
     }
 }

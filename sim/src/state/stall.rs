@@ -136,15 +136,18 @@ impl State {
                 found,
             });
             let waits_for: Vec<_> = waits.chain(retried).collect();
-            Stuck { rank: *rank, behind: self.behind(*rank, &waits_for), waits_for }
+            let (locks, memory) = (self.lock_waits(*rank), self.noted_memory(*rank, &waits_for));
+            let holder = locks.iter().find_map(|wait| wait.holders.first()).map(|(holder, _)| *holder);
+            let behind = holder.or_else(|| self.behind(*rank, &waits_for, memory.is_empty()));
+            Stuck { rank: *rank, waits_for, locks, memory, behind }
         };
         ranks.iter().map(of).collect()
     }
 
     /// The rank that this one waits for, as far as the last changes tell: the one that last changed
-    /// the word, or another word of a lock at the same rank; else, of a waiter in a queue, the one
-    /// whose memory it changed last.
-    fn behind(&self, rank: Rank, waits_for: &[WaitsFor]) -> Option<Rank> {
+    /// the word. If the words may be those of a bare lock, the one that last changed another word
+    /// at the same rank; else, of a waiter in a queue, the one whose memory it changed last.
+    fn behind(&self, rank: Rank, waits_for: &[WaitsFor], is_bare: bool) -> Option<Rank> {
         let words = waits_for.iter().filter_map(|what| match *what {
             WaitsFor::Word { region, offset } => Some(At { rank, region: RegionId(region), offset }),
             WaitsFor::Retried { rank, region, offset, .. } => Some(At { rank, region: RegionId(region), offset }),
@@ -157,6 +160,9 @@ impl State {
             |at: &At| words.iter().any(|word| word.rank != rank && word.rank == at.rank && word.region == at.region);
         let same_lock = || others().find(|(_, at)| near(at));
         let ahead = || self.stall.changes().find(|(origin, at)| *origin == rank && at.rank != rank);
+        if !is_bare {
+            return same_word.map(|(origin, _)| origin);
+        }
         let by = same_word.or_else(same_lock).map(|(origin, _)| origin);
         by.or_else(|| if words.is_empty() { None } else { ahead().map(|(_, at)| at.rank) })
     }

@@ -149,6 +149,7 @@ impl State {
             return None; // one that left cannot die
         }
         *life = Life::Killed;
+        self.notes.end(Rank(rank));
         if let Some(processors) = &mut self.processors {
             processors.kill(self.now, rank, &mut self.agenda);
         }

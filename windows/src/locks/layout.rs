@@ -65,6 +65,11 @@ impl LockId {
         self.0 == Self::ALL.0
     }
 
+    /// The index of a lock of a table at its rank.
+    pub(crate) const fn index(self) -> u64 {
+        self.0 as u64
+    }
+
     /// A number that is unique among the rank's locks: 0 for that of its window memory.
     #[inline]
     pub(crate) const fn number(self) -> u64 {

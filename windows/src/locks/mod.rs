@@ -7,6 +7,7 @@ pub(crate) mod design;
 pub(crate) mod layout;
 pub(crate) mod lease;
 pub(crate) mod lease_policy;
+pub(crate) mod notes;
 pub(crate) mod owner;
 pub(crate) mod parse;
 pub(crate) mod revoke;

@@ -2,13 +2,16 @@
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_lock_algos::{Mode, Owner};
+use onesided_lock_algos::{LockContext, Mode, Owner};
 
+use crate::locks::layout::LockId;
 use crate::locks::slots::{self, BIASED_SLOT, has_slot};
 use crate::window::inner::Inner;
+use crate::window::retry::poll_once;
 
 impl<F: Fabric> Inner<F> {
     /// The bits of an owner in this mode, with a slot if it needs one.
@@ -56,6 +59,30 @@ impl<F: Fabric> Inner<F> {
         if has_slot(owner) {
             self.locks.slots.give_back(Owner::from_bits(owner).slot);
         }
+    }
+
+    /// Whether another owner of this rank has the lock, or waits for it: of the library's locks, as
+    /// far as their words tell at once.
+    #[cold]
+    pub(crate) fn has_another_owner(&self, (rank, id): (u32, LockId), owner: u64) -> bool {
+        let Some(lock) = self.locks.algorithm.library() else { return false };
+        let Ok(target) = self.target(rank) else { return false };
+        let context = self.lock_context(target, id, owner);
+        if self.completes_at_post
+            && let Ok(home) = context.home(0)
+            && let Poll::Ready(Ok(found)) = poll_once(self.fabric().read(home))
+            && lock.owner_in(found).is_some_and(|owner| owner.rank == self.fabric().rank())
+        {
+            return true;
+        }
+        let word = |slot, index| -> Result<u64, Fault> {
+            self.fabric().load(self.fabric().word_in(&self.memory.hidden, self.locks.layout.node(slot, index))?)
+        };
+        let is_announced = |slot| Ok::<_, Fault>(lock.announces([word(slot, 0)?, word(slot, 1)?], context.lock()));
+        let own = Owner::from_bits(owner).slot;
+        let cancelled = self.locks.slots.cancelled();
+        let mut slots = 0..self.locks.slots.in_use.load(Ordering::Relaxed) as u16;
+        slots.any(|slot| slot != own && !cancelled.contains(&slot) && is_announced(slot) == Ok(true))
     }
 
     /// Announces to peers that a slot is in use from now on.

@@ -6,8 +6,8 @@
 //! one while it holds others could deadlock.
 
 use std::fmt;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use onesided_lock_algos::{AnyLock, LockAlgorithm, Owner};
 
@@ -108,6 +108,8 @@ pub(crate) struct Slots {
     pub(super) in_use: AtomicU32,
     /// Held while that is announced.
     pub(super) announcing: Mutex<()>,
+    /// The slots of cancelled acquires that the endpoint is finishing.
+    cancelled: Mutex<Vec<u16>>,
 }
 
 /// A number that identifies this thread among the live ones.
@@ -134,7 +136,13 @@ impl Slots {
             backoff_cap: AtomicU8::new(0),
             in_use: AtomicU32::new(0),
             announcing: Mutex::default(),
+            cancelled: Mutex::default(),
         }
+    }
+
+    /// The slots of cancelled acquires that the endpoint is finishing.
+    pub(crate) fn cancelled(&self) -> MutexGuard<'_, Vec<u16>> {
+        self.cancelled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether this thread has a lock of the window, as far as that is recorded: a guard may have

@@ -11,10 +11,11 @@ use std::time::Duration;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Any, Drive, Fabric, Limit, World, block_on, handle};
 
-use crate::Error;
 use crate::active::signals::Signal;
 use crate::operation::handles::over;
+use crate::passive::cancelled::{Cancelled, cancel};
 use crate::window::inner::Inner;
+use crate::{Error, LockTable};
 
 /// A pending call: [`wait`](Self::wait) blocks, `.await` does not, [`test`](Self::test) polls. The
 /// method that returns it documents its effect, its errors and its cancel safety; most do nothing
@@ -119,9 +120,10 @@ async fn limited<'a, R, F: Fabric, E: From<Error>>(
         Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
         Poll::Pending => limit.poll(cx, awaited.fabric()).map(|()| None),
     });
-    let outcome = outcome.await;
-    drop(pending); // cancels it
-    outcome.unwrap_or_else(|| Err(awaited.timed_out(operation).into()))
+    match outcome.await {
+        Some(outcome) => outcome,
+        None => Err(awaited.timed_out(operation, cancel(pending)).into()),
+    }
 }
 
 impl<'a, R: 'a, F: Fabric, E: From<Error> + 'a, C: Begin<R, E> + 'a> Request<'a, R, F, E, C> {
@@ -178,8 +180,8 @@ pub(crate) enum Awaited<'a, F: Fabric> {
     Target(&'a Inner<F>, u32),
     /// The lock of a target.
     Lock(&'a Inner<F>, u32),
-    /// A lock of a table, by rank and number.
-    TableLock(&'a Inner<F>, u32, u64),
+    /// A lock of a table, by number.
+    TableLock(&'a LockTable<F>, u64),
     /// The exposures of targets.
     Exposures(&'a Inner<F>, Arc<[u32]>),
     /// All ranks, in a fence.
@@ -198,30 +200,36 @@ impl<F: Fabric> Awaited<'_, F> {
 
     fn fabric(&self) -> &F {
         match self {
-            Self::Target(inner, _)
-            | Self::Lock(inner, _)
-            | Self::TableLock(inner, ..)
-            | Self::Exposures(inner, _)
-            | Self::Fence(inner) => inner.fabric(),
+            Self::Target(inner, _) | Self::Lock(inner, _) | Self::Exposures(inner, _) | Self::Fence(inner) => {
+                inner.fabric()
+            }
+            Self::TableLock(table, _) => table.inner().fabric(),
             Self::AllRanks(world, _) | Self::Users(world) => world.fabric(),
         }
     }
 
+    /// The error of the deadline; `cancelled` is the acquire that the call waited for.
     #[cold]
-    pub(crate) fn timed_out(&self, operation: &'static str) -> Error {
+    pub(crate) fn timed_out(&self, operation: &'static str, cancelled: Option<Cancelled>) -> Error {
         let fault = Fault::new(FaultKind::TimedOut);
         match self {
             Self::Target(inner, target) => inner.failed(operation, *target, fault),
-            Self::Lock(inner, target) => Error::Lock { operation, target: *target, window: inner.name.clone(), fault },
-            Self::TableLock(inner, target, lock) => {
-                Error::TableLock { operation, lock: *lock, target: *target, table: inner.name.clone(), fault }
+            Self::Lock(inner, target) => {
+                let (target, fault) = cancelled.map_or((*target, fault), |lock| (lock.target_lock.0, lock.fault));
+                let fault = inner.world.translate(fault);
+                Error::Lock { operation, target, window: inner.name.clone(), fault }
+            }
+            Self::TableLock(table, lock) => {
+                let (lock, fault) =
+                    cancelled.map_or((*lock, fault), |lock| (table.number_of(lock.target_lock), lock.fault));
+                table.failed_lock(operation, lock, fault)
             }
             Self::Exposures(inner, targets) => {
                 let exposed = |rank: &u32| inner.has_signalled(*rank, Signal::Exposed, inner.counts.next_access(*rank));
                 let missing = targets.iter().find(|rank| !exposed(rank)).or(targets.first());
                 inner.failed(operation, missing.copied().unwrap_or(0), fault)
             }
-            Self::Fence(inner) => Self::all_ranks(inner).timed_out(operation),
+            Self::Fence(inner) => Self::all_ranks(inner).timed_out(operation, None),
             Self::AllRanks(world, window) => {
                 world.give_up_collectives();
                 Error::Collective { operation, window: window.clone(), fault }

@@ -1,6 +1,7 @@
 //! Cancelled acquires: their pending operations are finished, and the lock that these take is
 //! released, or left poisoned for the next recovering owner.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::ops::Deref;
 use std::pin::Pin;
@@ -8,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
-use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_lock_algos::{Intent, IntentFn, Mode, WaitPolicy};
+use onesided_fabric::{Fabric, LockState};
+use onesided_lock_algos::{Intent, IntentFn, Mode, Owner, WaitPolicy};
 
 use crate::locks::layout::LockId;
 use crate::passive::previous_owner::Holding;
@@ -25,8 +26,31 @@ pub(crate) struct Cancellable<F: Fabric> {
     inner: Arc<Inner<F>>,
     target_lock: (u32, LockId),
     owner: u64,
+    mode: Mode,
     cancelled: Arc<AtomicBool>,
+    /// Whether the first operation found that this rank holds the lock.
+    pub(super) finds_own: bool,
     rest: Option<Rest>,
+}
+
+/// An acquire that was cancelled before it completed.
+#[derive(Clone, Copy)]
+pub(crate) struct Cancelled {
+    pub(crate) target_lock: (u32, LockId),
+    /// The error of a deadline that cancelled it; it names this rank if this rank has the lock.
+    pub(crate) fault: Fault,
+}
+
+thread_local! {
+    /// The acquire that this thread cancelled last: a future that is dropped returns nothing.
+    static LAST: Cell<Option<Cancelled>> = const { Cell::new(None) };
+}
+
+/// Drops a call, and returns the acquire that it waited for.
+pub(crate) fn cancel<C>(call: C) -> Option<Cancelled> {
+    LAST.take();
+    drop(call);
+    LAST.take()
 }
 
 type Rest = Pin<Box<dyn Future<Output = Result<Holding, Fault>> + Send>>;
@@ -39,6 +63,7 @@ impl<F: Fabric> Cancellable<F> {
         owner: u64,
         first: impl Future<Output = Result<u64, Fault>> + Send + 'static,
     ) -> Self {
+        inner.note_lock(target_lock, mode, None, Some(LockState::Waits));
         let cancelled = Arc::new(AtomicBool::new(false));
         let (theirs, is_cancelled) = (Arc::clone(&inner), Arc::clone(&cancelled));
         let rest = Box::pin(async move {
@@ -55,13 +80,19 @@ impl<F: Fabric> Cancellable<F> {
             let held = theirs.contend(context, words, mode, first, intent).await;
             held.map(Holding::of).inspect_err(|fault| theirs.end_cancelled(owner, first, *fault))
         });
-        Self { inner, target_lock, owner, cancelled, rest: Some(rest) }
+        Self { inner, target_lock, owner, mode, cancelled, finds_own: false, rest: Some(rest) }
+    }
+
+    /// Notes that nothing waits for the lock any more.
+    fn note_end(&self) {
+        self.inner.note_lock(self.target_lock, self.mode, Some(LockState::Waits), None);
     }
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Holding, Fault>> {
         let Some(rest) = &mut self.rest else { return Poll::Ready(Err(Fault::new(FaultKind::Closed))) };
         let outcome = ready!(rest.as_mut().poll(cx));
         self.rest = None;
+        self.note_end();
         Poll::Ready(outcome)
     }
 }
@@ -69,12 +100,25 @@ impl<F: Fabric> Cancellable<F> {
 impl<F: Fabric> Drop for Cancellable<F> {
     fn drop(&mut self) {
         let Some(rest) = self.rest.take() else { return };
+        self.note_end();
         self.cancelled.store(true, Ordering::Relaxed);
         let (inner, target_lock, owner) = (Arc::clone(&self.inner), self.target_lock, self.owner);
+        let rank = inner.fabric().rank();
+        let fault = match self.finds_own || inner.has_another_owner(target_lock, owner) {
+            true => Fault::of(FaultKind::TimedOut, rank),
+            false => Fault::new(FaultKind::TimedOut),
+        };
+        LAST.set(Some(Cancelled { target_lock, fault }));
+        let slot = Owner::from_bits(owner).slot;
+        inner.locks.slots.cancelled().push(slot);
         self.inner.run_or_spawn(async move {
             // An acquire that fails holds nothing.
             if let Ok(holding) = rest.await {
                 release_unclaimed(&inner, target_lock, owner, holding).await;
+            }
+            let mut cancelled = inner.locks.slots.cancelled();
+            if let Some(index) = cancelled.iter().position(|other| *other == slot) {
+                cancelled.swap_remove(index);
             }
         });
     }

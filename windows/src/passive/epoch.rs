@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use onesided_fabric::{Any, Fabric};
+use onesided_fabric::{Any, Fabric, LockState};
 use onesided_lock_algos::{Mode, Owner, Words};
 
 use crate::locks::layout::LockId;
@@ -41,6 +41,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         words: Words<'w, F>,
         holding: Holding,
     ) -> Self {
+        inner.note_lock((target.rank, id), holding.mode(), None, Some(LockState::Holds));
         Self { access: Access::new(inner, target), words, holding: holding.of_guard(), id }
     }
 
@@ -85,6 +86,12 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// The value of the lock's word while a test-and-set owner holds it exclusively.
     pub(crate) const fn held_word(&self) -> u64 {
         self.words.1
+    }
+
+    /// Notes that it is released.
+    #[inline(always)] // nothing is left of it
+    pub(super) fn note_release(&self) {
+        self.access.inner.note_lock((self.access.target.rank, self.id), self.mode(), Some(LockState::Holds), None);
     }
 
     /// For a request that waits for the target.

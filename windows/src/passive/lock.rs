@@ -15,7 +15,7 @@ use onesided_lock_algos::{Intent, Mode, Words};
 use crate::locks::layout::LockId;
 use crate::operation::handles::over;
 use crate::passive::acquire::{Started, contend};
-use crate::passive::cancelled::Cancellable;
+use crate::passive::cancelled::{Cancellable, cancel};
 use crate::passive::previous_owner::Holding;
 use crate::window::inner::Inner;
 use crate::window::target::Target;
@@ -27,8 +27,9 @@ impl<T: Element, F: Fabric> Window<T, F> {
     ///
     /// A lock is not reentrant: a rank that holds it, exclusively or shared, and waits for it
     /// without a [`deadline`](LockRequest::deadline) waits until its own unlock, which a single
-    /// thread never reaches. That is no error, because another thread of the rank may hold the lock
-    /// and release it. [`Epochs`](crate::Epochs) checks its own calls
+    /// thread never reaches. That is no error at once, because another thread or task of the rank
+    /// may have the guard, and release it. At a deadline the error says so, except of a lock of the
+    /// [program's own](crate::Builder::allocate_with_lock). [`Epochs`](crate::Epochs) checks its own calls
     /// ([`Error::AlreadyLocked`]).
     #[inline]
     pub fn lock_exclusive(&self, target: u32) -> LockRequest<'_, T, F> {
@@ -154,13 +155,11 @@ struct How {
 struct Contended<'w, F: Fabric> {
     rest: Option<(&'w Target<F>, Words<'w, F>, Cancellable<F>)>,
     limit: Limit<'w, F>,
-    /// Whether the first operation found that this rank holds the lock.
-    held_here: bool,
 }
 
 impl<F: Fabric> Default for Contended<'_, F> {
     fn default() -> Self {
-        Self { rest: None, limit: Limit::NONE, held_here: false }
+        Self { rest: None, limit: Limit::NONE }
     }
 }
 
@@ -287,8 +286,7 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
             Poll::Pending => {
                 let Some(contended) = &mut self.contended else { return Poll::Pending };
                 ready!(contended.limit.poll(cx, inner.fabric()));
-                let own = Fault::of(FaultKind::TimedOut, inner.fabric().rank());
-                Err(if contended.held_here { own } else { Fault::new(FaultKind::TimedOut) })
+                Err(cancel(self.contended.take()).map_or(Fault::new(FaultKind::TimedOut), |cancelled| cancelled.fault))
             }
             Poll::Ready(outcome) => outcome,
         };
@@ -337,12 +335,11 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
                     }
                     first => {
                         let owner = first.ok().and_then(|first| inner.locks.algorithm.owner_found(first));
-                        let held_here = owner.is_some_and(|owner| owner.rank == inner.fabric().rank());
                         let first = std::future::ready(first);
-                        let rest =
+                        let mut rest =
                             Cancellable::new(Arc::clone(inner), (target_lock, mode, self.intent), words.1, first);
-                        let contended = self.contended.get_or_insert_default();
-                        (contended.rest, contended.held_here) = (Some((target, words, rest)), held_here);
+                        rest.finds_own = owner.is_some_and(|owner| owner.rank == inner.fabric().rank());
+                        self.contended.get_or_insert_default().rest = Some((target, words, rest));
                     }
                 }
             }
@@ -356,7 +353,7 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
     fn cancel_rest(&mut self) {
         self.contended = None;
         if let Some(Ok(started)) = self.started.take() {
-            cancel(self.window.inner(), (self.rank, self.id), self.mode, started);
+            cancel_started(self.window.inner(), (self.rank, self.id), self.mode, started);
         }
     }
 
@@ -447,14 +444,14 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> Drop for LockRequest<'w, T, F, K> {
     #[inline]
     fn drop(&mut self) {
         if let Some(Ok(started)) = self.started.take() {
-            cancel(self.window.inner(), (self.rank, self.id), self.mode, started);
+            cancel_started(self.window.inner(), (self.rank, self.id), self.mode, started);
         }
     }
 }
 
 /// Cancels an acquire.
 #[cold]
-fn cancel<F: Fabric>(inner: &Arc<Inner<F>>, target_lock: (u32, LockId), mode: Mode, started: Started<'_, F>) {
+fn cancel_started<F: Fabric>(inner: &Arc<Inner<F>>, target_lock: (u32, LockId), mode: Mode, started: Started<'_, F>) {
     drop(Cancellable::new(Arc::clone(inner), (target_lock, mode, Intent::CANCELLED), started.words.1, started.op));
 }
 

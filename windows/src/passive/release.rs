@@ -28,6 +28,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// Releases a lock whose guard never reached the caller: it stays poisoned if it was recovered.
     pub(crate) fn release_unclaimed(self) {
         let held = ManuallyDrop::new(self);
+        held.note_release();
         let Access { inner, target, .. } = held.access;
         match held.holding.recovered() {
             Some(why) => spawn_release_poisoned(inner, (target.rank, held.id), held.words.1, why),
@@ -46,6 +47,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     /// Releases; `Err` if the lock is no longer held.
     #[inline(always)] // see `post_release`
     pub(crate) fn release_checked(&self) -> Releasing<F> {
+        self.note_release();
         let Self { access: Access { inner, target, .. }, words, holding, id } = self;
         release_checked(inner, (target, *id), words.0, words.1, *holding)
     }
@@ -62,6 +64,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
         if inner.completes_at_post {
             return ManuallyDrop::new(self).post_release();
         }
+        self.note_release();
         let mode = self.mode();
         let in_one_step = inner.locks.algorithm.releases_in_one_step(mode);
         let release = in_one_step.then(|| inner.locks.algorithm.release_link(inner.fabric(), self.words, mode));
@@ -79,6 +82,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
     // No called function takes the guard's address, which would force the guard into memory.
     #[inline(always)]
     pub(crate) fn post_release(&self) {
+        self.note_release();
         let Self { access: Access { inner, target, .. }, words, holding, id } = self;
         post_release(inner, (target, *id), *words, *holding);
     }
@@ -87,6 +91,7 @@ impl<'w, T: Element, F: Fabric> Epoch<'w, T, F> {
 impl<T: Element, F: Fabric> Drop for Epoch<'_, T, F> {
     #[inline(always)] // see `post_release`
     fn drop(&mut self) {
+        self.note_release();
         let Self { access: Access { inner, target, .. }, words, holding, id } = self;
         if holding.is_half_done() {
             let why = Fault::of(FaultKind::OwnerPanicked, inner.fabric().rank());
@@ -150,6 +155,7 @@ impl<'w, T: Element, F: Fabric> Deref for Unpoisoning<'w, T, F> {
 
 impl<T: Element, F: Fabric> Drop for Unpoisoning<'_, T, F> {
     fn drop(&mut self) {
+        self.note_release();
         let Epoch { access: Access { inner, target, .. }, words, holding, id } = &**self;
         flush_and_release(inner, (target, *id), words.0, words.1, *holding);
     }

@@ -15,6 +15,7 @@ use crate::operation::request::Awaited;
 use crate::passive::cancelled::Unclaimed;
 use crate::passive::lock::{Kind, operation};
 use crate::passive::try_lock::Try;
+use crate::window::inner::Inner;
 use crate::{Builder, Epoch, Error, LockDesign, PreviousOwner, Request, Window};
 
 /// Numbered locks, up to millions, each at some rank: the locks of windows without the memory that
@@ -81,6 +82,7 @@ impl<F: Fabric> LockTable<F> {
     /// # Cancel safety
     /// As [`new`](Self::new).
     pub fn with(builder: Builder<u64>, world: &World<F>, here: usize) -> Request<'_, Self, F> {
+        let builder = named(builder);
         Request::new(builder.awaited(world), "create", Self::make(builder, world, here, false))
     }
 
@@ -92,6 +94,7 @@ impl<F: Fabric> LockTable<F> {
     /// # Cancel safety
     /// As [`new`](Self::new).
     pub fn with_tokens(builder: Builder<u64>, world: &World<F>, here: usize) -> Request<'_, Self, F> {
+        let builder = named(builder);
         Request::new(builder.awaited(world), "create", Self::make(builder, world, here, true))
     }
 
@@ -216,8 +219,19 @@ impl<F: Fabric> LockTable<F> {
         self.request(lock, Mode::Shared, Intent::TRY)
     }
 
-    fn awaited(&self, lock: u64) -> Awaited<'_, F> {
-        Awaited::TableLock(self.window.inner(), self.target_lock(lock).0, lock)
+    pub(crate) fn inner(&self) -> &Inner<F> {
+        self.window.inner()
+    }
+
+    /// The number of a lock at a rank.
+    pub(crate) fn number_of(&self, (rank, id): (u32, LockId)) -> u64 {
+        self.locks_at(rank).start + id.index()
+    }
+
+    /// The error of a lock of the table.
+    pub(crate) fn failed_lock(&self, operation: &'static str, lock: u64, fault: Fault) -> Error {
+        let (target, fault) = (self.target_lock(lock).0, self.inner().world.translate(fault));
+        Error::TableLock { operation, lock, target, table: self.inner().name.clone(), fault }
     }
 
     /// Locks several locks, each once, in ascending order, so that callers of this function cannot
@@ -226,7 +240,7 @@ impl<F: Fabric> LockTable<F> {
     ///
     /// # Errors
     /// Those of [`LockRequest::wait`] of the first lock that fails; the locks taken before are
-    /// released. A deadline's error names the lowest of the locks, whichever it waited for.
+    /// released.
     ///
     /// # Cancel safety
     /// If dropped before it completes, it leaves nothing locked.
@@ -235,7 +249,7 @@ impl<F: Fabric> LockTable<F> {
         locks.sort_unstable();
         locks.dedup();
         let first = locks.first().copied().unwrap_or_default();
-        Request::new(self.awaited(first), operation(mode), async move {
+        Request::new(Awaited::TableLock(self, first), operation(mode), async move {
             let mut guards = Vec::with_capacity(locks.len());
             for lock in locks {
                 let request: TableRequest<'_, F> = self.request(lock, mode, Intent::LOCK);
@@ -254,6 +268,11 @@ impl<F: Fabric> LockTable<F> {
     pub fn close(self) -> Request<'static, (), F> {
         self.window.close()
     }
+}
+
+/// Names a table without a name after its locks, where the builder names the words that they take.
+fn named(builder: Builder<u64>) -> Builder<u64> {
+    if builder.name == Builder::<u64>::default().name { builder.name("unnamed, of locks") } else { builder }
 }
 
 impl<F: Fabric> fmt::Debug for LockTable<F> {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::mem;
 use std::time::Duration;
 
 use onesided_fabric::{Any, Call, Drive, Fabric, Limit, limited};
@@ -9,7 +10,7 @@ use onesided_lock_algos::{Intent, Mode};
 
 use crate::handles::LockRequest;
 use crate::operation::request::Awaited;
-use crate::passive::cancelled::Unclaimed;
+use crate::passive::cancelled::{Unclaimed, cancel};
 use crate::passive::lock::operation;
 use crate::{Access, Element, Epoch, Error, Window};
 
@@ -53,6 +54,13 @@ impl<'a, T: Element, R, O, F: Fabric> LockedRequest<'a, T, R, O, F> {
 }
 
 impl<'a, T: Element, R: 'a, O: Operation<'a, T, F, R>, F: Fabric> LockedRequest<'a, T, R, O, F> {
+    /// Cancels the call at its deadline.
+    fn late(&mut self) -> Error {
+        let cancelled = cancel(mem::replace(&mut self.call, Call::Over));
+        let DeferredLock { window, target, mode, .. } = self.lock;
+        Awaited::Lock(window.inner(), target).timed_out(operation(mode), cancelled)
+    }
+
     /// Blocks until the call completes.
     ///
     /// # Errors
@@ -83,7 +91,7 @@ impl<'a, T: Element, R: 'a, O: Operation<'a, T, F, R>, F: Fabric> LockedRequest<
 limited! {
     ['a, T: Element, R: 'a, O: Operation<'a, T, F, R>, F], LockedRequest<'a, T, R, O, F>, R, Error,
     |request| request.lock.window.inner().fabric(), |operation| operation.run(request.lock),
-    late request.lock.timed_out()
+    late request.late()
 }
 
 impl<T: Element, R, O, F: Fabric> fmt::Debug for LockedRequest<'_, T, R, O, F> {
@@ -110,10 +118,6 @@ impl<'w, T: Element, F: Fabric> DeferredLock<'w, T, F> {
     #[inline(always)] // see `LockRequest::wait`
     pub(crate) fn request(self) -> LockRequest<'w, T, F> {
         LockRequest::start(self.window, self.target, self.mode, self.intent)
-    }
-
-    fn timed_out(&self) -> Error {
-        Awaited::Lock(self.window.inner(), self.target).timed_out(operation(self.mode))
     }
 
     /// The lock, and the elements as they are under it.

@@ -70,7 +70,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
 /// Configures a window: `Window::<u64>::builder().name("scores").allocate(&world, 1024).wait()`.
 #[derive(Clone, Debug)]
 pub struct Builder<T> {
-    pub(super) name: Arc<str>,
+    pub(crate) name: Arc<str>,
     design: Option<LockDesign>,
     all: Option<LockAllDesign>,
     uneven: bool,
@@ -458,6 +458,7 @@ impl<T: Element> Builder<T> {
         let parts = Creation { segments, keys, flavor, counted, table: self.table, lease: self.lease, slots };
         let window = Window::from_inner(world, Inner::new(world.background(), self.name, design, parts));
         let inner = window.inner();
+        inner.note_memory();
         inner
             .locks
             .start_server(&inner.world, &inner.memory.hidden, inner.memory.keys.iter().map(|keys| keys.locks))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use onesided_fabric::bootstrap::Maker;
-use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{AtomicAgent, Fabric, Segment, SegmentKey, UserMemory, World};
 
 use crate::active::signals::Counts;
@@ -124,10 +124,10 @@ impl<F: Fabric> Inner<F> {
 
     /// A rank that closed the window took its regions with it: then that is the error to report.
     fn why_unreachable(&self, rank: Rank, fault: Fault) -> Fault {
-        match self.fabric().liveness(rank) {
-            Liveness::Left if fault.kind() == FaultKind::NoSuchRegion => Fault::of(FaultKind::PeerLeft, rank),
-            Liveness::Dead if fault.kind() == FaultKind::NoSuchRegion => Fault::of(FaultKind::PeerDied, rank),
-            _ if fault.kind() == FaultKind::NoSuchRegion => Fault::of(FaultKind::NoSuchRegion, rank),
+        match fault.kind() {
+            FaultKind::NoSuchRegion => {
+                self.fabric().liveness(rank).needed(rank).err().unwrap_or(Fault::of(FaultKind::NoSuchRegion, rank))
+            }
             _ => fault,
         }
     }

@@ -84,6 +84,7 @@ impl Layout {
 pub(crate) enum Gone {
     Left,
     Dead,
+    NeverJoined,
 }
 
 impl Gone {
@@ -91,7 +92,8 @@ impl Gone {
         match liveness {
             Liveness::Left => Some(Self::Left),
             Liveness::Dead => Some(Self::Dead),
-            _ => None,
+            Liveness::NeverJoined => Some(Self::NeverJoined),
+            Liveness::Alive => None,
         }
     }
 }

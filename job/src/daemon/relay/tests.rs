@@ -122,6 +122,22 @@ fn who_leaves_and_who_dies_is_known_on_all_hosts() {
     leave(jobs);
 }
 
+/// A host tells of a rank that ended without joining as of no other end.
+#[test]
+fn who_never_joined_is_known_on_all_hosts() {
+    let (mut host, mut tables, mut head) = host_of_a_played_hub();
+    assert!(tables.job_segment().end_unjoined(Rank(1)));
+    host.turn(&mut tables);
+    let said: Vec<_> = std::iter::from_fn(|| head.hear().ok().flatten()).filter(|said| *said != Said::Beat).collect();
+    assert_eq!(said, [Said::Status { rank: Rank(1), gone: Gone::NeverJoined }]);
+    beside(|mut link, jobs| {
+        link.say(&Said::Status { rank: Rank(2), gone: Gone::NeverJoined });
+        link.flush().unwrap();
+        let known = |job: &Job| job.job_segment.liveness(Rank(2)) == Liveness::NeverJoined;
+        eventually("it is known", || jobs.iter().all(known));
+    });
+}
+
 #[test]
 fn a_keeper_goes_after_its_host_and_rank_0_last() {
     let mut jobs = jobs(&[0, 1, 1]);

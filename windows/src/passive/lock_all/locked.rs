@@ -106,6 +106,7 @@ impl<'w, T: Element, F: Fabric> LockedRanks<'w, T, F> {
 impl<T: Element, F: Fabric> Drop for LockedRanks<'_, T, F> {
     fn drop(&mut self) {
         let Some(all) = self.all.take() else { return }; // each epoch flushes and releases itself
+        all.note_release();
         let (inner, mode, owner) = (self.inner, all.mode(), all.held_word());
         inner.begin_flushes(self.targets());
         let ranks: Vec<_> = self.targets().map(|target| target.rank).collect();

@@ -16,9 +16,8 @@ fn any_said() -> impl Strategy<Value = Said> {
         (any::<u64>(), proptest::sample::select(outcomes))
             .prop_map(|(ticket, outcome)| Said::Stored { ticket, outcome }),
         (name(), bytes()).prop_map(|(name, value)| Said::Value { name, value }),
-        (any::<u32>(), any::<bool>()).prop_map(|(rank, left)| {
-            Said::Status { rank: Rank(rank), gone: if left { Gone::Left } else { Gone::Dead } }
-        }),
+        (any::<u32>(), proptest::sample::select(vec![Gone::Left, Gone::Dead, Gone::NeverJoined]))
+            .prop_map(|(rank, gone)| Said::Status { rank: Rank(rank), gone }),
         any::<[u32; 2]>().prop_map(|[one, other]| Said::LostConnection { one: Rank(one), other: Rank(other) }),
         Just(Said::Beat),
         Just(Said::Bye),
