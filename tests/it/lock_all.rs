@@ -53,13 +53,15 @@ fn dies(world: &World, all: bool) {
         let epoch = window.lock_exclusive(1).recover().wait().unwrap();
         assert_eq!((epoch.previous_owner(), epoch.mode()), (None, Mode::Exclusive));
         assert!(window.try_lock_shared(1).wait().unwrap().is_none());
-        epoch.put(0, &[1]).unwrap();
         epoch.unlock().wait().unwrap();
         // So do the others, for every target.
         for target in 0..2 {
             window.lock_exclusive(target).wait().unwrap().unlock().wait().unwrap();
             assert!(window.try_lock_exclusive(target).wait().unwrap().is_some());
         }
+        let epoch = window.lock_exclusive(1).wait().unwrap();
+        epoch.put(0, &[1]).unwrap(); // rank 1 goes on, and a try may fail
+        epoch.unlock().wait().unwrap();
         window.lock_all().wait().unwrap().unlock_all().wait().unwrap();
     } else if world.rank() == 0 {
         check_error(exclusive(1).unwrap_err(), &[FaultKind::OwnerDied, FaultKind::ParticipantDied]);
