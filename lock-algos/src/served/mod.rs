@@ -170,14 +170,14 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         false
     }
 
-    async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         lock: LockUse<'m, M, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
-    ) -> Result<Held, Fault> {
+    ) -> impl Future<Output = Result<Held, Fault>> + Send {
         let pauses: Pauses<'_> = self.backoff.pauses(lock.context.owner());
-        Client::<_, _, SLEEPS>(lock).acquire(terms(lock.owner), first, pauses, intent).await
+        Client::<_, _, SLEEPS>(lock).acquire(terms(lock.owner), first, pauses, intent)
     }
 
     #[inline]
