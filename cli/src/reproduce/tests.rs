@@ -127,3 +127,31 @@ fn figures_are_written_as_json_and_as_a_page() {
     let check = &document["checks"][0];
     assert!(check["ours"].as_f64().unwrap() / check["set_from"].as_f64().unwrap() > 0.99, "{check}");
 }
+
+/// The pages in docs/, and their values.
+#[test]
+fn the_stored_pages_draw_all_designs() {
+    for (profile, title) in [("infinihost", PAPERS_TESTBED), ("connectx7", "ConnectX-7 NDR")] {
+        let stored = |end: &str| {
+            let path = format!("{}/../docs/jiang-2004-{profile}.{end}", env!("CARGO_MANIFEST_DIR"));
+            std::fs::read_to_string(path).unwrap()
+        };
+        let (page, document) = (stored("html"), stored("json"));
+        let document: serde_json::Value = serde_json::from_str(&document).unwrap();
+        assert_eq!(document["profile"], title);
+        let figures = document["figures"].as_array().unwrap();
+        assert!(figures.iter().map(|figure| figure["name"].as_str().unwrap()).eq(FIGURES.map(|(name, _)| name)));
+        for figure in figures {
+            let series = figure["series"].as_array().unwrap();
+            for design in LockDesign::ALL {
+                let is_its = |name: &str| name.split(',').next() == Some(design.name());
+                assert!(series.iter().any(|one| is_its(one["name"].as_str().unwrap())), "{}: {design}", figure["name"]);
+            }
+            for one in series {
+                let last = one["points"].as_array().unwrap().last().unwrap()[1].as_f64().unwrap();
+                let name = one["name"].as_str().unwrap();
+                assert!(page.contains(name) && page.contains(&format!("{last:.2}")), "{name}: {last} in {profile}");
+            }
+        }
+    }
+}
