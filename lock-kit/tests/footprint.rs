@@ -1,4 +1,4 @@
-//! The memory of a simulated rank that locks, counted.
+//! The memory of a simulated rank that locks, and the allocations of locks, counted.
 
 #![allow(unsafe_code)] // an allocator
 
@@ -12,15 +12,17 @@ use onesided_lock_kit::lock_algos::{
     DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, LockAlgorithm, Mcs, TestAndSet, Ticket, TwoLevel,
 };
 
-/// Counts the bytes that are allocated, and their peak.
+/// Counts allocations, the bytes that are allocated, and their peak.
 struct Counting;
 
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
 // SAFETY: every call goes to the system's allocator, with the same arguments.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         PEAK.fetch_max(NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size(), Ordering::Relaxed);
         // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`.
         unsafe { System.alloc(layout) }
@@ -54,9 +56,34 @@ fn bytes<A: LockAlgorithm + Clone + 'static>(lock: &A) -> usize {
     (PEAK.load(Ordering::Relaxed) - before) / ORIGINS as usize
 }
 
-/// With the state of the lock, in which nearly all origins wait.
+/// Acquisitions, and allocations, of a run of so many milliseconds.
+fn allocations<A: LockAlgorithm + Clone + 'static>(lock: &A, origins: u32, millis: u64) -> (u64, usize) {
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let run = ThroughputRun::of(lock).origins(origins).per_host(4).lasting(Duration::from_millis(millis)).simulated();
+    (run.acquisitions(), ALLOCATIONS.load(Ordering::Relaxed) - before)
+}
+
+/// Without a death, neither an uncontended acquire nor a contended one allocates: a longer run does
+/// not allocate more, but for a few counts of other waits.
+fn allocates_nothing<A: LockAlgorithm + Clone + 'static>(lock: &A) {
+    for origins in [1, 12] {
+        let (few, many) = (allocations(lock, origins, 5), allocations(lock, origins, 50));
+        let (acquired, allocated) = (many.0 - few.0, many.1.saturating_sub(few.1));
+        assert!(acquired > 2_000, "{}, {origins} origins: {acquired}", A::NAME);
+        let most = if origins == 1 { 0 } else { acquired / 20 };
+        assert!(allocated as u64 <= most, "{}, {origins} origins: {allocated} of {acquired}", A::NAME);
+    }
+}
+
+/// With the state of the lock, in which nearly all origins wait. One test, because the counts are
+/// those of the process.
 #[test]
-fn a_rank_that_locks_is_small() {
+fn a_rank_that_locks_is_small_and_allocates_nothing() {
+    allocates_nothing(&TestAndSet::default());
+    allocates_nothing(&Mcs::default());
+    allocates_nothing(&<Ticket>::default());
+    allocates_nothing(&<FetchAddQueue>::default());
+    allocates_nothing(&TwoLevel::default());
     let all = [
         (bytes(&TestAndSet::default()), 1000),
         (bytes(&Mcs::default()), 1230),
