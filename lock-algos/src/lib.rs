@@ -98,6 +98,9 @@
 //! after a death inside a section learns of it, and that the lock is free at the end and can be
 //! acquired. They must also catch locks that are wrong on purpose.
 
+// An `async fn` keeps its arguments twice. Where one waits that very many ranks may wait in, a
+// function returns an `async` block that keeps them once.
+#![allow(clippy::manual_async_fn)]
 #![forbid(unsafe_code)]
 
 mod algorithm;

@@ -128,6 +128,13 @@ impl SimFabric {
         Pause::asleep(self, nanos)
     }
 
+    /// How many operations and messages this rank has posted to another one so far, or to itself;
+    /// wraps.
+    #[must_use]
+    pub fn posted(&self, target: Rank) -> u32 {
+        self.state().ranks[self.rank.index()].posted(target.0)
+    }
+
     /// Kills this rank now, as [`kill`](crate::Simulation::kill) does at a time: its program stops
     /// at its next wait.
     pub fn die(&self) {

@@ -23,22 +23,30 @@ struct Region {
 pub(crate) struct Memory {
     /// Of the region that every rank has.
     world: Words,
+    /// Boxed: of very many ranks, few allocate.
+    others: Option<Box<Others>>,
+}
+
+/// The regions that a rank has allocated.
+#[derive(Debug, Default)]
+struct Others {
     regions: Vec<Region>,
     allocated: u32,
 }
 
 impl Memory {
     pub(crate) const fn new() -> Self {
-        Self { world: Vec::new(), regions: Vec::new(), allocated: 0 }
+        Self { world: Vec::new(), others: None }
     }
 
     /// Registers a region with one reference. `None`: no memory.
     pub(crate) fn allocate(&mut self, len: u64) -> Option<u32> {
         let mut words = Vec::new();
         words.try_reserve_exact(usize::try_from(len.div_ceil(8)).ok()?).ok()?;
-        let id = self.allocated.checked_add(1)?;
-        self.allocated = id;
-        self.regions.push(Region { id, holders: 1, len, words });
+        let others = self.others.get_or_insert_default();
+        let id = others.allocated.checked_add(1)?;
+        others.allocated = id;
+        others.regions.push(Region { id, holders: 1, len, words });
         Some(id)
     }
 
@@ -51,24 +59,24 @@ impl Memory {
     }
 
     pub(crate) fn hold(&mut self, id: u32) {
-        if let Ok(index) = self.find(id) {
-            self.regions[index].holders += 1;
+        if let Some(region) = self.region_mut(id) {
+            region.holders += 1;
         }
     }
 
     pub(crate) fn release(&mut self, id: u32) {
-        if let Ok(index) = self.find(id) {
-            self.regions[index].holders -= 1;
-            if self.regions[index].holders == 0 {
-                self.regions.remove(index);
+        if let Some(region) = self.region_mut(id) {
+            region.holders -= 1;
+            if region.holders == 0 {
+                self.remove(id);
             }
         }
     }
 
     /// Removes a region, whatever refers to it.
     pub(crate) fn remove(&mut self, id: u32) {
-        if let Ok(index) = self.find(id) {
-            self.regions.remove(index);
+        if let Some(others) = &mut self.others {
+            others.regions.retain(|region| region.id != id);
         }
     }
 
@@ -98,12 +106,14 @@ impl Memory {
         bytes[start..end].copy_from_slice(from);
     }
 
-    fn find(&self, id: u32) -> Result<usize, usize> {
-        self.regions.binary_search_by_key(&id, |region| region.id)
+    fn region(&self, id: u32) -> Option<&Region> {
+        let regions = &self.others.as_ref()?.regions;
+        regions.binary_search_by_key(&id, |region| region.id).ok().map(|index| &regions[index])
     }
 
-    fn region(&self, id: u32) -> Option<&Region> {
-        self.find(id).ok().map(|index| &self.regions[index])
+    fn region_mut(&mut self, id: u32) -> Option<&mut Region> {
+        let regions = &mut self.others.as_mut()?.regions;
+        regions.binary_search_by_key(&id, |region| region.id).ok().map(|index| &mut regions[index])
     }
 
     /// The words of a region that were written.
@@ -116,9 +126,12 @@ impl Memory {
 
     /// The words of an existing region, at least `count` of them.
     fn words(&mut self, id: u32, count: usize) -> &mut [u64] {
-        let words = match self.find(id) {
-            Ok(index) => &mut self.regions[index].words,
-            Err(_) => &mut self.world,
+        let words = match self.others.as_mut().filter(|_| id != WORLD_REGION) {
+            Some(others) => match others.regions.binary_search_by_key(&id, |region| region.id) {
+                Ok(index) => &mut others.regions[index].words,
+                Err(_) => &mut self.world,
+            },
+            None => &mut self.world,
         };
         if words.len() < count {
             words.reserve_exact(count - words.len());

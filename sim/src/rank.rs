@@ -149,6 +149,13 @@ impl RankState {
         &mut connections[index]
     }
 
+    /// How many operations it has posted on a target's memory, wrapping.
+    pub(crate) fn posted(&self, target: u32) -> u32 {
+        let others = self.more.as_ref().map_or(&[][..], |more| &more.connections);
+        let mut all = [&self.connection].into_iter().chain(others);
+        all.find(|connection| connection.target == target).map_or(0, |connection| connection.posted)
+    }
+
     /// Whether every operation it posted is complete.
     pub(crate) fn is_idle(&self) -> bool {
         let others = self.more.as_ref().map_or(&[][..], |more| &more.connections);

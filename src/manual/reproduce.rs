@@ -6,6 +6,7 @@
 //! onesided reproduce jiang-2004 --report page.html --json results.json
 //! onesided reproduce jiang-2004 --profile connectx7
 //! onesided reproduce jiang-2004-4 --set jitter=5000
+//! onesided reproduce jiang-2004-2 --designs all    beside the paper's designs, all other ones
 //! ```
 //!
 //! Time is virtual, so that the same seed gives the same figures on any machine.
@@ -74,3 +75,24 @@
 //! - The swap of MCS is emulated by compare-swaps. If the lock is held no longer than a round trip
 //!   and messages take equally long, every swap finds the word changed, and nobody joins the queue.
 //!   Some chance in the messages ends that.
+//!
+//! # The same figures for all designs
+//!
+//! `--designs all` draws the designs that the paper does not have beside the others: dashed on the
+//! page, below "beyond the paper" in the table. Numbers and claims are of the paper's designs alone.
+//! The pages of two testbeds, and their values, are `docs/jiang-2004-infinihost.html` and
+//! `docs/jiang-2004-connectx7.html`. In microseconds on `connectx7`, and messages of seven origins:
+//!
+//! | | lock and unlock | unlock to the next owner | messages |
+//! |---|---|---|---|
+//! | `two-level` | 1.96 | 18.70 | 0.75 |
+//! | `dedicated-thread` | 2.05 | 1.96 | 5.00 |
+//! | `test-and-set` | 2.42 | 18.42 | 2.17 |
+//! | `mcs` | 2.42 | 0.93 | 13.97 |
+//! | `ticket` | 2.42 | 81.55 | 4.11 |
+//! | `fetch-add-queue` | 2.42 | 4.81 | 6.00 |
+//! | `event-thread` | 5.65 | 5.96 | 5.00 |
+//! | `distributed-counters` | 21.00 | 86.30 | 8.38 |
+//!
+//! The unlock to the next owner follows a hold of 250 us: a waiter that polls sleeps out its pause.
+//! [Which lock](super::choosing_a_lock) says what follows from these curves.

@@ -8,15 +8,13 @@ use std::time::Duration;
 use onesided_fabric::Fabric as _;
 use onesided_fabric::World;
 use onesided_fabric::remote_memory::{Rank, RemoteMemory};
-use onesided_lock_kit::bench::{Counted, Operations};
 use onesided_lock_kit::lock_algos::{Backoff, LockAlgorithm, TestAndSet};
 use onesided_sim::{Profile, SimFabric, Simulation};
 use onesided_windows::{LockDesign, Window};
 
 use crate::failure::Failure;
 
-type Fabric = Counted<SimFabric>;
-type SimulatedWindow = Window<u64, Fabric>;
+type SimulatedWindow = Window<u64, SimFabric>;
 
 /// The lock of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,13 +74,20 @@ impl Overhead {
 
 /// What a rank of an experiment works with.
 struct Member {
-    world: World<Fabric>,
+    world: World<SimFabric>,
     sim: SimFabric,
 }
 
 impl Member {
     fn now(&self) -> u64 {
         self.sim.now()
+    }
+
+    /// How many operations this rank, if it is an origin, has posted on the memory of the target,
+    /// which is the last rank; if it is the target, on that of the origins.
+    fn exchanged(&self, target: u32) -> u64 {
+        let peers = if self.sim.rank() == Rank(target) { 0..target } else { target..target + 1 };
+        peers.map(|peer| u64::from(self.sim.posted(Rank(peer)))).sum()
     }
 
     async fn until(&self, time: u64) -> Result<(), Failure> {
@@ -110,7 +115,7 @@ impl Experiment<'_> {
             .seed(self.seed)
             .until(Duration::from_secs(60));
         let report = simulation.run_direct(|sim| {
-            let world = World::new(Counted::new(sim.clone()));
+            let world = World::new(sim.clone());
             program(Member { world, sim })
         });
         let ended = format!("{}, simulated: {}", self.lock.name(), report.end);
@@ -121,7 +126,7 @@ impl Experiment<'_> {
         all.collect()
     }
 
-    async fn window(&self, world: &World<Fabric>) -> Result<SimulatedWindow, Failure> {
+    async fn window(&self, world: &World<SimFabric>) -> Result<SimulatedWindow, Failure> {
         match self.lock {
             Lock::Shipped(design) => Ok(Window::<u64>::builder().lock(design).allocate(world, 8).await?),
             Lock::WithoutBackoff => {
@@ -239,13 +244,13 @@ impl Experiment<'_> {
             for _ in 0..if apart { origins } else { 1 } {
                 windows.push(self.window(&member.world).await?);
             }
-            let (rank, fabric) = (member.world.rank(), member.world.fabric());
+            let rank = member.world.rank();
             let window = &windows[rank as usize % windows.len()];
             if rank < origins {
                 self.once(&member, window, origins).await?; // resolves the target
             }
             member.world.barrier().await?;
-            let (begin, before) = (member.now(), fabric.operations());
+            let (begin, exchanged) = (member.now(), member.exchanged(origins));
             if rank < origins {
                 while done.get() < wanted {
                     self.once(&member, window, origins).await?;
@@ -257,16 +262,16 @@ impl Experiment<'_> {
             while running.get() > 0 {
                 member.sim.sleep(100_000).await; // operations of a server thread count, too
             }
-            let operations = fabric.operations() - before;
+            let messages = member.exchanged(origins) - exchanged;
             for window in windows {
                 window.close().await?;
             }
-            Ok((took, operations))
+            Ok((took, messages))
         })?;
-        let sum = all.iter().fold(Operations::default(), |sum, (_, operations)| sum + *operations);
         let took = all.iter().take(origins as usize).map(|(took, _)| *took).sum::<u64>();
+        let messages = all.iter().map(|(_, messages)| *messages).sum::<u64>();
         let acquisitions = done.get() as f64;
-        Ok(Contention { nanos: took as f64 / acquisitions, acquisitions, all: sum })
+        Ok(Contention { nanos: took as f64 / acquisitions, messages: messages as f64 / acquisitions })
     }
 }
 
@@ -275,20 +280,7 @@ impl Experiment<'_> {
 pub(super) struct Contention {
     /// Of a lock and unlock, on average.
     pub(super) nanos: f64,
-    /// How often a lock was acquired.
-    acquisitions: f64,
-    /// Of all ranks.
-    pub(super) all: Operations,
-}
-
-impl Contention {
-    /// Operations of a lock and unlock, on average.
-    pub(super) fn operations(&self) -> f64 {
-        self.all.total() as f64 / self.acquisitions
-    }
-
-    /// The writes among them: those of a queue lock are from origin to origin.
-    pub(super) fn writes(&self) -> f64 {
-        self.all.writes as f64 / self.acquisitions
-    }
+    /// Operations of an origin on the target's memory, or of the target on an origin's, for a lock
+    /// and unlock, on average.
+    pub(super) messages: f64,
 }

@@ -25,11 +25,18 @@ pub(super) struct Figure {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Series {
     pub(super) name: String,
+    /// Whether it is of a design that the paper does not have.
+    pub(super) other: bool,
     /// Parameter and value.
     pub(super) points: Vec<(f64, f64)>,
 }
 
 impl Series {
+    /// Of a design of the paper.
+    pub(super) const fn new(name: String, points: Vec<(f64, f64)>) -> Self {
+        Self { name, other: false, points }
+    }
+
     pub(super) fn first(&self) -> f64 {
         self.points.first().map_or(f64::NAN, |point| point.1)
     }
@@ -155,17 +162,24 @@ impl Figure {
         let mut text = format!("{name}: {title}\n\n  {value}\n");
         let names = self.series.iter().map(|series| series.name.chars().count());
         let width = names.chain([parameter.chars().count()]).max().unwrap_or(0);
+        let values = || self.series.iter().flat_map(|series| &series.points);
+        let cells = values().flat_map(|(at, value)| [self.label(*at).len(), format!("{value:.2}").len()]);
+        let cell = cells.max().unwrap_or(0) + 1;
         if self.series.iter().any(|series| series.points.len() > 1) {
             let _ = write!(text, "  {parameter:width$}");
             for (at, _) in self.series.first().map_or(&[][..], |series| &series.points) {
-                let _ = write!(text, " {:>9}", self.label(*at));
+                let _ = write!(text, "{:>cell$}", self.label(*at));
             }
             text.push('\n');
         }
+        let mut is_other = false;
         for series in &self.series {
+            if series.other && !std::mem::replace(&mut is_other, true) {
+                text += "  beyond the paper:\n";
+            }
             let _ = write!(text, "  {:width$}", series.name);
             for (_, value) in &series.points {
-                let _ = write!(text, " {value:>9.2}");
+                let _ = write!(text, "{value:>cell$.2}");
             }
             text.push('\n');
         }

@@ -4,7 +4,7 @@
 use onesided_sim::Profile;
 use onesided_windows::LockDesign;
 
-use super::experiment::{Experiment, Lock, Unlock};
+use super::experiment::{Experiment, Lock, Overhead, Unlock};
 use super::figure::{Ablation, Claim, Figure, Kind, Number, Series};
 use crate::failure::Failure;
 
@@ -20,6 +20,9 @@ const DESIGNS: [Lock; 4] = [DEDICATED, EVENT, TEST_AND_SET, MCS];
 /// What "does not change" allows, and what "increases" asks for at least, as parts.
 const FLAT: f64 = 0.05;
 const GROWS: f64 = 0.1;
+
+/// Behind the name of a lock whose unlocks do not wait.
+const AS_SHIPPED: &str = ", unlock as shipped";
 
 type Draw = fn(&Lab) -> Result<Figure, Failure>;
 
@@ -45,6 +48,8 @@ pub(super) struct Lab {
     pub(super) threads: Vec<u32>,
     /// How long computing threads and locks run, in slices of the profile.
     pub(super) slices: u64,
+    /// Whether the designs that the paper does not have are drawn as well.
+    pub(super) all_designs: bool,
 }
 
 impl Lab {
@@ -76,7 +81,18 @@ impl Lab {
     /// A value of each number of origins.
     fn by_origins(&self, name: String, value: impl Fn(u32) -> Result<f64, Failure>) -> Result<Series, Failure> {
         let points = self.origins.iter().map(|origins| Ok((f64::from(*origins), value(*origins)?)));
-        Ok(Series { name, points: points.collect::<Result<_, Failure>>()? })
+        Ok(Series::new(name, points.collect::<Result<_, Failure>>()?))
+    }
+
+    /// The curves of the designs that are not drawn yet, if all are wanted.
+    fn others(
+        &self,
+        drawn: &[Lock],
+        points: impl Fn(Lock) -> Result<Vec<(f64, f64)>, Failure>,
+    ) -> Result<Vec<Series>, Failure> {
+        let all = LockDesign::ALL.iter().map(|design| Lock::Shipped(*design)).filter(|lock| !drawn.contains(lock));
+        let wanted = all.filter(|_| self.all_designs);
+        wanted.map(|lock| Ok(Series { name: lock.name(), other: true, points: points(lock)? })).collect()
     }
 
     fn most_origins(&self) -> u32 {
@@ -109,13 +125,16 @@ fn overhead(lab: &Lab) -> Result<Figure, Failure> {
     let mut series = Vec::new();
     let mut totals = Vec::new();
     let mut releases = (0.0, 0.0);
+    let points = |measured: Overhead| {
+        let points = [measured.acquire, measured.release, measured.total()].map(micros);
+        points.into_iter().enumerate().map(|(at, micros)| (at as f64, micros)).collect::<Vec<_>>()
+    };
+    let as_shipped = |lock| Experiment { unlock: Unlock::AsShipped, ..lab.lock(lock) }.overhead(1);
     for lock in DESIGNS {
         for unlock in [Unlock::AsPaper, Unlock::AsShipped] {
             let measured = Experiment { unlock, ..lab.lock(lock) }.overhead(1)?;
-            let how = if unlock == Unlock::AsPaper { "" } else { ", unlock as shipped" };
-            let points = vec![(0.0, measured.acquire), (1.0, measured.release), (2.0, measured.total())];
-            let points = points.into_iter().map(|(at, nanos)| (at, micros(nanos))).collect();
-            series.push(Series { name: format!("{}{how}", lock.name()), points });
+            let how = if unlock == Unlock::AsPaper { "" } else { AS_SHIPPED };
+            series.push(Series::new(format!("{}{how}", lock.name()), points(measured)));
             if unlock == Unlock::AsPaper {
                 totals.push(micros(measured.total()));
             }
@@ -123,6 +142,9 @@ fn overhead(lab: &Lab) -> Result<Figure, Failure> {
                 releases = (micros(measured.acquire), micros(measured.release));
             }
         }
+    }
+    for other in lab.others(&DESIGNS, |lock| Ok(points(as_shipped(lock)?)))? {
+        series.push(Series { name: format!("{}{AS_SHIPPED}", other.name), ..other });
     }
     let [dedicated, event, test_and_set, mcs] = totals[..] else { return Err("four designs".into()) };
     let worst = |event: f64, mcs: f64| (event > mcs, format!("event-driven {event:.2}, MCS {mcs:.2} us"));
@@ -203,7 +225,8 @@ fn delay(lab: &Lab) -> Result<Figure, Failure> {
         series: locks
             .iter()
             .zip(&delays)
-            .map(|(lock, delay)| Series { name: lock.name(), points: vec![(0.0, *delay)] })
+            .map(|(lock, delay)| Series::new(lock.name(), vec![(0.0, *delay)]))
+            .chain(lab.others(&locks, |lock| Ok(vec![(0.0, micros(lab.lock(lock).delay()?))]))?)
             .collect(),
         numbers: Vec::new(),
         claims: vec![
@@ -235,7 +258,7 @@ fn concurrency(lab: &Lab) -> Result<Figure, Failure> {
         series.push(curve(lab, lock, lock.name())?);
     }
     for lock in [DEDICATED_EACH, EVENT_EACH] {
-        series.push(curve(&locked, lock, format!("{}, one locked progress engine", lock.name()))?);
+        series.push(curve(&locked, lock, format!("{}, locked progress", lock.name()))?);
     }
     series.push(curve(lab, EVENT_EACH, EVENT_EACH.name())?);
     for lock in [DEDICATED, DEDICATED_EACH] {
@@ -286,6 +309,9 @@ fn concurrency(lab: &Lab) -> Result<Figure, Failure> {
             many.last()
         ),
     ];
+    let drawn = [&DESIGNS[..], &[EVENT_EACH]].concat();
+    let others = lab.others(&drawn, |lock| Ok(curve(lab, lock, String::new())?.points))?;
+    series.extend(others);
     Ok(Figure {
         name: "jiang-2004-3",
         title: "Concurrency",
@@ -300,16 +326,14 @@ fn concurrency(lab: &Lab) -> Result<Figure, Failure> {
 }
 
 /// A message is an operation that an origin posts on the target's memory, or the target on an
-/// origin's. Answers of the card (results of atomics, acknowledgements) are none, and writes of a
-/// queue from origin to origin are not between origin and target.
+/// origin's. Answers of the card (results of atomics, acknowledgements) are none, and operations from
+/// origin to origin are not between origin and target.
 fn messages(lab: &Lab) -> Result<Figure, Failure> {
-    let counted = |lab: &Lab, lock: Lock, origins: u32| {
-        let contention = lab.lock(lock).contend(origins, false)?;
-        let between_origins = if lock == MCS { contention.writes() } else { 0.0 };
-        Ok::<_, Failure>(contention.operations() - between_origins)
-    };
+    let counted =
+        |lab: &Lab, lock: Lock, origins: u32| Ok::<_, Failure>(lab.lock(lock).contend(origins, false)?.messages);
     let mut series = Vec::new();
-    for lock in [DEDICATED, EVENT, TEST_AND_SET, Lock::WithoutBackoff, MCS] {
+    let locks = [DEDICATED, EVENT, TEST_AND_SET, Lock::WithoutBackoff, MCS];
+    for lock in locks {
         series.push(lab.by_origins(lock.name(), |origins| counted(lab, lock, origins))?);
     }
     let [dedicated, event, backoff, without, mcs] = &series[..] else { return Err("five curves".into()) };
@@ -365,6 +389,9 @@ fn messages(lab: &Lab) -> Result<Figure, Failure> {
             format!("{:.2} to {:.2}", mcs.first(), mcs.last()),
         ),
     ];
+    series.extend(
+        lab.others(&locks, |lock| Ok(lab.by_origins(String::new(), |origins| counted(lab, lock, origins))?.points))?,
+    );
     Ok(Figure {
         name: "jiang-2004-4",
         title: "Message complexity",
@@ -388,13 +415,16 @@ fn messages(lab: &Lab) -> Result<Figure, Failure> {
 fn computing_threads(lab: &Lab) -> Result<Figure, Failure> {
     let slice = lab.profile.number("slice").unwrap_or(1e6);
     let mut series = Vec::new();
-    for lock in DESIGNS {
+    let points = |lock: Lock| {
         // Only threads that poll take turns with those that compute.
-        let slices = if lock == DEDICATED { lab.slices } else { lab.slices.min(2) };
+        let slices = if [DEDICATED, DEDICATED_EACH].contains(&lock) { lab.slices } else { lab.slices.min(2) };
         let points = lab.threads.iter().map(|threads| {
             Ok((f64::from(*threads), micros(lab.lock(lock).computing(*threads, slices * slice as u64)?)))
         });
-        series.push(Series { name: lock.name(), points: points.collect::<Result<_, Failure>>()? });
+        points.collect::<Result<Vec<_>, Failure>>()
+    };
+    for lock in DESIGNS {
+        series.push(Series::new(lock.name(), points(lock)?));
     }
     let [dedicated, event, test_and_set, mcs] = &series[..] else { return Err("four curves".into()) };
     let claims = vec![
@@ -403,6 +433,7 @@ fn computing_threads(lab: &Lab) -> Result<Figure, Failure> {
         flat("test-and-set's remains", test_and_set),
         flat("MCS's remains", mcs),
     ];
+    series.extend(lab.others(&DESIGNS, points)?);
     Ok(Figure {
         name: "jiang-2004-5",
         title: "CPU utilization: computing threads",
@@ -418,9 +449,12 @@ fn computing_threads(lab: &Lab) -> Result<Figure, Failure> {
 
 fn smp_mode(lab: &Lab) -> Result<Figure, Failure> {
     let mut series = Vec::new();
-    for lock in DESIGNS {
+    let points = |lock: Lock| {
         let modes = [1, 2].map(|pairs| Ok((f64::from(pairs), micros(lab.lock(lock).overhead(pairs)?.total()))));
-        series.push(Series { name: lock.name(), points: modes.into_iter().collect::<Result<_, Failure>>()? });
+        modes.into_iter().collect::<Result<Vec<_>, Failure>>()
+    };
+    for lock in DESIGNS {
+        series.push(Series::new(lock.name(), points(lock)?));
     }
     let [dedicated, _, test_and_set, mcs] = &series[..] else { return Err("four designs".into()) };
     let claims = vec![
@@ -432,6 +466,7 @@ fn smp_mode(lab: &Lab) -> Result<Figure, Failure> {
             format!("{:.2} to {:.2} us", dedicated.first(), dedicated.last()),
         ),
     ];
+    series.extend(lab.others(&DESIGNS, points)?);
     Ok(Figure {
         name: "jiang-2004-6",
         title: "CPU utilization: one process on a node, one for each processor",

@@ -44,6 +44,10 @@ pub(crate) struct Args {
     #[arg(long = "set", value_name = "PARAMETER=VALUE", value_parser = parse_set)]
     sets: Vec<(String, f64)>,
 
+    /// The paper's designs, or all that windows have
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = Designs::Paper)]
+    designs: Designs,
+
     /// How often each lock is acquired
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     times: u64,
@@ -59,6 +63,13 @@ pub(crate) struct Args {
     /// Writes an HTML page that draws the figures beside the paper's numbers and claims
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+}
+
+/// The locks that a figure shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Designs {
+    Paper,
+    All,
 }
 
 fn parse_figure(name: &str) -> Result<String, String> {
@@ -128,6 +139,7 @@ fn run_to(args: &Args, out: &mut impl Write) -> Result<(), Failure> {
         origins: (1..=7).collect(),
         threads: (0..=8).collect(),
         slices: 20,
+        all_designs: args.designs == Designs::All,
     };
     let wanted = |name: &str| args.figures.is_empty() || args.figures.iter().any(|part| is_part_of(name, part));
     let chosen: Vec<_> = FIGURES.iter().filter(|(name, _)| wanted(name)).collect();

@@ -108,10 +108,11 @@ fn plot(figure: &Figure) -> String {
     for (at, _) in figure.series.first().map_or(&[][..], |series| &series.points) {
         let _ = writeln!(svg, "<text class=\"middle\" x=\"{:.1}\" y=\"{:.1}\">{at}</text>", x(*at), HEIGHT - 10.0);
     }
-    for (index, Series { points, .. }) in figure.series.iter().enumerate() {
+    for (index, Series { points, other, .. }) in figure.series.iter().enumerate() {
         let places: Vec<_> = points.iter().map(|(at, value)| format!("{:.1} {:.1}", x(*at), y(*value))).collect();
         let colour = index % COLOURS;
-        let _ = writeln!(svg, "<path class=\"curve c{colour}\" d=\"M{}\"/>", places.join("L"));
+        let other = if *other { " other" } else { "" };
+        let _ = writeln!(svg, "<path class=\"curve c{colour}{other}\" d=\"M{}\"/>", places.join("L"));
         for place in &places {
             let (cx, cy) = place.split_once(' ').unwrap_or(("0", "0"));
             let _ = writeln!(svg, "<circle class=\"f{colour}\" cx=\"{cx}\" cy=\"{cy}\" r=\"3\"/>");
@@ -120,7 +121,9 @@ fn plot(figure: &Figure) -> String {
     svg += "</svg>\n<p class=\"key\">";
     for (index, series) in figure.series.iter().enumerate() {
         let last = series.last();
-        let _ = write!(svg, "<span class=\"k{}\">{} ({last:.2})</span> ", index % COLOURS, escape(&series.name));
+        let other = if series.other { " other" } else { "" };
+        let name = escape(&series.name);
+        let _ = write!(svg, "<span class=\"k{}{other}\">{name} ({last:.2})</span> ", index % COLOURS);
     }
     format!("<figure>{svg}</p><figcaption>{}</figcaption></figure>\n", escape(figure.parameter))
 }
@@ -179,7 +182,7 @@ mod tests {
 
     #[test]
     fn the_page_draws_every_series_and_escapes_text() {
-        let series = |name: &str, points: &[(f64, f64)]| Series { name: name.into(), points: points.into() };
+        let series = |name: &str, points: &[(f64, f64)]| Series::new(name.into(), points.into());
         let figure = |series| Figure {
             name: "x-1",
             title: "T",

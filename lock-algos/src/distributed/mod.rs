@@ -11,10 +11,12 @@
 
 mod writer_flags;
 
+use std::future::Future;
+
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
 use self::writer_flags::{State, WriterFlags};
-use crate::recovery::{self, ANNOUNCED};
+use crate::recovery::{self, ANNOUNCED, Boxed};
 use crate::ticket::counters::Counters;
 use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Ticket, Words};
 
@@ -120,47 +122,39 @@ fn of_tickets<'m, M: RemoteMemory, P: LockContext<'m, M>>(lock: LockUse<'m, M, P
 }
 
 impl<const BITS: u32> DistributedCounters<BITS> {
-    /// Waits until a ticket is served, whose first operation had this outcome.
-    async fn turn<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn give_back<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         lock: LockUse<'m, M, P>,
-        first: Result<u64, Fault>,
-        intent: IntentFn<'_>,
-    ) -> Result<Held, Fault> {
-        if first.is_ok_and(|first| self.tickets.holds(lock.owner, lock.mode, first)) {
-            return Ok(Held::cleanly(lock.mode));
+    ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
+        async move {
+            let found = self.tickets.start_release(lock)?.await;
+            self.tickets.finish_release(lock, found).await
         }
-        self.tickets.contend_in(lock, first, intent, None).await
     }
 
-    async fn give_back<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
-        &'m self,
-        lock: LockUse<'m, M, P>,
-    ) -> Result<(), Fault> {
-        let found = self.tickets.start_release(lock)?.await;
-        self.tickets.finish_release(lock, found).await
-    }
-
-    /// Acquires the lock exclusively, with a ticket that is served exclusively.
-    async fn alone<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    /// Acquires the lock exclusively, with a ticket that is served exclusively. Boxed, with its
+    /// operations on all ranks.
+    fn alone<'a, 'm: 'a, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         lock: LockUse<'m, M, P>,
         held: Held,
-        intent: IntentFn<'_>,
-    ) -> Result<Held, Fault> {
+        intent: IntentFn<'a>,
+    ) -> Boxed<'a, Result<Held, Fault>> {
         let LockUse { memory, context, .. } = lock;
-        let flagged = if intent().is_over() {
-            Err(Fault::new(FaultKind::Closed))
-        } else {
-            WriterFlags { memory, context }.set(self.tickets.pauses(context.owner()), intent).await
-        };
-        let Err(fault) = flagged else { return Ok(held) };
-        let lock = LockUse { mode: Mode::Exclusive, ..lock };
-        match held.recovered {
-            // What it recovered by its ticket is left to the next owner.
-            Some(why) => self.tickets.release_poisoned(lock, why).await.and(Err(fault)),
-            None => self.give_back(lock).await.and(Err(fault)),
-        }
+        Box::pin(async move {
+            let flagged = if intent().is_over() {
+                Err(Fault::new(FaultKind::Closed))
+            } else {
+                WriterFlags { memory, context }.set(self.tickets.pauses(context.owner()), intent).await
+            };
+            let Err(fault) = flagged else { return Ok(held) };
+            let lock = LockUse { mode: Mode::Exclusive, ..lock };
+            match held.recovered {
+                // What it recovered by its ticket is left to the next owner.
+                Some(why) => self.tickets.release_poisoned(lock, why).await.and(Err(fault)),
+                None => self.give_back(lock).await.and(Err(fault)),
+            }
+        })
     }
 }
 
@@ -202,30 +196,34 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         is_near(owner, mode) && !writer_flags::is_flagged(first)
     }
 
-    async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         lock: LockUse<'m, M, P>,
-        first: Result<u64, Fault>,
+        mut first: Result<u64, Fault>,
         intent: IntentFn<'_>,
-    ) -> Result<Held, Fault> {
-        let (memory, tickets) = (lock.memory, of_tickets(lock));
-        let mut first = first;
-        if is_near(lock.owner, lock.mode) {
-            let gone = match first {
-                Ok(_) => memory.fetch_add(counter(&lock)?, writer_flags::GOES).await,
-                lost => lost,
-            };
-            recovery::retract(memory, lock.context)?;
-            gone?;
-            if intent().is_over() {
-                return Err(Fault::new(FaultKind::Closed));
+    ) -> impl Future<Output = Result<Held, Fault>> + Send {
+        async move {
+            if is_near(lock.owner, lock.mode) {
+                let gone = match first {
+                    Ok(_) => lock.memory.fetch_add(counter(&lock)?, writer_flags::GOES).await,
+                    lost => lost,
+                };
+                recovery::retract(lock.memory, lock.context)?;
+                gone?;
+                if intent().is_over() {
+                    return Err(Fault::new(FaultKind::Closed));
+                }
+                first = self.tickets.start(of_tickets(lock))?.await;
             }
-            first = self.tickets.start(tickets)?.await;
-        }
-        let held = self.turn(tickets, first, intent).await?;
-        match held.mode {
-            Mode::Exclusive => self.alone(tickets, held, intent).await,
-            Mode::Shared => Ok(held),
+            // Waits until the ticket is served.
+            let held = match first {
+                Ok(first) if self.tickets.holds(of_tickets(lock).owner, lock.mode, first) => Held::cleanly(lock.mode),
+                first => self.tickets.contend_in(of_tickets(lock), first, intent, ()).await?,
+            };
+            match held.mode {
+                Mode::Exclusive => self.alone(of_tickets(lock), held, intent).await,
+                Mode::Shared => Ok(held),
+            }
         }
     }
 
@@ -262,31 +260,32 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
         }
     }
 
-    async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         lock: LockUse<'m, M, P>,
         found: Result<u64, Fault>,
-    ) -> Result<(), Fault> {
-        let LockUse { memory, context, .. } = lock;
-        if reads(&lock)? {
-            recovery::retract(memory, context)?;
-            return found.map(drop);
-        }
-        if lock.mode == Mode::Shared {
-            return self.tickets.finish_release(of_tickets(lock), found).await;
-        }
-        let cleared = match found.map(Counters::<BITS>) {
-            Err(fault) => Err(fault),
-            Ok(tickets) if tickets.out(Mode::Exclusive) == 0 => {
-                recovery::retract(memory, context)?;
-                return Err(Fault::new(FaultKind::NotHeld));
+    ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
+        async move {
+            if reads(&lock)? {
+                recovery::retract(lock.memory, lock.context)?;
+                return found.map(drop);
             }
-            // A word under recovery does not tell.
-            Ok(tickets) if tickets.out(Mode::Exclusive) > 1 && !tickets.is_recovering() => Ok(()),
-            Ok(_) => WriterFlags { memory, context }.clear().await,
-        };
-        self.give_back(of_tickets(lock)).await?;
-        cleared
+            if lock.mode == Mode::Shared {
+                return self.tickets.finish_release(of_tickets(lock), found).await;
+            }
+            let cleared = match found.map(Counters::<BITS>) {
+                Err(fault) => Err(fault),
+                Ok(tickets) if tickets.out(Mode::Exclusive) == 0 => {
+                    recovery::retract(lock.memory, lock.context)?;
+                    return Err(Fault::new(FaultKind::NotHeld));
+                }
+                // A word under recovery does not tell.
+                Ok(tickets) if tickets.out(Mode::Exclusive) > 1 && !tickets.is_recovering() => Ok(()),
+                Ok(_) => Box::pin(WriterFlags { memory: lock.memory, context: lock.context }.clear()).await,
+            };
+            self.give_back(of_tickets(lock)).await?;
+            cleared
+        }
     }
 
     /// The flags stay set for the next recovering owner.

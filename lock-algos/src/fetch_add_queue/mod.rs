@@ -10,9 +10,12 @@
 
 mod ring;
 
+use std::future::Future;
+
 use onesided_remote_memory::{Fault, RemoteMemory};
 
-pub(crate) use self::ring::{RingSlot, Waited};
+use self::ring::RingSlot;
+pub(crate) use self::ring::{InRing, Waited};
 use crate::recovery::retract;
 use crate::ticket::counters::Counters;
 use crate::ticket::not_held;
@@ -126,13 +129,13 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
         self.tickets.holds(owner, mode, first)
     }
 
-    async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         lock: LockUse<'m, M, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
-    ) -> Result<Held, Fault> {
-        self.tickets.contend_in(lock, first, intent, Some(RingSlot::new(lock.context, lock.mode, RING))).await
+    ) -> impl Future<Output = Result<Held, Fault>> + Send {
+        self.tickets.contend_in(lock, first, intent, RingSlot::new(RING))
     }
 
     #[inline(always)] // as `start`
@@ -155,21 +158,24 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
         self.tickets.released(lock, found)
     }
 
-    async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         lock: LockUse<'m, M, P>,
         found: Result<u64, Fault>,
-    ) -> Result<(), Fault> {
-        let Some((found, left)) = found.ok().and_then(|found| Some((found, left_to_others::<BITS>(found, lock.mode)?)))
-        else {
-            return self.tickets.finish_release(lock, found).await;
-        };
-        let outcome = match Counters::<BITS>(found).out(lock.mode) {
-            0 => not_held::<M, BITS>(lock).await,
-            _ => ring::hand_over::<_, BITS, RING>(lock.memory, lock.context, lock.mode, left).await,
-        };
-        retract(lock.memory, lock.context)?;
-        outcome
+    ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
+        async move {
+            let Some((found, left)) =
+                found.ok().and_then(|found| Some((found, left_to_others::<BITS>(found, lock.mode)?)))
+            else {
+                return self.tickets.finish_release(lock, found).await;
+            };
+            let outcome = match Counters::<BITS>(found).out(lock.mode) {
+                0 => not_held::<M, BITS>(lock).await,
+                _ => ring::hand_over::<_, BITS, RING>(lock.memory, lock.context, lock.mode, left).await,
+            };
+            retract(lock.memory, lock.context)?;
+            outcome
+        }
     }
 
     async fn release_poisoned<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(

@@ -3,12 +3,14 @@
 //! The counters alone define whose turn it is: an entry only tells how to notify its owner. So an
 //! entry that is missing, late or of an owner that left delays no rank for long, and admits none.
 
+use std::future::Future;
+
 use onesided_remote_memory::{Fault, FaultKind, Link, Notify, Patience, Rank, RemoteMemory};
 
 use crate::backoff::mixed;
 use crate::recovery::{ANNOUNCED, POISON};
 use crate::ticket::counters::Counters;
-use crate::{LockContext, Mode, Owner};
+use crate::{LockContext, LockUse, Mode, Owner};
 
 /// The word of a node to which notifications are written. Its owner waits until it changes, and
 /// never writes to it.
@@ -106,10 +108,37 @@ pub(crate) enum Waited<const BITS: u32> {
     Standing,
 }
 
+/// What a waiter does with its ticket's place in a ring.
+pub(crate) trait InRing: Send + Sync {
+    /// Starts with another ticket.
+    fn begin(&mut self);
+
+    /// Waits until the ticket that was taken from the word `before` is served; `word` was read
+    /// since.
+    fn wait<'m, M: RemoteMemory, const BITS: u32>(
+        &mut self,
+        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
+        before: Counters<BITS>,
+        word: Counters<BITS>,
+    ) -> impl Future<Output = Result<Waited<BITS>, Fault>> + Send;
+}
+
+/// There is no ring.
+impl InRing for () {
+    fn begin(&mut self) {}
+
+    fn wait<'m, M: RemoteMemory, const BITS: u32>(
+        &mut self,
+        _lock: &LockUse<'m, M, impl LockContext<'m, M>>,
+        _before: Counters<BITS>,
+        _word: Counters<BITS>,
+    ) -> impl Future<Output = Result<Waited<BITS>, Fault>> + Send {
+        std::future::ready(Ok(Waited::Standing))
+    }
+}
+
 /// A waiter's state of its ring slot.
-pub(crate) struct RingSlot<P> {
-    context: P,
-    mode: Mode,
+pub(crate) struct RingSlot {
     /// Entries of each mode.
     ring: usize,
     attempt: u32,
@@ -126,63 +155,60 @@ struct Entered {
     looked: u32,
 }
 
-impl<P> RingSlot<P> {
-    pub(super) const fn new(context: P, mode: Mode, ring: usize) -> Self {
-        Self { context, mode, ring, attempt: 0, entered: None }
+impl RingSlot {
+    pub(super) const fn new(ring: usize) -> Self {
+        Self { ring, attempt: 0, entered: None }
     }
+}
 
-    /// Starts with another ticket.
-    pub(crate) const fn begin(&mut self) {
+impl InRing for RingSlot {
+    fn begin(&mut self) {
         (self.attempt, self.entered) = (self.attempt.wrapping_add(1), None);
     }
 
-    /// Waits until the ticket that was taken from the word `before` is served; `word` was read
-    /// since.
-    pub(crate) async fn wait<'m, M: RemoteMemory, const BITS: u32>(
+    fn wait<'m, M: RemoteMemory, const BITS: u32>(
         &mut self,
-        memory: &'m M,
+        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
         before: Counters<BITS>,
         word: Counters<BITS>,
-    ) -> Result<Waited<BITS>, Fault>
-    where
-        P: LockContext<'m, M>,
-    {
-        let Self { context, mode, ring, .. } = *self;
-        let Some(Entered { grant, last, looked }) = self.entered else {
-            // A ticket that is further behind gets its entry later.
-            let has_room = before.given(mode).wrapping_sub(word.came_back(mode)) & Counters::<BITS>::ROOM < ring as u64;
-            return if has_room { self.enter(memory, before).await } else { Ok(Waited::Standing) };
-        };
-        let known = memory.failures();
-        let patience =
-            Patience::with_failures(memory.rank()).and_until(memory.now().saturating_add(POLL_INTERVAL << looked));
-        let told = move |told| told != last || memory.failures() != known;
-        match memory.wait_until(context.node(GRANT)?, told, patience).await {
-            Ok(told) if told == grant => return Ok(Waited::Granted),
-            // A hint or a death: the interval starts over.
-            Ok(told) => self.entered = Some(Entered { grant, last: told, looked: 0 }),
-            Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
-            Err(_) => self.entered = Some(Entered { grant, last, looked: DOUBLINGS.min(looked + 1) }),
+    ) -> impl Future<Output = Result<Waited<BITS>, Fault>> + Send {
+        // A ticket that is further behind gets its entry later.
+        let ahead = before.given(lock.mode).wrapping_sub(word.came_back(lock.mode)) & Counters::<BITS>::ROOM;
+        async move {
+            let Some(Entered { grant, last, looked }) = self.entered else {
+                return if ahead < self.ring as u64 { self.enter(lock, before).await } else { Ok(Waited::Standing) };
+            };
+            let memory = lock.memory;
+            let known = memory.failures();
+            let patience =
+                Patience::with_failures(memory.rank()).and_until(memory.now().saturating_add(POLL_INTERVAL << looked));
+            let told = move |told| told != last || memory.failures() != known;
+            match memory.wait_until(lock.node(GRANT)?, told, patience).await {
+                Ok(told) if told == grant => return Ok(Waited::Granted),
+                // A hint or a death: the interval starts over.
+                Ok(told) => self.entered = Some(Entered { grant, last: told, looked: 0 }),
+                Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
+                Err(_) => self.entered = Some(Entered { grant, last, looked: DOUBLINGS.min(looked + 1) }),
+            }
+            memory.read(lock.home).await.map(|word| Waited::Seen(Counters(word)))
         }
-        memory.read(context.home(0)?).await.map(|word| Waited::Seen(Counters(word)))
     }
+}
 
+impl RingSlot {
     /// Writes the entry, and reads the counters behind it, in case it is late: a rank that serves
     /// this ticket reads the entry after its fetch-add.
     async fn enter<'m, M: RemoteMemory, const BITS: u32>(
         &mut self,
-        memory: &'m M,
+        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
         before: Counters<BITS>,
-    ) -> Result<Waited<BITS>, Fault>
-    where
-        P: LockContext<'m, M>,
-    {
-        let Self { context, mode, ring, attempt, .. } = *self;
+    ) -> Result<Waited<BITS>, Fault> {
+        let LockUse { memory, context, home, mode, .. } = *lock;
         let number = before.given(mode);
-        let entry = Entry::new(context.owner(), before.given(other(mode)), attempt);
+        let entry = Entry::new(context.owner(), before.given(other(mode)), self.attempt);
         let entered =
             Entered { grant: entry.grant(context.lock(), number), last: memory.load(context.node(GRANT)?)?, looked: 0 };
-        let (home, word) = (context.home(0)?, context.home(index(mode, number, ring))?);
+        let word = context.home(index(mode, number, self.ring))?;
         let look = Link::Read { word: home, waited: true };
         if mode == Mode::Exclusive {
             // Exclusive tickets return in order: the previous user of this entry has left.
@@ -230,23 +256,22 @@ pub(super) async fn hand_over<'m, M: RemoteMemory, const BITS: u32, const RING: 
     // In this order: an owner whose entry is read is served if the counters behind it say so.
     let owner = if left.out(Mode::Exclusive) > 0 { Some(entry(Mode::Exclusive, owners)?) } else { None };
     let waiting = if from == Mode::Exclusive { left.out(Mode::Shared) } else { 0 };
-    let mut entries = [const { None }; RING];
-    for (at, read) in entries.iter_mut().enumerate().take_while(|(at, _)| (*at as u64) < waiting) {
-        *read = Some(entry(Mode::Shared, number(at))?);
-    }
+    // Allocated, if there are any: an array would take room of every rank, which rarely hands over
+    // to readers.
+    let entries = (0..RING.min(waiting as usize)).map(|at| entry(Mode::Shared, number(at)));
+    let entries: Vec<_> = entries.collect::<Result<_, Fault>>()?;
     let now = Counters::<BITS>(memory.read(context.home(0)?).await?);
     // Otherwise they were served before.
     if now.is_recovering() || now.came_back(Mode::Exclusive) != owners {
         return Ok(());
     }
     // An entry may be of an earlier ticket: then its owner polls without result.
-    let mut grants = [const { None }; RING];
+    let mut grants = Vec::with_capacity(entries.len());
     for (at, read) in entries.into_iter().enumerate() {
-        let Some(read) = read else { break };
         let reader = Entry(read.await?);
         if reader.is_valid() && reader.others() == owners {
             let grant = reader.grant(context.lock(), number(at));
-            grants[at] = reader.tell(memory, context, grant);
+            grants.extend(reader.tell(memory, context, grant));
         }
     }
     if let Some(owner) = owner {
@@ -260,7 +285,7 @@ pub(super) async fn hand_over<'m, M: RemoteMemory, const BITS: u32, const RING: 
             let _ = op.await;
         }
     }
-    for op in grants.into_iter().flatten() {
+    for op in grants {
         let _ = op.await; // an owner that cannot be notified polls
     }
     Ok(())

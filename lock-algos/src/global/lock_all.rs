@@ -30,7 +30,7 @@ pub(super) struct Entering<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
     pub(super) pauses: Pauses<'m>,
     /// Whether it bypasses waiters, because they may wait for a lock that it holds.
     pub(super) bypasses: bool,
-    pub(super) announcement: Announcement<'m, M, P>,
+    pub(super) announcement: Announcement,
 }
 
 /// Whether the word is read before anything is added to it: there may be more owners than it has
@@ -97,12 +97,12 @@ where
             if let Entry::Inside = entry {
                 return Ok(Held::cleanly(self.all.mode));
             }
-            let (word, taken) = (self.all.home, |_, mode| LockAllWord::<BITS>::of_one(mode));
-            let waited = self.announcement.await_reopening(word, self.all.mode, self.intent, &mut self.pauses, taken);
+            let taken = |_, mode| LockAllWord::<BITS>::of_one(mode);
+            let waited = self.announcement.await_reopening(&self.all, self.intent, &mut self.pauses, taken);
             if let Reopened::Taken(held) = waited.await? {
                 return Ok(held);
             }
-            self.announcement.announce()?;
+            self.announcement.announce(&self.all)?;
             found = LockAllWord(announce::<M, BITS>(self.all).await?);
         }
     }
@@ -162,7 +162,7 @@ where
             if is_full {
                 recovery::announce_waiting(self.all.memory, self.all.context)?;
                 suspicion.seen(found.inside(self.all.mode));
-                found = match suspicion.suspects(self.all.memory, self.all.context, found.owners()).await {
+                found = match suspicion.is_due(&self.all) && suspicion.suspects(&self.all, found.owners()).await {
                     true => self.start_recovery(found).await?,
                     false => self.pause().await?,
                 };
@@ -218,7 +218,8 @@ where
             let others = word.inside(other(self.all.mode));
             if others > 0 {
                 suspicion.seen(others);
-                if suspicion.suspects(self.all.memory, self.all.context, word.owners().saturating_sub(1)).await {
+                let owners = word.owners().saturating_sub(1);
+                if suspicion.is_due(&self.all) && suspicion.suspects(&self.all, owners).await {
                     word = self.start_recovery(word).await?;
                     continue;
                 }

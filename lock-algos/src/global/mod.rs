@@ -15,14 +15,13 @@ mod lock_all;
 mod lock_all_word;
 
 use std::future::Future;
-use std::pin::Pin;
 
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
 use self::context::AtLockAllWord;
 use self::lock_all::{Entering, announce};
 use self::lock_all_word::LockAllWord;
-use crate::recovery::{self, ANNOUNCED, Announcement, POISON};
+use crate::recovery::{self, ANNOUNCED, Announcement, Boxed, POISON};
 use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Words};
 
 /// Locks of many targets, and of all of them by one operation, after foMPI (Gerstenberger, Besta,
@@ -119,8 +118,6 @@ impl<A, const BITS: u32> Global<A, BITS> {
     }
 }
 
-type Boxed<'m, T> = Pin<Box<dyn Future<Output = T> + Send + 'm>>;
-
 /// Boxed, because the compiler cannot prove that the futures of a generic algorithm are `Send`.
 fn boxed<'m, T>(future: impl Future<Output = T> + Send + 'm) -> Boxed<'m, T> {
     Box::pin(future)
@@ -172,11 +169,11 @@ impl<A: LockAlgorithm, const BITS: u32> Global<A, BITS> {
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
         let (all, pauses) = (Self::all(lock)?, self.backoff.pauses(lock.context.owner()));
-        let announcement = Announcement::of(all.memory, all.context, true);
+        let announcement = Announcement::of(true);
         let bypasses = lock.context.is_inside();
         let mut entering = Entering::<_, _, BITS> { all, intent, pauses, bypasses, announcement };
         let entered = entering.enter(first).await;
-        entering.announcement.end(entered)
+        entering.announcement.end(&entering.all, entered)
     }
 
     async fn leave<'m, M: RemoteMemory>(lock: LockUse<'m, M, impl LockContext<'m, M>>) -> Result<(), Fault> {

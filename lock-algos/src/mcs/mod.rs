@@ -17,6 +17,8 @@ mod node;
 mod readers;
 mod recovery;
 
+use std::future::Future;
+
 use onesided_remote_memory::{Fault, FaultKind, Notify, Patience, RemoteMemory};
 
 use self::home::Home;
@@ -85,15 +87,18 @@ impl LockAlgorithm for Mcs {
         first == Home::FREE.0
     }
 
-    async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         lock: LockUse<'m, M, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
-    ) -> Result<Held, Fault> {
-        let mut announcement = Announcement::of(lock.memory, lock.context, true);
-        let held = Queue(lock).acquire(first, self.backoff.pauses(lock.me()), intent, &mut announcement).await;
-        announcement.end(held)
+    ) -> impl Future<Output = Result<Held, Fault>> + Send {
+        let (announcement, pauses) = (Announcement::of(true), self.backoff.pauses(lock.me()));
+        let mut waiter = Waiter { queue: Queue(lock), found: first, intent, pauses, announcement };
+        async move {
+            let held = waiter.acquire().await;
+            waiter.announcement.end(&waiter.queue.0, held)
+        }
     }
 
     #[inline(always)] // a call, for which the context goes through memory, is a tenth of an uncontended lock
@@ -139,22 +144,23 @@ impl LockAlgorithm for Mcs {
         if Home(found).has_readers() { Ok(true) } else { Err(Fault::new(FaultKind::NotHeld)) }
     }
 
-    async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         lock: LockUse<'m, M, P>,
         found: Result<u64, Fault>,
-    ) -> Result<(), Fault> {
-        let LockUse { memory, context, mode, .. } = lock;
-        let left = match found {
-            Ok(found) if self.released(lock, found)? => return Ok(()),
-            Ok(found) => Queue(lock).hand_over(Home(found), mode, true).await,
-            Err(fault) if mode == Mode::Exclusive && memory.load(lock.node(GRANT)?)? == HANDED => {
-                let next = Owner::from_bits(memory.load(lock.node(NEXT)?)?);
-                Queue(lock).handed(next, Err(fault)).await
-            }
-            Err(fault) => return retract(memory, context).and(Err(fault)),
-        };
-        leave(memory, context).and(left)
+    ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
+        async move {
+            let left = match found {
+                Ok(found) if self.released(lock, found)? => return Ok(()),
+                Ok(found) => Queue(lock).hand_over(Home(found), lock.mode, true).await,
+                Err(_) if lock.mode == Mode::Exclusive && lock.memory.load(lock.node(GRANT)?)? == HANDED => {
+                    let next = Owner::from_bits(lock.memory.load(lock.node(NEXT)?)?);
+                    Queue(lock).not_handed(next).await
+                }
+                Err(fault) => return retract(lock.memory, lock.context).and(Err(fault)),
+            };
+            leave(lock.memory, lock.context).and(left)
+        }
     }
 
     /// All owners in the queue leave, as if this owner had died there.
@@ -191,88 +197,90 @@ enum Turn {
     Lost(Home),
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
-    /// Acquires the lock after its first operation. `announcement`: whether this owner is
-    /// announced, at the end as well.
-    async fn acquire(
-        &self,
-        first: Result<u64, Fault>,
-        mut pauses: Pauses<'m>,
-        intent: IntentFn<'_>,
-        announcement: &mut Announcement<'m, M, P>,
-    ) -> Result<Held, Fault> {
-        let (LockUse { memory, context, home, mode, .. }, owner) = (self.0, self.0.me());
-        let mut found = Home(first?);
+/// An acquire that did not end with its first operation. One for each waiting rank: small.
+struct Waiter<'m, 'w, M: RemoteMemory, P> {
+    queue: Queue<'m, M, P>,
+    /// What the last operation found.
+    found: Result<u64, Fault>,
+    intent: IntentFn<'w>,
+    pauses: Pauses<'m>,
+    /// Whether this owner is announced, at the end as well.
+    announcement: Announcement,
+}
+
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, '_, M, P> {
+    /// Acquires the lock after its first operation.
+    async fn acquire(&mut self) -> Result<Held, Fault> {
         loop {
-            let intended = intent();
+            let found = Home(self.found?);
+            let intended = (self.intent)();
             // This owner is not in the queue here. While the word is under recovery, others may
             // still write to its node, so it stays.
             if found.is(Home::RECOVERING) {
-                let taken = |_, mode| Home::taken(owner, mode);
-                found = match announcement.await_reopening(home, mode, intent, &mut pauses, taken).await? {
+                let Self { queue: Queue(lock), intent, pauses, announcement, .. } = self;
+                let owner = lock.me();
+                let taken = move |_, mode| Home::taken(owner, mode);
+                match announcement.await_reopening(lock, *intent, pauses, taken).await? {
                     Reopened::Taken(held) => return Ok(held),
-                    Reopened::Open(found) => found,
-                };
+                    Reopened::Open(Home(open)) => self.found = Ok(open),
+                }
                 continue;
             }
+            let lock = &self.queue.0;
             if intended.is_over() {
-                clean(memory, context)?; // after a recovery, all owners that were queued then have left
+                clean(lock.memory, lock.context)?; // after a recovery, all owners that were queued then have left
                 return Err(Fault::new(FaultKind::Closed));
             }
-            if !announcement.is_announced() {
-                clean(memory, context)?;
-                announcement.announce()?;
+            if !self.announcement.is_announced() {
+                clean(lock.memory, lock.context)?;
+                self.announcement.announce(lock)?;
             }
-            let joins = mode == Mode::Shared && !found.is(Home::QUEUED);
+            let joins = lock.mode == Mode::Shared && !found.is(Home::QUEUED);
             if intended.wanted == WaitPolicy::Try && !joins && found != Home::FREE {
-                if !self.ends_dead(found) {
+                if !self.queue.ends_dead(found) {
                     return Err(Fault::new(FaultKind::TimedOut));
                 }
                 // Only if the word has not changed: the tail may have released before it died.
-                found = self.start_recovery_if(found, Some(found.rank())).await?;
+                self.found = self.queue.start_recovery_if(found, Some(found.rank())).await.map(|Home(now)| now);
                 continue;
             }
-            let new = if joins { found.joined() } else { found.behind(owner) };
-            let now = self.0.swap(found, new).await?;
+            let new = if joins { found.joined() } else { found.behind(lock.me()) };
+            let now = self.queue.0.swap(found, new).await?;
             if now != found {
-                found = now;
+                self.found = Ok(now.0);
                 continue;
             }
             if joins {
-                return Ok(Held::cleanly(mode));
+                return Ok(Held::cleanly(self.queue.0.mode));
             }
-            match self.wait(found, new, &mut pauses, intent).await? {
-                Turn::Mine(_) => return Ok(Held::cleanly(mode)),
-                Turn::Lost(home) => found = home,
+            match self.wait(found, new).await? {
+                Turn::Mine(_) => return Ok(Held::cleanly(self.queue.0.mode)),
+                Turn::Lost(Home(home)) => self.found = Ok(home),
             }
         }
     }
 
     /// Waits in the queue until this owner is first, and then for the readers. `before` and `after`
     /// are the words of the swap that queued it.
-    async fn wait(
-        &self,
-        before: Home,
-        after: Home,
-        pauses: &mut Pauses<'m>,
-        intent: IntentFn<'_>,
-    ) -> Result<Turn, Fault> {
-        announce_waiting(self.0.memory, self.0.context)?;
+    async fn wait(&mut self, before: Home, after: Home) -> Result<Turn, Fault> {
+        announce_waiting(self.queue.0.memory, self.queue.0.context)?;
         let queued = before.is(Home::QUEUED);
-        let turn = if queued { self.turn(before).await? } else { Turn::Mine(Mode::Shared) };
-        let turn = match (turn, self.0.mode) {
-            (Turn::Mine(_), Mode::Shared) => self.read().await?,
+        let turn = if queued { self.queue.turn(before).await? } else { Turn::Mine(Mode::Shared) };
+        let turn = match (turn, self.queue.0.mode) {
+            (Turn::Mine(_), Mode::Shared) => self.queue.read().await?,
             // Behind a reader no owner holds the lock exclusively.
             (Turn::Mine(Mode::Shared), Mode::Exclusive) => {
-                let home = if queued { self.0.look().await? } else { after };
-                self.readers_gone(|| pauses.next_nanos(), home, intent).await?
+                let home = if queued { self.queue.0.look().await? } else { after };
+                self.readers_gone(home).await?
             }
             (turn, _) => turn,
         };
-        announce(self.0.memory, self.0.context)?;
+        announce(self.queue.0.memory, self.queue.0.context)?;
         Ok(turn)
     }
+}
 
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
     /// Links this owner behind its predecessor, which is there: no owner leaves before its
     /// successor is linked.
     async fn link(&self, before: Home) -> Result<(), Fault> {
@@ -281,79 +289,88 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
     }
 
     /// Waits behind the predecessor.
-    async fn turn(&self, before: Home) -> Result<Turn, Fault> {
-        let (LockUse { memory, context, .. }, owner) = (self.0, self.0.me());
-        let grant = context.node(GRANT)?;
-        let mine = granted_to(owner);
-        if let Err(fault) = self.link(before).await
-            && mine(memory.load(grant)?).is_none()
-        {
-            // All start over. If the predecessor's memory is gone, its end will become known.
-            let home = self.start_recovery(self.0.look().await?, Some(before.rank())).await?;
-            return if is_lost(fault) { Err(fault) } else { Ok(Turn::Lost(home)) };
-        }
-        loop {
-            let known = memory.failed_rank().is_some();
-            let patience = Patience::with_failures(before.rank()).and_until(memory.now().saturating_add(POLL_INTERVAL));
-            let granted = move |grant| mine(grant).is_some() || !known && memory.failed_rank().is_some();
-            match memory.wait_until(grant, granted, patience).await.map(mine) {
-                Ok(Some(from)) => return Ok(Turn::Mine(from)),
-                Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
-                // The predecessor puts the word under recovery when it cannot hand over.
-                Err(fault) if is_lost(fault) => memory.pause(self.0.home, POLL_INTERVAL).await,
-                Ok(None) | Err(_) => {}
+    fn turn(&self, before: Home) -> impl Future<Output = Result<Turn, Fault>> + Send {
+        let Self(lock) = self;
+        let mine = granted_to(lock.me());
+        async move {
+            let grant = lock.node(GRANT)?;
+            if let Err(fault) = self.link(before).await
+                && mine(lock.memory.load(grant)?).is_none()
+            {
+                // All start over. If the predecessor's memory is gone, its end will become known.
+                let home = self.start_recovery(lock.look().await?, Some(before.rank())).await?;
+                return if is_lost(fault) { Err(fault) } else { Ok(Turn::Lost(home)) };
             }
-            let mut home = self.0.look().await?;
-            if self.has_ended(before.rank()) {
-                // What the predecessor wrote before it ended is there.
-                if let Some(from) = mine(memory.load(grant)?) {
-                    return Ok(Turn::Mine(from));
+            loop {
+                let memory = lock.memory;
+                let known = memory.failed_rank().is_some();
+                let patience =
+                    Patience::with_failures(before.rank()).and_until(memory.now().saturating_add(POLL_INTERVAL));
+                let granted = move |grant| mine(grant).is_some() || !known && memory.failed_rank().is_some();
+                match memory.wait_until(grant, granted, patience).await.map(mine) {
+                    Ok(Some(from)) => return Ok(Turn::Mine(from)),
+                    Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
+                    // The predecessor puts the word under recovery when it cannot hand over.
+                    Err(fault) if is_lost(fault) => lock.memory.pause(lock.home, POLL_INTERVAL).await,
+                    Ok(None) | Err(_) => {}
                 }
-                home = self.start_recovery(home, Some(before.rank())).await?;
-            }
-            if home.is(Home::RECOVERING) {
-                // An owner that had its turn before keeps it.
-                return Ok(mine(memory.load(grant)?).map_or(Turn::Lost(home), Turn::Mine));
+                let mut home = lock.look().await?;
+                if self.has_ended(before.rank()) {
+                    // What the predecessor wrote before it ended is there.
+                    if let Some(from) = mine(lock.memory.load(grant)?) {
+                        return Ok(Turn::Mine(from));
+                    }
+                    home = self.start_recovery(home, Some(before.rank())).await?;
+                }
+                if home.is(Home::RECOVERING) {
+                    // An owner that had its turn before keeps it.
+                    return Ok(mine(lock.memory.load(grant)?).map_or(Turn::Lost(home), Turn::Mine));
+                }
             }
         }
     }
 
     /// Hands the queue over to the successor. `home` is the word as it was last seen. `ends`:
     /// whether this owner is retracted with that.
-    async fn hand_over(&self, mut home: Home, from: Mode, ends: bool) -> Result<(), Fault> {
-        let (LockUse { memory, context, .. }, owner) = (self.0, self.0.me());
-        let link = context.node(NEXT)?;
-        let next = loop {
-            let next = memory.load(link)?;
-            if next != 0 {
-                break Owner::from_bits(next);
-            }
-            if home.is(Home::RECOVERING) {
-                return self.all_left(home, ends).await;
-            }
-            if home.ends_with(owner) {
-                let now = self.0.swap(home, home.unqueued()).await?;
-                if now == home {
-                    return Ok(());
+    fn hand_over(&self, mut home: Home, from: Mode, ends: bool) -> impl Future<Output = Result<(), Fault>> + Send {
+        let Self(lock) = self;
+        async move {
+            let link = lock.node(NEXT)?;
+            let next = loop {
+                let next = lock.memory.load(link)?;
+                if next != 0 {
+                    break Owner::from_bits(next);
                 }
-                home = now;
-                continue;
+                if home.is(Home::RECOVERING) {
+                    return self.all_left(home, ends).await;
+                }
+                if home.ends_with(lock.me()) {
+                    let now = lock.swap(home, home.unqueued()).await?;
+                    if now == home {
+                        return Ok(());
+                    }
+                    home = now;
+                    continue;
+                }
+                let patience = Patience::until(lock.memory.now().saturating_add(POLL_INTERVAL));
+                match lock.memory.wait_until(link, |next| next != 0, patience).await {
+                    Ok(_) => continue,
+                    Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
+                    Err(_) => home = lock.look().await?,
+                }
+                if self.ends_dead(home) {
+                    home = self.start_recovery(home, Some(home.rank())).await?;
+                }
+            };
+            let granted = match lock.context.node_of(next.rank, next.slot, GRANT) {
+                Ok(grant) => lock.memory.write(grant, grant_to(next, from), Notify::Yes).await.map(drop),
+                Err(fault) => Err(fault),
+            };
+            match granted {
+                Ok(()) => Ok(()),
+                Err(_) => self.not_handed(next).await,
             }
-            let patience = Patience::until(memory.now().saturating_add(POLL_INTERVAL));
-            match memory.wait_until(link, |next| next != 0, patience).await {
-                Ok(_) => continue,
-                Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
-                Err(_) => home = self.0.look().await?,
-            }
-            if self.ends_dead(home) {
-                home = self.start_recovery(home, Some(home.rank())).await?;
-            }
-        };
-        let granted = match context.node_of(next.rank, next.slot, GRANT) {
-            Ok(grant) => memory.write(grant, grant_to(next, from), Notify::Yes).await.map(|_| ()),
-            Err(fault) => Err(fault),
-        };
-        self.handed(next, granted).await
+        }
     }
 }
 

@@ -4,42 +4,39 @@ use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
 use super::home::Home;
 use super::node::clean;
-use super::{Queue, Turn};
+use super::{Queue, Turn, Waiter};
 use crate::recovery::{Suspicion, announce};
-use crate::{IntentFn, LockContext, LockUse, Mode};
+use crate::{LockContext, Mode};
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, '_, M, P> {
     /// Waits, as the exclusive owner that is first in the queue, until no reader is left.
-    pub(super) async fn readers_gone(
-        &self,
-        mut pause: impl FnMut() -> u64 + Send,
-        mut home: Home,
-        intent: IntentFn<'_>,
-    ) -> Result<Turn, Fault> {
-        let LockUse { memory, context, .. } = self.0;
+    pub(super) async fn readers_gone(&mut self, mut home: Home) -> Result<Turn, Fault> {
         let mut suspicion = Suspicion::default();
         loop {
+            let lock = &self.queue.0;
             if !home.has_readers() {
                 return Ok(Turn::Mine(Mode::Exclusive));
             }
             suspicion.seen(home.readers());
-            if suspicion.suspects(memory, context, home.readers()).await {
-                home = self.start_recovery_if(home, None).await?;
+            if suspicion.is_due(lock) && suspicion.suspects(lock, home.readers()).await {
+                home = self.queue.start_recovery_if(home, None).await?;
             }
             if home.is(Home::RECOVERING) {
                 return Ok(Turn::Lost(home));
             }
-            if intent().is_over() {
+            if (self.intent)().is_over() {
                 // The successor waits for the readers as well.
-                self.hand_over(home, Mode::Shared, true).await?;
-                clean(memory, context)?;
+                Box::pin(self.queue.hand_over(home, Mode::Shared, true)).await?;
+                clean(lock.memory, lock.context)?;
                 return Err(Fault::new(FaultKind::Closed));
             }
-            memory.pause(self.0.home, pause()).await;
-            home = self.0.look().await?;
+            lock.memory.pause(lock.home, self.pauses.next_nanos()).await;
+            home = lock.look().await?;
         }
     }
+}
 
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
     /// Adds a reader that is first in the queue to the count, and hands over.
     pub(super) async fn read(&self) -> Result<Turn, Fault> {
         announce(self.0.memory, self.0.context)?;

@@ -5,7 +5,7 @@ use onesided_remote_memory::{Fault, Rank, RemoteMemory};
 use super::Queue;
 use super::home::Home;
 use super::node::clean;
-use crate::recovery::{POLL_INTERVAL, RecoverableWord, has_ended, nonce, none_announced, retract};
+use crate::recovery::{Boxed, POLL_INTERVAL, RecoverableWord, has_ended, nonce, none_announced, retract};
 use crate::{LockContext, LockUse, Owner};
 
 impl RecoverableWord for Home {
@@ -43,16 +43,18 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
 
     /// Puts the word under recovery, which rejects arrivals. Returns the new word. `lost`: the rank
     /// for which the queue is given up.
-    pub(super) async fn start_recovery(&self, mut found: Home, lost: Option<Rank>) -> Result<Home, Fault> {
-        while !found.is(Home::RECOVERING) {
-            found = self.start_recovery_if(found, lost).await?;
-        }
-        Ok(found)
+    pub(super) fn start_recovery(&self, mut found: Home, lost: Option<Rank>) -> Boxed<'_, Result<Home, Fault>> {
+        Box::pin(async move {
+            while !found.is(Home::RECOVERING) {
+                found = self.start_recovery_if(found, lost).await?;
+            }
+            Ok(found)
+        })
     }
 
     /// The same only if the word is still `found`. Returns the current word.
-    pub(super) async fn start_recovery_if(&self, found: Home, lost: Option<Rank>) -> Result<Home, Fault> {
-        self.0.change(found, found.recovering(lost, nonce(self.0.memory, self.0.me()))).await
+    pub(super) fn start_recovery_if(&self, found: Home, lost: Option<Rank>) -> Boxed<'_, Result<Home, Fault>> {
+        Box::pin(self.0.change(found, found.recovering(lost, nonce(self.0.memory, self.0.me()))))
     }
 
     /// Gives the queue up, as if this owner, which is its head, had died there.
@@ -68,30 +70,34 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
     /// Waits until all owners have left that waited when the word was put under recovery, and none
     /// has yet to link itself. An owner that ends is retracted meanwhile: others may wait for it in
     /// the same way.
-    pub(super) async fn all_left(&self, recovering: Home, ends: bool) -> Result<(), Fault> {
+    pub(super) fn all_left(&self, recovering: Home, ends: bool) -> Boxed<'_, Result<(), Fault>> {
         let LockUse { memory, context, .. } = self.0;
-        if ends {
-            retract(memory, context)?;
-        }
-        while !none_announced(memory, context).await? {
-            memory.pause(self.0.home, POLL_INTERVAL).await;
-            if ends && !self.0.look::<Home>().await?.is_same_recovery(recovering) {
-                break; // the owner that took it has scanned the participants
+        Box::pin(async move {
+            if ends {
+                retract(memory, context)?;
             }
-        }
-        Ok(())
+            while !none_announced(memory, context).await? {
+                memory.pause(self.0.home, POLL_INTERVAL).await;
+                if ends && !self.0.look::<Home>().await?.is_same_recovery(recovering) {
+                    break; // the owner that took it has scanned the participants
+                }
+            }
+            Ok(())
+        })
     }
 
-    /// Completes a hand-over. The successor of a rank that died handles that; otherwise, if the
-    /// grant cannot be delivered, all waiters leave and start over.
-    pub(super) async fn handed(&self, next: Owner, granted: Result<(), Fault>) -> Result<(), Fault> {
-        if granted.is_err() && !self.has_ended(next.rank) {
-            let mut home = self.0.look::<Home>().await?;
-            while home.is(Home::QUEUED) {
-                home = self.start_recovery_if(home, Some(next.rank)).await?;
+    /// The grant to the successor could not be delivered. If it died, its own successor handles
+    /// that; otherwise all waiters leave and start over.
+    pub(super) fn not_handed(&self, next: Owner) -> Boxed<'_, Result<(), Fault>> {
+        Box::pin(async move {
+            if !self.has_ended(next.rank) {
+                let mut home = self.0.look::<Home>().await?;
+                while home.is(Home::QUEUED) {
+                    home = self.start_recovery_if(home, Some(next.rank)).await?;
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Whether the tail is dead: then a try has to put the word under recovery.

@@ -2,7 +2,7 @@
 
 use onesided_remote_memory::{Fault, RemoteMemory};
 
-use crate::LockContext;
+use crate::{LockContext, LockUse};
 
 /// The word of a node that names the lock for which its owner is announced.
 pub(crate) const ANNOUNCED: usize = 0;
@@ -47,18 +47,16 @@ pub(crate) fn is_announced<'m, M: RemoteMemory>(memory: &M, context: impl LockCo
 
 /// Whether an owner is announced, tracked during its acquire: announced once, and retracted if the
 /// acquire fails.
-pub(crate) struct Announcement<'m, M, P> {
-    pub(super) memory: &'m M,
-    pub(super) context: P,
+pub(crate) struct Announcement {
     is_announced: bool,
     /// Whether the owner is to be announced at all.
     may: bool,
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Announcement<'m, M, P> {
+impl Announcement {
     /// For an owner that was announced when its acquire started, or that need not be.
-    pub(crate) const fn of(memory: &'m M, context: P, is_announced: bool) -> Self {
-        Self { memory, context, is_announced, may: is_announced }
+    pub(crate) const fn of(is_announced: bool) -> Self {
+        Self { is_announced, may: is_announced }
     }
 
     pub(crate) const fn is_announced(&self) -> bool {
@@ -66,23 +64,33 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Announcement<'m, M, P> {
     }
 
     /// Announces the owner, if it is not announced.
-    pub(crate) fn announce(&mut self) -> Result<(), Fault> {
+    pub(crate) fn announce<'m, M: RemoteMemory>(
+        &mut self,
+        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
+    ) -> Result<(), Fault> {
         if !std::mem::replace(&mut self.is_announced, self.may) && self.may {
-            announce(self.memory, self.context)
+            announce(lock.memory, lock.context)
         } else {
             Ok(())
         }
     }
 
     /// Retracts the owner, if it is announced.
-    pub(crate) fn retract(&mut self) -> Result<(), Fault> {
-        if std::mem::take(&mut self.is_announced) { retract(self.memory, self.context) } else { Ok(()) }
+    pub(crate) fn retract<'m, M: RemoteMemory>(
+        &mut self,
+        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
+    ) -> Result<(), Fault> {
+        if std::mem::take(&mut self.is_announced) { retract(lock.memory, lock.context) } else { Ok(()) }
     }
 
     /// Ends an acquire: retracts the owner if it failed.
-    pub(crate) fn end<T>(mut self, outcome: Result<T, Fault>) -> Result<T, Fault> {
+    pub(crate) fn end<'m, M: RemoteMemory, T>(
+        &mut self,
+        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
+        outcome: Result<T, Fault>,
+    ) -> Result<T, Fault> {
         if outcome.is_err() {
-            self.retract()?;
+            self.retract(lock)?;
         }
         outcome
     }

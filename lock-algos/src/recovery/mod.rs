@@ -61,11 +61,15 @@ use self::scan::has_gone;
 pub(crate) use self::scan::{all_are_cut, are_cut, failed_holder, has_ended, is_cut, is_lost, none_announced};
 pub(crate) use self::suspicion::Suspicion;
 use crate::backoff::{Pauses, mixed};
-use crate::{Held, IntentFn, LockContext, Mode, Owner};
+use crate::{Held, IntentFn, LockContext, LockUse, Mode, Owner};
 
 /// The word at the home with the fault for which an owner that lives left the lock poisoned, or 0.
 /// Read only under recovery.
 pub(crate) const POISON: usize = 1;
+
+/// A future of its own. What is rare and large is boxed: in the future of an acquire it would take
+/// room of every waiting rank.
+pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The poll interval of a waiter, in nanoseconds.
 pub(crate) const POLL_INTERVAL: u64 = 10_000_000;
@@ -109,7 +113,7 @@ pub(crate) enum Reopened<W> {
     Open(W),
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Announcement<'m, M, P> {
+impl Announcement {
     /// Waits until the word is not under recovery, or takes the lock over. This owner is not in the
     /// word, and its announcement is retracted unless it takes over. `taken`: the word in which it
     /// alone holds the lock; it equals no earlier word under recovery.
@@ -117,28 +121,25 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Announcement<'m, M, P> {
     /// # Errors
     /// `Closed` and `TimedOut` by the intent, the fault of a poisoned lock, and those of the
     /// operations.
-    pub(crate) fn await_reopening<'a, W: RecoverableWord + 'a>(
+    pub(crate) fn await_reopening<'a, 'm: 'a, M: RemoteMemory, W: RecoverableWord + 'a>(
         &'a mut self,
-        word: M::Word<'m>,
-        mode: Mode,
+        lock: &'a LockUse<'m, M, impl LockContext<'m, M>>,
         intent: IntentFn<'a>,
         pauses: &'a mut Pauses<'_>,
         taken: impl Fn(W, Mode) -> W + Send + 'a,
-    ) -> Pin<Box<dyn Future<Output = Result<Reopened<W>, Fault>> + Send + 'a>> {
-        // Boxed: it is rare, and would take most of the room of an acquire.
-        Box::pin(self.reopened(word, mode, intent, pauses, taken))
+    ) -> Boxed<'a, Result<Reopened<W>, Fault>> {
+        Box::pin(self.reopened(lock, intent, pauses, taken))
     }
 
-    async fn reopened<W: RecoverableWord>(
+    async fn reopened<'m, M: RemoteMemory, W: RecoverableWord>(
         &mut self,
-        word: M::Word<'m>,
-        mode: Mode,
+        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
         intent: IntentFn<'_>,
         pauses: &mut Pauses<'_>,
         taken: impl Fn(W, Mode) -> W + Send,
     ) -> Result<Reopened<W>, Fault> {
-        let (memory, context) = (self.memory, self.context);
-        self.retract()?;
+        let LockUse { memory, context, home: word, mode, .. } = *lock;
+        self.retract(lock)?;
         pauses.restart();
         loop {
             let found = W::from_bits(memory.read(word).await?);
@@ -168,7 +169,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Announcement<'m, M, P> {
                 Some(_) => continue,
                 None => Held::cleanly(mode),
             };
-            self.announce()?;
+            self.announce(lock)?;
             let new = taken(found, held.mode).to_bits();
             if memory.compare_swap(word, found.to_bits(), new).await? == found.to_bits() {
                 if let Some(left) = left {
@@ -177,7 +178,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Announcement<'m, M, P> {
                 }
                 return Ok(Reopened::Taken(held));
             }
-            self.retract()?;
+            self.retract(lock)?;
         }
     }
 }

@@ -1,10 +1,8 @@
 //! The scan of the participants: who is announced for a lock, who has failed, and who is cut.
 
-use std::future::Future;
-use std::pin::Pin;
-
 use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
 
+use super::Boxed;
 use super::announcement::{ANNOUNCED, WAITS, announcement_of};
 use crate::{LockContext, Owner};
 
@@ -97,8 +95,8 @@ fn lost_by<M: RemoteMemory>(memory: &M, rank: Rank) -> impl Iterator<Item = Rank
 pub(crate) fn none_announced<'a, 'm: 'a, M: RemoteMemory>(
     memory: &'a M,
     context: impl LockContext<'m, M> + 'a,
-) -> Pin<Box<dyn Future<Output = Result<bool, Fault>> + Send + 'a>> {
-    Box::pin(scan(memory, context)) // rare, and large
+) -> Boxed<'a, Result<bool, Fault>> {
+    Box::pin(scan(memory, context))
 }
 
 async fn scan<'m, M: RemoteMemory>(memory: &M, context: impl LockContext<'m, M>) -> Result<bool, Fault> {

@@ -2,8 +2,9 @@
 
 use onesided_remote_memory::RemoteMemory;
 
+use super::Boxed;
 use super::scan::{announced, failed_and_announced};
-use crate::LockContext;
+use crate::{LockContext, LockUse};
 
 /// The suspicion timeout: how long a waiter expects participants to release after it saw that a
 /// rank had failed, in nanoseconds, if the memory of a failed rank shows that it is announced for
@@ -13,66 +14,98 @@ const FIRST_PATIENCE: u64 = 10_000_000;
 const BLIND_PATIENCE: u64 = 1_000_000_000;
 const MOST_PATIENCE: u64 = 8_000_000_000;
 
+/// The suspicion of one waiter. There may be very many: small.
 #[derive(Debug)]
 pub(crate) struct Suspicion {
-    since: Option<u64>,
-    patience: u64,
-    members: u64,
+    /// When the timeout started, or [`NEVER`].
+    since: u64,
+    /// The timeout; at most [`MOST_PATIENCE`], in microseconds.
+    micros: u32,
+    members: u32,
     /// The failed ranks that the timeout takes into account.
     failures: u32,
 }
 
+const NEVER: u64 = u64::MAX;
+
 impl Default for Suspicion {
     fn default() -> Self {
-        Self { since: None, patience: FIRST_PATIENCE, members: 0, failures: 0 }
+        let mut suspicion = Self { since: NEVER, micros: 0, members: 0, failures: 0 };
+        suspicion.restart();
+        suspicion
     }
 }
 
 impl Suspicion {
     /// Records the current number of participants. If it fell, the timeout starts again.
-    pub(crate) const fn seen(&mut self, members: u64) {
+    pub(crate) fn seen(&mut self, members: u64) {
+        let members = u32::try_from(members).unwrap_or(u32::MAX);
         if members < self.members {
-            self.since = None;
-            self.patience = FIRST_PATIENCE;
+            self.restart();
         }
         self.members = members;
     }
 
-    /// Whether a rank has failed, the timeout has passed since, and fewer live owners are announced
-    /// than the lock's word has `counted`, this owner aside. Only for a word that has not changed
-    /// since before the call: an owner that arrives meanwhile changes it.
-    pub(crate) async fn suspects<'m, M: RemoteMemory>(
-        &mut self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        counted: u64,
-    ) -> bool {
-        if memory.failed_at(context.home_rank()).is_none() {
+    const fn restart(&mut self) {
+        self.since = NEVER;
+        self.set_patience(FIRST_PATIENCE);
+    }
+
+    const fn set_patience(&mut self, nanos: u64) {
+        self.micros = (nanos / 1000) as u32;
+    }
+
+    /// In nanoseconds.
+    const fn patience(&self) -> u64 {
+        self.micros as u64 * 1000
+    }
+
+    /// Whether a rank has failed, and the timeout has passed since: now the owners are to be
+    /// [scanned](Self::suspects).
+    pub(crate) fn is_due<'m, M: RemoteMemory>(&mut self, lock: &LockUse<'m, M, impl LockContext<'m, M>>) -> bool {
+        let memory = lock.memory;
+        if memory.failed_at(lock.context.home_rank()).is_none() {
             return false;
         }
         let failures = memory.failures();
         if failures != self.failures {
-            (self.since, self.patience, self.failures) = (None, FIRST_PATIENCE, failures);
+            self.restart();
+            self.failures = failures;
         }
-        if !self.lasts(memory) {
-            return false;
-        }
-        if self.patience < BLIND_PATIENCE && failed_and_announced(memory, context).await.is_none() {
-            self.patience = BLIND_PATIENCE;
+        self.lasts(memory)
+    }
+
+    /// Of a suspicion that [is due](Self::is_due): whether fewer live owners are announced than the
+    /// lock's word has `counted`, this owner aside. Only for a word that has not changed since
+    /// before the call: an owner that arrives meanwhile changes it.
+    pub(crate) fn suspects<'a, 'm: 'a, M: RemoteMemory>(
+        &'a mut self,
+        lock: &'a LockUse<'m, M, impl LockContext<'m, M>>,
+        counted: u64,
+    ) -> Boxed<'a, bool> {
+        Box::pin(self.scan(lock.memory, lock.context, counted))
+    }
+
+    async fn scan<'m, M: RemoteMemory>(&mut self, memory: &M, context: impl LockContext<'m, M>, counted: u64) -> bool {
+        if self.patience() < BLIND_PATIENCE && failed_and_announced(memory, context).await.is_none() {
+            self.set_patience(BLIND_PATIENCE);
             return false;
         }
         if announced(memory, context).await.is_some_and(|announced| announced < counted) {
             return true;
         }
-        self.since = Some(memory.now());
-        self.patience = MOST_PATIENCE.min(2 * self.patience);
+        self.since = memory.now();
+        self.set_patience(MOST_PATIENCE.min(2 * self.patience()));
         false
     }
 
     /// Whether the timeout has passed since the first call.
     fn lasts<M: RemoteMemory>(&mut self, memory: &M) -> bool {
         let now = memory.now();
-        now.saturating_sub(*self.since.get_or_insert(now)) >= self.patience
+        if self.since == NEVER {
+            self.since = now;
+        }
+        now.saturating_sub(self.since) >= self.patience()
     }
 }
 
@@ -84,13 +117,13 @@ mod tests {
     fn a_release_restarts_the_suspicion_timeout() {
         let mut suspicion = Suspicion::default();
         suspicion.seen(2);
-        suspicion.since = Some(5);
-        for (members, since) in [(2, Some(5)), (3, Some(5)), (2, None)] {
+        suspicion.since = 5;
+        for (members, since) in [(2, 5), (3, 5), (2, NEVER)] {
             suspicion.seen(members);
             assert_eq!(suspicion.since, since, "{members}");
         }
-        suspicion.since = Some(7);
+        suspicion.since = 7;
         suspicion.seen(2);
-        assert_eq!(suspicion.since, Some(7));
+        assert_eq!(suspicion.since, 7);
     }
 }

@@ -101,7 +101,7 @@ const POLL_INTERVAL: u64 = 100_000_000;
 /// Owners acquire the lock in the order in which the server handles their requests (of the requests
 /// between two of its reads of the wake event the last one is handled first). Consecutive readers
 /// share the lock, and none bypasses a waiting writer. A cancelled acquire is withdrawn at once,
-/// wherever it is in the queue.
+/// wherever it is in the queue; within a millisecond if another request came at the same time.
 ///
 /// # Without a request slot
 ///
@@ -170,14 +170,14 @@ impl<const SLEEPS: bool> LockAlgorithm for Served<SLEEPS> {
         false
     }
 
-    async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         lock: LockUse<'m, M, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
-    ) -> Result<Held, Fault> {
+    ) -> impl Future<Output = Result<Held, Fault>> + Send {
         let pauses: Pauses<'_> = self.backoff.pauses(lock.context.owner());
-        Client::<_, _, SLEEPS>(lock).acquire(terms(lock.owner), first, pauses, intent).await
+        Client::<_, _, SLEEPS>(lock).acquire(terms(lock.owner), first, pauses, intent)
     }
 
     #[inline]

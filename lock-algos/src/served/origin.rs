@@ -9,7 +9,7 @@ use onesided_remote_memory::{Fault, FaultKind, Notify, Patience, RemoteMemory};
 use super::messages::{Answer, Outcome, Request, Terms, Verb, ring};
 use super::{ANSWER, ENDED, HELD, NOTE, POLL_INTERVAL, WAKE_EVENT};
 use crate::backoff::Pauses;
-use crate::recovery;
+use crate::recovery::{self, Boxed};
 use crate::{Held, Intent, IntentFn, LockContext, LockUse, WaitPolicy};
 
 /// An owner that communicates with the server, which may sleep if it `SLEEPS`.
@@ -103,30 +103,32 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm, const SLEEPS: bool> Client
 
     /// Completes an acquire that [`start`](crate::LockAlgorithm::start) requested, if there was a
     /// request slot.
-    pub(super) async fn acquire(
+    pub(super) fn acquire(
         self,
         terms: Terms,
         first: Result<u64, Fault>,
-        pauses: Pauses<'m>,
+        mut pauses: Pauses<'m>,
         intent: IntentFn<'_>,
-    ) -> Result<Held, Fault> {
-        let outcome = match first {
-            Err(fault) => Err(fault),
-            Ok(_) => self.wait_for_grant(terms, pauses, intent).await,
-        };
-        if outcome.is_err() {
-            self.leave(self.noted()?.1)?;
+    ) -> impl Future<Output = Result<Held, Fault>> + Send {
+        async move {
+            let outcome = match first {
+                Err(fault) => Err(fault),
+                Ok(_) => self.wait_for_grant(terms, &mut pauses, intent).await,
+            };
+            if outcome.is_err() {
+                self.leave(self.noted()?.1)?;
+            }
+            outcome
         }
-        outcome
     }
 
     async fn wait_for_grant(
         &self,
         mut terms: Terms,
-        mut pauses: Pauses<'m>,
+        pauses: &mut Pauses<'m>,
         intent: IntentFn<'_>,
     ) -> Result<Held, Fault> {
-        let LockUse { memory, context, home: state, mode, .. } = self.0;
+        let LockUse { memory, context, home: state, mode, .. } = &self.0;
         loop {
             let intended = intent();
             let (id, request_slot) = self.noted()?;
@@ -137,9 +139,9 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm, const SLEEPS: bool> Client
                     WaitPolicy::Block => {}
                 }
                 match context.take_request_slot() {
-                    Some(request_slot) => drop(self.request(request_slot, Verb::Acquire(mode, terms))?),
+                    Some(request_slot) => drop(self.request(request_slot, Verb::Acquire(*mode, terms))?),
                     None => {
-                        memory.pause(state, pauses.next_nanos()).await;
+                        memory.pause(*state, pauses.next_nanos()).await;
                         self.check_open().await?;
                     }
                 }
@@ -156,14 +158,14 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm, const SLEEPS: bool> Client
                     self.withdraw((id, request_slot), Verb::Withdraw).await?;
                 }
                 terms.at_once = true;
-                drop(self.request(request_slot, Verb::Acquire(mode, terms))?);
+                drop(self.request(request_slot, Verb::Acquire(*mode, terms))?);
                 continue;
             }
             match self.answer(move |answer| answer.id == id, || intent().is_over()).await? {
                 None => {}
                 Some(Outcome::Granted(poison)) => {
                     self.note_held()?;
-                    return Ok(Outcome::held(poison, mode));
+                    return Ok(Outcome::held(poison, *mode));
                 }
                 Some(Outcome::Busy) => return Err(Fault::new(FaultKind::TimedOut)),
                 Some(Outcome::Closed) => return Err(self.closed()),
@@ -171,7 +173,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm, const SLEEPS: bool> Client
                     Intent { wanted: WaitPolicy::Cancelled, .. } => {}
                     Intent { recovers: true, .. } if !terms.recovers => {
                         terms.recovers = true;
-                        drop(self.request(request_slot, Verb::Acquire(mode, terms))?);
+                        drop(self.request(request_slot, Verb::Acquire(*mode, terms))?);
                     }
                     _ => return Err(poison.fault()),
                 },
@@ -182,11 +184,13 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm, const SLEEPS: bool> Client
 
     /// Withdraws an acquire, or leaves the lock poisoned, and waits until the server has handled
     /// that: then it writes nothing more to the node.
-    pub(super) async fn withdraw(&self, (id, request_slot): (u32, u16), verb: Verb) -> Result<(), Fault> {
-        drop(self.write_request(request_slot, id, verb)?);
-        let heard =
-            move |answer: Answer| answer.id == id && matches!(answer.outcome, Outcome::Withdrawn | Outcome::Closed);
-        while self.answer(heard, || false).await?.is_none() {}
-        Ok(())
+    pub(super) fn withdraw(&self, (id, request_slot): (u32, u16), verb: Verb) -> Boxed<'_, Result<(), Fault>> {
+        Box::pin(async move {
+            drop(self.write_request(request_slot, id, verb)?);
+            let heard =
+                move |answer: Answer| answer.id == id && matches!(answer.outcome, Outcome::Withdrawn | Outcome::Closed);
+            while self.answer(heard, || false).await?.is_none() {}
+            Ok(())
+        })
     }
 }

@@ -14,16 +14,17 @@ mod lease;
 mod waiter;
 mod word;
 
+use std::future::Future;
+
 use onesided_remote_memory::{Fault, FaultKind, Link, Notify, RemoteMemory};
 
 use self::lease::Lease;
-use self::waiter::{Step, Waiter};
-pub(crate) use self::word::{EXCLUSIVE, ended_owner, hand_back, poisoned_word};
-use self::word::{FREE, Holder, READERS, Readers, holder, recovering, taken};
+use self::waiter::Waiter;
+pub(crate) use self::word::{EXCLUSIVE, hand_back, poisoned_word};
+use self::word::{FREE, Holder, holder, taken};
 use crate::backoff::Pauses;
-use crate::recovery::{self, ANNOUNCED, Announcement, Reopened, nonce};
-use crate::two_level::ByHost;
-use crate::{Backoff, Held, Intent, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, WaitPolicy, Words};
+use crate::recovery::{self, ANNOUNCED};
+use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, Words};
 
 /// The lock of jiang-2004, section 5.1: compare-swap until the word was free, with exponential
 /// backoff. The shared mode is ours.
@@ -164,13 +165,18 @@ impl LockAlgorithm for TestAndSet {
         first == FREE
     }
 
-    async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         lock: LockUse<'m, M, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
-    ) -> Result<Held, Fault> {
-        self.contend_judged(lock, first, intent, None).await
+    ) -> impl Future<Output = Result<Held, Fault>> + Send {
+        let pauses = self.backoff.pauses(lock.context.owner()).within(lock.context.backoff_cap());
+        let mut waiter = Waiter::new(lock, first, intent, pauses, self.lease);
+        async move {
+            let held = waiter.acquire().await;
+            waiter.announcement.end(&waiter.lock, held)
+        }
     }
 
     #[inline]
@@ -222,92 +228,5 @@ impl LockAlgorithm for TestAndSet {
         why: Fault,
     ) -> Result<(), Fault> {
         hand_back(lock.memory, lock.home, lock.owner, poisoned_word(lock.owner, why)).await
-    }
-}
-
-impl TestAndSet {
-    /// [`LockAlgorithm::contend`](crate::LockAlgorithm::contend), with `hosts` if a host may hold
-    /// the lock as well.
-    pub(crate) async fn contend_judged<'m, M: RemoteMemory, P: LockContext<'m, M>>(
-        &self,
-        lock: LockUse<'m, M, P>,
-        first: Result<u64, Fault>,
-        intent: IntentFn<'_>,
-        hosts: Option<ByHost>,
-    ) -> Result<Held, Fault> {
-        let LockUse { memory, context, mode, .. } = lock;
-        let pauses = self.backoff.pauses(context.owner()).within(context.backoff_cap());
-        let waiter = Waiter::new(mode, pauses, self.lease);
-        let mut announcement = Announcement::of(memory, context, mode == Mode::Shared);
-        let held = waiter.acquire(lock, first, intent, &mut announcement, hosts).await;
-        announcement.end(held)
-    }
-}
-
-impl Waiter<'_> {
-    /// Acquires the lock after its first operation. `announcement`: whether this owner is
-    /// announced, at the end as well.
-    async fn acquire<'m, M: RemoteMemory, P: LockContext<'m, M>>(
-        mut self,
-        lock: LockUse<'m, M, P>,
-        first: Result<u64, Fault>,
-        intent: IntentFn<'_>,
-        announcement: &mut Announcement<'m, M, P>,
-        mut hosts: Option<ByHost>,
-    ) -> Result<Held, Fault> {
-        let LockUse { memory, context, home: word, owner, mode } = lock;
-        let mut found = first?;
-        loop {
-            let Intent { wanted, recovers } = intent();
-            if let Holder::Recovering = holder(found) {
-                let taken = |_, mode| Readers(taken(FREE, mode, owner));
-                match announcement.await_reopening(word, mode, intent, &mut self.pauses, taken).await? {
-                    Reopened::Taken(held) => return Ok(held),
-                    Reopened::Open(Readers(now)) => found = now,
-                }
-                continue;
-            }
-            let ended = match (holder(found), &mut hosts) {
-                (Holder::Owner, Some(hosts)) => {
-                    hosts.ended(memory, context, found, wanted == WaitPolicy::Block).await?
-                }
-                (Holder::Owner, None) => ended_owner(memory, context, found).await?,
-                _ => None,
-            };
-            let mut step = self.step(memory, owner, found, ended, recovers);
-            if let Step::Suspicion = step {
-                let suspects = self.suspicion.suspects(memory, context, found & READERS).await;
-                step = if suspects { Step::Recover } else { Step::Wait };
-            }
-            if let Step::Wait = step {
-                let races = mode == Mode::Shared && matches!(holder(found), Holder::Readers);
-                if wanted == WaitPolicy::Try && !races {
-                    return Err(Fault::new(FaultKind::TimedOut));
-                }
-                memory.pause(word, self.pauses.next_nanos()).await;
-            }
-            if intent().is_over() {
-                return Err(Fault::new(FaultKind::Closed)); // it holds nothing between two attempts
-            }
-            let (expected, new, held) = match step {
-                Step::Take(new, held) => (found, new, held),
-                Step::Recover => (found, recovering(found, nonce(memory, context.owner())), Held::cleanly(mode)),
-                Step::Suspicion | Step::Report(_) | Step::Wait => (FREE, taken(FREE, mode, owner), Held::cleanly(mode)),
-            };
-            announcement.announce()?;
-            let now = memory.compare_swap(word, expected, new).await?;
-            match step {
-                Step::Recover if now == expected => found = new,
-                _ if now == expected => {
-                    context.keep_backoff_cap(self.pauses.backoff_cap());
-                    if held.mode == Mode::Exclusive {
-                        announcement.retract()?; // the word names the owner
-                    }
-                    return Ok(held);
-                }
-                Step::Report(fault) if now == found => return Err(fault),
-                _ => found = now,
-            }
-        }
     }
 }

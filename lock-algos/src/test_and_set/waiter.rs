@@ -1,18 +1,19 @@
-//! What a waiter does about the word that it found.
+//! The waiter: what it does about the word that it found.
 
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
 use super::lease::Lease;
-use super::word::{FREE, Holder, READERS, holder, taken};
+use super::word::{FREE, Holder, READERS, Readers, ended_owner, holder, may_have_ended, recovering, taken};
 use crate::backoff::Pauses;
-use crate::recovery::Suspicion;
-use crate::{Held, Mode, Owner};
+use crate::recovery::{Announcement, Boxed, Reopened, Suspicion, nonce};
+use crate::two_level::{cohort_ended, cohort_may_have_ended, is_cohort};
+use crate::{Held, IntentFn, LockContext, LockUse, Mode, Owner, WaitPolicy};
 
 /// How often a reader that lost only against other readers retries without a pause.
 const READER_RACES: u32 = 8;
 
 /// The next step for a word.
-pub(super) enum Step {
+enum Step {
     /// Swap the word for this one, which acquires the lock.
     Take(u64, Held),
     /// Wait for readers, or put the word under recovery if one is suspected to be dead.
@@ -25,27 +26,128 @@ pub(super) enum Step {
     Wait,
 }
 
-/// The state of a waiter.
-pub(super) struct Waiter<'b> {
-    pub(super) mode: Mode,
-    pub(super) pauses: Pauses<'b>,
+/// An acquire that did not end with its first operation. One for each waiting rank: small.
+pub(super) struct Waiter<'m, 'w, M: RemoteMemory, P> {
+    pub(super) lock: LockUse<'m, M, P>,
+    /// What the last operation found.
+    found: Result<u64, Fault>,
+    intent: IntentFn<'w>,
+    pauses: Pauses<'m>,
+    lease: Option<Lease>,
+    suspicion: Suspicion,
+    /// An owner's word, or a cohort's, and when it was first seen.
+    seen: (u64, u64),
     /// Races against readers that were lost in a row.
     races: u32,
-    pub(super) suspicion: Suspicion,
-    lease: Option<Lease>,
-    /// An owner's word, and when it was first seen.
-    seen: (u64, u64),
+    /// Whether this owner is announced, at the end as well.
+    pub(super) announcement: Announcement,
 }
 
-impl<'b> Waiter<'b> {
-    pub(super) fn new(mode: Mode, pauses: Pauses<'b>, lease: Option<Lease>) -> Self {
-        Self { mode, pauses, races: 0, suspicion: Suspicion::default(), lease, seen: (FREE, 0) }
+impl<'m, 'w, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, 'w, M, P> {
+    pub(super) fn new(
+        lock: LockUse<'m, M, P>,
+        found: Result<u64, Fault>,
+        intent: IntentFn<'w>,
+        pauses: Pauses<'m>,
+        lease: Option<Lease>,
+    ) -> Self {
+        let (suspicion, announcement) = (Suspicion::default(), Announcement::of(lock.mode == Mode::Shared));
+        Self { lock, found, intent, pauses, lease, suspicion, seen: (FREE, 0), races: 0, announcement }
+    }
+
+    /// Acquires the lock after its first operation.
+    pub(super) async fn acquire(&mut self) -> Result<Held, Fault> {
+        loop {
+            let found = self.found?;
+            if let Holder::Recovering = holder(found) {
+                let Self { lock, intent, pauses, announcement, .. } = self;
+                let owner = lock.owner;
+                let taken = move |_, mode| Readers(taken(FREE, mode, owner));
+                match announcement.await_reopening(lock, *intent, pauses, taken).await? {
+                    Reopened::Taken(held) => return Ok(held),
+                    Reopened::Open(Readers(now)) => self.found = Ok(now),
+                }
+                continue;
+            }
+            let ended = if self.may_have_ended(found) { self.ended(found).await? } else { None };
+            let mut step = self.step(found, ended);
+            if let Step::Suspicion = step {
+                let suspects =
+                    self.suspicion.is_due(&self.lock) && self.suspicion.suspects(&self.lock, found & READERS).await;
+                step = if suspects { Step::Recover } else { Step::Wait };
+            }
+            if let Step::Wait = step {
+                let races = self.lock.mode == Mode::Shared && matches!(holder(found), Holder::Readers);
+                if (self.intent)().wanted == WaitPolicy::Try && !races {
+                    return Err(Fault::new(FaultKind::TimedOut));
+                }
+                self.lock.memory.pause(self.lock.home, self.pauses.next_nanos()).await;
+            }
+            if (self.intent)().is_over() {
+                return Err(Fault::new(FaultKind::Closed)); // it holds nothing between two attempts
+            }
+            let (expected, new) = match step {
+                Step::Take(new, _) => (found, new),
+                Step::Recover => (found, recovering(found, nonce(self.lock.memory, self.lock.context.owner()))),
+                Step::Suspicion | Step::Report(_) | Step::Wait => (FREE, taken(FREE, self.lock.mode, self.lock.owner)),
+            };
+            self.announcement.announce(&self.lock)?;
+            let now = self.lock.memory.compare_swap(self.lock.home, expected, new).await?;
+            match step {
+                Step::Recover if now == expected => self.found = Ok(new),
+                Step::Take(_, held) if now == expected => return self.acquired(held),
+                _ if now == expected => return self.acquired(Held::cleanly(self.lock.mode)),
+                Step::Report(fault) if now == found => return Err(fault),
+                _ => self.found = Ok(now),
+            }
+        }
+    }
+
+    /// Whether the exclusive owner of this word may have ended, so that this is to be
+    /// [found out](Self::ended).
+    fn may_have_ended(&mut self, found: u64) -> bool {
+        match holder(found) {
+            Holder::Owner if is_cohort(found) => {
+                cohort_may_have_ended(&self.lock, &mut self.seen, found, (self.intent)().is_patient())
+            }
+            Holder::Owner => may_have_ended(&self.lock, found),
+            Holder::Nobody | Holder::Readers | Holder::Recovering => false,
+        }
+    }
+
+    /// The fault of the exclusive owner of this word, if it has ended.
+    fn ended(&mut self, found: u64) -> Boxed<'_, Result<Option<Fault>, Fault>> {
+        let Self { lock, seen, .. } = self;
+        match is_cohort(found) {
+            true => Box::pin(cohort_ended(lock, seen, found)),
+            false => Box::pin(ended_owner(lock, found)),
+        }
+    }
+
+    /// The next step for a word. `ended` is the fault of an exclusive owner that ended.
+    fn step(&mut self, found: u64, ended: Option<Fault>) -> Step {
+        let LockUse { mode, owner, .. } = self.lock;
+        let Holder::Readers = holder(found) else {
+            (self.races, self.suspicion) = (0, Suspicion::default());
+            return match (holder(found), ended) {
+                (Holder::Nobody, _) => Step::Take(taken(FREE, mode, owner), Held::cleanly(mode)),
+                (_, Some(died)) if (self.intent)().recovers => Step::Take(owner, Held::after(died, Mode::Exclusive)),
+                (_, Some(died)) => Step::Report(died),
+                (_, None) => self.late(found),
+            };
+        };
+        if mode == Mode::Exclusive {
+            self.suspicion.seen(found & READERS);
+            return Step::Suspicion;
+        }
+        self.races = (self.races + 1) % READER_RACES;
+        if self.races == 0 { Step::Wait } else { Step::Take(taken(found, mode, owner), Held::cleanly(mode)) }
     }
 
     /// The next step for a live owner.
-    fn late<M: RemoteMemory>(&mut self, memory: &M, owner: u64, found: u64) -> Step {
+    fn late(&mut self, found: u64) -> Step {
         let Some(Lease { nanos, takes }) = self.lease else { return Step::Wait };
-        let now = memory.now();
+        let now = self.lock.memory.now();
         if self.seen.0 != found {
             self.seen = (found, now);
         }
@@ -53,32 +155,14 @@ impl<'b> Waiter<'b> {
             return Step::Wait;
         }
         let late = Fault::of(FaultKind::LeaseExpired, Owner::from_bits(found).rank);
-        if takes { Step::Take(owner, Held::after(late, Mode::Exclusive)) } else { Step::Report(late) }
+        if takes { Step::Take(self.lock.owner, Held::after(late, Mode::Exclusive)) } else { Step::Report(late) }
     }
 
-    /// `ended` is the fault of an exclusive owner that ended.
-    pub(super) fn step<M: RemoteMemory>(
-        &mut self,
-        memory: &M,
-        owner: u64,
-        found: u64,
-        ended: Option<Fault>,
-        recovers: bool,
-    ) -> Step {
-        let Holder::Readers = holder(found) else {
-            (self.races, self.suspicion) = (0, Suspicion::default());
-            return match (holder(found), ended) {
-                (Holder::Nobody, _) => Step::Take(taken(FREE, self.mode, owner), Held::cleanly(self.mode)),
-                (_, Some(died)) if recovers => Step::Take(owner, Held::after(died, Mode::Exclusive)),
-                (_, Some(died)) => Step::Report(died),
-                (_, None) => self.late(memory, owner, found),
-            };
-        };
-        if self.mode == Mode::Exclusive {
-            self.suspicion.seen(found & READERS);
-            return Step::Suspicion;
+    fn acquired(&mut self, held: Held) -> Result<Held, Fault> {
+        self.lock.context.keep_backoff_cap(self.pauses.backoff_cap());
+        if held.mode == Mode::Exclusive {
+            self.announcement.retract(&self.lock)?; // the word names the owner
         }
-        self.races = (self.races + 1) % READER_RACES;
-        if self.races == 0 { Step::Wait } else { Step::Take(taken(found, self.mode, owner), Held::cleanly(self.mode)) }
+        Ok(held)
     }
 }

@@ -3,7 +3,7 @@
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
 use crate::recovery::{RecoverableWord, has_ended, is_cut};
-use crate::{LockContext, Mode, Owner};
+use crate::{LockContext, LockUse, Mode, Owner};
 
 pub(crate) const FREE: u64 = 0;
 /// The lower 62 bits name the owner.
@@ -86,18 +86,23 @@ pub(crate) fn poisoned_word(mine: u64, why: Fault) -> u64 {
     EXCLUSIVE | left.to_bits()
 }
 
+/// Whether the owner that a word names may have [ended](ended_owner).
+pub(super) fn may_have_ended<'m, M: RemoteMemory>(lock: &LockUse<'m, M, impl LockContext<'m, M>>, found: u64) -> bool {
+    let Owner { rank, slot, .. } = Owner::from_bits(found);
+    slot == PANICKED || has_ended(lock.memory, lock.context, rank)
+}
+
 /// The fault of the owner that a word names, if it panicked, or if it died and its operations take
 /// effect no more.
-pub(crate) async fn ended_owner<'m, M: RemoteMemory>(
-    memory: &M,
-    context: impl LockContext<'m, M>,
+pub(super) async fn ended_owner<'m, M: RemoteMemory>(
+    lock: &LockUse<'m, M, impl LockContext<'m, M>>,
     found: u64,
 ) -> Result<Option<Fault>, Fault> {
     let Owner { rank, slot, .. } = Owner::from_bits(found);
     if slot == PANICKED {
         return Ok(Some(Fault::of(FaultKind::OwnerPanicked, rank)));
     }
-    let ended = has_ended(memory, context, rank) && is_cut(memory, context, rank).await?;
+    let ended = may_have_ended(lock, found) && is_cut(lock.memory, lock.context, rank).await?;
     Ok(ended.then(|| Fault::of(FaultKind::OwnerDied, rank)))
 }
 

@@ -13,13 +13,15 @@ mod bounded;
 pub(crate) mod counters;
 mod recovery;
 
+use std::future::Future;
+
 use onesided_remote_memory::{Fault, FaultKind, Link, RemoteMemory};
 
 use self::counters::Counters;
 pub(crate) use self::recovery::not_held;
 use self::recovery::{Waiting, leave_out};
 use crate::backoff::Pauses;
-use crate::fetch_add_queue::{RingSlot, Waited};
+use crate::fetch_add_queue::{InRing, Waited};
 use crate::recovery::{ANNOUNCED, Announcement, POISON, Reopened, announce, is_announced, note_poison, retract};
 use crate::{Backoff, Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode, Owner, Words};
 
@@ -111,18 +113,19 @@ impl<const BITS: u32> Ticket<BITS> {
     }
 
     /// [`LockAlgorithm::contend`], for an owner that may have a ring slot.
-    pub(crate) async fn contend_in<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    pub(crate) fn contend_in<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         lock: LockUse<'m, M, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
-        ring_slot: Option<RingSlot<P>>,
-    ) -> Result<Held, Fault> {
-        let announcement = Announcement::of(lock.memory, lock.context, true);
-        let pauses = self.pauses(lock.context.owner());
-        let mut waiter = Waiter::<_, _, BITS> { lock, intent, pauses, announcement, ring_slot };
-        let held = waiter.acquire(first).await;
-        waiter.announcement.end(held)
+        ring_slot: impl InRing,
+    ) -> impl Future<Output = Result<Held, Fault>> + Send {
+        let (announcement, pauses) = (Announcement::of(true), self.pauses(lock.context.owner()));
+        let mut waiter = Waiter::<_, _, _, BITS> { lock, found: first, intent, pauses, announcement, ring_slot };
+        async move {
+            let held = waiter.acquire().await;
+            waiter.announcement.end(&waiter.lock, held)
+        }
     }
 }
 
@@ -174,13 +177,13 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
         !reads_first(owner) && Counters::<BITS>(first).is_open(mode)
     }
 
-    async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         lock: LockUse<'m, M, P>,
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
-    ) -> Result<Held, Fault> {
-        self.contend_in(lock, first, intent, None).await
+    ) -> impl Future<Output = Result<Held, Fault>> + Send {
+        self.contend_in(lock, first, intent, ())
     }
 
     #[inline(always)] // as `start`
@@ -208,18 +211,20 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     }
 
     #[inline]
-    async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         lock: LockUse<'m, M, P>,
         found: Result<u64, Fault>,
-    ) -> Result<(), Fault> {
-        let outcome = match found {
-            Ok(found) if self.released(lock, found)? => return Ok(()),
-            Ok(_) => not_held::<M, BITS>(lock).await,
-            Err(fault) => Err(fault),
-        };
-        retract(lock.memory, lock.context)?;
-        outcome
+    ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
+        async move {
+            let outcome = match found {
+                Ok(found) if self.released(lock, found)? => return Ok(()),
+                Ok(_) => not_held::<M, BITS>(lock).await,
+                Err(fault) => Err(fault),
+            };
+            retract(lock.memory, lock.context)?;
+            outcome
+        }
     }
 
     /// The ticket stays out, without an owner.
@@ -237,15 +242,17 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
     }
 }
 
-/// An acquire that did not end with its first operation.
-struct Waiter<'m, 'w, M: RemoteMemory, P, const BITS: u32> {
+/// An acquire that did not end with its first operation. One for each waiting rank: small.
+struct Waiter<'m, 'w, M: RemoteMemory, P, R, const BITS: u32> {
     lock: LockUse<'m, M, P>,
+    /// What the last operation found.
+    found: Result<u64, Fault>,
     intent: IntentFn<'w>,
     pauses: Pauses<'m>,
     /// Whether this owner is announced.
-    announcement: Announcement<'m, M, P>,
+    announcement: Announcement,
     /// Where it waits for a notification. Without one, it reads the word, and pauses in between.
-    ring_slot: Option<RingSlot<P>>,
+    ring_slot: R,
 }
 
 /// The result of the wait with a ticket.
@@ -258,78 +265,86 @@ enum Turn {
     Void,
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Waiter<'m, '_, M, P, BITS> {
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Waiter<'m, '_, M, P, R, BITS> {
     /// Acquires the lock after its first operation.
-    async fn acquire(&mut self, first: Result<u64, Fault>) -> Result<Held, Fault> {
-        let mut found = Counters(first?);
+    async fn acquire(&mut self) -> Result<Held, Fault> {
         loop {
-            let reads_first = reads_first(self.lock.owner);
-            if let Some(before) = if reads_first { self.take_bounded(found).await? } else { Some(found) } {
+            let found = Counters(self.found?);
+            if let Some(before) = if self.reads_first() { self.take_bounded(found).await? } else { Some(found) } {
                 match self.turn(before).await? {
                     Turn::Mine => return Ok(Held::cleanly(self.lock.mode)),
                     Turn::Withdrawn(why) => return Err(why),
                     Turn::Void => self.lock.add::<Counters<BITS>>(Counters::<BITS>::returning(self.lock.mode)).await?,
                 };
             }
-            let (word, taken) = (self.lock.home, Counters::<BITS>::taken_over);
-            let waited = self.announcement.await_reopening(word, self.lock.mode, self.intent, &mut self.pauses, taken);
+            let taken = Counters::<BITS>::taken_over;
+            let waited = self.announcement.await_reopening(&self.lock, self.intent, &mut self.pauses, taken);
             let open = match waited.await? {
                 Reopened::Taken(held) => return Ok(held),
                 Reopened::Open(open) => open,
             };
-            self.announcement.announce()?;
-            found = if reads_first { open } else { self.lock.add(Counters::<BITS>::taking(self.lock.mode)).await? };
+            self.announcement.announce(&self.lock)?;
+            self.found = match self.reads_first() {
+                true => Ok(open.0),
+                false => self.lock.memory.fetch_add(self.lock.home, Counters::<BITS>::taking(self.lock.mode)).await,
+            };
         }
     }
 
+    const fn reads_first(&self) -> bool {
+        reads_first(self.lock.owner)
+    }
+
     /// Waits with the ticket that was taken from the word `before`.
-    async fn turn(&mut self, before: Counters<BITS>) -> Result<Turn, Fault> {
-        let given = before.unguarded().joined(self.lock.mode);
-        let mut word = if reads_first(self.lock.owner) { given } else { before.taken(self.lock.mode) };
-        while word.has_guards() {
-            word = self.lock.change(word, word.unguarded()).await?;
-        }
-        if let Some(ring_slot) = &mut self.ring_slot {
-            ring_slot.begin();
-        }
-        let mut waiting = Waiting::new(word);
-        loop {
-            if word.is_recovering() {
-                return Ok(Turn::Void);
+    fn turn(&mut self, before: Counters<BITS>) -> impl Future<Output = Result<Turn, Fault>> + Send {
+        async move {
+            let given = before.unguarded().joined(self.lock.mode);
+            let mut word = if self.reads_first() { given } else { before.taken(self.lock.mode) };
+            while word.has_guards() {
+                word = self.lock.change(word, word.unguarded()).await?;
             }
-            let ahead = word.ahead(before, self.lock.mode);
-            if ahead == 0 {
-                return Ok(Turn::Mine);
-            }
-            let intent = (self.intent)();
-            if word.gave_as(given) && !intent.is_patient() {
-                let now = self.lock.swap(word, word.withdrawn(self.lock.mode)).await?;
-                if now == word {
-                    return Ok(Turn::Withdrawn(intent.given_up()));
+            self.ring_slot.begin();
+            let mut waiting = Waiting::new(word);
+            loop {
+                if word.is_recovering() {
+                    return Ok(Turn::Void);
                 }
-                word = now;
-                continue;
-            }
-            if let Some(recovering) = self.suspect(&mut waiting, word, 1).await? {
-                word = recovering;
-                continue;
-            }
-            let waited = match &mut self.ring_slot {
+                let ahead = word.ahead(before, self.lock.mode);
+                if ahead == 0 {
+                    return Ok(Turn::Mine);
+                }
+                let intent = (self.intent)();
+                if word.gave_as(given) && !intent.is_patient() {
+                    let now = self.lock.swap(word, word.withdrawn(self.lock.mode)).await?;
+                    if now == word {
+                        return Ok(Turn::Withdrawn(intent.given_up()));
+                    }
+                    word = now;
+                    continue;
+                }
+                if self.is_due(&mut waiting, word)
+                    && let Some(recovering) = self.suspect(&mut waiting, word, 1).await?
+                {
+                    word = recovering;
+                    continue;
+                }
                 // An entry does not affect whose turn it is.
-                Some(ring_slot) => ring_slot.wait(self.lock.memory, before, word).await?,
-                None => Waited::Standing,
-            };
-            word = match waited {
-                Waited::Granted => return Ok(Turn::Mine),
-                Waited::Seen(word) => word,
-                Waited::Standing => self.pause(ahead).await?,
-            };
+                word = match self.ring_slot.wait(&self.lock, before, word).await? {
+                    Waited::Granted => return Ok(Turn::Mine),
+                    Waited::Seen(word) => word,
+                    Waited::Standing => self.pause(ahead).await?,
+                };
+            }
         }
     }
 
     /// Pauses behind this many tickets. Returns the current word.
-    async fn pause(&mut self, ahead: u64) -> Result<Counters<BITS>, Fault> {
-        self.lock.memory.pause(self.lock.home, self.pauses.next_behind(ahead)).await;
-        self.lock.look().await
+    fn pause(&mut self, ahead: u64) -> impl Future<Output = Result<Counters<BITS>, Fault>> + Send {
+        let pause = self.lock.memory.pause(self.lock.home, self.pauses.next_behind(ahead));
+        let lock = &self.lock;
+        async move {
+            pause.await;
+            lock.look().await
+        }
     }
 }

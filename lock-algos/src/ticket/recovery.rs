@@ -4,7 +4,8 @@ use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
 use super::Waiter;
 use super::counters::Counters;
-use crate::recovery::{RecoverableWord, Suspicion};
+use crate::fetch_add_queue::InRing;
+use crate::recovery::{Boxed, RecoverableWord, Suspicion};
 use crate::{LockContext, LockUse, Mode};
 
 impl<const BITS: u32> RecoverableWord for Counters<BITS> {
@@ -40,21 +41,35 @@ impl<const BITS: u32> Waiting<BITS> {
     }
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const BITS: u32> Waiter<'m, '_, M, P, BITS> {
-    /// Puts the word under recovery if its holders are suspected, and returns it. `mine`: how many
-    /// of the tickets that are out are this owner's.
-    pub(super) async fn suspect(
-        &mut self,
-        waiting: &mut Waiting<BITS>,
-        word: Counters<BITS>,
-        mine: u64,
-    ) -> Result<Option<Counters<BITS>>, Fault> {
+impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Waiter<'m, '_, M, P, R, BITS> {
+    /// Whether the holders of this word are to be [suspected](Self::suspect).
+    pub(super) fn is_due(&mut self, waiting: &mut Waiting<BITS>, word: Counters<BITS>) -> bool {
         if word.returned() != waiting.returned {
             *waiting = Waiting::new(word);
             self.pauses.restart();
         }
+        waiting.suspicion.is_due(&self.lock)
+    }
+
+    /// Puts the word under recovery if its holders are suspected, and returns it. `mine`: how many
+    /// of the tickets that are out are this owner's.
+    pub(super) fn suspect<'a>(
+        &'a self,
+        waiting: &'a mut Waiting<BITS>,
+        word: Counters<BITS>,
+        mine: u64,
+    ) -> Boxed<'a, Result<Option<Counters<BITS>>, Fault>> {
+        Box::pin(self.suspected(waiting, word, mine))
+    }
+
+    async fn suspected(
+        &self,
+        waiting: &mut Waiting<BITS>,
+        word: Counters<BITS>,
+        mine: u64,
+    ) -> Result<Option<Counters<BITS>>, Fault> {
         let others = (word.out(Mode::Exclusive) + word.out(Mode::Shared)).saturating_sub(mine);
-        match waiting.suspicion.suspects(self.lock.memory, self.lock.context, others).await {
+        match waiting.suspicion.suspects(&self.lock, others).await {
             true => self.lock.change(word, word.recovering()).await.map(Some),
             false => Ok(None),
         }
@@ -75,15 +90,17 @@ pub(super) async fn leave_out<'m, M: RemoteMemory, const BITS: u32>(
 
 /// Undoes a release by a rank that did not hold the lock.
 #[cold]
-pub(crate) async fn not_held<'m, M: RemoteMemory, const BITS: u32>(
-    lock: LockUse<'m, M, impl LockContext<'m, M>>,
-) -> Result<(), Fault> {
-    let mut found: Counters<BITS> = lock.look().await?;
-    loop {
-        let now = lock.swap(found, found.unreturned(lock.mode).unguarded()).await?;
-        if now == found {
-            return Err(Fault::new(FaultKind::NotHeld));
+pub(crate) fn not_held<'m, M: RemoteMemory, const BITS: u32>(
+    lock: LockUse<'m, M, impl LockContext<'m, M> + 'm>,
+) -> Boxed<'m, Result<(), Fault>> {
+    Box::pin(async move {
+        let mut found: Counters<BITS> = lock.look().await?;
+        loop {
+            let now = lock.swap(found, found.unreturned(lock.mode).unguarded()).await?;
+            if now == found {
+                return Err(Fault::new(FaultKind::NotHeld));
+            }
+            found = now;
         }
-        found = now;
-    }
+    })
 }

@@ -7,8 +7,7 @@ use super::note::AT_HOST;
 use super::{QUEUE, STATE};
 use crate::backoff::mixed;
 use crate::recovery::{are_cut, has_ended, none_announced};
-use crate::test_and_set::ended_owner;
-use crate::{LockContext, Owner};
+use crate::{LockContext, LockUse, Owner};
 
 /// How long an owner word of a cohort may stay unchanged, after a rank has died, before the host's
 /// ranks are scanned for a live holder, in nanoseconds.
@@ -83,52 +82,53 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockContext<'m, M> for AtHost<P
     }
 }
 
-/// A lock may be held by a host: that holder has ended when no live rank waits in its queue or
-/// holds the lock.
-#[derive(Debug, Default)]
-pub(crate) struct ByHost {
-    /// The owner word of a cohort, and when it was first seen.
-    seen: Option<(CohortOwner, u64)>,
+/// Whether a word names a cohort. A host holds the lock then, and has ended as its holder when no
+/// live rank waits in its queue or holds the lock.
+pub(crate) const fn is_cohort(word: u64) -> bool {
+    CohortOwner::of(word).is_some()
 }
 
-impl ByHost {
-    /// The fault of the holder that the home's word names, if the holder has ended. An acquire that
-    /// may not wait scans at once.
-    pub(crate) async fn ended<'m, M: RemoteMemory>(
-        &mut self,
-        memory: &M,
-        context: impl LockContext<'m, M>,
-        found: u64,
-        is_patient: bool,
-    ) -> Result<Option<Fault>, Fault> {
-        let Some(owner_word) = CohortOwner::of(found) else { return ended_owner(memory, context, found).await };
-        if memory.failed_at(context.home_rank()).is_none() {
-            return Ok(None);
-        }
-        let now = memory.now();
-        let since = match self.seen {
-            Some((seen, since)) if seen == owner_word => since,
-            _ => self.seen.insert((owner_word, now)).1,
-        };
-        if is_patient && now.saturating_sub(since) < PATIENCE {
-            return Ok(None);
-        }
-        // First: an owner that joins the host's queue after its node was scanned knows of the
-        // death.
-        let Some(dead) = lost_on(memory, context, owner_word.leader()) else { return Ok(None) };
-        if !are_cut(memory, context, |rank| context.host_of(rank) == context.host_of(owner_word.leader())).await? {
-            return Ok(None);
-        }
-        // Twice: an owner that joined during the first scan is announced by now, and changes the
-        // owner word when it hands over.
-        for _ in 0..2 {
-            if !holds_nobody(memory, context, owner_word.leader()).await? {
-                self.seen = Some((owner_word, memory.now()));
-                return Ok(None);
-            }
-        }
-        Ok(Some(Fault::of(FaultKind::ParticipantDied, dead)))
+/// Whether the cohort that holds the lock may have [ended](cohort_ended), so that its host is to be
+/// scanned. `seen`: its owner word, and when it was first seen. An acquire that may not wait scans
+/// at once.
+pub(crate) fn cohort_may_have_ended<'m, M: RemoteMemory>(
+    lock: &LockUse<'m, M, impl LockContext<'m, M>>,
+    seen: &mut (u64, u64),
+    found: u64,
+    is_patient: bool,
+) -> bool {
+    if lock.memory.failed_at(lock.context.home_rank()).is_none() {
+        return false;
     }
+    let now = lock.memory.now();
+    if seen.0 != found {
+        *seen = (found, now);
+    }
+    !is_patient || now.saturating_sub(seen.1) >= PATIENCE
+}
+
+/// The fault of the holder that the home's word names, if that cohort has ended.
+pub(crate) async fn cohort_ended<'m, M: RemoteMemory>(
+    lock: &LockUse<'m, M, impl LockContext<'m, M>>,
+    seen: &mut (u64, u64),
+    found: u64,
+) -> Result<Option<Fault>, Fault> {
+    let LockUse { memory, context, .. } = *lock;
+    let Some(owner_word) = CohortOwner::of(found) else { return Ok(None) };
+    // First: an owner that joins the host's queue after its node was scanned knows of the death.
+    let Some(dead) = lost_on(memory, context, owner_word.leader()) else { return Ok(None) };
+    if !are_cut(memory, context, |rank| context.host_of(rank) == context.host_of(owner_word.leader())).await? {
+        return Ok(None);
+    }
+    // Twice: an owner that joined during the first scan is announced by now, and changes the owner
+    // word when it hands over.
+    for _ in 0..2 {
+        if !holds_nobody(memory, context, owner_word.leader()).await? {
+            *seen = (found, memory.now());
+            return Ok(None);
+        }
+    }
+    Ok(Some(Fault::of(FaultKind::ParticipantDied, dead)))
 }
 
 /// Whether no live rank waits in a host's queue, or was admitted by it. If a rank of the host has

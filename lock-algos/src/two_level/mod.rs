@@ -18,12 +18,14 @@ mod note;
 mod queue;
 mod recovery;
 
+use std::future::Future;
+
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
 use self::cohort_owner::{GlobalState, State};
-pub(crate) use self::host::ByHost;
+pub(crate) use self::host::{cohort_ended, cohort_may_have_ended, is_cohort};
 use self::note::{AT_HOST, NOTE, Note, forget, note, queues};
-use self::queue::InQueue;
+use self::queue::{Global, InQueue};
 use self::recovery::is_gone;
 use crate::recovery::{is_announced, is_lost};
 use crate::test_and_set::{EXCLUSIVE, hand_back, poisoned_word};
@@ -194,35 +196,58 @@ impl LockAlgorithm for TwoLevel {
         first == 0 && (mode == Mode::Shared || owner & (EXCLUSIVE | PASSES) != 0)
     }
 
-    async fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         lock: LockUse<'m, M, P>,
-        first: Result<u64, Fault>,
+        mut first: Result<u64, Fault>,
         intent: IntentFn<'_>,
-    ) -> Result<Held, Fault> {
-        let LockUse { memory, context, home, owner, mode } = lock;
-        let alone = Self::alone(owner);
-        let mut first = first;
-        if mode == Mode::Exclusive && owner & EXCLUSIVE == 0 {
-            if owner & PASSES != 0 && first.is_ok() && !intent().is_over() {
-                context.keep_bypasses(self.passes); // by the queue from now on, until it is empty
-                if let Some(queued) = self.queue_up(lock.memory, lock.context)? {
-                    first = queued.await;
+    ) -> impl Future<Output = Result<Held, Fault>> + Send {
+        async move {
+            if lock.mode == Mode::Exclusive && lock.owner & EXCLUSIVE == 0 {
+                if lock.owner & PASSES != 0 && first.is_ok() && !intent().is_over() {
+                    lock.context.keep_bypasses(self.passes); // by the queue from now on, until it is empty
+                    if let Some(queued) = self.queue_up(lock.memory, lock.context)? {
+                        first = queued.await;
+                    }
+                }
+                if let Note::Waits(leader) = note(&lock)? {
+                    let queued = InQueue { lock: self, used: &lock, leader };
+                    // All steps from here, so that none waits inside another one's future.
+                    let turn = match queued.waits(first) {
+                        Err(fault) => Err(fault),
+                        Ok(None) => Ok(Held::cleanly(lock.mode)),
+                        Ok(Some(queue)) => {
+                            // A rank that died in the queue may not have held the lock: the home's
+                            // word tells.
+                            let intent = || intent().recovering();
+                            self.queue.contend_in(queue, first, &intent, ()).await
+                        }
+                    };
+                    let held = match turn {
+                        Err(fault) => Err(queued.not_queued(fault)),
+                        Ok(turn) => match queued.with_turn(turn.recovered.and_then(Fault::rank), intent).await {
+                            Ok(Global::Held(owner_word, held)) => queued.end(None, Ok((owner_word, held))).await,
+                            Ok(Global::Contended(state, found)) => {
+                                let held = self.home.contend(queued.as_cohort(state), found, intent).await;
+                                queued.end(Some(state), held.map(|held| (queued.owner_word(state), held))).await
+                            }
+                            Ok(Global::Cancelled) => Err(Fault::new(FaultKind::Closed)),
+                            Err(fault) => queued.end(None, Err(fault)).await,
+                        },
+                    };
+                    match held {
+                        Err(fault) if is_gone(lock.memory, leader, fault) => {}
+                        held => return held,
+                    }
+                    forget(lock.memory, lock.context)?;
+                    first = lock.memory.compare_swap(lock.home, 0, Self::alone(lock.owner)).await;
+                }
+                if first == Ok(0) {
+                    return Ok(Held::cleanly(lock.mode));
                 }
             }
-            if let Note::Waits(leader) = note(&lock)? {
-                match InQueue::of(self, &lock, leader).acquire(first, intent).await {
-                    Err(fault) if is_gone(memory, leader, fault) => {}
-                    held => return held,
-                }
-                forget(memory, context)?;
-                first = memory.compare_swap(home, 0, alone).await;
-            }
-            if first == Ok(0) {
-                return Ok(Held::cleanly(mode));
-            }
+            self.home.contend(lock.with_owner(Self::alone(lock.owner)), first, intent).await
         }
-        self.home.contend_judged(lock.with_owner(alone), first, intent, Some(ByHost::default())).await
     }
 
     #[inline(always)] // as `start`
@@ -265,29 +290,30 @@ impl LockAlgorithm for TwoLevel {
         (lock.mode == Mode::Exclusive).then_some(false)
     }
 
-    async fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
+    fn finish_release<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         lock: LockUse<'m, M, P>,
         found: Result<u64, Fault>,
-    ) -> Result<(), Fault> {
-        let LockUse { memory, context, home, .. } = lock;
-        let Note::Has(owner_word) = note(&lock)? else {
-            return self.home.finish_release(lock.with_owner(Self::alone(lock.owner)), found).await;
-        };
-        let (leader, queued) = (owner_word.leader(), InQueue::of(self, &lock, owner_word.leader()));
-        if !is_announced(memory, queued.host)? {
-            return forget(memory, context).and(found.map(drop));
-        }
-        let passed = match found.map(State::of) {
-            Ok(state) => queued.hand_over(state).await,
-            Err(fault) => Err(fault),
-        };
-        match passed {
-            Err(fault) if is_gone(memory, leader, fault) => {
-                let released = memory.compare_swap(home, owner_word.0, 0).await;
-                forget(memory, context).and(released.map(drop))
+    ) -> impl Future<Output = Result<(), Fault>> + Send + 'm {
+        async move {
+            let Note::Has(owner_word) = note(&lock)? else {
+                return self.home.finish_release(lock.with_owner(Self::alone(lock.owner)), found).await;
+            };
+            let queued = InQueue { lock: self, used: &lock, leader: owner_word.leader() };
+            if !is_announced(lock.memory, queued.host())? {
+                return forget(lock.memory, lock.context).and(found.map(drop));
             }
-            passed => passed,
+            let passed = match found.map(State::of) {
+                Ok(state) => queued.hand_over(state).await,
+                Err(fault) => Err(fault),
+            };
+            match passed {
+                Err(fault) if is_gone(lock.memory, owner_word.leader(), fault) => {
+                    let released = lock.memory.compare_swap(lock.home, owner_word.0, 0).await;
+                    forget(lock.memory, lock.context).and(released.map(drop))
+                }
+                passed => passed,
+            }
         }
     }
 
@@ -303,8 +329,9 @@ impl LockAlgorithm for TwoLevel {
         let mine = if let Note::Has(owner_word) = note { owner_word.0 } else { alone };
         let handed = hand_back(memory, home, mine, poisoned_word(alone, why)).await;
         if let Note::Has(owner_word) = note {
-            let (leader, queued) = (owner_word.leader(), InQueue::of(self, &lock, owner_word.leader()));
-            let left = match is_announced(memory, queued.host)? {
+            let leader = owner_word.leader();
+            let queued = InQueue { lock: self, used: &lock, leader };
+            let left = match is_announced(memory, queued.host())? {
                 // The cohort's word is still there: the next owner recovers the lock.
                 true if handed.is_err_and(is_lost) => queued.leave_as(GlobalState::Uncertain).await,
                 true => queued.leave_as(GlobalState::Away { yields: false }).await,

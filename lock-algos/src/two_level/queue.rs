@@ -1,12 +1,14 @@
 //! The way by the queue of a host: acquire, then release.
 
+use std::future::Future;
+
 use onesided_remote_memory::{Fault, FaultKind, Notify, Rank, RemoteMemory};
 
 use super::TwoLevel;
 use super::cohort_owner::{CohortOwner, GlobalState, State};
-use super::host::{AtHost, ByHost, lost_on};
+use super::host::{AtHost, lost_on};
 use super::note::{NOTE, waits_at};
-use crate::recovery::{self, is_lost};
+use crate::recovery::{self, Boxed, is_lost};
 use crate::test_and_set::hand_back;
 use crate::ticket::counters::Counters;
 use crate::{Held, IntentFn, LockAlgorithm, LockContext, LockUse, Mode};
@@ -28,174 +30,197 @@ impl TwoLevel {
 }
 
 /// An owner in the queue of its host.
-#[derive(Clone, Copy)]
-pub(super) struct InQueue<'m, M: RemoteMemory, P> {
+pub(super) struct InQueue<'a, 'm, M: RemoteMemory, P> {
     pub(super) lock: &'m TwoLevel,
-    pub(super) memory: &'m M,
-    pub(super) host: AtHost<P>,
-    pub(super) home: M::Word<'m>,
+    pub(super) used: &'a LockUse<'m, M, P>,
+    pub(super) leader: Rank,
 }
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'m, M, P> {
-    pub(super) fn of(lock: &'m TwoLevel, used: &LockUse<'m, M, P>, leader: Rank) -> Self {
-        let LockUse { memory, context, home, .. } = *used;
-        Self { lock, memory, host: AtHost { context, leader }, home }
+impl<M: RemoteMemory, P> Clone for InQueue<'_, '_, M, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: RemoteMemory, P> Copy for InQueue<'_, '_, M, P> {}
+
+/// How far an owner is whose turn it is in the queue.
+pub(super) enum Global {
+    /// The lock is held, by this owner word of the cohort.
+    Held(CohortOwner, Held),
+    /// It is contended at the home: what the first attempt found there, in this state of the host.
+    Contended(State, Result<u64, Fault>),
+    /// The acquire is cancelled, and the turn was handed over.
+    Cancelled,
+}
+
+impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'_, 'm, M, P> {
+    pub(super) fn host(&self) -> AtHost<P> {
+        AtHost { context: self.used.context, leader: self.leader }
     }
 
     /// The use of the host's queue.
     fn queue(&self) -> Result<LockUse<'m, M, AtHost<P>>, Fault> {
-        Ok(LockUse::new(self.memory, self.host, self.lock.queue.words(self.host)?, Mode::Exclusive))
+        Ok(LockUse::new(self.used.memory, self.host(), self.lock.queue.words(self.host())?, Mode::Exclusive))
     }
 
     pub(super) async fn state(&self) -> Result<State, Fault> {
-        self.memory.read(self.host.state()?).await.map(State::of)
+        self.used.memory.read(self.host().state()?).await.map(State::of)
     }
 
     pub(super) async fn set(&self, state: State) -> Result<(), Fault> {
-        self.memory.write(self.host.state()?, state.word(), Notify::No).await.map(drop)
+        self.used.memory.write(self.host().state()?, state.word(), Notify::No).await.map(drop)
     }
 
     /// The cohort's owner word of this generation.
     pub(super) const fn owner_word(&self, state: State) -> CohortOwner {
-        CohortOwner::new(self.host.leader, state.generation)
+        CohortOwner::new(self.leader, state.generation)
     }
 
-    /// Waits for the turn in the host's queue, and for the lock.
-    pub(super) async fn acquire(&self, first: Result<u64, Fault>, intent: IntentFn<'_>) -> Result<Held, Fault> {
-        let (queue, note) = (self.queue()?, self.host.context.node(NOTE)?);
-        let died = if first.is_ok_and(|first| self.lock.queue.holds(queue.owner, queue.mode, first)) {
-            self.host.context.keep_bypasses(0);
-            None
-        } else {
-            // A rank that died in the queue may not have held the lock: the home's word tells.
-            let intent: IntentFn<'_> = &|| intent().recovering();
-            match self.lock.queue.contend_in(queue, first, intent, None).await {
-                Ok(held) => held.recovered.and_then(Fault::rank),
-                Err(fault) => {
-                    self.memory.store(note, 0)?;
-                    return Err(fault);
-                }
-            }
-        };
-        match self.with_turn(died, intent).await {
-            Ok(Some((owner_word, held))) => {
-                self.memory.store(note, owner_word.0)?;
-                Ok(held)
-            }
-            Ok(None) => Err(Fault::new(FaultKind::Closed)),
-            Err(fault) => {
-                self.leave_queue().await?;
-                Err(fault)
-            }
+    /// The use of the lock at the home by the cohort.
+    pub(super) fn as_cohort(&self, state: State) -> LockUse<'m, M, P> {
+        LockUse { mode: Mode::Exclusive, ..self.used.with_owner(self.owner_word(state).0) }
+    }
+
+    fn note(&self, note: u64) -> Result<(), Fault> {
+        self.used.memory.store(self.used.node(NOTE)?, note)
+    }
+
+    /// The use of the queue in which this owner waits, unless the first operation found that it is
+    /// its turn.
+    pub(super) fn waits(&self, first: Result<u64, Fault>) -> Result<Option<LockUse<'m, M, AtHost<P>>>, Fault> {
+        let queue = self.queue()?;
+        let has_turn = first.is_ok_and(|first| self.lock.queue.holds(queue.owner, queue.mode, first));
+        if has_turn {
+            self.used.context.keep_bypasses(0);
         }
+        Ok((!has_turn).then_some(queue))
     }
 
-    /// Acquires the lock, with the turn in the queue. `died` is the death in the queue. `None`: the
-    /// acquire is cancelled, and the turn was handed over. After an error the turn is still this
-    /// owner's.
-    async fn with_turn(&self, died: Option<Rank>, intent: IntentFn<'_>) -> Result<Option<(CohortOwner, Held)>, Fault> {
+    /// Notes that this owner waits in the queue no more.
+    pub(super) fn not_queued(&self, fault: Fault) -> Fault {
+        self.note(0).err().unwrap_or(fault)
+    }
+
+    /// Acquires the lock, with the turn in the queue, as far as one attempt goes. `died` is the
+    /// death in the queue. After an error the turn is still this owner's.
+    pub(super) async fn with_turn(&self, died: Option<Rank>, intent: IntentFn<'_>) -> Result<Global, Fault> {
         let mut state = self.state().await?;
         if let (GlobalState::Kept(_), None) = (state.global, died)
-            && lost_on(self.memory, self.host.context, self.host.leader).is_some()
+            && lost_on(self.used.memory, self.used.context, self.leader).is_some()
         {
-            state = self.renew(state).await?;
+            state = Box::pin(self.renew(state)).await?; // as all that follows a death
         }
         match state.global {
-            GlobalState::Uncertain => self.recover(state, died, intent).await.map(Some),
-            _ if died.is_some() => self.recover(state, died, intent).await.map(Some),
-            GlobalState::Kept(_) if intent().is_over() => self.hand_over(state).await.map(|()| None),
-            GlobalState::Kept(_) => Ok(Some((self.owner_word(state), Held::cleanly(Mode::Exclusive)))),
+            GlobalState::Uncertain => Box::pin(self.recover(state, died, intent)).await,
+            _ if died.is_some() => Box::pin(self.recover(state, died, intent)).await,
+            GlobalState::Kept(_) if intent().is_over() => {
+                Box::pin(self.hand_over(state)).await.map(|()| Global::Cancelled)
+            }
+            GlobalState::Kept(_) => Ok(Global::Held(self.owner_word(state), Held::cleanly(Mode::Exclusive))),
             GlobalState::Away { yields } => {
                 if yields {
-                    let nanos = self.lock.home.pauses(self.host.context.owner()).next_nanos();
-                    self.memory.pause(self.home, nanos).await;
+                    let nanos = self.lock.home.pauses(self.used.context.owner()).next_nanos();
+                    self.used.memory.pause(self.used.home, nanos).await;
                 }
-                self.acquire_global(state, intent).await.map(Some)
+                self.try_global(state, intent).await
             }
         }
     }
 
-    /// Acquires the lock at the home, with the turn in the queue.
-    pub(super) async fn acquire_global(
-        &self,
-        state: State,
-        intent: IntentFn<'_>,
-    ) -> Result<(CohortOwner, Held), Fault> {
+    /// Tries to acquire the lock at the home, with the turn in the queue.
+    pub(super) async fn try_global(&self, state: State, intent: IntentFn<'_>) -> Result<Global, Fault> {
         // From here on the generation is unique to this hold.
         let state = State { global: GlobalState::Away { yields: false }, generation: state.generation + 1 };
-        let owner_word = self.owner_word(state);
         self.set(state).await?;
         if intent().is_over() {
             return Err(Fault::new(FaultKind::Closed));
         }
-        let held = match self.memory.compare_swap(self.home, 0, owner_word.0).await {
-            Ok(0) => Ok(Held::cleanly(Mode::Exclusive)),
-            found => {
-                let words = (self.home, owner_word.0);
-                let lock = LockUse::new(self.memory, self.host.context, words, Mode::Exclusive);
-                self.lock.home.contend_judged(lock, found, intent, Some(ByHost::default())).await
-            }
-        };
-        if held.is_err_and(is_lost) {
-            // The owner word may be there: the next owner looks.
-            self.set(State { global: GlobalState::Uncertain, ..state }).await?;
+        let owner_word = self.owner_word(state);
+        Ok(match self.used.memory.compare_swap(self.used.home, 0, owner_word.0).await {
+            Ok(0) => Global::Held(owner_word, Held::cleanly(Mode::Exclusive)),
+            found => Global::Contended(state, found),
+        })
+    }
+
+    /// Ends the acquire of an owner whose turn it is. `contended`: whether it waited at the home,
+    /// in this state.
+    pub(super) async fn end(
+        &self,
+        contended: Option<State>,
+        acquired: Result<(CohortOwner, Held), Fault>,
+    ) -> Result<Held, Fault> {
+        match acquired {
+            Ok((owner_word, held)) => self.note(owner_word.0).map(|()| held),
+            Err(fault) => Box::pin(self.fail(contended, fault)).await,
         }
-        held.map(|held| (owner_word, held))
+    }
+
+    async fn fail(&self, contended: Option<State>, fault: Fault) -> Result<Held, Fault> {
+        let noted = match contended {
+            // The owner word may be there: the next owner looks.
+            Some(state) if is_lost(fault) => self.set(State { global: GlobalState::Uncertain, ..state }).await,
+            _ => Ok(()),
+        };
+        self.leave_queue().await?;
+        noted.and(Err(fault))
     }
 
     /// Hands the lock, which the host holds, over to the next owner in the queue, or releases it at
     /// the home.
-    pub(super) async fn hand_over(&self, state: State) -> Result<(), Fault> {
-        let (memory, context) = (self.memory, self.host.context);
-        let (at, me) = (context.home_rank(), context.owner().rank);
-        if memory.has_failed(at, me) {
-            // What it did under the lock may be missing: the next owner recovers it.
-            self.leave_as(GlobalState::Uncertain).await?;
-            return Err(Fault::of(FaultKind::ConnectionLost, at));
-        }
-        let queue = self.queue()?;
-        let handed = if let GlobalState::Kept(handed) = state.global { handed } else { 0 };
-        let mut found: Counters<15> = queue.look().await?;
-        let mut written = state;
-        let has_next = |queue: Counters<15>| !queue.is_recovering() && queue.out(Mode::Exclusive) > 1;
-        if has_next(found) && handed < self.lock.handovers {
-            written.global = GlobalState::Kept(handed + 1);
-            self.set(written).await?;
-            // By compare-swap: the next owner may be cancelled, and then no owner would hold the
-            // lock.
-            while has_next(found) {
-                let returned = Counters(found.0.wrapping_add(Counters::<15>::returning(Mode::Exclusive)));
-                let now = queue.swap(found, returned).await?;
-                if now == found {
-                    memory.store(context.node(NOTE)?, 0)?;
-                    return recovery::retract(memory, self.host);
-                }
-                found = now;
+    pub(super) fn hand_over(&self, state: State) -> impl Future<Output = Result<(), Fault>> + Send {
+        let LockUse { memory, home, .. } = *self.used;
+        async move {
+            let (at, me) = (self.used.context.home_rank(), self.used.context.owner().rank);
+            if memory.has_failed(at, me) {
+                // What it did under the lock may be missing: the next owner recovers it.
+                self.leave_as(GlobalState::Uncertain).await?;
+                return Err(Fault::of(FaultKind::ConnectionLost, at));
             }
+            let handed = if let GlobalState::Kept(handed) = state.global { handed } else { 0 };
+            let mut found: Counters<15> = self.queue()?.look().await?;
+            let mut written = state;
+            let has_next = |queue: Counters<15>| !queue.is_recovering() && queue.out(Mode::Exclusive) > 1;
+            if has_next(found) && handed < self.lock.handovers {
+                written.global = GlobalState::Kept(handed + 1);
+                self.set(written).await?;
+                // By compare-swap: the next owner may be cancelled, and then no owner would hold
+                // the lock.
+                while has_next(found) {
+                    let returned = Counters(found.0.wrapping_add(Counters::<15>::returning(Mode::Exclusive)));
+                    let now = self.queue()?.swap(found, returned).await?;
+                    if now == found {
+                        self.note(0)?;
+                        return recovery::retract(memory, self.host());
+                    }
+                    found = now;
+                }
+            }
+            let away = State { global: GlobalState::Away { yields: has_next(found) }, ..state };
+            if away != written {
+                self.set(away).await?;
+            }
+            let released = hand_back(memory, home, self.owner_word(state).0, 0).await;
+            match released.is_err_and(is_lost) {
+                true => self.leave_as(GlobalState::Uncertain).await?,
+                false => self.leave_queue().await?,
+            }
+            released
         }
-        let away = State { global: GlobalState::Away { yields: has_next(found) }, ..state };
-        if away != written {
-            self.set(away).await?;
-        }
-        let released = hand_back(memory, self.home, self.owner_word(state).0, 0).await;
-        match released.is_err_and(is_lost) {
-            true => self.leave_as(GlobalState::Uncertain).await?,
-            false => self.leave_queue().await?,
-        }
-        released
     }
 
     /// Leaves the host's queue with this state of the lock.
-    pub(super) async fn leave_as(&self, global: GlobalState) -> Result<(), Fault> {
-        self.set(State { global, ..self.state().await? }).await?;
-        self.leave_queue().await
+    pub(super) fn leave_as(&self, global: GlobalState) -> Boxed<'_, Result<(), Fault>> {
+        Box::pin(async move {
+            self.set(State { global, ..self.state().await? }).await?;
+            self.leave_queue().await
+        })
     }
 
     /// Gives the turn in the queue to the next owner, if there is one.
     async fn leave_queue(&self) -> Result<(), Fault> {
-        self.memory.store(self.host.context.node(NOTE)?, 0)?;
-        let queue = self.queue()?;
-        let found = self.lock.queue.start_release(queue)?.await;
-        self.lock.queue.finish_release(queue, found).await
+        self.note(0)?;
+        let found = self.lock.queue.start_release(self.queue()?)?.await;
+        self.lock.queue.finish_release(self.queue()?, found).await
     }
 }

@@ -4,10 +4,10 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank, RemoteMemory};
 
 use super::cohort_owner::{CohortOwner, GlobalState, State};
 use super::host::member_died;
-use super::queue::InQueue;
-use crate::{Held, IntentFn, LockContext, Mode};
+use super::queue::{Global, InQueue};
+use crate::{Held, IntentFn, LockContext, LockUse, Mode};
 
-impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'m, M, P> {
+impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'_, 'm, M, P> {
     /// Acquires the lock after a death in the queue, or with a state that is uncertain: the home's
     /// word tells whether this host may still hold the lock.
     pub(super) async fn recover(
@@ -15,14 +15,14 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'m, M, P> {
         state: State,
         died: Option<Rank>,
         intent: IntentFn<'_>,
-    ) -> Result<(CohortOwner, Held), Fault> {
-        let (memory, context, leader) = (self.memory, self.host.context, self.host.leader);
+    ) -> Result<Global, Fault> {
+        let (LockUse { memory, context, home, .. }, leader) = (*self.used, self.leader);
         let state = State { global: GlobalState::Uncertain, ..state };
         self.set(state).await?;
-        let left = memory.read(self.home).await?;
+        let left = memory.read(home).await?;
         if CohortOwner::of(left).is_none_or(|owner_word| owner_word.leader() != leader) {
             // Another owner has recovered it, or there was nothing to recover.
-            return self.acquire_global(state, intent).await;
+            return self.try_global(state, intent).await;
         }
         let failed = || memory.failed_at(context.home_rank());
         let died = died.or_else(failed).map(|rank| member_died(memory, context, leader, rank));
@@ -36,8 +36,8 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'m, M, P> {
         };
         let (state, is_swapped) = self.change_owner_word(left, state.generation).await?;
         match is_swapped {
-            true => Ok((self.owner_word(state), held)),
-            false => self.acquire_global(state, intent).await,
+            true => Ok(Global::Held(self.owner_word(state), held)),
+            false => self.try_global(state, intent).await,
         }
     }
 
@@ -55,7 +55,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm> InQueue<'m, M, P> {
     async fn change_owner_word(&self, found: u64, generation: u64) -> Result<(State, bool), Fault> {
         let state = State { generation: generation + 1, global: GlobalState::Uncertain };
         self.set(state).await?;
-        let is_swapped = self.memory.compare_swap(self.home, found, self.owner_word(state).0).await? == found;
+        let is_swapped = self.used.memory.compare_swap(self.used.home, found, self.owner_word(state).0).await? == found;
         Ok((state, is_swapped))
     }
 }

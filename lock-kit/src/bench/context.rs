@@ -59,7 +59,7 @@ impl<F: Fabric> Copy for Layout<'_, F> {}
 
 /// What an origin keeps from one acquire to the next.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+struct Kept {
     /// See [`LockContext::bypasses`].
     bypasses: AtomicU8,
     /// See [`LockContext::backoff_cap`].
@@ -75,18 +75,20 @@ pub(super) struct Site<'m, F: Fabric> {
     leader: Option<&'m F::Segment>,
     words: Words,
     home_words: u16,
-    kept: &'m Kept,
+    kept: Kept,
 }
 
 impl<'m, F: Fabric> Site<'m, F> {
-    pub(super) fn of<A: LockAlgorithm>(
-        fabric: &'m F,
-        layout: Layout<'m, F>,
-        leader: Option<&'m F::Segment>,
-        kept: &'m Kept,
-    ) -> Self {
+    pub(super) fn of<A: LockAlgorithm>(fabric: &'m F, layout: Layout<'m, F>, leader: Option<&'m F::Segment>) -> Self {
         let leader = leader.filter(|_| A::HOST_WORDS > 0);
-        Self { fabric, layout, leader, words: Words::of::<A>(), home_words: A::HOME_WORDS as u16, kept }
+        Self {
+            fabric,
+            layout,
+            leader,
+            words: Words::of::<A>(),
+            home_words: A::HOME_WORDS as u16,
+            kept: Kept::default(),
+        }
     }
 
     fn word(&self, rank: Rank, index: usize) -> Result<F::Word<'_>, Fault> {

@@ -10,8 +10,8 @@ use onesided_lock_algos::LockAlgorithm;
 use onesided_remote_memory::{Fault, Rank, RemoteMemory};
 use onesided_sim::{SimFabric, Simulation};
 
-use super::context::{Kept, Layout, Site, Spot};
-use super::throughput::{Origin, Outcome, Stop, ThroughputRun};
+use super::context::{Layout, Site, Spot};
+use super::throughput::{Beside, Origin, Outcome, Stop, ThroughputRun};
 use super::{Histogram, Operations};
 
 impl<A: LockAlgorithm> ThroughputRun<'_, A> {
@@ -24,47 +24,31 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
     /// If the lock fails, without deaths and losses.
     #[must_use]
     pub fn simulated(&self) -> Outcome {
-        let contest = Contest { acquired: AtomicU64::new(0), notes: RefCell::new(Notes::of(self.origins)) };
-        let contest = &contest;
-        let stopped = &Cell::new(false);
-        let rest = &Cell::new(AFTER_STOP);
+        let contest = &Contest {
+            stop: self.stop,
+            acquired: AtomicU64::new(0),
+            notes: RefCell::new(Notes::of(self.origins)),
+            stopped: Cell::new(false),
+            rest: Cell::new(AFTER_STOP),
+        };
         let run = |fabric: SimFabric| async move {
-            let Some(number) = fabric.rank().index().checked_sub(1) else {
+            if fabric.rank() == Rank(0) {
                 if let (true, Some((by, server))) = (A::SERVED, self.server) {
                     return fabric.serve_apart(server(self.lock, fabric.clone()), by).err();
                 }
                 return None;
-            };
+            }
             let Rank(rank) = fabric.rank();
             let leader = match A::HOST_WORDS {
                 0 => None,
-                _ => Some(fabric.world_segment(Rank(rank - rank % self.per_host.max(1))).ok()?), // the lowest of its host
+                // The lowest of its host. Boxed: few locks need it.
+                _ => Some(Box::new(fabric.world_segment(Rank(rank - rank % self.per_host.max(1))).ok()?)),
             };
-            let (kept, stops) = (Kept::default(), Cell::new(None));
-            let site = Site::of::<A>(&fabric, Layout::World, leader.as_ref(), &kept);
+            let site = Site::of::<A>(&fabric, Layout::World, leader.as_deref());
             let mut origin = Origin::new(self, site, &contest.acquired);
+            let beside = InVirtualTime { fabric: &fabric, contest, stops: Cell::new(false) };
             loop {
-                let mut note = |waited, between| {
-                    let now = fabric.now();
-                    contest.notes.borrow_mut().add(number, now, waited, between);
-                    let stop = self.stop.filter(|stop| now >= stop.after.as_nanos() as u64 && !stopped.replace(true));
-                    stops.set(stop);
-                    if stopped.get() {
-                        rest.set(rest.get() - 1);
-                        if rest.get() == 0 {
-                            fabric.end();
-                        }
-                    }
-                };
-                let spend = async |site: &Site<'_, SimFabric>, long| match stops.take() {
-                    None => pass(site, long).await,
-                    Some(Stop { long: Some(stopped), .. }) => pass(site, long + stopped).await,
-                    Some(Stop { long: None, .. }) => {
-                        site.fabric.die();
-                        std::future::pending().await
-                    }
-                };
-                if let Err(fault) = origin.once(Some(&mut note), spend).await {
+                if let Err(fault) = origin.once(&beside).await {
                     return Some(fault);
                 }
             }
@@ -106,8 +90,8 @@ pub(super) fn server<A: LockAlgorithm + Clone + 'static>(lock: &A, home: SimFabr
     let lock = lock.clone();
     let slots = home.allocate(8 * u64::from(home.size()));
     Box::pin(async move {
-        let (_slots, kept) = (slots, Kept::default());
-        let site = Site::of::<A>(&home, Layout::World, None, &kept);
+        let _slots = slots;
+        let site = Site::of::<A>(&home, Layout::World, None);
         // It fails only when the simulation is over.
         let _ = lock.serve(&home, Spot { site: &site, generation: 0 }, || true).await;
     })
@@ -115,8 +99,56 @@ pub(super) fn server<A: LockAlgorithm + Clone + 'static>(lock: &A, home: SimFabr
 
 /// What all origins share.
 struct Contest {
+    stop: Option<Stop>,
     acquired: AtomicU64,
     notes: RefCell<Notes>,
+    /// Whether an owner has stopped.
+    stopped: Cell<bool>,
+    /// How many acquisitions are to follow.
+    rest: Cell<u32>,
+}
+
+/// What an origin does beside its operations.
+struct InVirtualTime<'m> {
+    fabric: &'m SimFabric,
+    contest: &'m Contest,
+    /// Whether it stops in this section.
+    stops: Cell<bool>,
+}
+
+impl Beside<SimFabric> for InVirtualTime<'_> {
+    const TIMES: bool = true;
+
+    fn acquired(&self, waited: u64, others: u64) {
+        let Self { fabric, contest, stops } = self;
+        let now = fabric.now();
+        contest.notes.borrow_mut().add(fabric.rank().index() - 1, now, waited, others);
+        let stops_now = |stop: Stop| now >= stop.after.as_nanos() as u64 && !contest.stopped.replace(true);
+        stops.set(contest.stop.is_some_and(stops_now));
+        if contest.stopped.get() {
+            contest.rest.set(contest.rest.get() - 1);
+            if contest.rest.get() == 0 {
+                fabric.end();
+            }
+        }
+    }
+
+    async fn spend(&self, site: &Site<'_, SimFabric>, long: Duration) -> Result<(), Fault> {
+        let long = match self.contest.stop.filter(|_| self.stops.take()) {
+            None => long,
+            Some(Stop { long: Some(stopped), .. }) => long + stopped,
+            Some(Stop { long: None, .. }) => {
+                self.fabric.die();
+                return std::future::pending().await;
+            }
+        };
+        let until = self.fabric.now().saturating_add(long.as_nanos() as u64);
+        let quiet = site.quiet()?;
+        while self.fabric.now() < until {
+            self.fabric.pause(quiet, until - self.fabric.now()).await;
+        }
+        Ok(())
+    }
 }
 
 #[derive(Default)]
@@ -181,16 +213,6 @@ impl Waits {
             (seen > above).then_some(value)
         })
     }
-}
-
-/// Lets virtual time pass.
-async fn pass(site: &Site<'_, SimFabric>, long: Duration) -> Result<(), Fault> {
-    let until = site.fabric.now().saturating_add(long.as_nanos() as u64);
-    let quiet = site.quiet()?;
-    while site.fabric.now() < until {
-        site.fabric.pause(quiet, until - site.fabric.now()).await;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

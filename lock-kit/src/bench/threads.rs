@@ -1,16 +1,17 @@
 //! A throughput run of threads over shared memory, in real time.
 
+use std::cell::RefCell;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use onesided_fabric::{Any, Drive, Error, Fabric, Segment, SegmentKey, World, block_on, threads};
+use onesided_fabric::{Any, Error, Fabric, Segment, SegmentKey, World, block_on, threads};
 use onesided_lock_algos::LockAlgorithm;
 use onesided_remote_memory::{Fault, FaultKind};
 
 use super::barrier::Barrier;
-use super::context::{Kept, Layout, Site, leader, words};
-use super::throughput::{Origin, Outcome, ThroughputRun};
+use super::context::{Layout, Site, leader, words};
+use super::throughput::{Beside, Origin, Outcome, ThroughputRun};
 use super::{Counted, Histogram, Operations};
 
 /// The result of one rank.
@@ -96,9 +97,9 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
             std::thread::sleep(self.long);
             flag.store(true, Ordering::Relaxed);
         };
-        let (mut waits, mut bypasses, mut count) = (Histogram::default(), Histogram::default(), 0);
+        let mut count = 0;
         let counted = Counted::new(fabric.clone());
-        let (clock, kept) = (clock_takes(&counted), Kept::default());
+        let waits = Timed { clock: clock_takes(&counted), waits: RefCell::default(), bypasses: RefCell::default() };
         if !barrier.all_here() {
             return Ok(None);
         }
@@ -108,11 +109,11 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
             if world.rank() == 0 {
                 scope.spawn(|| referee(&over[0]));
             }
-            let site = Site::of::<A>(fabric, Layout::Opened(&segments), Some(leader), &kept);
+            let site = Site::of::<A>(fabric, Layout::Opened(&segments), Some(leader));
             let mut origin = Origin::new(self, site, acquired);
             origin.failed = Some(barrier.failed());
             while !over[0].load(Ordering::Relaxed) && !barrier.failed().load(Ordering::Relaxed) {
-                block_on(fabric, origin.once(None, spend))?;
+                block_on(fabric, origin.once(&Untimed))?;
                 count += 1;
             }
             lasted = started.elapsed();
@@ -126,21 +127,18 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
             if world.rank() == 0 {
                 scope.spawn(|| referee(&over[1]));
             }
-            let site = Site::of::<A>(&counted, Layout::Opened(&segments), Some(leader), &kept);
+            let site = Site::of::<A>(&counted, Layout::Opened(&segments), Some(leader));
             let mut origin = Origin::new(self, site, acquired);
             origin.generation = generation; // the nodes are the same
             origin.failed = Some(barrier.failed());
             while !over[1].load(Ordering::Relaxed) && !barrier.failed().load(Ordering::Relaxed) {
-                let mut note = |waited, between| {
-                    waits.add(u64::saturating_sub(waited, clock));
-                    bypasses.add(between);
-                };
-                block_on(&counted, origin.once(Some(&mut note), spend))?;
+                block_on(&counted, origin.once(&waits))?;
             }
             Ok::<_, Fault>(())
         });
         timed.map_err(Error::operation(A::NAME))?;
         world.barrier().wait()?; // no rank accesses a segment that is gone
+        let (waits, bypasses) = (waits.waits.into_inner(), waits.bypasses.into_inner());
         Ok(Some(RankResult { count, lasted, waits, bypasses, operations: counted.operations() }))
     }
 }
@@ -156,12 +154,47 @@ fn clock_takes(fabric: &impl Fabric) -> u64 {
 }
 
 /// Lets real time pass, busy.
-async fn spend<F: Drive>(_: &Site<'_, F>, long: Duration) -> Result<(), Fault> {
+fn spin(long: Duration) {
     let begin = Instant::now();
     while begin.elapsed() < long {
         spin_loop();
     }
-    Ok(())
+}
+
+/// An origin that only counts.
+struct Untimed;
+
+impl<F: Fabric> Beside<F> for Untimed {
+    const TIMES: bool = false;
+
+    fn acquired(&self, _waited: u64, _others: u64) {}
+
+    async fn spend(&self, _: &Site<'_, F>, long: Duration) -> Result<(), Fault> {
+        spin(long);
+        Ok(())
+    }
+}
+
+/// An origin whose waits are timed.
+struct Timed {
+    /// The time that reading the clock takes, in nanoseconds.
+    clock: u64,
+    waits: RefCell<Histogram>,
+    bypasses: RefCell<Histogram>,
+}
+
+impl<F: Fabric> Beside<F> for Timed {
+    const TIMES: bool = true;
+
+    fn acquired(&self, waited: u64, others: u64) {
+        self.waits.borrow_mut().add(waited.saturating_sub(self.clock));
+        self.bypasses.borrow_mut().add(others);
+    }
+
+    async fn spend(&self, _: &Site<'_, F>, long: Duration) -> Result<(), Fault> {
+        spin(long);
+        Ok(())
+    }
 }
 
 #[cfg(test)]

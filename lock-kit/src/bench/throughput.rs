@@ -1,10 +1,11 @@
 //! Many origins at one lock.
 
+use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use onesided_fabric::{Fabric, ServerThread, Task};
-use onesided_lock_algos::{Intent, LockAlgorithm, LockUse, Mode};
+use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode};
 use onesided_remote_memory::Fault;
 use onesided_sim::{Network, SimFabric};
 
@@ -208,7 +209,19 @@ impl Outcome {
     }
 }
 
-/// The state of an origin.
+/// What an origin does beside its operations.
+pub(super) trait Beside<F: Fabric> {
+    /// Whether the waits are timed.
+    const TIMES: bool;
+
+    /// Records a wait, in nanoseconds, and the number of acquisitions of others meanwhile.
+    fn acquired(&self, waited: u64, others: u64);
+
+    /// Lets the time of the section pass, or of the idle phase.
+    async fn spend(&self, site: &Site<'_, F>, long: Duration) -> Result<(), Fault>;
+}
+
+/// The state of an origin. There may be very many: small.
 pub(super) struct Origin<'m, F: Fabric, A> {
     pub(super) contest: &'m ThroughputRun<'m, A>,
     pub(super) site: Site<'m, F>,
@@ -218,7 +231,7 @@ pub(super) struct Origin<'m, F: Fabric, A> {
     pub(super) failed: Option<&'m AtomicBool>,
     /// The next generation of its node.
     pub(super) generation: u32,
-    pub(super) rng: Rng,
+    rng: Rng,
 }
 
 impl<'m, F: Fabric, A: LockAlgorithm> Origin<'m, F, A> {
@@ -227,46 +240,50 @@ impl<'m, F: Fabric, A: LockAlgorithm> Origin<'m, F, A> {
         Self { contest, site, acquired, failed: None, generation: 0, rng }
     }
 
-    /// Acquires and releases once. `spend` lets the time of the section and of the idle phase pass.
-    /// If `note` is given, the wait is recorded with the number of acquisitions of others
-    /// meanwhile.
-    pub(super) async fn once(
-        &mut self,
-        note: Option<&mut dyn FnMut(u64, u64)>,
-        spend: impl AsyncFn(&Site<'m, F>, Duration) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
-        let ThroughputRun { lock, readers, section, idle, stop, .. } = self.contest;
-        let mode = if *readers > 0 && self.rng.next_u64() % 100 < u64::from(*readers) {
-            Mode::Shared
-        } else {
-            Mode::Exclusive
-        };
-        let spot = Spot { site: &self.site, generation: self.generation };
-        self.generation = self.generation.wrapping_add(1) & 0x3ff_ffff;
-        let fabric = self.site.fabric;
+    fn mode(&mut self) -> Mode {
+        let readers = self.contest.readers;
+        let reads = readers > 0 && self.rng.next_u64() % 100 < u64::from(readers);
+        if reads { Mode::Shared } else { Mode::Exclusive }
+    }
 
-        let asked_at = if note.is_some() { fabric.now() } else { 0 };
-        let words = lock.words(spot)?;
-        let started = lock.start(LockUse::new(fabric, spot, words, mode))?;
-        let before = if note.is_some() { self.acquired.load(Ordering::Relaxed) } else { 0 };
-        let (failed, recovers) = (self.failed, stop.is_some());
-        let intent = move || {
-            let over = failed.is_some_and(|failed| failed.load(Ordering::Relaxed));
-            Intent { recovers, ..if over { Intent::CANCELLED } else { Intent::LOCK } }
-        };
-        let held = lock.finish(LockUse::new(fabric, spot, words, mode), started, intent).await?;
-        if let Some(note) = note {
-            let between = self.acquired.fetch_add(1, Ordering::Relaxed) - before;
-            note(fabric.now() - asked_at, between);
+    fn intent(&self) -> Intent {
+        let over = self.failed.is_some_and(|failed| failed.load(Ordering::Relaxed));
+        Intent { recovers: self.contest.stop.is_some(), ..if over { Intent::CANCELLED } else { Intent::LOCK } }
+    }
+
+    /// Acquires and releases once.
+    pub(super) fn once<B: Beside<F>>(&mut self, beside: &B) -> impl Future<Output = Result<(), Fault>> {
+        let (mode, generation) = (self.mode(), self.generation);
+        self.generation = generation.wrapping_add(1) & 0x3ff_ffff;
+        let this = &*self;
+        let (contest, site) = (this.contest, &this.site);
+        // Not an `async fn`, which keeps its arguments twice.
+        async move {
+            let spot = Spot { site, generation };
+            let asked_at = if B::TIMES { site.fabric.now() } else { 0 };
+            let words = contest.lock.words(spot)?;
+            let started = contest.lock.start(LockUse::new(site.fabric, spot, words, mode))?;
+            let before = if B::TIMES { this.acquired.load(Ordering::Relaxed) } else { 0 };
+            // As `finish`, without a future around that of `contend`.
+            let first = started.await;
+            let held = if first.is_ok_and(|first| contest.lock.holds(words.1, mode, first)) {
+                Held::cleanly(mode)
+            } else {
+                contest.lock.contend(LockUse::new(site.fabric, spot, words, mode), first, &|| this.intent()).await?
+            };
+            if B::TIMES {
+                let others = this.acquired.fetch_add(1, Ordering::Relaxed) - before;
+                beside.acquired(site.fabric.now() - asked_at, others);
+            }
+            if !contest.section.is_zero() || contest.stop.is_some() {
+                beside.spend(site, contest.section).await?;
+            }
+            let released = contest.lock.start_release(LockUse::new(site.fabric, spot, words, held.mode))?.await;
+            contest.lock.finish_release(LockUse::new(site.fabric, spot, words, held.mode), released).await?;
+            if !contest.idle.is_zero() {
+                beside.spend(site, contest.idle).await?;
+            }
+            Ok(())
         }
-        if !section.is_zero() || stop.is_some() {
-            spend(&self.site, *section).await?;
-        }
-        let released = lock.start_release(LockUse::new(fabric, spot, words, held.mode))?;
-        lock.finish_release(LockUse::new(fabric, spot, words, held.mode), released.await).await?;
-        if !idle.is_zero() {
-            spend(&self.site, *idle).await?;
-        }
-        Ok(())
     }
 }

@@ -1,0 +1,98 @@
+//! The memory of a simulated rank that locks, and the allocations of locks, counted.
+
+#![allow(unsafe_code)] // an allocator
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use onesided_fabric::ServerThread;
+use onesided_lock_kit::bench::ThroughputRun;
+use onesided_lock_kit::lock_algos::{
+    DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, LockAlgorithm, Mcs, TestAndSet, Ticket, TwoLevel,
+};
+
+/// Counts allocations, the bytes that are allocated, and their peak.
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+static NOW: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system's allocator, with the same arguments.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        PEAK.fetch_max(NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: `at` is from `alloc` with this layout, which is the system's.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+const ORIGINS: u32 = 5_000;
+
+/// The bytes of a rank at a contended lock.
+fn bytes<A: LockAlgorithm + Clone + 'static>(lock: &A) -> usize {
+    let before = NOW.load(Ordering::Relaxed);
+    PEAK.store(before, Ordering::Relaxed);
+    let run = ThroughputRun::of(lock)
+        .origins(ORIGINS)
+        .per_host(16)
+        .section(Duration::from_micros(1))
+        .idle(Duration::from_micros(1))
+        .lasting(Duration::from_millis(3))
+        .served(ServerThread::Polls)
+        .simulated();
+    assert!(run.events > u64::from(ORIGINS), "{}: {} events", A::NAME, run.events);
+    (PEAK.load(Ordering::Relaxed) - before) / ORIGINS as usize
+}
+
+/// Acquisitions, and allocations, of a run of so many milliseconds.
+fn allocations<A: LockAlgorithm + Clone + 'static>(lock: &A, origins: u32, millis: u64) -> (u64, usize) {
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let run = ThroughputRun::of(lock).origins(origins).per_host(4).lasting(Duration::from_millis(millis)).simulated();
+    (run.acquisitions(), ALLOCATIONS.load(Ordering::Relaxed) - before)
+}
+
+/// Without a death, neither an uncontended acquire nor a contended one allocates: a longer run does
+/// not allocate more, but for a few counts of other waits.
+fn allocates_nothing<A: LockAlgorithm + Clone + 'static>(lock: &A) {
+    for origins in [1, 12] {
+        let (few, many) = (allocations(lock, origins, 5), allocations(lock, origins, 50));
+        let (acquired, allocated) = (many.0 - few.0, many.1.saturating_sub(few.1));
+        assert!(acquired > 2_000, "{}, {origins} origins: {acquired}", A::NAME);
+        let most = if origins == 1 { 0 } else { acquired / 20 };
+        assert!(allocated as u64 <= most, "{}, {origins} origins: {allocated} of {acquired}", A::NAME);
+    }
+}
+
+/// With the state of the lock, in which nearly all origins wait. One test, because the counts are
+/// those of the process.
+#[test]
+fn a_rank_that_locks_is_small_and_allocates_nothing() {
+    allocates_nothing(&TestAndSet::default());
+    allocates_nothing(&Mcs::default());
+    allocates_nothing(&<Ticket>::default());
+    allocates_nothing(&<FetchAddQueue>::default());
+    allocates_nothing(&TwoLevel::default());
+    let all = [
+        (bytes(&TestAndSet::default()), 1000),
+        (bytes(&Mcs::default()), 1230),
+        (bytes(&<Ticket>::default()), 1190),
+        (bytes(&<FetchAddQueue>::default()), 1420),
+        (bytes(&<DistributedCounters>::default()), 1650),
+        (bytes(&TwoLevel::default()), 1760),
+        (bytes(&<DedicatedThread>::default()), 1650),
+        (bytes(&<EventThread>::default()), 1650),
+    ];
+    assert!(all.iter().all(|(bytes, most)| bytes <= most), "bytes a rank, and at most: {all:?}");
+}
