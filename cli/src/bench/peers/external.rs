@@ -162,10 +162,14 @@ mod tests {
 
     #[test]
     fn a_listening_port_is_detected_without_a_connection() {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
-        assert!(listens(port));
-        drop(listener);
-        assert!(!listens(port));
+        // Another program may take a port that has become free.
+        let is_free_again = |_| {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            assert!(listens(port));
+            drop(listener);
+            !listens(port)
+        };
+        assert!((0..10).any(is_free_again));
     }
 }

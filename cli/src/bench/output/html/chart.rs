@@ -237,7 +237,9 @@ pub(crate) fn rows(labels: &[Label], unit: &str, all: &[Series], line: Option<f6
     for tick in x.ticks() {
         let Some(at) = x.at(tick) else { continue };
         content += &svg::line("axis", (at, top), (at, top + 4.0));
-        content += &svg::text("middle", (at, top + 17.0), with_unit(tick, unit));
+        let text = with_unit(tick, unit);
+        let half = 3.5 * text.chars().count() as f64;
+        content += &svg::text("middle", (at.clamp(half, WIDTH - half), top + 17.0), text);
     }
     content += &svg::line("axis", (left, top), (right, top));
     let names: Vec<_> = labels.iter().map(|label| label.name.clone()).collect();
