@@ -120,7 +120,7 @@
 //! library's helper thread finishes what is in flight, and releases the lock if it was acquired,
 //! even while the program computes. It also finishes the release of a dropped guard that has to
 //! wait for data, and the completion of a dropped [`AccessEpoch`](crate::AccessEpoch). A leaked
-//! guard leaves the target locked, and harms nothing else.
+//! guard leaves the target locked; when its rank has left, the others find that the owner died.
 //!
 //! A collective (creating or closing a window, a barrier, a fence) cannot be cancelled, because the
 //! other ranks wait in it. After its deadline has passed, no later collective of this rank

@@ -33,8 +33,8 @@
 //! asks for that of another, shared or exclusive, may wait behind a writer that waits for the
 //! first. So take locks in the order of the ranks. [`lock_all`](crate::Window::lock_all) does that
 //! by default with these designs, [`LockTable::lock_many`](crate::LockTable::lock_many) with all.
-//! Fair in this sense is every design but `test-and-set` and `two-level`, whose readers never wait
-//! behind waiting writers. Exclusive locks need an order with every design.
+//! Fair in this sense is every design but `test-and-set` and `two-level`: their readers never wait
+//! behind waiting writers, so with them only exclusive locks need an order.
 //!
 //! A rank that asks for an exclusive lock that it holds waits for itself, up to its deadline.
 //! Another thread of the rank may hold it, so the library cannot tell.

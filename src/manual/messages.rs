@@ -61,8 +61,9 @@
 //!
 //! # Several at once
 //!
-//! [`World::wait_any`](crate::World::wait_any), `wait_some`, `wait_all` and `test_some` take a
-//! vector of requests, and give back those that are complete, with their indices:
+//! [`World::wait_any`](crate::World::wait_any), `wait_some` and `test_some` take the requests that
+//! are complete out of a vector of one type, and return their results with the indices that they
+//! had; the others keep their order. `wait_all` takes the vector, and returns all results in order.
 //!
 //! ```
 //! # use onesided::{Messages, Tag};
@@ -82,8 +83,8 @@
 //! A send that is to end only when a receive has got it is
 //! [`send_synchronous`](crate::Messages::send_synchronous).
 //!
-//! A message that a dropped or late receive had matched goes to the next receive that fits; to the
-//! others it arrives when it did.
+//! A message that a dropped or late receive had matched goes to the next receive that fits, as if
+//! no receive had matched it: in its place among the others that wait.
 //!
 //! # Protocols
 //!

@@ -28,7 +28,7 @@
 //! | `MPI_Comm_rank`, `MPI_Comm_size` | [`World::rank`](crate::World::rank), [`World::size`](crate::World::size) |
 //! | `MPI_Comm_split`; by `MPI_COMM_TYPE_SHARED` | [`World::split`](crate::World::split); [`World::split_by_host`](crate::World::split_by_host) |
 //! | `MPI_Barrier` | [`World::barrier`](crate::World::barrier) |
-//! | `MPI_Allgather` of bytes | [`World::all_gather`](crate::World::all_gather) |
+//! | `MPI_Allgather` of bytes | [`World::all_gather`](crate::World::all_gather), by [`fabric::block_on`](crate::fabric::block_on) where nothing is `.await`ed |
 //! | other collectives | none so far |
 //! | `MPI_Abort` | end the process with a status: `onesided run` ends the others |
 //!
@@ -42,7 +42,10 @@
 //! | `MPI_ANY_SOURCE`, `MPI_ANY_TAG` | [`Source::Any`](crate::Source::Any), [`Tags::Any`](crate::Tags::Any) |
 //! | `MPI_Probe`, `MPI_Iprobe`; `MPI_Mprobe`, `MPI_Mrecv` | [`Messages::probe`](crate::Messages::probe); [`match_probe`](crate::Messages::match_probe) |
 //! | `MPI_Cancel` of a receive | drop its handle |
-//! | persistent requests, `MPI_Sendrecv`, `MPI_Ssend` | none so far |
+//! | `MPI_Ssend`, `MPI_Issend` | [`Messages::send_synchronous`](crate::Messages::send_synchronous) |
+//! | `MPI_Waitany`, `MPI_Waitsome`, `MPI_Waitall`, `MPI_Testsome` | [`World::wait_any`](crate::World::wait_any), `wait_some`, `wait_all`, `test_some` |
+//! | `MPI_Sendrecv` | `send`, then `recv`, then wait for both |
+//! | persistent requests | none so far |
 //!
 //! # Windows
 //!

@@ -31,7 +31,7 @@
 //!     async fn acquire<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> Result<(), Fault> {
 //!         let mut lock = lock;
 //!         while lock.memory.compare_swap(lock.word(0), 0, 1).await? != 0 {
-//!             lock.pause(0).await?; // an error if the acquire may not wait any longer
+//!             lock.pause(0).await?; // an error if the acquire may not wait any longer: it ends with it
 //!         }
 //!         Ok(())
 //!     }
@@ -127,7 +127,8 @@
 //!
 //! It panics with the same report if the lock violates a promise. `Conformance::of(&lock)` sets
 //! bounds (`.preemptions(n)`, `.states(n)`, `.cases(n)`) and what the lock promises: `.bypass(0)`
-//! if it is first come, first served, `.without_recovery()` if it does not support recovery from a
+//! if it is first come, first served, in the order of the first operations (of a `SimpleLock` that
+//! is a read, so its queue has another order), `.without_recovery()` if it does not support recovery from a
 //! dead owner. The parts of the suite, for programs and bounds of your own:
 //!
 //! - `Exploration::of(&lock).preemptions(3).run(&programs)` tries, by loom, every interleaving up

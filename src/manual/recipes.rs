@@ -204,7 +204,8 @@
 //! The value itself is a copy, which is written back with the release. So it is whole after most
 //! deaths; a rank that dies in the middle of the release may have written a part of it. Data beside
 //! the value, in windows, may be half written after any death. Collectives such as a barrier fail
-//! after a death, so the survivors go on without them. `onesided run` ends the job when a rank
+//! after a death, so the survivors go on without them; a world of the survivors is one that was
+//! [split off](crate::World::split) before. `onesided run` ends the job when a rank
 //! fails, unless it is started with `--on-failure continue`.
 //!
 //! The program: `examples/recovered_mutex.rs`. All of the rules: [death and
