@@ -101,7 +101,7 @@ const POLL_INTERVAL: u64 = 100_000_000;
 /// Owners acquire the lock in the order in which the server handles their requests (of the requests
 /// between two of its reads of the wake event the last one is handled first). Consecutive readers
 /// share the lock, and none bypasses a waiting writer. A cancelled acquire is withdrawn at once,
-/// wherever it is in the queue; within a millisecond if another request came at the same time.
+/// wherever it is in the queue.
 ///
 /// # Without a request slot
 ///

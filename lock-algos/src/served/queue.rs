@@ -12,8 +12,6 @@ use crate::Mode;
 #[derive(Debug, Default)]
 pub(super) struct LockQueue {
     slots: Vec<RequestSlot>,
-    /// The clients that do not wait, one bit each. At a contended lock of many ranks they are few.
-    others: Vec<u64>,
     /// The waiters, in the order of their requests.
     queue: VecDeque<usize>,
     /// The holders: one exclusive owner, or any number of readers.
@@ -46,28 +44,8 @@ enum Stage {
 impl LockQueue {
     /// Adds a request slot and returns its index.
     pub(super) fn add(&mut self, rank: Rank) -> usize {
-        let client = self.slots.len();
         self.slots.push(RequestSlot { rank, seen: 0, stage: Stage::Idle, told: None });
-        self.others.resize(client / 64 + 1, 0);
-        self.set_stage(client, Stage::Idle);
-        client
-    }
-
-    fn set_stage(&mut self, client: usize, stage: Stage) -> Stage {
-        let bit = 1 << (client % 64);
-        match stage {
-            Stage::Waits(..) => self.others[client / 64] &= !bit,
-            Stage::Idle | Stage::Holds(_) => self.others[client / 64] |= bit,
-        }
-        std::mem::replace(&mut self.slots[client].stage, stage)
-    }
-
-    /// The first client from `from` on that does not wait.
-    pub(super) fn next_other(&self, from: usize) -> Option<usize> {
-        let first = self.others.get(from / 64)? & u64::MAX << (from % 64);
-        let further = self.others.iter().copied().enumerate().skip(from / 64 + 1);
-        let (word, bits) = [(from / 64, first)].into_iter().chain(further).find(|(_, bits)| *bits != 0)?;
-        Some(64 * word + bits.trailing_zeros() as usize)
+        self.slots.len() - 1
     }
 
     pub(super) fn rank(&self, client: usize) -> Rank {
@@ -123,7 +101,7 @@ impl LockQueue {
         if self.closed {
             return self.reply(client, Outcome::Closed);
         }
-        self.set_stage(client, Stage::Waits(mode, terms));
+        self.slots[client].stage = Stage::Waits(mode, terms);
         self.queue.push_back(client);
         if terms.at_once {
             self.advance(is_alive);
@@ -157,7 +135,7 @@ impl LockQueue {
 
     /// The client holds nothing and waits for nothing.
     fn drop_out(&mut self, client: usize) {
-        match self.set_stage(client, Stage::Idle) {
+        match std::mem::replace(&mut self.slots[client].stage, Stage::Idle) {
             Stage::Idle => {}
             Stage::Waits(..) => self.queue.retain(|other| *other != client),
             Stage::Holds(_) => self.holders.retain(|other| *other != client),
@@ -193,7 +171,7 @@ impl LockQueue {
             }
             self.queue.pop_front();
             self.holders.push(client);
-            self.set_stage(client, Stage::Holds(held));
+            self.slots[client].stage = Stage::Holds(held);
             self.poison = None;
             self.reply(client, Outcome::Granted(poison));
         }
@@ -227,7 +205,7 @@ impl LockQueue {
         for client in std::mem::take(&mut self.queue) {
             match (self.slots[client].stage, poison) {
                 (Stage::Waits(_, Terms { recovers: false, .. }), Some(poison)) => {
-                    self.set_stage(client, Stage::Idle);
+                    self.slots[client].stage = Stage::Idle;
                     self.reply(client, Outcome::Poisoned(poison));
                 }
                 _ => self.queue.push_back(client),
@@ -245,7 +223,7 @@ impl LockQueue {
     pub(super) fn close(&mut self) {
         self.closed = true;
         for client in std::mem::take(&mut self.queue) {
-            self.set_stage(client, Stage::Idle);
+            self.slots[client].stage = Stage::Idle;
             self.reply(client, Outcome::Closed);
         }
     }
@@ -357,26 +335,6 @@ mod tests {
         assert_eq!(fixture.release(1), [(0, GRANTED)]);
         assert_eq!((fixture.release(0), fixture.queue.occupied()), (vec![], 0));
         assert_eq!((fixture.release(0), fixture.queue.occupied()), (vec![], 0), "twice");
-    }
-
-    /// Clients that do not wait are found, from any client on.
-    #[test]
-    fn those_that_do_not_wait_are_found() {
-        let mut fixture = Fixture::new(200);
-        let others = |fixture: &Fixture| {
-            let next = |from: &usize| fixture.queue.next_other(from + 1);
-            std::iter::successors(fixture.queue.next_other(0), next).collect::<Vec<_>>()
-        };
-        assert!(others(&fixture).into_iter().eq(0..200));
-        (0..200).rev().filter(|client| client % 70 != 3).for_each(|client| drop(fixture.request(client, X, PLAIN)));
-        assert_eq!(others(&fixture), [3, 73, 143, 199], "one holds it");
-        assert_eq!(fixture.release(199), [(198, GRANTED)]);
-        assert_eq!(others(&fixture), [3, 73, 143, 198, 199]);
-        assert_eq!(fixture.handle(64, Verb::Withdraw), [(64, Outcome::Withdrawn)]);
-        assert_eq!(others(&fixture), [3, 64, 73, 143, 198, 199]);
-        assert_eq!((fixture.queue.next_other(200), fixture.queue.next_other(1000)), (None, None));
-        fixture.queue.close();
-        assert!(others(&fixture).into_iter().eq(0..200));
     }
 
     const DIED: Poison = Poison { rank: Rank(0), panicked: false };

@@ -15,10 +15,6 @@ use crate::LockContext;
 /// written does not wait for a check of all slots of a large world.
 const SLICE: usize = 64;
 
-/// How often the request slots of waiters are checked as well, in nanoseconds. A waiter only writes
-/// to withdraw, or not to wait any longer, and mostly its wake event names it.
-const WAITERS_INTERVAL: u64 = 1_000_000;
-
 /// See [`LockAlgorithm::serve`](crate::LockAlgorithm::serve).
 pub(super) async fn serve<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
     memory: &'m M,
@@ -78,10 +74,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
     async fn run(&mut self, is_open: impl Fn() -> bool + Send + Sync) -> Result<(), Fault> {
         let memory = self.memory;
         let all = self.request_slots.len();
-        // From the cursor on: the slots to be checked, and among those of them that are to be
-        // checked even if their owners wait.
-        let (mut heard, mut cursor, mut left, mut thorough) = (None, 0, 0, 0);
-        let (mut unseen, mut waiters_at) = (false, 0); // whether a waiter may have written, and when to check
+        let (mut heard, mut cursor, mut left) = (None, 0, 0);
         loop {
             let rung = memory.load(self.wake_event)?;
             if !is_open() {
@@ -90,29 +83,16 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
             if heard != Some(rung) {
                 heard = Some(rung);
                 // An earlier wake event may have been overwritten, so all slots are checked once
-                // from here on: those of waiters, who are many, not for each request.
-                (left, unseen) = (all, true);
+                // from here on.
+                left = all;
                 if let Some(client) = self.named(rung) {
                     self.look(client)?;
                 }
             }
-            unseen &= self.queue.has_queue();
-            if unseen && memory.now() >= waiters_at {
-                (left, thorough, unseen) = (all, all, false);
-                waiters_at = memory.now().saturating_add(WAITERS_INTERVAL);
-            }
-            for _ in 0..SLICE {
-                let next = if thorough > 0 { Some(cursor) } else { self.queue.next_other(cursor) };
-                let passed = next.unwrap_or(all) - cursor + usize::from(next.is_some());
-                if passed > left || left == 0 {
-                    left = 0;
-                    break;
-                }
-                if let Some(client) = next {
-                    self.look(client)?;
-                }
-                cursor = (cursor + passed) % all;
-                (left, thorough) = (left - passed, thorough.saturating_sub(passed));
+            for _ in 0..left.min(SLICE) {
+                self.look(cursor)?;
+                cursor = (cursor + 1) % all;
+                left -= 1;
             }
             if left > 0 || self.reap_all()? {
                 continue;
@@ -122,9 +102,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
             if std::mem::take(&mut self.unreached) {
                 left = all;
             }
-            if unseen {
-                patience = patience.and_until(waiters_at);
-            } else if left > 0 || self.queue.has_queue() {
+            if left > 0 || self.queue.has_queue() {
                 patience = patience.and_until(memory.now().saturating_add(POLL_INTERVAL));
             }
             let mut rings = memory.wait_until(self.wake_event, move |now| heard != Some(now), patience);

@@ -28,7 +28,7 @@ use crate::failure::Failure;
 /// operations a second. A lock with less than 1 % of its best rate is not run with more origins.
 /// The p99.9 is left out for fewer than 1,000 waits, Jain's index for fewer than 5 acquisitions by
 /// an origin on average. Locks that a thread at the target serves are simulated with up to 10,000
-/// origins: for every request the thread looks at a word of each origin that does not wait.
+/// origins: the thread looks at a word of each origin for every request.
 #[derive(Debug, clap::Args)]
 #[command(after_help = runner::help())]
 pub(crate) struct Args {
@@ -185,7 +185,7 @@ impl Curve {
         let why = match slow {
             Some((with, _)) => format!("with {with} it has less than 1 % of its best rate"),
             None if self.design.is_served() && origins > MOST_SERVED => {
-                "its server looks at a word of each idle origin for every request".to_owned()
+                "its server looks at a word of each origin for every request".to_owned()
             }
             None => return true,
         };
