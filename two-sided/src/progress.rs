@@ -208,13 +208,7 @@ impl<F: Fabric> Progress<F> {
 
     /// Changes the engine, sends what can be sent at once, and wakes the tasks that get on by it.
     pub(crate) fn with<R>(&self, change: impl FnOnce(&mut Engine<Registered<F>>) -> R) -> R {
-        let mut state = lock(&self.state);
-        let result = change(&mut state.engine);
-        if state.engine.is_busy() {
-            state.flush(&mut Context::from_waker(NOBODY));
-        }
-        self.unlock(state);
-        result
+        self.arriving(|engine, _| change(engine))
     }
 
     /// Wakers run, and are dropped, without the lock: they may belong to anything.

@@ -331,15 +331,19 @@ fn operations_of_all_sizes_are_measured_and_reported() {
             expected.push(("many ", " + flush", "bandwidth"));
         }
         for (many, end, metric) in expected {
-            let benchmark = format!("{many}{operation}{end}");
-            let of = |result: &&Value| result["benchmark"] == *benchmark && result["metric"] == metric;
-            let found: Vec<_> = results.iter().filter(of).map(|result| result["size"].as_u64().unwrap()).collect();
-            assert!(sizes.iter().all(|size| found.contains(size)), "{benchmark}, {metric}: {found:?}");
-            let lines = ended.stdout.iter().filter(|line| line.starts_with(&format!("{benchmark}  "))).count();
-            assert_eq!(lines, found.len(), "{ended:?}");
+            check_sizes((&ended, results), (&format!("{many}{operation}{end}"), metric), sizes);
         }
     }
     check_page(&page, &json);
+}
+
+/// A metric of a benchmark has results of these sizes, and a line of the output for each.
+fn check_sizes((ended, results): (&Ended, &[Value]), (benchmark, metric): (&str, &str), sizes: &[u64]) {
+    let of = |result: &&Value| result["benchmark"] == benchmark && result["metric"] == metric;
+    let found: Vec<_> = results.iter().filter(of).map(|result| result["size"].as_u64().unwrap()).collect();
+    assert!(sizes.iter().all(|size| found.contains(size)), "{benchmark}, {metric}: {found:?}");
+    let lines = ended.stdout.iter().filter(|line| line.starts_with(&format!("{benchmark}  "))).count();
+    assert_eq!(lines, found.len(), "{ended:?}");
 }
 
 /// The benchmarks of messages: their sizes, and the number of messages that a loop has of them.
@@ -361,11 +365,7 @@ fn messages_and_packets_are_measured_and_reported() {
         let results = check_json(&json);
         for (benchmark, sizes, metrics) in benchmarks.iter().copied() {
             for metric in metrics {
-                let of = |result: &&Value| result["benchmark"] == benchmark && result["metric"] == *metric;
-                let found: Vec<_> = results.iter().filter(of).map(|result| result["size"].as_u64().unwrap()).collect();
-                assert!(sizes.iter().all(|size| found.contains(size)), "{benchmark}, {metric}: {found:?}");
-                let lines = ended.stdout.iter().filter(|line| line.starts_with(&format!("{benchmark}  "))).count();
-                assert_eq!(lines, found.len(), "{ended:?}");
+                check_sizes((&ended, results), (benchmark, metric), sizes);
             }
         }
         check_page(&page, &json);
