@@ -13,7 +13,7 @@ use crate::background::BackgroundSlot;
 use crate::capabilities::{AtomicAgent, Capabilities, Path};
 use crate::note::Note;
 use crate::segment::{Segment, SegmentKey};
-use crate::{Error, ServerThread, Transport, UserMemory};
+use crate::{Error, PeerProcesses, ServerThread, Transport, UserMemory};
 
 /// A rank's endpoint of a fabric: the words of the [boundary](onesided_remote_memory), bulk data, and
 /// packets.
@@ -427,6 +427,12 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     /// not end what is in flight; `Refused` if the card fails the request.
     fn revoke(&self, rank: Rank) -> Result<bool, Fault> {
         Err(Fault::of(FaultKind::Unsupported, rank))
+    }
+
+    /// The memory of this host's processes as it is, without registration. `None`: they cannot be
+    /// read.
+    fn processes(&self) -> Option<&dyn PeerProcesses> {
+        None
     }
 
     /// What moves while a thread of this rank waits. `None`: nothing, as in the simulator, where no

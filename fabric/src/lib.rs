@@ -35,6 +35,7 @@ mod members;
 #[cfg(all(feature = "verbs", not(onesided_loom)))]
 pub mod mixed;
 mod note;
+mod offer;
 mod once_table;
 #[cfg(not(onesided_loom))]
 mod oversubscription;
@@ -88,6 +89,8 @@ pub use crate::handle::Call;
 pub use crate::limit::Limit;
 #[doc(hidden)]
 pub use crate::note::{LockState, Note, NotedLock, NotedMemory, NotedWindow, WhichLock};
+#[doc(hidden)]
+pub use crate::offer::{Offer, PeerProcesses, Taken};
 pub use crate::segment::{Segment, SegmentKey, WORDLESS};
 pub use crate::server_threads::ServerThread;
 pub use crate::split::Split;

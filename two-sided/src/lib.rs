@@ -26,7 +26,7 @@ mod engine;
 mod error;
 mod matching;
 mod messages;
-mod pipeline;
+mod offered;
 mod probe;
 mod progress;
 mod receive;

@@ -77,6 +77,8 @@ impl<F: Fabric> fmt::Debug for Messages<F> {
 struct Context<F: Fabric> {
     progress: Arc<Progress<F>>,
     number: u32,
+    /// Whether the members can read one another's slices.
+    may_offer: bool,
 }
 
 impl<F: Fabric> Drop for Context<F> {
@@ -119,11 +121,24 @@ impl<F: Fabric + 'static> Messages<F> {
         let progress = shared.progress.as_ref().map_err(|fault| Error::Create { fault: *fault })?;
         // The lowest that is free at all of them.
         let mine = shared.next.load(Ordering::Relaxed);
-        let all = world.all_gather(&mine.to_le_bytes()).await.map_err(|fault| Error::Create { fault })?;
-        let numbers = all.iter().filter_map(|bytes| bytes.as_slice().try_into().ok().map(u32::from_le_bytes));
-        let number = numbers.max().unwrap_or(mine);
+        let (fabric, failed) = (world.fabric(), |fault| Error::Create { fault });
+        let cookie = fabric.processes().map_or([0; 2], |processes| processes.cookie());
+        let hello = [u64::from(mine), cookie[0], cookie[1]];
+        let all = world.all_gather(bytemuck::bytes_of(&hello)).await.map_err(failed)?;
+        let all: Vec<[u64; 3]> = all.iter().filter_map(|bytes| bytemuck::try_pod_read_unaligned(bytes).ok()).collect();
+        let number = all.iter().map(|hello| hello[0] as u32).max().unwrap_or(mine);
         shared.next.fetch_max(number + 1, Ordering::Relaxed);
-        let context = Arc::new(Context { progress: Arc::clone(progress), number });
+        let may_offer = all.iter().all(|hello| hello[1] != 0) && {
+            // Each tests one other: a member that is apart, in a container, is between two of them.
+            let next = (world.rank() + 1) % world.size();
+            let can_read =
+                fabric.processes().zip(world.fabric_rank(next)).zip(all.get(next as usize)).is_some_and(
+                    |((processes, next), [_, address, value])| processes.can_read(next, [*address, *value]),
+                );
+            let all = world.all_gather(&[u8::from(can_read)]).await.map_err(failed)?;
+            all.iter().all(|can_read| can_read.as_slice() == [1])
+        };
+        let context = Arc::new(Context { progress: Arc::clone(progress), number, may_offer });
         Ok(Self { world: world.clone(), context, acknowledged: Arc::default() })
     }
 }
@@ -134,19 +149,20 @@ impl<F: Fabric> Messages<F> {
         &self.world
     }
 
-    /// Sends a message (`MPI_Send`, `MPI_Isend`). The call starts it and copies the elements, so
-    /// that they may change; the handle is complete when the message is on its way, if it fits a
-    /// packet, or when the receiver has read it.
+    /// Sends a message (`MPI_Send`, `MPI_Isend`). The call starts it. The handle is complete when the
+    /// message is on its way, if it fits a packet, or when the receiver has read it. A receiver on
+    /// this host reads a long one out of the slice itself.
     ///
     /// # Errors
     /// From the handle: [`Error::Rank`]; [`Error::Send`]: the receiver died, left or could not read
     /// the message, or this rank has no memory for its copy.
     ///
     /// # Cancel safety
-    /// A dropped handle does not stop the message, but its failure is not reported. Like all
-    /// messages it moves while this rank waits: one that is not on its way when the rank leaves is
-    /// lost.
-    pub fn send<T: Pod>(&self, elements: &[T], to: u32, tag: Tag) -> SendRequest<'_, F> {
+    /// A dropped handle does not stop the message, but its failure is not reported; the drop copies
+    /// a long one that was not read yet. Of a handle that is leaked ([`forget`](std::mem::forget))
+    /// the receiver may get other bytes, if the slice changes. Like all messages it moves while this
+    /// rank waits: one that is not on its way when the rank leaves is lost.
+    pub fn send<'m, T: Pod>(&'m self, elements: &'m [T], to: u32, tag: Tag) -> SendRequest<'m, F> {
         const { assert!(size_of::<T>() > 0, "elements without a size") };
         SendRequest::start(self, bytemuck::cast_slice(elements), (to, tag), false)
     }
@@ -159,7 +175,7 @@ impl<F: Fabric> Messages<F> {
     ///
     /// # Cancel safety
     /// As [`send`](Self::send).
-    pub fn send_synchronous<T: Pod>(&self, elements: &[T], to: u32, tag: Tag) -> SendRequest<'_, F> {
+    pub fn send_synchronous<'m, T: Pod>(&'m self, elements: &'m [T], to: u32, tag: Tag) -> SendRequest<'m, F> {
         const { assert!(size_of::<T>() > 0, "elements without a size") };
         SendRequest::start(self, bytemuck::cast_slice(elements), (to, tag), true)
     }
@@ -233,6 +249,10 @@ impl<F: Fabric> Messages<F> {
 
     pub(crate) fn progress(&self) -> &Progress<F> {
         &self.context.progress
+    }
+
+    pub(crate) fn may_offer(&self) -> bool {
+        self.context.may_offer
     }
 
     pub(crate) fn context(&self) -> u32 {

@@ -7,12 +7,12 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
-use onesided_fabric::remote_memory::{Fault, Patience, Rank, Watch};
-use onesided_fabric::{Arrival, Background, Fabric, NOBODY, Segment, SegmentKey, Transport};
+use onesided_fabric::remote_memory::{Fault, FaultKind, Patience, Rank, Watch};
+use onesided_fabric::{Arrival, Background, Fabric, NOBODY, Segment, SegmentKey, Taken, Transport};
 
-use crate::engine::{Direct, Engine, Landed, Posted, Posting, window};
+use crate::engine::{Direct, Engine, Here, Landed, Posted, Posting, window};
 use crate::matching::Pattern;
-use crate::pipeline;
+use crate::offered;
 use crate::wire::{EAGER_HEAD, HEAD_MAX};
 
 /// The most memory that sends have used and that is kept to be used again, in bytes.
@@ -289,25 +289,29 @@ impl<F: Fabric> Progress<F> {
     /// Starts to read announced messages whose receives are not waited for now, and ends the reads
     /// that are over.
     fn read_announced(&self, State { engine, reads, .. }: &mut State<F>, cx: &mut Context<'_>) {
-        let state_of = |key: &SegmentKey| {
-            let memory = match self.open(&pipeline::with_count(key)) {
-                Ok(memory) => memory,
-                Err(fault) => return Some(Err(fault)),
-            };
-            let is_whole = pin!(pipeline::is_whole(&self.fabric, &memory, key));
-            match is_whole.poll(&mut Context::from_waker(NOBODY)) {
-                Poll::Ready(Ok(false)) | Poll::Pending => None,
-                Poll::Ready(Ok(true)) => Some(Ok(())),
-                Poll::Ready(Err(fault)) => Some(Err(fault)),
+        while let Some((receive, mut key, is_offered)) = engine.next_to_read(|key| offered::is_still(self, key)) {
+            if is_offered {
+                match self.take_offered(&key) {
+                    Ok((bytes, Taken::Whole)) => {
+                        engine.read(receive, Ok(Here::Bytes(bytes)));
+                        continue;
+                    }
+                    Ok((_, Taken::Moved(to))) => key = to,
+                    Ok((_, Taken::Moving)) => {
+                        engine.read_later(receive);
+                        break;
+                    }
+                    Err(fault) => {
+                        engine.read(receive, Err(fault));
+                        continue;
+                    }
+                }
             }
-        };
-        while let Some((receive, key, whole)) = engine.next_to_read(state_of) {
             if key.len == 0 {
-                engine.read(receive, self.memory(0));
+                engine.read(receive, self.memory(0).map(Here::Memory));
                 continue;
             }
-            let opened = whole.and_then(|()| self.open(&key));
-            match opened.and_then(|from| Ok((from, self.memory(key.len)?))) {
+            match self.open(&key).and_then(|from| Ok((from, self.memory(key.len)?))) {
                 Ok((from, into)) => {
                     let transfer = self.fabric.rdma_read((&*from, 0), (&*into, 0), key.len);
                     reads.push(Read { receive, into, transfer });
@@ -320,11 +324,19 @@ impl<F: Fabric> Progress<F> {
             match Pin::new(&mut read.transfer).poll(cx) {
                 Poll::Ready(outcome) => {
                     let Read { receive, into, .. } = reads.swap_remove(at);
-                    engine.read(receive, outcome.map(|()| into));
+                    engine.read(receive, outcome.map(|()| Here::Memory(into)));
                 }
                 Poll::Pending => at += 1,
             }
         }
+    }
+
+    fn take_offered(&self, key: &SegmentKey) -> Result<(Box<[u8]>, Taken), Fault> {
+        let len = usize::try_from(key.len).unwrap_or(usize::MAX);
+        let mut bytes =
+            bytemuck::allocation::try_zeroed_slice_box(len).map_err(|()| Fault::new(FaultKind::NoMemory))?;
+        let taken = offered::take(self, key, &mut bytes)?;
+        Ok((bytes, taken))
     }
 
     /// Waits until `look` finds what it waits for, and moves all messages of this rank meanwhile.

@@ -10,7 +10,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
 
 use crate::engine::{Body, Direct, Engine, Landed, Matched, Posting};
-use crate::pipeline;
+use crate::offered;
 use crate::progress::{Progress, Registered};
 use crate::{Error, Messages, Source, Status, Tags};
 
@@ -188,14 +188,11 @@ impl<'m, F: Fabric> Taken<'m, F> {
                 Ok(())
             }
             Body::Announced { key, .. } if key.len == 0 => Ok(()),
-            Body::Announced { key, by_chunks, .. } => {
+            Body::Announced { key, is_offered, .. } => {
                 let len = usize::try_from(key.len).unwrap_or(usize::MAX).min(into.len());
                 let (progress, into) = (self.messages.progress(), &mut into[..len]);
-                match by_chunks {
-                    true => match progress.open(&pipeline::with_count(key)) {
-                        Ok(memory) => pipeline::read(fabric, &memory, key, into).await,
-                        Err(fault) => Err(fault),
-                    },
+                match is_offered {
+                    true => offered::read(progress, key, into).await,
                     false => match progress.open(key) {
                         Ok(memory) => fabric.get(&memory, 0, into).await,
                         Err(fault) => Err(fault),

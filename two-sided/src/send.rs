@@ -1,14 +1,15 @@
 //! The handle of a send.
 
 use std::fmt;
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Call, Drive, Fabric, Limit, Segment, SegmentKey, limited};
 
 use crate::engine::Direct;
-use crate::pipeline;
+use crate::offered::{self, OfferedSlice};
 use crate::progress::{Progress, TooLong};
 use crate::{Error, Messages, Tag};
 
@@ -41,6 +42,7 @@ struct Pending<'m, F: Fabric> {
     progress: &'m Progress<F>,
     to: Rank,
     send: usize,
+    offered: Option<OfferedSlice<'m, F>>,
 }
 
 /// `None`: the message is on its way. The error is boxed, to keep the handle small.
@@ -48,60 +50,69 @@ type Started<'m, F> = Result<Option<Pending<'m, F>>, Box<Error>>;
 
 impl<F: Fabric> Drop for Pending<'_, F> {
     fn drop(&mut self) {
+        self.withdraw();
         self.progress.with(|engine| engine.detach(self.send));
     }
 }
 
+impl<F: Fabric> Pending<'_, F> {
+    /// Gives the slice back. The message goes on.
+    fn withdraw(&mut self) {
+        if let Some(copy) = self.offered.take().and_then(|slice| slice.withdraw(self.progress)) {
+            self.progress.with(|engine| engine.moved(self.send, copy));
+        }
+    }
+}
+
 impl<'m, F: Fabric> SendRequest<'m, F> {
-    pub(crate) fn start(messages: &'m Messages<F>, bytes: &[u8], (to, tag): (u32, Tag), synchronous: bool) -> Self {
+    pub(crate) fn start(messages: &'m Messages<F>, bytes: &'m [u8], (to, tag): (u32, Tag), synchronous: bool) -> Self {
         let what = What { to, tag, bytes: bytes.len() as u64 };
         let call = Call::NotStarted(Self::post(messages, bytes, what, synchronous));
         Self { messages, limit: Limit::NONE, what, call }
     }
 
-    fn post(messages: &'m Messages<F>, bytes: &[u8], what: What, synchronous: bool) -> Started<'m, F> {
+    fn post(messages: &'m Messages<F>, bytes: &'m [u8], what: What, synchronous: bool) -> Started<'m, F> {
         let (progress, context, tag) = (messages.progress(), messages.context(), what.tag.0);
         let to = messages.rank("send", what.to)?;
         let eager = if synchronous { Err(TooLong) } else { progress.send_eager(to, (context, tag), bytes) };
-        let send = match eager {
-            Ok(send) => send,
-            Err(TooLong) => Some(Self::announce(messages, bytes, what, to, synchronous)?),
-        };
-        Ok(send.map(|send| Pending { progress, to, send }))
+        match eager {
+            Ok(send) => Ok(send.map(|send| Pending { progress, to, send, offered: None })),
+            Err(TooLong) => Self::announce(messages, bytes, what, to, synchronous).map(Some),
+        }
     }
 
-    /// Copies the message into registered memory, which the receiver reads.
+    /// Announces the slice, or a copy of it in registered memory, to be read by the receiver.
     fn announce(
         messages: &'m Messages<F>,
-        bytes: &[u8],
+        bytes: &'m [u8],
         what: What,
         to: Rank,
         synchronous: bool,
-    ) -> Result<usize, Box<Error>> {
+    ) -> Result<Pending<'m, F>, Box<Error>> {
         let (progress, envelope) = (messages.progress(), (messages.context(), what.tag.0));
-        let fabric = &progress.fabric;
         let announce = || {
-            let memory = progress.memory(pipeline::room(what.bytes))?;
-            let key = SegmentKey { len: what.bytes, ..memory.key() };
-            // This rank may read its own message at once.
-            let by_chunks = to != fabric.rank() && pipeline::fits(fabric, bytes.len());
-            match by_chunks {
-                true => pipeline::reset(fabric, &memory, &key)?,
-                false => fabric.write_own(&memory, 0, bytes)?,
-            }
-            let announced = Arc::clone(&memory);
+            let is_offered = bytes.len() >= offered::SHORTEST && to != progress.fabric.rank() && messages.may_offer();
+            let (offered, (memory, key)) = match is_offered {
+                true => {
+                    let slice = OfferedSlice::publish(progress, bytes, to)?;
+                    let announcement = slice.announcement();
+                    (Some(slice), announcement)
+                }
+                false => {
+                    let memory = progress.memory(what.bytes)?;
+                    progress.fabric.write_own(&memory, 0, bytes)?;
+                    let key = SegmentKey { len: what.bytes, ..memory.key() };
+                    (None, (memory, key))
+                }
+            };
             let send = progress.with(|engine| {
-                let send = engine.send_rendezvous(to, envelope, (key, by_chunks), announced);
+                let send = engine.send_rendezvous(to, envelope, (key, is_offered), memory);
                 if synchronous {
                     engine.make_synchronous(send);
                 }
                 send
             });
-            if by_chunks {
-                pipeline::write(fabric, &memory, &key, bytes)?;
-                progress.with(|engine| engine.notify(to));
-            }
-            Ok(send)
+            Ok(Pending { progress, to, send, offered })
         };
         announce().map_err(|fault| Box::new(what.failed(messages.world().translate(fault))))
     }
@@ -113,13 +124,16 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
     }
 
     async fn run(messages: &'m Messages<F>, what: What, started: Started<'m, F>) -> Result<(), Error> {
-        let Some(pending) = started.map_err(|error| *error)? else { return Ok(()) };
-        let sent = pending.progress.until(
-            pending.to,
-            Direct::none(),
-            |engine, _, waker| engine.sent(pending.send, waker),
-            |_| None,
-        );
+        let Some(mut pending) = started.map_err(|error| *error)? else { return Ok(()) };
+        let (progress, send) = (pending.progress, pending.send);
+        let mut sent =
+            pin!(progress.until(pending.to, Direct::none(), |engine, _, waker| engine.sent(send, waker), |_| None,));
+        let sent = poll_fn(|cx| {
+            if pending.offered.as_ref().is_some_and(|slice| slice.help(&progress.fabric).is_err()) {
+                pending.withdraw();
+            }
+            sent.as_mut().poll(cx)
+        });
         sent.await.map_err(|fault| what.failed(messages.world().translate(fault)))
     }
 }

@@ -11,7 +11,7 @@
 //! | 3 | FIN | request 4, status 1 (0: read, else the kind of the fault) |
 //! | 4 | CREDIT | |
 //! | 5 | ASK: the sender has no credit left | |
-//! | 6 | RTS of a message that comes by chunks ([`pipeline`](crate::pipeline)) | as RTS |
+//! | 6 | RTS of a slice that the sender [offers](crate::offered) | as RTS |
 
 use onesided_fabric::{SHORTEST_LIMIT, SegmentKey};
 
@@ -46,7 +46,7 @@ pub(crate) enum Packet {
         tag: u32,
         request: RequestId,
         key: SegmentKey,
-        by_chunks: bool,
+        is_offered: bool,
     },
     Fin {
         request: RequestId,
@@ -93,8 +93,8 @@ impl Packet {
         };
         let kind = match self {
             Self::Eager { .. } => 1,
-            Self::Rts { by_chunks: false, .. } => 2,
-            Self::Rts { by_chunks: true, .. } => 6,
+            Self::Rts { is_offered: false, .. } => 2,
+            Self::Rts { is_offered: true, .. } => 6,
             Self::Fin { .. } => 3,
             Self::Credit => 4,
             Self::Ask => 5,
@@ -142,7 +142,7 @@ impl Packet {
                 if key.len > LONGEST {
                     return None;
                 }
-                Self::Rts { context, tag, request, key, by_chunks: *kind == 6 }
+                Self::Rts { context, tag, request, key, is_offered: *kind == 6 }
             }
             [3, 0, 0, 0] => {
                 let (request, rest) = number(rest)?;
@@ -177,8 +177,8 @@ mod tests {
     fn packets_travel_whole_or_not_at_all() {
         let packets = [
             Packet::Eager { context: 1, tag: 2 },
-            Packet::Rts { context: 1, tag: u32::MAX, request: RequestId(3), key: key(), by_chunks: false },
-            Packet::Rts { context: 1, tag: 2, request: RequestId(3), key: key(), by_chunks: true },
+            Packet::Rts { context: 1, tag: u32::MAX, request: RequestId(3), key: key(), is_offered: false },
+            Packet::Rts { context: 1, tag: 2, request: RequestId(3), key: key(), is_offered: true },
             Packet::Fin { request: RequestId(3), status: 1 },
             Packet::Credit,
             Packet::Ask,

@@ -10,7 +10,10 @@ use crate::dispatch::FOREIGN;
 use crate::dispatch::future::{EitherFuture, aside};
 use crate::dispatch::table::forward;
 use crate::note::Note;
-use crate::{BackgroundSlot, Capabilities, Error, Fabric, Path, Segment, SegmentKey, ServerThread, Task, UserMemory};
+use crate::{
+    BackgroundSlot, Capabilities, Error, Fabric, Path, PeerProcesses, Segment, SegmentKey, ServerThread, Task,
+    UserMemory,
+};
 
 #[deny(clippy::missing_trait_methods)]
 impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
@@ -84,6 +87,7 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         call fn can_revoke(&self, rank: Rank) -> bool;
         call fn revoke(&self, rank: Rank) -> Result<bool, Fault>;
 
+        call fn processes(&self) -> Option<&dyn PeerProcesses>;
         call fn background(&self) -> Option<&BackgroundSlot>;
         call fn spawn(&self, task: Task);
         call fn serve(&self, task: Task) -> Result<(), Fault>;

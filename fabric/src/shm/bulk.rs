@@ -17,7 +17,8 @@ use crate::shm::user_region::UserRegion;
 use crate::shm::words::ShmWord;
 use crate::shm::{Mapping, Shm, ShmSegment};
 use crate::{
-    AtomicAgent, BackgroundSlot, Capabilities, Error, Fabric, Path, Segment, SegmentKey, ServerThread, Task, UserMemory,
+    AtomicAgent, BackgroundSlot, Capabilities, Error, Fabric, Path, PeerProcesses, Segment, SegmentKey, ServerThread,
+    Task, UserMemory,
 };
 
 impl Shm {
@@ -256,6 +257,10 @@ impl Fabric for Shm {
             Some(process) => process.kill().map_err(|_| Fault::of(FaultKind::Refused, rank)),
             None => Err(Fault::of(FaultKind::Unsupported, rank)),
         }
+    }
+
+    fn processes(&self) -> Option<&dyn PeerProcesses> {
+        self.may_copy_by_kernel().then_some(self)
     }
 
     fn background(&self) -> Option<&BackgroundSlot> {

@@ -27,6 +27,7 @@ mod lane;
 mod piece;
 mod pieces;
 mod process_vm;
+mod processes;
 mod region;
 mod segment;
 mod serving;

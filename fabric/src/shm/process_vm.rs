@@ -5,6 +5,9 @@ use std::ffi::{c_int, c_ulong};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::process::Command;
 
+use onesided_remote_memory::{Fault, FaultKind, Rank};
+use rustix::io::Errno;
+
 use self::bare::{Range, process_vm_readv, process_vm_writev};
 
 /// The raw calls, which rustix lacks. Public for a benchmark that compares them with the fabric.
@@ -77,11 +80,25 @@ pub(crate) unsafe fn write(pid: u32, from: &[IoSlice<'_>], to: &[Range]) -> io::
 }
 
 fn number(pid: u32) -> io::Result<c_int> {
-    c_int::try_from(pid).map_err(|_| rustix::io::Errno::SRCH.into())
+    c_int::try_from(pid).map_err(|_| Errno::SRCH.into())
 }
 
 fn copied(count: isize) -> io::Result<usize> {
     usize::try_from(count).map_err(|_| io::Error::last_os_error())
+}
+
+/// The system's error.
+pub(crate) fn errno(error: &io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
+}
+
+/// The fault of a copy between this process and a rank's that failed.
+pub(crate) fn fault(peer: Rank, errno: Errno) -> Fault {
+    match errno {
+        Errno::SRCH => Fault::of(FaultKind::PeerDied, peer),
+        Errno::NOMEM => Fault::of(FaultKind::NoMemory, peer),
+        other => Fault::of(FaultKind::Refused, peer).with_detail(other.raw_os_error().unsigned_abs()),
+    }
 }
 
 /// Whether the system lets one process of this user access another's memory, tested on a child.
@@ -101,7 +118,7 @@ pub fn process_vm_works() -> io::Result<()> {
     let _ = child.wait();
     match outcome {
         // The address is invalid in the child; `EFAULT` proves that the kernel tried.
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::FAULT.raw_os_error()) => Ok(()),
+        Err(error) if error.raw_os_error() == Some(Errno::FAULT.raw_os_error()) => Ok(()),
         Err(error) => Err(error),
         Ok(_) => Ok(()),
     }
@@ -121,7 +138,7 @@ mod tests {
             Err(error) => eprintln_skipped(&error),
         }
         let nobody = read(u32::MAX, &mut mine).unwrap_err();
-        assert_eq!(nobody.raw_os_error(), Some(rustix::io::Errno::SRCH.raw_os_error()));
+        assert_eq!(nobody.raw_os_error(), Some(Errno::SRCH.raw_os_error()));
     }
 
     #[allow(clippy::print_stderr)]

@@ -7,11 +7,9 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use onesided_job::{Maker, Process, timespec};
-use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
-use rustix::event::{PollFd, PollFlags, poll};
+use onesided_job::{Maker, Process};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 use rustix::io::Errno;
 
 use crate::shm::JobSegment;
@@ -19,11 +17,9 @@ use crate::shm::access_guard::{Access, is_inside, shut};
 use crate::shm::control::{Control, RemoteDescriptor, nonce};
 use crate::shm::piece::{Bytes, CUT, Piece};
 use crate::shm::process_vm::{self, bare::Range};
+use crate::shm::processes;
 use crate::shm::serving::Service;
 use crate::{Path, UserMemory, WORDLESS};
-
-/// `off` disables copies by the kernel.
-const PROCESS_VM: &str = "ONESIDED_PROCESS_VM";
 
 /// The user memory of a rank, as one rank accesses it.
 pub(crate) struct UserRegion {
@@ -71,8 +67,7 @@ impl UserRegion {
         let descriptor = RemoteDescriptor { process, nonce: nonce(), address, len };
         match Control::create(job_segment.size(), &descriptor) {
             Ok(control) => {
-                // Otherwise Yama admits ancestors only. Without Yama the call does not exist.
-                let _ = rustix::process::set_ptracer(rustix::process::PTracer::Any);
+                processes::admit_peers();
                 let (copy_path, requesting) = (AtomicU8::new(CopyPath::Direct as u8), Mutex::default());
                 let memory = Mutex::new(Some(memory));
                 Ok(Self {
@@ -132,7 +127,7 @@ impl UserRegion {
         // The number must not refer to another process, in another namespace or after the owner's
         // end.
         let met = self.process.started != 0 && matches!(self.process.watch(), Ok(Some(_)));
-        if !met || std::env::var_os(PROCESS_VM).is_some_and(|word| word == "off") {
+        if !met || !processes::is_enabled() {
             return Ok(false);
         }
         let mut word = [0; 8];
@@ -228,21 +223,18 @@ impl UserRegion {
     /// The result of a copy by the kernel: the number of bytes, or 0 if the path has just been
     /// found to be forbidden.
     pub(super) fn copied(&self, copied: io::Result<usize>) -> Result<usize, Fault> {
-        let fault = |kind| Err(Fault::of(kind, self.owner));
-        let error = match copied {
+        let errno = match copied {
             Ok(0) => Errno::FAULT, // no bytes, and no error
             Ok(count) => return Ok(count),
-            Err(error) => error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error),
+            Err(error) => process_vm::errno(&error),
         };
-        match error {
-            Errno::SRCH => fault(FaultKind::PeerDied),
-            Errno::NOMEM => fault(FaultKind::NoMemory),
+        match errno {
             // Forbidden since it was tested.
             Errno::PERM | Errno::ACCESS | Errno::NOSYS => {
                 self.copy_path.store(CopyPath::Helper as u8, Ordering::Relaxed);
                 Ok(0)
             }
-            other => Err(Fault::of(FaultKind::Refused, self.owner).with_detail(other.raw_os_error().unsigned_abs())),
+            other => Err(process_vm::fault(self.owner, other)),
         }
     }
 
@@ -258,7 +250,9 @@ impl UserRegion {
             Some(_) => {}
         }
         shut(self.control.gate(self.me).shut);
-        let inside = |rank: &Rank| is_inside(self.control.gate(*rank).announced) && !self.is_gone(*rank);
+        let inside = |rank: &Rank| {
+            is_inside(self.control.gate(*rank).announced) && !processes::has_ended(&self.job_segment, *rank)
+        };
         if (0..self.job_segment.size()).map(Rank).any(|rank| inside(&rank)) {
             return Ok(None);
         }
@@ -267,20 +261,6 @@ impl UserRegion {
 
     fn memory(&self) -> MutexGuard<'_, Option<UserMemory>> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether a rank can no longer end its access, because its process has ended: then none of its
-    /// threads is in the kernel either. Its status in the job segment is not sufficient: a rank
-    /// that panicked may have other threads.
-    fn is_gone(&self, rank: Rank) -> bool {
-        if self.job_segment.liveness(rank) == Liveness::Alive {
-            return false;
-        }
-        let Some(process) = self.job_segment.process(rank).filter(|process| *process != Process::own()) else {
-            return false;
-        };
-        let gone = |watch| poll(&mut [PollFd::new(&watch, PollFlags::IN)], Some(&timespec(Duration::ZERO))) == Ok(1);
-        process.watch().is_ok_and(|watch| watch.is_none_or(gone))
     }
 }
 

@@ -3,7 +3,7 @@
 use onesided_fabric::remote_memory::Rank;
 
 use super::peer::Outgoing;
-use super::{Engine, Posted, SendState};
+use super::{Engine, Posted, Send, SendState};
 
 impl<S> Engine<S> {
     pub(super) fn queue(&mut self, to: Rank, outgoing: Outgoing) {
@@ -41,8 +41,8 @@ impl<S> Engine<S> {
                 other => return other,
             }
             let Some(send) = self.peer(rank).posted() else { continue };
-            match std::mem::replace(&mut self.sends[send].state, SendState::Queued(None)) {
-                SendState::Queued(Some(memory)) => self.sends[send].state = SendState::Announced(memory),
+            match &mut self.sends[send] {
+                Send { memory: [Some(_), _], state, .. } => *state = SendState::Announced,
                 _ => self.complete(send, Ok(())),
             }
         }

@@ -44,7 +44,7 @@ use crate::matching::{Envelope, Matcher};
 use crate::wire::{EAGER_HEAD, Encoded, HEAD_MAX, Packet, RequestId, eager_head};
 
 pub(crate) use self::peer::window;
-pub(crate) use self::receives::{Body, Direct, Landed, Matched, Posting};
+pub(crate) use self::receives::{Body, Direct, Here, Landed, Matched, Posting};
 
 /// What became of a packet that was to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,11 +55,13 @@ pub(crate) enum Posted {
     Failed(Fault),
 }
 
-/// A send, and the memory `S` that a rendezvous reads.
+/// A send.
 #[derive(Debug)]
 struct Send<S> {
     to: Rank,
-    state: SendState<S>,
+    state: SendState,
+    /// What a rendezvous reads; and the copy of a slice that was withdrawn.
+    memory: [Option<S>; 2],
     /// Whether its handle was dropped.
     is_detached: bool,
     /// Whether it ends when a receive has got it, at this rank too.
@@ -68,11 +70,11 @@ struct Send<S> {
 }
 
 #[derive(Debug)]
-enum SendState<S> {
+enum SendState {
     /// In the peer's queue.
-    Queued(Option<S>),
+    Queued,
     /// The receiver may read the memory.
-    Announced(S),
+    Announced,
     Done(Result<(), Fault>),
 }
 
@@ -110,6 +112,12 @@ pub(crate) struct Engine<S> {
 fn keep(kept: &mut Option<Waker>, waker: &Waker, retired: &mut Vec<Waker>) {
     if !kept.as_ref().is_some_and(|kept| kept.will_wake(waker)) {
         retired.extend(kept.replace(waker.clone()));
+    }
+}
+
+impl<S> Send<S> {
+    const fn new(to: Rank, state: SendState, memory: Option<S>) -> Self {
+        Self { to, state, memory: [memory, None], is_detached: false, is_synchronous: false, waker: None }
     }
 }
 
@@ -179,8 +187,7 @@ impl<S> Engine<S> {
             }
             Some(Posted::Failed(fault)) => {
                 self.unreachable.push((to, fault));
-                let state = SendState::Done(Err(fault));
-                Some(self.sends.insert(Send { to, state, is_detached: false, is_synchronous: false, waker: None }))
+                Some(self.sends.insert(Send::new(to, SendState::Done(Err(fault)), None)))
             }
             Some(Posted::Busy) | None => {
                 let (context, tag) = envelope;
@@ -189,15 +196,15 @@ impl<S> Engine<S> {
         }
     }
 
-    /// Starts a rendezvous send from registered memory, whole or [by chunks](crate::pipeline).
+    /// Starts a rendezvous send from registered memory, or of a slice that is [offered](crate::offered).
     pub(crate) fn send_rendezvous(
         &mut self,
         to: Rank,
         (context, tag): (u32, u32),
-        (key, by_chunks): (SegmentKey, bool),
+        (key, is_offered): (SegmentKey, bool),
         memory: S,
     ) -> usize {
-        let rts = |request| Packet::Rts { context, tag, request, key, by_chunks }.encode(0);
+        let rts = |request| Packet::Rts { context, tag, request, key, is_offered }.encode(0);
         self.send(to, Some(memory), rts, &[])
     }
 
@@ -206,23 +213,10 @@ impl<S> Engine<S> {
         self.sends[send].is_synchronous = true;
     }
 
-    /// Sends a packet that wakes a peer: all chunks of a message are there.
-    pub(crate) fn notify(&mut self, to: Rank) {
-        if self.lost(to).is_none() {
-            self.queue(to, Outgoing::control(Packet::Credit.encode(0)));
-        }
-    }
-
     fn send(&mut self, to: Rank, memory: Option<S>, packet: impl FnOnce(RequestId) -> Encoded, body: &[u8]) -> usize {
         let lost = self.lost(to);
-        let state = match lost {
-            Some(fault) => {
-                self.idle.extend(memory);
-                SendState::Done(Err(fault))
-            }
-            None => SendState::Queued(memory),
-        };
-        let send = self.sends.insert(Send { to, state, is_detached: false, is_synchronous: false, waker: None });
+        let state = lost.map_or(SendState::Queued, |fault| SendState::Done(Err(fault)));
+        let send = self.sends.insert(Send::new(to, state, memory));
         if lost.is_none() {
             self.queue(to, Outgoing::message(send, packet(RequestId(send as u32)), body));
         }
@@ -240,26 +234,38 @@ impl<S> Engine<S> {
         }
     }
 
+    /// The slice of a send was withdrawn: the receiver reads a copy, if there is one. A packet wakes
+    /// it.
+    pub(crate) fn moved(&mut self, send: usize, copy: Option<S>) {
+        let Send { to, memory, .. } = &mut self.sends[send];
+        let to = *to;
+        memory[1] = copy;
+        if self.lost(to).is_none() {
+            self.queue(to, Outgoing::control(Packet::Credit.encode(0)));
+        }
+    }
+
     /// The handle of a send was dropped. The send goes on if it is under way.
     pub(crate) fn detach(&mut self, send: usize) {
         self.sends[send].is_detached = true;
         if let SendState::Done(_) = self.sends[send].state {
-            self.sends.remove(send);
+            self.remove(send);
         }
+    }
+
+    fn remove(&mut self, send: usize) {
+        let Send { memory, waker, .. } = self.sends.remove(send);
+        self.idle.extend(memory.into_iter().flatten());
+        self.retired.extend(waker);
     }
 
     fn complete(&mut self, send: usize, outcome: Result<(), Fault>) {
         let Some(ended) = self.sends.get_mut(send) else { return };
         self.woken.extend(ended.waker.take());
-        let memory = match std::mem::replace(&mut ended.state, SendState::Done(outcome)) {
-            SendState::Queued(memory) => memory,
-            SendState::Announced(memory) => Some(memory),
-            SendState::Done(_) => None,
-        };
+        ended.state = SendState::Done(outcome);
         if ended.is_detached {
-            self.sends.remove(send);
+            self.remove(send);
         }
-        self.idle.extend(memory);
     }
 
     /// Memory that no peer reads any more, to be used again.
@@ -290,10 +296,10 @@ impl<S> Engine<S> {
             }
             _ if len > HEAD_MAX => self.violated(from),
             Packet::Rts { .. } if !self.peer(from).takes_message(0) => self.violated(from),
-            Packet::Rts { context, tag, request, key, by_chunks } if key.rank == from => {
+            Packet::Rts { context, tag, request, key, is_offered } if key.rank == from => {
                 let body = match self.take_own(from, request) {
                     Some(memory) => Body::Read { memory: Ok(memory), len: key.len },
-                    None => Body::Announced { request, key, by_chunks },
+                    None => Body::Announced { request, key, is_offered },
                 };
                 self.message(from, context, tag, body);
             }
@@ -301,7 +307,7 @@ impl<S> Engine<S> {
             Packet::Fin { request, status } => {
                 let send = request.0 as usize;
                 match self.sends.get(send) {
-                    Some(Send { to, state: SendState::Announced(_), .. }) if *to == from => {
+                    Some(Send { to, state: SendState::Announced, .. }) if *to == from => {
                         let outcome = match status {
                             0 => Ok(()),
                             status => Err(read_failed(from, status)),
@@ -324,17 +330,11 @@ impl<S> Engine<S> {
 
     /// The memory of a message to this rank itself, whose send is then over.
     fn take_own(&mut self, from: Rank, request: RequestId) -> Option<S> {
-        let send = self.sends.get_mut(request.0 as usize).filter(|send| from == self.me && !send.is_synchronous)?;
-        match std::mem::replace(&mut send.state, SendState::Done(Ok(()))) {
-            SendState::Announced(memory) => {
-                self.complete(request.0 as usize, Ok(()));
-                Some(memory)
-            }
-            other => {
-                send.state = other;
-                None
-            }
-        }
+        let is_over = |send: &&mut Send<S>| matches!(send.state, SendState::Announced) && !send.is_synchronous;
+        let send = self.sends.get_mut(request.0 as usize).filter(|_| from == self.me).filter(is_over)?;
+        let memory = send.memory[0].take();
+        self.complete(request.0 as usize, Ok(()));
+        memory
     }
 
     /// A message has come with its first bytes, and a length; `read` is asked for all, if there are

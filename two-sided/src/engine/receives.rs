@@ -15,8 +15,8 @@ use crate::wire::{EAGER_HEAD, HEAD_MAX, Packet, RequestId};
 pub(crate) enum Body<S> {
     /// The whole of it.
     Eager(Bytes),
-    /// Where it lies, whole or [by chunks](crate::pipeline). Its sender waits for a FIN.
-    Announced { request: RequestId, key: SegmentKey, by_chunks: bool },
+    /// Where it lies, or where its slice is [offered](crate::offered). Its sender waits for a FIN.
+    Announced { request: RequestId, key: SegmentKey, is_offered: bool },
     /// What was read of it into memory of this rank, or why it could not be; and its length. Its
     /// sender has its FIN.
     Read { memory: Result<S, Fault>, len: u64 },
@@ -31,6 +31,13 @@ impl<S> Body<S> {
             Self::Read { len, .. } => *len,
         }
     }
+}
+
+/// An announced message that was read.
+#[derive(Debug)]
+pub(crate) enum Here<S> {
+    Memory(S),
+    Bytes(Box<[u8]>),
 }
 
 /// The bytes of an eager message, short ones without an allocation.
@@ -255,53 +262,65 @@ impl<S> Engine<S> {
 
     /// The next announced message whose receive is not waited for now: to be read by another task
     /// of the rank, which then [says so](Self::read). Otherwise a rank that waits for a send,
-    /// before it waits for a receive, would hold up its own sender. Of one that comes by chunks,
-    /// `state_of` says that it is whole, or why it will not be; until then it is left.
-    pub(crate) fn next_to_read(
-        &mut self,
-        state_of: impl Fn(&SegmentKey) -> Option<Result<(), Fault>>,
-    ) -> Option<(usize, SegmentKey, Result<(), Fault>)> {
+    /// before it waits for a receive, would hold up its own sender. One that is offered is left for
+    /// as long as it is not `still`. `true`: it is offered.
+    pub(crate) fn next_to_read(&mut self, still: impl Fn(&SegmentKey) -> bool) -> Option<(usize, SegmentKey, bool)> {
         for index in (0..self.announced.len()).rev() {
             let at = self.announced[index];
             let announced = self.receives.get_mut(at).and_then(|receive| match &receive.state {
                 ReceiveState::Matched(matched) => match matched.body {
-                    Body::Announced { key, by_chunks, .. } => Some((receive, key, by_chunks)),
+                    Body::Announced { key, is_offered, .. } => Some((receive, key, is_offered)),
                     Body::Eager(_) | Body::Read { .. } => None,
                 },
                 _ => None,
             });
-            let Some((receive, key, by_chunks)) = announced else {
+            let Some((receive, key, is_offered)) = announced else {
                 self.announced.swap_remove(index);
                 continue;
             };
-            let Some(state) = (if by_chunks { state_of(&key) } else { Some(Ok(())) }) else { continue };
+            if is_offered && !still(&key) {
+                continue;
+            }
             let closed = ReceiveState::Failed(Fault::new(FaultKind::Closed));
             if let ReceiveState::Matched(matched) = std::mem::replace(&mut receive.state, closed) {
                 receive.state = ReceiveState::Reading { matched, is_cancelled: false };
             }
             self.announced.swap_remove(index);
-            return Some((at, key, state));
+            return Some((at, key, is_offered));
         }
         None
     }
 
     /// An announced message was read, or could not be.
-    pub(crate) fn read(&mut self, receive: usize, memory: Result<S, Fault>) {
-        let Receive { state, waker, .. } = &mut self.receives[receive];
-        let ReceiveState::Reading { mut matched, is_cancelled } =
-            std::mem::replace(state, ReceiveState::Failed(Fault::new(FaultKind::Closed)))
-        else {
-            unreachable!("only what is being read is read")
+    pub(crate) fn read(&mut self, receive: usize, here: Result<Here<S>, Fault>) {
+        let (mut matched, is_cancelled) = self.end_reading(receive);
+        self.deliver(&matched, here.as_ref().map(|_| ()).map_err(|fault| *fault));
+        matched.body = match here {
+            Ok(Here::Bytes(bytes)) => Body::Eager(Bytes::Long(bytes)),
+            Ok(Here::Memory(memory)) => Body::Read { memory: Ok(memory), len: matched.body.len() },
+            Err(fault) => Body::Read { memory: Err(fault), len: matched.body.len() },
         };
-        self.woken.extend(waker.take());
-        let outcome = memory.as_ref().map(|_| ()).map_err(|fault| *fault);
-        self.deliver(&matched, outcome);
-        matched.body = Body::Read { memory, len: matched.body.len() };
         if is_cancelled {
             self.receives.remove(receive);
             self.give_back(*matched);
         } else {
             self.receives[receive].state = ReceiveState::Matched(matched);
+        }
+    }
+
+    /// An announced message cannot be read now.
+    pub(crate) fn read_later(&mut self, receive: usize) {
+        let (matched, _) = self.end_reading(receive); // it was looked at under one lock
+        self.receives[receive].state = ReceiveState::Matched(matched);
+        self.announced.push(receive);
+    }
+
+    fn end_reading(&mut self, receive: usize) -> (Box<Matched<S>>, bool) {
+        let Receive { state, waker, .. } = &mut self.receives[receive];
+        self.woken.extend(waker.take());
+        match std::mem::replace(state, ReceiveState::Failed(Fault::new(FaultKind::Closed))) {
+            ReceiveState::Reading { matched, is_cancelled } => (matched, is_cancelled),
+            _ => unreachable!("only what is being read is read"),
         }
     }
 

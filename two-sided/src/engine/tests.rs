@@ -194,7 +194,7 @@ impl Net {
     fn end_read(&mut self, at: u32) {
         let Host { engine, reads, .. } = self.host(at);
         if let Some((receive, number)) = reads.pop() {
-            engine.read(receive, Ok(number));
+            engine.read(receive, Ok(Here::Memory(number)));
         }
     }
 
@@ -235,7 +235,7 @@ impl Net {
                 let Host { engine, reads, .. } = self.host(at);
                 reads.extend(
                     engine
-                        .next_to_read(|key| key.address.is_multiple_of(2).then_some(Ok(())))
+                        .next_to_read(|key| key.address.is_multiple_of(2))
                         .map(|(receive, key, _)| (receive, key.address)),
                 );
             }
@@ -462,5 +462,6 @@ fn what_a_peer_sent_before_it_died_is_received() {
     assert!(engine.received(first, Waker::noop()).unwrap().is_ok());
     assert_eq!(engine.received(second, Waker::noop()).unwrap().unwrap_err(), fault);
     assert_eq!(engine.sent(read, Waker::noop()), Some(Ok(())));
+    [read, unsent].into_iter().for_each(|send| engine.detach(send));
     assert_eq!(engine.take_idle().len(), 2);
 }

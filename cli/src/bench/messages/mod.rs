@@ -207,7 +207,7 @@ impl<'r> End<'r> {
         }
     }
 
-    fn send<'e>(&'e self, to: u32, tag: Tag, bytes: &[u8]) -> SendRequest<'e, Any> {
+    fn send<'e>(&'e self, to: u32, tag: Tag, bytes: &'e [u8]) -> SendRequest<'e, Any> {
         self.messages.send(black_box(bytes), to, tag)
     }
 
