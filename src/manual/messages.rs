@@ -95,8 +95,16 @@
 //!
 //! RGET is that of sur-2006, section 3: its sender does nothing between the two packets. A send
 //! copies its elements into registered memory, up to 64 MiB of which are kept for the next sends; a
-//! receive reads them into its slice or vector. On shared memory a message of at least 32 KiB is
-//! announced before it is copied, and its receiver reads behind the copy, chunk by chunk.
+//! receive reads them into its slice or vector.
+//!
+//! Between processes of one host on shared memory, a message of at least 4 KiB is copied once: the
+//! kernel copies it from the sender's slice to the receiver's (`process_vm_readv`). A sender that
+//! waits for a message of more than 32 KiB helps: the receiver copies chunks from below, the sender
+//! from above. A slice is the sender's again when the handle is gone; a handle that is dropped early
+//! copies what its receiver has not read. So a handle must not be leaked
+//! ([`forget`](std::mem::forget)): its receiver may then get other bytes. Where the system forbids
+//! such copies (a container's policy), or `ONESIDED_PROCESS_VM=off` is set at any rank of the
+//! communicator, all messages go through registered memory.
 //!
 //! What a rank keeps of messages that no receive has fitted is bounded: 4,096 units of credit for
 //! each other rank, and among more than 64 ranks the same for all together. A message takes one
@@ -130,5 +138,5 @@
 //!
 //! # Not there yet
 //!
-//! There are no progress threads, no zero-copy sends, no other protocols (RPUT, pipelines), and no
-//! collectives but those of [`World`](crate::World).
+//! There are no progress threads, no sends without a copy on cards, no other protocols (RPUT,
+//! pipelines), and no collectives but those of [`World`](crate::World).

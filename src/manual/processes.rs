@@ -173,7 +173,7 @@
 //! | `ONESIDED_SUSPECT_AFTER` | how many seconds another host may be silent before it counts as dead, 0.1 or more; the value of the launcher or rank 0 applies to all | 5 |
 //! | `ONESIDED_FULL_AFTER` | on verbs, how many seconds a post waits for room at a rank that makes no progress, 0.1 or more (see [failures](super::failures)) | 60 |
 //! | `ONESIDED_COUNT` | `1`: windows [count](crate::Window::paths) every operation by the way it took, also those by the CPU | only the others |
-//! | `ONESIDED_PROCESS_VM` | `off`: user memory in another process is reached by that process's helper thread, even where process_vm works | process_vm where the system allows it |
+//! | `ONESIDED_PROCESS_VM` | `off`: user memory in another process is reached by that process's helper thread, even where process_vm works; messages are copied through registered memory | process_vm where the system allows it |
 //! | `ONESIDED_PRETEND_HOSTS` | on `mixed`, a number: the ranks are distributed over that many pretended hosts | the real hosts |
 //! | `ONESIDED_ALONE` | `1`: a process that `srun` or `mpirun` started with others may be a world of one | it is refused |
 //! | `ONESIDED_RSH` | the remote shell of `onesided run --hosts` | `ssh -x -T -o BatchMode=yes`, or `srun` |

@@ -92,6 +92,8 @@ fn sender_dies(world: &World, messages: &Messages) {
             messages.send(&[7_u64], to, Tag(0)).wait().unwrap();
             drop(messages.send(&elements(0, 10_000), to, Tag(0)));
         }
+        let offered = elements(0, 100_000);
+        let _lost = [1, 2].map(|to| messages.send(&offered, to, Tag(1)));
         barrier(world, messages);
         die();
     }
@@ -102,8 +104,10 @@ fn sender_dies(world: &World, messages: &Messages) {
         Ok((got, _)) => assert_eq!(got, elements(0, 10_000)),
         Err(error) => assert_ne!(error.fault().kind(), FaultKind::TimedOut, "{error}"),
     }
-    let error = messages.recv::<u64>(0, Tag(0)).deadline(DEADLINE).wait().unwrap_err();
-    assert_eq!(error.fault().kind(), FaultKind::PeerDied, "{error}");
+    for tag in [Tag(0), Tag(1)] {
+        let error = messages.recv::<u64>(0, tag).deadline(DEADLINE).wait().unwrap_err();
+        assert_eq!(error.fault().kind(), FaultKind::PeerDied, "{error}");
+    }
 }
 
 /// What it has not read fails at its sender.
@@ -150,6 +154,12 @@ fn receiver_stops(world: World) {
 #[test]
 fn processes_send_around_a_ring() {
     let ended = jobs::start(4, "messages: ring").wait();
+    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2, 3]), "{ended:#?}");
+}
+
+#[test]
+fn processes_whose_memory_the_kernel_does_not_copy_send_around_a_ring() {
+    let ended = jobs::start_under(4, "messages: ring", ("ONESIDED_PROCESS_VM", "off")).wait();
     assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2, 3]), "{ended:#?}");
 }
 

@@ -10,7 +10,7 @@ use crate::progress::{Progress, Registered};
 
 /// The shortest message that is offered. To copy a shorter one twice is faster than two system
 /// calls.
-pub(crate) const SHORTEST: usize = 16 << 10;
+pub(crate) const SHORTEST: usize = 4 << 10;
 
 /// The slice of a send, until its receiver has it.
 pub(crate) struct OfferedSlice<'b, F: Fabric> {
@@ -69,14 +69,14 @@ fn place(key: &SegmentKey) -> SegmentKey {
 
 /// Whether an offered message can be had now, or will not be.
 pub(crate) fn is_still<F: Fabric>(progress: &Progress<F>, key: &SegmentKey) -> bool {
-    let Ok(memory) = progress.open(&place(key)) else { return true };
+    let Ok(memory) = progress.open_offer(&place(key)) else { return true };
     offer(&progress.fabric, &memory).map_or(true, Offer::is_still)
         || progress.fabric.liveness(key.rank) != Liveness::Alive
 }
 
 /// Copies an offered message, or its beginning, if it does not lie elsewhere.
 pub(crate) fn take<F: Fabric>(progress: &Progress<F>, key: &SegmentKey, into: &mut [u8]) -> Result<Taken, Fault> {
-    let memory = progress.open(&place(key))?;
+    let memory = progress.open_offer(&place(key))?;
     let ended = progress.fabric.liveness(key.rank).needed(key.rank);
     let taken = offer(&progress.fabric, &memory)?.take(processes(&progress.fabric)?, key.rank, into)?;
     match taken {
@@ -94,7 +94,7 @@ pub(crate) async fn read<F: Fabric>(progress: &Progress<F>, key: &SegmentKey, in
             Taken::Whole => return Ok(()),
             Taken::Moved(to) => return progress.fabric.get(&*progress.open(&to)?, 0, into).await,
             Taken::Moving => {
-                let memory = progress.open(&place(key))?;
+                let memory = progress.open_offer(&place(key))?;
                 progress.fabric.pause(progress.fabric.word_in(&memory, 0)?, 1_000).await;
             }
         }

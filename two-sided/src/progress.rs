@@ -58,7 +58,11 @@ struct Memory<S> {
     /// The number of messages so far.
     uses: u64,
     opened: VecDeque<(SegmentKey, S)>,
+    /// Offers of peers, which they use again: at most [`OFFERS`], each in the place of its key.
+    offers: Vec<Option<(SegmentKey, S)>>,
 }
+
+const OFFERS: usize = 256;
 
 /// Memory of one length.
 #[derive(Debug)]
@@ -154,7 +158,13 @@ impl<F: Fabric> Progress<F> {
     {
         let engine = Engine::new(fabric.rank(), window(fabric.size()));
         let state = Mutex::new(State { engine, transport: fabric.transport()?, reads: Vec::new() });
-        let memory = Mutex::new(Memory { free: BTreeMap::new(), bytes: 0, uses: 0, opened: VecDeque::new() });
+        let memory = Mutex::new(Memory {
+            free: BTreeMap::new(),
+            bytes: 0,
+            uses: 0,
+            opened: VecDeque::new(),
+            offers: Vec::new(),
+        });
         let progress = Arc::new(Self { fabric, state, memory });
         if let Some(slot) = progress.fabric.background() {
             let this: Weak<Self> = Arc::downgrade(&progress);
@@ -192,6 +202,23 @@ impl<F: Fabric> Progress<F> {
             left > 0
         });
         Ok(memory)
+    }
+
+    /// Opens the memory of a peer's offer.
+    pub(crate) fn open_offer(&self, key: &SegmentKey) -> Result<Registered<F>, Fault> {
+        let offers = &mut lock(&self.memory).offers;
+        if offers.is_empty() {
+            offers.resize_with(OFFERS, || None);
+        }
+        let at = key.region.0.wrapping_add(key.rank.0.wrapping_mul(61)) as usize % OFFERS;
+        match &offers[at] {
+            Some((known, memory)) if known == key => Ok(Arc::clone(memory)),
+            _ => {
+                let memory = Arc::new(self.fabric.open(key).map_err(|error| error.fault())?);
+                offers[at] = Some((*key, Arc::clone(&memory)));
+                Ok(memory)
+            }
+        }
     }
 
     /// Keeps memory for the next messages.
@@ -435,7 +462,8 @@ mod tests {
     /// What was used longest ago makes room.
     #[test]
     fn memory_is_kept_within_its_bound() {
-        let mut memory = Memory { free: BTreeMap::new(), bytes: 0, uses: 0, opened: VecDeque::new() };
+        let mut memory =
+            Memory { free: BTreeMap::new(), bytes: 0, uses: 0, opened: VecDeque::new(), offers: Vec::new() };
         for (len, many) in [(1 << 20, 64), (16 << 20, 2), (1 << 20, 8)] {
             for _ in 0..many {
                 memory.uses += 1;

@@ -32,6 +32,7 @@
 //! | lane: 3 packets through 1 cell | 2 | any | 18,748 |
 //! | lane: 3 packets, one of two cells, through 2 cells | 2 | 4 | 1,791 |
 //! | lane: 2 packets to a sleeper, 2 cells; 1 cell | 2 | 4 | 7,721; 11,312 |
+//! | offer: a receiver, an owner that withdraws; that helps with 3 chunks and withdraws | 2 | any; 4 | 32; 28,308 |
 //! | progress thread: a task, a writer; two waits of it | 3 | 3; 2 | 13,314; 5,691 |
 //! | progress thread: two tasks, a writer | 4 | 2 | 98,751 |
 //! | progress thread: spawned work, its last handle dropped by the thread | 3 | 3 | 3,106 |
@@ -42,6 +43,7 @@ mod gate;
 mod helper;
 mod hold;
 mod lane;
+mod offer;
 mod order;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

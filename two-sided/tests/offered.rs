@@ -1,0 +1,134 @@
+//! Long messages, whose receivers read the sender's slice.
+
+use std::time::Duration;
+
+use onesided_fabric::{Any, World, threads};
+use onesided_two_sided::{Messages, Tag, Tags};
+
+const SOON: Duration = Duration::from_secs(30);
+/// Eager, copied by the sender, offered, and offered with chunks for both sides.
+const LENGTHS: [usize; 6] = [1_000, 3_000, 4_096, 100_000, 1_000_001, 3_000_000];
+
+fn ranks(ranks: u32, run: impl Fn(World<Any>, Messages) + Sync) {
+    threads(ranks, |world| {
+        let messages = Messages::new(&world).unwrap();
+        run(world, messages);
+    })
+    .unwrap();
+}
+
+fn bytes(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at.wrapping_mul(31).wrapping_add(seed) >> 3) as u8).collect()
+}
+
+/// The slice changes as soon as the handle is gone: before the receive, beside it, and behind it.
+#[test]
+fn a_slice_whose_send_was_dropped_may_change() {
+    ranks(2, |world, messages| {
+        for len in LENGTHS {
+            for round in 0..16 {
+                if world.rank() == 0 {
+                    let mut slice = bytes(round, len);
+                    let mut send = messages.send(&slice, 1, Tag(0));
+                    // It may help the receiver.
+                    let _ = (0..round % 4).find_map(|_| send.test().unwrap());
+                    drop(send);
+                    slice.fill(0xff);
+                } else {
+                    if round % 2 == 0 {
+                        messages.probe(0, Tag(0)).deadline(SOON).wait().unwrap();
+                    }
+                    let (got, _) = messages.recv::<u8>(0, Tag(0)).deadline(SOON).wait().unwrap();
+                    assert!(got == bytes(round, len), "{len} bytes, round {round}");
+                }
+            }
+            world.barrier().wait().unwrap();
+        }
+    });
+}
+
+/// A sender that waits, and one that does not.
+#[test]
+fn the_sender_helps_or_not() {
+    ranks(3, |world, messages| {
+        for len in LENGTHS {
+            for round in 0..8 {
+                if world.rank() == 0 {
+                    let slices = [1, 2].map(|to| bytes(round + to, len));
+                    let [one, two] = [1_u32, 2].map(|to| messages.send(&slices[to as usize - 1], to, Tag(0)));
+                    world.barrier().wait().unwrap(); // rank 2 receives before this is over
+                    one.deadline(SOON).wait().unwrap();
+                    two.deadline(SOON).wait().unwrap();
+                } else {
+                    if world.rank() == 1 {
+                        world.barrier().wait().unwrap();
+                    }
+                    let mut into = vec![0; len];
+                    messages.recv_into(&mut into, 0, Tag(0)).deadline(SOON).wait().unwrap();
+                    assert!(into == bytes(round + world.rank() as usize, len), "{len} bytes, round {round}");
+                    if world.rank() == 2 {
+                        world.barrier().wait().unwrap();
+                    }
+                }
+            }
+        }
+    });
+}
+
+/// Of a longer message the slice holds the beginning.
+#[test]
+fn a_short_slice_gets_the_beginning() {
+    ranks(2, |world, messages| {
+        for len in LENGTHS {
+            let sent = bytes(5, len);
+            if world.rank() == 0 {
+                messages.send(&sent, 1, Tag(0)).deadline(SOON).wait().unwrap();
+            } else {
+                let mut into = vec![0; len / 2 + 7];
+                messages.recv_into(&mut into, 0, Tag(0)).deadline(SOON).wait().unwrap_err();
+                assert!(into == sent[..into.len()]);
+            }
+        }
+    });
+}
+
+/// Both wait for their sends before they receive: each reads the other's message meanwhile.
+#[test]
+fn who_waits_for_a_send_reads_what_was_offered() {
+    ranks(2, |world, messages| {
+        let other = 1 - world.rank();
+        for len in LENGTHS {
+            let sent = bytes(world.rank() as usize, len);
+            let receive = messages.recv::<u8>(other, Tag(0));
+            messages.send(&sent, other, Tag(0)).deadline(SOON).wait().unwrap();
+            assert!(receive.wait().unwrap().0 == bytes(other as usize, len));
+            // And if the other one gives its slice back before that.
+            let receive = messages.recv::<u8>(other, Tag(1));
+            drop(messages.send(&sent, other, Tag(1)));
+            messages.send(&[0_u8], other, Tag(2)).wait().unwrap();
+            messages.recv::<u8>(other, Tag(2)).deadline(SOON).wait().unwrap();
+            assert!(receive.deadline(SOON).wait().unwrap().0 == bytes(other as usize, len));
+        }
+    });
+}
+
+/// A leaked handle cannot take its slice back: the receiver may get other bytes, or none.
+#[test]
+fn a_leaked_send_harms_nobody() {
+    ranks(2, |world, messages| {
+        for len in LENGTHS {
+            if world.rank() == 0 {
+                let slice = bytes(1, len);
+                std::mem::forget(messages.send(&slice, 1, Tag(0)));
+                drop(slice);
+                world.barrier().wait().unwrap();
+            } else {
+                world.barrier().wait().unwrap();
+                if let Ok((got, status)) = messages.recv::<u8>(0, Tags::Any).deadline(SOON).wait() {
+                    assert_eq!((got.len() as u64, status.tag), (status.bytes, Tag(0)));
+                }
+            }
+            world.barrier().wait().unwrap();
+        }
+    });
+}
