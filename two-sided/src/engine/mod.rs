@@ -377,18 +377,13 @@ impl<S> Engine<S> {
     fn message(&mut self, from: Rank, context: u32, tag: u32, body: Body<S>) {
         let arrival = self.matcher.number();
         let envelope = Envelope { context, source: from.0, tag };
-        let mut message = Matched { envelope, arrival, is_consumed: false, body };
-        if self.closed.contains(&context) {
-            self.consume(&mut message);
-            return self.deliver(&message, Err(Fault::new(FaultKind::Closed)));
-        }
-        self.place(message);
+        self.place(Matched { envelope, arrival, is_consumed: false, body });
     }
 
     fn granted(&mut self, from: Rank, grant: u32) {
         let peer = self.peer(from);
         peer.granted(grant);
-        if peer.can_send() && !std::mem::replace(&mut peer.is_busy, true) {
+        if peer.has_next() && !std::mem::replace(&mut peer.is_busy, true) {
             self.busy.push(from);
         }
     }

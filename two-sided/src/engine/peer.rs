@@ -102,7 +102,12 @@ impl Peer {
         }
     }
 
-    pub(super) fn can_send(&self) -> bool {
+    /// Whether [`next`](Self::next) has a packet.
+    pub(super) fn has_next(&self) -> bool {
+        self.can_send() || !self.messages.is_empty() && !self.has_asked
+    }
+
+    fn can_send(&self) -> bool {
         !self.controls.is_empty() || self.messages.front().is_some_and(|first| self.can_pay(first.body.len()))
     }
 
@@ -112,20 +117,21 @@ impl Peer {
 
     /// Whether a message may be sent now, before it is queued. If so, the grant that goes with it.
     #[inline]
-    pub(super) fn may_pass(&mut self, kept: usize) -> Option<u32> {
+    pub(super) fn may_pass(&self, kept: usize) -> Option<u32> {
         let may = self.messages.is_empty() && self.can_pay(kept);
-        may.then(|| self.grant())
+        may.then_some(self.grant())
     }
 
     /// A message that [may pass](Self::may_pass) was sent.
     #[inline]
     pub(super) const fn passed(&mut self, kept: usize) {
         self.spent = self.spent.wrapping_add(units(kept));
+        self.told = self.grant();
     }
 
-    const fn grant(&mut self) -> u32 {
-        self.told = self.consumed.wrapping_add(self.window);
-        self.told
+    /// What the peer is told with a packet that is sent now.
+    const fn grant(&self) -> u32 {
+        self.consumed.wrapping_add(self.window)
     }
 
     /// The next packet that may be sent, with the grant of now, and the message of an EAGER.
@@ -144,6 +150,7 @@ impl Peer {
     /// The packet of [`next`](Self::next) was sent; the send whose message it was.
     pub(super) fn posted(&mut self) -> Option<usize> {
         if self.controls.pop_front().is_some() {
+            self.told = self.grant();
             return None;
         }
         let Outgoing { body, send, .. } = self.messages.pop_front()?;
@@ -168,7 +175,7 @@ impl Peer {
 
     /// Whether the peer should get a packet with its credit alone.
     pub(super) fn owes_credit(&mut self) -> bool {
-        let owed = self.consumed.wrapping_add(self.window).wrapping_sub(self.told);
+        let owed = self.grant().wrapping_sub(self.told);
         let at_least = if self.wants_credit { 1 } else { self.window / 2 };
         let owes = owed >= at_least && self.controls.is_empty();
         self.wants_credit &= owed < at_least; // any packet that waits brings the credit
@@ -179,9 +186,26 @@ impl Peer {
         !self.controls.is_empty()
     }
 
+    #[cfg(test)]
+    pub(super) const fn counters(&self) -> Counters {
+        let Self { spent, allowed, came, consumed, told, .. } = *self;
+        Counters { spent, allowed, came, consumed, told }
+    }
+
     /// Nothing that is queued will be sent; the sends among it.
     pub(super) fn drop_queue(&mut self) -> Vec<usize> {
         self.controls.clear();
         self.messages.drain(..).filter_map(|outgoing| outgoing.send).collect()
     }
+}
+
+/// The counters of a [`Peer`].
+#[cfg(test)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counters {
+    pub(super) spent: u32,
+    pub(super) allowed: u32,
+    pub(super) came: u32,
+    pub(super) consumed: u32,
+    pub(super) told: u32,
 }

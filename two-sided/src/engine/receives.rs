@@ -349,8 +349,13 @@ impl<S> Engine<S> {
         self.queue(self.me, Outgoing::control(Packet::Credit.encode(0)));
     }
 
-    /// Matches a message or keeps it.
-    pub(super) fn place(&mut self, message: Matched<S>) {
+    /// Matches a message or keeps it, but for one of a communicator that is gone: its read may end
+    /// after that.
+    pub(super) fn place(&mut self, mut message: Matched<S>) {
+        if self.closed.contains(&message.envelope.context) {
+            self.consume(&mut message);
+            return self.deliver(&message, Err(Fault::new(FaultKind::Closed)));
+        }
         let receive = self.matcher.take_posted(message.envelope);
         self.place_at(receive, message);
     }
