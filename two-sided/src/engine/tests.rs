@@ -1,14 +1,14 @@
-//! Engines that are joined by queues, under random programs and random delays, against lists.
+//! Hostile packets, and single cases of an engine.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use onesided_fabric::remote_memory::RegionId;
 use proptest::prelude::*;
 
+use super::explored::number;
 use super::*;
 use crate::matching::Pattern;
 
-const RANKS: u32 = 3;
 const WINDOW: u32 = 1024;
 
 /// Gives an engine a packet.
@@ -26,313 +26,181 @@ fn eager(context: u32, tag: u32, bytes: &[u8], grant: u32) -> Vec<u8> {
     [Packet::Eager { context, tag }.encode(grant).bytes(), bytes].concat()
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Step {
-    Send {
-        from: u32,
-        to: u32,
-        tag: u32,
-        /// In words, and whether there is room at once; `None`: a rendezvous.
-        eager: Option<(usize, bool)>,
-    },
-    Receive {
-        at: u32,
-        source: Option<u32>,
-        tag: Option<u32>,
-        /// Whose packets it takes in while there is no message.
-        looks_at: Option<u32>,
-        /// What is in its memory then.
-        gives_back: bool,
-    },
-    /// The next packet of a pair arrives, if there is one.
-    Arrive { from: u32, to: u32 },
-    /// Flushes, with room for this many packets.
-    Flush { at: u32, room: u8 },
-    /// Starts to read a message whose receive is not polled.
-    BeginRead { at: u32 },
-    /// Ends such a read.
-    EndRead { at: u32 },
-    /// Polls all receives and sends.
-    Poll { at: u32 },
-    /// Drops one of the receives, whatever has become of it.
-    Drop { at: u32, which: prop::sample::Index },
-}
-
-/// A rank, with what it knows of its requests.
-struct Host {
-    engine: Engine<u64>,
-    sends: Vec<usize>,
-    receives: Vec<usize>,
-    /// Receives whose messages are being read, and their numbers.
-    reads: Vec<(usize, u64)>,
-    /// Numbers of the messages received.
-    got: Vec<u64>,
-}
-
-impl Host {
-    fn receive(&mut self, pattern: Pattern, (from, wire): (Rank, &mut VecDeque<Vec<u8>>), gives_back: bool) {
-        let mut into = [0; 1000];
-        let posting = self.engine.receive_into(pattern, &mut into, |engine, direct| match wire.pop_front() {
-            Some(packet) => {
-                take_in_for(engine, from, &packet, direct);
-                true
-            }
-            None => false,
-        });
-        match posting {
-            Posting::Posted(receive) => self.receives.push(receive),
-            Posting::Taken(matched) => {
-                self.got.push(number(&matched.body));
-                self.engine.deliver(&matched, Ok(()));
-            }
-            Posting::Landed(landed) => {
-                assert!(pattern.fits(landed.envelope), "{pattern:?} got {:?}", landed.envelope);
-                let bytes = &into[..landed.len as usize];
-                if gives_back {
-                    self.engine.give_back_landed(landed, bytes);
-                } else {
-                    self.got.push(number_of(bytes));
-                }
-            }
-        }
-    }
-}
-
 fn posted<S>(posting: Posting<S>) -> usize {
     let Posting::Posted(receive) = posting else { panic!("there was a message") };
     receive
 }
 
-/// Everything: hosts, packets in flight, and the number of the next message.
-struct Net {
-    hosts: Vec<Host>,
-    wires: HashMap<(u32, u32), VecDeque<Vec<u8>>>,
-    next: u64,
-    announced: usize,
-    waker: &'static Waker,
+/// A rank does this while ranks from 3 on are hostile.
+#[derive(Clone, Debug)]
+enum Step {
+    Hostile {
+        from: u32,
+        packet: Vec<u8>,
+    },
+    Receive(Pattern),
+    Probe(Pattern),
+    Send {
+        to: u32,
+        is_eager: bool,
+    },
+    /// Sends packets, for which there is room or not.
+    Flush(bool),
+    /// Reads an announced message, with success or not.
+    Read(bool),
+    /// Polls all receives and sends.
+    Poll,
+    /// Drops the receive that was posted first.
+    Drop,
 }
 
-fn number_of(bytes: &[u8]) -> u64 {
-    let (first, rest) = bytes.split_first_chunk().unwrap();
-    assert!(rest.chunks(8).all(|word| word == first), "torn: {bytes:?}");
-    u64::from_le_bytes(*first)
-}
-
-/// The number that an eager message has as its bytes, and an announced one as its address.
-fn number(body: &Body<u64>) -> u64 {
-    match body {
-        Body::Eager(bytes) => number_of(bytes),
-        Body::Announced { key, .. } => key.address,
-        Body::Read { memory, .. } => *memory.as_ref().unwrap(),
-    }
-}
-
-impl Net {
-    fn new() -> Self {
-        let host = |rank| Host {
-            engine: Engine::new(Rank(rank), window(RANKS)),
-            sends: vec![],
-            receives: vec![],
-            reads: vec![],
-            got: vec![],
-        };
-        Self {
-            hosts: (0..RANKS).map(host).collect(),
-            wires: HashMap::new(),
-            next: 0,
-            announced: 0,
-            waker: Waker::noop(),
+/// Packets of all kinds with any fields, cut off, too long, or with another byte.
+fn hostile() -> impl Strategy<Value = Vec<u8>> {
+    let key = (0..6_u32, prop_oneof![Just(0), 0..100_u64, any::<u64>()], any::<u64>())
+        .prop_map(|(rank, len, address)| SegmentKey { rank: Rank(rank), region: RegionId(1), len, address, rkey: 0 });
+    let request = prop_oneof![0..6_u32, any::<u32>()].prop_map(RequestId);
+    let packet = prop_oneof![
+        (0..3_u32, 0..2_u32).prop_map(|(context, tag)| Packet::Eager { context, tag }),
+        (0..3_u32, 0..2_u32, request.clone(), key, any::<bool>()).prop_map(
+            |(context, tag, request, key, is_offered)| { Packet::Rts { context, tag, request, key, is_offered } }
+        ),
+        (request, any::<u8>()).prop_map(|(request, status)| Packet::Fin { request, status }),
+        Just(Packet::Credit),
+        Just(Packet::Ask),
+    ];
+    let grant = prop_oneof![0..2 * WINDOW, any::<u32>()];
+    let more = prop_oneof![3 => Just(0..0_usize), 1 => Just(0..2_000)]
+        .prop_flat_map(|len| prop::collection::vec(any::<u8>(), len.start..len.end.max(1)));
+    let change = prop::option::weighted(0.2, (any::<prop::sample::Index>(), any::<u8>(), any::<bool>()));
+    (packet, grant, more, change).prop_map(|(packet, grant, more, change)| {
+        let mut bytes = [packet.encode(grant).bytes(), &more].concat();
+        match change {
+            Some((at, _, true)) => bytes.truncate(at.index(bytes.len())),
+            Some((at, byte, false)) => {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            None => {}
         }
-    }
-
-    fn host(&mut self, rank: u32) -> &mut Host {
-        &mut self.hosts[rank as usize]
-    }
-
-    fn flush(&mut self, at: u32, mut room: u32) {
-        let Self { hosts, wires, .. } = self;
-        hosts[at as usize].engine.flush(|to, head, body| {
-            if room == 0 {
-                return Posted::Busy;
-            }
-            room -= 1;
-            wires.entry((at, to.0)).or_default().push_back([head, body].concat());
-            Posted::Sent
-        });
-    }
-
-    fn arrive(&mut self, from: u32, to: u32) -> bool {
-        let packet = self.wires.get_mut(&(from, to)).and_then(VecDeque::pop_front);
-        if let Some(packet) = &packet {
-            take_in(&mut self.host(to).engine, Rank(from), packet);
-        }
-        packet.is_some()
-    }
-
-    fn poll(&mut self, at: u32) {
-        let waker = self.waker;
-        let Host { engine, sends, receives, got, .. } = self.host(at);
-        receives.retain(|receive| match engine.received(*receive, waker) {
-            Some(received) => {
-                let matched = received.unwrap();
-                got.push(number(&matched.body));
-                engine.deliver(&matched, Ok(()));
-                false
-            }
-            None => true,
-        });
-        sends.retain(|send| match engine.sent(*send, waker) {
-            Some(outcome) => {
-                outcome.unwrap();
-                engine.detach(*send);
-                false
-            }
-            None => true,
-        });
-    }
-
-    fn end_read(&mut self, at: u32) {
-        let Host { engine, reads, .. } = self.host(at);
-        if let Some((receive, number)) = reads.pop() {
-            engine.read(receive, Ok(Here::Memory(number)));
-        }
-    }
-
-    fn step(&mut self, step: Step) {
-        match step {
-            Step::Send { from, to, tag, eager } => {
-                let number = self.next;
-                self.next += 1;
-                self.announced += usize::from(eager.is_none() && from != to);
-                let Self { hosts, wires, .. } = self;
-                let Host { engine, sends, .. } = &mut hosts[from as usize];
-                let key = SegmentKey { rank: Rank(from), region: RegionId(1), len: 100, address: number, rkey: 0 };
-                sends.extend(match eager {
-                    Some((len, has_room)) => {
-                        let bytes = number.to_le_bytes().repeat(len);
-                        engine.send_eager(Rank(to), (0, tag), &bytes, |to, head, body| {
-                            if !has_room {
-                                return Posted::Busy;
-                            }
-                            wires.entry((from, to.0)).or_default().push_back([head, body].concat());
-                            Posted::Sent
-                        })
-                    }
-                    None => Some(engine.send_rendezvous(Rank(to), (0, tag), (key, number.is_multiple_of(3)), number)),
-                });
-            }
-            Step::Receive { at, source, tag, looks_at, gives_back } => {
-                let (from, nothing) = (looks_at.unwrap_or(at), &mut VecDeque::new());
-                let wire = if looks_at.is_some() { self.wires.entry((from, at)).or_default() } else { nothing };
-                self.hosts[at as usize].receive(Pattern { context: 0, source, tag }, (Rank(from), wire), gives_back);
-            }
-            Step::Arrive { from, to } => {
-                self.arrive(from, to);
-            }
-            Step::Flush { at, room } => self.flush(at, room.into()),
-            Step::Poll { at } => self.poll(at),
-            Step::BeginRead { at } => {
-                let Host { engine, reads, .. } = self.host(at);
-                reads.extend(
-                    engine
-                        .next_to_read(|key| key.address.is_multiple_of(2))
-                        .map(|(receive, key, _)| (receive, key.address)),
-                );
-            }
-            Step::EndRead { at } => self.end_read(at),
-            Step::Drop { at, which } => {
-                let Host { engine, receives, .. } = self.host(at);
-                if !receives.is_empty() {
-                    engine.cancel(receives.swap_remove(which.index(receives.len())));
-                }
-            }
-        }
-    }
-
-    /// Lets everything arrive, receives what no receive has fitted, and polls all.
-    fn settle(&mut self) {
-        loop {
-            (0..RANKS).for_each(|at| self.flush(at, u32::MAX));
-            let pairs = (0..RANKS).flat_map(|from| (0..RANKS).map(move |to| (from, to)));
-            let any = pairs.fold(0, |any, (from, to)| any + u32::from(self.arrive(from, to)));
-            while let Some(at) = (0..RANKS).find(|at| !self.hosts[*at as usize].reads.is_empty()) {
-                self.end_read(at);
-            }
-            (0..RANKS).for_each(|at| self.poll(at));
-            let waits = |host: &Host| !host.sends.is_empty() || host.engine.matcher.lens().1 > 0;
-            if any == 0 && !self.hosts.iter().any(waits) && !self.hosts.iter().any(|host| host.engine.is_busy()) {
-                return;
-            }
-            for host in &mut self.hosts {
-                for _ in 0..host.engine.matcher.lens().1 {
-                    host.receive(
-                        Pattern { context: 0, source: None, tag: None },
-                        (Rank(0), &mut VecDeque::new()),
-                        false,
-                    );
-                }
-            }
-        }
-    }
+        bytes
+    })
 }
 
 fn steps() -> impl Strategy<Value = Step> {
-    let rank = || 0..RANKS;
+    let pattern = || {
+        (prop::option::of(3..6_u32), prop::option::of(0..2_u32)).prop_map(|(source, tag)| Pattern {
+            context: 0,
+            source,
+            tag,
+        })
+    };
+    let bytes = prop::collection::vec(any::<u8>(), 0..90);
     prop_oneof![
-        4 => (rank(), rank(), 0..2_u32, prop::option::of((1..80_usize, any::<bool>())))
-            .prop_map(|(from, to, tag, eager)| Step::Send { from, to, tag, eager }),
-        3 => (rank(), prop::option::of(rank()), prop::option::of(0..2_u32), prop::option::of(rank()), any::<bool>())
-            .prop_map(|(at, source, tag, looks_at, gives_back)| Step::Receive { at, source, tag, looks_at, gives_back }),
-        6 => (rank(), rank()).prop_map(|(from, to)| Step::Arrive { from, to }),
-        4 => (rank(), 0..4_u8).prop_map(|(at, room)| Step::Flush { at, room }),
-        2 => rank().prop_map(|at| Step::Poll { at }),
-        2 => rank().prop_map(|at| Step::BeginRead { at }),
-        2 => rank().prop_map(|at| Step::EndRead { at }),
-        1 => (rank(), any::<prop::sample::Index>()).prop_map(|(at, which)| Step::Drop { at, which }),
+        8 => (3..6_u32, prop_oneof![9 => hostile(), 1 => bytes]).prop_map(|(from, packet)| Step::Hostile { from, packet }),
+        2 => pattern().prop_map(Step::Receive),
+        1 => pattern().prop_map(Step::Probe),
+        2 => (3..6_u32, any::<bool>()).prop_map(|(to, is_eager)| Step::Send { to, is_eager }),
+        2 => any::<bool>().prop_map(Step::Flush),
+        1 => any::<bool>().prop_map(Step::Read),
+        1 => Just(Step::Poll),
+        1 => Just(Step::Drop),
     ]
 }
 
-proptest! {
-    /// Every message is received once and every send ends, whatever is late, dropped or without
-    /// room.
-    #[test]
-    fn nothing_is_lost(program in prop::collection::vec(steps(), 0..300)) {
-        let mut net = Net::new();
-        program.into_iter().for_each(|step| net.step(step));
-        net.settle();
-        let mut got: Vec<_> = net.hosts.iter().flat_map(|host| host.got.iter().copied()).collect();
-        got.sort_unstable();
-        prop_assert_eq!(got, (0..net.next).collect::<Vec<_>>());
-        // The memory of each message to another rank comes back once.
-        let mut idle: Vec<_> = net.hosts.iter_mut().flat_map(|host| host.engine.take_idle()).collect();
-        prop_assert_eq!(idle.len(), net.announced);
-        idle.sort_unstable();
-        idle.dedup();
-        prop_assert_eq!(idle.len(), net.announced);
-        for host in &net.hosts {
-            prop_assert!(host.engine.sends.is_empty() && host.engine.peers.iter().all(|peer| peer.lost.is_none()));
-        }
-    }
+fn key() -> SegmentKey {
+    SegmentKey { rank: Rank(0), region: RegionId(1), len: 100, address: 0, rkey: 0 }
+}
 
-    /// Any packets, from any rank: no panic, and what is no protocol ends the peer.
+proptest! {
+    /// Any packets from any rank in any state: no panic, a typed loss of that rank alone, and
+    /// bounded memory.
     #[test]
-    fn hostile_packets_end_the_peer_alone(
-        packets in prop::collection::vec((0..2_u32, prop::collection::vec(any::<u8>(), 0..80)), 0..100),
-        valid in prop::collection::vec((1..5_u8, any::<u32>(), prop::collection::vec(any::<u8>(), 0..90)), 0..100),
-    ) {
-        let mut engine = Engine::<u64>::new(Rank(0), WINDOW);
-        let receive = posted(engine.receive(Pattern { context: 1, source: Some(2), tag: Some(3) }));
-        for (from, packet) in packets {
-            take_in(&mut engine, Rank(1 + from * 8), &packet);
+    fn hostile_packets_end_their_sender_alone(program in prop::collection::vec(steps(), 0..200)) {
+        let (mut engine, waker) = (Engine::<u64>::new(Rank(0), WINDOW), Waker::noop());
+        engine.close(1);
+        let (mut receives, mut sends) = (vec![], vec![]);
+        for step in program {
+            match step {
+                Step::Hostile { from, packet } => take_in(&mut engine, Rank(from), &packet),
+                Step::Receive(pattern) => match engine.receive(pattern) {
+                    Posting::Posted(receive) => receives.push(receive),
+                    Posting::Taken(matched) => engine.deliver(&matched, Ok(())),
+                    Posting::Landed(_) => unreachable!("there is no slice"),
+                },
+                Step::Probe(pattern) => {
+                    if let Some(matched) = engine.match_probe(pattern, waker) {
+                        engine.give_back(matched);
+                    }
+                }
+                Step::Send { to, is_eager: true } => {
+                    sends.extend(engine.send_eager(Rank(to), (0, 0), b"message", |_, _, _| Posted::Busy));
+                }
+                Step::Send { to, is_eager: false } => {
+                    sends.push(engine.send_rendezvous(Rank(to), (0, 0), (key(), false), 1));
+                }
+                Step::Flush(has_room) => engine.flush(|_, _, _| if has_room { Posted::Sent } else { Posted::Busy }),
+                Step::Read(is_read) => {
+                    if let Some((receive, key, _)) = engine.next_to_read(|_| true) {
+                        let failed = Fault::of(FaultKind::NoMemory, key.rank);
+                        engine.read(receive, if is_read { Ok(Here::Memory(2)) } else { Err(failed) });
+                    }
+                }
+                Step::Poll => {
+                    receives.retain(|receive| match engine.received(*receive, waker) {
+                        None => true,
+                        Some(received) => {
+                            received.into_iter().for_each(|matched| engine.deliver(&matched, Ok(())));
+                            false
+                        }
+                    });
+                    sends.retain(|send| engine.sent(*send, waker).is_none_or(|_| {
+                        engine.detach(*send);
+                        false
+                    }));
+                }
+                Step::Drop => {
+                    if !receives.is_empty() {
+                        engine.cancel(receives.remove(0));
+                    }
+                }
+            }
+            engine.take_wakers();
         }
-        for (kind, grant, rest) in valid {
-            let packet = [&[kind, 0, 0, 0], &grant.to_le_bytes()[..], &rest].concat();
-            take_in(&mut engine, Rank(1), &packet);
+        for from in 3..6 {
+            prop_assert!(engine.lost(Rank(from)).is_none_or(|fault| fault.kind() == FaultKind::Protocol));
+            let kept = engine.matcher.all_unexpected().filter(|(envelope, _)| envelope.source == from);
+            let kept: usize = kept.map(|(_, (body, _))| if let Body::Eager(bytes) = body { bytes.len() } else { 0 }).sum();
+            prop_assert!(kept <= 64 * WINDOW as usize, "{kept} bytes of rank {from}");
         }
-        take_in(&mut engine, Rank(2), &eager(1, 3, b"from the other", 0));
-        let received = engine.received(receive, Waker::noop()).unwrap().unwrap();
-        prop_assert_eq!(received.body.len(), 14);
+        // The others.
+        receives.into_iter().for_each(|receive| engine.cancel(receive));
+        let receive = posted(engine.receive(Pattern { context: 0, source: Some(2), tag: Some(3) }));
+        let send = engine.send_rendezvous(Rank(2), (0, 0), (key(), false), 3);
+        engine.flush(|_, _, _| Posted::Sent);
+        engine.take_idle();
+        take_in(&mut engine, Rank(2), &eager(0, 3, b"from the other", 0));
+        take_in(&mut engine, Rank(2), Packet::Fin { request: RequestId(send as u32), status: 0 }.encode(0).bytes());
+        prop_assert_eq!(engine.received(receive, waker).unwrap().unwrap().body.len(), 14);
+        prop_assert_eq!(engine.sent(send, waker), Some(Ok(())));
+        engine.detach(send);
+        prop_assert_eq!(engine.take_idle(), [3]);
     }
+}
+
+/// A peer that takes nothing in gets no credit, whatever is queued for it.
+#[test]
+fn packets_for_a_deaf_peer_are_bounded() {
+    let mut engine = Engine::<u64>::new(Rank(0), WINDOW);
+    engine.close(1);
+    let key = SegmentKey { rank: Rank(1), ..key() };
+    let rts = Packet::Rts { context: 1, tag: 0, request: RequestId(0), key, is_offered: false }.encode(0);
+    for _ in 0..WINDOW {
+        assert!(engine.lost(Rank(1)).is_none());
+        take_in(&mut engine, Rank(1), rts.bytes());
+        engine.flush(|_, _, _| Posted::Busy);
+    }
+    take_in(&mut engine, Rank(1), rts.bytes());
+    assert_eq!(engine.lost(Rank(1)).map(Fault::kind), Some(FaultKind::Protocol));
 }
 
 /// A receive that is posted only if its message has not come takes none that an older one gets, and
@@ -378,7 +246,7 @@ fn unexpected_messages_are_bounded() {
         assert!(receiver.matcher.lens().1 <= WINDOW as usize);
         let before = expected;
         while let Some(matched) = receiver.match_probe(everything, Waker::noop()) {
-            assert_eq!(number(&matched.body), expected);
+            assert_eq!(number(&matched.body), Some(expected));
             expected += 1;
             receiver.deliver(&matched, Ok(()));
         }
@@ -407,7 +275,7 @@ fn unexpected_messages_are_bounded() {
 #[test]
 fn memory_comes_back_at_the_fin() {
     let mut engine = Engine::<u64>::new(Rank(0), WINDOW);
-    let key = SegmentKey { rank: Rank(0), region: RegionId(1), len: 100, address: 0, rkey: 0 };
+    let key = key();
     let send = engine.send_rendezvous(Rank(1), (0, 0), (key, false), 4711);
     engine.flush(|_, _, _| Posted::Sent);
     engine.detach(send);
@@ -447,7 +315,7 @@ fn a_lost_peer_ends_what_needs_it() {
 #[test]
 fn what_a_peer_sent_before_it_died_is_received() {
     let mut engine = Engine::<u64>::new(Rank(0), WINDOW);
-    let key = SegmentKey { rank: Rank(0), region: RegionId(1), len: 100, address: 0, rkey: 0 };
+    let key = key();
     let read = engine.send_rendezvous(Rank(1), (0, 0), (key, false), 1);
     engine.flush(|_, _, _| Posted::Sent);
     let unsent = engine.send_rendezvous(Rank(1), (0, 0), (key, false), 2);
@@ -464,4 +332,32 @@ fn what_a_peer_sent_before_it_died_is_received() {
     assert_eq!(engine.sent(read, Waker::noop()), Some(Ok(())));
     [read, unsent].into_iter().for_each(|send| engine.detach(send));
     assert_eq!(engine.take_idle().len(), 2);
+}
+
+/// All that can be sent arrives.
+fn carry(from: &mut Engine<u64>, to: &mut Engine<u64>) {
+    let (source, mut wire) = (from.me, Vec::new());
+    from.flush(|_, head, body| {
+        wire.push([head, body].concat());
+        Posted::Sent
+    });
+    wire.iter().for_each(|packet| take_in(to, source, packet));
+}
+
+/// A sender asks again if the credit that it got is too little.
+#[test]
+fn a_sender_asks_until_it_has_enough_credit() {
+    let [mut sender, mut receiver] = [0, 1].map(|rank| Engine::<u64>::new(Rank(rank), WINDOW));
+    let kept = WINDOW / 2 + 10;
+    for number in 0..=WINDOW {
+        let (tag, len) = (u32::from(number >= kept), if number == WINDOW { 100 } else { 0 });
+        assert!(sender.send_eager(Rank(1), (0, tag), &[0; 100][..len], |_, _, _| Posted::Busy).is_some());
+    }
+    carry(&mut sender, &mut receiver);
+    for number in kept..=WINDOW {
+        let next = receiver.match_probe(Pattern { context: 0, source: None, tag: Some(1) }, Waker::noop());
+        assert_eq!(next.map(|next| next.body.len()), Some(if number == WINDOW { 100 } else { 0 }), "message {number}");
+        carry(&mut receiver, &mut sender);
+        carry(&mut sender, &mut receiver);
+    }
 }

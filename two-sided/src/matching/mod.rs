@@ -11,6 +11,8 @@
 //! wildcard in a list. Of the first that fits in each, the older one is taken. Unexpected messages
 //! are in a bin, and in a list by arrival, which a pattern with a wildcard scans.
 
+#[cfg(test)]
+pub(crate) mod oracle;
 mod queue;
 #[cfg(test)]
 mod tests;
@@ -138,6 +140,12 @@ impl<R, M> Matcher<R, M> {
     /// Takes a posted receive back. `None`: a message has matched it.
     pub(crate) fn cancel(&mut self, receive: Handle) -> Option<R> {
         self.posted.remove(receive).map(|(_, receive)| receive)
+    }
+
+    /// All unexpected messages.
+    #[cfg(test)]
+    pub(crate) fn all_unexpected(&self) -> impl Iterator<Item = (&Envelope, &M)> {
+        self.unexpected.iter()
     }
 
     /// The number of posted receives and of unexpected messages.

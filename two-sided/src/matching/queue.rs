@@ -83,6 +83,11 @@ impl<K: Copy, T> Queue<K, T> {
         self.len
     }
 
+    #[cfg(test)]
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &T)> {
+        self.entries.iter().filter_map(|entry| Some((&entry.key, entry.value.as_ref()?)))
+    }
+
     /// Inserts an entry into the bin of a hash, if there is one, and into the scanned list if it is
     /// to be found by [`scan`](Self::scan). Stamps are unique, and mostly rise.
     pub(super) fn insert(&mut self, hash: Option<u32>, is_scanned: bool, key: K, stamp: u64, value: T) -> Handle {

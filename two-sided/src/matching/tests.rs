@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::oracle::Oracle;
 use super::*;
 
 #[derive(Clone, Copy, Debug)]
@@ -15,30 +16,6 @@ enum Step {
     GiveBack(prop::sample::Index),
     /// Cancels one of the receives that were posted, whether it has matched or not.
     Cancel(prop::sample::Index),
-}
-
-/// The same by scans: what MPI's text says, word by word.
-#[derive(Default)]
-struct Oracle {
-    posted: Vec<(Pattern, u32)>,
-    unexpected: Vec<(Envelope, u32)>,
-}
-
-impl Oracle {
-    fn take_posted(&mut self, envelope: Envelope) -> Option<u32> {
-        let at = self.posted.iter().position(|(pattern, _)| pattern.fits(envelope))?;
-        Some(self.posted.remove(at).1)
-    }
-
-    /// Messages are numbered by arrival.
-    fn keep(&mut self, envelope: Envelope, message: u32) {
-        let at = self.unexpected.partition_point(|(_, earlier)| *earlier < message);
-        self.unexpected.insert(at, (envelope, message));
-    }
-
-    fn find(&self, pattern: Pattern) -> Option<usize> {
-        self.unexpected.iter().position(|(envelope, _)| pattern.fits(*envelope))
-    }
 }
 
 fn envelopes() -> impl Strategy<Value = Envelope> {

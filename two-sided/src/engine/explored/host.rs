@@ -1,0 +1,451 @@
+//! A rank: an engine, a program, and the lists that say which receive gets which message.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
+
+use onesided_fabric::SegmentKey;
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RegionId};
+
+use super::net::{Message, Net, Plant, message_of, number, number_of};
+use crate::engine::{Body, Direct, Engine, Here, Landed, Matched, Posting, ReceiveState};
+use crate::matching::oracle::Oracle;
+use crate::matching::{Envelope, Pattern};
+use crate::wire::HEAD_MAX;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Op {
+    Send { to: u32, tag: u32, mode: Mode },
+    Receive { pattern: Pattern, has_slice: bool },
+    Probe { pattern: Pattern, takes: bool },
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Mode {
+    /// The length in words.
+    Eager(usize),
+    Rendezvous,
+    Synchronous,
+}
+
+/// What a handle of a user has.
+#[derive(Debug)]
+pub(super) enum Request {
+    Send { send: usize, number: u64 },
+    Posted { receive: usize, source: Option<u32>, has_slice: bool },
+    Taken(Matched<u64>),
+    Landed(Landed, Vec<u8>),
+    Probe { pattern: Pattern, takes: bool },
+    Over,
+}
+
+/// Whether a task is to poll: it has not yet, or was woken.
+#[derive(Debug)]
+pub(super) struct Woken(pub(super) AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A read of an announced message by another task.
+#[derive(Debug)]
+struct Read {
+    receive: usize,
+    request: usize,
+    number: u64,
+    is_cancelled: bool,
+}
+
+/// The matching by lists. Receives are the indices of their requests.
+#[derive(Default)]
+pub(super) struct Seen {
+    pub(super) oracle: Oracle,
+    /// The messages that have arrived, in order.
+    arrivals: Vec<(Envelope, u64)>,
+    /// The arrivals that receives get.
+    pub(super) gets: HashMap<usize, u32>,
+    is_closed: bool,
+}
+
+impl Seen {
+    fn arrive(&mut self, from: u32, packet: &[u8]) {
+        let Some((context, tag, number)) = message_of(packet) else { return };
+        let last = self.arrivals.iter().rev().find(|(envelope, _)| envelope.source == from);
+        assert!(last.is_none_or(|(_, last)| *last < number), "{number} arrived twice or out of order");
+        self.arrivals.push((Envelope { context, source: from, tag }, number));
+        if !self.is_closed {
+            self.place(self.arrivals.len() as u32 - 1);
+        }
+    }
+
+    fn place(&mut self, arrival: u32) {
+        let (envelope, _) = self.arrivals[arrival as usize];
+        match self.oracle.take_posted(envelope) {
+            Some(receive) => drop(self.gets.insert(receive as usize, arrival)),
+            None => self.oracle.keep(envelope, arrival),
+        }
+    }
+
+    fn take(&mut self, pattern: Pattern, request: usize) -> bool {
+        let found = self.oracle.find(pattern).map(|at| self.oracle.unexpected.remove(at).1);
+        self.gets.extend(found.map(|arrival| (request, arrival)));
+        found.is_some()
+    }
+
+    fn receive(&mut self, pattern: Pattern, request: usize, is_lost: bool) {
+        if !self.take(pattern, request) && !is_lost {
+            self.oracle.posted.push((pattern, request as u32));
+        }
+    }
+
+    fn give_back(&mut self, request: usize) {
+        if let Some(arrival) = self.gets.remove(&request) {
+            self.place(arrival);
+        }
+    }
+}
+
+pub(super) struct Host {
+    rank: u32,
+    pub(super) engine: Engine<u64>,
+    pub(super) program: VecDeque<Op>,
+    pub(super) requests: Vec<(Request, Arc<Woken>)>,
+    reads: Vec<Read>,
+    pub(super) seen: Seen,
+    sends: u64,
+}
+
+fn take_in(
+    (net, engine, seen): (&mut Net, &mut Engine<u64>, &mut Seen),
+    (from, to): (u32, u32),
+    direct: &mut Direct<'_>,
+) {
+    let packet = net.take(from, to).unwrap();
+    let is_repeated = net.plant == Plant::RepeatedCredit && packet[0] == 4;
+    for _ in 0..=u32::from(is_repeated) {
+        seen.arrive(from, &packet);
+        let read = |offset: usize, into: &mut [u8]| into.copy_from_slice(&packet[offset..][..into.len()]);
+        engine.arrived(Rank(from), (&packet[..packet.len().min(HEAD_MAX)], packet.len()), read, direct);
+    }
+}
+
+impl Host {
+    pub(super) fn new(rank: u32, window: u32, program: &[Op]) -> Self {
+        Self {
+            rank,
+            engine: Engine::new(Rank(rank), window),
+            program: program.iter().copied().collect(),
+            requests: vec![],
+            reads: vec![],
+            seen: Seen::default(),
+            sends: 0,
+        }
+    }
+
+    /// Whether a message may be read by another task.
+    pub(super) fn has_announced(&self) -> bool {
+        self.engine.announced.iter().filter_map(|at| self.engine.receives.get(*at)).any(|receive| {
+            match &receive.state {
+                ReceiveState::Matched(matched) => matches!(matched.body, Body::Announced { .. }),
+                _ => false,
+            }
+        })
+    }
+
+    pub(super) const fn reads(&self) -> usize {
+        self.reads.len()
+    }
+
+    pub(super) fn start(&mut self, net: &mut Net, op: Op) {
+        let (rank, next) = (self.rank, self.requests.len());
+        let request = match op {
+            Op::Send { to, tag, mode } => {
+                let number = u64::from(rank) * 1000 + self.sends;
+                self.sends += 1;
+                net.unsent.entry((rank, to)).or_default().push_back(number);
+                let is_rendezvous = !matches!(mode, Mode::Eager(_));
+                net.messages.insert(number, Message::new(rank, to, is_rendezvous));
+                let send = match mode {
+                    Mode::Eager(len) => {
+                        let bytes = number.to_le_bytes().repeat(len);
+                        self.engine
+                            .send_eager(Rank(to), (0, tag), &bytes, |to, head, body| net.post(rank, to, head, body))
+                    }
+                    Mode::Rendezvous | Mode::Synchronous => {
+                        let key =
+                            SegmentKey { rank: Rank(rank), region: RegionId(1), len: 8, address: number, rkey: 0 };
+                        let send = self.engine.send_rendezvous(Rank(to), (0, tag), (key, false), number);
+                        if let Mode::Synchronous = mode {
+                            self.engine.make_synchronous(send);
+                        }
+                        if net.plant == Plant::EarlyReturn {
+                            self.flush(net);
+                            self.engine.detach(send);
+                            self.engine.complete(send, Ok(()));
+                        }
+                        (net.plant != Plant::EarlyReturn).then_some(send)
+                    }
+                };
+                send.map_or(Request::Over, |send| Request::Send { send, number })
+            }
+            Op::Receive { pattern, has_slice } => {
+                let mut slice = vec![0; 800];
+                let Self { engine, seen, .. } = self;
+                let posting = if has_slice {
+                    engine.receive_into(pattern, &mut slice, |engine, direct| {
+                        let wires = net.incoming(rank);
+                        let chosen = net.choose(wires.len() + 1);
+                        net.note(rank, chosen);
+                        match chosen.checked_sub(1) {
+                            Some(wire) => take_in((net, engine, seen), (wires[wire], rank), direct),
+                            None => return false,
+                        }
+                        true
+                    })
+                } else {
+                    engine.receive(pattern)
+                };
+                let is_lost = pattern.source.is_some_and(|source| engine.lost(Rank(source)).is_some());
+                seen.receive(pattern, next, is_lost);
+                match posting {
+                    Posting::Posted(receive) => Request::Posted { receive, source: pattern.source, has_slice },
+                    Posting::Taken(matched) => Request::Taken(matched),
+                    Posting::Landed(landed) => Request::Landed(landed, slice),
+                }
+            }
+            Op::Probe { pattern, takes } => Request::Probe { pattern, takes },
+        };
+        self.requests.push((request, Arc::new(Woken(AtomicBool::new(true)))));
+        // A task waits at once. What is over already it may poll later.
+        if let Request::Posted { receive, .. } = self.requests[next].0
+            && let ReceiveState::Posted(_) = self.engine.receives[receive].state
+        {
+            self.poll(net, next);
+        }
+    }
+
+    /// A receive has a message, or was told that it is lost.
+    fn got(&mut self, net: &mut Net, request: usize, number: Option<u64>) {
+        let Some(arrival) = self.seen.gets.remove(&request) else { panic!("a message for another receive") };
+        let (_, expected) = self.seen.arrivals[arrival as usize];
+        assert!(number.is_none_or(|number| number == expected), "{number:?} instead of {expected}");
+        let message = net.message(expected);
+        assert!(!std::mem::replace(&mut message.is_received, true), "{expected} was received twice");
+        if number.is_some() {
+            assert!(!message.is_lost, "{expected} is lost");
+            message.is_read = true;
+        }
+    }
+
+    fn end_read(&self, net: &mut Net, number: u64) -> Result<(), Fault> {
+        let from = net.message(number).from;
+        let fails = net.fails(self.rank, from);
+        let message = net.message(number);
+        assert!(!message.is_freed, "the memory of {number} was given back under a read");
+        message.is_being_read = false;
+        (message.is_lost, message.is_read) = (fails, !fails);
+        if fails { Err(Fault::of(FaultKind::ConnectionLost, Rank(from))) } else { Ok(()) }
+    }
+
+    /// A task polls a request.
+    pub(super) fn poll(&mut self, net: &mut Net, at: usize) {
+        let (request, woken) = &mut self.requests[at];
+        woken.0.store(false, Ordering::Relaxed);
+        let waker = Arc::clone(woken).into();
+        let next = match *request {
+            Request::Send { send, number } => {
+                let Some(outcome) = self.engine.sent(send, &waker) else { return };
+                self.engine.detach(send);
+                let closed = net.closed.clone();
+                let (dead, message) = (net.dead, net.message(number));
+                match outcome {
+                    Ok(()) => assert!(
+                        !message.is_rendezvous || message.is_read || message.to == self.rank,
+                        "the send of {number} ended before its receive"
+                    ),
+                    Err(_) => assert!(
+                        dead == Some(message.to) || message.is_lost || closed.contains(&message.to),
+                        "the send of {number} failed without a cause"
+                    ),
+                }
+                Request::Over
+            }
+            Request::Posted { receive, source, .. } => match self.engine.received(receive, &waker) {
+                None => return,
+                Some(Ok(matched)) => return self.taken(net, at, matched),
+                Some(Err(_)) => {
+                    assert!(source == net.dead && source.is_some(), "a receive failed without a cause");
+                    Request::Over
+                }
+            },
+            Request::Probe { pattern, takes: false } => {
+                let expected = self.seen.oracle.find(pattern).map(|found| self.seen.oracle.unexpected[found].0);
+                let found = self.engine.probe(pattern, &waker);
+                assert_eq!(found.map(|(envelope, _)| envelope), expected, "a probe found another message");
+                if found.is_none() {
+                    return;
+                }
+                Request::Over
+            }
+            Request::Probe { pattern, takes: true } => {
+                let is_expected = self.seen.take(pattern, at);
+                let Some(matched) = self.engine.match_probe(pattern, &waker) else {
+                    return assert!(!is_expected, "a matched probe found nothing");
+                };
+                return self.taken(net, at, matched);
+            }
+            Request::Taken(_) | Request::Landed(..) | Request::Over => return,
+        };
+        self.requests[at].0 = next;
+    }
+
+    /// A task has a message. It begins to read it, if it was announced.
+    fn taken(&mut self, net: &mut Net, at: usize, matched: Matched<u64>) {
+        let is_announced = matches!(matched.body, Body::Announced { .. });
+        if is_announced {
+            net.begin_read(number(&matched.body).unwrap());
+            if net.plant == Plant::FinBeforeRead {
+                self.engine.deliver(&matched, Ok(()));
+            }
+        }
+        self.requests[at].0 = Request::Taken(matched);
+        if !is_announced {
+            self.finish(net, at);
+        }
+    }
+
+    /// A task ends its receive.
+    pub(super) fn finish(&mut self, net: &mut Net, at: usize) {
+        let number = match std::mem::replace(&mut self.requests[at].0, Request::Over) {
+            Request::Taken(matched) => {
+                let mut number = number(&matched.body);
+                let mut outcome = Ok(());
+                if let (Body::Announced { .. }, Some(announced)) = (&matched.body, number) {
+                    outcome = self.end_read(net, announced);
+                    number = number.filter(|_| outcome.is_ok());
+                }
+                for _ in 0..=u32::from(net.plant == Plant::TwoFins) {
+                    self.engine.deliver(&matched, outcome);
+                }
+                if net.plant == Plant::CreditTwice {
+                    self.engine.credit(Rank(matched.envelope.source), 0);
+                }
+                number
+            }
+            Request::Landed(landed, slice) => Some(number_of(&slice[..landed.len as usize])),
+            _ => unreachable!("there is no message"),
+        };
+        self.got(net, at, number);
+    }
+
+    /// The next packet arrives, taken in by any task or by that of a receive.
+    pub(super) fn arrive(&mut self, net: &mut Net, from: u32, by: Option<usize>) {
+        let Self { engine, seen, requests, rank, .. } = self;
+        let mut slice = vec![0; 800];
+        let mut direct = match by.map(|by| &requests[by].0) {
+            Some(Request::Posted { receive, .. }) => Direct::posted(*receive, &mut slice),
+            _ => Direct::none(),
+        };
+        take_in((net, engine, seen), (from, *rank), &mut direct);
+        if let (Some(landed), Some(by)) = (direct.landed, by) {
+            self.requests[by].0 = Request::Over;
+            self.got(net, by, Some(number_of(&slice[..landed.len as usize])));
+        }
+    }
+
+    pub(super) fn begin_read(&mut self, net: &mut Net) {
+        let Some((receive, key, _)) = self.engine.next_to_read(|_| true) else { return };
+        let is_it =
+            |(request, _): &(Request, _)| matches!(request, Request::Posted { receive: at, .. } if *at == receive);
+        let request = self.requests.iter().position(is_it).unwrap();
+        net.begin_read(key.address);
+        self.reads.push(Read { receive, request, number: key.address, is_cancelled: false });
+    }
+
+    pub(super) fn finish_read(&mut self, net: &mut Net, at: usize) {
+        let Read { receive, request, number, is_cancelled } = self.reads.remove(at);
+        let outcome = self.end_read(net, number);
+        self.engine.read(receive, outcome.map(|()| Here::Memory(number)));
+        if is_cancelled {
+            self.seen.give_back(request);
+        }
+    }
+
+    /// Drops a handle.
+    pub(super) fn drop_handle(&mut self, net: &mut Net, at: usize) {
+        match std::mem::replace(&mut self.requests[at].0, Request::Over) {
+            Request::Send { send, .. } => self.engine.detach(send),
+            Request::Posted { receive, .. } => {
+                self.engine.cancel(receive);
+                self.seen.oracle.posted.retain(|(_, posted)| *posted as usize != at);
+                match self.reads.iter_mut().find(|read| read.request == at) {
+                    Some(read) => read.is_cancelled = true,
+                    None => self.seen.give_back(at),
+                }
+            }
+            Request::Taken(matched) => {
+                if let (Body::Announced { .. }, Some(number)) = (&matched.body, number(&matched.body)) {
+                    net.message(number).is_being_read = false;
+                }
+                self.engine.give_back(matched);
+                self.seen.give_back(at);
+            }
+            Request::Landed(landed, slice) => {
+                self.engine.give_back_landed(landed, &slice);
+                self.seen.give_back(at);
+            }
+            Request::Probe { .. } | Request::Over => {}
+        }
+    }
+
+    /// Drops all handles, and the communicator.
+    pub(super) fn close(&mut self, net: &mut Net) {
+        self.program.clear();
+        (0..self.requests.len()).for_each(|at| self.drop_handle(net, at));
+        self.engine.close(0);
+        self.seen.oracle = Oracle::default();
+        self.seen.gets.clear();
+        self.seen.is_closed = true;
+        net.closed.insert(self.rank);
+    }
+
+    pub(super) fn lose(&mut self, peer: u32) {
+        self.seen.oracle.posted.retain(|(pattern, _)| pattern.source != Some(peer));
+        match self.engine.has_unreachable() {
+            true => self.engine.lose_unreachable(),
+            false => self.engine.lose(Rank(peer), Fault::of(FaultKind::PeerDied, Rank(peer))),
+        }
+    }
+
+    fn flush(&mut self, net: &mut Net) {
+        let rank = self.rank;
+        self.engine.flush(|to, head, body| net.post(rank, to, head, body));
+    }
+
+    /// What follows each step.
+    pub(super) fn unlock(&mut self, net: &mut Net) {
+        if self.engine.is_busy() {
+            self.flush(net);
+        }
+        let [woken, _] = self.engine.take_wakers();
+        if net.plant != Plant::LostWake {
+            woken.into_iter().for_each(Waker::wake);
+        }
+        // Nothing depends on when a task sees the end of its send.
+        for at in 0..self.requests.len() {
+            if let (Request::Send { .. }, woken) = &self.requests[at]
+                && woken.0.load(Ordering::Relaxed)
+            {
+                self.poll(net, at);
+            }
+        }
+        for number in self.engine.take_idle() {
+            let message = net.message(number);
+            assert!(!std::mem::replace(&mut message.is_freed, true), "the memory of {number} was given back twice");
+            assert!(!message.is_being_read, "the memory of {number} was given back under a read");
+        }
+    }
+}

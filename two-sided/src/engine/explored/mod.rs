@@ -1,0 +1,271 @@
+//! Every order of what can happen to two or three engines with a few messages, and random orders of
+//! more: posts, arrivals, posts without room, reads that end or fail, dropped handles, a rank that
+//! dies or drops its communicator.
+//!
+//! Engines can neither be cloned nor compared, so each order is run from its start, and ends at a
+//! known state: what an engine was given determines its state, so orders that give each engine the
+//! same are one. Engines take their memory as a number, so nothing here knows how it is read.
+//!
+//! Packets of a pair arrive once and in order, as a transport promises: the engine has no check of
+//! its own. The conformance suite of fabrics has that check, and its planted bugs are in
+//! `sim/tests/conformance.rs`.
+
+mod host;
+mod net;
+mod world;
+
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use proptest::prelude::*;
+
+use self::host::{Mode, Op};
+use self::net::{Budget, Choices, Plant};
+use self::world::{Setup, World};
+use crate::matching::Pattern;
+
+pub(super) use self::net::number;
+
+/// Runs every order; the number of states, or the first failure with its story.
+fn explore(setup: &Setup) -> Result<usize, String> {
+    let (mut known, mut path) = (HashSet::new(), Vec::new());
+    loop {
+        let mut world = World::new(setup, Choices { path, at: 0, is_over: false });
+        let run = || loop {
+            if world.is_new() && !known.insert(world.net.state()) {
+                break;
+            }
+            if !world.step() {
+                break world.settle();
+            }
+        };
+        if let Err(panicked) = catch_unwind(AssertUnwindSafe(run)) {
+            let said =
+                panicked.downcast_ref::<String>().map(String::as_str).or(panicked.downcast_ref::<&str>().copied());
+            return Err(format!("{} in {setup:?} after {:?}", said.unwrap_or_default(), world.story));
+        }
+        path = std::mem::take(&mut world.net.choices.path);
+        while let Some((chosen, of)) = path.pop() {
+            if chosen + 1 < of {
+                path.push((chosen + 1, of));
+                break;
+            }
+        }
+        if path.is_empty() {
+            return Ok(known.len());
+        }
+    }
+}
+
+const NOTHING: Budget = Budget { busy: 0, drops: 0, fails: 0, deaths: 0, closes: 0 };
+
+const fn eager(to: u32, tag: u32) -> Op {
+    Op::Send { to, tag, mode: Mode::Eager(1) }
+}
+
+/// Longer than a head.
+const fn long(to: u32, tag: u32) -> Op {
+    Op::Send { to, tag, mode: Mode::Eager(9) }
+}
+
+const fn rendezvous(to: u32, tag: u32) -> Op {
+    Op::Send { to, tag, mode: Mode::Rendezvous }
+}
+
+const fn synchronous(to: u32, tag: u32) -> Op {
+    Op::Send { to, tag, mode: Mode::Synchronous }
+}
+
+const fn pattern(source: Option<u32>, tag: Option<u32>) -> Pattern {
+    Pattern { context: 0, source, tag }
+}
+
+const fn receive(source: Option<u32>, tag: Option<u32>) -> Op {
+    Op::Receive { pattern: pattern(source, tag), has_slice: false }
+}
+
+const fn receive_into(source: Option<u32>, tag: Option<u32>) -> Op {
+    Op::Receive { pattern: pattern(source, tag), has_slice: true }
+}
+
+/// Alone, and in pairs.
+fn troubles(most: u32) -> Vec<Budget> {
+    let kinds = [
+        Budget { busy: 1, ..NOTHING },
+        Budget { drops: 1, ..NOTHING },
+        Budget { fails: 1, ..NOTHING },
+        Budget { closes: 1, ..NOTHING },
+        Budget { deaths: 1, ..NOTHING },
+    ];
+    let mut all = vec![NOTHING];
+    for (at, one) in kinds.into_iter().enumerate() {
+        all.push(one);
+        let others = kinds.iter().skip(if most > 1 { at + 1 } else { kinds.len() });
+        all.extend(others.map(|other| Budget {
+            busy: one.busy + other.busy,
+            drops: one.drops + other.drops,
+            fails: one.fails + other.fails,
+            closes: one.closes + other.closes,
+            deaths: one.deaths + other.deaths,
+        }));
+    }
+    all
+}
+
+/// Explores programs under troubles, which are fewer in the usual run; at least so many states.
+#[track_caller]
+fn holds(at_least: usize, programs: &[Vec<Op>], usual: Vec<Budget>, long: Vec<Budget>) {
+    let budgets = if std::env::var_os("ONESIDED_LONG").is_some() { long } else { usual };
+    let states = budgets.into_iter().map(|budget| {
+        let setup = Setup { programs: programs.to_vec(), window: 4, budget, plant: Plant::None };
+        explore(&setup).unwrap_or_else(|failed| panic!("{failed}"))
+    });
+    let states: usize = states.sum();
+    assert!(states >= at_least, "{states} states");
+}
+
+#[test]
+fn eager_messages() {
+    let receives = vec![receive(Some(0), Some(1)), receive(Some(0), None)];
+    holds(3_000, &[vec![eager(1, 0), long(1, 1)], receives], troubles(1), troubles(2));
+    let receives = vec![receive_into(Some(0), Some(1)), receive_into(None, None)];
+    holds(13_000, &[vec![eager(1, 0), long(1, 1)], receives], troubles(1), troubles(2));
+}
+
+#[test]
+fn eager_messages_without_credit() {
+    let usual = vec![NOTHING, Budget { busy: 1, ..NOTHING }];
+    let receives = vec![receive(None, Some(0)), receive(None, None)];
+    holds(12_000, &[vec![eager(1, 0), eager(1, 0), eager(1, 0)], receives], usual, troubles(1));
+}
+
+#[test]
+fn a_rendezvous() {
+    holds(3_000, &[vec![rendezvous(1, 0)], vec![receive(Some(0), None)]], troubles(2), troubles(2));
+    let receives = vec![receive(Some(0), None), receive_into(None, Some(0))];
+    holds(3_000, &[vec![rendezvous(1, 0)], receives], troubles(1), troubles(2));
+    let sends = vec![rendezvous(1, 0), synchronous(1, 0)];
+    holds(3_000, &[sends, vec![receive(Some(0), None)]], troubles(1), troubles(2));
+}
+
+#[test]
+fn messages_of_a_rank_to_itself() {
+    let program = vec![rendezvous(0, 0), synchronous(0, 1), receive(Some(0), None), receive_into(None, Some(0))];
+    holds(13_000, &[program], troubles(2), troubles(2));
+}
+
+#[test]
+fn a_rendezvous_and_an_eager_message() {
+    let usual = vec![NOTHING, Budget { fails: 1, ..NOTHING }, Budget { closes: 1, ..NOTHING }];
+    let receives = vec![receive(Some(0), None), receive_into(None, Some(0))];
+    holds(20_000, &[vec![rendezvous(1, 0), eager(1, 0)], receives], usual, troubles(1));
+}
+
+#[test]
+fn a_rendezvous_in_both_directions() {
+    let usual = vec![NOTHING, Budget { fails: 1, ..NOTHING }];
+    let programs = [vec![rendezvous(1, 0), receive(Some(1), None)], vec![rendezvous(0, 0), receive(None, None)]];
+    holds(10_000, &programs, usual, troubles(1));
+}
+
+#[test]
+fn messages_of_two_ranks_to_a_third() {
+    let usual = vec![NOTHING, Budget { busy: 1, ..NOTHING }, Budget { closes: 1, ..NOTHING }];
+    let programs = [vec![receive(None, None), receive(Some(2), None)], vec![eager(0, 1)], vec![rendezvous(0, 0)]];
+    holds(10_000, &programs, usual, troubles(1));
+}
+
+#[test]
+fn a_probe_and_a_matched_probe() {
+    let usual = vec![NOTHING, Budget { drops: 1, ..NOTHING }];
+    let probe = |takes| Op::Probe { pattern: pattern(None, Some(1)), takes };
+    let programs = [vec![eager(1, 0), rendezvous(1, 1)], vec![probe(false), probe(true)]];
+    holds(3_000, &programs, usual, troubles(1));
+}
+
+/// The exploration finds a planted bug, and says this.
+#[track_caller]
+fn caught(plant: Plant, expected: &str) {
+    let receives = vec![receive(Some(0), None), receive(None, None)];
+    let programs = match plant {
+        Plant::CreditTwice | Plant::LostPacket(_) => {
+            vec![vec![eager(1, 0), eager(1, 0), eager(1, 0)], receives]
+        }
+        _ => vec![vec![rendezvous(1, 0), rendezvous(1, 0)], receives],
+    };
+    let found = explore(&Setup { programs, window: 4, budget: NOTHING, plant });
+    assert!(found.as_ref().is_err_and(|found| found.contains(expected)), "{plant:?}: {found:?}");
+}
+
+#[test]
+fn a_fin_before_the_read_is_caught() {
+    caught(Plant::FinBeforeRead, "FIN before the read");
+}
+
+#[test]
+fn a_second_fin_is_caught() {
+    caught(Plant::TwoFins, "a second FIN");
+}
+
+#[test]
+fn credit_that_is_given_twice_is_caught() {
+    caught(Plant::CreditTwice, "credit of unexpected messages");
+}
+
+#[test]
+fn memory_that_is_given_back_early_is_caught() {
+    caught(Plant::EarlyReturn, "was given back before its read");
+}
+
+#[test]
+fn a_lost_wake_is_caught() {
+    caught(Plant::LostWake, "does not end");
+}
+
+#[test]
+fn a_lost_packet_is_caught() {
+    caught(Plant::LostPacket(4), "credit given back");
+}
+
+/// Grants are cumulative.
+#[test]
+fn a_repeated_credit_does_no_harm() {
+    let programs = vec![vec![eager(1, 0), eager(1, 0), eager(1, 0)], vec![receive(None, Some(0)), receive(None, None)]];
+    let setup = Setup { programs, window: 4, budget: NOTHING, plant: Plant::RepeatedCredit };
+    assert!(explore(&setup).unwrap() > 1_000);
+}
+
+fn ops(ranks: u32) -> impl Strategy<Value = Op> {
+    let mode = prop_oneof![(1..60_usize).prop_map(Mode::Eager), Just(Mode::Rendezvous), Just(Mode::Synchronous)];
+    let patterns =
+        (prop::option::of(0..ranks), prop::option::of(0..2_u32)).prop_map(|(source, tag)| pattern(source, tag));
+    prop_oneof![
+        6 => (0..ranks, 0..2_u32, mode).prop_map(|(to, tag, mode)| Op::Send { to, tag, mode }),
+        5 => (patterns.clone(), any::<bool>()).prop_map(|(pattern, has_slice)| Op::Receive { pattern, has_slice }),
+        1 => (patterns, any::<bool>()).prop_map(|(pattern, takes)| Op::Probe { pattern, takes }),
+    ]
+}
+
+fn setups() -> impl Strategy<Value = Setup> {
+    let budgets = (0..40_u32, 0..8_u32, 0..3_u32, 0..2_u32, 0..2_u32)
+        .prop_map(|(busy, drops, fails, closes, deaths)| Budget { busy, drops, fails, closes, deaths });
+    let programs = (2..5_u32)
+        .prop_flat_map(|ranks| prop::collection::vec(prop::collection::vec(ops(ranks), 0..25), ranks as usize));
+    (programs, 9..16_u32, budgets).prop_map(|(programs, window, budget)| Setup {
+        programs,
+        window,
+        budget,
+        plant: Plant::None,
+    })
+}
+
+proptest! {
+    /// Random programs, in a random order.
+    #[test]
+    fn random_programs(setup in setups(), choices in prop::collection::vec(0..1_000_usize, 0..1_000)) {
+        let path = choices.into_iter().map(|choice| (choice, 0)).collect();
+        let mut world = World::new(&setup, Choices { path, at: 0, is_over: false });
+        while world.step() {}
+        world.settle();
+    }
+}

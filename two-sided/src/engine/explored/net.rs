@@ -1,0 +1,244 @@
+//! What lies between engines, and what is known of their messages.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{Hash, Hasher};
+
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
+
+use crate::engine::{Body, Posted};
+use crate::wire::{EAGER_HEAD, Packet};
+
+/// The choices of a run: those of `path`, then always the first.
+#[derive(Debug, Default)]
+pub(super) struct Choices {
+    /// What was chosen, and of how many.
+    pub(super) path: Vec<(usize, usize)>,
+    pub(super) at: usize,
+    /// From now on the first is chosen, and not noted.
+    pub(super) is_over: bool,
+}
+
+/// What may still happen, and how often.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Budget {
+    /// Posts without room.
+    pub(super) busy: u32,
+    /// Dropped handles.
+    pub(super) drops: u32,
+    /// Reads that fail.
+    pub(super) fails: u32,
+    pub(super) deaths: u32,
+    /// Ranks that drop their communicator.
+    pub(super) closes: u32,
+}
+
+/// A bug that is planted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Plant {
+    None,
+    FinBeforeRead,
+    TwoFins,
+    CreditTwice,
+    /// The memory of an announced message is taken for idle.
+    EarlyReturn,
+    /// A waker is dropped instead of woken.
+    LostWake,
+    /// Packets of this kind are lost.
+    LostPacket(u8),
+    /// A CREDIT arrives twice.
+    RepeatedCredit,
+}
+
+/// What is known of a message. Its number is that of its sender times a thousand, plus its own.
+#[derive(Debug)]
+pub(super) struct Message {
+    pub(super) from: u32,
+    pub(super) to: u32,
+    pub(super) is_rendezvous: bool,
+    /// Whether its receiver has read it, and reads it now.
+    pub(super) is_read: bool,
+    pub(super) is_being_read: bool,
+    /// Whether a receive has got it, or was told that it is lost.
+    pub(super) is_received: bool,
+    /// Whether it was lost: it could not be read.
+    pub(super) is_lost: bool,
+    /// Whether its sender has its memory back.
+    pub(super) is_freed: bool,
+    pub(super) has_fin: bool,
+}
+
+impl Message {
+    pub(super) const fn new(from: u32, to: u32, is_rendezvous: bool) -> Self {
+        Self {
+            from,
+            to,
+            is_rendezvous,
+            is_read: false,
+            is_being_read: false,
+            is_received: false,
+            is_lost: false,
+            is_freed: false,
+            has_fin: false,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Net {
+    pub(super) wires: BTreeMap<(u32, u32), VecDeque<Vec<u8>>>,
+    /// Messages that no packet was posted for.
+    pub(super) unsent: BTreeMap<(u32, u32), VecDeque<u64>>,
+    /// The message of a request.
+    announced: BTreeMap<(u32, u32, u32), u64>,
+    pub(super) messages: BTreeMap<u64, Message>,
+    pub(super) dead: Option<u32>,
+    pub(super) closed: BTreeSet<u32>,
+    pub(super) budget: Budget,
+    pub(super) plant: Plant,
+    pub(super) choices: Choices,
+    /// A hash of all that each engine was given. It determines the engine's state.
+    histories: Vec<u64>,
+}
+
+pub(super) fn number_of(bytes: &[u8]) -> u64 {
+    let (first, rest) = bytes.split_first_chunk().unwrap();
+    assert!(rest.chunks(8).all(|word| word == first), "torn: {bytes:?}");
+    u64::from_le_bytes(*first)
+}
+
+/// The number that an eager message has as its bytes, and an announced one as its address; `None`:
+/// it could not be read.
+pub(in crate::engine) fn number(body: &Body<u64>) -> Option<u64> {
+    match body {
+        Body::Eager(bytes) => Some(number_of(bytes)),
+        Body::Announced { key, .. } => Some(key.address),
+        Body::Read { memory, .. } => memory.as_ref().ok().copied(),
+    }
+}
+
+/// The context and the tag of a packet with a message, and its number.
+pub(super) fn message_of(packet: &[u8]) -> Option<(u32, u32, u64)> {
+    match Packet::decode(&packet[..packet.len().min(crate::wire::HEAD_MAX)])?.0 {
+        Packet::Eager { context, tag } => Some((context, tag, number_of(&packet[EAGER_HEAD..]))),
+        Packet::Rts { context, tag, key, .. } => Some((context, tag, key.address)),
+        _ => None,
+    }
+}
+
+impl Net {
+    pub(super) fn new(ranks: usize, budget: Budget, plant: Plant, choices: Choices) -> Self {
+        Self {
+            wires: BTreeMap::new(),
+            unsent: BTreeMap::new(),
+            announced: BTreeMap::new(),
+            messages: BTreeMap::new(),
+            dead: None,
+            closed: BTreeSet::new(),
+            budget,
+            plant,
+            choices,
+            histories: vec![0; ranks],
+        }
+    }
+
+    pub(super) fn choose(&mut self, of: usize) -> usize {
+        let Choices { path, at, is_over } = &mut self.choices;
+        if of < 2 || *is_over {
+            return 0;
+        }
+        if *at == path.len() {
+            path.push((0, of));
+        }
+        *at += 1;
+        path[*at - 1].0 % of
+    }
+
+    /// Notes what an engine is given.
+    pub(super) fn note(&mut self, at: u32, what: impl Hash) {
+        let mut hasher = DefaultHasher::new();
+        (self.histories[at as usize], what).hash(&mut hasher);
+        self.histories[at as usize] = hasher.finish();
+    }
+
+    pub(super) fn state(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.histories.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    pub(super) fn message(&mut self, number: u64) -> &mut Message {
+        self.messages.get_mut(&number).unwrap()
+    }
+
+    pub(super) fn begin_read(&mut self, number: u64) {
+        let message = self.message(number);
+        assert!(!message.is_freed, "the memory of {number} was given back before its read");
+        message.is_being_read = true;
+    }
+
+    pub(super) fn incoming(&self, to: u32) -> Vec<u32> {
+        self.wires
+            .iter()
+            .filter(|((_, end), wire)| *end == to && !wire.is_empty())
+            .map(|((from, _), _)| *from)
+            .collect()
+    }
+
+    /// Whether a read fails, of memory of this rank. That of a dead one may be there.
+    pub(super) fn fails(&mut self, at: u32, of: u32) -> bool {
+        let is_dead = self.dead == Some(of);
+        let fails = (is_dead || self.budget.fails > 0) && self.choose(2) == 1;
+        if fails && !is_dead {
+            self.budget.fails -= 1;
+        }
+        self.note(at, fails);
+        fails
+    }
+
+    pub(super) fn post(&mut self, from: u32, to: Rank, head: &[u8], body: &[u8]) -> Posted {
+        let posted = if self.dead == Some(to.0) {
+            [Posted::Failed(Fault::of(FaultKind::PeerDied, to)), Posted::Sent][self.choose(2)]
+        } else if self.budget.busy > 0 && self.choose(2) == 1 {
+            self.budget.busy -= 1;
+            Posted::Busy
+        } else {
+            Posted::Sent
+        };
+        self.note(from, posted == Posted::Sent);
+        if posted == Posted::Sent && self.dead != Some(to.0) {
+            self.send(from, to.0, [head, body].concat());
+        }
+        posted
+    }
+
+    fn send(&mut self, from: u32, to: u32, packet: Vec<u8>) {
+        if let Some((_, _, number)) = message_of(&packet) {
+            assert_eq!(self.unsent.get_mut(&(from, to)).unwrap().pop_front(), Some(number), "sent out of order");
+        }
+        match Packet::decode(&packet[..packet.len().min(crate::wire::HEAD_MAX)]).unwrap().0 {
+            Packet::Rts { request, key, .. } => {
+                self.announced.insert((from, to, request.0), key.address);
+            }
+            Packet::Fin { request, status } => {
+                let number = self.announced[&(to, from, request.0)];
+                let message = self.message(number);
+                assert!(!std::mem::replace(&mut message.has_fin, true), "a second FIN of {number}");
+                assert!(!message.is_being_read, "FIN before the read of {number}");
+                assert!(message.is_read || status != 0, "FIN without a read of {number}");
+            }
+            _ => {}
+        }
+        if self.plant != Plant::LostPacket(packet[0]) {
+            self.wires.entry((from, to)).or_default().push_back(packet);
+        }
+    }
+
+    /// The next packet of a pair.
+    pub(super) fn take(&mut self, from: u32, to: u32) -> Option<Vec<u8>> {
+        let wire = self.wires.get_mut(&(from, to))?;
+        let packet = wire.pop_front()?;
+        self.note(to, (from, &packet));
+        Some(packet)
+    }
+}

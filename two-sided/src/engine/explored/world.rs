@@ -1,0 +1,274 @@
+//! Ranks with all that may happen to them, and what must hold.
+
+use std::sync::atomic::Ordering;
+
+use onesided_fabric::remote_memory::Rank;
+
+use super::host::{Host, Op, Request};
+use super::net::{Budget, Choices, Net, Plant, message_of};
+use crate::engine::peer::{Counters, units};
+use crate::engine::{Body, ReceiveState};
+use crate::matching::Pattern;
+use crate::wire::EAGER_HEAD;
+
+#[derive(Clone, Copy, Debug, Hash)]
+pub(super) enum Action {
+    /// The next operation of the program.
+    Start,
+    Poll(usize),
+    Finish(usize),
+    /// The next packet of a peer arrives, taken in by the task of a receive or by any.
+    Arrive(u32, Option<usize>),
+    BeginRead,
+    EndRead(usize),
+    Flush,
+    Lose(u32),
+    Drop(usize),
+    Close,
+    Die,
+}
+
+/// What is explored: each rank's program, the units of credit of a peer, and what may go wrong.
+#[derive(Clone, Debug)]
+pub(super) struct Setup {
+    pub(super) programs: Vec<Vec<Op>>,
+    pub(super) window: u32,
+    pub(super) budget: Budget,
+    pub(super) plant: Plant,
+}
+
+pub(super) struct World {
+    hosts: Vec<Host>,
+    pub(super) net: Net,
+    pub(super) story: Vec<(u32, Action)>,
+}
+
+const ANY: Pattern = Pattern { context: 0, source: None, tag: None };
+
+impl World {
+    pub(super) fn new(setup: &Setup, choices: Choices) -> Self {
+        let Setup { programs, window, budget, plant } = setup;
+        let hosts = (0..).zip(programs).map(|(rank, program)| Host::new(rank, *window, program)).collect();
+        Self { hosts, net: Net::new(programs.len(), *budget, *plant, choices), story: vec![] }
+    }
+
+    fn alive(&self) -> impl Iterator<Item = u32> + use<> {
+        let dead = self.net.dead;
+        (0..self.hosts.len() as u32).filter(move |rank| Some(*rank) != dead)
+    }
+
+    /// What can happen, and what may besides.
+    fn actions(&self) -> [Vec<(u32, Action)>; 2] {
+        let [mut all, mut besides] = [vec![], vec![]];
+        let Budget { drops, deaths, closes, .. } = self.net.budget;
+        for at in self.alive() {
+            let host = &self.hosts[at as usize];
+            let mut slices = vec![None];
+            let mut can = |action| all.push((at, action));
+            for (index, (request, woken)) in host.requests.iter().enumerate() {
+                match request {
+                    Request::Over => continue,
+                    Request::Taken(_) | Request::Landed(..) => can(Action::Finish(index)),
+                    _ if woken.0.load(Ordering::Relaxed) => can(Action::Poll(index)),
+                    _ => {}
+                }
+                if matches!(request, Request::Posted { has_slice: true, .. }) && !host.seen.gets.contains_key(&index) {
+                    slices.push(Some(index));
+                }
+                if drops > 0 {
+                    besides.push((at, Action::Drop(index)));
+                }
+            }
+            for from in self.net.incoming(at) {
+                slices.iter().for_each(|by| can(Action::Arrive(from, *by)));
+            }
+            if !host.program.is_empty() {
+                can(Action::Start);
+            }
+            if host.has_announced() {
+                can(Action::BeginRead);
+            }
+            (0..host.reads()).for_each(|read| can(Action::EndRead(read)));
+            if host.engine.is_busy() {
+                can(Action::Flush);
+            }
+            if let Some(dead) = self.net.dead
+                && !self.net.incoming(at).contains(&dead)
+                && host.engine.lost(Rank(dead)).is_none()
+            {
+                can(Action::Lose(dead));
+            }
+            besides.extend((closes > 0 && !self.net.closed.contains(&at)).then_some((at, Action::Close)));
+            besides.extend((deaths > 0).then_some((at, Action::Die)));
+        }
+        [all, besides]
+    }
+
+    fn act(&mut self, at: u32, action: Action) {
+        self.story.push((at, action));
+        let Self { hosts, net, .. } = self;
+        net.note(at, action);
+        let host = &mut hosts[at as usize];
+        match action {
+            Action::Start => {
+                let op = host.program.pop_front().unwrap();
+                host.start(net, op);
+            }
+            Action::Poll(request) => host.poll(net, request),
+            Action::Finish(request) => host.finish(net, request),
+            Action::Arrive(from, by) => host.arrive(net, from, by),
+            Action::BeginRead => host.begin_read(net),
+            Action::EndRead(read) => host.finish_read(net, read),
+            Action::Flush => {}
+            Action::Lose(peer) => host.lose(peer),
+            Action::Drop(request) => {
+                net.budget.drops -= 1;
+                host.drop_handle(net, request);
+            }
+            Action::Close => {
+                net.budget.closes -= 1;
+                host.close(net);
+            }
+            Action::Die => {
+                net.budget.deaths -= 1;
+                net.dead = Some(at);
+                net.wires.retain(|(_, to), _| *to != at);
+                net.messages.values_mut().filter(|message| message.to == at).for_each(|message| {
+                    message.is_being_read = false;
+                });
+                return;
+            }
+        }
+        host.unlock(net);
+        self.check();
+    }
+
+    /// `false`: nothing more happens.
+    pub(super) fn step(&mut self) -> bool {
+        let [mut all, besides] = self.actions();
+        if all.is_empty() {
+            self.check_pending();
+            let chosen = self.net.choose(besides.len() + 1);
+            let Some((at, action)) = chosen.checked_sub(1).map(|chosen| besides[chosen]) else { return false };
+            self.act(at, action);
+            return true;
+        }
+        all.extend(besides);
+        let (at, action) = all[self.net.choose(all.len())];
+        self.act(at, action);
+        true
+    }
+
+    /// What holds at all times.
+    fn check(&mut self) {
+        for from in self.alive() {
+            let host = &self.hosts[from as usize];
+            let Host { engine, seen, .. } = host;
+            let lists = (seen.oracle.posted.len(), seen.oracle.unexpected.len());
+            assert_eq!(engine.matcher.lens(), lists, "rank {from}: posted and unexpected");
+            for to in self.alive() {
+                self.check_credit(from, to);
+            }
+        }
+    }
+
+    /// The credit of the messages from one rank to another is there once.
+    fn check_credit(&mut self, from: u32, to: u32) {
+        let wire = |from, to| self.net.wires.get(&(from, to)).into_iter().flatten();
+        let kept = |packet: &&Vec<u8>| match packet[0] {
+            1 => packet.len() - EAGER_HEAD,
+            _ => 0,
+        };
+        let in_flight: u32 =
+            wire(from, to).filter(|packet| message_of(packet).is_some()).map(|packet| units(kept(&packet))).sum();
+        let head = |packet: &Vec<u8>| packet[..packet.len().min(EAGER_HEAD)].to_vec();
+        let grant = wire(to, from).last().map(head).map(|head| u32::from_le_bytes(head[4..8].try_into().unwrap()));
+        let [sender, receiver] = [(from, to), (to, from)].map(|(at, peer)| {
+            let engine = &mut self.hosts[at as usize].engine;
+            assert_eq!(engine.lost(Rank(peer)), None, "rank {at} has lost {peer}");
+            engine.peer(Rank(peer)).counters()
+        });
+        let (Counters { spent, allowed, .. }, Counters { came, consumed, told, .. }) = (sender, receiver);
+        let unexpected: u32 = self.hosts[to as usize]
+            .engine
+            .matcher
+            .all_unexpected()
+            .filter(|(envelope, (_, is_consumed))| envelope.source == from && !is_consumed)
+            .map(|(_, (body, _))| match body {
+                Body::Eager(bytes) => units(bytes.len()),
+                _ => units(0),
+            })
+            .sum();
+        let window = self.hosts[to as usize].engine.window;
+        assert_eq!(spent.wrapping_sub(came), in_flight, "{from} to {to}: credit in flight");
+        assert_eq!(came.wrapping_sub(consumed), unexpected, "{from} to {to}: credit of unexpected messages");
+        assert_eq!(grant.unwrap_or(allowed), told, "{from} to {to}: credit given back");
+        assert!(
+            told <= consumed + window && allowed <= told && spent <= allowed,
+            "{from} to {to}: {sender:?}, {receiver:?}"
+        );
+    }
+
+    /// Nothing can move any more: what is pending waits for what a program has not done.
+    fn check_pending(&self) {
+        for at in self.alive() {
+            let host = &self.hosts[at as usize];
+            for (index, (request, _)) in host.requests.iter().enumerate() {
+                match request {
+                    Request::Send { number, .. } => {
+                        let to = self.net.messages[number].to;
+                        let is_unexpected = !self.hosts[to as usize].seen.oracle.unexpected.is_empty();
+                        assert!(is_unexpected, "the send of {number} does not end");
+                    }
+                    Request::Posted { receive, .. } => {
+                        let is_posted = matches!(host.engine.receives[*receive].state, ReceiveState::Posted(_));
+                        assert!(is_posted, "receive {index} of rank {at} does not end");
+                    }
+                    Request::Probe { pattern, .. } => {
+                        assert!(host.seen.oracle.find(*pattern).is_none(), "probe {index} of rank {at} does not end");
+                    }
+                    Request::Taken(_) | Request::Landed(..) => unreachable!("it can be finished"),
+                    Request::Over => {}
+                }
+            }
+        }
+    }
+
+    fn run_on(&mut self) {
+        self.net.choices.is_over = true;
+        self.net.budget = Budget::default();
+        while self.step() {}
+    }
+
+    /// Receives what no receive has fitted. Then everything is over, and nothing is left.
+    pub(super) fn settle(&mut self) {
+        self.run_on();
+        while let Some(at) = self.alive().find(|at| self.hosts[*at as usize].engine.matcher.lens().1 > 0) {
+            assert!(!self.net.closed.contains(&at), "messages of a closed communicator are kept");
+            self.hosts[at as usize].program.push_back(Op::Receive { pattern: ANY, has_slice: false });
+            self.run_on();
+        }
+        for (number, message) in &self.net.messages {
+            let [is_from_dead, is_to_dead] = [message.from, message.to].map(|rank| self.net.dead == Some(rank));
+            let may_be_lost = is_from_dead || is_to_dead || self.net.closed.contains(&message.to);
+            assert!(message.is_received || may_be_lost, "{number} is not received");
+            if message.is_rendezvous && message.from != message.to && !is_from_dead {
+                assert!(message.is_freed, "the memory of {number} is not given back");
+            }
+        }
+        for at in self.alive() {
+            self.hosts[at as usize].close(&mut self.net);
+            self.hosts[at as usize].unlock(&mut self.net);
+        }
+        self.run_on();
+        for at in self.alive() {
+            let engine = &self.hosts[at as usize].engine;
+            let left = (engine.receives.len(), engine.sends.len(), engine.matcher.lens(), engine.busy.len());
+            assert_eq!(left, (0, 0, (0, 0), 0), "something is left");
+        }
+    }
+
+    pub(super) fn is_new(&self) -> bool {
+        self.net.choices.at == self.net.choices.path.len()
+    }
+}
