@@ -1,9 +1,8 @@
 //! The memory of a simulated rank that locks, and the allocations of locks, counted.
 
-#![allow(unsafe_code)] // an allocator
+#[path = "../../sim/tests/counting/mod.rs"]
+mod counting;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use onesided_fabric::ServerThread;
@@ -12,55 +11,29 @@ use onesided_lock_kit::lock_algos::{
     DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, LockAlgorithm, Mcs, TestAndSet, Ticket, TwoLevel,
 };
 
-/// Counts allocations, the bytes that are allocated, and their peak.
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system's allocator, with the same arguments.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        PEAK.fetch_max(NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: `at` is from `alloc` with this layout, which is the system's.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
 const ORIGINS: u32 = 5_000;
 
 /// The bytes of a rank at a contended lock.
 fn bytes<A: LockAlgorithm + Clone + 'static>(lock: &A) -> usize {
-    let before = NOW.load(Ordering::Relaxed);
-    PEAK.store(before, Ordering::Relaxed);
-    let run = ThroughputRun::of(lock)
-        .origins(ORIGINS)
-        .per_host(16)
-        .section(Duration::from_micros(1))
-        .idle(Duration::from_micros(1))
-        .lasting(Duration::from_millis(3))
-        .served(ServerThread::Polls)
-        .simulated();
-    assert!(run.events > u64::from(ORIGINS), "{}: {} events", A::NAME, run.events);
-    (PEAK.load(Ordering::Relaxed) - before) / ORIGINS as usize
+    let run = || {
+        let run = ThroughputRun::of(lock)
+            .origins(ORIGINS)
+            .per_host(16)
+            .section(Duration::from_micros(1))
+            .idle(Duration::from_micros(1))
+            .lasting(Duration::from_millis(3))
+            .served(ServerThread::Polls)
+            .simulated();
+        assert!(run.events > u64::from(ORIGINS), "{}: {} events", A::NAME, run.events);
+    };
+    counting::peak_of(run) / ORIGINS as usize
 }
 
 /// Acquisitions, and allocations, of a run of so many milliseconds.
 fn allocations<A: LockAlgorithm + Clone + 'static>(lock: &A, origins: u32, millis: u64) -> (u64, usize) {
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let before = counting::allocations();
     let run = ThroughputRun::of(lock).origins(origins).per_host(4).lasting(Duration::from_millis(millis)).simulated();
-    (run.acquisitions(), ALLOCATIONS.load(Ordering::Relaxed) - before)
+    (run.acquisitions(), counting::allocations() - before)
 }
 
 /// Without a death, neither an uncontended acquire nor a contended one allocates: a longer run does

@@ -1,0 +1,49 @@
+//! The memory of messages, counted.
+
+#[path = "../../sim/tests/counting/mod.rs"]
+mod counting;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use onesided_sim::{End, Network, Simulation};
+use onesided_two_sided::{Messages, Tag};
+
+/// The others that each rank speaks to.
+const PEERS: u32 = 4;
+
+/// At the start a rank takes the bins of its matching and some bytes for each rank; then it takes
+/// an index of all ranks and some bytes for each peer that it speaks to.
+#[test]
+fn messages_take_little_memory() {
+    let ranks = if std::env::var_os("ONESIDED_LONG").is_some() { 1_000 } else { 250 };
+    let counts = Rc::new(RefCell::new(Vec::new()));
+    let report = Simulation::new(Network::default()).ranks(ranks).run(|world| {
+        let counts = Rc::clone(&counts);
+        async move {
+            let (me, all) = (world.rank(), world.size());
+            let count = async || {
+                world.barrier().await.unwrap();
+                if me == 0 {
+                    counts.borrow_mut().push(counting::allocated());
+                }
+                world.barrier().await.unwrap();
+            };
+            count().await;
+            let messages = Messages::create(&world).await.unwrap();
+            count().await;
+            for distance in 1..=PEERS {
+                messages.send(&[me], (me + distance) % all, Tag(0)).await.unwrap();
+                let (from, _) = messages.recv::<u32>((me + all - distance) % all, Tag(0)).await.unwrap();
+                assert_eq!(from, [(me + all - distance) % all]);
+            }
+            count().await;
+        }
+    });
+    assert_eq!(report.end, End::Finished);
+    let [before, start, spoken] = counts.borrow()[..] else { panic!("{counts:?}") };
+    let [start, spoken] = [start - before, spoken - start].map(|bytes| bytes / ranks as usize);
+    let peers = 2 * PEERS as usize;
+    assert!(start < 17_000 + 60 * ranks as usize, "{start} bytes of a rank at the start");
+    assert!(spoken < 4 * ranks as usize + 250 * peers, "{spoken} bytes of a rank for {peers} peers");
+}
