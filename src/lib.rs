@@ -83,7 +83,7 @@ pub use onesided_lock_algos as lock_algos;
 pub use onesided_remote_memory::{Fault, FaultKind};
 pub use onesided_two_sided as two_sided;
 pub use onesided_two_sided::Error as MessageError;
-pub use onesided_two_sided::{Messages, Source, Status, Tag, Tags};
+pub use onesided_two_sided::{Explanation, Messages, Protocol, Source, Status, Tag, Tags};
 pub use onesided_windows::Error as WindowError;
 pub use onesided_windows::{
     Access, AccessEpoch, AtomicElement, Buffer, BufferError, Builder, Direct, Element, Epoch, Epochs, ExposureEpoch,

@@ -24,6 +24,7 @@
 
 mod engine;
 mod error;
+mod explanation;
 mod matching;
 mod messages;
 mod offered;
@@ -35,6 +36,7 @@ mod source;
 mod wire;
 
 pub use crate::error::Error;
+pub use crate::explanation::{Explanation, Protocol};
 pub use crate::messages::Messages;
 pub use crate::probe::{MatchProbe, Message, Probe};
 pub use crate::receive::{Recv, RecvInto};

@@ -251,6 +251,11 @@ impl<F: Fabric> Progress<F> {
         }
     }
 
+    /// The longest eager message.
+    pub(crate) fn eager_max(&self, to: Rank) -> usize {
+        lock(&self.state).transport.packet_max(to) - EAGER_HEAD
+    }
+
     /// Starts an eager send. `Ok(None)`: it is on its way already; `Err`: it is too long for a
     /// packet.
     #[inline]

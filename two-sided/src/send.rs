@@ -9,7 +9,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Call, Drive, Fabric, Limit, Segment, SegmentKey, limited};
 
 use crate::engine::Direct;
-use crate::offered::{self, OfferedSlice};
+use crate::offered::OfferedSlice;
 use crate::progress::{Progress, TooLong};
 use crate::{Error, Messages, Tag};
 
@@ -91,7 +91,7 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
     ) -> Result<Pending<'m, F>, Box<Error>> {
         let (progress, envelope) = (messages.progress(), (messages.context(), what.tag.0));
         let announce = || {
-            let is_offered = bytes.len() >= offered::SHORTEST && to != progress.fabric.rank() && messages.may_offer();
+            let is_offered = messages.is_offered(to, bytes.len());
             let (offered, (memory, key)) = match is_offered {
                 true => {
                     let slice = OfferedSlice::publish(progress, bytes, to)?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use onesided_fabric::{Any, World, threads};
-use onesided_two_sided::{Messages, Tag, Tags};
+use onesided_two_sided::{Messages, Protocol, Tag, Tags};
 
 const SOON: Duration = Duration::from_secs(30);
 /// Eager, copied by the sender, offered, and offered with chunks for both sides.
@@ -130,5 +130,24 @@ fn a_leaked_send_harms_nobody() {
             }
             world.barrier().wait().unwrap();
         }
+    });
+}
+
+#[test]
+fn the_explanation_names_the_protocol_and_why() {
+    ranks(2, |world, messages| {
+        let (me, other) = (world.rank(), 1 - world.rank());
+        let protocol = |to, bytes| messages.explain(to, bytes).unwrap().protocol();
+        let eager_max = messages.explain(other, 0).unwrap().eager_max() as u64;
+        assert_eq!(
+            (protocol(other, eager_max), protocol(other, eager_max + 1)),
+            (Protocol::Eager, Protocol::Rendezvous)
+        );
+        let long = messages.explain(other, 100_000).unwrap();
+        assert_eq!((long.protocol(), protocol(me, 100_000)), (Protocol::Offered, Protocol::Rendezvous));
+        let text = long.to_string();
+        assert!(text.contains("\n> offered     at least 4096 bytes: copied once"), "{text}");
+        assert!(messages.explain(me, 1).unwrap().to_string().contains("to oneself"));
+        assert!(messages.explain(2, 1).is_err());
     });
 }
