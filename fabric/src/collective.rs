@@ -8,7 +8,8 @@ use std::task::Poll;
 use onesided_remote_memory::{Fault, FaultKind, Notify, Rank};
 
 use crate::members::Members;
-use crate::{Fabric, Segment, WORLD_BYTES};
+use crate::offer::PROCESSES_AT;
+use crate::{Fabric, Segment};
 
 /// Rounds of the dissemination barrier: enough for [`Rank::LIMIT`].
 const ROUNDS: u64 = 24;
@@ -21,7 +22,7 @@ pub(crate) const GATHER_BYTES: u64 = 1024;
 /// The failure-detection timeout after a failed write, in nanoseconds.
 const DETECTION_TIMEOUT: u64 = 1_000_000_000;
 
-const _: () = assert!(ROUNDS * 8 <= GATHER[0] && GATHER[1] + 8 + GATHER_BYTES <= WORLD_BYTES);
+const _: () = assert!(ROUNDS * 8 <= GATHER[0] && GATHER[1] + 8 + GATHER_BYTES <= PROCESSES_AT);
 
 /// The state of a rank's collectives. Every rank calls the same collectives in the same order.
 #[derive(Debug)]

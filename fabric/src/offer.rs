@@ -13,21 +13,25 @@
 //! The owner never waits: it may move a slice that is being copied. The peer sees at its end that
 //! the phase has changed, and copies again, from where the slice went.
 
-use crate::SegmentKey;
 use crate::remote_memory::{Fault, FaultKind, Rank};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::thread;
+use crate::{SegmentKey, WORLD_BYTES};
+
+/// Where a world segment says how its rank's process is read.
+pub(crate) const PROCESSES_AT: u64 = WORLD_BYTES - 32;
 
 /// The memory of this host's other processes, by the kernel's copies.
 pub trait PeerProcesses: Sync {
-    /// An address of this process, and what lies there.
-    fn cookie(&self) -> [u64; 2];
+    /// Lets peers [test](Self::test) whether they can read this process.
+    fn introduce(&self);
 
-    /// Whether this rank can read a peer's memory, tested on its [cookie](Self::cookie).
-    fn can_read(&self, peer: Rank, [address, value]: [u64; 2]) -> bool {
-        let mut found = [0; 8];
-        self.read(peer, address, &mut found).is_ok() && u64::from_le_bytes(found) == value
-    }
+    /// Whether this rank can read the process of a peer, which has introduced itself. If not, no
+    /// rank of the job reads another's any more.
+    fn test(&self, peer: Rank);
+
+    /// Whether no test has failed.
+    fn are_open(&self) -> bool;
 
     /// Reads memory of a peer's process.
     ///

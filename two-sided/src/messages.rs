@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytemuck::Pod;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
-use onesided_fabric::{Drive, Fabric, World};
+use onesided_fabric::{Drive, Fabric, PeerProcesses, World};
 
 use crate::engine::Engine;
 use crate::matching::{Envelope, Pattern};
@@ -91,7 +91,9 @@ impl<F: Fabric> Drop for Context<F> {
 #[derive(Debug)]
 struct Shared<F: Fabric> {
     progress: Result<Arc<Progress<F>>, Fault>,
-    /// The lowest context that none of this rank's communicators has.
+    /// The number of its communicators of all ranks.
+    wholes: AtomicU32,
+    /// The lowest number that none of its communicators of some ranks has.
     next: AtomicU32,
 }
 
@@ -116,27 +118,38 @@ impl<F: Fabric + 'static> Messages<F> {
     /// # Cancel safety
     /// Not cancel safe: collective.
     pub async fn create(world: &World<F>) -> Result<Self, Error> {
-        let shared =
-            world.layer(|| Shared { progress: Progress::new(world.fabric().clone()), next: AtomicU32::new(0) });
+        let shared = world.layer(|| Shared {
+            progress: Progress::new(world.fabric().clone()),
+            wholes: AtomicU32::new(0),
+            next: AtomicU32::new(0),
+        });
         let progress = shared.progress.as_ref().map_err(|fault| Error::Create { fault: *fault })?;
-        // The lowest that is free at all of them.
-        let mine = shared.next.load(Ordering::Relaxed);
         let (fabric, failed) = (world.fabric(), |fault| Error::Create { fault });
-        let cookie = fabric.processes().map_or([0; 2], |processes| processes.cookie());
-        let hello = [u64::from(mine), cookie[0], cookie[1]];
-        let all = world.all_gather(bytemuck::bytes_of(&hello)).await.map_err(failed)?;
-        let all: Vec<[u64; 3]> = all.iter().filter_map(|bytes| bytemuck::try_pod_read_unaligned(bytes).ok()).collect();
-        let number = all.iter().map(|hello| hello[0] as u32).max().unwrap_or(mine);
-        shared.next.fetch_max(number + 1, Ordering::Relaxed);
-        let may_offer = all.iter().all(|hello| hello[1] != 0) && {
+        if let Some(processes) = fabric.processes() {
+            processes.introduce();
+        }
+        let number = if world.size() == fabric.size() {
+            // All ranks make such communicators in one order.
+            let number = 2 * shared.wholes.fetch_add(1, Ordering::Relaxed);
+            world.barrier().await.map_err(|error| failed(error.fault()))?;
+            number
+        } else {
+            // The lowest odd one that is free at all members.
+            let mine = shared.next.load(Ordering::Relaxed);
+            let all = world.all_gather(&mine.to_le_bytes()).await.map_err(failed)?;
+            let numbers = all.iter().filter_map(|bytes| bytes.as_slice().try_into().ok().map(u32::from_le_bytes));
+            let number = numbers.max().unwrap_or(mine);
+            shared.next.fetch_max(number + 1, Ordering::Relaxed);
+            2 * number + 1
+        };
+        let may_offer = fabric.capabilities().completes_at_post && {
             // Each tests one other: a member that is apart, in a container, is between two of them.
-            let next = (world.rank() + 1) % world.size();
-            let can_read =
-                fabric.processes().zip(world.fabric_rank(next)).zip(all.get(next as usize)).is_some_and(
-                    |((processes, next), [_, address, value])| processes.can_read(next, [*address, *value]),
-                );
-            let all = world.all_gather(&[u8::from(can_read)]).await.map_err(failed)?;
-            all.iter().all(|can_read| can_read.as_slice() == [1])
+            let next = world.fabric_rank((world.rank() + 1) % world.size());
+            if let Some((processes, next)) = fabric.processes().zip(next) {
+                processes.test(next);
+            }
+            world.barrier().await.map_err(|error| failed(error.fault()))?;
+            fabric.processes().is_some_and(PeerProcesses::are_open)
         };
         let context = Arc::new(Context { progress: Arc::clone(progress), number, may_offer });
         Ok(Self { world: world.clone(), context, acknowledged: Arc::default() })

@@ -2,6 +2,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use onesided_job::{Process, timespec};
@@ -9,6 +10,7 @@ use onesided_remote_memory::{Fault, FaultKind, Liveness, Rank};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::PeerProcesses;
+use crate::offer::PROCESSES_AT;
 use crate::shm::control::nonce;
 use crate::shm::process_vm::{self, bare::Range};
 use crate::shm::{JobSegment, Shm};
@@ -52,6 +54,16 @@ impl Shm {
         })
     }
 
+    /// The cookie of a rank, its address and its value; and, of rank 0, whether a test has failed.
+    fn introduction(&self, rank: Rank) -> [&AtomicU64; 3] {
+        let words = self.0.worlds[rank.index()].words().unwrap_or_default();
+        let at = (PROCESSES_AT / 8) as usize;
+        words
+            .get(at..)
+            .and_then(<[_]>::first_chunk::<3>)
+            .map_or_else(|| unreachable!("it is mapped whole"), <[_; 3]>::each_ref)
+    }
+
     /// Copies `len` bytes of a peer's memory by `copy`, which gets the process's number.
     fn copied(&self, peer: Rank, len: usize, copy: impl FnOnce(u32) -> std::io::Result<usize>) -> Result<(), Fault> {
         // The number of a process that has ended may be another's, at the start and at the end.
@@ -69,10 +81,25 @@ impl Shm {
 }
 
 impl PeerProcesses for Shm {
-    fn cookie(&self) -> [u64; 2] {
+    fn introduce(&self) {
         static COOKIE: OnceLock<u64> = OnceLock::new();
         let cookie = COOKIE.get_or_init(nonce);
-        [std::ptr::from_ref(cookie).expose_provenance() as u64, *cookie]
+        let [address, value, _] = self.introduction(self.me());
+        value.store(*cookie, Ordering::Relaxed);
+        address.store(std::ptr::from_ref(cookie).expose_provenance() as u64, Ordering::Release);
+    }
+
+    fn test(&self, peer: Rank) {
+        let [address, value, _] = self.introduction(peer);
+        let (address, mut found) = (address.load(Ordering::Acquire), [0; 8]);
+        let can_read = address != 0 && self.read(peer, address, &mut found).is_ok();
+        if !can_read || u64::from_le_bytes(found) != value.load(Ordering::Relaxed) {
+            self.introduction(Rank(0))[2].store(1, Ordering::Relaxed);
+        }
+    }
+
+    fn are_open(&self) -> bool {
+        self.introduction(Rank(0))[2].load(Ordering::Relaxed) == 0
     }
 
     fn read(&self, peer: Rank, address: u64, into: &mut [u8]) -> Result<(), Fault> {
