@@ -434,37 +434,3 @@ fn the_last_messages_of_the_last_other_rank_are_received() {
         });
     }
 }
-
-/// Messages that are copied in and out at the same time: received while they come, by a receive
-/// that is not waited for, and in part.
-#[test]
-fn long_messages_are_read_behind_their_copy() {
-    const LENS: [usize; 5] = [4095, 4096, 8193, 100_000, 131_073];
-    let bytes = |len: usize, salt: u64| (0..len as u64).map(|at| at * 7 + salt).collect::<Vec<u64>>();
-    for round in 0..10 {
-        ranks(2, |world, messages| {
-            let (me, other) = (world.rank(), 1 - world.rank());
-            for (tag, len) in (0..).zip(LENS) {
-                let mut into = vec![0_u64; len];
-                // Both send before they receive: each send is read by the other's wait for its own.
-                let posted = messages.recv_into(&mut into, other, Tag(tag));
-                let sent = bytes(len, (me + round).into());
-                messages.send(&sent, other, Tag(tag)).deadline(SOON).wait().unwrap();
-                assert_eq!(posted.deadline(SOON).wait().unwrap().bytes, 8 * len as u64);
-                assert!(into == bytes(len, (other + round).into()), "{len}");
-            }
-            if me == 0 {
-                for len in LENS {
-                    messages.send(&bytes(len, 0), 1, Tag(100)).deadline(SOON).wait().unwrap();
-                }
-            } else {
-                for len in LENS {
-                    let mut begin = vec![0_u64; len / 3];
-                    let error = messages.recv_into(&mut begin, 0, Tag(100)).deadline(SOON).wait().unwrap_err();
-                    assert!(error.to_string().contains("elements"), "{error}");
-                    assert!(begin == bytes(len / 3, 0), "{len}");
-                }
-            }
-        });
-    }
-}
