@@ -3,20 +3,21 @@
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll};
 
-use onesided_remote_memory::{Fault, FaultKind, Notify, Rank};
+use onesided_remote_memory::{Collective, Fault, FaultKind, Notify, Rank};
 
+use crate::arrival::Arrival;
 use crate::members::Members;
 use crate::offer::PROCESSES_AT;
-use crate::{Fabric, Segment};
+use crate::{Fabric, NOBODY, Segment};
 
 /// Rounds of the dissemination barrier: enough for [`Rank::LIMIT`].
 const ROUNDS: u64 = 24;
 /// The offsets of the two gather buffers in the world segment, used alternately.
 const GATHER: [u64; 2] = [1024, 1024 + 8 + GATHER_BYTES];
-/// The maximum contribution of a rank to [`Collective::all_gather`], in bytes. The first word has
-/// the length, and above it the number of the gather's first barrier.
+/// The maximum contribution of a rank to [`Collectives::all_gather`], in bytes. The first word has
+/// the length.
 pub(crate) const GATHER_BYTES: u64 = 1024;
 
 /// The failure-detection timeout after a failed write, in nanoseconds.
@@ -26,7 +27,7 @@ const _: () = assert!(ROUNDS * 8 <= GATHER[0] && GATHER[1] + 8 + GATHER_BYTES <=
 
 /// The state of a rank's collectives. Every rank calls the same collectives in the same order.
 #[derive(Debug)]
-pub(crate) struct Collective<F: Fabric> {
+pub(crate) struct Collectives<F: Fabric> {
     pub(crate) members: Members<F>,
     barriers: AtomicU64,
     gathers: AtomicU64,
@@ -43,32 +44,63 @@ impl Drop for Unfinished<'_> {
     }
 }
 
-impl<F: Fabric> Collective<F> {
+impl<F: Fabric> Collectives<F> {
     pub(crate) const fn new(members: Members<F>) -> Self {
         let (barriers, gathers) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { members, barriers, gathers, broken: AtomicBool::new(false) }
     }
 
     /// The dissemination barrier (Hensgen, Finkel, Manber 1988): in round r each rank signals the
-    /// rank 2^r after it and waits for the rank 2^r before it. A slot holds the number of the last
-    /// barrier that its single writer entered, so a peer that is already in the next barrier is
-    /// harmless.
-    pub(crate) async fn barrier(&self, fabric: &F) -> Result<(), Fault> {
+    /// rank 2^r after it and waits for the rank 2^r before it. A slot holds the [`Arrival`] of its
+    /// single writer in the last barrier that this entered, so a peer that is already in the next
+    /// barrier is harmless.
+    ///
+    /// Every rank hears of every other in the rounds. So does it of two that are in different
+    /// collectives: a rank that hears of them goes on with the rounds, to pass that on, and fails
+    /// then. None passes such a barrier.
+    pub(crate) async fn barrier(&self, fabric: &F, collective: Collective) -> Result<(), Fault> {
         if self.broken.load(Ordering::Relaxed) {
             return Err(Fault::new(FaultKind::OutOfStep));
         }
-        let epoch = self.barriers.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = self.barriers.fetch_add(1, Ordering::Relaxed) + 1;
         // A rank that left a barrier early, also by a drop, has not signalled the others, and its
         // numbers are inconsistent.
         let unfinished = Unfinished(&self.broken);
-        self.rounds(fabric, epoch).await?;
+        self.rounds(fabric, Arrival::new(number, collective)).await?;
         std::mem::forget(unfinished);
         Ok(())
     }
 
-    /// Makes every later collective of this rank fail, after it cancelled one.
-    pub(crate) fn give_up(&self) {
+    /// Makes every later collective of this rank fail, after it cancelled one. Returns the fault of
+    /// its deadline, with a rank of the world that has not arrived and the number of the others.
+    /// Where that would take messages, it names only the rank that this one waits for.
+    pub(crate) fn give_up(&self, fabric: &F) -> Fault {
         drop(Unfinished(&self.broken));
+        let (me, size) = (self.members.me(fabric), self.members.size(fabric));
+        let number = self.barriers.load(Ordering::Relaxed);
+        // Whether the signal of `rank` over this distance is missing, if that can be told at once.
+        let is_missing = |rank: u32, distance: u32| {
+            let to = (rank + distance) % size;
+            let segment = self.members.segment(fabric, to).ok()?;
+            let slot = fabric.word_in(&segment, slot(distance)).ok()?;
+            let seen = match to == me {
+                true => Poll::Ready(fabric.load(slot)),
+                false => Pin::new(&mut fabric.read(slot)).poll(&mut Context::from_waker(NOBODY)),
+            };
+            let Poll::Ready(Ok(seen)) = seen else { return None };
+            Some(!Arrival::has_come(seen, number))
+        };
+        let is_missing = |rank, distance| is_missing(rank, distance) == Some(true);
+        let (first, others) = if fabric.capabilities().completes_at_post {
+            let mut missing = (0..size).filter(|rank| *rank != me && is_missing(*rank, 1));
+            (missing.next(), missing.count())
+        } else {
+            let from = |distance| (me + size - distance) % size;
+            let waits = distances(size).find(|distance| is_missing(from(*distance), *distance));
+            (waits.map(from), 0)
+        };
+        let late = FaultKind::TimedOut;
+        first.map_or(Fault::new(late), |rank| Fault::of(late, Rank(rank)).with_detail(others as u32))
     }
 
     /// Gathers all ranks' contributions, by rank. ||
@@ -77,16 +109,19 @@ impl<F: Fabric> Collective<F> {
     /// passed the barrier of the next gather, which all ranks entered after reading. A second
     /// barrier is needed where memory is freed with its rank, because a rank may leave after
     /// returning.
-    pub(crate) async fn all_gather(&self, fabric: &F, mine: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
+    pub(crate) async fn all_gather(
+        &self,
+        fabric: &F,
+        collective: Collective,
+        mine: &[u8],
+    ) -> Result<Vec<Vec<u8>>, Fault> {
         if mine.len() as u64 > GATHER_BYTES {
             return Err(Fault::new(FaultKind::TooLong).with_detail(mine.len() as u32));
         }
         let members = &self.members;
         let own = members.segment(fabric, members.me(fabric))?;
         let mut buffer = vec![0; 8 + mine.len()];
-        let epoch = self.barriers.load(Ordering::Relaxed) as u32 + 1;
-        buffer[..4].copy_from_slice(&(mine.len() as u32).to_le_bytes());
-        buffer[4..8].copy_from_slice(&epoch.to_le_bytes());
+        buffer[..8].copy_from_slice(&(mine.len() as u64).to_le_bytes());
         buffer[8..].copy_from_slice(mine);
         let offset = GATHER[(self.gathers.fetch_add(1, Ordering::Relaxed) % 2) as usize];
         fabric.write_own(&own, offset, &buffer)?;
@@ -94,16 +129,16 @@ impl<F: Fabric> Collective<F> {
         // Segments opened before the barrier stay readable if memory survives its owner, whatever
         // the owner does next.
         let opened = if survives { self.all_segments(fabric) } else { Ok(Vec::new()) };
-        self.barrier(fabric).await?;
+        self.barrier(fabric, collective).await?;
         if survives {
-            return self.read_all(fabric, opened?, (offset, epoch)).await;
+            return self.read_all(fabric, &opened?, offset).await;
         }
         // This rank enters the last barrier even if it could not read.
         let all = match self.all_segments(fabric) {
-            Ok(segments) => self.read_all(fabric, segments, (offset, epoch)).await,
+            Ok(segments) => self.read_all(fabric, &segments, offset).await,
             Err(fault) => Err(fault),
         };
-        self.barrier(fabric).await?;
+        self.barrier(fabric, collective).await?;
         all
     }
 
@@ -111,21 +146,12 @@ impl<F: Fabric> Collective<F> {
         (0..self.members.size(fabric)).map(|rank| self.members.segment(fabric, rank)).collect()
     }
 
-    async fn read_all(
-        &self,
-        fabric: &F,
-        segments: Vec<F::Segment>,
-        (offset, epoch): (u64, u32),
-    ) -> Result<Vec<Vec<u8>>, Fault> {
+    async fn read_all(&self, fabric: &F, segments: &[F::Segment], offset: u64) -> Result<Vec<Vec<u8>>, Fault> {
         let mut all = Vec::with_capacity(segments.len());
         for from in segments {
             let mut buffer = [0; 8 + GATHER_BYTES as usize];
-            fabric.get(&from, offset, &mut buffer).await?;
-            let word = buffer[..8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-            let (len, theirs) = (word & u64::from(u32::MAX), (word >> 32) as u32);
-            if theirs != epoch {
-                return Err(Fault::of(FaultKind::OutOfStep, from.rank()));
-            }
+            fabric.get(from, offset, &mut buffer).await?;
+            let len = buffer[..8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
             if len > GATHER_BYTES {
                 return Err(Fault::of(FaultKind::Protocol, from.rank()));
             }
@@ -138,24 +164,22 @@ impl<F: Fabric> Collective<F> {
     /// of a connection.
     pub(crate) fn connect_neighbours(&self, fabric: &F) -> Result<(), Fault> {
         let (me, size) = (self.members.me(fabric), self.members.size(fabric));
-        let mut distances =
-            std::iter::successors(Some(1), |distance| Some(distance * 2)).take_while(|distance| *distance < size);
-        distances.try_for_each(|distance| self.members.segment(fabric, (me + distance) % size).map(drop))
+        distances(size).try_for_each(|distance| self.members.segment(fabric, (me + distance) % size).map(drop))
     }
 
-    async fn rounds(&self, fabric: &F, epoch: u64) -> Result<(), Fault> {
+    async fn rounds(&self, fabric: &F, mut arrival: Arrival) -> Result<(), Fault> {
         let members = &self.members;
         let (me, size) = (members.me(fabric), members.size(fabric));
         let own = members.segment(fabric, me)?;
-        let mut distance = 1;
-        let mut slot = 0;
-        while distance < size {
+        let number = arrival.number();
+        for distance in distances(size) {
             let to = members.segment(fabric, (me + distance) % size)?;
-            let mut told = Some(fabric.write(fabric.word_in(&to, slot)?, epoch, Notify::Yes));
+            let mut told = Some(fabric.write(fabric.word_in(&to, slot(distance))?, arrival.to_word(), Notify::Yes));
             let from = (me + size - distance) % size;
             let from = members.named_by_fabric(fabric, from).ok_or(Fault::new(FaultKind::NoSuchRank))?;
-            let own = fabric.word_in(&own, slot)?;
-            let mut wait = pin!(members.wait_until(fabric, own, move |seen| seen >= epoch, (from, u64::MAX)));
+            let own = fabric.word_in(&own, slot(distance))?;
+            let has_come = move |seen| Arrival::has_come(seen, number);
+            let mut wait = pin!(members.wait_until(fabric, own, has_come, (from, u64::MAX)));
             let mut untold = None;
             let waited = poll_fn(|cx| {
                 // A rank that cannot be signalled never completes its barrier, nor do the ranks
@@ -174,11 +198,9 @@ impl<F: Fabric> Collective<F> {
             if let Some(fault) = untold {
                 return Err(self.cause(fabric, own, (from, fault)).await);
             }
-            waited?;
-            distance *= 2;
-            slot += 8;
+            arrival.hear(waited?, [from, fabric.rank()]);
         }
-        Ok(())
+        arrival.outcome()
     }
 
     /// The cause of a failed write, if it was a death: a dying rank's card refuses before the death
@@ -190,4 +212,15 @@ impl<F: Fabric> Collective<F> {
             _ => fault,
         }
     }
+}
+
+/// The distances of the rounds of a barrier.
+fn distances(size: u32) -> impl Iterator<Item = u32> {
+    std::iter::successors(Some(1), |distance: &u32| distance.checked_mul(2))
+        .take_while(move |distance| *distance < size)
+}
+
+/// The offset of the slot of a round.
+const fn slot(distance: u32) -> u64 {
+    distance.ilog2() as u64 * 8
 }

@@ -100,8 +100,9 @@ macro_rules! handle {
     };
 }
 
-/// Like [`call`], for a handle that also has a [`Limit`](crate::Limit) named `limit`, with its
-/// result after the deadline, which drops the operation if `late` has not.
+/// A handle with a [`Call`] named `call` and a [`Limit`](crate::Limit) named `limit`: like
+/// [`handle`], with the function that runs the call, and its result after the deadline, which drops
+/// the operation if `late` has not. The handle is then a future and has a `block` for its `wait`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! limited {
@@ -146,51 +147,6 @@ macro_rules! limited {
                     return $crate::block_on(fabric, $this);
                 }
                 $this.call.wait(fabric, |$asked| $run)
-            }
-        }
-    };
-}
-
-/// A handle with a [`Call`] named `call`: like [`handle`], with the function that runs the call.
-/// The handle is then a future and has a `block` for its `wait`.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! call {
-    (
-        [$($parameters:tt)*], $handle:ty, $value:ty, $error:ty, |$this:ident| $fabric:expr, |$asked:pat_param| $run:expr
-    ) => {
-        $crate::handle!([$($parameters)*], $handle, $value, $error, |$this| $fabric);
-        $crate::call!(future [$($parameters)*], $handle, $value, $error, |$this, $asked| $run);
-
-        impl<$($parameters)*> $handle
-        where
-            F: $crate::Drive,
-        {
-            fn block(self) -> ::core::result::Result<$value, $error> {
-                let $this = self;
-                let fabric = $fabric;
-                $this.call.wait(fabric, |$asked| $run)
-            }
-        }
-    };
-    (
-        future [$($parameters:tt)*], $handle:ty, $value:ty, $error:ty, |$this:ident, $asked:pat_param| $run:expr
-    ) => {
-        // Nothing in it is pinned in place: what must not move is boxed.
-        impl<$($parameters)*> Unpin for $handle where F: $crate::Fabric {}
-
-        impl<$($parameters)*> ::core::future::Future for $handle
-        where
-            F: $crate::Fabric,
-        {
-            type Output = ::core::result::Result<$value, $error>;
-
-            fn poll(
-                mut self: ::core::pin::Pin<&mut Self>,
-                cx: &mut ::core::task::Context<'_>,
-            ) -> ::core::task::Poll<Self::Output> {
-                let $this = &mut *self;
-                $this.call.poll(cx, |$asked| $run)
             }
         }
     };

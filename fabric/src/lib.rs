@@ -15,6 +15,7 @@ mod handle;
 
 #[cfg(not(onesided_loom))]
 mod any;
+mod arrival;
 mod background;
 mod capabilities;
 mod collective;
@@ -96,4 +97,4 @@ pub use crate::server_threads::ServerThread;
 pub use crate::split::Split;
 pub use crate::transport::{Arrival, SHORTEST_LIMIT, Transport};
 pub use crate::user_memory::UserMemory;
-pub use crate::world::{Barrier, World};
+pub use crate::world::{AllGather, Barrier, World};

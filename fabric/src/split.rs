@@ -1,11 +1,12 @@
 //! Splitting a world.
 
 use std::fmt;
+use std::time::Duration;
 
-use onesided_remote_memory::{Fault, FaultKind, Rank};
+use onesided_remote_memory::{Collective, Fault, FaultKind, Rank};
 
 use crate::members::Members;
-use crate::{Call, Drive, Error, Fabric, Segment, SegmentKey, WORLD_BYTES, World};
+use crate::{Call, Drive, Error, Fabric, Limit, Segment, SegmentKey, WORLD_BYTES, World};
 
 /// A pending split of a world: `.wait()` blocks, `.await` suspends, `.test()` polls once. Does
 /// nothing unless waited on or polled. See [`World::split`].
@@ -17,6 +18,7 @@ pub struct Split<'w, F: Fabric> {
     world: &'w World<F>,
     color: u32,
     key: u32,
+    limit: Limit<'w, F>,
     call: Call<'w, (), Result<World<F>, Error>>,
 }
 
@@ -56,18 +58,26 @@ impl Contribution {
 
 impl<'w, F: Fabric> Split<'w, F> {
     pub(crate) const fn new(world: &'w World<F>, color: u32, key: u32) -> Self {
-        Self { world, color, key, call: Call::NotStarted(()) }
+        Self { world, color, key, limit: Limit::NONE, call: Call::NotStarted(()) }
+    }
+
+    /// Gives up after this time, counted from the next poll; see [`World::barrier`] for the
+    /// consequences.
+    pub const fn deadline(mut self, after: Duration) -> Self {
+        self.limit.said = Some(after);
+        self
     }
 
     async fn run(world: &World<F>, color: u32, key: u32) -> Result<World<F>, Error> {
         let failed = |fault| Error::operation("split a world")(fault);
+        let gather = async |mine: Vec<u8>| world.gather(Collective::Split, &mine).await;
         let own = world.fabric().allocate(WORLD_BYTES);
         // A failure here is sent to the others before it is returned: they wait for this rank.
         let segment = own.as_ref().map(Segment::key).map_err(Error::fault);
-        let all = world.all_gather(&Contribution { color, key, segment }.to_bytes()).await.map_err(failed)?;
+        let all = gather(Contribution { color, key, segment }.to_bytes()).await.map_err(failed)?;
         let part = own.and_then(|own| Self::part(world, color, own, &all).map_err(failed));
         let outcome = part.as_ref().map_err(Error::fault).and_then(World::connect_neighbours);
-        let told = world.all_gather(&outcome.err().map_or(0, Fault::to_bits).to_le_bytes()).await.map_err(failed)?;
+        let told = gather(outcome.err().map_or(0, Fault::to_bits).to_le_bytes().into()).await.map_err(failed)?;
         let part = part.map_err(|error| match error {
             Error::Operation { fault, .. } => failed(world.translate(fault)),
             other => other,
@@ -119,9 +129,11 @@ impl<F: Fabric> Split<'_, F> {
     }
 }
 
-call!(['w, F], Split<'w, F>, World<F>, Error, |split| split.world.fabric(), |()| {
-    Self::run(split.world, split.color, split.key)
-});
+limited! {
+    ['w, F], Split<'w, F>, World<F>, Error, |split| split.world.fabric(),
+    |()| Self::run(split.world, split.color, split.key),
+    late Error::operation("split a world")(split.world.give_up_collectives())
+}
 
 impl<F: Fabric> fmt::Debug for Split<'_, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 #[cfg(not(onesided_loom))]
 use onesided_job::Maker;
-use onesided_remote_memory::{Fault, FaultKind, Rank};
+use onesided_remote_memory::{Collective, Fault, FaultKind, Rank};
 
-use crate::collective::Collective;
+use crate::collective::Collectives;
 use crate::members::Members;
 use crate::server_threads::ServerThreads;
 use crate::{Call, Drive, Error, Fabric, Limit, ServerThread, Split, Task};
@@ -25,7 +25,7 @@ use crate::{Call, Drive, Error, Fabric, Limit, ServerThread, Split, Task};
 #[derive(Debug, Clone)]
 pub struct World<F: Fabric> {
     fabric: F,
-    collective: Arc<Collective<F>>,
+    collective: Arc<Collectives<F>>,
     /// Held by the application's handles alone, so that the last drop is detected.
     _presence: Option<Arc<Presence<F>>>,
     /// Memory that peers may still access, kept while this rank is in the world.
@@ -71,7 +71,7 @@ impl<F: Fabric> World<F> {
             #[cfg(not(onesided_loom))]
             maker: Maker::this(),
         };
-        let collective = Arc::new(Collective::new(Members::all()));
+        let collective = Arc::new(Collectives::new(Members::all()));
         Self {
             fabric,
             collective,
@@ -84,17 +84,29 @@ impl<F: Fabric> World<F> {
 
     /// A world of some of this one's ranks.
     pub(crate) fn of(&self, members: Members<F>) -> Self {
-        Self { collective: Arc::new(Collective::new(members)), ..self.clone() }
+        Self { collective: Arc::new(Collectives::new(members)), ..self.clone() }
     }
 
-    /// Called on the cancellation of a collective: the others may wait in it for this rank, so
-    /// later ones fail.
+    /// Called at the deadline of a collective: the others may wait in it for this rank, so later
+    /// ones fail. The fault names a rank that has not come.
     #[doc(hidden)]
-    pub fn give_up_collectives(&self) {
-        self.collective.give_up();
+    pub fn give_up_collectives(&self) -> Fault {
+        self.collective.give_up(&self.fabric)
     }
 
-    /// See [`Collective::connect_neighbours`].
+    /// A barrier that is a part of a collective call.
+    #[doc(hidden)]
+    pub async fn meet(&self, collective: Collective) -> Result<(), Fault> {
+        self.collective.barrier(&self.fabric, collective).await.map_err(|fault| self.translate(fault))
+    }
+
+    /// An [`all_gather`](Self::all_gather) that is a part of a collective call.
+    #[doc(hidden)]
+    pub async fn gather(&self, collective: Collective, mine: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
+        self.collective.all_gather(&self.fabric, collective, mine).await.map_err(|fault| self.translate(fault))
+    }
+
+    /// See [`Collectives::connect_neighbours`].
     pub(crate) fn connect_neighbours(&self) -> Result<(), Fault> {
         self.collective.connect_neighbours(&self.fabric)
     }
@@ -151,8 +163,9 @@ impl<F: Fabric> World<F> {
     /// before it.
     ///
     /// # Errors
-    /// `PeerDied`, `PeerLeft`, `TimedOut`. A failed barrier cannot be resumed: every later
-    /// collective of this rank fails with `OutOfStep`.
+    /// `PeerDied`, `PeerLeft`; `TimedOut` with a rank that has not come (on a network, one that this
+    /// rank waits for); `OutOfStep` at every rank if one is in another collective. A failed barrier
+    /// cannot be resumed: every later collective of this rank fails with `OutOfStep`.
     ///
     /// # Cancel safety
     /// Not cancel safe: a rank that dropped its barrier may or may not have let the others pass, and
@@ -162,17 +175,24 @@ impl<F: Fabric> World<F> {
         Barrier { world: self, limit: Limit::NONE, call: Call::NotStarted(()) }
     }
 
-    /// All ranks' bytes, by rank; at most 1024 bytes each. Collective; returns when all ranks have
+    /// All ranks' bytes, by rank; at most 1024 bytes each. Collective; completes when all ranks have
     /// arrived.
     ///
     /// # Errors
-    /// `TooLong`; `OutOfStep` with a rank that is in a barrier meanwhile; those of
-    /// [`barrier`](Self::barrier).
+    /// `TooLong`; those of [`barrier`](Self::barrier).
     ///
     /// # Cancel safety
     /// As [`barrier`](Self::barrier).
-    pub async fn all_gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
-        self.collective.all_gather(&self.fabric, mine).await.map_err(|fault| self.translate(fault))
+    ///
+    /// ```
+    /// # onesided_fabric::threads(3, |world| {
+    /// let all = world.all_gather(&[world.rank() as u8; 2]).wait()?;
+    /// assert_eq!(all, [[0, 0], [1, 1], [2, 2]]);
+    /// # Ok(())
+    /// # }).unwrap().into_iter().collect::<Result<(), onesided_fabric::Error>>().unwrap();
+    /// ```
+    pub const fn all_gather<'w>(&'w self, mine: &'w [u8]) -> AllGather<'w, F> {
+        AllGather { world: self, limit: Limit::NONE, call: Call::NotStarted(mine) }
     }
 
     /// Whether a rank counts as alive: `false` once it died or left.
@@ -285,13 +305,7 @@ impl<F: Fabric> Barrier<'_, F> {
     }
 
     async fn run(world: &World<F>) -> Result<(), Error> {
-        let passed = world.collective.barrier(&world.fabric).await;
-        passed.map_err(|fault| world.translate(fault)).map_err(Error::operation("barrier"))
-    }
-
-    fn late(world: &World<F>) -> Error {
-        world.give_up_collectives();
-        Error::operation("barrier")(Fault::new(FaultKind::TimedOut))
+        world.meet(Collective::Barrier).await.map_err(Error::operation("barrier"))
     }
 }
 
@@ -310,5 +324,46 @@ impl<F: Fabric> Barrier<'_, F> {
 
 limited! {
     ['w, F], Barrier<'w, F>, (), Error, |barrier| barrier.world.fabric(), |()| Self::run(barrier.world),
-    late Self::late(barrier.world)
+    late Error::operation("barrier")(barrier.world.give_up_collectives())
+}
+
+/// A pending [`World::all_gather`]: `.wait()` blocks, `.await` suspends, `.test()` polls once. Does
+/// nothing unless waited on or polled.
+#[derive(Debug)]
+#[must_use = "an all_gather that nobody waits for is not entered"]
+pub struct AllGather<'w, F: Fabric> {
+    world: &'w World<F>,
+    limit: Limit<'w, F>,
+    call: Call<'w, &'w [u8], Result<Vec<Vec<u8>>, Error>>,
+}
+
+impl<F: Fabric> AllGather<'_, F> {
+    /// Gives up after this time, counted from the next poll; see [`World::barrier`] for the
+    /// consequences.
+    pub const fn deadline(mut self, after: Duration) -> Self {
+        self.limit.said = Some(after);
+        self
+    }
+
+    async fn run(world: &World<F>, mine: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        world.gather(Collective::AllGather, mine).await.map_err(Error::operation("all_gather"))
+    }
+}
+
+impl<F: Fabric> AllGather<'_, F> {
+    /// Blocks until every rank has arrived; returns the bytes of each, by rank.
+    ///
+    /// # Errors
+    /// See [`World::all_gather`].
+    pub fn wait(self) -> Result<Vec<Vec<u8>>, Error>
+    where
+        F: Drive,
+    {
+        self.block()
+    }
+}
+
+limited! {
+    ['w, F], AllGather<'w, F>, Vec<Vec<u8>>, Error, |gather| gather.world.fabric(), |mine| Self::run(gather.world, mine),
+    late Error::operation("all_gather")(gather.world.give_up_collectives())
 }

@@ -4,6 +4,7 @@ use core::fmt;
 use core::num::NonZeroU64;
 
 use crate::Rank;
+use crate::collective::Collective;
 
 /// Why an operation failed: a kind, the rank it concerns, and one number of detail.
 ///
@@ -41,7 +42,8 @@ pub enum FaultKind {
     OwnerPanicked,
     /// The lock is held by a live rank whose lease has expired. The fault names that rank.
     LeaseExpired,
-    /// The deadline passed first.
+    /// The deadline passed first. With a rank: that one was waited for, and the detail is the number
+    /// of others that were.
     TimedOut,
     /// **The outcome is indeterminate**: the fabric failed the operation after it left, so it may
     /// have taken effect. The connection to that rank is lost with it. The detail is the fabric's
@@ -77,7 +79,7 @@ pub enum FaultKind {
     Revoked,
     /// An earlier barrier or another collective of this world failed or was cancelled at this rank,
     /// so that its collectives no longer match those of the others. With a rank: that rank is in
-    /// another collective than this one.
+    /// another collective than this one; the detail has both.
     OutOfStep,
     /// As `PeerLeft`, and wherever that is documented, for a peer that ended without joining the
     /// job: its program does not use the library.
@@ -138,6 +140,12 @@ impl Fault {
     pub const fn with_detail(self, detail: u32) -> Self {
         let bits = self.0.get();
         Self::pack(self.kind(), (bits >> 32) as u32 & 0xff_ffff, detail)
+    }
+
+    /// The fault of a rank that is in another collective than this one.
+    #[must_use]
+    pub const fn out_of_step(rank: Rank, [theirs, own]: [u8; 2]) -> Self {
+        Self::of(FaultKind::OutOfStep, rank).with_detail((theirs as u32) << 8 | own as u32)
     }
 
     #[inline]
@@ -218,8 +226,19 @@ impl fmt::Debug for Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use FaultKind::{PeerLeft, PeerNeverJoined};
+        use FaultKind::{OutOfStep, PeerLeft, PeerNeverJoined, TimedOut};
         match (self.kind(), self.rank()) {
+            (OutOfStep, Some(rank)) => {
+                let [.., theirs, own] = self.detail().to_be_bytes().map(Collective::text);
+                return write!(f, "{rank} is in {theirs}, and this rank in {own}");
+            }
+            (TimedOut, Some(rank)) => {
+                write!(f, "the deadline passed, waiting for {rank}")?;
+                return match self.detail() {
+                    0 => Ok(()),
+                    others => write!(f, " and {others} more"),
+                };
+            }
             (PeerLeft | PeerNeverJoined, Some(rank)) => write!(f, "{rank} ")?, // begins the sentence
             (_, Some(rank)) => write!(f, "{rank}: ")?,
             (_, None) => {}
@@ -239,7 +258,7 @@ impl fmt::Display for Fault {
             FaultKind::ParticipantDied => "a rank died that may hold the lock",
             FaultKind::OwnerPanicked => "the owner of the lock panicked",
             FaultKind::LeaseExpired => "the owner of the lock is late",
-            FaultKind::TimedOut => "the deadline passed",
+            TimedOut => "the deadline passed",
             FaultKind::Unknown => "the operation failed on its way, it may have taken effect",
             FaultKind::ConnectionLost => "the connection to it is lost",
             FaultKind::Refused => "the fabric refused the operation",
@@ -255,8 +274,7 @@ impl fmt::Display for Fault {
             FaultKind::Unsupported => "the fabric cannot do it",
             FaultKind::Closed if self.rank().is_some() => "the memory or the lock is closed there",
             FaultKind::Closed => "the request was cancelled, or has yielded its result",
-            FaultKind::OutOfStep if self.rank().is_some() => "it is in another collective, a barrier or a fence",
-            FaultKind::OutOfStep => "an earlier collective of this world failed or was cancelled; it can have no more",
+            OutOfStep => "an earlier collective of this world failed or was cancelled; it can have no more",
             FaultKind::Revoked => {
                 "access was revoked: a lock was kept for longer than its lease, or the rank counts as dead there"
             }
@@ -298,5 +316,20 @@ mod tests {
         let text = |kind| std::string::ToString::to_string(&Fault::of(kind, Rank(3)));
         let ends = [FaultKind::PeerDied, FaultKind::PeerLeft, FaultKind::PeerNeverJoined].map(text);
         assert_eq!(ends, ["rank 3: the peer died", "rank 3 has left", "rank 3 never joined the job"]);
+    }
+
+    #[test]
+    fn a_deadline_and_a_mismatch_say_whom_they_concern() {
+        extern crate std;
+        let text = |fault: Fault| std::string::ToString::to_string(&fault);
+        let late = Fault::of(FaultKind::TimedOut, Rank(3));
+        assert_eq!(text(late), "the deadline passed, waiting for rank 3");
+        assert_eq!(text(late.with_detail(2)), "the deadline passed, waiting for rank 3 and 2 more");
+        assert_eq!(text(Fault::new(FaultKind::TimedOut)), "the deadline passed");
+        let both = [Collective::Fence as u8, Collective::Barrier as u8];
+        let mismatch = Fault::out_of_step(Rank(3), both);
+        assert_eq!(text(mismatch), "rank 3 is in a fence, and this rank in a barrier");
+        let newer = Fault::out_of_step(Rank(3), [99, Collective::Split as u8]);
+        assert_eq!(text(newer), "rank 3 is in another collective, and this rank in a split");
     }
 }

@@ -35,12 +35,14 @@
 
 mod at;
 mod chain;
+mod collective;
 mod fault;
 mod memory;
 mod patience;
 
 pub use crate::at::{At, Rank, RegionId};
 pub use crate::chain::{Chain, Link};
+pub use crate::collective::Collective;
 pub use crate::fault::{Fault, FaultKind};
 pub use crate::memory::{Notify, RemoteMemory};
 pub use crate::patience::{Liveness, Patience, Watch};

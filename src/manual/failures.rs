@@ -124,4 +124,5 @@
 //!
 //! A collective (creating or closing a window, a barrier, a fence) cannot be cancelled, because the
 //! other ranks wait in it. After its deadline has passed, no later collective of this rank
-//! succeeds.
+//! succeeds. The same holds for every rank after ranks have met in different collectives: each gets
+//! `OutOfStep`, which names a rank and both collectives.

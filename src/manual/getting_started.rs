@@ -134,7 +134,8 @@
 //! |---|---|
 //! | `put of 2 elements at 1023 on rank 0 of window "scores": it has 1024 elements there` | offsets and lengths are in elements |
 //! | `create window "scores": rank 1 differs from rank 0 in the length: 11 elements against 10` | a window has the same length on every rank, unless it is [`uneven`](crate::Builder::uneven) |
-//! | `create window "scores": rank 1 is in another collective: a barrier, a fence or a close` | all ranks make the collective calls in the same order; a rank whose call needs no more of the others than that they are in a collective does not notice |
+//! | `create window "scores": rank 1 is in a barrier, and this rank in the creation of a window` | all ranks make the collective calls in the same order |
+//! | `barrier: the deadline passed, waiting for rank 1 and 2 more` | rank 1 and two others have not entered it (over a network: rank 1 has not, or itself waits for one that has not) |
 //! | `barrier: rank 1 has left` | rank 1 returned from `main` without this collective call |
 //! | `barrier: rank 1 never joined the job` | rank 1 runs a program that ended, with status 0, without the library |
 //! | `barrier: rank 1: the peer died` | rank 1 ended by a signal, a panic or `exit` |

@@ -28,7 +28,7 @@
 //! | `MPI_Comm_rank`, `MPI_Comm_size` | [`World::rank`](crate::World::rank), [`World::size`](crate::World::size) |
 //! | `MPI_Comm_split`; by `MPI_COMM_TYPE_SHARED` | [`World::split`](crate::World::split); [`World::split_by_host`](crate::World::split_by_host) |
 //! | `MPI_Barrier` | [`World::barrier`](crate::World::barrier) |
-//! | `MPI_Allgather` of bytes | [`World::all_gather`](crate::World::all_gather), by [`fabric::block_on`](crate::fabric::block_on) where nothing is `.await`ed |
+//! | `MPI_Allgather` of bytes | [`World::all_gather`](crate::World::all_gather) |
 //! | other collectives | none so far |
 //! | `MPI_Abort` | end the process with a status: `onesided run` ends the others |
 //!

@@ -112,7 +112,7 @@ fn active_waits_keep_their_deadlines() {
             let error = window.post(&[1]).unwrap().deadline(SHORT).wait().unwrap_err();
             assert!(error.is_timed_out() && begin.elapsed() >= 2 * SHORT);
             let error = window.fence().deadline(SHORT).wait().map(drop).unwrap_err();
-            assert_eq!(error.to_string(), "fence window \"late\": the deadline passed");
+            assert_eq!(error.to_string(), "fence window \"late\": the deadline passed, waiting for rank 1");
         }
         over.wait();
     });

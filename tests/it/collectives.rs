@@ -51,7 +51,7 @@ fn every_rank_gets_the_bytes_of_every_rank() {
                 assert_eq!(bytes, &vec![rank as u8; (round * 37 + rank) % 1025]);
             }
         }
-        let too_long = block_on(world.fabric(), world.all_gather(&[0; 1025])).unwrap_err();
+        let too_long = world.all_gather(&[0; 1025]).wait().unwrap_err().fault();
         assert_eq!((too_long.kind(), too_long.detail()), (FaultKind::TooLong, 1025));
         world.barrier().wait().unwrap(); // nothing was begun
     });
@@ -65,10 +65,32 @@ fn a_barrier_has_a_deadline() {
             let begin = Instant::now();
             let error = Error::from(world.barrier().deadline(Duration::from_millis(50)).wait().unwrap_err());
             assert!(error.is_timed_out());
-            assert_eq!(error.to_string(), "barrier: the deadline passed");
+            assert_eq!(error.to_string(), "barrier: the deadline passed, waiting for rank 1");
             assert!(begin.elapsed() >= Duration::from_millis(50));
             let again = world.barrier().wait().unwrap_err();
             assert_eq!(again.fault().kind(), FaultKind::OutOfStep, "it is out of step");
+        }
+        over.wait();
+    });
+}
+
+/// The ranks that have not come are told from those that wait for them, too.
+#[test]
+fn a_collective_names_the_ranks_that_it_waited_for() {
+    let (entered, over) = (Barrier::new(5), Barrier::new(7));
+    ranks(7, move |world| {
+        let window = Window::<u64>::builder().name("a").allocate(&world, 1).wait().unwrap();
+        let mut fence = window.fence().deadline(Duration::from_millis(5));
+        if ![3, 5, 0].contains(&world.rank()) {
+            fence = window.fence();
+            assert!(fence.test().unwrap().is_none());
+        }
+        if ![3, 5].contains(&world.rank()) {
+            entered.wait();
+        }
+        if world.rank() == 0 {
+            let text = "fence window \"a\": the deadline passed, waiting for rank 3 and 1 more";
+            assert_eq!(fence.wait().map(drop).unwrap_err().to_string(), text);
         }
         over.wait();
     });

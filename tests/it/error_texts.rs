@@ -1,10 +1,12 @@
 //! What errors say.
 
 use std::error::Error as _;
-
+use std::sync::Barrier;
 use std::time::Duration;
 
-use onesided::{Error, FaultKind, LockAllDesign, LockDesign, LockTable, Mode, Mutex, Op, Window, WindowError};
+use onesided::{
+    Error, FaultKind, LockAllDesign, LockDesign, LockTable, Messages, Mode, Mutex, Op, Window, WindowError, World,
+};
 
 use crate::support::ranks;
 
@@ -123,25 +125,52 @@ fn every_deadline_names_the_lock_that_was_waited_for() {
     }
 }
 
+/// Every rank learns that one is in another collective, and which: also those that the barrier tells
+/// nothing of that rank but by others.
 #[test]
-fn a_creation_names_the_rank_that_is_in_another_collective() {
-    ranks(3, |world| {
-        let create = || Window::<u64>::builder().name("a").allocate(&world, 1).wait().map(drop);
-        create().unwrap();
-        if world.rank() == 1 {
-            return world.barrier().wait().unwrap();
+fn ranks_in_different_collectives_name_both() {
+    let step = |world: &World, collective: usize| match collective {
+        0 => world.barrier().wait().map_err(Error::from),
+        1 => world.all_gather(&[1]).wait().map(drop).map_err(Error::from),
+        2 => world.split(0, 0).wait().map(drop).map_err(Error::from),
+        3 => Window::<u64>::builder().name("a").allocate(world, 1).wait().map(drop).map_err(Error::from),
+        _ => Messages::new(world).map(drop).map_err(Error::from),
+    };
+    let begin = ["barrier", "all_gather", "split a world", "create window \"a\"", "make a communicator"];
+    let names = ["a barrier", "an all_gather", "a split", "the creation of a window", "the creation of a communicator"];
+    let pairs = (0..5).flat_map(|one| (0..5).map(move |other| (one, other))).filter(|(one, other)| one != other);
+    for (one, other) in pairs {
+        let over = Barrier::new(6);
+        ranks(6, move |world| {
+            step(&world, 3).unwrap();
+            let (mine, theirs, rank) = if world.rank() == 4 { (other, one, None) } else { (one, other, Some(4)) };
+            let error = step(&world, mine).unwrap_err();
+            assert_eq!(error.kind(), Some(FaultKind::OutOfStep), "{error}");
+            let text = error.to_string();
+            let why = format!(" is in {}, and this rank in {}", names[theirs], names[mine]);
+            assert!(text.starts_with(begin[mine]) && text.ends_with(&why), "{text}");
+            assert!(rank.is_none_or(|rank: u32| text.contains(&format!(": rank {rank} is in"))), "{text}");
+            assert!(world.barrier().wait().is_err_and(|error| error.kind() == FaultKind::OutOfStep));
+            over.wait();
+        });
+    }
+}
+
+#[test]
+fn a_fence_and_a_close_name_each_other() {
+    let over = Barrier::new(3);
+    ranks(3, move |world| {
+        let window = Window::<u64>::builder().name("a").allocate(&world, 1).wait().unwrap();
+        let error = match world.rank() {
+            2 => window.clone().close().wait().unwrap_err(),
+            _ => window.fence().wait().map(drop).unwrap_err(),
+        };
+        let text = error.to_string();
+        match world.rank() {
+            2 => assert!(text.ends_with(" is in a fence, and this rank in the close of a window"), "{text}"),
+            _ => assert_eq!(text, "fence window \"a\": rank 2 is in the close of a window, and this rank in a fence"),
         }
-        let why = "rank 1 is in another collective: a barrier, a fence or a close";
-        assert_eq!(create().unwrap_err().to_string(), format!("create window \"a\": {why}"));
-    });
-    ranks(2, |world| {
-        if world.rank() == 1 {
-            world.split(0, 0).wait().map(drop).unwrap_err();
-            return;
-        }
-        let error = Window::<u64>::builder().name("a").allocate(&world, 1).wait().map(drop).unwrap_err();
-        let why = "rank 1 broke the protocol: it is in another collective, or runs another version of the library";
-        assert_eq!(error.to_string(), format!("create window \"a\": {why}"));
+        over.wait();
     });
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytemuck::Pod;
-use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
+use onesided_fabric::remote_memory::{Collective, Fault, FaultKind, Liveness, Rank};
 use onesided_fabric::{Drive, Fabric, PeerProcesses, World};
 
 use crate::engine::Engine;
@@ -131,12 +131,12 @@ impl<F: Fabric + 'static> Messages<F> {
         let number = if world.size() == fabric.size() {
             // All ranks make such communicators in one order.
             let number = 2 * shared.wholes.fetch_add(1, Ordering::Relaxed);
-            world.barrier().await.map_err(|error| failed(error.fault()))?;
+            world.meet(Collective::CreateMessages).await.map_err(failed)?;
             number
         } else {
             // The lowest odd one that is free at all members.
             let mine = shared.next.load(Ordering::Relaxed);
-            let all = world.all_gather(&mine.to_le_bytes()).await.map_err(failed)?;
+            let all = world.gather(Collective::CreateMessages, &mine.to_le_bytes()).await.map_err(failed)?;
             let numbers = all.iter().filter_map(|bytes| bytes.as_slice().try_into().ok().map(u32::from_le_bytes));
             let number = numbers.max().unwrap_or(mine);
             shared.next.fetch_max(number + 1, Ordering::Relaxed);
@@ -148,7 +148,7 @@ impl<F: Fabric + 'static> Messages<F> {
             if let Some((processes, next)) = fabric.processes().zip(next) {
                 processes.test(next);
             }
-            world.barrier().await.map_err(|error| failed(error.fault()))?;
+            world.meet(Collective::CreateMessages).await.map_err(failed)?;
             fabric.processes().is_some_and(PeerProcesses::are_open)
         };
         let context = Arc::new(Context { progress: Arc::clone(progress), number, may_offer });

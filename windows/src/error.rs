@@ -355,9 +355,8 @@ fn reason(fault: &Fault) -> String {
             format!("{rank} has no such memory: it closed or dropped the window, or detached the memory")
         }
         (FaultKind::Protocol, Some(rank)) => {
-            format!("{rank} broke the protocol: it is in another collective, or runs another version of the library")
+            format!("{rank} broke the protocol: does it run another version of the library?")
         }
-        (FaultKind::OutOfStep, Some(rank)) => format!("{rank} is in another collective: a barrier, a fence or a close"),
         _ => fault.to_string(),
     }
 }

@@ -149,7 +149,7 @@ impl<F: Fabric> Check<F> {
     async fn judge(&self, world: &World<F>) -> Result<Vec<String>, Fault> {
         let own = world.fabric().allocate(self.bytes);
         let key = own.as_ref().map(|own| own.key().to_bytes().to_vec()).unwrap_or_default();
-        let keys = world.all_gather(&key).await?;
+        let keys = world.all_gather(&key).await.map_err(|error| error.fault())?;
         // Held until all ranks have reported: no segment is freed while a rank uses it.
         let context = own.map_err(Wrong::from).and_then(|own| Context::new(world, own, &keys));
         let verdict = match &context {
@@ -168,7 +168,7 @@ impl<F: Fabric> Check<F> {
         while text.len() > 512 {
             text.pop();
         }
-        let all = world.all_gather(text.as_bytes()).await?;
+        let all = world.all_gather(text.as_bytes()).await.map_err(|error| error.fault())?;
         Ok(all.iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect())
     }
 }

@@ -41,12 +41,12 @@ pub(super) async fn know_themselves<F: Fabric>(cx: &Context<F>) -> Verdict {
 }
 
 pub(super) async fn gather_any_length<F: Fabric>(cx: &Context<F>) -> Verdict {
-    fails("1025 bytes", cx.world.all_gather(&[0; 1025]).await, FaultKind::TooLong)?;
+    fails("1025 bytes", cx.world.all_gather(&[0; 1025]).await.map_err(|error| error.fault()), FaultKind::TooLong)?;
     let mut verdict = Ok(());
     for step in [1, 0, 1024, 8, 333] {
         let len = |rank: u32| (step * (rank as usize + 1)) % 1025;
         // Whatever the result, all ranks enter the next gather.
-        let all = cx.world.all_gather(&pattern(cx.me().0, len(cx.me().0))).await;
+        let all = cx.world.all_gather(&pattern(cx.me().0, len(cx.me().0))).await.map_err(|error| error.fault());
         verdict = verdict.and(compare(cx, all, len));
     }
     verdict

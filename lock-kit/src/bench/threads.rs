@@ -85,8 +85,7 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
     ) -> Result<Option<RankResult>, Error> {
         let fabric = world.fabric();
         let own = fabric.allocate(8 * words::<A>().next_multiple_of(16) as u64)?;
-        let keys =
-            block_on(fabric, world.all_gather(&own.key().to_bytes())).map_err(Error::operation("gather keys"))?;
+        let keys = world.all_gather(&own.key().to_bytes()).wait()?;
         let open = |key: &Vec<u8>| {
             let key = SegmentKey::from_bytes(key).ok_or(Error::operation("open")(Fault::new(FaultKind::Protocol)))?;
             fabric.open(&key)

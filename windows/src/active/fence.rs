@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::OnceLock;
 
+use onesided_fabric::remote_memory::Collective;
 use onesided_fabric::{Any, Fabric};
 
 use crate::operation::request::{Awaited, Begin};
@@ -46,7 +47,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
             let inner = self.inner();
             let closed = |fault| Error::Collective { operation: "fence", window: inner.name.clone(), fault };
             inner.check_open().map_err(closed)?; // no other rank will arrive
-            inner.barrier("fence").await?;
+            inner.barrier(Collective::Fence, "fence").await?;
             let accesses = (0..inner.world.size()).map(|_| OnceLock::new()).collect();
             Ok(FenceEpoch { window: self, accesses })
         })
@@ -55,12 +56,9 @@ impl<T: Element, F: Fabric> Window<T, F> {
 
 impl<F: Fabric> Inner<F> {
     /// A barrier of the window's ranks.
-    pub(crate) async fn barrier(&self, operation: &'static str) -> Result<(), Error> {
-        self.world.barrier().await.map_err(|error| Error::Collective {
-            operation,
-            window: self.name.clone(),
-            fault: error.fault(),
-        })
+    pub(crate) async fn barrier(&self, collective: Collective, operation: &'static str) -> Result<(), Error> {
+        let met = self.world.meet(collective).await;
+        met.map_err(|fault| Error::Collective { operation, window: self.name.clone(), fault })
     }
 }
 
@@ -121,7 +119,7 @@ impl<'w, T: Element, F: Fabric> FenceEpoch<'w, T, F> {
             flushed = flushed.and(inner.fabric().flush(access.target.fabric_rank()).await.map_err(failed));
         }
         // The others wait for this rank even if its own operations failed.
-        flushed.and(inner.barrier("fence").await)
+        flushed.and(inner.barrier(Collective::Fence, "fence").await)
     }
 }
 

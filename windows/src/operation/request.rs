@@ -231,8 +231,7 @@ impl<F: Fabric> Awaited<'_, F> {
             }
             Self::Fence(inner) => Self::all_ranks(inner).timed_out(operation, None),
             Self::AllRanks(world, window) => {
-                world.give_up_collectives();
-                Error::Collective { operation, window: window.clone(), fault }
+                Error::Collective { operation, window: window.clone(), fault: world.give_up_collectives() }
             }
             Self::Users(_) => Error::TakeBack { fault },
         }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::thread;
 
-use onesided_fabric::remote_memory::FaultKind;
+use onesided_fabric::remote_memory::{Collective, FaultKind};
 use onesided_fabric::{Any, Call, Drive, Fabric, World};
 use onesided_lock_algos::{Intent, Mode};
 
@@ -27,7 +27,7 @@ impl<T: Element, F: Fabric> Value<T, F> {
             window.local().write(0, &[value])?;
         }
         // When all ranks have arrived here the value is in place.
-        let all = world.all_gather(&home.to_le_bytes()).await;
+        let all = world.gather(Collective::CreateWindow, &home.to_le_bytes()).await;
         let name = || window.inner().name.clone();
         let all = all.map_err(|fault| Error::Collective { operation: "create", window: name(), fault })?;
         // All ranks compare the same data, so all reach the same verdict.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::remote_memory::{Collective, Fault, FaultKind};
 use onesided_fabric::{Fabric, UserMemory};
 
 use crate::memory::window_memory::Backing;
@@ -162,7 +162,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
             inner.memory.targets.iter_mut().for_each(|target| drop(target.take()));
         }
         // The others wait for this rank even if its own operations failed.
-        let barrier = self.inner.barrier("close").await;
+        let barrier = self.inner.barrier(Collective::CloseWindow, "close").await;
         self.inner.lifecycle.set_ended(barrier.is_ok());
         self.inner.close_agent();
         let stopped = self.inner.locks.stop_server().await.map_err(|fault| self.inner.failed("close", own, fault));

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
+use onesided_fabric::remote_memory::{Collective, Fault, FaultKind, Rank};
 use onesided_fabric::{Fabric, Segment, UserMemory, World};
 use onesided_lock_algos::AnyLock;
 
@@ -449,7 +449,7 @@ impl<T: Element> Builder<T> {
             ),
             name: self.name.chars().take(60).collect(),
         };
-        let all = world.all_gather(&mine.to_bytes()).await.map_err(collective)?;
+        let all = world.gather(Collective::CreateWindow, &mine.to_bytes()).await.map_err(collective)?;
         let segments = parts.map_err(|source| Error::Create { window: self.name.clone(), source })?;
         let design = design?;
         let keys = keys_of_all(world, &self.name, &all, (locks, self.uneven))?;

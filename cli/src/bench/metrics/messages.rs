@@ -7,7 +7,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use onesided_fabric::{Any, block_on};
+use onesided_fabric::Any;
 use onesided_lock_kit::bench::{Counted, Operations};
 use onesided_windows::{LockAllDesign, Window};
 
@@ -137,8 +137,7 @@ fn contended(rank: &BenchRank<Counted<Any>>, window: &CountedWindow, effort: Eff
             Ok(acquired)
         })?;
         let of_all = |value: u64| -> Result<f64, Failure> {
-            let all = block_on(world.fabric(), world.all_gather(&value.to_le_bytes()))
-                .map_err(onesided_fabric::Error::operation("gather the counts"))?;
+            let all = world.all_gather(&value.to_le_bytes()).wait()?;
             let number = |bytes: &Vec<u8>| bytes.iter().rev().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
             Ok(all.iter().map(number).sum::<u64>() as f64)
         };

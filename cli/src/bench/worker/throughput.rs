@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use onesided_fabric::{Drive, block_on};
+use onesided_fabric::Drive;
 use onesided_lock_kit::bench::Histogram;
 use onesided_windows::Window;
 
@@ -88,8 +88,7 @@ impl<'r, F: Drive> Throughput<'r, F> {
             }
             let count = work(Stop { word: over, number })?;
             let seconds = timer.map_or(Ok(0.0), |timer| timer.join().map_err(|_| "the timer panicked"))?;
-            let all = block_on(rank.world.fabric(), rank.world.all_gather(&count.to_le_bytes()))
-                .map_err(onesided_fabric::Error::operation("gather the counts"))?;
+            let all = rank.world.all_gather(&count.to_le_bytes()).wait()?;
             let counts = all.iter().map(|bytes| from_bytes(bytes) as f64).collect();
             Ok(Outcome { counts, seconds })
         })
