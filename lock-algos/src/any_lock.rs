@@ -1,6 +1,6 @@
 //! A lock that is selected at run time.
 
-use onesided_remote_memory::{Fault, Link, RemoteMemory};
+use onesided_remote_memory::{Fault, Link, Rank, RemoteMemory};
 
 use crate::global::LOCK_ALL_WORDS;
 use crate::recovery::announces;
@@ -104,11 +104,15 @@ impl AnyLock {
         }
     }
 
-    /// The exclusive owner of whom the first operation of a failed acquire returned the word, where
-    /// it tells.
+    /// The rank that had the lock exclusively, or the last place of its queue, by the word that the
+    /// first operation of a failed acquire returned; where it tells.
     #[must_use]
-    pub fn owner_found(&self, first: u64) -> Option<Owner> {
-        if matches!(self, Self::TestAndSet(_)) { self.owner_in(first) } else { None }
+    pub fn rank_found(&self, first: u64) -> Option<Rank> {
+        match self {
+            Self::TestAndSet(_) => self.owner_in(first).map(|owner| owner.rank),
+            Self::Mcs(_) => Mcs::last_in(first),
+            _ => None,
+        }
     }
 
     /// The exclusive owner that the lock's first word at its home names, where it does.

@@ -235,8 +235,8 @@ impl fmt::Display for Fault {
             (TimedOut, Some(rank)) => {
                 write!(f, "the deadline passed, waiting for {rank}")?;
                 return match self.detail() {
-                    0 => Ok(()),
-                    others => write!(f, " and {others} more"),
+                    others @ 1..Rank::LIMIT => write!(f, " and {others} more"),
+                    _ => Ok(()),
                 };
             }
             (PeerLeft | PeerNeverJoined, Some(rank)) => write!(f, "{rank} ")?, // begins the sentence

@@ -327,12 +327,17 @@ fn said(op: Option<crate::Op>) -> String {
     op.map_or(String::new(), |op| format!(" ({op:?})"))
 }
 
+/// The detail of an acquire's `TimedOut` that names the rank that asked: another owner of it has the
+/// lock. No number of ranks.
+pub(crate) const ITSELF: u32 = u32::MAX;
+
 /// The same for an acquire.
 fn lock_reason(fault: &Fault) -> String {
     match (fault.kind(), fault.rank()) {
-        (FaultKind::TimedOut, Some(rank)) => {
+        (FaultKind::TimedOut, Some(rank)) if fault.detail() == ITSELF => {
             format!("the deadline passed; {rank} itself held the lock or waited for it, perhaps in another thread")
         }
+        (FaultKind::TimedOut, Some(rank)) => format!("the deadline passed; {rank} held the lock or waited for it"),
         _ => reason(fault),
     }
 }

@@ -19,7 +19,7 @@ mod recovery;
 
 use std::future::Future;
 
-use onesided_remote_memory::{Fault, FaultKind, Notify, Patience, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Notify, Patience, Rank, RemoteMemory};
 
 use self::home::Home;
 use self::node::{GRANT, HANDED, LINKED, NEXT, clean, grant_to, granted_to, leave};
@@ -68,6 +68,12 @@ impl Mcs {
     #[must_use]
     pub const fn new(backoff: Backoff) -> Self {
         Self { backoff }
+    }
+
+    /// The rank at the tail of the queue.
+    pub(crate) const fn last_in(home: u64) -> Option<Rank> {
+        let home = Home(home);
+        if home.is(Home::QUEUED) { Some(home.rank()) } else { None }
     }
 }
 

@@ -5,9 +5,11 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use onesided_fabric::Fabric;
-use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_lock_algos::{LockContext, Mode, Owner};
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
+use onesided_lock_algos::{AnyLock, LockContext, Mode, Owner};
 
+use crate::error::ITSELF;
+use crate::locks::context::WindowLockContext;
 use crate::locks::layout::LockId;
 use crate::locks::slots::{self, BIASED_SLOT, has_slot};
 use crate::window::inner::Inner;
@@ -61,20 +63,33 @@ impl<F: Fabric> Inner<F> {
         }
     }
 
-    /// Whether another owner of this rank has the lock, or waits for it: of the library's locks, as
-    /// far as their words tell at once.
+    /// The fault of an acquire at its deadline. It names a rank that has the lock, or waits for it:
+    /// this one, if another owner of it does; or else the owner, as far as the words of the library's
+    /// locks tell at once, or the rank that the first operation found.
     #[cold]
-    pub(crate) fn has_another_owner(&self, (rank, id): (u32, LockId), owner: u64) -> bool {
-        let Some(lock) = self.locks.algorithm.library() else { return false };
-        let Ok(target) = self.target(rank) else { return false };
-        let context = self.lock_context(target, id, owner);
-        if self.completes_at_post
-            && let Ok(home) = context.home(0)
-            && let Poll::Ready(Ok(found)) = poll_once(self.fabric().read(home))
-            && lock.owner_in(found).is_some_and(|owner| owner.rank == self.fabric().rank())
-        {
-            return true;
+    pub(crate) fn late(&self, (rank, id): (u32, LockId), owner: u64, found: Option<Rank>) -> Fault {
+        let own = self.fabric().rank();
+        // Where each owner has a node, it tells, and the last of a queue may be cancelled.
+        let found = found.filter(|rank| *rank != own || !self.locks.algorithm.uses_node(Mode::Exclusive));
+        let context = self.target(rank).map(|target| self.lock_context(target, id, owner)).ok();
+        let named = self.locks.algorithm.library().zip(context).and_then(|(lock, context)| {
+            if self.has_another_owner(lock, context, owner) {
+                return Some(own);
+            }
+            match poll_once(self.fabric().read(context.home(0).ok().filter(|_| self.completes_at_post)?)) {
+                Poll::Ready(found) => lock.owner_in(found.ok()?).map(|owner| owner.rank),
+                Poll::Pending => None,
+            }
+        });
+        match named.or(found) {
+            Some(rank) if rank == own || found == Some(own) => Fault::of(FaultKind::TimedOut, own).with_detail(ITSELF),
+            Some(rank) => Fault::of(FaultKind::TimedOut, rank),
+            None => Fault::new(FaultKind::TimedOut),
         }
+    }
+
+    /// Whether another owner of this rank is announced for the lock.
+    fn has_another_owner(&self, lock: &AnyLock, context: WindowLockContext<'_, F>, owner: u64) -> bool {
         let word = |slot, index| -> Result<u64, Fault> {
             self.fabric().load(self.fabric().word_in(&self.memory.hidden, self.locks.layout.node(slot, index))?)
         };

@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use onesided_fabric::Fabric;
-use onesided_fabric::remote_memory::{Fault, Link};
-use onesided_lock_algos::{AnyLock, Held, IntentFn, LockAlgorithm, LockUse, Mode, Owner, TestAndSet, Words};
+use onesided_fabric::remote_memory::{Fault, Link, Rank};
+use onesided_lock_algos::{AnyLock, Held, IntentFn, LockAlgorithm, LockUse, Mode, TestAndSet, Words};
 
 use crate::locks::context::WindowLockContext;
 
@@ -173,9 +173,9 @@ impl<F: Fabric> WindowLock<F> {
         }
     }
 
-    /// See [`AnyLock::owner_found`].
-    pub(crate) fn owner_found(&self, first: u64) -> Option<Owner> {
-        self.library()?.owner_found(first)
+    /// See [`AnyLock::rank_found`].
+    pub(crate) fn rank_found(&self, first: u64) -> Option<Rank> {
+        self.library()?.rank_found(first)
     }
 
     /// The lock of the library; `None` for the program's own.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
-use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Fabric, LockState};
 use onesided_lock_algos::{Intent, IntentFn, Mode, Owner, WaitPolicy};
 
@@ -28,8 +28,8 @@ pub(crate) struct Cancellable<F: Fabric> {
     owner: u64,
     mode: Mode,
     cancelled: Arc<AtomicBool>,
-    /// Whether the first operation found that this rank holds the lock.
-    pub(super) finds_own: bool,
+    /// See [`AnyLock::rank_found`](onesided_lock_algos::AnyLock::rank_found).
+    pub(super) found: Option<Rank>,
     rest: Option<Rest>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Cancellable<F: Fabric> {
 #[derive(Clone, Copy)]
 pub(crate) struct Cancelled {
     pub(crate) target_lock: (u32, LockId),
-    /// The error of a deadline that cancelled it; it names this rank if this rank has the lock.
+    /// The error of a deadline that cancelled it; it names a rank that has the lock, where known.
     pub(crate) fault: Fault,
 }
 
@@ -80,7 +80,7 @@ impl<F: Fabric> Cancellable<F> {
             let held = theirs.contend(context, words, mode, first, intent).await;
             held.map(Holding::of).inspect_err(|fault| theirs.end_cancelled(owner, first, *fault))
         });
-        Self { inner, target_lock, owner, mode, cancelled, finds_own: false, rest: Some(rest) }
+        Self { inner, target_lock, owner, mode, cancelled, found: None, rest: Some(rest) }
     }
 
     /// Notes that nothing waits for the lock any more.
@@ -103,12 +103,7 @@ impl<F: Fabric> Drop for Cancellable<F> {
         self.note_end();
         self.cancelled.store(true, Ordering::Relaxed);
         let (inner, target_lock, owner) = (Arc::clone(&self.inner), self.target_lock, self.owner);
-        let rank = inner.fabric().rank();
-        let fault = match self.finds_own || inner.has_another_owner(target_lock, owner) {
-            true => Fault::of(FaultKind::TimedOut, rank),
-            false => Fault::new(FaultKind::TimedOut),
-        };
-        LAST.set(Some(Cancelled { target_lock, fault }));
+        LAST.set(Some(Cancelled { target_lock, fault: inner.late(target_lock, owner, self.found) }));
         let slot = Owner::from_bits(owner).slot;
         inner.locks.slots.cancelled().push(slot);
         self.inner.run_or_spawn(async move {

@@ -334,11 +334,11 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
                         return Poll::Ready(Ok(Some((target, words, had))));
                     }
                     first => {
-                        let owner = first.ok().and_then(|first| inner.locks.algorithm.owner_found(first));
+                        let found = first.ok().and_then(|first| inner.locks.algorithm.rank_found(first));
                         let first = std::future::ready(first);
                         let mut rest =
                             Cancellable::new(Arc::clone(inner), (target_lock, mode, self.intent), words.1, first);
-                        rest.finds_own = owner.is_some_and(|owner| owner.rank == inner.fabric().rank());
+                        rest.found = found;
                         self.contended.get_or_insert_default().rest = Some((target, words, rest));
                     }
                 }
