@@ -352,15 +352,16 @@ fn fields_out_of_range_are_refused_and_nothing_is_moved() {
         }
         let first = epoch.fields(field!(Odd, first));
         assert_eq!(first.fetch_and_op(9, 3, Op::Max).wait().unwrap(), 0);
+        assert_eq!(first.fetch_add(9, 4).wait().unwrap(), 3);
         assert!(matches!(first.fetch_and_op(10, 3, Op::Max).wait(), Err(Error::Range { .. })));
         let mut found = [0; 2];
         first.get_accumulate(8, &[], &mut found, Op::NoOp).wait().unwrap();
-        assert_eq!(found, [0, 3]);
+        assert_eq!(found, [0, 7]);
         assert!(matches!(first.get_accumulate(8, &[1], &mut found, Op::Sum).wait(), Err(Error::Lengths { .. })));
         assert!(matches!(first.accumulate(8, &[1; 3], Op::Sum).wait(), Err(Error::Range { .. })));
         epoch.unlock().wait().unwrap();
         let mut expected = [Odd::zeroed(); 10];
-        expected[9].first = 3;
+        expected[9].first = 7;
         assert_eq!(window.local().read(0..10), expected);
         window.close().wait().unwrap();
     });

@@ -230,6 +230,12 @@ impl<'a, T: Element, F: Fabric, V: AtomicElement> FieldAccess<'a, T, Field<T, V>
         self.fetch("fetch_and_op", record, Change::Apply(op, operand))
     }
 
+    /// Adds to a record's field and returns the previous value: [`fetch_and_op`](Self::fetch_and_op)
+    /// with [`Op::Sum`].
+    pub fn fetch_add(self, record: usize, add: V) -> Fetch<'a, V, F> {
+        self.fetch("fetch_add", record, Change::Apply(Op::Sum, add))
+    }
+
     /// Replaces a record's field by `new` if it is `expected`, and returns the previous value; see
     /// [`Access::compare_and_swap`](crate::Access::compare_and_swap).
     ///
