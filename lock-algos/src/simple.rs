@@ -99,8 +99,9 @@ impl<'m, 'w, M: RemoteMemory> SimpleUse<'m, 'w, M> {
     /// # Panics
     /// If the lock has no such word.
     #[must_use]
+    #[track_caller]
     pub fn word(&self, index: usize) -> M::Word<'m> {
-        self.words.get(index).copied().flatten().unwrap_or_else(|| panic!("the lock has no word {index}"))
+        self.words.get(index).copied().flatten().expect("the lock has such a word")
     }
 
     /// Waits until word `index` may have changed, longer each time.

@@ -17,7 +17,7 @@ fn ranks_that_name_different_homes_of_a_value_read_both() {
         Mutex::new(&world, home, 0_u64).wait().unwrap_err().to_string()
     });
     let why = "rank 1 differs from rank 0 in the home of the value: it passed 1, rank 0 passed 0";
-    assert_eq!(errors, [(); 3].map(|()| format!("create window \"unnamed, of u64\": {why}")));
+    assert_eq!(errors, [(); 3].map(|()| format!("create window \"a mutex of u64\": {why}")));
 }
 
 #[test]

@@ -60,9 +60,13 @@ fn ranks_with_different_tables_all_get_an_error() {
                 make(&world).unwrap_err().to_string()
             });
             let why = format!("rank 1 differs from rank 0 in the lock: ticket{} against ticket{}", other.0, first.0);
-            let of = |purpose: &str| if purpose.starts_with(", of a table") { "locks" } else { "u64" };
-            let expected = [first, other, first]
-                .map(|(purpose, _)| format!("create window \"unnamed, of {}\": {why}", of(purpose)));
+            let of = |purpose: &str| match purpose {
+                ", of a value" => "a mutex of u64",
+                "" => "unnamed, of u64",
+                _ => "unnamed, of locks",
+            };
+            let expected =
+                [first, other, first].map(|(purpose, _)| format!("create window \"{}\": {why}", of(purpose)));
             assert_eq!(errors, expected);
         }
     }

@@ -71,6 +71,7 @@ where
     /// # Panics
     /// If the index is out of range; at compile time if the field is a constant.
     #[must_use]
+    #[track_caller]
     pub const fn element(self, at: usize) -> Field<T, V> {
         assert!(at < N, "the array has no such element");
         Field::new(self.offset + at * size_of::<V>())

@@ -82,6 +82,7 @@ impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
     ///
     /// # Panics
     /// If the range is out of bounds, as for a slice.
+    #[track_caller]
     pub fn read(&self, range: Range<usize>) -> Vec<T> {
         assert!(range.start <= range.end, "read of elements {range:?}: it ends before it starts");
         // Checked before the allocation, which a wrong length could make fail and abort the
@@ -90,7 +91,10 @@ impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
             let mut elements = vec![T::zeroed(); range.len()];
             self.read_into(range.start, &mut elements).map(|()| elements)
         });
-        read.unwrap_or_else(|error| panic!("{error}"))
+        match read {
+            Ok(elements) => elements,
+            Err(error) => panic!("{error}"), // in a closure it would not be the caller's
+        }
     }
 
     /// Copies elements from `offset` on into a slice.

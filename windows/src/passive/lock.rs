@@ -233,6 +233,7 @@ impl<'w, T: Element, F: Fabric, K: Kind<T>> LockRequest<'w, T, F, K> {
     /// # }).unwrap().into_iter().collect::<Result<(), Error>>().unwrap();
     /// ```
     #[inline]
+    #[track_caller]
     pub const fn recover(mut self) -> Self {
         assert!(self.contended.is_none() && self.started.is_some(), "`recover` comes before the first poll");
         self.intent = self.intent.recovering();

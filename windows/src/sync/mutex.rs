@@ -4,7 +4,7 @@ use std::fmt;
 
 use onesided_fabric::{Any, Fabric, World};
 
-use crate::sync::value::{Value, ValueLock, WriteGuard};
+use crate::sync::value::{Value, ValueLock, WriteGuard, named};
 use crate::{Builder, Element, Request};
 
 /// A value at one rank that every rank may lock, read and change: `std::sync::Mutex` between
@@ -57,6 +57,7 @@ impl<T: Element, F: Fabric> Mutex<T, F> {
     /// # Cancel safety
     /// As [`new`](Self::new).
     pub fn with(builder: Builder<T>, world: &World<F>, home: u32, value: T) -> Request<'_, Self, F> {
+        let builder = named(builder, "a mutex of");
         let awaited = builder.awaited(world);
         Request::new(awaited, "create", async move { Value::make(builder, world, home, value).await.map(Self) })
     }

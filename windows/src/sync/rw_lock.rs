@@ -4,7 +4,7 @@ use std::fmt;
 
 use onesided_fabric::{Any, Fabric, World};
 
-use crate::sync::value::{ReadGuard, Value, ValueLock, WriteGuard};
+use crate::sync::value::{ReadGuard, Value, ValueLock, WriteGuard, named};
 use crate::{Builder, Element, Request};
 
 /// A value at one rank that ranks may read concurrently or change exclusively: `std::sync::RwLock`
@@ -48,6 +48,7 @@ impl<T: Element, F: Fabric> RwLock<T, F> {
     /// # Cancel safety
     /// As [`new`](Self::new).
     pub fn with(builder: Builder<T>, world: &World<F>, home: u32, value: T) -> Request<'_, Self, F> {
+        let builder = named(builder, "a read-write lock of");
         let awaited = builder.awaited(world);
         Request::new(awaited, "create", async move { Value::make(builder, world, home, value).await.map(Self) })
     }

@@ -59,6 +59,12 @@ impl<T: Element, F: Fabric> Value<T, F> {
     }
 }
 
+/// Names a value without a name after what it is.
+pub(crate) fn named<T: Element>(builder: Builder<T>, what: &str) -> Builder<T> {
+    let is_named = builder.name != Builder::<T>::default().name;
+    if is_named { builder } else { builder.name(&format!("{what} {}", std::any::type_name::<T>())) }
+}
+
 // Not derived: a derive would require the traits of the element and the fabric.
 impl<T: Element, F: Fabric> Clone for Value<T, F> {
     fn clone(&self) -> Self {
@@ -122,6 +128,7 @@ impl<'m, T: Element, G: Guard<'m, T, F>, F: Fabric> LockedRequest<'m, T, G, Lock
     ///
     /// # Panics
     /// If it was polled before.
+    #[track_caller]
     pub fn recover(mut self) -> Self {
         assert!(matches!(self.call, Call::NotStarted(_)), "`recover` comes before the first poll");
         self.lock.intent = self.lock.intent.recovering();
