@@ -5,11 +5,13 @@ use onesided_job::{Job, environment};
 use crate::shm::Shm;
 use crate::{Error, World};
 
-/// The fabric chosen at run time: shared memory or, with the feature `verbs`, RDMA verbs.
+/// The fabric chosen at run time: shared memory or, with the feature `verbs`, RDMA verbs. (Any rank
+/// and any tag of a message are `Source::Any` and `Tags::Any`.)
 #[cfg(not(feature = "verbs"))]
 pub type Any = Shm;
 
-/// The fabric chosen at run time: shared memory, RDMA verbs, or both in one world.
+/// The fabric chosen at run time: shared memory, RDMA verbs, or both in one world. (Any rank and any
+/// tag of a message are `Source::Any` and `Tags::Any`.)
 #[cfg(feature = "verbs")]
 pub type Any = crate::Either<Shm, crate::mixed::Mixed>;
 

@@ -41,4 +41,4 @@ pub use crate::messages::Messages;
 pub use crate::probe::{MatchProbe, Message, Probe};
 pub use crate::receive::{Recv, RecvInto};
 pub use crate::send::SendRequest;
-pub use crate::source::{Source, Status, Tag, Tags};
+pub use crate::source::{Payload, Source, Status, Tag, Tags};

@@ -5,14 +5,13 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytemuck::Pod;
 use onesided_fabric::remote_memory::{Collective, Fault, FaultKind, Liveness, Rank};
 use onesided_fabric::{Drive, Fabric, PeerProcesses, World};
 
 use crate::engine::Engine;
 use crate::matching::{Envelope, Pattern};
 use crate::progress::{Progress, Registered};
-use crate::{Error, MatchProbe, Probe, Recv, RecvInto, SendRequest, Source, Status, Tag, Tags};
+use crate::{Error, MatchProbe, Payload, Probe, Recv, RecvInto, SendRequest, Source, Status, Tag, Tags};
 
 /// A communicator: messages among the ranks of a [`World`], apart from those of every other
 /// communicator (`MPI_Comm`).
@@ -175,7 +174,7 @@ impl<F: Fabric> Messages<F> {
     /// a long one that was not read yet. Of a handle that is leaked ([`forget`](std::mem::forget))
     /// the receiver may get other bytes, if the slice changes. Like all messages it moves while this
     /// rank waits: one that is not on its way when the rank leaves is lost.
-    pub fn send<'m, T: Pod>(&'m self, elements: &'m [T], to: u32, tag: Tag) -> SendRequest<'m, F> {
+    pub fn send<'m, T: Payload>(&'m self, elements: &'m [T], to: u32, tag: Tag) -> SendRequest<'m, F> {
         const { assert!(size_of::<T>() > 0, "elements without a size") };
         SendRequest::start(self, bytemuck::cast_slice(elements), (to, tag), false)
     }
@@ -188,7 +187,7 @@ impl<F: Fabric> Messages<F> {
     ///
     /// # Cancel safety
     /// As [`send`](Self::send).
-    pub fn send_synchronous<'m, T: Pod>(&'m self, elements: &'m [T], to: u32, tag: Tag) -> SendRequest<'m, F> {
+    pub fn send_synchronous<'m, T: Payload>(&'m self, elements: &'m [T], to: u32, tag: Tag) -> SendRequest<'m, F> {
         const { assert!(size_of::<T>() > 0, "elements without a size") };
         SendRequest::start(self, bytemuck::cast_slice(elements), (to, tag), true)
     }
@@ -205,7 +204,7 @@ impl<F: Fabric> Messages<F> {
     /// # Cancel safety
     /// A dropped handle cancels the receive. A message that it had matched goes to the next receive
     /// that fits.
-    pub fn recv<T: Pod + Send>(&self, from: impl Into<Source>, tag: impl Into<Tags>) -> Recv<'_, T, F> {
+    pub fn recv<T: Payload>(&self, from: impl Into<Source>, tag: impl Into<Tags>) -> Recv<'_, T, F> {
         const { assert!(size_of::<T>() > 0, "elements without a size") };
         Recv::start(self, from.into(), tag.into())
     }
@@ -218,7 +217,7 @@ impl<F: Fabric> Messages<F> {
     ///
     /// # Cancel safety
     /// As [`recv`](Self::recv); the slice may have been written.
-    pub fn recv_into<'m, T: Pod + Send>(
+    pub fn recv_into<'m, T: Payload>(
         &'m self,
         into: &'m mut [T],
         from: impl Into<Source>,

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use bytemuck::Pod;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
 
@@ -11,7 +10,7 @@ use crate::engine::{Direct, Engine};
 use crate::matching::Pattern;
 use crate::progress::Registered;
 use crate::receive::Taken;
-use crate::{Error, Messages, Recv, RecvInto, Source, Status, Tags};
+use crate::{Error, Messages, Payload, Recv, RecvInto, Source, Status, Tags};
 
 /// The pattern of a probe, or why there is none.
 type Checked = Result<Pattern, Error>;
@@ -53,7 +52,7 @@ impl<'m, F: Fabric> Message<'m, F> {
     ///
     /// # Cancel safety
     /// As [`Messages::recv`].
-    pub fn recv<T: Pod + Send>(self) -> Recv<'m, T, F> {
+    pub fn recv<T: Payload>(self) -> Recv<'m, T, F> {
         const { assert!(size_of::<T>() > 0, "elements without a size") };
         Recv::taken(self.0)
     }
@@ -65,7 +64,7 @@ impl<'m, F: Fabric> Message<'m, F> {
     ///
     /// # Cancel safety
     /// As [`Messages::recv_into`].
-    pub fn recv_into<'b, T: Pod + Send>(self, into: &'b mut [T]) -> RecvInto<'b, F>
+    pub fn recv_into<'b, T: Payload>(self, into: &'b mut [T]) -> RecvInto<'b, F>
     where
         'm: 'b,
     {

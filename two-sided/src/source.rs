@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use bytemuck::Pod;
+
 use crate::matching::Pattern;
 
 /// A message's tag. Any number; what the numbers mean is up to the program.
@@ -14,7 +16,26 @@ impl fmt::Display for Tag {
     }
 }
 
-/// Whose messages a receive or a probe takes.
+/// Plain data that a message may consist of. Implemented for everything that is [`bytemuck::Pod`].
+///
+/// ```compile_fail,E0277
+/// # fn test(messages: &onesided_two_sided::Messages) {
+/// let send = messages.send(&[String::new()], 1, onesided_two_sided::Tag(1));
+/// # }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be sent in a message",
+    label = "not plain data",
+    note = "messages are plain data: integers, floats, arrays of them, and `#[repr(C)]` structures without padding \
+            that derive `Pod` and `Zeroable` of `onesided::bytemuck`, with `#[bytemuck(crate = \"onesided::bytemuck\")]`"
+)]
+pub trait Payload: Pod + Send {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Pod + Send> Payload for T {}
+
+/// Whose messages a receive or a probe takes. (`Any` of `onesided_fabric` is another thing: the
+/// fabric that is chosen at run time.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// Those of this rank.

@@ -27,6 +27,12 @@ use crate::datatype::op::Sealed;
 /// # particles.close().wait()
 /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
 /// ```
+///
+/// The compiler says so of other types:
+///
+/// ```compile_fail,E0277
+/// let builder = onesided_windows::Window::<String>::builder();
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an element of a window",
     label = "not plain data",

@@ -23,10 +23,13 @@ use crate::window::inner::Inner;
 use crate::{Element, Error, LeasePolicy, LockAllDesign, LockDesign, Request, Window, WindowMemory};
 
 // On the default fabric, so that a caller need not name one: the builder allocates on any.
-impl<T: Element> Window<T> {
+impl<T> Window<T> {
     /// Starts to configure a window: its name, its lock and more. Works with any fabric.
     #[must_use]
-    pub fn builder() -> Builder<T> {
+    pub fn builder() -> Builder<T>
+    where
+        T: Element, // here, so that a compiler error says what an element is
+    {
         Builder::default()
     }
 }
