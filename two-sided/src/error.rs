@@ -5,7 +5,7 @@ use std::fmt;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{explain, questions};
 
-use crate::{Source, Status, Tag};
+use crate::{Source, Status, Tag, Tags};
 
 /// An error of a message: which operation, with which rank, and why.
 #[derive(Clone, Copy, thiserror::Error)]
@@ -41,12 +41,14 @@ pub enum Error {
         fault: Fault,
     },
     /// A receive or a probe failed; it took no message.
-    #[error("{operation} from {from}: {fault}")]
+    #[error("{operation} with {tags} from {from}: {fault}")]
     Receive {
         /// `recv`, `probe`.
         operation: &'static str,
         /// Whose messages were asked for.
         from: Source,
+        /// With which tags.
+        tags: Tags,
         /// Why.
         fault: Fault,
     },

@@ -20,7 +20,7 @@ type Checked = Result<Pattern, Error>;
 pub struct Probe<'m, F: Fabric> {
     messages: &'m Messages<F>,
     limit: Limit<'m, F>,
-    source: Source,
+    source: (Source, Tags),
     call: Call<'m, Checked, Result<Status, Error>>,
 }
 
@@ -29,7 +29,7 @@ pub struct Probe<'m, F: Fabric> {
 pub struct MatchProbe<'m, F: Fabric> {
     messages: &'m Messages<F>,
     limit: Limit<'m, F>,
-    source: Source,
+    source: (Source, Tags),
     call: Call<'m, Checked, Result<Message<'m, F>, Error>>,
 }
 
@@ -77,7 +77,7 @@ impl<'m, F: Fabric> Message<'m, F> {
 async fn found<R, F: Fabric>(
     messages: &Messages<F>,
     checked: Checked,
-    source: Source,
+    (source, tags): (Source, Tags),
     find: impl Fn(&mut Engine<Registered<F>>, Pattern, &std::task::Waker) -> Option<R>,
 ) -> Result<R, Error> {
     let pattern = checked?;
@@ -88,17 +88,17 @@ async fn found<R, F: Fabric>(
         |engine, _, waker| find(engine, pattern, waker).map(Ok),
         |engine| messages.failed_source(engine, source).map(Err),
     );
-    found.await.map_err(|fault| failed(source, messages.world().translate(fault)))
+    found.await.map_err(|fault| failed((source, tags), messages.world().translate(fault)))
 }
 
-const fn failed(source: Source, fault: Fault) -> Error {
-    Error::Receive { operation: "probe", from: source, fault }
+const fn failed((from, tags): (Source, Tags), fault: Fault) -> Error {
+    Error::Receive { operation: "probe", from, tags, fault }
 }
 
 impl<'m, F: Fabric> Probe<'m, F> {
     pub(crate) fn start(messages: &'m Messages<F>, source: Source, tags: Tags) -> Self {
         let call = Call::NotStarted(messages.pattern("probe", source, tags));
-        Self { messages, limit: Limit::NONE, source, call }
+        Self { messages, limit: Limit::NONE, source: (source, tags), call }
     }
 
     /// Sets a deadline, counted from the next wait or poll.
@@ -107,7 +107,7 @@ impl<'m, F: Fabric> Probe<'m, F> {
         self
     }
 
-    async fn run(messages: &'m Messages<F>, checked: Checked, source: Source) -> Result<Status, Error> {
+    async fn run(messages: &'m Messages<F>, checked: Checked, source: (Source, Tags)) -> Result<Status, Error> {
         let (envelope, bytes) = found(messages, checked, source, Engine::probe).await?;
         Ok(messages.status(envelope, bytes))
     }
@@ -135,7 +135,7 @@ limited! {
 impl<'m, F: Fabric> MatchProbe<'m, F> {
     pub(crate) fn start(messages: &'m Messages<F>, source: Source, tags: Tags) -> Self {
         let call = Call::NotStarted(messages.pattern("probe", source, tags));
-        Self { messages, limit: Limit::NONE, source, call }
+        Self { messages, limit: Limit::NONE, source: (source, tags), call }
     }
 
     /// Sets a deadline, counted from the next wait or poll.
@@ -144,7 +144,7 @@ impl<'m, F: Fabric> MatchProbe<'m, F> {
         self
     }
 
-    async fn run(messages: &'m Messages<F>, checked: Checked, source: Source) -> Result<Message<'m, F>, Error> {
+    async fn run(messages: &'m Messages<F>, checked: Checked, source: (Source, Tags)) -> Result<Message<'m, F>, Error> {
         let matched = found(messages, checked, source, Engine::match_probe).await?;
         Ok(Message(Taken::new(messages, matched)))
     }
@@ -173,7 +173,7 @@ macro_rules! debug {
     ($($name:ident),*) => {$(
         impl<F: Fabric> fmt::Debug for $name<'_, F> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "probe of messages from {:?}", self.source)
+                write!(f, "probe of messages with {} from {}", self.source.1, self.source.0)
             }
         }
     )*};

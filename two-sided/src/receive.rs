@@ -19,7 +19,7 @@ use crate::{Error, Messages, Source, Status, Tags};
 pub struct Recv<'m, T, F: Fabric> {
     messages: &'m Messages<F>,
     limit: Limit<'m, F>,
-    source: Source,
+    source: (Source, Tags),
     call: Call<'m, Started<'m, F>, Elements<T>>,
     element: PhantomData<fn() -> T>,
 }
@@ -29,7 +29,7 @@ pub struct Recv<'m, T, F: Fabric> {
 pub struct RecvInto<'m, F: Fabric> {
     messages: &'m Messages<F>,
     limit: Limit<'m, F>,
-    source: Source,
+    source: (Source, Tags),
     call: Call<'m, (Started<'m, F>, Room<'m, F>), Result<Status, Error>>,
 }
 
@@ -75,7 +75,7 @@ impl<'m, F: Fabric> Room<'m, F> {
 /// A receive that the engine has, until it is taken or this is dropped.
 pub(crate) struct Posted<'m, F: Fabric> {
     progress: &'m Progress<F>,
-    source: Source,
+    source: (Source, Tags),
     watch: Rank,
     receive: Option<usize>,
 }
@@ -97,7 +97,7 @@ impl<'m, F: Fabric> Start<'m, F> {
         let watch = pattern.source.map_or(progress.fabric.rank(), Rank);
         let (into, has) = room.map(|room| (&mut *room.bytes, &mut room.landed)).unzip();
         Ok(match progress.receive(pattern, into) {
-            Posting::Posted(receive) => Self::Posted(Posted { progress, source, watch, receive: Some(receive) }),
+            Posting::Posted(receive) => Self::Posted(Posted { progress, source: (source, tags), watch, receive: Some(receive) }),
             Posting::Taken(matched) => Self::Taken(Box::new(Taken::new(messages, matched))),
             Posting::Landed(landed) => {
                 has.map_or_else(|| unreachable!("there is no slice"), |has| *has = Some(landed));
@@ -256,9 +256,9 @@ impl<'m, F: Fabric> Posted<'m, F> {
         into: &'a mut [u8],
     ) -> impl Future<Output = Result<Received<Registered<F>>, Error>> + 'a {
         let Some(receive) = self.receive else { unreachable!("it is taken once") };
-        let source = self.source;
+        let (source, tags) = self.source;
         let failed =
-            move |fault| Error::Receive { operation: "recv", from: source, fault: messages.world().translate(fault) };
+            move |fault| failed((source, tags), messages.world().translate(fault));
         self.progress.until(
             self.watch,
             if into.is_empty() { Direct::none() } else { Direct::posted(receive, into) },
@@ -285,12 +285,13 @@ enum Received<S> {
 impl<'m, T: Pod + Send, F: Fabric> Recv<'m, T, F> {
     pub(crate) fn start(messages: &'m Messages<F>, source: Source, tags: Tags) -> Self {
         let call = Call::NotStarted(Start::post(messages, source, tags, None));
-        Self { messages, limit: Limit::NONE, source, call, element: PhantomData }
+        Self { messages, limit: Limit::NONE, source: (source, tags), call, element: PhantomData }
     }
 
     /// Receives a message that is matched already.
     pub(crate) fn taken(taken: Taken<'m, F>) -> Self {
-        let (messages, source) = (taken.messages(), Source::Rank(taken.status().source));
+        let (messages, status) = (taken.messages(), taken.status());
+        let source = (Source::Rank(status.source), Tags::Is(status.tag));
         let call = Call::NotStarted(Ok(Start::Taken(Box::new(taken))));
         Self { messages, limit: Limit::NONE, source, call, element: PhantomData }
     }
@@ -322,7 +323,7 @@ impl<T: Pod + Send, F: Fabric> Recv<'_, T, F> {
 
 limited! {
     ['m, T: Pod + Send, F], Recv<'m, T, F>, (Vec<T>, Status), Error, |receive| receive.messages.world().fabric(),
-    |started| Self::run(receive.messages, started), late late(receive.source)
+    |started| Self::run(receive.messages, started), late failed(receive.source, Fault::new(FaultKind::TimedOut))
 }
 
 impl<'m, F: Fabric> RecvInto<'m, F> {
@@ -336,12 +337,13 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
         let mut room = Room::of(messages, into);
         let start = Start::post(messages, source, tags, Some(&mut room));
         let call = Call::NotStarted((start, room));
-        Self { messages, limit: Limit::NONE, source, call }
+        Self { messages, limit: Limit::NONE, source: (source, tags), call }
     }
 
     /// Receives a message that is matched already.
     pub(crate) fn taken<T: Pod + Send>(taken: Taken<'m, F>, into: &'m mut [T]) -> Self {
-        let (messages, source) = (taken.messages(), Source::Rank(taken.status().source));
+        let (messages, status) = (taken.messages(), taken.status());
+        let source = (Source::Rank(status.source), Tags::Is(status.tag));
         let room = Room::of(messages, into);
         Self { messages, limit: Limit::NONE, source, call: Call::NotStarted((Ok(Start::Taken(Box::new(taken))), room)) }
     }
@@ -394,21 +396,21 @@ impl<F: Fabric> RecvInto<'_, F> {
 
 limited! {
     ['m, F], RecvInto<'m, F>, Status, Error, |receive| receive.messages.world().fabric(),
-    |(started, room)| Self::run(receive.messages, started, room), late late(receive.source)
+    |(started, room)| Self::run(receive.messages, started, room), late failed(receive.source, Fault::new(FaultKind::TimedOut))
 }
 
-const fn late(source: Source) -> Error {
-    Error::Receive { operation: "recv", from: source, fault: Fault::new(FaultKind::TimedOut) }
+const fn failed((from, tags): (Source, Tags), fault: Fault) -> Error {
+    Error::Receive { operation: "recv", from, tags, fault }
 }
 
 impl<T, F: Fabric> fmt::Debug for Recv<'_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "receive from {:?}", self.source)
+        write!(f, "receive with {} from {}", self.source.1, self.source.0)
     }
 }
 
 impl<F: Fabric> fmt::Debug for RecvInto<'_, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "receive from {:?}", self.source)
+        write!(f, "receive with {} from {}", self.source.1, self.source.0)
     }
 }

@@ -68,6 +68,15 @@ pub enum Tags {
     Any,
 }
 
+impl fmt::Display for Tags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Is(tag) => tag.fmt(f),
+            Self::Any => f.write_str("any tag"),
+        }
+    }
+}
+
 impl From<Tag> for Tags {
     fn from(tag: Tag) -> Self {
         Self::Is(tag)

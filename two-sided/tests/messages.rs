@@ -149,6 +149,9 @@ fn a_receive_that_is_dropped_or_late_takes_no_message() {
         let begin = Instant::now();
         let late = messages.recv::<u8>(0, Tag(0)).deadline(Duration::from_millis(20)).wait().unwrap_err();
         assert!(late.is_timed_out() && begin.elapsed() >= Duration::from_millis(20), "{late}");
+        assert_eq!(late.to_string(), "recv with tag 0 from rank 0: the deadline passed");
+        let late = messages.probe(Source::Any, Tags::Any).deadline(Duration::from_millis(1)).wait().unwrap_err();
+        assert_eq!(late.to_string(), "probe with any tag from any rank: the deadline passed");
         let matched = [0, 1].map(|_| messages.recv::<u8>(0, Tags::Any));
         world.barrier().wait().unwrap();
         // The first of them is here when the second is.
