@@ -116,6 +116,13 @@ impl FaultKind {
         Self::OutOfStep,
         Self::PeerNeverJoined,
     ];
+
+    /// Whether its text is what a rank did: the rank begins the sentence.
+    const fn is_of_rank(self) -> bool {
+        use FaultKind::{LeaseExpired, OwnerDied, OwnerPanicked, ParticipantDied, PeerDied, PeerLeft, PeerNeverJoined};
+        let of_owner = matches!(self, OwnerDied | ParticipantDied | OwnerPanicked | LeaseExpired);
+        of_owner || matches!(self, PeerDied | PeerLeft | PeerNeverJoined)
+    }
 }
 
 impl Fault {
@@ -226,8 +233,9 @@ impl fmt::Debug for Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use FaultKind::{OutOfStep, PeerLeft, PeerNeverJoined, TimedOut};
+        use FaultKind::{OutOfStep, PeerLeft, TimedOut};
         match (self.kind(), self.rank()) {
+            (PeerLeft, None) => return f.write_str("no other rank is left"),
             (OutOfStep, Some(rank)) => {
                 let [.., theirs, own] = self.detail().to_be_bytes().map(Collective::text);
                 return write!(f, "{rank} is in {theirs}, and this rank in {own}");
@@ -239,9 +247,12 @@ impl fmt::Display for Fault {
                     _ => Ok(()),
                 };
             }
-            (PeerLeft | PeerNeverJoined, Some(rank)) => write!(f, "{rank} ")?, // begins the sentence
-            (_, Some(rank)) => write!(f, "{rank}: ")?,
-            (_, None) => {}
+            (kind, rank) => match (kind.is_of_rank(), rank) {
+                (true, Some(rank)) => write!(f, "{rank} ")?,
+                (true, None) => f.write_str("a rank ")?,
+                (false, Some(rank)) => write!(f, "{rank}: ")?,
+                (false, None) => {}
+            },
         }
         f.write_str(match self.kind() {
             FaultKind::OutOfRange => "the place lies past the end of the region",
@@ -249,15 +260,13 @@ impl fmt::Display for Fault {
             FaultKind::NoSuchRank => "the world has no such rank",
             FaultKind::NoSuchRegion => "no such region, or no longer",
             FaultKind::NotOwn => "the memory is not one's own",
-            FaultKind::PeerDied => "the peer died",
-            PeerLeft if self.rank().is_none() => "no other rank is left",
+            FaultKind::PeerDied => "died",
             PeerLeft => "has left",
-            PeerNeverJoined if self.rank().is_none() => "a rank never joined the job",
-            PeerNeverJoined => "never joined the job",
-            FaultKind::OwnerDied => "the owner of the lock died",
-            FaultKind::ParticipantDied => "a rank died that may hold the lock",
-            FaultKind::OwnerPanicked => "the owner of the lock panicked",
-            FaultKind::LeaseExpired => "the owner of the lock is late",
+            FaultKind::PeerNeverJoined => "never joined the job",
+            FaultKind::OwnerDied => "died while it held the lock",
+            FaultKind::ParticipantDied => "died, and may have held the lock",
+            FaultKind::OwnerPanicked => "panicked while it held the lock",
+            FaultKind::LeaseExpired => "held the lock for longer than its lease",
             TimedOut => "the deadline passed",
             FaultKind::Unknown => "the operation failed on its way, it may have taken effect",
             FaultKind::ConnectionLost => "the connection to it is lost",
@@ -315,7 +324,7 @@ mod tests {
         extern crate std;
         let text = |kind| std::string::ToString::to_string(&Fault::of(kind, Rank(3)));
         let ends = [FaultKind::PeerDied, FaultKind::PeerLeft, FaultKind::PeerNeverJoined].map(text);
-        assert_eq!(ends, ["rank 3: the peer died", "rank 3 has left", "rank 3 never joined the job"]);
+        assert_eq!(ends, ["rank 3 died", "rank 3 has left", "rank 3 never joined the job"]);
     }
 
     #[test]

@@ -28,6 +28,10 @@
 //! | during a barrier, a fence or the creation of a window | all in it | the same |
 //! | whose memory others access | on verbs, those that do; on shared memory only those that access its user memory. Its allocated memory stays usable, but for a rank that unwound from a panic: to ranks that had not accessed it before, it is gone | `PeerDied` |
 //!
+//! A dead rank stays a member of its world, so that no later collective of it succeeds; one that
+//! was [split](crate::World::split) off before, without the dead rank, goes on. A split needs every
+//! rank of its world: none is possible after the death.
+//!
 //! A thread that panics under an exclusive lock poisons it, too; under a guard of a
 //! [`Mutex`](crate::Mutex) or an [`RwLock`](crate::RwLock) it does not, and the value stays as it
 //! was: [panics](super::death_and_leases#panics).

@@ -138,7 +138,7 @@
 //! | `barrier: the deadline passed, waiting for rank 1 and 2 more` | rank 1 and two others have not entered it (over a network: rank 1 has not, or itself waits for one that has not) |
 //! | `barrier: rank 1 has left` | rank 1 returned from `main` without this collective call |
 //! | `barrier: rank 1 never joined the job` | rank 1 runs a program that ended, with status 0, without the library |
-//! | `barrier: rank 1: the peer died` | rank 1 ended by a signal, a panic or `exit` |
+//! | `barrier: rank 1 died` | rank 1 ended by a signal, a panic or `exit` |
 //! | `lock_shared on rank 0 of window "scores": the deadline passed; rank 2 held the lock or waited for it` | a `.deadline()` ended the wait; the lock's words tell of rank 2 (not of every design, nor of readers) |
 //! | `... the deadline passed; rank 1 itself held the lock or waited for it, perhaps in another thread` | this rank has a guard of the lock; a lock is not reentrant |
 //! | `lock_shared on rank 1 of window "scores": rank 1 has no such memory: it closed or dropped the window, or detached the memory` | a barrier before the close keeps the memory until all are done |

@@ -88,7 +88,7 @@ fn one_dies(world: World) {
         _ => (window.local().wait_until(0, |value| value > 0).wait().unwrap_err(), "wait_until on rank 6 of"),
     };
     assert_eq!(error.fault().unwrap().kind(), FaultKind::PeerDied);
-    assert_eq!(Error::from(error).to_string(), format!("{what} window \"mortal\": rank 0: the peer died"));
+    assert_eq!(Error::from(error).to_string(), format!("{what} window \"mortal\": rank 0 died"));
     status.all_done();
     ok();
 }

@@ -174,10 +174,10 @@ fn panics(world: World) {
         panic!("on purpose");
     }
     let error = Error::from(world.barrier().wait().unwrap_err());
-    assert_eq!(error.to_string(), "barrier: rank 0: the peer died");
+    assert_eq!(error.to_string(), "barrier: rank 0 died");
     // Its windows were dropped, too.
     let error = Error::from(window.lock_exclusive(0).wait().unwrap_err());
-    assert_eq!(error.to_string(), "lock_exclusive on rank 0 of window \"scores\": rank 0: the peer died");
+    assert_eq!(error.to_string(), "lock_exclusive on rank 0 of window \"scores\": rank 0 died");
     poisoned_by_rank_0(&status, &window, FaultKind::OwnerPanicked, PreviousOwner::Panicked(0));
     check_survivors(&status, &window, Some(0));
     ok();
@@ -228,7 +228,7 @@ fn barrier_dies(world: World) {
         die();
     }
     let error = Error::from(world.barrier().wait().unwrap_err());
-    assert_eq!(error.to_string(), "barrier: rank 0: the peer died");
+    assert_eq!(error.to_string(), "barrier: rank 0 died");
     let error = Error::from(Window::<u8>::builder().name("next").allocate(&world, 1).wait().map(|_| ()).unwrap_err());
     assert_eq!(
         error.to_string(),
@@ -252,7 +252,7 @@ fn creator_dies(world: World) {
     }
     let error =
         Error::from(Window::<u64>::builder().name("new").allocate(&world, 1 << 16).wait().map(|_| ()).unwrap_err());
-    assert_eq!(error.to_string(), "create window \"new\": rank 0: the peer died");
+    assert_eq!(error.to_string(), "create window \"new\": rank 0 died");
     check_survivors(&status, &window, None);
     ok();
 }

@@ -63,7 +63,7 @@ fn barrier(world: &World, _: &Window<u64>) -> Result<(), Error> {
     Ok(world.barrier().wait()?)
 }
 
-const DIED: &str = "barrier: rank 1: the peer died";
+const DIED: &str = "barrier: rank 1 died";
 
 #[test]
 fn a_panic_between_a_put_and_its_flush() {
@@ -127,7 +127,7 @@ fn a_panic_in_a_collective() {
         Window::<u64>::builder().name("next").allocate(world, 1).wait()?.close().wait().map_err(Error::from)
     };
     let ends = |_: &World, _: &Window<u64>| panic!("on purpose");
-    all_report(&Scenario { ends, meanwhile }, true, &["create window \"next\": rank 1: the peer died"]);
+    all_report(&Scenario { ends, meanwhile }, true, &["create window \"next\": rank 1 died"]);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn a_panic_in_a_fence() {
         window.fence().wait()?.end().wait()?;
         Ok(())
     };
-    all_report(&Scenario { ends, meanwhile }, true, &["fence window \"scores\": rank 1: the peer died"]);
+    all_report(&Scenario { ends, meanwhile }, true, &["fence window \"scores\": rank 1 died"]);
 }
 
 /// A rank that returns with its windows open has left: ranks that wait for it get an error, the

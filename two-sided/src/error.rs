@@ -12,7 +12,7 @@ use crate::{Source, Status, Tag, Tags};
 #[non_exhaustive]
 pub enum Error {
     /// The communicator has no such rank.
-    #[error("{operation}: there is no rank {rank} among {size}")]
+    #[error("{operation} with rank {rank}: the world has {size} ranks")]
     Rank {
         /// `send`, `recv`, `probe`.
         operation: &'static str,

@@ -97,7 +97,9 @@ impl<'m, F: Fabric> Start<'m, F> {
         let watch = pattern.source.map_or(progress.fabric.rank(), Rank);
         let (into, has) = room.map(|room| (&mut *room.bytes, &mut room.landed)).unzip();
         Ok(match progress.receive(pattern, into) {
-            Posting::Posted(receive) => Self::Posted(Posted { progress, source: (source, tags), watch, receive: Some(receive) }),
+            Posting::Posted(receive) => {
+                Self::Posted(Posted { progress, source: (source, tags), watch, receive: Some(receive) })
+            }
             Posting::Taken(matched) => Self::Taken(Box::new(Taken::new(messages, matched))),
             Posting::Landed(landed) => {
                 has.map_or_else(|| unreachable!("there is no slice"), |has| *has = Some(landed));
@@ -257,8 +259,7 @@ impl<'m, F: Fabric> Posted<'m, F> {
     ) -> impl Future<Output = Result<Received<Registered<F>>, Error>> + 'a {
         let Some(receive) = self.receive else { unreachable!("it is taken once") };
         let (source, tags) = self.source;
-        let failed =
-            move |fault| failed((source, tags), messages.world().translate(fault));
+        let failed = move |fault| failed((source, tags), messages.world().translate(fault));
         self.progress.until(
             self.watch,
             if into.is_empty() { Direct::none() } else { Direct::posted(receive, into) },

@@ -345,16 +345,8 @@ fn lock_reason(fault: &Fault) -> String {
 /// The text of a fault, in the words of windows.
 fn reason(fault: &Fault) -> String {
     match (fault.kind(), fault.rank()) {
-        (FaultKind::OwnerDied, Some(owner)) => format!("{owner} died while it held the lock (`recover` takes it over)"),
-        (FaultKind::ParticipantDied, Some(dead)) => {
-            format!("{dead} died, and may have held the lock (`recover` takes it over)")
-        }
-        (FaultKind::OwnerPanicked, Some(owner)) => {
-            format!("{owner} panicked while it held the lock (`recover` takes it over)")
-        }
-        (FaultKind::LeaseExpired, Some(late)) => {
-            format!("{late} held the lock for longer than its lease (`recover` takes it over where access is revoked)")
-        }
+        (FaultKind::LeaseExpired, _) => format!("{fault} (`recover` takes it over where access is revoked)"),
+        _ if fault.is_poison() => format!("{fault} (`recover` takes it over)"),
         (FaultKind::Closed, Some(rank)) => format!("{rank} has closed the window"),
         (FaultKind::NoSuchRegion, Some(rank)) => {
             format!("{rank} has no such memory: it closed or dropped the window, or detached the memory")

@@ -31,7 +31,7 @@ fn whoever_waits_for_a_value_learns_of_the_death() {
     let running = start(&mut play(&["-n", "2", "--on-failure", "continue"], "wait for a value"));
     let pids: Vec<i32> = running.line_of_each(2).iter().map(|line| line.parse().unwrap()).collect();
     kill(pids[1], Signal::TERM);
-    assert_eq!(running.line(), "[0] wait for a value of the job: rank 1: the peer died");
+    assert_eq!(running.line(), "[0] wait for a value of the job: rank 1 died");
     assert_eq!(running.wait().code(), 128 + 15);
 }
 
@@ -47,12 +47,9 @@ fn survivors_go_on_and_who_waits_for_the_dead_gets_an_error() {
     let mut lines = ended.stdout.clone();
     lines.sort();
     assert_eq!(lines.len(), 5, "{ended:?}");
-    assert_eq!(lines[0], "[0] barrier: rank 3: the peer died");
-    assert!(
-        lines[1] == "[1] barrier: rank 3: the peer died" && lines[2].contains("rank 3 died while it held"),
-        "{ended:?}"
-    );
-    assert_eq!(lines[3..], ["[2] barrier: rank 3: the peer died", "[2] counted 300 and 300"]);
+    assert_eq!(lines[0], "[0] barrier: rank 3 died");
+    assert!(lines[1] == "[1] barrier: rank 3 died" && lines[2].contains("rank 3 died while it held"), "{ended:?}");
+    assert_eq!(lines[3..], ["[2] barrier: rank 3 died", "[2] counted 300 and 300"]);
     assert_eq!(ended.stderr, format!("onesided: rank 3 (pid {pid}) was killed by SIGKILL (signal 9)"));
 }
 

@@ -143,7 +143,7 @@ fn windows_work_and_survivors_go_on_without_a_launcher_of_ours() {
     let manager = Manager::of_mpich(4, "outlive");
     kill(manager.ranks[3].line().parse().unwrap(), Signal::KILL);
     let ended = manager.wait();
-    let barrier = "barrier: rank 3: the peer died";
+    let barrier = "barrier: rank 3 died";
     assert_eq!(ended[0].stdout, [barrier], "{ended:?}");
     assert!(ended[1].stdout[0].contains("rank 3 died while it held") && ended[1].stdout[1] == barrier, "{ended:?}");
     assert_eq!(ended[2].stdout, ["counted 300 and 300", barrier], "{ended:?}");
@@ -215,7 +215,7 @@ fn a_rank_that_never_joins_is_missed_in_time() {
     // Two processes are started, and pass the manager's barrier of two; the job has three.
     let ended = Manager::start(2, "fail to join", size).wait();
     assert!(ended[0].stdout[0].ends_with("the deadline passed, waiting for rank 2"), "{ended:?}");
-    assert!(ended[1].stdout[0].contains("rank 2: the peer died"), "{ended:?}");
+    assert!(ended[1].stdout[0].contains("rank 2 died"), "{ended:?}");
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn windows_work_and_survivors_go_on() {
     let ranks = place.start_all("outlive", 4);
     kill(ranks[3].line().parse().unwrap(), Signal::KILL);
     let ended = wait(ranks);
-    let barrier = "barrier: rank 3: the peer died";
+    let barrier = "barrier: rank 3 died";
     assert_eq!(ended[0].stdout, [barrier], "{ended:?}");
     assert!(ended[1].stdout[0].contains("rank 3 died while it held") && ended[1].stdout[1] == barrier, "{ended:?}");
     assert_eq!(ended[2].stdout, ["counted 300 and 300", barrier], "{ended:?}");

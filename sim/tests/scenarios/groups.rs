@@ -153,7 +153,7 @@ fn a_death_ends_waits_of_its_own_world_only() {
     // In its smaller world the failed rank is rank 1.
     let fault = fence.as_ref().unwrap_err().fault().unwrap();
     assert_eq!((fault.kind(), fault.rank()), (FaultKind::PeerDied, Some(Rank(1))));
-    assert_eq!(signal.to_string(), "wait_until on rank 0 of window \"subworld\": rank 1: the peer died");
+    assert_eq!(signal.to_string(), "wait_until on rank 0 of window \"subworld\": rank 1 died");
     assert_eq!((*barrier, *alive), (Err(FaultKind::OutOfStep), [true, false]));
     for rank in [1, 3] {
         let (signal, fence, barrier, alive) = results[rank].as_ref().unwrap();
