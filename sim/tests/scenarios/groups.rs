@@ -186,7 +186,7 @@ fn a_poisoned_lock_names_the_rank_as_its_world_numbers_it() {
         errors,
         [
             format!("{lock}: rank 1 died while it held the lock (`recover` takes it over)"),
-            format!("{lock}: the deadline passed")
+            format!("{lock}: the deadline passed; rank 1 held the lock or waited for it")
         ]
     );
 }
