@@ -286,7 +286,7 @@ fn a_death_ends_receives_from_any_rank_until_it_is_acknowledged() {
             }
             let any = |tag| messages.recv::<u8>(Source::Any, Tag(tag)).deadline(SOON).wait();
             let error = any(2).unwrap_err();
-            assert_eq!(error.to_string(), "recv from any rank: rank 2 died", "{error}");
+            assert_eq!(error.to_string(), "recv with tag 2 from any rank: rank 2 died", "{error}");
             assert_eq!(messages.acknowledge_failures(), [2]);
             let other = 1 - world.rank();
             messages.send(&[7_u8], other, Tag(1)).wait().unwrap();
