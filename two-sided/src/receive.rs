@@ -75,7 +75,6 @@ impl<'m, F: Fabric> Room<'m, F> {
 /// A receive that the engine has, until it is taken or this is dropped.
 pub(crate) struct Posted<'m, F: Fabric> {
     progress: &'m Progress<F>,
-    source: (Source, Tags),
     watch: Rank,
     receive: Option<usize>,
 }
@@ -97,9 +96,7 @@ impl<'m, F: Fabric> Start<'m, F> {
         let watch = pattern.source.map_or(progress.fabric.rank(), Rank);
         let (into, has) = room.map(|room| (&mut *room.bytes, &mut room.landed)).unzip();
         Ok(match progress.receive(pattern, into) {
-            Posting::Posted(receive) => {
-                Self::Posted(Posted { progress, source: (source, tags), watch, receive: Some(receive) })
-            }
+            Posting::Posted(receive) => Self::Posted(Posted { progress, watch, receive: Some(receive) }),
             Posting::Taken(matched) => Self::Taken(Box::new(Taken::new(messages, matched))),
             Posting::Landed(landed) => {
                 has.map_or_else(|| unreachable!("there is no slice"), |has| *has = Some(landed));
@@ -108,9 +105,9 @@ impl<'m, F: Fabric> Start<'m, F> {
         })
     }
 
-    async fn taken(self, messages: &'m Messages<F>) -> Result<Taken<'m, F>, Error> {
+    async fn taken(self, messages: &'m Messages<F>, wanted: (Source, Tags)) -> Result<Taken<'m, F>, Error> {
         match self {
-            Self::Posted(posted) => posted.taken(messages).await,
+            Self::Posted(posted) => posted.taken(messages, wanted).await,
             Self::Taken(taken) => Ok(*taken),
             Self::Landed => unreachable!("there is no slice"),
         }
@@ -236,8 +233,8 @@ impl<'m, F: Fabric> Taken<'m, F> {
 }
 
 impl<'m, F: Fabric> Posted<'m, F> {
-    async fn taken(mut self, messages: &'m Messages<F>) -> Result<Taken<'m, F>, Error> {
-        match self.landed(messages, &mut []).await? {
+    async fn taken(mut self, messages: &'m Messages<F>, wanted: (Source, Tags)) -> Result<Taken<'m, F>, Error> {
+        match self.landed(messages, wanted, &mut []).await? {
             Received::Matched(matched) => Ok(Taken::new(messages, matched)),
             Received::Landed(_) => unreachable!("there is no room for it"),
         }
@@ -255,10 +252,11 @@ impl<'m, F: Fabric> Posted<'m, F> {
     fn landed<'a>(
         &'a mut self,
         messages: &'a Messages<F>,
+        wanted: (Source, Tags),
         into: &'a mut [u8],
     ) -> impl Future<Output = Result<Received<Registered<F>>, Error>> + 'a {
         let Some(receive) = self.receive else { unreachable!("it is taken once") };
-        let (source, tags) = self.source;
+        let (source, tags) = wanted;
         let failed = move |fault| failed((source, tags), messages.world().translate(fault));
         self.progress.until(
             self.watch,
@@ -304,8 +302,12 @@ impl<'m, T: Pod + Send, F: Fabric> Recv<'m, T, F> {
         self
     }
 
-    async fn run(messages: &'m Messages<F>, started: Started<'m, F>) -> Result<(Vec<T>, Status), Error> {
-        started.map_err(|error| *error)?.taken(messages).await?.into_vec().await
+    async fn run(
+        messages: &'m Messages<F>,
+        wanted: (Source, Tags),
+        started: Started<'m, F>,
+    ) -> Result<(Vec<T>, Status), Error> {
+        started.map_err(|error| *error)?.taken(messages, wanted).await?.into_vec().await
     }
 }
 
@@ -324,7 +326,7 @@ impl<T: Pod + Send, F: Fabric> Recv<'_, T, F> {
 
 limited! {
     ['m, T: Pod + Send, F], Recv<'m, T, F>, (Vec<T>, Status), Error, |receive| receive.messages.world().fabric(),
-    |started| Self::run(receive.messages, started), late failed(receive.source, Fault::new(FaultKind::TimedOut))
+    |started| Self::run(receive.messages, receive.source, started), late failed(receive.source, Fault::new(FaultKind::TimedOut))
 }
 
 impl<'m, F: Fabric> RecvInto<'m, F> {
@@ -356,9 +358,14 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
         self
     }
 
-    async fn run(messages: &'m Messages<F>, started: Started<'m, F>, mut room: Room<'m, F>) -> Result<Status, Error> {
+    async fn run(
+        messages: &'m Messages<F>,
+        wanted: (Source, Tags),
+        started: Started<'m, F>,
+        mut room: Room<'m, F>,
+    ) -> Result<Status, Error> {
         match started.map_err(|error| *error)? {
-            Start::Posted(mut posted) => match posted.landed(messages, room.bytes).await? {
+            Start::Posted(mut posted) => match posted.landed(messages, wanted, room.bytes).await? {
                 Received::Landed(landed) => room.has(landed),
                 Received::Matched(matched) => Taken::new(messages, matched).into_slice(room).await,
             },
@@ -397,7 +404,7 @@ impl<F: Fabric> RecvInto<'_, F> {
 
 limited! {
     ['m, F], RecvInto<'m, F>, Status, Error, |receive| receive.messages.world().fabric(),
-    |(started, room)| Self::run(receive.messages, started, room), late failed(receive.source, Fault::new(FaultKind::TimedOut))
+    |(started, room)| Self::run(receive.messages, receive.source, started, room), late failed(receive.source, Fault::new(FaultKind::TimedOut))
 }
 
 const fn failed((from, tags): (Source, Tags), fault: Fault) -> Error {
