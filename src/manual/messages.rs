@@ -48,6 +48,9 @@
 //! # Ok::<(), onesided::Error>(())
 //! ```
 //!
+//! More programs: `examples/ring.rs` (the sum of all ranks' vectors, around a ring),
+//! `examples/workers.rs`.
+//!
 //! # Order
 //!
 //! Of two messages from one rank that the same receive fits, the one that was sent first is
@@ -92,6 +95,15 @@
 //! |---|---|---|
 //! | fits a packet: at most 2 KiB on shared memory, 32 on cards | eager: one packet, which the receiver copies | when the packet is on its way |
 //! | longer | rendezvous (RGET): a packet with the key of registered memory (RTS), an RDMA read by the receiver, a packet back (FIN) | when the receiver has read it |
+//!
+//! [`explain`](crate::Messages::explain) says how a message of some length goes to a rank, and why:
+//!
+//! ```text
+//! 100000 bytes to rank 1: offered
+//!   eager       at most 2048 bytes: one packet, copied at both ends
+//! > offered     at least 4096 bytes: copied once, out of the sender's slice
+//!   rendezvous  any length: copied by the sender, read by the receiver
+//! ```
 //!
 //! RGET is that of sur-2006, section 3: its sender does nothing between the two packets. A send
 //! copies its elements into registered memory, up to 64 MiB of which are kept for the next sends; a

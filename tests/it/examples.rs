@@ -59,6 +59,18 @@ fn workers_count_primes() {
 }
 
 #[test]
+fn a_ring_adds() {
+    let text = |ranks: u64| {
+        let sum = 999_999 * ranks * (ranks + 1) / 2;
+        format!("{ranks} ranks added 1000000 elements each: the last sum is {sum}\n").into_bytes()
+    };
+    assert_eq!(run("ring", &[]).stdout, text(1));
+    assert_eq!(run("ring", &as_threads(&[])).stdout, text(4));
+    let ended = jobs::start_program(3, example("ring").as_os_str(), &[]).wait();
+    assert_eq!((ended.code, &ended.output), (0, &text(3)), "{ended:#?}");
+}
+
+#[test]
 fn tasks_count() {
     let text = |ranks: u32| format!("{ranks} ranks with 20 tasks each counted to {}\n", 200 * ranks).into_bytes();
     assert_eq!(run("async_tokio", &[]).stdout, text(1));
