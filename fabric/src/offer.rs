@@ -1,14 +1,17 @@
 //! A slice that a peer of this host copies out of this process, once.
 //!
-//! The owner publishes its address in shared memory and keeps the slice. The peer copies it, alone
-//! or with the owner, if that looks on: the peer takes chunks from below, the owner from above.
+//! The owner publishes the slice's address in shared memory and keeps the slice. The peer copies it,
+//! a long one together with an owner that waits: the peer takes chunks from below, the owner from
+//! above.
 //!
 //! | phase | who sets it | what it says |
 //! |---|---|---|
-//! | offered | the owner | the slice lies there |
-//! | shared | the peer | its memory lies there: both copy |
-//! | taken | the peer | it has all bytes |
-//! | moving, moved, gone | the owner | it needs its slice: it copies the rest of the way, or had no memory to |
+//! | offered | the owner | where the slice is |
+//! | shared | the peer | where its own memory is: both copy |
+//! | taken | the peer | it needs the slice no more |
+//! | moving | the owner | it needs its slice, and copies it to other memory |
+//! | moved | the owner | where the copy is |
+//! | gone | the owner | there was no memory for a copy |
 //!
 //! The owner never waits: it may move a slice that is being copied. The peer sees at its end that
 //! the phase has changed, and copies again, from where the slice went.
