@@ -39,8 +39,10 @@ pub fn join_as(environment: &Environment) -> Result<Job, Error> {
     client.job_segment().introduce(rank, Process::own());
     client.sit(rank)?;
     let job_segment = Arc::clone(&client.job_segment);
-    end_with_the_launcher(&client.connection(), rank, &job_segment)
-        .map_err(|source| Error::Join { what: "watch the launcher".to_owned(), source: Some(source) })?;
+    end_with_the_launcher(&client.connection(), rank, &job_segment).map_err(|source| Error::Join {
+        what: "watch the launcher, which must be in this process's PID namespace".to_owned(),
+        source: Some(source),
+    })?;
     Ok(Job { rank, job_segment, exchange: Arc::new(client) })
 }
 

@@ -80,7 +80,7 @@ pub enum Error {
 /// Advice for a refusal of the system, where there is any; begins with `; `.
 pub fn advice(source: Option<&io::Error>) -> &'static str {
     use rustix::io::Errno;
-    match source.and_then(io::Error::raw_os_error).map(Errno::from_raw_os_error) {
+    match source.and_then(Errno::from_io_error) {
         Some(Errno::NOMEM | Errno::NOSPC) => {
             "; no memory, or a limit on it (see `ulimit -v`, and /dev/shm's file system)"
         }
@@ -123,6 +123,21 @@ impl Error {
             Self::Join { .. } | Self::Secret | Self::Launch { .. } | Self::Program { .. } => {
                 Fault::new(FaultKind::Refused)
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A number outside the system's range is told without advice.
+    #[test]
+    fn any_number_of_an_error_has_a_text() {
+        for number in [i32::MIN, -1, 0, 1, 12, 4096, i32::MAX] {
+            let source = Some(io::Error::from_raw_os_error(number));
+            let text = Error::Join { what: "no way".into(), source }.to_string();
+            assert_eq!(text == "join the job: no way", number != 12, "{text}");
         }
     }
 }

@@ -89,7 +89,7 @@ fn copied(count: isize) -> io::Result<usize> {
 
 /// The system's error.
 pub(crate) fn errno(error: &io::Error) -> Errno {
-    error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
 /// The fault of a copy between this process and a rank's that failed.

@@ -7,7 +7,7 @@ use onesided_remote_memory::FaultKind;
 /// What a failure to create or map memory means, and advice.
 pub(crate) fn explain(source: &io::Error) -> (&'static str, FaultKind) {
     use rustix::io::Errno;
-    match source.raw_os_error().map(Errno::from_raw_os_error) {
+    match Errno::from_io_error(source) {
         Some(Errno::NOMEM | Errno::NOSPC) => {
             ("no memory (see the limits on memory and on /dev/shm's file system)", FaultKind::NoMemory)
         }
