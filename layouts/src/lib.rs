@@ -1,7 +1,7 @@
 //! Layouts: where elements lie in memory. Windows and messages share them.
 //!
 //! [`Shape`] says which elements, [`Runs`] iterates over their ranges, [`Cursor`] packs and unpacks
-//! them (yu-2004, section 5: the datatype engine below the channels). The crate knows no fabric, no
+//! them (the datatype engine whose cost yu-2004, Fig. 7, measures). The crate knows no fabric, no
 //! rank and no element type, and has no dependency.
 
 #![forbid(unsafe_code)]
