@@ -220,6 +220,18 @@ fn a_dropped_or_late_receive_gives_its_message_back() {
     });
 }
 
+/// A packet that has come since the receive was posted is taken in by its wait.
+#[test]
+fn a_wait_takes_in_its_packet() {
+    ranks(1, |_, messages| {
+        let mut memory = [0_u8; 6];
+        let receive = messages.recv_shaped(&mut memory, Shape::Blocks { block: 1, starts: &[5, 1] }, 0, Tag(0));
+        messages.send(b"ab", 0, Tag(0)).wait().unwrap();
+        receive.deadline(SOON).wait().unwrap();
+        assert_eq!(&memory, b"\0b\0\0\0a");
+    });
+}
+
 /// The handles are those of slices.
 #[test]
 fn rows_and_columns_are_waited_for_together() {
