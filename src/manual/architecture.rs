@@ -6,12 +6,13 @@
 //! cli         -> windows, two-sided, sim, lock-kit   the program `onesided`
 //! onesided    -> windows, two-sided, lock-algos      the facade and the manual
 //! lock-kit    -> lock-algos; benchmarks: sim, fabric verification and benchmarks of locks
-//! two-sided   -> fabric                              messages
-//! windows     -> lock-algos, fabric                  RMA windows
+//! two-sided   -> fabric, layouts                     messages
+//! windows     -> lock-algos, fabric, layouts         RMA windows
 //! sim         -> fabric                              the simulated fabric
 //! fabric      -> job                                 shm, verbs, mixed; endpoints
 //! job         -> remote-memory                       ranks, host daemons, shared segment
 //! lock-algos  -> remote-memory                       locks as algorithms
+//! layouts                                            shapes of elements in memory; pack, unpack
 //! remote-memory                                      the boundary: one-sided operations on words
 //! ```
 //!
@@ -19,11 +20,12 @@
 //! |---|---|---|---|---|
 //! | [`onesided_remote_memory`] | the boundary: the trait [`RemoteMemory`](onesided_remote_memory::RemoteMemory) | nothing, not even `std` (with the feature `serde`: that) | nothing | every fabric, the kit's memories, every lock |
 //! | [`onesided_lock_algos`] | locks as algorithms | the boundary | the words and steps of a lock | `LockAlgorithm`, `LockContext`: windows and the kit |
+//! | `onesided-layouts` | shapes, which windows and messages share ([`Shape`](crate::Shape)); pack and unpack | nothing | how it copies | a new kind of shape: windows and messages |
 //! | `onesided-lock-kit` | the verification and benchmark kit for locks | the boundary, locks, loom, proptest; for benchmarks fabric, sim | how it explores | its public checks: users' own locks |
 //! | [`onesided_job`](onesided_fabric::bootstrap) | who is in a job: launcher, PMI, rendezvous, host daemon; the memory that a host's ranks share | the boundary, the system | everything behind `Job` and `Exchange` | wire formats: their version; `ONESIDED_*` variables: never |
 //! | [`onesided_fabric`] | primitives, endpoints, shared memory, verbs | the boundary, job, the system | `shm`, `verbs`, `mixed`, each on its own | [`Fabric`](onesided_fabric::Fabric), [`Transport`](onesided_fabric::Transport) and [`Drive`](onesided_fabric::Drive): four fabrics and the table in `dispatch` |
-//! | [`onesided_windows`] | windows, epochs, operations | locks, fabric | what the root does not export | the message of window creation (`window/exchange.rs`): its version |
-//! | [`onesided_two_sided`](crate::two_sided) | messages: matching, eager and rendezvous protocol | fabric | everything but the packets (`wire.rs`), which all ranks of a job share | |
+//! | [`onesided_windows`] | windows, epochs, operations | locks, fabric, layouts | what the root does not export | the message of window creation (`window/exchange.rs`): its version |
+//! | [`onesided_two_sided`](crate::two_sided) | messages: matching, eager and rendezvous protocol | fabric, layouts | everything but the packets (`wire.rs`), which all ranks of a job share | |
 //! | `onesided-sim` | the simulated fabric, and testbeds with hosts, processors and cards as profiles (`sim/profiles`) | the boundary, fabric | everything behind `Simulation` | a profile: before its figures are run, never after |
 //! | `onesided-cli` | the program `onesided`; ssh and Slurm, by which it starts host daemons | fabric, windows, sim, lock-kit | everything but options and JSON keys | |
 //! | `onesided` | the facade and the manual | windows, fabric, locks | the manual | the names that users import |

@@ -13,7 +13,7 @@
 //! |---|---|---|
 //! | `bench locks` | locks between processes of this host: first uncontended, then all ranks at one lock | bare locks by the same instructions, a pthread mutex that processes share |
 //! | `bench locks --lock all --metric all` | every lock by every metric, see below | the same |
-//! | `bench messages` | messages of 8 B to 4 MiB: half a round trip, streams one way, both ways and between several pairs, streams that are all unexpected | stores, `memcpy` into shared memory and out of it |
+//! | `bench messages` | messages of 8 B to 4 MiB: half a round trip, also of columns, streams one way, both ways and between several pairs, streams that are all unexpected | stores, `memcpy` into shared memory and out of it |
 //! | `bench transport` | the packets that messages travel in: half a round trip, streams | the same |
 //! | `bench rma` | put, get, strided put, accumulate, get_accumulate, fetch_and_op and compare_and_swap of 8 B to 4 MiB: latency, bandwidth and message rate, with a flush and by requests | `memcpy`, bare atomic instructions, a fence |
 //! | `bench peers` | locks, small operations, bandwidth, allocation of windows, a target that computes, contended locks | MPICH 5 and Open MPI 5, which it installs from PyPI and for which it compiles C programs of the same loops |
@@ -30,6 +30,7 @@
 //! | `bench messages` | measures | OSU's benchmark |
 //! |---|---|---|
 //! | half a round trip | a message there and one back, over two | `osu_latency` |
+//! | half a round trip of columns | the same from and to elements of 8 bytes, each in a cache line of its own | |
 //! | stream | 64 messages, 16 from 1 MiB on, whose receives are posted before; then an empty message back | `osu_bw` |
 //! | streams both ways | two streams at the same time, counted together | `osu_bibw` |
 //! | stream, all unexpected | the receives are posted after the 64 messages have arrived; up to 2 KiB | |

@@ -86,6 +86,43 @@
 //! A send that is to end only when a receive has got it is
 //! [`send_synchronous`](crate::Messages::send_synchronous).
 //!
+//! # Columns and other shapes
+//!
+//! [`send_shaped`](crate::Messages::send_shaped) and
+//! [`recv_shaped`](crate::Messages::recv_shaped) take the elements of a slice that a
+//! [`Shape`](crate::Shape) selects, as [`put_shaped`](crate::Access::put_shaped) does in a window. A
+//! halo of columns, here around a ring of blocks with one halo column at each side:
+//!
+//! ```
+//! # use onesided::{Messages, Shape, Tag};
+//! const ROWS: usize = 8;
+//! const WIDTH: usize = 12;
+//! const COLUMN: Shape = Shape::Vector { count: ROWS, block: 1, stride: WIDTH };
+//!
+//! # onesided::threads(3, |world| -> onesided::Result<()> {
+//! # let messages = Messages::new(&world)?;
+//! # let (me, size) = (world.rank(), world.size());
+//! let mut block = vec![f64::from(me); ROWS * WIDTH];
+//! let (left, right) = ((me + size - 1) % size, (me + 1) % size);
+//! // A dropped handle ends the loan of its slice; the message goes on.
+//! drop(messages.send_shaped(&block[1..], COLUMN, left, Tag(0)));
+//! drop(messages.send_shaped(&block[WIDTH - 2..], COLUMN, right, Tag(1)));
+//! messages.recv_shaped(&mut block[WIDTH - 1..], COLUMN, right, Tag(0)).wait()?;
+//! messages.recv_shaped(&mut block, COLUMN, left, Tag(1)).wait()?;
+//! # for row in block.chunks(WIDTH) {
+//! #     assert_eq!((row[0], row[1], row[WIDTH - 1]), (f64::from(left), f64::from(me), f64::from(right)));
+//! # }
+//! # Ok(())
+//! # })?.into_iter().collect::<onesided::Result<()>>()?;
+//! # Ok::<(), onesided::Error>(())
+//! ```
+//!
+//! Only the elements travel, so the receiver may have another shape, or a slice. Elements that are
+//! not contiguous are packed by their sender before the call returns, and unpacked by their
+//! receiver: a long message goes through registered memory, 8 KiB at a time, and never out of the
+//! sender's slice. Contiguous shapes cost what slices cost. (The tags differ, because both messages
+//! may be of the same rank.)
+//!
 //! A message that a dropped or late receive had matched goes to the next receive that fits, as if
 //! no receive had matched it: in its place among the others that wait.
 //!

@@ -42,6 +42,7 @@
 //! | `MPI_ANY_SOURCE`, `MPI_ANY_TAG` | [`Source::Any`](crate::Source::Any), [`Tags::Any`](crate::Tags::Any) |
 //! | `MPI_Probe`, `MPI_Iprobe`; `MPI_Mprobe`, `MPI_Mrecv` | [`Messages::probe`](crate::Messages::probe); [`match_probe`](crate::Messages::match_probe) |
 //! | `MPI_Cancel` of a receive | drop its handle |
+//! | `MPI_Send`, `MPI_Recv` with a derived datatype | [`send_shaped`](crate::Messages::send_shaped), [`recv_shaped`](crate::Messages::recv_shaped) |
 //! | `MPI_Ssend`, `MPI_Issend` | [`Messages::send_synchronous`](crate::Messages::send_synchronous) |
 //! | `MPI_Waitany`, `MPI_Waitsome`, `MPI_Waitall`, `MPI_Testsome` | [`World::wait_any`](crate::World::wait_any), `wait_some`, `wait_all`, `test_some` |
 //! | `MPI_Sendrecv` | `send`, then `recv`, then wait for both |

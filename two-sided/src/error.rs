@@ -21,6 +21,16 @@ pub enum Error {
         /// How many there are.
         size: u32,
     },
+    /// A shape exceeds its slice. No message was sent or received.
+    #[error("{operation}: the shape ends at element {end}, the slice has {len}")]
+    Range {
+        /// `send_shaped`, `recv_shaped`.
+        operation: &'static str,
+        /// The end of the shape's last element.
+        end: usize,
+        /// The slice's length in elements.
+        len: usize,
+    },
     /// The communicator could not be made.
     #[error("make a communicator: {fault}")]
     Create {
@@ -66,7 +76,7 @@ pub enum Error {
     Length {
         /// The message.
         status: Status,
-        /// The slice's length in elements; `None` for a receive of any length.
+        /// The length of the slice, or of the shape, in elements; `None` for a receive of any length.
         room: Option<usize>,
         /// The size of an element in bytes.
         element: usize,
@@ -102,6 +112,7 @@ impl Error {
     pub const fn fault(&self) -> Fault {
         match self {
             Self::Rank { .. } => Fault::new(FaultKind::NoSuchRank),
+            Self::Range { .. } => Fault::new(FaultKind::OutOfRange),
             Self::Length { .. } => Fault::new(FaultKind::TooLong),
             Self::Create { fault }
             | Self::Send { fault, .. }

@@ -7,6 +7,7 @@
 //! | a communicator | [`Messages::new`] of a world or of a split of it |
 //! | send, isend; wait, test | [`Messages::send`]; `.wait()`, `.await`, `.test()` |
 //! | recv, irecv | [`Messages::recv`], [`Messages::recv_into`] |
+//! | `MPI_Type_vector`, `MPI_Type_indexed` | [`Shape`], [`Messages::send_shaped`], [`Messages::recv_shaped`] |
 //! | any source, any tag | [`Source::Any`], [`Tags::Any`] |
 //! | probe, iprobe | [`Messages::probe`] |
 //! | mprobe, mrecv | [`Messages::match_probe`], [`Message`] |
@@ -17,8 +18,8 @@
 //!
 //! `matching` decides which receive gets which message; `engine` runs the protocols, without I/O,
 //! clock or threads; `progress` drives the engine over a fabric, in whatever task of the rank
-//! waits; the other files are the interface. May use: [`onesided_fabric`], through its traits. May
-//! not know which fabric it runs on, windows, or locks.
+//! waits; the other files are the interface. May use: [`onesided_fabric`], through its traits, and
+//! [`onesided_layouts`]. May not know which fabric it runs on, windows, or locks.
 
 #![forbid(unsafe_code)]
 
@@ -32,8 +33,11 @@ mod probe;
 mod progress;
 mod receive;
 mod send;
+mod shaped;
 mod source;
 mod wire;
+
+pub use onesided_layouts::Shape;
 
 pub use crate::error::Error;
 pub use crate::explanation::{Explanation, Protocol};

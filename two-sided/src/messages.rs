@@ -11,7 +11,7 @@ use onesided_fabric::{Drive, Fabric, PeerProcesses, World};
 use crate::engine::Engine;
 use crate::matching::{Envelope, Pattern};
 use crate::progress::{Progress, Registered};
-use crate::{Error, MatchProbe, Payload, Probe, Recv, RecvInto, SendRequest, Source, Status, Tag, Tags};
+use crate::{Error, MatchProbe, Payload, Probe, Recv, RecvInto, SendRequest, Shape, Source, Status, Tag, Tags};
 
 /// A communicator: messages among the ranks of a [`World`], apart from those of every other
 /// communicator (`MPI_Comm`).
@@ -179,6 +179,54 @@ impl<F: Fabric> Messages<F> {
         SendRequest::start(self, bytemuck::cast_slice(elements), (to, tag), false)
     }
 
+    /// Sends the elements of a slice that a shape selects, in the shape's order. Only their bytes are
+    /// sent: the receiver may have another [shape](Self::recv_shaped), or none. Contiguous ones are
+    /// sent as by [`send`](Self::send); others are packed before the call returns, a long message into
+    /// registered memory.
+    ///
+    /// A column of a matrix goes to a neighbour, which receives it into a column of its own:
+    ///
+    /// ```
+    /// use onesided_two_sided::{Messages, Shape, Tag};
+    ///
+    /// const COLUMN: Shape = Shape::Vector { count: 4, block: 1, stride: 10 };
+    ///
+    /// onesided_fabric::threads(2, |world| {
+    ///     let messages = Messages::new(&world)?;
+    ///     let mut matrix = [world.rank(); 4 * 10]; // 4 rows of 10, the first and last columns are halo
+    ///     if world.rank() == 0 {
+    ///         messages.send_shaped(&matrix[8..], COLUMN, 1, Tag(0)).wait()?;
+    ///     } else {
+    ///         messages.recv_shaped(&mut matrix, COLUMN, 0, Tag(0)).wait()?;
+    ///         assert_eq!(matrix[..11], [0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0]);
+    ///     }
+    ///     Ok(())
+    /// })
+    /// .unwrap()
+    /// .into_iter()
+    /// .collect::<Result<(), onesided_two_sided::Error>>()
+    /// .unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// From the handle: as [`send`](Self::send), and [`Error::Range`].
+    ///
+    /// # Cancel safety
+    /// As [`send`](Self::send).
+    pub fn send_shaped<'m, T: Payload>(
+        &'m self,
+        elements: &'m [T],
+        shape: Shape<'_>,
+        to: u32,
+        tag: Tag,
+    ) -> SendRequest<'m, F> {
+        const { assert!(size_of::<T>() > 0, "elements without a size") };
+        match shape.contiguous().and_then(|run| elements.get(run)) {
+            Some(run) => self.send(run, to, tag),
+            None => SendRequest::start_shaped(self, (bytemuck::cast_slice(elements), size_of::<T>()), shape, (to, tag)),
+        }
+    }
+
     /// Sends a message whose handle is complete when a receive has got it (`MPI_Ssend`,
     /// `MPI_Issend`). It goes by rendezvous, however short it is.
     ///
@@ -225,6 +273,30 @@ impl<F: Fabric> Messages<F> {
     ) -> RecvInto<'m, F> {
         const { assert!(size_of::<T>() > 0, "elements without a size") };
         RecvInto::start(self, into, from.into(), tag.into())
+    }
+
+    /// Receives into the elements of a slice that a shape selects, in the shape's order, as by
+    /// [`recv_into`](Self::recv_into). The elements between them are not written. Where runs overlap,
+    /// the later one stays. The shape may be another than the sender's, or the sender may have
+    /// [none](Self::send).
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv), and [`Error::Range`].
+    ///
+    /// # Cancel safety
+    /// As [`recv_into`](Self::recv_into).
+    pub fn recv_shaped<'m, T: Payload>(
+        &'m self,
+        into: &'m mut [T],
+        shape: Shape<'m>,
+        from: impl Into<Source>,
+        tag: impl Into<Tags>,
+    ) -> RecvInto<'m, F> {
+        const { assert!(size_of::<T>() > 0, "elements without a size") };
+        match shape.contiguous().filter(|run| run.end <= into.len()) {
+            Some(run) => self.recv_into(&mut into[run], from, tag),
+            None => RecvInto::start_shaped(self, into, shape, (from.into(), tag.into())),
+        }
     }
 
     /// The next message that a receive would get, without receiving it (`MPI_Probe`, `MPI_Iprobe`

@@ -34,9 +34,9 @@ impl<'b, F: Fabric> OfferedSlice<'b, F> {
         Ok(Self { memory, bytes, to })
     }
 
-    /// The memory that says where the slice is, and its key with the message's length.
-    pub(crate) fn announcement(&self) -> (Registered<F>, SegmentKey) {
-        (Arc::clone(&self.memory), SegmentKey { len: self.bytes.len() as u64, ..self.memory.key() })
+    /// The memory that says where the slice is.
+    pub(crate) fn memory(&self) -> Registered<F> {
+        Arc::clone(&self.memory)
     }
 
     /// Copies for the receiver, if it is there.

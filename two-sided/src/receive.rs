@@ -8,10 +8,12 @@ use std::time::Duration;
 use bytemuck::Pod;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
+use onesided_layouts::Shape;
 
 use crate::engine::{Body, Direct, Engine, Landed, Matched, Posting};
 use crate::offered;
 use crate::progress::{Progress, Registered};
+use crate::shaped::{CHUNK, Places};
 use crate::{Error, Messages, Source, Status, Tags};
 
 /// A receive of a message of any length. See [`Messages::recv`].
@@ -42,6 +44,8 @@ struct Room<'m, F: Fabric> {
     bytes: &'m mut [u8],
     element: usize,
     landed: Option<Landed>,
+    /// What takes the message in place of the slice, which is empty then.
+    places: Option<Box<Places<'m>>>,
 }
 
 impl<F: Fabric> Drop for Room<'_, F> {
@@ -56,18 +60,22 @@ impl<F: Fabric> Drop for Room<'_, F> {
 impl<'m, F: Fabric> Room<'m, F> {
     #[inline]
     fn of<T: Pod>(messages: &'m Messages<F>, into: &'m mut [T]) -> Self {
-        Self { messages, bytes: bytemuck::cast_slice_mut(into), element: size_of::<T>(), landed: None }
+        Self { messages, bytes: bytemuck::cast_slice_mut(into), element: size_of::<T>(), landed: None, places: None }
     }
 
     fn has(&self, Landed { envelope, len, .. }: Landed) -> Result<Status, Error> {
         self.fits(self.messages.status(envelope, len))
     }
 
-    const fn fits(&self, status: Status) -> Result<Status, Error> {
-        let Self { bytes, element, .. } = self;
-        match status.bytes <= bytes.len() as u64 && status.bytes.is_multiple_of(*element as u64) {
+    fn fits(&self, status: Status) -> Result<Status, Error> {
+        let Self { bytes, element, places, .. } = self;
+        let len = match places {
+            None => bytes.len(),
+            Some(places) => places.len,
+        };
+        match status.bytes <= len as u64 && status.bytes.is_multiple_of(*element as u64) {
             true => Ok(status),
-            false => Err(Error::Length { status, room: Some(bytes.len() / *element), element: *element }),
+            false => Err(Error::Length { status, room: Some(len / *element), element: *element }),
         }
     }
 }
@@ -177,33 +185,56 @@ impl<'m, F: Fabric> Taken<'m, F> {
         }
     }
 
-    /// Reads the message, or its beginning, and delivers it.
-    async fn read(&mut self, into: &mut [u8]) -> Result<(), Error> {
-        let fabric = self.messages.world().fabric();
-        let read = match &self.matched().body {
+    /// How much of the message there is room for.
+    fn len_in(&self, room: usize) -> usize {
+        usize::try_from(self.matched().body.len()).unwrap_or(usize::MAX).min(room)
+    }
+
+    /// Copies the message's bytes from an offset on; from 0 on, if its slice is offered.
+    async fn copy(&self, at: usize, into: &mut [u8]) -> Result<(), Fault> {
+        let (fabric, progress) = (self.messages.world().fabric(), self.messages.progress());
+        match &self.matched().body {
             Body::Eager(bytes) => {
-                let len = bytes.len().min(into.len());
-                into[..len].copy_from_slice(&bytes[..len]);
+                into.copy_from_slice(&bytes[at..at + into.len()]);
                 Ok(())
             }
             Body::Announced { key, .. } if key.len == 0 => Ok(()),
-            Body::Announced { key, is_offered, .. } => {
-                let len = usize::try_from(key.len).unwrap_or(usize::MAX).min(into.len());
-                let (progress, into) = (self.messages.progress(), &mut into[..len]);
-                match is_offered {
-                    true => offered::read(progress, key, into).await,
-                    false => match progress.open(key) {
-                        Ok(memory) => fabric.get(&memory, 0, into).await,
-                        Err(fault) => Err(fault),
-                    },
-                }
-            }
-            Body::Read { memory: Ok(memory), len } => {
-                let len = usize::try_from(*len).unwrap_or(usize::MAX).min(into.len());
-                fabric.read_own(memory, 0, &mut into[..len])
-            }
+            Body::Announced { key, is_offered: true, .. } => offered::read(progress, key, into).await,
+            Body::Announced { key, .. } => match progress.open(key) {
+                Ok(memory) => fabric.get(&memory, at as u64, into).await,
+                Err(fault) => Err(fault),
+            },
+            Body::Read { memory: Ok(memory), .. } => fabric.read_own(memory, at as u64, into),
             Body::Read { memory: Err(fault), .. } => Err(*fault),
+        }
+    }
+
+    /// Copies the message, or its beginning, to its places.
+    async fn unpack(&self, places: &mut Places<'_>) -> Result<(), Fault> {
+        let (len, fabric) = (self.len_in(places.len), self.messages.world().fabric());
+        let chunk = match &self.matched().body {
+            Body::Announced { is_offered, .. } if *is_offered || !fabric.capabilities().completes_at_post => len,
+            _ => len.min(CHUNK),
         };
+        let packed = bytemuck::allocation::try_zeroed_slice_box(chunk);
+        let mut packed: Box<[u8]> = packed.map_err(|()| Fault::new(FaultKind::NoMemory))?;
+        for at in (0..len.max(1)).step_by(CHUNK.max(chunk)) {
+            let packed = &mut packed[..chunk.min(len - at)];
+            self.copy(at, packed).await?;
+            places.unpack(packed);
+        }
+        Ok(())
+    }
+
+    /// Reads the message, or its beginning, and delivers it.
+    async fn read(&mut self, into: &mut [u8]) -> Result<(), Error> {
+        let len = self.len_in(into.len());
+        let read = self.copy(0, &mut into[..len]).await;
+        self.end(read).await
+    }
+
+    /// Delivers the message: it was read, or could not be.
+    async fn end(&mut self, read: Result<(), Fault>) -> Result<(), Error> {
         let status = self.status();
         self.deliver(read).await;
         read.map_err(|fault| Error::Read { status, fault: self.messages.world().translate(fault) })
@@ -225,9 +256,15 @@ impl<'m, F: Fabric> Taken<'m, F> {
         Ok((elements.into_vec(), status))
     }
 
-    async fn into_slice(mut self, room: Room<'_, F>) -> Result<Status, Error> {
+    async fn into_room(mut self, mut room: Room<'_, F>) -> Result<Status, Error> {
         let status = self.status();
-        self.read(room.bytes).await?;
+        match room.places.as_deref_mut() {
+            None => self.read(room.bytes).await?,
+            Some(places) => {
+                let read = self.unpack(places).await;
+                self.end(read).await?;
+            }
+        }
         room.fits(status)
     }
 }
@@ -343,6 +380,21 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
         Self { messages, limit: Limit::NONE, source: (source, tags), call }
     }
 
+    /// Receives into the places of a shape.
+    pub(crate) fn start_shaped<T: Pod + Send>(
+        messages: &'m Messages<F>,
+        into: &'m mut [T],
+        shape: Shape<'m>,
+        source: (Source, Tags),
+    ) -> Self {
+        let mut room = Room::of::<T>(messages, &mut []);
+        let start = Places::of(shape, size_of::<T>(), bytemuck::cast_slice_mut(into)).and_then(|places| {
+            room.places = Some(Box::new(places));
+            Start::post(messages, source.0, source.1, None)
+        });
+        Self { messages, limit: Limit::NONE, source, call: Call::NotStarted((start, room)) }
+    }
+
     /// Receives a message that is matched already.
     pub(crate) fn taken<T: Pod + Send>(taken: Taken<'m, F>, into: &'m mut [T]) -> Self {
         let (messages, status) = (taken.messages(), taken.status());
@@ -367,9 +419,9 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
         match started.map_err(|error| *error)? {
             Start::Posted(mut posted) => match posted.landed(messages, wanted, room.bytes).await? {
                 Received::Landed(landed) => room.has(landed),
-                Received::Matched(matched) => Taken::new(messages, matched).into_slice(room).await,
+                Received::Matched(matched) => Taken::new(messages, matched).into_room(room).await,
             },
-            Start::Taken(taken) => taken.into_slice(room).await,
+            Start::Taken(taken) => taken.into_room(room).await,
             Start::Landed => match room.landed.take() {
                 Some(landed) => room.has(landed),
                 None => unreachable!("its room has it"),
@@ -391,8 +443,8 @@ impl<F: Fabric> RecvInto<'_, F> {
         if let Call::NotStarted((Ok(start), room)) = &mut self.call {
             let landed = match start {
                 Start::Landed => room.landed.take(),
-                Start::Posted(posted) => posted.land(room.bytes),
-                Start::Taken(_) => None,
+                Start::Posted(posted) if room.places.is_none() => posted.land(room.bytes),
+                Start::Posted(_) | Start::Taken(_) => None,
             };
             if let Some(landed) = landed {
                 return room.has(landed);

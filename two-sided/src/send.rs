@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Call, Drive, Fabric, Limit, Segment, SegmentKey, limited};
+use onesided_layouts::{Cursor, Shape};
 
 use crate::engine::Direct;
 use crate::offered::OfferedSlice;
-use crate::progress::{Progress, TooLong};
+use crate::progress::{Progress, Registered, TooLong};
+use crate::shaped::{self, CHUNK};
 use crate::{Error, Messages, Tag};
 
 /// A send that is under way. See [`Messages::send`].
@@ -71,48 +73,85 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
         Self { messages, limit: Limit::NONE, what, call }
     }
 
-    fn post(messages: &'m Messages<F>, bytes: &'m [u8], what: What, synchronous: bool) -> Started<'m, F> {
-        let (progress, context, tag) = (messages.progress(), messages.context(), what.tag.0);
-        let to = messages.rank("send", what.to)?;
-        let eager = if synchronous { Err(TooLong) } else { progress.send_eager(to, (context, tag), bytes) };
-        match eager {
-            Ok(send) => Ok(send.map(|send| Pending { progress, to, send, offered: None })),
-            Err(TooLong) => Self::announce(messages, bytes, what, to, synchronous).map(Some),
-        }
+    /// Sends the elements of a shape in memory. They are packed at once.
+    pub(crate) fn start_shaped(
+        messages: &'m Messages<F>,
+        (memory, element): (&[u8], usize),
+        shape: Shape<'_>,
+        (to, tag): (u32, Tag),
+    ) -> Self {
+        let what = What { to, tag, bytes: shaped::bytes(shape, element) as u64 };
+        let started = shaped::cursor("send_shaped", shape, (element, memory.len()))
+            .and_then(|cursor| Self::post_packed(messages, (cursor, memory), what));
+        Self { messages, limit: Limit::NONE, what, call: Call::NotStarted(started) }
     }
 
-    /// Announces the slice, or a copy of it in registered memory, to be read by the receiver.
+    fn post(messages: &'m Messages<F>, bytes: &'m [u8], what: What, synchronous: bool) -> Started<'m, F> {
+        let to = messages.rank("send", what.to)?;
+        let eager = if synchronous { Err(TooLong) } else { Self::eager(messages, bytes, what, to) };
+        eager.or_else(|TooLong| {
+            Self::announce(messages, what, to, synchronous, |progress| {
+                if messages.is_offered(to, bytes.len()) {
+                    let slice = OfferedSlice::publish(progress, bytes, to)?;
+                    return Ok((slice.memory(), Some(slice)));
+                }
+                let memory = progress.memory(what.bytes)?;
+                progress.fabric.write_own(&memory, 0, bytes)?;
+                Ok((memory, None))
+            })
+        })
+    }
+
+    /// A message for a packet is packed into a vector, a longer one into registered memory.
+    fn post_packed(messages: &'m Messages<F>, (mut cursor, memory): (Cursor<'_>, &[u8]), what: What) -> Started<'m, F> {
+        let to = messages.rank("send", what.to)?;
+        let len = what.bytes as usize;
+        if len <= messages.progress().eager_max(to) {
+            let mut packed = vec![0; len];
+            cursor.pack(memory, &mut packed);
+            if let Ok(sent) = Self::eager(messages, &packed, what, to) {
+                return Ok(sent);
+            }
+            unreachable!("it fits a packet");
+        }
+        Self::announce(messages, what, to, false, |progress| {
+            let (copy, mut chunk) = (progress.memory(what.bytes)?, [0; CHUNK]);
+            for at in (0..what.bytes).step_by(CHUNK) {
+                let packed = cursor.pack(memory, &mut chunk);
+                progress.fabric.write_own(&copy, at, &chunk[..packed])?;
+            }
+            Ok((copy, None))
+        })
+    }
+
+    /// `Ok(None)`: the message is on its way.
+    fn eager(messages: &'m Messages<F>, bytes: &[u8], what: What, to: Rank) -> Result<Option<Pending<'m, F>>, TooLong> {
+        let progress = messages.progress();
+        let send = progress.send_eager(to, (messages.context(), what.tag.0), bytes)?;
+        Ok(send.map(|send| Pending { progress, to, send, offered: None }))
+    }
+
+    /// Announces what `publish` returns, to be read by the receiver: registered memory with a copy
+    /// of the message, or where its slice is.
     fn announce(
         messages: &'m Messages<F>,
-        bytes: &'m [u8],
         what: What,
         to: Rank,
         synchronous: bool,
-    ) -> Result<Pending<'m, F>, Box<Error>> {
+        publish: impl FnOnce(&'m Progress<F>) -> Result<(Registered<F>, Option<OfferedSlice<'m, F>>), Fault>,
+    ) -> Started<'m, F> {
         let (progress, envelope) = (messages.progress(), (messages.context(), what.tag.0));
         let announce = || {
-            let is_offered = messages.is_offered(to, bytes.len());
-            let (offered, (memory, key)) = match is_offered {
-                true => {
-                    let slice = OfferedSlice::publish(progress, bytes, to)?;
-                    let announcement = slice.announcement();
-                    (Some(slice), announcement)
-                }
-                false => {
-                    let memory = progress.memory(what.bytes)?;
-                    progress.fabric.write_own(&memory, 0, bytes)?;
-                    let key = SegmentKey { len: what.bytes, ..memory.key() };
-                    (None, (memory, key))
-                }
-            };
+            let (memory, offered) = publish(progress)?;
+            let key = SegmentKey { len: what.bytes, ..memory.key() };
             let send = progress.with(|engine| {
-                let send = engine.send_rendezvous(to, envelope, (key, is_offered), memory);
+                let send = engine.send_rendezvous(to, envelope, (key, offered.is_some()), memory);
                 if synchronous {
                     engine.make_synchronous(send);
                 }
                 send
             });
-            Ok(Pending { progress, to, send, offered })
+            Ok(Some(Pending { progress, to, send, offered }))
         };
         announce().map_err(|fault| Box::new(what.failed(messages.world().translate(fault))))
     }

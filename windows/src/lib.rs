@@ -1,8 +1,8 @@
 //! RMA windows: memory on every rank of a world that every rank may read, write and lock without
 //! the help of its owner.
 //!
-//! Dependencies: [`onesided_fabric`] (through its traits) and [`onesided_lock_algos`]. This crate
-//! does not know which fabric it runs on and uses no `unsafe`.
+//! Dependencies: [`onesided_fabric`] (through its traits), [`onesided_lock_algos`] and
+//! [`onesided_layouts`]. This crate does not know which fabric it runs on and uses no `unsafe`.
 //!
 //! Start reading at [`Window`], then [`Epoch`] (a lock that is held, and the operations under it)
 //! and [`Access`] (the operations: put, get, accumulate and atomics, on contiguous elements, on
@@ -68,6 +68,7 @@ mod sync;
 mod window;
 
 pub use bytemuck;
+pub use onesided_layouts::{Runs, Shape};
 pub use onesided_lock_algos::Mode;
 
 pub use crate::active::fence::FenceEpoch;
@@ -77,7 +78,6 @@ pub use crate::datatype::element::{AtomicElement, Element};
 pub use crate::datatype::fields::{Field, Fields};
 pub use crate::datatype::located::Located;
 pub use crate::datatype::op::Op;
-pub use crate::datatype::shape::{Runs, Shape};
 pub use crate::error::Error;
 pub use crate::locks::design::{LockAllDesign, LockDesign};
 pub use crate::locks::lease_policy::LeasePolicy;

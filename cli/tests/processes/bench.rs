@@ -351,6 +351,7 @@ fn check_sizes((ended, results): (&Ended, &[Value]), (benchmark, metric): (&str,
 fn messages_and_packets_are_measured_and_reported() {
     let of_messages: &[(&str, &[u64], &[&str])] = &[
         ("half a round trip", &[8, 512, 2 << 20], &["latency", "bandwidth"]),
+        ("half a round trip of columns", &[8, 512, 256 << 10], &["latency", "bandwidth"]),
         ("stream", &[8, 512, 2 << 20], &["message rate", "bandwidth"]),
         ("streams both ways", &[8, 512, 2 << 20], &["message rate", "bandwidth"]),
         ("stream, all unexpected", &[8, 512], &["message rate", "bandwidth"]),

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use crate::datatype::shape::Runs;
+use onesided_layouts::Runs;
+
 use crate::{Element, Fields};
 
 /// The pieces of a put.

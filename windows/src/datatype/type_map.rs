@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_layouts::Runs;
 
-use crate::datatype::shape::Runs;
 use crate::{AtomicElement, Field, Shape};
 
 /// A shape at an offset, in records of `per_record` elements, each with one element at `lane`.

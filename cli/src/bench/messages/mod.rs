@@ -4,6 +4,7 @@
 //! loops.
 
 pub(super) mod both_ways;
+mod columns;
 pub(super) mod ping_pong;
 pub(super) mod stream;
 pub(super) mod unexpected;
@@ -41,10 +42,12 @@ pub(crate) struct Loop {
 }
 
 /// The loops that rank 0 asks for, by number.
-static LOOPS: [&Loop; 8] = [
+static LOOPS: [&Loop; 10] = [
     &ping_pong::LOOP,
     &ping_pong::BY_STORES,
     &ping_pong::BY_MEMCPY,
+    &columns::LOOP,
+    &columns::LIMIT,
     &stream::LOOP,
     &stream::LIMIT,
     &both_ways::LOOP,
@@ -54,7 +57,8 @@ static LOOPS: [&Loop; 8] = [
 
 /// What is interleaved. A stream pushes the memory of a ping-pong out of the caches, so that few
 /// rounds of large messages would measure that.
-static GROUPS: [&[&Loop]; 3] = [&[&ping_pong::LOOP], &[&stream::LOOP, &unexpected::LOOP], &[&both_ways::LOOP]];
+static GROUPS: [&[&Loop]; 3] =
+    [&[&ping_pong::LOOP, &columns::LOOP], &[&stream::LOOP, &unexpected::LOOP], &[&both_ways::LOOP]];
 
 /// The messages of a stream before its receiver answers.
 pub(crate) const fn window(size: usize) -> usize {

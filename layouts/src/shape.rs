@@ -2,20 +2,21 @@
 
 use std::ops::Range;
 
-/// The elements of a target's window memory that an operation accesses, relative to its offset
-/// (MPI-4.1, 5.1.2: the target datatypes of MPI's one-sided calls). On the origin's side they are
-/// contiguous, in the order of the shape.
+/// Elements of some memory, relative to an offset (MPI-4.1, 5.1.2: datatypes). An operation on a
+/// window accesses those of the target's window memory; on the origin's side they are contiguous, in
+/// the order of the shape. A message is sent from those of a slice, or received into them.
 ///
-/// There are no negative strides: they would only reverse the order of the elements on the origin's
+/// There are no negative strides: they would only reverse the order of the elements on the other
 /// side, which [`Blocks`](Self::Blocks) in descending order does too. Nor is there a shape for the
-/// origin's side: there an iterator gathers (`column.iter().step_by(10).copied().collect()`), at
-/// the cost of the copy that every fabric but shared memory makes anyway.
+/// origin's side of an operation on a window: there an iterator gathers
+/// (`column.iter().step_by(10).copied().collect()`), at the cost of the copy that every fabric but
+/// shared memory makes anyway.
 ///
-/// A shape is as large as a slice and allocates nothing. For records (`MPI_Type_create_struct`) it
-/// selects the records; [`Access::fields`](crate::Access::fields) selects their fields.
+/// A shape allocates nothing. For records (`MPI_Type_create_struct`) it selects the records;
+/// `Access::fields` of a window selects their fields.
 ///
 /// ```
-/// # use onesided_windows::Shape;
+/// # use onesided_layouts::Shape;
 /// // A column of a matrix whose rows have 10 elements.
 /// let column = Shape::Vector { count: 3, block: 1, stride: 10 };
 /// assert_eq!(column.runs().collect::<Vec<_>>(), [0..1, 10..11, 20..21]);
@@ -51,6 +52,7 @@ pub enum Shape<'s> {
 impl<'s> Shape<'s> {
     /// The number of elements, at most `usize::MAX`.
     #[must_use]
+    #[inline]
     pub fn count(&self) -> usize {
         match self {
             Self::Row(count) => *count,
@@ -62,6 +64,7 @@ impl<'s> Shape<'s> {
 
     /// The end of the last element, at most `usize::MAX`.
     #[must_use]
+    #[inline]
     pub fn end(&self) -> usize {
         match self {
             Self::Row(count) => *count,
@@ -74,8 +77,17 @@ impl<'s> Shape<'s> {
         }
     }
 
+    /// Where the elements are, if they are one run, or none.
+    #[must_use]
+    pub fn contiguous(self) -> Option<Range<usize>> {
+        let mut runs = self.runs();
+        let first = runs.next().unwrap_or(0..0);
+        runs.next().is_none().then_some(first)
+    }
+
     /// The runs of contiguous elements, none of them empty, in the order of the shape; adjacent
     /// blocks form one run.
+    #[inline]
     pub const fn runs(self) -> Runs<'s> {
         Runs { shape: self, next: 0, ahead: None }
     }
@@ -92,6 +104,21 @@ pub struct Runs<'s> {
 }
 
 impl Runs<'_> {
+    /// The blocks of a vector with gaps between them that come next: where the first starts, their
+    /// number, length and stride.
+    pub(crate) fn vector(&self) -> Option<(usize, usize, usize, usize)> {
+        match self.shape {
+            Shape::Vector { count, block, stride } if self.next < count && 0 < block && block < stride => {
+                Some((self.next * stride, count - self.next, block, stride))
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) const fn skip_blocks(&mut self, count: usize) {
+        self.next += count;
+    }
+
     /// The next block, which may be empty.
     fn block(&mut self) -> Option<Range<usize>> {
         let at = self.next;
@@ -174,6 +201,18 @@ mod tests {
         assert_eq!(runs(Shape::Vector { count: 0, block: 4, stride: 4 }), []);
         assert_eq!(runs(Shape::Blocks { block: 2, starts: &[8, 0, 2] }), [(8, 10), (0, 4)]);
         assert_eq!(runs(Shape::Indexed(&[3..3, 1..2, reversed, 2..3])), [(1, 3)]);
+    }
+
+    #[test]
+    fn one_run_is_contiguous() {
+        let runs = |shape: Shape<'_>| shape.contiguous();
+        assert_eq!(runs(Shape::Row(5)), Some(0..5));
+        assert_eq!(runs(Shape::Row(0)), Some(0..0));
+        assert_eq!(runs(Shape::Vector { count: 3, block: 2, stride: 2 }), Some(0..6));
+        assert_eq!(runs(Shape::Vector { count: 1, block: 2, stride: 9 }), Some(0..2));
+        assert_eq!(runs(Shape::Vector { count: 2, block: 2, stride: 9 }), None);
+        assert_eq!(runs(Shape::Blocks { block: 2, starts: &[4, 6] }), Some(4..8));
+        assert_eq!(runs(Shape::Indexed(&[4..6, 2..3])), None);
     }
 
     #[test]

@@ -1,0 +1,256 @@
+//! Messages from and to noncontiguous elements.
+
+use std::fmt::Debug;
+use std::ops::Range;
+use std::time::Duration;
+
+use onesided_fabric::remote_memory::FaultKind;
+use onesided_fabric::{Any, Fabric, World, block_on, threads};
+use onesided_sim::{End, Network, Simulation};
+use onesided_two_sided::{Error, Messages, Payload, Shape, Source, Tag, Tags};
+use proptest::prelude::*;
+
+const SOON: Duration = Duration::from_secs(30);
+
+fn ranks(ranks: u32, run: impl Fn(World<Any>, Messages) + Sync) {
+    threads(ranks, |world| {
+        let messages = Messages::new(&world).unwrap();
+        run(world, messages);
+    })
+    .unwrap();
+}
+
+/// A shape of about so many elements.
+#[derive(Clone, Debug)]
+struct Places {
+    kind: Kind,
+    count: usize,
+    block: usize,
+    gap: usize,
+    starts: Vec<usize>,
+    ranges: Vec<Range<usize>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Slice,
+    Row,
+    Vector,
+    Blocks,
+    Indexed,
+}
+
+impl Places {
+    fn new(kind: Kind, elements: usize, block: usize, gap: usize) -> Self {
+        let count = elements / block;
+        // Not in the order of the memory.
+        let starts: Vec<_> = (0..count).rev().map(|at| 3 + at * (block + gap)).collect();
+        let ranges = starts.iter().map(|start| *start..start + 1 + start % block).collect();
+        Self { kind, count, block, gap, starts, ranges }
+    }
+
+    fn shape(&self) -> Shape<'_> {
+        let Self { kind, count, block, gap, starts, ranges } = self;
+        match kind {
+            Kind::Slice | Kind::Row => Shape::Row(count * block),
+            Kind::Vector => Shape::Vector { count: *count, block: *block, stride: block + gap },
+            Kind::Blocks => Shape::Blocks { block: *block, starts },
+            Kind::Indexed => Shape::Indexed(ranges),
+        }
+    }
+
+    /// The places, in order.
+    fn all(&self) -> Vec<usize> {
+        self.shape().runs().flatten().collect()
+    }
+}
+
+/// What rank 0 sends and rank 1 receives.
+#[derive(Clone, Debug)]
+struct Case {
+    from: Places,
+    into: Places,
+    /// Whether the handle of the send is dropped, and the elements change.
+    is_dropped: bool,
+    /// Whether the message comes before its receive.
+    is_unexpected: bool,
+}
+
+async fn exchange<T: Payload + PartialEq + Debug, F: Fabric>(
+    world: World<F>,
+    case: &Case,
+    element: impl Fn(usize) -> T,
+) -> Result<(), Error> {
+    let messages = Messages::create(&world).await?;
+    let Case { from, into, .. } = case;
+    let sent = |at| element(at + 1);
+    if world.rank() == 0 {
+        let mut elements: Vec<_> = (0..from.shape().end() + 2).map(sent).collect();
+        {
+            let send = match from.kind {
+                Kind::Slice => messages.send(&elements[..from.shape().end()], 1, Tag(0)),
+                _ => messages.send_shaped(&elements, from.shape(), 1, Tag(0)),
+            };
+            if case.is_unexpected {
+                messages.send::<u8>(&[], 1, Tag(1)).await?;
+            }
+            if !case.is_dropped {
+                send.await?;
+            }
+        }
+        elements.fill(element(0));
+        messages.recv::<u8>(1, Tag(2)).await?;
+        return Ok(());
+    }
+    let mut memory = vec![element(0); into.shape().end() + 2];
+    let mut expected = memory.clone();
+    let (sources, places) = (from.all(), into.all());
+    for (place, source) in places.iter().zip(&sources) {
+        expected[*place] = sent(*source);
+    }
+    if case.is_unexpected {
+        messages.recv::<u8>(0, Tag(1)).await?;
+    }
+    let received = match into.kind {
+        Kind::Slice => messages.recv_into(&mut memory[..into.shape().end()], 0, Tag(0)).await,
+        _ => messages.recv_shaped(&mut memory, into.shape(), 0, Tag(0)).await,
+    };
+    let bytes = (sources.len() * size_of::<T>()) as u64;
+    match received {
+        Ok(status) => assert!(status.bytes == bytes && sources.len() <= places.len(), "{status}"),
+        Err(Error::Length { status, room, element }) => {
+            assert!(sources.len() > places.len(), "{status}");
+            assert_eq!((status.bytes, room, element), (bytes, Some(places.len()), size_of::<T>()));
+        }
+        Err(error) => panic!("{error}"),
+    }
+    assert!(memory == expected, "{case:?}");
+    messages.send::<u8>(&[], 0, Tag(2)).await
+}
+
+fn places() -> impl Strategy<Value = Places> {
+    let kinds = prop::sample::select(vec![Kind::Slice, Kind::Row, Kind::Vector, Kind::Blocks, Kind::Indexed]);
+    // Of 8 bytes: empty, eager, copied, offered if they are contiguous, also with chunks for both sides.
+    let lengths = prop::sample::select(vec![0, 7, 100, 400, 1_000, 5_000, 30_000]);
+    (kinds, lengths, 1..6_usize, 0..5_usize).prop_map(|(kind, len, block, gap)| Places::new(kind, len, block, gap))
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    // Often as long at both ends.
+    let ends = (places(), places(), any::<bool>()).prop_map(|(from, into, is_equal)| match is_equal {
+        true => (Places::new(from.kind, into.count * into.block, from.block, from.gap), into),
+        false => (from, into),
+    });
+    (ends, any::<bool>(), any::<bool>()).prop_map(|((from, into), is_dropped, is_unexpected)| Case {
+        from,
+        into,
+        is_dropped,
+        is_unexpected,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn elements_go_from_shape_to_shape(case in cases()) {
+        let outcomes = threads(2, |world| {
+            block_on(&world.fabric().clone(), exchange(world.clone(), &case, |at| at as u64))?;
+            block_on(&world.fabric().clone(), exchange(world, &case, |at| [at as u16, 1, (at >> 16) as u16]))
+        });
+        outcomes.unwrap().into_iter().for_each(Result::unwrap);
+    }
+
+    #[test]
+    fn and_simulated(case in cases()) {
+        let report = Simulation::new(Network::default()).ranks(2).run(|world| {
+            let case = case.clone();
+            async move { exchange(world, &case, |at| at as u64).await }
+        });
+        prop_assert_eq!(report.end, End::Finished);
+        prop_assert!(report.results.into_iter().flatten().all(|outcome| outcome.is_ok()));
+    }
+}
+
+#[test]
+fn a_shape_that_exceeds_its_slice_is_refused() {
+    ranks(1, |_, messages| {
+        let column = Shape::Vector { count: 3, block: 1, stride: 10 };
+        let mut short = [0_u32; 20];
+        let error = messages.send_shaped(&short, column, 0, Tag(0)).wait().unwrap_err();
+        assert_eq!(error.to_string(), "send_shaped: the shape ends at element 21, the slice has 20");
+        assert_eq!(error.kind(), FaultKind::OutOfRange);
+        let error = messages.recv_shaped(&mut short, column, 0, Tag(0)).wait().unwrap_err();
+        assert_eq!(error.to_string(), "recv_shaped: the shape ends at element 21, the slice has 20");
+        // Contiguous, and larger than any memory.
+        for shape in [Shape::Row(21), Shape::Vector { count: usize::MAX, block: 1, stride: 2 }] {
+            assert!(matches!(messages.send_shaped(&short, shape, 0, Tag(0)).wait(), Err(Error::Range { .. })));
+            assert!(matches!(messages.recv_shaped(&mut short, shape, 0, Tag(0)).wait(), Err(Error::Range { .. })));
+        }
+        let vast = Shape::Vector { count: usize::MAX, block: 1, stride: 0 };
+        assert!(matches!(messages.send_shaped(&short, vast, 0, Tag(0)).wait(), Err(Error::Send { .. })));
+        assert!(matches!(messages.send_shaped(&short, column, 1, Tag(0)).wait(), Err(Error::Range { .. })));
+        assert!(matches!(messages.send_shaped(&[0_u8; 21], column, 1, Tag(0)).wait(), Err(Error::Rank { .. })));
+        assert!(messages.probe(Source::Any, Tags::Any).test().unwrap().is_none());
+    });
+}
+
+#[test]
+fn a_dropped_or_late_receive_gives_its_message_back() {
+    ranks(2, |world, messages| {
+        let shape = |count| Shape::Vector { count, block: 1, stride: 2 };
+        for len in [3, 1_000, 100_000] {
+            if world.rank() == 0 {
+                let elements = vec![7_u8; 2 * len];
+                messages.recv::<u8>(1, Tag(1)).wait().unwrap();
+                messages.send_shaped(&elements, shape(len), 1, Tag(0)).deadline(SOON).wait().unwrap();
+            } else {
+                let mut memory = vec![0_u8; 2 * len];
+                let late = messages.recv_shaped(&mut memory, shape(len), 0, Tag(0)).deadline(Duration::ZERO);
+                assert_eq!(late.wait().unwrap_err().kind(), FaultKind::TimedOut);
+                let posted = messages.recv_shaped(&mut memory, shape(len), 0, Tag(0));
+                messages.send::<u8>(&[], 0, Tag(1)).wait().unwrap();
+                messages.probe(0, Tag(0)).deadline(Duration::from_millis(20)).wait().unwrap_err();
+                drop(posted);
+                drop(messages.recv_shaped(&mut memory, shape(len), 0, Tag(0)));
+                assert!(memory.iter().all(|byte| *byte == 0));
+                assert_eq!(messages.recv::<u8>(0, Tag(0)).deadline(SOON).wait().unwrap().0, vec![7; len]);
+            }
+        }
+    });
+}
+
+/// A packet that has come since the receive was posted is taken in by its wait.
+#[test]
+fn a_wait_takes_in_its_packet() {
+    ranks(1, |_, messages| {
+        let mut memory = [0_u8; 6];
+        let receive = messages.recv_shaped(&mut memory, Shape::Blocks { block: 1, starts: &[5, 1] }, 0, Tag(0));
+        messages.send(b"ab", 0, Tag(0)).wait().unwrap();
+        receive.deadline(SOON).wait().unwrap();
+        assert_eq!(&memory, b"\0b\0\0\0a");
+    });
+}
+
+/// The handles are those of slices.
+#[test]
+fn rows_and_columns_are_waited_for_together() {
+    const SIDE: usize = 40;
+    ranks(2, |world, messages| {
+        let column = Shape::Vector { count: SIDE, block: 1, stride: SIDE };
+        let other = 1 - world.rank();
+        let mine = vec![world.rank() + 1; SIDE * SIDE];
+        let [mut rows, mut columns] = [(); 2].map(|()| vec![0; SIDE * SIDE]);
+        let receives = vec![
+            messages.recv_into(&mut rows[..SIDE], other, Tag(0)),
+            messages.recv_shaped(&mut columns, column, other, Tag(1)),
+        ];
+        let sends =
+            vec![messages.send_shaped(&mine, column, other, Tag(0)), messages.send(&mine[..SIDE], other, Tag(1))];
+        world.wait_all(sends).into_iter().for_each(Result::unwrap);
+        world.wait_all(receives).into_iter().for_each(|received| assert_eq!(received.unwrap().bytes, 160));
+        let sent = other + 1;
+        assert!(rows.iter().enumerate().all(|(at, element)| *element == if at < SIDE { sent } else { 0 }));
+        assert!(columns.iter().enumerate().all(|(at, element)| *element == if at % SIDE == 0 { sent } else { 0 }));
+    });
+}
