@@ -283,7 +283,7 @@ impl fmt::Display for Fault {
             FaultKind::Unsupported => "the fabric cannot do it",
             FaultKind::Closed if self.rank().is_some() => "the memory or the lock is closed there",
             FaultKind::Closed => "the request was cancelled, or has yielded its result",
-            OutOfStep => "an earlier collective of this world failed or was cancelled; it can have no more",
+            OutOfStep => "an earlier collective of this world failed or was cancelled; a world that was split off before can go on",
             FaultKind::Revoked => {
                 "access was revoked: a lock was kept for longer than its lease, or the rank counts as dead there"
             }

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | what needs no help of another rank: operations, flushes, the release of a lock | by itself: immediately on shared memory; over a network by the card's answer or its retry limit |
 //! | room at a rank that makes no progress (verbs): what is posted behind very many messages and signals | after `ONESIDED_FULL_AFTER` seconds (60 if not set), for which the call that posts blocks |
-//! | what another rank has to do: release a lock, receive a message, reach a barrier, create a window, signal, carry out an atomic on its user memory | when the rank does it, dies or leaves, or at the program's deadline |
+//! | what another rank has to do: release a lock, receive a message, reach a barrier, create a window, signal, carry out an atomic on its user memory | when the rank does it, dies or leaves, or at the program's deadline; a receive from [any](crate::Source::Any) rank when a member dies, or when all others have left |
 //!
 //! The library cannot tell a living rank that never does what it has to from a slow one. Give such
 //! a wait a `.deadline()`, or poll it with `.test()` or

@@ -64,6 +64,9 @@
 //!
 //! # Several at once
 //!
+//! Two ranks that both wait for a long send before they post the receive wait for ever (up to 2 KiB
+//! a send waits for nobody). Post the receive first, or wait for both at the end.
+//!
 //! [`World::wait_any`](crate::World::wait_any), `wait_some` and `test_some` take the requests that
 //! are complete out of a vector of one type, and return their results with the indices that they
 //! had; the others keep their order. `wait_all` takes the vector, and returns all results in order.
@@ -180,6 +183,11 @@
 //!   the message may have been that rank's.
 //!   [`acknowledge_failures`](crate::Messages::acknowledge_failures) returns the dead members; then
 //!   receives from any rank go on without them, as with `MPIX_Comm_ack_failed` of ULFM.
+//! - A rank that returns has *left*, also with an error: that ends no receive from any rank, unless
+//!   all others have left. A master that counts its workers gives its receives a deadline, and then
+//!   asks `acknowledge_failures`, which returns those who left too.
+//! - A message whose handle was dropped is lost if its sender leaves before it was read. Wait for the
+//!   handle: a send that is complete has been read, or is on its way.
 //! - Every handle has a `.deadline()`. A receive past its deadline has taken no message. A send
 //!   past its deadline may be received all the same.
 //! - A peer whose packets are no packets of this protocol is cut off: its sends and receives end

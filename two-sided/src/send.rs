@@ -44,7 +44,8 @@ struct Pending<'m, F: Fabric> {
     progress: &'m Progress<F>,
     to: Rank,
     send: usize,
-    offered: Option<OfferedSlice<'m, F>>,
+    /// Boxed, to keep the handle small.
+    offered: Option<Box<OfferedSlice<'m, F>>>,
 }
 
 /// `None`: the message is on its way. The error is boxed, to keep the handle small.
@@ -151,7 +152,7 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
                 }
                 send
             });
-            Ok(Some(Pending { progress, to, send, offered }))
+            Ok(Some(Pending { progress, to, send, offered: offered.map(Box::new) }))
         };
         announce().map_err(|fault| Box::new(what.failed(messages.world().translate(fault))))
     }

@@ -1,6 +1,6 @@
 //! What the ranks of a job tell each other while some of them die.
 
-use onesided::{Error, FaultKind, LockDesign, Window, World};
+use onesided::{Error, Fault, FaultKind, LockDesign, Window, World};
 
 use super::is_lost;
 use crate::support::{DEADLINE, eventually};
@@ -34,13 +34,18 @@ impl Status {
     pub(crate) fn publish(&self, what: usize, value: u64) {
         let world = self.0.world();
         for target in (0..world.size()).filter(|target| !is_lost(world, *target)) {
-            let epoch = self.0.lock_shared(target).wait().unwrap();
-            epoch.put(WORDS * world.rank() as usize + what, &[value]).unwrap();
-            match epoch.unlock().wait().map_err(Error::from) {
-                // It has seen the last value, and left, with its memory, before the lock was free
-                // again.
-                Err(error) if error.fault().is_some_and(|fault| fault.kind() == FaultKind::PeerLeft) => {}
-                unlocked => unlocked.unwrap(),
+            let told = self.0.lock_shared(target).wait().map_err(Error::from).and_then(|epoch| {
+                epoch.put(WORDS * world.rank() as usize + what, &[value])?;
+                epoch.unlock().wait().map_err(Error::from)
+            });
+            // It was killed meanwhile; or it has seen the last value, and left, with its memory,
+            // before the lock was free again.
+            let is_gone = |fault: Fault| {
+                matches!(fault.kind(), FaultKind::PeerDied | FaultKind::PeerLeft)
+                    && fault.rank().is_some_and(|rank| rank.0 == target)
+            };
+            if !told.as_ref().is_err_and(|error| error.fault().is_some_and(is_gone)) {
+                told.unwrap();
             }
         }
     }
