@@ -123,7 +123,8 @@
 //! Only the elements travel, so the receiver may have another shape, or a slice. Elements that are
 //! not contiguous are packed by their sender before the call returns, and unpacked by their
 //! receiver: a long message goes through registered memory, 8 KiB at a time, and never out of the
-//! sender's slice. Contiguous shapes cost what slices cost. (The tags differ, because both messages
+//! sender's slice. Contiguous shapes cost what slices cost; what packing costs, `onesided bench
+//! messages` measures. (The tags differ, because both messages
 //! may be of the same rank.)
 //!
 //! A message that a dropped or late receive had matched goes to the next receive that fits, as if

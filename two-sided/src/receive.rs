@@ -213,6 +213,10 @@ impl<'m, F: Fabric> Taken<'m, F> {
     async fn unpack(&self, places: &mut Places<'_>) -> Result<(), Fault> {
         let (len, fabric) = (self.len_in(places.len), self.messages.world().fabric());
         let chunk = match &self.matched().body {
+            Body::Eager(bytes) => {
+                places.unpack(&bytes[..len]);
+                return Ok(());
+            }
             Body::Announced { is_offered, .. } if *is_offered || !fabric.capabilities().completes_at_post => len,
             _ => len.min(CHUNK),
         };

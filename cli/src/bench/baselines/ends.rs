@@ -67,14 +67,44 @@ impl<'r> BareEnd<'r> {
     pub(crate) fn ping_pong(&self, (own, got): (&[u8], &mut [u8]), n: u64) {
         let size = if own.len() <= 8 { 0 } else { own.len() };
         let (own, got) = (&own[..size], &mut got[..size]);
+        self.alternate(size, n, |out| out.put(black_box(own)), |into| into.take(black_box(&mut *got)));
+    }
+
+    /// The same with messages that are packed before they are sent, and unpacked afterwards.
+    pub(crate) fn ping_pong_packed(
+        &self,
+        (own, got): (&mut [u8], &mut [u8]),
+        n: u64,
+        pack: impl Fn(&mut [u8]),
+        mut unpack: impl FnMut(&[u8]),
+    ) {
+        let size = own.len();
+        let put = |out: &mut Slots<'_>| {
+            pack(own);
+            out.put(own);
+        };
+        let take = |into: &mut Slots<'_>| {
+            into.take(got);
+            unpack(got);
+        };
+        self.alternate(size, n, put, take);
+    }
+
+    fn alternate(
+        &self,
+        size: usize,
+        n: u64,
+        mut put: impl FnMut(&mut Slots<'_>),
+        mut take: impl FnMut(&mut Slots<'_>),
+    ) {
         let (mut out, mut into) = (self.out.to_put(size), self.into.to_take(size));
         for _ in 0..n {
             if self.is_first {
-                out.put(black_box(own));
+                put(&mut out);
             }
-            into.take(black_box(&mut *got));
+            take(&mut into);
             if !self.is_first {
-                out.put(black_box(own));
+                put(&mut out);
             }
         }
     }

@@ -34,20 +34,15 @@ fn run(end: &End<'_>, size: usize, n: u64) -> Result<(), Failure> {
     })
 }
 
-/// The first end packs and unpacks for the other one, too, which would do it at another time.
 fn bare(end: &End<'_>, size: usize, n: u64) -> Result<(), Failure> {
-    let mut packed = [vec![1; size], vec![1; size]];
+    let [mut own, mut got] = [(); 2].map(|()| vec![1; size]);
     let mut into = end.into.borrow_mut();
-    for _ in 0..n {
-        let [out, got] = &mut packed;
-        end.bare.ping_pong((out, got), 1);
-        if end.is_first {
-            for _ in 0..2 {
-                moves(black_box(&end.out), STRIDE, black_box(out), ELEMENT);
-                moves(black_box(got), ELEMENT, black_box(&mut into), STRIDE);
-            }
-        }
-    }
+    end.bare.ping_pong_packed(
+        (&mut own, &mut got),
+        n,
+        |own| moves(black_box(&end.out), STRIDE, own, ELEMENT),
+        |got| moves(got, ELEMENT, black_box(&mut into), STRIDE),
+    );
     Ok(())
 }
 
