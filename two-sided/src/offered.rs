@@ -8,8 +8,8 @@ use onesided_fabric::{Fabric, Offer, PeerProcesses, Segment, SegmentKey, Taken};
 
 use crate::progress::{Progress, Registered};
 
-/// The shortest message that is offered. To copy a shorter one twice is faster than two system
-/// calls.
+/// The shortest message that is offered. To copy a shorter one twice is faster than a system
+/// call.
 pub(crate) const SHORTEST: usize = 4 << 10;
 
 /// The slice of a send, until its receiver has it.

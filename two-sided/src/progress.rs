@@ -31,7 +31,7 @@ struct State<F: Fabric> {
     reads: Vec<Read<F>>,
 }
 
-/// Registered memory of a message. Its sender holds it too while it copies the message in.
+/// Registered memory of a message. The handle of a send holds it too while its slice is offered.
 pub(crate) type Registered<F> = Arc<<F as Fabric>::Segment>;
 
 /// A message is longer than a packet.
@@ -226,7 +226,7 @@ impl<F: Fabric> Progress<F> {
         let mut memory = lock(&self.memory);
         for mut segment in segments {
             let len = segment.len();
-            let is_in_use = Arc::get_mut(&mut segment).is_none(); // by a copy whose receiver has died
+            let is_in_use = Arc::get_mut(&mut segment).is_none(); // by a slice that is offered still
             if !is_in_use && len <= KEPT {
                 memory.keep(len, segment);
             }

@@ -189,7 +189,7 @@ proptest! {
 
 /// A peer that takes nothing in gets no credit, whatever is queued for it.
 #[test]
-fn packets_for_a_deaf_peer_are_bounded() {
+fn packets_for_a_peer_that_takes_none_are_bounded() {
     let mut engine = Engine::<u64>::new(Rank(0), WINDOW);
     engine.close(1);
     let key = SegmentKey { rank: Rank(1), ..key() };
