@@ -78,7 +78,7 @@
 #![forbid(unsafe_code)]
 
 pub use onesided_fabric as fabric;
-pub use onesided_fabric::{Any, Barrier, Split, threads};
+pub use onesided_fabric::{Any, Barrier, Dump, Split, dump, threads};
 pub use onesided_lock_algos as lock_algos;
 pub use onesided_remote_memory::{Fault, FaultKind};
 pub use onesided_two_sided as two_sided;

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use onesided_fabric::bootstrap::Error;
@@ -85,6 +86,10 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Policy::Abort)]
     on_failure: Policy,
 
+    /// Show who waits for whom when a rank has waited so many seconds in one call. The job goes on
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    stuck_after: Option<u64>,
+
     /// Begin each line of output with its rank, even if there is only one rank
     #[arg(short = 'l', long, conflicts_with = "no_label")]
     label: bool,
@@ -123,6 +128,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
             Policy::Continue => OnFailure::Continue,
         },
         labels: args.label || (size > 1 && !args.no_label),
+        stuck_after: args.stuck_after.map(Duration::from_secs),
     };
     let interrupts = interrupts()?;
     let observe = &mut |event: Event| say(&event.to_string());

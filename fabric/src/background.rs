@@ -10,6 +10,9 @@ pub trait Background: Send + Sync {
     /// Moves what can be moved now, without blocking. It may be called inside of a wait of its own:
     /// it then has no effect.
     fn advance(&self);
+
+    /// What is under way, a line each, to be read after `rank N has`.
+    fn describe(&self) -> Vec<String>;
 }
 
 /// A fabric's place for it.

@@ -10,7 +10,8 @@ use onesided_remote_memory::{Collective, Fault, FaultKind, Notify, Rank};
 use crate::arrival::Arrival;
 use crate::members::Members;
 use crate::offer::PROCESSES_AT;
-use crate::{Fabric, NOBODY, Segment};
+use crate::waits::telling;
+use crate::{Fabric, NOBODY, Segment, Wait};
 
 /// Rounds of the dissemination barrier: enough for [`Rank::LIMIT`].
 const ROUNDS: u64 = 24;
@@ -66,16 +67,24 @@ impl<F: Fabric> Collectives<F> {
         // A rank that left a barrier early, also by a drop, has not signalled the others, and its
         // numbers are inconsistent.
         let unfinished = Unfinished(&self.broken);
-        self.rounds(fabric, Arrival::new(number, collective)).await?;
+        self.rounds(fabric, Arrival::new(number, collective), collective).await?;
         std::mem::forget(unfinished);
         Ok(())
     }
 
     /// Makes every later collective of this rank fail, after it cancelled one. Returns the fault of
-    /// its deadline, with a rank of the world that has not arrived and the number of the others.
-    /// Where that would take messages, it names only the rank that this one waits for.
+    /// its deadline, with a rank of the world that has not arrived and the number of the others, as
+    /// far as they are [known](Self::missing).
     pub(crate) fn give_up(&self, fabric: &F) -> Fault {
         drop(Unfinished(&self.broken));
+        let (missing, late) = (self.missing(fabric), FaultKind::TimedOut);
+        let others = missing.len().saturating_sub(1);
+        missing.first().map_or(Fault::new(late), |rank| Fault::of(late, Rank(*rank)).with_detail(others as u32))
+    }
+
+    /// The ranks of the world that have not arrived in the barrier. Where that would take messages,
+    /// only the rank that this one waits for.
+    fn missing(&self, fabric: &F) -> Vec<u32> {
         let (me, size) = (self.members.me(fabric), self.members.size(fabric));
         let number = self.barriers.load(Ordering::Relaxed);
         // Whether the signal of `rank` over this distance is missing, if that can be told at once.
@@ -91,16 +100,21 @@ impl<F: Fabric> Collectives<F> {
             Some(!Arrival::has_come(seen, number))
         };
         let is_missing = |rank, distance| is_missing(rank, distance) == Some(true);
-        let (first, others) = if fabric.capabilities().completes_at_post {
-            let mut missing = (0..size).filter(|rank| *rank != me && is_missing(*rank, 1));
-            (missing.next(), missing.count())
+        if fabric.capabilities().completes_at_post {
+            (0..size).filter(|rank| *rank != me && is_missing(*rank, 1)).collect()
         } else {
             let from = |distance| (me + size - distance) % size;
             let waits = distances(size).find(|distance| is_missing(from(*distance), *distance));
-            (waits.map(from), 0)
-        };
-        let late = FaultKind::TimedOut;
-        first.map_or(Fault::new(late), |rank| Fault::of(late, Rank(rank)).with_detail(others as u32))
+            waits.map(from).into_iter().collect()
+        }
+    }
+
+    /// The wait for a barrier.
+    #[cold]
+    fn wait(&self, fabric: &F, collective: Collective) -> Wait {
+        let in_job = |rank: u32| self.members.named_by_fabric(fabric, rank);
+        let awaited = self.missing(fabric).into_iter().filter_map(in_job).collect();
+        Wait { rank: fabric.rank(), awaited, since: None, what: collective.to_string() }
     }
 
     /// Gathers all ranks' contributions, by rank. ||
@@ -167,7 +181,7 @@ impl<F: Fabric> Collectives<F> {
         distances(size).try_for_each(|distance| self.members.segment(fabric, (me + distance) % size).map(drop))
     }
 
-    async fn rounds(&self, fabric: &F, mut arrival: Arrival) -> Result<(), Fault> {
+    async fn rounds(&self, fabric: &F, mut arrival: Arrival, collective: Collective) -> Result<(), Fault> {
         let members = &self.members;
         let (me, size) = (members.me(fabric), members.size(fabric));
         let own = members.segment(fabric, me)?;
@@ -179,7 +193,8 @@ impl<F: Fabric> Collectives<F> {
             let from = members.named_by_fabric(fabric, from).ok_or(Fault::new(FaultKind::NoSuchRank))?;
             let own = fabric.word_in(&own, slot(distance))?;
             let has_come = move |seen| Arrival::has_come(seen, number);
-            let mut wait = pin!(members.wait_until(fabric, own, has_come, (from, u64::MAX)));
+            let wait = pin!(members.wait_until(fabric, own, has_come, (from, u64::MAX)));
+            let mut wait = telling(wait, || Some(self.wait(fabric, collective)));
             let mut untold = None;
             let waited = poll_fn(|cx| {
                 // A rank that cannot be signalled never completes its barrier, nor do the ranks
@@ -192,7 +207,7 @@ impl<F: Fabric> Collectives<F> {
                     Some(Poll::Ready(Ok(_))) => told = None,
                     Some(Poll::Pending) | None => {}
                 }
-                wait.as_mut().poll(cx)
+                Pin::new(&mut wait).poll(cx)
             })
             .await;
             if let Some(fault) = untold {

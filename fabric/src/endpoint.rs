@@ -11,17 +11,18 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use onesided_remote_memory::{Fault, FaultKind};
+use onesided_remote_memory::{Fault, FaultKind, Rank};
 use rustix::io::Errno;
 
 use crate::background::{BackgroundSlot, advance_slot};
 use crate::drive::{self, Blocking};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread};
+use crate::waits::{self, Waiter};
 use crate::{Task, Ticket};
 
 /// How long a leaving application waits for its background work.
@@ -106,6 +107,12 @@ impl<D: Driver> Endpoint<D> {
     pub(crate) fn new(driver: D) -> Self {
         let (state, work) = (Mutex::new(State::default()), Condvar::new());
         Self { shared: Arc::new(Shared { driver, state, work, background: BackgroundSlot::new() }) }
+    }
+
+    /// Whoever asks what this process waits for asks this rank too, from now on.
+    pub(crate) fn is_of(&self, rank: Rank) {
+        let shared = Arc::downgrade(&self.shared);
+        waits::register(rank, shared);
     }
 
     pub(crate) fn driver(&self) -> &D {
@@ -205,6 +212,17 @@ impl<D: Driver> Drop for Endpoint<D> {
         self.shared.lock().closed = true;
         self.shared.work.notify_one();
         self.shared.driver.wake();
+    }
+}
+
+impl<D: Driver> Waiter for Shared<D> {
+    fn wake(&self) {
+        self.driver.wake();
+    }
+
+    fn describe(&self) -> Vec<String> {
+        let background = self.background.get().and_then(Weak::upgrade);
+        background.map_or_else(Vec::new, |background| background.describe())
     }
 }
 

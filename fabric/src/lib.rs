@@ -55,6 +55,7 @@ mod transport;
 mod user_memory;
 #[cfg(all(feature = "verbs", not(onesided_loom)))]
 pub mod verbs;
+mod waits;
 mod world;
 
 /// The part of shared memory that loom checks: its atomics cannot lie in memory that processes
@@ -97,4 +98,9 @@ pub use crate::server_threads::ServerThread;
 pub use crate::split::Split;
 pub use crate::transport::{Arrival, SHORTEST_LIMIT, Transport};
 pub use crate::user_memory::UserMemory;
+#[cfg(not(onesided_loom))]
+pub use crate::waits::dump_on_signal;
+pub use crate::waits::{Dump, dump};
+#[doc(hidden)]
+pub use crate::waits::{Told, Wait, telling};
 pub use crate::world::{AllGather, Barrier, World};

@@ -24,6 +24,9 @@ pub(crate) const OF_A_JOB: [&str; 5] = [RANK, SIZE, ADDRESS, SECRET, SECRET_FILE
 /// The fabric named by `onesided run --fabric`. Users may set it for a program that runs alone.
 pub const FABRIC: &str = "ONESIDED_FABRIC";
 
+/// After how many seconds of one wait a rank reports what it waits for. At 0 it does so on SIGUSR1 alone.
+pub const STUCK_AFTER: &str = "ONESIDED_STUCK_AFTER";
+
 /// What the launcher put into this process's environment.
 #[derive(Debug, Clone)]
 pub struct Environment {

@@ -65,6 +65,7 @@ mod secret;
 pub mod segment;
 #[cfg(not(onesided_loom))]
 mod start;
+mod wait;
 #[cfg(not(onesided_loom))]
 mod wire;
 
@@ -74,6 +75,7 @@ pub use crate::error::{advice, explain};
 #[cfg(not(onesided_loom))]
 #[doc(hidden)]
 pub use crate::process::{Maker, Process, timespec};
+pub use crate::wait::Wait;
 #[cfg(not(onesided_loom))]
 pub use crate::{
     daemon::{SUSPECT_AFTER, Server},

@@ -10,7 +10,7 @@
 //!
 //! The library cannot tell a living rank that never does what it has to from a slow one. Give such
 //! a wait a `.deadline()`, or poll it with `.test()` or
-//! [`wait_timeout`](crate::fabric::wait_timeout).
+//! [`wait_timeout`](crate::fabric::wait_timeout). [Hangs](super::hangs) shows who waits for whom.
 //!
 //! Nothing in this library ends the process. No input makes it panic except what would make a slice
 //! panic (a range of [`Local::read`](crate::Local::read)). Errors have a

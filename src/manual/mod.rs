@@ -16,15 +16,16 @@
 //! 8. [`lock_semantics`]: what every lock promises, and how the designs differ.
 //! 9. [`death_and_leases`]: locks whose owner died, panicked, or is too slow.
 //! 10. [`failures`]: what happens when a rank dies, a peer is lost or a resource is exhausted.
-//! 11. [`fabrics`]: shared memory, verbs, both in one world: what each needs and can do.
+//! 11. [`hangs`]: who waits for whom in a program that hangs.
+//! 12. [`fabrics`]: shared memory, verbs, both in one world: what each needs and can do.
 //!
 //! To go further:
 //!
-//! 12. [`simulation`]: the same program in virtual time, with faults.
-//! 13. [`own_lock`]: a lock of your own, verified and measured.
-//! 14. [`architecture`]: how the library is built, for contributors.
-//! 15. [`benchmarks`]: what `onesided bench` measures.
-//! 16. [`reproduce`]: the figures of the papers, out of this code.
+//! 13. [`simulation`]: the same program in virtual time, with faults.
+//! 14. [`own_lock`]: a lock of your own, verified and measured.
+//! 15. [`architecture`]: how the library is built, for contributors.
+//! 16. [`benchmarks`]: what `onesided bench` measures.
+//! 17. [`reproduce`]: the figures of the papers, out of this code.
 
 pub mod architecture;
 pub mod benchmarks;
@@ -33,6 +34,7 @@ pub mod death_and_leases;
 pub mod fabrics;
 pub mod failures;
 pub mod getting_started;
+pub mod hangs;
 pub mod lock_semantics;
 pub mod memory_model;
 pub mod messages;

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use crate::jobs;
 
 /// The path of an example. `cargo test` builds the examples, `cargo test --test it` does not.
-fn example(name: &str) -> PathBuf {
+pub(crate) fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let profile = test.parent().and_then(Path::parent).unwrap();
     let path = profile.join("examples").join(name);

@@ -24,6 +24,8 @@ pub(crate) const ROLE: &str = "ONESIDED_IT_ROLE";
 /// The program that the ranks run instead of this binary, and its arguments, separated by line
 /// feeds.
 const PROGRAM: &str = "ONESIDED_IT_PROGRAM";
+/// After how many seconds the ranks report their waits.
+const STUCK: &str = "ONESIDED_IT_STUCK";
 /// The line that ends the output of the harness, before the ranks' output.
 const BEGIN: &[u8] = b"\n--- output ---\n";
 
@@ -171,6 +173,7 @@ fn a_launcher() {
         fabric: std::env::var(FABRIC).unwrap_or_else(|_| "shm".into()),
         on_failure: OnFailure::Continue,
         labels: std::env::var_os(ROLE).is_some(),
+        stuck_after: std::env::var(STUCK).ok().map(|after| Duration::from_secs_f64(after.parse().unwrap())),
     };
     std::io::stdout().write_all(BEGIN).unwrap();
     std::io::stdout().flush().unwrap();

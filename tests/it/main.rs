@@ -16,6 +16,7 @@ mod faults;
 mod fields;
 mod forks;
 mod handles;
+mod hangs;
 mod jobs;
 mod large;
 mod lease;

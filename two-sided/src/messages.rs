@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use onesided_fabric::remote_memory::{Collective, Fault, FaultKind, Liveness, Rank};
-use onesided_fabric::{Drive, Fabric, PeerProcesses, World};
+use onesided_fabric::{Drive, Fabric, PeerProcesses, Wait, World};
 
 use crate::engine::Engine;
 use crate::matching::{Envelope, Pattern};
@@ -346,6 +346,16 @@ impl<F: Fabric> Messages<F> {
     /// The rank on the fabric of a rank that an operation names.
     pub(crate) fn rank(&self, operation: &'static str, rank: u32) -> Result<Rank, Error> {
         self.world.fabric_rank(rank).ok_or_else(|| Error::Rank { operation, rank, size: self.world.size() })
+    }
+
+    /// This rank's wait for a message, or for its receiver.
+    #[cold]
+    pub(crate) fn wait(&self, peer: Source, what: String) -> Wait {
+        let peer = match peer {
+            Source::Rank(rank) => self.world.fabric_rank(rank),
+            Source::Any => None,
+        };
+        Wait { rank: self.world.fabric().rank(), awaited: peer.into_iter().collect(), since: None, what }
     }
 
     pub(crate) fn pattern(&self, operation: &'static str, source: Source, tags: Tags) -> Result<Pattern, Error> {

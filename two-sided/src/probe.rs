@@ -87,6 +87,7 @@ async fn found<R, F: Fabric>(
         Direct::none(),
         |engine, _, waker| find(engine, pattern, waker).map(Ok),
         |engine| messages.failed_source(engine, source).map(Err),
+        || Some(messages.wait(source, format!("a probe with {tags} from {source}"))),
     );
     found.await.map_err(|fault| failed((source, tags), messages.world().translate(fault)))
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Patience, Rank, Watch};
-use onesided_fabric::{Arrival, Background, Fabric, NOBODY, Segment, SegmentKey, Taken, Transport};
+use onesided_fabric::{Arrival, Background, Fabric, NOBODY, Segment, SegmentKey, Taken, Told, Transport, Wait};
 
 use crate::engine::{Direct, Engine, Here, Landed, Posted, Posting, window};
 use crate::matching::Pattern;
@@ -373,7 +373,8 @@ impl<F: Fabric> Progress<F> {
 
     /// Waits until `look` finds what it waits for, and moves all messages of this rank meanwhile.
     /// `watch`: the rank whose end may be what ends the wait. `direct`: a receive that is waited
-    /// for. `failed` says why nothing will be found, once everything that has arrived is taken in.
+    /// for. `failed` says why nothing will be found, once everything that has arrived is taken in;
+    /// `what` says what is waited for.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -383,7 +384,9 @@ impl<F: Fabric> Progress<F> {
         mut direct: Direct<'a>,
         mut look: impl FnMut(&mut Engine<Registered<F>>, &mut Direct<'_>, &Waker) -> Option<R> + 'a,
         failed: impl Fn(&Engine<Registered<F>>) -> Option<R> + 'a,
+        what: impl Fn() -> Option<Wait> + 'a,
     ) -> impl Future<Output = R> + 'a {
+        let mut told = Told::NOTHING;
         let patience = Patience { deadline: u64::MAX, watch: Watch::RankAndFailures(watch) };
         poll_fn(move |cx| {
             let mut state = lock(&self.state);
@@ -432,6 +435,9 @@ impl<F: Fabric> Progress<F> {
                 }
             }
             self.unlock(state);
+            if found.is_none() {
+                told.tell(&what);
+            }
             found.map_or(Poll::Pending, Poll::Ready)
         })
     }
@@ -444,9 +450,13 @@ impl<F: Fabric> Background for Progress<F> {
         let is_idle = state.engine.is_idle() && state.reads.is_empty();
         drop(state);
         if !is_idle {
-            let until_idle = self.until(self.fabric.rank(), Direct::none(), |_, _, _| None::<()>, |_| None);
+            let until_idle = self.until(self.fabric.rank(), Direct::none(), |_, _, _| None::<()>, |_| None, || None);
             let _ = pin!(until_idle).poll(&mut Context::from_waker(NOBODY));
         }
+    }
+
+    fn describe(&self) -> Vec<String> {
+        lock(&self.state).engine.describe()
     }
 }
 

@@ -178,7 +178,7 @@ impl<'m, F: Fabric> Taken<'m, F> {
             let sent = |engine: &mut Engine<Registered<F>>, _: &mut Direct<'_>, _: &Waker| {
                 (!engine.owes_packets(from)).then_some(())
             };
-            progress.until(from, Direct::none(), sent, |_| None).await;
+            progress.until(from, Direct::none(), sent, |_| None, || None).await;
         }
         if let Body::Read { memory: Ok(memory), .. } = matched.body {
             progress.keep([memory]);
@@ -311,6 +311,7 @@ impl<'m, F: Fabric> Posted<'m, F> {
                 Some(outcome)
             },
             move |engine| messages.failed_source(engine, source).map(|fault| Err(failed(fault))),
+            move || Some(messages.wait(source, format!("a receive with {tags} from {source}"))),
         )
     }
 }

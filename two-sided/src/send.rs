@@ -13,7 +13,7 @@ use crate::engine::Direct;
 use crate::offered::OfferedSlice;
 use crate::progress::{Progress, Registered, TooLong};
 use crate::shaped::{self, CHUNK};
-use crate::{Error, Messages, Tag};
+use crate::{Error, Messages, Source, Tag};
 
 /// A send that is under way. See [`Messages::send`].
 #[must_use = "the failure of a send is reported by its handle alone"]
@@ -30,6 +30,13 @@ struct What {
     to: u32,
     tag: Tag,
     bytes: u64,
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { to, tag, bytes } = self;
+        write!(f, "a send of {bytes} bytes with {tag} to rank {to}")
+    }
 }
 
 impl What {
@@ -166,8 +173,13 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
     async fn run(messages: &'m Messages<F>, what: What, started: Started<'m, F>) -> Result<(), Error> {
         let Some(mut pending) = started.map_err(|error| *error)? else { return Ok(()) };
         let (progress, send) = (pending.progress, pending.send);
-        let mut sent =
-            pin!(progress.until(pending.to, Direct::none(), |engine, _, waker| engine.sent(send, waker), |_| None,));
+        let mut sent = pin!(progress.until(
+            pending.to,
+            Direct::none(),
+            |engine, _, waker| engine.sent(send, waker),
+            |_| None,
+            || Some(messages.wait(Source::Rank(what.to), what.to_string())),
+        ));
         let sent = poll_fn(|cx| {
             if pending.offered.as_ref().is_some_and(|slice| slice.help(&progress.fabric).is_err()) {
                 pending.withdraw();
@@ -202,7 +214,6 @@ limited! {
 
 impl<F: Fabric> fmt::Debug for SendRequest<'_, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let What { to, tag, bytes } = self.what;
-        write!(f, "send of {bytes} bytes with {tag} to rank {to}, {:?}", self.call)
+        write!(f, "{}, {:?}", self.what, self.call)
     }
 }

@@ -66,7 +66,7 @@ impl Shm {
         };
         let worlds =
             ranks().map(world).collect::<Result<_, _>>().map_err(Error::operation("map the world segments"))?;
-        Ok(Self(Arc::new(Inner {
+        let shm = Self(Arc::new(Inner {
             oversubscription: Oversubscription::new(),
             next_region: AtomicU32::new(1),
             reached: ranks().map(|_| OnceTable::default()).collect(),
@@ -79,7 +79,9 @@ impl Shm {
             opened: Mutex::default(),
             endpoint: Endpoint::new(DoorbellDriver { job_segment, rank: job.rank }),
             job,
-        })))
+        }));
+        shm.0.endpoint.is_of(shm.me());
+        Ok(shm)
     }
 
     pub(super) fn job_segment(&self) -> &JobSegment {

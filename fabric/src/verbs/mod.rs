@@ -249,6 +249,7 @@ impl Verbs {
             oversubscription: Oversubscription::new(),
             _exchange: Arc::clone(&job.exchange),
         }));
+        fabric.0.endpoint.is_of(fabric.0.rank);
         let joined = || {
             fabric.0.start_cutting()?;
             prepare(&fabric)?;

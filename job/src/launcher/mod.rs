@@ -23,6 +23,7 @@ mod output;
 mod ranks;
 mod remote;
 mod remote_agent;
+mod stuck;
 mod supervisor;
 
 use std::ffi::OsString;
@@ -44,11 +45,12 @@ pub use crate::launcher::hosts::{Hosts, Slots, StartAgent};
 use crate::Error;
 use crate::daemon::relay;
 use crate::daemon::relay::{ControlRelay, RelayEvents};
-use crate::environment::{Environment, FABRIC, SECRET_FILE};
+use crate::environment::{Environment, FABRIC, SECRET_FILE, STUCK_AFTER};
 use crate::launcher::limits::{Limits, NotStarted};
 use crate::launcher::output::{Output, Stream, Target};
 use crate::launcher::ranks::Ranks;
 use crate::launcher::remote::Remote;
+use crate::launcher::stuck::Stuck;
 use crate::launcher::supervisor::Supervisor;
 use crate::segment::JobSegment;
 use crate::{SUSPECT_AFTER, Secret, Server, start};
@@ -75,6 +77,8 @@ pub struct Launch {
     pub on_failure: OnFailure,
     /// Whether each line of output begins with its rank.
     pub labels: bool,
+    /// Ranks report what they have waited for so long, and the launcher makes a page of it.
+    pub stuck_after: Option<Duration>,
 }
 
 /// What happens to the other ranks when one fails.
@@ -193,7 +197,8 @@ impl Launch {
         interrupts: &[Interrupt],
         observe: &mut dyn FnMut(Event),
     ) -> Result<u8, Error> {
-        let output = Output::start(streams).map_err(failed("start printing"))?;
+        let output = Output::start(streams, self.stuck_after.map(|_| Stuck::new(self.size)))
+            .map_err(failed("start printing"))?;
         let supervisor = Supervisor::new(job_segment, server, (ranks, remote), output, self.on_failure, interrupts);
         supervisor.run(observe).map_err(failed("wait for the ranks"))
     }
@@ -251,6 +256,11 @@ impl Launch {
         Ok((ranks, streams))
     }
 
+    /// The variable that makes ranks report.
+    fn stuck_variable(&self) -> Option<(&'static str, String)> {
+        self.stuck_after.map(|after| (STUCK_AFTER, after.as_secs_f64().to_string()))
+    }
+
     fn command(&self, environment: &Environment, surroundings: &Surroundings) -> Command {
         let mut command = Command::new(&self.program);
         command
@@ -258,6 +268,7 @@ impl Launch {
             .envs(surroundings.variables.iter().map(|(name, value)| (name, value)))
             .envs(environment.variables())
             .env(FABRIC, &self.fabric)
+            .envs(self.stuck_variable())
             .env_remove(SECRET_FILE)
             .process_group(0);
         if let Some(folder) = &surroundings.folder {

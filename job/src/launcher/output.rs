@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use crate::launcher::stuck::Stuck;
 use crate::timespec;
 
 /// Longer lines are split: a program that never ends a line must not fill the launcher's memory.
@@ -51,11 +52,15 @@ impl Stream {
         Some((self.rank?, self.target, self.pipe))
     }
 
-    /// Appends the complete lines to `lines`.
-    fn take(&mut self, bytes: &[u8], lines: &mut Vec<u8>) {
+    /// Appends the complete lines to `lines`, but for those that `stuck` takes.
+    fn take(&mut self, bytes: &[u8], lines: &mut Vec<u8>, mut stuck: Option<&mut Stuck>) {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.begun.extend_from_slice(piece);
             if piece.ends_with(b"\n") || self.begun.len() >= LONGEST {
+                let stuck = stuck.as_deref_mut().filter(|_| self.target == Target::Stderr);
+                if stuck.is_some_and(|stuck| stuck.take(&self.begun, Instant::now())) {
+                    self.begun.clear();
+                }
                 self.end_line(lines);
             }
         }
@@ -112,13 +117,14 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    pub(crate) fn start(mut streams: Vec<Stream>) -> io::Result<Self> {
+    /// `stuck` makes a page of the ranks' reports.
+    pub(crate) fn start(mut streams: Vec<Stream>, mut stuck: Option<Stuck>) -> io::Result<Self> {
         let (job, open) = pipe_with(PipeFlags::CLOEXEC)?;
         let (done, ours) = pipe_with(PipeFlags::CLOEXEC)?;
         let lost = Arc::new(AtomicI32::new(0));
         let noted = Arc::clone(&lost);
         let thread = std::thread::Builder::new().name("output".to_owned()).spawn(move || {
-            pump(&mut streams, &job, &noted);
+            pump(&mut streams, stuck.as_mut(), &job, &noted);
             drop(ours);
         })?;
         Ok(Self { open: Some(open), done, lost, thread })
@@ -145,11 +151,20 @@ impl Output {
     }
 }
 
-fn pump(streams: &mut Vec<Stream>, job: &OwnedFd, lost: &AtomicI32) {
+fn pump(streams: &mut Vec<Stream>, mut stuck: Option<&mut Stuck>, job: &OwnedFd, lost: &AtomicI32) {
     let mut buffer = vec![0; 64 << 10];
     let mut drain_until = None;
     while !streams.is_empty() {
-        let Some((over, ready)) = wait(streams, job, drain_until.is_some()) else { continue };
+        let page = stuck.as_deref_mut().and_then(|stuck| stuck.page(Instant::now()));
+        if let Some(page) = page {
+            write(Target::Stderr, page.as_bytes(), lost);
+        }
+        // The pipe of a finished job stays ready and would end every wait.
+        let timeout = match drain_until {
+            Some(_) => Some(Duration::ZERO),
+            None => stuck.as_deref().and_then(|stuck| stuck.left(Instant::now())),
+        };
+        let Some((over, ready)) = wait(streams, job, timeout) else { continue };
         if over && drain_until.is_none() {
             drain_until = Some(Instant::now() + DRAIN);
         }
@@ -161,7 +176,7 @@ fn pump(streams: &mut Vec<Stream>, job: &OwnedFd, lost: &AtomicI32) {
         let mut ready = ready.into_iter();
         streams.retain_mut(|stream| {
             let mut lines = Vec::new();
-            let stays = ready.next() != Some(true) || read(stream, &mut buffer, &mut lines);
+            let stays = ready.next() != Some(true) || read(stream, &mut buffer, &mut lines, stuck.as_deref_mut());
             if !lines.is_empty() && !write(stream.target, &lines, lost) {
                 closed = Some(stream.target);
             }
@@ -174,6 +189,9 @@ fn pump(streams: &mut Vec<Stream>, job: &OwnedFd, lost: &AtomicI32) {
         let mut lines = Vec::new();
         stream.end_line(&mut lines);
         write(stream.target, &lines, lost);
+    }
+    if let Some(page) = stuck.and_then(Stuck::last_page) {
+        write(Target::Stderr, page.as_bytes(), lost);
     }
 }
 
@@ -188,9 +206,8 @@ fn write(target: Target, lines: &[u8], lost: &AtomicI32) -> bool {
 }
 
 /// Whether the job is over, and which streams are readable. `None`: retry.
-fn wait(streams: &[Stream], job: &OwnedFd, at_once: bool) -> Option<(bool, Vec<bool>)> {
-    // The pipe of a finished job stays ready and would end every wait.
-    let timeout = at_once.then(|| timespec(Duration::ZERO));
+fn wait(streams: &[Stream], job: &OwnedFd, timeout: Option<Duration>) -> Option<(bool, Vec<bool>)> {
+    let timeout = timeout.map(timespec);
     let mut polled: Vec<_> = streams.iter().map(|stream| PollFd::new(&stream.pipe, PollFlags::IN)).collect();
     polled.push(PollFd::new(job, PollFlags::IN));
     poll(&mut polled, timeout.as_ref()).ok()?;
@@ -199,14 +216,14 @@ fn wait(streams: &[Stream], job: &OwnedFd, at_once: bool) -> Option<(bool, Vec<b
 }
 
 /// Reads what is available. `false` at the end of the stream.
-fn read(stream: &mut Stream, buffer: &mut [u8], lines: &mut Vec<u8>) -> bool {
+fn read(stream: &mut Stream, buffer: &mut [u8], lines: &mut Vec<u8>, stuck: Option<&mut Stuck>) -> bool {
     match rustix::io::read(&stream.pipe, &mut *buffer) {
         Ok(0) => {
             stream.end_line(lines);
             false
         }
         Ok(len) => {
-            stream.take(&buffer[..len], lines);
+            stream.take(&buffer[..len], lines, stuck);
             true
         }
         Err(Errno::INTR | Errno::AGAIN) => true,
@@ -227,9 +244,9 @@ mod tests {
     fn lines_are_whole_labelled_and_never_lost() {
         let (mut stream, _open) = stream(Some(Rank(12)));
         let mut lines = Vec::new();
-        stream.take(b"one\ntw", &mut lines);
+        stream.take(b"one\ntw", &mut lines, None);
         assert_eq!(lines, b"[12] one\n");
-        stream.take(b"o\n\n\xff\xfe", &mut lines);
+        stream.take(b"o\n\n\xff\xfe", &mut lines, None);
         assert_eq!(lines, b"[12] one\n[12] two\n[12] \n");
         stream.end_line(&mut lines);
         stream.end_line(&mut lines);
@@ -237,11 +254,21 @@ mod tests {
     }
 
     #[test]
+    fn a_report_goes_to_the_page() {
+        let (ours, _open) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let mut stream = Stream::new(ours, Target::Stderr, None);
+        let (mut stuck, mut lines) = (Stuck::new(1), Vec::new());
+        stream.take(b"one\nonesided: rank 0 waits: a signal\ntwo\n", &mut lines, Some(&mut stuck));
+        assert_eq!(lines, b"one\ntwo\n");
+        assert!(stuck.last_page().unwrap().contains("rank 0 waits: a signal"));
+    }
+
+    #[test]
     fn a_line_without_end_is_broken() {
         let (mut stream, _open) = stream(None);
         let mut lines = Vec::new();
         for _ in 0..5 {
-            stream.take(&vec![b'x'; LONGEST / 2], &mut lines);
+            stream.take(&vec![b'x'; LONGEST / 2], &mut lines, None);
         }
         assert_eq!(lines.len(), 2 * (LONGEST + 1));
         assert_eq!(stream.begun.len(), LONGEST / 2);

@@ -25,6 +25,7 @@
 //! sender, in order. Credit goes back with other packets, in a packet of its own when half of the
 //! window is owed, and at once to a sender that asks because it has none left.
 
+mod describe;
 #[cfg(test)]
 mod explored;
 mod flush;

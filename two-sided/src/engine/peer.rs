@@ -111,6 +111,12 @@ impl Peer {
         !self.controls.is_empty() || self.messages.front().is_some_and(|first| self.can_pay(first.body.len()))
     }
 
+    /// The number of messages that wait for credit, if any do.
+    pub(super) fn without_credit(&self) -> Option<usize> {
+        let first = self.messages.front()?;
+        (!self.can_pay(first.body.len())).then_some(self.messages.len())
+    }
+
     fn can_pay(&self, kept: usize) -> bool {
         self.allowed.wrapping_sub(self.spent) >= units(kept)
     }

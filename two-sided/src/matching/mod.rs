@@ -142,8 +142,7 @@ impl<R, M> Matcher<R, M> {
         self.posted.remove(receive).map(|(_, receive)| receive)
     }
 
-    /// All unexpected messages.
-    #[cfg(test)]
+    /// All unexpected messages, in no order.
     pub(crate) fn all_unexpected(&self) -> impl Iterator<Item = (&Envelope, &M)> {
         self.unexpected.iter()
     }

@@ -83,7 +83,7 @@ impl<K: Copy, T> Queue<K, T> {
         self.len
     }
 
-    #[cfg(test)]
+    /// All entries, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &T)> {
         self.entries.iter().filter_map(|entry| Some((&entry.key, entry.value.as_ref()?)))
     }

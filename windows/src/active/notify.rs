@@ -1,7 +1,7 @@
 //! Exposures and completions told to peers, and the waits for theirs.
 
-use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience, Rank};
+use onesided_fabric::{Fabric, Wait, telling};
 
 use crate::active::signals::Signal;
 use crate::window::inner::Inner;
@@ -45,7 +45,15 @@ impl<F: Fabric> Inner<F> {
     ) -> Result<impl Future<Output = Result<u64, Fault>> + Unpin + Send + use<'f, F>, Fault> {
         let word = self.fabric().word_in(&self.memory.hidden, signal.offset(from))?;
         let from = self.world.fabric_rank(from).ok_or(Fault::of(FaultKind::NoSuchRank, Rank(from)))?;
-        Ok(self.fabric().wait_until(word, move |told| told >= number, Patience::on(from)))
+        let wait = self.fabric().wait_until(word, move |told| told >= number, Patience::on(from));
+        Ok(telling(wait, move || {
+            let what = match signal {
+                Signal::Exposed => "the exposure (post) of",
+                Signal::Completed => "the completion (complete) of an epoch on",
+            };
+            let what = format!("{what} window \"{}\"", self.name);
+            Some(Wait { rank: self.fabric().rank(), awaited: vec![from], since: None, what })
+        }))
     }
 }
 

@@ -1,7 +1,9 @@
 //! Signals: puts that notify their receiver.
 
-use onesided_fabric::Fabric;
+use std::pin::pin;
+
 use onesided_fabric::remote_memory::{Fault, FaultKind, Notify, Patience};
+use onesided_fabric::{Fabric, Wait, telling};
 
 use crate::datatype::element::{elements_in, from_word, to_word};
 use crate::datatype::fields::WholeElement;
@@ -232,16 +234,22 @@ async fn wait_until<T: AtomicElement, F: Fabric>(
     });
     let predicate = move |told| predicate(from_word(told));
     let patience = origin.flatten().map(Patience::on);
-    let told = match (word, patience) {
-        (Ok(word), _) if fabric.load(word).is_err_and(|fault| fault.kind() == FaultKind::NotOwn) => {
-            inner.wait_user_memory(8 * offset as u64, predicate, patience).await
+    let wait = pin!(async {
+        match (word, patience) {
+            (Ok(word), _) if fabric.load(word).is_err_and(|fault| fault.kind() == FaultKind::NotOwn) => {
+                inner.wait_user_memory(8 * offset as u64, predicate, patience).await
+            }
+            (Ok(word), Some(patience)) => fabric.wait_until(word, predicate, patience).await,
+            (Ok(word), None) => inner.world.wait_until(word, predicate).await,
+            (Err(fault), _) if is_wordless(fault) => inner.wait_wordless(8 * offset as u64, predicate, patience).await,
+            (Err(fault), _) => Err(fault),
         }
-        (Ok(word), Some(patience)) => fabric.wait_until(word, predicate, patience).await,
-        (Ok(word), None) => inner.world.wait_until(word, predicate).await,
-        (Err(fault), _) if is_wordless(fault) => inner.wait_wordless(8 * offset as u64, predicate, patience).await,
-        (Err(fault), _) => Err(fault),
-    };
-    told.map(from_word).map_err(|fault| {
+    });
+    let told = telling(wait, || {
+        let what = format!("a signal at offset {offset} of window \"{}\"", inner.name);
+        Some(Wait { rank: fabric.rank(), awaited: origin.flatten().into_iter().collect(), since: None, what })
+    });
+    told.await.map(from_word).map_err(|fault| {
         let (operation, window, target) = ("wait_until", inner.name.clone(), own);
         match fault.kind() {
             FaultKind::OutOfRange => Error::Range { operation, offset, count: 1, target, len, window },

@@ -1,11 +1,11 @@
 //! The acquire of a lock: its first operation, and the contended rest.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Drive, Fabric, block_on};
+use onesided_fabric::{Drive, Fabric, block_on, telling};
 use onesided_lock_algos::{Intent, LockAlgorithm, LockUse, Mode, Words};
 
 use crate::locks::by_design;
@@ -186,12 +186,21 @@ pub(super) fn contend<'w, F: Drive>(
     first: Result<u64, Fault>,
 ) -> Result<Holding, Fault> {
     let context = inner.lock_context(target, id, words.1);
+    let what = || {
+        let found = first.ok().and_then(|first| inner.locks.algorithm.rank_found(first));
+        inner.lock_wait((target.rank, id), mode, (words.1, found))
+    };
+    let intent = || intent;
     let held = match inner.locks.leases {
-        None => block_on(
-            inner.fabric(),
-            inner.locks.algorithm.contend(LockUse::new(inner.fabric(), context, words, mode), first, &|| intent),
-        ),
-        Some(_) => block_on(inner.fabric(), inner.contend(context, words, mode, first, &|| intent)),
+        None => {
+            let used = LockUse::new(inner.fabric(), context, words, mode);
+            let contended = pin!(inner.locks.algorithm.contend(used, first, &intent));
+            block_on(inner.fabric(), telling(contended, what))
+        }
+        Some(_) => {
+            let contended = pin!(inner.contend(context, words, mode, first, &intent));
+            block_on(inner.fabric(), telling(contended, what))
+        }
     };
     held.map(Holding::of).inspect_err(|fault| inner.end_cancelled(words.1, first, *fault))
 }

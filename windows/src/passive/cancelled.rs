@@ -7,10 +7,10 @@ use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
-use onesided_fabric::{Fabric, LockState};
+use onesided_fabric::{Fabric, LockState, Told};
 use onesided_lock_algos::{Intent, IntentFn, Mode, Owner, WaitPolicy};
 
 use crate::locks::layout::LockId;
@@ -31,6 +31,7 @@ pub(crate) struct Cancellable<F: Fabric> {
     /// See [`AnyLock::rank_found`](onesided_lock_algos::AnyLock::rank_found).
     pub(super) found: Option<Rank>,
     rest: Option<Rest>,
+    told: Told,
 }
 
 /// An acquire that was cancelled before it completed.
@@ -80,7 +81,7 @@ impl<F: Fabric> Cancellable<F> {
             let held = theirs.contend(context, words, mode, first, intent).await;
             held.map(Holding::of).inspect_err(|fault| theirs.end_cancelled(owner, first, *fault))
         });
-        Self { inner, target_lock, owner, mode, cancelled, found: None, rest: Some(rest) }
+        Self { inner, target_lock, owner, mode, cancelled, found: None, rest: Some(rest), told: Told::NOTHING }
     }
 
     /// Notes that nothing waits for the lock any more.
@@ -90,7 +91,11 @@ impl<F: Fabric> Cancellable<F> {
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Holding, Fault>> {
         let Some(rest) = &mut self.rest else { return Poll::Ready(Err(Fault::new(FaultKind::Closed))) };
-        let outcome = ready!(rest.as_mut().poll(cx));
+        let Poll::Ready(outcome) = rest.as_mut().poll(cx) else {
+            let (inner, lock, mode) = (&self.inner, self.target_lock, self.mode);
+            self.told.tell(|| inner.lock_wait(lock, mode, (self.owner, self.found)));
+            return Poll::Pending;
+        };
         self.rest = None;
         self.note_end();
         Poll::Ready(outcome)

@@ -112,6 +112,7 @@ fn job(
         fabric: setup.fabric.to_owned(),
         on_failure: OnFailure::Abort,
         labels: ranks > 1,
+        stuck_after: None,
     };
     std::thread::scope(|scope| {
         let launched = scope.spawn(|| {

@@ -46,6 +46,7 @@ pub(crate) fn run(
         fabric: fabric.to_owned(),
         on_failure: if suite.is_killed() { OnFailure::Continue } else { OnFailure::Abort },
         labels: ranks > 1,
+        stuck_after: None,
     };
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| collect(File::from(read), step));

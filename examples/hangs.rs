@@ -1,0 +1,52 @@
+//! Programs that hang, and what they are told of it. Each rank waits for ever; end it by Ctrl-C.
+//!
+//! ```text
+//! onesided run -n 2 --stuck-after 2 -- target/release/examples/hangs crosswise
+//! ONESIDED_STUCK_AFTER=2 target/release/examples/hangs --threads crosswise
+//! ```
+//!
+//! `twice`: a rank locks what it has locked. `crosswise`: two ranks lock two locks in different
+//! orders. `signal`, `message`: nobody sends it. `unread`: nobody receives it. `collective`: one
+//! rank leaves out a barrier.
+
+use onesided::{Messages, Tag, Window, World};
+
+fn main() -> onesided::Result<()> {
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    match args.first().map(String::as_str) {
+        Some("--threads") => onesided::threads(2, |world| run(&world, &args[1]))?.into_iter().collect(),
+        Some(hang) => run(&World::init()?, hang),
+        None => run(&World::init()?, "crosswise"),
+    }
+}
+
+fn run(world: &World, hang: &str) -> onesided::Result<()> {
+    let window = Window::<u64>::builder().name("accounts").allocate(world, 4).wait()?;
+    let messages = Messages::new(world)?;
+    let (me, other) = (world.rank(), (world.rank() + 1) % world.size());
+    match hang {
+        "twice" if me == 0 => {
+            let _first = window.lock_exclusive(0).wait()?;
+            let _second = window.lock_exclusive(0).wait()?;
+        }
+        "crosswise" => {
+            let _first = window.lock_exclusive(me).wait()?;
+            world.barrier().wait()?;
+            let _second = window.lock_exclusive(other).wait()?;
+        }
+        "signal" if me == 0 => {
+            window.local().wait_until_from(other, 3, |value| value == 1).wait()?;
+        }
+        "message" if me == 0 => {
+            messages.send(&[1_u64], other, Tag(2)).wait()?;
+            messages.recv::<u64>(other, Tag(1)).wait()?;
+        }
+        "unread" if me == 0 => messages.send(&[0_u64; 100_000], other, Tag(1)).wait()?,
+        "collective" if me == 0 => world.barrier().wait()?,
+        _ => {}
+    }
+    // The others compute.
+    loop {
+        std::thread::park();
+    }
+}

@@ -1,0 +1,109 @@
+//! What hanging programs are told of their waits.
+
+use std::ffi::OsStr;
+
+use onesided::{LockDesign, Messages, Tag, Window, dump};
+
+use crate::examples::example;
+use crate::jobs::{Job, start_with};
+use crate::support::ranks;
+
+/// The example `hangs` under a launcher that makes a page of it.
+fn hang(how: &str) -> Job {
+    let program = [example("hangs").as_os_str(), how.as_ref()].join(OsStr::new("\n"));
+    start_with(2, &[("ONESIDED_IT_PROGRAM", &program), ("ONESIDED_IT_STUCK", "0.3".as_ref())])
+}
+
+#[test]
+fn a_page_names_who_waits_for_whom() {
+    let one = "onesided: the job may be stuck: 1 of its 2 ranks wait";
+    let outside = "  rank 1 is waited for, and waits for nothing of onesided";
+    let lock = ["rank 1", "rank 0"].map(|home| format!("of window \"accounts\" (test-and-set) at {home}"));
+    let expected: &[(&str, &[&str])] = &[
+        ("twice", &[one, "  rank 0 waits for rank 0 since ", "a circle, none can go on: ranks 0 -> 0"]),
+        ("crosswise", &["2 of its 2 ranks wait", &lock[0], &lock[1], "a circle, none can go on: ranks 0 -> 1 -> 0"]),
+        ("signal", &[one, ": a signal at offset 3 of window \"accounts\"", outside]),
+        (
+            "message",
+            &[one, ": a receive with tag 1 from", "  rank 0 has 1 receive posted: with tag 1 from rank 1", outside],
+        ),
+        (
+            "unread",
+            &[one, ": a send of 800000 bytes", "has 1 send under way: to rank 1 (announced, not read)", outside],
+        ),
+        ("collective", &[one, ": a barrier", outside]),
+    ];
+    let jobs: Vec<_> = expected.iter().map(|(how, texts)| (hang(how), texts)).collect();
+    for (job, texts) in &jobs {
+        for text in **texts {
+            while !job.line().contains(text) {}
+        }
+    }
+}
+
+/// A wait that blocks and one that is awaited tell the same, of each design; and they go on.
+#[test]
+fn every_lock_tells_of_its_waiters() {
+    for design in LockDesign::ALL {
+        // The words of the others count, or have their servers' requests.
+        let names_owner = matches!(design, LockDesign::TestAndSet | LockDesign::Mcs | LockDesign::TwoLevel);
+        for is_async in [false, true] {
+            ranks(2, move |world| {
+                let window = Window::<u64>::builder().lock(*design).name("scores").allocate(&world, 1).wait().unwrap();
+                if world.rank() == 0 {
+                    let epoch = window.lock_exclusive(0).wait().unwrap();
+                    world.barrier().wait().unwrap();
+                    let wait = loop {
+                        let dump = dump();
+                        // Other tests of this process wait as well.
+                        let mine = dump.waits().iter().find(|wait| wait.what.contains("\"scores\""));
+                        if let Some(wait) = mine {
+                            break wait.clone();
+                        }
+                    };
+                    let text = wait.to_string();
+                    assert!(text.starts_with("rank 1 waits"), "{text}");
+                    assert!(
+                        text.contains(&format!("exclusive lock of window \"scores\" ({design}) at rank 0")),
+                        "{text}"
+                    );
+                    let awaited: Vec<_> = wait.awaited.iter().map(|rank| rank.0).collect();
+                    assert_eq!(awaited, if names_owner { vec![0] } else { vec![] }, "{text}");
+                    epoch.unlock().wait().unwrap();
+                } else {
+                    world.barrier().wait().unwrap();
+                    let request = window.lock_exclusive(0);
+                    let epoch = match is_async {
+                        false => request.wait(),
+                        true => onesided::fabric::block_on(world.fabric(), request),
+                    };
+                    epoch.unwrap().unlock().wait().unwrap();
+                }
+                window.close().wait().unwrap();
+            });
+        }
+    }
+}
+
+#[test]
+fn a_dump_shows_what_a_rank_has_of_messages() {
+    ranks(2, |world| {
+        let messages = Messages::new(&world).unwrap();
+        let other = 1 - world.rank();
+        messages.send(&[1_u8; 3], other, Tag(7)).wait().unwrap();
+        world.barrier().wait().unwrap();
+        assert!(messages.probe(other, Tag(7)).wait().is_ok());
+        let pending = messages.recv::<u8>(other, Tag(8));
+        let text = dump().to_string();
+        let me = world.rank();
+        for line in [
+            format!("onesided: rank {me} has 1 message without a receive: 3 bytes with tag 7 from rank {other}\n"),
+            format!("onesided: rank {me} has 1 receive posted: with tag 8 from rank {other}\n"),
+        ] {
+            assert!(text.contains(&line), "{text}");
+        }
+        drop(pending);
+        messages.recv::<u8>(other, Tag(7)).wait().unwrap();
+        world.barrier().wait().unwrap();
+    });
+}

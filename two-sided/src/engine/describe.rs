@@ -1,0 +1,55 @@
+//! What is under way, as a dump shows it.
+
+use super::receives::ReceiveState;
+use super::{Engine, SendState};
+
+/// The most of each kind that are shown.
+const SHOWN: usize = 8;
+
+impl<S> Engine<S> {
+    /// The messages that no receive has got, the receives and sends that are not over, and peers
+    /// without credit, a line each.
+    pub(crate) fn describe(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut list = |[one, many]: [&str; 2], all: Vec<String>| {
+            let more = all.len().saturating_sub(SHOWN);
+            if !all.is_empty() {
+                let shown = all[..all.len() - more].join("; ");
+                let more = if more == 0 { String::new() } else { format!("; and {more} more") };
+                let what = if all.len() == 1 { one } else { many };
+                lines.push(format!("{} {what}: {shown}{more}", all.len()));
+            }
+        };
+        let tag = |tag: Option<u32>| tag.map_or("any tag".to_owned(), |tag| format!("tag {tag}"));
+        let posted = self.receives.iter().filter(|(_, receive)| matches!(receive.state, ReceiveState::Posted(_)));
+        let posted = posted.map(|(_, receive)| {
+            let source = receive.pattern.source.map_or("any rank".to_owned(), |rank| format!("rank {rank}"));
+            format!("with {} from {source}", tag(receive.pattern.tag))
+        });
+        list(["receive posted", "receives posted"], posted.collect());
+        let unexpected = self.matcher.all_unexpected().map(|(envelope, (body, _))| {
+            let bytes = body.len();
+            format!("{bytes} bytes with {} from rank {}", tag(Some(envelope.tag)), envelope.source)
+        });
+        list(["message without a receive", "messages without a receive"], unexpected.collect());
+        let sends = self.sends.iter().filter_map(|(_, send)| {
+            let state = match send.state {
+                SendState::Queued => "queued",
+                SendState::Announced => "announced, not read",
+                SendState::Done(_) => return None,
+            };
+            Some(format!("to {} ({state})", send.to))
+        });
+        list(["send under way", "sends under way"], sends.collect());
+        let ranks = (0..).zip(&self.peer_of).filter(|(_, at)| **at != 0);
+        let waits = ranks.filter_map(|(rank, at)| {
+            let queued = self.peers[*at as usize - 1].without_credit()?;
+            Some(format!("rank {rank} ({queued} messages queued)"))
+        });
+        list(
+            ["peer without credit, which receives too little", "peers without credit, which receive too little"],
+            waits.collect(),
+        );
+        lines
+    }
+}
