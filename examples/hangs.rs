@@ -22,7 +22,7 @@ fn main() -> onesided::Result<()> {
 
 fn run(world: &World, hang: &str) -> onesided::Result<()> {
     let window = Window::<u64>::builder().name("accounts").allocate(world, 4).wait()?;
-    let messages = Messages::new(world)?;
+    let messages = Messages::new(world).wait()?;
     let (me, other) = (world.rank(), (world.rank() + 1) % world.size());
     match hang {
         "twice" if me == 0 => {

@@ -25,7 +25,7 @@ fn main() -> onesided::Result<()> {
 }
 
 fn run(world: World) -> onesided::Result<()> {
-    let messages = Messages::new(&world)?;
+    let messages = Messages::new(&world).wait()?;
     let (me, size) = (world.rank() as usize, world.size() as usize);
     let mut sum: Vec<u64> = (0..ELEMENTS).map(|at| (at * (me + 1)) as u64).collect();
     add_all(&messages, &mut sum)?;

@@ -24,7 +24,7 @@ fn main() -> onesided::Result<()> {
 }
 
 fn run(world: World) -> onesided::Result<()> {
-    let messages = Messages::new(&world)?;
+    let messages = Messages::new(&world).wait()?;
     if world.rank() > 0 {
         // An empty message ends the work.
         while let [from, to] = messages.recv::<u64>(0, RANGE).wait()?.0[..] {

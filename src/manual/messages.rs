@@ -14,7 +14,7 @@
 //! // Rank 0 hands out numbers; a worker that has finished one gets the next.
 //! # let sums =
 //! onesided::threads(4, |world| -> onesided::Result<f64> {
-//!     let messages = Messages::new(&world)?;
+//!     let messages = Messages::new(&world).wait()?;
 //!     let mut sum = 0.0;
 //!     if world.rank() == 0 {
 //!         let mut tasks = (1..=100_u32).map(|task| [task]);
@@ -74,7 +74,7 @@
 //! ```
 //! # use onesided::{Messages, Tag};
 //! # onesided::threads(3, |world| -> onesided::Result<()> {
-//! # let messages = Messages::new(&world)?;
+//! # let messages = Messages::new(&world).wait()?;
 //! # if world.rank() != 0 { return Ok(messages.send(&[world.rank()], 0, Tag(0)).wait()?); }
 //! let mut receives: Vec<_> = (1..world.size()).map(|from| messages.recv::<u32>(from, Tag(0))).collect();
 //! while let Some((_, received)) = world.wait_any(&mut receives) {
@@ -103,7 +103,7 @@
 //! const COLUMN: Shape = Shape::Vector { count: ROWS, block: 1, stride: WIDTH };
 //!
 //! # onesided::threads(3, |world| -> onesided::Result<()> {
-//! # let messages = Messages::new(&world)?;
+//! # let messages = Messages::new(&world).wait()?;
 //! # let (me, size) = (world.rank(), world.size());
 //! let mut block = vec![f64::from(me); ROWS * WIDTH];
 //! let (left, right) = ((me + size - 1) % size, (me + 1) % size);

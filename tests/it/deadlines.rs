@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onesided::{Error, FaultKind, LockAllDesign, LockDesign, LockTable, Mode, Mutex, RwLock, Window};
+use onesided::{Error, FaultKind, LockAllDesign, LockDesign, LockTable, Messages, Mode, Mutex, RwLock, Window};
 
 use crate::handles::Steps;
 use crate::support::{DEADLINE, eventually, ranks, run_async};
@@ -110,6 +110,7 @@ fn every_collective_has_a_deadline() {
         late!(|subworld, _window| Mutex::new(&subworld, 0, 1_u64));
         late!(|subworld, _window| LockTable::new(&subworld, 1));
         late!(|subworld, _window| subworld.barrier());
+        late!(|subworld, _window| Messages::new(&subworld));
         match world.rank() {
             0 => steps.reach(1),
             _ => steps.wait(1),

@@ -141,7 +141,7 @@ fn ranks_in_different_collectives_name_both() {
         1 => world.all_gather(&[1]).wait().map(drop).map_err(Error::from),
         2 => world.split(0, 0).wait().map(drop).map_err(Error::from),
         3 => Window::<u64>::builder().name("a").allocate(world, 1).wait().map(drop).map_err(Error::from),
-        _ => Messages::new(world).map(drop).map_err(Error::from),
+        _ => Messages::new(world).wait().map(drop).map_err(Error::from),
     };
     let begin = ["barrier", "all_gather", "split a world", "create window \"a\"", "make a communicator"];
     let names = ["a barrier", "an all_gather", "a split", "the creation of a window", "the creation of a communicator"];

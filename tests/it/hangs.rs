@@ -88,7 +88,7 @@ fn every_lock_tells_of_its_waiters() {
 #[test]
 fn a_dump_shows_what_a_rank_has_of_messages() {
     ranks(2, |world| {
-        let messages = Messages::new(&world).unwrap();
+        let messages = Messages::new(&world).wait().unwrap();
         let other = 1 - world.rank();
         messages.send(&[1_u8; 3], other, Tag(7)).wait().unwrap();
         world.barrier().wait().unwrap();

@@ -23,7 +23,7 @@ fn elements(rank: u32, len: usize) -> Vec<u64> {
 }
 
 fn ring(world: World) {
-    let messages = Messages::new(&world).unwrap();
+    let messages = Messages::new(&world).wait().unwrap();
     let (me, all) = (world.rank(), world.size());
     for _ in 0..20 {
         let sent: Vec<_> = LENGTHS.iter().map(|len| elements(me, *len)).collect();
@@ -66,7 +66,7 @@ fn barrier(world: &World, messages: &Messages) {
 
 /// Rank 0 dies by `end`; ranks 1 and 2 see it there, and go on with each other.
 fn one_dies(world: &World, end: fn(&World, &Messages)) {
-    let messages = Messages::new(world).unwrap();
+    let messages = Messages::new(world).wait().unwrap();
     end(world, &messages);
     let other = 3 - world.rank();
     let sent = elements(world.rank(), 5_000);
@@ -127,7 +127,7 @@ fn receiver_dies(world: &World, messages: &Messages) {
 /// Sends to a stopped process wait up to their deadlines, and arrive once it goes on.
 fn receiver_stops(world: World) {
     const MANY: u64 = 3_000;
-    let messages = Messages::new(&world).unwrap();
+    let messages = Messages::new(&world).wait().unwrap();
     if world.rank() == 0 {
         messages.send(&[u64::from(std::process::id())], 1, Tag(0)).wait().unwrap();
         for number in 0..MANY {

@@ -1,6 +1,7 @@
 //! The errors of messages.
 
 use std::fmt;
+use std::num::NonZeroU32;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{explain, questions};
@@ -39,7 +40,7 @@ pub enum Error {
     },
     /// A send failed. The message may have been received all the same, if the fault is `TimedOut`
     /// or the receiver died.
-    #[error("send {bytes} bytes with {tag} to rank {to}: {fault}")]
+    #[error("send {bytes} bytes with {tag} to rank {to}: {fault}{}", reached(*.to, *.has_left))]
     Send {
         /// The receiver.
         to: u32,
@@ -49,9 +50,12 @@ pub enum Error {
         bytes: u64,
         /// Why.
         fault: Fault,
+        /// At the deadline: whether the receiver has heard of the message. If not, it waits behind
+        /// earlier ones.
+        has_left: Option<bool>,
     },
     /// A receive or a probe failed; it took no message.
-    #[error("{operation} with {tags} from {from}: {fault}")]
+    #[error("{operation} with {tags} from {from}: {fault}{}", also(*.others))]
     Receive {
         /// `recv`, `probe`.
         operation: &'static str,
@@ -61,6 +65,9 @@ pub enum Error {
         tags: Tags,
         /// Why.
         fault: Fault,
+        /// At the deadline, and of a rank that has left: the messages of the communicator that
+        /// waited for another receive.
+        others: Option<Unmatched>,
     },
     /// A message came that could not be read. It is lost, and its sender gets an error too.
     #[error("recv {status}: {fault}")]
@@ -83,12 +90,45 @@ pub enum Error {
     },
 }
 
-fn length(status: &Status, room: Option<usize>, element: usize) -> String {
-    match room {
-        Some(room) if status.bytes > (room * element) as u64 => {
-            format!("there is room for {room} elements of {element} bytes")
+/// Messages that have come and that no receive has asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unmatched {
+    /// How many.
+    pub count: NonZeroU32,
+    /// Whose one of them is: of the rank that was asked for, if that has sent one.
+    pub source: u32,
+    /// The tag of that one.
+    pub tag: Tag,
+}
+
+impl fmt::Display for Unmatched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { count, source, tag } = self;
+        match count.get() {
+            1 => write!(f, "1 message waits here, from rank {source} with {tag}"),
+            count => write!(f, "{count} messages wait here, one from rank {source} with {tag}"),
         }
-        _ => format!("not a whole number of elements of {element} bytes"),
+    }
+}
+
+fn also(others: Option<Unmatched>) -> String {
+    others.map_or_else(String::new, |others| format!("; {others}"))
+}
+
+fn reached(to: u32, has_left: Option<bool>) -> String {
+    match has_left {
+        None => String::new(),
+        Some(true) => format!("; rank {to} has not received it"),
+        Some(false) => format!("; it waits behind earlier messages that rank {to} has not received"),
+    }
+}
+
+fn length(&Status { bytes, .. }: &Status, room: Option<usize>, element: usize) -> String {
+    let of = format!("elements of {element} byte{}", if element == 1 { "" } else { "s" });
+    match (room, bytes / element as u64, bytes % element as u64) {
+        (Some(room), elements, 0) => format!("{elements} {of}, and there is room for {room}"),
+        _ => format!("not a whole number of {of}"),
     }
 }
 

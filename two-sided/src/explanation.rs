@@ -86,7 +86,7 @@ impl<F: Fabric> Messages<F> {
     /// use onesided_two_sided::{Messages, Protocol};
     ///
     /// onesided_fabric::threads(2, |world| {
-    ///     let messages = Messages::new(&world).unwrap();
+    ///     let messages = Messages::new(&world).wait().unwrap();
     ///     let other = 1 - world.rank();
     ///     println!("{}", messages.explain(other, 100_000).unwrap());
     ///     assert_eq!(messages.explain(other, 8).unwrap().protocol(), Protocol::Eager);

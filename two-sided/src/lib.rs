@@ -6,6 +6,7 @@
 //! |---|---|
 //! | a communicator | [`Messages::new`] of a world or of a split of it |
 //! | send, isend; wait, test | [`Messages::send`]; `.wait()`, `.await`, `.test()` |
+//! | ssend, issend | [`Messages::send_synchronous`], [`Messages::send_synchronous_shaped`] |
 //! | recv, irecv | [`Messages::recv`], [`Messages::recv_into`] |
 //! | `MPI_Type_vector`, `MPI_Type_indexed` | [`Shape`], [`Messages::send_shaped`], [`Messages::recv_shaped`] |
 //! | any source, any tag | [`Source::Any`], [`Tags::Any`] |
@@ -23,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+mod create;
 mod engine;
 mod error;
 mod explanation;
@@ -39,7 +41,8 @@ mod wire;
 
 pub use onesided_layouts::Shape;
 
-pub use crate::error::Error;
+pub use crate::create::CreateMessages;
+pub use crate::error::{Error, Unmatched};
 pub use crate::explanation::{Explanation, Protocol};
 pub use crate::messages::Messages;
 pub use crate::probe::{MatchProbe, Message, Probe};

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use onesided_fabric::remote_memory::{Collective, Fault, FaultKind, Liveness, Rank};
-use onesided_fabric::{Drive, Fabric, PeerProcesses, Wait, World};
+use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
+use onesided_fabric::{Fabric, Wait, World};
 
 use crate::engine::Engine;
 use crate::matching::{Envelope, Pattern};
 use crate::progress::{Progress, Registered};
-use crate::{Error, MatchProbe, Payload, Probe, Recv, RecvInto, SendRequest, Shape, Source, Status, Tag, Tags};
+use crate::{
+    CreateMessages, Error, MatchProbe, Payload, Probe, Recv, RecvInto, SendRequest, Shape, Source, Status, Tag, Tags,
+    Unmatched,
+};
 
 /// A communicator: messages among the ranks of a [`World`], apart from those of every other
 /// communicator (`MPI_Comm`).
@@ -20,7 +22,7 @@ use crate::{Error, MatchProbe, Payload, Probe, Recv, RecvInto, SendRequest, Shap
 /// use onesided_two_sided::{Messages, Source, Tag};
 ///
 /// onesided_fabric::threads(3, |world| {
-///     let messages = Messages::new(&world)?;
+///     let messages = Messages::new(&world).wait()?;
 ///     if world.rank() == 0 {
 ///         for _ in 1..world.size() {
 ///             let (halves, status) = messages.recv::<f64>(Source::Any, Tag(1)).wait()?;
@@ -86,76 +88,28 @@ impl<F: Fabric> Drop for Context<F> {
     }
 }
 
-/// What the communicators of a rank share.
-#[derive(Debug)]
-struct Shared<F: Fabric> {
-    progress: Result<Arc<Progress<F>>, Fault>,
-    /// The number of its communicators of all ranks.
-    wholes: AtomicU32,
-    /// The lowest number that none of its communicators of some ranks has.
-    next: AtomicU32,
-}
-
-impl<F: Drive + 'static> Messages<F> {
-    /// A communicator of the ranks of a world. Collective: a rank makes its communicators one after
-    /// the other, also those of different worlds.
-    ///
-    /// # Errors
-    /// [`Error::Create`]: a rank died or left, or something else has the fabric's
-    /// [packets](Fabric::transport).
-    pub fn new(world: &World<F>) -> Result<Self, Error> {
-        onesided_fabric::block_on(world.fabric(), Self::create(world))
-    }
-}
-
 impl<F: Fabric + 'static> Messages<F> {
-    /// The same without blocking.
+    /// A communicator of the ranks of a world. Collective, once it is waited on: a rank makes its
+    /// communicators one after the other, also those of different worlds.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// [`Error::Create`]: a rank died or left, the deadline passed, or something else has the
+    /// fabric's [packets](Fabric::transport).
     ///
     /// # Cancel safety
-    /// Not cancel safe: collective.
-    pub async fn create(world: &World<F>) -> Result<Self, Error> {
-        let shared = world.layer(|| Shared {
-            progress: Progress::new(world.fabric().clone()),
-            wholes: AtomicU32::new(0),
-            next: AtomicU32::new(0),
-        });
-        let progress = shared.progress.as_ref().map_err(|fault| Error::Create { fault: *fault })?;
-        let (fabric, failed) = (world.fabric(), |fault| Error::Create { fault });
-        if let Some(processes) = fabric.processes() {
-            processes.introduce();
-        }
-        let number = if world.size() == fabric.size() {
-            // All ranks make such communicators in one order.
-            let number = 2 * shared.wholes.fetch_add(1, Ordering::Relaxed);
-            world.meet(Collective::CreateMessages).await.map_err(failed)?;
-            number
-        } else {
-            // The lowest odd one that is free at all members.
-            let mine = shared.next.load(Ordering::Relaxed);
-            let all = world.gather(Collective::CreateMessages, &mine.to_le_bytes()).await.map_err(failed)?;
-            let numbers = all.iter().filter_map(|bytes| bytes.as_slice().try_into().ok().map(u32::from_le_bytes));
-            let number = numbers.max().unwrap_or(mine);
-            shared.next.fetch_max(number + 1, Ordering::Relaxed);
-            2 * number + 1
-        };
-        let may_offer = fabric.capabilities().completes_at_post && {
-            // Each tests one other: a member that is apart, in a container, is between two of them.
-            let next = world.fabric_rank((world.rank() + 1) % world.size());
-            if let Some((processes, next)) = fabric.processes().zip(next) {
-                processes.test(next);
-            }
-            world.meet(Collective::CreateMessages).await.map_err(failed)?;
-            fabric.processes().is_some_and(PeerProcesses::are_open)
-        };
-        let context = Arc::new(Context { progress: Arc::clone(progress), number, may_offer });
-        Ok(Self { world: world.clone(), context, acknowledged: Arc::default() })
+    /// Not cancel safe: collective, as a [barrier](World::barrier).
+    #[expect(clippy::new_ret_no_self)] // a handle of one, as every collective call returns
+    pub const fn new(world: &World<F>) -> CreateMessages<'_, F> {
+        CreateMessages::new(world)
     }
 }
 
 impl<F: Fabric> Messages<F> {
+    pub(crate) fn of(world: &World<F>, progress: Arc<Progress<F>>, number: u32, may_offer: bool) -> Self {
+        let context = Arc::new(Context { progress, number, may_offer });
+        Self { world: world.clone(), context, acknowledged: Arc::default() }
+    }
+
     /// The ranks of the communicator.
     pub const fn world(&self) -> &World<F> {
         &self.world
@@ -192,7 +146,7 @@ impl<F: Fabric> Messages<F> {
     /// const COLUMN: Shape = Shape::Vector { count: 4, block: 1, stride: 10 };
     ///
     /// onesided_fabric::threads(2, |world| {
-    ///     let messages = Messages::new(&world)?;
+    ///     let messages = Messages::new(&world).wait()?;
     ///     let mut matrix = [world.rank(); 4 * 10]; // 4 rows of 10, the first and last columns are halo
     ///     if world.rank() == 0 {
     ///         messages.send_shaped(&matrix[8..], COLUMN, 1, Tag(0)).wait()?;
@@ -220,10 +174,22 @@ impl<F: Fabric> Messages<F> {
         to: u32,
         tag: Tag,
     ) -> SendRequest<'m, F> {
+        self.start_shaped(elements, shape, (to, tag), false)
+    }
+
+    fn start_shaped<'m, T: Payload>(
+        &'m self,
+        elements: &'m [T],
+        shape: Shape<'_>,
+        (to, tag): (u32, Tag),
+        synchronous: bool,
+    ) -> SendRequest<'m, F> {
         const { assert!(size_of::<T>() > 0, "elements without a size") };
-        match shape.contiguous().and_then(|run| elements.get(run)) {
-            Some(run) => self.send(run, to, tag),
-            None => SendRequest::start_shaped(self, (bytemuck::cast_slice(elements), size_of::<T>()), shape, (to, tag)),
+        let run = shape.contiguous().and_then(|run| elements.get(run));
+        let bytes = bytemuck::cast_slice(run.unwrap_or(elements));
+        match run {
+            Some(_) => SendRequest::start(self, bytes, (to, tag), synchronous),
+            None => SendRequest::start_shaped(self, (bytes, size_of::<T>()), shape, (to, tag), synchronous),
         }
     }
 
@@ -238,6 +204,24 @@ impl<F: Fabric> Messages<F> {
     pub fn send_synchronous<'m, T: Payload>(&'m self, elements: &'m [T], to: u32, tag: Tag) -> SendRequest<'m, F> {
         const { assert!(size_of::<T>() > 0, "elements without a size") };
         SendRequest::start(self, bytemuck::cast_slice(elements), (to, tag), true)
+    }
+
+    /// [`send_shaped`](Self::send_shaped), complete when a receive has got the message, as
+    /// [`send_synchronous`](Self::send_synchronous).
+    ///
+    /// # Errors
+    /// As [`send_shaped`](Self::send_shaped).
+    ///
+    /// # Cancel safety
+    /// As [`send`](Self::send).
+    pub fn send_synchronous_shaped<'m, T: Payload>(
+        &'m self,
+        elements: &'m [T],
+        shape: Shape<'_>,
+        to: u32,
+        tag: Tag,
+    ) -> SendRequest<'m, F> {
+        self.start_shaped(elements, shape, (to, tag), true)
     }
 
     /// Receives the next message (`MPI_Recv`, `MPI_Irecv`) from a rank, or from any, with a tag, or
@@ -364,6 +348,20 @@ impl<F: Fabric> Messages<F> {
             Source::Any => None,
         };
         Ok(tags.pattern(self.context.number, source))
+    }
+
+    /// The error of a receive or a probe that took no message.
+    #[cold]
+    pub(crate) fn failed(&self, operation: &'static str, (from, tags): (Source, Tags), fault: Fault) -> Error {
+        let fault = self.world.translate(fault);
+        let may_be_mistaken = matches!(fault.kind(), FaultKind::TimedOut | FaultKind::PeerLeft);
+        let wanted = self.pattern(operation, from, tags).ok().filter(|_| may_be_mistaken);
+        let others = wanted.and_then(|wanted| {
+            let (count, envelope) = self.progress().with(|engine| engine.unmatched(wanted))?;
+            let Status { source, tag, .. } = self.status(envelope, 0);
+            Some(Unmatched { count, source, tag })
+        });
+        Error::Receive { operation, from, tags, fault, others }
     }
 
     pub(crate) fn status(&self, envelope: Envelope, bytes: u64) -> Status {

@@ -10,7 +10,7 @@ use crate::engine::{Direct, Engine};
 use crate::matching::Pattern;
 use crate::progress::Registered;
 use crate::receive::Taken;
-use crate::{Error, Messages, Payload, Recv, RecvInto, Source, Status, Tags};
+use crate::{Error, Messages, Payload, Recv, RecvInto, Shape, Source, Status, Tags};
 
 /// The pattern of a probe, or why there is none.
 type Checked = Result<Pattern, Error>;
@@ -71,13 +71,32 @@ impl<'m, F: Fabric> Message<'m, F> {
         const { assert!(size_of::<T>() > 0, "elements without a size") };
         RecvInto::taken(self.0, into)
     }
+
+    /// Receives it into the elements of a slice that a shape selects.
+    ///
+    /// # Errors
+    /// As [`Messages::recv_shaped`], of a message that has come. After [`Error::Range`] it goes to
+    /// the next receive that fits.
+    ///
+    /// # Cancel safety
+    /// As [`Messages::recv_into`].
+    pub fn recv_shaped<'b, T: Payload>(self, into: &'b mut [T], shape: Shape<'b>) -> RecvInto<'b, F>
+    where
+        'm: 'b,
+    {
+        const { assert!(size_of::<T>() > 0, "elements without a size") };
+        match shape.contiguous().filter(|run| run.end <= into.len()) {
+            Some(run) => self.recv_into(&mut into[run]),
+            None => RecvInto::taken_shaped(self.0, into, shape),
+        }
+    }
 }
 
 /// Waits until the engine has what `find` looks for.
 async fn found<R, F: Fabric>(
     messages: &Messages<F>,
     checked: Checked,
-    (source, tags): (Source, Tags),
+    wanted: (Source, Tags),
     find: impl Fn(&mut Engine<Registered<F>>, Pattern, &std::task::Waker) -> Option<R>,
 ) -> Result<R, Error> {
     let pattern = checked?;
@@ -86,14 +105,10 @@ async fn found<R, F: Fabric>(
         watch,
         Direct::none(),
         |engine, _, waker| find(engine, pattern, waker).map(Ok),
-        |engine| messages.failed_source(engine, source).map(Err),
-        || Some(messages.wait(source, format!("a probe with {tags} from {source}"))),
+        |engine| messages.failed_source(engine, wanted.0).map(Err),
+        || Some(messages.wait(wanted.0, format!("a probe with {} from {}", wanted.1, wanted.0))),
     );
-    found.await.map_err(|fault| failed((source, tags), messages.world().translate(fault)))
-}
-
-const fn failed((from, tags): (Source, Tags), fault: Fault) -> Error {
-    Error::Receive { operation: "probe", from, tags, fault }
+    found.await.map_err(|fault| messages.failed("probe", wanted, fault))
 }
 
 impl<'m, F: Fabric> Probe<'m, F> {
@@ -130,7 +145,7 @@ impl<F: Fabric> Probe<'_, F> {
 limited! {
     ['m, F], Probe<'m, F>, Status, Error, |probe| probe.messages.world().fabric(),
     |checked| Self::run(probe.messages, checked, probe.source),
-    late failed(probe.source, Fault::new(FaultKind::TimedOut))
+    late probe.messages.failed("probe", probe.source, Fault::new(FaultKind::TimedOut))
 }
 
 impl<'m, F: Fabric> MatchProbe<'m, F> {
@@ -167,7 +182,7 @@ impl<'m, F: Fabric> MatchProbe<'m, F> {
 limited! {
     ['m, F], MatchProbe<'m, F>, Message<'m, F>, Error, |probe| probe.messages.world().fabric(),
     |checked| Self::run(probe.messages, checked, probe.source),
-    late failed(probe.source, Fault::new(FaultKind::TimedOut))
+    late probe.messages.failed("probe", probe.source, Fault::new(FaultKind::TimedOut))
 }
 
 macro_rules! debug {

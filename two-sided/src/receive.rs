@@ -275,7 +275,8 @@ impl<'m, F: Fabric> Taken<'m, F> {
 
 impl<'m, F: Fabric> Posted<'m, F> {
     async fn taken(mut self, messages: &'m Messages<F>, wanted: (Source, Tags)) -> Result<Taken<'m, F>, Error> {
-        match self.landed(messages, wanted, &mut []).await? {
+        let landed = self.landed(messages, wanted, &mut []).await;
+        match landed.map_err(|fault| messages.failed("recv", wanted, fault))? {
             Received::Matched(matched) => Ok(Taken::new(messages, matched)),
             Received::Landed(_) => unreachable!("there is no room for it"),
         }
@@ -293,24 +294,22 @@ impl<'m, F: Fabric> Posted<'m, F> {
     fn landed<'a>(
         &'a mut self,
         messages: &'a Messages<F>,
-        wanted: (Source, Tags),
+        (source, tags): (Source, Tags),
         into: &'a mut [u8],
-    ) -> impl Future<Output = Result<Received<Registered<F>>, Error>> + 'a {
+    ) -> impl Future<Output = Result<Received<Registered<F>>, Fault>> + 'a {
         let Some(receive) = self.receive else { unreachable!("it is taken once") };
-        let (source, tags) = wanted;
-        let failed = move |fault| failed((source, tags), messages.world().translate(fault));
         self.progress.until(
             self.watch,
             if into.is_empty() { Direct::none() } else { Direct::posted(receive, into) },
             move |engine, direct, waker| {
                 let outcome = match direct.landed.take() {
                     Some(landed) => Ok(Received::Landed(landed)),
-                    None => engine.received(receive, waker)?.map(Received::Matched).map_err(failed),
+                    None => engine.received(receive, waker)?.map(Received::Matched),
                 };
                 self.receive = None;
                 Some(outcome)
             },
-            move |engine| messages.failed_source(engine, source).map(|fault| Err(failed(fault))),
+            move |engine| messages.failed_source(engine, source).map(Err),
             move || Some(messages.wait(source, format!("a receive with {tags} from {source}"))),
         )
     }
@@ -368,7 +367,8 @@ impl<T: Pod + Send, F: Fabric> Recv<'_, T, F> {
 
 limited! {
     ['m, T: Pod + Send, F], Recv<'m, T, F>, (Vec<T>, Status), Error, |receive| receive.messages.world().fabric(),
-    |started| Self::run(receive.messages, receive.source, started), late failed(receive.source, Fault::new(FaultKind::TimedOut))
+    |started| Self::run(receive.messages, receive.source, started),
+    late receive.messages.failed("recv", receive.source, Fault::new(FaultKind::TimedOut))
 }
 
 impl<'m, F: Fabric> RecvInto<'m, F> {
@@ -408,6 +408,18 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
         Self { messages, limit: Limit::NONE, source, call: Call::NotStarted((Ok(Start::Taken(Box::new(taken))), room)) }
     }
 
+    /// The same into the places of a shape. The message is given back if they exceed the slice.
+    pub(crate) fn taken_shaped<T: Pod + Send>(taken: Taken<'m, F>, into: &'m mut [T], shape: Shape<'m>) -> Self {
+        let mut request = Self::taken::<T>(taken, &mut []);
+        if let Call::NotStarted((start, room)) = &mut request.call {
+            match Places::of(shape, size_of::<T>(), bytemuck::cast_slice_mut(into)) {
+                Ok(places) => room.places = Some(Box::new(places)),
+                Err(error) => *start = Err(error),
+            }
+        }
+        request
+    }
+
     /// Sets a deadline, counted from the next wait or poll. When it passes, the receive is
     /// cancelled.
     pub const fn deadline(mut self, after: Duration) -> Self {
@@ -422,9 +434,10 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
         mut room: Room<'m, F>,
     ) -> Result<Status, Error> {
         match started.map_err(|error| *error)? {
-            Start::Posted(mut posted) => match posted.landed(messages, wanted, room.bytes).await? {
-                Received::Landed(landed) => room.has(landed),
-                Received::Matched(matched) => Taken::new(messages, matched).into_room(room).await,
+            Start::Posted(mut posted) => match posted.landed(messages, wanted, room.bytes).await {
+                Ok(Received::Landed(landed)) => room.has(landed),
+                Ok(Received::Matched(matched)) => Taken::new(messages, matched).into_room(room).await,
+                Err(fault) => Err(messages.failed("recv", wanted, fault)),
             },
             Start::Taken(taken) => taken.into_room(room).await,
             Start::Landed => match room.landed.take() {
@@ -461,11 +474,8 @@ impl<F: Fabric> RecvInto<'_, F> {
 
 limited! {
     ['m, F], RecvInto<'m, F>, Status, Error, |receive| receive.messages.world().fabric(),
-    |(started, room)| Self::run(receive.messages, receive.source, started, room), late failed(receive.source, Fault::new(FaultKind::TimedOut))
-}
-
-const fn failed((from, tags): (Source, Tags), fault: Fault) -> Error {
-    Error::Receive { operation: "recv", from, tags, fault }
+    |(started, room)| Self::run(receive.messages, receive.source, started, room),
+    late receive.messages.failed("recv", receive.source, Fault::new(FaultKind::TimedOut))
 }
 
 impl<T, F: Fabric> fmt::Debug for Recv<'_, T, F> {

@@ -30,19 +30,33 @@ struct What {
     to: u32,
     tag: Tag,
     bytes: u64,
+    /// The send, if the engine has it.
+    send: Option<u32>,
 }
 
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { to, tag, bytes } = self;
+        let Self { to, tag, bytes, .. } = self;
         write!(f, "a send of {bytes} bytes with {tag} to rank {to}")
     }
 }
 
 impl What {
+    const fn new(to: u32, tag: Tag, bytes: u64) -> Self {
+        Self { to, tag, bytes, send: None }
+    }
+
     const fn failed(self, fault: Fault) -> Error {
-        let Self { to, tag, bytes } = self;
-        Error::Send { to, tag, bytes, fault }
+        let Self { to, tag, bytes, .. } = self;
+        Error::Send { to, tag, bytes, fault, has_left: None }
+    }
+
+    /// The error of the deadline.
+    #[cold]
+    fn late<F: Fabric>(self, messages: &Messages<F>) -> Error {
+        let Self { to, tag, bytes, send } = self;
+        let has_left = send.map(|send| messages.progress().with(|engine| engine.has_left(send as usize)));
+        Error::Send { to, tag, bytes, fault: Fault::new(FaultKind::TimedOut), has_left }
     }
 }
 
@@ -50,7 +64,7 @@ impl What {
 struct Pending<'m, F: Fabric> {
     progress: &'m Progress<F>,
     to: Rank,
-    send: usize,
+    send: u32,
     /// Boxed, to keep the handle small.
     offered: Option<Box<OfferedSlice<'m, F>>>,
 }
@@ -61,7 +75,7 @@ type Started<'m, F> = Result<Option<Pending<'m, F>>, Box<Error>>;
 impl<F: Fabric> Drop for Pending<'_, F> {
     fn drop(&mut self) {
         self.withdraw();
-        self.progress.with(|engine| engine.detach(self.send));
+        self.progress.with(|engine| engine.detach(self.send as usize));
     }
 }
 
@@ -69,16 +83,22 @@ impl<F: Fabric> Pending<'_, F> {
     /// Gives the slice back. The message goes on.
     fn withdraw(&mut self) {
         if let Some(copy) = self.offered.take().and_then(|slice| slice.withdraw(self.progress)) {
-            self.progress.with(|engine| engine.moved(self.send, copy));
+            self.progress.with(|engine| engine.moved(self.send as usize, copy));
         }
     }
 }
 
 impl<'m, F: Fabric> SendRequest<'m, F> {
     pub(crate) fn start(messages: &'m Messages<F>, bytes: &'m [u8], (to, tag): (u32, Tag), synchronous: bool) -> Self {
-        let what = What { to, tag, bytes: bytes.len() as u64 };
-        let call = Call::NotStarted(Self::post(messages, bytes, what, synchronous));
-        Self { messages, limit: Limit::NONE, what, call }
+        let what = What::new(to, tag, bytes.len() as u64);
+        Self::started(messages, what, Self::post(messages, bytes, what, synchronous))
+    }
+
+    fn started(messages: &'m Messages<F>, mut what: What, started: Started<'m, F>) -> Self {
+        if let Ok(Some(pending)) = &started {
+            what.send = Some(pending.send);
+        }
+        Self { messages, limit: Limit::NONE, what, call: Call::NotStarted(started) }
     }
 
     /// Sends the elements of a shape in memory. They are packed at once.
@@ -87,11 +107,12 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
         (memory, element): (&[u8], usize),
         shape: Shape<'_>,
         (to, tag): (u32, Tag),
+        synchronous: bool,
     ) -> Self {
-        let what = What { to, tag, bytes: shaped::bytes(shape, element) as u64 };
+        let what = What::new(to, tag, shaped::bytes(shape, element) as u64);
         let started = shaped::cursor("send_shaped", shape, (element, memory.len()))
-            .and_then(|cursor| Self::post_packed(messages, (cursor, memory), what));
-        Self { messages, limit: Limit::NONE, what, call: Call::NotStarted(started) }
+            .and_then(|cursor| Self::post_packed(messages, (cursor, memory), what, synchronous));
+        Self::started(messages, what, started)
     }
 
     fn post(messages: &'m Messages<F>, bytes: &'m [u8], what: What, synchronous: bool) -> Started<'m, F> {
@@ -111,10 +132,15 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
     }
 
     /// A message for a packet is packed into a vector, a longer one into registered memory.
-    fn post_packed(messages: &'m Messages<F>, (mut cursor, memory): (Cursor<'_>, &[u8]), what: What) -> Started<'m, F> {
+    fn post_packed(
+        messages: &'m Messages<F>,
+        (mut cursor, memory): (Cursor<'_>, &[u8]),
+        what: What,
+        synchronous: bool,
+    ) -> Started<'m, F> {
         let to = messages.rank("send", what.to)?;
         let len = what.bytes as usize;
-        if len <= messages.progress().eager_max(to) {
+        if !synchronous && len <= messages.progress().eager_max(to) {
             let mut packed = vec![0; len];
             cursor.pack(memory, &mut packed);
             if let Ok(sent) = Self::eager(messages, &packed, what, to) {
@@ -122,7 +148,7 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
             }
             unreachable!("it fits a packet");
         }
-        Self::announce(messages, what, to, false, |progress| {
+        Self::announce(messages, what, to, synchronous, |progress| {
             let (copy, mut chunk) = (progress.memory(what.bytes)?, [0; CHUNK]);
             for at in (0..what.bytes).step_by(CHUNK) {
                 let packed = cursor.pack(memory, &mut chunk);
@@ -136,7 +162,7 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
     fn eager(messages: &'m Messages<F>, bytes: &[u8], what: What, to: Rank) -> Result<Option<Pending<'m, F>>, TooLong> {
         let progress = messages.progress();
         let send = progress.send_eager(to, (messages.context(), what.tag.0), bytes)?;
-        Ok(send.map(|send| Pending { progress, to, send, offered: None }))
+        Ok(send.map(|send| Pending { progress, to, send: send as u32, offered: None }))
     }
 
     /// Announces what `publish` returns, to be read by the receiver: registered memory with a copy
@@ -159,7 +185,7 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
                 }
                 send
             });
-            Ok(Some(Pending { progress, to, send, offered: offered.map(Box::new) }))
+            Ok(Some(Pending { progress, to, send: send as u32, offered: offered.map(Box::new) }))
         };
         announce().map_err(|fault| Box::new(what.failed(messages.world().translate(fault))))
     }
@@ -172,7 +198,7 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
 
     async fn run(messages: &'m Messages<F>, what: What, started: Started<'m, F>) -> Result<(), Error> {
         let Some(mut pending) = started.map_err(|error| *error)? else { return Ok(()) };
-        let (progress, send) = (pending.progress, pending.send);
+        let (progress, send) = (pending.progress, pending.send as usize);
         let mut sent = pin!(progress.until(
             pending.to,
             Direct::none(),
@@ -209,7 +235,7 @@ impl<F: Fabric> SendRequest<'_, F> {
 
 limited! {
     ['m, F], SendRequest<'m, F>, (), Error, |send| send.messages.world().fabric(),
-    |started| Self::run(send.messages, send.what, started), late send.what.failed(Fault::new(FaultKind::TimedOut))
+    |started| Self::run(send.messages, send.what, started), late send.what.late(send.messages)
 }
 
 impl<F: Fabric> fmt::Debug for SendRequest<'_, F> {

@@ -30,7 +30,7 @@ fn messages_take_little_memory() {
                 world.barrier().await.unwrap();
             };
             count().await;
-            let messages = Messages::create(&world).await.unwrap();
+            let messages = Messages::new(&world).await.unwrap();
             count().await;
             for distance in 1..=PEERS {
                 messages.send(&[me], (me + distance) % all, Tag(0)).await.unwrap();

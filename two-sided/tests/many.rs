@@ -126,7 +126,7 @@ fn run(many: u64, seed: u64, dead: u32, simulation: Simulation) {
     let report = simulation.ranks(RANKS).seed(seed).run(|world| {
         let account = Rc::clone(&account);
         async move {
-            let messages = Messages::create(&world).await.unwrap();
+            let messages = Messages::new(&world).await.unwrap();
             both(send_all(&messages, many, seed, &account), receive_all(&messages, &account)).await;
             messages.acknowledge_failures();
             world.rank()

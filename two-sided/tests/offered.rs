@@ -11,7 +11,7 @@ const LENGTHS: [usize; 6] = [1_000, 3_000, 4_096, 100_000, 1_000_001, 3_000_000]
 
 fn ranks(ranks: u32, run: impl Fn(World<Any>, Messages) + Sync) {
     threads(ranks, |world| {
-        let messages = Messages::new(&world).unwrap();
+        let messages = Messages::new(&world).wait().unwrap();
         run(world, messages);
     })
     .unwrap();

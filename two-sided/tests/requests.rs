@@ -7,7 +7,7 @@ use onesided_two_sided::{Messages, Tag};
 
 fn ranks(ranks: u32, run: impl Fn(World<Any>, Messages) + Sync) {
     threads(ranks, |world| {
-        let messages = Messages::new(&world).unwrap();
+        let messages = Messages::new(&world).wait().unwrap();
         run(world, messages);
     })
     .unwrap();

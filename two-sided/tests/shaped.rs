@@ -11,10 +11,11 @@ use onesided_two_sided::{Error, Messages, Payload, Shape, Source, Tag, Tags};
 use proptest::prelude::*;
 
 const SOON: Duration = Duration::from_secs(30);
+const SHORT: Duration = Duration::from_millis(20);
 
 fn ranks(ranks: u32, run: impl Fn(World<Any>, Messages) + Sync) {
     threads(ranks, |world| {
-        let messages = Messages::new(&world).unwrap();
+        let messages = Messages::new(&world).wait().unwrap();
         run(world, messages);
     })
     .unwrap();
@@ -74,6 +75,8 @@ struct Case {
     is_dropped: bool,
     /// Whether the message comes before its receive.
     is_unexpected: bool,
+    /// Whether the send ends when the receive has got it, and the receive is of a matched probe.
+    is_special: bool,
 }
 
 async fn exchange<T: Payload + PartialEq + Debug, F: Fabric>(
@@ -81,7 +84,7 @@ async fn exchange<T: Payload + PartialEq + Debug, F: Fabric>(
     case: &Case,
     element: impl Fn(usize) -> T,
 ) -> Result<(), Error> {
-    let messages = Messages::create(&world).await?;
+    let messages = Messages::new(&world).await?;
     let Case { from, into, .. } = case;
     let sent = |at| element(at + 1);
     if world.rank() == 0 {
@@ -89,6 +92,7 @@ async fn exchange<T: Payload + PartialEq + Debug, F: Fabric>(
         {
             let send = match from.kind {
                 Kind::Slice => messages.send(&elements[..from.shape().end()], 1, Tag(0)),
+                _ if case.is_special => messages.send_synchronous_shaped(&elements, from.shape(), 1, Tag(0)),
                 _ => messages.send_shaped(&elements, from.shape(), 1, Tag(0)),
             };
             if case.is_unexpected {
@@ -113,6 +117,10 @@ async fn exchange<T: Payload + PartialEq + Debug, F: Fabric>(
     }
     let received = match into.kind {
         Kind::Slice => messages.recv_into(&mut memory[..into.shape().end()], 0, Tag(0)).await,
+        _ if case.is_special => {
+            let matched = messages.match_probe(0, Tag(0)).await?;
+            matched.recv_shaped(&mut memory, into.shape()).await
+        }
         _ => messages.recv_shaped(&mut memory, into.shape(), 0, Tag(0)).await,
     };
     let bytes = (sources.len() * size_of::<T>()) as u64;
@@ -141,11 +149,13 @@ fn cases() -> impl Strategy<Value = Case> {
         true => (Places::new(from.kind, into.count * into.block, from.block, from.gap), into),
         false => (from, into),
     });
-    (ends, any::<bool>(), any::<bool>()).prop_map(|((from, into), is_dropped, is_unexpected)| Case {
+    let how = (any::<bool>(), any::<bool>(), any::<bool>());
+    (ends, how).prop_map(|((from, into), (is_dropped, is_unexpected, is_special))| Case {
         from,
         into,
         is_dropped,
         is_unexpected,
+        is_special,
     })
 }
 
@@ -192,6 +202,33 @@ fn a_shape_that_exceeds_its_slice_is_refused() {
         assert!(matches!(messages.send_shaped(&short, column, 1, Tag(0)).wait(), Err(Error::Range { .. })));
         assert!(matches!(messages.send_shaped(&[0_u8; 21], column, 1, Tag(0)).wait(), Err(Error::Rank { .. })));
         assert!(messages.probe(Source::Any, Tags::Any).test().unwrap().is_none());
+    });
+}
+
+/// A short message, whose send would else be over at once.
+#[test]
+fn a_synchronous_send_of_a_shape_waits_for_its_receive() {
+    ranks(2, |world, messages| {
+        let column = Shape::Vector { count: 2, block: 1, stride: 2 };
+        if world.rank() == 0 {
+            for shape in [Shape::Row(2), column] {
+                let late = messages.send_synchronous_shaped(b"a-b", shape, 1, Tag(0)).deadline(SHORT).wait();
+                assert_eq!(late.unwrap_err().kind(), FaultKind::TimedOut);
+            }
+            world.barrier().wait().unwrap();
+            return world.barrier().wait().unwrap(); // until then the messages are here
+        }
+        world.barrier().wait().unwrap();
+        let mut memory = *b"....";
+        let matched = |tag| messages.match_probe(0, Tag(tag)).deadline(SOON).wait().unwrap();
+        let error = matched(0).recv_shaped(&mut memory[..2], column).wait().unwrap_err();
+        assert_eq!(error.to_string(), "recv_shaped: the shape ends at element 3, the slice has 2");
+        // The message was given back.
+        matched(0).recv_shaped(&mut memory, Shape::Row(2)).wait().unwrap();
+        assert_eq!(&memory, b"a-..");
+        matched(0).recv_shaped(&mut memory, column).wait().unwrap();
+        assert_eq!(&memory, b"a-b.");
+        world.barrier().wait().unwrap();
     });
 }
 

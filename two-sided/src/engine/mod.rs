@@ -237,6 +237,11 @@ impl<S> Engine<S> {
         }
     }
 
+    /// Whether the receiver has heard of a rendezvous send.
+    pub(crate) fn has_left(&self, send: usize) -> bool {
+        matches!(self.sends[send].state, SendState::Announced)
+    }
+
     /// The slice of a send was withdrawn: the receiver reads a copy, if there is one. A packet wakes
     /// it.
     pub(crate) fn moved(&mut self, send: usize, copy: Option<S>) {

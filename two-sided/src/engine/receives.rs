@@ -1,5 +1,6 @@
 //! Messages that have arrived, and receives and probes, which get them.
 
+use std::num::NonZeroU32;
 use std::task::Waker;
 
 use onesided_fabric::SegmentKey;
@@ -407,6 +408,21 @@ impl<S> Engine<S> {
                 self.queue(from, Outgoing::control(Packet::Credit.encode(0)));
             }
         }
+    }
+
+    /// The unexpected messages of a communicator that a pattern does not fit: their number, and one
+    /// of them, of the pattern's source or else with its tag if there is one.
+    pub(crate) fn unmatched(&self, wanted: Pattern) -> Option<(NonZeroU32, Envelope)> {
+        let of_communicator = Pattern { source: None, tag: None, ..wanted };
+        let others = || {
+            let all = self.matcher.all_unexpected().map(|(envelope, _)| *envelope);
+            all.filter(|envelope| of_communicator.fits(*envelope) && !wanted.fits(*envelope))
+        };
+        let is_other = |envelope: &Envelope| {
+            let (source, tag) = (Some(envelope.source), Some(envelope.tag));
+            (wanted.source.is_some() && wanted.source != source, wanted.tag.is_some() && wanted.tag != tag)
+        };
+        Some((NonZeroU32::new(others().count() as u32)?, others().min_by_key(is_other)?))
     }
 
     /// A communicator is gone, with the messages that it has not received.

@@ -33,7 +33,7 @@ use crate::{Builder, Element, Request};
 /// back and stays as it was. A second lock by a rank that holds one waits until its deadline.
 ///
 /// Cheap to clone; all clones are the same mutex.
-pub struct Mutex<T: Element, F: Fabric = Any>(Value<T, F>);
+pub struct Mutex<T, F: Fabric = Any>(Value<T, F>);
 
 impl<T: Element, F: Fabric> Mutex<T, F> {
     /// Makes a mutex whose value is at rank `home`. Its initial value is the one that `home`

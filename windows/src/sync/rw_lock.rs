@@ -24,7 +24,7 @@ use crate::{Builder, Element, Request};
 /// limits.close().wait()
 /// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
 /// ```
-pub struct RwLock<T: Element, F: Fabric = Any>(Value<T, F>);
+pub struct RwLock<T, F: Fabric = Any>(Value<T, F>);
 
 impl<T: Element, F: Fabric> RwLock<T, F> {
     /// Makes a lock whose value is at rank `home`. Its initial value is the one that `home` passes;

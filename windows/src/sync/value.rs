@@ -13,7 +13,7 @@ use crate::sync::locked_request::{DeferredLock, Operation};
 use crate::{Builder, Element, Epoch, Error, PreviousOwner, Request, Window};
 
 /// A window of one element at one rank.
-pub(crate) struct Value<T: Element, F: Fabric> {
+pub(crate) struct Value<T, F: Fabric> {
     pub(crate) window: Window<T, F>,
     pub(crate) home: u32,
 }

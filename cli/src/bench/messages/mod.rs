@@ -129,7 +129,7 @@ impl<'r> End<'r> {
     /// The first ranks are paired with the last ones: 0 with the last, 1 with the last but one, so
     /// that the ends of a pair are on two cores. `None` for ranks between them. Collective.
     pub(crate) fn new(rank: &'r BenchRank, pairs: u32) -> Result<Option<Self>, Failure> {
-        let messages = Messages::new(&rank.world)?;
+        let messages = Messages::new(&rank.world).wait()?;
         let (me, other) = (rank.world.rank(), rank.peer() - rank.world.rank());
         let (pair, is_first) = (me.min(other), me < other);
         if pair >= pairs {
