@@ -41,6 +41,7 @@
 //!   time), [`Window::direct`] (loads and stores where window memory is mapped), [`Access::signal`]
 //!   and [`Local::wait_until`].
 //! - [`Messages`]: messages with tags, sends and receives.
+//! - [`Request`] and [`handles`]: what a call that may have to wait returns.
 //! - [`manual`]: [getting started](manual::getting_started), [recipes](manual::recipes),
 //!   [terms of MPI](manual::mpi), processes, memory model, locks, failures, fabrics, simulation.
 //! - [`onesided_lock_algos`]: the lock algorithms. [`onesided_fabric`]: the fabrics.
@@ -78,24 +79,30 @@
 #![forbid(unsafe_code)]
 
 pub use onesided_fabric as fabric;
-pub use onesided_fabric::{Any, Barrier, Dump, Split, dump, threads};
+pub use onesided_fabric::{Any, Dump, World, dump, threads};
 pub use onesided_lock_algos as lock_algos;
 pub use onesided_remote_memory::{Fault, FaultKind};
 pub use onesided_two_sided as two_sided;
 pub use onesided_two_sided::Error as MessageError;
-pub use onesided_two_sided::{Explanation, Messages, Protocol, Source, Status, Tag, Tags};
+pub use onesided_two_sided::{Explanation, Message, Messages, Payload, Protocol, Source, Status, Tag, Tags, Unmatched};
 pub use onesided_windows::Error as WindowError;
 pub use onesided_windows::{
     Access, AccessEpoch, AtomicElement, Buffer, BufferError, Builder, Direct, Element, Epoch, Epochs, ExposureEpoch,
     FenceEpoch, Field, FieldAccess, Fields, LeasePolicy, Local, Located, LockAll, LockAllDesign, LockDesign, LockTable,
     Locked, Mode, Mutex, NoCheckEpoch, Op, PreviousOwner, ReadGuard, RemotePtr, Request, Runs, RwLock, Scope, Shape,
-    TableGuard, Versioned, VersionedEpoch, Window, WindowMemory, WriteGuard, bytemuck, field, handles, info,
+    TableGuard, Versioned, VersionedEpoch, Window, WindowMemory, WriteGuard, bytemuck, field, info,
 };
 
 mod error;
 pub mod manual;
 
-pub use crate::error::{Error, Result};
+/// The handles that are types of their own, where a boxed [`Request`] would cost more than the
+/// call, and those of worlds and messages. Each has `wait`, `.await`, `test` and `wait_timeout`;
+/// the method that returns it documents its errors and its cancel safety.
+pub mod handles {
+    pub use onesided_fabric::{AllGather, Barrier, Split};
+    pub use onesided_two_sided::{CreateMessages, MatchProbe, Probe, Recv, RecvInto, SendRequest};
+    pub use onesided_windows::handles::*;
+}
 
-/// The ranks of a job as seen from one of them, on the fabric that was chosen at run time.
-pub type World<F = Any> = onesided_fabric::World<F>;
+pub use crate::error::{Error, Result};

@@ -12,6 +12,7 @@ use crate::collective::Collectives;
 use crate::members::Members;
 use crate::server_threads::ServerThreads;
 use crate::{Call, Drive, Error, Fabric, Limit, ServerThread, Split, Task};
+
 /// The ranks that run together, or [some of them](Self::split), as one of them sees them: an MPI
 /// communicator.
 ///
@@ -23,7 +24,10 @@ use crate::{Call, Drive, Error, Fabric, Limit, ServerThread, Split, Task};
 /// work, such as a cancelled lock request, then gets two seconds to finish; [`close`](Self::close)
 /// waits longer and reports.
 #[derive(Debug, Clone)]
-pub struct World<F: Fabric> {
+pub struct World<
+    #[cfg(not(onesided_loom))] F: Fabric = crate::Any, // which is not compiled under loom
+    #[cfg(onesided_loom)] F: Fabric,
+> {
     fabric: F,
     collective: Arc<Collectives<F>>,
     /// Held by the application's handles alone, so that the last drop is detected.

@@ -36,6 +36,20 @@
 //! [`Mutex`](crate::Mutex) or an [`RwLock`](crate::RwLock) it does not, and the value stays as it
 //! was: [panics](super::death_and_leases#panics).
 //!
+//! # How a program ends after a death
+//!
+//! The `close` of a window, a mutex or a table is collective, so it fails after a death. None is
+//! needed: a survivor drops what it has, or returns from `main`, and neither waits for another rank.
+//! (The rank that serves the job leaves last: [processes](super::processes).)
+//!
+//! - To wait for the other survivors before that: a barrier of a world that was
+//!   [split off](crate::World::split) before the death, messages, or a count under a lock
+//!   (`examples/recovered_mutex.rs`).
+//! - A rank that returns an error from `main`, or ends with another status than 0, has failed, too.
+//!   `onesided run` exits with the status of the first rank that failed, here of the one that died.
+//! - To end all ranks, end one with a status (`std::process::exit(1)`): `onesided run` ends the
+//!   others two seconds later, unless it was started with `--on-failure continue`.
+//!
 //! # Other failures
 //!
 //! | what happened | ranks that learn of it | error |

@@ -136,13 +136,15 @@
 //! | `create window "scores": rank 1 differs from rank 0 in the length: 11 elements against 10` | a window has the same length on every rank, unless it is [`uneven`](crate::Builder::uneven) |
 //! | `create window "scores": rank 1 is in a barrier, and this rank in the creation of a window` | all ranks make the collective calls in the same order |
 //! | `barrier: the deadline passed, waiting for rank 1 and 2 more` | rank 1 and two others have not entered it (over a network: rank 1 has not, or itself waits for one that has not) |
-//! | `barrier: rank 1 has left` | rank 1 returned from `main` without this collective call |
+//! | `barrier: rank 1 has left` | rank 1 returned from `main` without this collective call, or had given up waiting for this rank in it, at a deadline |
 //! | `barrier: rank 1 never joined the job` | rank 1 runs a program that ended, with status 0, without the library |
 //! | `barrier: rank 1 died` | rank 1 ended by a signal, a panic or `exit` |
 //! | `lock_shared on rank 0 of window "scores": the deadline passed; rank 2 held the lock or waited for it` | a `.deadline()` ended the wait; the lock's words tell of rank 2 (not of every design, nor of readers) |
 //! | `... the deadline passed; rank 1 itself held the lock or waited for it, perhaps in another thread` | this rank has a guard of the lock; a lock is not reentrant |
 //! | `lock_shared on rank 1 of window "scores": rank 1 has no such memory: it closed or dropped the window, or detached the memory` | a barrier before the close keeps the memory until all are done |
 //! | `lock_shared on rank 3 of window "scores": the world has 3 ranks` | ranks count from 0 |
+//! | `recv with tag 1 from rank 0: the deadline passed; 1 message waits here, from rank 0 with tag 2` | the tags differ |
+//! | `recv 40 bytes with tag 1 from rank 0: 5 elements of 8 bytes, and there is room for 3` | a slice has the length of the longest message, or [`recv`](crate::Messages::recv) makes a vector |
 //!
 //! If every process says that it is rank 0, it was not started by `onesided run` or another way
 //! that [processes](super::processes) names.

@@ -87,7 +87,8 @@
 //! ```
 //!
 //! A send that is to end only when a receive has got it is
-//! [`send_synchronous`](crate::Messages::send_synchronous).
+//! [`send_synchronous`](crate::Messages::send_synchronous), or
+//! [`send_synchronous_shaped`](crate::Messages::send_synchronous_shaped).
 //!
 //! # Columns and other shapes
 //!
@@ -189,8 +190,9 @@
 //!   asks `acknowledge_failures`, which returns those who left too.
 //! - A message whose handle was dropped is lost if its sender leaves before it was read. Wait for the
 //!   handle: a send that is complete has been read, or is on its way.
-//! - Every handle has a `.deadline()`. A receive past its deadline has taken no message. A send
-//!   past its deadline may be received all the same.
+//! - Every handle has a `.deadline()`, also that of `Messages::new`. A receive past its deadline has
+//!   taken no message; its error says which other messages wait. A send past its deadline may be
+//!   received all the same; its error says whether the receiver has heard of it.
 //! - A peer whose packets are no packets of this protocol is cut off: its sends and receives end
 //!   with `Protocol`.
 //!

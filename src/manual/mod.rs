@@ -3,8 +3,7 @@
 //! To begin:
 //!
 //! 1. [`getting_started`]: install, ten lines, processes, the first lock, the first failure.
-//! 2. [`recipes`]: a hash map, a work queue, a halo exchange, a recovered mutex, async with a
-//!    cancel.
+//! 2. [`recipes`]: a hash map, a work queue, halo exchanges, a recovered mutex, async with a cancel.
 //! 3. [`mpi`]: where a reader who knows MPI finds each call.
 //!
 //! To write programs:

@@ -1,4 +1,4 @@
-//! A hash map, a work queue, a halo exchange, a recovered mutex, and async with a cancel.
+//! A hash map, a work queue, halo exchanges, a recovered mutex, and async with a cancel.
 //!
 //! Each recipe shows its essential lines. The whole program is in the folder `examples`, and the
 //! tests run it as four processes.
@@ -171,6 +171,43 @@
 //!
 //! The program: `examples/halo_exchange.rs`.
 //!
+//! **In two dimensions** the edges of a block are rows and columns. A
+//! [`Shape`](crate::Shape) is the same for the edge, which is read out of the rank's own block, and
+//! for the halo of the neighbour:
+//!
+//! ```
+//! # use onesided::{Result, Window};
+//! use onesided::Shape;
+//!
+//! const ROWS: usize = 12;
+//! const WIDTH: usize = 20 + 2; // with a halo column at each side
+//! const COLUMN: Shape = Shape::Vector { count: ROWS, block: 1, stride: WIDTH };
+//!
+//! # onesided::threads(3, |world| {
+//! # let left = (world.rank() + 2) % 3;
+//! # let block = Window::<f64>::allocate(&world, (ROWS + 2) * WIDTH).wait()?;
+//! # let signals = Window::<u64>::allocate(&world, 1).wait()?;
+//! # let (access, flags) = (block.no_check(), signals.no_check());
+//! # let step = 1;
+//! # block.local().write_shaped(WIDTH + 1, COLUMN, &[f64::from(world.rank()); ROWS])?;
+//! // The first column of this block goes to the right halo of the left neighbour.
+//! let mut edge = [0.0; ROWS];
+//! block.local().read_shaped(WIDTH + 1, COLUMN, &mut edge)?;
+//! access.at(left)?.put_signal_shaped(2 * WIDTH - 1, COLUMN, &edge, flags.at(left)?, 0, step).wait()?;
+//! signals.local().wait_until(0, |signal| signal >= step).wait()?;
+//! # assert_eq!(block.local().get(2 * WIDTH - 1)?, f64::from((world.rank() + 1) % 3));
+//! # access.end().wait()?;
+//! # flags.end().wait()?;
+//! # world.barrier().wait()?;
+//! # signals.close().wait()?;
+//! # block.close().wait()?;
+//! # Ok(()) })?.into_iter().collect::<Result<()>>()?;
+//! # Ok::<(), onesided::Error>(())
+//! ```
+//!
+//! The program, with all four edges: `examples/halo_2d.rs`. By messages instead of a window:
+//! [columns and other shapes](super::messages#columns-and-other-shapes).
+//!
 //! # A recovered mutex
 //!
 //! A rank that dies while it holds a lock leaves the lock *poisoned*. Every later request fails,
@@ -203,9 +240,24 @@
 //!
 //! The value itself is a copy, which is written back with the release. So it is whole after most
 //! deaths; a rank that dies in the middle of the release may have written a part of it. Data beside
-//! the value, in windows, may be half written after any death. Collectives such as a barrier fail
-//! after a death, so the survivors go on without them; a world of the survivors is one that was
-//! [split off](crate::World::split) before. `onesided run` ends the job when a rank
+//! the value, in windows, may be half written after any death.
+//!
+//! Collectives of a world fail once a member has died, and so does a split. The ranks that are to go
+//! on together are [split off](crate::World::split) at the start:
+//!
+//! ```
+//! # use onesided::Result;
+//! # onesided::threads(3, |world| {
+//! # let may_die = |rank| rank == 1;
+//! let rest = world.split(u32::from(may_die(world.rank())), 0).wait()?; // at all ranks
+//! // ... rank 1 dies
+//! rest.barrier().wait()?; // of the others
+//! # Ok(()) })?.into_iter().collect::<Result<()>>()?;
+//! # Ok::<(), onesided::Error>(())
+//! ```
+//!
+//! At the end a survivor drops its windows instead of closing them: [how a program
+//! ends](super::failures#how-a-program-ends-after-a-death). `onesided run` ends the job when a rank
 //! fails, unless it is started with `--on-failure continue`.
 //!
 //! The program: `examples/recovered_mutex.rs`. All of the rules: [death and

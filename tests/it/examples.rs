@@ -85,6 +85,7 @@ fn recipes_compute() {
         ("hash_map", "ranks added to 500 keys"),
         ("work_queue", "ranks computed the Fibonacci number 12: 144"),
         ("halo_exchange", "ranks computed 1000 steps of"),
+        ("halo_2d", "ranks computed 200 steps of"),
     ] {
         let alone = run(name, &[]);
         assert!(alone.stdout.starts_with(format!("1 {text}").as_bytes()), "{alone:?}");
