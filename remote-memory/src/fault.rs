@@ -43,7 +43,7 @@ pub enum FaultKind {
     /// The lock is held by a live rank whose lease has expired. The fault names that rank.
     LeaseExpired,
     /// The deadline passed first. With a rank: that one was waited for, and the detail is the number
-    /// of others that were.
+    /// of others that were. Without: of the rank's own tasks that are not finished.
     TimedOut,
     /// **The outcome is indeterminate**: the fabric failed the operation after it left, so it may
     /// have taken effect. The connection to that rank is lost with it. The detail is the fabric's
@@ -62,7 +62,7 @@ pub enum FaultKind {
     NoMemory,
     /// No more file descriptors.
     NoDescriptors,
-    /// The message exceeds the maximum length.
+    /// The message exceeds the maximum length. The detail is its length in bytes, where known.
     TooLong,
     /// A peer violated the protocol.
     Protocol,
@@ -288,9 +288,11 @@ impl fmt::Display for Fault {
                 "access was revoked: a lock was kept for longer than its lease, or the rank counts as dead there"
             }
         })?;
-        match self.detail() {
-            0 => Ok(()),
-            detail => write!(f, " (status {detail})"),
+        match (self.kind(), self.detail()) {
+            (_, 0) => Ok(()),
+            (FaultKind::TooLong, bytes) => write!(f, " ({bytes} bytes)"),
+            (TimedOut, tasks) => write!(f, " ({tasks} tasks are not finished)"),
+            (_, status) => write!(f, " (status {status})"),
         }
     }
 }
@@ -328,13 +330,17 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_and_a_mismatch_say_whom_they_concern() {
+    fn texts_say_what_the_detail_is() {
         extern crate std;
         let text = |fault: Fault| std::string::ToString::to_string(&fault);
         let late = Fault::of(FaultKind::TimedOut, Rank(3));
         assert_eq!(text(late), "the deadline passed, waiting for rank 3");
         assert_eq!(text(late.with_detail(2)), "the deadline passed, waiting for rank 3 and 2 more");
         assert_eq!(text(Fault::new(FaultKind::TimedOut)), "the deadline passed");
+        let unfinished = Fault::new(FaultKind::TimedOut).with_detail(3);
+        assert_eq!(text(unfinished), "the deadline passed (3 tasks are not finished)");
+        let long = Fault::new(FaultKind::TooLong).with_detail(2000);
+        assert_eq!(text(long), "the message is too long (2000 bytes)");
         let both = [Collective::Fence as u8, Collective::Barrier as u8];
         let mismatch = Fault::out_of_step(Rank(3), both);
         assert_eq!(text(mismatch), "rank 3 is in a fence, and this rank in a barrier");

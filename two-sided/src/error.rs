@@ -13,9 +13,9 @@ use crate::{Source, Status, Tag, Tags};
 #[non_exhaustive]
 pub enum Error {
     /// The communicator has no such rank.
-    #[error("{operation} with rank {rank}: the world has {size} ranks")]
+    #[error("{operation} {} rank {rank}: the world has {}", preposition(.operation), counted(*.size, "rank"))]
     Rank {
-        /// `send`, `recv`, `probe`.
+        /// `send`, `recv`, `probe`, `explain`.
         operation: &'static str,
         /// The rank asked for.
         rank: u32,
@@ -124,8 +124,16 @@ fn reached(to: u32, has_left: Option<bool>) -> String {
     }
 }
 
+fn counted(count: u32, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+fn preposition(operation: &str) -> &'static str {
+    if let "recv" | "probe" = operation { "from" } else { "to" }
+}
+
 fn length(&Status { bytes, .. }: &Status, room: Option<usize>, element: usize) -> String {
-    let of = format!("elements of {element} byte{}", if element == 1 { "" } else { "s" });
+    let of = format!("elements of {}", counted(element as u32, "byte"));
     match (room, bytes / element as u64, bytes % element as u64) {
         (Some(room), elements, 0) => format!("{elements} {of}, and there is room for {room}"),
         _ => format!("not a whole number of {of}"),

@@ -200,7 +200,10 @@ fn a_shape_that_exceeds_its_slice_is_refused() {
         let vast = Shape::Vector { count: usize::MAX, block: 1, stride: 0 };
         assert!(matches!(messages.send_shaped(&short, vast, 0, Tag(0)).wait(), Err(Error::Send { .. })));
         assert!(matches!(messages.send_shaped(&short, column, 1, Tag(0)).wait(), Err(Error::Range { .. })));
-        assert!(matches!(messages.send_shaped(&[0_u8; 21], column, 1, Tag(0)).wait(), Err(Error::Rank { .. })));
+        let error = messages.send_shaped(&[0_u8; 21], column, 1, Tag(0)).wait().unwrap_err();
+        assert_eq!(error.to_string(), "send to rank 1: the world has 1 rank");
+        let error = messages.recv::<u8>(1, Tag(0)).wait().unwrap_err();
+        assert_eq!(error.to_string(), "recv from rank 1: the world has 1 rank");
         assert!(messages.probe(Source::Any, Tags::Any).test().unwrap().is_none());
     });
 }

@@ -171,7 +171,7 @@ pub enum Error {
         window: Arc<str>,
     },
     /// The world has no such rank.
-    #[error("{operation} on rank {target} of window \"{window}\": the world has {size} ranks")]
+    #[error("{operation} on rank {target} of window \"{window}\": the world has {}", counted(u64::from(*.size), "rank"))]
     Rank {
         /// Which operation.
         operation: &'static str,
