@@ -216,73 +216,77 @@ struct Waiter<'m, 'w, M: RemoteMemory, P> {
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, '_, M, P> {
     /// Acquires the lock after its first operation.
-    async fn acquire(&mut self) -> Result<Held, Fault> {
-        loop {
-            let found = Home(self.found?);
-            let intended = (self.intent)();
-            // This owner is not in the queue here. While the word is under recovery, others may
-            // still write to its node, so it stays.
-            if found.is(Home::RECOVERING) {
-                let Self { queue: Queue(lock), intent, pauses, announcement, .. } = self;
-                let owner = lock.me();
-                let taken = move |_, mode| Home::taken(owner, mode);
-                match announcement.await_reopening(lock, *intent, pauses, taken).await? {
-                    Reopened::Taken(held) => return Ok(held),
-                    Reopened::Open(Home(open)) => self.found = Ok(open),
+    fn acquire(&mut self) -> impl Future<Output = Result<Held, Fault>> + Send {
+        async move {
+            loop {
+                let found = Home(self.found?);
+                let intended = (self.intent)();
+                // This owner is not in the queue here. While the word is under recovery, others may
+                // still write to its node, so it stays.
+                if found.is(Home::RECOVERING) {
+                    let Self { queue: Queue(lock), intent, pauses, announcement, .. } = self;
+                    let owner = lock.me();
+                    let taken = move |_, mode| Home::taken(owner, mode);
+                    match announcement.await_reopening(lock, *intent, pauses, taken).await? {
+                        Reopened::Taken(held) => return Ok(held),
+                        Reopened::Open(Home(open)) => self.found = Ok(open),
+                    }
+                    continue;
                 }
-                continue;
-            }
-            let lock = &self.queue.0;
-            if intended.is_over() {
-                clean(lock.memory, lock.context)?; // after a recovery, all owners that were queued then have left
-                return Err(Fault::new(FaultKind::Closed));
-            }
-            if !self.announcement.is_announced() {
-                clean(lock.memory, lock.context)?;
-                self.announcement.announce(lock)?;
-            }
-            let joins = lock.mode == Mode::Shared && !found.is(Home::QUEUED);
-            if intended.wanted == WaitPolicy::Try && !joins && found != Home::FREE {
-                if !self.queue.ends_dead(found) {
-                    return Err(Fault::new(FaultKind::TimedOut));
+                let lock = &self.queue.0;
+                if intended.is_over() {
+                    clean(lock.memory, lock.context)?; // after a recovery, all owners that were queued then have left
+                    return Err(Fault::new(FaultKind::Closed));
                 }
-                // Only if the word has not changed: the tail may have released before it died.
-                self.found = self.queue.start_recovery_if(found, Some(found.rank())).await.map(|Home(now)| now);
-                continue;
-            }
-            let new = if joins { found.joined() } else { found.behind(lock.me()) };
-            let now = self.queue.0.swap(found, new).await?;
-            if now != found {
-                self.found = Ok(now.0);
-                continue;
-            }
-            if joins {
-                return Ok(Held::cleanly(self.queue.0.mode));
-            }
-            match self.wait(found, new).await? {
-                Turn::Mine(_) => return Ok(Held::cleanly(self.queue.0.mode)),
-                Turn::Lost(Home(home)) => self.found = Ok(home),
+                if !self.announcement.is_announced() {
+                    clean(lock.memory, lock.context)?;
+                    self.announcement.announce(lock)?;
+                }
+                let joins = lock.mode == Mode::Shared && !found.is(Home::QUEUED);
+                if intended.wanted == WaitPolicy::Try && !joins && found != Home::FREE {
+                    if !self.queue.ends_dead(found) {
+                        return Err(Fault::new(FaultKind::TimedOut));
+                    }
+                    // Only if the word has not changed: the tail may have released before it died.
+                    self.found = self.queue.start_recovery_if(found, Some(found.rank())).await.map(|Home(now)| now);
+                    continue;
+                }
+                let new = if joins { found.joined() } else { found.behind(lock.me()) };
+                let now = self.queue.0.swap(found, new).await?;
+                if now != found {
+                    self.found = Ok(now.0);
+                    continue;
+                }
+                if joins {
+                    return Ok(Held::cleanly(self.queue.0.mode));
+                }
+                match self.wait(found, new).await? {
+                    Turn::Mine(_) => return Ok(Held::cleanly(self.queue.0.mode)),
+                    Turn::Lost(Home(home)) => self.found = Ok(home),
+                }
             }
         }
     }
 
     /// Waits in the queue until this owner is first, and then for the readers. `before` and `after`
     /// are the words of the swap that queued it.
-    async fn wait(&mut self, before: Home, after: Home) -> Result<Turn, Fault> {
-        announce_waiting(self.queue.0.memory, self.queue.0.context)?;
-        let queued = before.is(Home::QUEUED);
-        let turn = if queued { self.queue.turn(before).await? } else { Turn::Mine(Mode::Shared) };
-        let turn = match (turn, self.queue.0.mode) {
-            (Turn::Mine(_), Mode::Shared) => self.queue.read().await?,
-            // Behind a reader no owner holds the lock exclusively.
-            (Turn::Mine(Mode::Shared), Mode::Exclusive) => {
-                let home = if queued { self.queue.0.look().await? } else { after };
-                self.readers_gone(home).await?
-            }
-            (turn, _) => turn,
-        };
-        announce(self.queue.0.memory, self.queue.0.context)?;
-        Ok(turn)
+    fn wait(&mut self, before: Home, after: Home) -> impl Future<Output = Result<Turn, Fault>> + Send {
+        async move {
+            announce_waiting(self.queue.0.memory, self.queue.0.context)?;
+            let queued = before.is(Home::QUEUED);
+            let turn = if queued { self.queue.turn(before).await? } else { Turn::Mine(Mode::Shared) };
+            let turn = match (turn, self.queue.0.mode) {
+                (Turn::Mine(_), Mode::Shared) => self.queue.read().await?,
+                // Behind a reader no owner holds the lock exclusively.
+                (Turn::Mine(Mode::Shared), Mode::Exclusive) => {
+                    let home = if queued { self.queue.0.look().await? } else { after };
+                    self.readers_gone(home).await?
+                }
+                (turn, _) => turn,
+            };
+            announce(self.queue.0.memory, self.queue.0.context)?;
+            Ok(turn)
+        }
     }
 }
 

@@ -267,27 +267,31 @@ enum Turn {
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Waiter<'m, '_, M, P, R, BITS> {
     /// Acquires the lock after its first operation.
-    async fn acquire(&mut self) -> Result<Held, Fault> {
-        loop {
-            let found = Counters(self.found?);
-            if let Some(before) = if self.reads_first() { self.take_bounded(found).await? } else { Some(found) } {
-                match self.turn(before).await? {
-                    Turn::Mine => return Ok(Held::cleanly(self.lock.mode)),
-                    Turn::Withdrawn(why) => return Err(why),
-                    Turn::Void => self.lock.add::<Counters<BITS>>(Counters::<BITS>::returning(self.lock.mode)).await?,
+    fn acquire(&mut self) -> impl Future<Output = Result<Held, Fault>> + Send {
+        async move {
+            loop {
+                let found = Counters(self.found?);
+                if let Some(before) = if self.reads_first() { self.take_bounded(found).await? } else { Some(found) } {
+                    match self.turn(before).await? {
+                        Turn::Mine => return Ok(Held::cleanly(self.lock.mode)),
+                        Turn::Withdrawn(why) => return Err(why),
+                        Turn::Void => {
+                            self.lock.add::<Counters<BITS>>(Counters::<BITS>::returning(self.lock.mode)).await?
+                        }
+                    };
+                }
+                let taken = Counters::<BITS>::taken_over;
+                let waited = self.announcement.await_reopening(&self.lock, self.intent, &mut self.pauses, taken);
+                let open = match waited.await? {
+                    Reopened::Taken(held) => return Ok(held),
+                    Reopened::Open(open) => open,
+                };
+                self.announcement.announce(&self.lock)?;
+                self.found = match self.reads_first() {
+                    true => Ok(open.0),
+                    false => self.lock.memory.fetch_add(self.lock.home, Counters::<BITS>::taking(self.lock.mode)).await,
                 };
             }
-            let taken = Counters::<BITS>::taken_over;
-            let waited = self.announcement.await_reopening(&self.lock, self.intent, &mut self.pauses, taken);
-            let open = match waited.await? {
-                Reopened::Taken(held) => return Ok(held),
-                Reopened::Open(open) => open,
-            };
-            self.announcement.announce(&self.lock)?;
-            self.found = match self.reads_first() {
-                true => Ok(open.0),
-                false => self.lock.memory.fetch_add(self.lock.home, Counters::<BITS>::taking(self.lock.mode)).await,
-            };
         }
     }
 
@@ -340,10 +344,10 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Wai
 
     /// Pauses behind this many tickets. Returns the current word.
     fn pause(&mut self, ahead: u64) -> impl Future<Output = Result<Counters<BITS>, Fault>> + Send {
-        let pause = self.lock.memory.pause(self.lock.home, self.pauses.next_behind(ahead));
+        let nanos = self.pauses.next_behind(ahead);
         let lock = &self.lock;
         async move {
-            pause.await;
+            lock.memory.pause(lock.home, nanos).await;
             lock.look().await
         }
     }
