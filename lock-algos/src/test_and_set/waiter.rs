@@ -35,7 +35,7 @@ pub(super) struct Waiter<'m, 'w, M: RemoteMemory, P> {
     found: Result<u64, Fault>,
     intent: IntentFn<'w>,
     pauses: Pauses<'m>,
-    lease: Option<Lease>,
+    lease: Option<&'m Lease>,
     suspicion: Suspicion,
     /// An owner's word, or a cohort's, and when it was first seen.
     seen: (u64, u64),
@@ -51,7 +51,7 @@ impl<'m, 'w, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, 'w, M, P> {
         found: Result<u64, Fault>,
         intent: IntentFn<'w>,
         pauses: Pauses<'m>,
-        lease: Option<Lease>,
+        lease: Option<&'m Lease>,
     ) -> Self {
         let (suspicion, announcement) = (Suspicion::default(), Announcement::of(lock.mode == Mode::Shared));
         Self { lock, found, intent, pauses, lease, suspicion, seen: (FREE, 0), races: 0, announcement }
@@ -152,7 +152,7 @@ impl<'m, 'w, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, 'w, M, P> {
 
     /// The next step for a live owner.
     fn late(&mut self, found: u64) -> Step {
-        let Some(Lease { nanos, takes }) = self.lease else { return Step::Wait };
+        let Some(&Lease { nanos, takes }) = self.lease else { return Step::Wait };
         let now = self.lock.memory.now();
         if self.seen.0 != found {
             self.seen = (found, now);

@@ -112,6 +112,18 @@ impl<const BITS: u32> Ticket<BITS> {
         self.backoff.pauses(owner)
     }
 
+    /// An acquire that did not end with its first operation, of an owner that may have a ring slot.
+    pub(crate) fn waiter<'m, 'w, M: RemoteMemory, P: LockContext<'m, M>, R: InRing>(
+        &'m self,
+        lock: LockUse<'m, M, P>,
+        found: Result<u64, Fault>,
+        intent: IntentFn<'w>,
+        ring_slot: R,
+    ) -> Waiter<'m, 'w, M, P, R, BITS> {
+        let (announcement, pauses) = (Announcement::of(true), self.pauses(lock.context.owner()));
+        Waiter { lock, found, intent, pauses, announcement, ring_slot }
+    }
+
     /// [`LockAlgorithm::contend`], for an owner that may have a ring slot.
     pub(crate) fn contend_in<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
@@ -120,8 +132,7 @@ impl<const BITS: u32> Ticket<BITS> {
         intent: IntentFn<'_>,
         ring_slot: impl InRing,
     ) -> impl Future<Output = Result<Held, Fault>> + Send {
-        let (announcement, pauses) = (Announcement::of(true), self.pauses(lock.context.owner()));
-        let mut waiter = Waiter::<_, _, _, BITS> { lock, found: first, intent, pauses, announcement, ring_slot };
+        let mut waiter = self.waiter(lock, first, intent, ring_slot);
         async move {
             let held = waiter.acquire().await;
             waiter.announcement.end(&waiter.lock, held)
@@ -243,14 +254,14 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
 }
 
 /// An acquire that did not end with its first operation. One for each waiting rank: small.
-struct Waiter<'m, 'w, M: RemoteMemory, P, R, const BITS: u32> {
-    lock: LockUse<'m, M, P>,
+pub(crate) struct Waiter<'m, 'w, M: RemoteMemory, P, R, const BITS: u32> {
+    pub(crate) lock: LockUse<'m, M, P>,
     /// What the last operation found.
-    found: Result<u64, Fault>,
-    intent: IntentFn<'w>,
+    pub(crate) found: Result<u64, Fault>,
+    pub(crate) intent: IntentFn<'w>,
     pauses: Pauses<'m>,
     /// Whether this owner is announced.
-    announcement: Announcement,
+    pub(crate) announcement: Announcement,
     /// Where it waits for a notification. Without one, it reads the word, and pauses in between.
     ring_slot: R,
 }
@@ -267,7 +278,7 @@ enum Turn {
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Waiter<'m, '_, M, P, R, BITS> {
     /// Acquires the lock after its first operation.
-    fn acquire(&mut self) -> impl Future<Output = Result<Held, Fault>> + Send {
+    pub(crate) fn acquire(&mut self) -> impl Future<Output = Result<Held, Fault>> + Send {
         async move {
             loop {
                 let found = Counters(self.found?);

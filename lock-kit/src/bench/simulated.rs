@@ -10,7 +10,7 @@ use std::time::Duration;
 use onesided_fabric::{Fabric, Task};
 use onesided_lock_algos::LockAlgorithm;
 use onesided_remote_memory::{Fault, Rank, RemoteMemory};
-use onesided_sim::{SimFabric, Simulation};
+use onesided_sim::{SimFabric, SimSegment, Simulation};
 
 use super::context::{Site, Spot};
 use super::throughput::{Beside, Common, Origin, Outcome, Stop, ThroughputRun};
@@ -99,8 +99,7 @@ impl<A: LockAlgorithm> Contest<'_, A> {
     fn take_part(&self, fabric: SimFabric) -> impl Future<Output = ()> {
         // Not an `async fn`, which keeps its arguments twice.
         async move {
-            let Rank(rank) = fabric.rank();
-            if rank == 0 {
+            if fabric.rank() == Rank(0) {
                 if let (true, Some((by, server))) = (A::SERVED, self.run.server)
                     && let Err(fault) = fabric.serve_apart(server(self.run.lock, fabric.clone()), by)
                 {
@@ -108,9 +107,7 @@ impl<A: LockAlgorithm> Contest<'_, A> {
                 }
                 return;
             }
-            let leader = || fabric.world_segment(Rank(rank - rank % self.run.per_host.max(1))).ok();
-            // Boxed: few locks need it.
-            let leader = (A::HOST_WORDS > 0).then(leader).flatten().map(Box::new);
+            let leader = self.leader_of(&fabric);
             let mut origin = Origin::new(self.run, Site::new(&fabric, None, leader.as_deref()), &self.common);
             let fault = loop {
                 if let Err(fault) = origin.once(self).await {
@@ -119,6 +116,13 @@ impl<A: LockAlgorithm> Contest<'_, A> {
             };
             self.fails(&fabric, fault);
         }
+    }
+
+    /// The lowest rank of a host, if the lock has host words. Boxed: few locks have.
+    fn leader_of(&self, fabric: &SimFabric) -> Option<Box<SimSegment>> {
+        let Rank(rank) = fabric.rank();
+        let leader = || fabric.world_segment(Rank(rank - rank % self.run.per_host.max(1))).ok();
+        (A::HOST_WORDS > 0).then(leader).flatten().map(Box::new)
     }
 
     fn fails(&self, fabric: &SimFabric, fault: Fault) {
