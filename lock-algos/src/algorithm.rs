@@ -2,6 +2,9 @@
 
 use std::fmt::Debug;
 use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use onesided_remote_memory::{Fault, Link, RemoteMemory};
 
@@ -63,24 +66,36 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> LockUse<'m, M, P> {
     }
 
     /// Reads the first word at the home.
-    pub(crate) async fn look<W: RecoverableWord>(&self) -> Result<W, Fault> {
-        self.memory.read(self.home).await.map(W::from_bits)
+    pub(crate) fn look<W: RecoverableWord>(&self) -> Found<M::Op, W> {
+        Found(self.memory.read(self.home), PhantomData)
     }
 
     /// Adds to that word. Returns the previous word.
-    pub(crate) async fn add<W: RecoverableWord>(&self, add: u64) -> Result<W, Fault> {
-        self.memory.fetch_add(self.home, add).await.map(W::from_bits)
+    pub(crate) fn add<W: RecoverableWord>(&self, add: u64) -> Found<M::Op, W> {
+        Found(self.memory.fetch_add(self.home, add), PhantomData)
     }
 
     /// Swaps that word if it is `found`. Returns the previous word.
-    pub(crate) async fn swap<W: RecoverableWord>(&self, found: W, new: W) -> Result<W, Fault> {
-        self.memory.compare_swap(self.home, found.to_bits(), new.to_bits()).await.map(W::from_bits)
+    pub(crate) fn swap<W: RecoverableWord>(&self, expected: W, new: W) -> Found<M::Op, W> {
+        Found(self.memory.compare_swap(self.home, expected.to_bits(), new.to_bits()), PhantomData)
     }
 
     /// The same if it does not matter which owner swapped the word: returns the current word.
     pub(crate) async fn change<W: RecoverableWord>(&self, found: W, new: W) -> Result<W, Fault> {
         let now = self.swap(found, new).await?;
         Ok(if now == found { new } else { now })
+    }
+}
+
+/// The word that an operation finds. As small as the operation, which an `async` block would have
+/// twice.
+pub(crate) struct Found<O, W>(O, PhantomData<fn() -> W>);
+
+impl<O: Future<Output = Result<u64, Fault>> + Unpin, W: RecoverableWord> Future for Found<O, W> {
+    type Output = Result<W, Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx).map_ok(W::from_bits)
     }
 }
 

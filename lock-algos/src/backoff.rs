@@ -88,9 +88,9 @@ impl BackoffCap {
     /// The whole table.
     pub const ALL: Self = Self(Backoff::STEPS as u8 - 1);
     /// An acquire with fewer failed attempts lowers the cap.
-    const FEW: u32 = 2;
+    const FEW: u8 = 2;
     /// This many failed attempts at the longest pause raise the cap.
-    const MANY: u32 = 5;
+    const MANY: u8 = 5;
 }
 
 /// See [`Backoff::pauses`].
@@ -99,9 +99,9 @@ pub(crate) struct Pauses<'b> {
     table: &'b [u32; Backoff::STEPS],
     step: u8,
     cap: BackoffCap,
-    /// Pauses so far, and those at the cap.
-    taken: u32,
-    longest: u32,
+    /// Pauses so far, and those at the cap: as many as matter.
+    taken: u8,
+    longest: u8,
     random: u64,
 }
 
@@ -220,7 +220,7 @@ mod tests {
     fn a_wait_may_have_any_number_of_pauses() {
         let table = Backoff::default();
         let mut pauses = table.pauses(Owner { rank: Rank(7), slot: 0, generation: 0 });
-        (pauses.taken, pauses.longest, pauses.step) = (u32::MAX, u32::MAX, BackoffCap::ALL.0);
+        (pauses.taken, pauses.longest, pauses.step) = (u8::MAX, u8::MAX, BackoffCap::ALL.0);
         assert!((8_192..24_576).contains(&pauses.next_nanos()));
         assert_eq!(pauses.backoff_cap(), BackoffCap::ALL);
     }

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
+use onesided_remote_memory::{At, Fault, FaultKind, Patience, Rank, RegionId, RemoteMemory};
 
 use crate::endpoint::{Shared, SimFabric, Word};
 use crate::operation::Action;
@@ -18,33 +18,27 @@ use crate::report::WaitsFor;
 #[must_use = "the operation is posted, but only awaiting tells how it went"]
 pub struct Op {
     shared: Arc<Shared>,
-    /// None once the outcome was taken.
-    slot: Option<u32>,
-    /// The earliest time at which the operation can be complete.
-    earliest: u64,
+    /// [`TAKEN`] once the outcome was taken.
+    slot: u32,
 }
+
+const TAKEN: u32 = u32::MAX;
 
 impl Op {
     /// An operation that was just posted.
-    pub(crate) fn new(shared: Arc<Shared>, slot: u32) -> Self {
-        let earliest = shared.now() + 1; // a card takes at least a nanosecond
-        Self { shared, slot: Some(slot), earliest }
+    pub(crate) const fn new(shared: Arc<Shared>, slot: u32) -> Self {
+        Self { shared, slot }
     }
 
     fn take(&mut self) -> Poll<(Action, Result<u64, Fault>)> {
-        let Some(slot) = self.slot else {
+        if self.slot == TAKEN {
             return Poll::Ready((Action::Read, Err(Fault::new(FaultKind::Closed))));
-        };
-        if self.shared.now() < self.earliest {
-            return Poll::Pending;
         }
-        match self.shared.lock().take(slot) {
-            Some(outcome) => {
-                self.slot = None;
-                Poll::Ready(outcome)
-            }
-            None => Poll::Pending,
-        }
+        let taken = self.shared.lock().take(self.slot);
+        taken.map_or(Poll::Pending, |outcome| {
+            self.slot = TAKEN;
+            Poll::Ready(outcome)
+        })
     }
 }
 
@@ -58,8 +52,8 @@ impl Future for Op {
 
 impl Drop for Op {
     fn drop(&mut self) {
-        if let Some(slot) = self.slot {
-            self.shared.lock().detach(slot);
+        if self.slot != TAKEN {
+            self.shared.lock().detach(self.slot);
         }
     }
 }
@@ -109,8 +103,8 @@ impl Future for Get<'_> {
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
         self.op.take().map(|(action, outcome)| {
             outcome?;
-            if let Action::Got { bytes, .. } = action {
-                self.into.copy_from_slice(&bytes);
+            if let Action::Got(got) = action {
+                self.into.copy_from_slice(&got.bytes);
             }
             Ok(())
         })
@@ -135,20 +129,11 @@ impl<F: Deref<Target = SimFabric>> Waiting<F> {
         if self.noted.is_some_and(|noted| noted != patience) {
             self.withdraw();
         }
-        let rank = self.fabric.rank();
-        let mut state = self.fabric.state();
-        if let Some(fault) = state.out_of_patience(rank, patience) {
-            return Poll::Ready(Err(fault));
-        }
-        let polls_until = state.now + state.wire.polling;
-        state.ranks[rank.index()].more().polls_until = polls_until;
-        if self.noted.is_none() {
+        let polled = register(&self.fabric, self.what, patience, self.noted.is_some());
+        if polled.is_pending() {
             self.noted = Some(patience);
-            state.wait(rank, self.what, patience.watch);
-            state.stall.note_retry(rank, None);
-            state.alarm(rank, patience.deadline);
         }
-        Poll::Pending
+        polled
     }
 
     /// Removes the registration.
@@ -165,18 +150,49 @@ impl<F: Deref<Target = SimFabric>> Drop for Waiting<F> {
     }
 }
 
-/// Waits for a word; see [`RemoteMemory::wait_until`].
+/// Registers a rank's wait, unless it is `noted` or patience is over: the rank polls for a while,
+/// then sleeps.
+fn register<T>(fabric: &SimFabric, what: WaitsFor, patience: Patience, noted: bool) -> Poll<Result<T, Fault>> {
+    let (rank, mut state) = (fabric.rank(), fabric.state());
+    if let Some(fault) = state.out_of_patience(rank, patience) {
+        return Poll::Ready(Err(fault));
+    }
+    let polls_until = state.now + state.wire.polling;
+    state.ranks[rank.index()].more().polls_until = polls_until;
+    if !noted {
+        state.wait(rank, what, patience.watch);
+        state.stall.note_retry(rank, None);
+        state.alarm(rank, patience.deadline);
+    }
+    Poll::Pending
+}
+
+/// Waits for a word; see [`RemoteMemory::wait_until`]. One for each waiting rank: small.
 pub struct Wait<'f, P> {
-    waiting: Waiting<&'f SimFabric>,
+    fabric: &'f SimFabric,
     word: Word,
     predicate: P,
     patience: Patience,
+    /// Whether it is registered.
+    noted: bool,
 }
 
 impl<'f, P> Wait<'f, P> {
-    pub(crate) fn new(fabric: &'f SimFabric, word: Word, predicate: P, patience: Patience) -> Self {
-        let what = WaitsFor::Word { region: word.at().region.0, offset: word.at().offset };
-        Self { waiting: Waiting::new(fabric, what), word, predicate, patience }
+    pub(crate) const fn new(fabric: &'f SimFabric, word: Word, predicate: P, patience: Patience) -> Self {
+        Self { fabric, word, predicate, patience, noted: false }
+    }
+
+    const fn what(&self) -> WaitsFor {
+        let At { region, offset, .. } = self.word.at();
+        WaitsFor::Word { region: region.0, offset }
+    }
+}
+
+impl<P> Drop for Wait<'_, P> {
+    fn drop(&mut self) {
+        if self.noted {
+            self.fabric.state().stop_waiting(self.fabric.rank(), self.what(), self.patience.watch);
+        }
     }
 }
 
@@ -184,15 +200,16 @@ impl<P: Fn(u64) -> bool + Unpin> Future for Wait<'_, P> {
     type Output = Result<u64, Fault>;
 
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        let value = match self.waiting.fabric.load_word(self.word) {
+        let value = match self.fabric.load_word(self.word) {
             Ok(value) => value,
             Err(fault) => return Poll::Ready(Err(fault)),
         };
         if (self.predicate)(value) {
             return Poll::Ready(Ok(value));
         }
-        let patience = self.patience;
-        self.waiting.register(patience)
+        let polled = register(self.fabric, self.what(), self.patience, self.noted);
+        self.noted |= polled.is_pending();
+        polled
     }
 }
 
@@ -206,24 +223,30 @@ pub struct Pause<'f> {
     fabric: &'f SimFabric,
     /// How long; once it has begun, until when.
     time: u64,
+    /// Once it has begun, the value of the word, if that is on the same host.
+    value: u64,
+    word: Word,
     begun: bool,
     /// Whether its thread leaves its core to others.
     sleeps: bool,
-    /// The word on the same host, and its value.
-    watched: Option<(Word, u64)>,
 }
 
 /// In nanoseconds.
 const ATTEMPT: u64 = 500;
 
 impl<'f> Pause<'f> {
-    pub(crate) fn new(fabric: &'f SimFabric, word: Word, nanos: u64) -> Self {
-        let watched = word.is_on_same_host().then_some((word, 0));
-        Self { fabric, time: nanos, begun: false, sleeps: false, watched }
+    pub(crate) const fn new(fabric: &'f SimFabric, word: Word, nanos: u64) -> Self {
+        Self { fabric, time: nanos, value: 0, word, begun: false, sleeps: false }
     }
 
     pub(crate) const fn asleep(fabric: &'f SimFabric, nanos: u64) -> Self {
-        Self { fabric, time: nanos, begun: false, sleeps: true, watched: None }
+        let nowhere = At { rank: fabric.rank, region: RegionId(0), offset: 0 };
+        Self { fabric, time: nanos, value: 0, word: Word::of(nowhere), begun: false, sleeps: true }
+    }
+
+    /// The word, if it is on the same host: its changes are seen.
+    fn watched(&self) -> Option<At> {
+        self.word.is_on_same_host().then(|| self.word.at())
     }
 }
 
@@ -235,17 +258,15 @@ impl Future for Pause<'_> {
         if !self.begun {
             self.begun = true;
             let mut state = fabric.state();
-            if let Some((word, value)) = &mut self.watched {
-                let at = word.at();
-                *value = state.load(at);
+            if let Some(at) = self.watched() {
+                self.value = state.load(at);
                 state.watch_word(fabric.rank(), at);
                 self.time = self.time.max(ATTEMPT * u64::from(fabric.size()));
             }
             // At least a nanosecond: a loop of zero pauses would stop time.
             self.time = now.saturating_add(self.time.max(1));
             state.alarm(fabric.rank(), self.time);
-        } else if now >= self.time || self.watched.is_some_and(|(word, value)| fabric.state().load(word.at()) != value)
-        {
+        } else if now >= self.time || self.watched().is_some_and(|at| fabric.state().load(at) != self.value) {
             return Poll::Ready(());
         }
         if self.sleeps {
@@ -257,8 +278,8 @@ impl Future for Pause<'_> {
 
 impl Drop for Pause<'_> {
     fn drop(&mut self) {
-        if let (Some((word, _)), true) = (self.watched, self.begun) {
-            self.fabric.state().stop_watching_word(self.fabric.rank(), word.at());
+        if let (Some(at), true) = (self.watched(), self.begun) {
+            self.fabric.state().stop_watching_word(self.fabric.rank(), at);
         }
     }
 }

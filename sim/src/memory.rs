@@ -32,7 +32,20 @@ pub(crate) struct Memory {
 struct Others {
     regions: Vec<Region>,
     allocated: u32,
+    recorded: Vec<Recorded>,
 }
+
+/// A word whose values are recorded.
+#[derive(Debug)]
+struct Recorded {
+    region: u32,
+    offset: u64,
+    /// Those since they were taken last, at most [`MOST_VALUES`].
+    values: Vec<u64>,
+}
+
+/// The record of a word that is not taken for so long ends.
+const MOST_VALUES: usize = 1 << 16;
 
 impl Memory {
     pub(crate) const fn new() -> Self {
@@ -77,6 +90,7 @@ impl Memory {
     pub(crate) fn remove(&mut self, id: u32) {
         if let Some(others) = &mut self.others {
             others.regions.retain(|region| region.id != id);
+            others.recorded.retain(|word| word.region != id);
         }
     }
 
@@ -85,8 +99,34 @@ impl Memory {
         self.written(id).get((offset / 8) as usize).copied().unwrap_or(0)
     }
 
+    /// Takes the values that a word was set to since the last call. `None`: they are recorded from
+    /// now on.
+    pub(crate) fn take_values(&mut self, region: u32, offset: u64) -> Option<Vec<u64>> {
+        let recorded = &mut self.others.get_or_insert_default().recorded;
+        let known = recorded.iter_mut().find(|word| (word.region, word.offset) == (region, offset));
+        if known.is_none() {
+            recorded.push(Recorded { region, offset, values: Vec::new() });
+            return None;
+        }
+        known.map(|word| std::mem::take(&mut word.values))
+    }
+
+    fn record(&mut self, region: u32, offset: u64, value: u64) {
+        let Some(others) = &mut self.others else { return };
+        let known = others.recorded.iter().position(|word| (word.region, word.offset) == (region, offset));
+        if let Some(index) = known {
+            let values = &mut others.recorded[index].values;
+            if values.len() < MOST_VALUES {
+                values.push(value);
+            } else {
+                others.recorded.swap_remove(index);
+            }
+        }
+    }
+
     /// Sets the word at a checked offset.
     pub(crate) fn store(&mut self, id: u32, offset: u64, value: u64) {
+        self.record(id, offset, value);
         self.words(id, (offset / 8) as usize + 1)[(offset / 8) as usize] = value;
     }
 
@@ -155,6 +195,25 @@ mod tests {
         memory.read(WORLD_REGION, 0, &mut bytes[..8]);
         assert_eq!(bytes[..8], [0, 0, 0, 1, 2, 3, 0, 0]);
         assert_eq!(memory.load(WORLD_REGION, 0), u64::from_ne_bytes([0, 0, 0, 1, 2, 3, 0, 0]));
+    }
+
+    #[test]
+    fn the_values_of_a_word_are_recorded_until_nobody_takes_them() {
+        let mut memory = Memory::default();
+        memory.store(WORLD_REGION, 8, 1);
+        assert_eq!(memory.take_values(WORLD_REGION, 8), None);
+        for value in [2, 2, 3] {
+            memory.store(WORLD_REGION, 8, value);
+            memory.store(WORLD_REGION, 16, 9);
+        }
+        assert_eq!(memory.take_values(WORLD_REGION, 8), Some(vec![2, 2, 3]));
+        assert_eq!(memory.take_values(WORLD_REGION, 8), Some(vec![]));
+        (0..=MOST_VALUES as u64).for_each(|value| memory.store(WORLD_REGION, 8, value));
+        assert_eq!(memory.take_values(WORLD_REGION, 8), None);
+        let region = memory.allocate(8).unwrap();
+        assert_eq!(memory.take_values(region, 0), None);
+        memory.remove(region);
+        assert!(memory.others.unwrap().recorded.iter().all(|word| word.region == WORLD_REGION));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Operations in flight.
 
-use onesided_remote_memory::{Fault, FaultKind, Notify, Rank};
+use onesided_remote_memory::{Fault, Notify, Rank};
 
 /// The effect of an operation at its target.
 #[derive(Debug)]
@@ -23,11 +23,15 @@ pub(crate) enum Action {
     Send(Box<[u8]>),
     /// Whether the target has cut this rank.
     HasCut(Rank),
-    /// The bytes that a get returns.
-    Got {
-        bytes: Box<[u8]>,
-        into: Option<Box<GetBuffer>>,
-    },
+    /// What a get returns. Boxed: every rank has an operation in flight, and few of them get.
+    Got(Box<Got>),
+}
+
+/// The bytes that a get returns.
+#[derive(Debug)]
+pub(crate) struct Got {
+    pub(crate) bytes: Box<[u8]>,
+    pub(crate) into: Option<Box<GetBuffer>>,
 }
 
 /// Where in the origin's memory an RDMA read puts its bytes. The region is held until it completes.
@@ -40,7 +44,7 @@ pub(crate) struct GetBuffer {
 impl Action {
     /// Whether the target's card reads its memory for it.
     pub(crate) const fn is_read(&self) -> bool {
-        matches!(self, Self::Read | Self::Get { .. } | Self::Got { .. } | Self::HasCut(_))
+        matches!(self, Self::Read | Self::Get { .. } | Self::Got(_) | Self::HasCut(_))
     }
 
     pub(crate) const fn is_atomic(&self) -> bool {
@@ -50,7 +54,8 @@ impl Action {
     /// Bulk bytes that travel with it: to the target, or back to the origin.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
-            Self::Put(bytes) | Self::Got { bytes, .. } | Self::Send(bytes) => bytes.len() as u64,
+            Self::Put(bytes) | Self::Send(bytes) => bytes.len() as u64,
+            Self::Got(got) => got.bytes.len() as u64,
             _ => 0,
         }
     }
@@ -67,11 +72,13 @@ pub(crate) enum Stage {
     Homeward,
     /// It completes at its next event.
     Completing,
+    /// It was not posted: its fault is its outcome from its next event on.
+    Refused,
     /// Complete; the outcome was not taken yet.
     Complete,
 }
 
-/// An operation.
+/// An operation, in one cache line.
 #[derive(Debug)]
 pub(crate) struct Operation {
     pub(crate) origin: u32,
@@ -86,8 +93,13 @@ pub(crate) struct Operation {
     pub(crate) same_host: bool,
     pub(crate) offset: u64,
     pub(crate) action: Action,
-    pub(crate) outcome: Result<u64, Fault>,
+    /// Whether its outcome is a fault.
+    fails: bool,
+    /// The outcome, or the bits of a fault.
+    found: u64,
 }
+
+const _: () = assert!(size_of::<Operation>() == 64);
 
 impl Operation {
     pub(crate) fn new(origin: Rank, target: Rank, region: u32, offset: u64, action: Action) -> Self {
@@ -101,8 +113,20 @@ impl Operation {
             same_host: false,
             offset,
             action,
-            outcome: Ok(0),
+            fails: false,
+            found: 0,
         }
+    }
+
+    pub(crate) fn outcome(&self) -> Result<u64, Fault> {
+        match Fault::from_bits(self.found).filter(|_| self.fails) {
+            Some(fault) => Err(fault),
+            None => Ok(self.found),
+        }
+    }
+
+    pub(crate) fn set_outcome(&mut self, outcome: Result<u64, Fault>) {
+        (self.fails, self.found) = (outcome.is_err(), outcome.unwrap_or_else(Fault::to_bits));
     }
 }
 
@@ -133,7 +157,7 @@ impl Operations {
         operation.stage = Stage::Free;
         self.free.push(slot);
         let action = std::mem::replace(&mut operation.action, Action::Read);
-        (action, std::mem::replace(&mut operation.outcome, Err(Fault::new(FaultKind::Closed))))
+        (action, operation.outcome())
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct RankState {
 
 const _: () = assert!(size_of::<RankState>() == 64);
 
-/// State that many ranks of a large world never need.
+/// State that a rank needs that has memory written, or waits for others.
 #[derive(Debug, Default)]
 pub(crate) struct More {
     pub(crate) memory: Memory,
@@ -31,18 +31,18 @@ pub(crate) struct More {
     pub(crate) waiting: Vec<Waiter>,
     /// The time until which it polls before it sleeps.
     pub(crate) polls_until: u64,
-    /// Whether a polling task serves: such a rank never sleeps.
-    pub(crate) polls: bool,
-    /// Whether a task serves its peers: it is polled whenever the doorbell rings.
-    pub(crate) serves: bool,
     /// The time from which its card can receive.
     pub(crate) receives_at: u64,
     rare: Option<Box<Rare>>,
 }
 
-/// State that few ranks need.
+/// State that few ranks of a large world need.
 #[derive(Debug, Default)]
 pub(crate) struct Rare {
+    /// Whether a polling task serves: such a rank never sleeps.
+    pub(crate) polls: bool,
+    /// Whether a task serves its peers: it is polled whenever the doorbell rings.
+    pub(crate) serves: bool,
     /// Packets that arrived and were not received: their senders and bytes.
     pub(crate) packets: VecDeque<(Rank, Box<[u8]>)>,
     /// Whether a transport has them.
@@ -192,7 +192,12 @@ impl RankState {
 
     /// Whether one of its tasks serves peers.
     pub(crate) fn serves(&self) -> bool {
-        self.more.as_ref().is_some_and(|more| more.serves)
+        self.rare().is_some_and(|rare| rare.serves)
+    }
+
+    /// Whether it polls at this time.
+    pub(crate) fn polls(&self, now: u64) -> bool {
+        self.more.as_ref().is_some_and(|more| now <= more.polls_until) || self.rare().is_some_and(|rare| rare.polls)
     }
 
     /// Its memory, read-only.

@@ -16,7 +16,7 @@ use onesided_remote_memory::{At, Fault, FaultKind, Notify, Rank, RegionId, Watch
 
 use crate::agenda::{Agenda, Due};
 use crate::network::Wire;
-use crate::operation::{Action, Operations};
+use crate::operation::{Action, Got, Operations};
 use crate::processors::Processors;
 use crate::rank::{Life, RankState};
 use crate::report::{Counts, WaitsFor};
@@ -274,7 +274,7 @@ impl State {
             Action::Get { len, into } => {
                 let mut bytes = vec![0; *len as usize].into_boxed_slice();
                 memory.read(region, offset, &mut bytes);
-                operation.action = Action::Got { bytes, into: into.take() };
+                operation.action = Action::Got(Box::new(Got { bytes, into: into.take() }));
                 (0, 0, Notify::No)
             }
             Action::Send(bytes) => {
@@ -284,7 +284,7 @@ impl State {
                 self.look(target, Notify::Yes, |what| what == WaitsFor::Packet);
                 return Ok(0);
             }
-            Action::HasCut(_) | Action::Got { .. } => (0, 0, Notify::No),
+            Action::HasCut(_) | Action::Got(_) => (0, 0, Notify::No),
         };
         if changed > 0 {
             self.changed(origin, At { rank: target, region: RegionId(region), offset }, changed, notify);
@@ -306,7 +306,7 @@ impl State {
             Action::Put(bytes) => (&mut counts.puts, bytes.len() as u64),
             Action::Get { len, .. } => (&mut counts.gets, *len),
             Action::Send(message) => (&mut counts.messages, message.len() as u64),
-            Action::Got { .. } => return,
+            Action::Got(_) => return,
         };
         *count += 1;
         counts.bytes += bytes;

@@ -12,9 +12,10 @@ use crate::operation::{Action, Operation};
 impl SimFabric {
     pub(crate) fn post(&self, word: Word, action: Action) -> Op {
         let (at, same_host) = (word.at(), word.is_on_same_host());
-        let operation = Operation::new(self.rank(), at.rank, at.region.0, at.offset, action);
+        let mut operation = Operation::new(self.rank(), at.rank, at.region.0, at.offset, action);
+        operation.same_host = same_host;
         let mut state = self.state();
-        let slot = state.post(Operation { same_host, ..operation });
+        let slot = state.post(operation);
         self.shared.advance_clock(&state);
         drop(state);
         Op::new(Arc::clone(&self.shared), slot)
@@ -78,6 +79,12 @@ impl RemoteMemory for SimFabric {
         memory.store(region.0, offset, value);
         state.changed(rank, own.at(), 8, Notify::No);
         Ok(())
+    }
+
+    fn take_values<'f>(&'f self, own: Word) -> Option<impl Iterator<Item = u64>> {
+        let At { rank, region, offset } = own.at();
+        self.own(rank).ok()?;
+        self.state().ranks[rank.index()].more().memory.take_values(region.0, offset).map(IntoIterator::into_iter)
     }
 
     fn wait_until<'f, P>(&'f self, own: Word, predicate: P, patience: Patience) -> Wait<'f, P>

@@ -199,29 +199,36 @@ impl<const BITS: u32> LockAlgorithm for DistributedCounters<BITS> {
     fn contend<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
         lock: LockUse<'m, M, P>,
-        mut first: Result<u64, Fault>,
+        first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> impl Future<Output = Result<Held, Fault>> + Send {
+        let is_near = is_near(lock.owner, lock.mode);
+        let mut waiter = self.tickets.waiter(of_tickets(lock), first, intent, ());
         async move {
-            if is_near(lock.owner, lock.mode) {
-                let gone = match first {
-                    Ok(_) => lock.memory.fetch_add(counter(&lock)?, writer_flags::GOES).await,
+            if is_near {
+                let gone = match waiter.found {
+                    Ok(_) => waiter.lock.memory.fetch_add(counter(&waiter.lock)?, writer_flags::GOES).await,
                     lost => lost,
                 };
-                recovery::retract(lock.memory, lock.context)?;
+                recovery::retract(waiter.lock.memory, waiter.lock.context)?;
                 gone?;
-                if intent().is_over() {
+                if (waiter.intent)().is_over() {
                     return Err(Fault::new(FaultKind::Closed));
                 }
-                first = self.tickets.start(of_tickets(lock))?.await;
+                waiter.found = self.tickets.start(waiter.lock)?.await;
             }
             // Waits until the ticket is served.
-            let held = match first {
-                Ok(first) if self.tickets.holds(of_tickets(lock).owner, lock.mode, first) => Held::cleanly(lock.mode),
-                first => self.tickets.contend_in(of_tickets(lock), first, intent, ()).await?,
+            let held = match waiter.found {
+                Ok(first) if self.tickets.holds(waiter.lock.owner, waiter.lock.mode, first) => {
+                    Held::cleanly(waiter.lock.mode)
+                }
+                _ => {
+                    let held = waiter.acquire().await;
+                    waiter.announcement.end(&waiter.lock, held)?
+                }
             };
             match held.mode {
-                Mode::Exclusive => self.alone(of_tickets(lock), held, intent).await,
+                Mode::Exclusive => self.alone(waiter.lock, held, waiter.intent).await,
                 Mode::Shared => Ok(held),
             }
         }

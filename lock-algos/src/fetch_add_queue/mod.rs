@@ -135,7 +135,7 @@ impl<const BITS: u32, const RING: usize> LockAlgorithm for FetchAddQueue<BITS, R
         first: Result<u64, Fault>,
         intent: IntentFn<'_>,
     ) -> impl Future<Output = Result<Held, Fault>> + Send {
-        self.tickets.contend_in(lock, first, intent, RingSlot::new(RING))
+        self.tickets.contend_in(lock, first, intent, RingSlot::new(RING as u16))
     }
 
     #[inline(always)] // as `start`

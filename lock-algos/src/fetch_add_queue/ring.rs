@@ -5,7 +5,7 @@
 
 use std::future::Future;
 
-use onesided_remote_memory::{Fault, FaultKind, Link, Notify, Patience, Rank, RemoteMemory};
+use onesided_remote_memory::{Chain, Fault, FaultKind, Link, Notify, Patience, Rank, RemoteMemory};
 
 use crate::backoff::mixed;
 use crate::recovery::{ANNOUNCED, POISON};
@@ -23,7 +23,7 @@ pub(super) const FIRST: usize = POISON + 1;
 /// doubles.
 const POLL_INTERVAL: u64 = 10_000_000;
 /// The number of doublings.
-const DOUBLINGS: u32 = 5;
+const DOUBLINGS: u8 = 5;
 
 /// A waiter: valid 1 bit | rank 24 bits | slot 12 bits | tickets of the other mode that were given
 /// out before its own 15 bits | tag 12 bits. All 0 is none.
@@ -137,33 +137,28 @@ impl InRing for () {
     }
 }
 
-/// A waiter's state of its ring slot.
+/// A waiter's state of its ring slot. There may be very many: small.
 pub(crate) struct RingSlot {
-    /// Entries of each mode.
-    ring: usize,
-    attempt: u32,
-    entered: Option<Entered>,
-}
-
-#[derive(Clone, Copy)]
-struct Entered {
-    /// The notification that the ticket is served.
+    /// The notification that the ticket is served, or 0: it has no entry.
     grant: u64,
     /// The last value of the node's word.
     last: u64,
+    attempt: u32,
+    /// Entries of each mode.
+    ring: u16,
     /// How often it polled without a notification.
-    looked: u32,
+    looked: u8,
 }
 
 impl RingSlot {
-    pub(super) const fn new(ring: usize) -> Self {
-        Self { ring, attempt: 0, entered: None }
+    pub(super) const fn new(ring: u16) -> Self {
+        Self { grant: 0, last: 0, attempt: 0, ring, looked: 0 }
     }
 }
 
 impl InRing for RingSlot {
     fn begin(&mut self) {
-        (self.attempt, self.entered) = (self.attempt.wrapping_add(1), None);
+        (self.attempt, self.grant) = (self.attempt.wrapping_add(1), 0);
     }
 
     fn wait<'m, M: RemoteMemory, const BITS: u32>(
@@ -174,71 +169,111 @@ impl InRing for RingSlot {
     ) -> impl Future<Output = Result<Waited<BITS>, Fault>> + Send {
         // A ticket that is further behind gets its entry later.
         let ahead = before.given(lock.mode).wrapping_sub(word.came_back(lock.mode)) & Counters::<BITS>::ROOM;
+        let is_near = ahead < u64::from(self.ring);
         async move {
-            let Some(Entered { grant, last, looked }) = self.entered else {
-                return if ahead < self.ring as u64 { self.enter(lock, before).await } else { Ok(Waited::Standing) };
-            };
-            let memory = lock.memory;
-            let known = memory.failures();
-            let patience =
-                Patience::with_failures(memory.rank()).and_until(memory.now().saturating_add(POLL_INTERVAL << looked));
-            let told = move |told| told != last || memory.failures() != known;
-            match memory.wait_until(lock.node(GRANT)?, told, patience).await {
-                Ok(told) if told == grant => return Ok(Waited::Granted),
-                // A hint or a death: the interval starts over.
-                Ok(told) => self.entered = Some(Entered { grant, last: told, looked: 0 }),
-                Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
-                Err(_) => self.entered = Some(Entered { grant, last, looked: DOUBLINGS.min(looked + 1) }),
+            if self.grant == 0 {
+                return if is_near { self.enter(lock, before).await } else { Ok(Waited::Standing) };
             }
-            memory.read(lock.home).await.map(|word| Waited::Seen(Counters(word)))
+            let wait = self.wait_for_grant(lock)?; // `?` and `await` in one expression keep it twice
+            match wait.await {
+                Ok(told) if told == self.grant => return Ok(Waited::Granted),
+                // A hint or a death: the interval starts over.
+                Ok(told) => (self.last, self.looked) = (told, 0),
+                Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
+                Err(_) => self.looked = DOUBLINGS.min(self.looked + 1),
+            }
+            lock.look().await.map(Waited::Seen)
         }
     }
 }
 
 impl RingSlot {
+    /// Waits for a notification, a failure, or a while. Returns the node's word.
+    fn wait_for_grant<'m, M: RemoteMemory>(
+        &self,
+        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
+    ) -> Result<impl Future<Output = Result<u64, Fault>> + Send + 'm, Fault> {
+        let (memory, last) = (lock.memory, self.last);
+        let known = memory.failures();
+        let nanos = POLL_INTERVAL << self.looked;
+        let patience = Patience::with_failures(memory.rank()).and_until(memory.now().saturating_add(nanos));
+        let told = move |told| told != last || memory.failures() != known;
+        Ok(memory.wait_until(lock.node(GRANT)?, told, patience))
+    }
+
+    /// The entry of the ticket that was taken from the word `before`.
+    fn entry<'m, M: RemoteMemory, const BITS: u32>(
+        &self,
+        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
+        before: Counters<BITS>,
+    ) -> Entry {
+        Entry::new(lock.context.owner(), before.given(other(lock.mode)), self.attempt)
+    }
+
+    /// Posts an operation on that entry, and a read of the counters behind it.
+    fn post<'m, M: RemoteMemory, const BITS: u32>(
+        &self,
+        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
+        before: Counters<BITS>,
+        link: impl FnOnce(M::Word<'m>) -> Link<M::Word<'m>>,
+    ) -> Result<Chain<M::Op, 2>, Fault> {
+        let word = lock.context.home(index(lock.mode, before.given(lock.mode), self.ring.into()))?;
+        Ok(lock.memory.post([link(word), Link::Read { word: lock.home, waited: true }]))
+    }
+
     /// Writes the entry, and reads the counters behind it, in case it is late: a rank that serves
     /// this ticket reads the entry after its fetch-add.
-    async fn enter<'m, M: RemoteMemory, const BITS: u32>(
+    fn enter<'m, M: RemoteMemory, const BITS: u32>(
         &mut self,
         lock: &LockUse<'m, M, impl LockContext<'m, M>>,
         before: Counters<BITS>,
-    ) -> Result<Waited<BITS>, Fault> {
-        let LockUse { memory, context, home, mode, .. } = *lock;
-        let number = before.given(mode);
-        let entry = Entry::new(context.owner(), before.given(other(mode)), self.attempt);
-        let entered =
-            Entered { grant: entry.grant(context.lock(), number), last: memory.load(context.node(GRANT)?)?, looked: 0 };
-        let word = context.home(index(mode, number, self.ring))?;
-        let look = Link::Read { word: home, waited: true };
-        if mode == Mode::Exclusive {
-            // Exclusive tickets return in order: the previous user of this entry has left.
-            let write = Link::Write { word, value: entry.0, notify: Notify::No, waited: true };
-            let [_, now] = memory.post([write, look]).await?;
-            self.entered = Some(entered);
-            return Ok(Waited::Seen(Counters(now)));
-        }
-        // Readers do not: the user of this entry may be served and not know it yet.
-        let [found, now] = memory.post([Link::Read { word, waited: true }, look]).await?;
-        let (found, now) = (Entry(found), Counters::<BITS>(now));
-        if now.is_recovering() || now.ahead(before, mode) == 0 {
-            return Ok(Waited::Seen(now));
-        }
-        let behind = found.others().wrapping_sub(now.came_back(Mode::Exclusive)) & Counters::<BITS>::ROOM;
-        if found.is_valid() && behind != 0 && behind <= now.out(Mode::Exclusive) {
-            return Ok(Waited::Standing);
-        }
-        let swap = Link::CompareSwap { word, expected: found.0, new: entry.0, waited: true };
-        let [swapped, now] = memory.post([swap, look]).await?;
-        if Entry(swapped) == found {
-            self.entered = Some(entered);
-            if found.is_valid()
-                && behind == 0
-                && let Some(hint) = found.tell(memory, context, entry.hint())
-            {
-                let _ = hint.await;
+    ) -> impl Future<Output = Result<Waited<BITS>, Fault>> + Send {
+        async move {
+            (self.last, self.looked) = (lock.memory.load(lock.node(GRANT)?)?, 0);
+            if lock.mode == Mode::Exclusive {
+                // Exclusive tickets return in order: the previous user of this entry has left.
+                let value = self.entry(lock, before).0;
+                let write = |word| Link::Write { word, value, notify: Notify::No, waited: true };
+                let written = self.post(lock, before, write)?;
+                let [_, now] = written.await?;
+                self.entered(lock, before);
+                return Ok(Waited::Seen(Counters(now)));
             }
+            // Readers do not: the user of this entry may be served and not know it yet.
+            let read = self.post(lock, before, |word| Link::Read { word, waited: true })?;
+            let [found, now] = read.await?;
+            let (found, now) = (Entry(found), Counters::<BITS>(now));
+            if now.is_recovering() || now.ahead(before, lock.mode) == 0 {
+                return Ok(Waited::Seen(now));
+            }
+            let behind = found.others().wrapping_sub(now.came_back(Mode::Exclusive)) & Counters::<BITS>::ROOM;
+            if found.is_valid() && behind != 0 && behind <= now.out(Mode::Exclusive) {
+                return Ok(Waited::Standing);
+            }
+            let new = self.entry(lock, before).0;
+            let swap = |word| Link::CompareSwap { word, expected: found.0, new, waited: true };
+            let swapped = self.post(lock, before, swap)?;
+            let [swapped, now] = swapped.await?;
+            if swapped == found.0 {
+                self.entered(lock, before);
+                if found.is_valid()
+                    && behind == 0
+                    && let Some(hint) = found.tell(lock.memory, lock.context, self.entry(lock, before).hint())
+                {
+                    let _ = hint.await;
+                }
+            }
+            Ok(Waited::Seen(Counters(now)))
         }
-        Ok(Waited::Seen(Counters(now)))
+    }
+
+    /// The entry is there.
+    fn entered<'m, M: RemoteMemory, const BITS: u32>(
+        &mut self,
+        lock: &LockUse<'m, M, impl LockContext<'m, M>>,
+        before: Counters<BITS>,
+    ) {
+        self.grant = self.entry(lock, before).grant(lock.context.lock(), before.given(lock.mode));
     }
 }
 

@@ -216,73 +216,77 @@ struct Waiter<'m, 'w, M: RemoteMemory, P> {
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, '_, M, P> {
     /// Acquires the lock after its first operation.
-    async fn acquire(&mut self) -> Result<Held, Fault> {
-        loop {
-            let found = Home(self.found?);
-            let intended = (self.intent)();
-            // This owner is not in the queue here. While the word is under recovery, others may
-            // still write to its node, so it stays.
-            if found.is(Home::RECOVERING) {
-                let Self { queue: Queue(lock), intent, pauses, announcement, .. } = self;
-                let owner = lock.me();
-                let taken = move |_, mode| Home::taken(owner, mode);
-                match announcement.await_reopening(lock, *intent, pauses, taken).await? {
-                    Reopened::Taken(held) => return Ok(held),
-                    Reopened::Open(Home(open)) => self.found = Ok(open),
+    fn acquire(&mut self) -> impl Future<Output = Result<Held, Fault>> + Send {
+        async move {
+            loop {
+                let found = Home(self.found?);
+                let intended = (self.intent)();
+                // This owner is not in the queue here. While the word is under recovery, others may
+                // still write to its node, so it stays.
+                if found.is(Home::RECOVERING) {
+                    let Self { queue: Queue(lock), intent, pauses, announcement, .. } = self;
+                    let owner = lock.me();
+                    let taken = move |_, mode| Home::taken(owner, mode);
+                    match announcement.await_reopening(lock, *intent, pauses, taken).await? {
+                        Reopened::Taken(held) => return Ok(held),
+                        Reopened::Open(Home(open)) => self.found = Ok(open),
+                    }
+                    continue;
                 }
-                continue;
-            }
-            let lock = &self.queue.0;
-            if intended.is_over() {
-                clean(lock.memory, lock.context)?; // after a recovery, all owners that were queued then have left
-                return Err(Fault::new(FaultKind::Closed));
-            }
-            if !self.announcement.is_announced() {
-                clean(lock.memory, lock.context)?;
-                self.announcement.announce(lock)?;
-            }
-            let joins = lock.mode == Mode::Shared && !found.is(Home::QUEUED);
-            if intended.wanted == WaitPolicy::Try && !joins && found != Home::FREE {
-                if !self.queue.ends_dead(found) {
-                    return Err(Fault::new(FaultKind::TimedOut));
+                let lock = &self.queue.0;
+                if intended.is_over() {
+                    clean(lock.memory, lock.context)?; // after a recovery, all owners that were queued then have left
+                    return Err(Fault::new(FaultKind::Closed));
                 }
-                // Only if the word has not changed: the tail may have released before it died.
-                self.found = self.queue.start_recovery_if(found, Some(found.rank())).await.map(|Home(now)| now);
-                continue;
-            }
-            let new = if joins { found.joined() } else { found.behind(lock.me()) };
-            let now = self.queue.0.swap(found, new).await?;
-            if now != found {
-                self.found = Ok(now.0);
-                continue;
-            }
-            if joins {
-                return Ok(Held::cleanly(self.queue.0.mode));
-            }
-            match self.wait(found, new).await? {
-                Turn::Mine(_) => return Ok(Held::cleanly(self.queue.0.mode)),
-                Turn::Lost(Home(home)) => self.found = Ok(home),
+                if !self.announcement.is_announced() {
+                    clean(lock.memory, lock.context)?;
+                    self.announcement.announce(lock)?;
+                }
+                let joins = lock.mode == Mode::Shared && !found.is(Home::QUEUED);
+                if matches!(intended.wanted, WaitPolicy::Try) && !joins && found.0 != Home::FREE.0 {
+                    if !self.queue.ends_dead(found) {
+                        return Err(Fault::new(FaultKind::TimedOut));
+                    }
+                    // Only if the word has not changed: the tail may have released before it died.
+                    self.found = self.queue.start_recovery_if(found, Some(found.rank())).await.map(|Home(now)| now);
+                    continue;
+                }
+                let new = if joins { found.joined() } else { found.behind(lock.me()) };
+                let Home(now) = self.queue.0.swap(found, new).await?;
+                if now != found.0 {
+                    self.found = Ok(now);
+                    continue;
+                }
+                if joins {
+                    return Ok(Held::cleanly(self.queue.0.mode));
+                }
+                match self.wait(found).await? {
+                    Turn::Mine(_) => return Ok(Held::cleanly(self.queue.0.mode)),
+                    Turn::Lost(Home(home)) => self.found = Ok(home),
+                }
             }
         }
     }
 
-    /// Waits in the queue until this owner is first, and then for the readers. `before` and `after`
-    /// are the words of the swap that queued it.
-    async fn wait(&mut self, before: Home, after: Home) -> Result<Turn, Fault> {
-        announce_waiting(self.queue.0.memory, self.queue.0.context)?;
-        let queued = before.is(Home::QUEUED);
-        let turn = if queued { self.queue.turn(before).await? } else { Turn::Mine(Mode::Shared) };
-        let turn = match (turn, self.queue.0.mode) {
-            (Turn::Mine(_), Mode::Shared) => self.queue.read().await?,
-            // Behind a reader no owner holds the lock exclusively.
-            (Turn::Mine(Mode::Shared), Mode::Exclusive) => {
-                let home = if queued { self.queue.0.look().await? } else { after };
-                self.readers_gone(home).await?
-            }
-            (turn, _) => turn,
-        };
-        announce(self.queue.0.memory, self.queue.0.context)?;
-        Ok(turn)
+    /// Waits in the queue until this owner is first, and then for the readers. `before` is the word
+    /// that the swap that queued it found.
+    fn wait(&mut self, before: Home) -> impl Future<Output = Result<Turn, Fault>> + Send {
+        async move {
+            announce_waiting(self.queue.0.memory, self.queue.0.context)?;
+            let queued = before.is(Home::QUEUED);
+            let turn = if queued { self.queue.turn(before).await? } else { Turn::Mine(Mode::Shared) };
+            let turn = match (turn, self.queue.0.mode) {
+                (Turn::Mine(_), Mode::Shared) => self.queue.read().await?,
+                // Behind a reader no owner holds the lock exclusively.
+                (Turn::Mine(Mode::Shared), Mode::Exclusive) => {
+                    let home = if queued { self.queue.0.look().await? } else { before.behind(self.queue.0.me()) };
+                    self.readers_gone(home).await?
+                }
+                (turn, _) => turn,
+            };
+            announce(self.queue.0.memory, self.queue.0.context)?;
+            Ok(turn)
+        }
     }
 }
 
@@ -294,46 +298,53 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Queue<'m, M, P> {
         self.0.memory.write(next, LINKED | self.0.me().to_bits(), Notify::Yes).await.map(drop)
     }
 
+    /// The predecessor's grant, if it has come.
+    fn granted(&self) -> Result<Option<Mode>, Fault> {
+        self.0.memory.load(self.0.node(GRANT)?).map(granted_to(self.0.me()))
+    }
+
     /// Waits behind the predecessor.
     fn turn(&self, before: Home) -> impl Future<Output = Result<Turn, Fault>> + Send {
-        let Self(lock) = self;
-        let mine = granted_to(lock.me());
         async move {
-            let grant = lock.node(GRANT)?;
             if let Err(fault) = self.link(before).await
-                && mine(lock.memory.load(grant)?).is_none()
+                && self.granted()?.is_none()
             {
                 // All start over. If the predecessor's memory is gone, its end will become known.
-                let home = self.start_recovery(lock.look().await?, Some(before.rank())).await?;
+                let home = self.start_recovery(self.0.look().await?, Some(before.rank())).await?;
                 return if is_lost(fault) { Err(fault) } else { Ok(Turn::Lost(home)) };
             }
             loop {
-                let memory = lock.memory;
-                let known = memory.failed_rank().is_some();
-                let patience =
-                    Patience::with_failures(before.rank()).and_until(memory.now().saturating_add(POLL_INTERVAL));
-                let granted = move |grant| mine(grant).is_some() || !known && memory.failed_rank().is_some();
-                match memory.wait_until(grant, granted, patience).await.map(mine) {
+                let wait = self.wait_for_grant(before)?; // `?` and `await` in one expression keep it twice
+                match wait.await.map(granted_to(self.0.me())) {
                     Ok(Some(from)) => return Ok(Turn::Mine(from)),
                     Err(fault) if fault.kind() == FaultKind::NotOwn => return Err(fault),
                     // The predecessor puts the word under recovery when it cannot hand over.
-                    Err(fault) if is_lost(fault) => lock.memory.pause(lock.home, POLL_INTERVAL).await,
+                    Err(fault) if is_lost(fault) => self.0.memory.pause(self.0.home, POLL_INTERVAL).await,
                     Ok(None) | Err(_) => {}
                 }
-                let mut home = lock.look().await?;
+                let mut home = self.0.look().await?;
                 if self.has_ended(before.rank()) {
                     // What the predecessor wrote before it ended is there.
-                    if let Some(from) = mine(lock.memory.load(grant)?) {
+                    if let Some(from) = self.granted()? {
                         return Ok(Turn::Mine(from));
                     }
                     home = self.start_recovery(home, Some(before.rank())).await?;
                 }
                 if home.is(Home::RECOVERING) {
                     // An owner that had its turn before keeps it.
-                    return Ok(mine(lock.memory.load(grant)?).map_or(Turn::Lost(home), Turn::Mine));
+                    return Ok(self.granted()?.map_or(Turn::Lost(home), Turn::Mine));
                 }
             }
         }
+    }
+
+    /// Waits for the predecessor's grant, a failure, or a while. Returns the word.
+    fn wait_for_grant(&self, before: Home) -> Result<impl Future<Output = Result<u64, Fault>> + Send, Fault> {
+        let LockUse { memory, .. } = self.0;
+        let (mine, known) = (granted_to(self.0.me()), memory.failed_rank().is_some());
+        let patience = Patience::with_failures(before.rank()).and_until(memory.now().saturating_add(POLL_INTERVAL));
+        let granted = move |grant| mine(grant).is_some() || !known && memory.failed_rank().is_some();
+        Ok(memory.wait_until(self.0.node(GRANT)?, granted, patience))
     }
 
     /// Hands the queue over to the successor. `home` is the word as it was last seen. `ends`:

@@ -14,9 +14,13 @@ const FIRST_PATIENCE: u64 = 10_000_000;
 const BLIND_PATIENCE: u64 = 1_000_000_000;
 const MOST_PATIENCE: u64 = 8_000_000_000;
 
-/// The suspicion of one waiter. There may be very many: small.
+/// The suspicion of one waiter. There may be very many, and without a failed rank nothing is
+/// suspected: small.
+#[derive(Debug, Default)]
+pub(crate) struct Suspicion(Option<Box<Suspects>>);
+
 #[derive(Debug)]
-pub(crate) struct Suspicion {
+struct Suspects {
     /// When the timeout started, or [`NEVER`].
     since: u64,
     /// The timeout; at most [`MOST_PATIENCE`], in microseconds.
@@ -28,17 +32,43 @@ pub(crate) struct Suspicion {
 
 const NEVER: u64 = u64::MAX;
 
-impl Default for Suspicion {
+impl Default for Suspects {
     fn default() -> Self {
-        let mut suspicion = Self { since: NEVER, micros: 0, members: 0, failures: 0 };
-        suspicion.restart();
-        suspicion
+        let mut suspects = Self { since: NEVER, micros: 0, members: 0, failures: 0 };
+        suspects.restart();
+        suspects
     }
 }
 
 impl Suspicion {
     /// Records the current number of participants. If it fell, the timeout starts again.
     pub(crate) fn seen(&mut self, members: u64) {
+        if let Some(suspects) = &mut self.0 {
+            suspects.seen(members);
+        }
+    }
+
+    /// Whether a rank has failed, and the timeout has passed since: now the owners are to be
+    /// [scanned](Self::suspects).
+    pub(crate) fn is_due<'m, M: RemoteMemory>(&mut self, lock: &LockUse<'m, M, impl LockContext<'m, M>>) -> bool {
+        let memory = lock.memory;
+        memory.failed_at(lock.context.home_rank()).is_some() && self.0.get_or_insert_default().is_due(memory)
+    }
+
+    /// Of a suspicion that [is due](Self::is_due): whether fewer live owners are announced than the
+    /// lock's word has `counted`, this owner aside. Only for a word that has not changed since
+    /// before the call: an owner that arrives meanwhile changes it.
+    pub(crate) fn suspects<'a, 'm: 'a, M: RemoteMemory>(
+        &'a mut self,
+        lock: &'a LockUse<'m, M, impl LockContext<'m, M>>,
+        counted: u64,
+    ) -> Boxed<'a, bool> {
+        Box::pin(self.0.get_or_insert_default().scan(lock.memory, lock.context, counted))
+    }
+}
+
+impl Suspects {
+    fn seen(&mut self, members: u64) {
         let members = u32::try_from(members).unwrap_or(u32::MAX);
         if members < self.members {
             self.restart();
@@ -60,30 +90,13 @@ impl Suspicion {
         self.micros as u64 * 1000
     }
 
-    /// Whether a rank has failed, and the timeout has passed since: now the owners are to be
-    /// [scanned](Self::suspects).
-    pub(crate) fn is_due<'m, M: RemoteMemory>(&mut self, lock: &LockUse<'m, M, impl LockContext<'m, M>>) -> bool {
-        let memory = lock.memory;
-        if memory.failed_at(lock.context.home_rank()).is_none() {
-            return false;
-        }
+    fn is_due<M: RemoteMemory>(&mut self, memory: &M) -> bool {
         let failures = memory.failures();
         if failures != self.failures {
             self.restart();
             self.failures = failures;
         }
         self.lasts(memory)
-    }
-
-    /// Of a suspicion that [is due](Self::is_due): whether fewer live owners are announced than the
-    /// lock's word has `counted`, this owner aside. Only for a word that has not changed since
-    /// before the call: an owner that arrives meanwhile changes it.
-    pub(crate) fn suspects<'a, 'm: 'a, M: RemoteMemory>(
-        &'a mut self,
-        lock: &'a LockUse<'m, M, impl LockContext<'m, M>>,
-        counted: u64,
-    ) -> Boxed<'a, bool> {
-        Box::pin(self.scan(lock.memory, lock.context, counted))
     }
 
     async fn scan<'m, M: RemoteMemory>(&mut self, memory: &M, context: impl LockContext<'m, M>, counted: u64) -> bool {
@@ -115,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_release_restarts_the_suspicion_timeout() {
-        let mut suspicion = Suspicion::default();
+        let mut suspicion = Suspects::default();
         suspicion.seen(2);
         suspicion.since = 5;
         for (members, since) in [(2, 5), (3, 5), (2, NEVER)] {

@@ -79,26 +79,35 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, const SLEEPS: bool> Client<'m, 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm, const SLEEPS: bool> Client<'m, M, P, SLEEPS> {
     /// Waits for a reply that `is_it` accepts. `None`: `until` has become true, or there is none
     /// yet.
-    async fn answer(
+    fn answer(
         &self,
         is_it: impl Fn(Answer) -> bool + Copy + Unpin + Send + Sync + 'm,
         until: impl Fn() -> bool + Send + Sync,
-    ) -> Result<Option<Outcome>, Fault> {
-        let LockUse { memory, context, .. } = self.0;
-        let node = context.node(ANSWER)?;
+    ) -> impl Future<Output = Result<Option<Outcome>, Fault>> + Send {
         let look = move |word| Answer::from_bits(word).filter(|answer| is_it(*answer)).map(|answer| answer.outcome);
-        let patience = Patience::on(context.home_rank()).and_until(memory.now().saturating_add(POLL_INTERVAL));
-        let mut wait = memory.wait_until(node, move |word| look(word).is_some(), patience);
-        match poll_fn(|cx| if until() { Poll::Ready(Ok(0)) } else { Pin::new(&mut wait).poll(cx) }).await {
-            Ok(word) => Ok(look(word)),
-            Err(fault) if fault.kind() == FaultKind::TimedOut => {
-                let open = self.check_open().await;
-                let answer = look(memory.load(node)?); // it may have come before the end
-                open.or_else(|closed| answer.map(drop).ok_or(closed))?;
-                Ok(answer)
+        async move {
+            let mut wait = self.wait_for_answer(move |word| look(word).is_some())?;
+            match poll_fn(|cx| if until() { Poll::Ready(Ok(0)) } else { Pin::new(&mut wait).poll(cx) }).await {
+                Ok(word) => Ok(look(word)),
+                Err(fault) if fault.kind() == FaultKind::TimedOut => {
+                    let open = self.check_open().await;
+                    // It may have come before the end.
+                    let answer = look(self.0.memory.load(self.0.node(ANSWER)?)?);
+                    open.or_else(|closed| answer.map(drop).ok_or(closed))?;
+                    Ok(answer)
+                }
+                Err(fault) => Err(fault),
             }
-            Err(fault) => Err(fault),
         }
+    }
+
+    fn wait_for_answer(
+        &self,
+        is_there: impl Fn(u64) -> bool + Unpin + Send + 'm,
+    ) -> Result<impl Future<Output = Result<u64, Fault>> + Unpin + Send, Fault> {
+        let LockUse { memory, context, .. } = self.0;
+        let patience = Patience::on(context.home_rank()).and_until(memory.now().saturating_add(POLL_INTERVAL));
+        Ok(memory.wait_until(self.0.node(ANSWER)?, is_there, patience))
     }
 
     /// Completes an acquire that [`start`](crate::LockAlgorithm::start) requested, if there was a
@@ -122,62 +131,63 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm, const SLEEPS: bool> Client
         }
     }
 
-    async fn wait_for_grant(
+    fn wait_for_grant(
         &self,
         mut terms: Terms,
         pauses: &mut Pauses<'m>,
         intent: IntentFn<'_>,
-    ) -> Result<Held, Fault> {
-        let LockUse { memory, context, home: state, mode, .. } = &self.0;
-        loop {
-            let intended = intent();
-            let (id, request_slot) = self.noted()?;
-            let Some(request_slot) = request_slot else {
-                match intended.wanted {
-                    WaitPolicy::Cancelled => return Err(Fault::new(FaultKind::Closed)),
-                    WaitPolicy::Try => return Err(Fault::new(FaultKind::TimedOut)),
-                    WaitPolicy::Block => {}
-                }
-                match context.take_request_slot() {
-                    Some(request_slot) => drop(self.request(request_slot, Verb::Acquire(*mode, terms))?),
-                    None => {
-                        memory.pause(*state, pauses.next_nanos()).await;
-                        self.check_open().await?;
+    ) -> impl Future<Output = Result<Held, Fault>> + Send {
+        async move {
+            loop {
+                let intended = intent();
+                let (id, request_slot) = self.noted()?;
+                let Some(request_slot) = request_slot else {
+                    match intended.wanted {
+                        WaitPolicy::Cancelled => return Err(Fault::new(FaultKind::Closed)),
+                        WaitPolicy::Try => return Err(Fault::new(FaultKind::TimedOut)),
+                        WaitPolicy::Block => {}
                     }
-                }
-                continue;
-            };
-            if intended.is_over() {
-                self.withdraw((id, request_slot), Verb::Withdraw).await?;
-                return Err(Fault::new(FaultKind::Closed));
-            }
-            if !intended.is_patient() && !terms.at_once {
-                if terms.recovers {
-                    // It may have been granted a poisoned lock: the server has to know that it does
-                    // not hold it.
+                    match self.0.context.take_request_slot() {
+                        Some(request_slot) => drop(self.request(request_slot, Verb::Acquire(self.0.mode, terms))?),
+                        None => {
+                            self.0.memory.pause(self.0.home, pauses.next_nanos()).await;
+                            self.check_open().await?;
+                        }
+                    }
+                    continue;
+                };
+                if intended.is_over() {
                     self.withdraw((id, request_slot), Verb::Withdraw).await?;
+                    return Err(Fault::new(FaultKind::Closed));
                 }
-                terms.at_once = true;
-                drop(self.request(request_slot, Verb::Acquire(*mode, terms))?);
-                continue;
-            }
-            match self.answer(move |answer| answer.id == id, || intent().is_over()).await? {
-                None => {}
-                Some(Outcome::Granted(poison)) => {
-                    self.note_held()?;
-                    return Ok(Outcome::held(poison, *mode));
-                }
-                Some(Outcome::Busy) => return Err(Fault::new(FaultKind::TimedOut)),
-                Some(Outcome::Closed) => return Err(self.closed()),
-                Some(Outcome::Poisoned(poison)) => match intent() {
-                    Intent { wanted: WaitPolicy::Cancelled, .. } => {}
-                    Intent { recovers: true, .. } if !terms.recovers => {
-                        terms.recovers = true;
-                        drop(self.request(request_slot, Verb::Acquire(*mode, terms))?);
+                if !intended.is_patient() && !terms.at_once {
+                    if terms.recovers {
+                        // It may have been granted a poisoned lock: the server has to know that it
+                        // does not hold it.
+                        self.withdraw((id, request_slot), Verb::Withdraw).await?;
                     }
-                    _ => return Err(poison.fault()),
-                },
-                Some(Outcome::Withdrawn) => return Err(Fault::new(FaultKind::Protocol)),
+                    terms.at_once = true;
+                    drop(self.request(request_slot, Verb::Acquire(self.0.mode, terms))?);
+                    continue;
+                }
+                match self.answer(move |answer| answer.id == id, || intent().is_over()).await? {
+                    None => {}
+                    Some(Outcome::Granted(poison)) => {
+                        self.note_held()?;
+                        return Ok(Outcome::held(poison, self.0.mode));
+                    }
+                    Some(Outcome::Busy) => return Err(Fault::new(FaultKind::TimedOut)),
+                    Some(Outcome::Closed) => return Err(self.closed()),
+                    Some(Outcome::Poisoned(poison)) => match intent() {
+                        Intent { wanted: WaitPolicy::Cancelled, .. } => {}
+                        Intent { recovers: true, .. } if !terms.recovers => {
+                            terms.recovers = true;
+                            drop(self.request(request_slot, Verb::Acquire(self.0.mode, terms))?);
+                        }
+                        _ => return Err(poison.fault()),
+                    },
+                    Some(Outcome::Withdrawn) => return Err(Fault::new(FaultKind::Protocol)),
+                }
             }
         }
     }

@@ -82,11 +82,16 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
             }
             if heard != Some(rung) {
                 heard = Some(rung);
-                // An earlier wake event may have been overwritten, so all slots are checked once
-                // from here on.
-                left = all;
-                if let Some(client) = self.named(rung) {
-                    self.look(client)?;
+                // The last one first: the others are known only to a simulation. An earlier wake
+                // event may have been overwritten, so all slots are checked once from here on.
+                let known = memory.take_values(self.wake_event);
+                if known.is_none() {
+                    left = all;
+                }
+                for rung in [rung].into_iter().chain(known.into_iter().flatten()) {
+                    if let Some(client) = self.named(rung) {
+                        self.look(client)?;
+                    }
                 }
             }
             for _ in 0..left.min(SLICE) {

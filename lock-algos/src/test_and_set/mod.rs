@@ -172,7 +172,7 @@ impl LockAlgorithm for TestAndSet {
         intent: IntentFn<'_>,
     ) -> impl Future<Output = Result<Held, Fault>> + Send {
         let pauses = self.backoff.pauses(lock.context.owner()).within(lock.context.backoff_cap());
-        let mut waiter = Waiter::new(lock, first, intent, pauses, self.lease);
+        let mut waiter = Waiter::new(lock, first, intent, pauses, self.lease.as_ref());
         async move {
             let held = waiter.acquire().await;
             waiter.announcement.end(&waiter.lock, held)

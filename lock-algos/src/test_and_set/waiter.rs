@@ -1,5 +1,7 @@
 //! The waiter: what it does about the word that it found.
 
+use std::future::Future;
+
 use onesided_remote_memory::{Fault, FaultKind, RemoteMemory};
 
 use super::lease::Lease;
@@ -33,7 +35,7 @@ pub(super) struct Waiter<'m, 'w, M: RemoteMemory, P> {
     found: Result<u64, Fault>,
     intent: IntentFn<'w>,
     pauses: Pauses<'m>,
-    lease: Option<Lease>,
+    lease: Option<&'m Lease>,
     suspicion: Suspicion,
     /// An owner's word, or a cohort's, and when it was first seen.
     seen: (u64, u64),
@@ -49,56 +51,60 @@ impl<'m, 'w, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, 'w, M, P> {
         found: Result<u64, Fault>,
         intent: IntentFn<'w>,
         pauses: Pauses<'m>,
-        lease: Option<Lease>,
+        lease: Option<&'m Lease>,
     ) -> Self {
         let (suspicion, announcement) = (Suspicion::default(), Announcement::of(lock.mode == Mode::Shared));
         Self { lock, found, intent, pauses, lease, suspicion, seen: (FREE, 0), races: 0, announcement }
     }
 
     /// Acquires the lock after its first operation.
-    pub(super) async fn acquire(&mut self) -> Result<Held, Fault> {
-        loop {
-            let found = self.found?;
-            if let Holder::Recovering = holder(found) {
-                let Self { lock, intent, pauses, announcement, .. } = self;
-                let owner = lock.owner;
-                let taken = move |_, mode| Readers(taken(FREE, mode, owner));
-                match announcement.await_reopening(lock, *intent, pauses, taken).await? {
-                    Reopened::Taken(held) => return Ok(held),
-                    Reopened::Open(Readers(now)) => self.found = Ok(now),
+    pub(super) fn acquire(&mut self) -> impl Future<Output = Result<Held, Fault>> + Send {
+        async move {
+            loop {
+                let found = self.found?;
+                if let Holder::Recovering = holder(found) {
+                    let Self { lock, intent, pauses, announcement, .. } = self;
+                    let owner = lock.owner;
+                    let taken = move |_, mode| Readers(taken(FREE, mode, owner));
+                    match announcement.await_reopening(lock, *intent, pauses, taken).await? {
+                        Reopened::Taken(held) => return Ok(held),
+                        Reopened::Open(Readers(now)) => self.found = Ok(now),
+                    }
+                    continue;
                 }
-                continue;
-            }
-            let ended = if self.may_have_ended(found) { self.ended(found).await? } else { None };
-            let mut step = self.step(found, ended);
-            if let Step::Suspicion = step {
-                let suspects =
-                    self.suspicion.is_due(&self.lock) && self.suspicion.suspects(&self.lock, found & READERS).await;
-                step = if suspects { Step::Recover } else { Step::Wait };
-            }
-            if let Step::Wait = step {
-                let races = self.lock.mode == Mode::Shared && matches!(holder(found), Holder::Readers);
-                if (self.intent)().wanted == WaitPolicy::Try && !races {
-                    return Err(Fault::new(FaultKind::TimedOut));
+                let ended = if self.may_have_ended(found) { self.ended(found).await? } else { None };
+                let mut step = self.step(found, ended);
+                if let Step::Suspicion = step {
+                    let suspects =
+                        self.suspicion.is_due(&self.lock) && self.suspicion.suspects(&self.lock, found & READERS).await;
+                    step = if suspects { Step::Recover } else { Step::Wait };
                 }
-                self.lock.memory.pause(self.lock.home, self.pauses.next_nanos()).await;
-            }
-            if (self.intent)().is_over() {
-                return Err(Fault::new(FaultKind::Closed)); // it holds nothing between two attempts
-            }
-            let (expected, new) = match step {
-                Step::Take(new, _) => (found, new),
-                Step::Recover => (found, recovering(found, nonce(self.lock.memory, self.lock.context.owner()))),
-                Step::Suspicion | Step::Report(_) | Step::Wait => (FREE, taken(FREE, self.lock.mode, self.lock.owner)),
-            };
-            self.announcement.announce(&self.lock)?;
-            let now = self.lock.memory.compare_swap(self.lock.home, expected, new).await?;
-            match step {
-                Step::Recover if now == expected => self.found = Ok(new),
-                Step::Take(_, held) if now == expected => return self.acquired(held),
-                _ if now == expected => return self.acquired(Held::cleanly(self.lock.mode)),
-                Step::Report(fault) if now == found => return Err(fault),
-                _ => self.found = Ok(now),
+                if let Step::Wait = step {
+                    let races = self.lock.mode == Mode::Shared && matches!(holder(found), Holder::Readers);
+                    if (self.intent)().wanted == WaitPolicy::Try && !races {
+                        return Err(Fault::new(FaultKind::TimedOut));
+                    }
+                    self.lock.memory.pause(self.lock.home, self.pauses.next_nanos()).await;
+                }
+                if (self.intent)().is_over() {
+                    return Err(Fault::new(FaultKind::Closed)); // it holds nothing between two attempts
+                }
+                let (expected, new) = match step {
+                    Step::Take(new, _) => (found, new),
+                    Step::Recover => (found, recovering(found, nonce(self.lock.memory, self.lock.context.owner()))),
+                    Step::Suspicion | Step::Report(_) | Step::Wait => {
+                        (FREE, taken(FREE, self.lock.mode, self.lock.owner))
+                    }
+                };
+                self.announcement.announce(&self.lock)?;
+                let now = self.lock.memory.compare_swap(self.lock.home, expected, new).await?;
+                match step {
+                    Step::Recover if now == expected => self.found = Ok(new),
+                    Step::Take(_, held) if now == expected => return self.acquired(held),
+                    _ if now == expected => return self.acquired(Held::cleanly(self.lock.mode)),
+                    Step::Report(fault) if now == found => return Err(fault),
+                    _ => self.found = Ok(now),
+                }
             }
         }
     }
@@ -146,7 +152,7 @@ impl<'m, 'w, M: RemoteMemory, P: LockContext<'m, M>> Waiter<'m, 'w, M, P> {
 
     /// The next step for a live owner.
     fn late(&mut self, found: u64) -> Step {
-        let Some(Lease { nanos, takes }) = self.lease else { return Step::Wait };
+        let Some(&Lease { nanos, takes }) = self.lease else { return Step::Wait };
         let now = self.lock.memory.now();
         if self.seen.0 != found {
             self.seen = (found, now);

@@ -112,6 +112,18 @@ impl<const BITS: u32> Ticket<BITS> {
         self.backoff.pauses(owner)
     }
 
+    /// An acquire that did not end with its first operation, of an owner that may have a ring slot.
+    pub(crate) fn waiter<'m, 'w, M: RemoteMemory, P: LockContext<'m, M>, R: InRing>(
+        &'m self,
+        lock: LockUse<'m, M, P>,
+        found: Result<u64, Fault>,
+        intent: IntentFn<'w>,
+        ring_slot: R,
+    ) -> Waiter<'m, 'w, M, P, R, BITS> {
+        let (announcement, pauses) = (Announcement::of(true), self.pauses(lock.context.owner()));
+        Waiter { lock, found, intent, pauses, announcement, ring_slot }
+    }
+
     /// [`LockAlgorithm::contend`], for an owner that may have a ring slot.
     pub(crate) fn contend_in<'m, M: RemoteMemory, P: LockContext<'m, M> + 'm>(
         &'m self,
@@ -120,8 +132,7 @@ impl<const BITS: u32> Ticket<BITS> {
         intent: IntentFn<'_>,
         ring_slot: impl InRing,
     ) -> impl Future<Output = Result<Held, Fault>> + Send {
-        let (announcement, pauses) = (Announcement::of(true), self.pauses(lock.context.owner()));
-        let mut waiter = Waiter::<_, _, _, BITS> { lock, found: first, intent, pauses, announcement, ring_slot };
+        let mut waiter = self.waiter(lock, first, intent, ring_slot);
         async move {
             let held = waiter.acquire().await;
             waiter.announcement.end(&waiter.lock, held)
@@ -243,14 +254,14 @@ impl<const BITS: u32> LockAlgorithm for Ticket<BITS> {
 }
 
 /// An acquire that did not end with its first operation. One for each waiting rank: small.
-struct Waiter<'m, 'w, M: RemoteMemory, P, R, const BITS: u32> {
-    lock: LockUse<'m, M, P>,
+pub(crate) struct Waiter<'m, 'w, M: RemoteMemory, P, R, const BITS: u32> {
+    pub(crate) lock: LockUse<'m, M, P>,
     /// What the last operation found.
-    found: Result<u64, Fault>,
-    intent: IntentFn<'w>,
+    pub(crate) found: Result<u64, Fault>,
+    pub(crate) intent: IntentFn<'w>,
     pauses: Pauses<'m>,
     /// Whether this owner is announced.
-    announcement: Announcement,
+    pub(crate) announcement: Announcement,
     /// Where it waits for a notification. Without one, it reads the word, and pauses in between.
     ring_slot: R,
 }
@@ -267,27 +278,31 @@ enum Turn {
 
 impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Waiter<'m, '_, M, P, R, BITS> {
     /// Acquires the lock after its first operation.
-    async fn acquire(&mut self) -> Result<Held, Fault> {
-        loop {
-            let found = Counters(self.found?);
-            if let Some(before) = if self.reads_first() { self.take_bounded(found).await? } else { Some(found) } {
-                match self.turn(before).await? {
-                    Turn::Mine => return Ok(Held::cleanly(self.lock.mode)),
-                    Turn::Withdrawn(why) => return Err(why),
-                    Turn::Void => self.lock.add::<Counters<BITS>>(Counters::<BITS>::returning(self.lock.mode)).await?,
+    pub(crate) fn acquire(&mut self) -> impl Future<Output = Result<Held, Fault>> + Send {
+        async move {
+            loop {
+                let found = Counters(self.found?);
+                if let Some(before) = if self.reads_first() { self.take_bounded(found).await? } else { Some(found) } {
+                    match self.turn(before).await? {
+                        Turn::Mine => return Ok(Held::cleanly(self.lock.mode)),
+                        Turn::Withdrawn(why) => return Err(why),
+                        Turn::Void => {
+                            self.lock.add::<Counters<BITS>>(Counters::<BITS>::returning(self.lock.mode)).await?
+                        }
+                    };
+                }
+                let taken = Counters::<BITS>::taken_over;
+                let waited = self.announcement.await_reopening(&self.lock, self.intent, &mut self.pauses, taken);
+                let open = match waited.await? {
+                    Reopened::Taken(held) => return Ok(held),
+                    Reopened::Open(open) => open,
+                };
+                self.announcement.announce(&self.lock)?;
+                self.found = match self.reads_first() {
+                    true => Ok(open.0),
+                    false => self.lock.memory.fetch_add(self.lock.home, Counters::<BITS>::taking(self.lock.mode)).await,
                 };
             }
-            let taken = Counters::<BITS>::taken_over;
-            let waited = self.announcement.await_reopening(&self.lock, self.intent, &mut self.pauses, taken);
-            let open = match waited.await? {
-                Reopened::Taken(held) => return Ok(held),
-                Reopened::Open(open) => open,
-            };
-            self.announcement.announce(&self.lock)?;
-            self.found = match self.reads_first() {
-                true => Ok(open.0),
-                false => self.lock.memory.fetch_add(self.lock.home, Counters::<BITS>::taking(self.lock.mode)).await,
-            };
         }
     }
 
@@ -340,10 +355,10 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>, R: InRing, const BITS: u32> Wai
 
     /// Pauses behind this many tickets. Returns the current word.
     fn pause(&mut self, ahead: u64) -> impl Future<Output = Result<Counters<BITS>, Fault>> + Send {
-        let pause = self.lock.memory.pause(self.lock.home, self.pauses.next_behind(ahead));
+        let nanos = self.pauses.next_behind(ahead);
         let lock = &self.lock;
         async move {
-            pause.await;
+            lock.memory.pause(lock.home, nanos).await;
             lock.look().await
         }
     }

@@ -1,6 +1,7 @@
 //! The words of the lock of a throughput run: at rank 0, and a node for each rank in that rank's
 //! memory.
 
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use onesided_fabric::{Fabric, Segment};
@@ -40,23 +41,6 @@ pub(super) fn leader<F: Fabric>(fabric: &F) -> Rank {
     (0..fabric.size()).map(Rank).find(here).unwrap_or(fabric.rank())
 }
 
-/// How the ranks' memory is accessed.
-#[derive(Debug)]
-pub(super) enum Layout<'m, F: Fabric> {
-    /// Every rank's segment, by rank.
-    Opened(&'m [F::Segment]),
-    /// The memory that every rank of a simulation has.
-    World,
-}
-
-impl<F: Fabric> Clone for Layout<'_, F> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<F: Fabric> Copy for Layout<'_, F> {}
-
 /// What an origin keeps from one acquire to the next.
 #[derive(Debug, Default)]
 struct Kept {
@@ -66,73 +50,71 @@ struct Kept {
     backoff_cap: AtomicU8,
 }
 
-/// What the contexts of an origin's acquires share.
+/// What the contexts of an origin's acquires share. There may be very many: small.
 #[derive(Debug)]
-pub(super) struct Site<'m, F: Fabric> {
+pub(super) struct Site<'m, F: Fabric, A> {
     pub(super) fabric: &'m F,
-    layout: Layout<'m, F>,
+    /// Every rank's segment, by rank; `None`: the memory that every rank of a simulation has.
+    segments: Option<&'m Vec<F::Segment>>,
     /// The memory of the lowest rank of this host, if the lock has host words.
     leader: Option<&'m F::Segment>,
-    words: Words,
-    home_words: u16,
     kept: Kept,
+    /// Of the acquire under way.
+    pub(super) generation: u32,
+    of: PhantomData<fn() -> A>,
 }
 
-impl<'m, F: Fabric> Site<'m, F> {
-    pub(super) fn of<A: LockAlgorithm>(fabric: &'m F, layout: Layout<'m, F>, leader: Option<&'m F::Segment>) -> Self {
+impl<'m, F: Fabric, A: LockAlgorithm> Site<'m, F, A> {
+    const WORDS: Words = Words::of::<A>();
+
+    pub(super) fn new(fabric: &'m F, segments: Option<&'m Vec<F::Segment>>, leader: Option<&'m F::Segment>) -> Self {
         let leader = leader.filter(|_| A::HOST_WORDS > 0);
-        Self {
-            fabric,
-            layout,
-            leader,
-            words: Words::of::<A>(),
-            home_words: A::HOME_WORDS as u16,
-            kept: Kept::default(),
-        }
+        Self { fabric, segments, leader, kept: Kept::default(), generation: 0, of: PhantomData }
     }
 
     fn word(&self, rank: Rank, index: usize) -> Result<F::Word<'_>, Fault> {
         let offset = 8 * index as u64;
-        match self.layout {
-            Layout::Opened(segments) => {
+        match self.segments {
+            Some(segments) => {
                 let segment = segments.get(rank.index()).ok_or(Fault::of(FaultKind::NoSuchRank, rank))?;
                 self.fabric.word_in(segment, offset)
             }
-            Layout::World => self.fabric.word(At { rank, region: RegionId(0), offset }),
+            None => self.fabric.word(At { rank, region: RegionId(0), offset }),
         }
     }
 
     /// A word that is never written, to pause at.
     pub(super) fn quiet(&self) -> Result<F::Word<'_>, Fault> {
-        self.word(self.fabric.rank(), self.words.node.into())
+        self.word(self.fabric.rank(), Self::WORDS.node.into())
     }
 }
 
 /// The [`LockContext`] of one acquire. Small: the futures of an acquire have many copies of it.
 #[derive(Debug)]
-pub(super) struct Spot<'m, F: Fabric> {
-    pub(super) site: &'m Site<'m, F>,
-    pub(super) generation: u32,
-}
+pub(super) struct Spot<'m, F: Fabric, A>(pub(super) &'m Site<'m, F, A>);
 
-impl<F: Fabric> Clone for Spot<'_, F> {
+impl<F: Fabric, A> Clone for Spot<'_, F, A> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<F: Fabric> Copy for Spot<'_, F> {}
+impl<F: Fabric, A> Copy for Spot<'_, F, A> {}
 
-impl<'m, F: Fabric> LockContext<'m, F> for Spot<'m, F> {
+impl<F: Fabric, A: LockAlgorithm> Spot<'_, F, A> {
+    const WORDS: Words = Words::of::<A>();
+}
+
+impl<'m, F: Fabric, A: LockAlgorithm> LockContext<'m, F> for Spot<'m, F, A> {
     fn home(&self, index: usize) -> Result<F::Word<'m>, Fault> {
-        self.site.word(Rank(0), usize::from(self.site.words.home) + index)
+        self.0.word(Rank(0), usize::from(Self::WORDS.home) + index)
     }
 
     fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<F::Word<'m>, Fault> {
         if slot >= self.slots() {
             return Err(Fault::of(FaultKind::OutOfRange, rank));
         }
-        self.site.word(rank, index)
+        self.0.word(rank, index)
     }
 
     fn home_rank(&self) -> Rank {
@@ -140,44 +122,42 @@ impl<'m, F: Fabric> LockContext<'m, F> for Spot<'m, F> {
     }
 
     fn slots(&self) -> u16 {
-        u16::from(self.site.words.node > 0)
+        u16::from(Self::WORDS.node > 0)
     }
 
     fn owners(&self) -> u64 {
-        u64::from(self.site.fabric.size())
+        u64::from(self.0.fabric.size())
     }
 
     fn per_rank_word(&self, rank: Rank) -> Result<F::Word<'m>, Fault> {
-        self.site.word(rank, usize::from(self.site.words.node) + 1)
+        self.0.word(rank, usize::from(Self::WORDS.node) + 1)
     }
 
     fn host_word(&self, rank: Rank, index: usize) -> Result<F::Word<'m>, Fault> {
         let leader =
-            self.site.leader.filter(|leader| leader.rank() == rank).ok_or(Fault::of(FaultKind::Unsupported, rank))?;
-        self.site.fabric.same_host_word(leader, 8 * (usize::from(self.site.words.host) + index) as u64)
+            self.0.leader.filter(|leader| leader.rank() == rank).ok_or(Fault::of(FaultKind::Unsupported, rank))?;
+        self.0.fabric.same_host_word(leader, 8 * (usize::from(Self::WORDS.host) + index) as u64)
     }
 
     fn cohort_home(&self) -> Option<Rank> {
-        self.site.leader.map(Segment::rank)
+        self.0.leader.map(Segment::rank)
     }
 
     fn host_of(&self, rank: Rank) -> u32 {
-        self.site.fabric.host_of(rank)
+        self.0.fabric.host_of(rank)
     }
 
     /// Only of a simulated home: threads serve no lock.
     fn request_slot_of(&self, rank: Rank, line: u16) -> Result<F::Word<'m>, Fault> {
-        match (self.site.layout, line) {
-            (Layout::World, 0) => {
-                self.site.fabric.word(At { rank: Rank(0), region: REQUEST_SLOTS, offset: 8 * u64::from(rank.0) })
-            }
+        match (self.0.segments, line) {
+            (None, 0) => self.0.fabric.word(At { rank: Rank(0), region: REQUEST_SLOTS, offset: 8 * u64::from(rank.0) }),
             _ => Err(Fault::of(FaultKind::Unsupported, rank)),
         }
     }
 
     /// The last words of the home.
     fn lock_all_word(&self, index: usize) -> Result<F::Word<'m>, Fault> {
-        let first = usize::from(self.site.home_words).checked_sub(Global::<TestAndSet>::LOCK_ALL_WORDS);
+        let first = A::HOME_WORDS.checked_sub(Global::<TestAndSet>::LOCK_ALL_WORDS);
         self.home(first.ok_or(Fault::new(FaultKind::Unsupported))? + index)
     }
 
@@ -188,22 +168,22 @@ impl<'m, F: Fabric> LockContext<'m, F> for Spot<'m, F> {
 
     /// As windows keep it, where an attempt is a round trip.
     fn backoff_cap(&self) -> BackoffCap {
-        if let Layout::Opened(_) = self.site.layout {
+        if self.0.segments.is_some() {
             return BackoffCap::ALL;
         }
-        BackoffCap(self.site.kept.backoff_cap.load(Ordering::Relaxed))
+        BackoffCap(self.0.kept.backoff_cap.load(Ordering::Relaxed))
     }
 
     fn keep_backoff_cap(&self, BackoffCap(cap): BackoffCap) {
-        self.site.kept.backoff_cap.store(cap, Ordering::Relaxed);
+        self.0.kept.backoff_cap.store(cap, Ordering::Relaxed);
     }
 
     fn bypasses(&self) -> u8 {
-        self.site.kept.bypasses.load(Ordering::Relaxed)
+        self.0.kept.bypasses.load(Ordering::Relaxed)
     }
 
     fn keep_bypasses(&self, bypasses: u8) {
-        self.site.kept.bypasses.store(bypasses, Ordering::Relaxed);
+        self.0.kept.bypasses.store(bypasses, Ordering::Relaxed);
     }
 
     fn lock(&self) -> u64 {
@@ -211,6 +191,6 @@ impl<'m, F: Fabric> LockContext<'m, F> for Spot<'m, F> {
     }
 
     fn owner(&self) -> Owner {
-        Owner { rank: self.site.fabric.rank(), slot: 0, generation: self.generation }
+        Owner { rank: self.0.fabric.rank(), slot: 0, generation: self.0.generation }
     }
 }

@@ -2,16 +2,18 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::num::NonZeroU64;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use onesided_fabric::{Fabric, Task};
 use onesided_lock_algos::LockAlgorithm;
 use onesided_remote_memory::{Fault, Rank, RemoteMemory};
-use onesided_sim::{SimFabric, Simulation};
+use onesided_sim::{SimFabric, SimSegment, Simulation};
 
-use super::context::{Layout, Site, Spot};
-use super::throughput::{Beside, Origin, Outcome, Stop, ThroughputRun};
+use super::context::{Site, Spot};
+use super::throughput::{Beside, Common, Origin, Outcome, Stop, ThroughputRun};
 use super::{Histogram, Operations};
 
 impl<A: LockAlgorithm> ThroughputRun<'_, A> {
@@ -24,34 +26,15 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
     /// If the lock fails, without deaths and losses.
     #[must_use]
     pub fn simulated(&self) -> Outcome {
+        let acquired = AtomicU64::new(0);
         let contest = &Contest {
-            stop: self.stop,
-            acquired: AtomicU64::new(0),
+            run: self,
+            common: Common { acquired: &acquired, failed: None },
             notes: RefCell::new(Notes::of(self.origins)),
             stopped: Cell::new(false),
+            stops: Cell::new(None),
             rest: Cell::new(AFTER_STOP),
-        };
-        let run = |fabric: SimFabric| async move {
-            if fabric.rank() == Rank(0) {
-                if let (true, Some((by, server))) = (A::SERVED, self.server) {
-                    return fabric.serve_apart(server(self.lock, fabric.clone()), by).err();
-                }
-                return None;
-            }
-            let Rank(rank) = fabric.rank();
-            let leader = match A::HOST_WORDS {
-                0 => None,
-                // The lowest of its host. Boxed: few locks need it.
-                _ => Some(Box::new(fabric.world_segment(Rank(rank - rank % self.per_host.max(1))).ok()?)),
-            };
-            let site = Site::of::<A>(&fabric, Layout::World, leader.as_deref());
-            let mut origin = Origin::new(self, site, &contest.acquired);
-            let beside = InVirtualTime { fabric: &fabric, contest, stops: Cell::new(false) };
-            loop {
-                if let Err(fault) = origin.once(&beside).await {
-                    return Some(fault);
-                }
-            }
+            failed: Cell::new(None),
         };
         let simulation = Simulation::new(self.network.clone())
             .ranks(self.origins.saturating_add(1))
@@ -59,11 +42,10 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
             .seed(self.seed)
             .events(self.events)
             .until(self.long);
-        let report = simulation.run_direct(run);
-        if let Some((rank, fault)) =
-            report.results.iter().enumerate().find_map(|(rank, fault)| Some((rank, (*fault)??)))
-        {
-            panic!("{}, rank {rank}: {fault}", A::NAME);
+        // Without a result, which would take room of every rank.
+        let report = simulation.run_direct(|fabric| contest.take_part(fabric));
+        if let Some((rank, fault)) = contest.failed.get() {
+            panic!("{}, {rank}: {fault}", A::NAME);
         }
         let onesided_sim::Counts { reads, writes, compare_swaps, fetch_adds, .. } = report.counts;
         let notes = contest.notes.take();
@@ -91,61 +73,99 @@ pub(super) fn server<A: LockAlgorithm + Clone + 'static>(lock: &A, home: SimFabr
     let slots = home.allocate(8 * u64::from(home.size()));
     Box::pin(async move {
         let _slots = slots;
-        let site = Site::of::<A>(&home, Layout::World, None);
+        let site = Site::<_, A>::new(&home, None, None);
         // It fails only when the simulation is over.
-        let _ = lock.serve(&home, Spot { site: &site, generation: 0 }, || true).await;
+        let _ = lock.serve(&home, Spot(&site), || true).await;
     })
 }
 
-/// What all origins share.
-struct Contest {
-    stop: Option<Stop>,
-    acquired: AtomicU64,
+/// What all ranks share.
+struct Contest<'a, A> {
+    run: &'a ThroughputRun<'a, A>,
+    common: Common<'a>,
     notes: RefCell<Notes>,
     /// Whether an owner has stopped.
     stopped: Cell<bool>,
+    /// The owner that is about to stop in its section.
+    stops: Cell<Option<Rank>>,
     /// How many acquisitions are to follow.
     rest: Cell<u32>,
+    /// The first fault of a rank.
+    failed: Cell<Option<(Rank, Fault)>>,
 }
 
-/// What an origin does beside its operations.
-struct InVirtualTime<'m> {
-    fabric: &'m SimFabric,
-    contest: &'m Contest,
-    /// Whether it stops in this section.
-    stops: Cell<bool>,
+impl<A: LockAlgorithm> Contest<'_, A> {
+    /// The program of a rank: the home's, or an origin's.
+    fn take_part(&self, fabric: SimFabric) -> impl Future<Output = ()> {
+        // Not an `async fn`, which keeps its arguments twice.
+        async move {
+            if fabric.rank() == Rank(0) {
+                if let (true, Some((by, server))) = (A::SERVED, self.run.server)
+                    && let Err(fault) = fabric.serve_apart(server(self.run.lock, fabric.clone()), by)
+                {
+                    self.fails(&fabric, fault);
+                }
+                return;
+            }
+            let leader = self.leader_of(&fabric);
+            let mut origin = Origin::new(self.run, Site::new(&fabric, None, leader.as_deref()), &self.common);
+            let fault = loop {
+                if let Err(fault) = origin.once(self).await {
+                    break fault;
+                }
+            };
+            self.fails(&fabric, fault);
+        }
+    }
+
+    /// The lowest rank of a host, if the lock has host words. Boxed: few locks have.
+    fn leader_of(&self, fabric: &SimFabric) -> Option<Box<SimSegment>> {
+        let Rank(rank) = fabric.rank();
+        let leader = || fabric.world_segment(Rank(rank - rank % self.run.per_host.max(1))).ok();
+        (A::HOST_WORDS > 0).then(leader).flatten().map(Box::new)
+    }
+
+    fn fails(&self, fabric: &SimFabric, fault: Fault) {
+        self.failed.set(self.failed.get().or(Some((fabric.rank(), fault))));
+    }
 }
 
-impl Beside<SimFabric> for InVirtualTime<'_> {
+/// What an origin does beside its operations, in virtual time.
+impl<R: LockAlgorithm> Beside<SimFabric> for Contest<'_, R> {
     const TIMES: bool = true;
 
-    fn acquired(&self, waited: u64, others: u64) {
-        let Self { fabric, contest, stops } = self;
-        let now = fabric.now();
-        contest.notes.borrow_mut().add(fabric.rank().index() - 1, now, waited, others);
-        let stops_now = |stop: Stop| now >= stop.after.as_nanos() as u64 && !contest.stopped.replace(true);
-        stops.set(contest.stop.is_some_and(stops_now));
-        if contest.stopped.get() {
-            contest.rest.set(contest.rest.get() - 1);
-            if contest.rest.get() == 0 {
-                fabric.end();
+    fn acquired<A>(&self, site: &Site<'_, SimFabric, A>, waited: u64, others: u64) {
+        let (now, rank) = (site.fabric.now(), site.fabric.rank());
+        self.notes.borrow_mut().add(rank.index() - 1, now, waited, others);
+        let stops_now = |stop: Stop| now >= stop.after.as_nanos() as u64 && !self.stopped.replace(true);
+        if self.run.stop.is_some_and(stops_now) {
+            self.stops.set(Some(rank));
+        }
+        if self.stopped.get() {
+            self.rest.set(self.rest.get() - 1);
+            if self.rest.get() == 0 {
+                site.fabric.end();
             }
         }
     }
 
-    async fn spend(&self, site: &Site<'_, SimFabric>, long: Duration) -> Result<(), Fault> {
-        let long = match self.contest.stop.filter(|_| self.stops.take()) {
+    async fn spend<A: LockAlgorithm>(&self, site: &Site<'_, SimFabric, A>, long: Duration) -> Result<(), Fault> {
+        let stops = self.stops.get() == Some(site.fabric.rank());
+        let long = match self.run.stop.filter(|_| stops) {
             None => long,
-            Some(Stop { long: Some(stopped), .. }) => long + stopped,
+            Some(Stop { long: Some(stopped), .. }) => {
+                self.stops.set(None);
+                long + stopped
+            }
             Some(Stop { long: None, .. }) => {
-                self.fabric.die();
+                site.fabric.die();
                 return std::future::pending().await;
             }
         };
-        let until = self.fabric.now().saturating_add(long.as_nanos() as u64);
+        let until = site.fabric.now().saturating_add(long.as_nanos() as u64);
         let quiet = site.quiet()?;
-        while self.fabric.now() < until {
-            self.fabric.pause(quiet, until - self.fabric.now()).await;
+        while site.fabric.now() < until {
+            site.fabric.pause(quiet, until - site.fabric.now()).await;
         }
         Ok(())
     }
@@ -179,7 +199,8 @@ impl Notes {
 /// has 35 kB.
 #[derive(Default)]
 struct Waits {
-    first: Option<u64>,
+    /// Plus one, to be as small as a number.
+    first: Option<NonZeroU64>,
     #[expect(clippy::box_collection, reason = "a third of the size, of very many")]
     further: Option<Box<BTreeMap<u64, u64>>>,
 }
@@ -190,7 +211,7 @@ impl Waits {
         let low = value.checked_ilog2().map_or(0, |power| power.saturating_sub(6));
         let value = value >> low << low;
         match self.first {
-            None => self.first = Some(value),
+            None => self.first = NonZeroU64::MIN.checked_add(value),
             Some(_) => *self.further.get_or_insert_default().entry(value).or_default() += 1,
         }
     }
@@ -201,7 +222,7 @@ impl Waits {
     }
 
     fn p99(&self) -> Option<u64> {
-        let first = self.first?;
+        let first = self.first?.get() - 1;
         let none = BTreeMap::new();
         let further = self.further.as_deref().unwrap_or(&none);
         let above = self.count() - (self.count() as f64 * 0.99).ceil() as u64;

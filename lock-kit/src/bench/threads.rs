@@ -10,8 +10,8 @@ use onesided_lock_algos::LockAlgorithm;
 use onesided_remote_memory::{Fault, FaultKind};
 
 use super::barrier::Barrier;
-use super::context::{Layout, Site, leader, words};
-use super::throughput::{Beside, Origin, Outcome, ThroughputRun};
+use super::context::{Site, leader, words};
+use super::throughput::{Beside, Common, Origin, Outcome, ThroughputRun};
 use super::{Counted, Histogram, Operations};
 
 /// The result of one rank.
@@ -102,21 +102,20 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
         if !barrier.all_here() {
             return Ok(None);
         }
+        let common = &Common { acquired, failed: Some(barrier.failed()) };
         let started = Instant::now();
         let mut lasted = Duration::ZERO;
         let rounds = std::thread::scope(|scope| {
             if world.rank() == 0 {
                 scope.spawn(|| referee(&over[0]));
             }
-            let site = Site::of::<A>(fabric, Layout::Opened(&segments), Some(leader));
-            let mut origin = Origin::new(self, site, acquired);
-            origin.failed = Some(barrier.failed());
+            let mut origin = Origin::new(self, Site::new(fabric, Some(&segments), Some(leader)), common);
             while !over[0].load(Ordering::Relaxed) && !barrier.failed().load(Ordering::Relaxed) {
                 block_on(fabric, origin.once(&Untimed))?;
                 count += 1;
             }
             lasted = started.elapsed();
-            Ok::<_, Fault>(origin.generation)
+            Ok::<_, Fault>(origin.site.generation)
         });
         let generation = rounds.map_err(Error::operation(A::NAME))?;
         if !barrier.all_here() {
@@ -126,10 +125,8 @@ impl<A: LockAlgorithm> ThroughputRun<'_, A> {
             if world.rank() == 0 {
                 scope.spawn(|| referee(&over[1]));
             }
-            let site = Site::of::<A>(&counted, Layout::Opened(&segments), Some(leader));
-            let mut origin = Origin::new(self, site, acquired);
-            origin.generation = generation; // the nodes are the same
-            origin.failed = Some(barrier.failed());
+            let mut origin = Origin::new(self, Site::new(&counted, Some(&segments), Some(leader)), common);
+            origin.site.generation = generation; // the nodes are the same
             while !over[1].load(Ordering::Relaxed) && !barrier.failed().load(Ordering::Relaxed) {
                 block_on(&counted, origin.once(&waits))?;
             }
@@ -166,9 +163,9 @@ struct Untimed;
 impl<F: Fabric> Beside<F> for Untimed {
     const TIMES: bool = false;
 
-    fn acquired(&self, _waited: u64, _others: u64) {}
+    fn acquired<A>(&self, _: &Site<'_, F, A>, _waited: u64, _others: u64) {}
 
-    async fn spend(&self, _: &Site<'_, F>, long: Duration) -> Result<(), Fault> {
+    async fn spend<A: LockAlgorithm>(&self, _: &Site<'_, F, A>, long: Duration) -> Result<(), Fault> {
         spin(long);
         Ok(())
     }
@@ -185,12 +182,12 @@ struct Timed {
 impl<F: Fabric> Beside<F> for Timed {
     const TIMES: bool = true;
 
-    fn acquired(&self, waited: u64, others: u64) {
+    fn acquired<A>(&self, _: &Site<'_, F, A>, waited: u64, others: u64) {
         self.waits.borrow_mut().add(waited.saturating_sub(self.clock));
         self.bypasses.borrow_mut().add(others);
     }
 
-    async fn spend(&self, _: &Site<'_, F>, long: Duration) -> Result<(), Fault> {
+    async fn spend<A: LockAlgorithm>(&self, _: &Site<'_, F, A>, long: Duration) -> Result<(), Fault> {
         spin(long);
         Ok(())
     }

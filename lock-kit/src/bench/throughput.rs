@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use onesided_fabric::{Fabric, ServerThread, Task};
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode};
+use onesided_lock_algos::{Intent, LockAlgorithm, LockUse, Mode, Words};
 use onesided_remote_memory::Fault;
 use onesided_sim::{Network, SimFabric};
 
@@ -215,29 +215,32 @@ pub(super) trait Beside<F: Fabric> {
     const TIMES: bool;
 
     /// Records a wait, in nanoseconds, and the number of acquisitions of others meanwhile.
-    fn acquired(&self, waited: u64, others: u64);
+    fn acquired<A>(&self, site: &Site<'_, F, A>, waited: u64, others: u64);
 
     /// Lets the time of the section pass, or of the idle phase.
-    async fn spend(&self, site: &Site<'_, F>, long: Duration) -> Result<(), Fault>;
+    async fn spend<A: LockAlgorithm>(&self, site: &Site<'_, F, A>, long: Duration) -> Result<(), Fault>;
 }
 
-/// The state of an origin. There may be very many: small.
-pub(super) struct Origin<'m, F: Fabric, A> {
-    pub(super) contest: &'m ThroughputRun<'m, A>,
-    pub(super) site: Site<'m, F>,
+/// What the origins share.
+pub(super) struct Common<'m> {
     /// The acquisitions of all origins.
     pub(super) acquired: &'m AtomicU64,
     /// Whether one has failed, and all others cancel.
     pub(super) failed: Option<&'m AtomicBool>,
-    /// The next generation of its node.
-    pub(super) generation: u32,
+}
+
+/// The state of an origin. There may be very many: small.
+pub(super) struct Origin<'m, F: Fabric, A> {
+    contest: &'m ThroughputRun<'m, A>,
+    pub(super) site: Site<'m, F, A>,
+    common: &'m Common<'m>,
     rng: Rng,
 }
 
 impl<'m, F: Fabric, A: LockAlgorithm> Origin<'m, F, A> {
-    pub(super) fn new(contest: &'m ThroughputRun<'m, A>, site: Site<'m, F>, acquired: &'m AtomicU64) -> Self {
+    pub(super) fn new(contest: &'m ThroughputRun<'m, A>, site: Site<'m, F, A>, common: &'m Common<'m>) -> Self {
         let rng = Rng::new(contest.seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ u64::from(site.fabric.rank().0));
-        Self { contest, site, acquired, failed: None, generation: 0, rng }
+        Self { contest, site, common, rng }
     }
 
     fn mode(&mut self) -> Mode {
@@ -247,41 +250,44 @@ impl<'m, F: Fabric, A: LockAlgorithm> Origin<'m, F, A> {
     }
 
     fn intent(&self) -> Intent {
-        let over = self.failed.is_some_and(|failed| failed.load(Ordering::Relaxed));
+        let over = self.common.failed.is_some_and(|failed| failed.load(Ordering::Relaxed));
         Intent { recovers: self.contest.stop.is_some(), ..if over { Intent::CANCELLED } else { Intent::LOCK } }
+    }
+
+    #[inline(always)] // the fast path of the lock
+    fn lock_use<'a>(&'a self, words: Words<'a, F>, mode: Mode) -> LockUse<'a, F, Spot<'a, F, A>> {
+        LockUse::new(self.site.fabric, Spot(&self.site), words, mode)
     }
 
     /// Acquires and releases once.
     pub(super) fn once<B: Beside<F>>(&mut self, beside: &B) -> impl Future<Output = Result<(), Fault>> {
-        let (mode, generation) = (self.mode(), self.generation);
-        self.generation = generation.wrapping_add(1) & 0x3ff_ffff;
+        let mode = self.mode();
+        self.site.generation = self.site.generation.wrapping_add(1) & 0x3ff_ffff;
         let this = &*self;
-        let (contest, site) = (this.contest, &this.site);
         // Not an `async fn`, which keeps its arguments twice.
         async move {
-            let spot = Spot { site, generation };
-            let asked_at = if B::TIMES { site.fabric.now() } else { 0 };
-            let words = contest.lock.words(spot)?;
-            let started = contest.lock.start(LockUse::new(site.fabric, spot, words, mode))?;
-            let before = if B::TIMES { this.acquired.load(Ordering::Relaxed) } else { 0 };
+            let asked_at = if B::TIMES { this.site.fabric.now() } else { 0 };
+            let words = this.contest.lock.words(Spot(&this.site))?;
+            let started = this.contest.lock.start(this.lock_use(words, mode))?;
+            let before = if B::TIMES { this.common.acquired.load(Ordering::Relaxed) } else { 0 };
             // As `finish`, without a future around that of `contend`.
             let first = started.await;
-            let held = if first.is_ok_and(|first| contest.lock.holds(words.1, mode, first)) {
-                Held::cleanly(mode)
+            let mode = if first.is_ok_and(|first| this.contest.lock.holds(words.1, mode, first)) {
+                mode
             } else {
-                contest.lock.contend(LockUse::new(site.fabric, spot, words, mode), first, &|| this.intent()).await?
+                this.contest.lock.contend(this.lock_use(words, mode), first, &|| this.intent()).await?.mode
             };
             if B::TIMES {
-                let others = this.acquired.fetch_add(1, Ordering::Relaxed) - before;
-                beside.acquired(site.fabric.now() - asked_at, others);
+                let others = this.common.acquired.fetch_add(1, Ordering::Relaxed) - before;
+                beside.acquired(&this.site, this.site.fabric.now() - asked_at, others);
             }
-            if !contest.section.is_zero() || contest.stop.is_some() {
-                beside.spend(site, contest.section).await?;
+            if !this.contest.section.is_zero() || this.contest.stop.is_some() {
+                beside.spend(&this.site, this.contest.section).await?;
             }
-            let released = contest.lock.start_release(LockUse::new(site.fabric, spot, words, held.mode))?.await;
-            contest.lock.finish_release(LockUse::new(site.fabric, spot, words, held.mode), released).await?;
-            if !contest.idle.is_zero() {
-                beside.spend(site, contest.idle).await?;
+            let released = this.contest.lock.start_release(this.lock_use(words, mode))?.await;
+            this.contest.lock.finish_release(this.lock_use(words, mode), released).await?;
+            if !this.contest.idle.is_zero() {
+                beside.spend(&this.site, this.contest.idle).await?;
             }
             Ok(())
         }

@@ -139,19 +139,19 @@ impl State {
     pub(super) fn tell_cause(&mut self, slot: u32) -> bool {
         let operation = &self.operations[slot];
         let (origin, target) = (Rank(operation.origin), Rank(operation.target));
-        let fails = operation.outcome.is_err_and(Fault::is_unknown);
+        let fails = operation.outcome().is_err_and(Fault::is_unknown);
         let ended = |rank: Rank| self.lives[rank.index()].is_over();
         if fails && ended(target) && !ended(origin) {
             let Some(died) = self.died(origin, target) else {
                 self.ranks[origin.index()].more().rare().unexplained.push(slot);
                 return false;
             };
-            self.operations[slot].outcome = Err(died);
+            self.operations[slot].set_outcome(Err(died));
             return true;
         }
         let ended = ended(origin) || ended(target);
         if self.broken.contains(&pair(origin, target)) || (fails && !ended) {
-            self.operations[slot].outcome = Err(Fault::of(FaultKind::Unknown, target));
+            self.operations[slot].set_outcome(Err(Fault::of(FaultKind::Unknown, target)));
             self.disconnect(origin, target);
         }
         true

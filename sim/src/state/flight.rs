@@ -10,10 +10,10 @@ use crate::report::WaitsFor;
 
 impl State {
     /// Posts an operation; its outcome will be in the returned slot.
-    pub(crate) fn post(&mut self, operation: Operation) -> u32 {
+    pub(crate) fn post(&mut self, mut operation: Operation) -> u32 {
         let Operation { origin, target, .. } = operation;
         let thread = self.thread_of(origin);
-        let operation = Operation { thread, ..operation };
+        operation.thread = thread;
         let refused = if self.over || self.lives[origin as usize].is_over() {
             Some(Fault::new(FaultKind::Closed))
         } else {
@@ -103,7 +103,7 @@ impl State {
         // overtake it, and are lost with it.
         connection.lost = travel.is_err();
         let travel = travel.unwrap_or_else(|given_up| {
-            self.operations[slot].outcome = Err(Fault::of(FaultKind::Unknown, Rank(target)));
+            self.operations[slot].set_outcome(Err(Fault::of(FaultKind::Unknown, Rank(target))));
             given_up
         });
         connection.arrives_at = connection.arrives_at.max(leaves_at + travel);
@@ -111,10 +111,12 @@ impl State {
     }
 
     /// Completes an operation with a fault instead of posting it.
-    pub(crate) fn refuse(&mut self, operation: Operation, fault: Fault) -> u32 {
-        let thread = self.thread_of(operation.origin);
-        self.agenda.enter(self.clock() + 1, Due::Wake(thread));
-        self.operations.insert(Operation { thread, stage: Stage::Complete, outcome: Err(fault), ..operation })
+    pub(crate) fn refuse(&mut self, mut operation: Operation, fault: Fault) -> u32 {
+        (operation.thread, operation.stage) = (self.thread_of(operation.origin), Stage::Refused);
+        operation.set_outcome(Err(fault));
+        let slot = self.operations.insert(operation);
+        self.agenda.enter(self.clock() + 1, Due::Operation(slot));
+        slot
     }
 
     /// Handles an operation's event. Returns the thread whose tasks it concerns.
@@ -128,6 +130,14 @@ impl State {
             }
             Stage::Homeward => self.arrive(self.card_of(operation.origin), slot),
             Stage::Completing => return self.complete(slot),
+            Stage::Refused => {
+                let Operation { thread, awaited, .. } = self.operations[slot];
+                self.operations[slot].stage = Stage::Complete;
+                if !awaited {
+                    self.finish(slot);
+                }
+                return Some(thread);
+            }
             Stage::Free | Stage::Complete => debug_assert!(false, "a complete operation has no events"),
         }
         None
@@ -144,7 +154,8 @@ impl State {
             false => self.apply(slot),
         };
         let operation = &mut self.operations[slot];
-        (operation.outcome, operation.stage) = (outcome, Stage::Complete);
+        operation.set_outcome(outcome);
+        operation.stage = Stage::Complete;
         let value = outcome.unwrap_or_else(Fault::to_bits);
         self.trace.note([self.now, u64::from(origin) << 32 | u64::from(target), offset, value]);
         if self.lives[origin as usize].is_over() {
@@ -208,7 +219,7 @@ impl State {
     fn take_effect(&mut self, slot: u32) {
         let operation = &self.operations[slot];
         let (origin, target) = (operation.origin, operation.target);
-        let lost = operation.outcome.is_err();
+        let lost = operation.outcome().is_err();
         let unknown = Err(Fault::of(FaultKind::Unknown, Rank(target)));
         let answers_after = if lost {
             if let Action::Send(_) = operation.action {
@@ -219,16 +230,16 @@ impl State {
             Err(self.wire.patience())
         } else {
             let outcome = self.apply(slot);
-            self.operations[slot].outcome = outcome;
+            self.operations[slot].set_outcome(outcome);
             if origin == target { Ok(0) } else { self.travel(target, origin) }
         };
         let travel = answers_after.unwrap_or_else(|given_up| {
-            self.operations[slot].outcome = unknown;
+            self.operations[slot].set_outcome(unknown);
             given_up
         });
 
         let bytes = match &self.operations[slot].action {
-            got @ Action::Got { .. } => got.bytes(),
+            got @ Action::Got(_) => got.bytes(),
             _ => 0,
         };
         let mut leaves_at = self.answered_at(slot) + self.wire.receive;
@@ -272,7 +283,7 @@ impl State {
         operation.stage = Stage::Complete;
         let (awaited, thread) = (operation.awaited, operation.thread);
         let was_read = operation.action.is_read() || operation.action.is_atomic();
-        let value = operation.outcome.unwrap_or_else(Fault::to_bits);
+        let value = operation.outcome().unwrap_or_else(Fault::to_bits);
         self.trace.note([self.now, u64::from(origin) << 32 | u64::from(target), operation.offset, value]);
         if awaited {
             let at = At { rank: Rank(target), region: RegionId(operation.region), offset: operation.offset };
@@ -281,9 +292,14 @@ impl State {
 
         let rank = &mut self.ranks[origin as usize];
         let life = self.lives[origin as usize];
-        if let Action::Got { into: Some(into), .. } | Action::Get { into: Some(into), .. } = &operation.action {
+        let (bytes, into) = match &operation.action {
+            Action::Got(got) => (Some(&got.bytes).filter(|_| operation.outcome().is_ok()), got.into.as_deref()),
+            Action::Get { into, .. } => (None, into.as_deref()),
+            _ => (None, None),
+        };
+        if let Some(into) = into {
             let memory = &mut rank.more().memory;
-            if let (Action::Got { bytes, .. }, Ok(_)) = (&operation.action, operation.outcome) {
+            if let Some(bytes) = bytes {
                 memory.write(into.region, into.offset, bytes);
             }
             memory.release(into.region);

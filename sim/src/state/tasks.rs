@@ -21,7 +21,7 @@ impl State {
         if self.over || self.lives[rank.index()].is_over() {
             return Err(task);
         }
-        self.ranks[rank.index()].more().serves = true;
+        self.ranks[rank.index()].more().rare().serves = true;
         self.add_task(rank.0, task, true);
         Ok(())
     }
@@ -30,7 +30,7 @@ impl State {
     pub(crate) fn serve_apart(&mut self, rank: Rank, task: Task, polls: bool) -> Result<(), Task> {
         let over = self.over || self.lives[rank.index()].is_over();
         let Some(thread) = (if over { None } else { self.add_server(rank, polls) }) else {
-            self.ranks[rank.index()].more().polls |= polls;
+            self.ranks[rank.index()].more().rare().polls |= polls;
             return self.serve(rank, task);
         };
         self.add_task(thread, task, true);

@@ -44,7 +44,7 @@ impl State {
         if state.waiting().iter().all(|waiter| waiter.watches) {
             return;
         }
-        if self.now <= state.more().polls_until || state.more().polls {
+        if state.polls(self.now) {
             if state.waits_for(concerns) {
                 self.agenda.enter(self.now, Due::Wake(rank.0));
             }
