@@ -81,7 +81,7 @@ impl RemoteMemory for SimFabric {
         Ok(())
     }
 
-    fn take_values<'f>(&'f self, own: Word) -> Option<impl Iterator<Item = u64>> {
+    fn take_values(&self, own: Word) -> Option<impl Iterator<Item = u64>> {
         let At { rank, region, offset } = own.at();
         self.own(rank).ok()?;
         self.state().ranks[rank.index()].more().memory.take_values(region.0, offset).map(IntoIterator::into_iter)

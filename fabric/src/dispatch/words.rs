@@ -45,6 +45,11 @@ impl<A: RemoteMemory, B: RemoteMemory> RemoteMemory for Either<A, B> {
         call fn failed_rank(&self) -> Option<Rank>;
     }
 
+    #[inline(always)]
+    fn take_values<'f>(&'f self, _own: Self::Word<'f>) -> Option<impl Iterator<Item = u64>> {
+        None::<std::iter::Empty<u64>> // no fabric that this chooses from records them
+    }
+
     async fn has_cut(&self, home: Rank, rank: Rank) -> Result<bool, Fault> {
         match self {
             First(fabric) => fabric.has_cut(home, rank).await,
