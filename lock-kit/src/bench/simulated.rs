@@ -96,6 +96,7 @@ struct Contest<'a, A> {
 
 impl<A: LockAlgorithm> Contest<'_, A> {
     /// The program of a rank: the home's, or an origin's.
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` has its arguments twice")]
     fn take_part(&self, fabric: SimFabric) -> impl Future<Output = ()> {
         // Not an `async fn`, which keeps its arguments twice.
         async move {
