@@ -179,14 +179,8 @@ impl Curve {
         }
         let fewer = self.points.iter().filter(|(fewer, _)| *fewer < origins);
         let slow = fewer.max_by_key(|(fewer, _)| *fewer).filter(|(_, rate)| *rate < SCALES * self.best().1);
-        let why = match slow {
-            Some((with, _)) => format!("with {with} it has less than 1 % of its best rate"),
-            None if self.design.is_served() && origins > MOST_SERVED => {
-                "its server looks at a word of each origin for every request".to_owned()
-            }
-            None => return true,
-        };
-        self.ended = Some((origins, why));
+        let Some((with, _)) = slow else { return true };
+        self.ended = Some((origins, format!("with {with} it has less than 1 % of its best rate")));
         false
     }
 
