@@ -96,8 +96,8 @@ struct Contest<'a, A> {
 
 impl<A: LockAlgorithm> Contest<'_, A> {
     /// The program of a rank: the home's, or an origin's.
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` keeps its arguments twice, of every rank")]
     fn take_part(&self, fabric: SimFabric) -> impl Future<Output = ()> {
-        // Not an `async fn`, which keeps its arguments twice.
         async move {
             if fabric.rank() == Rank(0) {
                 if let (true, Some((by, server))) = (A::SERVED, self.run.server)
