@@ -138,14 +138,14 @@ pub trait RemoteMemory: Send + Sync + 'static {
     /// `NotOwn` for a peer's word.
     fn store(&self, own: Self::Word<'_>, value: u64) -> Result<(), Fault>;
 
-    /// The values that a word of the caller's own memory was set to since the last call, in order.
-    /// `None` if they are not known: in the first call, and always where memory does not record
-    /// them, which only a simulation does. A hint for a task that would look at many words
+    /// Passes on the values that a word of the caller's own memory was set to since the last call,
+    /// in order. `false` if they are not known: in the first call, and always where memory does not
+    /// record them, which only a simulation does. A hint for a task that would look at many words
     /// otherwise.
     #[inline(always)]
-    fn take_values<'f>(&'f self, own: Self::Word<'f>) -> Option<impl Iterator<Item = u64>> {
-        let _ = own;
-        None::<core::iter::Empty<u64>>
+    fn take_values(&self, own: Self::Word<'_>, each: &mut dyn FnMut(u64)) -> bool {
+        let _ = (own, each);
+        false
     }
 
     /// Waits until a word of the caller's own memory satisfies `predicate`, and returns the value

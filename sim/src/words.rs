@@ -81,10 +81,15 @@ impl RemoteMemory for SimFabric {
         Ok(())
     }
 
-    fn take_values(&self, own: Word) -> Option<impl Iterator<Item = u64>> {
+    fn take_values(&self, own: Word, each: &mut dyn FnMut(u64)) -> bool {
         let At { rank, region, offset } = own.at();
-        self.own(rank).ok()?;
-        self.state().ranks[rank.index()].more().memory.take_values(region.0, offset).map(IntoIterator::into_iter)
+        if self.own(rank).is_err() {
+            return false;
+        }
+        let values = self.state().ranks[rank.index()].more().memory.take_values(region.0, offset);
+        let known = values.is_some();
+        values.into_iter().flatten().for_each(each);
+        known
     }
 
     fn wait_until<'f, P>(&'f self, own: Word, predicate: P, patience: Patience) -> Wait<'f, P>

@@ -35,6 +35,8 @@ impl<A: RemoteMemory, B: RemoteMemory> RemoteMemory for Either<A, B> {
         call_of fn load(&self, own: Self::Word<'_>) -> Result<u64, Fault>;
         #[inline(always)]
         call_of fn store(&self, own: Self::Word<'_>, value: u64) -> Result<(), Fault>;
+        #[inline(always)]
+        call_of (else false) fn take_values(&self, own: Self::Word<'_>, each: &mut dyn FnMut(u64)) -> bool;
         call fn now(&self) -> u64;
         call fn liveness(&self, rank: Rank) -> Liveness;
         call fn has_failed(&self, home: Rank, rank: Rank) -> bool;
@@ -43,11 +45,6 @@ impl<A: RemoteMemory, B: RemoteMemory> RemoteMemory for Either<A, B> {
         call fn lost_connection(&self, home: Rank, from: Rank) -> Option<Rank>;
         call fn failed_at(&self, home: Rank) -> Option<Rank>;
         call fn failed_rank(&self) -> Option<Rank>;
-    }
-
-    #[inline(always)]
-    fn take_values<'f>(&'f self, _own: Self::Word<'f>) -> Option<impl Iterator<Item = u64>> {
-        None::<std::iter::Empty<u64>> // no fabric that this chooses from records them
     }
 
     async fn has_cut(&self, home: Rank, rank: Rank) -> Result<bool, Fault> {

@@ -74,7 +74,7 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
     async fn run(&mut self, is_open: impl Fn() -> bool + Send + Sync) -> Result<(), Fault> {
         let memory = self.memory;
         let all = self.request_slots.len();
-        let (mut heard, mut cursor, mut left) = (None, 0, 0);
+        let (mut heard, mut cursor, mut left, mut rings) = (None, 0, 0, Vec::new());
         loop {
             let rung = memory.load(self.wake_event)?;
             if !is_open() {
@@ -84,11 +84,11 @@ impl<'m, M: RemoteMemory, P: LockContext<'m, M>> Server<'m, M, P> {
                 heard = Some(rung);
                 // The last one first: the others are known only to a simulation. An earlier wake
                 // event may have been overwritten, so all slots are checked once from here on.
-                let known = memory.take_values(self.wake_event);
-                if known.is_none() {
+                rings.push(rung);
+                if !memory.take_values(self.wake_event, &mut |rung| rings.push(rung)) {
                     left = all;
                 }
-                for rung in [rung].into_iter().chain(known.into_iter().flatten()) {
+                for rung in rings.drain(..) {
                     if let Some(client) = self.named(rung) {
                         self.look(client)?;
                     }

@@ -96,9 +96,8 @@ struct Contest<'a, A> {
 
 impl<A: LockAlgorithm> Contest<'_, A> {
     /// The program of a rank: the home's, or an origin's.
-    #[expect(clippy::manual_async_fn, reason = "an `async fn` has its arguments twice")]
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` keeps its arguments twice, of every rank")]
     fn take_part(&self, fabric: SimFabric) -> impl Future<Output = ()> {
-        // Not an `async fn`, which keeps its arguments twice.
         async move {
             if fabric.rank() == Rank(0) {
                 if let (true, Some((by, server))) = (A::SERVED, self.run.server)
@@ -240,7 +239,11 @@ impl Waits {
 #[cfg(test)]
 mod tests {
     use onesided_fabric::ServerThread;
-    use onesided_lock_algos::{AnyLock, DedicatedThread, Mcs, TestAndSet, Ticket, TwoLevel};
+    use onesided_lock_algos::{
+        AnyLock, DedicatedThread, DistributedCounters, EventThread, FetchAddQueue, Intent, LockUse, Mcs, Mode,
+        TestAndSet, Ticket, TwoLevel,
+    };
+    use onesided_sim::Network;
 
     use super::*;
 
@@ -287,6 +290,33 @@ mod tests {
         assert!(contest.counts.len() == 1 && contest.acquisitions() > 0, "{contest:?}");
         let none = ThroughputRun::of(&lock).lasting(Duration::ZERO).simulated();
         assert_eq!((none.acquisitions(), none.rate(), none.worst_p99), (0, 0.0, 0), "{none:?}");
+    }
+
+    /// The bytes of the future of an acquire that waits.
+    fn waiter<A: LockAlgorithm>(lock: &A) -> usize {
+        let report = Simulation::new(Network::default()).ranks(1).run_direct(|fabric| async move {
+            let site = Site::<_, A>::new(&fabric, None, None);
+            let words = lock.words(Spot(&site)).unwrap();
+            let lock_use = LockUse::new(&fabric, Spot(&site), words, Mode::Exclusive);
+            size_of_val(&lock.contend(lock_use, Ok(0), &|| Intent::LOCK))
+        });
+        report.results[0].unwrap()
+    }
+
+    /// A simulation has one for each rank.
+    #[test]
+    fn waiters_are_small() {
+        let all = [
+            (TestAndSet::NAME, waiter(&TestAndSet::default()), 248),
+            (Mcs::NAME, waiter(&Mcs::default()), 312),
+            (Ticket::<15>::NAME, waiter(&<Ticket>::default()), 280),
+            (FetchAddQueue::<15>::NAME, waiter(&<FetchAddQueue>::default()), 376),
+            (DistributedCounters::<15>::NAME, waiter(&<DistributedCounters>::default()), 288),
+            (TwoLevel::NAME, waiter(&TwoLevel::default()), 456),
+            (DedicatedThread::NAME, waiter(&DedicatedThread::default()), 288),
+            (EventThread::NAME, waiter(&EventThread::default()), 288),
+        ];
+        assert!(all.iter().all(|(_, bytes, most)| bytes <= most), "bytes, and at most: {all:?}");
     }
 
     #[test]

@@ -134,7 +134,7 @@ impl State {
                 let Operation { thread, awaited, .. } = self.operations[slot];
                 self.operations[slot].stage = Stage::Complete;
                 if !awaited {
-                    self.finish(slot);
+                    drop(self.operations.remove(slot));
                 }
                 return Some(thread);
             }
@@ -325,17 +325,24 @@ impl State {
 
     /// Frees a complete operation that no future awaits; its fault is kept for the next flush.
     fn finish(&mut self, slot: u32) {
-        let (origin, target) = (self.operations[slot].origin, self.operations[slot].target);
-        if let (_, Err(fault)) = self.operations.remove(slot) {
-            self.ranks[origin as usize].connection(target).fault.get_or_insert(fault);
+        self.keep_fault(slot);
+        drop(self.operations.remove(slot));
+    }
+
+    fn keep_fault(&mut self, slot: u32) {
+        let operation = &self.operations[slot];
+        if let Err(fault) = operation.outcome() {
+            self.ranks[operation.origin as usize].connection(operation.target).fault.get_or_insert(fault);
         }
     }
 
     /// Detaches an operation from its future.
     pub(crate) fn detach(&mut self, slot: u32) {
         self.operations[slot].awaited = false;
-        if self.operations[slot].stage == Stage::Complete {
-            self.finish(slot);
+        match self.operations[slot].stage {
+            Stage::Complete => self.finish(slot),
+            Stage::Refused => self.keep_fault(slot), // a flush at the same time tells of it
+            _ => {}
         }
     }
 

@@ -27,8 +27,7 @@ use crate::failure::Failure;
 /// Where a curve of acquisitions turns down, the lock stops scaling; its home serves 10 million
 /// operations a second. A lock with less than 1 % of its best rate is not run with more origins.
 /// The p99.9 is left out for fewer than 1,000 waits, Jain's index for fewer than 5 acquisitions by
-/// an origin on average. Locks that a thread at the target serves are simulated with up to 10,000
-/// origins: the thread looks at a word of each origin for every request.
+/// an origin on average.
 #[derive(Debug, clap::Args)]
 #[command(after_help = runner::help())]
 pub(crate) struct Args {
@@ -87,8 +86,6 @@ pub(crate) struct Args {
 
 /// A lock with a smaller part of its best rate is not run with more origins.
 const SCALES: f64 = 0.01;
-/// The most origins of a served lock.
-const MOST_SERVED: u32 = 10_000;
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     const TITLE: &str = "onesided bench scale";
@@ -182,14 +179,8 @@ impl Curve {
         }
         let fewer = self.points.iter().filter(|(fewer, _)| *fewer < origins);
         let slow = fewer.max_by_key(|(fewer, _)| *fewer).filter(|(_, rate)| *rate < SCALES * self.best().1);
-        let why = match slow {
-            Some((with, _)) => format!("with {with} it has less than 1 % of its best rate"),
-            None if self.design.is_served() && origins > MOST_SERVED => {
-                "its server looks at a word of each origin for every request".to_owned()
-            }
-            None => return true,
-        };
-        self.ended = Some((origins, why));
+        let Some((with, _)) = slow else { return true };
+        self.ended = Some((origins, format!("with {with} it has less than 1 % of its best rate")));
         false
     }
 
