@@ -13,11 +13,12 @@ use onesided::{Messages, Tag, Window, World};
 
 fn main() -> onesided::Result<()> {
     let args: Vec<_> = std::env::args().skip(1).collect();
-    match args.first().map(String::as_str) {
-        Some("--threads") => onesided::threads(2, |world| run(&world, &args[1]))?.into_iter().collect(),
-        Some(hang) => run(&World::init()?, hang),
-        None => run(&World::init()?, "crosswise"),
+    let threads = args.first().is_some_and(|first| first == "--threads");
+    let hang = args.get(usize::from(threads)).map_or("crosswise", String::as_str);
+    if threads {
+        return onesided::threads(2, |world| run(&world, hang))?.into_iter().collect();
     }
+    run(&World::init()?, hang)
 }
 
 fn run(world: &World, hang: &str) -> onesided::Result<()> {

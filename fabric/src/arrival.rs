@@ -22,10 +22,6 @@ impl Arrival {
         Self { number, collective: collective as u8, mismatch: None }
     }
 
-    pub(crate) const fn number(&self) -> u64 {
-        self.number
-    }
-
     pub(crate) fn to_word(self) -> u64 {
         match self.mismatch {
             None => self.number << 4 | u64::from(self.collective),

@@ -67,7 +67,7 @@ impl<F: Fabric> Collectives<F> {
         // A rank that left a barrier early, also by a drop, has not signalled the others, and its
         // numbers are inconsistent.
         let unfinished = Unfinished(&self.broken);
-        self.rounds(fabric, Arrival::new(number, collective), collective).await?;
+        self.rounds(fabric, number, collective).await?;
         std::mem::forget(unfinished);
         Ok(())
     }
@@ -181,11 +181,11 @@ impl<F: Fabric> Collectives<F> {
         distances(size).try_for_each(|distance| self.members.segment(fabric, (me + distance) % size).map(drop))
     }
 
-    async fn rounds(&self, fabric: &F, mut arrival: Arrival, collective: Collective) -> Result<(), Fault> {
+    async fn rounds(&self, fabric: &F, number: u64, collective: Collective) -> Result<(), Fault> {
         let members = &self.members;
         let (me, size) = (members.me(fabric), members.size(fabric));
         let own = members.segment(fabric, me)?;
-        let number = arrival.number();
+        let mut arrival = Arrival::new(number, collective);
         for distance in distances(size) {
             let to = members.segment(fabric, (me + distance) % size)?;
             let mut told = Some(fabric.write(fabric.word_in(&to, slot(distance))?, arrival.to_word(), Notify::Yes));

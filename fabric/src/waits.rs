@@ -15,6 +15,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use std::{fmt, thread};
 
+use onesided_job::REPORT;
 pub use onesided_job::Wait;
 use onesided_remote_memory::Rank;
 
@@ -57,7 +58,7 @@ pub(crate) fn register(rank: Rank, waiter: Weak<dyn Waiter>) {
 }
 
 /// What a wait has told so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Told {
     /// The question that it answered last.
     answered: u32,
@@ -153,7 +154,9 @@ pub struct Dump {
 }
 
 impl Dump {
-    fn of(waits: Vec<Wait>) -> Self {
+    fn of(told: BTreeMap<u32, Wait>) -> Self {
+        let mut waits: Vec<_> = told.into_values().collect();
+        waits.sort_by_key(|wait| wait.rank);
         let mut messages: Vec<_> = waiters().into_iter().map(|(rank, waiter)| (rank, waiter.describe())).collect();
         messages.sort_by_key(|(rank, _)| *rank);
         Self { waits, messages }
@@ -172,12 +175,12 @@ impl fmt::Display for Dump {
         for rank in ranks {
             let mut waits = self.waits.iter().filter(|wait| wait.rank == rank).peekable();
             if waits.peek().is_none() {
-                writeln!(f, "onesided: {rank} has no wait that told of itself")?;
+                writeln!(f, "{REPORT}{rank} has no wait that told of itself")?;
             }
-            waits.try_for_each(|wait| writeln!(f, "onesided: {wait}"))?;
+            waits.try_for_each(|wait| writeln!(f, "{REPORT}{wait}"))?;
             let of_rank = self.messages.iter().filter(|(of, _)| *of == rank).flat_map(|(_, lines)| lines);
             for line in of_rank {
-                writeln!(f, "onesided: {rank} has {line}")?;
+                writeln!(f, "{REPORT}{rank} has {line}")?;
             }
         }
         Ok(())
@@ -206,7 +209,5 @@ impl fmt::Display for Dump {
 /// ```
 #[must_use]
 pub fn dump() -> Dump {
-    let mut waits: Vec<_> = ask().into_values().collect();
-    waits.sort_by_key(|wait| wait.rank);
-    Dump::of(waits)
+    Dump::of(ask())
 }

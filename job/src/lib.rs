@@ -75,7 +75,7 @@ pub use crate::error::{advice, explain};
 #[cfg(not(onesided_loom))]
 #[doc(hidden)]
 pub use crate::process::{Maker, Process, timespec};
-pub use crate::wait::Wait;
+pub use crate::wait::{REPORT, Wait};
 #[cfg(not(onesided_loom))]
 pub use crate::{
     daemon::{SUSPECT_AFTER, Server},

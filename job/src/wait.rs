@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use onesided_remote_memory::Rank;
 
+/// What each line of a rank's report begins with.
+pub const REPORT: &str = "onesided: ";
+
 /// What a rank waits for. Ranks are those of the whole job.
 ///
 /// Shown as `rank 1 waits for ranks 0, 2 since 10 s: a barrier`.

@@ -21,6 +21,8 @@ pub struct SendRequest<'m, F: Fabric> {
     messages: &'m Messages<F>,
     limit: Limit<'m, F>,
     what: What,
+    /// The send, if the engine has it.
+    send: Option<u32>,
     call: Call<'m, Started<'m, F>, Result<(), Error>>,
 }
 
@@ -30,33 +32,19 @@ struct What {
     to: u32,
     tag: Tag,
     bytes: u64,
-    /// The send, if the engine has it.
-    send: Option<u32>,
 }
 
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { to, tag, bytes, .. } = self;
+        let Self { to, tag, bytes } = self;
         write!(f, "a send of {bytes} bytes with {tag} to rank {to}")
     }
 }
 
 impl What {
-    const fn new(to: u32, tag: Tag, bytes: u64) -> Self {
-        Self { to, tag, bytes, send: None }
-    }
-
     const fn failed(self, fault: Fault) -> Error {
-        let Self { to, tag, bytes, .. } = self;
+        let Self { to, tag, bytes } = self;
         Error::Send { to, tag, bytes, fault, has_left: None }
-    }
-
-    /// The error of the deadline.
-    #[cold]
-    fn late<F: Fabric>(self, messages: &Messages<F>) -> Error {
-        let Self { to, tag, bytes, send } = self;
-        let has_left = send.map(|send| messages.progress().with(|engine| engine.has_left(send as usize)));
-        Error::Send { to, tag, bytes, fault: Fault::new(FaultKind::TimedOut), has_left }
     }
 }
 
@@ -90,15 +78,22 @@ impl<F: Fabric> Pending<'_, F> {
 
 impl<'m, F: Fabric> SendRequest<'m, F> {
     pub(crate) fn start(messages: &'m Messages<F>, bytes: &'m [u8], (to, tag): (u32, Tag), synchronous: bool) -> Self {
-        let what = What::new(to, tag, bytes.len() as u64);
+        let what = What { to, tag, bytes: bytes.len() as u64 };
         Self::started(messages, what, Self::post(messages, bytes, what, synchronous))
     }
 
-    fn started(messages: &'m Messages<F>, mut what: What, started: Started<'m, F>) -> Self {
-        if let Ok(Some(pending)) = &started {
-            what.send = Some(pending.send);
-        }
-        Self { messages, limit: Limit::NONE, what, call: Call::NotStarted(started) }
+    fn started(messages: &'m Messages<F>, what: What, started: Started<'m, F>) -> Self {
+        let send = started.as_ref().ok().and_then(|started| Some(started.as_ref()?.send));
+        Self { messages, limit: Limit::NONE, what, send, call: Call::NotStarted(started) }
+    }
+
+    /// The error of the deadline.
+    #[cold]
+    fn late(&self) -> Error {
+        let What { to, tag, bytes } = self.what;
+        let progress = self.messages.progress();
+        let has_left = self.send.map(|send| progress.with(|engine| engine.has_left(send as usize)));
+        Error::Send { to, tag, bytes, fault: Fault::new(FaultKind::TimedOut), has_left }
     }
 
     /// Sends the elements of a shape in memory. They are packed at once.
@@ -109,7 +104,7 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
         (to, tag): (u32, Tag),
         synchronous: bool,
     ) -> Self {
-        let what = What::new(to, tag, shaped::bytes(shape, element) as u64);
+        let what = What { to, tag, bytes: shaped::bytes(shape, element) as u64 };
         let started = shaped::cursor("send_shaped", shape, (element, memory.len()))
             .and_then(|cursor| Self::post_packed(messages, (cursor, memory), what, synchronous));
         Self::started(messages, what, started)
@@ -235,7 +230,7 @@ impl<F: Fabric> SendRequest<'_, F> {
 
 limited! {
     ['m, F], SendRequest<'m, F>, (), Error, |send| send.messages.world().fabric(),
-    |started| Self::run(send.messages, send.what, started), late send.what.late(send.messages)
+    |started| Self::run(send.messages, send.what, started), late send.late()
 }
 
 impl<F: Fabric> fmt::Debug for SendRequest<'_, F> {

@@ -91,8 +91,6 @@ fn run(mut asked: &UnixStream, after: Option<Duration>) {
             }
         }
         if is_asked || is_stuck {
-            let mut waits: Vec<_> = waits.into_values().collect();
-            waits.sort_by_key(|wait| wait.rank);
             let _ = io::stderr().write_all(Dump::of(waits).to_string().as_bytes());
         }
     }

@@ -6,15 +6,12 @@ use std::time::{Duration, Instant};
 
 use onesided_remote_memory::Rank;
 
-use crate::Wait;
+use crate::{REPORT, Wait};
 
 /// How long the other ranks may take after the first has reported: they look at different times.
 const COLLECT: Duration = Duration::from_secs(3);
 /// The most lines of a page that tell of one kind of thing.
 const LINES: usize = 100;
-
-/// What each line of a rank's report begins with.
-pub(crate) const REPORT: &str = "onesided: ";
 
 /// The reports since the last page.
 #[derive(Debug)]
@@ -43,11 +40,9 @@ impl Stuck {
                 (wait.rank, false)
             }
             None => {
-                match line.strip_prefix("rank ").and_then(|line| line.split_once(" has ")).map(|(rank, _)| rank.parse())
-                {
-                    Some(Ok(rank)) => (Rank(rank), true),
-                    _ => return false,
-                }
+                let rank = line.strip_prefix("rank ").and_then(|line| line.split_once(" has ")?.0.parse().ok());
+                let Some(rank) = rank else { return false };
+                (Rank(rank), true)
             }
         };
         self.lines.entry(key).or_default().insert(line.to_owned());

@@ -101,13 +101,9 @@ impl<F: Fabric, A> Clone for Spot<'_, F, A> {
 
 impl<F: Fabric, A> Copy for Spot<'_, F, A> {}
 
-impl<F: Fabric, A: LockAlgorithm> Spot<'_, F, A> {
-    const WORDS: Words = Words::of::<A>();
-}
-
 impl<'m, F: Fabric, A: LockAlgorithm> LockContext<'m, F> for Spot<'m, F, A> {
     fn home(&self, index: usize) -> Result<F::Word<'m>, Fault> {
-        self.0.word(Rank(0), usize::from(Self::WORDS.home) + index)
+        self.0.word(Rank(0), usize::from(Site::<F, A>::WORDS.home) + index)
     }
 
     fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<F::Word<'m>, Fault> {
@@ -122,7 +118,7 @@ impl<'m, F: Fabric, A: LockAlgorithm> LockContext<'m, F> for Spot<'m, F, A> {
     }
 
     fn slots(&self) -> u16 {
-        u16::from(Self::WORDS.node > 0)
+        u16::from(Site::<F, A>::WORDS.node > 0)
     }
 
     fn owners(&self) -> u64 {
@@ -130,13 +126,13 @@ impl<'m, F: Fabric, A: LockAlgorithm> LockContext<'m, F> for Spot<'m, F, A> {
     }
 
     fn per_rank_word(&self, rank: Rank) -> Result<F::Word<'m>, Fault> {
-        self.0.word(rank, usize::from(Self::WORDS.node) + 1)
+        self.0.word(rank, usize::from(Site::<F, A>::WORDS.node) + 1)
     }
 
     fn host_word(&self, rank: Rank, index: usize) -> Result<F::Word<'m>, Fault> {
         let leader =
             self.0.leader.filter(|leader| leader.rank() == rank).ok_or(Fault::of(FaultKind::Unsupported, rank))?;
-        self.0.fabric.same_host_word(leader, 8 * (usize::from(Self::WORDS.host) + index) as u64)
+        self.0.fabric.same_host_word(leader, 8 * (usize::from(Site::<F, A>::WORDS.host) + index) as u64)
     }
 
     fn cohort_home(&self) -> Option<Rank> {

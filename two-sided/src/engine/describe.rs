@@ -2,6 +2,7 @@
 
 use super::receives::ReceiveState;
 use super::{Engine, SendState};
+use crate::{Source, Status, Tag, Tags};
 
 /// The most of each kind that are shown.
 const SHOWN: usize = 8;
@@ -20,16 +21,15 @@ impl<S> Engine<S> {
                 lines.push(format!("{} {what}: {shown}{more}", all.len()));
             }
         };
-        let tag = |tag: Option<u32>| tag.map_or("any tag".to_owned(), |tag| format!("tag {tag}"));
         let posted = self.receives.iter().filter(|(_, receive)| matches!(receive.state, ReceiveState::Posted(_)));
         let posted = posted.map(|(_, receive)| {
-            let source = receive.pattern.source.map_or("any rank".to_owned(), |rank| format!("rank {rank}"));
-            format!("with {} from {source}", tag(receive.pattern.tag))
+            let source = receive.pattern.source.map_or(Source::Any, Source::Rank);
+            let tags = receive.pattern.tag.map_or(Tags::Any, |tag| Tags::Is(Tag(tag)));
+            format!("with {tags} from {source}")
         });
         list(["receive posted", "receives posted"], posted.collect());
         let unexpected = self.matcher.all_unexpected().map(|(envelope, (body, _))| {
-            let bytes = body.len();
-            format!("{bytes} bytes with {} from rank {}", tag(Some(envelope.tag)), envelope.source)
+            Status { source: envelope.source, tag: Tag(envelope.tag), bytes: body.len() }.to_string()
         });
         list(["message without a receive", "messages without a receive"], unexpected.collect());
         let sends = self.sends.iter().filter_map(|(_, send)| {
