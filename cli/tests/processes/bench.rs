@@ -278,7 +278,7 @@ fn simulated_contests_are_the_same_each_time() {
 fn locks_are_simulated_under_conditions_and_up_to_their_limit() {
     let folder = Folder::new();
     let (json, page) = (folder.path("limit.json"), folder.path("limit.html"));
-    let args = ["bench", "scale", "--lock", "mcs,event-thread", "--origins", "10,20000", "--lasting", "1"];
+    let args = ["bench", "scale", "--lock", "mcs,event-thread", "--origins", "10,20000,30000", "--lasting", "1"];
     let files = ["--json", json.to_str().unwrap(), "--report", page.to_str().unwrap()];
     let more = ["--conditions", "4", "--simulator"];
     let ended = finish_within(&mut onesided(&[&args[..], &more, &files].concat()), LONG);
@@ -307,6 +307,7 @@ fn locks_are_simulated_under_conditions_and_up_to_their_limit() {
     for lock in ["mcs", "event-thread"] {
         let limit = format!("{lock}: best with 10 origins; less than 1 % of that with 20000");
         assert!(remarks.contains(&limit), "{remarks}");
+        assert!(remarks.contains(&format!("{lock}: not run with 30000 origins")), "{remarks}");
     }
     assert!(fs::read_to_string(page).unwrap().contains("mcs: best with 10 origins"));
 }
