@@ -478,6 +478,12 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     /// some time to finish. The endpoint's own resources may be dropped later, or never if the
     /// process ends.
     fn leave(&self);
+
+    /// Ends the whole job, see [`World::abort`](crate::World::abort).
+    ///
+    /// # Panics
+    /// Always, in a simulation.
+    fn abort(&self, status: u8) -> !;
 }
 
 /// Background work that the endpoint finishes.

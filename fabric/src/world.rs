@@ -199,6 +199,17 @@ impl<F: Fabric> World<F> {
         AllGather { world: self, limit: Limit::NONE, call: Call::NotStarted(mine) }
     }
 
+    /// Ends the whole job at once (`MPI_Abort`): all its processes, on all hosts, however they were
+    /// started. This one exits with `status`, 1 instead of 0, which is also the launcher's status
+    /// under `onesided run`; the others are killed. No destructors run. Ranks that have left the
+    /// job go on. Ranks that are [threads](crate::threads) end with their process.
+    ///
+    /// # Panics
+    /// Always, in a simulation: it ends with this panic.
+    pub fn abort(&self, status: u8) -> ! {
+        self.fabric.abort(status)
+    }
+
     /// Whether a rank counts as alive: `false` once it died or left.
     pub fn is_alive(&self, rank: u32) -> bool {
         let alive = |rank| self.fabric.liveness(rank) == onesided_remote_memory::Liveness::Alive;

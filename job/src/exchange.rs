@@ -8,7 +8,7 @@ use std::time::Duration;
 use onesided_remote_memory::{Rank, RegionId};
 
 use crate::Error;
-use crate::segment::{JobSegment, Mapping};
+use crate::segment::{Aborted, JobSegment, Mapping};
 
 /// A process's (or thread's) membership in a job.
 #[derive(Debug, Clone)]
@@ -31,6 +31,15 @@ impl Job {
     #[must_use]
     pub fn host_of(&self, rank: Rank) -> u32 {
         self.job_segment.host_of(rank)
+    }
+
+    /// Ends all processes of the job, this one with this exit status, 1 instead of 0. Ranks that
+    /// have left go on. No destructors run but what [`std::process::exit`] runs.
+    pub fn abort(&self, status: u8) -> ! {
+        let status = status.max(1);
+        self.job_segment.abort(Aborted { rank: self.rank, status });
+        self.exchange.abort();
+        std::process::exit(status.into())
     }
 
     /// Whether two ranks are on one host and can share memory.
@@ -98,4 +107,7 @@ pub trait Exchange: Debug + Send + Sync {
     /// # Errors
     /// As [`fetch`](Self::fetch).
     fn fetch_file(&self, rank: Rank, region: RegionId) -> Result<OwnedFd, Error>;
+
+    /// Returns when this process may end because the job was [aborted](Job::abort).
+    fn abort(&self) {}
 }

@@ -53,7 +53,9 @@ impl Host {
         let job_segment = Arc::new(JobSegment::create(size).map_err(failed)?);
         let descriptors = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let regions = usize::try_from(descriptors / 2).unwrap_or(usize::MAX);
-        Ok(Self { server: Server::start(Arc::clone(&job_segment), secret.clone(), regions)?, job_segment, secret })
+        let server = Server::start(Arc::clone(&job_segment), secret.clone(), regions)?;
+        server.is_in_a_rank();
+        Ok(Self { server, job_segment, secret })
     }
 
     /// The name of the server's socket.
@@ -226,5 +228,12 @@ impl Exchange for Hosted {
 
     fn fetch_file(&self, rank: Rank, region: RegionId) -> Result<OwnedFd, Error> {
         self.client.fetch_file(rank, region)
+    }
+
+    fn abort(&self) {
+        if let Some(host) = &self.host {
+            host.server.look();
+            std::thread::sleep(SLOW); // its thread ends this process
+        }
     }
 }

@@ -252,4 +252,8 @@ impl Fabric for SimFabric {
 
     /// Does nothing: a simulated rank leaves when its program and its spawned tasks are done.
     fn leave(&self) {}
+
+    fn abort(&self, status: u8) -> ! {
+        panic!("{} aborts the job with status {}", self.rank(), status.max(1))
+    }
 }

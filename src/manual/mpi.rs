@@ -30,7 +30,7 @@
 //! | `MPI_Barrier` | [`World::barrier`](crate::World::barrier) |
 //! | `MPI_Allgather` of bytes | [`World::all_gather`](crate::World::all_gather) |
 //! | other collectives | none so far |
-//! | `MPI_Abort` | end the process with a status: `onesided run` ends the others |
+//! | `MPI_Abort` | [`World::abort`](crate::World::abort) |
 //!
 //! # Messages
 //!

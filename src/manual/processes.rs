@@ -187,5 +187,9 @@
 //! survivors have two seconds to report, then get `SIGTERM`, then `SIGKILL`. With
 //! `--on-failure continue` they go on.
 //!
+//! [`World::abort`](crate::World::abort) ends the whole job at once, with a status, under every
+//! launcher. The launcher, or where there is none of ours the daemon of each host, kills the other
+//! ranks.
+//!
 //! Ctrl-C and `SIGTERM` end the whole job. If the launcher itself is killed, the kernel kills its
 //! ranks. Memory files have no names, so nothing is left behind.

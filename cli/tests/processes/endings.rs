@@ -44,6 +44,21 @@ fn the_status_is_that_of_the_first_failure() {
 }
 
 #[test]
+fn an_aborted_job_ends_with_its_status() {
+    for (role, rank) in [("rank 0 aborts", 0), ("the last rank aborts", 2)] {
+        for more in [&[][..], &["--on-failure", "continue"]] {
+            let ended = finish(&mut play(&[&["-n", "3"], more].concat(), role));
+            let pid = ended.stdout.iter().find_map(|line| line.strip_prefix(&format!("[{rank}] "))).unwrap();
+            assert_eq!(ended.stderr, format!("onesided: rank {rank} (pid {pid}) aborted the job with status 7"));
+            assert_eq!(ended.code(), 7, "{ended:?}");
+        }
+    }
+    let ended = finish(&mut play(&["-n", "2"], "a world is aborted"));
+    assert_eq!(ended.code(), 1, "{ended:?}");
+    assert!(ended.stderr.ends_with("aborted the job with status 1"), "{ended:?}");
+}
+
+#[test]
 fn a_signal_is_128_and_its_number() {
     let ended = finish(&mut script(&["-n", "1"], "kill -9 $$"));
     assert_eq!(ended.code(), 137);

@@ -274,6 +274,18 @@ fn mpiexec_of_mpich_and_a_rank_that_fails() {
 
 #[test]
 #[ignore = "what the stage mpiexec of scripts/test starts"]
+fn mpiexec_of_mpich_and_a_rank_that_aborts() {
+    for role in ["rank 0 aborts", "the last rank aborts"] {
+        let running = start(&mut mpiexec(&["-n", "3"], role));
+        let pids: Vec<i32> = running.line_of_each(3).iter().map(|line| line.parse().unwrap()).collect();
+        let ended = running.wait();
+        assert_ne!(ended.code(), 0, "{ended:?}");
+        eventually(DEADLINE, "all are gone", || !pids.iter().any(|pid| runs(*pid)));
+    }
+}
+
+#[test]
+#[ignore = "what the stage mpiexec of scripts/test starts"]
 fn mpiexec_of_mpich_that_is_killed_leaves_nothing() {
     let running = start(&mut mpiexec(&["-n", "3"], "name the dead"));
     let pids: Vec<i32> = running.line_of_each(3).iter().map(|line| line.parse().unwrap()).collect();

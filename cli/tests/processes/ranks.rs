@@ -98,6 +98,9 @@ fn a_rank() {
         "serve a remote shell" => crate::hosts::rsh::serve(),
         "call a remote shell" => crate::hosts::rsh::call(),
         "wait for all" => wait_for_all(),
+        "rank 0 aborts" => abort(&join().unwrap().unwrap(), |_| 0),
+        "the last rank aborts" => abort(&join().unwrap().unwrap(), |size| size - 1),
+        "a world is aborted" => World::<Any>::init().unwrap().abort(0),
         "publish without end" => publish_without_end(&join().unwrap().unwrap()),
         _ => panic!("no such role: {role}"),
     };
@@ -377,6 +380,21 @@ fn name_the_dead(job: &Job) -> i32 {
     }
     job.job_segment.leave(job.rank);
     0
+}
+
+/// Each prints its process id, and one aborts the job with status 7, when all are there.
+fn abort(job: &Job, who: impl Fn(u32) -> u32) -> ! {
+    say!("{}", std::process::id());
+    let here = |rank: u32| format!("here/{rank}");
+    job.exchange.put(&here(job.rank.0), &[]).unwrap();
+    let size = job.job_segment.size();
+    if job.rank.0 == who(size) {
+        (0..size).for_each(|rank| drop(job.exchange.get(&here(rank), DEADLINE).unwrap()));
+        job.abort(7);
+    }
+    loop {
+        pause();
+    }
 }
 
 /// The last rank exits without leaving; the others detect it.

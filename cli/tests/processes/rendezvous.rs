@@ -99,6 +99,17 @@ fn windows_work_and_survivors_go_on() {
 }
 
 #[test]
+fn an_aborted_job_ends_all_its_processes() {
+    for (role, aborts) in [("rank 0 aborts", 0), ("the last rank aborts", 3)] {
+        let ended = wait(Place::new().start_all(role, 4));
+        // Rank 0 ends the others, and then itself.
+        let codes: Vec<_> = ended.iter().map(|ended| ended.status.code()).collect();
+        let is_right = |rank: usize| codes[rank] == Some(7) || rank != 0 && rank != aborts && codes[rank].is_none();
+        assert!((0..4).all(is_right), "{codes:?}");
+    }
+}
+
+#[test]
 fn the_same_address_serves_one_job_after_another() {
     let place = Place::new();
     for _ in 0..3 {

@@ -93,6 +93,7 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
         call fn serve(&self, task: Task) -> Result<(), Fault>;
         call fn serve_apart(&self, task: Task, kind: ServerThread) -> Result<Option<JoinHandle<()>>, Fault>;
         call fn leave(&self);
+        call fn abort(&self, status: u8) -> !;
     }
 
     #[inline(always)] // nothing is left of it

@@ -266,4 +266,8 @@ impl Fabric for Mixed {
     fn leave(&self) {
         self.verbs.leave();
     }
+
+    fn abort(&self, status: u8) -> ! {
+        self.verbs.abort(status)
+    }
 }

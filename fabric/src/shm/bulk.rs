@@ -283,4 +283,8 @@ impl Fabric for Shm {
         self.0.endpoint.finish_spawned();
         self.0.leave();
     }
+
+    fn abort(&self, status: u8) -> ! {
+        self.0.job.abort(status)
+    }
 }

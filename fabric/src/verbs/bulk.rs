@@ -320,6 +320,10 @@ impl Fabric for Verbs {
         self.0.endpoint.finish_spawned();
         self.0.leave();
     }
+
+    fn abort(&self, status: u8) -> ! {
+        self.0.job().abort(status)
+    }
 }
 
 /// For a fabric that also reaches some ranks by shared memory.

@@ -148,7 +148,7 @@ struct Inner {
     job_segment: Arc<JobSegment>,
     oversubscription: Oversubscription,
     /// To the launcher, a rank whose connection ends is dead.
-    _exchange: Arc<dyn Exchange>,
+    exchange: Arc<dyn Exchange>,
 }
 
 impl Inner {
@@ -247,7 +247,7 @@ impl Verbs {
             rank: job.rank,
             job_segment: Arc::clone(&job.job_segment),
             oversubscription: Oversubscription::new(),
-            _exchange: Arc::clone(&job.exchange),
+            exchange: Arc::clone(&job.exchange),
         }));
         fabric.0.endpoint.is_of(fabric.0.rank);
         let joined = || {
@@ -338,6 +338,11 @@ impl Drop for Inner {
 }
 
 impl Inner {
+    /// This rank's membership in its job.
+    fn job(&self) -> Job {
+        Job { rank: self.rank, job_segment: Arc::clone(&self.job_segment), exchange: Arc::clone(&self.exchange) }
+    }
+
     /// Completes what was posted, and leaves.
     fn leave(&self) {
         if std::thread::panicking() {

@@ -64,9 +64,17 @@ fn wait_for_the_daemon(connection: &OwnedFd, daemon: &OwnedFd, job_segment: &Job
             continue; // EINTR, or a transient lack of memory
         }
         if !polled[0].revents().is_empty() {
+            end_with(job_segment);
             return job_segment.declare_dead(rank); // has no effect if it left
         }
         hung_up |= polled.get(1).is_some_and(|connection| !connection.revents().is_empty());
+    }
+}
+
+/// Ends this process if the job was aborted: nobody else may do it.
+fn end_with(job_segment: &JobSegment) {
+    if let Some(aborted) = job_segment.aborted() {
+        std::process::exit(aborted.status.into());
     }
 }
 
@@ -97,6 +105,7 @@ fn declare_deaths(job_segment: &JobSegment, ranks: Vec<Rank>) {
                 },
             };
             if ended {
+                end_with(job_segment);
                 job_segment.declare_dead(*rank);
             }
             !ended

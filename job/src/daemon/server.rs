@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use onesided_remote_memory::Liveness;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
@@ -21,7 +22,7 @@ use crate::daemon::session::{Next, Session};
 use crate::daemon::tables::Tables;
 use crate::frame::{Bytes, Frame};
 use crate::secret::random_bytes;
-use crate::segment::JobSegment;
+use crate::segment::{Aborted, JobSegment};
 use crate::{Secret, timespec, wire};
 
 /// The maximum number of unproven connections, besides one a rank.
@@ -30,6 +31,8 @@ const STRANGERS: usize = 64;
 const A_TURN: usize = 16;
 /// How long to pause accepting when descriptors are exhausted.
 const NO_ROOM: Duration = Duration::from_millis(50);
+/// How long it may take to tell the other hosts that the job was aborted.
+const TELLING: Duration = Duration::from_secs(1);
 
 /// Serves the ranks of a job segment until it is dropped.
 #[derive(Debug)]
@@ -47,6 +50,8 @@ struct Shared {
     stop: AtomicBool,
     wake: OwnedFd,
     orders: Mutex<Vec<Order>>,
+    /// Whether a rank's process runs the server: no launcher ends an aborted job's processes then.
+    is_in_a_rank: AtomicBool,
 }
 
 /// A command for the server's thread.
@@ -83,7 +88,8 @@ impl Server {
         rustix::net::bind(&listener, &wire::address(address)?)?;
         rustix::net::listen(&listener, i32::MAX)?; // the system caps it
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok((listener, Arc::new(Shared { stop: AtomicBool::new(false), wake, orders: Mutex::default() })))
+        let (stop, is_in_a_rank) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok((listener, Arc::new(Shared { stop, wake, orders: Mutex::default(), is_in_a_rank })))
     }
 
     /// The name of the socket.
@@ -95,6 +101,12 @@ impl Server {
     /// Call after declaring a death on the job segment: it ends waits for values.
     pub fn look(&self) {
         self.shared.wake();
+    }
+
+    /// From now on the server ends the processes of its host, its own as the last, when the job is
+    /// aborted.
+    pub(crate) fn is_in_a_rank(&self) {
+        self.shared.is_in_a_rank.store(true, Ordering::Release);
     }
 
     /// Connects the server to the daemons of other hosts.
@@ -185,6 +197,11 @@ impl Service {
                 _ => Next::Stay,
             });
             self.turn();
+            if self.shared.is_in_a_rank.load(Ordering::Acquire)
+                && let Some(aborted) = self.tables.job_segment().aborted()
+            {
+                self.end_processes(aborted);
+            }
             // After all input was read: a put may complete another session's get.
             self.keep(|session, tables| session.look(tables, now));
             if ready.visitors {
@@ -218,6 +235,19 @@ impl Service {
         if let Some(relay) = &mut self.relay {
             relay.turn(&mut self.tables);
         }
+    }
+
+    /// Ends the ranks of this host that have not left, after the other hosts were told.
+    fn end_processes(&mut self, Aborted { status, .. }: Aborted) -> ! {
+        if let Some(relay) = &mut self.relay {
+            relay.flush(TELLING, &mut self.tables);
+        }
+        let job_segment = self.tables.job_segment();
+        let alive = job_segment.ranks().filter(|rank| job_segment.liveness(*rank) == Liveness::Alive);
+        for process in alive.filter_map(|rank| job_segment.process(rank)).filter(|process| !process.is_own()) {
+            let _ = process.kill(); // if it may not, that rank sees the end of this one
+        }
+        std::process::exit(status.into())
     }
 
     fn keep(&mut self, mut next: impl FnMut(&mut Session, &mut Tables) -> Next) {

@@ -73,7 +73,7 @@ fn each_part_of_the_header_is_checked() {
 #[test]
 fn another_version_is_named() {
     let error = FromRank::decode(b"1SID\x03\x00\x81\x00 and so on").unwrap_err();
-    assert_eq!(error.to_string(), "version 3 of the protocol, this program speaks version 5");
+    assert_eq!(error.to_string(), "version 3 of the protocol, this program speaks version 6");
 }
 
 #[test]
@@ -128,5 +128,5 @@ fn a_false_length_allocates_nothing() {
     refuses_a_false_length::<FromRank>(&[1]); // of a name
     refuses_a_false_length::<FromRank>(&[1, 1, b'n']); // of the value after it
     refuses_a_false_length::<Said>(&[0, 1, 0]); // of hosts
-    refuses_a_false_length::<Said>(&[9]); // of a control message
+    refuses_a_false_length::<Said>(&[10]); // of a control message
 }

@@ -128,6 +128,7 @@ mod tests {
             end(false, End::Exited(0)),
             end(true, End::Deserted),
             end(true, End::Lost),
+            end(true, End::Aborted(7)),
         ] {
             travels(&report);
         }

@@ -52,13 +52,15 @@ pub enum End {
     Killed(i32),
     /// Unknown: its host was lost.
     Lost,
+    /// It aborted the job, with this status.
+    Aborted(u8),
 }
 
 impl End {
     /// The shells' exit status: 128 + n for signal n.
     pub(crate) const fn code(self) -> u8 {
         match self {
-            Self::Exited(status) => status,
+            Self::Exited(status) | Self::Aborted(status) => status,
             Self::Deserted | Self::Lost => 1,
             Self::Killed(signal) => 128 + (signal as u8 & 0x7f),
         }
@@ -91,6 +93,7 @@ impl fmt::Display for End {
             Self::Deserted => f.write_str("exited with status 0 without leaving the job"),
             Self::Killed(signal) => write!(f, "was killed by {}", Named(*signal)),
             Self::Lost => f.write_str("was lost with its host"),
+            Self::Aborted(status) => write!(f, "aborted the job with status {status}"),
         }
     }
 }

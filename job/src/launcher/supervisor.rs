@@ -78,6 +78,11 @@ impl<'i> Supervisor<'i> {
                     if end != End::Lost {
                         observe(Event::Failed { rank, pid, end });
                     }
+                    if let End::Aborted(_) = end {
+                        failure = Some(end);
+                        self.signal(Signal::KILL);
+                        self.phase = Phase::Killed;
+                    }
                 }
             }
             self.remote.lost().for_each(|lost| {
@@ -226,6 +231,10 @@ pub(super) fn settle(job_segment: &JobSegment, server: &Server, rank: Rank, end:
     }
     job_segment.declare_dead(rank); // has no effect if it left
     server.look();
+    match job_segment.aborted() {
+        Some(aborted) if aborted.rank == rank => return Some(End::Aborted(aborted.status)),
+        _ => {}
+    }
     match (end, job_segment.liveness(rank)) {
         (End::Exited(0), Liveness::Dead) => Some(End::Deserted),
         (End::Exited(0), _) => None,

@@ -16,7 +16,7 @@ use crate::segment::lanes::CELLS;
 use crate::segment::mapping::Mapping;
 
 /// `ONESIDED` and the layout's version: programs that disagree must not share a job segment.
-const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x09");
+const MAGIC: u64 = u64::from_le_bytes(*b"ONESID\x00\x0a");
 
 // The layout, in bytes: a header line, two lines a rank, a world segment a rank, two rows of bits a
 // rank (lost connections, open lanes), the lanes.
@@ -24,12 +24,14 @@ const HEADER: u64 = 64;
 const RANK_FIELDS: u64 = 128;
 
 // The header's fields: the magic number, the number of ranks, the cells a lane, the number of failed
-// ranks, the number of status changes, and how long another host may be silent, in milliseconds.
+// ranks, the number of status changes, how long another host may be silent, in milliseconds, and who
+// aborted the job: the exit status, and above it the rank plus one.
 const SIZE_AT: u64 = 8;
 const CELLS_AT: u64 = 12;
 const FAILURES_AT: u64 = 16;
 const CHANGES_AT: u64 = 20;
 const SUSPECT_AFTER_AT: u64 = 24;
+pub(super) const ABORTED_AT: u64 = 28;
 
 // A rank's fields: its status, its process, its host, whether it knows that all ranks have arrived,
 // its failure number, whether it has lost a connection, how many lanes to it are open, and the

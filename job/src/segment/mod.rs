@@ -3,6 +3,8 @@
 //!
 //! Under loom only the doorbell is compiled: loom's atomics cannot lie in shared memory.
 
+#[cfg(not(onesided_loom))]
+mod abort;
 #[doc(hidden)]
 pub mod copy;
 #[doc(hidden)]
@@ -19,6 +21,8 @@ mod lost_connections;
 #[cfg(not(onesided_loom))]
 mod mapping;
 
+#[cfg(not(onesided_loom))]
+pub use crate::segment::abort::Aborted;
 pub use crate::segment::doorbell::Ticket;
 #[cfg(not(onesided_loom))]
 pub use crate::segment::job_segment::JobSegment;

@@ -368,6 +368,10 @@ impl<F: Fabric> Fabric for Counted<F> {
     fn leave(&self) {
         self.inner.leave();
     }
+
+    fn abort(&self, status: u8) -> ! {
+        self.inner.abort(status)
+    }
 }
 
 impl<F: Drive> Drive for Counted<F> {

@@ -314,4 +314,8 @@ impl Fabric for Planted {
     fn leave(&self) {
         self.inner.leave();
     }
+
+    fn abort(&self, status: u8) -> ! {
+        self.inner.abort(status)
+    }
 }

@@ -14,7 +14,7 @@ use crate::ranks::{play, plays};
 use crate::support::{DEADLINE, Ended, Running, eventually, finish, kill, onesided, runs, start};
 
 /// What an agent of this version says, but for its nonce.
-pub(crate) const AGENT: &str = "onesided agent 5 0.1.0";
+pub(crate) const AGENT: &str = "onesided agent 6 0.1.0";
 
 /// A remote shell: a script that is called like ssh. Dropping removes it.
 pub(super) struct Rsh(pub(super) PathBuf);
@@ -130,6 +130,19 @@ fn the_first_failure_gives_the_status_wherever_it_is() {
     assert_eq!((ended.code(), ended.stdout), (4, vec!["[1] done".to_owned()]));
     let deserted = finish(&mut rsh.play("a:1", "1", &[], "desert"));
     assert!(deserted.stderr.ends_with("without leaving the job"), "{deserted:?}");
+}
+
+#[test]
+fn a_job_is_aborted_on_all_hosts() {
+    let rsh = Rsh::local();
+    for (role, rank) in [("rank 0 aborts", 0), ("the last rank aborts", 3)] {
+        for hosts in ["a:2,b:2", "localhost:2,a:2", "a:2,localhost:2"] {
+            let ended = finish(&mut rsh.play(hosts, "4", &["--on-failure", "continue"], role));
+            assert_eq!(ended.code(), 7, "{ended:?}");
+            let said = ended.stderr.lines().last().unwrap();
+            assert!(said.starts_with(&format!("onesided: rank {rank} (pid ")), "{ended:?}");
+        }
+    }
 }
 
 #[test]

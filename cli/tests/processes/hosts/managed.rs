@@ -28,3 +28,18 @@ fn a_death_among_them_is_known_on_all_hosts() {
     kill(pids[2], Signal::KILL);
     assert!([0, 1, 3].iter().all(|rank| ranks.line(*rank) == "rank 2 Dead"));
 }
+
+#[test]
+#[ignore = "what the stage hosts of scripts/test starts"]
+fn a_job_without_a_launcher_is_aborted_on_all_hosts() {
+    let network = Network::new(3);
+    for (role, aborts) in [("rank 0 aborts", 0), ("the last rank aborts", 4)] {
+        let ended = Manager::on_hosts(&network, &[0, 1, 1, 2, 2], role).wait();
+        let codes: Vec<_> = ended.iter().map(|ended| ended.status.code()).collect();
+        for (rank, code) in codes.iter().enumerate() {
+            // The lowest rank of a host ends the others, and then itself.
+            let is_lowest = [0, 1, 3].contains(&rank);
+            assert!(*code == Some(7) || !is_lowest && rank != aborts && code.is_none(), "{codes:?}");
+        }
+    }
+}

@@ -22,6 +22,7 @@
 //! | value | head | name, value |
 //! | status | both | rank, [`Gone`] |
 //! | lost connection | both | the two ranks |
+//! | aborted | both | the rank that aborted the job, the exit status |
 //! | heartbeat | both | |
 //! | bye | both | |
 //! | control | both | opaque: between those who run the daemons |
@@ -40,6 +41,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::frame::{Bytes, Frame, Name};
 use crate::protocol::Failure;
+use crate::segment::Aborted;
 
 /// The longest frame, in bytes: the layout of the largest job.
 pub(crate) const LONGEST: usize = 192 << 10;
@@ -54,6 +56,7 @@ pub(crate) enum Said {
     Value { name: Name, value: Bytes },
     Status { rank: Rank, gone: Gone },
     LostConnection { one: Rank, other: Rank },
+    Aborted(Aborted),
     Beat,
     Bye,
     Control(Bytes),

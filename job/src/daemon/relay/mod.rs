@@ -71,6 +71,7 @@ pub(crate) struct ControlRelay {
     told: HashSet<Rank>,
     /// The same for lost connections, the lower rank first.
     told_lost: HashSet<(Rank, Rank)>,
+    told_abort: bool,
     suspect_after: Duration,
     events: Option<Arc<RelayEvents>>,
 }
@@ -102,6 +103,7 @@ impl ControlRelay {
             wires: wires.collect(),
             told: HashSet::new(),
             told_lost: HashSet::new(),
+            told_abort: false,
             suspect_after,
             events,
         }
@@ -111,7 +113,8 @@ impl ControlRelay {
     pub(crate) fn host(me: u16, link: RelayStream, layout: &Layout, events: Option<Arc<RelayEvents>>) -> Self {
         let suspect_after = layout.suspect_after();
         let wire = Wire { host: layout.head, link, bye: (false, false) };
-        Self { me: Some(me), wires: vec![wire], told: HashSet::new(), told_lost: HashSet::new(), suspect_after, events }
+        let (told, told_lost) = (HashSet::new(), HashSet::new());
+        Self { me: Some(me), wires: vec![wire], told, told_lost, told_abort: false, suspect_after, events }
     }
 
     /// Whether this is the head's relay.
@@ -220,6 +223,13 @@ impl ControlRelay {
                 }
                 job_segment.lose_connection(one, other);
             }
+            Said::Aborted(aborted) => {
+                let job_segment = tables.job_segment();
+                if !job_segment.has(aborted.rank) || !self.may_tell(host, job_segment.host_of(aborted.rank)) {
+                    return Err(Lost::OutOfTurn);
+                }
+                job_segment.abort(aborted);
+            }
             Said::Put { ticket, name, value } if self.is_head() => {
                 let outcome = tables.put(name, value);
                 // A rank that is told that its value is stored finds the value.
@@ -251,9 +261,17 @@ impl ControlRelay {
         if self.is_head() { hosts.contains(&from) } else { hosts != [self.me; 2] }
     }
 
-    /// Tells the other hosts about lost connections, and about ranks that left or died.
+    /// Tells the other hosts about the job's abort, lost connections, and ranks that left or died.
     pub(crate) fn tell(&mut self, tables: &Tables) {
         let job_segment = tables.job_segment();
+        if let Some(aborted) = job_segment.aborted().filter(|_| !self.told_abort) {
+            self.told_abort = true;
+            let from = u16::try_from(job_segment.host_of(aborted.rank)).ok();
+            if self.me.is_none() || self.me == from {
+                let others = self.wires.iter_mut().filter(|wire| wire.host != from && !wire.bye.0);
+                others.for_each(|wire| wire.link.say(&Said::Aborted(aborted)));
+            }
+        }
         for one in job_segment.ranks() {
             for other in job_segment.lost_connections(one).filter(|other| one <= *other) {
                 if !self.told_lost.insert((one, other)) {
@@ -323,6 +341,17 @@ impl ControlRelay {
         let job_segment = tables.job_segment();
         let there = job_segment.ranks().filter(|rank| job_segment.host_of(*rank) == u32::from(host));
         there.for_each(|rank| job_segment.declare_dead(rank)); // unless it left
+    }
+
+    /// Sends what is left to be sent, for at most this time.
+    pub(crate) fn flush(&mut self, limit: Duration, tables: &mut Tables) {
+        let until = Instant::now() + limit;
+        self.turn(tables);
+        while self.wires.iter().any(|wire| !wire.link.is_flushed()) && Instant::now() < until {
+            let mut polled: Vec<_> = self.polled().map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)).collect();
+            let _ = poll(&mut polled, Some(&timespec(until.saturating_duration_since(Instant::now()))));
+            self.turn(tables);
+        }
     }
 
     /// Sends bye and waits briefly until the other hosts have received it. Closing a socket with
