@@ -1,6 +1,8 @@
 //! What moves while a thread waits for something else.
 
-use std::sync::{OnceLock, Weak};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use crate::Fabric;
 
@@ -11,21 +13,76 @@ pub trait Background: Send + Sync {
     /// it then has no effect.
     fn advance(&self);
 
+    /// A thread that blocks polls from now on, until [`ends_polling`](Self::ends_polling). `false`:
+    /// that is of no interest.
+    fn begins_polling(&self) -> bool;
+
+    /// A thread that blocked polls no more.
+    fn ends_polling(&self);
+
     /// What is under way, a line each, to be read after `rank N has`.
     fn describe(&self) -> Vec<String>;
 }
 
 /// A fabric's place for it.
-pub type BackgroundSlot = OnceLock<Weak<dyn Background>>;
+#[derive(Default)]
+pub struct BackgroundSlot {
+    background: OnceLock<Weak<dyn Background>>,
+    sleeps_at_once: AtomicBool,
+}
 
-pub(crate) fn advance(fabric: &impl Fabric) {
-    if let Some(slot) = fabric.background() {
-        advance_slot(slot);
+impl fmt::Debug for BackgroundSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BackgroundSlot").field("is_filled", &self.background.get().is_some()).finish_non_exhaustive()
     }
 }
 
-pub(crate) fn advance_slot(slot: &BackgroundSlot) {
-    if let Some(background) = slot.get().and_then(Weak::upgrade) {
-        background.advance();
+impl BackgroundSlot {
+    /// Fills the place, once.
+    pub fn set(&self, background: Weak<dyn Background>) {
+        let _ = self.background.set(background); // a rank has one
+    }
+
+    /// What is there.
+    pub fn get(&self) -> Option<Arc<dyn Background>> {
+        self.background.get().and_then(Weak::upgrade)
+    }
+
+    /// Whether threads of the rank that block sleep until an event, and do not poll before.
+    pub fn sleep_at_once(&self, at_once: bool) {
+        self.sleeps_at_once.store(at_once, Ordering::Relaxed);
+    }
+
+    pub(crate) fn sleeps_at_once(&self) -> bool {
+        self.sleeps_at_once.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn advance(&self) {
+        if let Some(background) = self.get() {
+            background.advance();
+        }
+    }
+}
+
+pub(crate) fn advance(fabric: &impl Fabric) {
+    if let Some(slot) = fabric.background() {
+        slot.advance();
+    }
+}
+
+/// Tells a rank's background that a thread polls, until this is dropped.
+pub(crate) struct Polling(Arc<dyn Background>);
+
+impl Polling {
+    /// `None`: that is of no interest.
+    pub(crate) fn begin(fabric: &impl Fabric) -> Option<Self> {
+        let background = fabric.background()?.get()?;
+        background.begins_polling().then(|| Self(background))
+    }
+}
+
+impl Drop for Polling {
+    fn drop(&mut self) {
+        self.0.ends_polling();
     }
 }

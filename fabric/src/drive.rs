@@ -6,9 +6,9 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::background::advance;
+use crate::background::{Polling, advance};
 use crate::sync::thread_local;
-use crate::{Fabric, Ticket};
+use crate::{BackgroundSlot, Fabric, Ticket};
 
 /// A fabric that a thread can wait on, with real time and real sleep; the simulator is not one.
 ///
@@ -191,6 +191,8 @@ fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output 
     let blocking = Blocking::begin();
     let mut cx = Context::from_waker(NOBODY);
     let oversubscribed = drive.oversubscribed();
+    let sleeps_at_once = drive.background().is_some_and(BackgroundSlot::sleeps_at_once);
+    let mut polling = None;
     let (spins, watched) = match oversubscribed {
         true => (SPINS_OVERSUBSCRIBED, 0),
         false if drive.shares_its_core() => (SPINS_OVERSUBSCRIBED, drive.now().saturating_add(WAKING)),
@@ -208,14 +210,17 @@ fn block_slowly<D: Drive, T>(drive: &D, mut future: Pin<&mut impl Future<Output 
             return value;
         }
         turn = if any { 0 } else { turn.saturating_add(1) };
+        if turn == BETWEEN && polling.is_none() {
+            polling = Polling::begin(drive);
+        }
         let until = blocking.earliest();
         let due_within = |nanos| until != u64::MAX && until.saturating_sub(drive.now()) < nanos;
         let spin = if oversubscribed && until != u64::MAX { due_within(DUE) } else { turn <= spins };
-        if spin {
+        if spin && !sleeps_at_once {
             drive.relax();
             continue;
         }
-        if turn <= spins + YIELDS || due_within(SHORT) || watched != 0 && watched > drive.now() {
+        if turn <= spins + YIELDS && !sleeps_at_once || due_within(SHORT) || watched != 0 && watched > drive.now() {
             std::thread::yield_now();
             continue;
         }

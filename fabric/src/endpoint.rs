@@ -11,7 +11,7 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 use rustix::io::Errno;
 
-use crate::background::{BackgroundSlot, advance_slot};
+use crate::background::BackgroundSlot;
 use crate::drive::{self, Blocking};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread};
 use crate::waits::{self, Waiter};
@@ -106,7 +106,7 @@ impl<D> fmt::Debug for Shared<D> {
 impl<D: Driver> Endpoint<D> {
     pub(crate) fn new(driver: D) -> Self {
         let (state, work) = (Mutex::new(State::default()), Condvar::new());
-        Self { shared: Arc::new(Shared { driver, state, work, background: BackgroundSlot::new() }) }
+        Self { shared: Arc::new(Shared { driver, state, work, background: BackgroundSlot::default() }) }
     }
 
     /// Whoever asks what this process waits for asks this rank too, from now on.
@@ -221,8 +221,7 @@ impl<D: Driver> Waiter for Shared<D> {
     }
 
     fn describe(&self) -> Vec<String> {
-        let background = self.background.get().and_then(Weak::upgrade);
-        background.map_or_else(Vec::new, |background| background.describe())
+        self.background.get().map_or_else(Vec::new, |background| background.describe())
     }
 }
 
@@ -239,7 +238,7 @@ impl<D: Driver> Shared<D> {
             let blocking = Blocking::begin();
             let ticket = self.driver.arm();
             self.driver.progress();
-            advance_slot(&self.background);
+            self.background.advance();
             self.run_spawned();
             // From here on, a registration with an earlier deadline wakes this thread.
             let (woken, until) = self.fall_asleep(blocking.earliest());

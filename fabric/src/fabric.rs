@@ -13,7 +13,7 @@ use crate::background::BackgroundSlot;
 use crate::capabilities::{AtomicAgent, Capabilities, Path};
 use crate::note::Note;
 use crate::segment::{Segment, SegmentKey};
-use crate::{Error, PeerProcesses, ServerThread, Transport, UserMemory};
+use crate::{Error, PeerProcesses, ServerThread, SolicitedEvents, Transport, UserMemory};
 
 /// A rank's endpoint of a fabric: the words of the [boundary](onesided_remote_memory), bulk data, and
 /// packets.
@@ -438,6 +438,11 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     /// What moves while a thread of this rank waits. `None`: nothing, as in the simulator, where no
     /// thread waits.
     fn background(&self) -> Option<&BackgroundSlot> {
+        None
+    }
+
+    /// The events of solicited packets. `None`: packets have no events of their own.
+    fn solicited(&self) -> Option<&dyn SolicitedEvents> {
         None
     }
 

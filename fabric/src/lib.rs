@@ -49,6 +49,7 @@ mod segment;
 mod server_threads;
 #[cfg(not(onesided_loom))]
 pub mod shm;
+mod solicited;
 mod split;
 mod sync;
 mod transport;
@@ -95,6 +96,7 @@ pub use crate::note::{LockState, Note, NotedLock, NotedMemory, NotedWindow, Whic
 pub use crate::offer::{Offer, PeerProcesses, Taken};
 pub use crate::segment::{Segment, SegmentKey, WORDLESS};
 pub use crate::server_threads::ServerThread;
+pub use crate::solicited::SolicitedEvents;
 pub use crate::split::Split;
 pub use crate::transport::{Arrival, SHORTEST_LIMIT, Transport};
 pub use crate::user_memory::UserMemory;

@@ -39,6 +39,21 @@ pub trait Transport: Debug + Send + 'static {
     /// `TooLong`, `NoSuchRank`, `PeerDied`, `PeerLeft`.
     fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>>;
 
+    /// The same with a solicited event: the packet also wakes the receiver's handler, where the
+    /// fabric has [such events](crate::Fabric::solicited).
+    ///
+    /// # Errors
+    /// As [`poll_send`](Self::poll_send).
+    fn poll_send_solicited(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: Rank,
+        head: &[u8],
+        body: &[u8],
+    ) -> Poll<Result<(), Fault>> {
+        self.poll_send(cx, to, head, body)
+    }
+
     /// Receives the next packet from any rank, and gives the memory of the last one back.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{explain, questions};
 
-use crate::{Source, Status, Tag, Tags};
+use crate::{ProgressMode, Source, Status, Tag, Tags};
 
 /// An error of a message: which operation, with which rank, and why.
 #[derive(Clone, Copy, thiserror::Error)]
@@ -36,6 +36,14 @@ pub enum Error {
     #[error("make a communicator: {fault}")]
     Create {
         /// Why.
+        fault: Fault,
+    },
+    /// The progress mode could not be changed.
+    #[error("set the progress mode to {mode}: {fault}")]
+    Progress {
+        /// The mode.
+        mode: ProgressMode,
+        /// Why: no thread could be started.
         fault: Fault,
     },
     /// A send failed. The message may have been received all the same, if the fault is `TimedOut`
@@ -163,6 +171,7 @@ impl Error {
             Self::Range { .. } => Fault::new(FaultKind::OutOfRange),
             Self::Length { .. } => Fault::new(FaultKind::TooLong),
             Self::Create { fault }
+            | Self::Progress { fault, .. }
             | Self::Send { fault, .. }
             | Self::Receive { fault, .. }
             | Self::Read { fault, .. } => *fault,

@@ -13,6 +13,7 @@
 //! | probe, iprobe | [`Messages::probe`] |
 //! | mprobe, mrecv | [`Messages::match_probe`], [`Message`] |
 //! | cancel | drop of the handle of a receive |
+//! | progress threads of an implementation | [`Messages::set_progress`] |
 //! | (ULFM) ack_failed | [`Messages::acknowledge_failures`] |
 //!
 //! # How it is built
@@ -28,7 +29,9 @@ mod create;
 mod engine;
 mod error;
 mod explanation;
+mod handler;
 mod matching;
+mod memory;
 mod messages;
 mod offered;
 mod probe;
@@ -44,6 +47,7 @@ pub use onesided_layouts::Shape;
 pub use crate::create::CreateMessages;
 pub use crate::error::{Error, Unmatched};
 pub use crate::explanation::{Explanation, Protocol};
+pub use crate::handler::ProgressMode;
 pub use crate::messages::Messages;
 pub use crate::probe::{MatchProbe, Message, Probe};
 pub use crate::receive::{Recv, RecvInto};

@@ -11,8 +11,8 @@ use crate::engine::Engine;
 use crate::matching::{Envelope, Pattern};
 use crate::progress::{Progress, Registered};
 use crate::{
-    CreateMessages, Error, MatchProbe, Payload, Probe, Recv, RecvInto, SendRequest, Shape, Source, Status, Tag, Tags,
-    Unmatched,
+    CreateMessages, Error, MatchProbe, Payload, Probe, ProgressMode, Recv, RecvInto, SendRequest, Shape, Source,
+    Status, Tag, Tags, Unmatched,
 };
 
 /// A communicator: messages among the ranks of a [`World`], apart from those of every other
@@ -313,6 +313,45 @@ impl<F: Fabric> Messages<F> {
         let mut acknowledged = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
         acknowledged.extend((0..self.world.size()).filter(|rank| !self.world.is_alive(*rank)));
         acknowledged.iter().copied().collect()
+    }
+
+    /// Who moves the messages of this rank from now on, those of all its communicators. Each rank has
+    /// a mode of its own. To change it takes some ten microseconds.
+    ///
+    /// # Errors
+    /// [`Error::Progress`]: no thread can be started. The mode is
+    /// [`Polling`](ProgressMode::Polling) then.
+    ///
+    /// ```
+    /// use onesided_two_sided::{Messages, ProgressMode, Tag};
+    ///
+    /// onesided_fabric::threads(2, |world| {
+    ///     let messages = Messages::new(&world).wait()?;
+    ///     messages.set_progress(ProgressMode::Hybrid)?;
+    ///     if world.rank() == 0 {
+    ///         messages.send(&vec![7_u64; 1 << 17], 1, Tag(0)).wait()?;
+    ///     } else {
+    ///         let receive = messages.recv::<u64>(0, Tag(0));
+    ///         let computed: f64 = (1..100_000).map(f64::from).map(f64::sin).sum(); // it comes meanwhile
+    ///         assert!(receive.wait()?.0.len() == 1 << 17 && computed.is_finite());
+    ///     }
+    ///     Ok(())
+    /// })
+    /// .unwrap()
+    /// .into_iter()
+    /// .collect::<Result<(), onesided_two_sided::Error>>()
+    /// .unwrap();
+    /// ```
+    pub fn set_progress(&self, mode: ProgressMode) -> Result<(), Error>
+    where
+        F: 'static,
+    {
+        self.context.progress.set_mode(mode).map_err(|fault| Error::Progress { mode, fault })
+    }
+
+    /// See [`set_progress`](Self::set_progress).
+    pub fn progress_mode(&self) -> ProgressMode {
+        self.progress().handler().mode()
     }
 
     pub(crate) fn progress(&self) -> &Progress<F> {

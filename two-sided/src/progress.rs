@@ -1,6 +1,5 @@
 //! Drives the engine over a fabric: what a waiting task does.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -8,21 +7,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Patience, Rank, Watch};
-use onesided_fabric::{Arrival, Background, Fabric, NOBODY, Segment, SegmentKey, Taken, Told, Transport, Wait};
+use onesided_fabric::{Arrival, Background, Fabric, NOBODY, SegmentKey, Taken, Told, Transport, Wait};
 
 use crate::engine::{Direct, Engine, Here, Landed, Posted, Posting, window};
+use crate::handler::Handler;
 use crate::matching::Pattern;
+use crate::memory::Memory;
 use crate::offered;
-use crate::wire::{EAGER_HEAD, HEAD_MAX};
-
-/// The most memory that sends have used and that is kept to be used again, in bytes.
-const KEPT: u64 = 64 << 20;
+use crate::wire::{EAGER_HEAD, HEAD_MAX, starts_rendezvous};
 
 /// The engine of a rank and its fabric. All communicators of the rank share it.
 pub(crate) struct Progress<F: Fabric> {
     pub(crate) fabric: F,
     state: Mutex<State<F>>,
-    memory: Mutex<Memory<Registered<F>>>,
+    pub(crate) memory: Mutex<Memory<Registered<F>>>,
+    handler: Handler,
 }
 
 struct State<F: Fabric> {
@@ -44,37 +43,43 @@ struct Read<F: Fabric> {
     transfer: F::Transfer,
 }
 
+/// An announced message that [`begin_read`](Progress::begin_read) has begun to read.
+enum Begun<F: Fabric> {
+    Over(Result<Here<Registered<F>>, Fault>),
+    Reads(Registered<F>, F::Transfer),
+    /// Its sender moves it just now.
+    Later,
+}
+
+/// `false`: it is to be read later.
+fn begun<F: Fabric>(
+    engine: &mut Engine<Registered<F>>,
+    reads: &mut Vec<Read<F>>,
+    receive: usize,
+    begun: Begun<F>,
+) -> bool {
+    match begun {
+        Begun::Over(outcome) => engine.read(receive, outcome),
+        Begun::Reads(into, transfer) => reads.push(Read { receive, into, transfer }),
+        Begun::Later => {
+            engine.read_later(receive);
+            return false;
+        }
+    }
+    true
+}
+
 impl<F: Fabric> fmt::Debug for Progress<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Progress").field("fabric", &self.fabric).finish_non_exhaustive()
     }
 }
 
-/// Registered memory that no peer reads, by length; and that of peers which was read last.
-#[derive(Debug)]
-struct Memory<S> {
-    free: BTreeMap<u64, Class<S>>,
-    bytes: u64,
-    /// The number of messages so far.
-    uses: u64,
-    opened: VecDeque<(SegmentKey, S)>,
-    /// Offers of peers, which they use again: at most [`OFFERS`], each in the place of its key.
-    offers: Vec<Option<(SegmentKey, S)>>,
+impl<F: Fabric> Drop for Progress<F> {
+    fn drop(&mut self) {
+        self.end_handler();
+    }
 }
-
-const OFFERS: usize = 256;
-
-/// Memory of one length.
-#[derive(Debug)]
-struct Class<S> {
-    free: Vec<S>,
-    /// The message that used it last.
-    used: u64,
-}
-
-/// Memory of peers stays open if it is at least this long, because to open it takes system calls
-/// then; shorter memory is opened by a few loads, and its owner uses it again sooner if it is closed.
-const STAYS_OPEN: u64 = 1 << 20;
 
 const fn posted(sent: Poll<Result<(), Fault>>) -> Posted {
     match sent {
@@ -88,7 +93,12 @@ impl<F: Fabric> State<F> {
     /// Sends what can be sent. The waker is woken when there may be room for more.
     fn flush(&mut self, cx: &mut Context<'_>) {
         let Self { engine, transport, .. } = self;
-        engine.flush(|to, head, body| posted(transport.poll_send(cx, to, head, body)));
+        engine.flush(|to, head, body| {
+            posted(match starts_rendezvous(head) {
+                true => transport.poll_send_solicited(cx, to, head, body),
+                false => transport.poll_send(cx, to, head, body),
+            })
+        });
     }
 }
 
@@ -108,44 +118,7 @@ fn take_in<S>(
     })
 }
 
-/// The length of the memory that is allocated for so many bytes: at most an eighth more, above a
-/// cache line, so that there are few lengths.
-const fn allocated(len: u64) -> u64 {
-    let len = if len < 64 { 64 } else { len };
-    len.next_multiple_of(len.next_power_of_two() / 16)
-}
-
-impl<S> Memory<S> {
-    fn class(&mut self, len: u64) -> &mut Class<S> {
-        let used = self.uses;
-        self.free.entry(len).or_insert(Class { free: Vec::new(), used })
-    }
-
-    fn take(&mut self, len: u64) -> Option<S> {
-        self.uses += 1;
-        let used = self.uses;
-        let class = self.class(len);
-        class.used = used;
-        let segment = class.free.pop()?;
-        self.bytes -= len;
-        Some(segment)
-    }
-
-    /// Keeps memory instead of some of the length that was used longest ago.
-    fn keep(&mut self, len: u64, segment: S) {
-        while self.bytes + len > KEPT {
-            let Some(oldest) = self.free.iter().min_by_key(|(_, class)| class.used).map(|(len, _)| *len) else { break };
-            match self.free.get_mut(&oldest).and_then(|class| class.free.pop()) {
-                Some(_) => self.bytes -= oldest,
-                None => drop(self.free.remove(&oldest)),
-            }
-        }
-        self.class(len).free.push(segment);
-        self.bytes += len;
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic under a lock is one of this crate's own invariants; no user code runs there.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -158,79 +131,16 @@ impl<F: Fabric> Progress<F> {
     {
         let engine = Engine::new(fabric.rank(), window(fabric.size()));
         let state = Mutex::new(State { engine, transport: fabric.transport()?, reads: Vec::new() });
-        let memory = Mutex::new(Memory {
-            free: BTreeMap::new(),
-            bytes: 0,
-            uses: 0,
-            opened: VecDeque::new(),
-            offers: Vec::new(),
-        });
-        let progress = Arc::new(Self { fabric, state, memory });
+        let progress = Arc::new(Self { fabric, state, memory: Mutex::default(), handler: Handler::default() });
         if let Some(slot) = progress.fabric.background() {
             let this: Weak<Self> = Arc::downgrade(&progress);
-            let _ = slot.set(this); // the rank has one engine
+            slot.set(this);
         }
         Ok(progress)
     }
 
-    /// Registered memory of at least `len` bytes.
-    pub(crate) fn memory(&self, len: u64) -> Result<Registered<F>, Fault> {
-        let len = allocated(len);
-        {
-            if let Some(segment) = lock(&self.memory).take(len) {
-                return Ok(segment);
-            }
-        }
-        self.fabric.allocate(len).map(Arc::new).map_err(|error| error.fault())
-    }
-
-    /// Opens the memory of a peer's message.
-    pub(crate) fn open(&self, key: &SegmentKey) -> Result<Registered<F>, Fault> {
-        let open = || self.fabric.open(key).map(Arc::new).map_err(|error| error.fault());
-        if key.len < STAYS_OPEN {
-            return open();
-        }
-        let Memory { opened, .. } = &mut *lock(&self.memory);
-        if let Some((_, memory)) = opened.iter().find(|(known, _)| known == key) {
-            return Ok(Arc::clone(memory));
-        }
-        let memory = open()?;
-        opened.push_front((*key, Arc::clone(&memory)));
-        let mut left = KEPT;
-        opened.retain(|(key, _)| {
-            left = left.saturating_sub(key.len);
-            left > 0
-        });
-        Ok(memory)
-    }
-
-    /// Opens the memory of a peer's offer.
-    pub(crate) fn open_offer(&self, key: &SegmentKey) -> Result<Registered<F>, Fault> {
-        let offers = &mut lock(&self.memory).offers;
-        if offers.is_empty() {
-            offers.resize_with(OFFERS, || None);
-        }
-        let at = key.region.0.wrapping_add(key.rank.0.wrapping_mul(61)) as usize % OFFERS;
-        match &offers[at] {
-            Some((known, memory)) if known == key => Ok(Arc::clone(memory)),
-            _ => {
-                let memory = Arc::new(self.fabric.open(key).map_err(|error| error.fault())?);
-                offers[at] = Some((*key, Arc::clone(&memory)));
-                Ok(memory)
-            }
-        }
-    }
-
-    /// Keeps memory for the next messages.
-    pub(crate) fn keep(&self, segments: impl IntoIterator<Item = Registered<F>>) {
-        let mut memory = lock(&self.memory);
-        for mut segment in segments {
-            let len = segment.len();
-            let is_in_use = Arc::get_mut(&mut segment).is_none(); // by a slice that is offered still
-            if !is_in_use && len <= KEPT {
-                memory.keep(len, segment);
-            }
-        }
+    pub(crate) const fn handler(&self) -> &Handler {
+        &self.handler
     }
 
     /// Changes the engine, sends what can be sent at once, and wakes the tasks that get on by it.
@@ -276,10 +186,19 @@ impl<F: Fabric> Progress<F> {
     /// once.
     #[inline]
     pub(crate) fn receive(&self, pattern: Pattern, into: Option<&mut [u8]>) -> Posting<Registered<F>> {
-        self.arriving(|engine, arrive| match into {
-            None => engine.receive(pattern),
-            Some(into) => engine.receive_into(pattern, into, arrive),
-        })
+        let mut is_to_read = false;
+        let posting = self.arriving(|engine, arrive| {
+            let posting = match into {
+                None => engine.receive(pattern),
+                Some(into) => engine.receive_into(pattern, into, arrive),
+            };
+            is_to_read = engine.has_announced();
+            posting
+        });
+        if is_to_read {
+            self.wake_handler(); // the packet's event is over
+        }
+        posting
     }
 
     /// Takes in what has arrived, until the message of a posted receive is in the slice.
@@ -321,34 +240,9 @@ impl<F: Fabric> Progress<F> {
     /// Starts to read announced messages whose receives are not waited for now, and ends the reads
     /// that are over.
     fn read_announced(&self, State { engine, reads, .. }: &mut State<F>, cx: &mut Context<'_>) {
-        while let Some((receive, mut key, is_offered)) = engine.next_to_read(|key| offered::is_still(self, key)) {
-            if is_offered {
-                match self.take_offered(&key) {
-                    Ok((bytes, Taken::Whole)) => {
-                        engine.read(receive, Ok(Here::Bytes(bytes)));
-                        continue;
-                    }
-                    Ok((_, Taken::Moved(to))) => key = to,
-                    Ok((_, Taken::Moving)) => {
-                        engine.read_later(receive);
-                        break;
-                    }
-                    Err(fault) => {
-                        engine.read(receive, Err(fault));
-                        continue;
-                    }
-                }
-            }
-            if key.len == 0 {
-                engine.read(receive, self.memory(0).map(Here::Memory));
-                continue;
-            }
-            match self.open(&key).and_then(|from| Ok((from, self.memory(key.len)?))) {
-                Ok((from, into)) => {
-                    let transfer = self.fabric.rdma_read((&*from, 0), (&*into, 0), key.len);
-                    reads.push(Read { receive, into, transfer });
-                }
-                Err(fault) => engine.read(receive, Err(fault)),
+        while let Some((receive, key, is_offered)) = engine.next_to_read(|key| offered::is_still(self, key)) {
+            if !begun(engine, reads, receive, self.begin_read(key, is_offered)) {
+                break;
             }
         }
         let mut at = 0;
@@ -359,6 +253,63 @@ impl<F: Fabric> Progress<F> {
                     engine.read(receive, outcome.map(|()| Here::Memory(into)));
                 }
                 Poll::Pending => at += 1,
+            }
+        }
+    }
+
+    /// Starts to read an announced message.
+    fn begin_read(&self, mut key: SegmentKey, is_offered: bool) -> Begun<F> {
+        if is_offered {
+            match self.take_offered(&key) {
+                Ok((bytes, Taken::Whole)) => return Begun::Over(Ok(Here::Bytes(bytes))),
+                Ok((_, Taken::Moved(to))) => key = to,
+                Ok((_, Taken::Moving)) => return Begun::Later,
+                Err(fault) => return Begun::Over(Err(fault)),
+            }
+        }
+        if key.len == 0 {
+            return Begun::Over(self.memory(0).map(Here::Memory));
+        }
+        match self.open(&key).and_then(|from| Ok((from, self.memory(key.len)?))) {
+            Ok((from, into)) => {
+                let transfer = self.fabric.rdma_read((&*from, 0), (&*into, 0), key.len);
+                Begun::Reads(into, transfer)
+            }
+            Err(fault) => Begun::Over(Err(fault)),
+        }
+    }
+
+    /// Takes in everything that has arrived, and reads the announced messages whose receives are
+    /// posted: what the handler does. The engine is not locked while a message is copied.
+    pub(crate) fn drain(&self) {
+        let (mut direct, me, cx) = (Direct::none(), self.fabric.rank(), &mut Context::from_waker(NOBODY));
+        loop {
+            let mut state = lock(&self.state);
+            let State { engine, transport, .. } = &mut *state;
+            loop {
+                match take_in((&mut *engine, &mut *transport), cx, Patience::on(me), &mut direct) {
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(fault)) => break engine.lose(fault.rank().unwrap_or(me), fault),
+                    Poll::Pending => break,
+                }
+            }
+            let next = engine.next_to_read(|key| offered::is_still(self, key));
+            if engine.is_busy() {
+                state.flush(cx);
+            }
+            self.unlock(state);
+            let Some((receive, key, is_offered)) = next else { return };
+            let begins = self.begin_read(key, is_offered);
+            let mut state = lock(&self.state);
+            let State { engine, reads, .. } = &mut *state;
+            let goes_on = begun(engine, reads, receive, begins);
+            self.read_announced(&mut state, cx);
+            if state.engine.is_busy() {
+                state.flush(cx);
+            }
+            self.unlock(state);
+            if !goes_on {
+                return;
             }
         }
     }
@@ -455,40 +406,17 @@ impl<F: Fabric> Background for Progress<F> {
         }
     }
 
+    fn begins_polling(&self) -> bool {
+        self.handler.begins_polling(&self.fabric)
+    }
+
+    fn ends_polling(&self) {
+        if self.handler.ends_polling(&self.fabric) {
+            self.drain();
+        }
+    }
+
     fn describe(&self) -> Vec<String> {
         lock(&self.state).engine.describe()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_has_few_lengths() {
-        for len in [0, 1, 63, 64, 65, 4095, 4096, 4097, (1 << 20) + 128, 1 << 62] {
-            let long = allocated(len);
-            assert!(long >= len && long <= (len + len / 8).max(64), "{len}: {long}");
-        }
-        let lengths: std::collections::BTreeSet<_> = (1..=1 << 16).map(allocated).collect();
-        assert!(lengths.len() <= 8 * 11, "{}", lengths.len());
-    }
-
-    /// What was used longest ago makes room.
-    #[test]
-    fn memory_is_kept_within_its_bound() {
-        let mut memory =
-            Memory { free: BTreeMap::new(), bytes: 0, uses: 0, opened: VecDeque::new(), offers: Vec::new() };
-        for (len, many) in [(1 << 20, 64), (16 << 20, 2), (1 << 20, 8)] {
-            for _ in 0..many {
-                memory.uses += 1;
-                memory.keep(len, len);
-                memory.free.get_mut(&len).unwrap().used = memory.uses;
-                assert!(memory.bytes <= KEPT);
-                assert_eq!(memory.free.values().flat_map(|class| &class.free).sum::<u64>(), memory.bytes);
-            }
-        }
-        assert_eq!(memory.free[&(16 << 20)].free.len(), 1);
-        assert_eq!(memory.free[&(1 << 20)].free.len(), 39);
     }
 }

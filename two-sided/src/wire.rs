@@ -56,6 +56,11 @@ pub(crate) enum Packet {
     Ask,
 }
 
+/// Whether a packet starts a rendezvous, which its receiver may wait for in its sleep.
+pub(crate) fn starts_rendezvous(head: &[u8]) -> bool {
+    matches!(head, [2 | 6, ..])
+}
+
 /// An encoded packet, an EAGER without its message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Encoded {

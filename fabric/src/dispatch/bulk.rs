@@ -11,8 +11,8 @@ use crate::dispatch::future::{EitherFuture, aside};
 use crate::dispatch::table::forward;
 use crate::note::Note;
 use crate::{
-    BackgroundSlot, Capabilities, Error, Fabric, Path, PeerProcesses, Segment, SegmentKey, ServerThread, Task,
-    UserMemory,
+    BackgroundSlot, Capabilities, Error, Fabric, Path, PeerProcesses, Segment, SegmentKey, ServerThread,
+    SolicitedEvents, Task, UserMemory,
 };
 
 #[deny(clippy::missing_trait_methods)]
@@ -89,6 +89,7 @@ impl<A: Fabric, B: Fabric> Fabric for Either<A, B> {
 
         call fn processes(&self) -> Option<&dyn PeerProcesses>;
         call fn background(&self) -> Option<&BackgroundSlot>;
+        call fn solicited(&self) -> Option<&dyn SolicitedEvents>;
         call fn spawn(&self, task: Task);
         call fn serve(&self, task: Task) -> Result<(), Fault>;
         call fn serve_apart(&self, task: Task, kind: ServerThread) -> Result<Option<JoinHandle<()>>, Fault>;

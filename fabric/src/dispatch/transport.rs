@@ -23,6 +23,19 @@ impl<A: Transport, B: Transport> Transport for Either<A, B> {
         }
     }
 
+    fn poll_send_solicited(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: Rank,
+        head: &[u8],
+        body: &[u8],
+    ) -> Poll<Result<(), Fault>> {
+        match self {
+            First(packets) => packets.poll_send_solicited(cx, to, head, body),
+            Second(packets) => packets.poll_send_solicited(cx, to, head, body),
+        }
+    }
+
     #[inline]
     fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {
         match self {

@@ -18,7 +18,7 @@ use crate::shm::words::ShmWord;
 use crate::shm::{Mapping, Shm, ShmSegment};
 use crate::{
     AtomicAgent, BackgroundSlot, Capabilities, Error, Fabric, Path, PeerProcesses, Segment, SegmentKey, ServerThread,
-    Task, UserMemory,
+    SolicitedEvents, Task, UserMemory,
 };
 
 impl Shm {
@@ -265,6 +265,10 @@ impl Fabric for Shm {
 
     fn background(&self) -> Option<&BackgroundSlot> {
         Some(self.0.endpoint.background())
+    }
+
+    fn solicited(&self) -> Option<&dyn SolicitedEvents> {
+        Some(self)
     }
 
     fn spawn(&self, task: Task) {

@@ -8,7 +8,7 @@ use onesided_remote_memory::Rank;
 use crate::drive;
 use crate::endpoint::Driver;
 use crate::shm::{JobSegment, Shm};
-use crate::{Drive, Ticket};
+use crate::{Drive, SolicitedEvents, Ticket};
 
 impl Drive for Shm {
     #[inline]
@@ -38,6 +38,28 @@ impl Drive for Shm {
 
     fn unfinished(&self) -> usize {
         self.0.endpoint.unfinished()
+    }
+}
+
+impl SolicitedEvents for Shm {
+    fn arm(&self) {
+        self.job_segment().solicited_bell(self.me()).arm();
+    }
+
+    fn disarm(&self) {
+        self.job_segment().solicited_bell(self.me()).disarm();
+    }
+
+    fn ticket(&self) -> Ticket {
+        self.job_segment().solicited_bell(self.me()).ticket()
+    }
+
+    fn sleep(&self, ticket: Ticket) {
+        self.job_segment().sleep_solicited(self.me(), ticket);
+    }
+
+    fn wake(&self) {
+        self.job_segment().wake_handler(self.me());
     }
 }
 

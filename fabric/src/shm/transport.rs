@@ -127,6 +127,20 @@ impl Transport for ShmTransport {
         Poll::Ready(Ok(()))
     }
 
+    fn poll_send_solicited(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: Rank,
+        head: &[u8],
+        body: &[u8],
+    ) -> Poll<Result<(), Fault>> {
+        let sent = self.poll_send(cx, to, head, body)?;
+        if sent.is_ready() {
+            self.shm.job_segment().solicit(to);
+        }
+        sent.map(Ok)
+    }
+
     #[inline]
     fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {
         if let Some((at, len)) = self.lanes.current.take() {

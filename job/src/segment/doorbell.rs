@@ -67,3 +67,47 @@ impl Doorbell<'_> {
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 }
+
+/// The doorbell of a rank's handler: a thread that moves messages while the others compute. It
+/// rings for solicited packets alone, while it is armed (sur-2006, section 4).
+///
+/// Nobody arms at each sleep: it is armed but for while a thread of the rank polls, which sees the
+/// packets itself. Whoever arms it looks afterwards, and the handler looks after it took a ticket.
+/// Checked by loom in `explored`.
+#[derive(Clone, Copy, Debug)]
+pub struct SolicitedBell<'a> {
+    /// The futex word.
+    pub rings: &'a AtomicU32,
+    /// Whether it rings.
+    pub armed: &'a AtomicU32,
+}
+
+impl SolicitedBell<'_> {
+    /// Wakes the handler if it is armed, after a packet.
+    #[inline]
+    pub fn ring(self, wake: impl FnOnce(&AtomicU32)) {
+        fence(Ordering::SeqCst);
+        if self.armed.load(Ordering::Relaxed) != 0 {
+            self.rings.fetch_add(1, Ordering::Relaxed);
+            wake(self.rings);
+        }
+    }
+
+    /// From now on it rings. What came before is looked for afterwards.
+    pub fn arm(self) {
+        self.armed.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// From now on it need not ring.
+    pub fn disarm(self) {
+        self.armed.store(0, Ordering::Relaxed);
+    }
+
+    /// The handler looks afterwards, then sleeps on the ticket.
+    pub fn ticket(self) -> Ticket {
+        let ticket = Ticket(self.rings.load(Ordering::Relaxed));
+        fence(Ordering::SeqCst);
+        ticket
+    }
+}

@@ -292,6 +292,12 @@ impl<S> Engine<S> {
         None
     }
 
+    /// Whether [`next_to_read`](Self::next_to_read) may have one.
+    #[inline]
+    pub(crate) const fn has_announced(&self) -> bool {
+        !self.announced.is_empty()
+    }
+
     /// An announced message was read, or could not be.
     pub(crate) fn read(&mut self, receive: usize, here: Result<Here<S>, Fault>) {
         let (mut matched, is_cancelled) = self.end_reading(receive);
@@ -346,7 +352,11 @@ impl<S> Engine<S> {
     /// Puts a message back in its place, or gives it to a receive that was posted since.
     pub(crate) fn give_back(&mut self, matched: Matched<S>) {
         self.place(matched);
-        // A thread of this rank may sleep, and only a packet wakes it.
+        self.wake_own();
+    }
+
+    /// Wakes the threads of this rank that sleep: only a packet does.
+    pub(crate) fn wake_own(&mut self) {
         self.queue(self.me, Outgoing::control(Packet::Credit.encode(0)));
     }
 

@@ -12,20 +12,20 @@ use crate::sync::{Condvar, Mutex, thread};
 
 /// A futex: the check of the word and the sleep are atomic with respect to wakers.
 #[derive(Default)]
-struct Futex {
+pub(super) struct Futex {
     queue: Mutex<()>,
     woken: Condvar,
 }
 
 impl Futex {
-    fn wait(&self, word: &AtomicU32, expected: u32) {
+    pub(super) fn wait(&self, word: &AtomicU32, expected: u32) {
         let queue = self.queue.lock().unwrap();
         if word.load(Relaxed) == expected {
             drop(self.woken.wait(queue).unwrap());
         }
     }
 
-    fn wake(&self) {
+    pub(super) fn wake(&self) {
         let _queue = self.queue.lock().unwrap();
         self.woken.notify_all();
     }

@@ -1,0 +1,200 @@
+//! Progress modes: who moves messages while the program computes.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::thread;
+
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{Fabric, ServerThread};
+
+use crate::engine::{Direct, Engine};
+use crate::progress::{Progress, lock};
+
+/// Who moves the messages of a rank, and how its threads wait. See
+/// [`Messages::set_progress`](crate::Messages::set_progress).
+///
+/// | mode | a message moves | a blocked thread |
+/// |---|---|---|
+/// | `Polling` | while a thread of the rank is in a call | polls, then sleeps |
+/// | `Interrupt` | the same | sleeps at once, until an event |
+/// | `Thread` | always: a thread of its own sleeps until an event | polls, then sleeps |
+/// | `Hybrid` | a long one always, whose receive is posted: a handler sleeps until a solicited event | polls, then sleeps |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ProgressMode {
+    /// The threads of the rank move messages while they are in a call (the default).
+    #[default]
+    Polling,
+    /// The same, and a blocked thread sleeps until an event without polling before: for ranks that
+    /// share their cores.
+    Interrupt,
+    /// A thread moves messages. Every packet is an event that wakes it, also while another thread
+    /// polls.
+    Thread,
+    /// A handler moves long messages (RGET with interrupt: sur-2006, section 4). Only the packet
+    /// that starts a rendezvous has an event, and it has none while a thread of the rank polls. On
+    /// fabrics without such events (cards, the simulator) this is `Thread`.
+    Hybrid,
+}
+
+impl fmt::Display for ProgressMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Polling => "polling",
+            Self::Interrupt => "interrupt",
+            Self::Thread => "thread",
+            Self::Hybrid => "hybrid",
+        })
+    }
+}
+
+/// The mode of a rank, and its thread.
+#[derive(Debug, Default)]
+pub(crate) struct Handler {
+    state: Mutex<State>,
+    /// Whether a thread moves messages.
+    has_thread: AtomicBool,
+    /// Whether solicited events wake it.
+    is_solicited: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    mode: ProgressMode,
+    /// Ends the thread.
+    stop: Option<Arc<AtomicBool>>,
+    /// The threads of the rank that poll.
+    polling: u32,
+}
+
+impl Handler {
+    pub(crate) fn mode(&self) -> ProgressMode {
+        lock(&self.state).mode
+    }
+
+    /// See [`Background::begins_polling`](onesided_fabric::Background::begins_polling).
+    pub(crate) fn begins_polling(&self, fabric: &impl Fabric) -> bool {
+        let Some(events) = fabric.solicited().filter(|_| self.is_solicited.load(Ordering::Relaxed)) else {
+            return false;
+        };
+        let state = &mut *lock(&self.state);
+        state.polling += 1;
+        events.disarm();
+        true
+    }
+
+    /// `true`: solicited events wake the handler from now on, and what came before is to be looked
+    /// for.
+    pub(crate) fn ends_polling(&self, fabric: &impl Fabric) -> bool {
+        let state = &mut *lock(&self.state);
+        state.polling -= 1;
+        let arms = state.polling == 0 && self.is_solicited.load(Ordering::Relaxed);
+        if arms && let Some(events) = fabric.solicited() {
+            events.arm();
+        }
+        arms
+    }
+}
+
+impl<F: Fabric + 'static> Progress<F> {
+    /// Changes the mode, and ends the thread of the one before.
+    pub(crate) fn set_mode(self: &Arc<Self>, mode: ProgressMode) -> Result<(), Fault> {
+        let state = &mut *lock(&self.handler().state);
+        if state.mode == mode {
+            return Ok(());
+        }
+        self.end(state);
+        let stop = Arc::new(AtomicBool::new(false));
+        let has_thread = matches!(mode, ProgressMode::Thread | ProgressMode::Hybrid);
+        match (mode, self.fabric.solicited()) {
+            (ProgressMode::Polling | ProgressMode::Interrupt, _) => {}
+            (ProgressMode::Hybrid, Some(events)) => {
+                self.start_handler(Arc::clone(&stop))?;
+                self.handler().is_solicited.store(true, Ordering::Relaxed);
+                if state.polling == 0 {
+                    events.arm();
+                }
+                events.wake(); // it looks for what came before
+            }
+            (ProgressMode::Thread | ProgressMode::Hybrid, _) => self.start_thread(Arc::clone(&stop))?,
+        }
+        if let Some(slot) = self.fabric.background() {
+            slot.sleep_at_once(mode == ProgressMode::Interrupt);
+        }
+        self.handler().has_thread.store(has_thread, Ordering::Relaxed);
+        (state.mode, state.stop) = (mode, Some(stop));
+        Ok(())
+    }
+
+    /// Starts the handler: it drains to empty after each event.
+    fn start_handler(self: &Arc<Self>, stop: Arc<AtomicBool>) -> Result<(), Fault> {
+        let (this, fabric) = (Arc::downgrade(self), self.fabric.clone());
+        let handle = move || {
+            let Some(events) = fabric.solicited() else { return };
+            loop {
+                let ticket = events.ticket();
+                match this.upgrade().filter(|_| !stop.load(Ordering::Acquire)) {
+                    Some(progress) => progress.drain(),
+                    None => return,
+                }
+                events.sleep(ticket);
+            }
+        };
+        let refused = |_| Fault::new(FaultKind::Refused);
+        thread::Builder::new().name("onesided-handler".into()).spawn(handle).map(drop).map_err(refused)
+    }
+
+    /// Starts the thread that moves messages at every event.
+    fn start_thread(self: &Arc<Self>, stop: Arc<AtomicBool>) -> Result<(), Fault> {
+        let this = Arc::downgrade(self);
+        let task = poll_fn(move |cx| match this.upgrade().filter(|_| !stop.load(Ordering::Acquire)) {
+            Some(progress) => {
+                let me = progress.fabric.rank();
+                let moves = pin!(progress.until(me, Direct::none(), |_, _, _| None::<()>, |_| None, || None));
+                moves.poll(cx)
+            }
+            None => Poll::Ready(()),
+        });
+        self.fabric.serve_apart(Box::pin(task), ServerThread::Sleeps).map(drop)
+    }
+}
+
+impl<F: Fabric> Progress<F> {
+    /// An announced message has got its receive: the packet's event is over.
+    #[inline]
+    pub(crate) fn wake_handler(&self) {
+        if self.handler().has_thread.load(Ordering::Relaxed) {
+            self.wake_thread();
+        }
+    }
+
+    #[cold]
+    fn wake_thread(&self) {
+        match self.fabric.solicited() {
+            Some(events) if self.handler().is_solicited.load(Ordering::Relaxed) => events.wake(),
+            _ => self.with(Engine::wake_own), // it sleeps until a packet
+        }
+    }
+
+    fn end(&self, state: &mut State) {
+        state.mode = ProgressMode::Polling;
+        let Some(stop) = state.stop.take() else { return };
+        stop.store(true, Ordering::Release);
+        self.wake_handler();
+        self.handler().has_thread.store(false, Ordering::Relaxed);
+        if self.handler().is_solicited.swap(false, Ordering::Relaxed)
+            && let Some(events) = self.fabric.solicited()
+        {
+            events.disarm();
+        }
+    }
+
+    /// Ends the thread, before the rank leaves.
+    pub(crate) fn end_handler(&self) {
+        self.end(&mut lock(&self.handler().state));
+    }
+}

@@ -1,0 +1,127 @@
+//! Progress modes.
+
+use std::sync::mpsc::channel;
+use std::sync::{Barrier, Mutex};
+use std::time::Duration;
+
+use onesided_fabric::{Any, World, threads};
+use onesided_two_sided::{Messages, ProgressMode, Source, Tag};
+
+const MODES: [ProgressMode; 4] =
+    [ProgressMode::Polling, ProgressMode::Interrupt, ProgressMode::Thread, ProgressMode::Hybrid];
+const LATE: Duration = Duration::from_secs(30);
+
+fn ranks(ranks: u32, mode: ProgressMode, run: impl Fn(World<Any>, &Messages) + Sync) {
+    threads(ranks, |world| {
+        let messages = Messages::new(&world).wait().unwrap();
+        messages.set_progress(mode).unwrap();
+        assert_eq!(messages.progress_mode(), mode);
+        run(world, &messages);
+    })
+    .unwrap();
+}
+
+/// The receiver is in no call of the library until its sender has been told that the message is
+/// received.
+#[test]
+fn a_sender_is_free_while_its_receiver_computes() {
+    for mode in [ProgressMode::Thread, ProgressMode::Hybrid] {
+        for len in [4_097, 1 << 20] {
+            for late in [false, true] {
+                for into_slice in [false, true] {
+                    let (tell, told) = channel();
+                    let (tell, told, met) = (Mutex::new(tell), Mutex::new(told), Barrier::new(2));
+                    ranks(2, mode, |world, messages| {
+                        if world.rank() == 0 {
+                            let send = |tag| {
+                                let bytes = vec![7_u8; len];
+                                let send = messages.send(&bytes, 1, Tag(tag)).deadline(LATE);
+                                if late {
+                                    met.wait();
+                                }
+                                send.wait().unwrap();
+                                tell.lock().unwrap().send(()).unwrap();
+                            };
+                            if !late {
+                                met.wait();
+                            }
+                            (0..3).for_each(send);
+                            return;
+                        }
+                        let told = told.lock().unwrap();
+                        for tag in 0..3 {
+                            if late {
+                                met.wait(); // the message is announced
+                                messages.probe(0, Tag(tag)).wait().unwrap();
+                            }
+                            let told = || {
+                                if tag == 0 && !late {
+                                    met.wait();
+                                }
+                                told.recv_timeout(LATE).unwrap_or_else(|_| panic!("{mode}, {len}, late: {late}"));
+                            };
+                            if into_slice {
+                                let mut slice = vec![0_u8; len];
+                                let receive = messages.recv_into(&mut slice, 0, Tag(tag));
+                                told();
+                                receive.wait().unwrap();
+                                assert_eq!(slice, vec![7; len]);
+                            } else {
+                                let receive = messages.recv::<u8>(0, Tag(tag));
+                                told();
+                                assert_eq!(receive.wait().unwrap().0, vec![7; len]);
+                            }
+                        }
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Short and long messages in both directions, while the mode changes.
+#[test]
+fn messages_arrive_in_every_mode_and_between_them() {
+    for first in MODES {
+        ranks(3, first, |world, messages| {
+            let (me, size) = (world.rank(), world.size());
+            for round in 0..60_u64 {
+                if round % 10 == 9 {
+                    messages.set_progress(MODES[(round as usize / 10 + me as usize) % MODES.len()]).unwrap();
+                }
+                let len = [1, 100, 3_000, 20_000][(round % 4) as usize];
+                let others = (0..size).filter(|rank| *rank != me);
+                let elements = vec![round; len];
+                let sends: Vec<_> =
+                    others.clone().map(|to| messages.send(&elements, to, Tag(3)).deadline(LATE)).collect();
+                let receives: Vec<_> = others.map(|from| messages.recv::<u64>(from, Tag(3)).deadline(LATE)).collect();
+                for received in world.wait_all(receives) {
+                    assert_eq!(received.unwrap().0, elements);
+                }
+                world.wait_all(sends).into_iter().for_each(|sent| sent.unwrap());
+            }
+        });
+    }
+}
+
+/// A receive that waits for nobody ends at its deadline, and a handler ends with its rank.
+#[test]
+fn a_mode_delays_no_deadline_and_outlives_no_rank() {
+    for mode in MODES {
+        ranks(2, mode, |world, messages| {
+            let receive = messages.recv::<u8>(Source::Any, Tag(1)).deadline(Duration::from_millis(30));
+            assert!(receive.wait().is_err());
+            world.barrier().wait().unwrap();
+        });
+    }
+    let handlers = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+        names.filter(|name| name.starts_with("onesided-handle")).count()
+    };
+    let end = std::time::Instant::now() + LATE;
+    while handlers() > 0 {
+        assert!(std::time::Instant::now() < end, "a handler is left");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
