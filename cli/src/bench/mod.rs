@@ -14,6 +14,7 @@ mod lock_choice;
 mod messages;
 mod metrics;
 mod output;
+mod overlap;
 mod peers;
 mod results;
 mod rma;
@@ -34,6 +35,7 @@ pub(crate) enum Command {
     Locks(commands::locks::Args),
     Rma(commands::rma::Args),
     Messages(commands::messages::Args),
+    Overlap(commands::overlap::Args),
     Transport(commands::transport::Args),
     Scale(commands::scale::Args),
     Peers(peers::Args),
@@ -48,6 +50,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Locks(args) => commands::locks::run(&args),
         Command::Rma(args) => commands::rma::run(&args),
         Command::Messages(args) => commands::messages::run(&args),
+        Command::Overlap(args) => commands::overlap::run(&args),
         Command::Transport(args) => commands::transport::run(&args),
         Command::Scale(args) => commands::scale::run(&args),
         Command::Peers(args) => peers::run(&args),

@@ -2,6 +2,7 @@
 
 pub(crate) mod locks;
 pub(crate) mod messages;
+pub(crate) mod overlap;
 pub(crate) mod rma;
 pub(crate) mod scale;
 pub(crate) mod transport;

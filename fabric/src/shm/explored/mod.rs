@@ -25,7 +25,7 @@
 //! | doorbell: two writes, one sleeper | 2 | 5 | 25,226 |
 //! | doorbell: two writers, one sleeper | 3 | 3 | 12,857 |
 //! | doorbell: a write, two sleepers of one rank | 3 | 4 | 54,623 |
-//! | solicited events: a packet, a thread that polls, the handler; two packets, the handler | 3; 2 | 3; any | 12,854; 18,274 |
+//! | solicited events: a packet, a thread that polls, the handler; two packets, the handler | 3; 2 | 3; any | 18,274; 12,854 |
 //! | flush: both put, flush and get | 2 | any | 15 |
 //! | memory model: a message; a lock's hand-over; a sequence-locked read | 2 | any | 6; 10; 735 |
 //! | access guard: a peer, an owner; two peers, an owner | 2; 3 | any; 3 | 55; 887 |

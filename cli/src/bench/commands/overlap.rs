@@ -1,0 +1,33 @@
+//! `onesided bench overlap`.
+
+use std::process::ExitCode;
+
+use onesided_windows::LockDesign;
+
+use crate::bench::overlap;
+use crate::bench::runner::{self, Options};
+use crate::failure::Failure;
+
+/// Measures whether messages move while a rank computes, by progress mode.
+///
+/// Rank 0 receives from the last rank, each on a core of its own; a handler may run on every core. A
+/// rank computes for 1.8 ms between the start of its send or receive and the wait for it. The limit
+/// is the same computation alone: a ratio of 1 is full overlap (W/T of sur-2006, section 5, is its
+/// inverse). A sender is held from its send until it may go on, while its receiver computes: one that
+/// posts the receive before (early), or when the message was announced (late). Sizes are 8 B, 16 KiB
+/// and powers of four to 4 MiB (--quick: 1 MiB). Every figure is the median of 7 runs (--quick: 3).
+/// The benchmark assumes an otherwise idle machine.
+#[derive(Debug, clap::Args)]
+#[command(after_help = runner::help())]
+pub(crate) struct Args {
+    #[command(flatten)]
+    options: Options,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if args.options.wants_picture() {
+        return Err(runner::NO_CURVES.into());
+    }
+    let jobs = [(&overlap::SUITE, 2, LockDesign::default())];
+    runner::run("onesided bench overlap", &args.options, &jobs, Vec::new())
+}
