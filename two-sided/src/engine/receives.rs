@@ -428,6 +428,7 @@ impl<S> Engine<S> {
     /// A communicator is gone, with the messages that it has not received.
     pub(crate) fn close(&mut self, context: u32) {
         self.closed.insert(context);
+        self.collectives.close(context);
         while let Some(matched) = self.take_unexpected(Pattern { context, source: None, tag: None }) {
             self.deliver(&matched, Err(Fault::new(FaultKind::Closed)));
         }

@@ -1,0 +1,1 @@
+//! What ends collectives early.
