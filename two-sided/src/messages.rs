@@ -111,7 +111,8 @@ impl<F: Fabric + 'static> Messages<F> {
 
 impl<F: Fabric> Messages<F> {
     pub(crate) fn of(world: &World<F>, progress: Arc<Progress<F>>, number: u32, may_offer: bool) -> Self {
-        let context = Arc::new(Context { progress, number, may_offer, collectives: State::default() });
+        let collectives = State::new(progress.with(|engine| engine.early()));
+        let context = Arc::new(Context { progress, number, may_offer, collectives });
         Self { world: world.clone(), context, acknowledged: Arc::default() }
     }
 

@@ -7,15 +7,15 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Fabric, Limit, NOBODY, Wait};
 
-use super::kind::Collective;
+use super::kind::{Collective, CollectiveCall};
 use super::state::{Scratch, State};
-use crate::engine::{CONTROL, CallFailure, Engine, Found, Landed, Posting, Reason, Trouble};
+use crate::engine::{CONTROL, CallFailure, Direct, Engine, Found, Landed, Posting, Reason, Trouble};
 use crate::matching::Pattern;
 use crate::progress::Registered;
 use crate::receive::{Posted, Received};
@@ -27,7 +27,7 @@ use crate::{Error, Messages, SendRequest, Source, Tag};
 pub(super) type Outcome<T = ()> = Result<T, CallFailure>;
 
 /// The time after which a rank that waits asks the one that it waits for; twice as long each time.
-const FIRST_QUESTION: Duration = Duration::from_millis(100);
+const FIRST_QUESTION: Duration = Duration::from_millis(20);
 /// A thread that polls again by itself starts to count that time after so many polls.
 const PATIENT_POLLS: u32 = 32;
 
@@ -75,7 +75,10 @@ impl<'m, F: Fabric> Core<'m, F> {
     #[cold]
     fn out_of_step(&self, Found { from, tag }: Found) -> CallFailure {
         let tags = u64::from(self.tag) << 32 | u64::from(tag);
-        self.failure(Reason::OutOfStep, Fault::of(FaultKind::OutOfStep, from), [tags, u64::from(from.0)])
+        let failure = self.failure(Reason::OutOfStep, Fault::of(FaultKind::OutOfStep, from), [tags, u64::from(from.0)]);
+        // The message may be of an earlier call, in which others still are.
+        let number = CollectiveCall::new(from.0, tag, self.number).number().min(self.number);
+        CallFailure { number: number as u32, ..failure }
     }
 
     /// Why the call will not end, as far as this rank was told.
@@ -164,6 +167,28 @@ impl<'m, F: Fabric> Core<'m, F> {
     #[inline]
     fn landed(&self, landed: &Landed, expected: usize) -> Outcome {
         self.check((landed.envelope.source, landed.envelope.tag), landed.len, expected)
+    }
+
+    /// The cause of a failure: a rank that has left may have failed before, and said why.
+    async fn cause(self, failure: CallFailure) -> CallFailure {
+        if failure.reason != Reason::Fault {
+            return failure;
+        }
+        let (progress, me) = (self.messages.progress(), self.messages.world().fabric().rank());
+        // What has arrived is taken in first.
+        let told = move |engine: &mut Engine<_>, _: &mut Direct<'_>, _: &Waker| self.trouble(engine);
+        progress.until(me, Direct::none(), told, |_| Some(failure), || None).await
+    }
+
+    /// No message of this call or of an earlier one is left, which nobody will receive, if it is the
+    /// only one.
+    #[inline]
+    fn has_no_strays(&self) -> Outcome {
+        if !self.state().has_early() || !self.state().is_only() {
+            return Ok(());
+        }
+        let stray = self.messages.progress().with(|engine| engine.stray(self.key(), |_| true));
+        stray.map_or(Ok(()), |stray| Err(self.out_of_step(stray)))
     }
 
     /// Ends the calls of the other ranks too, by telling them why this one failed.
@@ -318,13 +343,14 @@ impl<'m, F: Fabric> Link<'m, F> {
     }
 
     /// Ends the call, also at the others if it failed.
-    pub(super) fn end(mut self, outcome: Outcome) -> Result<(), Error> {
+    pub(super) async fn end(mut self, outcome: Outcome) -> Result<(), Error> {
         self.is_over = true;
+        let outcome = outcome.and_then(|()| self.core.has_no_strays());
         let Core { messages, collective, number, .. } = self.core;
-        outcome.map_err(|failure| {
-            self.core.fail(failure);
-            super::failure::error(messages, (collective, number), &failure)
-        })
+        let Err(failure) = outcome else { return Ok(()) };
+        let failure = self.core.cause(failure).await;
+        self.core.fail(failure);
+        Err(super::failure::error(messages, (collective, number), &failure))
     }
 }
 

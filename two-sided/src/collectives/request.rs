@@ -116,7 +116,7 @@ impl<'m, F: Fabric> CollectiveRequest<'m, F> {
             Some(failure) => Err(failure),
             None => Self::work(&mut link, work).await,
         };
-        link.end(outcome)
+        link.end(outcome).await
     }
 
     async fn work(link: &mut Link<'m, F>, work: Work<'m>) -> Outcome {

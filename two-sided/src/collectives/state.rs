@@ -1,7 +1,7 @@
 //! What a communicator keeps of its collectives.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 
@@ -13,7 +13,7 @@ const KEPT: usize = 64 << 20;
 const SHORT: usize = 64;
 
 /// The collectives of a communicator at a rank.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct State {
     /// The number of calls that have begun, and of those that are over.
     begun: AtomicU64,
@@ -23,6 +23,8 @@ pub(crate) struct State {
     has_failed: AtomicBool,
     /// Memory for the next calls.
     kept: Mutex<Vec<Vec<u128>>>,
+    /// The number of messages of collectives, of all communicators, that no call waits for yet.
+    early: Arc<AtomicU32>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -30,6 +32,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl State {
+    pub(crate) fn new(early: Arc<AtomicU32>) -> Self {
+        let (begun, over, kept) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::default());
+        Self { begun, over, failure: Mutex::default(), has_failed: AtomicBool::new(false), kept, early }
+    }
+
+    /// Whether there may be messages that no call waits for.
+    #[inline]
+    pub(super) fn has_early(&self) -> bool {
+        self.early.load(Ordering::Relaxed) != 0
+    }
+
     /// Begins a call; its number.
     pub(super) fn begin(&self) -> u64 {
         self.begun.fetch_add(1, Ordering::Relaxed) + 1

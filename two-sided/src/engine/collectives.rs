@@ -4,10 +4,13 @@
 //! one may be in another collective. A rank whose call has failed tells all others
 //! ([`CONTROL`] and [`FAILED`]).
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use onesided_fabric::remote_memory::{Fault, Rank};
 
 use super::Engine;
-use crate::matching::{Envelope, collective_number};
+use crate::matching::{Envelope, collective_number, is_collective};
 
 /// The bit of the tag of a message that no receive gets.
 pub(crate) const CONTROL: u32 = 1 << 31;
@@ -172,17 +175,37 @@ impl<S> Engine<S> {
         failed.map(|(_, failure)| Trouble::Failed(*failure)).or_else(|| found().map(Trouble::OutOfStep))
     }
 
+    /// Counts an unexpected message, or one less, if it is of a collective.
+    #[inline]
+    pub(super) fn count_early(&self, envelope: Envelope, by: u32) {
+        if is_collective(envelope.context) {
+            self.early.fetch_add(by, Ordering::Relaxed);
+        }
+    }
+
+    /// The number of unexpected messages of collectives.
+    pub(crate) fn early(&self) -> Arc<AtomicU32> {
+        Arc::clone(&self.early)
+    }
+
+    /// A message of this call or of an earlier one, of all that are unexpected and that `of_call`
+    /// finds. Later ones may be for calls that this rank has not begun.
+    pub(crate) fn stray(&self, (context, tag): (u32, u32), of_call: impl Fn(u32) -> bool) -> Option<Found> {
+        const HALF: u32 = 1 << 19;
+        let is_stray = |envelope: &&Envelope| {
+            let behind = collective_number(tag.wrapping_sub(envelope.tag));
+            envelope.context == context && behind < HALF && of_call(envelope.tag)
+        };
+        let stray = self.matcher.all_unexpected().map(|(envelope, _)| envelope).find(is_stray)?;
+        Some(Found { from: Rank(stray.source), tag: stray.tag })
+    }
+
     /// A call waits for long: questions about it are answered from now on. If `is_only` is true, no
     /// other call of the communicator is under way at this rank, and what is left of earlier ones is
     /// found too.
     pub(crate) fn waits_in_call(&mut self, (context, tag): (u32, u32), is_only: bool) {
-        const HALF: u32 = 1 << 19;
-        let is_stray = |envelope: &&Envelope| {
-            let behind = collective_number(tag.wrapping_sub(envelope.tag));
-            envelope.context == context && envelope.tag != tag && (behind == 0 || is_only && behind < HALF)
-        };
-        let mut strays = self.matcher.all_unexpected().map(|(envelope, _)| envelope);
-        let found = strays.find(is_stray).map(|stray| Found { from: Rank(stray.source), tag: stray.tag });
+        let is_same = |other: u32| collective_number(other) == collective_number(tag);
+        let found = self.stray((context, tag), |other| other != tag && (is_only || is_same(other)));
         let waiting = &mut self.collectives.waiting;
         match waiting.iter_mut().find(|waiting| (waiting.context, waiting.tag) == (context, tag)) {
             Some(waiting) => waiting.found = waiting.found.or(found),

@@ -36,6 +36,8 @@ mod receives;
 mod tests;
 
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::task::Waker;
 
 use onesided_fabric::SegmentKey;
@@ -113,6 +115,8 @@ pub(crate) struct Engine<S> {
     /// The contexts of communicators that are gone.
     closed: HashSet<u32>,
     collectives: Collectives,
+    /// The number of unexpected messages of collectives, which calls look at.
+    early: Arc<AtomicU32>,
 }
 
 /// Keeps a waker in place of an earlier one.
@@ -148,6 +152,7 @@ impl<S> Engine<S> {
             retired: Vec::new(),
             closed: HashSet::new(),
             collectives: Collectives::default(),
+            early: Arc::default(),
         }
     }
 

@@ -366,6 +366,7 @@ impl<S> Engine<S> {
         let Some(at) = receive else {
             let Matched { envelope, arrival, is_consumed, body } = message;
             self.matcher.keep(envelope, arrival, (body, is_consumed));
+            self.count_early(envelope, 1);
             self.woken.append(&mut self.probes);
             return;
         };
@@ -381,6 +382,7 @@ impl<S> Engine<S> {
     fn take_unexpected(&mut self, pattern: Pattern) -> Option<Matched<S>> {
         let found = self.matcher.find(pattern)?;
         let (envelope, arrival, (body, is_consumed)) = self.matcher.take(found)?;
+        self.count_early(envelope, u32::MAX);
         let mut matched = Matched { envelope, arrival, is_consumed, body };
         self.consume(&mut matched);
         Some(matched)
