@@ -191,7 +191,8 @@ impl<'m, F: Fabric> Core<'m, F> {
         stray.map_or(Ok(()), |stray| Err(self.out_of_step(stray)))
     }
 
-    /// Ends the calls of the other ranks too, by telling them why this one failed.
+    /// Ends the calls of the other ranks too, by telling them why this one failed. All are told by
+    /// every rank that fails: one that dies meanwhile has told some of them only.
     #[cold]
     pub(super) fn fail(&self, failure: CallFailure) {
         if !self.state().fail(failure) {
@@ -222,6 +223,7 @@ struct Patience<'m, F: Fabric> {
     polls: u32,
     next: Duration,
     limit: Limit<'m, F>,
+    has_asked: bool,
 }
 
 impl<'m, F: Fabric> Patience<'m, F> {
@@ -256,7 +258,8 @@ impl<'m, F: Fabric> Patience<'m, F> {
     }
 
     #[cold]
-    fn ask(&self, core: Core<'m, F>, awaited: u32) {
+    fn ask(&mut self, core: Core<'m, F>, awaited: u32) {
+        self.has_asked = true;
         let (key, is_only) = (core.key(), core.state().is_only());
         let progress = core.messages.progress();
         progress.with(|engine| engine.waits_in_call(key, is_only));
@@ -271,7 +274,7 @@ impl<'m, F: Fabric> Link<'m, F> {
     pub(super) fn new(messages: &'m Messages<F>, collective: Collective, root: u32) -> Self {
         let number = messages.collectives().begin();
         let core = Core { messages, collective, tag: collective.tag(root, number), number };
-        let patience = Patience { polls: 0, next: FIRST_QUESTION, limit: Limit::NONE };
+        let patience = Patience { polls: 0, next: FIRST_QUESTION, limit: Limit::NONE, has_asked: false };
         let world = messages.world();
         Self { core, patience, me: world.rank(), size: world.size(), is_over: false }
     }
@@ -361,7 +364,7 @@ impl<F: Fabric> Drop for Link<'_, F> {
             let me = self.core.messages.world().fabric().rank();
             self.core.fail(self.core.failure(Reason::Dropped, Fault::of(FaultKind::Closed, me), [0; 2]));
         }
-        if self.patience.limit.is_set() {
+        if self.patience.has_asked {
             self.core.messages.progress().with(|engine| engine.ends_call(self.core.key()));
         }
         self.core.state().end();

@@ -282,3 +282,23 @@ fn another_communicator_goes_on() {
         assert_eq!(sum, [2]);
     });
 }
+
+/// Errors name ranks of the communicator, not of the job.
+#[test]
+fn ranks_of_a_split_are_named_by_it() {
+    threads(5, |world| {
+        let odd = world.split(world.rank() % 2, 0).wait().unwrap();
+        let messages = Messages::new(&odd).wait().unwrap();
+        if world.rank() == 2 || world.rank() == 3 {
+            return; // rank 1 of both
+        }
+        let error = messages.all_reduce(&mut [0_u8; 10_000], Op::Sum).deadline(SOON).wait().unwrap_err();
+        assert_eq!(error.to_string(), "all_reduce (call 1): rank 1 has left");
+        // The other ranks of the job have no part in it.
+        if world.rank() == 4 {
+            let other = messages.barrier().wait().unwrap_err();
+            assert_eq!(other.to_string(), "barrier (call 2): call 1 failed before: rank 1 has left");
+        }
+    })
+    .unwrap();
+}
