@@ -40,7 +40,8 @@
 //!   (reads without locks), [`Window::scope`] (many operations on borrowed slices at the same
 //!   time), [`Window::direct`] (loads and stores where window memory is mapped), [`Access::signal`]
 //!   and [`Local::wait_until`].
-//! - [`Messages`]: messages with tags, sends and receives.
+//! - [`Messages`]: messages with tags, sends and receives; collectives, from
+//!   [`barrier`](Messages::barrier) to [`all_to_all`](Messages::all_to_all).
 //! - [`Request`] and [`handles`]: what a call that may have to wait returns.
 //! - [`manual`]: [getting started](manual::getting_started), [recipes](manual::recipes),
 //!   [terms of MPI](manual::mpi), processes, memory model, locks, failures, fabrics, simulation.
@@ -84,6 +85,7 @@ pub use onesided_lock_algos as lock_algos;
 pub use onesided_remote_memory::{Fault, FaultKind};
 pub use onesided_two_sided as two_sided;
 pub use onesided_two_sided::Error as MessageError;
+pub use onesided_two_sided::{Block, Collective, CollectiveCall, CollectiveFault, Commutative, InPlace, Reduction};
 pub use onesided_two_sided::{Explanation, Message, Messages, Payload, Protocol, Source, Status, Tag, Tags, Unmatched};
 pub use onesided_windows::Error as WindowError;
 pub use onesided_windows::{
@@ -101,7 +103,7 @@ pub mod manual;
 /// the method that returns it documents its errors and its cancel safety.
 pub mod handles {
     pub use onesided_fabric::{AllGather, Barrier, Split};
-    pub use onesided_two_sided::{CreateMessages, MatchProbe, Probe, Recv, RecvInto, SendRequest};
+    pub use onesided_two_sided::{CollectiveRequest, CreateMessages, MatchProbe, Probe, Recv, RecvInto, SendRequest};
     pub use onesided_windows::handles::*;
 }
 

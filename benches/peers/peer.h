@@ -1,5 +1,5 @@
 /* Shared by the parts of an MPI peer of `onesided bench peers`: peer.c reads commands, probes.c executes them, those of
- * messages messages.c. */
+ * messages messages.c, those of collectives collectives.c. */
 #ifndef PEER_H
 #define PEER_H
 
@@ -28,6 +28,9 @@ int probe(const struct peer *peer, const struct command *command, double *answer
 
 /* The same for probes of messages between two ranks. */
 int message_probe(const struct peer *peer, const struct command *command, double *answer);
+
+/* The same for probes of collectives. */
+int collective_probe(const struct peer *peer, const struct command *command, double *answer);
 
 /* Nanoseconds of the clock that all processes of the host share. */
 double now(void);

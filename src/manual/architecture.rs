@@ -12,7 +12,7 @@
 //! fabric      -> job                                 shm, verbs, mixed; endpoints
 //! job         -> remote-memory                       ranks, host daemons, shared segment
 //! lock-algos  -> remote-memory                       locks as algorithms
-//! layouts                                            shapes of elements in memory; pack, unpack
+//! layouts                                            shapes of elements in memory; pack, unpack; operations
 //! remote-memory                                      the boundary: one-sided operations on words
 //! ```
 //!
@@ -20,7 +20,7 @@
 //! |---|---|---|---|---|
 //! | [`onesided_remote_memory`] | the boundary: the trait [`RemoteMemory`](onesided_remote_memory::RemoteMemory) | nothing, not even `std` (with the feature `serde`: that) | nothing | every fabric, the kit's memories, every lock |
 //! | [`onesided_lock_algos`] | locks as algorithms | the boundary | the words and steps of a lock | `LockAlgorithm`, `LockContext`: windows and the kit |
-//! | `onesided-layouts` | shapes, which windows and messages share ([`Shape`](crate::Shape)); pack and unpack | nothing | how it copies | a new kind of shape: windows and messages |
+//! | `onesided-layouts` | shapes and operations, which windows and messages share ([`Shape`](crate::Shape), [`Op`](crate::Op)); pack and unpack | nothing | how it copies | a new kind of shape: windows and messages |
 //! | `onesided-lock-kit` | the verification and benchmark kit for locks | the boundary, locks, loom, proptest; for benchmarks fabric, sim | how it explores | its public checks: users' own locks |
 //! | [`onesided_job`](onesided_fabric::bootstrap) | who is in a job: launcher, PMI, rendezvous, host daemon; the memory that a host's ranks share | the boundary, the system | everything behind `Job` and `Exchange` | wire formats: their version; `ONESIDED_*` variables: never |
 //! | [`onesided_fabric`] | primitives, endpoints, shared memory, verbs | the boundary, job, the system | `shm`, `verbs`, `mixed`, each on its own | [`Fabric`](onesided_fabric::Fabric), [`Transport`](onesided_fabric::Transport) and [`Drive`](onesided_fabric::Drive): four fabrics and the table in `dispatch` |

@@ -14,10 +14,12 @@
 //! | `bench locks` | locks between processes of this host: first uncontended, then all ranks at one lock | bare locks by the same instructions, a pthread mutex that processes share |
 //! | `bench locks --lock all --metric all` | every lock by every metric, see below | the same |
 //! | `bench messages` | messages of 8 B to 4 MiB: half a round trip, also of columns, streams one way, both ways and between several pairs, streams that are all unexpected | stores, `memcpy` into shared memory and out of it |
+//! | `bench collectives` | a barrier, all_reduce, broadcast, all_gather and all_to_all of 8 B and of 64 KiB or 1 MiB, among 2 and 4 processes | |
 //! | `bench transport` | the packets that messages travel in: half a round trip, streams | the same |
 //! | `bench rma` | put, get, strided put, accumulate, get_accumulate, fetch_and_op and compare_and_swap of 8 B to 4 MiB: latency, bandwidth and message rate, with a flush and by requests | `memcpy`, bare atomic instructions, a fence |
 //! | `bench peers` | locks, small operations, bandwidth, allocation of windows, a target that computes, contended locks | MPICH 5 and Open MPI 5, which it installs from PyPI and for which it compiles C programs of the same loops |
 //! | `bench peers --suite messages` | messages of 8 B to 4 MiB: half a round trip, streams, messages a second, all unexpected | the same two by the loops of OSU's benchmarks; `ucx_perftest`, if it is installed (Debian: ucx-utils) |
+//! | `bench peers --suite collectives` | the measures of `bench collectives` | MPICH 5 and Open MPI 5 by the same loops |
 //! | `bench peers --fabric verbs` | get, compare_and_swap, fetch_and_op, signals, messages and puts on an RDMA device | perftest's programs on the same device |
 //! | `bench scale` | locks with 10 to 1,000,000 simulated origins, in virtual time; `--conditions`: with lost messages, an owner that stops or dies, and on two testbeds; `--simulator`: the memory and the speed of the simulation | one another |
 //!

@@ -176,6 +176,32 @@
 //! memory of the library, and its wait copies. While a rank computes, the senders of long messages
 //! to it wait.
 //!
+//! # Collectives
+//!
+//! A communicator has the collectives of MPI: [barrier](crate::Messages::barrier),
+//! [broadcast](crate::Messages::broadcast), [reductions](super::recipes#reductions), gathers,
+//! scatters, exchanges and scans. Their messages are in a context of their own, which no receive
+//! sees. Algorithms, for so many bytes (of all ranks together, unless a block is named):
+//!
+//! | collective | short | long |
+//! |---|---|---|
+//! | `barrier` | dissemination | |
+//! | `broadcast` | binomial tree | from 512 KiB, 8 ranks: scatter, then all-gather around a ring |
+//! | `reduce` | binomial tree | from 64 KiB, 4 ranks: reduce-scatter by halves, then gather |
+//! | `all_reduce` | recursive doubling | from 16 KiB: reduce-scatter by halves, then all-gather (Rabenseifner) |
+//! | `gather`, `scatter` | blocks up to 1 KiB: binomial tree | straight to and from the root, as those with counts |
+//! | `all_gather` | recursive doubling; Bruck if the ranks are no power of two | from 64 KiB: ring |
+//! | `all_to_all` | blocks up to 256 B, 8 ranks: Bruck | pairwise exchange, as that with counts |
+//! | `reduce_scatter` | recursive doubling of the whole | from 8 KiB: pairwise exchange, or in the order of the ranks |
+//! | `scan`, `exclusive_scan` | recursive doubling | the same |
+//!
+//! A rank in another collective than the others is told so at its first message: the error says who
+//! is in which call. If both wait for one another, one asks the other after 20 ms. A rank whose call
+//! fails tells all others why: so a death ends the call at every rank that waits in it, with an error
+//! that names the dead rank. The communicator's later collectives fail with the same reason; its
+//! messages, and other communicators, go on. [`CollectiveRequest`](crate::handles::CollectiveRequest)
+//! has the rules.
+//!
 //! # Failures
 //!
 //! - A receive from a rank that died or left, and a send to one, fail with `PeerDied` or
@@ -198,5 +224,6 @@
 //!
 //! # Not there yet
 //!
-//! There are no progress threads, no sends without a copy on cards, no other protocols (RPUT,
-//! pipelines), and no collectives but those of [`World`](crate::World).
+//! There are no progress threads, no sends without a copy on cards, and no other protocols (RPUT,
+//! pipelines). A collective moves while it is waited for or polled, not while its rank waits for
+//! something else alone.

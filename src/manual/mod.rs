@@ -3,14 +3,15 @@
 //! To begin:
 //!
 //! 1. [`getting_started`]: install, ten lines, processes, the first lock, the first failure.
-//! 2. [`recipes`]: a hash map, a work queue, halo exchanges, a recovered mutex, async with a cancel.
+//! 2. [`recipes`]: a hash map, a work queue, halo exchanges, reductions, a recovered mutex, async
+//!    with a cancel.
 //! 3. [`mpi`]: where a reader who knows MPI finds each call.
 //!
 //! To write programs:
 //!
 //! 4. [`processes`]: how a program becomes ranks, how it finds its job, and how it ends.
 //! 5. [`memory_model`]: what a put, a flush, an unlock and a barrier promise, and to whom.
-//! 6. [`messages`]: sends and receives with tags.
+//! 6. [`messages`]: sends and receives with tags; collectives.
 //! 7. [`choosing_a_lock`]: which lock for which load.
 //! 8. [`lock_semantics`]: what every lock promises, and how the designs differ.
 //! 9. [`death_and_leases`]: locks whose owner died, panicked, or is too slow.

@@ -29,7 +29,7 @@
 //! | `MPI_Comm_split`; by `MPI_COMM_TYPE_SHARED` | [`World::split`](crate::World::split); [`World::split_by_host`](crate::World::split_by_host) |
 //! | `MPI_Barrier` | [`World::barrier`](crate::World::barrier) |
 //! | `MPI_Allgather` of bytes | [`World::all_gather`](crate::World::all_gather) |
-//! | other collectives | none so far |
+//! | other collectives | those of [messages](#collectives) |
 //! | `MPI_Abort` | [`World::abort`](crate::World::abort) |
 //!
 //! # Messages
@@ -47,6 +47,28 @@
 //! | `MPI_Waitany`, `MPI_Waitsome`, `MPI_Waitall`, `MPI_Testsome` | [`World::wait_any`](crate::World::wait_any), `wait_some`, `wait_all`, `test_some` |
 //! | `MPI_Sendrecv` | `send`, then `recv`, then wait for both |
 //! | persistent requests | none so far |
+//!
+//! # Collectives
+//!
+//! Of a communicator. Each returns a request, so that the nonblocking ones have no names of their
+//! own. Arguments in place are `&mut`; where the own block is apart, it may be
+//! [`InPlace`](crate::InPlace).
+//!
+//! | MPI | here |
+//! |---|---|
+//! | `MPI_Barrier`, `MPI_Bcast` | [`Messages::barrier`](crate::Messages::barrier), [`broadcast`](crate::Messages::broadcast) |
+//! | `MPI_Reduce`, `MPI_Allreduce` | [`reduce`](crate::Messages::reduce), [`all_reduce`](crate::Messages::all_reduce) |
+//! | `MPI_Reduce_scatter_block`, `MPI_Reduce_scatter` | [`reduce_scatter`](crate::Messages::reduce_scatter), [`reduce_scatter_v`](crate::Messages::reduce_scatter_v) |
+//! | `MPI_Scan`, `MPI_Exscan` | [`scan`](crate::Messages::scan), [`exclusive_scan`](crate::Messages::exclusive_scan) |
+//! | `MPI_Gather`, `MPI_Gatherv` | [`gather`](crate::Messages::gather), [`gather_v`](crate::Messages::gather_v) |
+//! | `MPI_Scatter`, `MPI_Scatterv` | [`scatter`](crate::Messages::scatter), [`scatter_v`](crate::Messages::scatter_v) |
+//! | `MPI_Allgather`, `MPI_Allgatherv` | [`all_gather`](crate::Messages::all_gather), [`all_gather_v`](crate::Messages::all_gather_v) |
+//! | `MPI_Alltoall`, `MPI_Alltoallv` | [`all_to_all`](crate::Messages::all_to_all), [`all_to_all_v`](crate::Messages::all_to_all_v) |
+//! | `MPI_Ibarrier`, `MPI_Ibcast`, ... | the same: `.test()` of the request begins it |
+//! | `MPI_IN_PLACE` | `&mut` slices; [`InPlace`](crate::InPlace) |
+//! | `MPI_SUM`, `MPI_MAXLOC`, ... | [`Op`](crate::Op), [`Located`](crate::Located) |
+//! | `MPI_Op_create` with `commute` 0; 1 | a function of two elements; [`Commutative`](crate::Commutative) |
+//! | `MPI_Neighbor_allgather`, ...; persistent collectives | none so far |
 //!
 //! # Windows
 //!

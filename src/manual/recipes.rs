@@ -1,4 +1,4 @@
-//! A hash map, a work queue, halo exchanges, a recovered mutex, and async with a cancel.
+//! A hash map, a work queue, halo exchanges, reductions, a recovered mutex, and async with a cancel.
 //!
 //! Each recipe shows its essential lines. The whole program is in the folder `examples`, and the
 //! tests run it as four processes.
@@ -207,6 +207,56 @@
 //!
 //! The program, with all four edges: `examples/halo_2d.rs`. By messages instead of a window:
 //! [columns and other shapes](super::messages#columns-and-other-shapes).
+//!
+//! # Reductions
+//!
+//! Each rank has a part of the data; all of them get the sum, the largest, or whatever combines two
+//! values to one. A reduction takes a vector, place by place: several values cost what one costs.
+//!
+//! ```
+//! use onesided::{Commutative, Located, Messages, Op, Result};
+//!
+//! # onesided::threads(4, |world| {
+//! # let mine = [f64::from(world.rank()) + 0.5; 10];
+//! let messages = Messages::new(&world).wait()?;
+//! let largest = mine.iter().fold(0.0, |largest: f64, number| largest.max(*number));
+//!
+//! let mut sums = [mine.len() as f64, mine.iter().sum()];
+//! let sum = messages.all_reduce(&mut sums, Op::Sum);
+//! let mut located = [Located::new(largest as f32, world.rank())];
+//! let max = messages.all_reduce(&mut located, Op::MaxLoc); // under way at the same time
+//! for request in [sum, max] {
+//!     request.wait()?;
+//! }
+//! let mean = sums[1] / sums[0];
+//! # assert_eq!((mean, located[0]), (2.0, Located::new(3.5, 3)));
+//!
+//! // A function of the program's own, here the bounds of points.
+//! let mut bounds = [[mine[0], mine[9]]];
+//! messages.all_reduce(&mut bounds, Commutative(|a: [f64; 2], b: [f64; 2]| [a[0].min(b[0]), a[1].max(b[1])])).wait()?;
+//! # assert_eq!(bounds, [[0.5, 3.5]]);
+//!
+//! // Where each rank's elements begin in a file that all of them write.
+//! let mut end = [mine.len()];
+//! messages.scan(&mut end, Op::Sum).wait()?;
+//! let begin = end[0] - mine.len();
+//! # assert_eq!(begin, 10 * world.rank() as usize);
+//! # Ok(()) })?.into_iter().collect::<Result<()>>()?;
+//! # Ok::<(), onesided::Error>(())
+//! ```
+//!
+//! - All ranks call the same collectives in the same order. A rank that does not is told so: `rank 2
+//!   is in broadcast (call 7, root 0), and rank 0 is in barrier (call 7)`.
+//! - All ranks get the same bits, also of floats, whose sums depend on the order. Another number of
+//!   ranks gives others.
+//! - A function without [`Commutative`](crate::Commutative) is applied in the order of the ranks,
+//!   which costs more in long reductions.
+//! - [`reduce`](crate::Messages::reduce) gives the result to one rank,
+//!   [`reduce_scatter`](crate::Messages::reduce_scatter) a part of it to each.
+//! - A sum that no rank waits for, or to which not all ranks come, is an
+//!   [`accumulate`](crate::Access::accumulate) in a window.
+//!
+//! The program: `examples/reductions.rs`.
 //!
 //! # A recovered mutex
 //!

@@ -71,6 +71,18 @@ fn a_ring_adds() {
 }
 
 #[test]
+fn reductions_are_statistics() {
+    let text = |ranks: u32| {
+        let bins = "[10000, 10000, 10000, 10000, 10000, 10000, 10000, 10000, 10000, 10000]";
+        format!("{ranks} ranks have 100000 numbers: mean 0.500, deviation 0.289, {bins}\n").into_bytes()
+    };
+    assert_eq!(run("reductions", &[]).stdout, text(1));
+    assert_eq!(run("reductions", &as_threads(&[])).stdout, text(4));
+    let ended = jobs::start_program(3, example("reductions").as_os_str(), &[]).wait();
+    assert_eq!((ended.code, &ended.output), (0, &text(3)), "{ended:#?}");
+}
+
+#[test]
 fn tasks_count() {
     let text = |ranks: u32| format!("{ranks} ranks with 20 tasks each counted to {}\n", 200 * ranks).into_bytes();
     assert_eq!(run("async_tokio", &[]).stdout, text(1));

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{explain, questions};
 
-use crate::{ProgressMode, Source, Status, Tag, Tags};
+use crate::{Collective, CollectiveFault, ProgressMode, Source, Status, Tag, Tags};
 
 /// An error of a message: which operation, with which rank, and why.
 #[derive(Clone, Copy, thiserror::Error)]
@@ -77,6 +77,19 @@ pub enum Error {
         /// waited for another receive.
         others: Option<Unmatched>,
     },
+    /// A collective failed: at every rank that waits for it, with the same reason. So do all later
+    /// ones of the communicator, at once; its messages go on.
+    #[error("{collective} (call {call}): {}{fault}", earlier(*.call, *.failed))]
+    Collective {
+        /// Which one.
+        collective: Collective,
+        /// The number of the call: the rank's first collective on the communicator is 1.
+        call: u64,
+        /// The number of the call that failed: this one or an earlier one.
+        failed: u64,
+        /// Why.
+        fault: CollectiveFault,
+    },
     /// A message came that could not be read. It is lost, and its sender gets an error too.
     #[error("recv {status}: {fault}")]
     Read {
@@ -132,6 +145,10 @@ fn reached(to: u32, has_left: Option<bool>) -> String {
     }
 }
 
+fn earlier(call: u64, failed: u64) -> String {
+    if call == failed { String::new() } else { format!("call {failed} failed before: ") }
+}
+
 fn counted(count: u32, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
@@ -170,6 +187,7 @@ impl Error {
             Self::Rank { .. } => Fault::new(FaultKind::NoSuchRank),
             Self::Range { .. } => Fault::new(FaultKind::OutOfRange),
             Self::Length { .. } => Fault::new(FaultKind::TooLong),
+            Self::Collective { fault, .. } => fault.fault(),
             Self::Create { fault }
             | Self::Progress { fault, .. }
             | Self::Send { fault, .. }

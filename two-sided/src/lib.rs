@@ -13,6 +13,7 @@
 //! | probe, iprobe | [`Messages::probe`] |
 //! | mprobe, mrecv | [`Messages::match_probe`], [`Message`] |
 //! | cancel | drop of the handle of a receive |
+//! | barrier, bcast, reduce, allreduce, gather, ...; nonblocking: ibarrier, ... | [`Messages::barrier`], [`Messages::broadcast`], [`Messages::all_reduce`], ... |
 //! | progress threads of an implementation | [`Messages::set_progress`] |
 //! | (ULFM) ack_failed | [`Messages::acknowledge_failures`] |
 //!
@@ -20,11 +21,13 @@
 //!
 //! `matching` decides which receive gets which message; `engine` runs the protocols, without I/O,
 //! clock or threads; `progress` drives the engine over a fabric, in whatever task of the rank
-//! waits; the other files are the interface. May use: [`onesided_fabric`], through its traits, and
+//! waits; `collectives` are algorithms over messages of a context of their own; the other files are
+//! the interface. May use: [`onesided_fabric`], through its traits, and
 //! [`onesided_layouts`]. May not know which fabric it runs on, windows, or locks.
 
 #![forbid(unsafe_code)]
 
+mod collectives;
 mod create;
 mod engine;
 mod error;
@@ -40,10 +43,14 @@ mod receive;
 mod send;
 mod shaped;
 mod source;
+mod taken;
 mod wire;
 
-pub use onesided_layouts::Shape;
+pub use onesided_layouts::{Located, Op, Operand, Shape};
 
+pub use crate::collectives::{
+    Block, Collective, CollectiveCall, CollectiveFault, CollectiveRequest, Commutative, InPlace, Reduction,
+};
 pub use crate::create::CreateMessages;
 pub use crate::error::{Error, Unmatched};
 pub use crate::explanation::{Explanation, Protocol};

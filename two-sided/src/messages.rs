@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use onesided_fabric::remote_memory::{Fault, FaultKind, Liveness, Rank};
 use onesided_fabric::{Fabric, Wait, World};
 
+use crate::collectives::State;
 use crate::engine::Engine;
 use crate::matching::{Envelope, Pattern};
 use crate::progress::{Progress, Registered};
@@ -73,6 +74,9 @@ impl<F: Fabric> fmt::Debug for Messages<F> {
     }
 }
 
+/// The context of a communicator's collectives has this bit set.
+const COLLECTIVE: u32 = 1 << 31;
+
 /// What the handles of one communicator share.
 #[derive(Debug)]
 struct Context<F: Fabric> {
@@ -80,11 +84,12 @@ struct Context<F: Fabric> {
     number: u32,
     /// Whether the members can read one another's slices.
     may_offer: bool,
+    collectives: State,
 }
 
 impl<F: Fabric> Drop for Context<F> {
     fn drop(&mut self) {
-        self.progress.with(|engine| engine.close(self.number));
+        self.progress.with(|engine| [self.number, self.number | COLLECTIVE].map(|context| engine.close(context)));
     }
 }
 
@@ -106,7 +111,8 @@ impl<F: Fabric + 'static> Messages<F> {
 
 impl<F: Fabric> Messages<F> {
     pub(crate) fn of(world: &World<F>, progress: Arc<Progress<F>>, number: u32, may_offer: bool) -> Self {
-        let context = Arc::new(Context { progress, number, may_offer });
+        let collectives = State::new(progress.with(|engine| engine.early()));
+        let context = Arc::new(Context { progress, number, may_offer, collectives });
         Self { world: world.clone(), context, acknowledged: Arc::default() }
     }
 
@@ -364,6 +370,15 @@ impl<F: Fabric> Messages<F> {
 
     pub(crate) fn context(&self) -> u32 {
         self.context.number
+    }
+
+    pub(crate) fn collectives(&self) -> &State {
+        &self.context.collectives
+    }
+
+    /// The context of the messages of collectives.
+    pub(crate) fn collective_context(&self) -> u32 {
+        self.context.number | COLLECTIVE
     }
 
     /// The rank on the fabric of a rank that an operation names.

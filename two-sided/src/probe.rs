@@ -9,7 +9,7 @@ use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
 use crate::engine::{Direct, Engine};
 use crate::matching::Pattern;
 use crate::progress::Registered;
-use crate::receive::Taken;
+use crate::taken::Taken;
 use crate::{Error, Messages, Payload, Recv, RecvInto, Shape, Source, Status, Tags};
 
 /// The pattern of a probe, or why there is none.

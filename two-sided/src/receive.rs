@@ -2,18 +2,17 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::task::Waker;
 use std::time::Duration;
 
 use bytemuck::Pod;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
-use onesided_fabric::{Call, Drive, Fabric, Limit, limited};
+use onesided_fabric::{Call, Drive, Fabric, Limit, Wait, limited};
 use onesided_layouts::Shape;
 
-use crate::engine::{Body, Direct, Engine, Landed, Matched, Posting};
-use crate::offered;
+use crate::engine::{Direct, Engine, Landed, Matched, Posting};
 use crate::progress::{Progress, Registered};
-use crate::shaped::{CHUNK, Places};
+use crate::shaped::Places;
+use crate::taken::Taken;
 use crate::{Error, Messages, Source, Status, Tags};
 
 /// A receive of a message of any length. See [`Messages::recv`].
@@ -87,6 +86,12 @@ pub(crate) struct Posted<'m, F: Fabric> {
     receive: Option<usize>,
 }
 
+impl<'m, F: Fabric> Posted<'m, F> {
+    pub(crate) const fn new(progress: &'m Progress<F>, watch: Rank, receive: usize) -> Self {
+        Self { progress, watch, receive: Some(receive) }
+    }
+}
+
 /// A receive, or its message. Boxed, to keep the handle small.
 enum Start<'m, F: Fabric> {
     Posted(Posted<'m, F>),
@@ -104,7 +109,7 @@ impl<'m, F: Fabric> Start<'m, F> {
         let watch = pattern.source.map_or(progress.fabric.rank(), Rank);
         let (into, has) = room.map(|room| (&mut *room.bytes, &mut room.landed)).unzip();
         Ok(match progress.receive(pattern, into) {
-            Posting::Posted(receive) => Self::Posted(Posted { progress, watch, receive: Some(receive) }),
+            Posting::Posted(receive) => Self::Posted(Posted::new(progress, watch, receive)),
             Posting::Taken(matched) => Self::Taken(Box::new(Taken::new(messages, matched))),
             Posting::Landed(landed) => {
                 has.map_or_else(|| unreachable!("there is no slice"), |has| *has = Some(landed));
@@ -130,120 +135,7 @@ impl<F: Fabric> Drop for Posted<'_, F> {
     }
 }
 
-/// A message that the engine has matched: delivered, or given back when this is dropped.
-pub(crate) struct Taken<'m, F: Fabric> {
-    messages: &'m Messages<F>,
-    matched: Option<Matched<Registered<F>>>,
-}
-
-impl<F: Fabric> Drop for Taken<'_, F> {
-    fn drop(&mut self) {
-        if let Some(matched) = self.matched.take() {
-            self.messages.progress().with(|engine| engine.give_back(matched));
-        }
-    }
-}
-
-impl<'m, F: Fabric> Taken<'m, F> {
-    pub(crate) const fn new(messages: &'m Messages<F>, matched: Matched<Registered<F>>) -> Self {
-        Self { messages, matched: Some(matched) }
-    }
-
-    fn matched(&self) -> &Matched<Registered<F>> {
-        self.matched.as_ref().unwrap_or_else(|| unreachable!("it is there until it is delivered"))
-    }
-
-    pub(crate) const fn messages(&self) -> &'m Messages<F> {
-        self.messages
-    }
-
-    pub(crate) fn status(&self) -> Status {
-        let matched = self.matched();
-        self.messages.status(matched.envelope, matched.body.len())
-    }
-
-    /// The message is here, or lost. Its sender may wait for the packet that says so, so this rank
-    /// does not go on before it is on its way.
-    async fn deliver(&mut self, outcome: Result<(), Fault>) {
-        let Some(matched) = self.matched.take() else { return };
-        if let Body::Eager(_) = matched.body {
-            return; // its sender waits for nothing
-        }
-        let (progress, from) = (self.messages.progress(), Rank(matched.envelope.source));
-        let is_queued = progress.with(|engine| {
-            engine.deliver(&matched, outcome);
-            engine.owes_packets(from)
-        });
-        if is_queued && progress.with(|engine| engine.owes_packets(from)) {
-            let sent = |engine: &mut Engine<Registered<F>>, _: &mut Direct<'_>, _: &Waker| {
-                (!engine.owes_packets(from)).then_some(())
-            };
-            progress.until(from, Direct::none(), sent, |_| None, || None).await;
-        }
-        if let Body::Read { memory: Ok(memory), .. } = matched.body {
-            progress.keep([memory]);
-        }
-    }
-
-    /// How much of the message there is room for.
-    fn len_in(&self, room: usize) -> usize {
-        usize::try_from(self.matched().body.len()).unwrap_or(usize::MAX).min(room)
-    }
-
-    /// Copies the message's bytes from an offset on; from 0 on, if its slice is offered.
-    async fn copy(&self, at: usize, into: &mut [u8]) -> Result<(), Fault> {
-        let (fabric, progress) = (self.messages.world().fabric(), self.messages.progress());
-        match &self.matched().body {
-            Body::Eager(bytes) => {
-                into.copy_from_slice(&bytes[at..at + into.len()]);
-                Ok(())
-            }
-            Body::Announced { key, .. } if key.len == 0 => Ok(()),
-            Body::Announced { key, is_offered: true, .. } => offered::read(progress, key, into).await,
-            Body::Announced { key, .. } => match progress.open(key) {
-                Ok(memory) => fabric.get(&memory, at as u64, into).await,
-                Err(fault) => Err(fault),
-            },
-            Body::Read { memory: Ok(memory), .. } => fabric.read_own(memory, at as u64, into),
-            Body::Read { memory: Err(fault), .. } => Err(*fault),
-        }
-    }
-
-    /// Copies the message, or its beginning, to its places.
-    async fn unpack(&self, places: &mut Places<'_>) -> Result<(), Fault> {
-        let (len, fabric) = (self.len_in(places.len), self.messages.world().fabric());
-        let chunk = match &self.matched().body {
-            Body::Eager(bytes) => {
-                places.unpack(&bytes[..len]);
-                return Ok(());
-            }
-            Body::Announced { is_offered, .. } if *is_offered || !fabric.capabilities().completes_at_post => len,
-            _ => len.min(CHUNK),
-        };
-        let packed = bytemuck::allocation::try_zeroed_slice_box(chunk);
-        let mut packed: Box<[u8]> = packed.map_err(|()| Fault::new(FaultKind::NoMemory))?;
-        for at in (0..len.max(1)).step_by(CHUNK.max(chunk)) {
-            let packed = &mut packed[..chunk.min(len - at)];
-            self.copy(at, packed).await?;
-            places.unpack(packed);
-        }
-        Ok(())
-    }
-
-    /// Reads the message, or its beginning, and delivers it.
-    async fn read(&mut self, into: &mut [u8]) -> Result<(), Error> {
-        let len = self.len_in(into.len());
-        let read = self.copy(0, &mut into[..len]).await;
-        self.end(read).await
-    }
-
-    /// Delivers the message: it was read, or could not be.
-    async fn end(&mut self, read: Result<(), Fault>) -> Result<(), Error> {
-        let status = self.status();
-        self.deliver(read).await;
-        read.map_err(|fault| Error::Read { status, fault: self.messages.world().translate(fault) })
-    }
-
+impl<F: Fabric> Taken<'_, F> {
     pub(crate) async fn into_vec<T: Pod + Send>(mut self) -> Result<(Vec<T>, Status), Error> {
         let (status, element) = (self.status(), size_of::<T>());
         if !status.bytes.is_multiple_of(element as u64) {
@@ -275,7 +167,7 @@ impl<'m, F: Fabric> Taken<'m, F> {
 
 impl<'m, F: Fabric> Posted<'m, F> {
     async fn taken(mut self, messages: &'m Messages<F>, wanted: (Source, Tags)) -> Result<Taken<'m, F>, Error> {
-        let landed = self.landed(messages, wanted, &mut []).await;
+        let landed = self.landed_of(messages, wanted, &mut []).await;
         match landed.map_err(|fault| messages.failed("recv", wanted, fault))? {
             Received::Matched(matched) => Ok(Taken::new(messages, matched)),
             Received::Landed(_) => unreachable!("there is no room for it"),
@@ -284,19 +176,30 @@ impl<'m, F: Fabric> Posted<'m, F> {
 
     /// Takes in what has arrived, until the message is in the slice; then the receive is over.
     #[inline]
-    fn land(&mut self, into: &mut [u8]) -> Option<Landed> {
+    pub(crate) fn land(&mut self, into: &mut [u8]) -> Option<Landed> {
         let landed = self.progress.land(self.receive?, into)?;
         self.receive = None;
         Some(landed)
     }
 
-    /// Waits for the message. An eager one that comes now is in `into`, if there is any room.
-    fn landed<'a>(
+    fn landed_of<'a>(
         &'a mut self,
         messages: &'a Messages<F>,
         (source, tags): (Source, Tags),
         into: &'a mut [u8],
     ) -> impl Future<Output = Result<Received<Registered<F>>, Fault>> + 'a {
+        let wait = move || messages.wait(source, format!("a receive with {tags} from {source}"));
+        self.landed(into, move |engine| messages.failed_source(engine, source), wait)
+    }
+
+    /// Waits for the message. An eager one that comes now is in `into`, if there is any room.
+    /// `failed` as of [`Progress::until`].
+    pub(crate) fn landed<'a, E: From<Fault> + 'a>(
+        &'a mut self,
+        into: &'a mut [u8],
+        failed: impl Fn(&Engine<Registered<F>>) -> Option<E> + 'a,
+        wait: impl Fn() -> Wait + 'a,
+    ) -> impl Future<Output = Result<Received<Registered<F>>, E>> + 'a {
         let Some(receive) = self.receive else { unreachable!("it is taken once") };
         self.progress.until(
             self.watch,
@@ -304,19 +207,19 @@ impl<'m, F: Fabric> Posted<'m, F> {
             move |engine, direct, waker| {
                 let outcome = match direct.landed.take() {
                     Some(landed) => Ok(Received::Landed(landed)),
-                    None => engine.received(receive, waker)?.map(Received::Matched),
+                    None => engine.received(receive, waker)?.map(Received::Matched).map_err(E::from),
                 };
                 self.receive = None;
                 Some(outcome)
             },
-            move |engine| messages.failed_source(engine, source).map(Err),
-            move || Some(messages.wait(source, format!("a receive with {tags} from {source}"))),
+            move |engine| failed(engine).map(Err),
+            move || Some(wait()),
         )
     }
 }
 
 /// The message of a receive.
-enum Received<S> {
+pub(crate) enum Received<S> {
     Matched(Matched<S>),
     /// It is in the memory of the receive.
     Landed(Landed),
@@ -434,7 +337,7 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
         mut room: Room<'m, F>,
     ) -> Result<Status, Error> {
         match started.map_err(|error| *error)? {
-            Start::Posted(mut posted) => match posted.landed(messages, wanted, room.bytes).await {
+            Start::Posted(mut posted) => match posted.landed_of(messages, wanted, room.bytes).await {
                 Ok(Received::Landed(landed)) => room.has(landed),
                 Ok(Received::Matched(matched)) => Taken::new(messages, matched).into_room(room).await,
                 Err(fault) => Err(messages.failed("recv", wanted, fault)),

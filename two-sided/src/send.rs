@@ -6,10 +6,10 @@ use std::pin::pin;
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
-use onesided_fabric::{Call, Drive, Fabric, Limit, Segment, SegmentKey, limited};
+use onesided_fabric::{Call, Drive, Fabric, Limit, Segment, SegmentKey, Wait, limited};
 use onesided_layouts::{Cursor, Shape};
 
-use crate::engine::Direct;
+use crate::engine::{Direct, Engine};
 use crate::offered::OfferedSlice;
 use crate::progress::{Progress, Registered, TooLong};
 use crate::shaped::{self, CHUNK};
@@ -28,10 +28,10 @@ pub struct SendRequest<'m, F: Fabric> {
 
 /// The send as errors tell of it.
 #[derive(Clone, Copy)]
-struct What {
-    to: u32,
-    tag: Tag,
-    bytes: u64,
+pub(crate) struct What {
+    pub(crate) to: u32,
+    pub(crate) tag: Tag,
+    pub(crate) bytes: u64,
 }
 
 impl fmt::Display for What {
@@ -49,7 +49,7 @@ impl What {
 }
 
 /// A send that the engine has, until this is dropped.
-struct Pending<'m, F: Fabric> {
+pub(crate) struct Pending<'m, F: Fabric> {
     progress: &'m Progress<F>,
     to: Rank,
     send: u32,
@@ -58,7 +58,7 @@ struct Pending<'m, F: Fabric> {
 }
 
 /// `None`: the message is on its way. The error is boxed, to keep the handle small.
-type Started<'m, F> = Result<Option<Pending<'m, F>>, Box<Error>>;
+pub(crate) type Started<'m, F> = Result<Option<Pending<'m, F>>, Box<Error>>;
 
 impl<F: Fabric> Drop for Pending<'_, F> {
     fn drop(&mut self) {
@@ -68,6 +68,29 @@ impl<F: Fabric> Drop for Pending<'_, F> {
 }
 
 impl<F: Fabric> Pending<'_, F> {
+    /// Waits until the message is on its way or was read. `failed` as of [`Progress::until`].
+    pub(crate) async fn sent<E: From<Fault>>(
+        mut self,
+        failed: impl Fn(&Engine<Registered<F>>) -> Option<E>,
+        wait: impl Fn() -> Wait,
+    ) -> Result<(), E> {
+        let (progress, send) = (self.progress, self.send as usize);
+        let mut sent = pin!(progress.until(
+            self.to,
+            Direct::none(),
+            |engine, _, waker| Some(engine.sent(send, waker)?.map_err(E::from)),
+            |engine| failed(engine).map(Err),
+            || Some(wait()),
+        ));
+        poll_fn(|cx| {
+            if self.offered.as_ref().is_some_and(|slice| slice.help(&progress.fabric).is_err()) {
+                self.withdraw();
+            }
+            sent.as_mut().poll(cx)
+        })
+        .await
+    }
+
     /// Gives the slice back. The message goes on.
     fn withdraw(&mut self) {
         if let Some(copy) = self.offered.take().and_then(|slice| slice.withdraw(self.progress)) {
@@ -79,7 +102,7 @@ impl<F: Fabric> Pending<'_, F> {
 impl<'m, F: Fabric> SendRequest<'m, F> {
     pub(crate) fn start(messages: &'m Messages<F>, bytes: &'m [u8], (to, tag): (u32, Tag), synchronous: bool) -> Self {
         let what = What { to, tag, bytes: bytes.len() as u64 };
-        Self::started(messages, what, Self::post(messages, bytes, what, synchronous))
+        Self::started(messages, what, Self::post(messages, messages.context(), bytes, (what, synchronous)))
     }
 
     fn started(messages: &'m Messages<F>, what: What, started: Started<'m, F>) -> Self {
@@ -110,11 +133,18 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
         Self::started(messages, what, started)
     }
 
-    fn post(messages: &'m Messages<F>, bytes: &'m [u8], what: What, synchronous: bool) -> Started<'m, F> {
+    /// Starts a send in a context of the communicator.
+    #[inline]
+    pub(crate) fn post(
+        messages: &'m Messages<F>,
+        context: u32,
+        bytes: &'m [u8],
+        (what, synchronous): (What, bool),
+    ) -> Started<'m, F> {
         let to = messages.rank("send", what.to)?;
-        let eager = if synchronous { Err(TooLong) } else { Self::eager(messages, bytes, what, to) };
+        let eager = if synchronous { Err(TooLong) } else { Self::eager(messages, context, bytes, (what, to)) };
         eager.or_else(|TooLong| {
-            Self::announce(messages, what, to, synchronous, |progress| {
+            Self::announce(messages, context, (what, to), synchronous, |progress| {
                 if messages.is_offered(to, bytes.len()) {
                     let slice = OfferedSlice::publish(progress, bytes, to)?;
                     return Ok((slice.memory(), Some(slice)));
@@ -138,12 +168,12 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
         if !synchronous && len <= messages.progress().eager_max(to) {
             let mut packed = vec![0; len];
             cursor.pack(memory, &mut packed);
-            if let Ok(sent) = Self::eager(messages, &packed, what, to) {
+            if let Ok(sent) = Self::eager(messages, messages.context(), &packed, (what, to)) {
                 return Ok(sent);
             }
             unreachable!("it fits a packet");
         }
-        Self::announce(messages, what, to, synchronous, |progress| {
+        Self::announce(messages, messages.context(), (what, to), synchronous, |progress| {
             let (copy, mut chunk) = (progress.memory(what.bytes)?, [0; CHUNK]);
             for at in (0..what.bytes).step_by(CHUNK) {
                 let packed = cursor.pack(memory, &mut chunk);
@@ -154,9 +184,15 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
     }
 
     /// `Ok(None)`: the message is on its way.
-    fn eager(messages: &'m Messages<F>, bytes: &[u8], what: What, to: Rank) -> Result<Option<Pending<'m, F>>, TooLong> {
+    #[inline]
+    fn eager(
+        messages: &'m Messages<F>,
+        context: u32,
+        bytes: &[u8],
+        (what, to): (What, Rank),
+    ) -> Result<Option<Pending<'m, F>>, TooLong> {
         let progress = messages.progress();
-        let send = progress.send_eager(to, (messages.context(), what.tag.0), bytes)?;
+        let send = progress.send_eager(to, (context, what.tag.0), bytes)?;
         Ok(send.map(|send| Pending { progress, to, send: send as u32, offered: None }))
     }
 
@@ -164,12 +200,12 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
     /// of the message, or where its slice is.
     fn announce(
         messages: &'m Messages<F>,
-        what: What,
-        to: Rank,
+        context: u32,
+        (what, to): (What, Rank),
         synchronous: bool,
         publish: impl FnOnce(&'m Progress<F>) -> Result<(Registered<F>, Option<OfferedSlice<'m, F>>), Fault>,
     ) -> Started<'m, F> {
-        let (progress, envelope) = (messages.progress(), (messages.context(), what.tag.0));
+        let (progress, envelope) = (messages.progress(), (context, what.tag.0));
         let announce = || {
             let (memory, offered) = publish(progress)?;
             let key = SegmentKey { len: what.bytes, ..memory.key() };
@@ -192,22 +228,10 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
     }
 
     async fn run(messages: &'m Messages<F>, what: What, started: Started<'m, F>) -> Result<(), Error> {
-        let Some(mut pending) = started.map_err(|error| *error)? else { return Ok(()) };
-        let (progress, send) = (pending.progress, pending.send as usize);
-        let mut sent = pin!(progress.until(
-            pending.to,
-            Direct::none(),
-            |engine, _, waker| engine.sent(send, waker),
-            |_| None,
-            || Some(messages.wait(Source::Rank(what.to), what.to_string())),
-        ));
-        let sent = poll_fn(|cx| {
-            if pending.offered.as_ref().is_some_and(|slice| slice.help(&progress.fabric).is_err()) {
-                pending.withdraw();
-            }
-            sent.as_mut().poll(cx)
-        });
-        sent.await.map_err(|fault| what.failed(messages.world().translate(fault)))
+        let Some(pending) = started.map_err(|error| *error)? else { return Ok(()) };
+        let wait = || messages.wait(Source::Rank(what.to), what.to_string());
+        let sent: Result<(), Fault> = pending.sent(|_| None, wait).await;
+        sent.map_err(|fault| what.failed(messages.world().translate(fault)))
     }
 }
 

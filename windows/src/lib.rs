@@ -68,7 +68,7 @@ mod sync;
 mod window;
 
 pub use bytemuck;
-pub use onesided_layouts::{Runs, Shape};
+pub use onesided_layouts::{Located, Op, Runs, Shape};
 pub use onesided_lock_algos::Mode;
 
 pub use crate::active::fence::FenceEpoch;
@@ -76,8 +76,6 @@ pub use crate::active::post::ExposureEpoch;
 pub use crate::active::start::AccessEpoch;
 pub use crate::datatype::element::{AtomicElement, Element};
 pub use crate::datatype::fields::{Field, Fields};
-pub use crate::datatype::located::Located;
-pub use crate::datatype::op::Op;
 pub use crate::error::Error;
 pub use crate::locks::design::{LockAllDesign, LockDesign};
 pub use crate::locks::lease_policy::LeasePolicy;

@@ -440,12 +440,12 @@ fn what_cannot_be_done_is_said_before_anything_is_measured() {
     let ended = finish(&mut onesided(&["bench", "locks", "--json", "/nonexistent/results.json"]));
     assert_eq!(ended.code(), 1, "{ended:?}");
     assert!(ended.stderr.contains("/nonexistent/results.json"), "{ended:?}");
-    for bench in ["locks", "rma", "messages", "transport"] {
+    for bench in ["locks", "rma", "messages", "collectives", "transport"] {
         let ended = finish(&mut onesided(&["bench", bench, "--report", "/nonexistent/report.html"]));
         assert_eq!(ended.code(), 1, "{ended:?}");
         assert!(ended.stderr.contains("/nonexistent/report.html"), "{ended:?}");
     }
-    for bench in ["locks", "rma", "messages", "transport", "scale", "peers"] {
+    for bench in ["locks", "rma", "messages", "collectives", "transport", "scale", "peers"] {
         let ended = finish(&mut onesided(&["bench", bench, "--from", "/nonexistent/results.json"]));
         assert_eq!(ended.code(), 1, "{ended:?}");
         assert!(ended.stderr.contains("/nonexistent/results.json"), "{ended:?}");

@@ -3,6 +3,7 @@
 
 mod bench;
 mod bootstrap;
+mod collectives;
 mod deaths;
 mod endings;
 mod hosts;

@@ -2,6 +2,7 @@
 
 use super::receives::ReceiveState;
 use super::{Engine, SendState};
+use crate::matching::is_collective;
 use crate::{Source, Status, Tag, Tags};
 
 /// The most of each kind that are shown.
@@ -21,14 +22,18 @@ impl<S> Engine<S> {
                 lines.push(format!("{} {what}: {shown}{more}", all.len()));
             }
         };
-        let posted = self.receives.iter().filter(|(_, receive)| matches!(receive.state, ReceiveState::Posted(_)));
-        let posted = posted.map(|(_, receive)| {
+        // A wait for a collective tells of itself.
+        let is_posted = |state: &ReceiveState<S>| matches!(state, ReceiveState::Posted(_));
+        let posted = self.receives.iter().map(|(_, receive)| receive);
+        let posted = posted.filter(|receive| is_posted(&receive.state) && !is_collective(receive.pattern.context));
+        let posted = posted.map(|receive| {
             let source = receive.pattern.source.map_or(Source::Any, Source::Rank);
             let tags = receive.pattern.tag.map_or(Tags::Any, |tag| Tags::Is(Tag(tag)));
             format!("with {tags} from {source}")
         });
         list(["receive posted", "receives posted"], posted.collect());
-        let unexpected = self.matcher.all_unexpected().map(|(envelope, (body, _))| {
+        let unexpected = self.matcher.all_unexpected().filter(|(envelope, _)| !is_collective(envelope.context));
+        let unexpected = unexpected.map(|(envelope, (body, _))| {
             Status { source: envelope.source, tag: Tag(envelope.tag), bytes: body.len() }.to_string()
         });
         list(["message without a receive", "messages without a receive"], unexpected.collect());

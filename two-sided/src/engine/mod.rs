@@ -25,6 +25,7 @@
 //! sender, in order. Credit goes back with other packets, in a packet of its own when half of the
 //! window is owed, and at once to a sender that asks because it has none left.
 
+mod collectives;
 mod describe;
 #[cfg(test)]
 mod explored;
@@ -35,17 +36,21 @@ mod receives;
 mod tests;
 
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::task::Waker;
 
 use onesided_fabric::SegmentKey;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use slab::Slab;
 
+use self::collectives::Collectives;
 use self::peer::{Outgoing, Peer};
 use self::receives::{Bytes, Receive, ReceiveState};
-use crate::matching::{Envelope, Matcher};
+use crate::matching::{Envelope, Matcher, is_collective};
 use crate::wire::{EAGER_HEAD, Encoded, HEAD_MAX, Packet, RequestId, eager_head};
 
+pub(crate) use self::collectives::{CONTROL, CallFailure, Found, Reason, Trouble};
 pub(crate) use self::peer::window;
 pub(crate) use self::receives::{Body, Direct, Here, Landed, Matched, Posting};
 
@@ -109,6 +114,9 @@ pub(crate) struct Engine<S> {
     retired: Vec<Waker>,
     /// The contexts of communicators that are gone.
     closed: HashSet<u32>,
+    collectives: Collectives,
+    /// The number of unexpected messages of collectives, which calls look at.
+    early: Arc<AtomicU32>,
 }
 
 /// Keeps a waker in place of an earlier one.
@@ -143,6 +151,8 @@ impl<S> Engine<S> {
             probes: Vec::new(),
             retired: Vec::new(),
             closed: HashSet::new(),
+            collectives: Collectives::default(),
+            early: Arc::default(),
         }
     }
 
@@ -361,6 +371,10 @@ impl<S> Engine<S> {
         }
         let arrival = self.matcher.number();
         if self.closed.contains(&envelope.context) {
+            return self.credit(from, len);
+        }
+        if is_collective(envelope.context) && envelope.tag & CONTROL != 0 {
+            self.control(envelope, &first[..len.min(first.len())]);
             return self.credit(from, len);
         }
         let receive = self.matcher.take_posted(envelope);

@@ -376,6 +376,7 @@ impl<S> Engine<S> {
         let Some(at) = receive else {
             let Matched { envelope, arrival, is_consumed, body } = message;
             self.matcher.keep(envelope, arrival, (body, is_consumed));
+            self.count_early(envelope, 1);
             self.woken.append(&mut self.probes);
             return;
         };
@@ -391,6 +392,7 @@ impl<S> Engine<S> {
     fn take_unexpected(&mut self, pattern: Pattern) -> Option<Matched<S>> {
         let found = self.matcher.find(pattern)?;
         let (envelope, arrival, (body, is_consumed)) = self.matcher.take(found)?;
+        self.count_early(envelope, u32::MAX);
         let mut matched = Matched { envelope, arrival, is_consumed, body };
         self.consume(&mut matched);
         Some(matched)
@@ -438,6 +440,7 @@ impl<S> Engine<S> {
     /// A communicator is gone, with the messages that it has not received.
     pub(crate) fn close(&mut self, context: u32) {
         self.closed.insert(context);
+        self.collectives.close(context);
         while let Some(matched) = self.take_unexpected(Pattern { context, source: None, tag: None }) {
             self.deliver(&matched, Err(Fault::new(FaultKind::Closed)));
         }

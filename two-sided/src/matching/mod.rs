@@ -7,6 +7,8 @@
 //!
 //! A matched message that its receive gave back is unexpected again, in its place by arrival.
 //!
+//! Of the tag of a collective's message the [number of the call](collective_number) alone is matched.
+//!
 //! Exact patterns are found in bins by the hash of context, source and tag; patterns with a
 //! wildcard in a list. Of the first that fits in each, the older one is taken. Unexpected messages
 //! are in a bin, and in a list by arrival, which a pattern with a wildcard scans.
@@ -31,10 +33,28 @@ pub(crate) struct Envelope {
     pub(crate) tag: u32,
 }
 
+/// Whether a context is that of a communicator's collectives.
+pub(crate) const fn is_collective(context: u32) -> bool {
+    context >> 31 == 1
+}
+
+/// The bits of the tag of a collective's message that are the number of the call.
+pub(crate) const fn collective_number(tag: u32) -> u32 {
+    tag & 0xf_ffff
+}
+
 impl Envelope {
+    /// What is matched of it.
+    #[inline]
+    const fn matched(self) -> Self {
+        let tag = if is_collective(self.context) { collective_number(self.tag) } else { self.tag };
+        Self { tag, ..self }
+    }
+
     /// Fibonacci hashing: the upper half of a product with 2<sup>64</sup> by the golden ratio.
     fn hash(self) -> u32 {
-        let folded = (u64::from(self.context) << 32 | u64::from(self.source)) ^ u64::from(self.tag) << 16;
+        let Self { context, source, tag } = self.matched();
+        let folded = (u64::from(context) << 32 | u64::from(source)) ^ u64::from(tag) << 16;
         (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
     }
 }
@@ -56,7 +76,7 @@ impl Pattern {
     pub(crate) fn fits(self, envelope: Envelope) -> bool {
         self.context == envelope.context
             && self.source.is_none_or(|source| source == envelope.source)
-            && self.tag.is_none_or(|tag| tag == envelope.tag)
+            && self.tag.is_none_or(|tag| Envelope { tag, ..envelope }.matched() == envelope.matched())
     }
 }
 
@@ -114,7 +134,7 @@ impl<R, M> Matcher<R, M> {
             return None;
         }
         match pattern.exact() {
-            Some(exact) => self.unexpected.find(exact.hash(), |envelope| *envelope == exact),
+            Some(exact) => self.unexpected.find(exact.hash(), |envelope| envelope.matched() == exact.matched()),
             None => self.unexpected.scan(|envelope| pattern.fits(*envelope)),
         }
     }

@@ -1,8 +1,10 @@
 //! Element types of windows.
 
 use bytemuck::Pod;
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_layouts::Operand;
 
-use crate::datatype::op::Sealed;
+use crate::Op;
 
 /// Plain data: every bit pattern is valid, no padding, no pointers.
 ///
@@ -54,10 +56,21 @@ impl<T: Pod + Send + Sync> Element for T {}
     label = "not an integer or a float of 1, 2, 4 or 8 bytes, or `Located`",
     note = "structures have atomic operations on their fields: `Access::fields`"
 )]
-pub trait AtomicElement: Element + Sealed + PartialEq {}
+pub trait AtomicElement: Element + Operand {}
 
 #[diagnostic::do_not_recommend]
-impl<T: Element + Sealed + PartialEq> AtomicElement for T {}
+impl<T: Element + Operand> AtomicElement for T {}
+
+/// The fault of an operation that does not apply to the type of element.
+#[cold]
+pub(crate) const fn refused(op: Op) -> Fault {
+    Fault::new(FaultKind::Unsupported).with_detail(op as u32 + 1)
+}
+
+/// The inverse of [`refused`].
+pub(crate) fn refused_by(fault: Fault) -> Option<Op> {
+    Op::ALL.into_iter().find(|op| refused(*op) == fault)
+}
 
 /// The number of elements that fit in so many bytes.
 pub(crate) const fn elements_in<T>(bytes: u64) -> usize {

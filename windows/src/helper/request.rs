@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_layouts::apply_row;
 
 use crate::datatype::element::{lanes, per_word, same_bits};
-use crate::datatype::op::apply_row;
 use crate::{AtomicElement, Located, Op};
 
 /// Whether a fault says that the memory has no words here, so that its agent must execute the

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{AtomicAgent, Fabric, Path};
 
-use crate::datatype::element::{byte_offset, elements_in};
+use crate::datatype::element::{byte_offset, elements_in, refused_by};
 use crate::window::inner::Inner;
 use crate::window::target::Target;
-use crate::{Element, Error, Op};
+use crate::{Element, Error};
 
 /// The operations on one target's window memory. Given out by whatever permits them: an
 /// [`Epoch`](crate::Epoch), a [`LockAll`](crate::LockAll), [`Epochs`](crate::Epochs).
@@ -128,7 +128,7 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
             FaultKind::OutOfRange => self.out_of_range(operation, offset, count),
             FaultKind::TooLong => Error::Lengths { operation, wanted: offset, given: count, window: window() },
             FaultKind::Unsupported if fault.rank().is_none() => {
-                let (op, target) = (Op::refused_by(fault), self.target.rank);
+                let (op, target) = (refused_by(fault), self.target.rank);
                 Error::Type { operation, op, target, window: window(), element: std::any::type_name::<T>() }
             }
             _ => self.inner.failed(operation, self.target.rank, fault),

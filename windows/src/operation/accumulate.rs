@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use onesided_fabric::remote_memory::Fault;
 use onesided_fabric::{Any, Drive, Fabric, handle, wait_for};
 
-use crate::datatype::element::to_word;
+use crate::datatype::element::{refused, to_word};
 use crate::datatype::type_map::TypeMap;
 use crate::helper::{HelperAccumulate, by_helper, is_wordless};
 use crate::operation::combine::{WordSpan, WordSpans, WordUpdate, WordUpdates, Work};
@@ -180,7 +180,7 @@ impl<'w, 'b, T: AtomicElement, F: Fabric> Accumulate<'w, 'b, T, F> {
         results: Option<&'b mut [T]>,
     ) -> Self {
         let work = Work { op, operands, results };
-        let allowed = if T::allows(op) { range } else { Err(op.refused()) };
+        let allowed = if T::allows(op) { range } else { Err(refused(op)) };
         let state = match allowed {
             Err(fault) => State::Done(Err(fault)),
             Ok(_) if work.completes_by_post(&access) => {

@@ -7,9 +7,9 @@ use std::task::{Context, Poll, ready};
 
 use onesided_fabric::remote_memory::{Fault, Notify};
 use onesided_fabric::{Drive, Fabric, wait_for};
+use onesided_layouts::apply_row;
 
 use crate::datatype::element::{lanes, per_word, to_word};
-use crate::datatype::op::apply_row;
 use crate::datatype::type_map::{TypeMap, TypeMapRuns};
 use crate::{Access, AtomicElement, Op};
 

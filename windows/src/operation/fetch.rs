@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 use onesided_fabric::{Any, Drive, Fabric, handle, wait_for};
 
-use crate::datatype::element::{from_word, lanes, per_word, same_bits, to_word};
+use crate::datatype::element::{from_word, lanes, per_word, refused, same_bits, to_word};
 use crate::helper::{HelperCall, HelperRequest, is_wordless};
 use crate::operation::handles::over;
 use crate::window::inner::Inner;
@@ -149,7 +149,7 @@ impl<'w, T: AtomicElement, F: Fabric> Fetch<'w, T, F> {
                     Err(fault) => State::Done(Err(fault)),
                 }
             }
-            (Ok(_), Change::Apply(op, _)) if !T::allows(op) => State::Done(Err(op.refused())),
+            (Ok(_), Change::Apply(op, _)) if !T::allows(op) => State::Done(Err(refused(op))),
             (Ok((word, _)), Change::Apply(Op::Sum, operand)) if T::ADDS => {
                 State::Direct(fabric.fetch_add(word, to_word(operand)))
             }
@@ -182,7 +182,7 @@ fn wordless<'w, T: AtomicElement, F: Fabric>(
 ) -> Result<HelperCall<'w>, Fault> {
     let request = match op {
         _ if !is_wordless(fault) => return Err(fault),
-        Some(op) if !T::allows(op) => return Err(op.refused()),
+        Some(op) if !T::allows(op) => return Err(refused(op)),
         Some(op) => {
             let all = offset..offset + 1; // the range was checked before the word was looked up
             HelperRequest::of_runs(op, true, usize::MAX, (&mut { all }, &mut std::iter::empty()), &mut &[operand][..])

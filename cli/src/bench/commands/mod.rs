@@ -1,5 +1,6 @@
-//! The entry points of `onesided bench locks`, `rma`, `messages`, `transport`, `scale` and `worker`.
+//! The entry points of `onesided bench locks`, `rma`, `messages`, `collectives`, `transport`, `scale` and `worker`.
 
+pub(crate) mod collectives;
 pub(crate) mod locks;
 pub(crate) mod messages;
 pub(crate) mod overlap;

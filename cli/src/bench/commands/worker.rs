@@ -10,7 +10,7 @@ use crate::bench::metrics::LOCK_METRICS;
 use crate::bench::rma::Transport;
 use crate::bench::runner::suite::{Program, Suite};
 use crate::bench::worker::rank::BenchRank;
-use crate::bench::{messages, overlap, transport};
+use crate::bench::{collectives, messages, overlap, transport};
 use crate::failure::Failure;
 
 /// A rank of a benchmark; `bench locks` and others start it.
@@ -25,7 +25,7 @@ pub(crate) struct Args {
 
 fn suite(name: &str) -> Result<&'static Suite, String> {
     let of_locks = LOCK_METRICS.iter().flat_map(|metric| metric.jobs).map(|(suite, _)| suite);
-    let others = [&messages::SUITE, &messages::PAIRS, &overlap::SUITE, &transport::SUITE];
+    let others = [&messages::SUITE, &messages::PAIRS, &collectives::SUITE, &overlap::SUITE, &transport::SUITE];
     let mut all = of_locks.chain(Transport::suites()).chain(others);
     all.find(|suite| suite.name == name).ok_or_else(|| format!("there is no suite {name}"))
 }

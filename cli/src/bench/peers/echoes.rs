@@ -1,10 +1,11 @@
-//! Loops between two ranks: rank 0, which is timed, and the last rank, which answers.
+//! Loops in which all ranks take part, or rank 0 and the last one, which answers. Rank 0 is timed.
 
 use std::time::Instant;
 
 use onesided_fabric::{Any, World};
 use onesided_windows::Window;
 
+use crate::bench::collectives::{self, Group};
 use crate::bench::messages::{End, Loop, ping_pong, stream, unexpected};
 use crate::bench::worker::rank::TRANSFER_AREA;
 use crate::failure::Failure;
@@ -50,6 +51,11 @@ pub(super) fn signals(window: &Window<u64>, last: u32, times: u64) -> Result<f64
 /// Iterations of a loop of messages.
 pub(super) fn messages(end: &End<'_>, one: &Loop, size: u64, times: u64) -> Result<f64, Failure> {
     timed(end.world(), times, |n| (one.run)(end, size as usize, n))
+}
+
+/// Calls of a collective.
+pub(super) fn collectives(group: &Group<'_>, one: &collectives::Loop, size: u64, times: u64) -> Result<f64, Failure> {
+    timed(group.world(), times, |n| group.run(one, size as usize, n))
 }
 
 /// The loop of a probe.

@@ -37,11 +37,12 @@ pub(crate) struct Installed {
     pub(crate) log: PathBuf,
 }
 
-const SOURCES: [(&str, &str); 4] = [
+const SOURCES: [(&str, &str); 5] = [
     ("peer.h", include_str!("../../../peers/peer.h")),
     ("peer.c", include_str!("../../../peers/peer.c")),
     ("probes.c", include_str!("../../../peers/probes.c")),
     ("messages.c", include_str!("../../../peers/messages.c")),
+    ("collectives.c", include_str!("../../../peers/collectives.c")),
 ];
 
 /// The longest that a download may take.
@@ -73,7 +74,8 @@ pub(crate) fn install(folder: &Path, mpi: &'static Mpi) -> Result<Installed, Str
     }
     let program = root.join("peer");
     let mut compiler = Command::new(bin.join("mpicc"));
-    compiler.current_dir(&root).args(["-O2", "-o", "peer", "peer.c", "probes.c", "messages.c", "-lpthread"]);
+    let sources = SOURCES.iter().map(|(name, _)| name).filter(|name| name.ends_with(".c"));
+    compiler.current_dir(&root).args(["-O2", "-o", "peer"]).args(sources).arg("-lpthread");
     run(&mut compiler, &root.join("compile.log"), "apt install gcc libc6-dev")?;
     Ok(Installed { mpi, mpiexec: bin.join("mpiexec"), program, log: root.join("run.log") })
 }

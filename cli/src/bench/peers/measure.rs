@@ -14,7 +14,7 @@ use crate::bench::peers::control::{ControlledJob, Job, Listener, Request};
 use crate::bench::peers::document::{Comparison, LIMIT, OURS};
 use crate::bench::peers::external::External;
 use crate::bench::peers::install::Installed;
-use crate::bench::peers::plan::{Measure, Repeat, Suite, measures, messages, over_cards};
+use crate::bench::peers::plan::{Measure, Repeat, Suite, collectives, measures, messages, over_cards};
 use crate::bench::results::quantity::Quantity;
 use crate::bench::results::summary::Summary;
 use crate::bench::runner::progress;
@@ -50,8 +50,11 @@ impl Setup<'_> {
     }
 
     fn ranks(&self) -> &'static [u32] {
-        let only_two = self.perftest().is_some() || self.suite == Suite::Messages;
-        if only_two { &RANKS[..1] } else { &RANKS }
+        match (self.suite, self.perftest()) {
+            (Suite::Messages, _) | (_, Some(_)) => &RANKS[..1],
+            (Suite::Collectives, None) => &RANKS[..2],
+            (Suite::Windows, None) => &RANKS,
+        }
     }
 
     fn measures(&self, ranks: u32, effort: Effort) -> Vec<Measure> {
@@ -59,6 +62,7 @@ impl Setup<'_> {
             return match self.suite {
                 Suite::Windows => measures(ranks, effort),
                 Suite::Messages => messages(),
+                Suite::Collectives => collectives(),
             };
         };
         // Bare instructions are not the limit of a card.

@@ -65,6 +65,11 @@ use crate::run::interrupts;
 /// too, if it is installed, after the others' batches of each run: tag_lat and tag_bw over shared
 /// memory, with as many sends open.
 ///
+/// --suite collectives: with 2 and 4 processes, a barrier; all_reduce of 8 B and 1 MiB, sums of floats
+/// of 8 B in place; broadcast of 8 B and 1 MiB, from each rank in turn; all_gather and all_to_all of
+/// blocks of 8 B and 64 KiB. All ranks call the same one again and again, as many times in all
+/// programs; rank 0 is timed. There are no limits.
+///
 /// MPICH 5 and Open MPI 5 are installed from PyPI into a folder (once; that needs python3 with venv
 /// and pip, and a C compiler), and C programs are compiled against them. The jobs of all three run
 /// at the same time, but only one of them is active: each does a batch of about half a millisecond
@@ -201,8 +206,15 @@ fn measure(args: &Args) -> Result<Result<Document, u8>, Failure> {
     if matches!(args.fabric, FabricName::Mixed) {
         return Err("--fabric mixed: only shm and verbs have peers".into());
     }
-    if args.suite == Suite::Messages && !matches!(args.fabric, FabricName::Shm) {
-        return Err("--suite messages: over shm; over verbs, messages are among what is compared with perftest".into());
+    if !matches!(args.fabric, FabricName::Shm) {
+        match args.suite {
+            Suite::Windows => {}
+            Suite::Messages => {
+                let why = "--suite messages: over shm; over verbs, messages are among what is compared with perftest";
+                return Err(why.into());
+            }
+            Suite::Collectives => return Err("--suite collectives: over shm, which MPICH and Open MPI use".into()),
+        }
     }
     if matches!(args.fabric, FabricName::Shm) {
         for mpi in &MPIS {
@@ -213,6 +225,7 @@ fn measure(args: &Args) -> Result<Result<Document, u8>, Failure> {
         }
         match args.suite {
             Suite::Windows => note("perftest is left out: it measures verbs (--fabric verbs)".to_owned()),
+            Suite::Collectives => {}
             Suite::Messages => match Ucx::find() {
                 Ok(ucx) => external = Some(External::Ucx(ucx)),
                 Err(why) => note(format!("UCX is left out: {why}")),

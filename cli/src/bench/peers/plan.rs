@@ -2,6 +2,7 @@
 
 use clap::ValueEnum;
 
+use crate::bench::collectives::LOOPS;
 use crate::bench::effort::Effort;
 use crate::bench::messages::window;
 use crate::bench::results::quantity::Quantity;
@@ -51,6 +52,7 @@ pub(crate) const CONTENDED: &str = "Contended locks";
 pub(crate) const ONE_WAY: &str = "Half a round trip";
 pub(crate) const STREAMS: &str = "Streams";
 pub(crate) const RATES: &str = "Messages a second";
+pub(crate) const COLLECTIVES: &str = "Collectives";
 
 /// What is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -59,6 +61,8 @@ pub(crate) enum Suite {
     Windows,
     /// Messages between two processes
     Messages,
+    /// Collectives of 2 and of 4 processes
+    Collectives,
 }
 
 /// Operations before one flush in probes of many operations.
@@ -179,6 +183,19 @@ pub(crate) fn messages() -> Vec<Measure> {
     };
     let rates = [rate("stream", "stream"), rate("all unexpected", "unexpected")];
     sizes.map(ping_pong).into_iter().chain(sizes[1..].iter().map(|size| stream(*size))).chain(rates).collect()
+}
+
+/// The measures of collectives.
+pub(crate) fn collectives() -> Vec<Measure> {
+    let of = |name, size: Option<u64>| {
+        let measure = Measure { size: size.unwrap_or(0), sized: size.is_some(), ..one(name, COLLECTIVES, name) };
+        Measure { repeat: Repeat::Alike, ..measure }
+    };
+    let sizes = |sizes: &[usize]| match sizes {
+        [] => vec![None],
+        sizes => sizes.iter().map(|size| Some(*size as u64)).collect(),
+    };
+    LOOPS.iter().flat_map(|one| sizes(one.sizes).into_iter().map(|size| of(one.name, size))).collect()
 }
 
 impl Measure {

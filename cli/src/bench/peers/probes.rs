@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use onesided_windows::{Error, LockDesign, Op, Window};
 
 use crate::bench::baselines::bare;
+use crate::bench::collectives::{Group, LOOPS};
 use crate::bench::messages::End;
 use crate::bench::peers::control::Request;
 use crate::bench::peers::echoes;
@@ -38,6 +39,8 @@ pub(crate) struct Probes<'r> {
     begin: usize,
     /// Made for the first loop of messages.
     end: Option<End<'r>>,
+    /// Made for the first loop of collectives.
+    group: Option<Group<'r>>,
 }
 
 /// A loop that acquires and releases the lock.
@@ -51,7 +54,7 @@ impl<'r> Probes<'r> {
         let window = Window::<u64>::allocate(&rank.world, TRANSFER_AREA / WORD).wait()?;
         let buffer = vec![1_u64; (TRANSFER_AREA + PAGE) / WORD];
         let begin = buffer.as_ptr().addr().wrapping_neg() % PAGE / WORD;
-        Ok(Self { rank, window, buffer, begin, end: None })
+        Ok(Self { rank, window, buffer, begin, end: None, group: None })
     }
 
     pub(crate) fn close(self) -> Result<(), Failure> {
@@ -79,6 +82,13 @@ impl<'r> Probes<'r> {
             }
             let run = |end| echoes::messages(end, one, request.size, request.times);
             return self.end.as_ref().map(run).transpose();
+        }
+        if let Some(one) = LOOPS.iter().find(|one| one.name == request.probe) {
+            if self.group.is_none() {
+                self.group = Some(Group::new(&self.rank.world)?);
+            }
+            let run = |group| echoes::collectives(group, one, request.size, request.times);
+            return self.group.as_ref().map(run).transpose();
         }
         let run: LockedLoop = match request.probe {
             "allocate" => return self.allocate(request).map(Some),

@@ -1,10 +1,9 @@
-//! Atomic operations on an element and an operand.
+//! Operations on an element and an operand.
 
-use onesided_fabric::remote_memory::{Fault, FaultKind};
+use bytemuck::Pod;
 
-/// The operation of [`Access::accumulate`](crate::Access::accumulate),
-/// [`get_accumulate`](crate::Access::get_accumulate) and
-/// [`fetch_and_op`](crate::Access::fetch_and_op) (MPI-4.1, 6.9.2 and 12.3.4).
+/// The operation of a window's `accumulate`, `get_accumulate` and `fetch_and_op`, and of a
+/// communicator's reductions (MPI-4.1, 6.9.2 and 12.3.4).
 ///
 /// | | integers | floats | [`Located`](crate::Located) |
 /// |---|---|---|---|
@@ -13,7 +12,9 @@ use onesided_fabric::remote_memory::{Fault, FaultKind};
 /// | [`MinLoc`](Self::MinLoc), [`MaxLoc`](Self::MaxLoc) | | | yes |
 /// | [`Replace`](Self::Replace), [`NoOp`](Self::NoOp) | yes | yes | yes |
 ///
-/// Other combinations fail with [`Error::Type`](crate::Error::Type) before anything is changed.
+/// Other combinations fail with an error before anything is changed. In a reduction
+/// [`Replace`](Self::Replace) yields the operand of the last rank and [`NoOp`](Self::NoOp) that of the
+/// first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Op {
@@ -66,39 +67,42 @@ impl Op {
         Self::NoOp,
     ];
 
-    /// The fault of an operation that does not apply to the type of element.
-    #[cold]
-    pub(crate) fn refused(self) -> Fault {
-        Fault::new(FaultKind::Unsupported).with_detail(self as u32 + 1)
-    }
-
-    /// The inverse of [`refused`](Self::refused).
-    pub(crate) fn refused_by(fault: Fault) -> Option<Self> {
-        Self::ALL.into_iter().find(|op| op.refused() == fault)
+    /// Whether the order of two operands makes no difference.
+    #[must_use]
+    pub const fn is_commutative(self) -> bool {
+        !matches!(self, Self::Replace | Self::NoOp)
     }
 }
 
-mod sealed {
-    use super::Op;
-
-    /// Implemented only for the types below.
-    pub trait Sealed: Copy {
-        /// Whether [`Op::Sum`] is the fabric's own fetch-add on the element's word.
-        const ADDS: bool;
-        /// The type's number in messages to agents.
-        const CODE: u8;
-        /// Whether the operation applies to this type.
-        fn allows(op: Op) -> bool;
-        /// The new element; the old one if the operation is not allowed.
-        fn apply(op: Op, element: Self, operand: Self) -> Self;
-    }
+pub(crate) mod sealed {
+    /// Implemented only for the types of [`Operand`](super::Operand).
+    pub trait Sealed {}
 }
 
-pub(crate) use sealed::Sealed;
+/// A type that operations apply to: integers and floats of 1, 2, 4 and 8 bytes, and
+/// [`Located`](crate::Located). No other types can be added.
+#[diagnostic::on_unimplemented(
+    message = "`Op` does not apply to `{Self}`",
+    label = "not an integer or a float of 1, 2, 4 or 8 bytes, or `Located`"
+)]
+pub trait Operand: Pod + PartialEq + Send + Sync + sealed::Sealed {
+    /// Whether [`Op::Sum`] is a fabric's own fetch-add on the element's word.
+    #[doc(hidden)]
+    const ADDS: bool;
+    /// The type's number in messages.
+    #[doc(hidden)]
+    const CODE: u8;
+    /// Whether the operation applies to this type.
+    fn allows(op: Op) -> bool;
+    /// The new element; the old one if the operation is not allowed.
+    #[must_use]
+    fn apply(op: Op, element: Self, operand: Self) -> Self;
+}
 
-/// Applies an operation to contiguous elements: dispatches once.
+/// Applies an operation to contiguous elements: dispatches once. The elements of the shorter slice
+/// count.
 #[inline]
-pub(crate) fn apply_row<T: Sealed>(op: Op, elements: &mut [T], operands: &[T]) {
+pub fn apply_row<T: Operand>(op: Op, elements: &mut [T], operands: &[T]) {
     macro_rules! each {
         ($($op:ident)*) => {
             match op {
@@ -113,7 +117,9 @@ pub(crate) fn apply_row<T: Sealed>(op: Op, elements: &mut [T], operands: &[T]) {
 
 macro_rules! integers {
     ($($code:expr, $int:ty;)*) => {$(
-        impl Sealed for $int {
+        impl sealed::Sealed for $int {}
+
+        impl Operand for $int {
             const ADDS: bool = size_of::<Self>() == 8;
             const CODE: u8 = $code;
 
@@ -152,7 +158,9 @@ integers! {
 
 macro_rules! floats {
     ($($code:literal $float:ty),*) => {$(
-        impl Sealed for $float {
+        impl sealed::Sealed for $float {}
+
+        impl Operand for $float {
             const ADDS: bool = false;
             const CODE: u8 = $code;
 

@@ -6,26 +6,16 @@ use std::marker::PhantomData;
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::Op;
-use crate::datatype::op::Sealed;
+use crate::{Op, Operand};
 
 /// A value and an index, in one word: for [`Op::MinLoc`] and [`Op::MaxLoc`] (`MPI_2INT`,
 /// `MPI_FLOAT_INT`).
 ///
 /// ```
-/// # use onesided_windows::{Located, Op, Window};
-/// # onesided_fabric::threads(3, |world| {
-/// let best = Window::<Located<f32>>::allocate(&world, 1).wait()?;
-/// let all = best.lock_all().wait()?;
-/// let mine = Located::new([2.5, 9.0, 9.0][world.rank() as usize], world.rank());
-/// all.at(0).wait()?.accumulate(0, &[mine], Op::MaxLoc).wait()?;
-/// all.unlock_all().wait()?;
-/// world.barrier().wait().unwrap();
-/// if world.rank() == 0 {
-///     assert_eq!(best.local().read(0..1), [Located::new(9.0, 1)]); // of equal values the smaller index
-/// }
-/// best.close().wait()
-/// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
+/// # use onesided_layouts::{Located, Op, Operand};
+/// let mine = [2.5, 9.0, 9.0].iter().zip(0..).map(|(value, rank)| Located::<f32>::new(*value, rank));
+/// let best = mine.reduce(|best, next| Operand::apply(Op::MaxLoc, best, next));
+/// assert_eq!(best, Some(Located::new(9.0, 1))); // of equal values the smaller index
 /// ```
 ///
 /// The value is a `u32`, `i32` or `f32`, the index a `u32`: fabrics change 8 bytes atomically, so
@@ -42,7 +32,7 @@ pub struct Located<V> {
 mod sealed {
     /// The three types of a value.
     pub trait Sealed {
-        /// See [`op::Sealed`](crate::datatype::op::Sealed).
+        /// See [`Operand`](crate::Operand).
         const CODE: u8;
     }
 }
@@ -98,7 +88,9 @@ impl<V: LocatedValue> Located<V> {
     }
 }
 
-impl<V: LocatedValue> Sealed for Located<V> {
+impl<V: LocatedValue> crate::op::sealed::Sealed for Located<V> {}
+
+impl<V: LocatedValue> Operand for Located<V> {
     const ADDS: bool = false;
     const CODE: u8 = <V as sealed::Sealed>::CODE;
 

@@ -1,0 +1,137 @@
+//! `bench collectives`: all ranks in a row of the same collectives.
+//!
+//! Rank 0 asks for the loops and is timed. `bench peers` runs the same loops.
+
+use std::cell::RefCell;
+use std::hint::black_box;
+
+use onesided_fabric::{Any, World};
+use onesided_two_sided::{Messages, Op};
+
+use crate::bench::effort::Effort;
+use crate::bench::results::quantity::Quantity;
+use crate::bench::runner::suite::{Program, Suite};
+use crate::bench::worker::probes::{self, Probe};
+use crate::bench::worker::rank::BenchRank;
+use crate::failure::Failure;
+
+/// The most bytes of a rank, and of its blocks of all ranks together.
+const LARGEST: usize = 1 << 20;
+
+/// A collective that all ranks call again and again.
+pub(crate) struct Loop {
+    pub(crate) name: &'static str,
+    /// The bytes of a rank's data, or of a block; none: there are no data.
+    pub(crate) sizes: &'static [usize],
+    /// Calls it so many times with so many bytes.
+    run: fn(&Group<'_>, usize, u64) -> Result<(), Failure>,
+}
+
+/// The loops that rank 0 asks for, by number.
+pub(crate) static LOOPS: [Loop; 5] = [
+    Loop { name: "barrier", sizes: &[], run: barrier },
+    Loop { name: "all_reduce", sizes: &[8, 1 << 20], run: all_reduce },
+    Loop { name: "broadcast", sizes: &[8, 1 << 20], run: broadcast },
+    Loop { name: "all_gather", sizes: &[8, 64 << 10], run: all_gather },
+    Loop { name: "all_to_all", sizes: &[8, 64 << 10], run: all_to_all },
+];
+
+pub(crate) static SUITE: Suite = Suite {
+    steps: |effort| (points().count() * effort.runs()) as u64,
+    ..Suite::new("collectives", Program::Plain(run))
+};
+
+/// The loops with their sizes; 0: there are no data.
+fn points() -> impl Iterator<Item = (usize, usize)> {
+    let sizes = |one: &'static Loop| if one.sizes.is_empty() { &[0][..] } else { one.sizes };
+    LOOPS.iter().enumerate().flat_map(move |(number, one)| sizes(one).iter().map(move |size| (number, *size)))
+}
+
+fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
+    let group = Group::new(&rank.world)?;
+    if rank.world.rank() != 0 {
+        return group.answer();
+    }
+    for (number, size) in points() {
+        let batch = |n| {
+            group.ask([number as u64, size as u64, n])?;
+            group.run(&LOOPS[number], size, n)
+        };
+        let probe = Probe::ours::<Failure>(LOOPS[number].name, "", batch);
+        let probe = if size > 0 { probe.of_size(size) } else { probe };
+        probes::run(rank, effort, vec![probe.measures(&[Quantity::Latency])])?;
+    }
+    group.ask([LOOPS.len() as u64, 0, 0])
+}
+
+/// A rank of the loops.
+pub(crate) struct Group<'r> {
+    world: &'r World<Any>,
+    messages: Messages,
+    data: RefCell<Vec<f64>>,
+    /// As many again, for what is received.
+    all: RefCell<Vec<f64>>,
+}
+
+impl<'r> Group<'r> {
+    /// Collective.
+    pub(crate) fn new(world: &'r World<Any>) -> Result<Self, Failure> {
+        let [data, all] = [(); 2].map(|()| RefCell::new(vec![0.0; LARGEST / 8]));
+        Ok(Self { world, messages: Messages::new(world).wait()?, data, all })
+    }
+
+    pub(crate) const fn world(&self) -> &World<Any> {
+        self.world
+    }
+
+    /// Calls a collective so many times.
+    pub(crate) fn run(&self, one: &Loop, size: usize, n: u64) -> Result<(), Failure> {
+        (one.run)(self, size, n)
+    }
+
+    fn ask(&self, mut asked: [u64; 3]) -> Result<(), Failure> {
+        Ok(self.messages.broadcast(&mut asked, 0).wait()?)
+    }
+
+    /// Does what rank 0 asks for.
+    fn answer(&self) -> Result<(), Failure> {
+        loop {
+            let mut asked = [0; 3];
+            self.messages.broadcast(&mut asked, 0).wait()?;
+            let [number, size, n] = asked;
+            let Some(one) = LOOPS.get(number as usize) else { return Ok(()) };
+            self.run(one, size as usize, n)?;
+        }
+    }
+}
+
+fn barrier(group: &Group<'_>, _: usize, n: u64) -> Result<(), Failure> {
+    (0..n).try_for_each(|_| Ok(group.messages.barrier().wait()?))
+}
+
+fn all_reduce(group: &Group<'_>, size: usize, n: u64) -> Result<(), Failure> {
+    let data = &mut group.data.borrow_mut()[..size / 8];
+    (0..n).try_for_each(|_| Ok(group.messages.all_reduce(black_box(&mut *data), Op::Sum).wait()?))
+}
+
+/// From each rank in turn, so that no root runs ahead of the others.
+fn broadcast(group: &Group<'_>, size: usize, n: u64) -> Result<(), Failure> {
+    let (data, ranks) = (&mut group.data.borrow_mut()[..size / 8], u64::from(group.world.size()));
+    (0..n).try_for_each(|i| Ok(group.messages.broadcast(black_box(&mut *data), (i % ranks) as u32).wait()?))
+}
+
+fn all_gather(group: &Group<'_>, size: usize, n: u64) -> Result<(), Failure> {
+    let all = &mut group.all.borrow_mut()[..size / 8 * group.world.size() as usize];
+    let mine = &group.data.borrow()[..size / 8];
+    (0..n).try_for_each(|_| Ok(group.messages.all_gather(black_box(mine), black_box(&mut *all)).wait()?))
+}
+
+fn all_to_all(group: &Group<'_>, size: usize, n: u64) -> Result<(), Failure> {
+    let (send, mut recv) = (group.data.borrow(), group.all.borrow_mut());
+    let blocks = ..size / 8 * group.world.size() as usize;
+    let (send, recv) = (&send[blocks], &mut recv[blocks]);
+    (0..n).try_for_each(|_| Ok(group.messages.all_to_all(black_box(send), black_box(&mut *recv)).wait()?))
+}
+
+/// The most ranks whose blocks have room.
+pub(crate) const MOST_RANKS: usize = LARGEST / (64 << 10);

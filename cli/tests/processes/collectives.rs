@@ -1,0 +1,39 @@
+//! `onesided bench collectives`.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::bench::{Folder, LONG};
+use crate::support::{finish, finish_within, onesided};
+
+/// Collectives of 2 and of 4 ranks. What was written is shown again.
+#[test]
+fn collectives_are_measured_among_2_and_4_ranks() {
+    let folder = Folder::new();
+    let [json, again] = ["one.json", "again.json"].map(|name| folder.path(name).to_str().unwrap().to_owned());
+    let ended = finish_within(&mut onesided(&["bench", "collectives", "--quick", "--json", &json]), LONG);
+    assert_eq!(ended.code(), 0, "{ended:?}");
+    assert!(ended.stdout.iter().all(|line| line.chars().count() <= 100), "{ended:?}");
+    let document: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let results = document["results"].as_array().unwrap();
+    for (benchmark, sizes) in [
+        ("barrier", &[None][..]),
+        ("all_reduce", &[Some(8), Some(1 << 20)]),
+        ("broadcast", &[Some(8), Some(1 << 20)]),
+        ("all_gather", &[Some(8), Some(64 << 10)]),
+        ("all_to_all", &[Some(8), Some(64 << 10)]),
+    ] {
+        for (ranks, size) in [2, 4].into_iter().flat_map(|ranks| sizes.iter().map(move |size| (ranks, *size))) {
+            let is_it = |result: &&Value| {
+                result["benchmark"] == benchmark && result["ranks"] == ranks && result["size"].as_u64() == size
+            };
+            let found: Vec<_> = results.iter().filter(is_it).collect();
+            assert!(found.len() == 1 && found[0]["value"].as_f64().unwrap() > 0.0, "{benchmark}: {document}");
+        }
+        assert!(ended.stdout.iter().any(|line| line.starts_with(benchmark)), "{ended:?}");
+    }
+    let shown = finish(&mut onesided(&["bench", "collectives", "--from", &json, "--json", &again]));
+    assert_eq!((shown.code(), &shown.stdout), (0, &ended.stdout), "{shown:?}");
+    assert_eq!(fs::read_to_string(json).unwrap(), fs::read_to_string(again).unwrap());
+}

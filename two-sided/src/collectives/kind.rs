@@ -1,0 +1,169 @@
+//! The collectives by name, and the tags of their messages.
+
+use std::fmt;
+
+use crate::matching::collective_number;
+
+/// A collective of [`Messages`](crate::Messages).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(u8)]
+#[expect(missing_docs)] // each is the method of the same name
+pub enum Collective {
+    Barrier = 1,
+    Broadcast,
+    Reduce,
+    AllReduce,
+    Gather,
+    GatherV,
+    Scatter,
+    ScatterV,
+    AllGather,
+    AllGatherV,
+    AllToAll,
+    AllToAllV,
+    ReduceScatter,
+    ReduceScatterV,
+    Scan,
+    ExclusiveScan,
+}
+
+/// The roots that a tag can say; all others are said by the last one.
+const ROOTS: u32 = 63;
+
+impl Collective {
+    pub(super) const ALL: [Self; 16] = [
+        Self::Barrier,
+        Self::Broadcast,
+        Self::Reduce,
+        Self::AllReduce,
+        Self::Gather,
+        Self::GatherV,
+        Self::Scatter,
+        Self::ScatterV,
+        Self::AllGather,
+        Self::AllGatherV,
+        Self::AllToAll,
+        Self::AllToAllV,
+        Self::ReduceScatter,
+        Self::ReduceScatterV,
+        Self::Scan,
+        Self::ExclusiveScan,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Barrier => "barrier",
+            Self::Broadcast => "broadcast",
+            Self::Reduce => "reduce",
+            Self::AllReduce => "all_reduce",
+            Self::Gather => "gather",
+            Self::GatherV => "gather_v",
+            Self::Scatter => "scatter",
+            Self::ScatterV => "scatter_v",
+            Self::AllGather => "all_gather",
+            Self::AllGatherV => "all_gather_v",
+            Self::AllToAll => "all_to_all",
+            Self::AllToAllV => "all_to_all_v",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::ReduceScatterV => "reduce_scatter_v",
+            Self::Scan => "scan",
+            Self::ExclusiveScan => "exclusive_scan",
+        }
+    }
+
+    const fn has_root(self) -> bool {
+        matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::GatherV | Self::Scatter | Self::ScatterV)
+    }
+
+    /// The tag of the messages of a call: `0 | collective 5 bits | root 6 bits | number 20 bits`.
+    /// The number alone is matched, so that a rank in another collective gets the message, and sees
+    /// by the other bits that it does.
+    pub(super) const fn tag(self, root: u32, number: u64) -> u32 {
+        let root = if root < ROOTS { root } else { ROOTS };
+        (self as u32) << 26 | root << 20 | collective_number(number as u32)
+    }
+}
+
+impl fmt::Display for Collective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A call of a collective at a rank, as errors tell of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CollectiveCall {
+    rank: u32,
+    tag: u32,
+    number: u32,
+}
+
+impl CollectiveCall {
+    /// The call at `rank` whose messages have this tag. The number is the nearest one to that of
+    /// another call.
+    pub(super) const fn new(rank: u32, tag: u32, near: u64) -> Self {
+        let behind = collective_number((near as u32).wrapping_sub(tag)) << 12;
+        let number = (near as u32).wrapping_sub(((behind as i32) >> 12) as u32);
+        Self { rank, tag, number }
+    }
+
+    /// The rank that is in it.
+    #[must_use]
+    pub const fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Which collective it is; `None` if this version of the library has no such one.
+    #[must_use]
+    pub fn collective(&self) -> Option<Collective> {
+        Collective::ALL.into_iter().find(|collective| *collective as u32 == self.tag >> 26 & 0x1f)
+    }
+
+    /// The number of the call: the rank's first collective on the communicator is 1.
+    #[must_use]
+    pub const fn number(&self) -> u64 {
+        self.number as u64
+    }
+
+    /// The root, if it has one, and its number is below 63.
+    #[must_use]
+    pub fn root(&self) -> Option<u32> {
+        let root = self.tag >> 20 & ROOTS;
+        (root < ROOTS && self.collective().is_some_and(Collective::has_root)).then_some(root)
+    }
+}
+
+impl fmt::Display for CollectiveCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.collective() {
+            Some(collective) => write!(f, "rank {} is in {collective}", self.rank)?,
+            None => write!(f, "rank {} is in another collective", self.rank)?,
+        }
+        match self.root() {
+            Some(root) => write!(f, " (call {}, root {root})", self.number),
+            None => write!(f, " (call {})", self.number),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_says_which_call_it_is() {
+        for (at, collective) in Collective::ALL.into_iter().enumerate() {
+            assert_eq!(collective as usize, at + 1);
+            for (root, number, near) in [(0, 1, 1), (7, 0xf_ffff, 0x10_0000), (62, 1 << 20, (1 << 20) - 5)] {
+                let call = CollectiveCall::new(3, collective.tag(root, number), near);
+                assert_eq!((call.rank(), call.collective(), call.number()), (3, Some(collective), number));
+                assert_eq!(call.root(), collective.has_root().then_some(root));
+            }
+        }
+        assert_eq!(CollectiveCall::new(0, Collective::Broadcast.tag(64, 1), 1).root(), None);
+        let text = |collective: Collective| CollectiveCall::new(3, collective.tag(2, 9), 9).to_string();
+        assert_eq!(text(Collective::Barrier), "rank 3 is in barrier (call 9)");
+        assert_eq!(text(Collective::GatherV), "rank 3 is in gather_v (call 9, root 2)");
+    }
+}

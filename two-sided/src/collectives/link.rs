@@ -1,0 +1,398 @@
+//! A call of a collective at a rank: its messages, and what ends it early.
+//!
+//! The messages of a communicator's collectives are in a context of their own. Their tag says the
+//! number of the call, by which they are matched, and which collective it is: so a rank that is in
+//! another one finds out by the first message that it gets. Between two ranks the messages of a call
+//! are matched in order, so they need no further number.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
+use onesided_fabric::{Fabric, Limit, NOBODY, Wait};
+
+use super::kind::{Collective, CollectiveCall};
+use super::state::{Scratch, State};
+use crate::engine::{CONTROL, CallFailure, Direct, Engine, Found, Landed, Posting, Reason, Trouble};
+use crate::matching::Pattern;
+use crate::progress::Registered;
+use crate::receive::{Posted, Received};
+use crate::send::{Pending, What};
+use crate::taken::Taken;
+use crate::{Error, Messages, SendRequest, Source, Tag};
+
+/// The outcome of a step of a call.
+pub(super) type Outcome<T = ()> = Result<T, CallFailure>;
+
+/// The time after which a rank that waits asks the one that it waits for; twice as long each time.
+const FIRST_QUESTION: Duration = Duration::from_millis(20);
+/// A thread that polls again by itself starts to count that time after so many polls.
+const PATIENT_POLLS: u32 = 32;
+
+/// A call at a rank.
+pub(super) struct Core<'m, F: Fabric> {
+    pub(super) messages: &'m Messages<F>,
+    pub(super) collective: Collective,
+    pub(super) tag: u32,
+    pub(super) number: u64,
+}
+
+impl<F: Fabric> Clone for Core<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F: Fabric> Copy for Core<'_, F> {}
+
+impl<'m, F: Fabric> Core<'m, F> {
+    pub(super) fn state(&self) -> &'m State {
+        self.messages.collectives()
+    }
+
+    fn key(&self) -> (u32, u32) {
+        (self.messages.collective_context(), self.tag)
+    }
+
+    fn rank(&self, rank: u32) -> Outcome<Rank> {
+        self.messages.world().fabric_rank(rank).ok_or_else(|| self.failed(Fault::new(FaultKind::NoSuchRank)))
+    }
+
+    /// The failure of this call at this rank.
+    #[cold]
+    pub(super) fn failure(&self, reason: Reason, fault: Fault, words: [u64; 2]) -> CallFailure {
+        let origin = self.messages.world().fabric().rank();
+        CallFailure { reason, fault, number: self.number as u32, origin, words }
+    }
+
+    #[cold]
+    fn failed(&self, fault: Fault) -> CallFailure {
+        self.failure(Reason::Fault, fault, [0; 2])
+    }
+
+    #[cold]
+    fn out_of_step(&self, Found { from, tag }: Found) -> CallFailure {
+        let tags = u64::from(self.tag) << 32 | u64::from(tag);
+        let failure = self.failure(Reason::OutOfStep, Fault::of(FaultKind::OutOfStep, from), [tags, u64::from(from.0)]);
+        // The message may be of an earlier call, in which others still are.
+        let number = CollectiveCall::new(from.0, tag, self.number).number().min(self.number);
+        CallFailure { number: number as u32, ..failure }
+    }
+
+    /// Why the call will not end, as far as this rank was told.
+    #[inline]
+    fn trouble(&self, engine: &Engine<Registered<F>>) -> Option<CallFailure> {
+        Some(match engine.trouble(self.key(), self.number as u32)? {
+            Trouble::Failed(failure) => failure,
+            Trouble::OutOfStep(found) => self.out_of_step(found),
+        })
+    }
+
+    #[cold]
+    fn wait(&self, peer: u32) -> Wait {
+        self.messages.wait(Source::Rank(peer), format!("{} (call {})", self.collective, self.number))
+    }
+
+    /// Whether a message is of this call, and as long as the receiver expects.
+    #[inline]
+    fn check(&self, (from, tag): (u32, u32), len: u64, expected: usize) -> Outcome {
+        if tag != self.tag {
+            return Err(self.out_of_step(Found { from: Rank(from), tag }));
+        }
+        if len != expected as u64 {
+            let fault = Fault::of(FaultKind::TooLong, Rank(from));
+            return Err(self.failure(Reason::Lengths, fault, [len, expected as u64]));
+        }
+        Ok(())
+    }
+
+    /// Starts a send. `None`: it is on its way.
+    #[inline]
+    fn post<'b>(&self, to: u32, bytes: &'b [u8]) -> Outcome<Option<Pending<'b, F>>>
+    where
+        'm: 'b,
+    {
+        let what = What { to, tag: Tag(self.tag), bytes: bytes.len() as u64 };
+        let started = SendRequest::post(self.messages, self.key().0, bytes, (what, false));
+        started.map_err(|error| self.failed(self.on_fabric(error.fault())))
+    }
+
+    /// A fault whose rank is of the world, with the fabric's.
+    #[cold]
+    fn on_fabric(&self, fault: Fault) -> Fault {
+        let world = self.messages.world();
+        let rank = fault.rank().and_then(|rank| world.fabric_rank(rank.0));
+        rank.map_or(fault, |rank| Fault::of(fault.kind(), rank).with_detail(fault.detail()))
+    }
+
+    /// Waits for a send.
+    async fn sent(self, to: u32, pending: Pending<'_, F>) -> Outcome {
+        let sent: Outcome = pending.sent(|engine| self.trouble(engine), || self.wait(to)).await;
+        sent.map_err(|failure| self.own(failure))
+    }
+
+    /// A failure that was made of a fault is one of this call.
+    fn own(&self, failure: CallFailure) -> CallFailure {
+        if failure.number == 0 { self.failed(failure.fault) } else { failure }
+    }
+
+    /// Receives a message that fills a slice.
+    #[inline]
+    async fn received(self, from: u32, into: &mut [u8]) -> Outcome {
+        let (source, expected) = (self.rank(from)?, into.len());
+        let progress = self.messages.progress();
+        let pattern = Pattern { context: self.key().0, source: Some(source.0), tag: Some(self.tag) };
+        let matched = match progress.receive(pattern, Some(into)) {
+            Posting::Landed(landed) => return self.landed(&landed, expected),
+            Posting::Taken(matched) => matched,
+            Posting::Posted(receive) => {
+                let mut posted = Posted::new(progress, source, receive);
+                let failed =
+                    |engine: &Engine<_>| self.trouble(engine).or_else(|| engine.lost(source).map(CallFailure::from));
+                let received: Outcome<_> = posted.landed(into, failed, || self.wait(from)).await;
+                match received.map_err(|failure| self.own(failure))? {
+                    Received::Landed(landed) => return self.landed(&landed, expected),
+                    Received::Matched(matched) => matched,
+                }
+            }
+        };
+        let (envelope, len) = (matched.envelope, matched.body.len());
+        let mut taken = Taken::new(self.messages, matched);
+        self.check((envelope.source, envelope.tag), len, expected)?;
+        taken.read(into).await.map_err(|error| self.failed(self.on_fabric(error.fault())))
+    }
+
+    #[inline]
+    fn landed(&self, landed: &Landed, expected: usize) -> Outcome {
+        self.check((landed.envelope.source, landed.envelope.tag), landed.len, expected)
+    }
+
+    /// The cause of a failure: a rank that has left may have failed before, and said why.
+    async fn cause(self, failure: CallFailure) -> CallFailure {
+        if failure.reason != Reason::Fault {
+            return failure;
+        }
+        let (progress, me) = (self.messages.progress(), self.messages.world().fabric().rank());
+        // What has arrived is taken in first.
+        let told = move |engine: &mut Engine<_>, _: &mut Direct<'_>, _: &Waker| self.trouble(engine);
+        progress.until(me, Direct::none(), told, |_| Some(failure), || None).await
+    }
+
+    /// No message of this call or of an earlier one is left, which nobody will receive, if it is the
+    /// only one.
+    #[inline]
+    fn has_no_strays(&self) -> Outcome {
+        if !self.state().has_early() || !self.state().is_only() {
+            return Ok(());
+        }
+        let stray = self.messages.progress().with(|engine| engine.stray(self.key(), |_| true));
+        stray.map_or(Ok(()), |stray| Err(self.out_of_step(stray)))
+    }
+
+    /// Ends the calls of the other ranks too, by telling them why this one failed. All are told by
+    /// every rank that fails: one that dies meanwhile has told some of them only.
+    #[cold]
+    pub(super) fn fail(&self, failure: CallFailure) {
+        if !self.state().fail(failure) {
+            return; // they were told before
+        }
+        let (world, progress) = (self.messages.world(), self.messages.progress());
+        let (bytes, envelope) = (failure.to_bytes(), (self.key().0, failure.tag()));
+        let others = (0..world.size()).filter(|rank| *rank != world.rank() && world.is_alive(*rank));
+        for rank in others.filter_map(|rank| world.fabric_rank(rank)) {
+            if let Ok(Some(send)) = progress.send_eager(rank, envelope, &bytes) {
+                progress.with(|engine| engine.detach(send));
+            }
+        }
+    }
+}
+
+/// A call at a rank, until it is over.
+pub(super) struct Link<'m, F: Fabric> {
+    core: Core<'m, F>,
+    patience: Patience<'m, F>,
+    pub(super) me: u32,
+    pub(super) size: u32,
+    is_over: bool,
+}
+
+/// When a rank that waits asks the one that it waits for whether it is in the same collective.
+struct Patience<'m, F: Fabric> {
+    polls: u32,
+    next: Duration,
+    limit: Limit<'m, F>,
+    has_asked: bool,
+}
+
+impl<'m, F: Fabric> Patience<'m, F> {
+    #[inline]
+    async fn during(&mut self, core: Core<'m, F>, awaited: u32, waited: impl Future<Output = Outcome>) -> Outcome {
+        let mut waited = pin!(waited);
+        poll_fn(|cx| {
+            let polled = waited.as_mut().poll(cx);
+            if polled.is_pending() {
+                self.poll(cx, core, awaited);
+            }
+            polled
+        })
+        .await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, core: Core<'m, F>, awaited: u32) {
+        let fabric = core.messages.world().fabric();
+        self.polls = self.polls.saturating_add(1);
+        if !self.limit.is_set() {
+            let polls_again = cx.waker().will_wake(NOBODY) && fabric.capabilities().completes_at_post;
+            if polls_again && self.polls < PATIENT_POLLS {
+                return;
+            }
+            self.limit.said = Some(self.next);
+        }
+        while self.limit.poll(cx, fabric).is_ready() {
+            self.ask(core, awaited);
+            self.next = self.next.saturating_mul(2);
+            self.limit.said = Some(self.next);
+        }
+    }
+
+    #[cold]
+    fn ask(&mut self, core: Core<'m, F>, awaited: u32) {
+        self.has_asked = true;
+        let (key, is_only) = (core.key(), core.state().is_only());
+        let progress = core.messages.progress();
+        progress.with(|engine| engine.waits_in_call(key, is_only));
+        let Some(rank) = core.messages.world().fabric_rank(awaited) else { return };
+        if let Ok(Some(send)) = progress.send_eager(rank, (key.0, CONTROL | key.1), &[]) {
+            progress.with(|engine| engine.detach(send));
+        }
+    }
+}
+
+impl<'m, F: Fabric> Link<'m, F> {
+    pub(super) fn new(messages: &'m Messages<F>, collective: Collective, root: u32) -> Self {
+        let number = messages.collectives().begin();
+        let core = Core { messages, collective, tag: collective.tag(root, number), number };
+        let patience = Patience { polls: 0, next: FIRST_QUESTION, limit: Limit::NONE, has_asked: false };
+        let world = messages.world();
+        Self { core, patience, me: world.rank(), size: world.size(), is_over: false }
+    }
+
+    pub(super) const fn core(&self) -> Core<'m, F> {
+        self.core
+    }
+
+    /// Sends to a rank; ends when the slice is not needed any more.
+    pub(super) async fn send(&mut self, to: u32, bytes: &[u8]) -> Outcome {
+        match self.core.post(to, bytes)? {
+            None => Ok(()),
+            Some(pending) => self.patience.during(self.core, to, self.core.sent(to, pending)).await,
+        }
+    }
+
+    /// Memory of a length, whose bytes are anything.
+    pub(super) fn scratch(&self, len: usize) -> Outcome<Scratch<'m>> {
+        self.core.state().scratch(len).map_err(|fault| self.core.failed(fault))
+    }
+
+    /// Starts a send, which is to be [waited](Self::sent) for.
+    pub(super) fn post<'b>(&self, to: u32, bytes: &'b [u8]) -> Outcome<Option<Pending<'b, F>>>
+    where
+        'm: 'b,
+    {
+        self.core.post(to, bytes)
+    }
+
+    /// Waits for a send.
+    pub(super) async fn sent(&mut self, to: u32, pending: Option<Pending<'_, F>>) -> Outcome {
+        match pending {
+            None => Ok(()),
+            Some(pending) => self.patience.during(self.core, to, self.core.sent(to, pending)).await,
+        }
+    }
+
+    /// Receives from a rank what fills a slice.
+    #[inline]
+    pub(super) async fn recv(&mut self, from: u32, into: &mut [u8]) -> Outcome {
+        self.patience.during(self.core, from, self.core.received(from, into)).await
+    }
+
+    /// Sends to a rank and receives from a rank, at the same time.
+    #[inline]
+    pub(super) async fn exchange(&mut self, (to, bytes): (u32, &[u8]), (from, into): (u32, &mut [u8])) -> Outcome {
+        let core = self.core;
+        match core.post(to, bytes)? {
+            None => self.recv(from, into).await,
+            Some(pending) => {
+                let both = both(core.sent(to, pending), core.received(from, into));
+                self.patience.during(core, from, both).await
+            }
+        }
+    }
+
+    /// A slice does not have the length in bytes that it needs.
+    pub(super) fn has_length(&self, bytes: usize, needed: usize) -> Outcome {
+        if bytes == needed {
+            return Ok(());
+        }
+        Err(self.refused(Reason::Slice, [bytes as u64, needed as u64]))
+    }
+
+    /// This rank's arguments are wrong.
+    pub(super) fn refused(&self, reason: Reason, words: [u64; 2]) -> CallFailure {
+        let me = self.core.messages.world().fabric().rank();
+        self.core.failure(reason, Fault::of(FaultKind::OutOfRange, me), words)
+    }
+
+    /// Ends the call, also at the others if it failed.
+    pub(super) async fn end(mut self, outcome: Outcome) -> Result<(), Error> {
+        self.is_over = true;
+        let outcome = outcome.and_then(|()| self.core.has_no_strays());
+        let Core { messages, collective, number, .. } = self.core;
+        let Err(failure) = outcome else { return Ok(()) };
+        let failure = self.core.cause(failure).await;
+        self.core.fail(failure);
+        Err(super::failure::error(messages, (collective, number), &failure))
+    }
+}
+
+impl<F: Fabric> Drop for Link<'_, F> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            // Its request was dropped, or its deadline has passed, which its rank has told then.
+            let me = self.core.messages.world().fabric().rank();
+            self.core.fail(self.core.failure(Reason::Dropped, Fault::of(FaultKind::Closed, me), [0; 2]));
+        }
+        if self.patience.has_asked {
+            self.core.messages.progress().with(|engine| engine.ends_call(self.core.key()));
+        }
+        self.core.state().end();
+    }
+}
+
+/// Both, at the same time; or the first failure.
+async fn both(one: impl Future<Output = Outcome>, other: impl Future<Output = Outcome>) -> Outcome {
+    let (mut one, mut other) = (pin!(one), pin!(other));
+    let mut left = [true; 2];
+    poll_fn(move |cx| {
+        if left[0]
+            && let Poll::Ready(outcome) = one.as_mut().poll(cx)
+        {
+            left[0] = false;
+            if outcome.is_err() {
+                return Poll::Ready(outcome);
+            }
+        }
+        if left[1]
+            && let Poll::Ready(outcome) = other.as_mut().poll(cx)
+        {
+            left[1] = false;
+            if outcome.is_err() {
+                return Poll::Ready(outcome);
+            }
+        }
+        if left == [false; 2] { Poll::Ready(Ok(())) } else { Poll::Pending }
+    })
+    .await
+}

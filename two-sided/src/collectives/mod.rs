@@ -1,0 +1,315 @@
+//! Collectives: known algorithms over messages, chosen by size.
+//!
+//! `link` is a call at a rank, with its messages and what ends it early; `request` the handle; the
+//! other files are the algorithms, a family each, on bytes.
+
+mod all_gather;
+mod all_reduce;
+mod all_to_all;
+mod barrier;
+mod blocks;
+mod broadcast;
+mod failure;
+mod gather;
+mod kind;
+mod link;
+mod operation;
+mod reduce;
+mod reduce_scatter;
+mod request;
+mod scan;
+mod scatter;
+mod state;
+
+use bytemuck::{cast_slice, cast_slice_mut};
+use onesided_fabric::Fabric;
+
+use self::blocks::Blocks;
+use self::operation::Operation;
+use self::request::Work;
+use crate::engine::Reason;
+use crate::{Messages, Payload};
+
+pub use self::blocks::{Block, InPlace};
+pub use self::failure::CollectiveFault;
+pub use self::kind::{Collective, CollectiveCall};
+pub use self::operation::{Commutative, Reduction};
+pub use self::request::CollectiveRequest;
+pub(crate) use self::state::State;
+
+const fn has_size<T>() {
+    const { assert!(size_of::<T>() > 0, "elements without a size") };
+}
+
+/// The blocks of so many ranks, or why there are none.
+fn counted<T>(counts: &[usize], size: u32) -> Result<Blocks, Work<'static>> {
+    let blocks = if counts.len() == size as usize { Blocks::of(counts, size_of::<T>()) } else { None };
+    blocks.ok_or(Work::Refused(Reason::Counts, [counts.len() as u64, size.into()]))
+}
+
+/// The work, or that there is none.
+fn work<'m>(work: Result<Work<'m>, Work<'m>>) -> Work<'m> {
+    work.unwrap_or_else(|refused| refused)
+}
+
+/// The operation, if it applies to the elements.
+fn checked<'m, T>(operation: impl Reduction<T> + 'm) -> Result<Operation<'m>, Work<'static>> {
+    let operation = operation.erase();
+    match operation.refused {
+        None => Ok(operation),
+        Some(op) => Err(Work::Refused(Reason::Op, [op as u64, 0])),
+    }
+}
+
+/// Collectives: see [`CollectiveRequest`].
+impl<F: Fabric> Messages<F> {
+    /// Waits until every rank has called it (`MPI_Barrier`, `MPI_Ibarrier`).
+    ///
+    /// ```
+    /// use onesided_two_sided::{Messages, Op};
+    ///
+    /// onesided_fabric::threads(4, |world| {
+    ///     let messages = Messages::new(&world).wait()?;
+    ///     let mut sum = [world.rank() + 1];
+    ///     let reduction = messages.all_reduce(&mut sum, Op::Sum);
+    ///     let barrier = messages.barrier();
+    ///     barrier.wait()?; // in any order
+    ///     reduction.wait()?;
+    ///     assert_eq!(sum, [1 + 2 + 3 + 4]);
+    ///     Ok(())
+    /// })
+    /// .unwrap()
+    /// .into_iter()
+    /// .collect::<Result<(), onesided_two_sided::Error>>()
+    /// .unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// From the request: as [of all collectives](CollectiveRequest#errors).
+    ///
+    /// # Cancel safety
+    /// [Not cancel safe](CollectiveRequest#cancel-safety).
+    pub fn barrier(&self) -> CollectiveRequest<'_, F> {
+        CollectiveRequest::new(self, Collective::Barrier, 0, Work::Barrier)
+    }
+
+    /// Copies the root's elements to all ranks (`MPI_Bcast`).
+    pub fn broadcast<'m, T: Payload>(&'m self, data: &'m mut [T], root: u32) -> CollectiveRequest<'m, F> {
+        has_size::<T>();
+        CollectiveRequest::new(self, Collective::Broadcast, root, Work::Broadcast { data: cast_slice_mut(data), root })
+    }
+
+    /// Combines the elements of all ranks, place by place, at the root (`MPI_Reduce`). At the other
+    /// ranks the slice holds anything afterwards.
+    pub fn reduce<'m, T: Payload>(
+        &'m self,
+        data: &'m mut [T],
+        operation: impl Reduction<T> + 'm,
+        root: u32,
+    ) -> CollectiveRequest<'m, F> {
+        has_size::<T>();
+        let data = cast_slice_mut(data);
+        let reduce = checked(operation).map(|operation| Work::Reduce { data, operation, root });
+        CollectiveRequest::new(self, Collective::Reduce, root, work(reduce))
+    }
+
+    /// Combines the elements of all ranks, place by place, at all ranks (`MPI_Allreduce`). All get
+    /// the same bits.
+    pub fn all_reduce<'m, T: Payload>(
+        &'m self,
+        data: &'m mut [T],
+        operation: impl Reduction<T> + 'm,
+    ) -> CollectiveRequest<'m, F> {
+        has_size::<T>();
+        let data = cast_slice_mut(data);
+        let reduce = checked(operation).map(|operation| Work::AllReduce { data, operation });
+        CollectiveRequest::new(self, Collective::AllReduce, 0, work(reduce))
+    }
+
+    /// Combines the elements of this rank and of those before it (`MPI_Scan`).
+    pub fn scan<'m, T: Payload>(
+        &'m self,
+        data: &'m mut [T],
+        operation: impl Reduction<T> + 'm,
+    ) -> CollectiveRequest<'m, F> {
+        has_size::<T>();
+        let data = cast_slice_mut(data);
+        let scan = checked(operation).map(|operation| Work::Scan { data, operation, is_exclusive: false });
+        CollectiveRequest::new(self, Collective::Scan, 0, work(scan))
+    }
+
+    /// Combines the elements of the ranks before this one (`MPI_Exscan`). The slice of rank 0 stays
+    /// as it is.
+    pub fn exclusive_scan<'m, T: Payload>(
+        &'m self,
+        data: &'m mut [T],
+        operation: impl Reduction<T> + 'm,
+    ) -> CollectiveRequest<'m, F> {
+        has_size::<T>();
+        let data = cast_slice_mut(data);
+        let scan = checked(operation).map(|operation| Work::Scan { data, operation, is_exclusive: true });
+        CollectiveRequest::new(self, Collective::ExclusiveScan, 0, work(scan))
+    }
+
+    /// Combines the elements of all ranks, place by place, and leaves each rank its block of the
+    /// result, in its place (`MPI_Reduce_scatter_block`): of as many blocks of one length as there
+    /// are ranks. The other blocks hold anything afterwards.
+    pub fn reduce_scatter<'m, T: Payload>(
+        &'m self,
+        data: &'m mut [T],
+        operation: impl Reduction<T> + 'm,
+    ) -> CollectiveRequest<'m, F> {
+        has_size::<T>();
+        let data = cast_slice_mut(data);
+        let reduce = checked(operation).map(|operation| Work::ReduceScatter { data, operation, blocks: None });
+        CollectiveRequest::new(self, Collective::ReduceScatter, 0, work(reduce))
+    }
+
+    /// The same with blocks of these numbers of elements, by rank (`MPI_Reduce_scatter`).
+    pub fn reduce_scatter_v<'m, T: Payload>(
+        &'m self,
+        data: &'m mut [T],
+        counts: &[usize],
+        operation: impl Reduction<T> + 'm,
+    ) -> CollectiveRequest<'m, F> {
+        has_size::<T>();
+        let (data, blocks) = (cast_slice_mut(data), counted::<T>(counts, self.world().size()));
+        let reduce = checked(operation).and_then(|operation| {
+            let blocks = Some(blocks?);
+            Ok(Work::ReduceScatter { data, operation, blocks })
+        });
+        CollectiveRequest::new(self, Collective::ReduceScatterV, 0, work(reduce))
+    }
+
+    /// Gathers blocks of one length at the root, by rank (`MPI_Gather`). `all` is the root's alone:
+    /// the others give an empty slice. The root's own block may be [`InPlace`].
+    pub fn gather<'m, T: Payload>(
+        &'m self,
+        mine: impl Into<Block<&'m [T]>>,
+        all: &'m mut [T],
+        root: u32,
+    ) -> CollectiveRequest<'m, F> {
+        has_size::<T>();
+        let (mine, all) = (sent(mine.into()), cast_slice_mut(all));
+        CollectiveRequest::new(self, Collective::Gather, root, Work::Gather { mine, all, blocks: None, root })
+    }
+
+    /// The same with blocks of different lengths (`MPI_Gatherv`). `counts` are the numbers of
+    /// elements, by rank, and the root's alone: the others may give an empty slice.
+    pub fn gather_v<'m, T: Payload>(
+        &'m self,
+        mine: impl Into<Block<&'m [T]>>,
+        all: &'m mut [T],
+        counts: &[usize],
+        root: u32,
+    ) -> CollectiveRequest<'m, F> {
+        has_size::<T>();
+        let (mine, all) = (sent(mine.into()), cast_slice_mut(all));
+        let gather = self.of_root::<T>(counts, root).map(|blocks| Work::Gather { mine, all, blocks, root });
+        CollectiveRequest::new(self, Collective::GatherV, root, work(gather))
+    }
+
+    /// Scatters blocks of one length from the root, by rank (`MPI_Scatter`). `all` is the root's
+    /// alone: the others give an empty slice. The root's own block may stay [`InPlace`].
+    pub fn scatter<'m, T: Payload>(
+        &'m self,
+        all: &'m [T],
+        mine: impl Into<Block<&'m mut [T]>>,
+        root: u32,
+    ) -> CollectiveRequest<'m, F> {
+        has_size::<T>();
+        let (all, mine) = (cast_slice(all), received(mine.into()));
+        CollectiveRequest::new(self, Collective::Scatter, root, Work::Scatter { all, mine, blocks: None, root })
+    }
+
+    /// The same with blocks of different lengths (`MPI_Scatterv`). `counts` are the numbers of
+    /// elements, by rank, and the root's alone: the others may give an empty slice.
+    pub fn scatter_v<'m, T: Payload>(
+        &'m self,
+        all: &'m [T],
+        counts: &[usize],
+        mine: impl Into<Block<&'m mut [T]>>,
+        root: u32,
+    ) -> CollectiveRequest<'m, F> {
+        has_size::<T>();
+        let (all, mine) = (cast_slice(all), received(mine.into()));
+        let scatter = self.of_root::<T>(counts, root).map(|blocks| Work::Scatter { all, mine, blocks, root });
+        CollectiveRequest::new(self, Collective::ScatterV, root, work(scatter))
+    }
+
+    /// The blocks of counts that are the root's alone.
+    fn of_root<T>(&self, counts: &[usize], root: u32) -> Result<Option<Blocks>, Work<'static>> {
+        match self.world().rank() == root {
+            true => counted::<T>(counts, self.world().size()).map(Some),
+            false => Ok(Some(Blocks::Equal(0))),
+        }
+    }
+
+    /// Gathers blocks of one length at all ranks, by rank (`MPI_Allgather`). The own block may be
+    /// [`InPlace`].
+    pub fn all_gather<'m, T: Payload>(
+        &'m self,
+        mine: impl Into<Block<&'m [T]>>,
+        all: &'m mut [T],
+    ) -> CollectiveRequest<'m, F> {
+        has_size::<T>();
+        let (mine, all) = (sent(mine.into()), cast_slice_mut(all));
+        CollectiveRequest::new(self, Collective::AllGather, 0, Work::AllGather { mine, all, blocks: None })
+    }
+
+    /// The same with blocks of these numbers of elements, by rank (`MPI_Allgatherv`).
+    pub fn all_gather_v<'m, T: Payload>(
+        &'m self,
+        mine: impl Into<Block<&'m [T]>>,
+        all: &'m mut [T],
+        counts: &[usize],
+    ) -> CollectiveRequest<'m, F> {
+        has_size::<T>();
+        let (mine, all) = (sent(mine.into()), cast_slice_mut(all));
+        let blocks = counted::<T>(counts, self.world().size());
+        let gather = blocks.map(|blocks| Work::AllGather { mine, all, blocks: Some(blocks) });
+        CollectiveRequest::new(self, Collective::AllGatherV, 0, work(gather))
+    }
+
+    /// Sends a block to each rank and receives one from each, by rank and all of one length
+    /// (`MPI_Alltoall`). With [`InPlace`] the blocks in `recv` are sent and replaced.
+    pub fn all_to_all<'m, T: Payload>(
+        &'m self,
+        send: impl Into<Block<&'m [T]>>,
+        recv: &'m mut [T],
+    ) -> CollectiveRequest<'m, F> {
+        has_size::<T>();
+        let (send, recv) = (sent(send.into()), cast_slice_mut(recv));
+        CollectiveRequest::new(self, Collective::AllToAll, 0, Work::AllToAll { send, recv, blocks: None })
+    }
+
+    /// The same with blocks of these numbers of elements, by rank: those that are sent, and those
+    /// that are received (`MPI_Alltoallv`). With [`InPlace`] both are the same.
+    pub fn all_to_all_v<'m, T: Payload>(
+        &'m self,
+        send: impl Into<Block<&'m [T]>>,
+        send_counts: &[usize],
+        recv: &'m mut [T],
+        recv_counts: &[usize],
+    ) -> CollectiveRequest<'m, F> {
+        has_size::<T>();
+        let (send, recv, size) = (sent(send.into()), cast_slice_mut(recv), self.world().size());
+        let blocks = counted::<T>(send_counts, size).and_then(|of| Ok([of, counted::<T>(recv_counts, size)?]));
+        let exchange = blocks.map(|blocks| Work::AllToAll { send, recv, blocks: Some(blocks) });
+        CollectiveRequest::new(self, Collective::AllToAllV, 0, work(exchange))
+    }
+}
+
+fn sent<T: Payload>(block: Block<&[T]>) -> Option<&[u8]> {
+    match block {
+        Block::Slice(slice) => Some(cast_slice(slice)),
+        Block::InPlace => None,
+    }
+}
+
+fn received<T: Payload>(block: Block<&mut [T]>) -> Option<&mut [u8]> {
+    match block {
+        Block::Slice(slice) => Some(cast_slice_mut(slice)),
+        Block::InPlace => None,
+    }
+}

@@ -1,0 +1,121 @@
+//! What a communicator keeps of its collectives.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+
+use crate::engine::CallFailure;
+
+/// The most memory that is kept for the next calls, in bytes.
+const KEPT: usize = 64 << 20;
+/// What most calls need, without an allocation.
+const SHORT: usize = 64;
+
+/// The collectives of a communicator at a rank.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// The number of calls that have begun, and of those that are over.
+    begun: AtomicU64,
+    over: AtomicU64,
+    /// The first failure.
+    failure: Mutex<Option<CallFailure>>,
+    has_failed: AtomicBool,
+    /// Memory for the next calls.
+    kept: Mutex<Vec<Vec<u128>>>,
+    /// The number of messages of collectives, of all communicators, that no call waits for yet.
+    early: Arc<AtomicU32>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl State {
+    pub(crate) fn new(early: Arc<AtomicU32>) -> Self {
+        let (begun, over, kept) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::default());
+        Self { begun, over, failure: Mutex::default(), has_failed: AtomicBool::new(false), kept, early }
+    }
+
+    /// Whether there may be messages that no call waits for.
+    #[inline]
+    pub(super) fn has_early(&self) -> bool {
+        self.early.load(Ordering::Relaxed) != 0
+    }
+
+    /// Begins a call; its number.
+    pub(super) fn begin(&self) -> u64 {
+        self.begun.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// A call is over.
+    pub(super) fn end(&self) {
+        self.over.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether one call is under way.
+    pub(super) fn is_only(&self) -> bool {
+        // In this order, so that a call that begins meanwhile counts.
+        let over = self.over.load(Ordering::Acquire);
+        self.begun.load(Ordering::Relaxed) == over + 1
+    }
+
+    /// Keeps the first failure: `false` if there was one already.
+    pub(super) fn fail(&self, failure: CallFailure) -> bool {
+        let mut first = lock(&self.failure);
+        let is_first = first.is_none();
+        first.get_or_insert(failure);
+        self.has_failed.store(true, Ordering::Relaxed);
+        is_first
+    }
+
+    /// The first failure, of this rank or of one that told it.
+    #[inline]
+    pub(super) fn failed(&self) -> Option<CallFailure> {
+        if self.has_failed.load(Ordering::Relaxed) { *lock(&self.failure) } else { None }
+    }
+
+    /// Memory of a length for a call.
+    pub(super) fn scratch(&self, len: usize) -> Result<Scratch<'_>, Fault> {
+        let mut memory = Vec::new();
+        let words = len.div_ceil(size_of::<u128>());
+        if len > SHORT {
+            memory = lock(&self.kept).pop().unwrap_or_default();
+            memory
+                .try_reserve_exact(words.saturating_sub(memory.len()))
+                .map_err(|_| Fault::new(FaultKind::NoMemory))?;
+            if memory.len() < words {
+                memory.resize(words, 0);
+            }
+        }
+        Ok(Scratch { state: self, short: [0; SHORT / size_of::<u128>()], memory, len })
+    }
+}
+
+/// Memory of a call, which begins at a multiple of 16 bytes. Its bytes are anything.
+pub(super) struct Scratch<'s> {
+    state: &'s State,
+    short: [u128; SHORT / size_of::<u128>()],
+    memory: Vec<u128>,
+    len: usize,
+}
+
+impl Scratch<'_> {
+    pub(super) fn bytes(&mut self) -> &mut [u8] {
+        let words = if self.len > SHORT { &mut self.memory[..] } else { &mut self.short };
+        &mut bytemuck::cast_slice_mut(words)[..self.len]
+    }
+}
+
+impl Drop for Scratch<'_> {
+    fn drop(&mut self) {
+        if self.memory.is_empty() {
+            return;
+        }
+        let mut kept = lock(&self.state.kept);
+        let bytes = |memory: &Vec<u128>| size_of_val(&memory[..]);
+        if kept.iter().map(bytes).sum::<usize>() + bytes(&self.memory) <= KEPT {
+            kept.push(std::mem::take(&mut self.memory));
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! A message that the engine has matched.
+
+use std::task::Waker;
+
+use onesided_fabric::Fabric;
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
+
+use crate::engine::{Body, Direct, Engine, Matched};
+use crate::progress::Registered;
+use crate::shaped::{CHUNK, Places};
+use crate::{Error, Messages, Status, offered};
+
+/// A message that the engine has matched: delivered, or given back when this is dropped.
+pub(crate) struct Taken<'m, F: Fabric> {
+    messages: &'m Messages<F>,
+    matched: Option<Matched<Registered<F>>>,
+}
+
+impl<F: Fabric> Drop for Taken<'_, F> {
+    fn drop(&mut self) {
+        if let Some(matched) = self.matched.take() {
+            self.messages.progress().with(|engine| engine.give_back(matched));
+        }
+    }
+}
+
+impl<'m, F: Fabric> Taken<'m, F> {
+    pub(crate) const fn new(messages: &'m Messages<F>, matched: Matched<Registered<F>>) -> Self {
+        Self { messages, matched: Some(matched) }
+    }
+
+    fn matched(&self) -> &Matched<Registered<F>> {
+        self.matched.as_ref().unwrap_or_else(|| unreachable!("it is there until it is delivered"))
+    }
+
+    pub(crate) const fn messages(&self) -> &'m Messages<F> {
+        self.messages
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        let matched = self.matched();
+        self.messages.status(matched.envelope, matched.body.len())
+    }
+
+    /// The message is here, or lost. Its sender may wait for the packet that says so, so this rank
+    /// does not go on before it is on its way.
+    pub(crate) async fn deliver(&mut self, outcome: Result<(), Fault>) {
+        let Some(matched) = self.matched.take() else { return };
+        if let Body::Eager(_) = matched.body {
+            return; // its sender waits for nothing
+        }
+        let (progress, from) = (self.messages.progress(), Rank(matched.envelope.source));
+        let is_queued = progress.with(|engine| {
+            engine.deliver(&matched, outcome);
+            engine.owes_packets(from)
+        });
+        if is_queued && progress.with(|engine| engine.owes_packets(from)) {
+            let sent = |engine: &mut Engine<Registered<F>>, _: &mut Direct<'_>, _: &Waker| {
+                (!engine.owes_packets(from)).then_some(())
+            };
+            progress.until(from, Direct::none(), sent, |_| None, || None).await;
+        }
+        if let Body::Read { memory: Ok(memory), .. } = matched.body {
+            progress.keep([memory]);
+        }
+    }
+
+    /// How much of the message there is room for.
+    pub(crate) fn len_in(&self, room: usize) -> usize {
+        usize::try_from(self.matched().body.len()).unwrap_or(usize::MAX).min(room)
+    }
+
+    /// Copies the message's bytes from an offset on; from 0 on, if its slice is offered.
+    async fn copy(&self, at: usize, into: &mut [u8]) -> Result<(), Fault> {
+        let (fabric, progress) = (self.messages.world().fabric(), self.messages.progress());
+        match &self.matched().body {
+            Body::Eager(bytes) => {
+                into.copy_from_slice(&bytes[at..at + into.len()]);
+                Ok(())
+            }
+            Body::Announced { key, .. } if key.len == 0 => Ok(()),
+            Body::Announced { key, is_offered: true, .. } => offered::read(progress, key, into).await,
+            Body::Announced { key, .. } => match progress.open(key) {
+                Ok(memory) => fabric.get(&memory, at as u64, into).await,
+                Err(fault) => Err(fault),
+            },
+            Body::Read { memory: Ok(memory), .. } => fabric.read_own(memory, at as u64, into),
+            Body::Read { memory: Err(fault), .. } => Err(*fault),
+        }
+    }
+
+    /// Copies the message, or its beginning, to its places.
+    pub(crate) async fn unpack(&self, places: &mut Places<'_>) -> Result<(), Fault> {
+        let (len, fabric) = (self.len_in(places.len), self.messages.world().fabric());
+        let chunk = match &self.matched().body {
+            Body::Eager(bytes) => {
+                places.unpack(&bytes[..len]);
+                return Ok(());
+            }
+            Body::Announced { is_offered, .. } if *is_offered || !fabric.capabilities().completes_at_post => len,
+            _ => len.min(CHUNK),
+        };
+        let packed = bytemuck::allocation::try_zeroed_slice_box(chunk);
+        let mut packed: Box<[u8]> = packed.map_err(|()| Fault::new(FaultKind::NoMemory))?;
+        for at in (0..len.max(1)).step_by(CHUNK.max(chunk)) {
+            let packed = &mut packed[..chunk.min(len - at)];
+            self.copy(at, packed).await?;
+            places.unpack(packed);
+        }
+        Ok(())
+    }
+
+    /// Reads the message, or its beginning, and delivers it.
+    pub(crate) async fn read(&mut self, into: &mut [u8]) -> Result<(), Error> {
+        let len = self.len_in(into.len());
+        let read = self.copy(0, &mut into[..len]).await;
+        self.end(read).await
+    }
+
+    /// Delivers the message: it was read, or could not be.
+    pub(crate) async fn end(&mut self, read: Result<(), Fault>) -> Result<(), Error> {
+        let status = self.status();
+        self.deliver(read).await;
+        read.map_err(|fault| Error::Read { status, fault: self.messages.world().translate(fault) })
+    }
+}

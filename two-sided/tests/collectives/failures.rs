@@ -1,0 +1,304 @@
+//! What ends collectives early, at all ranks and with the same reason.
+
+use std::time::Duration;
+
+use onesided_fabric::remote_memory::FaultKind;
+use onesided_fabric::{Any, Fabric, World, block_on, threads};
+use onesided_sim::{End, Network, Simulation};
+use onesided_two_sided::{Collective, CollectiveFault, Error, InPlace, Messages, Op, Tag};
+
+use crate::steps::{ALL, Random, Step};
+
+const SOON: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_millis(20);
+
+fn ranks<T: Send>(ranks: u32, run: impl Fn(World<Any>, Messages) -> T + Sync) -> Vec<T> {
+    threads(ranks, |world| {
+        let messages = Messages::new(&world).wait().unwrap();
+        run(world, messages)
+    })
+    .unwrap()
+}
+
+fn fault(error: &Error) -> CollectiveFault {
+    let Error::Collective { fault, .. } = *error else { panic!("{error}") };
+    fault
+}
+
+/// The error of a step, or of one of the barriers after it: a rank whose part was over before it
+/// could see that something is wrong sees it then.
+async fn until_error<F: Fabric>(messages: &Messages<F>, step: &Step) -> Error {
+    if let Err(error) = step.run(messages).await {
+        return error;
+    }
+    for _ in 0..3 {
+        if let Err(error) = messages.barrier().await {
+            return error;
+        }
+    }
+    panic!("rank {}: no error after {step:?}", messages.world().rank());
+}
+
+/// Rank `odd` is in another collective than the others.
+fn out_of_step(size: u32, odd: u32, pair: [Collective; 2], seed: u64) {
+    let mut random = Random(seed);
+    let [most, other] = pair.map(|collective| Step::random(collective, size, 64, &mut random));
+    let errors = ranks(size, |world, messages| {
+        let step = if world.rank() == odd { &other } else { &most };
+        messages.barrier().wait().unwrap();
+        let error = block_on(world.fabric(), until_error(&messages, step));
+        assert_eq!(error.kind(), FaultKind::OutOfStep, "{error}: {pair:?}");
+        (fault(&error), error)
+    });
+    for (fault, error) in errors {
+        let CollectiveFault::OutOfStep(calls) = fault else { panic!("{error}: {pair:?}") };
+        assert_ne!(calls[0].rank(), calls[1].rank());
+        let of_pair = |call: &onesided_two_sided::CollectiveCall| {
+            let expected = pair[usize::from(call.rank() == odd)];
+            call.number() == 2 && call.collective() == Some(expected) || call.collective() == Some(Collective::Barrier)
+        };
+        assert!(calls.iter().all(of_pair), "{error}: {pair:?}");
+        assert!(calls.iter().any(|call| call.number() == 2), "{error}: {pair:?}");
+    }
+}
+
+/// All pairs, a share of them.
+fn pairs(share: usize) {
+    let pairs = ALL.iter().flat_map(|one| ALL.map(|other| [*one, other])).filter(|[one, other]| one != other);
+    for (seed, pair) in (0..).zip(pairs).skip(share).step_by(4) {
+        out_of_step(2, (seed % 2) as u32, pair, seed);
+        if seed % 3 == 0 {
+            out_of_step(3 + (seed % 2) as u32, (seed % 3) as u32, pair, seed);
+        }
+    }
+}
+
+#[test]
+fn out_of_step_collectives_are_told_so() {
+    pairs(0);
+}
+
+#[test]
+fn out_of_step_collectives_are_told_so_1() {
+    pairs(1);
+}
+
+#[test]
+fn out_of_step_collectives_are_told_so_2() {
+    pairs(2);
+}
+
+#[test]
+fn out_of_step_collectives_are_told_so_3() {
+    pairs(3);
+}
+
+#[test]
+fn different_roots_are_out_of_step() {
+    let errors = ranks(3, |world, messages| {
+        let (mine, mut all) = ([world.rank()], vec![0; 3]);
+        let root = if world.rank() == 1 { 1 } else { 0 };
+        let all = if root == world.rank() { &mut all[..] } else { &mut [] };
+        // The part of rank 2 is over before it can see it.
+        let gathered = messages.gather(&mine, all, root).deadline(SOON).wait();
+        gathered.and_then(|()| messages.barrier().wait()).unwrap_err().to_string()
+    });
+    let one = "rank 0 is in gather (call 1, root 0), and rank 1 is in gather (call 1, root 1)";
+    let other = "rank 1 is in gather (call 1, root 1), and rank 0 is in gather (call 1, root 0)";
+    for error in errors {
+        assert!([one, other].iter().any(|text| error.ends_with(text)), "{error}");
+    }
+}
+
+#[test]
+fn a_rank_that_has_left_is_named() {
+    for collective in ALL {
+        for longest in [16, 4_000] {
+            let step = Step::random(collective, 4, longest, &mut Random(collective as u64));
+            ranks(4, |world, messages| {
+                messages.barrier().wait().unwrap();
+                if world.rank() == 2 {
+                    return;
+                }
+                let error = block_on(world.fabric(), until_error(&messages, &step));
+                let CollectiveFault::Fault(fault) = fault(&error) else { panic!("{error}") };
+                assert_eq!((fault.kind(), fault.rank().unwrap().0), (FaultKind::PeerLeft, 2), "{error}: {step:?}");
+                // Later ones fail at once; messages go on.
+                let again = messages.barrier().wait().unwrap_err();
+                assert_eq!(again.fault(), fault, "{again}");
+                let (next, before) = ([1, 3, 0, 0], [3, 0, 0, 1]);
+                let me = world.rank() as usize;
+                drop(messages.send(&[me], next[me], Tag(7)));
+                let (got, _) = messages.recv::<usize>(before[me], Tag(7)).deadline(SOON).wait().unwrap();
+                assert_eq!(got, [before[me] as usize]);
+            });
+        }
+    }
+}
+
+/// A simulated rank dies at a random time in a series of collectives.
+fn dies(size: u32, seed: u64, network: Network) -> bool {
+    let mut random = Random(seed);
+    let dead = random.below(size.into()) as u32;
+    let time = Duration::from_nanos(20_000 + random.below(2_000_000));
+    let report = Simulation::new(network).ranks(size).seed(seed).kill(dead, time).run(|world| async move {
+        let messages = match Messages::new(&world).await {
+            Ok(messages) => messages,
+            Err(error) => return assert_eq!(error.kind(), FaultKind::PeerDied, "{error}"),
+        };
+        let mut random = Random(seed);
+        loop {
+            for collective in ALL {
+                let step = Step::random(collective, size, 300, &mut random);
+                let Err(error) = step.run(&messages).await else { continue };
+                let CollectiveFault::Fault(fault) = fault(&error) else { panic!("{error}") };
+                assert_eq!(fault.kind(), FaultKind::PeerDied, "{error}");
+                assert_eq!(fault.rank().unwrap().0, dead, "{error}");
+                return;
+            }
+        }
+    });
+    assert_eq!(report.end, End::Finished, "seed {seed}: {time:?}");
+    assert_eq!(report.results.iter().flatten().count() as u32, size - 1, "seed {seed}");
+    true
+}
+
+#[test]
+fn a_death_ends_all_ranks() {
+    for seed in 0..60 {
+        dies(2 + (seed % 8) as u32, seed, Network::default());
+    }
+}
+
+#[test]
+fn a_death_ends_all_of_many_ranks_under_loss() {
+    for seed in 0..3 {
+        let network = Network { loss: 0.01, jitter: Duration::from_micros(2), retries: 50, ..Network::default() };
+        dies(64, seed, network);
+    }
+}
+
+#[test]
+fn a_late_rank_fails_all() {
+    let errors = ranks(4, |world, messages| {
+        let mut sum = [1];
+        if world.rank() != 0 {
+            return messages.all_reduce(&mut sum, Op::Sum).deadline(SHORT * (1 + 1000 * (world.rank() % 2))).wait();
+        }
+        messages.recv::<u8>(2, Tag(0)).wait().unwrap_err(); // which has left
+        messages.all_reduce(&mut sum, Op::Sum).wait()
+    });
+    for error in errors {
+        let error = error.unwrap_err();
+        assert_eq!(fault(&error), CollectiveFault::Late { rank: 2 }, "{error}");
+        assert_eq!(error.to_string(), "all_reduce (call 1): the deadline of rank 2 passed");
+    }
+}
+
+#[test]
+fn a_dropped_request_fails_all() {
+    for is_begun in [false, true] {
+        let errors = ranks(3, |world, messages| {
+            let mut all = [0; 3];
+            let mut request = messages.all_gather(InPlace, &mut all);
+            if world.rank() == 1 {
+                if is_begun && request.test().unwrap().is_some() {
+                    unreachable!("rank 0 comes later");
+                }
+                drop(request);
+                drop(messages.send(&[0_u8], 0, Tag(0)));
+                return messages.barrier().wait();
+            }
+            if world.rank() == 0 {
+                messages.recv::<u8>(1, Tag(0)).wait().unwrap();
+            }
+            request.wait()?;
+            messages.barrier().wait()
+        });
+        let texts = errors.into_iter().map(|error| error.unwrap_err().to_string());
+        let texts: Vec<_> = texts.collect();
+        assert_eq!(texts[0], "all_gather (call 1): rank 1 dropped its request");
+        assert_eq!(texts[1], "barrier (call 2): call 1 failed before: rank 1 dropped its request");
+        assert_eq!(texts[2], texts[0]);
+    }
+}
+
+#[test]
+fn different_lengths_are_told() {
+    for size in [2, 3, 5] {
+        ranks(size, |world, messages| {
+            let mut data = vec![1_u32; if world.rank() == 1 { 3 } else { 4 }];
+            let error = messages.all_reduce(&mut data, Op::Sum).deadline(SOON).wait().unwrap_err();
+            let CollectiveFault::Lengths { rank, bytes, other, expected } = fault(&error) else { panic!("{error}") };
+            let lengths = [rank, other].map(|rank| if rank == 1 { 12 } else { 16 });
+            assert_eq!(([bytes, expected], error.kind()), (lengths, FaultKind::TooLong), "{error}");
+        });
+    }
+}
+
+#[test]
+fn arguments_that_do_not_fit_are_refused() {
+    /// The error of rank 0, which the other one gets too.
+    fn refused(call: impl Fn(&Messages, &mut [f64]) -> Result<(), Error> + Sync) -> String {
+        let texts = ranks(2, |world, messages| {
+            let mut data = [0.0; 6];
+            let outcome = if world.rank() == 0 { call(&messages, &mut data) } else { messages.barrier().wait() };
+            let text = outcome.unwrap_err().to_string();
+            text.split_once(": ").unwrap().1.to_string()
+        });
+        assert_eq!(texts[0], texts[1]);
+        texts[0].clone()
+    }
+    let text = refused(|messages, data| messages.all_reduce(data, Op::Xor).wait());
+    assert_eq!(text, "Xor does not apply to the elements of rank 0");
+    assert_eq!(
+        refused(|messages, data| messages.broadcast(data, 2).wait()),
+        "rank 0 named rank 2, and there is no such rank"
+    );
+    let text = refused(|messages, data| messages.all_gather_v(&[1.0], data, &[6]).wait());
+    assert_eq!(text, "rank 0 gave 1 counts for 2 ranks");
+    let text = refused(|messages, data| messages.all_gather_v(&[1.0], data, &[1, usize::MAX]).wait());
+    assert_eq!(text, "rank 0 gave 2 counts for 2 ranks");
+    for text in [
+        refused(|messages, data| messages.all_gather(&[1.0, 2.0], data).wait()),
+        refused(|messages, data| messages.gather(&[1.0, 2.0], data, 0).wait()),
+    ] {
+        assert_eq!(text, "a slice of rank 0 has 48 bytes, and the call needs 32");
+    }
+    let text = refused(|messages, data| messages.reduce_scatter(&mut data[..5], Op::Sum).wait());
+    assert_eq!(text, "a slice of rank 0 has 40 bytes, and the call needs 32");
+    let text = refused(|messages, data| messages.gather(InPlace, data, 1).wait());
+    assert_eq!(text, "a slice of rank 0 has 0 bytes, and the call needs 1");
+}
+
+#[test]
+fn another_communicator_goes_on() {
+    ranks(2, |world, messages| {
+        let other = Messages::new(&world).wait().unwrap();
+        drop(messages.barrier());
+        assert!(messages.barrier().wait().is_err());
+        let mut sum = [1];
+        other.all_reduce(&mut sum, Op::Sum).wait().unwrap();
+        assert_eq!(sum, [2]);
+    });
+}
+
+/// Errors name ranks of the communicator, not of the job.
+#[test]
+fn ranks_of_a_split_are_named_by_it() {
+    threads(5, |world| {
+        let odd = world.split(world.rank() % 2, 0).wait().unwrap();
+        let messages = Messages::new(&odd).wait().unwrap();
+        if world.rank() == 2 || world.rank() == 3 {
+            return; // rank 1 of both
+        }
+        let error = messages.all_reduce(&mut [0_u8; 10_000], Op::Sum).deadline(SOON).wait().unwrap_err();
+        assert_eq!(error.to_string(), "all_reduce (call 1): rank 1 has left");
+        // The other ranks of the job have no part in it.
+        if world.rank() == 4 {
+            let other = messages.barrier().wait().unwrap_err();
+            assert_eq!(other.to_string(), "barrier (call 2): call 1 failed before: rank 1 has left");
+        }
+    })
+    .unwrap();
+}

@@ -1,0 +1,6 @@
+//! Collectives, against a serial oracle, between threads and in the simulator.
+
+mod failures;
+mod oracle;
+mod order;
+mod steps;
