@@ -23,25 +23,40 @@ pub(super) async fn run<F: Fabric>(
     };
     link.has_length(all.len(), blocks.ranges(0..size).end)?;
     if let Some(mine) = mine {
-        let own = &mut all[blocks.range(link.me)];
-        link.has_length(mine.len(), own.len())?;
-        own.copy_from_slice(mine);
+        link.has_length(mine.len(), blocks.range(link.me).len())?;
     }
     match all.len() {
-        long if long >= LONG => ring(link, all, &blocks).await,
-        _ if size.is_power_of_two() => doubled(link, all, &blocks).await,
-        _ => bruck(link, all, &blocks).await,
+        long if long >= LONG => ring(link, (mine, all), &blocks).await,
+        _ if size.is_power_of_two() => doubled(link, (mine, all), &blocks).await,
+        _ => {
+            if let Some(mine) = mine {
+                all[blocks.range(link.me)].copy_from_slice(mine);
+            }
+            bruck(link, all, &blocks).await
+        }
     }
 }
 
-async fn doubled<F: Fabric>(link: &mut Link<'_, F>, all: &mut [u8], blocks: &Blocks) -> Outcome {
+/// The own block is sent from where it is, and copied to its place after that: the receiver's caches
+/// take it faster from memory that was not written just now.
+async fn doubled<F: Fabric>(
+    link: &mut Link<'_, F>,
+    (mut mine, all): (Option<&[u8]>, &mut [u8]),
+    blocks: &Blocks,
+) -> Outcome {
     let mut distance = 1;
     while distance < link.size {
         let partner = link.me ^ distance;
         let of = |rank: u32| blocks.ranges(rank & !(distance - 1)..(rank | (distance - 1)) + 1);
         let (send, recv) = disjoint(all, of(link.me), of(partner));
-        link.exchange((partner, send), (partner, recv)).await?;
+        link.exchange((partner, mine.unwrap_or(send)), (partner, recv)).await?;
+        if let Some(mine) = mine.take() {
+            all[blocks.range(link.me)].copy_from_slice(mine);
+        }
         distance *= 2;
+    }
+    if let Some(mine) = mine {
+        all.copy_from_slice(mine); // this rank is alone
     }
     Ok(())
 }
@@ -75,12 +90,17 @@ async fn bruck<F: Fabric>(link: &mut Link<'_, F>, all: &mut [u8], blocks: &Block
     Ok(())
 }
 
-async fn ring<F: Fabric>(link: &mut Link<'_, F>, all: &mut [u8], blocks: &Blocks) -> Outcome {
+/// The own block is sent from where it is, as in [`doubled`].
+async fn ring<F: Fabric>(link: &mut Link<'_, F>, (mine, all): (Option<&[u8]>, &mut [u8]), blocks: &Blocks) -> Outcome {
     let (me, size) = (link.me, link.size);
     for step in 0..size - 1 {
         let of = |behind: u32| blocks.range((me + 2 * size - behind) % size);
         let (send, recv) = disjoint(all, of(step), of(step + 1));
+        let send = mine.filter(|_| step == 0).unwrap_or(send);
         link.exchange(((me + 1) % size, send), ((me + size - 1) % size, recv)).await?;
+    }
+    if let Some(mine) = mine {
+        all[blocks.range(me)].copy_from_slice(mine);
     }
     Ok(())
 }

@@ -21,10 +21,19 @@ pub(super) async fn run<F: Fabric>(link: &mut Link<'_, F>, data: &mut [u8], oper
         return Ok(());
     }
     let halving = Halving::new(link, data.len() / operation.element, operation.element);
-    if data.len() < LONG || halving.count < halving.groups as usize {
-        return doubled(link, data, operation, &halving).await;
+    match data.len() < LONG || halving.count < halving.groups as usize {
+        true => doubled(link, data, operation, &halving).await,
+        false => Box::pin(halved(link, data, operation, &halving)).await,
     }
-    reduce_scatter(link, data, operation, &halving).await?;
+}
+
+async fn halved<F: Fabric>(
+    link: &mut Link<'_, F>,
+    data: &mut [u8],
+    operation: &Operation<'_>,
+    halving: &Halving,
+) -> Outcome {
+    reduce_scatter(link, data, operation, halving).await?;
     let mut distance = halving.groups / 2;
     while distance > 0 {
         if let Some(me) = halving.me {
@@ -35,7 +44,7 @@ pub(super) async fn run<F: Fabric>(link: &mut Link<'_, F>, data: &mut [u8], oper
         }
         distance /= 2;
     }
-    unfold(link, data, &halving).await
+    unfold(link, data, halving).await
 }
 
 async fn doubled<F: Fabric>(

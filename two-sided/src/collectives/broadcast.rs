@@ -14,7 +14,7 @@ const MANY: u32 = 8;
 pub(super) async fn run<F: Fabric>(link: &mut Link<'_, F>, data: &mut [u8], root: u32) -> Outcome {
     match link.size {
         1 => Ok(()),
-        size if size >= MANY && data.len() >= LONG => scattered(link, data, root).await,
+        size if size >= MANY && data.len() >= LONG => Box::pin(scattered(link, data, root)).await,
         _ => tree(link, data, root).await,
     }
 }

@@ -6,8 +6,8 @@
 //! are matched in order, so they need no further number.
 
 use std::future::poll_fn;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::pin::{Pin, pin};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
@@ -28,8 +28,9 @@ pub(super) type Outcome<T = ()> = Result<T, CallFailure>;
 
 /// The time after which a rank that waits asks the one that it waits for; twice as long each time.
 const FIRST_QUESTION: Duration = Duration::from_millis(20);
-/// A thread that polls again by itself starts to count that time after so many polls.
-const PATIENT_POLLS: u32 = 32;
+/// A thread that polls again by itself starts to count that time after so many polls: to read the
+/// clock costs as much as a poll. It polls more often than that before it sleeps.
+const PATIENT_POLLS: u32 = 48;
 
 /// A call at a rank.
 pub(super) struct Core<'m, F: Fabric> {
@@ -161,7 +162,7 @@ impl<'m, F: Fabric> Core<'m, F> {
         let (envelope, len) = (matched.envelope, matched.body.len());
         let mut taken = Taken::new(self.messages, matched);
         self.check((envelope.source, envelope.tag), len, expected)?;
-        taken.read(into).await.map_err(|error| self.failed(self.on_fabric(error.fault())))
+        Box::pin(taken.read(into)).await.map_err(|error| self.failed(self.on_fabric(error.fault())))
     }
 
     #[inline]
@@ -178,6 +179,15 @@ impl<'m, F: Fabric> Core<'m, F> {
         // What has arrived is taken in first.
         let told = move |engine: &mut Engine<_>, _: &mut Direct<'_>, _: &Waker| self.trouble(engine);
         progress.until(me, Direct::none(), told, |_| Some(failure), || None).await
+    }
+
+    /// The failure that ends this call before it begins.
+    #[inline]
+    pub(super) fn failed_before(&self) -> Option<CallFailure> {
+        let (state, number) = (self.state(), self.number as u32);
+        let told = || self.messages.progress().with(|engine| self.trouble(engine));
+        let failed = state.failed().filter(|failure| failure.ends(number));
+        failed.or_else(|| if state.was_told() { told() } else { None })
     }
 
     /// No message of this call or of an earlier one is left, which nobody will receive, if it is the
@@ -227,25 +237,29 @@ struct Patience<'m, F: Fabric> {
 }
 
 impl<'m, F: Fabric> Patience<'m, F> {
+    /// Waits for a rank. The future stays where it is, so that it is part of the caller's once.
     #[inline]
-    async fn during(&mut self, core: Core<'m, F>, awaited: u32, waited: impl Future<Output = Outcome>) -> Outcome {
-        let mut waited = pin!(waited);
-        poll_fn(|cx| {
+    fn during<W: Future<Output = Outcome>>(
+        &mut self,
+        core: Core<'m, F>,
+        awaited: u32,
+        mut waited: Pin<&mut W>,
+    ) -> impl Future<Output = Outcome> {
+        poll_fn(move |cx| {
             let polled = waited.as_mut().poll(cx);
             if polled.is_pending() {
                 self.poll(cx, core, awaited);
             }
             polled
         })
-        .await
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, core: Core<'m, F>, awaited: u32) {
         let fabric = core.messages.world().fabric();
         self.polls = self.polls.saturating_add(1);
         if !self.limit.is_set() {
-            let polls_again = cx.waker().will_wake(NOBODY) && fabric.capabilities().completes_at_post;
-            if polls_again && self.polls < PATIENT_POLLS {
+            let is_early = self.polls < PATIENT_POLLS;
+            if is_early && cx.waker().will_wake(NOBODY) && fabric.capabilities().completes_at_post {
                 return;
             }
             self.limit.said = Some(self.next);
@@ -285,10 +299,8 @@ impl<'m, F: Fabric> Link<'m, F> {
 
     /// Sends to a rank; ends when the slice is not needed any more.
     pub(super) async fn send(&mut self, to: u32, bytes: &[u8]) -> Outcome {
-        match self.core.post(to, bytes)? {
-            None => Ok(()),
-            Some(pending) => self.patience.during(self.core, to, self.core.sent(to, pending)).await,
-        }
+        let pending = self.core.post(to, bytes)?;
+        self.sent(to, pending).await
     }
 
     /// Memory of a length, whose bytes are anything.
@@ -308,27 +320,23 @@ impl<'m, F: Fabric> Link<'m, F> {
     pub(super) async fn sent(&mut self, to: u32, pending: Option<Pending<'_, F>>) -> Outcome {
         match pending {
             None => Ok(()),
-            Some(pending) => self.patience.during(self.core, to, self.core.sent(to, pending)).await,
+            Some(pending) => self.patience.during(self.core, to, pin!(self.core.sent(to, pending))).await,
         }
     }
 
     /// Receives from a rank what fills a slice.
     #[inline]
     pub(super) async fn recv(&mut self, from: u32, into: &mut [u8]) -> Outcome {
-        self.patience.during(self.core, from, self.core.received(from, into)).await
+        self.patience.during(self.core, from, pin!(self.core.received(from, into))).await
     }
 
-    /// Sends to a rank and receives from a rank, at the same time.
+    /// Sends to a rank and receives from a rank, at the same time. The receive is waited for first:
+    /// with both ranks in it, each copies its own message.
     #[inline]
     pub(super) async fn exchange(&mut self, (to, bytes): (u32, &[u8]), (from, into): (u32, &mut [u8])) -> Outcome {
-        let core = self.core;
-        match core.post(to, bytes)? {
-            None => self.recv(from, into).await,
-            Some(pending) => {
-                let both = both(core.sent(to, pending), core.received(from, into));
-                self.patience.during(core, from, both).await
-            }
-        }
+        let pending = self.core.post(to, bytes)?;
+        self.recv(from, into).await?;
+        self.sent(to, pending).await
     }
 
     /// A slice does not have the length in bytes that it needs.
@@ -369,30 +377,4 @@ impl<F: Fabric> Drop for Link<'_, F> {
         }
         self.core.state().end();
     }
-}
-
-/// Both, at the same time; or the first failure.
-async fn both(one: impl Future<Output = Outcome>, other: impl Future<Output = Outcome>) -> Outcome {
-    let (mut one, mut other) = (pin!(one), pin!(other));
-    let mut left = [true; 2];
-    poll_fn(move |cx| {
-        if left[0]
-            && let Poll::Ready(outcome) = one.as_mut().poll(cx)
-        {
-            left[0] = false;
-            if outcome.is_err() {
-                return Poll::Ready(outcome);
-            }
-        }
-        if left[1]
-            && let Poll::Ready(outcome) = other.as_mut().poll(cx)
-        {
-            left[1] = false;
-            if outcome.is_err() {
-                return Poll::Ready(outcome);
-            }
-        }
-        if left == [false; 2] { Poll::Ready(Ok(())) } else { Poll::Pending }
-    })
-    .await
 }

@@ -111,8 +111,7 @@ impl<'m, F: Fabric> CollectiveRequest<'m, F> {
     }
 
     async fn run(mut link: Link<'m, F>, work: Work<'m>) -> Result<(), Error> {
-        let core = link.core();
-        let outcome = match core.state().failed().filter(|failure| failure.ends(core.number as u32)) {
+        let outcome = match link.core().failed_before() {
             Some(failure) => Err(failure),
             None => Self::work(&mut link, work).await,
         };
@@ -123,8 +122,16 @@ impl<'m, F: Fabric> CollectiveRequest<'m, F> {
         match work {
             Work::Barrier => barrier::run(link).await,
             Work::Broadcast { data, root } => broadcast::run(link, data, root).await,
-            Work::Reduce { data, operation, root } => reduce::run(link, data, &operation, root).await,
             Work::AllReduce { data, operation } => all_reduce::run(link, data, &operation).await,
+            // Boxed, to keep the future of those above small.
+            other => Box::pin(Self::other_work(link, other)).await,
+        }
+    }
+
+    async fn other_work(link: &mut Link<'m, F>, work: Work<'m>) -> Outcome {
+        match work {
+            Work::Barrier | Work::Broadcast { .. } | Work::AllReduce { .. } => unreachable!("it was done"),
+            Work::Reduce { data, operation, root } => reduce::run(link, data, &operation, root).await,
             Work::Scan { data, operation, is_exclusive } => scan::run(link, data, &operation, is_exclusive).await,
             Work::Gather { mine, all, blocks, root } => gather::run(link, (mine, all), blocks, root).await,
             Work::Scatter { all, mine, blocks, root } => scatter::run(link, (all, mine), blocks, root).await,

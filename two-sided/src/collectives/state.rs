@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 
-use crate::engine::CallFailure;
+use crate::engine::{CallFailure, TOLD};
 
 /// The most memory that is kept for the next calls, in bytes.
 const KEPT: usize = 64 << 20;
@@ -23,7 +23,8 @@ pub(crate) struct State {
     has_failed: AtomicBool,
     /// Memory for the next calls.
     kept: Mutex<Vec<Vec<u128>>>,
-    /// The number of messages of collectives, of all communicators, that no call waits for yet.
+    /// The number of messages of collectives, of all communicators, that no call waits for yet, and
+    /// whether a call has failed somewhere ([`TOLD`]).
     early: Arc<AtomicU32>,
 }
 
@@ -40,7 +41,13 @@ impl State {
     /// Whether there may be messages that no call waits for.
     #[inline]
     pub(super) fn has_early(&self) -> bool {
-        self.early.load(Ordering::Relaxed) != 0
+        self.early.load(Ordering::Relaxed) & !TOLD != 0
+    }
+
+    /// Whether a call of a communicator of this rank has failed somewhere.
+    #[inline]
+    pub(super) fn was_told(&self) -> bool {
+        self.early.load(Ordering::Relaxed) & TOLD != 0
     }
 
     /// Begins a call; its number.

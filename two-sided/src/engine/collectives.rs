@@ -18,6 +18,10 @@ pub(crate) const CONTROL: u32 = 1 << 31;
 /// What tells a failure from a question, in the bits of the tag that say the collective.
 const FAILED: u32 = 0x1f << 26;
 
+/// The bit of the number of [early](Engine::early) messages that says that a call has failed
+/// somewhere.
+pub(crate) const TOLD: u32 = 1 << 31;
+
 /// A call that failed at a rank, which is the end of its communicator's collectives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallFailure {
@@ -151,6 +155,7 @@ impl<S> Engine<S> {
                 Some((_, known)) => *known = failure,
                 None => self.collectives.failures.push((context, failure)),
             }
+            self.early.fetch_or(TOLD, Ordering::Relaxed);
         } else {
             let found = Found { from: Rank(source), tag: tag & !CONTROL };
             let number = collective_number(tag);
@@ -183,7 +188,7 @@ impl<S> Engine<S> {
         }
     }
 
-    /// The number of unexpected messages of collectives.
+    /// The number of unexpected messages of collectives, and [`TOLD`].
     pub(crate) fn early(&self) -> Arc<AtomicU32> {
         Arc::clone(&self.early)
     }

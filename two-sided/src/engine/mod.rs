@@ -50,7 +50,7 @@ use self::receives::{Bytes, Receive, ReceiveState};
 use crate::matching::{Envelope, Matcher, is_collective};
 use crate::wire::{EAGER_HEAD, Encoded, HEAD_MAX, Packet, RequestId, eager_head};
 
-pub(crate) use self::collectives::{CONTROL, CallFailure, Found, Reason, Trouble};
+pub(crate) use self::collectives::{CONTROL, CallFailure, Found, Reason, TOLD, Trouble};
 pub(crate) use self::peer::window;
 pub(crate) use self::receives::{Body, Direct, Here, Landed, Matched, Posting};
 
