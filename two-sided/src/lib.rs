@@ -29,6 +29,7 @@
 
 mod collectives;
 mod create;
+mod elements;
 mod engine;
 mod error;
 mod explanation;

@@ -9,7 +9,8 @@ use std::task::{Context, Poll, Waker};
 use onesided_fabric::remote_memory::{Fault, FaultKind, Patience, Rank, Watch};
 use onesided_fabric::{Arrival, Background, Fabric, NOBODY, SegmentKey, Taken, Told, Transport, Wait};
 
-use crate::engine::{Direct, Engine, Here, Landed, Posted, Posting, window};
+use crate::elements::{self, Allocate, Elements};
+use crate::engine::{Direct, Engine, Here, Landed, Posted, Posting, ToRead, window};
 use crate::handler::Handler;
 use crate::matching::Pattern;
 use crate::memory::Memory;
@@ -183,15 +184,23 @@ impl<F: Fabric> Progress<F> {
     }
 
     /// Posts a receive, or takes its message if it has come. An eager one goes `into` a slice at
-    /// once.
+    /// once; one that is read before it is waited for, to memory that `allocate` makes.
     #[inline]
-    pub(crate) fn receive(&self, pattern: Pattern, into: Option<&mut [u8]>) -> Posting<Registered<F>> {
+    pub(crate) fn receive(
+        &self,
+        pattern: Pattern,
+        into: Option<&mut [u8]>,
+        allocate: Option<Allocate>,
+    ) -> Posting<Registered<F>> {
         let mut is_to_read = false;
         let posting = self.arriving(|engine, arrive| {
             let posting = match into {
                 None => engine.receive(pattern),
                 Some(into) => engine.receive_into(pattern, into, arrive),
             };
+            if let (Posting::Posted(receive), Some(allocate)) = (&posting, allocate) {
+                engine.allocate_by(*receive, allocate);
+            }
             is_to_read = engine.has_announced();
             posting
         });
@@ -240,8 +249,8 @@ impl<F: Fabric> Progress<F> {
     /// Starts to read announced messages whose receives are not waited for now, and ends the reads
     /// that are over.
     fn read_announced(&self, State { engine, reads, .. }: &mut State<F>, cx: &mut Context<'_>) {
-        while let Some((receive, key, is_offered)) = engine.next_to_read(|key| offered::is_still(self, key)) {
-            if !begun(engine, reads, receive, self.begin_read(key, is_offered)) {
+        while let Some(next) = engine.next_to_read(|key| offered::is_still(self, key)) {
+            if !begun(engine, reads, next.receive, self.begin_read(&next)) {
                 break;
             }
         }
@@ -258,10 +267,10 @@ impl<F: Fabric> Progress<F> {
     }
 
     /// Starts to read an announced message.
-    fn begin_read(&self, mut key: SegmentKey, is_offered: bool) -> Begun<F> {
+    fn begin_read(&self, &ToRead { mut key, is_offered, allocate, .. }: &ToRead) -> Begun<F> {
         if is_offered {
-            match self.take_offered(&key) {
-                Ok((bytes, Taken::Whole)) => return Begun::Over(Ok(Here::Bytes(bytes))),
+            match self.take_offered(&key, allocate) {
+                Ok((elements, Taken::Whole)) => return Begun::Over(Ok(Here::Elements(elements))),
                 Ok((_, Taken::Moved(to))) => key = to,
                 Ok((_, Taken::Moving)) => return Begun::Later,
                 Err(fault) => return Begun::Over(Err(fault)),
@@ -298,11 +307,12 @@ impl<F: Fabric> Progress<F> {
                 state.flush(cx);
             }
             self.unlock(state);
-            let Some((receive, key, is_offered)) = next else { return };
-            let begins = self.begin_read(key, is_offered);
+            let Some(next) = next else { return };
+            let begins = self.begin_read(&next);
             let mut state = lock(&self.state);
             let State { engine, reads, .. } = &mut *state;
-            let goes_on = begun(engine, reads, receive, begins);
+            let goes_on = begun(engine, reads, next.receive, begins);
+            engine.wake_own(); // a thread may have gone to sleep meanwhile
             self.read_announced(&mut state, cx);
             if state.engine.is_busy() {
                 state.flush(cx);
@@ -314,12 +324,12 @@ impl<F: Fabric> Progress<F> {
         }
     }
 
-    fn take_offered(&self, key: &SegmentKey) -> Result<(Box<[u8]>, Taken), Fault> {
-        let len = usize::try_from(key.len).unwrap_or(usize::MAX);
-        let mut bytes =
-            bytemuck::allocation::try_zeroed_slice_box(len).map_err(|()| Fault::new(FaultKind::NoMemory))?;
-        let taken = offered::take(self, key, &mut bytes)?;
-        Ok((bytes, taken))
+    fn take_offered(&self, key: &SegmentKey, allocate: Allocate) -> Result<(Box<dyn Elements>, Taken), Fault> {
+        let is_whole = |elements: &Box<dyn Elements>| elements.bytes().len() as u64 == key.len;
+        let elements = allocate(key.len).filter(is_whole).or_else(|| elements::allocate::<u8>(key.len));
+        let mut elements = elements.ok_or(Fault::new(FaultKind::NoMemory))?;
+        let taken = offered::take(self, key, elements.bytes_mut())?;
+        Ok((elements, taken))
     }
 
     /// Waits until `look` finds what it waits for, and moves all messages of this rank meanwhile.

@@ -9,11 +9,12 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Call, Drive, Fabric, Limit, Wait, limited};
 use onesided_layouts::Shape;
 
+use crate::elements::{Allocate, allocate};
 use crate::engine::{Direct, Engine, Landed, Matched, Posting};
 use crate::progress::{Progress, Registered};
 use crate::shaped::Places;
 use crate::taken::Taken;
-use crate::{Error, Messages, Source, Status, Tags};
+use crate::{Error, Messages, Payload, Source, Status, Tags};
 
 /// A receive of a message of any length. See [`Messages::recv`].
 #[must_use = "dropping the handle cancels the receive"]
@@ -104,11 +105,16 @@ type Started<'m, F> = Result<Start<'m, F>, Box<Error>>;
 
 impl<'m, F: Fabric> Start<'m, F> {
     #[inline]
-    fn post(messages: &'m Messages<F>, source: Source, tags: Tags, room: Option<&mut Room<'m, F>>) -> Started<'m, F> {
+    fn post(
+        messages: &'m Messages<F>,
+        (source, tags): (Source, Tags),
+        room: Option<&mut Room<'m, F>>,
+        allocate: Option<Allocate>,
+    ) -> Started<'m, F> {
         let (progress, pattern) = (messages.progress(), messages.pattern("recv", source, tags)?);
         let watch = pattern.source.map_or(progress.fabric.rank(), Rank);
         let (into, has) = room.map(|room| (&mut *room.bytes, &mut room.landed)).unzip();
-        Ok(match progress.receive(pattern, into) {
+        Ok(match progress.receive(pattern, into, allocate) {
             Posting::Posted(receive) => Self::Posted(Posted::new(progress, watch, receive)),
             Posting::Taken(matched) => Self::Taken(Box::new(Taken::new(messages, matched))),
             Posting::Landed(landed) => {
@@ -136,11 +142,14 @@ impl<F: Fabric> Drop for Posted<'_, F> {
 }
 
 impl<F: Fabric> Taken<'_, F> {
-    pub(crate) async fn into_vec<T: Pod + Send>(mut self) -> Result<(Vec<T>, Status), Error> {
+    pub(crate) async fn into_vec<T: Payload>(mut self) -> Result<(Vec<T>, Status), Error> {
         let (status, element) = (self.status(), size_of::<T>());
         if !status.bytes.is_multiple_of(element as u64) {
             self.deliver(Ok(())).await;
             return Err(Error::Length { status, room: None, element });
+        }
+        if let Some(elements) = self.take_elements() {
+            return Ok((elements, status));
         }
         let len = usize::try_from(status.bytes / element as u64).unwrap_or(usize::MAX);
         let Ok(mut elements) = bytemuck::allocation::try_zeroed_slice_box(len) else {
@@ -225,9 +234,9 @@ pub(crate) enum Received<S> {
     Landed(Landed),
 }
 
-impl<'m, T: Pod + Send, F: Fabric> Recv<'m, T, F> {
+impl<'m, T: Payload, F: Fabric> Recv<'m, T, F> {
     pub(crate) fn start(messages: &'m Messages<F>, source: Source, tags: Tags) -> Self {
-        let call = Call::NotStarted(Start::post(messages, source, tags, None));
+        let call = Call::NotStarted(Start::post(messages, (source, tags), None, Some(allocate::<T>)));
         Self { messages, limit: Limit::NONE, source: (source, tags), call, element: PhantomData }
     }
 
@@ -255,7 +264,7 @@ impl<'m, T: Pod + Send, F: Fabric> Recv<'m, T, F> {
     }
 }
 
-impl<T: Pod + Send, F: Fabric> Recv<'_, T, F> {
+impl<T: Payload, F: Fabric> Recv<'_, T, F> {
     /// Blocks until the message is here: its elements, and whose it is.
     ///
     /// # Errors
@@ -269,27 +278,22 @@ impl<T: Pod + Send, F: Fabric> Recv<'_, T, F> {
 }
 
 limited! {
-    ['m, T: Pod + Send, F], Recv<'m, T, F>, (Vec<T>, Status), Error, |receive| receive.messages.world().fabric(),
+    ['m, T: Payload, F], Recv<'m, T, F>, (Vec<T>, Status), Error, |receive| receive.messages.world().fabric(),
     |started| Self::run(receive.messages, receive.source, started),
     late receive.messages.failed("recv", receive.source, Fault::new(FaultKind::TimedOut))
 }
 
 impl<'m, F: Fabric> RecvInto<'m, F> {
     #[inline]
-    pub(crate) fn start<T: Pod + Send>(
-        messages: &'m Messages<F>,
-        into: &'m mut [T],
-        source: Source,
-        tags: Tags,
-    ) -> Self {
+    pub(crate) fn start<T: Payload>(messages: &'m Messages<F>, into: &'m mut [T], source: Source, tags: Tags) -> Self {
         let mut room = Room::of(messages, into);
-        let start = Start::post(messages, source, tags, Some(&mut room));
+        let start = Start::post(messages, (source, tags), Some(&mut room), None);
         let call = Call::NotStarted((start, room));
         Self { messages, limit: Limit::NONE, source: (source, tags), call }
     }
 
     /// Receives into the places of a shape.
-    pub(crate) fn start_shaped<T: Pod + Send>(
+    pub(crate) fn start_shaped<T: Payload>(
         messages: &'m Messages<F>,
         into: &'m mut [T],
         shape: Shape<'m>,
@@ -298,13 +302,13 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
         let mut room = Room::of::<T>(messages, &mut []);
         let start = Places::of(shape, size_of::<T>(), bytemuck::cast_slice_mut(into)).and_then(|places| {
             room.places = Some(Box::new(places));
-            Start::post(messages, source.0, source.1, None)
+            Start::post(messages, source, None, None)
         });
         Self { messages, limit: Limit::NONE, source, call: Call::NotStarted((start, room)) }
     }
 
     /// Receives a message that is matched already.
-    pub(crate) fn taken<T: Pod + Send>(taken: Taken<'m, F>, into: &'m mut [T]) -> Self {
+    pub(crate) fn taken<T: Payload>(taken: Taken<'m, F>, into: &'m mut [T]) -> Self {
         let (messages, status) = (taken.messages(), taken.status());
         let source = (Source::Rank(status.source), Tags::Is(status.tag));
         let room = Room::of(messages, into);
@@ -312,7 +316,7 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
     }
 
     /// The same into the places of a shape. The message is given back if they exceed the slice.
-    pub(crate) fn taken_shaped<T: Pod + Send>(taken: Taken<'m, F>, into: &'m mut [T], shape: Shape<'m>) -> Self {
+    pub(crate) fn taken_shaped<T: Payload>(taken: Taken<'m, F>, into: &'m mut [T], shape: Shape<'m>) -> Self {
         let mut request = Self::taken::<T>(taken, &mut []);
         if let Call::NotStarted((start, room)) = &mut request.call {
             match Places::of(shape, size_of::<T>(), bytemuck::cast_slice_mut(into)) {

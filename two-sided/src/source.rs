@@ -29,10 +29,10 @@ impl fmt::Display for Tag {
     note = "messages are plain data: integers, floats, arrays of them, and `#[repr(C)]` structures without padding \
             that derive `Pod` and `Zeroable` of `onesided::bytemuck`, with `#[bytemuck(crate = \"onesided::bytemuck\")]`"
 )]
-pub trait Payload: Pod + Send {}
+pub trait Payload: Pod + Send + Sync {}
 
 #[diagnostic::do_not_recommend]
-impl<T: Pod + Send> Payload for T {}
+impl<T: Pod + Send + Sync> Payload for T {}
 
 /// Whose messages a receive or a probe takes. (`Any` of `onesided_fabric` is another thing: the
 /// fabric that is chosen at run time.)

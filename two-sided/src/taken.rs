@@ -8,7 +8,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use crate::engine::{Body, Direct, Engine, Matched};
 use crate::progress::Registered;
 use crate::shaped::{CHUNK, Places};
-use crate::{Error, Messages, Status, offered};
+use crate::{Error, Messages, Payload, Status, offered};
 
 /// A message that the engine has matched: delivered, or given back when this is dropped.
 pub(crate) struct Taken<'m, F: Fabric> {
@@ -78,6 +78,10 @@ impl<'m, F: Fabric> Taken<'m, F> {
                 into.copy_from_slice(&bytes[at..at + into.len()]);
                 Ok(())
             }
+            Body::Here(elements) => {
+                into.copy_from_slice(&elements.bytes()[at..at + into.len()]);
+                Ok(())
+            }
             Body::Announced { key, .. } if key.len == 0 => Ok(()),
             Body::Announced { key, is_offered: true, .. } => offered::read(progress, key, into).await,
             Body::Announced { key, .. } => match progress.open(key) {
@@ -93,6 +97,10 @@ impl<'m, F: Fabric> Taken<'m, F> {
     pub(crate) async fn unpack(&self, places: &mut Places<'_>) -> Result<(), Fault> {
         let (len, fabric) = (self.len_in(places.len), self.messages.world().fabric());
         let chunk = match &self.matched().body {
+            Body::Here(elements) => {
+                places.unpack(&elements.bytes()[..len]);
+                return Ok(());
+            }
             Body::Eager(bytes) => {
                 places.unpack(&bytes[..len]);
                 return Ok(());
@@ -108,6 +116,13 @@ impl<'m, F: Fabric> Taken<'m, F> {
             places.unpack(packed);
         }
         Ok(())
+    }
+
+    /// The elements, if they are here and of this type; its sender has its FIN.
+    pub(crate) fn take_elements<T: Payload>(&mut self) -> Option<Vec<T>> {
+        let elements = self.matched.as_mut()?.body.take_elements()?;
+        self.matched = None;
+        Some(elements)
     }
 
     /// Reads the message, or its beginning, and delivers it.

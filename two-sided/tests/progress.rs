@@ -79,6 +79,36 @@ fn a_sender_is_free_while_its_receiver_computes() {
     }
 }
 
+/// The receiver's thread sleeps while the handler copies, and for any type of elements.
+#[test]
+fn a_receiver_that_sleeps_gets_what_the_handler_reads() {
+    ranks(2, ProgressMode::Hybrid, |world, messages| {
+        let elements = vec![1.5_f64; 1 << 20];
+        for _ in 0..20 {
+            if world.rank() == 0 {
+                messages.send(&elements, 1, Tag(1)).deadline(LATE).wait().unwrap();
+                continue;
+            }
+            let receive = messages.recv::<f64>(0, Tag(1)).deadline(LATE);
+            std::thread::yield_now();
+            assert_eq!(receive.wait().unwrap().0, elements);
+        }
+        // A message that was read for a receive which is cancelled is another one's.
+        if world.rank() == 0 {
+            messages.send(&elements, 1, Tag(2)).deadline(LATE).wait().unwrap();
+            messages.send(&elements[..1000], 1, Tag(2)).deadline(LATE).wait().unwrap();
+        } else {
+            let receive = messages.recv::<u8>(0, Tag(2));
+            messages.probe(0, Tag(9)).deadline(Duration::from_millis(20)).wait().unwrap_err();
+            drop(receive);
+            assert_eq!(messages.recv::<f64>(0, Tag(2)).deadline(LATE).wait().unwrap().0, elements);
+            let receive = messages.recv::<f64>(0, Tag(2));
+            messages.probe(0, Tag(9)).deadline(Duration::from_millis(20)).wait().unwrap_err();
+            assert_eq!(receive.wait().unwrap().0, elements[..1000]);
+        }
+    });
+}
+
 /// Short and long messages in both directions, while the mode changes.
 #[test]
 fn messages_arrive_in_every_mode_and_between_them() {

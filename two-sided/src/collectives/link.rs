@@ -145,7 +145,7 @@ impl<'m, F: Fabric> Core<'m, F> {
         let (source, expected) = (self.rank(from)?, into.len());
         let progress = self.messages.progress();
         let pattern = Pattern { context: self.key().0, source: Some(source.0), tag: Some(self.tag) };
-        let matched = match progress.receive(pattern, Some(into)) {
+        let matched = match progress.receive(pattern, Some(into), None) {
             Posting::Landed(landed) => return self.landed(&landed, expected),
             Posting::Taken(matched) => matched,
             Posting::Posted(receive) => {

@@ -25,6 +25,7 @@
 //! sender, in order. Credit goes back with other packets, in a packet of its own when half of the
 //! window is owed, and at once to a sender that asks because it has none left.
 
+mod bytes;
 mod collectives;
 mod describe;
 #[cfg(test)]
@@ -44,15 +45,16 @@ use onesided_fabric::SegmentKey;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use slab::Slab;
 
+use self::bytes::Bytes;
 use self::collectives::Collectives;
 use self::peer::{Outgoing, Peer};
-use self::receives::{Bytes, Receive, ReceiveState};
+use self::receives::{Receive, ReceiveState};
 use crate::matching::{Envelope, Matcher, is_collective};
 use crate::wire::{EAGER_HEAD, Encoded, HEAD_MAX, Packet, RequestId, eager_head};
 
 pub(crate) use self::collectives::{CONTROL, CallFailure, Found, Reason, TOLD, Trouble};
 pub(crate) use self::peer::window;
-pub(crate) use self::receives::{Body, Direct, Here, Landed, Matched, Posting};
+pub(crate) use self::receives::{Body, Direct, Here, Landed, Matched, Posting, ToRead};
 
 /// What became of a packet that was to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

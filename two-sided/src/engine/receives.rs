@@ -6,16 +6,20 @@ use std::task::Waker;
 use onesided_fabric::SegmentKey;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
+use super::bytes::{Bytes, SHORT};
 use super::peer::{Outgoing, units};
 use super::{Engine, keep};
+use crate::elements::{Allocate, Elements, allocate};
 use crate::matching::{Arrival, Envelope, Handle, Pattern};
-use crate::wire::{EAGER_HEAD, HEAD_MAX, Packet, RequestId};
+use crate::wire::{Packet, RequestId};
 
 /// A message that has arrived.
 #[derive(Debug)]
 pub(crate) enum Body<S> {
     /// The whole of it.
     Eager(Bytes),
+    /// The whole of it, which was read. Its sender has its FIN.
+    Here(Box<dyn Elements>),
     /// Where it lies, or where its slice is [offered](crate::offered). Its sender waits for a FIN.
     Announced { request: RequestId, key: SegmentKey, is_offered: bool },
     /// What was read of it into memory of this rank, or why it could not be; and its length. Its
@@ -28,58 +32,31 @@ impl<S> Body<S> {
     pub(crate) fn len(&self) -> u64 {
         match self {
             Self::Eager(bytes) => bytes.len() as u64,
+            Self::Here(elements) => elements.bytes().len() as u64,
             Self::Announced { key, .. } => key.len,
             Self::Read { len, .. } => *len,
         }
     }
 }
 
+/// An announced message that is to be read for a receive.
+#[derive(Debug)]
+pub(crate) struct ToRead {
+    pub(crate) receive: usize,
+    pub(crate) key: SegmentKey,
+    pub(crate) is_offered: bool,
+    pub(crate) allocate: Allocate,
+}
+
 /// An announced message that was read.
 #[derive(Debug)]
 pub(crate) enum Here<S> {
     Memory(S),
-    Bytes(Box<[u8]>),
-}
-
-/// The bytes of an eager message, short ones without an allocation.
-#[derive(Debug)]
-pub(crate) enum Bytes {
-    Short { bytes: [u8; SHORT], len: u8 },
-    Long(Box<[u8]>),
+    Elements(Box<dyn Elements>),
 }
 
 /// How many packets a receive takes in at most before it is posted.
 const AT_ONCE: u32 = 16;
-
-/// What an EAGER's head brings along.
-const SHORT: usize = HEAD_MAX - EAGER_HEAD;
-
-impl Bytes {
-    /// `first` are the first ones of `len`, at most [`SHORT`]; `read` is asked for all, if there are
-    /// more.
-    #[inline]
-    pub(super) fn new(len: usize, first: &[u8], read: impl FnOnce(&mut [u8])) -> Self {
-        if len <= SHORT {
-            let mut bytes = [0; SHORT];
-            bytes[..len].copy_from_slice(&first[..len]);
-            return Self::Short { bytes, len: len as u8 };
-        }
-        let mut bytes = vec![0; len].into_boxed_slice();
-        read(&mut bytes);
-        Self::Long(bytes)
-    }
-}
-
-impl std::ops::Deref for Bytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::Short { bytes, len } => &bytes[..usize::from(*len)],
-            Self::Long(bytes) => bytes,
-        }
-    }
-}
 
 /// A message that was matched.
 #[derive(Debug)]
@@ -157,6 +134,8 @@ pub(crate) enum Posting<S> {
 pub(super) struct Receive<S> {
     pub(super) pattern: Pattern,
     pub(super) state: ReceiveState<S>,
+    /// The memory of a message that another task reads.
+    allocate: Allocate,
     pub(super) waker: Option<Waker>,
 }
 
@@ -187,7 +166,12 @@ impl<S> Engine<S> {
                 None => ReceiveState::Posted(self.matcher.post(pattern, next)),
             },
         };
-        Posting::Posted(self.receives.insert(Receive { pattern, state, waker: None }))
+        Posting::Posted(self.receives.insert(Receive { pattern, state, allocate: allocate::<u8>, waker: None }))
+    }
+
+    /// A message that another task reads for this receive goes to such memory.
+    pub(crate) fn allocate_by(&mut self, receive: usize, allocate: Allocate) {
+        self.receives[receive].allocate = allocate;
     }
 
     /// The same with a slice for an eager message that has arrived: `arrive` takes in a packet, if
@@ -264,14 +248,14 @@ impl<S> Engine<S> {
     /// The next announced message whose receive is not waited for now: to be read by another task
     /// of the rank, which then [says so](Self::read). Otherwise a rank that waits for a send,
     /// before it waits for a receive, would hold up its own sender. One that is offered is left for
-    /// as long as it is not `still`. `true`: it is offered.
-    pub(crate) fn next_to_read(&mut self, still: impl Fn(&SegmentKey) -> bool) -> Option<(usize, SegmentKey, bool)> {
+    /// as long as it is not `still`.
+    pub(crate) fn next_to_read(&mut self, still: impl Fn(&SegmentKey) -> bool) -> Option<ToRead> {
         for index in (0..self.announced.len()).rev() {
             let at = self.announced[index];
             let announced = self.receives.get_mut(at).and_then(|receive| match &receive.state {
                 ReceiveState::Matched(matched) => match matched.body {
                     Body::Announced { key, is_offered, .. } => Some((receive, key, is_offered)),
-                    Body::Eager(_) | Body::Read { .. } => None,
+                    Body::Eager(_) | Body::Here(_) | Body::Read { .. } => None,
                 },
                 _ => None,
             });
@@ -287,7 +271,7 @@ impl<S> Engine<S> {
                 receive.state = ReceiveState::Reading { matched, is_cancelled: false };
             }
             self.announced.swap_remove(index);
-            return Some((at, key, is_offered));
+            return Some(ToRead { receive: at, key, is_offered, allocate: receive.allocate });
         }
         None
     }
@@ -303,7 +287,7 @@ impl<S> Engine<S> {
         let (mut matched, is_cancelled) = self.end_reading(receive);
         self.deliver(&matched, here.as_ref().map(|_| ()).map_err(|fault| *fault));
         matched.body = match here {
-            Ok(Here::Bytes(bytes)) => Body::Eager(Bytes::Long(bytes)),
+            Ok(Here::Elements(elements)) => Body::Here(elements),
             Ok(Here::Memory(memory)) => Body::Read { memory: Ok(memory), len: matched.body.len() },
             Err(fault) => Body::Read { memory: Err(fault), len: matched.body.len() },
         };
@@ -405,7 +389,7 @@ impl<S> Engine<S> {
         }
         let kept = match &message.body {
             Body::Eager(bytes) => bytes.len(),
-            Body::Announced { .. } | Body::Read { .. } => 0,
+            Body::Announced { .. } | Body::Here(_) | Body::Read { .. } => 0,
         };
         self.credit(Rank(message.envelope.source), kept);
     }

@@ -140,7 +140,7 @@ proptest! {
                 }
                 Step::Flush(has_room) => engine.flush(|_, _, _| if has_room { Posted::Sent } else { Posted::Busy }),
                 Step::Read(is_read) => {
-                    if let Some((receive, key, _)) = engine.next_to_read(|_| true) {
+                    if let Some(ToRead { receive, key, .. }) = engine.next_to_read(|_| true) {
                         let failed = Fault::of(FaultKind::NoMemory, key.rank);
                         engine.read(receive, if is_read { Ok(Here::Memory(2)) } else { Err(failed) });
                     }

@@ -9,7 +9,7 @@ use onesided_fabric::SegmentKey;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use super::net::{Message, Net, Plant, message_of, number, number_of};
-use crate::engine::{Body, Direct, Engine, Here, Landed, Matched, Posting, ReceiveState};
+use crate::engine::{Body, Direct, Engine, Here, Landed, Matched, Posting, ReceiveState, ToRead};
 use crate::matching::oracle::Oracle;
 use crate::matching::{Envelope, Pattern};
 use crate::wire::HEAD_MAX;
@@ -357,7 +357,7 @@ impl Host {
     }
 
     pub(super) fn begin_read(&mut self, net: &mut Net) {
-        let Some((receive, key, _)) = self.engine.next_to_read(|_| true) else { return };
+        let Some(ToRead { receive, key, .. }) = self.engine.next_to_read(|_| true) else { return };
         let is_it =
             |(request, _): &(Request, _)| matches!(request, Request::Posted { receive: at, .. } if *at == receive);
         let request = self.requests.iter().position(is_it).unwrap();

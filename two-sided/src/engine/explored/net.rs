@@ -112,6 +112,7 @@ pub(super) fn number_of(bytes: &[u8]) -> u64 {
 pub(in crate::engine) fn number(body: &Body<u64>) -> Option<u64> {
     match body {
         Body::Eager(bytes) => Some(number_of(bytes)),
+        Body::Here(elements) => Some(number_of(elements.bytes())),
         Body::Announced { key, .. } => Some(key.address),
         Body::Read { memory, .. } => memory.as_ref().ok().copied(),
     }

@@ -1,0 +1,53 @@
+//! The memory of a message that is read before its receive is waited for: the elements that the
+//! receive returns.
+
+use std::any::Any;
+use std::fmt;
+
+use crate::Payload;
+use crate::engine::Body;
+
+/// Elements of a type that only the receive knows.
+pub(crate) trait Elements: Any + Send + Sync {
+    fn bytes(&self) -> &[u8];
+    fn bytes_mut(&mut self) -> &mut [u8];
+}
+
+impl<T: Payload> Elements for Vec<T> {
+    fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(self)
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        bytemuck::cast_slice_mut(self)
+    }
+}
+
+impl fmt::Debug for dyn Elements {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "elements of {} bytes", self.bytes().len())
+    }
+}
+
+/// Allocates the elements of a message of so many bytes; fewer, if they are no whole number of
+/// elements.
+pub(crate) type Allocate = fn(u64) -> Option<Box<dyn Elements>>;
+
+pub(crate) fn allocate<T: Payload>(bytes: u64) -> Option<Box<dyn Elements>> {
+    let len = usize::try_from(bytes).ok()? / size_of::<T>();
+    let elements = bytemuck::allocation::try_zeroed_slice_box::<T>(len).ok()?;
+    Some(Box::new(elements.into_vec()))
+}
+
+impl<S> Body<S> {
+    /// The elements as a receive returns them, if they are here and of this type.
+    pub(crate) fn take_elements<T: Payload>(&mut self) -> Option<Vec<T>> {
+        match self {
+            Self::Here(elements) if (&**elements as &dyn Any).is::<Vec<T>>() => {}
+            _ => return None,
+        }
+        let Self::Here(elements) = std::mem::replace(self, Self::Here(Box::<Vec<u8>>::default())) else { return None };
+        let elements: Box<dyn Any> = elements;
+        elements.downcast().ok().map(|elements| *elements)
+    }
+}
