@@ -39,15 +39,21 @@ pub(crate) fn allocate<T: Payload>(bytes: u64) -> Option<Box<dyn Elements>> {
     Some(Box::new(elements.into_vec()))
 }
 
+/// The elements, if they are of this type.
+pub(crate) fn into_vec<T: Payload>(elements: Box<dyn Elements>) -> Option<Vec<T>> {
+    let elements: Box<dyn Any> = elements;
+    elements.downcast().ok().map(|elements| *elements)
+}
+
 impl<S> Body<S> {
     /// The elements as a receive returns them, if they are here and of this type.
     pub(crate) fn take_elements<T: Payload>(&mut self) -> Option<Vec<T>> {
         match self {
-            Self::Here(elements) if (&**elements as &dyn Any).is::<Vec<T>>() => {}
-            _ => return None,
+            Self::Here(elements) if (&**elements as &dyn Any).is::<Vec<T>>() => {
+                let none: Box<dyn Elements> = Box::new(Vec::<u8>::new());
+                into_vec(std::mem::replace(elements, none))
+            }
+            _ => None,
         }
-        let Self::Here(elements) = std::mem::replace(self, Self::Here(Box::<Vec<u8>>::default())) else { return None };
-        let elements: Box<dyn Any> = elements;
-        elements.downcast().ok().map(|elements| *elements)
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use onesided_fabric::remote_memory::Fault;
 use onesided_fabric::{Fabric, Segment, SegmentKey};
 
+use crate::elements::{self, Elements};
 use crate::progress::{Progress, Registered, lock};
 
 /// The most memory that sends have used and that is kept to be used again, in bytes.
@@ -19,11 +20,17 @@ pub(crate) struct Memory<S> {
     /// The number of messages so far.
     uses: u64,
     opened: VecDeque<(SegmentKey, S)>,
+    /// Bytes that messages were read into before they were waited for, to be used again: fresh ones
+    /// cost a page fault for each page.
+    spare: Vec<Vec<u8>>,
     /// Offers of peers, which they use again: at most [`OFFERS`], each in the place of its key.
     offers: Vec<Option<(SegmentKey, S)>>,
 }
 
 const OFFERS: usize = 256;
+const SPARE: usize = 4;
+/// Shorter ones are not kept.
+const SPARE_MIN: usize = 64 << 10;
 
 /// Memory of one length.
 #[derive(Debug)]
@@ -46,7 +53,14 @@ const fn allocated(len: u64) -> u64 {
 
 impl<S> Default for Memory<S> {
     fn default() -> Self {
-        Self { free: BTreeMap::new(), bytes: 0, uses: 0, opened: VecDeque::new(), offers: Vec::new() }
+        Self {
+            free: BTreeMap::new(),
+            bytes: 0,
+            uses: 0,
+            opened: VecDeque::new(),
+            spare: Vec::new(),
+            offers: Vec::new(),
+        }
     }
 }
 
@@ -90,6 +104,32 @@ impl<F: Fabric> Progress<F> {
             }
         }
         self.fabric.allocate(len).map(Arc::new).map_err(|error| error.fault())
+    }
+
+    /// Bytes for a message that is read before it is waited for.
+    pub(crate) fn bytes(&self, len: u64) -> Option<Box<dyn Elements>> {
+        let spare = {
+            let spare = &mut lock(&self.memory).spare;
+            let fits = |bytes: &Vec<u8>| bytes.len() as u64 >= len && bytes.len() as u64 / 2 <= len;
+            spare.iter().position(fits).map(|at| spare.swap_remove(at))
+        };
+        match spare {
+            Some(mut bytes) => {
+                bytes.truncate(len as usize);
+                Some(Box::new(bytes))
+            }
+            None => elements::allocate::<u8>(len),
+        }
+    }
+
+    /// Keeps bytes whose message was copied out of them.
+    pub(crate) fn keep_bytes(&self, elements: Box<dyn Elements>) {
+        let Some(bytes) = elements::into_vec::<u8>(elements).filter(|bytes| bytes.len() >= SPARE_MIN) else { return };
+        let spare = &mut lock(&self.memory).spare;
+        if spare.len() == SPARE {
+            spare.remove(0);
+        }
+        spare.push(bytes);
     }
 
     /// Opens the memory of a peer's message.

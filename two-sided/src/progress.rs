@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use onesided_fabric::remote_memory::{Fault, FaultKind, Patience, Rank, Watch};
 use onesided_fabric::{Arrival, Background, Fabric, NOBODY, SegmentKey, Taken, Told, Transport, Wait};
 
-use crate::elements::{self, Allocate, Elements};
+use crate::elements::{Allocate, Elements};
 use crate::engine::{Direct, Engine, Here, Landed, Posted, Posting, ToRead, window};
 use crate::handler::Handler;
 use crate::matching::Pattern;
@@ -324,10 +324,10 @@ impl<F: Fabric> Progress<F> {
         }
     }
 
-    fn take_offered(&self, key: &SegmentKey, allocate: Allocate) -> Result<(Box<dyn Elements>, Taken), Fault> {
-        let is_whole = |elements: &Box<dyn Elements>| elements.bytes().len() as u64 == key.len;
-        let elements = allocate(key.len).filter(is_whole).or_else(|| elements::allocate::<u8>(key.len));
-        let mut elements = elements.ok_or(Fault::new(FaultKind::NoMemory))?;
+    fn take_offered(&self, key: &SegmentKey, allocate: Option<Allocate>) -> Result<(Box<dyn Elements>, Taken), Fault> {
+        let elements = allocate.and_then(|allocate| allocate(key.len));
+        let elements = elements.filter(|elements| elements.bytes().len() as u64 == key.len);
+        let mut elements = elements.or_else(|| self.bytes(key.len)).ok_or(Fault::new(FaultKind::NoMemory))?;
         let taken = offered::take(self, key, elements.bytes_mut())?;
         Ok((elements, taken))
     }

@@ -46,8 +46,10 @@ impl<'m, F: Fabric> Taken<'m, F> {
     /// does not go on before it is on its way.
     pub(crate) async fn deliver(&mut self, outcome: Result<(), Fault>) {
         let Some(matched) = self.matched.take() else { return };
-        if let Body::Eager(_) = matched.body {
-            return; // its sender waits for nothing
+        match matched.body {
+            Body::Eager(_) => return, // its sender waits for nothing
+            Body::Here(elements) => return self.messages.progress().keep_bytes(elements),
+            Body::Announced { .. } | Body::Read { .. } => {}
         }
         let (progress, from) = (self.messages.progress(), Rank(matched.envelope.source));
         let is_queued = progress.with(|engine| {

@@ -9,7 +9,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use super::bytes::{Bytes, SHORT};
 use super::peer::{Outgoing, units};
 use super::{Engine, keep};
-use crate::elements::{Allocate, Elements, allocate};
+use crate::elements::{Allocate, Elements};
 use crate::matching::{Arrival, Envelope, Handle, Pattern};
 use crate::wire::{Packet, RequestId};
 
@@ -45,7 +45,7 @@ pub(crate) struct ToRead {
     pub(crate) receive: usize,
     pub(crate) key: SegmentKey,
     pub(crate) is_offered: bool,
-    pub(crate) allocate: Allocate,
+    pub(crate) allocate: Option<Allocate>,
 }
 
 /// An announced message that was read.
@@ -134,8 +134,8 @@ pub(crate) enum Posting<S> {
 pub(super) struct Receive<S> {
     pub(super) pattern: Pattern,
     pub(super) state: ReceiveState<S>,
-    /// The memory of a message that another task reads.
-    allocate: Allocate,
+    /// The memory of a message that another task reads; `None`: any bytes.
+    allocate: Option<Allocate>,
     pub(super) waker: Option<Waker>,
 }
 
@@ -166,12 +166,12 @@ impl<S> Engine<S> {
                 None => ReceiveState::Posted(self.matcher.post(pattern, next)),
             },
         };
-        Posting::Posted(self.receives.insert(Receive { pattern, state, allocate: allocate::<u8>, waker: None }))
+        Posting::Posted(self.receives.insert(Receive { pattern, state, allocate: None, waker: None }))
     }
 
     /// A message that another task reads for this receive goes to such memory.
     pub(crate) fn allocate_by(&mut self, receive: usize, allocate: Allocate) {
-        self.receives[receive].allocate = allocate;
+        self.receives[receive].allocate = Some(allocate);
     }
 
     /// The same with a slice for an eager message that has arrived: `arrive` takes in a packet, if
