@@ -6,8 +6,8 @@
 //! ```
 //!
 //! `twice`: a rank locks what it has locked. `crosswise`: two ranks lock two locks in different
-//! orders. `signal`, `message`: nobody sends it. `unread`: nobody receives it. `collective`: one
-//! rank leaves out a barrier.
+//! orders. `signal`, `message`: nobody sends it. `unread`: nobody receives it. `collective`,
+//! `close`: one rank leaves out a barrier, or the close of a window.
 
 use onesided::{Messages, Tag, Window, World};
 
@@ -44,6 +44,7 @@ fn run(world: &World, hang: &str) -> onesided::Result<()> {
         }
         "unread" if me == 0 => messages.send(&[0_u64; 100_000], other, Tag(1)).wait()?,
         "collective" if me == 0 => world.barrier().wait()?,
+        "close" if me == 0 => window.close().wait()?,
         _ => {}
     }
     // The others compute.

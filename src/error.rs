@@ -35,7 +35,17 @@ impl<M> From<onesided_windows::BufferError<M>> for Error {
     }
 }
 
-/// A result whose error is [`Error`].
+/// A result whose error is [`Error`], for functions that make calls of several kinds. `?` converts
+/// their errors:
+///
+/// | calls of | return |
+/// |---|---|
+/// | [`World`](crate::World), [`threads`](crate::threads) | [`fabric::Error`](crate::fabric::Error) |
+/// | [`Window`](crate::Window), its locks and operations, [`Mutex`](crate::Mutex), [`LockTable`](crate::LockTable) | [`WindowError`](crate::WindowError) |
+/// | [`Messages`](crate::Messages) | [`MessageError`](crate::MessageError) |
+///
+/// The pages call each of the three `Error`. End the function with `?` and `Ok(())`: a last call
+/// without `?` has its own error, which is another type.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl fmt::Debug for Error {

@@ -60,10 +60,16 @@ fn mixed(job: Job) -> Result<crate::mixed::Mixed, Error> {
     crate::mixed::Mixed::pretending(job, number.ok_or_else(wrong)?)
 }
 
-/// The name in `ONESIDED_FABRIC`, or `shm`.
-fn chosen() -> String {
+/// An endpoint of the fabric that `ONESIDED_FABRIC` names, or of shared memory.
+fn chosen(job: Job) -> Result<Any, Error> {
+    let Some(name) = std::env::var_os(environment::FABRIC) else { return endpoint("shm", job) };
     // A value that is not UTF-8 names no fabric.
-    std::env::var_os(environment::FABRIC).map_or_else(|| "shm".into(), |name| name.to_string_lossy().into())
+    endpoint(&name.to_string_lossy(), job).map_err(|error| match error {
+        Error::NoFabric { name, what } => {
+            Error::NoFabric { name, what: format!("{what} ({} names it)", environment::FABRIC) }
+        }
+        other => other,
+    })
 }
 
 impl World<Any> {
@@ -84,7 +90,7 @@ impl World<Any> {
             Some(job) => job,
             None => Job::alone()?,
         };
-        endpoint(&chosen(), job).map(Self::new)
+        chosen(job).map(Self::new)
     }
 }
 
@@ -109,6 +115,5 @@ impl World<Any> {
 /// # Panics
 /// If a rank panics. The other ranks see it as dead; the panic resumes after all have ended.
 pub fn threads<T: Send>(ranks: u32, run: impl Fn(World<Any>) -> T + Sync) -> Result<Vec<T>, Error> {
-    let name = chosen();
-    onesided_job::local::threads(ranks, |job| Ok(run(World::new(endpoint(&name, job)?))))
+    onesided_job::local::threads(ranks, |job| Ok(run(World::new(chosen(job)?))))
 }

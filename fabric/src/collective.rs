@@ -59,7 +59,7 @@ impl<F: Fabric> Collectives<F> {
     /// Every rank hears of every other in the rounds. So does it of two that are in different
     /// collectives: a rank that hears of them goes on with the rounds, to pass that on, and fails
     /// then. None passes such a barrier.
-    pub(crate) async fn barrier(&self, fabric: &F, collective: Collective) -> Result<(), Fault> {
+    pub(crate) async fn barrier(&self, fabric: &F, call: Call<'_>) -> Result<(), Fault> {
         if self.broken.load(Ordering::Relaxed) {
             return Err(Fault::new(FaultKind::OutOfStep));
         }
@@ -67,7 +67,7 @@ impl<F: Fabric> Collectives<F> {
         // A rank that left a barrier early, also by a drop, has not signalled the others, and its
         // numbers are inconsistent.
         let unfinished = Unfinished(&self.broken);
-        self.rounds(fabric, number, collective).await?;
+        self.rounds(fabric, number, call).await?;
         std::mem::forget(unfinished);
         Ok(())
     }
@@ -111,10 +111,10 @@ impl<F: Fabric> Collectives<F> {
 
     /// The wait for a barrier.
     #[cold]
-    fn wait(&self, fabric: &F, collective: Collective) -> Wait {
+    fn wait(&self, fabric: &F, call: Call<'_>) -> Wait {
         let in_job = |rank: u32| self.members.named_by_fabric(fabric, rank);
         let awaited = self.missing(fabric).into_iter().filter_map(in_job).collect();
-        Wait { rank: fabric.rank(), awaited, since: None, what: collective.to_string() }
+        Wait { rank: fabric.rank(), awaited, since: None, what: text(call) }
     }
 
     /// Gathers all ranks' contributions, by rank. ||
@@ -143,7 +143,7 @@ impl<F: Fabric> Collectives<F> {
         // Segments opened before the barrier stay readable if memory survives its owner, whatever
         // the owner does next.
         let opened = if survives { self.all_segments(fabric) } else { Ok(Vec::new()) };
-        self.barrier(fabric, collective).await?;
+        self.barrier(fabric, (collective, None)).await?;
         if survives {
             return self.read_all(fabric, &opened?, offset).await;
         }
@@ -152,7 +152,7 @@ impl<F: Fabric> Collectives<F> {
             Ok(segments) => self.read_all(fabric, &segments, offset).await,
             Err(fault) => Err(fault),
         };
-        self.barrier(fabric, collective).await?;
+        self.barrier(fabric, (collective, None)).await?;
         all
     }
 
@@ -181,11 +181,11 @@ impl<F: Fabric> Collectives<F> {
         distances(size).try_for_each(|distance| self.members.segment(fabric, (me + distance) % size).map(drop))
     }
 
-    async fn rounds(&self, fabric: &F, number: u64, collective: Collective) -> Result<(), Fault> {
+    async fn rounds(&self, fabric: &F, number: u64, call: Call<'_>) -> Result<(), Fault> {
         let members = &self.members;
         let (me, size) = (members.me(fabric), members.size(fabric));
         let own = members.segment(fabric, me)?;
-        let mut arrival = Arrival::new(number, collective);
+        let mut arrival = Arrival::new(number, call.0);
         for distance in distances(size) {
             let to = members.segment(fabric, (me + distance) % size)?;
             let mut told = Some(fabric.write(fabric.word_in(&to, slot(distance))?, arrival.to_word(), Notify::Yes));
@@ -194,7 +194,7 @@ impl<F: Fabric> Collectives<F> {
             let own = fabric.word_in(&own, slot(distance))?;
             let has_come = move |seen| Arrival::has_come(seen, number);
             let wait = pin!(members.wait_until(fabric, own, has_come, (from, u64::MAX)));
-            let mut wait = telling(wait, || Some(self.wait(fabric, collective)));
+            let mut wait = telling(wait, || Some(self.wait(fabric, call)));
             let mut untold = None;
             let waited = poll_fn(|cx| {
                 // A rank that cannot be signalled never completes its barrier, nor do the ranks
@@ -227,6 +227,16 @@ impl<F: Fabric> Collectives<F> {
             _ => fault,
         }
     }
+}
+
+/// A collective call, and the name of its window if it is of one.
+type Call<'c> = (Collective, Option<&'c str>);
+
+/// What a rank waits for in a call.
+fn text((collective, window): Call<'_>) -> String {
+    let text = collective.to_string();
+    let Some(window) = window else { return text };
+    format!("{} of window \"{window}\"", text.strip_suffix(" of a window").unwrap_or(&text))
 }
 
 /// The distances of the rounds of a barrier.

@@ -13,9 +13,9 @@ pub enum Error {
     #[error(transparent)]
     Job(onesided_job::Error),
     /// Memory could not be registered.
-    #[error("allocate {len} bytes: {what}")]
+    #[error("allocate {}: {what}", requested(*.len))]
     Allocate {
-        /// The requested length in bytes.
+        /// The requested length in bytes; `u64::MAX` if it is more than that.
         len: u64,
         /// The step that failed, and advice.
         what: String,
@@ -65,6 +65,10 @@ pub enum Error {
         /// Advice, where there is any; begins with `; `.
         hint: &'static str,
     },
+}
+
+fn requested(len: u64) -> String {
+    if len == u64::MAX { "too many bytes".into() } else { format!("{len} bytes") }
 }
 
 impl From<onesided_job::Error> for Error {

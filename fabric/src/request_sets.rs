@@ -16,7 +16,7 @@ impl<F: Drive> World<F> {
     }
 
     /// Blocks until at least one of the requests is complete, and returns all that are
-    /// (`MPI_Waitsome`). None: there are none.
+    /// (`MPI_Waitsome`). Empty: there are none.
     pub fn wait_some<H: Future + Unpin>(&self, requests: &mut Vec<H>) -> Vec<(usize, H::Output)> {
         self.wait_at_most(usize::MAX, requests)
     }

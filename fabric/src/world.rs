@@ -8,7 +8,7 @@ use std::time::Duration;
 use onesided_job::Maker;
 use onesided_remote_memory::{Collective, Fault, FaultKind, Rank};
 
-use crate::collective::Collectives;
+use crate::collective::{Collectives, GATHER_BYTES};
 use crate::members::Members;
 use crate::server_threads::ServerThreads;
 use crate::{Call, Drive, Error, Fabric, Limit, ServerThread, Split, Task};
@@ -101,7 +101,13 @@ impl<F: Fabric> World<F> {
     /// A barrier that is a part of a collective call.
     #[doc(hidden)]
     pub async fn meet(&self, collective: Collective) -> Result<(), Fault> {
-        self.collective.barrier(&self.fabric, collective).await.map_err(|fault| self.translate(fault))
+        self.meet_for(collective, None).await
+    }
+
+    /// The same for a window of this name.
+    #[doc(hidden)]
+    pub async fn meet_for(&self, collective: Collective, window: Option<&str>) -> Result<(), Fault> {
+        self.collective.barrier(&self.fabric, (collective, window)).await.map_err(|fault| self.translate(fault))
     }
 
     /// An [`all_gather`](Self::all_gather) that is a part of a collective call.
@@ -172,9 +178,9 @@ impl<F: Fabric> World<F> {
     /// cannot be resumed: every later collective of this rank fails with `OutOfStep`.
     ///
     /// # Cancel safety
-    /// Not cancel safe: a rank that dropped its barrier may or may not have let the others pass, and
-    /// every later collective of it fails with `OutOfStep`. Those that passed wait for it in their
-    /// next collective until it leaves.
+    /// Before the first poll a drop has no effect. After it, not cancel safe: the dropped barrier may
+    /// or may not have let the others pass, and every later collective of this rank fails with
+    /// `OutOfStep`. Those that passed wait for this rank in their next collective until it leaves.
     pub fn barrier(&self) -> Barrier<'_, F> {
         Barrier { world: self, limit: Limit::NONE, call: Call::NotStarted(()) }
     }
@@ -183,7 +189,8 @@ impl<F: Fabric> World<F> {
     /// arrived.
     ///
     /// # Errors
-    /// `TooLong`; those of [`barrier`](Self::barrier).
+    /// `TooLong` for more than 1024 bytes, before this rank enters it; those of
+    /// [`barrier`](Self::barrier).
     ///
     /// # Cancel safety
     /// As [`barrier`](Self::barrier).
@@ -342,6 +349,10 @@ limited! {
     late Error::operation("barrier")(barrier.world.give_up_collectives())
 }
 
+/// The operation in the error of a contribution that is too long.
+const GATHER_AT_MOST: &str = "all_gather of at most 1024 bytes";
+const _: () = assert!(GATHER_BYTES == 1024);
+
 /// A pending [`World::all_gather`]: `.wait()` blocks, `.await` suspends, `.test()` polls once. Does
 /// nothing unless waited on or polled.
 #[derive(Debug)]
@@ -361,7 +372,11 @@ impl<F: Fabric> AllGather<'_, F> {
     }
 
     async fn run(world: &World<F>, mine: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-        world.gather(Collective::AllGather, mine).await.map_err(Error::operation("all_gather"))
+        let gathered = world.gather(Collective::AllGather, mine).await;
+        gathered.map_err(|fault| match fault.kind() {
+            FaultKind::TooLong => Error::operation(GATHER_AT_MOST)(fault),
+            _ => Error::operation("all_gather")(fault),
+        })
     }
 }
 

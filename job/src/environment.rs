@@ -55,6 +55,9 @@ impl Environment {
         }
         let (rank, size) = rank_and_size(&variable)?;
         let address = text(&variable, ADDRESS)?;
+        if variable(SECRET).is_none() {
+            return Err(wrong(SECRET, "is not set, nor is ONESIDED_SECRET_FILE, but others of ONESIDED_* are"));
+        }
         let secret = text(&variable, SECRET)?;
         let secret = Secret::from_hex(&secret).ok_or_else(|| wrong(SECRET, "is not 64 hexadecimal digits"))?;
         Ok(Some(Self { rank, size, address, secret }))
@@ -130,7 +133,9 @@ mod tests {
             let find = |name: &str| {
                 variables.iter().find(|(known, _)| *known == name && known != missing).map(|(_, value)| value.into())
             };
-            assert!(Environment::parse(find).unwrap_err().to_string().contains(missing));
+            let text = Environment::parse(find).unwrap_err().to_string();
+            assert!(text.contains(missing), "{text}");
+            assert_eq!(text.contains(SECRET_FILE), *missing == SECRET, "{text}");
         }
     }
 

@@ -19,6 +19,15 @@ impl Backoff {
     /// The number of intervals. Later attempts pause by the last one.
     pub const STEPS: usize = 16;
 
+    pub(crate) const DEFAULT: Self = {
+        let (mut nanos, mut step) = ([1 << 14; Self::STEPS], 0);
+        while step < 8 {
+            nanos[step] = 1 << (6 + step);
+            step += 1;
+        }
+        Self { nanos }
+    };
+
     /// The first [`STEPS`](Self::STEPS) of these intervals. The last one is repeated if there are
     /// fewer; without any, this is [`disabled`](Self::disabled). Intervals are limited to
     /// `u32::MAX` nanoseconds (4.3 s).
@@ -70,7 +79,7 @@ impl Backoff {
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self::new((6..15).map(|power| Duration::from_nanos(1 << power)))
+        Self::DEFAULT
     }
 }
 

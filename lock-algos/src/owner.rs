@@ -34,7 +34,8 @@ impl Owner {
     /// The slot of an owner that needs no node.
     pub const NO_SLOT: u16 = 0xfff;
 
-    /// The owner in the low 62 bits of a word.
+    /// The owner in the low 62 bits of a word. They may be 0 (rank 0, slot 0): a word in which 0 is
+    /// free stores `to_bits() + 1`.
     #[must_use]
     #[inline]
     pub const fn to_bits(self) -> u64 {

@@ -53,8 +53,9 @@ pub trait SimpleLock: fmt::Debug + Send + Sync + 'static {
     /// Acquires the lock.
     ///
     /// # Errors
-    /// Those of the operations, and that of [`SimpleUse::pause`] once nothing is left that others
-    /// wait for.
+    /// Those of the operations, and that of [`SimpleUse::pause`]. When `pause` fails, undo what others
+    /// wait for by operations that do not wait, then return its error. A lock that cannot be left
+    /// without waiting needs a [`LockAlgorithm`].
     fn acquire<M: RemoteMemory>(&self, lock: SimpleUse<'_, '_, M>) -> impl Future<Output = Result<(), Fault>> + Send;
 
     /// Releases it.
@@ -68,7 +69,8 @@ pub trait SimpleLock: fmt::Debug + Send + Sync + 'static {
 pub struct SimpleUse<'m, 'w, M: RemoteMemory> {
     /// The memory that the lock is in.
     pub memory: &'m M,
-    /// The owner. Its bits are unique among owners that use the lock at a time.
+    /// The owner. Its [bits](Owner::to_bits) are unique among owners that use the lock at a time, and
+    /// may be 0.
     pub owner: Owner,
     words: [Option<M::Word<'m>>; MOST_WORDS],
     intent: IntentFn<'w>,
@@ -107,8 +109,8 @@ impl<'m, 'w, M: RemoteMemory> SimpleUse<'m, 'w, M> {
     /// Waits until word `index` may have changed, longer each time.
     ///
     /// # Errors
-    /// The acquire may not wait, or not any longer: it has to end with this error. `Closed` if it
-    /// is cancelled, `TimedOut` if it is a try.
+    /// The acquire may not wait, or not any longer: see [`SimpleLock::acquire`]. `Closed` if it is
+    /// cancelled, `TimedOut` if it is a try.
     pub async fn pause(&mut self, index: usize) -> Result<(), Fault> {
         let intent = (self.intent)();
         if !intent.is_patient() {
@@ -135,8 +137,8 @@ pub struct Simple<L> {
 impl<L: SimpleLock> Simple<L> {
     /// Waiters pause by the default [`Backoff`].
     #[must_use]
-    pub fn new(lock: L) -> Self {
-        Self { lock, backoff: Backoff::default() }
+    pub const fn new(lock: L) -> Self {
+        Self { lock, backoff: Backoff::DEFAULT }
     }
 
     /// Waiters pause by this table.

@@ -48,7 +48,8 @@ pub struct Effect {
     pub origin: Rank,
     /// The rank of the region.
     pub target: Rank,
-    /// The index of the word in that region.
+    /// The index of the word in that region. At rank 0 word 0 is the data, and from word 1 on are
+    /// the words of the lock.
     pub word: usize,
     /// Its action.
     pub action: Action,
@@ -85,6 +86,12 @@ impl Trace {
     }
 }
 
+/// Words as a trace shows them.
+pub(crate) fn hex(words: &[u64]) -> String {
+    let words: Vec<_> = words.iter().map(|word| format!("{word:#x}")).collect();
+    format!("[{}]", words.join(", "))
+}
+
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for Effect { origin, target, word, action, found, returned } in &self.0 {
@@ -95,5 +102,18 @@ impl fmt::Display for Trace {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_hexadecimal_as_in_a_trace() {
+        let (origin, target, action) = (Rank(1), Rank(0), Action::Read);
+        let trace = Trace(vec![Effect { origin, target, word: 1, action, found: 42, returned: 42 }]);
+        assert_eq!(trace.to_string(), "  rank 1: read at rank 0 word 1, found 0x2a\n");
+        assert_eq!(hex(&[0, 42]), "[0x0, 0x2a]");
     }
 }

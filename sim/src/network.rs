@@ -24,45 +24,47 @@ use crate::testbed::{Card, Host};
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
-    /// The latency from card to card, one way.
+    /// The latency from card to card, one way. Default: 1 us.
     pub latency: Duration,
     /// The duration of an operation on a [same-host word](onesided_fabric::Fabric::same_host_word),
-    /// which bypasses the card; at least a nanosecond.
+    /// which bypasses the card; at least a nanosecond. Default: 100 ns.
     pub same_host: Duration,
-    /// Bytes a second, each way.
+    /// Bytes a second, each way. Default: 12.5 GB/s.
     pub bandwidth: u64,
-    /// How long a card is busy sending one message, excluding its bytes.
+    /// How long a card is busy sending one message, excluding its bytes. Default: 100 ns.
     pub send: Duration,
     /// How long a card is busy receiving one message, excluding its bytes; at least a nanosecond.
+    /// Default: 100 ns.
     pub receive: Duration,
     /// The maximum random delay of a message: messages of different connections overtake each
-    /// other.
+    /// other. Default: 0.
     pub jitter: Duration,
     /// The probability, from 0 to 1, that a message or its answer is lost; it is resent after
-    /// [`timeout`](Self::timeout).
+    /// [`timeout`](Self::timeout). Default: 0.
     pub loss: f64,
-    /// The time after which an unanswered message is resent.
+    /// The time after which an unanswered message is resent. Default: 100 us.
     pub timeout: Duration,
     /// The number of resends. An operation that is then still unanswered ends in
     /// [`Unknown`](onesided_remote_memory::FaultKind::Unknown). If its target lives, the connection
-    /// of the two ranks is lost with it, for good.
+    /// of the two ranks is lost with it, for good. Default: 7.
     pub retries: u32,
     /// How long after a rank's death, or the loss of a connection, the other ranks learn of it.
+    /// Default: 1 ms.
     pub detection: Duration,
     /// The maximum random delay after that. Each rank has its own: some act on a failure before
-    /// others have learned of it.
+    /// others have learned of it. Default: 0.
     pub detection_jitter: Duration,
     /// How long a waiting rank polls, seeing any write, before it sleeps until a write with
-    /// [`Notify::Yes`](onesided_remote_memory::Notify::Yes).
+    /// [`Notify::Yes`](onesided_remote_memory::Notify::Yes). Default: 50 us.
     pub polling: Duration,
-    /// How long it takes to wake a sleeper.
+    /// How long it takes to wake a sleeper. Default: 5 us.
     pub wake: Duration,
     /// How many packets may be in flight or not received between two ranks; a further send waits
-    /// until the receiver has taken some.
+    /// until the receiver has taken some. Default: 64.
     pub room: u32,
-    /// Further costs of the cards.
+    /// Further costs of the cards. Default: none.
     pub card: Card,
-    /// The costs of the hosts.
+    /// The costs of the hosts. Default: none.
     pub host: Host,
 }
 

@@ -5,7 +5,8 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use onesided::{
-    Error, FaultKind, LockAllDesign, LockDesign, LockTable, Messages, Mode, Mutex, Op, Window, WindowError, World,
+    Error, FaultKind, LockAllDesign, LockDesign, LockTable, Messages, Mode, Mutex, Op, Shape, Window, WindowError,
+    World,
 };
 
 use crate::support::ranks;
@@ -192,6 +193,38 @@ fn counts_and_operations_are_named() {
         let error = epoch.fetch_and_op(0, 1, Op::MinLoc).wait().unwrap_err();
         let place = "fetch_and_op (MinLoc) on rank 0 of window \"a\"";
         assert_eq!(error.to_string(), format!("{place}: not for elements of type u64"));
+    });
+}
+
+#[test]
+fn errors_name_the_call_the_target_and_the_limit() {
+    ranks(2, |world| {
+        let window = Window::<u64>::builder().name("w").allocate(&world, 8).wait().unwrap();
+        let all = window.no_check();
+        let error = all.at(0).unwrap().put_signal(0, &[1], all.at(1).unwrap(), 1, 1).unwrap_err();
+        assert_eq!(error.kind(), Some(FaultKind::Unsupported));
+        let why = "the signal is at rank 1; data and signal have to be at one rank";
+        assert_eq!(error.to_string(), format!("put_signal on rank 0 of window \"w\": {why}"));
+        let error = all.at(9).map(drop).unwrap_err();
+        assert_eq!(error.to_string(), "at on rank 9 of window \"w\": the world has 2 ranks");
+        let two = Shape::Vector { count: 2, block: 1, stride: 2 };
+        let error = all.at(1).unwrap().put_shaped(0, two, &[1, 2, 3]).wait().unwrap_err();
+        assert_eq!(error.to_string(), "put_shaped on rank 1 of window \"w\": 3 elements given, 2 expected");
+        let error = world.all_gather(&[0; 1025]).wait().unwrap_err();
+        let text = "all_gather of at most 1024 bytes: the message is too long (1025 bytes)";
+        assert_eq!(error.to_string(), text);
+        all.end().wait().unwrap();
+        window.close().wait().unwrap();
+    });
+}
+
+#[test]
+fn an_allocation_beyond_all_addresses_names_its_elements() {
+    ranks(1, |world| {
+        let len = usize::MAX / 4;
+        let error = Window::<u64>::builder().name("w").allocate(&world, len).wait().unwrap_err();
+        let why = format!("{len} elements of 8 bytes are not addressable");
+        assert_eq!(error.to_string(), format!("create window \"w\": allocate too many bytes: {why}"));
     });
 }
 

@@ -32,6 +32,7 @@ fn a_page_names_who_waits_for_whom() {
             &[one, ": a send of 800000 bytes", "has 1 send under way: to rank 1 (announced, not read)", outside],
         ),
         ("collective", &[one, ": a barrier", outside]),
+        ("close", &[one, ": the close of window \"accounts\"", outside]),
     ];
     let jobs: Vec<_> = expected.iter().map(|(how, texts)| (hang(how), texts)).collect();
     for (job, texts) in &jobs {

@@ -67,7 +67,7 @@ fn a_locked_target_is_returned_immediately() {
                 let again = all.at(1).test().unwrap();
                 assert!(again.is_some_and(|again| std::ptr::eq(again, access)), "{design}");
                 let error = Error::from(all.at(2).wait().map(drop).unwrap_err());
-                assert!(error.to_string().starts_with("access on rank 2 of window \"scores\""), "{error}");
+                assert!(error.to_string().starts_with("at on rank 2 of window \"scores\""), "{error}");
             }
             assert!(format!("{:?}", all.at(1)).starts_with("rank 1 of shared locks"));
             all.unlock_all().wait().unwrap();

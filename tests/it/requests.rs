@@ -271,10 +271,13 @@ fn epochs_check_what_mpi_leaves_undefined() {
         let error = epochs.unlock(1).wait().unwrap_err();
         assert_eq!(text(error.into()), "unlock on rank 1 of window \"checked\": no lock is held there");
         let error = epochs.at(0).unwrap_err();
-        assert_eq!(text(error.into()), "access on rank 0 of window \"checked\": no lock is held there");
+        assert_eq!(text(error.into()), "at on rank 0 of window \"checked\": no lock is held there");
         epochs.lock(1, Mode::Shared).wait().unwrap();
         let error = epochs.lock(1, Mode::Exclusive).wait().unwrap_err();
-        assert_eq!(text(error.into()), "lock_exclusive on rank 1 of window \"checked\": it is locked already");
+        assert_eq!(
+            text(error.into()),
+            "lock_exclusive on rank 1 of window \"checked\": this rank has locked it already"
+        );
         epochs.at(1).unwrap().fetch_add(1, 1).wait().unwrap();
         epochs.unlock(1).wait().unwrap();
         assert!(epochs.unlock(1).wait().is_err() && epochs.at(1).is_err());

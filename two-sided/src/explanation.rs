@@ -8,6 +8,9 @@ use onesided_fabric::remote_memory::Rank;
 use crate::offered::SHORTEST;
 use crate::{Error, Messages};
 
+/// Why no slice is offered to the rank that sends.
+const TO_ONESELF: &str = "a message to oneself is copied before the call returns";
+
 /// How a message goes to its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -70,7 +73,14 @@ impl fmt::Display for Explanation {
                     |why| format!("never: {why}"),
                 ),
             ),
-            (Protocol::Rendezvous, "any length: copied by the sender, read by the receiver".to_string()),
+            (
+                Protocol::Rendezvous,
+                if *never_offered == Some(TO_ONESELF) {
+                    "any length: copied by the send and by the receive; the send completes without a receive".into()
+                } else {
+                    "any length: copied by the sender, read by the receiver".to_string()
+                },
+            ),
         ] {
             let mark = if tried == *protocol { '>' } else { ' ' };
             write!(f, "\n{mark} {tried:10}  {what}")?;
@@ -117,7 +127,7 @@ impl<F: Fabric> Messages<F> {
     fn never_offered(&self, to: Rank) -> Option<&'static str> {
         let fabric = self.world().fabric();
         if to == fabric.rank() {
-            Some("a message to oneself is copied at once")
+            Some(TO_ONESELF)
         } else if fabric.processes().is_none() {
             Some("this fabric does not copy between processes, or ONESIDED_PROCESS_VM=off is set")
         } else if !self.may_offer() {

@@ -123,7 +123,8 @@ impl<F: Fabric> Messages<F> {
 
     /// Sends a message (`MPI_Send`, `MPI_Isend`). The call starts it. The handle is complete when the
     /// message is on its way, if it fits a packet, or when the receiver has read it. A receiver on
-    /// this host reads a long one out of the slice itself.
+    /// this host reads a long one out of the slice itself. A message to this rank itself is copied
+    /// before the call returns, and completes without a receive.
     ///
     /// # Errors
     /// From the handle: [`Error::Rank`]; [`Error::Send`]: the receiver died, left or could not read

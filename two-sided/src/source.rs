@@ -6,7 +6,7 @@ use bytemuck::Pod;
 
 use crate::matching::Pattern;
 
-/// A message's tag. Any number; what the numbers mean is up to the program.
+/// A message's tag. Any `u32`; what the numbers mean is up to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Tag(pub u32);
 

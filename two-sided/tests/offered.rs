@@ -147,7 +147,10 @@ fn the_explanation_names_the_protocol_and_why() {
         assert_eq!((long.protocol(), protocol(me, 100_000)), (Protocol::Offered, Protocol::Rendezvous));
         let text = long.to_string();
         assert!(text.contains("\n> offered     at least 4096 bytes: copied once"), "{text}");
-        assert!(messages.explain(me, 1).unwrap().to_string().contains("to oneself"));
+        let own = messages.explain(me, 100_000).unwrap().to_string();
+        assert!(own.contains("to oneself") && own.ends_with("the send completes without a receive"), "{own}");
+        messages.send(&[7_u8; 100_000], me, Tag(99)).deadline(Duration::from_secs(60)).wait().unwrap();
+        assert_eq!(messages.recv::<u8>(me, Tag(99)).wait().unwrap().0, [7; 100_000]);
         assert!(messages.explain(2, 1).is_err());
     });
 }

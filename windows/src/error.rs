@@ -184,7 +184,10 @@ pub enum Error {
     },
     /// The slices do not have as many elements as the shape, or as each other. Nothing was
     /// transferred.
-    #[error("{operation} on window \"{window}\": {} given, {wanted} expected", counted(*.given as u64, "element"))]
+    #[error(
+        "{operation} on rank {target} of window \"{window}\": {} given, {wanted} expected",
+        counted(*.given as u64, "element")
+    )]
     Lengths {
         /// `accumulate`, `put_shaped`, ...
         operation: &'static str,
@@ -192,6 +195,8 @@ pub enum Error {
         wanted: usize,
         /// The number of elements of the slice.
         given: usize,
+        /// The target's rank.
+        target: u32,
         /// The window's name.
         window: Arc<str>,
     },
@@ -221,7 +226,7 @@ pub enum Error {
         window: Arc<str>,
     },
     /// [`Epochs`](crate::Epochs): a second lock of the same target.
-    #[error("{operation} on rank {target} of window \"{window}\": it is locked already")]
+    #[error("{operation} on rank {target} of window \"{window}\": this rank has locked it already")]
     AlreadyLocked {
         /// Which operation.
         operation: &'static str,
@@ -232,7 +237,7 @@ pub enum Error {
     },
     /// [`AccessEpoch`](crate::AccessEpoch): an operation on a target that the epoch does not
     /// include.
-    #[error("access on rank {target} of window \"{window}\": not a target of the access epoch")]
+    #[error("at on rank {target} of window \"{window}\": not a target of the access epoch")]
     NotStarted {
         /// The target's rank.
         target: u32,
@@ -262,16 +267,20 @@ pub enum Error {
         fault: Fault,
     },
     /// `ONESIDED_LOCK_ALL` or a configuration names no design of `lock_all`.
-    #[error("unknown lock_all design \"{name}\"; known: {known}")]
+    #[error("{}unknown lock_all design \"{name}\"; known: {known}", set_by(*.variable))]
     LockAllDesign {
+        /// The environment variable that has the name, if it is one's.
+        variable: Option<&'static str>,
         /// The requested name.
         name: String,
         /// The known names.
         known: &'static str,
     },
     /// `ONESIDED_LOCK` or a configuration names no lock.
-    #[error("unknown lock design \"{name}\"; known: {known}")]
+    #[error("{}unknown lock design \"{name}\"; known: {known}", set_by(*.variable))]
     Design {
+        /// The environment variable that has the name, if it is one's.
+        variable: Option<&'static str>,
         /// The requested name.
         name: String,
         /// The known names.
@@ -327,6 +336,14 @@ fn said(op: Option<crate::Op>) -> String {
     op.map_or(String::new(), |op| format!(" ({op:?})"))
 }
 
+fn set_by(variable: Option<&'static str>) -> String {
+    variable.map_or_else(String::new, |variable| format!("{variable}: "))
+}
+
+/// The detail of an `Unsupported` whose signal is at another rank than its data: this bit, and that
+/// rank.
+pub(crate) const SIGNAL_AT: u32 = 1 << 31;
+
 /// The detail of an acquire's `TimedOut` that names the rank that asked: another owner of it has the
 /// lock. No number of ranks.
 pub(crate) const ITSELF: u32 = u32::MAX;
@@ -350,6 +367,10 @@ fn reason(fault: &Fault) -> String {
         (FaultKind::Closed, Some(rank)) => format!("{rank} has closed the window"),
         (FaultKind::NoSuchRegion, Some(rank)) => {
             format!("{rank} has no such memory: it closed or dropped the window, or detached the memory")
+        }
+        (FaultKind::Unsupported, Some(_)) if fault.detail() & SIGNAL_AT != 0 => {
+            let at = fault.detail() & !SIGNAL_AT;
+            format!("the signal is at rank {at}; data and signal have to be at one rank")
         }
         (FaultKind::Protocol, Some(rank)) => {
             format!("{rank} broke the protocol: does it run another version of the library?")

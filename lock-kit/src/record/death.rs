@@ -4,6 +4,7 @@ use onesided_lock_algos::{LockAlgorithm, Mode};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 use super::{Record, Stage, State};
+use crate::trace::hex;
 
 /// The death of a rank.
 #[derive(Clone, Debug, Hash)]
@@ -30,7 +31,7 @@ impl Record {
             return Err(violation.clone());
         }
         if !A::is_free(lock) {
-            return Err(format!("the lock is not free at the end: {lock:x?}"));
+            return Err(format!("the lock is not free at the end: {}", hex(lock)));
         }
         let named = |fault: Fault| {
             let kind = matches!(fault.kind(), FaultKind::OwnerDied | FaultKind::ParticipantDied);

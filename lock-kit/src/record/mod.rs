@@ -11,6 +11,8 @@ use onesided_remote_memory::{Fault, Rank};
 
 use death::Death;
 
+use crate::trace::hex;
+
 /// The stage of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
@@ -233,7 +235,7 @@ impl Record {
             return Err(format!("not all owners are outside at the end: {:?}", state.stages));
         }
         if !A::is_free(lock_words) {
-            return Err(format!("the lock is not free at the end: {lock_words:x?}"));
+            return Err(format!("the lock is not free at the end: {}", hex(lock_words)));
         }
         if data != state.counted {
             return Err(format!("lost update: {} sections counted to {data}", state.counted));

@@ -16,7 +16,8 @@ impl World {
                     format!("rank {}: {action} at {}, finds {found:#x}", origin.0, place(word))
                 }
                 Kind::Returns { word, outcome, .. } => {
-                    format!("rank {} learns {outcome:x?} from {}", origin.0, place(word))
+                    let outcome = outcome.map_or_else(|fault| format!("{fault:?}"), |found| format!("{found:#x}"));
+                    format!("rank {} learns {outcome} from {}", origin.0, place(word))
                 }
                 Kind::Waits { word, .. } => {
                     format!("rank {} reads {} again", origin.0, place(word))

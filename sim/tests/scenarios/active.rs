@@ -117,7 +117,7 @@ async fn many_origins_of_many_targets<F: Fabric>(world: World<F>) -> Outcome {
             _ => {
                 let epoch = window.start(&[1, 0, 1]).await?;
                 let error = epoch.at(2).unwrap_err().to_string();
-                assert_eq!(error, "access on rank 2 of window \"unnamed, of u32\": not a target of the access epoch");
+                assert_eq!(error, "at on rank 2 of window \"unnamed, of u32\": not a target of the access epoch");
                 for target in [0, 1] {
                     epoch.at(target)?.accumulate(me as usize, &[me], Op::Sum).await?;
                 }
@@ -212,7 +212,7 @@ async fn a_start_that_failed_is_tried_again<F: Fabric>(world: World<F>) -> Outco
     if world.rank() == 0 {
         let error = window.start(&[1]).deadline(std::time::Duration::from_millis(2)).await.unwrap_err();
         assert!(error.is_timed_out());
-        assert_eq!(error.to_string(), "start on rank 1 of window \"late\": the deadline passed");
+        assert_eq!(error.to_string(), "start on rank 1 of window \"late\": the deadline passed, waiting for rank 1");
         let gone = window.start(&[7]).await.unwrap_err();
         assert_eq!(gone.to_string(), "start on rank 7 of window \"late\": the world has 2 ranks");
         assert!(window.post(&[1, 7]).is_err());

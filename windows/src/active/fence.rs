@@ -57,7 +57,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
 impl<F: Fabric> Inner<F> {
     /// A barrier of the window's ranks.
     pub(crate) async fn barrier(&self, collective: Collective, operation: &'static str) -> Result<(), Error> {
-        let met = self.world.meet(collective).await;
+        let met = self.world.meet_for(collective, Some(&*self.name)).await;
         met.map_err(|fault| Error::Collective { operation, window: self.name.clone(), fault })
     }
 }
@@ -80,7 +80,7 @@ impl<'w, T: Element, F: Fabric> FenceEpoch<'w, T, F> {
     /// [`Error::Rank`]; [`Error::Operation`] if the target cannot be reached.
     pub fn at(&self, target: u32) -> Result<&Access<'w, T, F>, Error> {
         let inner = self.window.inner();
-        let reached = inner.target(target).map_err(|fault| inner.failed("access", target, fault))?;
+        let reached = inner.target(target).map_err(|fault| inner.failed("at", target, fault))?;
         Ok(self.accesses[target as usize].get_or_init(|| Access::new(inner, reached)))
     }
 

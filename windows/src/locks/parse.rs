@@ -9,17 +9,27 @@ use crate::{Error, LockAllDesign, LockDesign};
 impl LockDesign {
     /// The design that `ONESIDED_LOCK` names.
     pub(crate) fn from_environment() -> Result<Self, Error> {
-        // A name that is not UTF-8 matches no lock.
-        std::env::var_os("ONESIDED_LOCK").map_or_else(|| Ok(Self::default()), |name| name.to_string_lossy().parse())
+        named_by("ONESIDED_LOCK").unwrap_or_else(|| Ok(Self::default()))
     }
 }
 
 impl LockAllDesign {
     /// The design that `ONESIDED_LOCK_ALL` names, or the default with such a lock.
     pub(crate) fn from_environment(lock: LockDesign) -> Result<Self, Error> {
-        let name = std::env::var_os("ONESIDED_LOCK_ALL");
-        name.map_or_else(|| Ok(Self::usual(lock)), |name| name.to_string_lossy().parse())
+        named_by("ONESIDED_LOCK_ALL").unwrap_or_else(|| Ok(Self::usual(lock)))
     }
+}
+
+/// The design that an environment variable names, if it is set.
+fn named_by<D: FromStr<Err = Error>>(variable: &'static str) -> Option<Result<D, Error>> {
+    // A name that is not UTF-8 matches no design.
+    let design = std::env::var_os(variable)?.to_string_lossy().parse();
+    let variable = Some(variable);
+    Some(design.map_err(|error| match error {
+        Error::Design { name, known, .. } => Error::Design { variable, name, known },
+        Error::LockAllDesign { name, known, .. } => Error::LockAllDesign { variable, name, known },
+        other => other,
+    }))
 }
 
 impl FromStr for LockAllDesign {
@@ -27,7 +37,7 @@ impl FromStr for LockAllDesign {
 
     fn from_str(name: &str) -> Result<Self, Error> {
         let known = Self::ALL.iter().find(|design| design.name() == name);
-        known.copied().ok_or_else(|| Error::LockAllDesign { name: name.into(), known: Self::NAMES })
+        known.copied().ok_or_else(|| Error::LockAllDesign { variable: None, name: name.into(), known: Self::NAMES })
     }
 }
 
@@ -37,7 +47,7 @@ impl FromStr for LockDesign {
     fn from_str(name: &str) -> Result<Self, Error> {
         let name = if name == "tas" { TestAndSet::NAME } else { name };
         let known = Self::ALL.iter().find(|design| design.name() == name);
-        known.copied().ok_or_else(|| Error::Design { name: name.into(), known: Self::NAMES })
+        known.copied().ok_or_else(|| Error::Design { variable: None, name: name.into(), known: Self::NAMES })
     }
 }
 

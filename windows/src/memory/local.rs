@@ -160,7 +160,8 @@ impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
     ) -> Result<(), Error> {
         let (wanted, given, size) = (shape.count(), bytes / size_of::<T>(), size_of::<T>());
         if wanted != given {
-            return Err(Error::Lengths { operation, wanted, given, window: self.inner.name.clone() });
+            let (target, window) = (self.inner.world.rank(), self.inner.name.clone());
+            return Err(Error::Lengths { operation, wanted, given, target, window });
         }
         let start = self.range(operation, offset, shape.end())?;
         let copied = shape.runs().try_for_each(|run| copy(start + (run.start * size) as u64, run.len() * size));

@@ -126,7 +126,10 @@ impl<'w, T: Element, F: Fabric> Access<'w, T, F> {
         let window = || self.inner.name.clone();
         match fault.kind() {
             FaultKind::OutOfRange => self.out_of_range(operation, offset, count),
-            FaultKind::TooLong => Error::Lengths { operation, wanted: offset, given: count, window: window() },
+            FaultKind::TooLong => {
+                let (target, wanted, given) = (self.target.rank, offset, count);
+                Error::Lengths { operation, wanted, given, target, window: window() }
+            }
             FaultKind::Unsupported if fault.rank().is_none() => {
                 let (op, target) = (refused_by(fault), self.target.rank);
                 Error::Type { operation, op, target, window: window(), element: std::any::type_name::<T>() }

@@ -7,6 +7,7 @@ use onesided_fabric::{Fabric, Wait, telling};
 
 use crate::datatype::element::{elements_in, from_word, to_word};
 use crate::datatype::fields::WholeElement;
+use crate::error::SIGNAL_AT;
 use crate::handles::Shaped;
 use crate::helper::is_wordless;
 use crate::operation::request::Awaited;
@@ -166,7 +167,8 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
     ) -> Result<Signalled<'s, F>, Error> {
         let target = self.target.fabric_rank();
         if signals.target.fabric_rank() != target {
-            return Err(self.inner.failed(operation, self.target.rank, Fault::of(FaultKind::Unsupported, target)));
+            let elsewhere = Fault::of(FaultKind::Unsupported, target).with_detail(SIGNAL_AT | signals.target.rank);
+            return Err(self.inner.failed(operation, self.target.rank, elsewhere));
         }
         signals.signalled_element(operation, at)
     }
@@ -174,8 +176,7 @@ impl<T: Element, F: Fabric> Access<'_, T, F> {
 
 impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
     /// Waits until an element of 8 bytes satisfies the predicate, and returns it. A peer's
-    /// [`signal`](Access::signal) wakes this rank; a value that arrives by a put is seen only when
-    /// something else wakes this rank, if ever.
+    /// [`signal`](Access::signal) wakes this rank. Use a signal: a put does not wake this rank.
     ///
     /// What peers did before they signalled is then visible, to [`read`](Self::read) too. No lock
     /// is needed.

@@ -226,8 +226,11 @@ impl<F: Fabric> Awaited<'_, F> {
             }
             Self::Exposures(inner, targets) => {
                 let exposed = |rank: &u32| inner.has_signalled(*rank, Signal::Exposed, inner.counts.next_access(*rank));
-                let missing = targets.iter().find(|rank| !exposed(rank)).or(targets.first());
-                inner.failed(operation, missing.copied().unwrap_or(0), fault)
+                let missing: Vec<_> = targets.iter().filter(|rank| !exposed(rank)).copied().collect();
+                let target = missing.first().or(targets.first()).copied().unwrap_or(0);
+                let others = missing.len().saturating_sub(1) as u32;
+                let late = inner.world.fabric_rank(target).map(|rank| Fault::of(FaultKind::TimedOut, rank));
+                inner.failed(operation, target, late.map_or(fault, |late| late.with_detail(others)))
             }
             Self::Fence(inner) => Self::all_ranks(inner).timed_out(operation, None),
             Self::AllRanks(world, window) => {

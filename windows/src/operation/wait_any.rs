@@ -47,7 +47,8 @@ impl<'w, T: Element, F: Fabric> Local<'w, T, F> {
             poll_fn(move |cx| {
                 let mut failed = None;
                 if waits.is_empty() {
-                    failed = Some(Error::Lengths { operation, wanted: 1, given: 0, window: inner.name.clone() });
+                    let (target, window) = (inner.world.rank(), inner.name.clone());
+                    failed = Some(Error::Lengths { operation, wanted: 1, given: 0, target, window });
                 }
                 for (index, wait) in waits.iter_mut().enumerate() {
                     match Pin::new(wait).poll(cx) {

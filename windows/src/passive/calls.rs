@@ -38,7 +38,7 @@ impl<'w, T: Element, F: Fabric> Epochs<'w, T, F> {
     pub fn at(&self, target: u32) -> Result<&Access<'w, T, F>, Error> {
         match self.held.get(&target) {
             Some(epoch) => Ok(epoch),
-            None => Err(self.not_locked("access", target)),
+            None => Err(self.not_locked("at", target)),
         }
     }
 

@@ -51,7 +51,7 @@ impl<'w, T: Element, F: Fabric> NoCheckEpoch<'w, T, F> {
     /// [`Error::Rank`]; [`Error::Operation`] if the target cannot be reached.
     pub fn at(&self, target: u32) -> Result<&Access<'w, T, F>, Error> {
         let inner = self.window.inner();
-        let reached = inner.begin(target).map_err(|fault| inner.failed("access", target, fault))?;
+        let reached = inner.begin(target).map_err(|fault| inner.failed("at", target, fault))?;
         Ok(self.accesses[target as usize].get_or_init(|| Access::new(inner, reached)))
     }
 

@@ -492,7 +492,7 @@ fn bytes_of<T>(rank: Rank, len: usize) -> Result<u64, onesided_fabric::Error> {
     let bytes = (len as u64).checked_mul(size_of::<T>() as u64).and_then(|bytes| bytes.checked_next_multiple_of(8));
     let bytes = bytes.ok_or_else(|| onesided_fabric::Error::Allocate {
         len: u64::MAX,
-        what: "the length is not addressable".into(),
+        what: format!("{len} elements of {} bytes are not addressable", size_of::<T>()),
         fault: Fault::of(FaultKind::OutOfRange, rank),
         source: None,
     })?;

@@ -43,7 +43,8 @@ use crate::window::inner::Inner;
 /// ```
 ///
 /// Cheap to clone; all clones are the same window. Threads may share it. Offsets and lengths are in
-/// elements.
+/// elements. `Window::<u64>` names the default fabric: code that is generic over the fabric writes
+/// `Window::<u64, _>`, or uses the [builder](Self::builder).
 ///
 /// Dropping a window without [`close`](Self::close) ends it for this rank alone. On shared memory
 /// this rank's mapping is freed, and peers that have mapped the memory keep it. Memory that is

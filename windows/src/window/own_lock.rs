@@ -22,7 +22,11 @@ impl<T: Element> Builder<T> {
         self.lease.check(design, world, &self.name)?;
         let library = match (own, self.lease.algorithm(design, &capabilities)) {
             (Some(_), _) | (None, None) if all == LockAllDesign::Global => {
-                return Err(Error::LockAllDesign { name: all.name().into(), known: "on-demand, each-target" });
+                return Err(Error::LockAllDesign {
+                    variable: None,
+                    name: all.name().into(),
+                    known: "on-demand, each-target",
+                });
             }
             (Some(own), _) => return Ok((design, all, WindowLock::Own(own))),
             (None, library) => library.unwrap_or_default(),

@@ -60,7 +60,7 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
     #[inline(never)]
     pub(crate) fn lock_target(&self, target: u32) -> At<'_, 'w, T, F> {
         let inner = self.window.inner();
-        let failed = |fault| inner.failed("access", target, fault);
+        let failed = |fault| inner.failed("at", target, fault);
         let request = match self.locked_ranks.resolve(target) {
             Some(Ok(access)) => return At::here(self, access),
             Some(Err(fault)) => Err(failed(fault)),
