@@ -14,6 +14,7 @@
 //! | `bench locks` | locks between processes of this host: first uncontended, then all ranks at one lock | bare locks by the same instructions, a pthread mutex that processes share |
 //! | `bench locks --lock all --metric all` | every lock by every metric, see below | the same |
 //! | `bench messages` | messages of 8 B to 4 MiB: half a round trip, also of columns, streams one way, both ways and between several pairs, streams that are all unexpected | stores, `memcpy` into shared memory and out of it |
+//! | `bench overlap` | whether messages of 8 B to 4 MiB move while a rank computes, by [progress mode](super::progress) | the computation alone |
 //! | `bench collectives` | a barrier, all_reduce, broadcast, all_gather and all_to_all of 8 B and of 64 KiB or 1 MiB, among 2 and 4 processes | |
 //! | `bench transport` | the packets that messages travel in: half a round trip, streams | the same |
 //! | `bench rma` | put, get, strided put, accumulate, get_accumulate, fetch_and_op and compare_and_swap of 8 B to 4 MiB: latency, bandwidth and message rate, with a flush and by requests | `memcpy`, bare atomic instructions, a fence |

@@ -21,8 +21,6 @@ const DATA: Tag = Tag(1);
 const COMPUTES: Duration = Duration::from_micros(1_800);
 /// How long the other side waits, so that a receive is posted first, or a message announced first.
 const LATER: Duration = Duration::from_micros(200);
-/// What a computation is compared with.
-const ALONE: &str = "computing alone";
 
 const MODES: [ProgressMode; 4] =
     [ProgressMode::Polling, ProgressMode::Interrupt, ProgressMode::Thread, ProgressMode::Hybrid];
@@ -33,28 +31,40 @@ struct Case {
     sender_computes: bool,
     /// The message is announced before its receive is posted.
     is_late: bool,
+    /// The receive returns a vector.
+    is_vec: bool,
     /// The name of the sender's time, and of the receiver's, if it is reported.
     names: [Option<&'static str>; 2],
 }
 
-static CASES: [Case; 4] = [
+static CASES: [Case; 5] = [
     Case {
         receiver_computes: true,
         sender_computes: false,
         is_late: false,
+        is_vec: true,
+        names: [None, Some("receiver of a vector computes")],
+    },
+    Case {
+        receiver_computes: true,
+        sender_computes: false,
+        is_late: false,
+        is_vec: false,
         names: [Some("sender held, receiver computes"), Some("receiver computes")],
     },
     Case {
         receiver_computes: true,
         sender_computes: false,
         is_late: true,
-        names: [Some("sender held, late receiver computes"), Some("late receiver computes")],
+        is_vec: false,
+        names: [Some("sender held, late receiver"), Some("late receiver computes")],
     },
     Case { receiver_computes: false, sender_computes: true, is_late: false, names: [Some("sender computes"), None] },
     Case {
         receiver_computes: true,
         sender_computes: true,
         is_late: false,
+        is_vec: false,
         names: [Some("both compute, sender"), Some("both compute, receiver")],
     },
 ];
@@ -107,13 +117,22 @@ fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
     for mode in MODES {
         unpinned(|| messages.set_progress(mode))?;
         for size in sizes(effort) {
+            let mut alone = Vec::new();
             for case in &CASES {
-                measure((rank, effort), &messages, (&computation, case, mode), &mut bytes[..*size])?;
+                alone.extend(measure((rank, effort), &messages, (&computation, case, mode), &mut bytes[..*size])?);
                 rank.step()?;
+            }
+            if rank.world.rank() == 0 {
+                rank.measured((&of_alone(mode), Some(*size)), Quantity::Latency, &alone, None)?;
             }
         }
     }
     Ok(())
+}
+
+/// What a computation is compared with: the same, interleaved with it.
+fn of_alone(mode: ProgressMode) -> String {
+    format!("alone: {mode}")
 }
 
 /// Threads that are started inside may run on every core: a rank stays on its own.
@@ -132,7 +151,7 @@ fn measure(
     messages: &Messages,
     (computation, case, mode): (&Computation, &Case, ProgressMode),
     bytes: &mut [u8],
-) -> Result<(), Failure> {
+) -> Result<Vec<f64>, Failure> {
     let (size, is_sender) = (bytes.len(), rank.is_target());
     let mut all: [Vec<f64>; 3] = Default::default();
     for _ in 0..effort.runs() {
@@ -156,19 +175,18 @@ fn measure(
         }
         times.iter().zip(&mut all).for_each(|(times, all)| all.push(Summary::of(times).median));
     }
+    let [sent, received, alone] = all;
     if is_sender {
-        return Ok(());
+        return Ok(alone);
     }
-    let [sent, received, alone] = &all;
-    rank.measured((ALONE, Some(size)), Quantity::Latency, alone, None)?;
     for (is_computing, name, times) in
-        [(case.sender_computes, case.names[0], sent), (case.receiver_computes, case.names[1], received)]
+        [(case.sender_computes, case.names[0], &sent), (case.receiver_computes, case.names[1], &received)]
     {
         let Some(name) = name else { continue };
-        let limit = if is_computing { ALONE } else { "" };
-        rank.measured((&format!("{name}: {mode}"), Some(size)), Quantity::Latency, times, Some(limit))?;
+        let limit = if is_computing { of_alone(mode) } else { String::new() };
+        rank.measured((&format!("{name}: {mode}"), Some(size)), Quantity::Latency, times, Some(&limit))?;
     }
-    Ok(())
+    Ok(alone)
 }
 
 /// The nanoseconds of a send.
@@ -203,10 +221,19 @@ fn receive(
         spin_for(LATER);
     }
     let begin = Instant::now();
-    let receive = messages.recv_into(bytes, rank.peer(), DATA);
-    if case.receiver_computes {
-        computation.run();
+    let computes = || {
+        if case.receiver_computes {
+            computation.run();
+        }
+    };
+    if case.is_vec {
+        let receive = messages.recv::<u8>(rank.peer(), DATA);
+        computes();
+        black_box(receive.wait()?);
+    } else {
+        let receive = messages.recv_into(bytes, rank.peer(), DATA);
+        computes();
+        receive.wait()?;
     }
-    receive.wait()?;
     Ok(begin.elapsed().as_nanos() as f64)
 }

@@ -363,7 +363,13 @@ fn messages_and_packets_are_measured_and_reported() {
         ("packets, half a round trip", &[8, 64, 512, 2064], &["latency", "bandwidth"]),
         ("packets, stream", &[8, 64, 512, 2064], &["message rate", "bandwidth"]),
     ];
-    for (name, benchmarks) in [("messages", of_messages), ("transport", of_packets)] {
+    let of_overlap: &[(&str, &[u64], &[&str])] = &[
+        ("sender held, receiver computes: hybrid", &[1 << 20], &["latency"]),
+        ("receiver of a vector computes: thread", &[1 << 20], &["latency"]),
+        ("both compute, sender: polling", &[1 << 20], &["latency"]),
+    ];
+    let all = [("messages", of_messages), ("transport", of_packets), ("overlap", of_overlap)];
+    for (name, benchmarks) in all {
         let (ended, json, page) = bench(name);
         assert!(ended.stdout.iter().all(|line| line.chars().count() <= 100), "{ended:?}");
         let results = check_json(&json);
@@ -440,12 +446,12 @@ fn what_cannot_be_done_is_said_before_anything_is_measured() {
     let ended = finish(&mut onesided(&["bench", "locks", "--json", "/nonexistent/results.json"]));
     assert_eq!(ended.code(), 1, "{ended:?}");
     assert!(ended.stderr.contains("/nonexistent/results.json"), "{ended:?}");
-    for bench in ["locks", "rma", "messages", "collectives", "transport"] {
+    for bench in ["locks", "rma", "messages", "overlap", "collectives", "transport"] {
         let ended = finish(&mut onesided(&["bench", bench, "--report", "/nonexistent/report.html"]));
         assert_eq!(ended.code(), 1, "{ended:?}");
         assert!(ended.stderr.contains("/nonexistent/report.html"), "{ended:?}");
     }
-    for bench in ["locks", "rma", "messages", "collectives", "transport", "scale", "peers"] {
+    for bench in ["locks", "rma", "messages", "overlap", "collectives", "transport", "scale", "peers"] {
         let ended = finish(&mut onesided(&["bench", bench, "--from", "/nonexistent/results.json"]));
         assert_eq!(ended.code(), 1, "{ended:?}");
         assert!(ended.stderr.contains("/nonexistent/results.json"), "{ended:?}");
