@@ -30,17 +30,15 @@
 //! overlooked. A program that can repair the data, or needs no repair, says so with `.recover()`.
 //!
 //! **A dead reader poisons nothing**, because it has changed nothing. The next owner gets the lock
-//! as after any other reader, once the death is detected. A rank that dies *waiting* has no effect
-//! with test-and-set, nor, except with `mcs`, if it waited as a reader. Otherwise it counts as one
-//! that may have held the lock.
+//! as after any other reader, once the death is detected.
 //!
-//! | design | after the death of an exclusive owner the error comes | and says |
-//! |---|---|---|
-//! | `test-and-set` | immediately | `rank 3 died while it held the lock` |
-//! | `two-level` | immediately if the owner did not queue at its host, else within tens of milliseconds, or after a second | the same, or `may have held` |
-//! | `mcs` | within about ten milliseconds | `rank 3 died, and may have held the lock` |
-//! | `ticket`, `fetch-add-queue`, `distributed-counters` | within tens of milliseconds on shared memory, after a second over cards | the same |
-//! | `dedicated-thread`, `event-thread` | within tens of milliseconds | `rank 3 died while it held the lock` |
+//! | design | after the death of an exclusive owner the error comes | and says | a rank that died waiting |
+//! |---|---|---|---|
+//! | `test-and-set` | immediately | `rank 3 died while it held the lock` | has no effect |
+//! | `two-level` | immediately if the owner did not queue at its host, else within tens of milliseconds, or after a second | the same, or `may have held` | as a writer: counts as one that may have held the lock |
+//! | `mcs` | within about ten milliseconds | `rank 3 died, and may have held the lock` | counts as one that may have held the lock |
+//! | `ticket`, `fetch-add-queue`, `distributed-counters` | within tens of milliseconds on shared memory, after a second over cards | the same | as a writer: counts as one that may have held the lock |
+//! | `dedicated-thread`, `event-thread` | within tens of milliseconds | `rank 3 died while it held the lock` | has no effect |
 //!
 //! "Immediately" begins when the death is known: on the rank's host within milliseconds; on other
 //! hosts see [failures](super::failures#failure-detection). Where the table says "may have held",

@@ -45,7 +45,8 @@
 //!   That rank does nothing for it. The guard has the operations. It is called `epoch`, MPI's word
 //!   for the time in which a rank may access a target.
 //! - [`fetch_add`](crate::Access::fetch_add) adds 1 to element 0 there, and returns what it was
-//!   before. [`put`](crate::Access::put) writes elements 8 and 9.
+//!   before. [`put`](crate::Access::put) writes elements 8 and 9. An atomic read is
+//!   [`fetch_one`](crate::Access::fetch_one).
 //! - After [`unlock`](crate::Epoch::unlock) the next owner of the lock sees what was written. After
 //!   the [`barrier`](crate::World::barrier) all ranks see it.
 //! - [`local`](crate::Window::local) reads this rank's own memory.
@@ -127,6 +128,13 @@
 //!   [recipes](super::recipes#a-recovered-mutex).
 //! - When a rank fails, `onesided run` ends the others two seconds later. With
 //!   `--on-failure continue` they go on.
+//! - A program that hangs tells who waits for whom, and for what, under
+//!   `onesided run --stuck-after 10`: [hangs](super::hangs).
+//!
+//! Calls of a world return [`fabric::Error`](crate::fabric::Error), those of windows and locks
+//! [`WindowError`](crate::WindowError), those of messages [`MessageError`](crate::MessageError). `?`
+//! converts each into [`onesided::Error`](crate::Error). So a function with calls of several kinds
+//! returns [`onesided::Result`](crate::Result), and ends with `?` and `Ok(())`.
 //!
 //! Other errors that a first program meets:
 //!

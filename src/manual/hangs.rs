@@ -25,7 +25,7 @@
 //!   the rank before this one, or the last of the queue;
 //! - messages: receives, sends and probes with rank and tag; and what it has of receives without a
 //!   message, messages without a receive, sends that are not read, and peers without credit;
-//! - collectives: which one, and the ranks that have not come;
+//! - collectives: which one, of which window, and the ranks that have not come;
 //! - signals, exposures and their ends ([`wait_until`](crate::Local::wait_until),
 //!   [`start`](crate::Window::start), [`wait`](crate::ExposureEpoch::wait)).
 //!

@@ -137,6 +137,7 @@
 //! |---|---|---|
 //! | fits a packet: at most 2 KiB on shared memory, 32 on cards | eager: one packet, which the receiver copies | when the packet is on its way |
 //! | longer | rendezvous (RGET): a packet with the key of registered memory (RTS), an RDMA read by the receiver, a packet back (FIN) | when the receiver has read it |
+//! | longer, to this rank itself | copied into memory of the library before the call returns | without a receive |
 //!
 //! [`explain`](crate::Messages::explain) says how a message of some length goes to a rank, and why:
 //!
@@ -149,7 +150,8 @@
 //!
 //! RGET is that of sur-2006, section 3: its sender does nothing between the two packets. A send
 //! copies its elements into registered memory, up to 64 MiB of which are kept for the next sends; a
-//! receive reads them into its slice or vector.
+//! receive reads them into its slice or vector. A [synchronous
+//! send](crate::Messages::send_synchronous) waits for its receive, also at this rank itself.
 //!
 //! Between processes of one host on shared memory, a message of at least 4 KiB is copied once: the
 //! kernel copies it from the sender's slice to the receiver's (`process_vm_readv`). A sender that

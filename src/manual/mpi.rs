@@ -71,6 +71,7 @@
 //! | `MPI_Get`, `MPI_Rget` | [`Access::get`](crate::Access::get) |
 //! | `MPI_Accumulate`, `MPI_Get_accumulate`, and with `R` | [`Access::accumulate`](crate::Access::accumulate), [`Access::get_accumulate`](crate::Access::get_accumulate) |
 //! | `MPI_Fetch_and_op`, `MPI_Compare_and_swap` | [`Access::fetch_and_op`](crate::Access::fetch_and_op), [`Access::fetch_add`](crate::Access::fetch_add), [`Access::compare_and_swap`](crate::Access::compare_and_swap) |
+//! | an atomic read: `MPI_Fetch_and_op` with `MPI_NO_OP` | [`Access::fetch_one`](crate::Access::fetch_one) |
 //! | `MPI_SUM`, `MPI_REPLACE`, `MPI_NO_OP`, ... | [`Op`](crate::Op) |
 //! | `MPI_Type_vector`, `MPI_Type_indexed` | [`Shape`](crate::Shape), with [`put_shaped`](crate::Access::put_shaped) and its relatives |
 //! | `MPI_Type_create_struct` | an element with fields: [`Access::fields`](crate::Access::fields) |

@@ -63,10 +63,12 @@
 //! | `lock.memory.compare_swap(word, expected, new)` | returns what it found |
 //! | `lock.memory.fetch_add(word, add)` | returns the previous value; wraps |
 //! | `lock.pause(i)` | waits until word `i` may have changed, longer each time |
-//! | `lock.owner` | this owner; `lock.owner.to_bits()`, 62 bits, differ for all owners that use the lock at a time |
+//! | `lock.owner` | this owner; `lock.owner.to_bits()`, 62 bits, differ for all owners that use the lock at a time. They may be 0 (rank 0, slot 0): a word in which 0 is free stores `to_bits() + 1` |
 //!
 //! Each is awaited; an operation starts when it is called. A loop that waits does so by `pause`:
-//! without it the checks below do not end.
+//! without it the checks below do not end. When `pause` fails, undo what others wait for by
+//! operations that do not wait, then return its error. A lock that cannot be left without waiting
+//! needs the five functions.
 //!
 //! `Simple::new(OneWord)` is a [`LockAlgorithm`](crate::lock_algos::LockAlgorithm): the checks and
 //! benchmarks below and [`Builder::allocate_with_lock`](crate::Builder::allocate_with_lock) take
@@ -125,26 +127,26 @@
 //! println!("{}", onesided_lock_kit::conformance(&TestAndSet::new(Backoff::default())));
 //! ```
 //!
-//! It panics with the same report if the lock violates a promise. `Conformance::of(&lock)` sets
+//! It panics with the same report if the lock violates a promise. [`Conformance`]`::of(&lock)` sets
 //! bounds (`.preemptions(n)`, `.states(n)`, `.cases(n)`) and what the lock promises: `.bypass(0)`
 //! if it is first come, first served, in the order of the first operations (of a `SimpleLock` that
 //! is a read, so its queue has another order), `.without_recovery()` if it does not support recovery from a
 //! dead owner. The parts of the suite, for programs and bounds of your own:
 //!
-//! - `Exploration::of(&lock).preemptions(3).run(&programs)` tries, by loom, every interleaving up
+//! - [`Exploration`]`::of(&lock).preemptions(3).run(&programs)` tries, by loom, every interleaving up
 //!   to that many preemptions. Each load and store is a step. It finds violated exclusion, lost
 //!   updates and lost wake-ups.
-//! - `Checker::of(&lock).crashes(1).losses(1).stops(1).run(&programs)` tries every schedule of a
+//! - [`Checker`]`::of(&lock).crashes(1).losses(1).stops(1).run(&programs)` tries every schedule of a
 //!   few sections: the order in which operations take effect and answers arrive, a crash at every
 //!   step, a lost operation or answer, a stopped rank. With `.memory_goes()` the memory of a failed
 //!   rank ends as well, before other ranks learn of the failure. It finds the same; recovery that
 //!   does not end, or that informs the wrong ranks; with `.bypass(n)` a waiter that is overtaken
 //!   too often; with `.token(f)` tokens that do not rise.
-//! - `Search::of(&lock).deaths().run()` tries random programs, schedules and deaths. It finds the
+//! - [`Search`]`::of(&lock).deaths().run()` tries random programs, schedules and deaths. It finds the
 //!   same in longer runs, and shrinks what it found.
-//! - `Linearizability::of(&lock).deaths().run()` tries random sections that read, write, add and
+//! - [`Linearizability`]`::of(&lock).deaths().run()` tries random sections that read, write, add and
 //!   flush data of several ranks. It finds histories that no order of the sections explains.
-//! - `ThroughputRun::of(&lock).origins(100).simulated()` measures rate, waits, fairness and
+//! - [`ThroughputRun`]`::of(&lock).origins(100).simulated()` measures rate, waits, fairness and
 //!   operations, by threads or simulated ranks.
 //!
 //! A program is a list of sections for each origin: `Section::EXCLUSIVE` or `Section::SHARED`, with
@@ -155,7 +157,8 @@
 //!
 //! # When a check fails
 //!
-//! The message has the programs and the trace, one operation a line. To reproduce it:
+//! The message has the programs and the trace, one operation a line. The lock is at rank 0: word 0
+//! there is the data, word 1 + `i` is `lock.word(i)`. To reproduce it:
 //!
 //! - an `Exploration` finds it again by itself: it depends on the lock and loom alone;
 //! - a `Checker` prints the schedule, for `Checker::replay`;
@@ -175,3 +178,10 @@
 //! plain write, a grant with one of an old generation), so that a broken lock is one closure.
 //! `onesided_lock_kit::wrong` has more, and the front page of `lock_kit` lists all planted faults
 //! and the checks that catch them.
+//!
+//! [`Conformance`]: ../../../onesided_lock_kit/struct.Conformance.html
+//! [`Exploration`]: ../../../onesided_lock_kit/loom/struct.Exploration.html
+//! [`Checker`]: ../../../onesided_lock_kit/model_check/struct.Checker.html
+//! [`Search`]: ../../../onesided_lock_kit/random/struct.Search.html
+//! [`Linearizability`]: ../../../onesided_lock_kit/linear/struct.Linearizability.html
+//! [`ThroughputRun`]: ../../../onesided_lock_kit/bench/struct.ThroughputRun.html

@@ -1,7 +1,11 @@
 //! A hash map, a work queue, halo exchanges, a recovered mutex, and async with a cancel.
 //!
 //! Each recipe shows its essential lines. The whole program is in the folder `examples`, and the
-//! tests run it as four processes.
+//! tests run it as four processes. To run one, in the folder of the repository:
+//!
+//! ```sh
+//! cargo build --examples && onesided run -n 4 -- target/debug/examples/hash_map
+//! ```
 //!
 //! # A hash map
 //!
@@ -50,6 +54,8 @@
 //!   which waits for the shared locks.
 //! - [`fetch_one`](crate::Access::fetch_one) reads an element that other ranks change by atomic
 //!   operations.
+//! - [`Any`](crate::Any), the fabric that is chosen at run time, is the default of each parameter `F`.
+//!   Without the feature `verbs` it is an alias of `Shm`, so the pages show `F = Shm`.
 //!
 //! The program: `examples/hash_map.rs`. For keys and values of any length see
 //! `examples/word_count.rs`.
@@ -292,7 +298,8 @@
 //! # Ok::<(), onesided::Error>(())
 //! ```
 //!
-//! A window is cheap to clone, so each task may have its own handle. Dropping a *collective*
+//! A guard borrows its window. For a task that is spawned, move a clone of the window into the task,
+//! and lock there: a window is cheap to clone. Dropping a *collective*
 //! request (allocate, barrier, fence, close) is not safe in this way, because the other ranks wait
 //! in it for this one.
 //!

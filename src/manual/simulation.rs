@@ -13,7 +13,8 @@
 //!
 //! The program of a rank is an `async` function. It waits by `.await`, because in one thread no
 //! rank may block. A function that is generic over the [`Fabric`](crate::fabric::Fabric) runs on
-//! real fabrics, too.
+//! real fabrics, too. `Window::<u64>` names the default fabric: such a function writes
+//! `Window::<u64, _>`, or uses the builder.
 //!
 //! ```
 //! use std::time::Duration;
@@ -49,7 +50,8 @@
 //! }
 //! ```
 //!
-//! The report has what each rank's program returned, the virtual time, the operations by kind, and
+//! [`Simulation`] runs the program of each rank over a [`SimFabric`]; [`Network`] has the costs and the
+//! losses, and names the default of each. The report has what each rank's program returned, the virtual time, the operations by kind, and
 //! a hash of all events, its `trace`.
 //!
 //! # Faults
@@ -57,7 +59,8 @@
 //! | method | fault |
 //! |---|---|
 //! | `Network`'s `loss`, `jitter` | messages are lost and sent again, and overtake each other |
-//! | `kill` | a rank dies |
+//! | `kill` | a rank dies at a time |
+//! | `world.fabric().die()`, in a rank's program | this rank dies at this step |
 //! | `suspect` | the others believe that a rank is dead, but it runs on |
 //! | `disconnect` | two living ranks lose their connection |
 //! | `start_at`, `partition` | a rank starts late; ranks are cut off from the others for a time |
@@ -139,9 +142,15 @@
 //!
 //! # What it does not simulate
 //!
-//! A rank's own computation takes no virtual time. The costs of cards and wires are those of
+//! A rank's own computation takes no virtual time. A program in which it should writes
+//! `world.fabric().sleep(nanos).await` ([`SimFabric::sleep`]). The costs of cards and wires are those of
 //! `Network`, by default those of present-day hardware. Caches and processors are not modelled.
 //!
 //! `onesided bench scale` runs locks with up to a million simulated origins: see
 //! [benchmarks](super::benchmarks). A waiting rank takes 2 to 3 kB, most of which is the future of
 //! its acquire.
+//!
+//! [`Simulation`]: ../../../onesided_sim/struct.Simulation.html
+//! [`SimFabric`]: ../../../onesided_sim/struct.SimFabric.html
+//! [`SimFabric::sleep`]: ../../../onesided_sim/struct.SimFabric.html#method.sleep
+//! [`Network`]: ../../../onesided_sim/struct.Network.html
