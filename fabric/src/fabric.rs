@@ -429,8 +429,7 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
         Err(Fault::of(FaultKind::Unsupported, rank))
     }
 
-    /// The memory of this host's processes as it is, without registration. `None`: they cannot be
-    /// read.
+    /// The memory of this host's processes, unregistered. `None`: they cannot be read.
     fn processes(&self) -> Option<&dyn PeerProcesses> {
         None
     }
@@ -441,7 +440,7 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
         None
     }
 
-    /// The events of solicited packets. `None`: packets have no events of their own.
+    /// The events of solicited packets, if they have any.
     fn solicited(&self) -> Option<&dyn SolicitedEvents> {
         None
     }
@@ -485,9 +484,6 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     fn leave(&self);
 
     /// Ends the whole job, see [`World::abort`](crate::World::abort).
-    ///
-    /// # Panics
-    /// Always, in a simulation.
     fn abort(&self, status: u8) -> !;
 }
 

@@ -180,8 +180,8 @@
 //! and the checks that catch them.
 //!
 //! [`Conformance`]: ../../../onesided_lock_kit/struct.Conformance.html
-//! [`Exploration`]: ../../../onesided_lock_kit/struct.Exploration.html
-//! [`Checker`]: ../../../onesided_lock_kit/struct.Checker.html
-//! [`Search`]: ../../../onesided_lock_kit/struct.Search.html
-//! [`Linearizability`]: ../../../onesided_lock_kit/struct.Linearizability.html
+//! [`Exploration`]: ../../../onesided_lock_kit/loom/struct.Exploration.html
+//! [`Checker`]: ../../../onesided_lock_kit/model_check/struct.Checker.html
+//! [`Search`]: ../../../onesided_lock_kit/random/struct.Search.html
+//! [`Linearizability`]: ../../../onesided_lock_kit/linear/struct.Linearizability.html
 //! [`ThroughputRun`]: ../../../onesided_lock_kit/bench/struct.ThroughputRun.html

@@ -59,7 +59,13 @@ static CASES: [Case; 5] = [
         is_vec: false,
         names: [Some("sender held, late receiver"), Some("late receiver computes")],
     },
-    Case { receiver_computes: false, sender_computes: true, is_late: false, names: [Some("sender computes"), None] },
+    Case {
+        receiver_computes: false,
+        sender_computes: true,
+        is_late: false,
+        is_vec: false,
+        names: [Some("sender computes"), None],
+    },
     Case {
         receiver_computes: true,
         sender_computes: true,

@@ -11,7 +11,7 @@ use rustix::thread::futex;
 
 use crate::process::{Maker, Process};
 use crate::segment::WORLD_BYTES;
-use crate::segment::doorbell::{Doorbell, SolicitedBell, Ticket};
+use crate::segment::doorbell::{Doorbell, Ticket};
 use crate::segment::lanes::CELLS;
 use crate::segment::mapping::Mapping;
 
@@ -46,8 +46,8 @@ pub(super) const LOST_AT: u64 = 32;
 pub(super) const OPENED_AT: u64 = 36;
 const RINGS_AT: u64 = 64;
 const SLEEPERS_AT: u64 = 68;
-const SOLICITED_RINGS_AT: u64 = 72;
-const SOLICITED_ARMED_AT: u64 = 76;
+pub(super) const SOLICITED_RINGS_AT: u64 = 72;
+pub(super) const SOLICITED_ARMED_AT: u64 = 76;
 
 const UNUSED: u32 = 0;
 const ALIVE: u32 = 1;
@@ -377,34 +377,6 @@ impl JobSegment {
         Doorbell { rings: self.half(fields_of + RINGS_AT), sleepers: self.half(fields_of + SLEEPERS_AT) }
     }
 
-    /// The doorbell of a rank's handler.
-    #[inline]
-    pub fn solicited_bell(&self, rank: Rank) -> SolicitedBell<'_> {
-        let fields_of = self.fields_of(rank);
-        SolicitedBell {
-            rings: self.half(fields_of + SOLICITED_RINGS_AT),
-            armed: self.half(fields_of + SOLICITED_ARMED_AT),
-        }
-    }
-
-    /// Wakes a rank's handler after a solicited packet.
-    #[inline]
-    pub fn solicit(&self, rank: Rank) {
-        self.solicited_bell(rank).ring(wake_all);
-    }
-
-    /// Wakes a rank's handler, armed or not.
-    pub fn wake_handler(&self, rank: Rank) {
-        let rings = self.solicited_bell(rank).rings;
-        rings.fetch_add(1, Ordering::AcqRel);
-        wake_all(rings);
-    }
-
-    /// The rank's handler sleeps until its doorbell has rung since the ticket was taken.
-    pub fn sleep_solicited(&self, rank: Rank, ticket: Ticket) {
-        let _ = futex::wait(self.solicited_bell(rank).rings, futex::Flags::empty(), ticket.0, None);
-    }
-
     /// Wakes the sleeping threads of a rank.
     #[inline]
     pub fn wake(&self, rank: Rank) {
@@ -429,7 +401,7 @@ impl JobSegment {
     }
 }
 
-fn wake_all(rings: &AtomicU32) {
+pub(super) fn wake_all(rings: &AtomicU32) {
     let _ = futex::wake(rings, futex::Flags::empty(), i32::MAX as u32);
 }
 

@@ -20,6 +20,8 @@ mod lanes;
 mod lost_connections;
 #[cfg(not(onesided_loom))]
 mod mapping;
+#[cfg(not(onesided_loom))]
+mod solicited;
 
 #[cfg(not(onesided_loom))]
 pub use crate::segment::abort::Aborted;
