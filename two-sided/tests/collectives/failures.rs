@@ -62,7 +62,7 @@ fn out_of_step(size: u32, odd: u32, pair: [Collective; 2], seed: u64) {
     }
 }
 
-/// All pairs, a share of them.
+/// All pairs, a share of them: four tests run at the same time.
 fn pairs(share: usize) {
     let pairs = ALL.iter().flat_map(|one| ALL.map(|other| [*one, other])).filter(|[one, other]| one != other);
     for (seed, pair) in (0..).zip(pairs).skip(share).step_by(4) {
