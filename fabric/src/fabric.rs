@@ -434,8 +434,7 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
         None
     }
 
-    /// What moves while a thread of this rank waits. `None`: nothing, as in the simulator, where no
-    /// thread waits.
+    /// What moves while a thread of this rank waits; nothing in the simulator, where none waits.
     fn background(&self) -> Option<&BackgroundSlot> {
         None
     }
