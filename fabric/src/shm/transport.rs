@@ -135,8 +135,9 @@ impl Transport for ShmTransport {
         body: &[u8],
     ) -> Poll<Result<(), Fault>> {
         let sent = self.poll_send(cx, to, head, body)?;
-        if sent.is_ready() {
-            self.shm.job_segment().solicit(to);
+        if sent.is_ready() && self.shm.job_segment().solicit(to) {
+            // The kernel often wakes a thread on the core of who wakes it.
+            std::thread::yield_now();
         }
         sent.map(Ok)
     }

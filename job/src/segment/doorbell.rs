@@ -83,14 +83,16 @@ pub struct SolicitedBell<'a> {
 }
 
 impl SolicitedBell<'_> {
-    /// Wakes the handler if it is armed, after a packet.
+    /// Wakes the handler if it is armed, after a packet. Returns whether it is.
     #[inline]
-    pub fn ring(self, wake: impl FnOnce(&AtomicU32)) {
+    pub fn ring(self, wake: impl FnOnce(&AtomicU32)) -> bool {
         fence(Ordering::SeqCst);
-        if self.armed.load(Ordering::Relaxed) != 0 {
+        let is_armed = self.armed.load(Ordering::Relaxed) != 0;
+        if is_armed {
             self.rings.fetch_add(1, Ordering::Relaxed);
             wake(self.rings);
         }
+        is_armed
     }
 
     /// From now on it rings. What came before is looked for afterwards.

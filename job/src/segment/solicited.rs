@@ -20,10 +20,10 @@ impl JobSegment {
         }
     }
 
-    /// Wakes a rank's handler after a solicited packet.
+    /// Wakes a rank's handler after a solicited packet, if it is armed. Returns whether it is.
     #[inline]
-    pub fn solicit(&self, rank: Rank) {
-        self.solicited_bell(rank).ring(wake_all);
+    pub fn solicit(&self, rank: Rank) -> bool {
+        self.solicited_bell(rank).ring(wake_all)
     }
 
     /// Wakes a rank's handler, armed or not.
