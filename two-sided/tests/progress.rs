@@ -1,10 +1,14 @@
 //! Progress modes.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::mpsc::channel;
 use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 
+use onesided_fabric::remote_memory::RemoteMemory as _;
 use onesided_fabric::{Any, World, threads};
+use onesided_sim::{End, Network, Simulation};
 use onesided_two_sided::{Messages, ProgressMode, Source, Tag};
 
 const MODES: [ProgressMode; 4] =
@@ -153,5 +157,37 @@ fn a_mode_delays_no_deadline_and_outlives_no_rank() {
     while handlers() > 0 {
         assert!(std::time::Instant::now() < end, "a handler is left");
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// In the simulator a mode with a thread is a task that moves messages: the sender goes on long
+/// before its receiver has computed. In the other modes it waits for the receiver.
+#[test]
+fn a_simulated_sender_is_free_while_its_receiver_computes() {
+    const COMPUTES: u64 = 1_000_000;
+    for mode in MODES {
+        let held = Rc::new(Cell::new(0));
+        let report = Simulation::new(Network::default()).ranks(2).run(|world| {
+            let held = Rc::clone(&held);
+            async move {
+                let messages = Messages::new(&world).await.unwrap();
+                messages.set_progress(mode).unwrap();
+                let elements = vec![7_u64; 1_000];
+                if world.rank() == 0 {
+                    world.fabric().sleep(COMPUTES / 10).await; // the receive is posted
+                    let begin = world.fabric().now();
+                    messages.send(&elements, 1, Tag(0)).await.unwrap();
+                    held.set(world.fabric().now() - begin);
+                } else {
+                    let receive = messages.recv::<u64>(0, Tag(0));
+                    world.fabric().sleep(COMPUTES).await;
+                    assert_eq!(receive.await.unwrap().0, elements);
+                }
+                messages.set_progress(ProgressMode::Polling).unwrap();
+            }
+        });
+        assert_eq!(report.end, End::Finished, "{mode}");
+        let is_free = matches!(mode, ProgressMode::Thread | ProgressMode::Hybrid);
+        assert_eq!(held.get() < COMPUTES / 2, is_free, "{mode}: held for {} ns", held.get());
     }
 }
