@@ -73,7 +73,7 @@ fn ranges_past_the_end_are_refused_and_nothing_is_moved() {
         }
         let mut results = [9; 3];
         let error = epoch.get_accumulate(0, &[1, 2], &mut results, Op::Sum).wait().unwrap_err();
-        assert_eq!(text(error), "get_accumulate on window \"small\": 2 elements given, 3 expected");
+        assert_eq!(text(error), "get_accumulate on rank 1 of window \"small\": 2 elements given, 3 expected");
         assert_eq!(results, [9; 3]);
         epoch.accumulate(10, &[], Op::Sum).wait().unwrap();
         epoch.get_accumulate(10, &[], &mut [], Op::Max).wait().unwrap();

@@ -336,7 +336,7 @@ fn fields_out_of_range_are_refused_and_nothing_is_moved() {
         let error = number.put(8, &[1, 2, 3]).wait().unwrap_err().to_string();
         assert_eq!(error, "put of 3 elements at 8 on rank 0 of window \"odd\": it has 10 elements there");
         let error = number.put_shaped(0, Shape::Row(2), &[1]).wait().unwrap_err().to_string();
-        assert_eq!(error, "put_shaped on window \"odd\": 1 element given, 2 expected");
+        assert_eq!(error, "put_shaped on rank 0 of window \"odd\": 1 element given, 2 expected");
         let mut into = [5; 3];
         assert!(number.get(usize::MAX, &mut into).wait().is_err());
         assert!(number.get_shaped(0, Shape::Row(2), &mut into).wait().is_err());

@@ -164,7 +164,7 @@ fn shapes_that_do_not_fit_move_nothing() {
         }
         for shape in [shape, Shape::Vector { count: usize::MAX, block: 2, stride: 2 }] {
             let (wanted, mut into) = (shape.count(), [5; 2]);
-            let lengths = format!("on window \"shaped\": 2 elements given, {wanted} expected");
+            let lengths = format!("on rank 0 of window \"shaped\": 2 elements given, {wanted} expected");
             let error = epoch.put_shaped(0, shape, &[1; 2]).wait().unwrap_err();
             assert_eq!(error.to_string(), format!("put_shaped {lengths}"));
             let error = epoch.get_shaped(0, shape, &mut into).wait().unwrap_err();

@@ -20,6 +20,10 @@ use crate::failure::Failure;
 #[derive(Debug, clap::Args)]
 #[command(after_help = runner::help())]
 pub(crate) struct Args {
+    /// How many ranks, two of which compute
+    #[arg(short = 'n', long = "ranks", visible_alias = "np", value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..))]
+    ranks: u32,
+
     #[command(flatten)]
     options: Options,
 }
@@ -28,6 +32,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.options.wants_picture() {
         return Err(runner::NO_CURVES.into());
     }
-    let jobs = [(&overlap::SUITE, 2, LockDesign::default())];
+    let jobs = [(&overlap::SUITE, args.ranks, LockDesign::default())];
     runner::run("onesided bench overlap", &args.options, &jobs, Vec::new())
 }
