@@ -363,8 +363,7 @@ fn messages_and_packets_are_measured_and_reported() {
         ("packets, half a round trip", &[8, 64, 512, 2064], &["latency", "bandwidth"]),
         ("packets, stream", &[8, 64, 512, 2064], &["message rate", "bandwidth"]),
     ];
-    let of_overlap: &[(&str, &[u64], &[&str])] = &[("receiver of a vector computes: hybrid", &[1 << 20], &["latency"])];
-    for (name, benchmarks) in [("messages", of_messages), ("transport", of_packets), ("overlap", of_overlap)] {
+    for (name, benchmarks) in [("messages", of_messages), ("transport", of_packets)] {
         let (ended, json, page) = bench(name);
         assert!(ended.stdout.iter().all(|line| line.chars().count() <= 100), "{ended:?}");
         let results = check_json(&json);

@@ -1,4 +1,4 @@
-//! `onesided bench collectives`.
+//! `onesided bench collectives` and `onesided bench overlap`.
 
 use std::fs;
 
@@ -36,4 +36,31 @@ fn collectives_are_measured_among_2_and_4_ranks() {
     let shown = finish(&mut onesided(&["bench", "collectives", "--from", &json, "--json", &again]));
     assert_eq!((shown.code(), &shown.stdout), (0, &ended.stdout), "{shown:?}");
     assert_eq!(fs::read_to_string(json).unwrap(), fs::read_to_string(again).unwrap());
+}
+
+/// Every mode, with what it is compared with where a rank computes.
+#[test]
+fn overlap_is_measured_in_every_mode() {
+    let folder = Folder::new();
+    let json = folder.path("overlap.json").to_str().unwrap().to_owned();
+    let ended = finish_within(&mut onesided(&["bench", "overlap", "--quick", "--json", &json]), LONG);
+    assert_eq!(ended.code(), 0, "{ended:?}");
+    assert!(ended.stdout.iter().all(|line| line.chars().count() <= 100), "{ended:?}");
+    let document: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let results = document["results"].as_array().unwrap();
+    for mode in ["polling", "interrupt", "thread", "hybrid"] {
+        for (name, is_compared) in [
+            ("sender held, receiver computes", false),
+            ("receiver computes", true),
+            ("receiver of a vector computes", true),
+            ("sender held, late receiver", false),
+            ("both compute, sender", true),
+        ] {
+            let benchmark = format!("{name}: {mode}");
+            let found: Vec<_> = results.iter().filter(|result| result["benchmark"] == *benchmark).collect();
+            assert!(found.len() == 1 && found[0]["value"].as_f64().unwrap() > 0.0, "{benchmark}: {document}");
+            assert_eq!(found[0]["ratio"].is_null(), !is_compared, "{benchmark}: {document}");
+            assert!(ended.stdout.iter().any(|line| line.starts_with(&benchmark)), "{ended:?}");
+        }
+    }
 }

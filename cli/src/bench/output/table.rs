@@ -31,7 +31,8 @@ struct Column<'d> {
 impl Document {
     pub(crate) fn to_text(&self) -> String {
         let mut text = machine(&self.machine, self.is_simulated());
-        if self.results.iter().all(|row| row.size.is_some()) {
+        let is_described = |row: &Row| self.description(&row.benchmark).is_some();
+        if self.results.iter().all(|row| row.size.is_some() || !is_described(row)) {
             return text + &self.by_size() + &self.notes(0);
         }
         if let (Some(row), [lock]) = (self.results.first(), &*self.locks()) {
@@ -142,17 +143,26 @@ impl Document {
             ranks => format!("over {fabric}, {ranks} ranks"),
         };
         let of = |quantity| self.results.iter().filter(move |row| row.quantity == quantity);
+        // With its ranks, if the same was measured among others.
+        let benchmark = |row: &Row| {
+            let is_same =
+                |other: &&Row| (&other.benchmark, other.size) == (&row.benchmark, row.size) && other.ranks != row.ranks;
+            match self.results.iter().find(is_same) {
+                Some(_) => format!("{}, {} ranks", row.benchmark, row.ranks),
+                None => row.benchmark.clone(),
+            }
+        };
         let sizes = || self.results.iter().filter_map(|row| row.size);
         let (smallest, largest) = (sizes().min(), sizes().max());
         let key = of(Quantity::Latency).filter(|row| row.size == smallest);
         let key = key.chain(of(Quantity::Bandwidth).filter(|row| row.size == largest)).map(|row| {
             let [_, cells @ ..] = listed(row);
-            [format!("{}, {}{}", row.benchmark, bytes(row), mark(row))].into_iter().chain(cells).collect()
+            [format!("{}, {}{}", benchmark(row), bytes(row), mark(row))].into_iter().chain(cells).collect()
         });
         let beside = |row: &Row| [value(row, row.value), row.limit.map_or_else(String::new, |limit| value(row, limit))];
         let latencies = of(Quantity::Latency).map(|row| {
             let ([median, limit], [_, _, spread, ratio, _]) = (beside(row), listed(row));
-            [row.benchmark.clone() + mark(row), bytes(row), median, spread, limit, ratio].into()
+            [benchmark(row) + mark(row), bytes(row), median, spread, limit, ratio].into()
         });
         let rates = of(Quantity::MessageRate).map(|rate| {
             let same = |row: &&Row| (&row.benchmark, row.size, row.ranks) == (&rate.benchmark, rate.size, rate.ranks);
