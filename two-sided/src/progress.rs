@@ -91,6 +91,21 @@ const fn posted(sent: Poll<Result<(), Fault>>) -> Posted {
 }
 
 impl<F: Fabric> State<F> {
+    /// Ends the reads that are over.
+    fn end_reads(&mut self, cx: &mut Context<'_>) {
+        let Self { engine, reads, .. } = self;
+        let mut at = 0;
+        while let Some(read) = reads.get_mut(at) {
+            match Pin::new(&mut read.transfer).poll(cx) {
+                Poll::Ready(outcome) => {
+                    let Read { receive, into, .. } = reads.swap_remove(at);
+                    engine.read(receive, outcome.map(|()| Here::Memory(into)));
+                }
+                Poll::Pending => at += 1,
+            }
+        }
+    }
+
     /// Sends what can be sent. The waker is woken when there may be room for more.
     fn flush(&mut self, cx: &mut Context<'_>) {
         let Self { engine, transport, .. } = self;
@@ -246,22 +261,11 @@ impl<F: Fabric> Progress<F> {
         result
     }
 
-    /// Starts to read announced messages whose receives are not waited for now, and ends the reads
-    /// that are over.
-    fn read_announced(&self, State { engine, reads, .. }: &mut State<F>, cx: &mut Context<'_>) {
+    /// Starts to read announced messages whose receives are not waited for now.
+    fn read_announced(&self, State { engine, reads, .. }: &mut State<F>) {
         while let Some(next) = engine.next_to_read(|key| offered::is_still(self, key)) {
             if !begun(engine, reads, next.receive, self.begin_read(&next)) {
                 break;
-            }
-        }
-        let mut at = 0;
-        while let Some(read) = reads.get_mut(at) {
-            match Pin::new(&mut read.transfer).poll(cx) {
-                Poll::Ready(outcome) => {
-                    let Read { receive, into, .. } = reads.swap_remove(at);
-                    engine.read(receive, outcome.map(|()| Here::Memory(into)));
-                }
-                Poll::Pending => at += 1,
             }
         }
     }
@@ -291,32 +295,20 @@ impl<F: Fabric> Progress<F> {
     /// Takes in everything that has arrived, and reads the announced messages whose receives are
     /// posted: what the handler does. The engine is not locked while a message is copied.
     pub(crate) fn drain(&self) {
-        let (mut direct, me, cx) = (Direct::none(), self.fabric.rank(), &mut Context::from_waker(NOBODY));
+        let (mut direct, cx) = (Direct::none(), &mut Context::from_waker(NOBODY));
         loop {
-            let mut state = lock(&self.state);
-            let State { engine, transport, .. } = &mut *state;
-            loop {
-                match take_in((&mut *engine, &mut *transport), cx, Patience::on(me), &mut direct) {
-                    Poll::Ready(Ok(())) => {}
-                    Poll::Ready(Err(fault)) => break engine.lose(fault.rank().unwrap_or(me), fault),
-                    Poll::Pending => break,
-                }
-            }
-            let next = engine.next_to_read(|key| offered::is_still(self, key));
-            if engine.is_busy() {
-                state.flush(cx);
-            }
-            self.unlock(state);
+            let next = self.arriving(|engine, arrive| {
+                while arrive(engine, &mut direct) {}
+                engine.next_to_read(|key| offered::is_still(self, key))
+            });
             let Some(next) = next else { return };
             let begins = self.begin_read(&next);
             let mut state = lock(&self.state);
             let State { engine, reads, .. } = &mut *state;
             let goes_on = begun(engine, reads, next.receive, begins);
             engine.wake_own(); // a thread may have gone to sleep meanwhile
-            self.read_announced(&mut state, cx);
-            if state.engine.is_busy() {
-                state.flush(cx);
-            }
+            state.end_reads(cx);
+            state.flush(cx);
             self.unlock(state);
             if !goes_on {
                 return;
@@ -369,7 +361,8 @@ impl<F: Fabric> Progress<F> {
                 if state.engine.has_work() || !state.reads.is_empty() || is_changed {
                     is_changed = false;
                     state.engine.lose_unreachable();
-                    self.read_announced(&mut state, cx);
+                    self.read_announced(&mut state);
+                    state.end_reads(cx);
                     if state.engine.is_busy() {
                         state.flush(cx);
                     }

@@ -56,9 +56,13 @@ pub(crate) enum Packet {
     Ask,
 }
 
+/// The kinds of an RTS.
+const RTS: u8 = 2;
+const RTS_OFFERED: u8 = 6;
+
 /// Whether a packet starts a rendezvous, which its receiver may wait for in its sleep.
 pub(crate) fn starts_rendezvous(head: &[u8]) -> bool {
-    matches!(head, [2 | 6, ..])
+    matches!(head, [RTS | RTS_OFFERED, ..])
 }
 
 /// An encoded packet, an EAGER without its message.
@@ -98,8 +102,8 @@ impl Packet {
         };
         let kind = match self {
             Self::Eager { .. } => 1,
-            Self::Rts { is_offered: false, .. } => 2,
-            Self::Rts { is_offered: true, .. } => 6,
+            Self::Rts { is_offered: false, .. } => RTS,
+            Self::Rts { is_offered: true, .. } => RTS_OFFERED,
             Self::Fin { .. } => 3,
             Self::Credit => 4,
             Self::Ask => 5,
@@ -138,7 +142,7 @@ impl Packet {
                 let (tag, _) = number(rest)?;
                 Self::Eager { context, tag }
             }
-            [kind @ (2 | 6), 0, 0, 0] => {
+            [kind @ (RTS | RTS_OFFERED), 0, 0, 0] => {
                 let (context, rest) = number(rest)?;
                 let (tag, rest) = number(rest)?;
                 let (request, rest) = number(rest)?;
@@ -147,7 +151,7 @@ impl Packet {
                 if key.len > LONGEST {
                     return None;
                 }
-                Self::Rts { context, tag, request, key, is_offered: *kind == 6 }
+                Self::Rts { context, tag, request, key, is_offered: *kind == RTS_OFFERED }
             }
             [3, 0, 0, 0] => {
                 let (request, rest) = number(rest)?;

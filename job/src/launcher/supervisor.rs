@@ -231,9 +231,10 @@ pub(super) fn settle(job_segment: &JobSegment, server: &Server, rank: Rank, end:
     }
     job_segment.declare_dead(rank); // has no effect if it left
     server.look();
-    match job_segment.aborted() {
-        Some(aborted) if aborted.rank == rank => return Some(End::Aborted(aborted.status)),
-        _ => {}
+    if let Some(aborted) = job_segment.aborted()
+        && aborted.rank == rank
+    {
+        return Some(End::Aborted(aborted.status));
     }
     match (end, job_segment.liveness(rank)) {
         (End::Exited(0), Liveness::Dead) => Some(End::Deserted),

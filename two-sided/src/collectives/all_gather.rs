@@ -16,11 +16,7 @@ pub(super) async fn run<F: Fabric>(
     blocks: Option<Blocks>,
 ) -> Outcome {
     let size = link.size;
-    let blocks = match (blocks, mine) {
-        (Some(blocks), _) => blocks,
-        (None, Some(mine)) => Blocks::Equal(mine.len()),
-        (None, None) => Blocks::Equal(all.len() / size as usize),
-    };
+    let blocks = Blocks::of_all(blocks, mine, all, size);
     link.has_length(all.len(), blocks.ranges(0..size).end)?;
     if let Some(mine) = mine {
         link.has_length(mine.len(), blocks.range(link.me).len())?;

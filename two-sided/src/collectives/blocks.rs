@@ -61,6 +61,11 @@ impl Blocks {
         ends.collect::<Option<_>>().map(Self::Ends)
     }
 
+    /// Those that are given; or equal ones: as long as this rank's own, or as there is room for.
+    pub(super) fn of_all(given: Option<Self>, own: Option<&[u8]>, all: &[u8], size: u32) -> Self {
+        given.unwrap_or_else(|| Self::Equal(own.map_or(all.len() / size as usize, <[u8]>::len)))
+    }
+
     /// The bytes of a rank.
     pub(super) fn range(&self, rank: u32) -> Range<usize> {
         self.ranges(rank..rank + 1)

@@ -26,12 +26,7 @@ pub(super) async fn run<F: Fabric>(
         };
     }
     let is_equal = blocks.is_none();
-    let size = link.size as usize;
-    let blocks = match (blocks, mine) {
-        (Some(blocks), _) => blocks,
-        (None, Some(mine)) => Blocks::Equal(mine.len()),
-        (None, None) => Blocks::Equal(all.len() / size),
-    };
+    let blocks = Blocks::of_all(blocks, mine, all, link.size);
     link.has_length(all.len(), blocks.ranges(0..link.size).end)?;
     if let Some(mine) = mine {
         let own = &mut all[blocks.range(root)];

@@ -316,6 +316,26 @@ impl<'m, F: Fabric> Link<'m, F> {
         self.core.post(to, bytes)
     }
 
+    /// Starts to send a block to each of these ranks.
+    pub(super) fn post_all<'b>(
+        &self,
+        ranks: impl Iterator<Item = u32>,
+        block: impl Fn(u32) -> &'b [u8],
+    ) -> Outcome<Vec<(u32, Option<Pending<'b, F>>)>>
+    where
+        'm: 'b,
+    {
+        ranks.map(|to| Ok((to, self.post(to, block(to))?))).collect()
+    }
+
+    /// Waits for all sends.
+    pub(super) async fn all_sent(&mut self, sends: Vec<(u32, Option<Pending<'_, F>>)>) -> Outcome {
+        for (to, send) in sends {
+            self.sent(to, send).await?;
+        }
+        Ok(())
+    }
+
     /// Waits for a send.
     pub(super) async fn sent(&mut self, to: u32, pending: Option<Pending<'_, F>>) -> Outcome {
         match pending {

@@ -107,10 +107,11 @@ impl<F: Fabric> Messages<F> {
         operation: impl Reduction<T> + 'm,
         root: u32,
     ) -> CollectiveRequest<'m, F> {
-        has_size::<T>();
-        let data = cast_slice_mut(data);
-        let reduce = checked(operation).map(|operation| Work::Reduce { data, operation, root });
-        CollectiveRequest::new(self, Collective::Reduce, root, work(reduce))
+        self.reducing((Collective::Reduce, root), data, operation, |data, operation| Work::Reduce {
+            data,
+            operation,
+            root,
+        })
     }
 
     /// Combines the elements of all ranks, place by place, at all ranks (`MPI_Allreduce`). All get
@@ -120,10 +121,10 @@ impl<F: Fabric> Messages<F> {
         data: &'m mut [T],
         operation: impl Reduction<T> + 'm,
     ) -> CollectiveRequest<'m, F> {
-        has_size::<T>();
-        let data = cast_slice_mut(data);
-        let reduce = checked(operation).map(|operation| Work::AllReduce { data, operation });
-        CollectiveRequest::new(self, Collective::AllReduce, 0, work(reduce))
+        self.reducing((Collective::AllReduce, 0), data, operation, |data, operation| Work::AllReduce {
+            data,
+            operation,
+        })
     }
 
     /// Combines the elements of this rank and of those before it (`MPI_Scan`).
@@ -132,10 +133,11 @@ impl<F: Fabric> Messages<F> {
         data: &'m mut [T],
         operation: impl Reduction<T> + 'm,
     ) -> CollectiveRequest<'m, F> {
-        has_size::<T>();
-        let data = cast_slice_mut(data);
-        let scan = checked(operation).map(|operation| Work::Scan { data, operation, is_exclusive: false });
-        CollectiveRequest::new(self, Collective::Scan, 0, work(scan))
+        self.reducing((Collective::Scan, 0), data, operation, |data, operation| Work::Scan {
+            data,
+            operation,
+            is_exclusive: false,
+        })
     }
 
     /// Combines the elements of the ranks before this one (`MPI_Exscan`). The slice of rank 0 stays
@@ -145,10 +147,11 @@ impl<F: Fabric> Messages<F> {
         data: &'m mut [T],
         operation: impl Reduction<T> + 'm,
     ) -> CollectiveRequest<'m, F> {
-        has_size::<T>();
-        let data = cast_slice_mut(data);
-        let scan = checked(operation).map(|operation| Work::Scan { data, operation, is_exclusive: true });
-        CollectiveRequest::new(self, Collective::ExclusiveScan, 0, work(scan))
+        self.reducing((Collective::ExclusiveScan, 0), data, operation, |data, operation| Work::Scan {
+            data,
+            operation,
+            is_exclusive: true,
+        })
     }
 
     /// Combines the elements of all ranks, place by place, and leaves each rank its block of the
@@ -159,10 +162,24 @@ impl<F: Fabric> Messages<F> {
         data: &'m mut [T],
         operation: impl Reduction<T> + 'm,
     ) -> CollectiveRequest<'m, F> {
+        self.reducing((Collective::ReduceScatter, 0), data, operation, |data, operation| Work::ReduceScatter {
+            data,
+            operation,
+            blocks: None,
+        })
+    }
+
+    /// A call that combines the elements of a slice, if the operation applies to them.
+    fn reducing<'m, T: Payload>(
+        &'m self,
+        (collective, root): (Collective, u32),
+        data: &'m mut [T],
+        operation: impl Reduction<T> + 'm,
+        of: impl FnOnce(&'m mut [u8], Operation<'m>) -> Work<'m>,
+    ) -> CollectiveRequest<'m, F> {
         has_size::<T>();
-        let data = cast_slice_mut(data);
-        let reduce = checked(operation).map(|operation| Work::ReduceScatter { data, operation, blocks: None });
-        CollectiveRequest::new(self, Collective::ReduceScatter, 0, work(reduce))
+        let reduction = checked(operation).map(|operation| of(cast_slice_mut(data), operation));
+        CollectiveRequest::new(self, collective, root, work(reduction))
     }
 
     /// The same with blocks of these numbers of elements, by rank (`MPI_Reduce_scatter`).

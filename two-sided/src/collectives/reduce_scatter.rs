@@ -58,12 +58,7 @@ async fn in_order<F: Fabric>(
     let half = scratch.len() / 2;
     let (reduced, others) = scratch.split_at_mut(half);
     let (reduced, others) = (&mut reduced[..blocks.range(me).len()], &mut others[..blocks.range(me).len()]);
-    let mut sends = Vec::new();
-    for to in (1..size).map(|step| (me + step) % size) {
-        if let Some(send) = link.post(to, &data[blocks.range(to)])? {
-            sends.push((to, send));
-        }
-    }
+    let sends = link.post_all((1..size).map(|step| (me + step) % size), |to| &data[blocks.range(to)])?;
     for from in 0..size {
         match (from == me, from) {
             (true, 0) => reduced.copy_from_slice(&data[blocks.range(me)]),
@@ -75,9 +70,7 @@ async fn in_order<F: Fabric>(
             }
         }
     }
-    for (to, send) in sends {
-        link.sent(to, Some(send)).await?;
-    }
+    link.all_sent(sends).await?;
     data[blocks.range(me)].copy_from_slice(reduced);
     Ok(())
 }

@@ -36,16 +36,9 @@ pub(super) async fn run<F: Fabric>(
     match blocks {
         Blocks::Equal(len) if is_equal && len <= SHORT => top(link, all, len).await,
         blocks => {
-            let mut sends = Vec::new();
-            for to in (0..link.size).filter(|rank| *rank != root) {
-                if let Some(send) = link.post(to, &all[blocks.range(to)])? {
-                    sends.push((to, send));
-                }
-            }
-            for (to, send) in sends {
-                link.sent(to, Some(send)).await?;
-            }
-            Ok(())
+            let others = (0..link.size).filter(|rank| *rank != root);
+            let sends = link.post_all(others, |to| &all[blocks.range(to)])?;
+            link.all_sent(sends).await
         }
     }
 }

@@ -1,11 +1,12 @@
 //! What a communicator keeps of its collectives.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
 
 use crate::engine::{CallFailure, TOLD};
+use crate::progress::lock;
 
 /// The most memory that is kept for the next calls, in bytes.
 const KEPT: usize = 64 << 20;
@@ -26,10 +27,6 @@ pub(crate) struct State {
     /// The number of messages of collectives, of all communicators, that no call waits for yet, and
     /// whether a call has failed somewhere ([`TOLD`]).
     early: Arc<AtomicU32>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl State {

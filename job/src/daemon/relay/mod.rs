@@ -348,9 +348,16 @@ impl ControlRelay {
         let until = Instant::now() + limit;
         self.turn(tables);
         while self.wires.iter().any(|wire| !wire.link.is_flushed()) && Instant::now() < until {
-            let mut polled: Vec<_> = self.polled().map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)).collect();
-            let _ = poll(&mut polled, Some(&timespec(until.saturating_duration_since(Instant::now()))));
+            self.wait(until);
             self.turn(tables);
+        }
+    }
+
+    /// Waits until there is something to read or room to send, if there are other hosts.
+    fn wait(&self, until: Instant) {
+        let mut polled: Vec<_> = self.polled().map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)).collect();
+        if !polled.is_empty() {
+            let _ = poll(&mut polled, Some(&timespec(until.saturating_duration_since(Instant::now()))));
         }
     }
 
@@ -374,10 +381,7 @@ impl ControlRelay {
                 };
                 !heard_out().unwrap_or(true)
             });
-            let mut polled: Vec<_> = self.polled().map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)).collect();
-            if !polled.is_empty() {
-                let _ = poll(&mut polled, Some(&timespec(until.saturating_duration_since(Instant::now()))));
-            }
+            self.wait(until);
         }
     }
 }
