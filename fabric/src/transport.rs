@@ -65,6 +65,14 @@ pub trait Transport: Debug + Send + 'static {
     /// are unspecified.
     fn read(&self, offset: usize, into: &mut [u8]);
 
+    /// The first bytes of the packet that was received last, as [`read`](Self::read) copies them.
+    #[inline]
+    fn first(&self) -> [u8; SHORTEST_LIMIT] {
+        let mut first = [0; SHORTEST_LIMIT];
+        self.read(0, &mut first);
+        first
+    }
+
     /// [Sends](Self::poll_send) the bytes.
     ///
     /// # Errors

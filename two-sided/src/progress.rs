@@ -10,12 +10,12 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Patience, Rank, Watch};
 use onesided_fabric::{Arrival, Background, Fabric, NOBODY, SegmentKey, Taken, Told, Transport, Wait};
 
 use crate::elements::{Allocate, Elements};
-use crate::engine::{Direct, Engine, Here, Landed, Posted, Posting, ToRead, window};
+use crate::engine::{Direct, Engine, Here, Posted, Posting, ToRead, window};
 use crate::handler::Handler;
 use crate::matching::Pattern;
 use crate::memory::Memory;
 use crate::offered;
-use crate::wire::{EAGER_HEAD, HEAD_MAX, starts_rendezvous};
+use crate::wire::{EAGER_HEAD, starts_rendezvous};
 
 /// The engine of a rank and its fabric. All communicators of the rank share it.
 pub(crate) struct Progress<F: Fabric> {
@@ -33,6 +33,9 @@ struct State<F: Fabric> {
 
 /// Registered memory of a message. The handle of a send holds it too while its slice is offered.
 pub(crate) type Registered<F> = Arc<<F as Fabric>::Segment>;
+
+/// Takes in the next packet, if there is one.
+type Arrive<'a, F> = dyn FnMut(&mut Engine<Registered<F>>, &mut Direct<'_>) -> bool + 'a;
 
 /// A message is longer than a packet.
 pub(crate) struct TooLong;
@@ -127,10 +130,8 @@ fn take_in<S>(
     direct: &mut Direct<'_>,
 ) -> Poll<Result<(), Fault>> {
     transport.poll_recv(cx, patience).map_ok(|Arrival { from, len }| {
-        let mut head = [0; HEAD_MAX];
-        let head = &mut head[..len.min(HEAD_MAX)];
-        transport.read(0, head);
-        engine.arrived(from, (head, len), |offset, into| transport.read(offset, into), direct);
+        let head = transport.first();
+        engine.arrived(from, (&head, len), |offset, into| transport.read(offset, into), direct);
     })
 }
 
@@ -164,11 +165,16 @@ impl<F: Fabric> Progress<F> {
         self.arriving(|engine, _| change(engine))
     }
 
-    /// Wakers run, and are dropped, without the lock: they may belong to anything.
-    fn unlock(&self, mut state: MutexGuard<'_, State<F>>) {
-        if !state.engine.has_left_over() {
-            return;
+    #[inline]
+    fn unlock(&self, state: MutexGuard<'_, State<F>>) {
+        if state.engine.has_left_over() {
+            self.clear_up(state);
         }
+    }
+
+    /// Wakers run, and are dropped, without the lock: they may belong to anything.
+    #[cold]
+    fn clear_up(&self, mut state: MutexGuard<'_, State<F>>) {
         let ([woken, _retired], idle) = (state.engine.take_wakers(), state.engine.take_idle());
         drop(state);
         woken.into_iter().for_each(Waker::wake);
@@ -198,24 +204,32 @@ impl<F: Fabric> Progress<F> {
         Ok(send)
     }
 
-    /// Posts a receive, or takes its message if it has come. An eager one goes `into` a slice at
-    /// once; one that is read before it is waited for, to memory that `allocate` makes.
-    #[inline]
-    pub(crate) fn receive(
-        &self,
-        pattern: Pattern,
-        into: Option<&mut [u8]>,
-        allocate: Option<Allocate>,
-    ) -> Posting<Registered<F>> {
-        let mut is_to_read = false;
-        let posting = self.arriving(|engine, arrive| {
-            let posting = match into {
-                None => engine.receive(pattern),
-                Some(into) => engine.receive_into(pattern, into, arrive),
-            };
+    /// Posts a receive, or takes its message if it has come. One that is read before it is waited
+    /// for goes to memory that `allocate` makes.
+    pub(crate) fn receive(&self, pattern: Pattern, allocate: Option<Allocate>) -> Posting<Registered<F>> {
+        self.posting(|engine, _| {
+            let posting = engine.receive(pattern);
             if let (Posting::Posted(receive), Some(allocate)) = (&posting, allocate) {
                 engine.allocate_by(*receive, allocate);
             }
+            posting
+        })
+    }
+
+    /// The same with memory that an eager message goes to at once.
+    #[inline]
+    pub(crate) fn receive_into(&self, pattern: Pattern, direct: &mut Direct<'_>) -> Posting<Registered<F>> {
+        self.posting(|engine, arrive| engine.receive_into(pattern, direct, arrive))
+    }
+
+    #[inline]
+    fn posting(
+        &self,
+        post: impl FnOnce(&mut Engine<Registered<F>>, &mut Arrive<'_, F>) -> Posting<Registered<F>>,
+    ) -> Posting<Registered<F>> {
+        let mut is_to_read = false;
+        let posting = self.arriving(|engine, arrive| {
+            let posting = post(engine, arrive);
             is_to_read = engine.has_announced();
             posting
         });
@@ -225,21 +239,15 @@ impl<F: Fabric> Progress<F> {
         posting
     }
 
-    /// Takes in what has arrived, until the message of a posted receive is in the slice.
+    /// Takes in what has arrived, until the message of a posted receive is in its memory.
     #[inline]
-    pub(crate) fn land(&self, receive: usize, into: &mut [u8]) -> Option<Landed> {
-        self.arriving(|engine, arrive| engine.land(receive, into, arrive))
+    pub(crate) fn land(&self, receive: usize, direct: &mut Direct<'_>) -> bool {
+        self.arriving(|engine, arrive| engine.land(receive, direct, arrive))
     }
 
     /// [Changes](Self::with) the engine with what takes in the next packet, if there is one.
     #[inline]
-    fn arriving<R>(
-        &self,
-        change: impl FnOnce(
-            &mut Engine<Registered<F>>,
-            &mut dyn FnMut(&mut Engine<Registered<F>>, &mut Direct<'_>) -> bool,
-        ) -> R,
-    ) -> R {
+    fn arriving<R>(&self, change: impl FnOnce(&mut Engine<Registered<F>>, &mut Arrive<'_, F>) -> R) -> R {
         let mut state = lock(&self.state);
         let State { engine, transport, .. } = &mut *state;
         let me = self.fabric.rank();

@@ -9,8 +9,9 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Call, Drive, Fabric, Limit, Wait, limited};
 use onesided_layouts::Shape;
 
-use crate::elements::{Allocate, allocate};
+use crate::elements::allocate;
 use crate::engine::{Direct, Engine, Landed, Matched, Posting};
+use crate::matching::Pattern;
 use crate::progress::{Progress, Registered};
 use crate::shaped::Places;
 use crate::taken::Taken;
@@ -22,7 +23,7 @@ pub struct Recv<'m, T, F: Fabric> {
     messages: &'m Messages<F>,
     limit: Limit<'m, F>,
     source: (Source, Tags),
-    call: Call<'m, Started<'m, F>, Elements<T>>,
+    call: Call<'m, Start<'m, F>, Elements<T>>,
     element: PhantomData<fn() -> T>,
 }
 
@@ -32,7 +33,7 @@ pub struct RecvInto<'m, F: Fabric> {
     messages: &'m Messages<F>,
     limit: Limit<'m, F>,
     source: (Source, Tags),
-    call: Call<'m, (Started<'m, F>, Room<'m, F>), Result<Status, Error>>,
+    call: Call<'m, (Start<'m, F>, Room<'m, F>), Result<Status, Error>>,
 }
 
 type Elements<T> = Result<(Vec<T>, Status), Error>;
@@ -41,9 +42,8 @@ type Elements<T> = Result<(Vec<T>, Status), Error>;
 /// taken or given back.
 struct Room<'m, F: Fabric> {
     messages: &'m Messages<F>,
-    bytes: &'m mut [u8],
+    direct: Direct<'m>,
     element: usize,
-    landed: Option<Landed>,
     /// What takes the message in place of the slice, which is empty then.
     places: Option<Box<Places<'m>>>,
 }
@@ -51,8 +51,8 @@ struct Room<'m, F: Fabric> {
 impl<F: Fabric> Drop for Room<'_, F> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(landed) = self.landed.take() {
-            self.messages.progress().with(|engine| engine.give_back_landed(landed, self.bytes));
+        if let Some(landed) = self.direct.landed.take() {
+            self.messages.progress().with(|engine| engine.give_back_landed(landed, self.direct.into));
         }
     }
 }
@@ -60,7 +60,8 @@ impl<F: Fabric> Drop for Room<'_, F> {
 impl<'m, F: Fabric> Room<'m, F> {
     #[inline]
     fn of<T: Pod>(messages: &'m Messages<F>, into: &'m mut [T]) -> Self {
-        Self { messages, bytes: bytemuck::cast_slice_mut(into), element: size_of::<T>(), landed: None, places: None }
+        let direct = Direct::into(bytemuck::cast_slice_mut(into));
+        Self { messages, direct, element: size_of::<T>(), places: None }
     }
 
     fn has(&self, Landed { envelope, len, .. }: Landed) -> Result<Status, Error> {
@@ -68,12 +69,14 @@ impl<'m, F: Fabric> Room<'m, F> {
     }
 
     fn fits(&self, status: Status) -> Result<Status, Error> {
-        let Self { bytes, element, places, .. } = self;
+        let Self { direct, element, places, .. } = self;
         let len = match places {
-            None => bytes.len(),
+            None => direct.into.len(),
             Some(places) => places.len,
         };
-        match status.bytes <= len as u64 && status.bytes.is_multiple_of(*element as u64) {
+        // A length of the right type is the usual one, and a division is slow.
+        let is_whole = status.bytes == len as u64 || status.bytes.is_multiple_of(*element as u64);
+        match status.bytes <= len as u64 && is_whole {
             true => Ok(status),
             false => Err(Error::Length { status, room: Some(len / *element), element: *element }),
         }
@@ -84,50 +87,52 @@ impl<'m, F: Fabric> Room<'m, F> {
 pub(crate) struct Posted<'m, F: Fabric> {
     progress: &'m Progress<F>,
     watch: Rank,
-    receive: Option<usize>,
+    /// [`TAKEN`], or the receive.
+    receive: u32,
 }
+
+const TAKEN: u32 = u32::MAX;
 
 impl<'m, F: Fabric> Posted<'m, F> {
     pub(crate) const fn new(progress: &'m Progress<F>, watch: Rank, receive: usize) -> Self {
-        Self { progress, watch, receive: Some(receive) }
+        Self { progress, watch, receive: receive as u32 }
     }
 }
 
-/// A receive, or its message. Boxed, to keep the handle small.
+/// A receive, its message, or why there is none. Boxed, to keep the handle small.
 enum Start<'m, F: Fabric> {
+    Failed(Box<Error>),
     Posted(Posted<'m, F>),
-    Taken(Box<Taken<'m, F>>),
+    Taken(Taken<'m, F>),
     /// Its [`Room`] has it.
     Landed,
 }
-
-type Started<'m, F> = Result<Start<'m, F>, Box<Error>>;
 
 impl<'m, F: Fabric> Start<'m, F> {
     #[inline]
     fn post(
         messages: &'m Messages<F>,
         (source, tags): (Source, Tags),
-        room: Option<&mut Room<'m, F>>,
-        allocate: Option<Allocate>,
-    ) -> Started<'m, F> {
-        let (progress, pattern) = (messages.progress(), messages.pattern("recv", source, tags)?);
-        let watch = pattern.source.map_or(progress.fabric.rank(), Rank);
-        let (into, has) = room.map(|room| (&mut *room.bytes, &mut room.landed)).unzip();
-        Ok(match progress.receive(pattern, into, allocate) {
-            Posting::Posted(receive) => Self::Posted(Posted::new(progress, watch, receive)),
-            Posting::Taken(matched) => Self::Taken(Box::new(Taken::new(messages, matched))),
-            Posting::Landed(landed) => {
-                has.map_or_else(|| unreachable!("there is no slice"), |has| *has = Some(landed));
-                Self::Landed
+        post: impl FnOnce(&'m Progress<F>, Pattern) -> Posting<Registered<F>>,
+    ) -> Self {
+        let (progress, pattern) = match messages.pattern("recv", source, tags) {
+            Ok(pattern) => (messages.progress(), pattern),
+            Err(error) => return Self::Failed(Box::new(error)),
+        };
+        match post(progress, pattern) {
+            Posting::Posted(receive) => {
+                Self::Posted(Posted::new(progress, pattern.source.map_or(progress.fabric.rank(), Rank), receive))
             }
-        })
+            Posting::Taken(matched) => Self::Taken(Taken::new(messages, matched)),
+            Posting::Landed => Self::Landed,
+        }
     }
 
     async fn taken(self, messages: &'m Messages<F>, wanted: (Source, Tags)) -> Result<Taken<'m, F>, Error> {
         match self {
+            Self::Failed(error) => Err(*error),
             Self::Posted(posted) => posted.taken(messages, wanted).await,
-            Self::Taken(taken) => Ok(*taken),
+            Self::Taken(taken) => Ok(taken),
             Self::Landed => unreachable!("there is no slice"),
         }
     }
@@ -135,8 +140,8 @@ impl<'m, F: Fabric> Start<'m, F> {
 
 impl<F: Fabric> Drop for Posted<'_, F> {
     fn drop(&mut self) {
-        if let Some(receive) = self.receive {
-            self.progress.with(|engine| engine.cancel(receive));
+        if self.receive != TAKEN {
+            self.progress.with(|engine| engine.cancel(self.receive as usize));
         }
     }
 }
@@ -164,7 +169,7 @@ impl<F: Fabric> Taken<'_, F> {
     async fn into_room(mut self, mut room: Room<'_, F>) -> Result<Status, Error> {
         let status = self.status();
         match room.places.as_deref_mut() {
-            None => self.read(room.bytes).await?,
+            None => self.read(room.direct.into).await?,
             Some(places) => {
                 let read = self.unpack(places).await;
                 self.end(read).await?;
@@ -185,10 +190,10 @@ impl<'m, F: Fabric> Posted<'m, F> {
 
     /// Takes in what has arrived, until the message is in the slice; then the receive is over.
     #[inline]
-    pub(crate) fn land(&mut self, into: &mut [u8]) -> Option<Landed> {
-        let landed = self.progress.land(self.receive?, into)?;
-        self.receive = None;
-        Some(landed)
+    fn land(&mut self, direct: &mut Direct<'_>) {
+        if self.receive != TAKEN && self.progress.land(self.receive as usize, direct) {
+            self.receive = TAKEN;
+        }
     }
 
     fn landed_of<'a>(
@@ -209,16 +214,16 @@ impl<'m, F: Fabric> Posted<'m, F> {
         failed: impl Fn(&Engine<Registered<F>>) -> Option<E> + 'a,
         wait: impl Fn() -> Wait + 'a,
     ) -> impl Future<Output = Result<Received<Registered<F>>, E>> + 'a {
-        let Some(receive) = self.receive else { unreachable!("it is taken once") };
+        let receive = self.receive as usize;
         self.progress.until(
             self.watch,
             if into.is_empty() { Direct::none() } else { Direct::posted(receive, into) },
             move |engine, direct, waker| {
                 let outcome = match direct.landed.take() {
                     Some(landed) => Ok(Received::Landed(landed)),
-                    None => engine.received(receive, waker)?.map(Received::Matched).map_err(E::from),
+                    None => engine.received(receive, waker)?.map(Box::new).map(Received::Matched).map_err(E::from),
                 };
-                self.receive = None;
+                self.receive = TAKEN;
                 Some(outcome)
             },
             move |engine| failed(engine).map(Err),
@@ -229,14 +234,16 @@ impl<'m, F: Fabric> Posted<'m, F> {
 
 /// The message of a receive.
 pub(crate) enum Received<S> {
-    Matched(Matched<S>),
+    Matched(Box<Matched<S>>),
     /// It is in the memory of the receive.
     Landed(Landed),
 }
 
 impl<'m, T: Payload, F: Fabric> Recv<'m, T, F> {
     pub(crate) fn start(messages: &'m Messages<F>, source: Source, tags: Tags) -> Self {
-        let call = Call::NotStarted(Start::post(messages, (source, tags), None, Some(allocate::<T>)));
+        let start =
+            Start::post(messages, (source, tags), |progress, pattern| progress.receive(pattern, Some(allocate::<T>)));
+        let call = Call::NotStarted(start);
         Self { messages, limit: Limit::NONE, source: (source, tags), call, element: PhantomData }
     }
 
@@ -244,7 +251,7 @@ impl<'m, T: Payload, F: Fabric> Recv<'m, T, F> {
     pub(crate) fn taken(taken: Taken<'m, F>) -> Self {
         let (messages, status) = (taken.messages(), taken.status());
         let source = (Source::Rank(status.source), Tags::Is(status.tag));
-        let call = Call::NotStarted(Ok(Start::Taken(Box::new(taken))));
+        let call = Call::NotStarted(Start::Taken(taken));
         Self { messages, limit: Limit::NONE, source, call, element: PhantomData }
     }
 
@@ -258,9 +265,9 @@ impl<'m, T: Payload, F: Fabric> Recv<'m, T, F> {
     async fn run(
         messages: &'m Messages<F>,
         wanted: (Source, Tags),
-        started: Started<'m, F>,
+        start: Start<'m, F>,
     ) -> Result<(Vec<T>, Status), Error> {
-        started.map_err(|error| *error)?.taken(messages, wanted).await?.into_vec().await
+        start.taken(messages, wanted).await?.into_vec().await
     }
 }
 
@@ -279,17 +286,22 @@ impl<T: Payload, F: Fabric> Recv<'_, T, F> {
 
 limited! {
     ['m, T: Payload, F], Recv<'m, T, F>, (Vec<T>, Status), Error, |receive| receive.messages.world().fabric(),
-    |started| Self::run(receive.messages, receive.source, started),
+    |start| Self::run(receive.messages, receive.source, start),
     late receive.messages.failed("recv", receive.source, Fault::new(FaultKind::TimedOut))
 }
 
 impl<'m, F: Fabric> RecvInto<'m, F> {
     #[inline]
     pub(crate) fn start<T: Payload>(messages: &'m Messages<F>, into: &'m mut [T], source: Source, tags: Tags) -> Self {
-        let mut room = Room::of(messages, into);
-        let start = Start::post(messages, (source, tags), Some(&mut room), None);
-        let call = Call::NotStarted((start, room));
-        Self { messages, limit: Limit::NONE, source: (source, tags), call }
+        // What the engine writes to is in its place already: to move it takes longer than to write it.
+        let call = Call::NotStarted((Start::Landed, Room::of(messages, into)));
+        let mut request = Self { messages, limit: Limit::NONE, source: (source, tags), call };
+        if let Call::NotStarted((start, room)) = &mut request.call {
+            *start = Start::post(messages, (source, tags), |progress, pattern| {
+                progress.receive_into(pattern, &mut room.direct)
+            });
+        }
+        request
     }
 
     /// Receives into the places of a shape.
@@ -300,11 +312,12 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
         source: (Source, Tags),
     ) -> Self {
         let mut room = Room::of::<T>(messages, &mut []);
-        let start = Places::of(shape, size_of::<T>(), bytemuck::cast_slice_mut(into)).and_then(|places| {
+        let start = Places::of(shape, size_of::<T>(), bytemuck::cast_slice_mut(into)).map(|places| {
             room.places = Some(Box::new(places));
-            Start::post(messages, source, None, None)
+            Start::post(messages, source, |progress, pattern| progress.receive(pattern, None))
         });
-        Self { messages, limit: Limit::NONE, source, call: Call::NotStarted((start, room)) }
+        let call = Call::NotStarted((start.unwrap_or_else(Start::Failed), room));
+        Self { messages, limit: Limit::NONE, source, call }
     }
 
     /// Receives a message that is matched already.
@@ -312,7 +325,7 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
         let (messages, status) = (taken.messages(), taken.status());
         let source = (Source::Rank(status.source), Tags::Is(status.tag));
         let room = Room::of(messages, into);
-        Self { messages, limit: Limit::NONE, source, call: Call::NotStarted((Ok(Start::Taken(Box::new(taken))), room)) }
+        Self { messages, limit: Limit::NONE, source, call: Call::NotStarted((Start::Taken(taken), room)) }
     }
 
     /// The same into the places of a shape. The message is given back if they exceed the slice.
@@ -321,7 +334,7 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
         if let Call::NotStarted((start, room)) = &mut request.call {
             match Places::of(shape, size_of::<T>(), bytemuck::cast_slice_mut(into)) {
                 Ok(places) => room.places = Some(Box::new(places)),
-                Err(error) => *start = Err(error),
+                Err(error) => *start = Start::Failed(error),
             }
         }
         request
@@ -337,17 +350,18 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
     async fn run(
         messages: &'m Messages<F>,
         wanted: (Source, Tags),
-        started: Started<'m, F>,
+        start: Start<'m, F>,
         mut room: Room<'m, F>,
     ) -> Result<Status, Error> {
-        match started.map_err(|error| *error)? {
-            Start::Posted(mut posted) => match posted.landed_of(messages, wanted, room.bytes).await {
+        match start {
+            Start::Failed(error) => Err(*error),
+            Start::Posted(mut posted) => match posted.landed_of(messages, wanted, room.direct.into).await {
                 Ok(Received::Landed(landed)) => room.has(landed),
                 Ok(Received::Matched(matched)) => Taken::new(messages, matched).into_room(room).await,
                 Err(fault) => Err(messages.failed("recv", wanted, fault)),
             },
             Start::Taken(taken) => taken.into_room(room).await,
-            Start::Landed => match room.landed.take() {
+            Start::Landed => match room.direct.landed.take() {
                 Some(landed) => room.has(landed),
                 None => unreachable!("its room has it"),
             },
@@ -365,13 +379,13 @@ impl<F: Fabric> RecvInto<'_, F> {
     where
         F: Drive,
     {
-        if let Call::NotStarted((Ok(start), room)) = &mut self.call {
-            let landed = match start {
-                Start::Landed => room.landed.take(),
-                Start::Posted(posted) if room.places.is_none() => posted.land(room.bytes),
-                Start::Posted(_) | Start::Taken(_) => None,
-            };
-            if let Some(landed) = landed {
+        if let Call::NotStarted((start, room)) = &mut self.call {
+            if let Start::Posted(posted) = start
+                && room.places.is_none()
+            {
+                posted.land(&mut room.direct);
+            }
+            if let Some(landed) = room.direct.landed.take() {
                 return room.has(landed);
             }
         }
@@ -381,7 +395,7 @@ impl<F: Fabric> RecvInto<'_, F> {
 
 limited! {
     ['m, F], RecvInto<'m, F>, Status, Error, |receive| receive.messages.world().fabric(),
-    |(started, room)| Self::run(receive.messages, receive.source, started, room),
+    |(start, room)| Self::run(receive.messages, receive.source, start, room),
     late receive.messages.failed("recv", receive.source, Fault::new(FaultKind::TimedOut))
 }
 

@@ -13,19 +13,19 @@ use crate::{Error, Messages, Payload, Status, offered};
 /// A message that the engine has matched: delivered, or given back when this is dropped.
 pub(crate) struct Taken<'m, F: Fabric> {
     messages: &'m Messages<F>,
-    matched: Option<Matched<Registered<F>>>,
+    matched: Option<Box<Matched<Registered<F>>>>,
 }
 
 impl<F: Fabric> Drop for Taken<'_, F> {
     fn drop(&mut self) {
         if let Some(matched) = self.matched.take() {
-            self.messages.progress().with(|engine| engine.give_back(matched));
+            self.messages.progress().with(|engine| engine.give_back(*matched));
         }
     }
 }
 
 impl<'m, F: Fabric> Taken<'m, F> {
-    pub(crate) const fn new(messages: &'m Messages<F>, matched: Matched<Registered<F>>) -> Self {
+    pub(crate) const fn new(messages: &'m Messages<F>, matched: Box<Matched<Registered<F>>>) -> Self {
         Self { messages, matched: Some(matched) }
     }
 

@@ -27,7 +27,7 @@ const LONGEST: u64 = 1 << 62;
 /// The longest head: all of a packet but the message.
 pub(crate) const HEAD_MAX: usize = HEADER + ENVELOPE + 4 + SegmentKey::BYTES;
 
-const _: () = assert!(HEAD_MAX <= SHORTEST_LIMIT, "an RTS is one packet");
+const _: () = assert!(HEAD_MAX == SHORTEST_LIMIT, "an RTS is one packet, and its bytes are read at once");
 
 /// Names a send at its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,6 +90,27 @@ pub(crate) fn eager_head((context, tag): (u32, u32), grant: u32) -> [u8; EAGER_H
     // Two words, as they are stored.
     let pair = |low: u32, high: u32| (u64::from(low) | u64::from(high) << 32).to_le_bytes();
     bytemuck::cast([pair(1, grant), pair(context, tag)])
+}
+
+/// The first bytes of a packet, as engines take them.
+#[cfg(test)]
+pub(crate) fn head_of(packet: &[u8]) -> [u8; HEAD_MAX] {
+    let (mut head, len) = ([0xee; HEAD_MAX], packet.len().min(HEAD_MAX));
+    head[..len].copy_from_slice(&packet[..len]);
+    head
+}
+
+/// The envelope and the grant of an EAGER of so many bytes, which begins so; `None`: it is another
+/// packet, or none.
+#[inline]
+pub(crate) fn eager_fields(head: &[u8; HEAD_MAX], len: usize) -> Option<((u32, u32), u32)> {
+    let pair = |at: usize| {
+        let (words, _) = head.as_chunks();
+        let word = u64::from_le_bytes(words[at]);
+        (word as u32, (word >> 32) as u32)
+    };
+    let (kind, grant) = pair(0);
+    (kind == 1 && len >= EAGER_HEAD).then_some((pair(1), grant))
 }
 
 impl Packet {
@@ -199,6 +220,12 @@ mod tests {
             assert!((0..bytes.len()).all(|cut| Packet::decode(&bytes[..cut]).is_none()), "{packet:?}");
         }
         assert_eq!(packets[0].encode(77).bytes(), eager_head((1, 2), 77));
+        for packet in packets {
+            let (head, encoded) = (head_of(packet.encode(77).bytes()), packet.encode(77));
+            let eager = matches!(packet, Packet::Eager { .. }).then_some(((1, 2), 77));
+            assert_eq!(eager_fields(&head, encoded.bytes().len()), eager);
+            assert_eq!(eager_fields(&head, EAGER_HEAD - 1), None);
+        }
         assert_eq!(packets[1].encode(0).bytes().len(), HEAD_MAX);
     }
 

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use onesided_remote_memory::{Fault, Patience, Rank};
 
 use crate::dispatch::Either::{self, First, Second};
-use crate::{Arrival, Transport};
+use crate::{Arrival, SHORTEST_LIMIT, Transport};
 
 impl<A: Transport, B: Transport> Transport for Either<A, B> {
     fn packet_max(&self, to: Rank) -> usize {
@@ -49,6 +49,14 @@ impl<A: Transport, B: Transport> Transport for Either<A, B> {
         match self {
             First(packets) => packets.read(offset, into),
             Second(packets) => packets.read(offset, into),
+        }
+    }
+
+    #[inline]
+    fn first(&self) -> [u8; SHORTEST_LIMIT] {
+        match self {
+            First(packets) => packets.first(),
+            Second(packets) => packets.first(),
         }
     }
 }

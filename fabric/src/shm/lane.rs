@@ -6,6 +6,7 @@
 //! headers of its other cells are zero, so no byte of a packet is ever taken for a header. The
 //! number is the cell's, counted from the start, so cells are never cleared.
 
+use crate::SHORTEST_LIMIT;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// The words of a cell: the header, then the bytes.
@@ -65,23 +66,27 @@ const fn cells_of(len: usize) -> usize {
     if len <= CELL_BYTES { 1 } else { len.div_ceil(CELL_BYTES) }
 }
 
-/// Stores bytes at consecutive words of the packet that begins at a place, from its word `at` on.
+/// Stores bytes at words, which have room for them.
 #[inline]
+fn store_words(words: &[AtomicU64], bytes: &[u8]) {
+    let (whole, last) = bytes.as_chunks();
+    for (word, bytes) in words.iter().zip(whole) {
+        word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
+    }
+    if !last.is_empty() {
+        let mut bytes = [0; 8];
+        bytes[..last.len()].copy_from_slice(last);
+        words[whole.len()].store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+    }
+}
+
+/// Stores bytes at consecutive words of the packet that begins at a place, from its word `at` on.
 fn store(cells: &[Cell], mut place: Place, at: usize, bytes: &[u8]) {
     place.advance(at / PAYLOAD, cells.len());
     let (mut at, mut rest) = (at % PAYLOAD, bytes);
     while !rest.is_empty() {
         let (part, later) = rest.split_at(rest.len().min(8 * (PAYLOAD - at)));
-        let words = &cells[place.index][1 + at..];
-        let (whole, last) = part.as_chunks();
-        for (word, bytes) in words.iter().zip(whole) {
-            word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
-        }
-        if !last.is_empty() {
-            let mut bytes = [0; 8];
-            bytes[..last.len()].copy_from_slice(last);
-            words[whole.len()].store(u64::from_le_bytes(bytes), Ordering::Relaxed);
-        }
+        store_words(&cells[place.index][1 + at..], part);
         place.advance(1, cells.len());
         (at, rest) = (0, later);
     }
@@ -103,6 +108,7 @@ impl Writer {
 
     /// Puts a packet in, of at most [`packet_max`](Lane::packet_max) bytes; `false` if there is no
     /// room.
+    #[inline]
     pub(crate) fn push(&mut self, lane: Lane<'_>, head: &[u8], body: &[u8]) -> bool {
         let (len, cells) = (head.len() + body.len(), lane.cells.len());
         let count = cells_of(len);
@@ -115,20 +121,34 @@ impl Writer {
                 return false;
             }
         }
-        let first = self.next;
-        if head.len().is_multiple_of(8) || body.is_empty() {
-            store(lane.cells, first, 0, head);
-            store(lane.cells, first, head.len() / 8, body);
+        let first = &lane.cells[self.next.index];
+        let header = self.next.header() | len as u64;
+        if count == 1 && head.len().is_multiple_of(8) {
+            let words = &first[1..];
+            store_words(words, head);
+            store_words(&words[head.len() / 8..], body);
+            self.next.advance(1, cells);
         } else {
-            store(lane.cells, first, 0, &[head, body].concat());
+            self.store_cells(lane, count, head, body);
         }
-        self.next.advance(1, cells);
+        first[0].store(header, Ordering::Release);
+        true
+    }
+
+    /// Stores all of a packet but the header of its first cell.
+    #[inline(never)]
+    fn store_cells(&mut self, lane: Lane<'_>, count: usize, head: &[u8], body: &[u8]) {
+        if head.len().is_multiple_of(8) || body.is_empty() {
+            store(lane.cells, self.next, 0, head);
+            store(lane.cells, self.next, head.len() / 8, body);
+        } else {
+            store(lane.cells, self.next, 0, &[head, body].concat());
+        }
+        self.next.advance(1, lane.cells.len());
         for _ in 1..count {
             lane.cells[self.next.index][0].store(0, Ordering::Relaxed);
-            self.next.advance(1, cells);
+            self.next.advance(1, lane.cells.len());
         }
-        lane.cells[first.index][0].store(first.header() | len as u64, Ordering::Release);
-        true
     }
 }
 
@@ -153,6 +173,17 @@ impl Reader {
             self.tell(lane);
         }
         None
+    }
+
+    /// The first bytes of the packet that [`peek`](Self::peek) has just seen. Its cell has as many.
+    #[inline]
+    pub(crate) fn first(&self, lane: Lane<'_>) -> [u8; SHORTEST_LIMIT] {
+        let mut first = [0; SHORTEST_LIMIT];
+        let (words, _) = first.as_chunks_mut();
+        for (bytes, word) in words.iter_mut().zip(&lane.cells[self.next.index][1..]) {
+            *bytes = word.load(Ordering::Relaxed).to_le_bytes();
+        }
+        first
     }
 
     /// Copies bytes of the packet that [`peek`](Self::peek) has just seen, from `offset` on.
@@ -195,6 +226,7 @@ impl Reader {
         }
     }
 
+    #[inline]
     fn tell(&mut self, lane: Lane<'_>) {
         self.told = self.next.number;
         // Release: the loads of the words come before the writer's next stores to them.

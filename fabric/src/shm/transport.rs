@@ -3,8 +3,9 @@
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
-use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
+use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory, Watch};
 
+use crate::SHORTEST_LIMIT;
 use crate::fabric::check_rank;
 use crate::peer_status::PeerStatus;
 use crate::shm::lane::{CELL_WORDS, Lane, Reader, Writer};
@@ -19,21 +20,34 @@ const FULL: u64 = 20_000;
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     /// By receiver.
-    writers: Vec<Writer>,
-    /// The open ones, `None` if what is in them is no packet, and the number of openings that they
-    /// were counted at.
-    readers: Vec<(Rank, Option<Reader>)>,
+    writers: Vec<(LaneOffset, Writer)>,
+    /// The open ones, and the number of openings that they were counted at.
+    readers: Vec<Incoming>,
     opened: u32,
-    /// The reader that is looked at next.
-    next: usize,
-    /// The reader of the packet that was received last, and its length.
-    current: Option<(usize, usize)>,
+    /// The reader that was looked at last. The next one is looked at next.
+    current: usize,
+    /// The length of its packet that was received last, until it is taken out.
+    received: Option<usize>,
+}
+
+/// Where a lane is in the job segment; 0 if that was not asked yet.
+type LaneOffset = u64;
+
+/// A lane to this rank.
+#[derive(Debug)]
+struct Incoming {
+    from: Rank,
+    lane: LaneOffset,
+    reader: Reader,
+    /// What is in it is no packet.
+    is_broken: bool,
 }
 
 /// The packets of a rank on shared memory. Dropping it gives it back.
 #[derive(Debug)]
 pub struct ShmTransport {
     shm: Shm,
+    packet_max: usize,
     lanes: Lanes,
 }
 
@@ -47,51 +61,88 @@ impl Shm {
     pub(super) fn take_transport(&self) -> Result<ShmTransport, Fault> {
         let lanes = self.0.lanes.lock().unwrap_or_else(PoisonError::into_inner).take();
         let shm = Self(Arc::clone(&self.0));
-        lanes.map(|lanes| ShmTransport { shm, lanes }).ok_or(Fault::of(FaultKind::Refused, self.me()))
+        let packet_max = Lane::packet_max(shm.job_segment().lane_cells());
+        lanes.map(|lanes| ShmTransport { shm, packet_max, lanes }).ok_or(Fault::of(FaultKind::Refused, self.me()))
     }
 }
 
 #[inline]
-fn lane(job_segment: &JobSegment, from: Rank, to: Rank) -> Lane<'_> {
-    let (count, cells) = job_segment.lane(from, to).split_at(CELL_WORDS);
+fn lane(job_segment: &JobSegment, at: LaneOffset) -> Lane<'_> {
+    let (count, cells) = job_segment.lane(at).split_at(CELL_WORDS);
     let (cells, _) = cells.as_chunks();
     Lane { taken: &count[0], cells }
 }
 
 impl ShmTransport {
-    /// The next packet, and the reader that has it.
+    /// Takes the packet that was received last out, and finds the next one: the length.
     #[inline]
-    fn look(&mut self) -> Option<(usize, Result<usize, Fault>)> {
-        let (job_segment, me) = (self.shm.job_segment(), self.shm.me());
+    fn look(&mut self) -> Option<usize> {
+        let job_segment = self.shm.job_segment();
         let lanes = &mut self.lanes;
-        let opened = job_segment.opened_lanes(me);
+        if let Some(taken) = lanes.received.take() {
+            let Incoming { lane: offset, reader, .. } = &mut lanes.readers[lanes.current];
+            reader.take(lane(job_segment, *offset), taken);
+        }
+        let opened = job_segment.opened_lanes(self.shm.me());
         if opened != lanes.opened {
-            lanes.open(job_segment, me, opened);
+            lanes.open(job_segment, self.shm.me(), opened);
         }
         let count = lanes.readers.len();
         for _ in 0..count {
-            let at = lanes.next;
-            lanes.next = if at + 1 == count { 0 } else { at + 1 };
-            let (from, reader) = &mut lanes.readers[at];
-            let lane = lane(job_segment, *from, me);
-            if let Some(len) = reader.as_mut().and_then(|reader| reader.peek(lane)) {
-                if len <= Lane::packet_max(lane.cells.len()) {
-                    return Some((at, Ok(len)));
-                }
-                *reader = None;
-                return Some((at, Err(Fault::of(FaultKind::Protocol, *from).with_detail(len as u32))));
+            lanes.current = if lanes.current + 1 >= count { 0 } else { lanes.current + 1 };
+            let Incoming { lane: offset, reader, is_broken, .. } = &mut lanes.readers[lanes.current];
+            if let Some(len) = reader.peek(lane(job_segment, *offset))
+                && !*is_broken
+            {
+                return Some(len);
             }
         }
         None
+    }
+
+    /// Why there is no packet, if none comes any more.
+    #[inline]
+    fn ended(&self, patience: Patience) -> Result<(), Fault> {
+        match patience {
+            Patience { deadline: u64::MAX, watch: Watch::Rank(rank) | Watch::RankAndFailures(rank) }
+                if self.shm.job_segment().is_alive(rank) =>
+            {
+                Ok(())
+            }
+            _ => self.shm.out_of_patience(patience),
+        }
+    }
+
+    /// Leaves a lane with something that is no packet.
+    #[cold]
+    fn leave(&mut self, len: usize) -> Fault {
+        let broken = &mut self.lanes.readers[self.lanes.current];
+        broken.is_broken = true;
+        Fault::of(FaultKind::Protocol, broken.from).with_detail(len as u32)
+    }
+
+    /// Finds the lane to a rank, before its first packet.
+    #[cold]
+    fn find_lane(&mut self, to: Rank) {
+        let writers = &mut self.lanes.writers;
+        if writers.len() <= to.index() {
+            writers.resize_with(to.index() + 1, Default::default);
+        }
+        writers[to.index()].0 = self.shm.job_segment().lane_offset(self.shm.me(), to);
     }
 }
 
 impl Lanes {
     #[cold]
     fn open(&mut self, job_segment: &JobSegment, me: Rank, opened: u32) {
-        let known = |rank| self.readers.iter().any(|(known, _)| *known == rank);
+        let known = |rank| self.readers.iter().any(|known| known.from == rank);
         let new: Vec<_> = job_segment.lanes_to(me).filter(|rank| !known(*rank)).collect();
-        self.readers.extend(new.into_iter().map(|rank| (rank, Some(Reader::default()))));
+        self.readers.extend(new.into_iter().map(|from| Incoming {
+            from,
+            lane: job_segment.lane_offset(from, me),
+            reader: Reader::default(),
+            is_broken: false,
+        }));
         self.opened = opened;
     }
 }
@@ -99,29 +150,31 @@ impl Lanes {
 impl Transport for ShmTransport {
     #[inline]
     fn packet_max(&self, _to: Rank) -> usize {
-        Lane::packet_max(self.shm.job_segment().lane_cells())
+        self.packet_max
     }
 
     #[inline]
     fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
-        check_rank(&self.shm, to)?;
-        self.shm.ended(Patience::on(to))?;
-        let (job_segment, me) = (self.shm.job_segment(), self.shm.me());
-        if self.lanes.writers.len() <= to.index() {
-            self.lanes.writers.resize_with(to.index() + 1, Writer::default);
+        if !self.shm.job_segment().is_alive(to) {
+            check_rank(&self.shm, to)?;
+            self.shm.ended(Patience::on(to))?;
         }
-        let (writer, lane) = (&mut self.lanes.writers[to.index()], lane(job_segment, me, to));
         let len = head.len() + body.len();
-        if len > Lane::packet_max(lane.cells.len()) {
+        if len > self.packet_max {
             return Poll::Ready(Err(Fault::new(FaultKind::TooLong).with_detail(len as u32)));
         }
+        if !matches!(self.lanes.writers.get(to.index()), Some((1.., _))) {
+            self.find_lane(to);
+        }
+        let job_segment = self.shm.job_segment();
+        let (offset, writer) = &mut self.lanes.writers[to.index()];
         let is_new = writer.is_new();
-        if !writer.push(lane, head, body) {
+        if !writer.push(lane(job_segment, *offset), head, body) {
             self.shm.0.endpoint.register_waker(cx, self.shm.now().saturating_add(FULL));
             return Poll::Pending;
         }
         if is_new {
-            job_segment.open_lane(me, to);
+            job_segment.open_lane(self.shm.me(), to);
         }
         job_segment.wake(to);
         Poll::Ready(Ok(()))
@@ -144,15 +197,9 @@ impl Transport for ShmTransport {
 
     #[inline]
     fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {
-        if let Some((at, len)) = self.lanes.current.take() {
-            let (from, reader) = &mut self.lanes.readers[at];
-            if let Some(reader) = reader {
-                reader.take(lane(self.shm.job_segment(), *from, self.shm.me()), len);
-            }
-        }
         let mut found = self.look();
         if found.is_none()
-            && let Err(fault) = self.shm.out_of_patience(patience)
+            && let Err(fault) = self.ended(patience)
         {
             // The peer status was read before the lanes: a packet sent before the end counts.
             found = self.look();
@@ -161,11 +208,11 @@ impl Transport for ShmTransport {
             }
         }
         match found {
-            Some((at, Ok(len))) => {
-                self.lanes.current = Some((at, len));
-                Poll::Ready(Ok(Arrival { from: self.lanes.readers[at].0, len }))
+            Some(len) if len > self.packet_max => Poll::Ready(Err(self.leave(len))),
+            Some(len) => {
+                self.lanes.received = Some(len);
+                Poll::Ready(Ok(Arrival { from: self.lanes.readers[self.lanes.current].from, len }))
             }
-            Some((_, Err(fault))) => Poll::Ready(Err(fault)),
             None => {
                 self.shm.0.endpoint.register_waker(cx, patience.deadline);
                 Poll::Pending
@@ -173,12 +220,16 @@ impl Transport for ShmTransport {
         }
     }
 
-    #[inline]
     fn read(&self, offset: usize, into: &mut [u8]) {
-        if let Some((at, _)) = self.lanes.current
-            && let (from, Some(reader)) = &self.lanes.readers[at]
-        {
-            reader.read(lane(self.shm.job_segment(), *from, self.shm.me()), offset, into);
+        if let Some(Incoming { lane: at, reader, .. }) = self.lanes.readers.get(self.lanes.current) {
+            reader.read(lane(self.shm.job_segment(), *at), offset, into);
         }
+    }
+
+    #[inline]
+    fn first(&self) -> [u8; SHORTEST_LIMIT] {
+        let current = self.lanes.readers.get(self.lanes.current);
+        let first = |of: &Incoming| of.reader.first(lane(self.shm.job_segment(), of.lane));
+        current.map_or([0; SHORTEST_LIMIT], first)
     }
 }

@@ -329,6 +329,13 @@ impl JobSegment {
         let _ = futex::wait(self.half(CHANGES_AT), futex::Flags::empty(), changes, None);
     }
 
+    /// Whether no end of a rank is known.
+    #[must_use]
+    #[inline]
+    pub fn is_alive(&self, rank: Rank) -> bool {
+        self.has(rank) && matches!(self.status(rank).load(Ordering::Acquire), UNUSED | ALIVE)
+    }
+
     /// The known status of a rank. A rank that has not joined yet counts as alive.
     #[must_use]
     #[inline]
@@ -337,14 +344,19 @@ impl JobSegment {
             LEFT => Liveness::Left,
             NEVER_JOINED => Liveness::NeverJoined,
             DEAD => {
-                // The declaring process may have stopped before this: make the list of failures
-                // consistent with the status.
-                if self.half(self.fields_of(rank) + FAILURE_NUMBER_AT).load(Ordering::Acquire) == 0 {
-                    self.note_failure(rank);
-                }
+                self.complete_failure(rank);
                 Liveness::Dead
             }
             _ => Liveness::Alive,
+        }
+    }
+
+    /// The process that declared a rank dead may have stopped before this: makes the list of
+    /// failures consistent with the status.
+    #[cold]
+    fn complete_failure(&self, rank: Rank) {
+        if self.half(self.fields_of(rank) + FAILURE_NUMBER_AT).load(Ordering::Acquire) == 0 {
+            self.note_failure(rank);
         }
     }
 
@@ -417,7 +429,7 @@ mod tests {
             assert!(job_segment.world(Rank(0)) >= job_segment.fields_of(last) + RANK_FIELDS);
             assert!(JobSegment::rows_start(size) >= job_segment.world(last) + WORLD_BYTES);
             assert!(JobSegment::lanes_start(size) >= JobSegment::rows_start(size) + 2 * JobSegment::rows_bytes(size));
-            assert_eq!(job_segment.lane(Rank(0), Rank(0)).as_ptr() as usize % 64, 0);
+            assert_eq!(job_segment.lane_offset(Rank(0), Rank(0)) % 64, 0);
             assert_eq!(JobSegment::length(size, job_segment.cells), job_segment.memory.len() as u64);
             let again = JobSegment::open(job_segment.file().try_clone_to_owned().unwrap()).unwrap();
             assert_eq!((again.size, again.cells), (job_segment.size, job_segment.cells));

@@ -42,16 +42,23 @@ impl JobSegment {
         self.cells as usize
     }
 
-    /// The words of the lane from one rank to another: a line for the count, then the cells.
+    /// Where the lane from one rank to another is, for [`lane`](Self::lane). It is not 0.
     ///
     /// # Panics
     /// If there is no such rank.
-    #[inline]
-    pub fn lane(&self, from: Rank, to: Rank) -> &[AtomicU64] {
+    pub fn lane_offset(&self, from: Rank, to: Rank) -> u64 {
         assert!(self.has(from) && self.has(to), "no lane from {from} to {to} among {}", self.size());
         let lane = u64::from(to.0) * u64::from(self.size()) + u64::from(from.0);
-        let bytes = Self::lane_bytes(self.cells);
-        let words = self.memory.words(Self::lanes_start(self.size()) + lane * bytes, (bytes / 8) as usize);
+        Self::lanes_start(self.size()) + lane * Self::lane_bytes(self.cells)
+    }
+
+    /// The words of the lane at an offset: a line for the count, then the cells.
+    ///
+    /// # Panics
+    /// If it is not [of this segment](Self::lane_offset).
+    #[inline]
+    pub fn lane(&self, offset: u64) -> &[AtomicU64] {
+        let words = self.memory.words(offset, (Self::lane_bytes(self.cells) / 8) as usize);
         words.unwrap_or_else(|| unreachable!("the layout fits the job segment"))
     }
 
@@ -85,7 +92,7 @@ mod tests {
         assert_eq!(before, JobSegment::bytes(300).next_multiple_of(4096));
         assert_eq!(job_segment.lanes_to(Rank(7)).count(), 0);
         for (from, to) in [(299, 7), (0, 7), (299, 299)] {
-            let lane = job_segment.lane(Rank(from), Rank(to));
+            let lane = job_segment.lane(job_segment.lane_offset(Rank(from), Rank(to)));
             assert!(lane.iter().all(|word| word.load(Ordering::Relaxed) == 0));
             lane[0].store(1, Ordering::Relaxed);
             lane[lane.len() - 1].store(1, Ordering::Relaxed);

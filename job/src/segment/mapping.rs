@@ -222,7 +222,10 @@ impl Mapping {
     #[must_use]
     #[inline]
     pub fn words(&self, offset: u64, count: usize) -> Option<&[AtomicU64]> {
-        let words = self.bytes(offset, (count as u64).checked_mul(8)?).filter(|_| offset.is_multiple_of(8))?;
+        if !offset.is_multiple_of(8) {
+            return None;
+        }
+        let words = self.bytes(offset, (count as u64).checked_mul(8)?)?;
         // SAFETY: as in `word`, `count` times.
         Some(unsafe { std::slice::from_raw_parts(words.cast::<AtomicU64>().as_ptr(), count) })
     }

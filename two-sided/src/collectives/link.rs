@@ -145,8 +145,13 @@ impl<'m, F: Fabric> Core<'m, F> {
         let (source, expected) = (self.rank(from)?, into.len());
         let progress = self.messages.progress();
         let pattern = Pattern { context: self.key().0, source: Some(source.0), tag: Some(self.tag) };
-        let matched = match progress.receive(pattern, Some(into), None) {
-            Posting::Landed(landed) => return self.landed(&landed, expected),
+        let mut direct = Direct::into(into);
+        let posting = progress.receive_into(pattern, &mut direct);
+        if let Some(landed) = &direct.landed {
+            return self.landed(landed, expected);
+        }
+        let matched = match posting {
+            Posting::Landed => unreachable!("it is there"),
             Posting::Taken(matched) => matched,
             Posting::Posted(receive) => {
                 let mut posted = Posted::new(progress, source, receive);

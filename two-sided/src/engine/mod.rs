@@ -25,6 +25,7 @@
 //! sender, in order. Credit goes back with other packets, in a packet of its own when half of the
 //! window is owed, and at once to a sender that asks because it has none left.
 
+mod arrivals;
 mod bytes;
 mod collectives;
 mod describe;
@@ -45,12 +46,11 @@ use onesided_fabric::SegmentKey;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use slab::Slab;
 
-use self::bytes::Bytes;
 use self::collectives::Collectives;
 use self::peer::{Outgoing, Peer};
 use self::receives::{Receive, ReceiveState};
-use crate::matching::{Envelope, Matcher, is_collective};
-use crate::wire::{EAGER_HEAD, Encoded, HEAD_MAX, Packet, RequestId, eager_head};
+use crate::matching::Matcher;
+use crate::wire::{Encoded, Packet, RequestId, eager_head};
 
 pub(crate) use self::collectives::{CONTROL, CallFailure, Found, Reason, TOLD, Trouble};
 pub(crate) use self::peer::window;
@@ -293,122 +293,12 @@ impl<S> Engine<S> {
         std::mem::take(&mut self.idle)
     }
 
-    /// Takes in a packet of `len` bytes: its first ones, at most [`HEAD_MAX`], and `read` for those
-    /// from an offset on. `direct`: the receive whose task takes it in.
-    #[inline]
-    pub(crate) fn arrived(
-        &mut self,
-        from: Rank,
-        (head, len): (&[u8], usize),
-        read: impl FnOnce(usize, &mut [u8]),
-        direct: &mut Direct<'_>,
-    ) {
-        debug_assert_eq!(head.len(), len.min(HEAD_MAX));
-        if self.lost(from).is_some() {
-            return;
-        }
-        let Some((packet, grant)) = Packet::decode(head) else { return self.violated(from) };
-        self.granted(from, grant);
-        match packet {
-            Packet::Eager { context, tag } => {
-                let (envelope, first) = (Envelope { context, source: from.0, tag }, &head[EAGER_HEAD..]);
-                self.eager(envelope, (first, len - EAGER_HEAD), |into| read(EAGER_HEAD, into), direct);
-            }
-            _ if len > HEAD_MAX => self.violated(from),
-            Packet::Rts { .. } if !self.peer(from).takes_message(0) => self.violated(from),
-            Packet::Rts { context, tag, request, key, is_offered } if key.rank == from => {
-                let body = match self.take_own(from, request) {
-                    Some(memory) => Body::Read { memory: Ok(memory), len: key.len },
-                    None => Body::Announced { request, key, is_offered },
-                };
-                self.message(from, context, tag, body);
-            }
-            Packet::Rts { .. } => self.violated(from),
-            Packet::Fin { request, status } => {
-                let send = request.0 as usize;
-                match self.sends.get(send) {
-                    Some(Send { to, state: SendState::Announced, .. }) if *to == from => {
-                        let outcome = match status {
-                            0 => Ok(()),
-                            status => Err(read_failed(from, status)),
-                        };
-                        self.complete(send, outcome);
-                    }
-                    _ => self.violated(from),
-                }
-            }
-            Packet::Credit => {}
-            Packet::Ask => {
-                let peer = self.peer(from);
-                peer.wants_credit = true;
-                if peer.owes_credit() {
-                    self.queue(from, Outgoing::control(Packet::Credit.encode(0)));
-                }
-            }
-        }
-    }
-
-    /// The memory of a message to this rank itself, whose send is then over.
-    fn take_own(&mut self, from: Rank, request: RequestId) -> Option<S> {
-        let is_over = |send: &&mut Send<S>| matches!(send.state, SendState::Announced) && !send.is_synchronous;
-        let send = self.sends.get_mut(request.0 as usize).filter(|_| from == self.me).filter(is_over)?;
-        let memory = send.memory[0].take();
-        self.complete(request.0 as usize, Ok(()));
-        memory
-    }
-
-    /// A message has come with its first bytes, and a length; `read` is asked for all, if there are
-    /// more.
-    #[inline]
-    fn eager(
-        &mut self,
-        envelope: Envelope,
-        (first, len): (&[u8], usize),
-        read: impl FnOnce(&mut [u8]),
-        direct: &mut Direct<'_>,
-    ) {
-        let from = Rank(envelope.source);
-        if !self.peer(from).takes_message(len) {
-            return self.violated(from);
-        }
-        let arrival = self.matcher.number();
-        if self.closed.contains(&envelope.context) {
-            return self.credit(from, len);
-        }
-        if is_collective(envelope.context) && envelope.tag & CONTROL != 0 {
-            self.control(envelope, &first[..len.min(first.len())]);
-            return self.credit(from, len);
-        }
-        let receive = self.matcher.take_posted(envelope);
-        if direct.gets(receive, envelope, len) {
-            let room = direct.into.len();
-            let into = &mut direct.into[..len.min(room)];
-            match first.get(..into.len()) {
-                Some(first) => into.copy_from_slice(first),
-                None => read(into),
-            }
-            direct.landed = Some(Landed { envelope, arrival, len: len as u64 });
-            if let Some(posted) = receive {
-                self.receives.remove(posted);
-            }
-            return self.credit(from, len);
-        }
-        let body = Body::Eager(Bytes::new(len, first, read));
-        self.place_at(receive, Matched { envelope, arrival, is_consumed: false, body });
-    }
-
-    /// A message is announced, or was sent by this rank.
-    fn message(&mut self, from: Rank, context: u32, tag: u32, body: Body<S>) {
-        let arrival = self.matcher.number();
-        let envelope = Envelope { context, source: from.0, tag };
-        self.place(Matched { envelope, arrival, is_consumed: false, body });
-    }
-
-    fn granted(&mut self, from: Rank, grant: u32) {
-        let peer = self.peer(from);
-        peer.granted(grant);
+    /// A peer may be sent what is queued, if its grant is enough.
+    #[cold]
+    fn send_queued(&mut self, to: Rank) {
+        let peer = self.peer(to);
         if peer.has_next() && !std::mem::replace(&mut peer.is_busy, true) {
-            self.busy.push(from);
+            self.busy.push(to);
         }
     }
 
@@ -472,10 +362,4 @@ impl<S> Engine<S> {
     pub(crate) fn is_busy(&self) -> bool {
         !self.busy.is_empty()
     }
-}
-
-/// The receiver could not read the message.
-fn read_failed(receiver: Rank, status: u8) -> Fault {
-    let kind = Fault::from_bits(u64::from(status) << 56).map_or(FaultKind::Protocol, Fault::kind);
-    Fault::of(kind, receiver)
 }

@@ -107,6 +107,12 @@ impl Peer {
         self.can_send() || !self.messages.is_empty() && !self.has_asked
     }
 
+    /// Whether packets wait to be sent.
+    #[inline]
+    pub(super) fn has_queued(&self) -> bool {
+        !(self.controls.is_empty() && self.messages.is_empty())
+    }
+
     fn can_send(&self) -> bool {
         !self.controls.is_empty() || self.messages.front().is_some_and(|first| self.can_pay(first.body.len()))
     }
@@ -165,6 +171,7 @@ impl Peer {
     }
 
     /// Takes a grant. It never falls, as packets arrive in order.
+    #[inline]
     pub(super) fn granted(&mut self, grant: u32) {
         if grant.wrapping_sub(self.spent) <= self.window {
             self.has_asked &= grant == self.allowed;
@@ -173,6 +180,7 @@ impl Peer {
     }
 
     /// Counts a message that comes; `false` if the peer had no credit for it.
+    #[inline]
     pub(super) const fn takes_message(&mut self, kept: usize) -> bool {
         let has_credit = self.told.wrapping_sub(self.came) >= units(kept);
         self.came = self.came.wrapping_add(units(kept));
@@ -180,6 +188,7 @@ impl Peer {
     }
 
     /// Whether the peer should get a packet with its credit alone.
+    #[inline]
     pub(super) fn owes_credit(&mut self) -> bool {
         let owed = self.grant().wrapping_sub(self.told);
         let at_least = if self.wants_credit { 1 } else { self.window / 2 };

@@ -72,7 +72,7 @@ pub(crate) struct Matched<S> {
 #[derive(Debug)]
 pub(crate) struct Direct<'b> {
     receive: Looking,
-    pub(super) into: &'b mut [u8],
+    pub(crate) into: &'b mut [u8],
     /// The message that has come. The receive is over.
     pub(crate) landed: Option<Landed>,
 }
@@ -99,14 +99,14 @@ impl<'b> Direct<'b> {
         Self { receive: Looking::Posted(receive), into, landed: None }
     }
 
-    /// A receive that no unexpected message fits.
-    pub(crate) const fn unposted(pattern: Pattern, into: &'b mut [u8]) -> Self {
-        Self { receive: Looking::Unposted(pattern), into, landed: None }
+    /// The memory of a receive, for [`receive_into`](Engine::receive_into).
+    pub(crate) const fn into(into: &'b mut [u8]) -> Self {
+        Self { receive: Looking::Nobody, into, landed: None }
     }
 
     /// No receive.
     pub(crate) const fn none() -> Self {
-        Self { receive: Looking::Nobody, into: &mut [], landed: None }
+        Self::into(&mut [])
     }
 
     /// Whether a message of `len` bytes is its own, that the posted receive `oldest` fits. One that
@@ -125,9 +125,10 @@ impl<'b> Direct<'b> {
 #[derive(Debug)]
 pub(crate) enum Posting<S> {
     Posted(usize),
-    Taken(Matched<S>),
-    /// It is in the memory of the receive, whole.
-    Landed(Landed),
+    /// Boxed, as most receives move this about and few have it.
+    Taken(Box<Matched<S>>),
+    /// It is in the memory of the receive, whole, as its [`Direct`] says.
+    Landed,
 }
 
 #[derive(Debug)]
@@ -160,7 +161,7 @@ impl<S> Engine<S> {
                 self.announced.push(next);
                 ReceiveState::Matched(Box::new(matched))
             }
-            Some(matched) => return Posting::Taken(matched),
+            Some(matched) => return Posting::Taken(Box::new(matched)),
             None => match pattern.source.and_then(|source| self.lost(Rank(source))) {
                 Some(fault) => ReceiveState::Failed(fault),
                 None => ReceiveState::Posted(self.matcher.post(pattern, next)),
@@ -180,27 +181,45 @@ impl<S> Engine<S> {
     pub(crate) fn receive_into(
         &mut self,
         pattern: Pattern,
-        into: &mut [u8],
+        direct: &mut Direct<'_>,
         mut arrive: impl FnMut(&mut Self, &mut Direct<'_>) -> bool,
     ) -> Posting<S> {
-        let mut direct = Direct::unposted(pattern, into);
+        direct.receive = Looking::Unposted(pattern);
         for _ in 0..AT_ONCE {
-            if self.matcher.find(pattern).is_some() || !arrive(self, &mut direct) {
+            if let Some(found) = self.matcher.find(pattern) {
+                if self.land_unexpected(found, direct) {
+                    return Posting::Landed;
+                }
                 break;
             }
-            if let Some(landed) = direct.landed {
-                return Posting::Landed(landed);
+            // Of several receives that are posted at once, the first looks for what has arrived.
+            if self.matcher.has_posted() || !arrive(self, direct) {
+                break;
+            }
+            if direct.landed.is_some() {
+                return Posting::Landed;
             }
         }
-        match self.receive(pattern) {
-            Posting::Taken(Matched { envelope, arrival, body: Body::Eager(bytes), .. })
-                if bytes.len() <= direct.into.len() =>
-            {
-                direct.into[..bytes.len()].copy_from_slice(&bytes);
-                Posting::Landed(Landed { envelope, arrival, len: bytes.len() as u64 })
-            }
-            posting => posting,
+        let posting = self.receive(pattern);
+        if let Posting::Posted(receive) = posting {
+            direct.receive = Looking::Posted(receive);
         }
+        posting
+    }
+
+    /// Copies an unexpected message to the memory of its receive, if it is an eager one that fits.
+    fn land_unexpected(&mut self, found: Handle, direct: &mut Direct<'_>) -> bool {
+        let Some((envelope, (Body::Eager(bytes), is_consumed))) = self.matcher.unexpected(found) else { return false };
+        let (len, is_consumed) = (bytes.len(), *is_consumed);
+        let Some(into) = direct.into.get_mut(..len) else { return false };
+        into.copy_from_slice(bytes);
+        let Some((_, arrival, _)) = self.matcher.take(found) else { return false };
+        self.count_early(envelope, u32::MAX);
+        if !is_consumed {
+            self.credit(Rank(envelope.source), len);
+        }
+        direct.landed = Some(Landed { envelope, arrival, len: len as u64 });
+        true
     }
 
     /// [Gives back](Self::give_back) a message that is in the memory of a receive, whole.
@@ -217,16 +236,15 @@ impl<S> Engine<S> {
     pub(crate) fn land(
         &mut self,
         receive: usize,
-        into: &mut [u8],
+        direct: &mut Direct<'_>,
         mut arrive: impl FnMut(&mut Self, &mut Direct<'_>) -> bool,
-    ) -> Option<Landed> {
-        let mut direct = Direct::posted(receive, into);
-        while matches!(self.receives[receive].state, ReceiveState::Posted(_)) && arrive(self, &mut direct) {
+    ) -> bool {
+        while matches!(self.receives[receive].state, ReceiveState::Posted(_)) && arrive(self, direct) {
             if direct.landed.is_some() {
-                return direct.landed;
+                return true;
             }
         }
-        None
+        false
     }
 
     /// Takes the message of a receive, once there is one; until then `waker` is woken when there
@@ -401,9 +419,14 @@ impl<S> Engine<S> {
         if peer.lost.is_none() {
             peer.consumed = peer.consumed.wrapping_add(units(kept));
             if peer.owes_credit() {
-                self.queue(from, Outgoing::control(Packet::Credit.encode(0)));
+                self.queue_credit(from);
             }
         }
+    }
+
+    #[cold]
+    fn queue_credit(&mut self, to: Rank) {
+        self.queue(to, Outgoing::control(Packet::Credit.encode(0)));
     }
 
     /// The unexpected messages of a communicator that a pattern does not fit: their number, and one

@@ -106,6 +106,11 @@ impl<R, M> Matcher<R, M> {
         Arrival(self.arrivals)
     }
 
+    /// Whether a receive is posted.
+    pub(crate) const fn has_posted(&self) -> bool {
+        !self.posted.is_empty()
+    }
+
     /// Takes the oldest posted receive that fits a message.
     #[inline]
     pub(crate) fn take_posted(&mut self, envelope: Envelope) -> Option<R> {

@@ -76,7 +76,7 @@ fn a_broken_lane_is_told_and_left() {
         let world = World::new(shm.clone());
         let mut packets = shm.transport().unwrap();
         if shm.rank() == Rank(1) {
-            let lane = shm.job_segment().lane(Rank(1), Rank(0));
+            let lane = shm.job_segment().lane(shm.job_segment().lane_offset(Rank(1), Rank(0)));
             lane[8].store(1 << 16 | 60_000, Ordering::Release);
             shm.job_segment().open_lane(Rank(1), Rank(0));
         }

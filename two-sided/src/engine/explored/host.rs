@@ -12,7 +12,7 @@ use super::net::{Message, Net, Plant, message_of, number, number_of};
 use crate::engine::{Body, Direct, Engine, Here, Landed, Matched, Posting, ReceiveState, ToRead};
 use crate::matching::oracle::Oracle;
 use crate::matching::{Envelope, Pattern};
-use crate::wire::HEAD_MAX;
+use crate::wire::head_of;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Op {
@@ -128,7 +128,7 @@ fn take_in(
     for _ in 0..=u32::from(is_repeated) {
         seen.arrive(from, &packet);
         let read = |offset: usize, into: &mut [u8]| into.copy_from_slice(&packet[offset..][..into.len()]);
-        engine.arrived(Rank(from), (&packet[..packet.len().min(HEAD_MAX)], packet.len()), read, direct);
+        engine.arrived(Rank(from), (&head_of(&packet), packet.len()), read, direct);
     }
 }
 
@@ -194,8 +194,9 @@ impl Host {
             Op::Receive { pattern, has_slice } => {
                 let mut slice = vec![0; 800];
                 let Self { engine, seen, .. } = self;
+                let mut direct = Direct::into(&mut slice);
                 let posting = if has_slice {
-                    engine.receive_into(pattern, &mut slice, |engine, direct| {
+                    engine.receive_into(pattern, &mut direct, |engine, direct| {
                         let wires = net.incoming(rank);
                         let chosen = net.choose(wires.len() + 1);
                         net.note(rank, chosen);
@@ -212,8 +213,8 @@ impl Host {
                 seen.receive(pattern, next, is_lost);
                 match posting {
                     Posting::Posted(receive) => Request::Posted { receive, source: pattern.source, has_slice },
-                    Posting::Taken(matched) => Request::Taken(matched),
-                    Posting::Landed(landed) => Request::Landed(landed, slice),
+                    Posting::Taken(matched) => Request::Taken(*matched),
+                    Posting::Landed => Request::Landed(direct.landed.unwrap(), slice),
                 }
             }
             Op::Probe { pattern, takes } => Request::Probe { pattern, takes },

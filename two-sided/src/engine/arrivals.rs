@@ -1,0 +1,150 @@
+//! Packets that arrive.
+
+use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
+
+use super::bytes::{Bytes, SHORT};
+use super::collectives::CONTROL;
+use super::peer::Outgoing;
+use super::receives::{Body, Direct, Landed, Matched};
+use super::{Engine, Send, SendState};
+use crate::matching::{Envelope, is_collective};
+use crate::wire::{EAGER_HEAD, HEAD_MAX, Packet, RequestId, eager_fields};
+
+impl<S> Engine<S> {
+    /// Takes in a packet of `len` bytes, which begins with `head`, and `read` for its bytes from an
+    /// offset on. `direct`: the receive whose task takes it in.
+    #[inline]
+    pub(crate) fn arrived(
+        &mut self,
+        from: Rank,
+        (head, len): (&[u8; HEAD_MAX], usize),
+        read: impl FnOnce(usize, &mut [u8]),
+        direct: &mut Direct<'_>,
+    ) {
+        match eager_fields(head, len) {
+            Some(((context, tag), grant)) => {
+                let envelope = Envelope { context, source: from.0, tag };
+                let first = head.last_chunk().unwrap_or_else(|| unreachable!("a head is longer"));
+                self.eager(envelope, grant, (first, len - EAGER_HEAD), |into| read(EAGER_HEAD, into), direct);
+            }
+            None => self.control_arrived(from, &head[..len.min(HEAD_MAX)], len),
+        }
+    }
+
+    /// Takes in a packet that is no EAGER.
+    #[inline(never)]
+    fn control_arrived(&mut self, from: Rank, head: &[u8], len: usize) {
+        if self.lost(from).is_some() {
+            return;
+        }
+        let Some((packet, grant)) = Packet::decode(head) else { return self.violated(from) };
+        self.peer(from).granted(grant);
+        self.send_queued(from);
+        match packet {
+            Packet::Eager { .. } => unreachable!("it is taken in apart"),
+            _ if len > HEAD_MAX => self.violated(from),
+            Packet::Rts { .. } if !self.peer(from).takes_message(0) => self.violated(from),
+            Packet::Rts { context, tag, request, key, is_offered } if key.rank == from => {
+                let body = match self.take_own(from, request) {
+                    Some(memory) => Body::Read { memory: Ok(memory), len: key.len },
+                    None => Body::Announced { request, key, is_offered },
+                };
+                self.message(from, context, tag, body);
+            }
+            Packet::Rts { .. } => self.violated(from),
+            Packet::Fin { request, status } => {
+                let send = request.0 as usize;
+                match self.sends.get(send) {
+                    Some(Send { to, state: SendState::Announced, .. }) if *to == from => {
+                        let outcome = match status {
+                            0 => Ok(()),
+                            status => Err(read_failed(from, status)),
+                        };
+                        self.complete(send, outcome);
+                    }
+                    _ => self.violated(from),
+                }
+            }
+            Packet::Credit => {}
+            Packet::Ask => {
+                let peer = self.peer(from);
+                peer.wants_credit = true;
+                if peer.owes_credit() {
+                    self.queue(from, Outgoing::control(Packet::Credit.encode(0)));
+                }
+            }
+        }
+    }
+
+    /// The memory of a message to this rank itself, whose send is then over.
+    fn take_own(&mut self, from: Rank, request: RequestId) -> Option<S> {
+        let is_over = |send: &&mut Send<S>| matches!(send.state, SendState::Announced) && !send.is_synchronous;
+        let send = self.sends.get_mut(request.0 as usize).filter(|_| from == self.me).filter(is_over)?;
+        let memory = send.memory[0].take();
+        self.complete(request.0 as usize, Ok(()));
+        memory
+    }
+
+    /// A message has come with its first bytes, and a length; `read` is asked for all, if there are
+    /// more.
+    #[inline]
+    fn eager(
+        &mut self,
+        envelope: Envelope,
+        grant: u32,
+        (first, len): (&[u8; SHORT], usize),
+        read: impl FnOnce(&mut [u8]),
+        direct: &mut Direct<'_>,
+    ) {
+        let from = Rank(envelope.source);
+        let peer = self.peer(from);
+        if peer.lost.is_some() {
+            return;
+        }
+        peer.granted(grant);
+        let (has_credit, has_queued) = (peer.takes_message(len), peer.has_queued());
+        if has_queued {
+            self.send_queued(from);
+        }
+        if !has_credit {
+            return self.violated(from);
+        }
+        let arrival = self.matcher.number();
+        if self.closed.contains(&envelope.context) {
+            return self.credit(from, len);
+        }
+        if is_collective(envelope.context) && envelope.tag & CONTROL != 0 {
+            self.control(envelope, &first[..len.min(first.len())]);
+            return self.credit(from, len);
+        }
+        let receive = self.matcher.take_posted(envelope);
+        if direct.gets(receive, envelope, len) {
+            let room = direct.into.len();
+            let into = &mut direct.into[..len.min(room)];
+            match first.get(..into.len()) {
+                Some(first) => into.copy_from_slice(first),
+                None => read(into),
+            }
+            direct.landed = Some(Landed { envelope, arrival, len: len as u64 });
+            if let Some(posted) = receive {
+                self.receives.remove(posted);
+            }
+            return self.credit(from, len);
+        }
+        let body = Body::Eager(Bytes::new(len, first, read));
+        self.place_at(receive, Matched { envelope, arrival, is_consumed: false, body });
+    }
+
+    /// A message is announced, or was sent by this rank.
+    fn message(&mut self, from: Rank, context: u32, tag: u32, body: Body<S>) {
+        let arrival = self.matcher.number();
+        let envelope = Envelope { context, source: from.0, tag };
+        self.place(Matched { envelope, arrival, is_consumed: false, body });
+    }
+}
+
+/// The receiver could not read the message.
+fn read_failed(receiver: Rank, status: u8) -> Fault {
+    let kind = Fault::from_bits(u64::from(status) << 56).map_or(FaultKind::Protocol, Fault::kind);
+    Fault::of(kind, receiver)
+}
