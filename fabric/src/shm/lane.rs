@@ -80,15 +80,35 @@ fn store_words(words: &[AtomicU64], bytes: &[u8]) {
     }
 }
 
+/// Loads bytes of words, which have as many. Relaxed: `peek` acquired the packet, and the writer does
+/// not overwrite it before it is counted as taken.
+#[inline]
+fn load_words(words: &[AtomicU64], into: &mut [u8]) {
+    let (whole, last) = into.as_chunks_mut();
+    for (bytes, word) in whole.iter_mut().zip(words) {
+        *bytes = word.load(Ordering::Relaxed).to_le_bytes();
+    }
+    if !last.is_empty() {
+        let bytes = words[whole.len()].load(Ordering::Relaxed).to_le_bytes();
+        last.copy_from_slice(&bytes[..last.len()]);
+    }
+}
+
 /// Stores bytes at consecutive words of the packet that begins at a place, from its word `at` on.
 fn store(cells: &[Cell], mut place: Place, at: usize, bytes: &[u8]) {
     place.advance(at / PAYLOAD, cells.len());
     let (mut at, mut rest) = (at % PAYLOAD, bytes);
     while !rest.is_empty() {
-        let (part, later) = rest.split_at(rest.len().min(8 * (PAYLOAD - at)));
-        store_words(&cells[place.index][1 + at..], part);
+        let words = &cells[place.index][1..];
+        if let (0, Some((whole, later))) = (at, rest.split_first_chunk::<CELL_BYTES>()) {
+            store_words(words, whole); // without loops: the length is known
+            rest = later;
+        } else {
+            let (part, later) = rest.split_at(rest.len().min(8 * (PAYLOAD - at)));
+            store_words(&words[at..], part);
+            (at, rest) = (0, later);
+        }
         place.advance(1, cells.len());
-        (at, rest) = (0, later);
     }
 }
 
@@ -179,10 +199,7 @@ impl Reader {
     #[inline]
     pub(crate) fn first(&self, lane: Lane<'_>) -> [u8; SHORTEST_LIMIT] {
         let mut first = [0; SHORTEST_LIMIT];
-        let (words, _) = first.as_chunks_mut();
-        for (bytes, word) in words.iter_mut().zip(&lane.cells[self.next.index][1..]) {
-            *bytes = word.load(Ordering::Relaxed).to_le_bytes();
-        }
+        load_words(&lane.cells[self.next.index][1..], &mut first);
         first
     }
 
@@ -192,24 +209,16 @@ impl Reader {
         cell.advance(offset / CELL_BYTES % lane.cells.len(), lane.cells.len());
         let mut rest = into;
         while !rest.is_empty() {
+            let words = &lane.cells[cell.index][1..];
             let count = rest.len().min(CELL_BYTES - at);
             let (part, later) = rest.split_at_mut(count);
-            // Relaxed: `peek` acquired the packet, and the writer does not overwrite it before it
-            // is counted as taken.
-            let words = &lane.cells[cell.index][1..];
-            if at % 8 == 0 {
-                let words = &words[at / 8..];
-                let (whole, last) = part.as_chunks_mut();
-                for (bytes, word) in whole.iter_mut().zip(words) {
-                    *bytes = word.load(Ordering::Relaxed).to_le_bytes();
+            match <&mut [u8; CELL_BYTES]>::try_from(&mut *part) {
+                Ok(whole) => load_words(words, whole), // without loops: the length is known
+                Err(_) if at % 8 == 0 => load_words(&words[at / 8..], part),
+                Err(_) => {
+                    let byte = |at: usize| words[at / 8].load(Ordering::Relaxed).to_le_bytes()[at % 8];
+                    (at..).zip(part).for_each(|(at, into)| *into = byte(at));
                 }
-                if !last.is_empty() {
-                    let bytes = words[whole.len()].load(Ordering::Relaxed).to_le_bytes();
-                    last.copy_from_slice(&bytes[..last.len()]);
-                }
-            } else {
-                let byte = |at: usize| words[at / 8].load(Ordering::Relaxed).to_le_bytes()[at % 8];
-                (at..).zip(part).for_each(|(at, into)| *into = byte(at));
             }
             (rest, at) = (later, 0);
             cell.advance(1, lane.cells.len());
