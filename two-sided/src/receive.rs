@@ -181,7 +181,7 @@ impl<F: Fabric> Taken<'_, F> {
 
 impl<'m, F: Fabric> Posted<'m, F> {
     async fn taken(mut self, messages: &'m Messages<F>, wanted: (Source, Tags)) -> Result<Taken<'m, F>, Error> {
-        let landed = self.landed_of(messages, wanted, &mut []).await;
+        let landed = self.landed_of(messages, wanted, None).await;
         match landed.map_err(|fault| messages.failed("recv", wanted, fault))? {
             Received::Matched(matched) => Ok(Taken::new(messages, matched)),
             Received::Landed(_) => unreachable!("there is no room for it"),
@@ -200,24 +200,24 @@ impl<'m, F: Fabric> Posted<'m, F> {
         &'a mut self,
         messages: &'a Messages<F>,
         (source, tags): (Source, Tags),
-        into: &'a mut [u8],
+        into: Option<&'a mut [u8]>,
     ) -> impl Future<Output = Result<Received<Registered<F>>, Fault>> + 'a {
         let wait = move || messages.wait(source, format!("a receive with {tags} from {source}"));
         self.landed(into, move |engine| messages.failed_source(engine, source), wait)
     }
 
-    /// Waits for the message. An eager one that comes now is in `into`, if there is any room.
+    /// Waits for the message. An eager one that comes now is in `into`, if there is a slice.
     /// `failed` as of [`Progress::until`].
     pub(crate) fn landed<'a, E: From<Fault> + 'a>(
         &'a mut self,
-        into: &'a mut [u8],
+        into: Option<&'a mut [u8]>,
         failed: impl Fn(&Engine<Registered<F>>) -> Option<E> + 'a,
         wait: impl Fn() -> Wait + 'a,
     ) -> impl Future<Output = Result<Received<Registered<F>>, E>> + 'a {
         let receive = self.receive as usize;
         self.progress.until(
             self.watch,
-            if into.is_empty() { Direct::none() } else { Direct::posted(receive, into) },
+            into.map_or(Direct::none(), |into| Direct::posted(receive, into)),
             move |engine, direct, waker| {
                 let outcome = match direct.landed.take() {
                     Some(landed) => Ok(Received::Landed(landed)),
@@ -355,11 +355,14 @@ impl<'m, F: Fabric> RecvInto<'m, F> {
     ) -> Result<Status, Error> {
         match start {
             Start::Failed(error) => Err(*error),
-            Start::Posted(mut posted) => match posted.landed_of(messages, wanted, room.direct.into).await {
-                Ok(Received::Landed(landed)) => room.has(landed),
-                Ok(Received::Matched(matched)) => Taken::new(messages, matched).into_room(room).await,
-                Err(fault) => Err(messages.failed("recv", wanted, fault)),
-            },
+            Start::Posted(mut posted) => {
+                let into = room.places.is_none().then_some(&mut *room.direct.into);
+                match posted.landed_of(messages, wanted, into).await {
+                    Ok(Received::Landed(landed)) => room.has(landed),
+                    Ok(Received::Matched(matched)) => Taken::new(messages, matched).into_room(room).await,
+                    Err(fault) => Err(messages.failed("recv", wanted, fault)),
+                }
+            }
             Start::Taken(taken) => taken.into_room(room).await,
             Start::Landed => match room.direct.landed.take() {
                 Some(landed) => room.has(landed),

@@ -157,7 +157,7 @@ impl<'m, F: Fabric> Core<'m, F> {
                 let mut posted = Posted::new(progress, source, receive);
                 let failed =
                     |engine: &Engine<_>| self.trouble(engine).or_else(|| engine.lost(source).map(CallFailure::from));
-                let received: Outcome<_> = posted.landed(into, failed, || self.wait(from)).await;
+                let received: Outcome<_> = posted.landed(Some(&mut *into), failed, || self.wait(from)).await;
                 match received.map_err(|failure| self.own(failure))? {
                     Received::Landed(landed) => return self.landed(&landed, expected),
                     Received::Matched(matched) => matched,
