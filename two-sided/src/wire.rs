@@ -221,7 +221,8 @@ mod tests {
         }
         assert_eq!(packets[0].encode(77).bytes(), eager_head((1, 2), 77));
         for packet in packets {
-            let (head, encoded) = (head_of(packet.encode(77).bytes()), packet.encode(77));
+            let encoded = packet.encode(77);
+            let head = head_of(encoded.bytes());
             let eager = matches!(packet, Packet::Eager { .. }).then_some(((1, 2), 77));
             assert_eq!(eager_fields(&head, encoded.bytes().len()), eager);
             assert_eq!(eager_fields(&head, EAGER_HEAD - 1), None);

@@ -6,7 +6,6 @@ use std::task::{Context, Poll};
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory, Watch};
 
 use crate::SHORTEST_LIMIT;
-use crate::fabric::check_rank;
 use crate::peer_status::PeerStatus;
 use crate::shm::lane::{CELL_WORDS, Lane, Reader, Writer};
 use crate::shm::{JobSegment, Shm};
@@ -100,7 +99,7 @@ impl ShmTransport {
         None
     }
 
-    /// Why there is no packet, if none comes any more.
+    /// Why a wait has ended, if it has: no packet comes, or goes, any more.
     #[inline]
     fn ended(&self, patience: Patience) -> Result<(), Fault> {
         match patience {
@@ -155,10 +154,7 @@ impl Transport for ShmTransport {
 
     #[inline]
     fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
-        if !self.shm.job_segment().is_alive(to) {
-            check_rank(&self.shm, to)?;
-            self.shm.ended(Patience::on(to))?;
-        }
+        self.ended(Patience::on(to))?;
         let len = head.len() + body.len();
         if len > self.packet_max {
             return Poll::Ready(Err(Fault::new(FaultKind::TooLong).with_detail(len as u32)));

@@ -11,7 +11,6 @@ use rustix::thread::futex;
 
 use crate::process::{Maker, Process};
 use crate::segment::WORLD_BYTES;
-use crate::segment::doorbell::{Doorbell, Ticket};
 use crate::segment::lanes::CELLS;
 use crate::segment::mapping::Mapping;
 
@@ -44,8 +43,8 @@ const FAILURE_NUMBER_AT: u64 = 24;
 const FAILED_RANK_AT: u64 = 28;
 pub(super) const LOST_AT: u64 = 32;
 pub(super) const OPENED_AT: u64 = 36;
-const RINGS_AT: u64 = 64;
-const SLEEPERS_AT: u64 = 68;
+pub(super) const RINGS_AT: u64 = 64;
+pub(super) const SLEEPERS_AT: u64 = 68;
 pub(super) const SOLICITED_RINGS_AT: u64 = 72;
 pub(super) const SOLICITED_ARMED_AT: u64 = 76;
 
@@ -381,40 +380,6 @@ impl JobSegment {
     pub fn failed_rank(&self) -> Option<Rank> {
         self.failure(0)
     }
-
-    /// The doorbell of a rank.
-    #[inline]
-    pub fn doorbell(&self, rank: Rank) -> Doorbell<'_> {
-        let fields_of = self.fields_of(rank);
-        Doorbell { rings: self.half(fields_of + RINGS_AT), sleepers: self.half(fields_of + SLEEPERS_AT) }
-    }
-
-    /// Wakes the sleeping threads of a rank.
-    #[inline]
-    pub fn wake(&self, rank: Rank) {
-        self.doorbell(rank).ring(wake_all);
-    }
-
-    /// Wakes the other sleeping threads of a rank, for one that has armed; see
-    /// [`Doorbell::ring_others`].
-    #[inline]
-    pub fn wake_others(&self, rank: Rank, armed: Ticket) -> Ticket {
-        self.doorbell(rank).ring_others(armed, wake_all)
-    }
-
-    /// Sleeps until the rank's doorbell has rung since the ticket was taken, or for `limit`.
-    #[inline]
-    pub fn sleep(&self, rank: Rank, ticket: Ticket, limit: Duration) {
-        let timeout =
-            futex::Timespec { tv_sec: limit.as_secs().min(1 << 30) as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
-        // Not private: the ringer is another process. On every outcome (woken, too late, timed out,
-        // signal) the caller polls.
-        let _ = futex::wait(self.doorbell(rank).rings, futex::Flags::empty(), ticket.0, Some(&timeout));
-    }
-}
-
-pub(super) fn wake_all(rings: &AtomicU32) {
-    let _ = futex::wake(rings, futex::Flags::empty(), i32::MAX as u32);
 }
 
 #[cfg(test)]

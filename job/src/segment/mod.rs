@@ -5,6 +5,8 @@
 
 #[cfg(not(onesided_loom))]
 mod abort;
+#[cfg(not(onesided_loom))]
+mod bells;
 #[doc(hidden)]
 pub mod copy;
 #[doc(hidden)]
@@ -20,8 +22,6 @@ mod lanes;
 mod lost_connections;
 #[cfg(not(onesided_loom))]
 mod mapping;
-#[cfg(not(onesided_loom))]
-mod solicited;
 
 #[cfg(not(onesided_loom))]
 pub use crate::segment::abort::Aborted;

@@ -101,9 +101,9 @@ fn pass_under(design: LockDesign) {
     }
     // What does not lock is the same on cards under all designs, and slow there.
     let is_short = on_cards && std::env::var_os("ONESIDED_LONG").is_none();
-    let others = ["combined::", "completion::", "atomics::", "lives::"];
+    let others = ["completion::", "atomics::", "lives::"];
     let ended = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["programs::", "no_check::"])
+        .args(["programs::", "combined::", "no_check::"])
         .args((!is_short).then_some(others).into_iter().flatten())
         // The first measures the default; the second leaks a guard, which blocks a queue.
         .args(["--skip", "an_update_takes_one_round_trip", "--skip", "close_behind_a_request"])
