@@ -123,13 +123,16 @@ fn a_deadline_past_the_clock_is_no_deadline() {
 fn split(world: World) {
     let subworld = world.split(world.rank() % 2, 0).wait().unwrap();
     let window = Window::<u64>::builder().name("subworld").allocate(&subworld, 1).wait().unwrap();
-    window.fence().wait().unwrap().end().wait().unwrap();
+    let fenced = window.fence().wait().unwrap().end().wait();
     if world.rank() == 3 {
+        fenced.unwrap();
         die();
     }
     if world.rank() % 2 == 1 {
-        let error = match subworld.rank() {
-            0 => Error::from(subworld.barrier().wait().unwrap_err()),
+        // It may die before the others are out of the fence.
+        let error = match (fenced, subworld.rank()) {
+            (Err(error), _) => Error::from(error),
+            (_, 0) => Error::from(subworld.barrier().wait().unwrap_err()),
             _ => Error::from(window.local().wait_until(0, |value| value > 0).wait().unwrap_err()),
         };
         assert!(error.to_string().ends_with("rank 1 died"), "{error}");
@@ -139,6 +142,7 @@ fn split(world: World) {
         }
         return ok();
     }
+    fenced.unwrap();
     while world.is_alive(3) {
         std::thread::sleep(Duration::from_millis(1));
     }
