@@ -69,6 +69,11 @@ impl std::fmt::Debug for Ended {
     }
 }
 
+/// Whether the jobs run on a fabric with cards.
+pub(crate) fn on_cards() -> bool {
+    std::env::var(FABRIC).is_ok_and(|fabric| fabric != "shm")
+}
+
 /// Starts a job of `ranks` processes with a role (see `play`).
 pub(crate) fn start(ranks: u32, role: &str) -> Job {
     start_with(ranks, &[(ROLE, role.as_ref())])

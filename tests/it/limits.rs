@@ -190,7 +190,7 @@ fn every_limit_of_locked_memory() {
     // In KiB: where a different step fails on verbs each time (found by smaller steps).
     let kib = [0, 64, 256, 320, 1344, 2048, 3072, 4096, 8192, 65536];
     let said = sweep(kib.iter().map(|limit| format!("memlock {}", limit << 10)));
-    if std::env::var("ONESIDED_IT_FABRIC").is_ok_and(|fabric| fabric != "shm") {
+    if jobs::on_cards() {
         some(&said, "raise `ulimit -l`");
     }
 }

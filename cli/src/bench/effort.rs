@@ -9,13 +9,24 @@ use clap::ValueEnum;
 pub(crate) enum Effort {
     Full,
     Quick,
+    /// Everything is measured once, to see that it is. The figures are worth nothing.
+    Trial,
 }
 
 impl Effort {
+    pub(crate) const fn of(quick: bool, trial: bool) -> Self {
+        match (quick, trial) {
+            (_, true) => Self::Trial,
+            (true, _) => Self::Quick,
+            _ => Self::Full,
+        }
+    }
+
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Full => "full",
             Self::Quick => "quick",
+            Self::Trial => "trial",
         }
     }
 
@@ -24,6 +35,7 @@ impl Effort {
         match self {
             Self::Full => 7,
             Self::Quick => 3,
+            Self::Trial => 1,
         }
     }
 
@@ -32,6 +44,7 @@ impl Effort {
         match self {
             Self::Full => 31,
             Self::Quick => 7,
+            Self::Trial => 1,
         }
     }
 
@@ -39,7 +52,7 @@ impl Effort {
     pub(crate) const fn computing(self) -> Duration {
         match self {
             Self::Full => Duration::from_millis(400),
-            Self::Quick => Duration::from_millis(100),
+            Self::Quick | Self::Trial => Duration::from_millis(100),
         }
     }
 
@@ -47,7 +60,7 @@ impl Effort {
     pub(crate) const fn contending(self) -> Duration {
         match self {
             Self::Full => Duration::from_millis(250),
-            Self::Quick => Duration::from_millis(60),
+            Self::Quick | Self::Trial => Duration::from_millis(60),
         }
     }
 
@@ -55,7 +68,7 @@ impl Effort {
     pub(crate) const fn sweeping(self) -> Duration {
         match self {
             Self::Full => Duration::from_millis(50),
-            Self::Quick => Duration::from_millis(20),
+            Self::Quick | Self::Trial => Duration::from_millis(20),
         }
     }
 
@@ -63,7 +76,7 @@ impl Effort {
     pub(crate) const fn idle(self) -> Duration {
         match self {
             Self::Full => Duration::from_secs(1),
-            Self::Quick => Duration::from_millis(200),
+            Self::Quick | Self::Trial => Duration::from_millis(200),
         }
     }
 
@@ -71,7 +84,7 @@ impl Effort {
     pub(crate) const fn handovers(self) -> u64 {
         match self {
             Self::Full => 400,
-            Self::Quick => 80,
+            Self::Quick | Self::Trial => 80,
         }
     }
 }

@@ -83,7 +83,7 @@ pub(crate) static SUITE: Suite = Suite {
 const fn sizes(effort: Effort) -> &'static [usize] {
     match effort {
         Effort::Full => &[8, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20],
-        Effort::Quick => &[1 << 20],
+        Effort::Quick | Effort::Trial => &[1 << 20],
     }
 }
 

@@ -34,12 +34,12 @@ impl Drop for Folder {
 }
 
 /// Runs a benchmark for a few seconds; returns its output, its JSON and its page.
-fn bench(name: &str) -> (Ended, Value, String) {
+fn bench(name: &str, effort: &str) -> (Ended, Value, String) {
     let folder = Folder::new();
     let path = |name: &str| folder.path(name);
     let text = |path: &Path| path.to_str().unwrap().to_owned();
     let (json, report) = (text(&path("results.json")), text(&path("report.html")));
-    let arguments = ["bench", name, "--quick", "-n", "2", "--json", &json, "--report", &report];
+    let arguments = ["bench", name, effort, "-n", "2", "--json", &json, "--report", &report];
     let ended = finish_within(&mut onesided(&arguments), LONG);
     assert_eq!(ended.code(), 0, "{ended:?}");
     assert!(ended.stderr.is_empty(), "no bar where there is no terminal: {ended:?}");
@@ -123,7 +123,7 @@ fn check_page(page: &str, json: &Value) {
 
 #[test]
 fn locks_are_measured_and_reported() {
-    let (ended, json, page) = bench("locks");
+    let (ended, json, page) = bench("locks", "--quick");
     let results = check_json(&json);
     assert!(ended.stdout.iter().all(|line| line.chars().count() <= 100), "{ended:?}");
     for (benchmark, metric, size) in [
@@ -187,7 +187,7 @@ fn every_metric_of_every_lock_is_measured() {
     assert!(metrics.iter().all(|name| POINTS.iter().any(|(metric, ..)| metric == name)), "{metrics:?}");
     let metrics = metrics.join(",");
     let locks = "test-and-set,mcs,ticket,fetch-add-queue,distributed-counters,two-level,event-thread";
-    let mut args = vec!["bench", "locks", "--quick", "--lock", locks, "--metric", &metrics];
+    let mut args = vec!["bench", "locks", "--trial", "--lock", locks, "--metric", &metrics];
     args.extend(["--json", json.to_str().unwrap(), "--report", report.to_str().unwrap()]);
     let ended = finish_within(&mut onesided(&args), LONG);
     assert_eq!(ended.code(), 0, "{ended:?}");
@@ -314,7 +314,7 @@ fn locks_are_simulated_under_conditions_and_up_to_their_limit() {
 
 #[test]
 fn operations_of_all_sizes_are_measured_and_reported() {
-    let (ended, json, page) = bench("rma");
+    let (ended, json, page) = bench("rma", "--trial");
     assert!(ended.stdout.iter().all(|line| line.chars().count() <= 100), "{ended:?}");
     let results = check_json(&json);
     for (operation, sizes) in [
@@ -364,7 +364,7 @@ fn messages_and_packets_are_measured_and_reported() {
         ("packets, stream", &[8, 64, 512, 2064], &["message rate", "bandwidth"]),
     ];
     for (name, benchmarks) in [("messages", of_messages), ("transport", of_packets)] {
-        let (ended, json, page) = bench(name);
+        let (ended, json, page) = bench(name, "--trial");
         assert!(ended.stdout.iter().all(|line| line.chars().count() <= 100), "{ended:?}");
         let results = check_json(&json);
         for (benchmark, sizes, metrics) in benchmarks.iter().copied() {
@@ -381,7 +381,7 @@ fn messages_and_packets_are_measured_and_reported() {
 fn messages_in_pairs_are_marked_where_they_share_cores() {
     let folder = Folder::new();
     let [json, again] = ["pairs.json", "again.json"].map(|name| folder.path(name).to_str().unwrap().to_owned());
-    let ended = finish_within(&mut onesided(&["bench", "messages", "--quick", "-n", "4", "--json", &json]), LONG);
+    let ended = finish_within(&mut onesided(&["bench", "messages", "--trial", "-n", "4", "--json", &json]), LONG);
     assert_eq!(ended.code(), 0, "{ended:?}");
     let document: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     let cores = document["machine"]["cores"].as_u64().unwrap();
@@ -405,7 +405,7 @@ fn messages_in_pairs_are_marked_where_they_share_cores() {
 fn other_ways_to_the_memory_are_measured_when_asked_for() {
     let folder = Folder::new();
     let json = folder.path("user-memory.json");
-    let args = ["bench", "rma", "--quick", "--path", "process-vm,helper,helper", "--json", json.to_str().unwrap()];
+    let args = ["bench", "rma", "--trial", "--path", "process-vm,helper,helper", "--json", json.to_str().unwrap()];
     let ended = finish_within(&mut onesided(&args), LONG);
     assert_eq!(ended.code(), 0, "{ended:?}");
     let document: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
@@ -429,7 +429,7 @@ fn other_ways_to_the_memory_are_measured_when_asked_for() {
 
 #[test]
 fn one_rank_has_no_peer() {
-    let ended = finish(&mut onesided(&["bench", "locks", "--quick", "-n", "1"]));
+    let ended = finish(&mut onesided(&["bench", "locks", "--trial", "-n", "1"]));
     assert_eq!(ended.code(), 0, "{ended:?}");
     // Wide figures break the line before `part`.
     assert!(ended.stdout.iter().any(|line| line.starts_with("exclusive lock + unlock, own")), "{ended:?}");

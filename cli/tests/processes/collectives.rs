@@ -12,7 +12,7 @@ use crate::support::{finish, finish_within, onesided};
 fn collectives_are_measured_among_2_and_4_ranks() {
     let folder = Folder::new();
     let [json, again] = ["one.json", "again.json"].map(|name| folder.path(name).to_str().unwrap().to_owned());
-    let ended = finish_within(&mut onesided(&["bench", "collectives", "--quick", "--json", &json]), LONG);
+    let ended = finish_within(&mut onesided(&["bench", "collectives", "--trial", "--json", &json]), LONG);
     assert_eq!(ended.code(), 0, "{ended:?}");
     assert!(ended.stdout.iter().all(|line| line.chars().count() <= 100), "{ended:?}");
     let document: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
@@ -43,7 +43,7 @@ fn collectives_are_measured_among_2_and_4_ranks() {
 fn overlap_is_measured_in_every_mode() {
     let folder = Folder::new();
     let json = folder.path("overlap.json").to_str().unwrap().to_owned();
-    let ended = finish_within(&mut onesided(&["bench", "overlap", "--quick", "--json", &json]), LONG);
+    let ended = finish_within(&mut onesided(&["bench", "overlap", "--trial", "--json", &json]), LONG);
     assert_eq!(ended.code(), 0, "{ended:?}");
     assert!(ended.stdout.iter().all(|line| line.chars().count() <= 100), "{ended:?}");
     let document: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();

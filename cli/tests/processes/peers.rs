@@ -42,7 +42,7 @@ fn peers_that_cannot_be_had_are_left_out() {
         let [installed, json, again] =
             ["peers", "results.json", "again.json"].map(|name| folder.path(name).to_str().unwrap().to_owned());
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_onesided"));
-        command.args(["bench", "peers", "--quick", "--suite", suite, "--folder", &installed, "--json", &json]);
+        command.args(["bench", "peers", "--trial", "--suite", suite, "--folder", &installed, "--json", &json]);
         let sockets = folder.path("sockets");
         fs::create_dir(&sockets).unwrap();
         command.env("PATH", "/nonexistent").env("TMPDIR", &sockets);

@@ -69,7 +69,7 @@ fn report_of(name: &str) {
     let folder = Folder::new();
     let (json, report) = (folder.path("results.json"), folder.path("report.html"));
     let text = |path: &Path| path.to_str().unwrap().to_owned();
-    let arguments = ["bench", name, "--quick", "-n", "2", "--json", &text(&json), "--report", &text(&report)];
+    let arguments = ["bench", name, "--trial", "-n", "2", "--json", &text(&json), "--report", &text(&report)];
     let ended = finish_within(&mut onesided(&arguments), LONG);
     assert_eq!(ended.code(), 0, "{ended:?}");
     let results: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();

@@ -237,13 +237,15 @@ impl Service {
         }
     }
 
-    /// Ends the ranks of this host that have not left, after the other hosts were told.
-    fn end_processes(&mut self, Aborted { status, .. }: Aborted) -> ! {
+    /// Ends the ranks of this host that have not left, after the other hosts were told. The rank
+    /// that aborted the job ends itself, with its status.
+    fn end_processes(&mut self, Aborted { rank: aborting, status }: Aborted) -> ! {
         if let Some(relay) = &mut self.relay {
             relay.flush(TELLING, &mut self.tables);
         }
         let job_segment = self.tables.job_segment();
-        let alive = job_segment.ranks().filter(|rank| job_segment.liveness(*rank) == Liveness::Alive);
+        let others = job_segment.ranks().filter(|rank| *rank != aborting);
+        let alive = others.filter(|rank| job_segment.liveness(*rank) == Liveness::Alive);
         for process in alive.filter_map(|rank| job_segment.process(rank)).filter(|process| !process.is_own()) {
             let _ = process.kill(); // if it may not, that rank sees the end of this one
         }

@@ -79,7 +79,7 @@ pub(crate) static PAIRS: Suite = Suite {
 fn sizes(effort: Effort) -> impl Iterator<Item = usize> {
     let factor = match effort {
         Effort::Full => 2,
-        Effort::Quick => 8,
+        Effort::Quick | Effort::Trial => 8,
     };
     std::iter::successors(Some(8), move |size| Some(size * factor)).take_while(|size| *size <= LARGEST)
 }

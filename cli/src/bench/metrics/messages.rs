@@ -49,7 +49,7 @@ const CONTENDED_ATOMICS: &str = "lock + unlock: operations of all ranks, atomics
 type CountedWindow = Window<u64, Counted<Any>>;
 
 /// Repetitions of what is measured without contention.
-const TIMES: u64 = 1000;
+const TIMES: u64 = 200;
 
 fn run(rank: &BenchRank<Counted<Any>>, effort: Effort) -> Result<(), Failure> {
     let world = &rank.world;

@@ -126,12 +126,16 @@ pub(crate) struct Args {
     picture: Option<PathBuf>,
 
     /// Measure nothing: print and draw what an earlier run wrote with --json
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "folder", "fabric", "locks", "suite"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["quick", "trial", "folder", "fabric", "locks", "suite"])]
     from: Option<PathBuf>,
 
     /// Fewer and shorter runs: some seconds, and more noise
     #[arg(long)]
     quick: bool,
+
+    /// One short run of each measurement, for tests
+    #[arg(long, hide = true, conflicts_with = "quick")]
+    trial: bool,
 }
 
 const HELP: &str = "\
@@ -194,7 +198,7 @@ impl Outputs {
 /// Runs all measures; returns the document, or the exit status that ended the run.
 fn measure(args: &Args) -> Result<Result<Document, u8>, Failure> {
     let (machine, begun) = (Machine::collect(), SystemTime::now());
-    let effort = if args.quick { Effort::Quick } else { Effort::Full };
+    let effort = Effort::of(args.quick, args.trial);
     let mut notes = Vec::new();
     let mut note = |text: String| {
         say(&text);

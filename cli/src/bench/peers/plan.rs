@@ -140,7 +140,7 @@ fn uncontended(effort: Effort) -> Vec<Measure> {
     let computing = effort.computing().as_millis() as u64;
     let computes = match effort {
         Effort::Full => "target computes for 400 ms",
-        Effort::Quick => "target computes for 100 ms",
+        Effort::Quick | Effort::Trial => "target computes for 100 ms",
     };
     all.push(first(computes, computing));
     all
@@ -207,7 +207,7 @@ impl Measure {
     /// The batches of a run.
     pub(crate) const fn batches(&self, effort: Effort) -> usize {
         match (self.repeat, effort) {
-            (Repeat::Once | Repeat::Throughput(_), _) => 1,
+            (Repeat::Once | Repeat::Throughput(_), _) | (_, Effort::Trial) => 1,
             (Repeat::Times(_), Effort::Full) => 5,
             (Repeat::Times(_), Effort::Quick) => 2,
             (Repeat::Batches | Repeat::Alike, Effort::Full) => 15,

@@ -154,7 +154,7 @@ const MANY: usize = 64;
 fn sizes(effort: Effort) -> impl Iterator<Item = usize> {
     let (first, factor) = match effort {
         Effort::Full => (2 * WORD, 2),
-        Effort::Quick => (2 * WORD, 4),
+        Effort::Quick | Effort::Trial => (2 * WORD, 4),
     };
     iter::once(WORD)
         .chain(iter::successors(Some(first), move |size| Some(size * factor)).take_while(|size| *size <= LARGEST))

@@ -36,6 +36,10 @@ pub(crate) struct Options {
     /// Fewer and shorter runs: some seconds, and more noise
     #[arg(long)]
     quick: bool,
+
+    /// One short run of each measurement, for tests
+    #[arg(long, hide = true, conflicts_with = "quick")]
+    trial: bool,
 }
 
 impl Options {
@@ -164,7 +168,7 @@ pub(crate) fn run(title: &str, options: &Options, jobs: &[Job], sections: Sectio
     let (machine, begun) = (Machine::collect(), SystemTime::now());
     let files = options.files.create()?;
     let interrupts = interrupts()?;
-    let effort = if options.quick { Effort::Quick } else { Effort::Full };
+    let effort = Effort::of(options.quick, options.trial);
 
     let progress = progress(jobs.iter().map(|(suite, ..)| (suite.steps)(effort)).sum());
     let mut measured = Vec::new();
