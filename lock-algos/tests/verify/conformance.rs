@@ -15,37 +15,37 @@ fn conforms<A: LockAlgorithm + Clone>(suite: &Conformance<A>, at_least: [usize; 
     assert!(tried.iter().zip(at_least).all(|(tried, at_least)| *tried >= at_least), "only {tried:?}: {report}");
 }
 
-/// The suite of the locks that have few states: up to 20,000 of each program, or 100,000 as users
+/// The suite of the locks that have few states: up to 10,000 of each program, or 100,000 as users
 /// have it.
 fn suite<A: LockAlgorithm + Clone>(lock: &A) -> Conformance<A> {
-    Conformance::of(lock).states(bound(20_000, 100_000))
+    Conformance::of(lock).states(bound(10_000, 100_000))
 }
 
-/// The suite of the others: up to 4,000 states, or 10,000.
+/// The suite of the others: up to 2,000 states, or 10,000.
 fn brief<A: LockAlgorithm + Clone>(lock: &A) -> Conformance<A> {
-    Conformance::of(lock).preemptions(1).states(bound(4_000, 10_000))
+    Conformance::of(lock).preemptions(1).states(bound(2_000, 10_000))
 }
 
 /// What [`brief`] reaches at least.
 fn briefly() -> [usize; 4] {
-    bound([5_000, 20_000, 4_000, 5_000], [10_000, 50_000, 10_000, 10_000])
+    bound([2_500, 10_000, 2_000, 2_500], [10_000, 50_000, 10_000, 10_000])
 }
 
 #[test]
 fn test_and_set() {
-    conforms(&suite(&right()), bound([8_000, 40_000, 5_000, 20_000], [8_000, 80_000, 5_000, 25_000]));
+    conforms(&suite(&right()), bound([6_000, 20_000, 3_000, 10_000], [8_000, 80_000, 5_000, 25_000]));
 }
 
 /// An acquire that loses a compare-swap at the tail is bypassed, by each of the others once here.
 #[test]
 fn the_queue_lock() {
-    conforms(&suite(&mcs()).bypass(2), bound([30_000, 60_000, 15_000, 20_000], [60_000, 150_000, 20_000, 40_000]));
+    conforms(&suite(&mcs()).bypass(2), bound([15_000, 30_000, 8_000, 10_000], [60_000, 150_000, 20_000, 40_000]));
 }
 
 /// First come, first served.
 #[test]
 fn tickets() {
-    conforms(&suite(&ticket::<15>()).bypass(0), bound([6_000, 50_000, 8_000, 20_000], [6_000, 100_000, 8_000, 30_000]));
+    conforms(&suite(&ticket::<15>()).bypass(0), bound([4_000, 25_000, 4_000, 10_000], [6_000, 100_000, 8_000, 30_000]));
     // More owners than tickets: an owner without a ticket has not arrived.
     let oversubscribed = Conformance::of(&ticket::<2>()).preemptions(1).states(2_000);
     conforms(&oversubscribed, [1_000; 4]);
@@ -54,7 +54,7 @@ fn tickets() {
 /// One of its checks has hundreds of thousands of states.
 #[test]
 fn the_queue_by_fetch_add() {
-    let at_least = bound([5_000, 20_000, 3_000, 5_000], [10_000, 50_000, 5_000, 10_000]);
+    let at_least = bound([2_500, 10_000, 1_500, 2_500], [10_000, 50_000, 5_000, 10_000]);
     conforms(&brief(&queue::<15, 16>()).bypass(0), at_least);
     conforms(&Conformance::of(&queue::<2, 1>()).preemptions(1).states(2_000), [1_000; 4]);
 }

@@ -24,6 +24,12 @@ fn verify_right(programs: &[&[Section]], preemptions: usize, at_least: usize) {
     Exploration::of(&right()).preemptions(preemptions).at_least(at_least).run(programs);
 }
 
+#[track_caller]
+fn verify_three(programs: &[&[Section]; 3]) {
+    let (preemptions, at_least) = bound((2, 700), (3, 5_000));
+    verify_right(programs, preemptions, at_least);
+}
+
 #[test]
 fn two_exclusive() {
     verify_right(&[&[X, X], &[X, X]], 4, 5_000);
@@ -49,22 +55,22 @@ fn two_nonblocking() {
 
 #[test]
 fn three_exclusive() {
-    verify_right(&[&[X], &[X], &[X]], 3, 10_000);
+    verify_three(&[&[X], &[X], &[X]]);
 }
 
 #[test]
 fn three_with_one_owner() {
-    verify_right(&[&[X], &[S], &[S]], 3, 10_000);
+    verify_three(&[&[X], &[S], &[S]]);
 }
 
 #[test]
 fn three_with_one_reader() {
-    verify_right(&[&[EARLY], &[X], &[S]], 3, 10_000);
+    verify_three(&[&[EARLY], &[X], &[S]]);
 }
 
 #[test]
 fn three_shared() {
-    verify_right(&[&[S], &[S], &[S]], 3, 5_000);
+    verify_three(&[&[S], &[S], &[S]]);
 }
 
 /// The shipped lock, with a card's atomics.
@@ -80,16 +86,17 @@ fn on_cards() {
 
 #[test]
 fn mcs() {
-    for (programs, preemptions, at_least) in [
-        (&[&[X, X][..], &[X, X]][..], 3, 300),
-        (&[&[X, S], &[S, X]], 3, 300),
-        (&[&[S, S], &[X]], 3, 300),
-        (&[&[EARLY, X], &[X]], 3, 100),
-        (&[&[X], &[X], &[X]], 2, 300),
-        (&[&[X], &[S], &[S]], 2, 300),
-        (&[&[X], &[X], &[S]], 2, 300),
+    let preemptions = bound(2, 3);
+    for (programs, preemptions) in [
+        (&[&[X, X][..], &[X, X]][..], preemptions),
+        (&[&[X, S], &[S, X]], preemptions),
+        (&[&[S, S], &[X]], preemptions),
+        (&[&[EARLY, X], &[X]], preemptions),
+        (&[&[X], &[X], &[X]], 2),
+        (&[&[X], &[S], &[S]], 2),
+        (&[&[X], &[X], &[S]], 2),
     ] {
-        Exploration::of(&wrong::mcs()).preemptions(preemptions).at_least(at_least).run(programs);
+        Exploration::of(&wrong::mcs()).preemptions(preemptions).at_least(100).run(programs);
     }
 }
 

@@ -194,9 +194,10 @@ fn three_origins() {
 
 #[test]
 fn cancelled() {
-    Exploration::of(&ticket::<4>()).at_least(10_000).run_cancelled();
+    let (preemptions, at_least) = bound((1, 700), (2, 10_000));
+    Exploration::of(&ticket::<4>()).preemptions(preemptions).at_least(at_least).run_cancelled();
     // More owners than tickets.
-    Exploration::of(&ticket::<1>()).at_least(10_000).run_cancelled();
+    Exploration::of(&ticket::<1>()).preemptions(preemptions).at_least(at_least).run_cancelled();
 }
 
 /// One bit: two origins have more owners than tickets of a mode.

@@ -29,15 +29,16 @@ proptest! {
 #[test]
 fn two_origins() {
     for per_host in [2, 1] {
+        let preemptions = bound(2, 3);
         for (programs, preemptions) in [
-            (&[&[X, X][..], &[X, X]], 3),
-            (&[&[X, S], &[S, X]], 3),
-            (&[&[S, S], &[X, X]], 3),
+            (&[&[X, X][..], &[X, X]], preemptions),
+            (&[&[X, S], &[S, X]], preemptions),
+            (&[&[S, S], &[X, X]], preemptions),
             (&[&[EARLY, S], &[S, EARLY]], 2),
         ] {
             for lock in both(1) {
                 let exploration = Exploration::of(&lock).per_host(per_host);
-                exploration.preemptions(preemptions).at_least(300).run(programs);
+                exploration.preemptions(preemptions).at_least(200).run(programs);
             }
         }
     }
