@@ -94,10 +94,10 @@ const fn posted(sent: Poll<Result<(), Fault>>) -> Posted {
 }
 
 impl<F: Fabric> State<F> {
-    /// Ends the reads that are over.
-    fn end_reads(&mut self, cx: &mut Context<'_>) {
+    /// Ends the reads that are over: whether there were some.
+    fn end_reads(&mut self, cx: &mut Context<'_>) -> bool {
         let Self { engine, reads, .. } = self;
-        let mut at = 0;
+        let (begun, mut at) = (reads.len(), 0);
         while let Some(read) = reads.get_mut(at) {
             match Pin::new(&mut read.transfer).poll(cx) {
                 Poll::Ready(outcome) => {
@@ -107,6 +107,7 @@ impl<F: Fabric> State<F> {
                 Poll::Pending => at += 1,
             }
         }
+        reads.len() < begun
     }
 
     /// Sends what can be sent. The waker is woken when there may be room for more.
@@ -146,7 +147,8 @@ impl<F: Fabric> Progress<F> {
     where
         F: 'static,
     {
-        let engine = Engine::new(fabric.rank(), window(fabric.size()));
+        let reads = fabric.capabilities().outstanding_reads;
+        let engine = Engine::new(fabric.rank(), window(fabric.size()), reads);
         let state = Mutex::new(State { engine, transport: fabric.transport()?, reads: Vec::new() });
         let progress = Arc::new(Self { fabric, state, memory: Mutex::default(), handler: Handler::default() });
         if let Some(slot) = progress.fabric.background() {
@@ -370,7 +372,9 @@ impl<F: Fabric> Progress<F> {
                     is_changed = false;
                     state.engine.lose_unreachable();
                     self.read_announced(&mut state);
-                    state.end_reads(cx);
+                    while state.end_reads(cx) && state.engine.has_announced() {
+                        self.read_announced(&mut state);
+                    }
                     if state.engine.is_busy() {
                         state.flush(cx);
                     }

@@ -37,7 +37,7 @@ mod receives;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::task::Waker;
@@ -94,8 +94,10 @@ pub(crate) struct Engine<S> {
     me: Rank,
     matcher: Matcher<usize, (Body<S>, bool)>,
     receives: Slab<Receive<S>>,
-    /// Receives that an announced message was matched to.
-    announced: Vec<usize>,
+    /// Receives that an announced message was matched to, in the order in which they are read.
+    announced: VecDeque<usize>,
+    /// How many more announced messages may be [read](Self::next_to_read) at the same time.
+    read_tokens: u32,
     sends: Slab<Send<S>>,
     /// The units of credit of each peer.
     window: u32,
@@ -135,14 +137,16 @@ impl<S> Send<S> {
 }
 
 impl<S> Engine<S> {
-    /// The engine of a rank, with the units of credit that each peer gets.
-    pub(crate) fn new(me: Rank, window: u32) -> Self {
+    /// The engine of a rank, with the units of credit that each peer gets, and the number of reads
+    /// that may be outstanding.
+    pub(crate) fn new(me: Rank, window: u32, read_tokens: u32) -> Self {
         Self {
             me,
             window,
             matcher: Matcher::new(),
             receives: Slab::new(),
-            announced: Vec::new(),
+            announced: VecDeque::new(),
+            read_tokens,
             sends: Slab::new(),
             peers: Vec::new(),
             peer_of: Vec::new(),
@@ -349,7 +353,7 @@ impl<S> Engine<S> {
 
     /// Whether a peer is to be lost, a message to be read, or packets to be sent.
     #[inline]
-    pub(crate) const fn has_work(&self) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         !self.busy.is_empty() || !self.unreachable.is_empty() || !self.announced.is_empty()
     }
 

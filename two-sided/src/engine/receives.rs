@@ -110,13 +110,13 @@ impl<'b> Direct<'b> {
     }
 
     /// Whether a message of `len` bytes is its own, that the posted receive `oldest` fits. One that
-    /// is not posted may give its message back, so it gets none that it has no room for.
+    /// is not posted gets none that it has no room for, as it may give it back.
     #[inline]
     pub(super) fn gets(&self, oldest: Option<usize>, envelope: Envelope, len: usize) -> bool {
         match self.receive {
             Looking::Nobody => false,
             Looking::Posted(receive) => oldest == Some(receive),
-            Looking::Unposted(pattern) => oldest.is_none() && pattern.fits(envelope) && len <= self.into.len(),
+            Looking::Unposted(pattern) => pattern.fits(envelope) && len <= self.into.len(),
         }
     }
 }
@@ -158,7 +158,7 @@ impl<S> Engine<S> {
         let next = self.receives.vacant_key();
         let state = match self.take_unexpected(pattern) {
             Some(matched @ Matched { body: Body::Announced { .. }, .. }) => {
-                self.announced.push(next);
+                self.announced.push_back(next);
                 ReceiveState::Matched(Box::new(matched))
             }
             Some(matched) => return Posting::Taken(Box::new(matched)),
@@ -263,12 +263,12 @@ impl<S> Engine<S> {
         }
     }
 
-    /// The next announced message whose receive is not waited for now: to be read by another task
-    /// of the rank, which then [says so](Self::read). Otherwise a rank that waits for a send,
-    /// before it waits for a receive, would hold up its own sender. One that is offered is left for
-    /// as long as it is not `still`.
+    /// The next announced message whose receive is not waited for now, if a token is left: another
+    /// task reads it and [says so](Self::read). Otherwise a rank that waits for a send, before it
+    /// waits for a receive, would hold up its own sender. An offered one has to be `still`.
     pub(crate) fn next_to_read(&mut self, still: impl Fn(&SegmentKey) -> bool) -> Option<ToRead> {
-        for index in (0..self.announced.len()).rev() {
+        let mut index = 0;
+        while self.read_tokens > 0 && index < self.announced.len() {
             let at = self.announced[index];
             let announced = self.receives.get_mut(at).and_then(|receive| match &receive.state {
                 ReceiveState::Matched(matched) => match matched.body {
@@ -278,17 +278,19 @@ impl<S> Engine<S> {
                 _ => None,
             });
             let Some((receive, key, is_offered)) = announced else {
-                self.announced.swap_remove(index);
+                self.announced.remove(index);
                 continue;
             };
             if is_offered && !still(&key) {
+                index += 1;
                 continue;
             }
-            let closed = ReceiveState::Failed(Fault::new(FaultKind::Closed));
-            if let ReceiveState::Matched(matched) = std::mem::replace(&mut receive.state, closed) {
+            let read = std::mem::replace(&mut receive.state, ReceiveState::Failed(Fault::new(FaultKind::Closed)));
+            if let ReceiveState::Matched(matched) = read {
                 receive.state = ReceiveState::Reading { matched, is_cancelled: false };
             }
-            self.announced.swap_remove(index);
+            self.announced.remove(index);
+            self.read_tokens -= 1;
             return Some(ToRead { receive: at, key, is_offered, allocate: receive.allocate });
         }
         None
@@ -296,8 +298,8 @@ impl<S> Engine<S> {
 
     /// Whether [`next_to_read`](Self::next_to_read) may have one.
     #[inline]
-    pub(crate) const fn has_announced(&self) -> bool {
-        !self.announced.is_empty()
+    pub(crate) fn has_announced(&self) -> bool {
+        self.read_tokens > 0 && !self.announced.is_empty()
     }
 
     /// An announced message was read, or could not be.
@@ -317,14 +319,14 @@ impl<S> Engine<S> {
         }
     }
 
-    /// An announced message cannot be read now.
+    /// An announced message cannot be read now. It was looked at under one lock.
     pub(crate) fn read_later(&mut self, receive: usize) {
-        let (matched, _) = self.end_reading(receive); // it was looked at under one lock
-        self.receives[receive].state = ReceiveState::Matched(matched);
-        self.announced.push(receive);
+        self.receives[receive].state = ReceiveState::Matched(self.end_reading(receive).0);
+        self.announced.push_back(receive);
     }
 
     fn end_reading(&mut self, receive: usize) -> (Box<Matched<S>>, bool) {
+        self.read_tokens += 1;
         let Receive { state, waker, .. } = &mut self.receives[receive];
         self.woken.extend(waker.take());
         match std::mem::replace(state, ReceiveState::Failed(Fault::new(FaultKind::Closed))) {
@@ -384,7 +386,7 @@ impl<S> Engine<S> {
         };
         self.consume(&mut message);
         if let Body::Announced { .. } = message.body {
-            self.announced.push(at);
+            self.announced.push_back(at);
         }
         let receive = &mut self.receives[at];
         receive.state = ReceiveState::Matched(Box::new(message));

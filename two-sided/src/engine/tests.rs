@@ -116,7 +116,7 @@ proptest! {
     /// bounded memory.
     #[test]
     fn hostile_packets_end_their_sender_alone(program in prop::collection::vec(steps(), 0..200)) {
-        let (mut engine, waker) = (Engine::<u64>::new(Rank(0), WINDOW), Waker::noop());
+        let (mut engine, waker) = (Engine::<u64>::new(Rank(0), WINDOW, u32::MAX), Waker::noop());
         engine.close(1);
         let (mut receives, mut sends) = (vec![], vec![]);
         for step in program {
@@ -190,7 +190,7 @@ proptest! {
 /// A peer that takes nothing in gets no credit, whatever is queued for it.
 #[test]
 fn packets_for_a_peer_that_takes_none_are_bounded() {
-    let mut engine = Engine::<u64>::new(Rank(0), WINDOW);
+    let mut engine = Engine::<u64>::new(Rank(0), WINDOW, u32::MAX);
     engine.close(1);
     let key = SegmentKey { rank: Rank(1), ..key() };
     let rts = Packet::Rts { context: 1, tag: 0, request: RequestId(0), key, is_offered: false }.encode(0);
@@ -207,7 +207,7 @@ fn packets_for_a_peer_that_takes_none_are_bounded() {
 /// for, and takes in none while an older receive is posted.
 #[test]
 fn a_receive_that_looks_on_takes_its_own() {
-    let mut engine = Engine::<u64>::new(Rank(0), WINDOW);
+    let mut engine = Engine::<u64>::new(Rank(0), WINDOW, u32::MAX);
     let pattern = |tag| Pattern { context: 0, source: Some(1), tag };
     let mut packets: VecDeque<_> = [6, 5, 5].iter().map(|tag| eager(0, *tag, &[*tag as u8; 8], 0)).collect();
     let (mut into, mut later) = ([0; 8], [0; 8]);
@@ -234,7 +234,8 @@ fn a_receive_that_looks_on_takes_its_own() {
 /// A peer that ignores its credit is cut off; one that keeps it is never.
 #[test]
 fn unexpected_messages_are_bounded() {
-    let (mut sender, mut receiver) = (Engine::<u64>::new(Rank(0), WINDOW), Engine::<u64>::new(Rank(1), WINDOW));
+    let (mut sender, mut receiver) =
+        (Engine::<u64>::new(Rank(0), WINDOW, u32::MAX), Engine::<u64>::new(Rank(1), WINDOW, u32::MAX));
     let mut wire = VecDeque::new();
     for number in 0..100_000_u64 {
         let send = sender.send_eager(Rank(1), (0, 0), &number.to_le_bytes(), |_, _, _| Posted::Busy);
@@ -267,7 +268,7 @@ fn unexpected_messages_are_bounded() {
         back.iter().for_each(|packet| take_in(&mut sender, Rank(1), packet));
     }
     let packet = eager(0, 0, &[1; 64], WINDOW);
-    let mut receiver = Engine::<u64>::new(Rank(1), WINDOW);
+    let mut receiver = Engine::<u64>::new(Rank(1), WINDOW, u32::MAX);
     for _ in 0..WINDOW / 2 {
         take_in(&mut receiver, Rank(0), &packet);
         assert!(receiver.lost(Rank(0)).is_none());
@@ -279,7 +280,7 @@ fn unexpected_messages_are_bounded() {
 /// The memory of an announced message stays until its FIN, which counts once and from its receiver.
 #[test]
 fn memory_comes_back_at_the_fin() {
-    let mut engine = Engine::<u64>::new(Rank(0), WINDOW);
+    let mut engine = Engine::<u64>::new(Rank(0), WINDOW, u32::MAX);
     let key = key();
     let send = engine.send_rendezvous(Rank(1), (0, 0), (key, false), 4711);
     engine.flush(|_, _, _| Posted::Sent);
@@ -295,10 +296,32 @@ fn memory_comes_back_at_the_fin() {
     assert!(engine.take_idle().is_empty() && engine.lost(Rank(1)).is_some());
 }
 
+/// Announced messages are read in their order, and not more of them at once than there are tokens.
+/// One that cannot be read now goes behind the others.
+#[test]
+fn reads_wait_for_a_token_in_order() {
+    let mut engine = Engine::<u64>::new(Rank(0), WINDOW, 2);
+    let receives: Vec<_> =
+        (0..4).map(|tag| posted(engine.receive(Pattern { context: 0, source: Some(1), tag: Some(tag) }))).collect();
+    for tag in 0..4 {
+        let key = SegmentKey { rank: Rank(1), address: u64::from(tag), ..key() };
+        let rts = Packet::Rts { context: 0, tag, request: RequestId(tag), key, is_offered: false };
+        take_in(&mut engine, Rank(1), rts.encode(0).bytes());
+    }
+    let next = |engine: &mut Engine<u64>| engine.next_to_read(|_| true).map(|next| next.receive);
+    assert_eq!([0; 3].map(|_| next(&mut engine)), [Some(receives[0]), Some(receives[1]), None]);
+    assert!(!engine.has_announced());
+    engine.read_later(receives[1]);
+    assert_eq!([0; 2].map(|_| next(&mut engine)), [Some(receives[2]), None]);
+    engine.read(receives[0], Ok(Here::Memory(0)));
+    engine.read(receives[2], Err(Fault::of(FaultKind::PeerDied, Rank(1))));
+    assert_eq!([0; 3].map(|_| next(&mut engine)), [Some(receives[3]), Some(receives[1]), None]);
+}
+
 /// A lost peer ends its sends and its receives, and no others.
 #[test]
 fn a_lost_peer_ends_what_needs_it() {
-    let mut engine = Engine::<u64>::new(Rank(0), WINDOW);
+    let mut engine = Engine::<u64>::new(Rank(0), WINDOW, u32::MAX);
     let pattern = |source| Pattern { context: 0, source, tag: None };
     take_in(&mut engine, Rank(1), &eager(0, 5, b"before", 0));
     let (exact, any) = (posted(engine.receive(pattern(Some(2)))), posted(engine.receive(pattern(Some(3)))));
@@ -319,7 +342,7 @@ fn a_lost_peer_ends_what_needs_it() {
 /// After a send has failed, this rank still receives what the peer had sent before.
 #[test]
 fn what_a_peer_sent_before_it_died_is_received() {
-    let mut engine = Engine::<u64>::new(Rank(0), WINDOW);
+    let mut engine = Engine::<u64>::new(Rank(0), WINDOW, u32::MAX);
     let key = key();
     let read = engine.send_rendezvous(Rank(1), (0, 0), (key, false), 1);
     engine.flush(|_, _, _| Posted::Sent);
@@ -352,7 +375,7 @@ fn carry(from: &mut Engine<u64>, to: &mut Engine<u64>) {
 /// A sender asks again if the credit that it got is too little.
 #[test]
 fn a_sender_asks_until_it_has_enough_credit() {
-    let [mut sender, mut receiver] = [0, 1].map(|rank| Engine::<u64>::new(Rank(rank), WINDOW));
+    let [mut sender, mut receiver] = [0, 1].map(|rank| Engine::<u64>::new(Rank(rank), WINDOW, u32::MAX));
     let kept = WINDOW / 2 + 10;
     for number in 0..=WINDOW {
         let (tag, len) = (u32::from(number >= kept), if number == WINDOW { 100 } else { 0 });

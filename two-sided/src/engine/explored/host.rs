@@ -14,6 +14,9 @@ use crate::matching::oracle::Oracle;
 use crate::matching::{Envelope, Pattern};
 use crate::wire::head_of;
 
+/// So that a second message that is announced waits until the first one was read.
+const READ_TOKENS: u32 = 1;
+
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Op {
     Send { to: u32, tag: u32, mode: Mode },
@@ -136,7 +139,7 @@ impl Host {
     pub(super) fn new(rank: u32, window: u32, program: &[Op]) -> Self {
         Self {
             rank,
-            engine: Engine::new(Rank(rank), window),
+            engine: Engine::new(Rank(rank), window, READ_TOKENS),
             program: program.iter().copied().collect(),
             requests: vec![],
             reads: vec![],
@@ -147,12 +150,13 @@ impl Host {
 
     /// Whether a message may be read by another task.
     pub(super) fn has_announced(&self) -> bool {
-        self.engine.announced.iter().filter_map(|at| self.engine.receives.get(*at)).any(|receive| {
-            match &receive.state {
+        self.engine.has_announced()
+            && self.engine.announced.iter().filter_map(|at| self.engine.receives.get(*at)).any(|receive| match &receive
+                .state
+            {
                 ReceiveState::Matched(matched) => matches!(matched.body, Body::Announced { .. }),
                 _ => false,
-            }
-        })
+            })
     }
 
     pub(super) const fn reads(&self) -> usize {
