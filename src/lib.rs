@@ -105,6 +105,7 @@ pub mod manual;
 /// the method that returns it documents its errors and its cancel safety.
 pub mod handles {
     pub use onesided_fabric::{AllGather, Barrier, Split};
+    pub use onesided_two_sided::{Buffer as MessageBuffer, RecvBuffer, SendBuffer};
     pub use onesided_two_sided::{CollectiveRequest, CreateMessages, MatchProbe, Probe, Recv, RecvInto, SendRequest};
     pub use onesided_windows::handles::*;
 }

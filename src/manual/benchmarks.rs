@@ -33,6 +33,7 @@
 //! | `bench messages` | measures | OSU's benchmark |
 //! |---|---|---|
 //! | half a round trip | a message there and one back, over two | `osu_latency` |
+//! | half a round trip of buffers | the same between registered buffers: on cards without a copy | |
 //! | half a round trip of columns | the same from and to elements of 8 bytes, each in a cache line of its own | |
 //! | stream | 64 messages, 16 from 1 MiB on, whose receives are posted before; then an empty message back | `osu_bw` |
 //! | streams both ways | two streams at the same time, counted together | `osu_bibw` |

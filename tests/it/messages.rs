@@ -34,6 +34,19 @@ fn ring(world: World) {
         }
         sends.into_iter().for_each(|send| send.wait().unwrap());
     }
+    // Registered memory on both sides.
+    let (before, behind) = ((me + all - 1) % all, (me + 1) % all);
+    for len in LENGTHS {
+        let mut buffers = [(); 2].map(|()| messages.buffer::<u64>(len).unwrap());
+        for round in 0..4 {
+            let [mut out, into] = buffers;
+            out.write(0, &elements(me + round, len));
+            let send = messages.send_buffer(out, behind, Tag(3));
+            let (into, _) = messages.recv_buffer(into, before, Tag(3)).deadline(DEADLINE).wait().unwrap();
+            assert!(into.read(0..len) == elements(before + round, len), "{len} elements");
+            buffers = [send.deadline(DEADLINE).wait().unwrap(), into];
+        }
+    }
     // Everybody to rank 0, which does not know who comes first.
     messages.send(&elements(me, 1_000), 0, Tag(2)).wait_timeout(Duration::ZERO).unwrap();
     if me == 0 {

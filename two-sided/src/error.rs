@@ -38,6 +38,14 @@ pub enum Error {
         /// Why.
         fault: Fault,
     },
+    /// There is no memory for a buffer.
+    #[error("buffer of {bytes} bytes: {fault}")]
+    Buffer {
+        /// Its length in bytes.
+        bytes: u64,
+        /// Why.
+        fault: Fault,
+    },
     /// The progress mode could not be changed.
     #[error("set the progress mode to {mode}: {fault}")]
     Progress {
@@ -189,6 +197,7 @@ impl Error {
             Self::Length { .. } => Fault::new(FaultKind::TooLong),
             Self::Collective { fault, .. } => fault.fault(),
             Self::Create { fault }
+            | Self::Buffer { fault, .. }
             | Self::Progress { fault, .. }
             | Self::Send { fault, .. }
             | Self::Receive { fault, .. }

@@ -27,6 +27,7 @@
 
 #![forbid(unsafe_code)]
 
+mod buffer;
 mod collectives;
 mod create;
 mod elements;
@@ -49,6 +50,7 @@ mod wire;
 
 pub use onesided_layouts::{Located, Op, Operand, Shape};
 
+pub use crate::buffer::{Buffer, RecvBuffer, SendBuffer};
 pub use crate::collectives::{
     Block, Collective, CollectiveCall, CollectiveFault, CollectiveRequest, Commutative, InPlace, Reduction,
 };

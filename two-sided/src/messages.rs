@@ -365,6 +365,10 @@ impl<F: Fabric> Messages<F> {
         &self.context.progress
     }
 
+    pub(crate) fn shared_progress(&self) -> Arc<Progress<F>> {
+        Arc::clone(&self.context.progress)
+    }
+
     pub(crate) fn may_offer(&self) -> bool {
         self.context.may_offer
     }

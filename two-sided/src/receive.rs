@@ -100,7 +100,7 @@ impl<'m, F: Fabric> Posted<'m, F> {
 }
 
 /// A receive, its message, or why there is none. Boxed, to keep the handle small.
-enum Start<'m, F: Fabric> {
+pub(crate) enum Start<'m, F: Fabric> {
     Failed(Box<Error>),
     Posted(Posted<'m, F>),
     Taken(Taken<'m, F>),
@@ -110,7 +110,7 @@ enum Start<'m, F: Fabric> {
 
 impl<'m, F: Fabric> Start<'m, F> {
     #[inline]
-    fn post(
+    pub(crate) fn post(
         messages: &'m Messages<F>,
         (source, tags): (Source, Tags),
         post: impl FnOnce(&'m Progress<F>, Pattern) -> Posting<Registered<F>>,
@@ -128,7 +128,7 @@ impl<'m, F: Fabric> Start<'m, F> {
         }
     }
 
-    async fn taken(self, messages: &'m Messages<F>, wanted: (Source, Tags)) -> Result<Taken<'m, F>, Error> {
+    pub(crate) async fn taken(self, messages: &'m Messages<F>, wanted: (Source, Tags)) -> Result<Taken<'m, F>, Error> {
         match self {
             Self::Failed(error) => Err(*error),
             Self::Posted(posted) => posted.taken(messages, wanted).await,

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
@@ -131,6 +132,38 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
         let started = shaped::cursor("send_shaped", shape, (element, memory.len()))
             .and_then(|cursor| Self::post_packed(messages, (cursor, memory), what, synchronous));
         Self::started(messages, what, started)
+    }
+
+    /// Sends the first bytes of registered memory. A message to this rank itself is copied, as its
+    /// send is over at once.
+    pub(crate) fn start_registered(
+        messages: &'m Messages<F>,
+        memory: &Registered<F>,
+        (bytes, to, tag): (u64, u32, Tag),
+    ) -> Self {
+        let what = What { to, tag, bytes };
+        Self::started(messages, what, Self::post_registered(messages, memory, what))
+    }
+
+    fn post_registered(messages: &'m Messages<F>, memory: &Registered<F>, what: What) -> Started<'m, F> {
+        let (to, context) = (messages.rank("send", what.to)?, messages.context());
+        if what.bytes <= messages.progress().eager_max(to) as u64 {
+            let mut bytes = vec![0; what.bytes as usize];
+            let read = messages.progress().fabric.read_own(memory, 0, &mut bytes);
+            read.map_err(|fault| Box::new(what.failed(fault)))?;
+            if let Ok(sent) = Self::eager(messages, context, &bytes, (what, to)) {
+                return Ok(sent);
+            }
+            unreachable!("it fits a packet");
+        }
+        Self::announce(messages, context, (what, to), false, |progress| {
+            if to != progress.fabric.rank() {
+                return Ok((Arc::clone(memory), None));
+            }
+            let copy = progress.memory(what.bytes)?;
+            progress.copy_own(memory, &copy, what.bytes)?;
+            Ok((copy, None))
+        })
     }
 
     /// Starts a send in a context of the communicator.

@@ -33,6 +33,10 @@ impl<'m, F: Fabric> Taken<'m, F> {
         self.matched.as_ref().unwrap_or_else(|| unreachable!("it is there until it is delivered"))
     }
 
+    pub(crate) fn body(&self) -> &Body<Registered<F>> {
+        &self.matched().body
+    }
+
     pub(crate) const fn messages(&self) -> &'m Messages<F> {
         self.messages
     }

@@ -4,6 +4,7 @@
 //! loops.
 
 pub(super) mod both_ways;
+mod buffers;
 mod columns;
 pub(super) mod ping_pong;
 pub(super) mod stream;
@@ -42,7 +43,7 @@ pub(crate) struct Loop {
 }
 
 /// The loops that rank 0 asks for, by number.
-static LOOPS: [&Loop; 10] = [
+static LOOPS: [&Loop; 11] = [
     &ping_pong::LOOP,
     &ping_pong::BY_STORES,
     &ping_pong::BY_MEMCPY,
@@ -53,12 +54,13 @@ static LOOPS: [&Loop; 10] = [
     &both_ways::LOOP,
     &both_ways::LIMIT,
     &unexpected::LOOP,
+    &buffers::LOOP,
 ];
 
 /// What is interleaved. A stream pushes the memory of a ping-pong out of the caches, so that few
 /// rounds of large messages would measure that.
 static GROUPS: [&[&Loop]; 3] =
-    [&[&ping_pong::LOOP, &columns::LOOP], &[&stream::LOOP, &unexpected::LOOP], &[&both_ways::LOOP]];
+    [&[&ping_pong::LOOP, &buffers::LOOP, &columns::LOOP], &[&stream::LOOP, &unexpected::LOOP], &[&both_ways::LOOP]];
 
 /// The messages of a stream before its receiver answers.
 pub(crate) const fn window(size: usize) -> usize {

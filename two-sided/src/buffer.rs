@@ -1,0 +1,362 @@
+//! Messages out of and into registered memory.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use onesided_fabric::remote_memory::{Fault, FaultKind};
+use onesided_fabric::{Any, Call, Drive, Fabric, Limit, limited};
+
+use crate::engine::Body;
+use crate::progress::{Progress, Registered};
+use crate::receive::Start;
+use crate::shaped::CHUNK;
+use crate::taken::Taken;
+use crate::{Error, Messages, Payload, SendRequest, Source, Status, Tag, Tags, offered};
+
+/// Elements in registered memory, for messages that no CPU copies where the fabric has a card: the
+/// receiver's card reads them out of the sender's buffer into its own (RGET: sur-2006, section 3).
+/// On shared memory they are copied once. The memory is registered once, and used again by the next
+/// buffer when this one is dropped (leave pinned: woodall-2006).
+///
+/// A buffer holds up to [`capacity`](Self::capacity) elements; the first [`len`](Self::len) are sent.
+/// A send or a receive owns the buffer and returns it.
+///
+/// ```
+/// use onesided_two_sided::{Messages, Tag};
+///
+/// onesided_fabric::threads(2, |world| {
+///     let messages = Messages::new(&world).wait()?;
+///     let mut buffer = messages.buffer(100_000)?;
+///     if world.rank() == 0 {
+///         buffer.write(0, &[1.5; 100_000]);
+///         buffer = messages.send_buffer(buffer, 1, Tag(0)).wait()?;
+///         buffer.write(0, &[2.5]); // it may be changed again
+///     } else {
+///         let (buffer, status) = messages.recv_buffer(buffer, 0, Tag(0)).wait()?;
+///         assert_eq!((buffer.len(), status.source), (100_000, 0));
+///         assert_eq!(buffer.read(0..2), [1.5; 2]);
+///     }
+///     Ok(())
+/// })
+/// .unwrap()
+/// .into_iter()
+/// .collect::<Result<(), onesided_two_sided::Error>>()
+/// .unwrap();
+/// ```
+pub struct Buffer<T, F: Fabric = Any> {
+    progress: Arc<Progress<F>>,
+    /// Taken by the drop alone.
+    memory: Option<Registered<F>>,
+    capacity: usize,
+    len: usize,
+    /// A read into it may be under way, which goes on when its future is dropped.
+    is_read_into: bool,
+    element: PhantomData<fn() -> T>,
+}
+
+impl<T, F: Fabric> Drop for Buffer<T, F> {
+    fn drop(&mut self) {
+        if !self.is_read_into {
+            self.progress.keep(self.memory.take());
+        }
+    }
+}
+
+impl<T, F: Fabric> Buffer<T, F> {
+    fn memory(&self) -> &Registered<F> {
+        self.memory.as_ref().unwrap_or_else(|| unreachable!("the drop takes it"))
+    }
+}
+
+impl<T: Payload, F: Fabric> Buffer<T, F> {
+    /// The number of elements that are sent, or were received.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The most elements that it may hold.
+    pub const fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Changes the number of elements. Those beyond the earlier number are whatever was there.
+    ///
+    /// # Panics
+    /// If the capacity is less.
+    pub const fn set_len(&mut self, len: usize) {
+        assert!(len <= self.capacity, "the length exceeds the buffer's capacity");
+        self.len = len;
+    }
+
+    /// A copy of the elements in a range.
+    ///
+    /// # Panics
+    /// If the range exceeds the buffer, as an index of a slice does.
+    #[must_use]
+    pub fn read(&self, range: Range<usize>) -> Vec<T> {
+        let mut elements = vec![T::zeroed(); range.len()];
+        self.read_into(range.start, &mut elements);
+        elements
+    }
+
+    /// Copies the elements from an index on.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read).
+    pub fn read_into(&self, at: usize, into: &mut [T]) {
+        let at = self.offset(at, into.len());
+        let read = self.progress.fabric.read_own(self.memory(), at, bytemuck::cast_slice_mut(into));
+        read.unwrap_or_else(|fault| unreachable!("it is this rank's, and in range: {fault}"));
+    }
+
+    /// Writes elements from an index on.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read).
+    pub fn write(&mut self, at: usize, elements: &[T]) {
+        let at = self.offset(at, elements.len());
+        let written = self.progress.fabric.write_own(self.memory(), at, bytemuck::cast_slice(elements));
+        written.unwrap_or_else(|fault| unreachable!("it is this rank's, and in range: {fault}"));
+    }
+
+    #[track_caller]
+    fn offset(&self, at: usize, count: usize) -> u64 {
+        let is_inside = at.checked_add(count).is_some_and(|end| end <= self.len);
+        assert!(is_inside, "{count} elements at {at}: the buffer has {}", self.len);
+        (at * size_of::<T>()) as u64
+    }
+}
+
+impl<F: Fabric> Messages<F> {
+    /// A buffer for so many elements, whose values are whatever was there.
+    ///
+    /// # Errors
+    /// [`Error::Buffer`]: there is no memory, or no more may be registered.
+    pub fn buffer<T: Payload>(&self, capacity: usize) -> Result<Buffer<T, F>, Error> {
+        const { assert!(size_of::<T>() > 0, "elements without a size") };
+        let bytes = (capacity as u64).saturating_mul(size_of::<T>() as u64);
+        let memory = match bytes <= isize::MAX as u64 {
+            true => self.progress().memory(bytes),
+            false => Err(Fault::new(FaultKind::NoMemory)),
+        };
+        let memory = memory.map_err(|fault| Error::Buffer { bytes, fault: self.world().translate(fault) })?;
+        Ok(Buffer {
+            progress: self.shared_progress(),
+            memory: Some(memory),
+            capacity,
+            len: capacity,
+            is_read_into: false,
+            element: PhantomData,
+        })
+    }
+
+    /// Sends the elements of a buffer (`MPI_Isend`). The call starts it. The handle returns the
+    /// buffer when the receiver has read it, or at once if the message fits a packet or goes to this
+    /// rank itself. Any receive may get it.
+    ///
+    /// # Errors
+    /// As of [`send`](Self::send). The buffer is gone then: its memory stays until no peer reads it.
+    ///
+    /// # Cancel safety
+    /// A dropped handle does not stop the message. Its failure is not reported, and the buffer is
+    /// gone.
+    pub fn send_buffer<T: Payload>(&self, buffer: Buffer<T, F>, to: u32, tag: Tag) -> SendBuffer<'_, T, F> {
+        let bytes = (buffer.len * size_of::<T>()) as u64;
+        SendBuffer {
+            send: SendRequest::start_registered(self, buffer.memory(), (bytes, to, tag)),
+            buffer: Some(buffer),
+        }
+    }
+
+    /// Receives the next message that fits (`MPI_Irecv`) into a buffer, which it may not exceed. The
+    /// handle returns the buffer, with the message's [length](Buffer::len), and whose it is.
+    ///
+    /// # Errors
+    /// As of [`recv_into`](Self::recv_into). The buffer is gone then.
+    ///
+    /// # Cancel safety
+    /// A dropped handle cancels the receive, and the buffer is gone. A message that it had matched
+    /// goes to the next receive that fits.
+    pub fn recv_buffer<T: Payload>(
+        &self,
+        buffer: Buffer<T, F>,
+        from: impl Into<Source>,
+        tag: impl Into<Tags>,
+    ) -> RecvBuffer<'_, T, F> {
+        let source = (from.into(), tag.into());
+        let start = Start::post(self, source, |progress, pattern| progress.receive(pattern, None));
+        RecvBuffer { messages: self, limit: Limit::NONE, source, call: Call::NotStarted((start, buffer)) }
+    }
+}
+
+impl<F: Fabric> Progress<F> {
+    /// Copies the beginning of own memory.
+    pub(crate) fn copy_own(&self, from: &F::Segment, into: &F::Segment, len: u64) -> Result<(), Fault> {
+        let mut chunk = [0; CHUNK];
+        for at in (0..len).step_by(CHUNK) {
+            let chunk = &mut chunk[..(len - at).min(CHUNK as u64) as usize];
+            self.fabric.read_own(from, at, chunk)?;
+            self.fabric.write_own(into, at, chunk)?;
+        }
+        Ok(())
+    }
+}
+
+/// A send of a buffer that is under way. See [`Messages::send_buffer`].
+#[must_use = "the handle returns the buffer, and the failure of the send"]
+pub struct SendBuffer<'m, T, F: Fabric> {
+    send: SendRequest<'m, F>,
+    buffer: Option<Buffer<T, F>>,
+}
+
+impl<T: Payload, F: Fabric> SendBuffer<'_, T, F> {
+    /// Sets a deadline, counted from the next wait or poll. The message may be received after it.
+    pub fn deadline(self, after: Duration) -> Self {
+        Self { send: self.send.deadline(after), ..self }
+    }
+
+    /// Blocks until the receiver has read the buffer, and returns it.
+    ///
+    /// # Errors
+    /// As of [`Messages::send_buffer`].
+    ///
+    /// # Panics
+    /// If it was polled to its end.
+    pub fn wait(self) -> Result<Buffer<T, F>, Error>
+    where
+        F: Drive,
+    {
+        self.send.wait()?;
+        Ok(self.buffer.expect(OVER))
+    }
+}
+
+const OVER: &str = "a handle that was polled to its end";
+
+// Nothing in it is pinned in place.
+impl<T, F: Fabric> Unpin for SendBuffer<'_, T, F> {}
+
+impl<T: Payload, F: Fabric> Future for SendBuffer<'_, T, F> {
+    type Output = Result<Buffer<T, F>, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let sent = Pin::new(&mut self.send).poll(cx);
+        sent.map_ok(|()| self.buffer.take().expect(OVER))
+    }
+}
+
+/// A receive into a buffer. See [`Messages::recv_buffer`].
+#[must_use = "dropping the handle cancels the receive"]
+pub struct RecvBuffer<'m, T, F: Fabric> {
+    messages: &'m Messages<F>,
+    limit: Limit<'m, F>,
+    source: (Source, Tags),
+    call: Call<'m, (Start<'m, F>, Buffer<T, F>), Received<T, F>>,
+}
+
+type Received<T, F> = Result<(Buffer<T, F>, Status), Error>;
+
+impl<'m, T: Payload, F: Fabric> RecvBuffer<'m, T, F> {
+    /// Sets a deadline, counted from the next wait or poll. When it passes, the receive is
+    /// cancelled.
+    pub fn deadline(mut self, after: Duration) -> Self {
+        self.limit.said = Some(after);
+        self
+    }
+
+    async fn run(
+        messages: &'m Messages<F>,
+        wanted: (Source, Tags),
+        start: Start<'m, F>,
+        mut buffer: Buffer<T, F>,
+    ) -> Received<T, F> {
+        let mut taken = start.taken(messages, wanted).await?;
+        let (status, element) = (taken.status(), size_of::<T>());
+        let read = taken.copy_to_registered(&mut buffer).await;
+        taken.end(read).await?;
+        if status.bytes > (buffer.capacity * element) as u64 || !status.bytes.is_multiple_of(element as u64) {
+            return Err(Error::Length { status, room: Some(buffer.capacity), element });
+        }
+        buffer.len = status.bytes as usize / element;
+        Ok((buffer, status))
+    }
+}
+
+impl<F: Fabric> Taken<'_, F> {
+    /// Copies the message, or its beginning, to a buffer.
+    async fn copy_to_registered<T: Payload>(&self, buffer: &mut Buffer<T, F>) -> Result<(), Fault> {
+        let (len, progress) = (self.len_in(buffer.capacity * size_of::<T>()), self.messages().progress());
+        let memory = &Arc::clone(buffer.memory());
+        match self.body() {
+            Body::Eager(bytes) => progress.fabric.write_own(memory, 0, &bytes[..len]),
+            Body::Here(elements) => progress.fabric.write_own(memory, 0, &elements.bytes()[..len]),
+            Body::Announced { .. } if len == 0 => Ok(()),
+            Body::Announced { key, is_offered: true, .. } => {
+                // The kernel copies out of the sender's slice, and not into what peers have mapped.
+                let copy = bytemuck::allocation::try_zeroed_slice_box(len);
+                let mut copy: Box<[u8]> = copy.map_err(|()| Fault::new(FaultKind::NoMemory))?;
+                offered::read(progress, key, &mut copy).await?;
+                progress.fabric.write_own(memory, 0, &copy)
+            }
+            Body::Announced { key, .. } => {
+                let from = progress.open(key)?;
+                buffer.is_read_into = true;
+                let read = progress.fabric.rdma_read((&from, 0), (memory, 0), len as u64).await;
+                buffer.is_read_into = false;
+                read
+            }
+            Body::Read { memory: from, .. } => match from {
+                Ok(from) => progress.copy_own(from, memory, len as u64),
+                Err(fault) => Err(*fault),
+            },
+        }
+    }
+}
+
+impl<T: Payload, F: Fabric> RecvBuffer<'_, T, F> {
+    /// Blocks until the message is in the buffer, and returns it.
+    ///
+    /// # Errors
+    /// As of [`Messages::recv_buffer`].
+    pub fn wait(self) -> Result<(Buffer<T, F>, Status), Error>
+    where
+        F: Drive,
+    {
+        self.block()
+    }
+}
+
+limited! {
+    ['m, T: Payload, F], RecvBuffer<'m, T, F>, (Buffer<T, F>, Status), Error, |receive| receive.messages.world().fabric(),
+    |(start, buffer)| Self::run(receive.messages, receive.source, start, buffer),
+    late receive.messages.failed("recv", receive.source, Fault::new(FaultKind::TimedOut))
+}
+
+impl<T, F: Fabric> fmt::Debug for Buffer<T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer").field("len", &self.len).field("capacity", &self.capacity).finish_non_exhaustive()
+    }
+}
+
+impl<T, F: Fabric> fmt::Debug for SendBuffer<'_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.send)
+    }
+}
+
+impl<T, F: Fabric> fmt::Debug for RecvBuffer<'_, T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "receive with {} from {}", self.source.1, self.source.0)
+    }
+}

@@ -1,0 +1,192 @@
+//! Messages out of and into registered memory.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use onesided_fabric::remote_memory::FaultKind;
+use onesided_fabric::{Any, Fabric, World, threads};
+use onesided_sim::{End, Network, Simulation};
+use onesided_two_sided::{Buffer, Error, Messages, Tag};
+
+const SOON: Duration = Duration::from_secs(60);
+/// In words: none, eager, and by rendezvous.
+const LENGTHS: [usize; 6] = [0, 1, 100, 1_000, 20_000, 200_000];
+
+fn ranks(ranks: u32, run: impl Fn(World<Any>, Messages) + Sync) {
+    threads(ranks, |world| {
+        let messages = Messages::new(&world).wait().unwrap();
+        run(world, messages);
+    })
+    .unwrap();
+}
+
+fn words(seed: usize, len: usize) -> Vec<u64> {
+    (0..len).map(|at| (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed as u64).collect()
+}
+
+fn filled<F: Fabric>(messages: &Messages<F>, seed: usize, len: usize) -> Buffer<u64, F> {
+    let mut buffer = messages.buffer(len).unwrap();
+    buffer.write(0, &words(seed, len));
+    buffer
+}
+
+/// Buffers and slices on either side.
+#[test]
+fn buffers_go_to_buffers_slices_and_vectors() {
+    ranks(2, |world, messages| {
+        let other = 1 - world.rank();
+        for (round, len) in LENGTHS.into_iter().enumerate() {
+            if world.rank() == 0 {
+                let mut buffer = filled(&messages, round, len);
+                for _ in 0..3 {
+                    buffer = messages.send_buffer(buffer, other, Tag(0)).deadline(SOON).wait().unwrap();
+                    assert_eq!(buffer.read(0..len), words(round, len));
+                }
+                messages.send(&words(round, len), other, Tag(0)).deadline(SOON).wait().unwrap();
+            } else {
+                let is_it = |got: &[u64]| assert!(got == words(round, len), "{len} words");
+                let room = messages.buffer::<u64>(LENGTHS[5]).unwrap();
+                let (buffer, status) = messages.recv_buffer(room, other, Tag(0)).deadline(SOON).wait().unwrap();
+                assert_eq!((buffer.len(), buffer.capacity(), status.bytes), (len, LENGTHS[5], 8 * len as u64));
+                is_it(&buffer.read(0..len));
+                let mut slice = vec![0; len];
+                messages.recv_into(&mut slice, other, Tag(0)).deadline(SOON).wait().unwrap();
+                is_it(&slice);
+                is_it(&messages.recv::<u64>(other, Tag(0)).deadline(SOON).wait().unwrap().0);
+                let (buffer, _) = messages.recv_buffer(buffer, other, Tag(0)).deadline(SOON).wait().unwrap();
+                is_it(&buffer.read(0..len));
+            }
+        }
+    });
+}
+
+/// A receive that is posted, and not waited for, is read by whatever else this rank waits for.
+#[test]
+fn a_posted_buffer_is_filled_beside_other_waits() {
+    ranks(2, |world, messages| {
+        let (me, other) = (world.rank() as usize, 1 - world.rank());
+        for len in LENGTHS {
+            let into = messages.recv_buffer(messages.buffer::<u64>(len).unwrap(), other, Tag(0));
+            let sent = messages.send_buffer(filled(&messages, me, len), other, Tag(0)).deadline(SOON).wait();
+            assert_eq!(sent.unwrap().len(), len);
+            let (buffer, _) = into.deadline(SOON).wait().unwrap();
+            assert!(buffer.read(0..len) == words(1 - me, len), "{len} words");
+        }
+    });
+}
+
+/// The buffers of handles that were dropped or came too late belong to their messages: what this
+/// rank sends and receives afterwards changes none of them.
+#[test]
+fn a_dropped_send_goes_on_from_its_own_memory() {
+    ranks(2, |world, messages| {
+        let other = 1 - world.rank();
+        for len in LENGTHS {
+            if world.rank() == 0 {
+                for round in 0..4 {
+                    let send = messages.send_buffer(filled(&messages, round, len), other, Tag(round as u32));
+                    if round % 2 == 0 || len < LENGTHS[3] {
+                        drop(send);
+                    } else {
+                        assert!(send.deadline(Duration::ZERO).wait().unwrap_err().is_timed_out());
+                    }
+                }
+                world.barrier().wait().unwrap();
+            } else {
+                world.barrier().wait().unwrap();
+                for round in (0..4).rev() {
+                    let room = messages.buffer::<u64>(len).unwrap();
+                    let (buffer, _) = messages.recv_buffer(room, other, Tag(round)).deadline(SOON).wait().unwrap();
+                    assert!(buffer.read(0..len) == words(round as usize, len), "{len} words, round {round}");
+                }
+            }
+            world.barrier().wait().unwrap(); // messages of a rank that leaves are lost
+        }
+    });
+}
+
+#[test]
+fn a_message_to_oneself_leaves_its_buffer_free() {
+    ranks(1, |_, messages| {
+        for len in LENGTHS {
+            let mut buffer = messages.send_buffer(filled(&messages, 5, len), 0, Tag(0)).wait().unwrap();
+            buffer.write(0, &vec![0; len]);
+            let (got, _) = messages.recv_buffer(buffer, 0, Tag(0)).wait().unwrap();
+            assert!(got.read(0..len) == words(5, len), "{len} words");
+        }
+    });
+}
+
+/// The memory of a dropped buffer is the next one's: it stays registered.
+#[test]
+fn memory_is_used_again() {
+    ranks(1, |_, messages| {
+        drop(filled(&messages, 7, LENGTHS[4]));
+        assert!(messages.buffer::<u64>(LENGTHS[4]).unwrap().read(0..LENGTHS[4]) == words(7, LENGTHS[4]));
+    });
+}
+
+#[test]
+fn what_does_not_fit_is_told() {
+    ranks(2, |world, messages| {
+        if world.rank() == 0 {
+            for len in [3, 30_000] {
+                messages.send(&vec![1_u8; len], 1, Tag(0)).wait().unwrap();
+            }
+        } else {
+            let whole = messages.recv_buffer(messages.buffer::<u64>(4).unwrap(), 0, Tag(0)).wait().unwrap_err();
+            assert!(matches!(whole, Error::Length { room: Some(4), element: 8, .. }), "{whole}");
+            let long = messages.recv_buffer(messages.buffer::<u8>(29_999).unwrap(), 0, Tag(0)).wait().unwrap_err();
+            assert!(long.to_string().ends_with("30000 elements of 1 byte, and there is room for 29999"), "{long}");
+            let error = messages.buffer::<u64>(usize::MAX).unwrap_err();
+            assert_eq!(
+                (error.kind(), error.to_string().split(':').next()),
+                (FaultKind::NoMemory, Some("buffer of 18446744073709551615 bytes"))
+            );
+        }
+    });
+}
+
+#[test]
+#[should_panic = "2 elements at 9: the buffer has 10"]
+fn an_index_beyond_the_end_panics() {
+    ranks(1, |_, messages| drop(messages.buffer::<u64>(10).unwrap().read(9..11)));
+}
+
+/// A receive that is dropped while it reads gives its message to the next one, and its memory to
+/// nobody.
+#[test]
+fn simulated_reads_that_are_dropped_harm_nothing() {
+    for seed in 0..40 {
+        let report = Simulation::new(Network::default()).ranks(2).seed(seed).run(|world| async move {
+            let messages = Messages::new(&world).await.unwrap();
+            let len = LENGTHS[4];
+            if world.rank() == 0 {
+                messages.send_buffer(filled(&messages, 1, len), 1, Tag(0)).await.unwrap();
+                messages.send_buffer(filled(&messages, 2, len), 1, Tag(0)).await.unwrap();
+                return;
+            }
+            let mut read = messages.recv_buffer(messages.buffer::<u64>(len).unwrap(), 0, Tag(0));
+            messages.probe(0, Tag(0)).await.unwrap();
+            // Another task may have read it meanwhile.
+            let mut next = 1;
+            for _ in 0..seed % 4 {
+                let polled = poll_fn(|cx| Poll::Ready(Pin::new(&mut read).poll(cx))).await;
+                if polled.is_ready() {
+                    next = 2;
+                    break;
+                }
+                world.fabric().sleep(1000 * (seed / 4)).await;
+            }
+            drop(read);
+            for round in next..=2 {
+                let room = messages.buffer::<u64>(len).unwrap();
+                let (buffer, _) = messages.recv_buffer(room, 0, Tag(0)).await.unwrap();
+                assert!(buffer.read(0..len) == words(round, len), "seed {seed}, message {round}");
+            }
+        });
+        assert_eq!(report.end, End::Finished, "seed {seed}");
+    }
+}
