@@ -262,9 +262,10 @@ pub struct RecvBuffer<'m, T, F: Fabric> {
     messages: &'m Messages<F>,
     limit: Limit<'m, F>,
     source: (Source, Tags),
-    call: Call<'m, (Start<'m, F>, Buffer<T, F>), Received<T, F>>,
+    call: Call<'m, Posted<'m, T, F>, Received<T, F>>,
 }
 
+type Posted<'m, T, F> = (Start<'m, F>, Buffer<T, F>);
 type Received<T, F> = Result<(Buffer<T, F>, Status), Error>;
 
 impl<'m, T: Payload, F: Fabric> RecvBuffer<'m, T, F> {
