@@ -13,23 +13,39 @@ use crate::SHORTEST_LIMIT;
 const LIMIT: usize = 1 << 16;
 
 /// A packet.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Packet {
     pub(crate) from: Rank,
-    len: u8,
-    bytes: [u8; SHORTEST_LIMIT],
+    bytes: Bytes,
+}
+
+/// Short ones without an allocation.
+#[derive(Debug)]
+enum Bytes {
+    Short([u8; SHORTEST_LIMIT], u8),
+    Long(Box<[u8]>),
 }
 
 impl Packet {
-    /// `None` if the bytes are too many.
-    pub(crate) fn new(from: Rank, bytes: &[u8]) -> Option<Self> {
-        let mut packet = Self { from, len: bytes.len() as u8, bytes: [0; SHORTEST_LIMIT] };
-        packet.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
-        Some(packet)
+    /// A packet of `len` bytes, which `read` copies.
+    pub(crate) fn new(from: Rank, len: usize, read: impl FnOnce(&mut [u8]) -> Option<()>) -> Option<Self> {
+        let bytes = if len <= SHORTEST_LIMIT {
+            let mut bytes = [0; SHORTEST_LIMIT];
+            read(&mut bytes[..len])?;
+            Bytes::Short(bytes, len as u8)
+        } else {
+            let mut bytes = vec![0; len].into_boxed_slice();
+            read(&mut bytes)?;
+            Bytes::Long(bytes)
+        };
+        Some(Self { from, bytes })
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len)]
+        match &self.bytes {
+            Bytes::Short(bytes, len) => &bytes[..usize::from(*len)],
+            Bytes::Long(bytes) => bytes,
+        }
     }
 }
 

@@ -135,7 +135,7 @@
 //!
 //! | message | protocol | the send is complete |
 //! |---|---|---|
-//! | fits a packet: at most 2 KiB on shared memory, 32 on cards | eager: one packet, which the receiver copies | when the packet is on its way |
+//! | fits a packet: at most 2 KiB | eager: one packet, which the receiver copies | when the packet is on its way |
 //! | longer | rendezvous (RGET): a packet with the key of registered memory (RTS), an RDMA read by the receiver, a packet back (FIN) | when the receiver has read it |
 //! | longer, to this rank itself | copied into memory of the library before the call returns | without a receive |
 //!
@@ -152,6 +152,11 @@
 //! copies its elements into registered memory, up to 64 MiB of which are kept for the next sends; a
 //! receive reads them into its slice or vector. A [synchronous
 //! send](crate::Messages::send_synchronous) waits for its receive, also at this rank itself.
+//!
+//! A [buffer](crate::Messages::buffer) is registered memory of the program. Where both sides have
+//! one, a card reads a message out of the sender's into the receiver's, and no CPU copies it; on
+//! shared memory the receiver copies it once. The memory stays registered for the next buffer when
+//! one is dropped (*leave pinned*, woodall-2006).
 //!
 //! Between processes of one host on shared memory, a message of at least 4 KiB is copied once: the
 //! kernel copies it from the sender's slice to the receiver's (`process_vm_readv`). A sender that
@@ -174,7 +179,8 @@
 //!
 //! Messages move while this rank waits, for whatever: a rank that waits for a lock, for a barrier or
 //! for a message of rank 1 answers those of rank 2, and reads the messages of all its posted
-//! receives. A receive that is waited for reads into its own slice or vector; one that is not, into
+//! receives, in the order of their messages and at most as many at once as the device may have reads
+//! outstanding. A receive that is waited for reads into its own slice or vector; one that is not, into
 //! memory of the library, and its wait copies. While a rank computes, the senders of long messages
 //! to it wait.
 //!
@@ -226,6 +232,6 @@
 //!
 //! # Not there yet
 //!
-//! There are no progress threads, no sends without a copy on cards, and no other protocols (RPUT,
-//! pipelines). A collective moves while it is waited for or polled, not while its rank waits for
+//! There are no other protocols (RPUT, pipelines). On cards a slice is copied at both ends; a buffer
+//! is not. A collective moves while it is waited for or polled, not while its rank waits for
 //! something else alone.

@@ -43,7 +43,7 @@ use crate::{
 /// Messages from one rank to another that the same receive fits are received in the order in which
 /// they were sent (MPI-4.1, section 3.5). Threads may share a communicator.
 ///
-/// A message that fits a packet (2 KiB on shared memory, 32 bytes on cards) is sent *eagerly*: it is
+/// A message that fits a packet (2 KiB) is sent *eagerly*: it is
 /// on its way when [`send`](Self::send) returns, whether there is a receive or not. A longer one is
 /// sent by *rendezvous*: its receiver reads it by RDMA (RGET: sur-2006, section 3). What a rank
 /// keeps of messages that no receive has fitted is bounded: 256 KiB of each other rank, less among

@@ -256,7 +256,7 @@ impl Fabric for Verbs {
         let mut at = offset;
         for bytes in from.chunks(LONGEST) {
             let taken = self.0.take_slot(bytes.len())?;
-            taken.buffer.write(bytes);
+            taken.buffer.write(0, bytes);
             self.0.post_and_forget(to.rank(), WorkRequest::new(Verb::Write { to: to.remote(at) }, &taken, bytes.len()));
             at += bytes.len() as u64;
         }

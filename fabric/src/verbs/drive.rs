@@ -232,10 +232,8 @@ impl Inner {
     fn take_packet(&self, completion: &ibv_wc, slot: u32) -> Option<()> {
         let from = self.by_number.binary_search_by_key(&completion.qp_num, |(number, _)| *number).ok()?;
         let (_, from) = self.by_number[from];
-        let mut bytes = [0; SharedReceiveQueue::SLOT as usize];
-        let bytes = bytes.get_mut(..completion.len())?;
-        self.receives.room().read(u64::from(slot) * SharedReceiveQueue::SLOT, bytes)?;
-        self.receive_queue.push(Packet::new(from, bytes)?);
+        let (room, at) = (self.receives.room(), u64::from(slot) * SharedReceiveQueue::SLOT);
+        self.receive_queue.push(Packet::new(from, completion.len(), |bytes| room.read(at, bytes))?);
         Some(())
     }
 

@@ -131,11 +131,13 @@ impl Inner {
     #[cold]
     pub(super) fn detection_until(&self, rank: Rank) -> Option<u64> {
         let now = now();
+        // Read before: a death between the two would be neither awaited nor told.
+        let is_alive = self.job_segment.liveness(rank) == Liveness::Alive;
         if self.is_cutting(rank) {
             return Some(now + POLL_INTERVAL); // the end of the cut wakes the waiting thread
         }
         let peer = self.peer(rank).ok().filter(|peer| peer.is_broken() && !self.is_revoked(rank))?;
-        if self.job_segment.liveness(rank) != Liveness::Alive || self.job_segment.is_lost(self.rank, rank) {
+        if !is_alive || self.job_segment.is_lost(self.rank, rank) {
             return None;
         }
         let suspect_after = self.job_segment.suspect_after(rank, self.rank).as_nanos() as u64;

@@ -67,8 +67,8 @@ impl<'m> BounceBuffer<'m> {
         self.region.memory().word(self.offset).expect("buffers are aligned parts of their region")
     }
 
-    pub(super) fn write(&self, from: &[u8]) {
-        self.region.memory().write(self.offset, from).expect("the buffer was taken for this length");
+    pub(super) fn write(&self, at: usize, from: &[u8]) {
+        self.region.memory().write(self.offset + at as u64, from).expect("the buffer was taken for this length");
     }
 
     pub(super) fn read(&self, into: &mut [u8]) {

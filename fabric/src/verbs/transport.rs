@@ -10,8 +10,8 @@ use crate::peer_status::PeerStatus;
 use crate::receive_queue::Packet;
 use crate::verbs::Verbs;
 use crate::verbs::queue::WorkRequest;
-use crate::verbs::raw::Verb;
-use crate::{Arrival, Drive, SHORTEST_LIMIT, Transport};
+use crate::verbs::raw::{SharedReceiveQueue, Verb};
+use crate::{Arrival, Drive, Transport};
 
 /// The packets of a rank on cards. Dropping it gives it back.
 #[derive(Debug)]
@@ -35,16 +35,17 @@ impl Verbs {
     }
 
     /// Sends if there is room now.
-    fn try_send(&self, to: Rank, packet: &Packet) -> Result<bool, Fault> {
+    fn try_send(&self, to: Rank, head: &[u8], body: &[u8]) -> Result<bool, Fault> {
         let inner = &*self.0;
         // Packets that arrived may be from other ranks.
         if !inner.has_room(to) && (inner.progress() == 0 || !inner.has_room(to)) {
             return Ok(false);
         }
-        let bytes = packet.bytes();
-        let taken = inner.take_slot(bytes.len())?;
-        taken.buffer.write(bytes);
-        let posted = inner.try_post(to, WorkRequest::new(Verb::Send, &taken, bytes.len()));
+        let len = head.len() + body.len();
+        let taken = inner.take_slot(len)?;
+        taken.buffer.write(0, head);
+        taken.buffer.write(head.len(), body);
+        let posted = inner.try_post(to, WorkRequest::new(Verb::Send, &taken, len));
         if posted {
             inner.forget(to, taken.slot);
         } else {
@@ -71,20 +72,22 @@ impl VerbsTransport {
 
 impl Transport for VerbsTransport {
     fn packet_max(&self, _to: Rank) -> usize {
-        SHORTEST_LIMIT
+        SharedReceiveQueue::SLOT as usize
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
         let fabric = &self.fabric;
         fabric.0.peer(to)?;
-        let too_long = Fault::new(FaultKind::TooLong).with_detail((head.len() + body.len()) as u32);
-        let packet = Packet::new(fabric.rank(), &[head, body].concat()).ok_or(too_long)?;
+        let len = head.len() + body.len();
+        if len > self.packet_max(to) {
+            return Poll::Ready(Err(Fault::new(FaultKind::TooLong).with_detail(len as u32)));
+        }
         if fabric.0.is_cutting(to) {
             fabric.0.endpoint.register_waker(cx, u64::MAX); // the end of the cut wakes it
             return Poll::Pending;
         }
         fabric.ended(Patience::on(to))?;
-        if fabric.try_send(to, &packet)? {
+        if fabric.try_send(to, head, body)? {
             return Poll::Ready(Ok(()));
         }
         fabric.0.turn();
@@ -103,7 +106,7 @@ impl Transport for VerbsTransport {
             }
         }
         self.current = found;
-        match found {
+        match &self.current {
             Some(packet) => Poll::Ready(Ok(Arrival { from: packet.from, len: packet.bytes().len() })),
             None => {
                 self.fabric.0.endpoint.register_waker(cx, patience.deadline);
@@ -114,6 +117,7 @@ impl Transport for VerbsTransport {
 
     fn read(&self, offset: usize, into: &mut [u8]) {
         let bytes = self.current.as_ref().and_then(|packet| packet.bytes().get(offset..)).unwrap_or_default();
-        into.iter_mut().zip(bytes).for_each(|(into, byte)| *into = *byte);
+        let len = into.len().min(bytes.len());
+        into[..len].copy_from_slice(&bytes[..len]);
     }
 }

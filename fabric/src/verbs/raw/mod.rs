@@ -423,8 +423,8 @@ unsafe impl Send for SharedReceiveQueue {}
 unsafe impl Sync for SharedReceiveQueue {}
 
 impl SharedReceiveQueue {
-    /// The size of a slot in bytes.
-    pub(super) const SLOT: u64 = 64;
+    /// The size of a slot in bytes: the longest packet.
+    pub(super) const SLOT: u64 = 2048;
 
     /// A queue of `slots` receives, none of them posted.
     pub(super) fn new(domain: &Arc<ProtectionDomain>, slots: u32) -> Result<Arc<Self>, Error> {
