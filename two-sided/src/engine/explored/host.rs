@@ -150,13 +150,11 @@ impl Host {
 
     /// Whether a message may be read by another task.
     pub(super) fn has_announced(&self) -> bool {
-        self.engine.has_announced()
-            && self.engine.announced.iter().filter_map(|at| self.engine.receives.get(*at)).any(|receive| match &receive
-                .state
-            {
-                ReceiveState::Matched(matched) => matches!(matched.body, Body::Announced { .. }),
-                _ => false,
-            })
+        let is_announced = |at: &usize| match &self.engine.receives.get(*at)?.state {
+            ReceiveState::Matched(matched) => matches!(matched.body, Body::Announced { .. }).then_some(()),
+            _ => None,
+        };
+        self.engine.has_announced() && self.engine.announced.iter().find_map(is_announced).is_some()
     }
 
     pub(super) const fn reads(&self) -> usize {
