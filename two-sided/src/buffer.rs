@@ -51,26 +51,23 @@ use crate::{Error, Messages, Payload, SendRequest, Source, Status, Tag, Tags, of
 /// ```
 pub struct Buffer<T, F: Fabric = Any> {
     progress: Arc<Progress<F>>,
-    /// Taken by the drop alone.
+    /// Taken by the drop, and while a read into it is under way: that goes on when its future is
+    /// dropped.
     memory: Option<Registered<F>>,
     capacity: usize,
     len: usize,
-    /// A read into it may be under way, which goes on when its future is dropped.
-    is_read_into: bool,
     element: PhantomData<fn() -> T>,
 }
 
 impl<T, F: Fabric> Drop for Buffer<T, F> {
     fn drop(&mut self) {
-        if !self.is_read_into {
-            self.progress.keep(self.memory.take());
-        }
+        self.progress.keep(self.memory.take());
     }
 }
 
 impl<T, F: Fabric> Buffer<T, F> {
     fn memory(&self) -> &Registered<F> {
-        self.memory.as_ref().unwrap_or_else(|| unreachable!("the drop takes it"))
+        self.memory.as_ref().unwrap_or_else(|| unreachable!("its owner is the read"))
     }
 }
 
@@ -156,7 +153,6 @@ impl<F: Fabric> Messages<F> {
             memory: Some(memory),
             capacity,
             len: capacity,
-            is_read_into: false,
             element: PhantomData,
         })
     }
@@ -283,13 +279,11 @@ impl<'m, T: Payload, F: Fabric> RecvBuffer<'m, T, F> {
         mut buffer: Buffer<T, F>,
     ) -> Received<T, F> {
         let mut taken = start.taken(messages, wanted).await?;
-        let (status, element) = (taken.status(), size_of::<T>());
+        let status = taken.status();
         let read = taken.copy_to_registered(&mut buffer).await;
         taken.end(read).await?;
-        if status.bytes > (buffer.capacity * element) as u64 || !status.bytes.is_multiple_of(element as u64) {
-            return Err(Error::Length { status, room: Some(buffer.capacity), element });
-        }
-        buffer.len = status.bytes as usize / element;
+        let status = status.fits(buffer.capacity * size_of::<T>(), size_of::<T>())?;
+        buffer.len = status.bytes as usize / size_of::<T>();
         Ok((buffer, status))
     }
 }
@@ -298,7 +292,7 @@ impl<F: Fabric> Taken<'_, F> {
     /// Copies the message, or its beginning, to a buffer.
     async fn copy_to_registered<T: Payload>(&self, buffer: &mut Buffer<T, F>) -> Result<(), Fault> {
         let (len, progress) = (self.len_in(buffer.capacity * size_of::<T>()), self.messages().progress());
-        let memory = &Arc::clone(buffer.memory());
+        let memory = buffer.memory();
         match self.body() {
             Body::Eager(bytes) => progress.fabric.write_own(memory, 0, &bytes[..len]),
             Body::Here(elements) => progress.fabric.write_own(memory, 0, &elements.bytes()[..len]),
@@ -311,10 +305,10 @@ impl<F: Fabric> Taken<'_, F> {
                 progress.fabric.write_own(memory, 0, &copy)
             }
             Body::Announced { key, .. } => {
-                let from = progress.open(key)?;
-                buffer.is_read_into = true;
-                let read = progress.fabric.rdma_read((&from, 0), (memory, 0), len as u64).await;
-                buffer.is_read_into = false;
+                let (from, memory) = (progress.open(key)?, Arc::clone(memory));
+                buffer.memory = None;
+                let read = progress.fabric.rdma_read((&from, 0), (&memory, 0), len as u64).await;
+                buffer.memory = Some(memory);
                 read
             }
             Body::Read { memory: from, .. } => match from {

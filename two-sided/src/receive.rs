@@ -74,12 +74,7 @@ impl<'m, F: Fabric> Room<'m, F> {
             None => direct.into.len(),
             Some(places) => places.len,
         };
-        // A length of the right type is the usual one, and a division is slow.
-        let is_whole = status.bytes == len as u64 || status.bytes.is_multiple_of(*element as u64);
-        match status.bytes <= len as u64 && is_whole {
-            true => Ok(status),
-            false => Err(Error::Length { status, room: Some(len / *element), element: *element }),
-        }
+        status.fits(len, *element)
     }
 }
 

@@ -146,17 +146,12 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
     }
 
     fn post_registered(messages: &'m Messages<F>, memory: &Registered<F>, what: What) -> Started<'m, F> {
-        let (to, context) = (messages.rank("send", what.to)?, messages.context());
-        if what.bytes <= messages.progress().eager_max(to) as u64 {
-            let mut bytes = vec![0; what.bytes as usize];
-            let read = messages.progress().fabric.read_own(memory, 0, &mut bytes);
-            read.map_err(|fault| Box::new(what.failed(fault)))?;
-            if let Ok(sent) = Self::eager(messages, context, &bytes, (what, to)) {
-                return Ok(sent);
-            }
-            unreachable!("it fits a packet");
+        let to = messages.rank("send", what.to)?;
+        let read = |bytes: &mut [u8]| messages.progress().fabric.read_own(memory, 0, bytes);
+        if let Some(started) = Self::eager_by(messages, (what, to), read) {
+            return started;
         }
-        Self::announce(messages, context, (what, to), false, |progress| {
+        Self::announce(messages, messages.context(), (what, to), false, |progress| {
             if to != progress.fabric.rank() {
                 return Ok((Arc::clone(memory), None));
             }
@@ -197,14 +192,12 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
         synchronous: bool,
     ) -> Started<'m, F> {
         let to = messages.rank("send", what.to)?;
-        let len = what.bytes as usize;
-        if !synchronous && len <= messages.progress().eager_max(to) {
-            let mut packed = vec![0; len];
-            cursor.pack(memory, &mut packed);
-            if let Ok(sent) = Self::eager(messages, messages.context(), &packed, (what, to)) {
-                return Ok(sent);
-            }
-            unreachable!("it fits a packet");
+        let pack = |bytes: &mut [u8]| {
+            cursor.pack(memory, bytes);
+            Ok(())
+        };
+        if !synchronous && let Some(started) = Self::eager_by(messages, (what, to), pack) {
+            return started;
         }
         Self::announce(messages, messages.context(), (what, to), synchronous, |progress| {
             let (copy, mut chunk) = (progress.memory(what.bytes)?, [0; CHUNK]);
@@ -214,6 +207,23 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
             }
             Ok((copy, None))
         })
+    }
+
+    /// Sends what `write` writes, if it fits a packet.
+    fn eager_by(
+        messages: &'m Messages<F>,
+        (what, to): (What, Rank),
+        write: impl FnOnce(&mut [u8]) -> Result<(), Fault>,
+    ) -> Option<Started<'m, F>> {
+        let len = usize::try_from(what.bytes).ok().filter(|len| *len <= messages.progress().eager_max(to))?;
+        let mut bytes = vec![0; len];
+        if let Err(fault) = write(&mut bytes) {
+            return Some(Err(Box::new(what.failed(fault))));
+        }
+        match Self::eager(messages, messages.context(), &bytes, (what, to)) {
+            Ok(sent) => Some(Ok(sent)),
+            Err(TooLong) => unreachable!("it fits a packet"),
+        }
     }
 
     /// `Ok(None)`: the message is on its way.
