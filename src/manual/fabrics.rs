@@ -93,9 +93,14 @@
 //! If a peer still uses its key after the memory is taken back, that peer's connection breaks, as
 //! with any stale key.
 //!
-//! The fabric uses reliable connections between all ranks, including one to the rank itself; a
-//! shared receive queue; and one completion queue with a completion channel. Memory is registered
-//! without relaxed ordering, so that a flag written after data arrives after it.
+//! The fabric uses a shared receive queue, one completion queue with a completion channel, and
+//! reliable connections. Two ranks are connected at the first operation of either on the other's
+//! memory, by datagrams: so a rank takes a queue pair for itself and for each rank that it speaks
+//! to, and none for the others. A thread of the target answers, also while the target computes. A
+//! target that is stopped answers when it goes on; if it has not answered within 15 seconds, the
+//! connection is [lost](super::failures#lost-connections). Once they are connected, operations need
+//! no thread of the target. Memory is registered without relaxed ordering, so that a flag written
+//! after data arrives after it.
 //!
 //! # Mixed
 //!

@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Mutex, Weak};
+use std::sync::{Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::receive_queue::Packet;
@@ -230,8 +230,7 @@ impl Inner {
 
     /// Queues a packet. Drops one that no rank of this job can have sent.
     fn take_packet(&self, completion: &ibv_wc, slot: u32) -> Option<()> {
-        let from = self.by_number.binary_search_by_key(&completion.qp_num, |(number, _)| *number).ok()?;
-        let (_, from) = self.by_number[from];
+        let from = *self.by_number.read().unwrap_or_else(PoisonError::into_inner).get(&completion.qp_num)?;
         let (room, at) = (self.receives.room(), u64::from(slot) * SharedReceiveQueue::SLOT);
         self.receive_queue.push(Packet::new(from, completion.len(), |bytes| room.read(at, bytes))?);
         Some(())

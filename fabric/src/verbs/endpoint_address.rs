@@ -1,5 +1,4 @@
-//! Connection setup of the queue pairs: each rank puts its endpoint address into the job's
-//! exchange.
+//! The endpoint address of each rank, which it puts into the job's exchange.
 
 use onesided_job::{Error, Job, patience};
 use onesided_remote_memory::{Fault, FaultKind, Rank};
@@ -8,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::verbs::raw::{Gid, Mtu, Remote};
 
 /// The version of the wire form.
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 
 /// A rank's endpoint address: what the others need to connect to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,8 +21,10 @@ pub(super) struct EndpointAddress {
     pub(super) first: u32,
     /// Its home region.
     pub(super) home: Remote,
-    /// Its queue pair for each rank.
-    pub(super) pairs: Vec<u32>,
+    /// Its queue pair for datagrams.
+    pub(super) datagrams: u32,
+    /// Random: tells its datagrams from those of other processes and jobs.
+    pub(super) incarnation: u64,
 }
 
 impl EndpointAddress {
@@ -32,10 +33,10 @@ impl EndpointAddress {
         postcard::to_stdvec(&(VERSION, self)).expect("every address can be encoded")
     }
 
-    /// The inverse of `to_bytes` in a job of `size` ranks.
-    fn from_bytes(bytes: &[u8], size: usize) -> Option<Self> {
+    /// The inverse of `to_bytes`.
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let ((version, address), rest) = postcard::take_from_bytes::<(u8, Self)>(bytes).ok()?;
-        let whole = version == VERSION && rest.is_empty() && address.pairs.len() == size;
+        let whole = version == VERSION && rest.is_empty();
         (whole && address.reads > 0 && (1..=5).contains(&address.mtu)).then_some(address)
     }
 
@@ -47,7 +48,7 @@ impl EndpointAddress {
     /// Waits for the address of another rank.
     pub(super) fn get(job: &Job, rank: Rank) -> Result<Self, Error> {
         let bytes = job.exchange.get(&name(rank), patience()?).map_err(missing(rank))?;
-        Self::from_bytes(&bytes, job.job_segment.size() as usize)
+        Self::from_bytes(&bytes)
             .ok_or_else(|| Error::Join { what: format!("{rank} published no valid endpoint address"), source: None })
     }
 }
@@ -56,7 +57,7 @@ fn name(rank: Rank) -> String {
     format!("verbs/{}", rank.0)
 }
 
-/// Waits until every rank is connected to all: a packet to an unconnected one would be lost.
+/// Waits until every rank can be connected to.
 pub(super) fn meet(job: &Job) -> Result<(), Error> {
     let name = |rank: u32| format!("verbs/{rank}/connected");
     job.exchange.put(&name(job.rank.0), &[])?;
@@ -89,19 +90,19 @@ mod tests {
             reads: 16,
             first: 0xab_cdef,
             home: Remote { address: u64::MAX - 9, key: 0xdead_beef },
-            pairs: vec![17, u32::MAX, 0],
+            datagrams: u32::MAX,
+            incarnation: u64::MAX - 1,
         };
         let bytes = address.to_bytes();
-        assert_eq!(EndpointAddress::from_bytes(&bytes, 3).as_ref(), Some(&address));
-        assert_eq!(EndpointAddress::from_bytes(&bytes, 2), None);
+        assert_eq!(EndpointAddress::from_bytes(&bytes).as_ref(), Some(&address));
         for len in 0..bytes.len() {
-            assert_eq!(EndpointAddress::from_bytes(&bytes[..len], 3), None);
+            assert_eq!(EndpointAddress::from_bytes(&bytes[..len]), None);
         }
-        assert_eq!(EndpointAddress::from_bytes(&[&bytes[..], &[0]].concat(), 3), None);
-        assert_eq!(EndpointAddress::from_bytes(&[&[VERSION - 1], &bytes[1..]].concat(), 3), None);
+        assert_eq!(EndpointAddress::from_bytes(&[&bytes[..], &[0]].concat()), None);
+        assert_eq!(EndpointAddress::from_bytes(&[&[VERSION - 1], &bytes[1..]].concat()), None);
         for (mtu, reads) in [(0, 16), (6, 16), (5, 0)] {
             let wrong = EndpointAddress { mtu, reads, ..address.clone() };
-            assert_eq!(EndpointAddress::from_bytes(&wrong.to_bytes(), 3), None);
+            assert_eq!(EndpointAddress::from_bytes(&wrong.to_bytes()), None);
         }
     }
 }

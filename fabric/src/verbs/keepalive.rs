@@ -174,8 +174,8 @@ impl Inner {
             return;
         }
         if idle >= PROBE_AFTER && !seen.probed && seen.probe.is_none() {
-            seen.probed = true;
             seen.probe = self.probe(rank, peer);
+            seen.probed = seen.probe.is_some(); // on a new connection it may have to wait
         }
         // A request that takes a receive waits for the peer's progress, which may take long; but
         // not without bound, and neither do the requests after it.

@@ -2,8 +2,8 @@
 //!
 //! # Structure
 //!
-//! A reliable connection joins every pair of ranks, and every rank to itself. A region's lock words
-//! are changed through one card, by their owner as well, because a card's atomics are atomic with
+//! A reliable connection joins two ranks of which one has spoken to the other, and every rank to
+//! itself (`connector`). A region's lock words are changed through one card, by their owner as well, because a card's atomics are atomic with
 //! one another and not with the CPU's. All queue pairs of a rank share one receive queue (64-byte
 //! slots for messages and doorbells) and one completion queue with one completion channel.
 //!
@@ -51,6 +51,7 @@
 mod bounce_buffers;
 mod bulk;
 mod completion;
+mod connector;
 mod cut;
 mod device;
 mod drive;
@@ -69,7 +70,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use onesided_job::{Exchange, Job};
@@ -81,6 +82,7 @@ use crate::oversubscription::Oversubscription;
 use crate::receive_queue::ReceiveQueue;
 use crate::shm::JobSegment;
 use crate::verbs::bounce_buffers::BounceBuffers;
+use crate::verbs::connector::Connector;
 use crate::verbs::cut::Failures;
 use crate::verbs::device::Device;
 use crate::verbs::drive::{EventWait, UnpostedReceives};
@@ -88,7 +90,7 @@ use crate::verbs::endpoint_address::EndpointAddress;
 use crate::verbs::keepalive::Keepalive;
 use crate::verbs::peer::Peer;
 use crate::verbs::queue::InFlight;
-use crate::verbs::raw::{CompletionQueue, ProtectionDomain, QueuePair, Route, SharedReceiveQueue};
+use crate::verbs::raw::{CompletionQueue, DatagramQueue, ProtectionDomain, QueuePair, Route, SharedReceiveQueue};
 use crate::verbs::segment::{Opened, RegionTable};
 use crate::{AtomicAgent, Capabilities, Error, Fabric, block_on};
 
@@ -119,8 +121,9 @@ pub struct Verbs(Arc<Inner>);
 /// Fields are dropped in this order: the connections before the memory that their requests may use.
 struct Inner {
     peers: Box<[Peer]>,
+    connector: Arc<Connector>,
     /// The rank of each queue pair, by queue pair number.
-    by_number: Box<[(u32, Rank)]>,
+    by_number: RwLock<HashMap<u32, Rank>>,
     completions: Arc<CompletionQueue>,
     reaping: Mutex<UnpostedReceives>,
     receives: Arc<SharedReceiveQueue>,
@@ -166,7 +169,7 @@ impl fmt::Debug for Verbs {
 }
 
 impl Verbs {
-    /// Joins a job: creates and connects all queue pairs. Every rank of the job has to call it.
+    /// Joins a job. Every rank of the job has to call it.
     ///
     /// # Errors
     /// - [`Error::NoFabric`]: no device with the required features.
@@ -175,6 +178,12 @@ impl Verbs {
     /// - [`Error::Operation`]: other ranks do not arrive. [`Error::Job`]: the host daemon is gone.
     pub fn new(job: Job) -> Result<Self, Error> {
         Self::join(job, |_| Ok(()))
+    }
+
+    /// The number of ranks that this one is connected to, itself included: each of the others is
+    /// connected at the first operation of either on the other's memory.
+    pub fn connections(&self) -> usize {
+        self.0.peers.iter().filter(|peer| peer.is_connected()).count()
     }
 
     /// What an atomic finds if its answer was lost, where that can happen; for tests.
@@ -209,13 +218,15 @@ impl Verbs {
         let receives = SharedReceiveQueue::new(&domain, receive_count)?;
         Inner::post_receives(&receives, receive_count)?;
         let region_table = RegionTable::new(&domain, job.rank, size)?;
-        let pairs = (0..size)
-            .map(|_| QueuePair::new(&domain, &completions, &receives, depth))
-            .collect::<Result<Vec<_>, _>>()?;
-        let mut by_number: Box<[_]> = pairs.iter().map(QueuePair::number).zip((0..).map(Rank)).collect();
-        by_number.sort_unstable();
-        let inline = pairs.first().map_or(0, QueuePair::inline);
-        let peers = connect(&job, &device, &region_table, pairs, depth)?;
+        let datagrams = DatagramQueue::new(&domain, device.port)?;
+        let connector = Arc::new(exchange_addresses(&job, &device, &region_table, datagrams.number())?);
+        let peers: Box<[_]> = connector.addresses.iter().map(|address| Peer::new(address.home, depth)).collect();
+        let own = QueuePair::new(&domain, &completions, &receives, depth)?;
+        let inline = own.inline();
+        let number = own.number();
+        own.connect(&connector.route(job.rank, job.rank, number))?;
+        peers[job.rank.index()].set_pair(own);
+        peers[job.rank.index()].set_ready();
 
         let mut capabilities = Capabilities::new("verbs", AtomicAgent::Card);
         capabilities.ordered = true; // one connection per target
@@ -225,7 +236,8 @@ impl Verbs {
         let event_wait = EventWait::new()?;
         let fabric = Self(Arc::new_cyclic(|inner| Inner {
             peers,
-            by_number,
+            connector,
+            by_number: RwLock::new(HashMap::from([(number, job.rank)])),
             completions,
             reaping: Mutex::default(),
             receives,
@@ -252,6 +264,7 @@ impl Verbs {
         fabric.0.endpoint.is_of(fabric.0.rank);
         let joined = || {
             fabric.0.start_cutting()?;
+            fabric.0.start_connecting(datagrams)?;
             prepare(&fabric)?;
             endpoint_address::meet(&job)?;
             if !fabric.try_words()? {
@@ -284,54 +297,48 @@ impl Verbs {
     }
 }
 
-/// Exchanges endpoint addresses with all ranks, this one included, and connects to them.
-fn connect(
+/// Exchanges endpoint addresses with all ranks, this one included.
+fn exchange_addresses(
     job: &Job,
     device: &Device,
     region_table: &RegionTable,
-    pairs: Vec<QueuePair>,
-    depth: u32,
-) -> Result<Box<[Peer]>, Error> {
+    datagrams: u32,
+) -> Result<Connector, Error> {
     let (gid_index, gid) = device.gid.map_or((0, raw::Gid::default()), |(index, gid, _)| (index, gid));
-    // Any number except one that an earlier queue pair of the same number used, for which old
-    // packets might be accepted.
-    let first =
-        (std::process::id() ^ rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_nsec as u32) & 0xff_ffff;
+    let incarnation = RandomState::new().hash_one(job.rank.0);
     let mine = EndpointAddress {
         gid,
         lid: device.state.lid,
         mtu: device.state.active_mtu,
         reads: device.reads(),
-        first,
+        // Any number except one that an earlier queue pair of the same number used, for which old
+        // packets might be accepted.
+        first: incarnation as u32 & 0xff_ffff,
         home: region_table.home().remote(0),
-        pairs: pairs.iter().map(QueuePair::number).collect(),
+        datagrams,
+        incarnation,
     };
     mine.put(job)?;
-    (0..)
-        .map(Rank)
-        .zip(pairs)
-        .map(|(rank, pair)| {
-            let address = EndpointAddress::get(job, rank)?;
-            pair.connect(&Route {
-                port: device.port,
-                gid_index,
-                mtu: mine.mtu.min(address.mtu),
-                global: device.is_global(),
-                gid: address.gid,
-                lid: address.lid,
-                queue_pair: address.pairs[job.rank.index()],
-                their_first: address.first,
-                our_first: first,
-                reads_of_ours: device.reads().min(address.reads),
-                reads_of_theirs: device.reads(),
-            })?;
-            Ok(Peer::new(pair, address.home, depth))
-        })
-        .collect()
+    let addresses = (0..job.job_segment.size()).map(|rank| EndpointAddress::get(job, Rank(rank)));
+    let route = Route {
+        port: device.port,
+        gid_index,
+        mtu: mine.mtu,
+        global: device.is_global(),
+        gid,
+        lid: mine.lid,
+        queue_pair: 0,
+        their_first: 0,
+        our_first: mine.first,
+        reads_of_ours: mine.reads,
+        reads_of_theirs: mine.reads,
+    };
+    Connector::new(addresses.collect::<Result<_, _>>()?, route)
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        self.connector.end();
         self.leave();
         self.job_segment.note_change(); // ends the thread that cuts failed ranks
     }

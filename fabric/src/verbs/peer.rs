@@ -1,12 +1,13 @@
 //! The connection to one peer: how many requests are under way, and whether it works.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ibverbs_sys::ibv_wc_status;
 use onesided_remote_memory::Fault;
 
-use crate::verbs::raw::{QueuePair, Remote};
+use crate::Error;
+use crate::verbs::raw::{QueuePair, Remote, Route};
 
 /// The status of a request that was refused before it was posted; the library's own are small.
 pub(super) const REFUSED: u32 = 256;
@@ -20,7 +21,13 @@ pub(super) const REVOKED: u32 = 258;
 /// The connection to a peer.
 #[derive(Debug)]
 pub(super) struct Peer {
-    pub(super) pair: QueuePair,
+    connection: OnceLock<Connection>,
+    /// The peer's queue pair that this rank's is connected to. Held while that changes, or fails.
+    connecting: Mutex<Option<u32>>,
+    /// Whether the peer is known to have connected its queue pair as well: requests may be posted.
+    ready: AtomicBool,
+    /// Whether the connection was asked for.
+    pub(super) asked: AtomicBool,
     /// The start of its home region.
     pub(super) home: Remote,
     /// Held while posting, so that requests are numbered in posting order.
@@ -31,8 +38,6 @@ pub(super) struct Peer {
     pub(super) completed: AtomicU64,
     /// The maximum number in flight.
     pub(super) depth: usize,
-    /// The request `n` in flight, at `n` modulo the length, a power of two.
-    pub(super) under_way: Box<[AtomicU64]>,
     /// The status that broke the connection; 0 while it works.
     pub(super) broken: AtomicU32,
     /// When a wait first found it broken; 0 before.
@@ -51,6 +56,14 @@ pub(super) struct Peer {
     deferred: Mutex<Option<Fault>>,
     /// The state of the revocation of its access.
     pub(super) revocation: Mutex<Revocation>,
+}
+
+/// What a peer takes once it is spoken to.
+#[derive(Debug)]
+struct Connection {
+    pair: QueuePair,
+    /// The request `n` in flight, at `n` modulo the length, a power of two.
+    under_way: Box<[AtomicU64]>,
 }
 
 #[derive(Debug, Default)]
@@ -90,16 +103,18 @@ impl Entry {
 }
 
 impl Peer {
-    /// A connection for `depth` requests in flight.
-    pub(super) fn new(pair: QueuePair, home: Remote, depth: u32) -> Self {
+    /// A peer that is not connected, for `depth` requests in flight.
+    pub(super) fn new(home: Remote, depth: u32) -> Self {
         Self {
-            pair,
+            connection: OnceLock::new(),
+            connecting: Mutex::default(),
+            ready: AtomicBool::new(false),
+            asked: AtomicBool::new(false),
             home,
             posting: Mutex::default(),
             posted: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             depth: depth as usize,
-            under_way: (0..depth.next_power_of_two()).map(|_| AtomicU64::new(Entry::EMPTY)).collect(),
             broken: AtomicU32::new(0),
             noticed: AtomicU64::new(0),
             proof: AtomicU64::new(0),
@@ -109,6 +124,47 @@ impl Peer {
             deferred: Mutex::new(None),
             revocation: Mutex::default(),
         }
+    }
+
+    /// Gives it its queue pair, once.
+    pub(super) fn set_pair(&self, pair: QueuePair) {
+        let under_way = (0..self.depth.next_power_of_two()).map(|_| AtomicU64::new(Entry::EMPTY)).collect();
+        assert!(self.connection.set(Connection { pair, under_way }).is_ok(), "a peer has one queue pair");
+    }
+
+    /// Its queue pair, if there is one.
+    #[inline]
+    pub(super) fn pair(&self) -> Option<&QueuePair> {
+        self.connection.get().map(|connection| &connection.pair)
+    }
+
+    pub(super) fn connecting(&self) -> MutexGuard<'_, Option<u32>> {
+        self.connecting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Connects this rank's queue pair to the peer's.
+    pub(super) fn connect(&self, connected: &mut Option<u32>, route: &Route) -> Result<(), Error> {
+        if let Some(pair) = self.pair() {
+            pair.connect(route)?;
+            *connected = Some(route.queue_pair);
+        }
+        Ok(())
+    }
+
+    /// Whether this rank's queue pair is connected, and works.
+    pub(super) fn is_connected(&self) -> bool {
+        (self.is_ready() || self.connecting().is_some()) && !self.is_broken()
+    }
+
+    /// Whether requests may be posted.
+    #[inline]
+    pub(super) fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire)
+    }
+
+    /// The peer has connected its queue pair to this rank's.
+    pub(super) fn set_ready(&self) {
+        self.ready.store(true, Ordering::Release);
     }
 
     #[inline]
@@ -132,13 +188,14 @@ impl Peer {
         // Acquire: an entry is reused only after its completion was drained. A concurrent post may
         // complete before it is counted.
         let under_way = self.posted().saturating_sub(self.completed.load(Ordering::Acquire));
-        under_way as usize + count <= self.depth
+        self.is_ready() && under_way as usize + count <= self.depth
     }
 
     /// The entry of a request.
     #[inline]
     pub(super) fn entry(&self, number: u64) -> &AtomicU64 {
-        &self.under_way[number as usize & (self.under_way.len() - 1)]
+        let Connection { under_way, .. } = self.connection.get().expect("requests are posted on a connection");
+        &under_way[number as usize & (under_way.len() - 1)]
     }
 
     /// Whether the first `count` requests have completed.
@@ -200,6 +257,7 @@ impl Peer {
     /// The slot of the oldest request in flight, if it keeps segments.
     pub(super) fn oldest_in_flight(&self) -> Option<u32> {
         let number = self.completed();
+        self.connection.get()?;
         let entry = Entry(self.entry(number).load(Ordering::Acquire));
         (entry.is_of(number) && entry.keeps()).then(|| entry.slot())
     }
@@ -226,8 +284,15 @@ impl Peer {
 
     /// Sets the queue pair to the error state.
     pub(super) fn fail_again(&self) {
+        let _connecting = self.connecting(); // what is connected after this finds it broken
         // If this fails, the queue pair is in the error state already.
-        let _ = self.pair.fail();
+        let _ = self.pair().map(QueuePair::fail);
+    }
+
+    /// Resets the queue pair, if there is one.
+    pub(super) fn reset(&self) -> Result<(), Error> {
+        let _connecting = self.connecting();
+        self.pair().map_or(Ok(()), QueuePair::reset)
     }
 
     /// Stores a deferred error.

@@ -96,7 +96,10 @@ impl Inner {
 
     /// Whether a request can be posted to a peer now.
     pub(super) fn has_room(&self, rank: Rank) -> bool {
-        self.peer(rank).is_ok_and(|peer| peer.has_room(1))
+        self.peer(rank).is_ok_and(|peer| {
+            self.ask_to_connect(rank, peer);
+            peer.has_room(1)
+        })
     }
 
     /// Whether requests can be posted now: there is space for them, and where answers are lost (see
@@ -111,14 +114,19 @@ impl Inner {
     #[cold]
     fn wait_for_room<'p>(
         &self,
-        peer: &'p Peer,
+        (rank, peer): (Rank, &'p Peer),
         mut posting: MutexGuard<'p, Posting>,
         work: &[WorkRequest],
     ) -> Option<MutexGuard<'p, Posting>> {
         let (mut completed, mut since) = (peer.completed(), now());
-        // A broken connection does not make space; the post is refused.
-        while !self.can_post(peer, &posting, work) && !peer.is_broken() {
+        // A broken connection does not make space, and a peer that has ended does not connect; the
+        // post is refused.
+        while !self.can_post(peer, &posting, work)
+            && !peer.is_broken()
+            && (peer.is_ready() || self.job_segment.liveness(rank) == Liveness::Alive)
+        {
             drop(posting);
+            self.ask_to_connect(rank, peer);
             if self.progress() == 0 {
                 self.turn();
                 self.check_connections();
@@ -150,7 +158,7 @@ impl Inner {
         }
         let mut posting = peer.posting();
         if !self.can_post(peer, &posting, &work) {
-            posting = match self.wait_for_room(peer, posting, &work) {
+            posting = match self.wait_for_room((rank, peer), posting, &work) {
                 Some(posting) => posting,
                 None => return self.refuse_as(rank, &work, NO_SPACE),
             };
@@ -170,6 +178,9 @@ impl Inner {
         let room = peer.has_room(1);
         if room {
             self.post_in_turn((rank, peer), posting, [request], alive);
+        } else {
+            drop(posting);
+            self.ask_to_connect(rank, peer);
         }
         room
     }
@@ -183,11 +194,14 @@ impl Inner {
         work: [WorkRequest; N],
         alive: bool,
     ) {
-        if peer.broken.load(Ordering::Acquire) != 0 || !alive {
-            posting.unproven = false; // nothing will prove it; a flush reports the fault once
-            drop(posting);
-            return self.refuse(rank, &work);
-        }
+        let pair = match peer.pair() {
+            Some(pair) if peer.broken.load(Ordering::Acquire) == 0 && alive && peer.is_ready() => pair,
+            _ => {
+                posting.unproven = false; // nothing will prove it; a flush reports the fault once
+                drop(posting);
+                return self.refuse(rank, &work);
+            }
+        };
         let first = peer.posted.load(Ordering::Relaxed);
         let mut requests = RawWorkRequests::<N>::new();
         let mut returns = false;
@@ -203,7 +217,7 @@ impl Inner {
                 signalled: !request.unsignaled || at + 1 == N,
                 // Only a fence keeps it from overtaking an earlier read or atomic.
                 fenced: returns && self.fences,
-                inline: !request.verb.returns() && !request.keeps && request.local.len <= peer.pair.inline(),
+                inline: !request.verb.returns() && !request.keeps && request.local.len <= pair.inline(),
             };
             requests.set(at, request);
             returns |= request.verb.returns();
@@ -220,7 +234,7 @@ impl Inner {
         // SAFETY: the memory is a slot's, which is not freed before its completion is drained, or a
         // segment's, which is kept until then. When the endpoint goes, queue pairs are destroyed
         // before slots and kept segments.
-        let posted = unsafe { peer.pair.post(&mut requests) };
+        let posted = unsafe { pair.post(&mut requests) };
         let count = posted.map_or_else(|(count, _)| count, |()| N);
         peer.posted.store(first + count as u64, Ordering::Release);
         drop(posting);

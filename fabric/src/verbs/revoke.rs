@@ -89,9 +89,7 @@ impl Inner {
                     Err(Fault::of(FaultKind::TimedOut, rank))
                 };
             }
-            peer.pair
-                .reset()
-                .map_err(|error| Fault::of(FaultKind::Refused, rank).with_detail(error.fault().detail()))?;
+            peer.reset().map_err(|error| Fault::of(FaultKind::Refused, rank).with_detail(error.fault().detail()))?;
             self.region_table.record_cut(rank);
             *revocation = Revocation::Done;
         }
@@ -100,6 +98,9 @@ impl Inner {
 
     /// Writes the notice if it can be posted now. Returns how many requests were posted then.
     fn tell(&self, rank: Rank, peer: &Peer) -> u64 {
+        if !peer.is_ready() {
+            return 0; // refused when it asks for the connection
+        }
         if let Some(taken) = self.buffers.take(8) {
             taken.buffer.word().store(1, Ordering::Relaxed);
             let to = peer.home.after(RegionTable::notice_of(self.rank));

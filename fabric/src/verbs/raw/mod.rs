@@ -1,6 +1,7 @@
 //! Owners of libibverbs' objects. Each keeps its parent, so that they are destroyed in order.
 #![allow(unsafe_code)] // calls of a C library, and the pointers it gives
 
+mod datagrams;
 mod pair;
 
 use std::ffi::CStr;
@@ -17,6 +18,7 @@ use onesided_remote_memory::{Fault, FaultKind};
 use crate::shm::{self, Mapping};
 use crate::{Error, UserMemory};
 
+pub(super) use self::datagrams::{AddressHandle, DATAGRAM, DatagramQueue};
 pub(super) use self::pair::{Local, Mtu, QueuePair, RawWorkRequest, RawWorkRequests, Remote, Route, Verb};
 
 /// How many completions one poll returns.

@@ -37,6 +37,20 @@ pub(in crate::verbs) struct Route {
     pub(in crate::verbs) reads_of_theirs: u8,
 }
 
+impl Route {
+    /// The way to the peer's port, in the library's form.
+    pub(super) fn address(&self) -> ibv::ibv_ah_attr {
+        let mut address = ibv::ibv_ah_attr { dlid: self.lid, port_num: self.port, ..Default::default() };
+        if self.global {
+            address.is_global = 1;
+            address.grh.dgid.raw = self.gid.0;
+            address.grh.sgid_index = self.gid_index;
+            address.grh.hop_limit = 64;
+        }
+        address
+    }
+}
+
 /// One side of a reliable connection.
 #[derive(Debug)]
 pub(in crate::verbs) struct QueuePair {
@@ -124,13 +138,6 @@ impl QueuePair {
             mask::IBV_QP_STATE | mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_ACCESS_FLAGS,
         )?;
 
-        let mut address = ibv::ibv_ah_attr { dlid: route.lid, port_num: route.port, ..Default::default() };
-        if route.global {
-            address.is_global = 1;
-            address.grh.dgid.raw = route.gid.0;
-            address.grh.sgid_index = route.gid_index;
-            address.grh.hop_limit = 64;
-        }
         let mut receive = ibv::ibv_qp_attr {
             qp_state: ibv::ibv_qp_state::IBV_QPS_RTR,
             path_mtu: route.mtu,
@@ -138,7 +145,7 @@ impl QueuePair {
             rq_psn: route.their_first,
             max_dest_rd_atomic: route.reads_of_theirs,
             min_rnr_timer: NO_RECEIVE_WAIT,
-            ah_attr: address,
+            ah_attr: route.address(),
             ..Default::default()
         };
         self.modify(

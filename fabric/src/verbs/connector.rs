@@ -1,0 +1,316 @@
+//! Connections on demand: the first operation to a peer asks for its connection, by datagrams.
+//!
+//! Each rank has an endpoint for datagrams from the start, whose address the job's exchange gives to
+//! all. A rank has one queue pair for a peer, made when either of them asks. Both ends send the same
+//! datagram, [`Hello`], with the number of that queue pair, so requests that cross settle on one
+//! connection by themselves:
+//!
+//! | a hello that | makes its receiver |
+//! |---|---|
+//! | asks | connect its queue pair, and answer |
+//! | knows | send: the peer has connected its queue pair to this one |
+//! | refuses | close its side: the peer has cut this rank |
+//!
+//! Datagrams may be lost, so a rank asks again until the peer knows. A peer that computes answers by
+//! a thread, which sleeps until a datagram comes; a peer that is stopped answers when it goes on, or
+//! the connection counts as broken after [`GIVE_UP_AFTER`].
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::Builder;
+
+use onesided_remote_memory::{Liveness, Rank};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::drive::now;
+use crate::verbs::Inner;
+use crate::verbs::endpoint_address::EndpointAddress;
+use crate::verbs::peer::Peer;
+use crate::verbs::raw::{AddressHandle, DATAGRAM, DatagramQueue, QueuePair, Route};
+
+/// A datagram to a peer is repeated after this time.
+const REPEAT: u64 = 20_000_000;
+/// How long a peer may be silent that is asked for its first connection: longer than a card, because
+/// a thread answers.
+const GIVE_UP_AFTER: u64 = 15_000_000_000;
+
+/// The wire form's first bytes: what it is, and its version.
+const MAGIC: [u8; 4] = *b"1SC\x01";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Hello {
+    magic: [u8; 4],
+    from: u32,
+    /// The incarnations of the sender, and of the receiver that it means: those of other processes
+    /// and jobs are dropped.
+    incarnations: [u64; 2],
+    /// The sender's queue pair for the receiver.
+    queue_pair: u32,
+    asks: bool,
+    knows: bool,
+    refuses: bool,
+}
+
+impl Hello {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (hello, rest) = postcard::take_from_bytes::<Self>(bytes).ok()?;
+        (hello.magic == MAGIC && rest.is_empty()).then_some(hello)
+    }
+
+    fn write(self, into: &mut [u8; DATAGRAM]) -> &[u8] {
+        postcard::to_slice(&self, into).expect("it is shorter than a datagram")
+    }
+}
+
+/// What the connections of a rank are made of.
+#[derive(Debug)]
+pub(super) struct Connector {
+    /// The addresses of all ranks.
+    pub(super) addresses: Box<[EndpointAddress]>,
+    /// This rank's side of every route.
+    pub(super) route: Route,
+    asked: Mutex<Vec<Rank>>,
+    wake: OwnedFd,
+    ended: AtomicBool,
+}
+
+impl Connector {
+    pub(super) fn new(addresses: Box<[EndpointAddress]>, route: Route) -> Result<Self, Error> {
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|source| Error::Verbs { call: "eventfd", source: source.into(), hint: "" })?;
+        Ok(Self { addresses, route, asked: Mutex::default(), wake, ended: AtomicBool::new(false) })
+    }
+
+    fn wake(&self) {
+        // Fails only if the eventfd is already readable.
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+
+    /// Ends the thread.
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// The route from this rank's queue pair for a peer to the peer's.
+    pub(super) fn route(&self, me: Rank, peer: Rank, queue_pair: u32) -> Route {
+        let (mine, theirs) = (&self.addresses[me.index()], &self.addresses[peer.index()]);
+        Route {
+            mtu: mine.mtu.min(theirs.mtu),
+            gid: theirs.gid,
+            lid: theirs.lid,
+            queue_pair,
+            their_first: theirs.first,
+            our_first: mine.first,
+            reads_of_ours: mine.reads.min(theirs.reads),
+            reads_of_theirs: mine.reads,
+            ..self.route
+        }
+    }
+}
+
+/// The thread's side: datagrams, and the peers that are asked.
+struct Thread {
+    connector: Arc<Connector>,
+    datagrams: DatagramQueue,
+    handles: HashMap<Rank, AddressHandle>,
+    /// Since when.
+    asking: Vec<(Rank, u64)>,
+}
+
+impl Inner {
+    /// Asks for the connection to a peer, once. The end of the answer wakes this rank's threads.
+    #[cold]
+    pub(super) fn ask_to_connect(&self, rank: Rank, peer: &Peer) {
+        if !peer.is_ready() && !peer.asked.swap(true, Ordering::AcqRel) {
+            self.connector.asked.lock().unwrap_or_else(PoisonError::into_inner).push(rank);
+            self.connector.wake();
+        }
+    }
+
+    /// Starts the thread that connects. It ends with the endpoint.
+    pub(super) fn start_connecting(self: &Arc<Self>, datagrams: DatagramQueue) -> Result<(), Error> {
+        let (inner, connector) = (Arc::downgrade(self), Arc::clone(&self.connector));
+        let thread = Thread { connector, datagrams, handles: HashMap::new(), asking: Vec::new() };
+        let failed = |source| onesided_job::Error::Join {
+            what: "start the thread that connects ranks".to_owned(),
+            source: Some(source),
+        };
+        Builder::new().name("onesided-connect".to_owned()).spawn(move || thread.run(&inner)).map_err(failed)?;
+        Ok(())
+    }
+
+    /// Connects this rank's queue pair for a peer to the peer's, and says which it is.
+    fn connect(&self, rank: Rank, peer: &Peer, queue_pair: u32) -> Option<u32> {
+        let mut connected = peer.connecting();
+        if peer.is_broken() || self.job_segment.liveness(rank) != Liveness::Alive {
+            return None;
+        }
+        let number = self.queue_pair_of(rank, peer)?;
+        match *connected {
+            Some(earlier) => (earlier == queue_pair).then_some(number),
+            None => {
+                let route = self.connector.route(self.rank, rank, queue_pair);
+                peer.connect(&mut connected, &route).ok().map(|()| number)
+            }
+        }
+    }
+
+    /// The number of this rank's queue pair for a peer, made at the first call.
+    pub(super) fn queue_pair_of(&self, rank: Rank, peer: &Peer) -> Option<u32> {
+        if let Some(pair) = peer.pair() {
+            return Some(pair.number());
+        }
+        let pair = QueuePair::new(&self.domain, &self.completions, &self.receives, peer.depth as u32).ok()?;
+        let number = pair.number();
+        self.by_number.write().unwrap_or_else(PoisonError::into_inner).insert(number, rank);
+        peer.set_pair(pair);
+        Some(number)
+    }
+}
+
+impl Thread {
+    fn run(mut self, inner: &Weak<Inner>) {
+        loop {
+            self.datagrams.request_event();
+            let Some(inner) = inner.upgrade() else { return };
+            self.turn(&inner);
+            drop(inner);
+            if self.connector.ended.load(Ordering::Acquire) {
+                return;
+            }
+            let mut fds = [
+                PollFd::from_borrowed_fd(self.datagrams.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.connector.wake.as_fd(), PollFlags::IN),
+            ];
+            let repeat = Timespec { tv_sec: 0, tv_nsec: REPEAT as i64 };
+            // On every outcome it looks.
+            let _ = rustix::event::poll(&mut fds, (!self.asking.is_empty()).then_some(&repeat));
+            let _ = rustix::io::read(&self.connector.wake, &mut [0; 8]);
+        }
+    }
+
+    /// Takes in what has arrived, answers, and asks.
+    fn turn(&mut self, inner: &Inner) {
+        let mut arrived = Vec::new();
+        self.datagrams.receive(|bytes| arrived.extend(Hello::read(bytes)));
+        for hello in arrived {
+            self.take(inner, hello);
+        }
+        let asked = std::mem::take(&mut *self.connector.asked.lock().unwrap_or_else(PoisonError::into_inner));
+        self.asking.extend(asked.into_iter().map(|rank| (rank, now())));
+        let mut asking = std::mem::take(&mut self.asking);
+        asking.retain(|(rank, since)| self.ask(inner, *rank, *since));
+        self.asking = asking;
+    }
+
+    /// Asks a peer, again and again: whether it is still to be asked.
+    fn ask(&mut self, inner: &Inner, rank: Rank, since: u64) -> bool {
+        let Ok(peer) = inner.peer(rank) else { return false };
+        if peer.is_ready() || peer.is_broken() || inner.job_segment.liveness(rank) != Liveness::Alive {
+            inner.ring(); // who waits finds out why
+            return false;
+        }
+        let number = {
+            let _connecting = peer.connecting();
+            inner.queue_pair_of(rank, peer)
+        };
+        let Some(number) = number.filter(|_| now() < since.saturating_add(GIVE_UP_AFTER)) else {
+            peer.fail();
+            inner.ring();
+            return false;
+        };
+        let knows = peer.connecting().is_some();
+        self.say(inner, rank, Hello { queue_pair: number, asks: true, knows, ..self.hello(inner, rank) });
+        true
+    }
+
+    fn hello(&self, inner: &Inner, to: Rank) -> Hello {
+        let incarnations = [inner.rank, to].map(|rank| self.connector.addresses[rank.index()].incarnation);
+        Hello {
+            magic: MAGIC,
+            from: inner.rank.0,
+            incarnations,
+            queue_pair: 0,
+            asks: false,
+            knows: false,
+            refuses: false,
+        }
+    }
+
+    /// Takes in a datagram. One that is not of this job, or of another incarnation, is dropped.
+    fn take(&mut self, inner: &Inner, hello: Hello) {
+        let from = Rank(hello.from);
+        let Ok(peer) = inner.peer(from) else { return };
+        let mine = self.hello(inner, from);
+        if hello.incarnations != [mine.incarnations[1], mine.incarnations[0]] {
+            return;
+        }
+        if hello.refuses {
+            peer.close(true);
+            return inner.ring();
+        }
+        let answer = match inner.connect(from, peer, hello.queue_pair) {
+            Some(queue_pair) => {
+                let becomes_ready = hello.knows && !peer.is_ready();
+                if becomes_ready {
+                    peer.set_ready();
+                    inner.ring();
+                }
+                // A peer that has answered would ask before it sends.
+                if !(hello.asks || becomes_ready && peer.asked.load(Ordering::Acquire)) {
+                    return;
+                }
+                Hello { queue_pair, knows: true, ..mine }
+            }
+            None if peer.is_closed() => Hello { refuses: true, ..mine },
+            None => return,
+        };
+        self.say(inner, from, answer);
+    }
+
+    fn say(&mut self, inner: &Inner, to: Rank, hello: Hello) {
+        let Self { connector, datagrams, handles, .. } = self;
+        let address = &connector.addresses[to.index()];
+        let handle = match handles.entry(to) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let route = connector.route(inner.rank, to, 0);
+                let Ok(handle) = AddressHandle::new(&inner.domain, &route) else { return };
+                entry.insert(handle)
+            }
+        };
+        datagrams.send(handle, address.datagrams, hello.write(&mut [0; DATAGRAM]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hellos_travel() {
+        let hello = Hello {
+            magic: MAGIC,
+            from: u32::MAX,
+            incarnations: [u64::MAX; 2],
+            queue_pair: u32::MAX,
+            asks: true,
+            knows: false,
+            refuses: false,
+        };
+        let mut room = [0; DATAGRAM];
+        let bytes = hello.write(&mut room);
+        assert_eq!(Hello::read(bytes), Some(hello));
+        for len in 0..bytes.len() {
+            assert_eq!(Hello::read(&bytes[..len]), None);
+        }
+        assert_eq!(Hello::read(&[bytes, &[0]].concat()), None);
+        assert_eq!(Hello::read(&[&[0], &bytes[1..]].concat()), None);
+    }
+}
