@@ -148,7 +148,7 @@
 //!   rendezvous  any length: copied by the sender, read by the receiver
 //! ```
 //!
-//! RGET is that of sur-2006, section 3: its sender does nothing between the two packets. A send
+//! RGET is that of sur-2006, section 4: its sender does nothing between the two packets. A send
 //! copies its elements into registered memory, up to 64 MiB of which are kept for the next sends; a
 //! receive reads them into its slice or vector. A [synchronous
 //! send](crate::Messages::send_synchronous) waits for its receive, also at this rank itself.

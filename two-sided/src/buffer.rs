@@ -20,7 +20,7 @@ use crate::taken::Taken;
 use crate::{Error, Messages, Payload, SendRequest, Source, Status, Tag, Tags, offered};
 
 /// Elements in registered memory, for messages that no CPU copies where the fabric has a card: the
-/// receiver's card reads them out of the sender's buffer into its own (RGET: sur-2006, section 3).
+/// receiver's card reads them out of the sender's buffer into its own (RGET: sur-2006, section 4).
 /// On shared memory they are copied once. The memory is registered once, and used again by the next
 /// buffer when this one is dropped (leave pinned: woodall-2006).
 ///

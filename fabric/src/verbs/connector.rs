@@ -119,8 +119,16 @@ struct Thread {
     connector: Arc<Connector>,
     datagrams: DatagramQueue,
     handles: HashMap<Rank, AddressHandle>,
-    /// Since when.
-    asking: Vec<(Rank, u64)>,
+    asking: Vec<Asked>,
+}
+
+/// A peer that is asked.
+#[derive(Clone, Copy)]
+struct Asked {
+    rank: Rank,
+    /// When it is given up, and when it is asked again.
+    until: u64,
+    again: u64,
 }
 
 impl Inner {
@@ -203,14 +211,16 @@ impl Thread {
             self.take(inner, hello);
         }
         let asked = std::mem::take(&mut *self.connector.asked.lock().unwrap_or_else(PoisonError::into_inner));
-        self.asking.extend(asked.into_iter().map(|rank| (rank, now())));
+        let now = now();
+        self.asking.extend(asked.into_iter().map(|rank| Asked { rank, until: now + GIVE_UP_AFTER, again: now }));
         let mut asking = std::mem::take(&mut self.asking);
-        asking.retain(|(rank, since)| self.ask(inner, *rank, *since));
+        asking.retain_mut(|asked| self.ask(inner, asked, now));
         self.asking = asking;
     }
 
     /// Asks a peer, again and again: whether it is still to be asked.
-    fn ask(&mut self, inner: &Inner, rank: Rank, since: u64) -> bool {
+    fn ask(&mut self, inner: &Inner, asked: &mut Asked, now: u64) -> bool {
+        let rank = asked.rank;
         let Ok(peer) = inner.peer(rank) else { return false };
         if peer.is_ready() || peer.is_broken() || inner.job_segment.liveness(rank) != Liveness::Alive {
             inner.ring(); // who waits finds out why
@@ -220,13 +230,16 @@ impl Thread {
             let _connecting = peer.connecting();
             inner.queue_pair_of(rank, peer)
         };
-        let Some(number) = number.filter(|_| now() < since.saturating_add(GIVE_UP_AFTER)) else {
+        let Some(number) = number.filter(|_| now < asked.until) else {
             peer.fail();
             inner.ring();
             return false;
         };
-        let knows = peer.connecting().is_some();
-        self.say(inner, rank, Hello { queue_pair: number, asks: true, knows, ..self.hello(inner, rank) });
+        if now >= asked.again {
+            asked.again = now + REPEAT;
+            let knows = peer.connecting().is_some();
+            self.say(inner, rank, Hello { queue_pair: number, asks: true, knows, ..self.hello(inner, rank) });
+        }
         true
     }
 

@@ -3,9 +3,10 @@
 //! # Structure
 //!
 //! A reliable connection joins two ranks of which one has spoken to the other, and every rank to
-//! itself (`connector`). A region's lock words are changed through one card, by their owner as well, because a card's atomics are atomic with
-//! one another and not with the CPU's. All queue pairs of a rank share one receive queue (64-byte
-//! slots for messages and doorbells) and one completion queue with one completion channel.
+//! itself (`connector`). A region's lock words are changed through one card, by their owner as
+//! well, because a card's atomics are atomic with one another and not with the CPU's. All queue
+//! pairs of a rank share one receive queue (2 KiB slots for packets and doorbells) and one
+//! completion queue with one completion channel.
 //!
 //! An operation takes a slot with a registered 64-byte cell, or a bounce buffer for more bytes.
 //! Results arrive there; the card never writes futures or callers' buffers. Requests on one
@@ -18,6 +19,9 @@
 //! - Aligned words are written and read atomically, as cards do over PCI Express. Soft-RoCE copies
 //!   by the kernel's memcpy, which does so too unless the CPU has ERMS and the kernel uses it
 //!   (`scripts/soft-roce` hides it).
+//! - The first request to a peer waits until they are connected: some hundred microseconds, or
+//!   until a peer that is stopped goes on. A peer that does not answer for 15 seconds counts as
+//!   unreachable.
 //! - A flush posts a read after the writes, because a write's completion does not prove that the
 //!   data is placed.
 //! - An atomic that completes successfully has returned the old value. Soft-RoCE can violate this

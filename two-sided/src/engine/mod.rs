@@ -14,7 +14,7 @@
 //! that task waits for nothing or for something else, by any other that waits, into memory of the
 //! library.
 //!
-//! RGET is that of sur-2006, section 3: one control message before the data and one after it, and
+//! RGET is that of sur-2006, section 4: one control message before the data and one after it, and
 //! the sender does nothing in between.
 //!
 //! # Credits
