@@ -1,5 +1,6 @@
-//! `bench overlap`: whether a message moves while a rank computes (sur-2006, section 5), by progress
-//! mode. Rank 0 receives, and the last rank sends.
+//! `bench overlap`: whether a message moves while a rank computes (sur-2006, section 5), and what that
+//! costs messages that are waited for (yu-2004, Table 1), by progress mode. Rank 0 receives, and the
+//! last rank sends.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use crate::bench::results::quantity::Quantity;
 use crate::bench::results::summary::Summary;
 use crate::bench::runner::suite::{Program, Suite};
 use crate::bench::worker::rank::BenchRank;
-use crate::bench::worker::timing::spin_for;
+use crate::bench::worker::timing::{CpuUse, spin_for};
 use crate::failure::Failure;
 
 const CONTROL: Tag = Tag(0);
@@ -76,7 +77,7 @@ static CASES: [Case; 5] = [
 ];
 
 pub(crate) static SUITE: Suite = Suite {
-    steps: |effort| (MODES.len() * sizes(effort).len() * CASES.len()) as u64,
+    steps: |effort| (MODES.len() * (sizes(effort).len() * CASES.len() + ROUND_TRIPS.len())) as u64,
     ..Suite::new("overlap", Program::Plain(run))
 };
 
@@ -84,6 +85,17 @@ const fn sizes(effort: Effort) -> &'static [usize] {
     match effort {
         Effort::Full => &[8, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20],
         Effort::Quick | Effort::Trial => &[1 << 20],
+    }
+}
+
+/// The messages of a round trip: those of yu-2004, Table 1.
+const ROUND_TRIPS: [usize; 2] = [4, 4 << 10];
+
+const fn round_trips(effort: Effort) -> u32 {
+    match effort {
+        Effort::Full => 2_000,
+        Effort::Quick => 500,
+        Effort::Trial => 10,
     }
 }
 
@@ -131,6 +143,51 @@ fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
             if rank.world.rank() == 0 {
                 rank.measured((&of_alone(mode), Some(*size)), Quantity::Latency, &alone, None)?;
             }
+        }
+        for size in ROUND_TRIPS {
+            round_trip((rank, effort), &messages, mode, &mut vec![1; size])?;
+            rank.step()?;
+        }
+    }
+    Ok(())
+}
+
+/// Half a round trip, and what both ranks use of their processors for a message.
+fn round_trip(
+    (rank, effort): (&BenchRank, Effort),
+    messages: &Messages,
+    mode: ProgressMode,
+    bytes: &mut [u8],
+) -> Result<(), Failure> {
+    let (peer, is_first) = (if rank.is_target() { 0 } else { rank.peer() }, !rank.is_target());
+    let count = round_trips(effort);
+    let (mut times, mut used) = (Vec::new(), Vec::new());
+    for _ in 0..effort.runs() {
+        rank.world.barrier().wait()?;
+        let (begin, cpu_use) = (Instant::now(), CpuUse::begin());
+        for _ in 0..count {
+            if is_first {
+                messages.send(bytes, peer, DATA).wait()?;
+            }
+            messages.recv_into(bytes, peer, DATA).wait()?;
+            if !is_first {
+                messages.send(bytes, peer, DATA).wait()?;
+            }
+        }
+        let (took, mine) = (begin.elapsed(), cpu_use.time().as_nanos() as f64);
+        if is_first {
+            let mut theirs = [0.0];
+            messages.recv_into(&mut theirs, peer, CONTROL).wait()?;
+            times.push(took.as_nanos() as f64 / f64::from(2 * count));
+            used.push((mine + theirs[0]) / f64::from(2 * count));
+        } else {
+            messages.send(&[mine], peer, CONTROL).wait()?;
+        }
+    }
+    if is_first {
+        for (what, values) in [("latency", &times), ("processor time", &used)] {
+            let name = format!("{what} of a message of {} B: {mode}", bytes.len());
+            rank.measured((&name, None), Quantity::Latency, values, Some(""))?;
         }
     }
     Ok(())

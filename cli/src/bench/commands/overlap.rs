@@ -13,10 +13,13 @@ use crate::failure::Failure;
 /// Rank 0 receives from the last rank, each on a core of its own; a handler may run on every core. A
 /// rank computes for 1.8 ms between the start of its send or receive and the wait for it. The limit
 /// is the same computation alone: a ratio of 1 is full overlap (W/T of sur-2006, section 5, is its
-/// inverse). It receives into a slice, or a vector, which needs no copy. A sender is held from its send until it may go on, while its receiver computes: one that
-/// posts the receive before (early), or when the message was announced (late). Sizes are 8 B, 16 KiB
-/// and powers of four to 4 MiB (--quick: 1 MiB). Every figure is the median of 7 runs (--quick: 3).
-/// The benchmark assumes an otherwise idle machine.
+/// inverse). It receives into a slice, or a vector, which needs no copy. A sender is held from its
+/// send until it may go on, while its receiver computes: one that posts the receive before (early),
+/// or when the message was announced (late). Sizes are 8 B, 16 KiB and powers of four to 4 MiB
+/// (--quick: 1 MiB). What a mode costs messages that are waited for: the latency (half a round trip)
+/// of 4 B and 4 KiB (yu-2004, Table 1), and the processor time of both ranks for a message.
+/// Every figure is the median of 7 runs (--quick: 3). The benchmark assumes an otherwise idle
+/// machine.
 #[derive(Debug, clap::Args)]
 #[command(after_help = runner::help())]
 pub(crate) struct Args {

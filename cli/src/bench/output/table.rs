@@ -177,8 +177,10 @@ impl Document {
             (&*title, table(&["", "size", "median", "", "limit", "ratio"], latencies)),
             (&*title, table(&["", "size", "bandwidth", "limit", "messages", "limit", "ratio"], rates)),
         ]
+        .into_iter()
+        .filter(|(_, table)| table.lines().count() > 1) // of some benchmarks there are no rates
         .map(|(title, table)| format!("\n{title}\n{table}"))
-        .concat()
+        .collect()
     }
 
     /// The legend of the tables.

@@ -55,9 +55,14 @@ impl CpuUse {
         Self { begin: Instant::now(), processor_time: processor_time() }
     }
 
+    /// The processor time since `begin`, of all threads of this process.
+    pub(crate) fn time(&self) -> Duration {
+        processor_time() - self.processor_time
+    }
+
     /// The fraction of a core since `begin`.
     pub(crate) fn fraction(&self) -> f64 {
-        (processor_time() - self.processor_time).as_secs_f64() / self.begin.elapsed().as_secs_f64()
+        self.time().as_secs_f64() / self.begin.elapsed().as_secs_f64()
     }
 }
 
