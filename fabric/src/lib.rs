@@ -21,6 +21,8 @@ mod capabilities;
 mod collective;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+#[cfg(not(onesided_loom))]
+mod datagrams;
 mod dispatch;
 mod drive;
 mod endpoint;
@@ -81,6 +83,9 @@ pub use onesided_remote_memory as remote_memory;
 pub use crate::any::{Any, endpoint, threads};
 pub use crate::background::{Background, BackgroundSlot};
 pub use crate::capabilities::{AtomicAgent, Capabilities, Path};
+#[cfg(not(onesided_loom))]
+#[doc(hidden)]
+pub use crate::datagrams::{Channel, DatagramCounts, Identity};
 pub use crate::dispatch::{Either, EitherFuture, EitherPause};
 pub use crate::drive::{Drive, NOBODY, block_on, poll_now, wait_for, wait_timeout};
 pub use crate::error::Error;

@@ -1,0 +1,330 @@
+//! The protocol machine of a rank: all its peers.
+
+use std::collections::VecDeque;
+use std::task::Poll;
+
+use onesided_remote_memory::{Fault, FaultKind, Rank};
+
+use super::header::{HEADER, Header};
+use super::receiver::{Arrived, Receiver};
+use super::sender::{NEVER, Sender};
+
+/// After this time without an answer a peer is lost, in nanoseconds.
+const SILENCE: u64 = 8_000_000_000;
+/// So many timeouts are part of it: a rank that looks rarely has not asked often.
+const ASKED: u32 = 64;
+
+/// Who a rank is: its job, its number, and its incarnation, which rises with each process that takes
+/// the number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Datagrams of other jobs are dropped.
+    pub job: u32,
+    /// The rank.
+    pub rank: Rank,
+    /// The rank's incarnation.
+    pub incarnation: u32,
+}
+
+/// What a machine has sent, received and dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DatagramCounts {
+    /// Packets, each counted once.
+    pub sent: u64,
+    /// Repetitions of packets.
+    pub resent: u64,
+    /// Datagrams without a packet: acknowledgements and questions for one.
+    pub bare: u64,
+    /// Packets received, each counted once.
+    pub received: u64,
+    /// Packets dropped because they came before.
+    pub duplicates: u64,
+    /// Packets dropped because there was no room for them.
+    pub beyond: u64,
+    /// Datagrams dropped because they are of another job.
+    pub foreign: u64,
+    /// Datagrams dropped because they are of or to an old incarnation, or of a lost peer.
+    pub stale: u64,
+    /// Datagrams dropped because they are of no rank, or violate the protocol.
+    pub malformed: u64,
+}
+
+/// Reliable packets over unreliable datagrams: the protocol machine of a rank, without I/O, clock
+/// or threads (koop-2008, section 5.1: UD-SR). Times are nanoseconds of the caller's clock.
+///
+/// Packets arrive exactly once and in order of one sender. Each of the two directions between two
+/// ranks has at most 256 packets that were not acknowledged and 256 that were not taken.
+///
+/// A peer needs no handshake: its incarnation comes with its address, and a higher one begins anew.
+#[derive(Debug)]
+pub struct Channel {
+    own: Identity,
+    peers: Box<[Peer]>,
+    /// The peers that have something to do, perhaps later.
+    active: Vec<Rank>,
+    /// Packets in order, with the incarnation of their sender.
+    ready: VecDeque<(Rank, u32, Box<[u8]>)>,
+    /// When the first timer ends.
+    due: u64,
+    /// The number of the first packet.
+    first: u32,
+    counts: DatagramCounts,
+}
+
+#[derive(Debug)]
+struct Peer {
+    incarnation: u32,
+    is_active: bool,
+    status: Status,
+}
+
+#[derive(Debug)]
+enum Status {
+    /// Nothing was sent or received.
+    Fresh,
+    Met(Box<Met>),
+    Lost,
+}
+
+#[derive(Debug)]
+struct Met {
+    sender: Sender,
+    receiver: Receiver,
+    /// Since when an answer is due.
+    since: u64,
+}
+
+impl Peer {
+    const fn new(incarnation: u32) -> Self {
+        Self { incarnation, is_active: false, status: Status::Fresh }
+    }
+
+    /// `None`: lost.
+    fn met(&mut self, now: u64, first: u32) -> Option<&mut Met> {
+        if let Status::Fresh = self.status {
+            let (sender, receiver) = (Sender::new(first), Receiver::new(first));
+            self.status = Status::Met(Box::new(Met { sender, receiver, since: now }));
+        }
+        match &mut self.status {
+            Status::Met(met) => Some(met),
+            _ => None,
+        }
+    }
+}
+
+impl Met {
+    fn due(&self) -> u64 {
+        self.sender.due().min(self.receiver.due())
+    }
+
+    fn header(&mut self, (own, to): (Identity, u32), sequence: u32, carries: bool, asks: bool) -> [u8; HEADER] {
+        let Identity { job, rank: from, incarnation } = own;
+        let acknowledges = self.receiver.acknowledge();
+        Header { carries, asks, job, from, incarnation, to, sequence, acknowledges }.to_bytes()
+    }
+}
+
+impl Channel {
+    /// The machine of a rank among peers with these incarnations, by rank, its own included.
+    #[must_use]
+    pub fn new(own: Identity, incarnations: impl IntoIterator<Item = u32>) -> Self {
+        Self::numbered(own, incarnations, 0)
+    }
+
+    /// The same with packets numbered from `first`, at all ranks.
+    pub(super) fn numbered(own: Identity, incarnations: impl IntoIterator<Item = u32>, first: u32) -> Self {
+        let peers = incarnations.into_iter().map(Peer::new).collect();
+        let (active, ready, counts) = (Vec::new(), VecDeque::new(), DatagramCounts::default());
+        Self { own, peers, active, ready, due: NEVER, first, counts }
+    }
+
+    /// Bytes of a datagram that carry no packet.
+    pub const HEADER: usize = HEADER;
+
+    /// What happened so far.
+    #[must_use]
+    pub const fn counts(&self) -> DatagramCounts {
+        self.counts
+    }
+
+    /// When [`transmit`](Self::transmit) has something to do, at the latest.
+    #[must_use]
+    pub const fn due(&self) -> u64 {
+        self.due
+    }
+
+    /// Whether every packet that was sent has been acknowledged.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.active.iter().all(|rank| match &self.peers[rank.index()].status {
+            Status::Met(met) => met.sender.is_idle(),
+            _ => true,
+        })
+    }
+
+    /// Whether a peer has not answered for 8 s.
+    #[must_use]
+    pub fn is_lost(&self, rank: Rank) -> bool {
+        self.peers.get(rank.index()).is_some_and(|peer| matches!(peer.status, Status::Lost))
+    }
+
+    /// A peer has died or left: nothing is sent to it any more.
+    pub fn forget(&mut self, rank: Rank) {
+        if let Some(peer) = self.peers.get_mut(rank.index()) {
+            peer.status = Status::Lost;
+        }
+    }
+
+    /// Takes a packet for a peer, the bytes of `head`, then those of `body`: they leave with the
+    /// next [`transmit`](Self::transmit). `Pending`: there is no room.
+    ///
+    /// # Errors
+    /// `NoSuchRank`; `ConnectionLost` if the peer is lost.
+    pub fn send(&mut self, now: u64, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
+        let peer = self.peers.get_mut(to.index()).ok_or(Fault::of(FaultKind::NoSuchRank, to))?;
+        let met = peer.met(now, self.first).ok_or(Fault::of(FaultKind::ConnectionLost, to))?;
+        if met.sender.is_idle() {
+            met.since = now;
+        }
+        let sent = met.sender.push(now, head, body);
+        self.counts.sent += u64::from(sent);
+        self.activate(to, if sent { 0 } else { NEVER });
+        if sent { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    fn activate(&mut self, rank: Rank, due: u64) {
+        let peer = &mut self.peers[rank.index()];
+        if !std::mem::replace(&mut peer.is_active, true) {
+            self.active.push(rank);
+        }
+        if let Status::Met(met) = &peer.status {
+            self.due = self.due.min(due).min(met.due());
+        }
+    }
+
+    /// Takes in a datagram, whatever it holds.
+    pub fn arrived(&mut self, now: u64, datagram: &[u8]) {
+        let Some((header, packet)) = Header::parse(datagram) else {
+            self.counts.malformed += 1;
+            return;
+        };
+        if header.job != self.own.job {
+            self.counts.foreign += 1;
+            return;
+        }
+        let from = header.from;
+        let Some(peer) = self.peers.get_mut(from.index()) else {
+            self.counts.malformed += 1;
+            return;
+        };
+        if header.incarnation > peer.incarnation {
+            *peer = Peer { is_active: peer.is_active, ..Peer::new(header.incarnation) };
+        }
+        let incarnation = peer.incarnation;
+        let is_old = header.incarnation < incarnation;
+        let met = if is_old { None } else { peer.met(now, self.first) };
+        let Some(met) = met else {
+            self.counts.stale += 1;
+            return;
+        };
+        if header.to != self.own.incarnation {
+            self.counts.stale += 1;
+            if header.carries || header.asks {
+                met.receiver.hurry(); // the answer says who is here now
+                self.activate(from, 0);
+            }
+            return;
+        }
+        if met.sender.acknowledge(now, header.acknowledges).is_err() {
+            self.counts.malformed += 1;
+            return;
+        }
+        met.since = now;
+        if header.carries {
+            let ready = &mut self.ready;
+            let before = ready.len();
+            let arrived = met.receiver.arrived(now, header.sequence, packet, |packet| {
+                ready.push_back((from, incarnation, packet));
+            });
+            self.counts.received += (ready.len() - before) as u64;
+            self.counts.duplicates += u64::from(arrived == Arrived::Duplicate);
+            self.counts.beyond += u64::from(arrived == Arrived::Beyond);
+        }
+        if header.asks {
+            met.receiver.hurry();
+        }
+        let has_more = met.sender.next_to_send().is_some();
+        self.activate(from, if has_more { 0 } else { NEVER });
+    }
+
+    /// The next packet, with its sender.
+    pub fn take(&mut self) -> Option<(Rank, Box<[u8]>)> {
+        let (from, incarnation, packet) = self.ready.pop_front()?;
+        let peer = &mut self.peers[from.index()];
+        if let Status::Met(met) = &mut peer.status
+            && peer.incarnation == incarnation
+        {
+            met.receiver.taken();
+            if met.receiver.due() == 0 {
+                self.activate(from, 0);
+            }
+        }
+        Some((from, packet))
+    }
+
+    /// Sends what is due: `post` gets the peer, the header and the packet of a datagram, and returns
+    /// whether it was posted. After a `false` the rest is due at once.
+    pub fn transmit(&mut self, now: u64, mut post: impl FnMut(Rank, &[u8], &[u8]) -> bool) {
+        if now < self.due {
+            return;
+        }
+        self.due = NEVER;
+        for rank in std::mem::take(&mut self.active) {
+            let peer = &mut self.peers[rank.index()];
+            peer.is_active = false;
+            let Status::Met(met) = &mut peer.status else { continue };
+            met.sender.end_timer(now);
+            let is_silent = now.saturating_sub(met.since) >= SILENCE && met.sender.unanswered() >= ASKED;
+            if is_silent {
+                peer.status = Status::Lost;
+                continue;
+            }
+            let addresses = (self.own, peer.incarnation);
+            let posted = met.transmit(now, addresses, &mut self.counts, |header, packet| post(rank, header, packet));
+            if !posted || met.due() != NEVER || !met.sender.is_idle() {
+                self.activate(rank, if posted { NEVER } else { now });
+            }
+        }
+    }
+}
+
+impl Met {
+    /// Whether everything that was due was posted.
+    fn transmit(
+        &mut self,
+        now: u64,
+        addresses: (Identity, u32),
+        counts: &mut DatagramCounts,
+        mut post: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> bool {
+        while let Some(place) = self.sender.next_to_send() {
+            let (_, sequence, asks) = self.sender.packet(place);
+            let header = self.header(addresses, sequence, true, asks);
+            if !post(&header, self.sender.packet(place).0) {
+                self.receiver.hurry(); // the acknowledgement has not left
+                return false;
+            }
+            counts.resent += u64::from(self.sender.sent(now, place, asks));
+        }
+        let asks = self.sender.take_asks();
+        if asks || self.receiver.due() <= now {
+            let header = self.header(addresses, self.sender.next(), false, asks);
+            if !post(&header, &[]) {
+                self.receiver.hurry();
+                return false;
+            }
+            counts.bare += 1;
+        }
+        true
+    }
+}

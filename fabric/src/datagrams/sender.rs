@@ -1,0 +1,278 @@
+//! The sending half of a peer: packets until they are acknowledged.
+
+use std::collections::VecDeque;
+
+use super::header::Acknowledgement;
+use super::window::{LARGEST, RoundTrip, Window};
+
+/// A packet is sent again when this many that were sent after it have arrived.
+const PASSES: u8 = 3;
+/// A timer that does not run.
+pub(super) const NEVER: u64 = u64::MAX;
+
+#[derive(Debug)]
+pub(super) struct Sender {
+    /// Packets from the first one that the receiver lacks.
+    packets: VecDeque<Packet>,
+    /// The number of the first of them.
+    first: u32,
+    /// How many of them were sent at least once.
+    sent: usize,
+    in_flight: u32,
+    /// Sent, and not in flight any more: they are sent again.
+    lost: u32,
+    /// The receiver takes packets before this number.
+    limit: u32,
+    window: Window,
+    round_trip: RoundTrip,
+    /// How many transmissions there were.
+    transmissions: u64,
+    /// A loss among earlier transmissions does not reduce the window once more.
+    reduced_at: u64,
+    /// When the timer ends.
+    timer: u64,
+    /// How often it has ended without an answer that brought anything.
+    unanswered: u32,
+    /// Whether the receiver is to be asked for an acknowledgement.
+    asks: bool,
+    /// Packets since the last one that asked.
+    unasked: u32,
+    /// Whether a packet found no room at the receiver.
+    pub(super) wants_room: bool,
+}
+
+#[derive(Debug)]
+struct Packet {
+    bytes: Box<[u8]>,
+    state: State,
+    sent_at: u64,
+    /// Which transmission it was.
+    transmission: u64,
+    /// How many later transmissions have arrived.
+    passed: u8,
+    is_repeated: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    New,
+    InFlight,
+    Lost,
+    Received,
+}
+
+/// An acknowledgement of what was not sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Invalid;
+
+impl Sender {
+    pub(super) const fn new(first: u32) -> Self {
+        Self {
+            packets: VecDeque::new(),
+            first,
+            sent: 0,
+            in_flight: 0,
+            lost: 0,
+            limit: first.wrapping_add(LARGEST),
+            window: Window::new(),
+            round_trip: RoundTrip::new(),
+            transmissions: 0,
+            reduced_at: 0,
+            timer: NEVER,
+            unanswered: 0,
+            asks: false,
+            unasked: 0,
+            wants_room: false,
+        }
+    }
+
+    /// The number of the next new packet.
+    pub(super) fn next(&self) -> u32 {
+        self.first.wrapping_add(self.packets.len() as u32)
+    }
+
+    /// Whether every packet was acknowledged.
+    pub(super) fn is_idle(&self) -> bool {
+        self.packets.is_empty() && !self.wants_room
+    }
+
+    pub(super) const fn unanswered(&self) -> u32 {
+        self.unanswered
+    }
+
+    /// When it has something to do.
+    pub(super) const fn due(&self) -> u64 {
+        self.timer
+    }
+
+    /// Takes a packet, if the window and the receiver have room.
+    pub(super) fn push(&mut self, now: u64, head: &[u8], body: &[u8]) -> bool {
+        let has_room = (self.limit.wrapping_sub(self.next()) as i32) > 0;
+        self.wants_room = !has_room;
+        let waits = (self.packets.len() - self.sent) as u32;
+        if !has_room || self.in_flight + self.lost + waits >= self.window.size() {
+            if self.timer == NEVER {
+                self.start_timer(now);
+            }
+            return false;
+        }
+        self.packets.push_back(Packet {
+            bytes: [head, body].concat().into(),
+            state: State::New,
+            sent_at: 0,
+            transmission: 0,
+            passed: 0,
+            is_repeated: false,
+        });
+        true
+    }
+
+    fn start_timer(&mut self, now: u64) {
+        self.timer = now + self.round_trip.timeout(self.unanswered);
+    }
+
+    /// The timer has ended: the receiver is asked first, then what it lacks is sent again.
+    pub(super) fn end_timer(&mut self, now: u64) {
+        if now < self.timer {
+            return;
+        }
+        self.unanswered += 1;
+        if self.is_idle() {
+            (self.timer, self.unanswered) = (NEVER, 0);
+            return;
+        }
+        self.start_timer(now);
+        if self.unanswered % 2 == 1 || self.sent == 0 {
+            self.asks = true;
+            return;
+        }
+        for packet in self.packets.iter_mut().take(self.sent) {
+            if packet.state == State::InFlight {
+                packet.state = State::Lost;
+            }
+        }
+        self.lost += self.in_flight;
+        self.in_flight = 0;
+        self.window.restart();
+        self.reduced_at = self.transmissions;
+    }
+
+    /// Whether the receiver is to be asked, without a packet.
+    pub(super) fn take_asks(&mut self) -> bool {
+        std::mem::take(&mut self.asks)
+    }
+
+    /// What is to be sent now, a lost packet before a new one: its place, for [`sent`](Self::sent).
+    pub(super) fn next_to_send(&self) -> Option<usize> {
+        if self.lost > 0 {
+            let has_room = self.in_flight < self.window.size();
+            return self.packets.iter().position(|packet| packet.state == State::Lost).filter(|_| has_room);
+        }
+        (self.sent < self.packets.len()).then_some(self.sent)
+    }
+
+    /// A packet, its number, and whether it is to ask for an acknowledgement: a quarter of the
+    /// window, or a packet that is repeated.
+    pub(super) fn packet(&self, place: usize) -> (&[u8], u32, bool) {
+        let packet = &self.packets[place];
+        let asks = packet.state == State::Lost || self.unasked + 1 >= self.window.size().div_ceil(4);
+        (&packet.bytes, self.first.wrapping_add(place as u32), asks)
+    }
+
+    /// A packet has left; returns whether it is repeated.
+    pub(super) fn sent(&mut self, now: u64, place: usize, asked: bool) -> bool {
+        let packet = &mut self.packets[place];
+        packet.is_repeated = packet.state == State::Lost;
+        let is_repeated = packet.is_repeated;
+        self.transmissions += 1;
+        (packet.state, packet.sent_at, packet.transmission) = (State::InFlight, now, self.transmissions);
+        packet.passed = 0;
+        match is_repeated {
+            true => self.lost -= 1,
+            false => self.sent += 1,
+        }
+        self.in_flight += 1;
+        self.unasked = if asked { 0 } else { self.unasked + 1 };
+        if self.timer == NEVER {
+            self.start_timer(now);
+        }
+        is_repeated
+    }
+
+    /// Takes in an acknowledgement.
+    pub(super) fn acknowledge(&mut self, now: u64, acknowledgement: Acknowledgement) -> Result<(), Invalid> {
+        let Acknowledgement { next, room, selective } = acknowledgement;
+        let advance = next.wrapping_sub(self.first) as i32;
+        let ahead = advance as i64 + if selective == 0 { 0 } else { 65 - i64::from(selective.leading_zeros()) };
+        if u32::from(room) > LARGEST || ahead > self.sent as i64 {
+            return Err(Invalid);
+        }
+        if advance < 0 {
+            return Ok(()); // a later one overtook it
+        }
+        let limit = next.wrapping_add(room.into());
+        if (limit.wrapping_sub(self.limit) as i32) > 0 {
+            self.limit = limit;
+            (self.wants_room, self.unanswered) = (false, 0);
+        }
+        // Without a hole and a repeated packet, no packet was overtaken.
+        let in_order = selective == 0 && self.packets.iter().take(self.sent).all(|packet| !packet.is_repeated);
+        let mut arrived = Vec::new();
+        for _ in 0..advance {
+            self.receive(now, 0, &mut arrived);
+            self.packets.pop_front();
+        }
+        self.first = next;
+        self.sent -= advance as usize;
+        let holes = (0..64).filter(|bit| selective >> bit & 1 == 1);
+        for bit in holes {
+            self.receive(now, bit + 1, &mut arrived);
+        }
+        if arrived.is_empty() {
+            return Ok(());
+        }
+        self.window.grow(arrived.len() as u32);
+        if !in_order {
+            self.pass(&arrived);
+        }
+        self.unanswered = 0;
+        self.timer = NEVER;
+        if !self.is_idle() {
+            self.start_timer(now);
+        }
+        Ok(())
+    }
+
+    /// The receiver has a packet.
+    fn receive(&mut self, now: u64, place: usize, arrived: &mut Vec<u64>) {
+        let packet = &mut self.packets[place];
+        match std::mem::replace(&mut packet.state, State::Received) {
+            State::InFlight => self.in_flight -= 1,
+            State::Lost => self.lost -= 1,
+            State::Received | State::New => return,
+        }
+        packet.bytes = Box::default();
+        arrived.push(packet.transmission);
+        if !packet.is_repeated {
+            self.round_trip.measure(now.saturating_sub(packet.sent_at)); // Karn's algorithm
+        }
+    }
+
+    /// Later transmissions have arrived: what they passed too often is lost.
+    fn pass(&mut self, arrived: &[u64]) {
+        for packet in self.packets.iter_mut().take(self.sent).filter(|packet| packet.state == State::InFlight) {
+            let passed = arrived.iter().filter(|transmission| **transmission > packet.transmission).count();
+            packet.passed = packet.passed.saturating_add(passed.min(PASSES.into()) as u8);
+            if packet.passed < PASSES {
+                continue;
+            }
+            packet.state = State::Lost;
+            self.in_flight -= 1;
+            self.lost += 1;
+            if packet.transmission > self.reduced_at {
+                self.reduced_at = self.transmissions;
+                self.window.halve();
+            }
+        }
+    }
+}

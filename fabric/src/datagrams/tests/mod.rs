@@ -1,0 +1,251 @@
+//! The protocol machine on a simulated network that loses, doubles and reorders datagrams.
+
+mod hostile;
+mod network;
+
+use std::task::Poll;
+
+use onesided_remote_memory::{FaultKind, Rank};
+
+use self::network::{Network, Weather};
+use super::window::LARGEST;
+
+const CALM: Weather = Weather { loss: 0, doubles: 0, jitter: 0 };
+const ROUGH: Weather = Weather { loss: 10, doubles: 10, jitter: 200_000 };
+
+/// Every rank sends this many packets to every other one, and receives as many.
+fn all_to_all(ranks: u32, each: u32, first: u32, weather: Weather, seed: u64) -> Network {
+    let mut network = Network::new(ranks, first, weather, seed);
+    let mut sent = vec![vec![0; ranks as usize]; ranks as usize];
+    let mut next = sent.clone();
+    loop {
+        for from in 0..ranks {
+            for to in (0..ranks).filter(|to| *to != from) {
+                let number = &mut sent[from as usize][to as usize];
+                while *number < each {
+                    match network.send(from, to, &numbered(from, to, *number)) {
+                        Poll::Ready(sent) => sent.unwrap(),
+                        Poll::Pending => break,
+                    }
+                    *number += 1;
+                }
+            }
+            while let Some((sender, packet)) = network.take(from) {
+                let number = &mut next[from as usize][sender.index()];
+                assert_eq!(packet[..], numbered(sender.0, from, *number), "seed {seed}");
+                *number += 1;
+            }
+        }
+        if next.iter().flatten().filter(|next| **next == each).count() as u32 == ranks * (ranks - 1) {
+            break;
+        }
+        assert!(network.step(), "seed {seed}: nothing is left to happen at {} ns: {next:?}", network.now);
+    }
+    while network.step() {} // the acknowledgements
+    for rank in 0..ranks {
+        assert!(network.channels[rank as usize].is_idle(), "seed {seed}: rank {rank}");
+        assert_eq!(network.take(rank), None, "seed {seed}: a packet came twice");
+    }
+    network
+}
+
+fn numbered(from: u32, to: u32, number: u32) -> Vec<u8> {
+    let mut bytes = [from, to, number].map(u32::to_le_bytes).concat();
+    bytes.resize(12 + number as usize % 50, number as u8);
+    bytes
+}
+
+#[test]
+fn every_packet_arrives_once_and_in_order() {
+    for loss in [0, 1, 10] {
+        for (doubles, jitter) in [(0, 0), (5, 0), (0, 100_000), (5, 100_000)] {
+            for seed in 0..5 {
+                let network = all_to_all(3, 600, 0, Weather { loss, doubles, jitter }, seed);
+                let counts = network.channels[0].counts();
+                assert_eq!((counts.sent, counts.received, counts.malformed), (1200, 1200, 0));
+                assert!((loss > 0) <= (counts.resent > 0), "{counts:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_calm_network_carries_no_packet_twice() {
+    let network = all_to_all(2, 5_000, 0, CALM, 0);
+    let counts = network.channels[0].counts();
+    assert_eq!((counts.resent, counts.duplicates, counts.beyond), (0, 0, 0));
+    assert!(counts.bare < counts.sent / 4, "acknowledgements ride along: {counts:?}");
+}
+
+#[test]
+fn numbers_wrap() {
+    for (seed, before) in [(0, 1), (1, 100), (2, 255), (3, 256), (4, 1_000)] {
+        all_to_all(2, 2_000, u32::MAX - before, ROUGH, seed);
+    }
+}
+
+/// What one loss costs is bounded: a hole is sent again because it was passed, not by a timer.
+#[test]
+fn a_hole_that_was_passed_is_sent_again_before_the_timer() {
+    let mut network = Network::new(2, 0, CALM, 0);
+    for number in 0..20 {
+        assert!(network.send(0, 1, &[number]).is_ready());
+    }
+    network.lose_next(1); // the transmission of packet 0
+    let mut received = 0;
+    while received < 20 {
+        assert!(network.step());
+        received += std::iter::from_fn(|| network.take(1)).count();
+    }
+    assert!(network.now < 1_000_000, "the first timeout is 1 ms: {} ns", network.now);
+    assert_eq!(network.channels[0].counts().resent, 1);
+}
+
+/// The last packet has none behind it: the receiver is asked, and it is sent again.
+#[test]
+fn a_lost_last_packet_is_sent_again_after_the_receiver_was_asked() {
+    let mut network = Network::new(2, 0, CALM, 0);
+    assert!(network.send(0, 1, b"last").is_ready());
+    network.lose_next(1);
+    while network.take(1).is_none() {
+        assert!(network.step());
+    }
+    let counts = network.channels[0].counts();
+    assert_eq!((counts.resent, counts.bare), (1, 1));
+}
+
+/// A lost acknowledgement is repeated for the asking, without the packet.
+#[test]
+fn a_lost_acknowledgement_costs_no_packet() {
+    let mut network = Network::new(2, 0, CALM, 0);
+    assert!(network.send(0, 1, b"first").is_ready());
+    while network.take(1).is_none() {
+        assert!(network.step());
+    }
+    network.lose_next(1);
+    while network.step() {}
+    let counts = network.channels[0].counts();
+    assert_eq!((counts.resent, counts.bare), (0, 1));
+    assert!(network.channels[0].is_idle());
+}
+
+#[test]
+fn the_window_bounds_what_is_on_its_way() {
+    let mut network = Network::new(2, 0, CALM, 0);
+    network.deaf[1] = true;
+    let mut sent = 0;
+    while network.send(0, 1, &[0; 100]).is_ready() {
+        sent += 1;
+        assert!(sent <= LARGEST, "no window");
+    }
+    assert!(sent >= 2);
+    for _ in 0..1_000 {
+        network.step();
+        assert!(network.in_flight() as u32 <= sent + 1, "{} datagrams for {sent} packets", network.in_flight());
+    }
+}
+
+/// A receiver that takes nothing keeps a bounded number of packets, is not lost, and gets the rest
+/// once it takes them.
+#[test]
+fn a_receiver_that_takes_nothing_is_bounded_and_not_lost() {
+    for seed in 0..5 {
+        let mut network = Network::new(2, 0, Weather { loss: 10, ..CALM }, seed);
+        let mut sent = 0_u32;
+        while network.now < 20_000_000_000 {
+            while network.send(0, 1, &sent.to_le_bytes()).is_ready() {
+                sent += 1;
+            }
+            assert!(sent <= 2 * LARGEST, "the sender and the receiver keep a window each");
+            assert!(network.step());
+        }
+        assert!(sent >= LARGEST);
+        assert_eq!(network.channels[1].counts().received, u64::from(LARGEST));
+        assert!(!network.channels[0].is_lost(Rank(1)));
+        let mut taken = 0_u32;
+        while taken < sent {
+            while let Some((_, packet)) = network.take(1) {
+                assert_eq!(packet[..], taken.to_le_bytes());
+                taken += 1;
+            }
+            assert!(taken == sent || network.step());
+        }
+    }
+}
+
+#[test]
+fn a_silent_peer_is_lost_after_8_s_and_no_sooner() {
+    let mut network = Network::new(3, 0, CALM, 0);
+    network.deaf[1] = true;
+    assert!(network.send(0, 1, b"anybody?").is_ready());
+    assert!(network.send(0, 2, b"you?").is_ready());
+    while !network.channels[0].is_lost(Rank(1)) {
+        assert!(network.step(), "it waits without end");
+        assert!(network.now < 9_000_000_000);
+    }
+    assert!(network.now >= 8_000_000_000, "{}", network.now);
+    assert!(!network.channels[0].is_lost(Rank(2)));
+    let Poll::Ready(Err(fault)) = network.send(0, 1, &[]) else { panic!("the peer is lost") };
+    assert_eq!((fault.kind(), fault.rank()), (FaultKind::ConnectionLost, Some(Rank(1))));
+    assert!(network.send(0, 2, &[]).is_ready());
+}
+
+/// A rank that did not look for long has not asked, and loses nobody.
+#[test]
+fn a_rank_that_was_away_loses_nobody() {
+    let mut network = Network::new(2, 0, CALM, 0);
+    assert!(network.send(0, 1, b"now").is_ready());
+    network.lose_next(1);
+    while network.in_flight() > 0 {
+        network.step();
+    }
+    network.now += 60_000_000_000;
+    while network.take(1).is_none() {
+        assert!(network.step());
+    }
+    assert!(!network.channels[0].is_lost(Rank(1)));
+}
+
+#[test]
+fn a_restarted_peer_begins_anew() {
+    for seed in 0..10 {
+        let mut network = Network::new(2, 0, ROUGH, seed);
+        for number in 0..10 {
+            assert!(network.send(0, 1, &[number]).is_ready());
+        }
+        for _ in 0..8 {
+            network.step();
+        }
+        network.restart(1);
+        assert!(network.send(1, 0, b"here again").is_ready());
+        while network.take(0).is_none() {
+            assert!(network.step(), "seed {seed}");
+        }
+        // The packets of before are gone: those of the old incarnation stay out of the new one.
+        assert!(network.send(0, 1, b"welcome").is_ready());
+        let (_, packet) = loop {
+            match network.take(1) {
+                Some(taken) => break taken,
+                None => assert!(network.step(), "seed {seed}"),
+            }
+        };
+        assert_eq!(packet[..], *b"welcome", "seed {seed}");
+        while network.step() {}
+        assert_eq!(network.take(1), None, "seed {seed}");
+    }
+}
+
+/// A sender learns of the restart from the answer to what it sends.
+#[test]
+fn a_packet_to_an_old_incarnation_is_answered() {
+    let mut network = Network::new(2, 0, CALM, 0);
+    network.restart(1);
+    assert!(network.send(0, 1, b"to the old one").is_ready());
+    while network.step() {}
+    assert!(network.channels[1].counts().stale > 0);
+    assert!(network.channels[0].is_idle(), "nothing is sent to the old one any more");
+    assert!(network.send(0, 1, b"to the new one").is_ready());
+    while network.step() {}
+    let (_, packet) = network.take(1).unwrap();
+    assert_eq!(packet[..], *b"to the new one");
+}

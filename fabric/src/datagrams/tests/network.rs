@@ -1,0 +1,128 @@
+//! Machines on a network.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::task::Poll;
+
+use onesided_remote_memory::{Fault, Rank};
+
+use crate::datagrams::{Channel, Identity};
+
+pub(super) const JOB: u32 = 0xface;
+const LATENCY: u64 = 10_000;
+
+/// Percentages, and nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Weather {
+    pub(super) loss: u64,
+    pub(super) doubles: u64,
+    pub(super) jitter: u64,
+}
+
+/// The time of arrival, the order of posting, the receiver, the bytes.
+type OnWire = (u64, u64, u32, Vec<u8>);
+
+pub(super) struct Network {
+    pub(super) channels: Vec<Channel>,
+    pub(super) now: u64,
+    /// Ranks that no datagram reaches.
+    pub(super) deaf: Vec<bool>,
+    weather: Weather,
+    first: u32,
+    random: u64,
+    lose_next: u32,
+    wires: BinaryHeap<Reverse<OnWire>>,
+    posted: u64,
+}
+
+impl Network {
+    pub(super) fn new(ranks: u32, first: u32, weather: Weather, seed: u64) -> Self {
+        let channel = |rank| {
+            let own = Identity { job: JOB, rank: Rank(rank), incarnation: 1 };
+            Channel::numbered(own, vec![1; ranks as usize], first)
+        };
+        Self {
+            channels: (0..ranks).map(channel).collect(),
+            now: 0,
+            deaf: vec![false; ranks as usize],
+            weather,
+            first,
+            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            lose_next: 0,
+            wires: BinaryHeap::new(),
+            posted: 0,
+        }
+    }
+
+    /// xorshift64*.
+    fn random(&mut self, below: u64) -> u64 {
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        (self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % below
+    }
+
+    pub(super) fn send(&mut self, from: u32, to: u32, packet: &[u8]) -> Poll<Result<(), Fault>> {
+        let (head, body) = packet.split_at(packet.len() / 3);
+        self.channels[from as usize].send(self.now, Rank(to), head, body)
+    }
+
+    pub(super) fn take(&mut self, rank: u32) -> Option<(Rank, Box<[u8]>)> {
+        self.channels[rank as usize].take()
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.wires.len()
+    }
+
+    /// Loses the next datagrams.
+    pub(super) fn lose_next(&mut self, count: u32) {
+        self.lose_next = count;
+    }
+
+    /// A new process takes a rank.
+    pub(super) fn restart(&mut self, rank: u32) {
+        let incarnations = vec![1; self.channels.len()];
+        let own = Identity { job: JOB, rank: Rank(rank), incarnation: 2 };
+        self.channels[rank as usize] = Channel::numbered(own, incarnations, self.first);
+    }
+
+    /// The next event; `false` if none is left.
+    pub(super) fn step(&mut self) -> bool {
+        let timers = self.channels.iter().map(Channel::due).min().unwrap_or(u64::MAX);
+        let arrival = self.wires.peek().map_or(u64::MAX, |Reverse((time, ..))| *time);
+        if timers.min(arrival) == u64::MAX {
+            return false;
+        }
+        self.now = self.now.max(timers.min(arrival));
+        while self.wires.peek().is_some_and(|Reverse((time, ..))| *time <= self.now) {
+            let Reverse((_, _, to, datagram)) = self.wires.pop().unwrap();
+            if !self.deaf[to as usize] {
+                self.channels[to as usize].arrived(self.now, &datagram);
+            }
+        }
+        for rank in 0..self.channels.len() {
+            let mut posted = Vec::new();
+            self.channels[rank].transmit(self.now, |to, header, packet| {
+                posted.push((to, [header, packet].concat()));
+                true
+            });
+            for (to, datagram) in posted {
+                self.post(to, datagram);
+            }
+        }
+        true
+    }
+
+    fn post(&mut self, to: Rank, datagram: Vec<u8>) {
+        let Weather { loss, doubles, jitter } = self.weather;
+        let is_lost = self.random(100) < loss || self.lose_next > 0;
+        self.lose_next = self.lose_next.saturating_sub(1);
+        let copies = if is_lost { 0 } else { 1 + u32::from(self.random(100) < doubles) };
+        for _ in 0..copies {
+            self.posted += 1;
+            let arrives_at = self.now + LATENCY + self.random(jitter + 1);
+            self.wires.push(Reverse((arrives_at, self.posted, to.0, datagram.clone())));
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! How many packets may be on their way, and how long an answer may take.
+
+/// The fewest packets on their way.
+pub(super) const SMALLEST: u32 = 2;
+/// The most packets on their way, and the most that a receiver keeps of one sender.
+pub(super) const LARGEST: u32 = 256;
+const FIRST: u32 = 32;
+
+/// A window with additive increase and multiplicative decrease (RFC 5681: slow start up to a
+/// threshold, from there one packet more for each window that arrived).
+#[derive(Debug)]
+pub(super) struct Window {
+    size: u32,
+    threshold: u32,
+    /// Packets that arrived since the last increase.
+    arrived: u32,
+}
+
+impl Window {
+    pub(super) const fn new() -> Self {
+        Self { size: FIRST, threshold: LARGEST, arrived: 0 }
+    }
+
+    pub(super) const fn size(&self) -> u32 {
+        self.size
+    }
+
+    pub(super) fn grow(&mut self, arrived: u32) {
+        if self.size < self.threshold {
+            self.size = (self.size + arrived).min(self.threshold);
+            return;
+        }
+        self.arrived += arrived;
+        if self.arrived >= self.size {
+            self.arrived = 0;
+            self.size = (self.size + 1).min(LARGEST);
+        }
+    }
+
+    /// A packet was lost.
+    pub(super) fn halve(&mut self) {
+        self.threshold = (self.size / 2).max(SMALLEST);
+        self.size = self.threshold;
+        self.arrived = 0;
+    }
+
+    /// All that is on its way counts as lost.
+    pub(super) fn restart(&mut self) {
+        self.halve();
+        self.size = SMALLEST;
+    }
+}
+
+/// The timeout by the smoothed round-trip time (RFC 6298), in nanoseconds.
+#[derive(Debug)]
+pub(super) struct RoundTrip {
+    smoothed: u64,
+    variation: u64,
+}
+
+const SHORTEST: u64 = 100_000;
+pub(super) const LONGEST: u64 = 10_000_000;
+/// Before the first measurement.
+const UNKNOWN: u64 = 1_000_000;
+
+impl RoundTrip {
+    pub(super) const fn new() -> Self {
+        Self { smoothed: UNKNOWN, variation: 0 }
+    }
+
+    pub(super) fn measure(&mut self, nanos: u64) {
+        let nanos = nanos.min(LONGEST);
+        (self.smoothed, self.variation) = match (self.smoothed, self.variation) {
+            (UNKNOWN, 0) => (nanos, nanos / 2),
+            (smoothed, variation) => ((7 * smoothed + nanos) / 8, (3 * variation + smoothed.abs_diff(nanos)) / 4),
+        };
+    }
+
+    /// After a number of timeouts without an answer.
+    pub(super) fn timeout(&self, unanswered: u32) -> u64 {
+        let timeout = (self.smoothed + 4 * self.variation).max(SHORTEST);
+        timeout.saturating_mul(1 << unanswered.min(10)).min(LONGEST)
+    }
+}
