@@ -100,7 +100,7 @@ impl Receiver {
         deliver(packet);
     }
 
-    /// A packet was taken. A sender that may have run out of room is told.
+    /// A packet was taken: an acknowledgement tells the sender of the room if half of it is new.
     pub(super) const fn taken(&mut self) {
         self.unread -= 1;
         let limit = self.next.wrapping_add(self.room());

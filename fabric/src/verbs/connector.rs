@@ -17,21 +17,22 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::thread::Builder;
 
 use onesided_remote_memory::{Liveness, Rank};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::drive::now;
-use crate::verbs::Inner;
+use crate::verbs::device::Device;
 use crate::verbs::endpoint_address::EndpointAddress;
 use crate::verbs::peer::Peer;
 use crate::verbs::raw::{AddressHandle, DATAGRAM, DatagramQueue, QueuePair, Route};
+use crate::verbs::wake_up::WakeUp;
+use crate::verbs::{Inner, start_thread};
 
 /// A datagram to a peer is repeated after this time.
 const REPEAT: u64 = 20_000_000;
@@ -72,44 +73,49 @@ impl Hello {
 pub(super) struct Connector {
     /// The addresses of all ranks.
     pub(super) addresses: Box<[EndpointAddress]>,
-    /// This rank's side of every route.
-    pub(super) route: Route,
+    port: u8,
+    gid_index: u8,
+    /// Whether ranks are addressed by GID.
+    global: bool,
     asked: Mutex<Vec<Rank>>,
-    wake: OwnedFd,
+    wake_up: WakeUp,
     ended: AtomicBool,
 }
 
 impl Connector {
-    pub(super) fn new(addresses: Box<[EndpointAddress]>, route: Route) -> Result<Self, Error> {
-        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|source| Error::Verbs { call: "eventfd", source: source.into(), hint: "" })?;
-        Ok(Self { addresses, route, asked: Mutex::default(), wake, ended: AtomicBool::new(false) })
-    }
-
-    fn wake(&self) {
-        // Fails only if the eventfd is already readable.
-        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    pub(super) fn new(addresses: Box<[EndpointAddress]>, device: &Device) -> Result<Self, Error> {
+        Ok(Self {
+            addresses,
+            port: device.port,
+            gid_index: device.gid.map_or(0, |(index, ..)| index),
+            global: device.is_global(),
+            asked: Mutex::default(),
+            wake_up: WakeUp::new()?,
+            ended: AtomicBool::new(false),
+        })
     }
 
     /// Ends the thread.
     pub(super) fn end(&self) {
         self.ended.store(true, Ordering::Release);
-        self.wake();
+        self.wake_up.ring();
     }
 
     /// The route from this rank's queue pair for a peer to the peer's.
     pub(super) fn route(&self, me: Rank, peer: Rank, queue_pair: u32) -> Route {
         let (mine, theirs) = (&self.addresses[me.index()], &self.addresses[peer.index()]);
         Route {
+            port: self.port,
+            gid_index: self.gid_index,
+            global: self.global,
             mtu: mine.mtu.min(theirs.mtu),
             gid: theirs.gid,
             lid: theirs.lid,
             queue_pair,
-            their_first: theirs.first,
-            our_first: mine.first,
+            their_first: theirs.first(),
+            our_first: mine.first(),
             reads_of_ours: mine.reads.min(theirs.reads),
             reads_of_theirs: mine.reads,
-            ..self.route
         }
     }
 }
@@ -119,12 +125,12 @@ struct Thread {
     connector: Arc<Connector>,
     datagrams: DatagramQueue,
     handles: HashMap<Rank, AddressHandle>,
-    asking: Vec<Asked>,
+    asking: Vec<Asking>,
 }
 
 /// A peer that is asked.
 #[derive(Clone, Copy)]
-struct Asked {
+struct Asking {
     rank: Rank,
     /// When it is given up, and when it is asked again.
     until: u64,
@@ -137,7 +143,7 @@ impl Inner {
     pub(super) fn ask_to_connect(&self, rank: Rank, peer: &Peer) {
         if !peer.is_ready() && !peer.asked.swap(true, Ordering::AcqRel) {
             self.connector.asked.lock().unwrap_or_else(PoisonError::into_inner).push(rank);
-            self.connector.wake();
+            self.connector.wake_up.ring();
         }
     }
 
@@ -145,12 +151,7 @@ impl Inner {
     pub(super) fn start_connecting(self: &Arc<Self>, datagrams: DatagramQueue) -> Result<(), Error> {
         let (inner, connector) = (Arc::downgrade(self), Arc::clone(&self.connector));
         let thread = Thread { connector, datagrams, handles: HashMap::new(), asking: Vec::new() };
-        let failed = |source| onesided_job::Error::Join {
-            what: "start the thread that connects ranks".to_owned(),
-            source: Some(source),
-        };
-        Builder::new().name("onesided-connect".to_owned()).spawn(move || thread.run(&inner)).map_err(failed)?;
-        Ok(())
+        start_thread("onesided-connect", "start the thread that connects ranks", move || thread.run(&inner))
     }
 
     /// Connects this rank's queue pair for a peer to the peer's, and says which it is.
@@ -170,7 +171,7 @@ impl Inner {
     }
 
     /// The number of this rank's queue pair for a peer, made at the first call.
-    pub(super) fn queue_pair_of(&self, rank: Rank, peer: &Peer) -> Option<u32> {
+    fn queue_pair_of(&self, rank: Rank, peer: &Peer) -> Option<u32> {
         if let Some(pair) = peer.pair() {
             return Some(pair.number());
         }
@@ -194,12 +195,12 @@ impl Thread {
             }
             let mut fds = [
                 PollFd::from_borrowed_fd(self.datagrams.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(self.connector.wake.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.connector.wake_up.as_fd(), PollFlags::IN),
             ];
             let repeat = Timespec { tv_sec: 0, tv_nsec: REPEAT as i64 };
             // On every outcome it looks.
             let _ = rustix::event::poll(&mut fds, (!self.asking.is_empty()).then_some(&repeat));
-            let _ = rustix::io::read(&self.connector.wake, &mut [0; 8]);
+            self.connector.wake_up.clear();
         }
     }
 
@@ -212,23 +213,23 @@ impl Thread {
         }
         let asked = std::mem::take(&mut *self.connector.asked.lock().unwrap_or_else(PoisonError::into_inner));
         let now = now();
-        self.asking.extend(asked.into_iter().map(|rank| Asked { rank, until: now + GIVE_UP_AFTER, again: now }));
+        self.asking.extend(asked.into_iter().map(|rank| Asking { rank, until: now + GIVE_UP_AFTER, again: now }));
         let mut asking = std::mem::take(&mut self.asking);
         asking.retain_mut(|asked| self.ask(inner, asked, now));
         self.asking = asking;
     }
 
-    /// Asks a peer, again and again: whether it is still to be asked.
-    fn ask(&mut self, inner: &Inner, asked: &mut Asked, now: u64) -> bool {
+    /// Asks a peer when it is time. Returns whether the peer stays among those that are asked.
+    fn ask(&mut self, inner: &Inner, asked: &mut Asking, now: u64) -> bool {
         let rank = asked.rank;
         let Ok(peer) = inner.peer(rank) else { return false };
         if peer.is_ready() || peer.is_broken() || inner.job_segment.liveness(rank) != Liveness::Alive {
-            inner.ring(); // who waits finds out why
+            inner.ring(); // the waiting threads look again
             return false;
         }
-        let number = {
-            let _connecting = peer.connecting();
-            inner.queue_pair_of(rank, peer)
+        let (number, knows) = {
+            let connected = peer.connecting();
+            (inner.queue_pair_of(rank, peer), connected.is_some())
         };
         let Some(number) = number.filter(|_| now < asked.until) else {
             peer.fail();
@@ -237,7 +238,6 @@ impl Thread {
         };
         if now >= asked.again {
             asked.again = now + REPEAT;
-            let knows = peer.connecting().is_some();
             self.say(inner, rank, Hello { queue_pair: number, asks: true, knows, ..self.hello(inner, rank) });
         }
         true

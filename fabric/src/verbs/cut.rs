@@ -16,13 +16,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread::{Builder, sleep};
+use std::thread::sleep;
 use std::time::Duration;
 
 use onesided_remote_memory::{Liveness, Rank};
 
 use crate::Error;
-use crate::verbs::Inner;
+use crate::verbs::{Inner, start_thread};
 
 /// The poll interval while a queue pair is being closed.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
@@ -101,12 +101,7 @@ impl Inner {
                 }
             }
         };
-        let failed = |source| onesided_job::Error::Join {
-            what: "start the thread that cuts failed ranks".to_owned(),
-            source: Some(source),
-        };
-        Builder::new().name("onesided-cut".to_owned()).spawn(run).map_err(failed)?;
-        Ok(())
+        start_thread("onesided-cut", "start the thread that cuts failed ranks", run)
     }
 
     /// Cuts a failed rank, then reports its failure to this rank's threads if it is `dead`.

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use crate::receive_queue::Packet;
 use ibverbs_sys::{ibv_wc, ibv_wc_opcode};
-use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags};
 
 use crate::drive::now;
 use crate::endpoint::Driver;
 use crate::verbs::raw::{BATCH, SharedReceiveQueue};
+use crate::verbs::wake_up::WakeUp;
 use crate::verbs::{Inner, Verbs};
 use crate::{Drive, Error, Ticket};
 
@@ -33,14 +34,12 @@ pub(super) struct EventWait {
     listens: Mutex<()>,
     /// Whether that thread is about to sleep, so that a wake-up has to reach it.
     asleep: AtomicBool,
-    eventfd: rustix::fd::OwnedFd,
+    wake_up: WakeUp,
 }
 
 impl EventWait {
     pub(super) fn new() -> Result<Self, Error> {
-        let eventfd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|source| Error::Verbs { call: "eventfd", source: source.into(), hint: "" })?;
-        Ok(Self { listens: Mutex::new(()), asleep: AtomicBool::new(false), eventfd })
+        Ok(Self { listens: Mutex::new(()), asleep: AtomicBool::new(false), wake_up: WakeUp::new()? })
     }
 }
 
@@ -145,14 +144,14 @@ impl Inner {
         if doorbell.rings.load(Ordering::Acquire) == ticket.0 {
             let mut fds = [
                 PollFd::from_borrowed_fd(self.completions.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(event_wait.eventfd.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(event_wait.wake_up.as_fd(), PollFlags::IN),
             ];
             let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) };
-            // On every outcome (an event, the eventfd, a timeout, a signal) the caller polls.
+            // On every outcome (an event, a wake-up, a timeout, a signal) the caller polls.
             let _ = rustix::event::poll(&mut fds, Some(&timeout));
         }
         event_wait.asleep.store(false, Ordering::Relaxed);
-        let _ = rustix::io::read(&event_wait.eventfd, &mut [0; 8]);
+        event_wait.wake_up.clear();
         self.completions.take_events();
         drop(listener);
         doorbell.disarm();
@@ -206,8 +205,7 @@ impl Inner {
     fn wake_listener(&self) {
         fence(Ordering::SeqCst);
         if self.event_wait.asleep.load(Ordering::SeqCst) {
-            // Fails only if the eventfd is already readable.
-            let _ = rustix::io::write(&self.event_wait.eventfd, &1_u64.to_ne_bytes());
+            self.event_wait.wake_up.ring();
         }
     }
 

@@ -17,8 +17,6 @@ pub(super) struct EndpointAddress {
     pub(super) mtu: Mtu,
     /// How many reads and atomics may be in flight to it on a connection.
     pub(super) reads: u8,
-    /// The number of the first packet of each of its connections.
-    pub(super) first: u32,
     /// Its home region.
     pub(super) home: Remote,
     /// Its queue pair for datagrams.
@@ -28,6 +26,12 @@ pub(super) struct EndpointAddress {
 }
 
 impl EndpointAddress {
+    /// The number of the first packet of each of its connections: any number except one that an
+    /// earlier queue pair of the same number used, for which old packets might be accepted.
+    pub(super) const fn first(&self) -> u32 {
+        self.incarnation as u32 & 0xff_ffff
+    }
+
     /// The version and the address in postcard's wire format.
     fn to_bytes(&self) -> Vec<u8> {
         postcard::to_stdvec(&(VERSION, self)).expect("every address can be encoded")
@@ -88,7 +92,6 @@ mod tests {
             lid: 0x1234,
             mtu: 5,
             reads: 16,
-            first: 0xab_cdef,
             home: Remote { address: u64::MAX - 9, key: 0xdead_beef },
             datagrams: u32::MAX,
             incarnation: u64::MAX - 1,

@@ -68,6 +68,7 @@ mod raw;
 mod revoke;
 mod segment;
 mod transport;
+mod wake_up;
 mod words;
 
 use std::collections::HashMap;
@@ -94,7 +95,7 @@ use crate::verbs::endpoint_address::EndpointAddress;
 use crate::verbs::keepalive::Keepalive;
 use crate::verbs::peer::Peer;
 use crate::verbs::queue::InFlight;
-use crate::verbs::raw::{CompletionQueue, DatagramQueue, ProtectionDomain, QueuePair, Route, SharedReceiveQueue};
+use crate::verbs::raw::{CompletionQueue, DatagramQueue, ProtectionDomain, QueuePair, SharedReceiveQueue};
 use crate::verbs::segment::{Opened, RegionTable};
 use crate::{AtomicAgent, Capabilities, Error, Fabric, block_on};
 
@@ -308,36 +309,25 @@ fn exchange_addresses(
     region_table: &RegionTable,
     datagrams: u32,
 ) -> Result<Connector, Error> {
-    let (gid_index, gid) = device.gid.map_or((0, raw::Gid::default()), |(index, gid, _)| (index, gid));
-    let incarnation = RandomState::new().hash_one(job.rank.0);
     let mine = EndpointAddress {
-        gid,
+        gid: device.gid.map_or_else(raw::Gid::default, |(_, gid, _)| gid),
         lid: device.state.lid,
         mtu: device.state.active_mtu,
         reads: device.reads(),
-        // Any number except one that an earlier queue pair of the same number used, for which old
-        // packets might be accepted.
-        first: incarnation as u32 & 0xff_ffff,
         home: region_table.home().remote(0),
         datagrams,
-        incarnation,
+        incarnation: RandomState::new().hash_one(job.rank.0),
     };
     mine.put(job)?;
     let addresses = (0..job.job_segment.size()).map(|rank| EndpointAddress::get(job, Rank(rank)));
-    let route = Route {
-        port: device.port,
-        gid_index,
-        mtu: mine.mtu,
-        global: device.is_global(),
-        gid,
-        lid: mine.lid,
-        queue_pair: 0,
-        their_first: 0,
-        our_first: mine.first,
-        reads_of_ours: mine.reads,
-        reads_of_theirs: mine.reads,
-    };
-    Connector::new(addresses.collect::<Result<_, _>>()?, route)
+    Connector::new(addresses.collect::<Result<_, _>>()?, device)
+}
+
+/// Starts a thread of this endpoint, which ends with it.
+fn start_thread(name: &str, what: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    let failed = |source| onesided_job::Error::Join { what: what.to_owned(), source: Some(source) };
+    std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(failed)?;
+    Ok(())
 }
 
 impl Drop for Inner {

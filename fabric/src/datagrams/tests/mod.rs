@@ -132,7 +132,7 @@ fn a_lost_acknowledgement_costs_no_packet() {
 #[test]
 fn the_window_bounds_what_is_on_its_way() {
     let mut network = Network::new(2, 0, CALM, 0);
-    network.deaf[1] = true;
+    network.unreachable[1] = true;
     let mut sent = 0;
     while network.send(0, 1, &[0; 100]).is_ready() {
         sent += 1;
@@ -176,7 +176,7 @@ fn a_receiver_that_takes_nothing_is_bounded_and_not_lost() {
 #[test]
 fn a_silent_peer_is_lost_after_8_s_and_no_sooner() {
     let mut network = Network::new(3, 0, CALM, 0);
-    network.deaf[1] = true;
+    network.unreachable[1] = true;
     assert!(network.send(0, 1, b"anybody?").is_ready());
     assert!(network.send(0, 2, b"you?").is_ready());
     while !network.channels[0].is_lost(Rank(1)) {
@@ -190,7 +190,7 @@ fn a_silent_peer_is_lost_after_8_s_and_no_sooner() {
     assert!(network.send(0, 2, &[]).is_ready());
 }
 
-/// A rank that did not look for long has not asked, and loses nobody.
+/// A rank that does not look for a long time has not asked: it loses no peer.
 #[test]
 fn a_rank_that_was_away_loses_nobody() {
     let mut network = Network::new(2, 0, CALM, 0);

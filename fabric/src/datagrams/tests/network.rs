@@ -26,7 +26,7 @@ pub(super) struct Network {
     pub(super) channels: Vec<Channel>,
     pub(super) now: u64,
     /// Ranks that no datagram reaches.
-    pub(super) deaf: Vec<bool>,
+    pub(super) unreachable: Vec<bool>,
     weather: Weather,
     first: u32,
     random: u64,
@@ -44,7 +44,7 @@ impl Network {
         Self {
             channels: (0..ranks).map(channel).collect(),
             now: 0,
-            deaf: vec![false; ranks as usize],
+            unreachable: vec![false; ranks as usize],
             weather,
             first,
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
@@ -97,7 +97,7 @@ impl Network {
         self.now = self.now.max(timers.min(arrival));
         while self.wires.peek().is_some_and(|Reverse((time, ..))| *time <= self.now) {
             let Reverse((_, _, to, datagram)) = self.wires.pop().unwrap();
-            if !self.deaf[to as usize] {
+            if !self.unreachable[to as usize] {
                 self.channels[to as usize].arrived(self.now, &datagram);
             }
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use ibverbs_sys as ibv;
 
+use super::pair::RawQueuePair;
 use super::{BATCH, CompletionQueue, MemoryRegion, ProtectionDomain, Route, done, made};
 use crate::Error;
 
@@ -21,10 +22,11 @@ const SENDS: u32 = 64;
 const KEY: u32 = 0x1051_DED0;
 
 /// A queue pair for datagrams, with a completion queue of its own. They may be lost, doubled and
-/// reordered; one that finds no room here is lost as well.
+/// reordered; one that finds no room here is lost as well. Fields are dropped in this order: the
+/// queue pair first.
 #[derive(Debug)]
 pub(in crate::verbs) struct DatagramQueue {
-    raw: NonNull<ibv::ibv_qp>,
+    raw: RawQueuePair,
     completions: Arc<CompletionQueue>,
     /// The receives, then the sends.
     room: MemoryRegion,
@@ -59,27 +61,22 @@ impl DatagramQueue {
             max_inline_data: 0,
         };
         // SAFETY: domain and queue are open, and are kept below.
-        let raw = made("ibv_create_qp", unsafe { ibv::ibv_create_qp(domain.raw.as_ptr(), &mut attributes) })?;
+        let raw = unsafe { RawQueuePair::new(domain, &mut attributes) }?;
         let queue = Self { raw, completions, room, sending: 0, sent: 0, domain: Arc::clone(domain) };
 
+        let modify = |mut attributes, set| queue.raw.modify(&mut attributes, set);
         let to = |state| ibv::ibv_qp_attr { qp_state: state, ..Default::default() };
         let init = ibv::ibv_qp_attr { port_num: port, qkey: KEY, ..to(ibv::ibv_qp_state::IBV_QPS_INIT) };
         let port = mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_QKEY;
-        queue.modify(init, mask::IBV_QP_STATE | port)?;
+        modify(init, mask::IBV_QP_STATE | port)?;
         (0..RECEIVES).try_for_each(|slot| queue.post_receive(slot))?;
-        queue.modify(to(ibv::ibv_qp_state::IBV_QPS_RTR), mask::IBV_QP_STATE)?;
-        queue.modify(to(ibv::ibv_qp_state::IBV_QPS_RTS), mask::IBV_QP_STATE | mask::IBV_QP_SQ_PSN)?;
+        modify(to(ibv::ibv_qp_state::IBV_QPS_RTR), mask::IBV_QP_STATE)?;
+        modify(to(ibv::ibv_qp_state::IBV_QPS_RTS), mask::IBV_QP_STATE | mask::IBV_QP_SQ_PSN)?;
         Ok(queue)
     }
 
     pub(in crate::verbs) fn number(&self) -> u32 {
-        // SAFETY: the queue pair lives as long as `self`.
-        unsafe { (*self.raw.as_ptr()).qp_num }
-    }
-
-    fn modify(&self, mut attributes: ibv::ibv_qp_attr, mask: ibv::ibv_qp_attr_mask) -> Result<(), Error> {
-        // SAFETY: the queue pair is open, the attributes that the mask names are set.
-        done("ibv_modify_qp", unsafe { ibv::ibv_modify_qp(self.raw.as_ptr(), &mut attributes, mask.0 as i32) })
+        self.raw.number()
     }
 
     const fn receive_at(slot: u32) -> u64 {
@@ -119,7 +116,7 @@ impl DatagramQueue {
                     self.sending -= 1;
                     continue;
                 }
-                let len = (completion.len()).saturating_sub(HEADER).min(DATAGRAM);
+                let len = completion.len().saturating_sub(HEADER).min(DATAGRAM);
                 if completion.error().is_none() {
                     let mut bytes = [0; DATAGRAM];
                     self.room.memory().read(Self::receive_at(slot) + HEADER as u64, &mut bytes[..len]);
@@ -170,13 +167,6 @@ impl DatagramQueue {
 impl AsFd for DatagramQueue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.completions.events()
-    }
-}
-
-impl Drop for DatagramQueue {
-    fn drop(&mut self) {
-        // SAFETY: made by ibv_create_qp; its room, its queue and its domain go after it.
-        unsafe { ibv::ibv_destroy_qp(self.raw.as_ptr()) };
     }
 }
 

@@ -51,10 +51,46 @@ impl Route {
     }
 }
 
-/// One side of a reliable connection.
+/// A queue pair of the library. Dropping it destroys it.
+#[derive(Debug)]
+pub(super) struct RawQueuePair(NonNull<ibv::ibv_qp>);
+
+impl RawQueuePair {
+    /// A queue pair in the reset state.
+    ///
+    /// # Safety
+    /// Domain and queues are open, and are destroyed after it.
+    pub(super) unsafe fn new(domain: &ProtectionDomain, attributes: &mut ibv::ibv_qp_init_attr) -> Result<Self, Error> {
+        // SAFETY: the caller vouches for domain and queues.
+        made("ibv_create_qp", unsafe { ibv::ibv_create_qp(domain.raw.as_ptr(), attributes) }).map(Self)
+    }
+
+    pub(super) const fn as_ptr(&self) -> *mut ibv::ibv_qp {
+        self.0.as_ptr()
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        // SAFETY: the queue pair lives as long as `self`.
+        unsafe { (*self.as_ptr()).qp_num }
+    }
+
+    pub(super) fn modify(&self, attributes: &mut ibv::ibv_qp_attr, mask: ibv::ibv_qp_attr_mask) -> Result<(), Error> {
+        // SAFETY: the queue pair is open, the attributes that the mask names are set.
+        done("ibv_modify_qp", unsafe { ibv::ibv_modify_qp(self.as_ptr(), attributes, mask.0 as i32) })
+    }
+}
+
+impl Drop for RawQueuePair {
+    fn drop(&mut self) {
+        // SAFETY: made by ibv_create_qp; its queues and its domain are destroyed after it.
+        unsafe { ibv::ibv_destroy_qp(self.as_ptr()) };
+    }
+}
+
+/// One side of a reliable connection. Fields are dropped in this order: the queue pair first.
 #[derive(Debug)]
 pub(in crate::verbs) struct QueuePair {
-    raw: NonNull<ibv::ibv_qp>,
+    raw: RawQueuePair,
     inline: u32,
     _receives: Arc<SharedReceiveQueue>,
     _completions: Arc<CompletionQueue>,
@@ -95,7 +131,7 @@ impl QueuePair {
             attributes.cap.max_send_sge = 1;
             attributes.cap.max_inline_data = inline;
             // SAFETY: domain and queues are open, and are kept below.
-            made("ibv_create_qp", unsafe { ibv::ibv_create_qp(domain.raw.as_ptr(), &mut attributes) })
+            unsafe { RawQueuePair::new(domain, &mut attributes) }
         };
         let (raw, inline) = match create(INLINE) {
             Ok(raw) => (raw, INLINE),
@@ -111,8 +147,7 @@ impl QueuePair {
     }
 
     pub(in crate::verbs) fn number(&self) -> u32 {
-        // SAFETY: the queue pair lives as long as `self`.
-        unsafe { (*self.raw.as_ptr()).qp_num }
+        self.raw.number()
     }
 
     /// How many bytes fit inside a request.
@@ -133,7 +168,7 @@ impl QueuePair {
             qp_access_flags: access.0,
             ..Default::default()
         };
-        self.modify(
+        self.raw.modify(
             &mut init,
             mask::IBV_QP_STATE | mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_ACCESS_FLAGS,
         )?;
@@ -148,7 +183,7 @@ impl QueuePair {
             ah_attr: route.address(),
             ..Default::default()
         };
-        self.modify(
+        self.raw.modify(
             &mut receive,
             mask::IBV_QP_STATE
                 | mask::IBV_QP_AV
@@ -168,7 +203,7 @@ impl QueuePair {
             max_rd_atomic: route.reads_of_ours,
             ..Default::default()
         };
-        self.modify(
+        self.raw.modify(
             &mut send,
             mask::IBV_QP_STATE
                 | mask::IBV_QP_TIMEOUT
@@ -182,19 +217,14 @@ impl QueuePair {
     /// Gives up the connection: requests in flight end in an error.
     pub(in crate::verbs) fn fail(&self) -> Result<(), Error> {
         let mut error = ibv::ibv_qp_attr { qp_state: ibv::ibv_qp_state::IBV_QPS_ERR, ..Default::default() };
-        self.modify(&mut error, ibv::ibv_qp_attr_mask::IBV_QP_STATE)
+        self.raw.modify(&mut error, ibv::ibv_qp_attr_mask::IBV_QP_STATE)
     }
 
     /// Resets it: when this returns, the card has forgotten the peer and does nothing more for it.
     /// No request may be in flight.
     pub(in crate::verbs) fn reset(&self) -> Result<(), Error> {
         let mut reset = ibv::ibv_qp_attr { qp_state: ibv::ibv_qp_state::IBV_QPS_RESET, ..Default::default() };
-        self.modify(&mut reset, ibv::ibv_qp_attr_mask::IBV_QP_STATE)
-    }
-
-    fn modify(&self, attributes: &mut ibv::ibv_qp_attr, mask: ibv::ibv_qp_attr_mask) -> Result<(), Error> {
-        // SAFETY: the queue pair is open, the attributes that the mask names are set.
-        done("ibv_modify_qp", unsafe { ibv::ibv_modify_qp(self.raw.as_ptr(), attributes, mask.0 as i32) })
+        self.raw.modify(&mut reset, ibv::ibv_qp_attr_mask::IBV_QP_STATE)
     }
 
     /// Posts requests as one list, with one doorbell. An error contains how many of them were
@@ -231,13 +261,6 @@ impl QueuePair {
         // The first one that was not posted; those before it were.
         let posted = list.iter().position(|request| std::ptr::eq(request, bad)).unwrap_or(0);
         Err((posted, io::Error::from_raw_os_error(number.abs())))
-    }
-}
-
-impl Drop for QueuePair {
-    fn drop(&mut self) {
-        // SAFETY: made by ibv_create_qp; its queues and its domain are destroyed after it.
-        unsafe { ibv::ibv_destroy_qp(self.raw.as_ptr()) };
     }
 }
 
