@@ -85,7 +85,10 @@ pub use crate::background::{Background, BackgroundSlot};
 pub use crate::capabilities::{AtomicAgent, Capabilities, Path};
 #[cfg(not(onesided_loom))]
 #[doc(hidden)]
-pub use crate::datagrams::{Channel, DatagramCounts, Identity};
+pub use crate::datagrams::{
+    Channel, DatagramCounts, DatagramTransport, DatagramWaits, Datagrams, Identity, Machine, Posted, SharedMachine,
+    lock_machine,
+};
 pub use crate::dispatch::{Either, EitherFuture, EitherPause};
 pub use crate::drive::{Drive, NOBODY, block_on, poll_now, wait_for, wait_timeout};
 pub use crate::error::Error;

@@ -26,6 +26,8 @@ pub(crate) enum Due {
     Slice(u32),
     /// This thread has polled for long enough, and sleeps.
     Sleep(u32),
+    /// The datagram in this slot arrives.
+    Datagram(u32),
 }
 
 /// Bits of an entry, from the top: time in nanoseconds (2.2 years), sequence, kind, index. One
@@ -63,6 +65,7 @@ impl Agenda {
             Due::Learn(index) => (7, index),
             Due::Slice(thread) => (8, thread),
             Due::Sleep(thread) => (9, thread),
+            Due::Datagram(slot) => (10, slot),
         };
         let what = (kind << INDEX_BITS) | index;
         let order = u128::from(time) << SEQUENCE_BITS | u128::from(self.sequence);
@@ -105,7 +108,8 @@ const fn due(entry: u128) -> Due {
         6 => Due::Leave(index),
         7 => Due::Learn(index),
         8 => Due::Slice(index),
-        _ => Due::Sleep(index),
+        9 => Due::Sleep(index),
+        _ => Due::Datagram(index),
     }
 }
 

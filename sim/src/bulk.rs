@@ -11,7 +11,7 @@ use crate::memory::WORLD_REGION;
 use crate::operation::{Action, GetBuffer};
 use crate::segment::SimSegment;
 use crate::state::check_word;
-use crate::transport::SimTransport;
+use crate::transport::{self, SimTransport};
 
 impl SimFabric {
     /// Posts an operation on a range of a segment, or one that is complete with the fault of the
@@ -32,7 +32,7 @@ impl Fabric for SimFabric {
     type Transport = SimTransport;
 
     fn transport(&self) -> Result<SimTransport, Fault> {
-        SimTransport::take(self)
+        transport::take(self)
     }
 
     fn capabilities(&self) -> Capabilities {

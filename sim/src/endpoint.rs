@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use onesided_fabric::UserMemory;
 use onesided_remote_memory::{At, Fault, FaultKind, Rank, RegionId, RemoteMemory};
 
+use crate::datagrams::Machines;
 use crate::futures::Pause;
 use crate::state::{State, Step};
 
@@ -23,6 +24,8 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     /// User memory by rank and region, returned when it is reclaimed.
     user_memory: Mutex<BTreeMap<(Rank, u32), UserMemory>>,
+    /// What makes datagrams reliable.
+    machines: Mutex<Machines>,
 }
 
 impl Shared {
@@ -33,11 +36,16 @@ impl Shared {
             writes_are_atomic,
             state: Mutex::new(state),
             user_memory: Mutex::new(BTreeMap::new()),
+            machines: Mutex::new(Machines::new()),
         }
     }
 
     pub(crate) fn user_memory(&self) -> MutexGuard<'_, BTreeMap<(Rank, u32), UserMemory>> {
         self.user_memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn machines(&self) -> MutexGuard<'_, Machines> {
+        self.machines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) const fn host_of(&self, rank: Rank) -> u32 {

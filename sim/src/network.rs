@@ -59,6 +59,12 @@ pub struct Network {
     pub polling: Duration,
     /// How long it takes to wake a sleeper. Default: 5 us.
     pub wake: Duration,
+    /// Whether packets travel as datagrams, which are lost with the probability of
+    /// [`loss`](Self::loss) and overtake one another by [`jitter`](Self::jitter), and ranks make
+    /// them reliable (koop-2008, UD-SR). Default: no, the cards do.
+    pub datagrams: bool,
+    /// The probability, from 0 to 1, that a datagram arrives twice. Default: 0.
+    pub duplication: f64,
     /// How many packets may be in flight or not received between two ranks; a further send waits
     /// until the receiver has taken some. Default: 64.
     pub room: u32,
@@ -85,6 +91,8 @@ impl Default for Network {
             detection_jitter: Duration::ZERO,
             polling: Duration::from_micros(50),
             wake: Duration::from_micros(5),
+            datagrams: false,
+            duplication: 0.0,
             room: 64,
             card: Card::default(),
             host: Host::default(),
@@ -112,8 +120,11 @@ pub(crate) struct Wire {
     pub(crate) outstanding: u32,
     bandwidth: u64,
     jitter: u64,
+    pub(crate) datagrams: bool,
     /// A message is lost when a random number falls below this.
     loss: u64,
+    /// The same for a datagram that arrives twice.
+    duplication: u64,
     timeout: u64,
     retries: u32,
     rng: Pcg64Mcg,
@@ -140,7 +151,9 @@ impl Wire {
             outstanding: network.card.outstanding,
             bandwidth: network.bandwidth.max(1),
             jitter: nanos(network.jitter),
+            datagrams: network.datagrams,
             loss: (network.loss.clamp(0.0, 1.0) * u64::MAX as f64) as u64,
+            duplication: (network.duplication.clamp(0.0, 1.0) * u64::MAX as f64) as u64,
             timeout: nanos(network.timeout),
             retries: network.retries,
             rng: Pcg64Mcg::seed_from_u64(seed),
@@ -183,6 +196,15 @@ impl Wire {
             return Err(self.patience());
         }
         Ok(travel.saturating_add(self.timeout.saturating_mul(resends)).min(NEVER))
+    }
+
+    /// How long each copy of a datagram travels from card to card that arrives.
+    pub(crate) fn travels(&mut self) -> impl Iterator<Item = u64> + use<> {
+        let mut draws = |limit| limit > 0 && self.rng.next_u64() < limit;
+        let (is_lost, is_doubled) = (draws(self.loss), draws(self.duplication));
+        let copies = if is_lost { 0 } else { 1 + usize::from(is_doubled) };
+        let travels = [(); 2].map(|()| self.latency.saturating_add(self.at_most(self.jitter)).min(NEVER));
+        travels.into_iter().take(copies)
     }
 
     /// How long after its detection one rank learns of a failure.

@@ -45,6 +45,8 @@ pub(crate) struct Rare {
     pub(crate) serves: bool,
     /// Packets that arrived and were not received: their senders and bytes.
     pub(crate) packets: VecDeque<(Rank, Box<[u8]>)>,
+    /// Datagrams that arrived and were not taken.
+    pub(crate) datagrams: VecDeque<Box<[u8]>>,
     /// Whether a transport has them.
     pub(crate) has_transport: bool,
     /// Operations that its card has yet to receive, in the order of arrival.

@@ -1,5 +1,6 @@
 //! The state of a simulation and what its events do to it.
 
+mod datagrams;
 mod failures;
 mod flight;
 mod notes;
@@ -20,6 +21,7 @@ use crate::operation::{Action, Got, Operations};
 use crate::processors::Processors;
 use crate::rank::{Life, RankState};
 use crate::report::{Counts, WaitsFor};
+use crate::state::datagrams::Datagram;
 use crate::state::failures::Failure;
 use crate::state::notes::Notes;
 use crate::state::stall::Stall;
@@ -66,6 +68,8 @@ pub(crate) struct State {
     pub(crate) notes: Notes,
     pub(crate) most_events: u64,
     pub(crate) partitions: Vec<Partition>,
+    datagrams: Vec<Datagram>,
+    free_datagrams: Vec<u32>,
 }
 
 /// Ranks that no message reaches from the others, for a time.
@@ -155,6 +159,8 @@ impl State {
             notes: Notes::default(),
             most_events: u64::MAX,
             partitions: Vec::new(),
+            datagrams: Vec::new(),
+            free_datagrams: Vec::new(),
         }
     }
 
@@ -196,6 +202,10 @@ impl State {
                     Some(step) => return step,
                     None => None,
                 },
+                Due::Datagram(slot) => {
+                    self.receive_datagram(slot);
+                    None
+                }
                 Due::Slice(_) | Due::Sleep(_) => {
                     self.schedule(due);
                     None

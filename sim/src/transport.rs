@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use onesided_fabric::{Arrival, Transport};
+use onesided_fabric::{Arrival, DatagramTransport, Either, Transport};
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
 
+use crate::datagrams::{self, SimWaits};
 use crate::endpoint::SimFabric;
 use crate::futures::Waiting;
 use crate::report::WaitsFor;
@@ -13,9 +14,28 @@ use crate::report::WaitsFor;
 /// The longest packet in bytes.
 const PACKET_MAX: usize = 4096;
 
-/// The packets of a rank. Dropping it gives it back.
+/// The packets of a rank: over its connections, or over [datagrams](crate::Network::datagrams).
+/// Dropping it gives it back.
+pub type SimTransport = Either<ConnectionTransport, DatagramTransport<SimWaits>>;
+
+pub(crate) fn take(fabric: &SimFabric) -> Result<SimTransport, Fault> {
+    let mut state = fabric.state();
+    if std::mem::replace(&mut state.ranks[fabric.rank().index()].more().rare().has_transport, true) {
+        return Err(Fault::of(FaultKind::Refused, fabric.rank()));
+    }
+    let over_datagrams = state.wire.datagrams;
+    drop(state);
+    if over_datagrams {
+        return datagrams::take(fabric).map(Either::Second);
+    }
+    let fabric = Arc::new(fabric.clone());
+    let receiving = Waiting::new(Arc::clone(&fabric), WaitsFor::Packet);
+    Ok(Either::First(ConnectionTransport { fabric, current: None, receiving, sending: None }))
+}
+
+/// The packets of a rank over its connections.
 #[derive(Debug)]
-pub struct SimTransport {
+pub struct ConnectionTransport {
     fabric: Arc<SimFabric>,
     current: Option<(Rank, Box<[u8]>)>,
     receiving: Waiting<Arc<SimFabric>>,
@@ -23,24 +43,13 @@ pub struct SimTransport {
     sending: Option<(Rank, Waiting<Arc<SimFabric>>)>,
 }
 
-impl SimTransport {
-    pub(crate) fn take(fabric: &SimFabric) -> Result<Self, Fault> {
-        if std::mem::replace(&mut fabric.state().ranks[fabric.rank().index()].more().rare().has_transport, true) {
-            return Err(Fault::of(FaultKind::Refused, fabric.rank()));
-        }
-        let fabric = Arc::new(fabric.clone());
-        let receiving = Waiting::new(Arc::clone(&fabric), WaitsFor::Packet);
-        Ok(Self { fabric, current: None, receiving, sending: None })
-    }
-}
-
-impl Drop for SimTransport {
+impl Drop for ConnectionTransport {
     fn drop(&mut self) {
         self.fabric.state().ranks[self.fabric.rank().index()].more().rare().has_transport = false;
     }
 }
 
-impl Transport for SimTransport {
+impl Transport for ConnectionTransport {
     fn packet_max(&self, _to: Rank) -> usize {
         PACKET_MAX
     }

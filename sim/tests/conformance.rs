@@ -53,6 +53,18 @@ fn conforms_on_unusual_networks() {
     }
 }
 
+/// Packets travel as datagrams, which are lost, doubled and overtaken.
+#[test]
+fn conforms_over_datagrams() {
+    let jitter = Duration::from_micros(100);
+    for (ranks, loss, duplication, jitter) in
+        [(1, 0.0, 0.0, Duration::ZERO), (3, 0.01, 0.0, Duration::ZERO), (4, 0.0, 0.05, jitter), (2, 0.1, 0.05, jitter)]
+    {
+        let network = Network { datagrams: true, loss, duplication, jitter, ..Network::default() };
+        assert_conforms(&network, ranks, 0);
+    }
+}
+
 /// Threads take turns on the cores of their host, and ranks share its card.
 #[test]
 fn conforms_on_testbeds() {

@@ -156,7 +156,8 @@ fn many() -> u64 {
 #[test]
 fn messages_arrive_once_and_in_order_under_loss() {
     let network = Network { loss: 0.01, jitter: Duration::from_micros(5), retries: 50, ..Network::default() };
-    run(many(), 1, 0, Simulation::new(network));
+    run(many(), 1, 0, Simulation::new(network.clone()));
+    run(many(), 1, 0, Simulation::new(Network { datagrams: true, duplication: 0.01, ..network }));
 }
 
 #[test]
@@ -170,5 +171,7 @@ fn all_messages_are_accounted_for_when_ranks_die() {
     );
     for seed in 3..8 {
         run(100, seed, 1, Simulation::new(network()).kill(5, Duration::from_micros(40 * seed)));
+        let datagrams = Network { datagrams: true, ..network() };
+        run(100, seed, 1, Simulation::new(datagrams).kill(5, Duration::from_micros(40 * seed)));
     }
 }

@@ -49,13 +49,22 @@ fn all_lengths_travel_around_a_ring_of_threads() {
     }
 }
 
+/// Packets are datagrams that are lost, doubled and overtaken.
+fn rough() -> Network {
+    let jitter = Duration::from_micros(50);
+    Network { datagrams: true, loss: 0.1, duplication: 0.05, jitter, retries: 50, ..Network::default() }
+}
+
 #[test]
 fn and_of_simulated_ranks() {
-    for seed in 0..5 {
-        let report =
-            Simulation::new(Network::default()).ranks(7).seed(seed).run(|world| async move { ring(&world).await });
-        assert_eq!(report.end, End::Finished);
-        assert!(report.results.into_iter().flatten().all(|outcome| outcome.is_ok()));
+    let datagrams = Network { datagrams: true, ..Network::default() };
+    for network in [Network::default(), Network { loss: 0.01, ..datagrams.clone() }, datagrams, rough()] {
+        for seed in 0..5 {
+            let simulation = Simulation::new(network.clone()).ranks(7).seed(seed);
+            let report = simulation.run(|world| async move { ring(&world).await });
+            assert_eq!(report.end, End::Finished, "{network:?}, seed {seed}");
+            assert!(report.results.into_iter().flatten().all(|outcome| outcome.is_ok()), "{network:?}, seed {seed}");
+        }
     }
 }
 
@@ -305,10 +314,12 @@ fn a_death_ends_receives_from_any_rank_until_it_is_acknowledged() {
 /// Deaths at every moment: the others end, and in time.
 #[test]
 fn deaths_in_the_simulator_end_every_wait() {
-    for at in (0..60).map(|step| Duration::from_micros(step * 3)) {
-        let report =
-            Simulation::new(Network::default()).ranks(4).kill(1, at).run(|world| async move { ring(&world).await });
-        assert_eq!(report.end, End::Finished, "{at:?}: {:?}", report.end);
+    for (network, every) in [(Network::default(), 1), (rough(), 6)] {
+        for at in (0..60).step_by(every).map(|step| Duration::from_micros(step * 3)) {
+            let report =
+                Simulation::new(network.clone()).ranks(4).kill(1, at).run(|world| async move { ring(&world).await });
+            assert_eq!(report.end, End::Finished, "{at:?}: {:?}", report.end);
+        }
     }
 }
 

@@ -114,6 +114,7 @@ pub(super) async fn dropped<F: Fabric>(cx: &Context<F>) -> Verdict {
             match cx.packets().poll_send(task, cx.next(), &sent.to_le_bytes(), &[]) {
                 Poll::Ready(Ok(())) => sent += 1,
                 Poll::Ready(Err(fault)) => return Poll::Ready(Err(fault)),
+                Poll::Pending if sent == 0 => return Poll::Pending, // an earlier check filled it
                 Poll::Pending => break,
             }
         }

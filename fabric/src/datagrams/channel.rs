@@ -5,6 +5,7 @@ use std::task::Poll;
 
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
+use super::Posted;
 use super::header::{HEADER, Header};
 use super::receiver::{Arrived, Receiver};
 use super::sender::{NEVER, Sender};
@@ -153,26 +154,19 @@ impl Channel {
         self.due
     }
 
-    /// Whether every packet that was sent has been acknowledged.
+    /// Whether every packet that was sent has been acknowledged, and every one that was received.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.active.iter().all(|rank| match &self.peers[rank.index()].status {
-            Status::Met(met) => met.sender.is_idle(),
+            Status::Met(met) => met.sender.is_idle() && met.receiver.due() == NEVER,
             _ => true,
         })
     }
 
-    /// Whether a peer has not answered for 8 s.
+    /// Whether a peer has not answered for 8 s, or is gone.
     #[must_use]
     pub fn is_lost(&self, rank: Rank) -> bool {
         self.peers.get(rank.index()).is_some_and(|peer| matches!(peer.status, Status::Lost))
-    }
-
-    /// A peer has died or left: nothing is sent to it any more.
-    pub fn forget(&mut self, rank: Rank) {
-        if let Some(peer) = self.peers.get_mut(rank.index()) {
-            peer.status = Status::Lost;
-        }
     }
 
     /// Takes a packet for a peer, the bytes of `head`, then those of `body`: they leave with the
@@ -272,9 +266,15 @@ impl Channel {
         Some((from, packet))
     }
 
-    /// Sends what is due: `post` gets the peer, the header and the packet of a datagram, and returns
-    /// whether it was posted. After a `false` the rest is due at once.
-    pub fn transmit(&mut self, now: u64, mut post: impl FnMut(Rank, &[u8], &[u8]) -> bool) {
+    /// Sends what is due: `post` gets the peer, the header and the packet of a datagram. What it is
+    /// too busy for is due at once. `reaches`: whether a peer that has not answered for 8 s is known
+    /// to be within reach, and computes; otherwise it is lost.
+    pub fn transmit(
+        &mut self,
+        now: u64,
+        mut post: impl FnMut(Rank, &[u8], &[u8]) -> Posted,
+        mut reaches: impl FnMut(Rank) -> bool,
+    ) {
         if now < self.due {
             return;
         }
@@ -286,45 +286,53 @@ impl Channel {
             met.sender.end_timer(now);
             let is_silent = now.saturating_sub(met.since) >= SILENCE && met.sender.unanswered() >= ASKED;
             if is_silent {
-                peer.status = Status::Lost;
-                continue;
+                if !reaches(rank) {
+                    peer.status = Status::Lost;
+                    continue;
+                }
+                met.since = now;
             }
             let addresses = (self.own, peer.incarnation);
             let posted = met.transmit(now, addresses, &mut self.counts, |header, packet| post(rank, header, packet));
-            if !posted || met.due() != NEVER || !met.sender.is_idle() {
-                self.activate(rank, if posted { NEVER } else { now });
+            match posted {
+                Posted::Gone => peer.status = Status::Lost,
+                Posted::Busy => self.activate(rank, now),
+                Posted::Sent if met.due() != NEVER || !met.sender.is_idle() => self.activate(rank, NEVER),
+                Posted::Sent => {}
             }
         }
     }
 }
 
 impl Met {
-    /// Whether everything that was due was posted.
+    /// Posts what is due, as far as possible.
     fn transmit(
         &mut self,
         now: u64,
         addresses: (Identity, u32),
         counts: &mut DatagramCounts,
-        mut post: impl FnMut(&[u8], &[u8]) -> bool,
-    ) -> bool {
+        mut post: impl FnMut(&[u8], &[u8]) -> Posted,
+    ) -> Posted {
         while let Some(place) = self.sender.next_to_send() {
             let (_, sequence, asks) = self.sender.packet(place);
             let header = self.header(addresses, sequence, true, asks);
-            if !post(&header, self.sender.packet(place).0) {
+            let posted = post(&header, self.sender.packet(place).0);
+            if posted != Posted::Sent {
                 self.receiver.hurry(); // the acknowledgement has not left
-                return false;
+                return posted;
             }
             counts.resent += u64::from(self.sender.sent(now, place, asks));
         }
         let asks = self.sender.take_asks();
         if asks || self.receiver.due() <= now {
             let header = self.header(addresses, self.sender.next(), false, asks);
-            if !post(&header, &[]) {
+            let posted = post(&header, &[]);
+            if posted != Posted::Sent {
                 self.receiver.hurry();
-                return false;
+                return posted;
             }
             counts.bare += 1;
         }
-        true
+        Posted::Sent
     }
 }

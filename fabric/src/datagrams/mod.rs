@@ -9,6 +9,7 @@
 //! | `sender` | packets of one peer until they are acknowledged |
 //! | `receiver` | packets of one peer in order, and their acknowledgement |
 //! | `channel` | all peers of a rank |
+//! | `transport` | the machine over a fabric's [`Datagrams`], and the packets of its rank |
 //!
 //! A packet has a number of 32 bits, which wraps. Every datagram acknowledges: the first packet that
 //! its sender lacks, and which of the 64 after that it has. A receiver acknowledges at once when it
@@ -26,6 +27,10 @@ mod receiver;
 mod sender;
 #[cfg(test)]
 mod tests;
+mod transport;
 mod window;
 
 pub use channel::{Channel, DatagramCounts, Identity};
+pub use transport::{
+    DatagramTransport, DatagramWaits, Datagrams, Machine, Posted, SharedMachine, lock as lock_machine,
+};

@@ -38,7 +38,7 @@ pub(super) struct Sender {
     /// Packets since the last one that asked.
     unasked: u32,
     /// Whether a packet found no room at the receiver.
-    pub(super) wants_room: bool,
+    wants_room: bool,
 }
 
 #[derive(Debug)]
@@ -93,7 +93,12 @@ impl Sender {
 
     /// Whether every packet was acknowledged.
     pub(super) fn is_idle(&self) -> bool {
-        self.packets.is_empty() && !self.wants_room
+        self.packets.is_empty()
+    }
+
+    /// Whether it waits for an answer.
+    fn waits(&self) -> bool {
+        !self.is_idle() || self.wants_room
     }
 
     pub(super) const fn unanswered(&self) -> u32 {
@@ -137,7 +142,7 @@ impl Sender {
             return;
         }
         self.unanswered += 1;
-        if self.is_idle() {
+        if !self.waits() {
             (self.timer, self.unanswered) = (NEVER, 0);
             return;
         }
@@ -237,7 +242,7 @@ impl Sender {
         }
         self.unanswered = 0;
         self.timer = NEVER;
-        if !self.is_idle() {
+        if self.waits() {
             self.start_timer(now);
         }
         Ok(())

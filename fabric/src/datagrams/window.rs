@@ -4,7 +4,8 @@
 pub(super) const SMALLEST: u32 = 2;
 /// The most packets on their way, and the most that a receiver keeps of one sender.
 pub(super) const LARGEST: u32 = 256;
-const FIRST: u32 = 32;
+/// The first window.
+pub(super) const FIRST: u32 = 32;
 
 /// A window with additive increase and multiplicative decrease (RFC 5681: slow start up to a
 /// threshold, from there one packet more for each window that arrived).

@@ -28,7 +28,7 @@ impl State {
 
     /// The fault of needing a rank to which the connection is known to be lost, or if one of the
     /// two has revoked the access of the other.
-    pub(super) fn denied(&self, rank: Rank, other: Rank) -> Option<Fault> {
+    pub(crate) fn denied(&self, rank: Rank, other: Rank) -> Option<Fault> {
         if self.knows_lost(rank, rank, other) {
             return Some(Fault::of(FaultKind::ConnectionLost, other));
         }

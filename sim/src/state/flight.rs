@@ -72,14 +72,18 @@ impl State {
     /// How long a message travels that leaves now; `Err` is the time after which its sender gives
     /// up.
     fn travel(&mut self, from: u32, to: u32) -> Result<u64, u64> {
-        let now = self.now;
-        let cut = self.partitions.iter().filter(|partition| {
-            partition.time.contains(&now) && partition.ranks.contains(&from) != partition.ranks.contains(&to)
-        });
-        match cut.map(|partition| partition.time.end).max() {
+        match self.partitioned_until(from, to) {
             None => self.wire.travel(),
-            Some(heals) => self.wire.travel_after(now, heals),
+            Some(heals) => self.wire.travel_after(self.now, heals),
         }
+    }
+
+    /// When the wires between two ranks are whole again, if they are cut.
+    pub(super) fn partitioned_until(&self, from: u32, to: u32) -> Option<u64> {
+        let cut = self.partitions.iter().filter(|partition| {
+            partition.time.contains(&self.now) && partition.ranks.contains(&from) != partition.ranks.contains(&to)
+        });
+        cut.map(|partition| partition.time.end).max()
     }
 
     /// The origin's card sends an operation.

@@ -43,10 +43,13 @@ fn and_of_simulated_ranks() {
 #[test]
 fn and_of_many_under_loss() {
     let network = Network { loss: 0.01, jitter: Duration::from_micros(5), retries: 50, ..Network::default() };
-    let report = Simulation::new(network).ranks(64).seed(1).run(|world| async move {
-        all(&world, 200, 5).await.unwrap();
-    });
-    assert_eq!(report.end, End::Finished);
+    for (datagrams, ranks) in [(false, 64), (true, 20)] {
+        let network = Network { datagrams, ..network.clone() };
+        let report = Simulation::new(network).ranks(ranks).seed(1).run(|world| async move {
+            all(&world, 200, 5).await.unwrap();
+        });
+        assert_eq!(report.end, End::Finished);
+    }
 }
 
 #[test]

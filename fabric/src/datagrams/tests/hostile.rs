@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::network::JOB;
 use crate::datagrams::header::{Acknowledgement, HEADER, Header};
-use crate::datagrams::{Channel, Identity};
+use crate::datagrams::{Channel, Identity, Posted};
 
 fn channel() -> Channel {
     Channel::new(Identity { job: JOB, rank: Rank(0), incarnation: 5 }, [5, 5, 5])
@@ -92,7 +92,7 @@ fn an_acknowledgement_of_what_was_not_sent_is_dropped() {
     };
     channel.arrived(0, &bare(1, 0).to_bytes()); // they wait for the next transmit
     assert_eq!(channel.counts().malformed, 1);
-    channel.transmit(0, |_, _, _| true);
+    channel.transmit(0, |_, _, _| Posted::Sent, |_| false);
     for (next, selective) in [(4, 0), (3, 1), (2, 1), (0, 4), (0, 1 << 63)] {
         let malformed = channel.counts().malformed;
         channel.arrived(0, &bare(next, selective).to_bytes());
@@ -113,7 +113,7 @@ proptest! {
         let mut channel = channel();
         for datagram in &datagrams {
             channel.arrived(0, datagram);
-            channel.transmit(0, |_, _, _| true);
+            channel.transmit(0, |_, _, _| Posted::Sent, |_| false);
         }
         channel.arrived(0, &datagram(header()));
         prop_assert_eq!(channel.take(), Some((Rank(1), b"packet"[..].into())));
@@ -141,7 +141,7 @@ proptest! {
             if sends {
                 let _ = channel.send(now, Rank(from.0 % 3), &[7; 20], &[]);
                 now += 40_000;
-                channel.transmit(now, |_, _, _| asks);
+                channel.transmit(now, |_, _, _| if asks { Posted::Sent } else { Posted::Busy }, |_| false);
             }
             channel.arrived(now, &[&header.to_bytes()[..], packet].concat());
             if carries {

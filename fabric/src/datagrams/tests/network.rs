@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use onesided_remote_memory::{Fault, Rank};
 
-use crate::datagrams::{Channel, Identity};
+use crate::datagrams::{Channel, Identity, Posted};
 
 pub(super) const JOB: u32 = 0xface;
 const LATENCY: u64 = 10_000;
@@ -27,6 +27,8 @@ pub(super) struct Network {
     pub(super) now: u64,
     /// Ranks that no datagram reaches.
     pub(super) unreachable: Vec<bool>,
+    /// Whether it is known of them that they are within reach.
+    pub(super) computes: bool,
     weather: Weather,
     first: u32,
     random: u64,
@@ -45,6 +47,7 @@ impl Network {
             channels: (0..ranks).map(channel).collect(),
             now: 0,
             unreachable: vec![false; ranks as usize],
+            computes: false,
             weather,
             first,
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
@@ -103,10 +106,11 @@ impl Network {
         }
         for rank in 0..self.channels.len() {
             let mut posted = Vec::new();
-            self.channels[rank].transmit(self.now, |to, header, packet| {
+            let post = |to, header: &[u8], packet: &[u8]| {
                 posted.push((to, [header, packet].concat()));
-                true
-            });
+                Posted::Sent
+            };
+            self.channels[rank].transmit(self.now, post, |_| self.computes);
             for (to, datagram) in posted {
                 self.post(to, datagram);
             }

@@ -1,0 +1,215 @@
+//! The [`Transport`] over datagrams.
+
+use std::cell::RefCell;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, Watch};
+
+use super::{Channel, DatagramCounts};
+use crate::{Arrival, Transport};
+
+/// What became of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Posted {
+    /// It is on its way, or lost.
+    Sent,
+    /// There is no room now.
+    Busy,
+    /// Its receiver has died or left.
+    Gone,
+}
+
+/// Unreliable datagrams: each arrives whole, and may be lost, doubled, late, and overtaken.
+pub trait Datagrams: Debug + Send + 'static {
+    /// The longest datagram in bytes.
+    fn longest(&self) -> usize;
+
+    /// The clock, in nanoseconds.
+    fn now(&self) -> u64;
+
+    /// Sends a datagram: the bytes of `header`, then those of `packet`.
+    fn post(&mut self, to: Rank, header: &[u8], packet: &[u8]) -> Posted;
+
+    /// Whether a rank that has not answered for 8 s is known to be within reach, and computes.
+    fn reaches(&self, rank: Rank) -> bool {
+        let _ = rank;
+        false
+    }
+
+    /// Takes out everything that has arrived.
+    fn look(&mut self, arrived: &mut dyn FnMut(&[u8]));
+
+    /// The machine has to be [driven](Machine::drive) at `due` at the latest, and whenever a datagram
+    /// has arrived. `is_idle`: everything that was sent has been acknowledged, so that the rank may
+    /// leave.
+    fn settle(&mut self, due: u64, is_idle: bool);
+}
+
+/// A protocol machine and its datagrams. It outlives the transports of its rank: peers still ask for
+/// what was sent.
+#[derive(Debug)]
+pub struct Machine<D> {
+    channel: Channel,
+    datagrams: D,
+}
+
+/// A machine that several threads drive.
+pub type SharedMachine<D> = Arc<Mutex<Machine<D>>>;
+
+impl<D: Datagrams> Machine<D> {
+    /// A machine over these datagrams.
+    pub fn new(channel: Channel, datagrams: D) -> SharedMachine<D> {
+        Arc::new(Mutex::new(Self { channel, datagrams }))
+    }
+
+    /// Takes in what has arrived, and sends what is due.
+    pub fn drive(&mut self) {
+        let Self { channel, datagrams } = self;
+        let now = datagrams.now();
+        datagrams.look(&mut |datagram| channel.arrived(now, datagram));
+        let datagrams = RefCell::new(datagrams);
+        let post = |to, header: &[u8], packet: &[u8]| datagrams.borrow_mut().post(to, header, packet);
+        channel.transmit(now, post, |rank| datagrams.borrow().reaches(rank));
+        let datagrams = datagrams.into_inner();
+        datagrams.settle(channel.due(), channel.is_idle());
+    }
+
+    /// What happened so far.
+    pub const fn counts(&self) -> DatagramCounts {
+        self.channel.counts()
+    }
+
+    fn send(&mut self, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
+        let sent = self.channel.send(self.datagrams.now(), to, head, body);
+        self.drive();
+        sent
+    }
+
+    fn next(&mut self) -> Option<(Rank, Box<[u8]>)> {
+        let mut packet = self.channel.take();
+        if packet.is_none() {
+            self.drive();
+            packet = self.channel.take();
+        }
+        if self.channel.due() == 0 {
+            self.drive(); // the sender is told of the room
+        }
+        packet
+    }
+}
+
+/// How the owner of a rank's packets waits.
+pub trait DatagramWaits: Debug + Send + 'static {
+    /// The rank's datagrams.
+    type Datagrams: Datagrams;
+
+    /// Whether a rank can be sent to.
+    ///
+    /// # Errors
+    /// `NoSuchRank`, `PeerDied`, `PeerLeft`.
+    fn needs(&self, rank: Rank) -> Result<(), Fault>;
+
+    /// Has the task polled again after an arrival, and at `due` at the latest. `room`: it waits to
+    /// send to that rank, otherwise for a packet.
+    ///
+    /// # Errors
+    /// Those of [`Patience`], when it is over.
+    fn pend(&mut self, cx: &mut Context<'_>, room: Option<Rank>, patience: Patience, due: u64) -> Result<(), Fault>;
+
+    /// Drains what has arrived at the card.
+    fn progress(&self) {}
+
+    /// A wait of this kind is over.
+    fn withdraw(&mut self, room: bool) {
+        let _ = room;
+    }
+}
+
+/// The packets of a rank over datagrams.
+#[derive(Debug)]
+pub struct DatagramTransport<W: DatagramWaits> {
+    machine: SharedMachine<W::Datagrams>,
+    waits: W,
+    current: Option<(Rank, Box<[u8]>)>,
+}
+
+/// Locks a machine.
+pub fn lock<D>(machine: &Mutex<Machine<D>>) -> MutexGuard<'_, Machine<D>> {
+    // A panic under the lock is one of this crate's own invariants; no user code runs there.
+    machine.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<W: DatagramWaits> DatagramTransport<W> {
+    /// The packets of a machine.
+    pub const fn new(machine: SharedMachine<W::Datagrams>, waits: W) -> Self {
+        Self { machine, waits, current: None }
+    }
+
+    /// What the rank's machine has done so far.
+    pub fn counts(&self) -> DatagramCounts {
+        lock(&self.machine).counts()
+    }
+}
+
+/// The fault of a wait on a lost peer.
+fn lost(channel: &Channel, patience: Patience) -> Result<(), Fault> {
+    match patience.watch {
+        Watch::Rank(rank) | Watch::RankAndFailures(rank) if channel.is_lost(rank) => {
+            Err(Fault::of(FaultKind::ConnectionLost, rank))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl<W: DatagramWaits> Transport for DatagramTransport<W> {
+    fn packet_max(&self, _to: Rank) -> usize {
+        lock(&self.machine).datagrams.longest() - Channel::HEADER
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
+        let len = head.len() + body.len();
+        if len > self.packet_max(to) {
+            return Poll::Ready(Err(Fault::new(FaultKind::TooLong).with_detail(len as u32)));
+        }
+        self.waits.needs(to)?;
+        let mut machine = lock(&self.machine);
+        let mut sent = machine.send(to, head, body);
+        if sent.is_pending() {
+            sent = machine.send(to, head, body); // acknowledgements were taken in
+        }
+        if sent.is_ready() {
+            self.waits.withdraw(true);
+            return sent;
+        }
+        self.waits.pend(cx, Some(to), Patience::on(to), machine.channel.due())?;
+        Poll::Pending
+    }
+
+    fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {
+        self.current = None; // its memory is free before the next is there
+        let mut machine = lock(&self.machine);
+        self.current = machine.next();
+        if self.current.is_none() {
+            let due = machine.channel.due();
+            // A death says more than silence.
+            let pends = self.waits.pend(cx, None, patience, due).and_then(|()| lost(&machine.channel, patience));
+            let Err(fault) = pends else { return Poll::Pending };
+            self.current = machine.next(); // a packet before the end counts
+            if self.current.is_none() {
+                self.waits.withdraw(false);
+                return Poll::Ready(Err(fault));
+            }
+        }
+        self.waits.withdraw(false);
+        let arrival = self.current.as_ref().map(|(from, packet)| Arrival { from: *from, len: packet.len() });
+        arrival.map_or(Poll::Pending, |arrival| Poll::Ready(Ok(arrival)))
+    }
+
+    fn read(&self, offset: usize, into: &mut [u8]) {
+        let bytes = self.current.as_ref().and_then(|(_, packet)| packet.get(offset..)).unwrap_or_default();
+        let len = into.len().min(bytes.len());
+        into[..len].copy_from_slice(&bytes[..len]);
+    }
+}

@@ -1,0 +1,148 @@
+//! Unreliable datagrams of simulated ranks, and the packets over them.
+
+use std::sync::{Arc, Weak};
+use std::task::Context;
+
+use onesided_fabric::{Channel, DatagramTransport, DatagramWaits, Datagrams, Identity, Machine, Posted, SharedMachine};
+use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
+
+use crate::agenda::NEVER;
+use crate::endpoint::{Shared, SimFabric};
+use crate::futures::Waiting;
+use crate::report::WaitsFor;
+
+/// The longest datagram in bytes.
+const LONGEST: usize = 4096;
+
+/// The datagrams of a rank.
+#[derive(Debug)]
+pub struct SimDatagrams {
+    shared: Arc<Shared>,
+    rank: Rank,
+    size: u32,
+    /// Keeps the rank in the world while a packet was not acknowledged.
+    keeps: Option<SimFabric>,
+    /// When the rank is polled for it.
+    due: u64,
+}
+
+/// Machines by rank; each is held by the task that drives it.
+pub(crate) type Machines = std::collections::BTreeMap<Rank, Weak<std::sync::Mutex<Machine<SimDatagrams>>>>;
+
+impl Datagrams for SimDatagrams {
+    fn longest(&self) -> usize {
+        LONGEST
+    }
+
+    fn now(&self) -> u64 {
+        self.shared.now()
+    }
+
+    fn post(&mut self, to: Rank, header: &[u8], packet: &[u8]) -> Posted {
+        let mut state = self.shared.lock();
+        let posted = state.post_datagram(self.rank, to, [header, packet].concat());
+        self.shared.advance_clock(&state);
+        if posted { Posted::Sent } else { Posted::Gone }
+    }
+
+    fn look(&mut self, arrived: &mut dyn FnMut(&[u8])) {
+        loop {
+            let taken = self.shared.lock().take_datagram(self.rank);
+            let Some(datagram) = taken else { return };
+            arrived(&datagram);
+        }
+    }
+
+    fn settle(&mut self, due: u64, is_idle: bool) {
+        let due = due.max(self.now() + 1);
+        if due < NEVER && (due < self.due || self.due <= self.now()) {
+            self.due = due;
+            self.shared.lock().alarm(self.rank, due);
+        }
+        if is_idle {
+            self.keeps = None;
+        } else if self.keeps.is_none() {
+            self.keeps = Some(SimFabric::new(Arc::clone(&self.shared), self.rank, self.size));
+        }
+    }
+}
+
+/// How the owner of the packets waits.
+#[derive(Debug)]
+pub struct SimWaits {
+    fabric: Arc<SimFabric>,
+    receiving: Waiting<Arc<SimFabric>>,
+    /// The wait for room of the send that found none last.
+    sending: Option<(Rank, Waiting<Arc<SimFabric>>)>,
+}
+
+impl Drop for SimWaits {
+    fn drop(&mut self) {
+        self.fabric.state().ranks[self.fabric.rank().index()].more().rare().has_transport = false;
+    }
+}
+
+impl DatagramWaits for SimWaits {
+    type Datagrams = SimDatagrams;
+
+    fn needs(&self, rank: Rank) -> Result<(), Fault> {
+        if rank.0 >= self.fabric.size() {
+            return Err(Fault::of(FaultKind::NoSuchRank, rank));
+        }
+        let state = self.fabric.state();
+        let own = self.fabric.rank();
+        state.absent(own, rank).or_else(|| state.denied(own, rank)).map_or(Ok(()), Err)
+    }
+
+    fn pend(&mut self, _: &mut Context<'_>, room: Option<Rank>, patience: Patience, _due: u64) -> Result<(), Fault> {
+        let waiting = match room {
+            None => &mut self.receiving,
+            Some(to) => {
+                if self.sending.as_ref().is_none_or(|(waits_for, _)| *waits_for != to) {
+                    self.sending = Some((to, Waiting::new(Arc::clone(&self.fabric), WaitsFor::Room(to))));
+                }
+                let Some((_, waiting)) = &mut self.sending else { return Ok(()) };
+                waiting
+            }
+        };
+        match waiting.register::<()>(patience) {
+            std::task::Poll::Ready(over) => over, // the machine's own timers are alarms of its rank
+            std::task::Poll::Pending => Ok(()),
+        }
+    }
+
+    fn withdraw(&mut self, room: bool) {
+        if room {
+            self.sending = None;
+        } else {
+            self.receiving.withdraw();
+        }
+    }
+}
+
+/// The packets of a rank; `has_transport` was set.
+pub(crate) fn take(fabric: &SimFabric) -> Result<DatagramTransport<SimWaits>, Fault> {
+    let fabric = Arc::new(fabric.clone());
+    let receiving = Waiting::new(Arc::clone(&fabric), WaitsFor::Packet);
+    let waits = SimWaits { fabric: Arc::clone(&fabric), receiving, sending: None };
+    Ok(DatagramTransport::new(machine(&fabric)?, waits))
+}
+
+/// The machine of a rank, which a task drives to the end of the simulation.
+fn machine(fabric: &SimFabric) -> Result<SharedMachine<SimDatagrams>, Fault> {
+    let (rank, shared) = (fabric.rank(), &fabric.shared);
+    if let Some(machine) = shared.machines().get(&rank).and_then(Weak::upgrade) {
+        return Ok(machine);
+    }
+    let own = Identity { job: 1, rank, incarnation: 1 };
+    let datagrams = SimDatagrams { shared: Arc::clone(shared), rank, size: fabric.size(), keeps: None, due: 0 };
+    let machine = Machine::new(Channel::new(own, (0..fabric.size()).map(|_| 1)), datagrams);
+    shared.machines().insert(rank, Arc::downgrade(&machine));
+    let driven = Arc::clone(&machine);
+    let drives = std::future::poll_fn(move |_| {
+        onesided_fabric::lock_machine(&driven).drive();
+        std::task::Poll::<()>::Pending
+    });
+    fabric.state().serve(rank, Box::pin(drives)).map_err(|_| Fault::of(FaultKind::Closed, rank))?;
+    Ok(machine)
+}
