@@ -177,6 +177,9 @@ impl<W: DatagramWaits> Transport for DatagramTransport<W> {
         let mut machine = lock(&self.machine);
         let mut sent = machine.send(to, head, body);
         if sent.is_pending() {
+            drop(machine);
+            self.waits.progress();
+            machine = lock(&self.machine);
             sent = machine.send(to, head, body); // acknowledgements were taken in
         }
         if sent.is_ready() {
@@ -189,6 +192,7 @@ impl<W: DatagramWaits> Transport for DatagramTransport<W> {
 
     fn poll_recv(&mut self, cx: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {
         self.current = None; // its memory is free before the next is there
+        self.waits.progress();
         let mut machine = lock(&self.machine);
         self.current = machine.next();
         if self.current.is_none() {

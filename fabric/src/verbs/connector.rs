@@ -15,11 +15,10 @@
 //! a thread, which sleeps until a datagram comes; a peer that is stopped answers when it goes on, or
 //! the connection counts as broken after [`GIVE_UP_AFTER`].
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use onesided_remote_memory::{Liveness, Rank};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -30,10 +29,12 @@ use crate::drive::now;
 use crate::verbs::device::Device;
 use crate::verbs::endpoint_address::EndpointAddress;
 use crate::verbs::peer::Peer;
-use crate::verbs::raw::{AddressHandle, DATAGRAM, DatagramQueue, QueuePair, Route};
+use crate::verbs::raw::{AddressHandle, BATCH, DatagramQueue, DatagramRoom, ProtectionDomain, QueuePair, Route};
 use crate::verbs::wake_up::WakeUp;
 use crate::verbs::{Inner, start_thread};
 
+/// The room of the queue for hellos.
+pub(super) const ROOM: DatagramRoom = DatagramRoom { receives: 256, sends: 64, longest: 64 };
 /// A datagram to a peer is repeated after this time.
 const REPEAT: u64 = 20_000_000;
 /// How long a peer may be silent that is asked for its first connection: longer than a card, because
@@ -63,7 +64,7 @@ impl Hello {
         (hello.magic == MAGIC && rest.is_empty()).then_some(hello)
     }
 
-    fn write(self, into: &mut [u8; DATAGRAM]) -> &[u8] {
+    fn write(self, into: &mut [u8; ROOM.longest as usize]) -> &[u8] {
         postcard::to_slice(&self, into).expect("it is shorter than a datagram")
     }
 }
@@ -73,6 +74,8 @@ impl Hello {
 pub(super) struct Connector {
     /// The addresses of all ranks.
     pub(super) addresses: Box<[EndpointAddress]>,
+    /// Where datagrams to each of them go, if some did.
+    handles: Box<[OnceLock<AddressHandle>]>,
     port: u8,
     gid_index: u8,
     /// Whether ranks are addressed by GID.
@@ -85,6 +88,7 @@ pub(super) struct Connector {
 impl Connector {
     pub(super) fn new(addresses: Box<[EndpointAddress]>, device: &Device) -> Result<Self, Error> {
         Ok(Self {
+            handles: addresses.iter().map(|_| OnceLock::new()).collect(),
             addresses,
             port: device.port,
             gid_index: device.gid.map_or(0, |(index, ..)| index),
@@ -118,13 +122,22 @@ impl Connector {
             reads_of_theirs: mine.reads,
         }
     }
+
+    /// Where datagrams to a peer go. `None`: the card has no memory for it now.
+    pub(super) fn handle(&self, domain: &Arc<ProtectionDomain>, me: Rank, peer: Rank) -> Option<&AddressHandle> {
+        let handle = &self.handles[peer.index()];
+        if handle.get().is_none() {
+            let made = AddressHandle::new(domain, &self.route(me, peer, 0)).ok()?;
+            let _ = handle.set(made); // another thread may have been first
+        }
+        handle.get()
+    }
 }
 
 /// The thread's side: datagrams, and the peers that are asked.
 struct Thread {
     connector: Arc<Connector>,
     datagrams: DatagramQueue,
-    handles: HashMap<Rank, AddressHandle>,
     asking: Vec<Asking>,
 }
 
@@ -150,7 +163,7 @@ impl Inner {
     /// Starts the thread that connects. It ends with the endpoint.
     pub(super) fn start_connecting(self: &Arc<Self>, datagrams: DatagramQueue) -> Result<(), Error> {
         let (inner, connector) = (Arc::downgrade(self), Arc::clone(&self.connector));
-        let thread = Thread { connector, datagrams, handles: HashMap::new(), asking: Vec::new() };
+        let thread = Thread { connector, datagrams, asking: Vec::new() };
         start_thread("onesided-connect", "start the thread that connects ranks", move || thread.run(&inner))
     }
 
@@ -186,7 +199,8 @@ impl Inner {
 impl Thread {
     fn run(mut self, inner: &Weak<Inner>) {
         loop {
-            self.datagrams.request_event();
+            self.datagrams.completions().take_events();
+            self.datagrams.completions().request_event(false);
             let Some(inner) = inner.upgrade() else { return };
             self.turn(&inner);
             drop(inner);
@@ -194,7 +208,7 @@ impl Thread {
                 return;
             }
             let mut fds = [
-                PollFd::from_borrowed_fd(self.datagrams.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.datagrams.completions().as_fd(), PollFlags::IN),
                 PollFd::from_borrowed_fd(self.connector.wake_up.as_fd(), PollFlags::IN),
             ];
             let repeat = Timespec { tv_sec: 0, tv_nsec: REPEAT as i64 };
@@ -206,10 +220,17 @@ impl Thread {
 
     /// Takes in what has arrived, answers, and asks.
     fn turn(&mut self, inner: &Inner) {
-        let mut arrived = Vec::new();
-        self.datagrams.receive(|bytes| arrived.extend(Hello::read(bytes)));
-        for hello in arrived {
-            self.take(inner, hello);
+        let mut batch = [const { MaybeUninit::uninit() }; BATCH];
+        loop {
+            let completions = self.datagrams.completions().poll(&mut batch);
+            for datagram in completions.iter().filter_map(|completion| self.datagrams.complete(completion)) {
+                if let Some(hello) = Hello::read(&datagram) {
+                    self.take(inner, hello);
+                }
+            }
+            if completions.len() < BATCH {
+                break;
+            }
         }
         let asked = std::mem::take(&mut *self.connector.asked.lock().unwrap_or_else(PoisonError::into_inner));
         let now = now();
@@ -220,7 +241,7 @@ impl Thread {
     }
 
     /// Asks a peer when it is time. Returns whether the peer stays among those that are asked.
-    fn ask(&mut self, inner: &Inner, asked: &mut Asking, now: u64) -> bool {
+    fn ask(&self, inner: &Inner, asked: &mut Asking, now: u64) -> bool {
         let rank = asked.rank;
         let Ok(peer) = inner.peer(rank) else { return false };
         if peer.is_ready() || peer.is_broken() || inner.job_segment.liveness(rank) != Liveness::Alive {
@@ -257,7 +278,7 @@ impl Thread {
     }
 
     /// Takes in a datagram. One that is not of this job, or of another incarnation, is dropped.
-    fn take(&mut self, inner: &Inner, hello: Hello) {
+    fn take(&self, inner: &Inner, hello: Hello) {
         let from = Rank(hello.from);
         let Ok(peer) = inner.peer(from) else { return };
         let mine = self.hello(inner, from);
@@ -287,18 +308,12 @@ impl Thread {
         self.say(inner, from, answer);
     }
 
-    fn say(&mut self, inner: &Inner, to: Rank, hello: Hello) {
-        let Self { connector, datagrams, handles, .. } = self;
-        let address = &connector.addresses[to.index()];
-        let handle = match handles.entry(to) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => {
-                let route = connector.route(inner.rank, to, 0);
-                let Ok(handle) = AddressHandle::new(&inner.domain, &route) else { return };
-                entry.insert(handle)
-            }
-        };
-        datagrams.send(handle, address.datagrams, hello.write(&mut [0; DATAGRAM]));
+    fn say(&self, inner: &Inner, to: Rank, hello: Hello) {
+        let address = &self.connector.addresses[to.index()];
+        if let Some(handle) = self.connector.handle(&inner.domain, inner.rank, to) {
+            // One that finds no room is lost like others.
+            self.datagrams.send(handle, address.datagrams, hello.write(&mut [0; ROOM.longest as usize]), &[]);
+        }
     }
 }
 
@@ -317,7 +332,7 @@ mod tests {
             knows: false,
             refuses: false,
         };
-        let mut room = [0; DATAGRAM];
+        let mut room = [0; ROOM.longest as usize];
         let bytes = hello.write(&mut room);
         assert_eq!(Hello::read(bytes), Some(hello));
         for len in 0..bytes.len() {

@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::drive::now;
 use crate::endpoint::Driver;
+use crate::verbs::datagrams::DATAGRAM;
 use crate::verbs::raw::{BATCH, SharedReceiveQueue};
 use crate::verbs::wake_up::WakeUp;
 use crate::verbs::{Inner, Verbs};
@@ -132,6 +133,7 @@ impl Inner {
 
     fn sleep(&self, ticket: Ticket, until: u64) {
         self.check_connections();
+        let until = self.datagrams.as_ref().map_or(until, |datagrams| until.min(datagrams.due()));
         let limit = Duration::from_nanos(until.saturating_sub(now())).min(STEP);
         let event_wait = &self.event_wait;
         let doorbell = self.job_segment.doorbell(self.rank);
@@ -182,6 +184,9 @@ impl Inner {
         if total > 0 {
             self.ring();
         }
+        if let Some(datagrams) = &self.datagrams {
+            datagrams.drive();
+        }
         total
     }
 
@@ -212,6 +217,9 @@ impl Inner {
     fn drain(&self, completion: &ibv_wc, unposted: &mut UnpostedReceives) {
         let status = completion.error().map_or(0, |(status, _)| status);
         let id = completion.wr_id();
+        if let Some(datagrams) = self.datagrams.as_ref().filter(|_| id & (RECEIVE | DATAGRAM) == DATAGRAM) {
+            return datagrams.complete(completion);
+        }
         if id & RECEIVE == 0 {
             return self.complete(id, status);
         }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::verbs::raw::{Gid, Mtu, Remote};
 
 /// The version of the wire form.
-const VERSION: u8 = 5;
+const VERSION: u8 = 6;
 
 /// A rank's endpoint address: what the others need to connect to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,8 +19,10 @@ pub(super) struct EndpointAddress {
     pub(super) reads: u8,
     /// Its home region.
     pub(super) home: Remote,
-    /// Its queue pair for datagrams.
+    /// Its queue pair for the datagrams that make connections.
     pub(super) datagrams: u32,
+    /// Its queue pair for packets, if they travel as datagrams.
+    pub(super) packets: Option<u32>,
     /// Random: tells its datagrams from those of other processes and jobs.
     pub(super) incarnation: u64,
 }
@@ -94,6 +96,7 @@ mod tests {
             reads: 16,
             home: Remote { address: u64::MAX - 9, key: 0xdead_beef },
             datagrams: u32::MAX,
+            packets: Some(u32::MAX - 1),
             incarnation: u64::MAX - 1,
         };
         let bytes = address.to_bytes();

@@ -12,6 +12,10 @@
 //! Results arrive there; the card never writes futures or callers' buffers. Requests on one
 //! connection complete in order, so a completion belongs to the oldest entry of the send queue.
 //!
+//! With [`MESSAGES_CHANNEL`] the packets of messages are datagrams of a queue pair of their own
+//! (`datagrams`), whose completions are in the same queue. Their protocol machine
+//! ([`Channel`](crate::Channel)) is driven in every wait, by one thread at a time.
+//!
 //! # Guarantees and assumptions
 //!
 //! - The transport keeps order on a connection. Links of a chain after a read or an atomic are
@@ -57,6 +61,7 @@ mod bulk;
 mod completion;
 mod connector;
 mod cut;
+mod datagrams;
 mod device;
 mod drive;
 mod endpoint_address;
@@ -89,6 +94,7 @@ use crate::shm::JobSegment;
 use crate::verbs::bounce_buffers::BounceBuffers;
 use crate::verbs::connector::Connector;
 use crate::verbs::cut::Failures;
+use crate::verbs::datagrams::CardDatagrams;
 use crate::verbs::device::Device;
 use crate::verbs::drive::{EventWait, UnpostedReceives};
 use crate::verbs::endpoint_address::EndpointAddress;
@@ -100,9 +106,10 @@ use crate::verbs::segment::{Opened, RegionTable};
 use crate::{AtomicAgent, Capabilities, Error, Fabric, block_on};
 
 pub use crate::verbs::bulk::{VerbsFlush, VerbsGet, VerbsTransfer};
+pub use crate::verbs::datagrams::{MESSAGES_CHANNEL, VerbsDatagrams, VerbsWaits};
 pub use crate::verbs::device::{DeviceInfo, devices};
 pub use crate::verbs::segment::{VerbsSegment, VerbsWord};
-pub use crate::verbs::transport::VerbsTransport;
+pub use crate::verbs::transport::{ConnectionTransport, VerbsTransport};
 pub use crate::verbs::words::{VerbsOp, VerbsPause, VerbsWait};
 
 /// The space for messages and doorbells of a rank that makes no progress; less if the device allows
@@ -135,6 +142,8 @@ struct Inner {
     receive_queue: ReceiveQueue,
     /// Whether no transport has been handed out.
     has_transport: AtomicBool,
+    /// Its packets, if they travel as datagrams.
+    datagrams: Option<CardDatagrams>,
     event_wait: EventWait,
     endpoint: Endpoint<drive::EventSource>,
     keepalive: Keepalive,
@@ -207,24 +216,29 @@ impl Verbs {
     /// The same; `prepare` runs before any other rank's call returns.
     pub(crate) fn join(job: Job, prepare: impl FnOnce(&Self) -> Result<(), Error>) -> Result<Self, Error> {
         let full_after = FullAfter::read()?;
+        let over_datagrams = datagrams::chosen()?;
         let device = Device::choose()?;
         let size = job.job_segment.size();
         let unfit =
             |what: String| Error::NoFabric { name: "verbs".into(), what: format!("{} {what}", device.context.name()) };
         let receive_count = RECEIVES.min(device.attributes.max_srq_wr as u32);
-        let room = (device.attributes.max_cqe as u32).saturating_sub(receive_count) / size;
+        let apart = receive_count + if over_datagrams { datagrams::room(&device).completions() } else { 0 };
+        let room = (device.attributes.max_cqe as u32).saturating_sub(apart) / size;
         let depth = DEPTH.min(room).min(device.attributes.max_qp_wr as u32);
         if depth < SHALLOW {
             return Err(unfit(format!("has too short a completion queue for {size} ranks")));
         }
 
         let domain = ProtectionDomain::new(&device.context)?;
-        let completions = CompletionQueue::new(&device.context, receive_count + size * depth)?;
+        let completions = CompletionQueue::new(&device.context, apart + size * depth)?;
         let receives = SharedReceiveQueue::new(&domain, receive_count)?;
         Inner::post_receives(&receives, receive_count)?;
         let region_table = RegionTable::new(&domain, job.rank, size)?;
-        let datagrams = DatagramQueue::new(&domain, device.port)?;
-        let connector = Arc::new(exchange_addresses(&job, &device, &region_table, datagrams.number())?);
+        let hello_completions = CompletionQueue::new(&device.context, connector::ROOM.completions())?;
+        let hellos = DatagramQueue::new(&domain, &hello_completions, device.port, connector::ROOM, 0)?;
+        let packets = over_datagrams.then(|| datagrams::queue(&device, &domain, &completions)).transpose()?;
+        let queues = (hellos.number(), packets.as_ref().map(DatagramQueue::number));
+        let connector = Arc::new(exchange_addresses(&job, &device, &region_table, queues)?);
         let peers: Box<[_]> = connector.addresses.iter().map(|address| Peer::new(address.home, depth)).collect();
         let own = QueuePair::new(&domain, &completions, &receives, depth)?;
         let inline = own.inline();
@@ -241,6 +255,8 @@ impl Verbs {
         let event_wait = EventWait::new()?;
         let fabric = Self(Arc::new_cyclic(|inner| Inner {
             peers,
+            datagrams: packets
+                .map(|queue| CardDatagrams::new(queue, &connector, &domain, job.rank, Weak::clone(inner))),
             connector,
             by_number: RwLock::new(HashMap::from([(number, job.rank)])),
             completions,
@@ -269,7 +285,7 @@ impl Verbs {
         fabric.0.endpoint.is_of(fabric.0.rank);
         let joined = || {
             fabric.0.start_cutting()?;
-            fabric.0.start_connecting(datagrams)?;
+            fabric.0.start_connecting(hellos)?;
             prepare(&fabric)?;
             endpoint_address::meet(&job)?;
             if !fabric.try_words()? {
@@ -307,7 +323,7 @@ fn exchange_addresses(
     job: &Job,
     device: &Device,
     region_table: &RegionTable,
-    datagrams: u32,
+    (datagrams, packets): (u32, Option<u32>),
 ) -> Result<Connector, Error> {
     let mine = EndpointAddress {
         gid: device.gid.map_or_else(raw::Gid::default, |(_, gid, _)| gid),
@@ -316,10 +332,18 @@ fn exchange_addresses(
         reads: device.reads(),
         home: region_table.home().remote(0),
         datagrams,
+        packets,
         incarnation: RandomState::new().hash_one(job.rank.0),
     };
     mine.put(job)?;
-    let addresses = (0..job.job_segment.size()).map(|rank| EndpointAddress::get(job, Rank(rank)));
+    let addresses = (0..job.job_segment.size()).map(|rank| {
+        let address = EndpointAddress::get(job, Rank(rank))?;
+        if address.packets.is_some() != packets.is_some() {
+            let what = format!("rank {rank} has another {MESSAGES_CHANNEL} than {}", job.rank);
+            return Err(onesided_job::Error::Join { what, source: None });
+        }
+        Ok(address)
+    });
     Connector::new(addresses.collect::<Result<_, _>>()?, device)
 }
 
@@ -368,6 +392,7 @@ impl Inner {
     /// Whether requests are in flight to a rank that can still complete them.
     fn owes_anybody(&self) -> bool {
         let alive = |rank| self.job_segment.liveness(rank) == Liveness::Alive;
-        (0..).map(Rank).zip(&self.peers).any(|(rank, peer)| peer.is_busy() && alive(rank))
+        self.datagrams.as_ref().is_some_and(CardDatagrams::is_busy)
+            || (0..).map(Rank).zip(&self.peers).any(|(rank, peer)| peer.is_busy() && alive(rank))
     }
 }

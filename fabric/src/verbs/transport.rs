@@ -8,19 +8,23 @@ use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
 
 use crate::peer_status::PeerStatus;
 use crate::receive_queue::Packet;
-use crate::verbs::Verbs;
 use crate::verbs::queue::WorkRequest;
 use crate::verbs::raw::{SharedReceiveQueue, Verb};
-use crate::{Arrival, Drive, Transport};
+use crate::verbs::{Verbs, VerbsWaits};
+use crate::{Arrival, DatagramTransport, Drive, Either, Transport};
 
-/// The packets of a rank on cards. Dropping it gives it back.
+/// The packets of a rank on cards: over its connections, or over datagrams. Dropping it gives it
+/// back.
+pub type VerbsTransport = Either<ConnectionTransport, DatagramTransport<VerbsWaits>>;
+
+/// The packets of a rank over its connections.
 #[derive(Debug)]
-pub struct VerbsTransport {
+pub struct ConnectionTransport {
     fabric: Verbs,
     current: Option<Packet>,
 }
 
-impl Drop for VerbsTransport {
+impl Drop for ConnectionTransport {
     fn drop(&mut self) {
         self.fabric.0.has_transport.store(true, Ordering::Release);
     }
@@ -31,7 +35,13 @@ impl Verbs {
         if !self.0.has_transport.swap(false, Ordering::Acquire) {
             return Err(Fault::of(FaultKind::Refused, self.rank()));
         }
-        Ok(VerbsTransport { fabric: Self(Arc::clone(&self.0)), current: None })
+        let fabric = Self(Arc::clone(&self.0));
+        Ok(match &self.0.datagrams {
+            Some(datagrams) => {
+                Either::Second(DatagramTransport::new(Arc::clone(&datagrams.machine), VerbsWaits(fabric)))
+            }
+            None => Either::First(ConnectionTransport { fabric, current: None }),
+        })
     }
 
     /// Sends if there is room now.
@@ -55,7 +65,7 @@ impl Verbs {
     }
 }
 
-impl VerbsTransport {
+impl ConnectionTransport {
     fn look(&self) -> Option<Packet> {
         let (packet, was_full) = self.fabric.0.receive_queue.pop()?;
         if was_full {
@@ -70,7 +80,7 @@ impl VerbsTransport {
     }
 }
 
-impl Transport for VerbsTransport {
+impl Transport for ConnectionTransport {
     fn packet_max(&self, _to: Rank) -> usize {
         SharedReceiveQueue::SLOT as usize
     }

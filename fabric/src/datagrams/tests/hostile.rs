@@ -78,6 +78,22 @@ fn what_is_dropped_is_counted() {
     assert_eq!((channel.take(), channel.counts().duplicates), (None, 1));
 }
 
+/// What an old incarnation sent before the new one came is still taken, and not as the new one's.
+#[test]
+fn a_packet_of_an_old_incarnation_that_has_arrived_is_taken() {
+    let mut channel = channel();
+    channel.arrived(0, &datagram(header()));
+    channel.arrived(0, &datagram(Header { incarnation: 6, ..header() }));
+    for _ in 0..2 {
+        assert_eq!(channel.take(), Some((Rank(1), b"packet"[..].into())));
+    }
+    assert_eq!(channel.take(), None);
+    channel.arrived(0, &Header { carries: false, incarnation: 7, ..header() }.to_bytes());
+    channel.arrived(0, &datagram(Header { incarnation: 7, ..header() }));
+    channel.arrived(0, &Header { carries: false, incarnation: 8, ..header() }.to_bytes());
+    assert_eq!(channel.take(), Some((Rank(1), b"packet"[..].into())));
+}
+
 /// An acknowledgement of a packet that was not sent frees none.
 #[test]
 fn an_acknowledgement_of_what_was_not_sent_is_dropped() {

@@ -18,7 +18,7 @@ use onesided_remote_memory::{Fault, FaultKind};
 use crate::shm::{self, Mapping};
 use crate::{Error, UserMemory};
 
-pub(super) use self::datagrams::{AddressHandle, DATAGRAM, DatagramQueue};
+pub(super) use self::datagrams::{AddressHandle, DatagramQueue, DatagramRoom};
 pub(super) use self::pair::{Local, Mtu, QueuePair, RawWorkRequest, RawWorkRequests, Remote, Route, Verb};
 
 /// How many completions one poll returns.

@@ -1,0 +1,256 @@
+//! Datagrams of cards, over which packets travel if `ONESIDED_MESSAGES_CHANNEL` says so.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Context;
+
+use ibverbs_sys::ibv_wc;
+use onesided_job::Error as JobError;
+use onesided_remote_memory::{Fault, Liveness, Patience, Rank};
+
+use crate::datagrams::{Channel, DatagramWaits, Datagrams, Identity, Machine, Posted, SharedMachine};
+use crate::drive::now;
+use crate::peer_status::PeerStatus;
+use crate::verbs::connector::Connector;
+use crate::verbs::device::Device;
+use crate::verbs::endpoint_address::EndpointAddress;
+use crate::verbs::raw::{CompletionQueue, DatagramQueue, DatagramRoom, ProtectionDomain};
+use crate::verbs::{Inner, Verbs};
+use crate::{Drive, Error};
+
+/// Over what the packets of cards travel: `rc`, reliable connections, or `ud`, unreliable datagrams.
+pub const MESSAGES_CHANNEL: &str = "ONESIDED_MESSAGES_CHANNEL";
+/// Marks the ids of datagrams' requests. (No job has the four million ranks whose connections'
+/// requests have this bit.)
+pub(super) const DATAGRAM: u64 = 1 << 62;
+/// The most datagrams that wait for the protocol machine; further ones are lost.
+const WAITING: usize = 4096;
+
+/// Whether packets travel as datagrams.
+///
+/// # Errors
+/// [`Error::Join`](JobError::Join): no such channel.
+pub(super) fn chosen() -> Result<bool, JobError> {
+    parse(std::env::var_os(MESSAGES_CHANNEL))
+}
+
+fn parse(value: Option<OsString>) -> Result<bool, JobError> {
+    match value.as_ref().map(|value| value.to_str()) {
+        None | Some(Some("rc")) => Ok(false),
+        Some(Some("ud")) => Ok(true),
+        _ => Err(JobError::Join { what: format!("{MESSAGES_CHANNEL} is neither rc nor ud"), source: None }),
+    }
+}
+
+/// The queue for packets, whose completions have the mark [`DATAGRAM`].
+pub(super) fn queue(
+    device: &Device,
+    domain: &Arc<ProtectionDomain>,
+    completions: &Arc<CompletionQueue>,
+) -> Result<DatagramQueue, Error> {
+    DatagramQueue::new(domain, completions, device.port, room(device), DATAGRAM)
+}
+
+/// The room of that queue.
+pub(super) const fn room(device: &Device) -> DatagramRoom {
+    DatagramRoom { receives: 1024, sends: 256, longest: bytes(device.state.active_mtu) }
+}
+
+/// The bytes of a packet of this size in the library's encoding.
+const fn bytes(mtu: u32) -> u32 {
+    128 << mtu
+}
+
+/// What the protocol machine of a rank and its card share.
+#[derive(Debug)]
+struct Port {
+    queue: DatagramQueue,
+    connector: Arc<Connector>,
+    domain: Arc<ProtectionDomain>,
+    rank: Rank,
+    /// The longest datagram that all ranks take, in bytes.
+    longest: u32,
+    /// Datagrams for the machine.
+    waiting: Mutex<VecDeque<Box<[u8]>>>,
+    /// When the machine has something to do.
+    due: AtomicU64,
+    is_idle: AtomicBool,
+}
+
+impl Port {
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<Box<[u8]>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The packets of a rank as datagrams.
+#[derive(Debug)]
+pub(super) struct CardDatagrams {
+    port: Arc<Port>,
+    pub(super) machine: SharedMachine<VerbsDatagrams>,
+}
+
+impl CardDatagrams {
+    /// # Errors
+    /// [`Error::Job`]: a rank has another channel.
+    pub(super) fn new(
+        queue: DatagramQueue,
+        connector: &Arc<Connector>,
+        domain: &Arc<ProtectionDomain>,
+        rank: Rank,
+        inner: Weak<Inner>,
+    ) -> Self {
+        let addresses = &connector.addresses;
+        // A number is random in each process, and known from the start: none comes later.
+        let number = |address: &EndpointAddress| address.incarnation as u32;
+        let own = Identity { job: number(&addresses[0]), rank, incarnation: number(&addresses[rank.index()]) };
+        let longest = addresses.iter().map(|address| bytes(address.mtu)).fold(queue.longest(), u32::min);
+        let port = Arc::new(Port {
+            queue,
+            connector: Arc::clone(connector),
+            domain: Arc::clone(domain),
+            rank,
+            longest,
+            waiting: Mutex::default(),
+            due: AtomicU64::new(u64::MAX),
+            is_idle: AtomicBool::new(true),
+        });
+        let channel = Channel::new(own, addresses.iter().map(number));
+        let datagrams = VerbsDatagrams { port: Arc::clone(&port), inner };
+        Self { port, machine: Machine::new(channel, datagrams) }
+    }
+
+    /// Takes in a completion with the mark [`DATAGRAM`].
+    pub(super) fn complete(&self, completion: &ibv_wc) {
+        let datagram = self.port.queue.complete(completion);
+        let mut waiting = self.port.waiting();
+        if waiting.len() < WAITING {
+            waiting.extend(datagram);
+        }
+    }
+
+    /// When the machine is to be driven at the latest.
+    pub(super) fn due(&self) -> u64 {
+        self.port.due.load(Ordering::Relaxed)
+    }
+
+    /// Whether an acknowledgement is owed or awaited.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.port.is_idle.load(Ordering::Relaxed)
+    }
+
+    /// Drives the machine if it has something to do and no other thread drives it.
+    pub(super) fn drive(&self) {
+        let due = self.due();
+        if (self.port.waiting().is_empty() && (due == u64::MAX || now() < due)) || self.machine.is_poisoned() {
+            return;
+        }
+        if let Ok(mut machine) = self.machine.try_lock() {
+            machine.drive();
+        }
+    }
+}
+
+/// The datagrams of a rank, as its protocol machine has them.
+#[derive(Debug)]
+pub struct VerbsDatagrams {
+    port: Arc<Port>,
+    inner: Weak<Inner>,
+}
+
+impl Datagrams for VerbsDatagrams {
+    fn longest(&self) -> usize {
+        self.port.longest as usize
+    }
+
+    fn now(&self) -> u64 {
+        now()
+    }
+
+    fn post(&mut self, to: Rank, header: &[u8], packet: &[u8]) -> Posted {
+        let is_here = |inner: Arc<Inner>| inner.job_segment.liveness(to) == Liveness::Alive && !inner.is_revoked(to);
+        if !self.inner.upgrade().is_none_or(is_here) {
+            return Posted::Gone;
+        }
+        let Port { queue, connector, domain, rank, .. } = &*self.port;
+        let Some(number) = connector.addresses[to.index()].packets else { return Posted::Gone };
+        match connector.handle(domain, *rank, to) {
+            Some(handle) if !queue.send(handle, number, header, packet) => Posted::Busy,
+            _ => Posted::Sent,
+        }
+    }
+
+    /// The connection to it shows whether it can be reached: the keepalive reads from it.
+    fn reaches(&self, rank: Rank) -> bool {
+        let Some(inner) = self.inner.upgrade() else { return false };
+        inner.peer(rank).is_ok_and(|peer| {
+            peer.wait_on();
+            !peer.is_broken()
+        })
+    }
+
+    fn look(&mut self, arrived: &mut dyn FnMut(&[u8])) {
+        let waiting = std::mem::take(&mut *self.port.waiting());
+        waiting.iter().for_each(|datagram| arrived(datagram));
+    }
+
+    fn settle(&mut self, due: u64, is_idle: bool) {
+        self.port.due.store(due, Ordering::Relaxed);
+        self.port.is_idle.store(is_idle, Ordering::Relaxed);
+    }
+}
+
+/// How the owner of the packets waits.
+#[derive(Debug)]
+pub struct VerbsWaits(pub(super) Verbs);
+
+impl Drop for VerbsWaits {
+    fn drop(&mut self) {
+        self.0.0.has_transport.store(true, Ordering::Release);
+    }
+}
+
+impl DatagramWaits for VerbsWaits {
+    type Datagrams = VerbsDatagrams;
+
+    fn needs(&self, rank: Rank) -> Result<(), Fault> {
+        self.0.0.peer(rank)?;
+        if self.0.0.is_cutting(rank) {
+            return Ok(()); // the wait for room ends with the cut
+        }
+        self.0.ended(Patience::on(rank))
+    }
+
+    fn pend(&mut self, cx: &mut Context<'_>, room: Option<Rank>, patience: Patience, due: u64) -> Result<(), Fault> {
+        let is_cutting = room.is_some_and(|rank| self.0.0.is_cutting(rank));
+        if !is_cutting {
+            self.0.wait_on(patience)?;
+        }
+        if room.is_some() {
+            self.0.0.turn();
+        }
+        self.0.0.endpoint.register_waker(cx, patience.deadline.min(due));
+        Ok(())
+    }
+
+    fn progress(&self) {
+        Drive::progress(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variable_is_checked() {
+        for (value, expected) in [(None, false), (Some("rc"), false), (Some("ud"), true)] {
+            assert_eq!(parse(value.map(OsString::from)).unwrap(), expected);
+        }
+        for wrong in ["", "UD", "xrc"] {
+            assert!(parse(Some(wrong.into())).unwrap_err().to_string().contains(MESSAGES_CHANNEL), "{wrong}");
+        }
+    }
+}
