@@ -177,6 +177,23 @@
 //! 64 KiB among up to 128 ranks, 8 KiB among more than 1,000. Its memory comes with its first
 //! packets. A message of at most 40 bytes is one cell.
 //!
+//! # Over datagrams
+//!
+//! `ONESIDED_MESSAGES_CHANNEL=ud`, at all ranks, sends the packets of cards as unreliable datagrams,
+//! from one queue pair of a rank to all others (UD-SR: koop-2008, section 3.1; connections remain for
+//! windows and for the reads of long messages). The ranks make them reliable: they number and
+//! acknowledge packets, and send again what the receiver lacks, after three later packets have
+//! arrived, or after 0.1 to 10 ms without an answer. A packet fits the port's MTU with 40 bytes of
+//! header: a message of at most 968 bytes is eager where the MTU is 1,024. To each rank at most 256
+//! packets are on their way, fewer after a loss.
+//!
+//! A lost packet costs microseconds, where a connection's card waits for its timeout (here 0.27 s,
+//! unless a later packet shows the loss). But the CPU does what a card does: packets are sent again,
+//! and acknowledged, while this rank waits in a call. A peer that has not answered for 8 s is lost
+//! (`ConnectionLost`), unless its connection shows that it can be reached, and computes.
+//!
+//! # What moves messages
+//!
 //! Messages move while this rank waits, for whatever: a rank that waits for a lock, for a barrier or
 //! for a message of rank 1 answers those of rank 2, and reads the messages of all its posted
 //! receives, in the order of their messages and at most as many at once as the device may have reads

@@ -59,6 +59,7 @@
 //! | method | fault |
 //! |---|---|
 //! | `Network`'s `loss`, `jitter` | messages are lost and sent again, and overtake each other |
+//! | `Network`'s `datagrams`, `duplication` | packets of messages are lost, doubled and overtaken, and the ranks make them [reliable](super::messages#over-datagrams) |
 //! | `kill` | a rank dies at a time |
 //! | `world.fabric().die()`, in a rank's program | this rank dies at this step |
 //! | `suspect` | the others believe that a rank is dead, but it runs on |
