@@ -15,8 +15,8 @@ const SILENCE: u64 = 8_000_000_000;
 /// So many timeouts are part of it: a rank that looks rarely has not asked often.
 const ASKED: u32 = 64;
 
-/// Who a rank is: its job, its number, and its incarnation, which rises with each process that takes
-/// the number.
+/// Who a rank is: its job, its number, and its incarnation, which rises with each process that
+/// takes the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Datagrams of other jobs are dropped.
@@ -237,7 +237,7 @@ impl Channel {
         if header.carries {
             let ready = &mut self.ready;
             let before = ready.len();
-            let arrived = met.receiver.arrived(now, header.sequence, packet, |packet| {
+            let arrived = met.receiver.arrived(now + met.sender.delay(), header.sequence, packet, |packet| {
                 ready.push_back((from, incarnation, packet));
             });
             self.counts.received += (ready.len() - before) as u64;
@@ -267,8 +267,8 @@ impl Channel {
     }
 
     /// Sends what is due: `post` gets the peer, the header and the packet of a datagram. What it is
-    /// too busy for is due at once. `reaches`: whether a peer that has not answered for 8 s is known
-    /// to be within reach, and computes; otherwise it is lost.
+    /// too busy for is due at once. `reaches`: whether a peer that has not answered for 8 s is
+    /// known to be within reach, and computes; otherwise it is lost.
     pub fn transmit(
         &mut self,
         now: u64,

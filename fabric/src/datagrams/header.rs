@@ -60,7 +60,8 @@ impl Header {
         bytes
     }
 
-    /// The header of a datagram and its packet. `None`: not a datagram of this protocol and version.
+    /// The header of a datagram and its packet. `None`: not a datagram of this protocol and
+    /// version.
     pub(super) fn parse(datagram: &[u8]) -> Option<(Self, &[u8])> {
         let (header, packet) = datagram.split_first_chunk::<HEADER>()?;
         let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);

@@ -11,15 +11,16 @@
 //! | `channel` | all peers of a rank |
 //! | `transport` | the machine over a fabric's [`Datagrams`], and the packets of its rank |
 //!
-//! A packet has a number of 32 bits, which wraps. Every datagram acknowledges: the first packet that
-//! its sender lacks, and which of the 64 after that it has. A receiver acknowledges at once when it
-//! is asked to, by every quarter of a window, and when a packet came out of order or again;
-//! otherwise with the next packet that it sends, or after 50 us.
+//! A packet has a number of 32 bits, which wraps. Every datagram acknowledges: the first packet
+//! that its sender lacks, and which of the 64 after that it has. A receiver acknowledges at once
+//! when it is asked to, by every quarter of a window, and when a packet came out of order or again;
+//! otherwise with the next packet that it sends, or after half of the round-trip time, 50 us to 1
+//! ms.
 //!
 //! A packet is sent again when three that were sent after it have arrived. When nothing arrives, a
-//! timer ends after 100 us to 10 ms, by the smoothed round-trip time: first the receiver is asked for
-//! an acknowledgement, then the rest is sent again. The window has 2 to 256 packets, and a receiver
-//! tells how many it has room for. A peer that has not answered for 8 s is lost.
+//! timer ends after 100 us to 10 ms, by the smoothed round-trip time: first the receiver is asked
+//! for an acknowledgement, then the rest is sent again. The window has 2 to 256 packets, and a
+//! receiver tells how many it has room for. A peer that has not answered for 8 s is lost.
 
 mod channel;
 mod header;

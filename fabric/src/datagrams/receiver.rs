@@ -6,9 +6,6 @@ use super::header::Acknowledgement;
 use super::sender::NEVER;
 use super::window::LARGEST;
 
-/// How long an acknowledgement waits for a packet to ride on, in nanoseconds.
-const DELAY: u64 = 50_000;
-
 #[derive(Debug)]
 pub(super) struct Receiver {
     /// The number of the next packet in order.
@@ -59,10 +56,11 @@ impl Receiver {
         Acknowledgement { next: self.next, room: self.room() as u16, selective }
     }
 
-    /// Takes in a packet; those that are in order now are delivered.
+    /// Takes in a packet; those that are in order now are delivered. Its acknowledgement waits
+    /// until `acknowledged_at` at most.
     pub(super) fn arrived(
         &mut self,
-        now: u64,
+        acknowledged_at: u64,
         number: u32,
         packet: &[u8],
         mut deliver: impl FnMut(Box<[u8]>),
@@ -90,7 +88,7 @@ impl Receiver {
             self.early.pop_front();
             self.deliver(packet, &mut deliver);
         }
-        self.due = self.due.min(now + DELAY);
+        self.due = self.due.min(acknowledged_at);
         Arrived::New
     }
 

@@ -162,6 +162,11 @@ impl Sender {
         self.reduced_at = self.transmissions;
     }
 
+    /// How long an acknowledgement waits for a packet to ride on.
+    pub(super) fn delay(&self) -> u64 {
+        self.round_trip.delay()
+    }
+
     /// Whether the receiver is to be asked, without a packet.
     pub(super) fn take_asks(&mut self) -> bool {
         std::mem::take(&mut self.asks)

@@ -41,14 +41,14 @@ pub trait Datagrams: Debug + Send + 'static {
     /// Takes out everything that has arrived.
     fn look(&mut self, arrived: &mut dyn FnMut(&[u8]));
 
-    /// The machine has to be [driven](Machine::drive) at `due` at the latest, and whenever a datagram
-    /// has arrived. `is_idle`: everything that was sent has been acknowledged, so that the rank may
-    /// leave.
+    /// The machine has to be [driven](Machine::drive) at `due` at the latest, and whenever a
+    /// datagram has arrived. `is_idle`: everything that was sent has been acknowledged, so that the
+    /// rank may leave.
     fn settle(&mut self, due: u64, is_idle: bool);
 }
 
-/// A protocol machine and its datagrams. It outlives the transports of its rank: peers still ask for
-/// what was sent.
+/// A protocol machine and its datagrams. It outlives the transports of its rank: peers still ask
+/// for what was sent.
 #[derive(Debug)]
 pub struct Machine<D> {
     channel: Channel,

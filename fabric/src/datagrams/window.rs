@@ -61,7 +61,9 @@ pub(super) struct RoundTrip {
 
 const SHORTEST: u64 = 100_000;
 pub(super) const LONGEST: u64 = 10_000_000;
-/// Before the first measurement.
+/// How long an acknowledgement waits at least.
+const DELAY: u64 = 50_000;
+/// Before the first measurement; also how long an acknowledgement waits at most.
 const UNKNOWN: u64 = 1_000_000;
 
 impl RoundTrip {
@@ -75,6 +77,12 @@ impl RoundTrip {
             (UNKNOWN, 0) => (nanos, nanos / 2),
             (smoothed, variation) => ((7 * smoothed + nanos) / 8, (3 * variation + smoothed.abs_diff(nanos)) / 4),
         };
+    }
+
+    /// How long an acknowledgement waits for a packet to ride on: as long as the network takes,
+    /// which is half of what is measured with it.
+    pub(super) fn delay(&self) -> u64 {
+        if self.smoothed == UNKNOWN { DELAY } else { (self.smoothed / 2).clamp(DELAY, UNKNOWN) }
     }
 
     /// After a number of timeouts without an answer.

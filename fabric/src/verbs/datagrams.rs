@@ -20,7 +20,8 @@ use crate::verbs::raw::{CompletionQueue, DatagramQueue, DatagramRoom, Protection
 use crate::verbs::{Inner, Verbs};
 use crate::{Drive, Error};
 
-/// Over what the packets of cards travel: `rc`, reliable connections, or `ud`, unreliable datagrams.
+/// Over what the packets of cards travel: `rc`, reliable connections, or `ud`, unreliable
+/// datagrams.
 pub const MESSAGES_CHANNEL: &str = "ONESIDED_MESSAGES_CHANNEL";
 /// Marks the ids of datagrams' requests. (No job has the four million ranks whose connections'
 /// requests have this bit.)
