@@ -1,37 +1,42 @@
-//! Barrier and all-gather, built from words and puts alone, so that they run on every fabric.
+//! Barrier and all-gather, built from words, gets and own memory alone, so that they run on every
+//! fabric.
+
+mod gathering;
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use onesided_remote_memory::{Collective, Fault, FaultKind, Notify, Rank};
 
+use self::gathering::Gathering;
 use crate::arrival::Arrival;
 use crate::members::Members;
 use crate::offer::PROCESSES_AT;
 use crate::waits::telling;
-use crate::{Fabric, NOBODY, Segment, Wait};
+use crate::{Fabric, NOBODY, Wait};
 
 /// Rounds of the dissemination barrier: enough for [`Rank::LIMIT`].
 const ROUNDS: u64 = 24;
-/// The offsets of the two gather buffers in the world segment, used alternately.
-const GATHER: [u64; 2] = [1024, 1024 + 8 + GATHER_BYTES];
-/// The maximum contribution of a rank to [`Collectives::all_gather`], in bytes. The first word has
-/// the length.
+/// The offset of what a rank publishes in its segment for collectives.
+const PUBLISHED_AT: u64 = ROUNDS * 8;
+/// The maximum contribution of a rank to [`Collectives::all_gather`], in bytes.
 pub(crate) const GATHER_BYTES: u64 = 1024;
 
 /// The failure-detection timeout after a failed write, in nanoseconds.
 const DETECTION_TIMEOUT: u64 = 1_000_000_000;
 
-const _: () = assert!(ROUNDS * 8 <= GATHER[0] && GATHER[1] + 8 + GATHER_BYTES <= PROCESSES_AT);
+const _: () = assert!(gathering::END <= PROCESSES_AT);
 
 /// The state of a rank's collectives. Every rank calls the same collectives in the same order.
 #[derive(Debug)]
 pub(crate) struct Collectives<F: Fabric> {
     pub(crate) members: Members<F>,
     barriers: AtomicU64,
-    gathers: AtomicU64,
+    /// What this rank published in a gather that others have not left.
+    published: Mutex<Vec<F::Segment>>,
     /// A collective failed or was dropped.
     broken: AtomicBool,
 }
@@ -47,8 +52,7 @@ impl Drop for Unfinished<'_> {
 
 impl<F: Fabric> Collectives<F> {
     pub(crate) const fn new(members: Members<F>) -> Self {
-        let (barriers, gathers) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { members, barriers, gathers, broken: AtomicBool::new(false) }
+        Self { members, barriers: AtomicU64::new(0), published: Mutex::new(Vec::new()), broken: AtomicBool::new(false) }
     }
 
     /// The dissemination barrier (Hensgen, Finkel, Manber 1988): in round r each rank signals the
@@ -60,6 +64,11 @@ impl<F: Fabric> Collectives<F> {
     /// collectives: a rank that hears of them goes on with the rounds, to pass that on, and fails
     /// then. None passes such a barrier.
     pub(crate) async fn barrier(&self, fabric: &F, call: Call<'_>) -> Result<(), Fault> {
+        self.enter(fabric, call, None).await
+    }
+
+    /// The same; each round also moves what is gathered.
+    async fn enter(&self, fabric: &F, call: Call<'_>, gathering: Option<&mut Gathering>) -> Result<(), Fault> {
         if self.broken.load(Ordering::Relaxed) {
             return Err(Fault::new(FaultKind::OutOfStep));
         }
@@ -67,7 +76,7 @@ impl<F: Fabric> Collectives<F> {
         // A rank that left a barrier early, also by a drop, has not signalled the others, and its
         // numbers are inconsistent.
         let unfinished = Unfinished(&self.broken);
-        self.rounds(fabric, number, call).await?;
+        self.rounds(fabric, number, call, gathering).await?;
         std::mem::forget(unfinished);
         Ok(())
     }
@@ -119,10 +128,9 @@ impl<F: Fabric> Collectives<F> {
 
     /// Gathers all ranks' contributions, by rank. ||
     ///
-    /// One barrier separates the writes from the reads. A rank that writes its buffer again has
-    /// passed the barrier of the next gather, which all ranks entered after reading. A second
-    /// barrier is needed where memory is freed with its rank, because a rank may leave after
-    /// returning.
+    /// A barrier comes after the rounds: others read what this rank has published, and it may free
+    /// its memory and leave once this has returned. A rank that could not read goes on with the
+    /// rounds, and publishes why.
     pub(crate) async fn all_gather(
         &self,
         fabric: &F,
@@ -132,46 +140,15 @@ impl<F: Fabric> Collectives<F> {
         if mine.len() as u64 > GATHER_BYTES {
             return Err(Fault::new(FaultKind::TooLong).with_detail(mine.len() as u32));
         }
-        let members = &self.members;
-        let own = members.segment(fabric, members.me(fabric))?;
-        let mut buffer = vec![0; 8 + mine.len()];
-        buffer[..8].copy_from_slice(&(mine.len() as u64).to_le_bytes());
-        buffer[8..].copy_from_slice(mine);
-        let offset = GATHER[(self.gathers.fetch_add(1, Ordering::Relaxed) % 2) as usize];
-        fabric.write_own(&own, offset, &buffer)?;
-        let survives = fabric.capabilities().memory_survives;
-        // Segments opened before the barrier stay readable if memory survives its owner, whatever
-        // the owner does next.
-        let opened = if survives { self.all_segments(fabric) } else { Ok(Vec::new()) };
+        let mut gathering = Gathering::new(mine);
+        self.enter(fabric, (collective, None), Some(&mut gathering)).await?;
         self.barrier(fabric, (collective, None)).await?;
-        if survives {
-            return self.read_all(fabric, &opened?, offset).await;
-        }
-        // This rank enters the last barrier even if it could not read.
-        let all = match self.all_segments(fabric) {
-            Ok(segments) => self.read_all(fabric, &segments, offset).await,
-            Err(fault) => Err(fault),
-        };
-        self.barrier(fabric, (collective, None)).await?;
-        all
+        self.published().clear();
+        gathering.all(self.members.me(fabric), self.members.size(fabric))
     }
 
-    fn all_segments(&self, fabric: &F) -> Result<Vec<F::Segment>, Fault> {
-        (0..self.members.size(fabric)).map(|rank| self.members.segment(fabric, rank)).collect()
-    }
-
-    async fn read_all(&self, fabric: &F, segments: &[F::Segment], offset: u64) -> Result<Vec<Vec<u8>>, Fault> {
-        let mut all = Vec::with_capacity(segments.len());
-        for from in segments {
-            let mut buffer = [0; 8 + GATHER_BYTES as usize];
-            fabric.get(from, offset, &mut buffer).await?;
-            let len = buffer[..8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-            if len > GATHER_BYTES {
-                return Err(Fault::of(FaultKind::Protocol, from.rank()));
-            }
-            all.push(buffer[8..8 + len as usize].to_vec());
-        }
-        Ok(all)
+    fn published(&self) -> MutexGuard<'_, Vec<F::Segment>> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Connects to the ranks that this rank signals in a barrier, so that no barrier fails for lack
@@ -181,19 +158,29 @@ impl<F: Fabric> Collectives<F> {
         distances(size).try_for_each(|distance| self.members.segment(fabric, (me + distance) % size).map(drop))
     }
 
-    async fn rounds(&self, fabric: &F, number: u64, call: Call<'_>) -> Result<(), Fault> {
+    async fn rounds(
+        &self,
+        fabric: &F,
+        number: u64,
+        call: Call<'_>,
+        mut gathering: Option<&mut Gathering>,
+    ) -> Result<(), Fault> {
         let members = &self.members;
         let (me, size) = (members.me(fabric), members.size(fabric));
         let own = members.segment(fabric, me)?;
         let mut arrival = Arrival::new(number, call.0);
         for distance in distances(size) {
+            let count = distance.min(size - distance);
+            if let Some(gathering) = &mut gathering {
+                self.published().extend(gathering.publish(fabric, &own, distance, count)?);
+            }
             let to = members.segment(fabric, (me + distance) % size)?;
             let mut told = Some(fabric.write(fabric.word_in(&to, slot(distance))?, arrival.to_word(), Notify::Yes));
-            let from = (me + size - distance) % size;
-            let from = members.named_by_fabric(fabric, from).ok_or(Fault::new(FaultKind::NoSuchRank))?;
-            let own = fabric.word_in(&own, slot(distance))?;
+            let before = (me + size - distance) % size;
+            let from = members.named_by_fabric(fabric, before).ok_or(Fault::new(FaultKind::NoSuchRank))?;
+            let word = fabric.word_in(&own, slot(distance))?;
             let has_come = move |seen| Arrival::has_come(seen, number);
-            let wait = pin!(members.wait_until(fabric, own, has_come, (from, u64::MAX)));
+            let wait = pin!(members.wait_until(fabric, word, has_come, (from, u64::MAX)));
             let mut wait = telling(wait, || Some(self.wait(fabric, call)));
             let mut untold = None;
             let waited = poll_fn(|cx| {
@@ -211,9 +198,14 @@ impl<F: Fabric> Collectives<F> {
             })
             .await;
             if let Some(fault) = untold {
-                return Err(self.cause(fabric, own, (from, fault)).await);
+                return Err(self.cause(fabric, word, (from, fault)).await);
             }
             arrival.hear(waited?, [from, fabric.rank()]);
+            // A rank in another collective has published nothing, and the ranks after it lack it.
+            gathering = gathering.filter(|_| arrival.outcome().is_ok());
+            if let Some(gathering) = &mut gathering {
+                Box::pin(gathering.read(fabric, members.segment(fabric, before), distance, count)).await;
+            }
         }
         arrival.outcome()
     }

@@ -31,6 +31,20 @@ fn only_ranks_that_speak_are_connected() {
     assert_eq!(connections, [2, 1, 1, 1, 1, 2]);
 }
 
+/// Each rank speaks to the ranks 1, 2, 4 and 8 before and after it: here that are 6 others.
+#[test]
+fn a_gather_connects_neighbours() {
+    let Some(_device) = device("a_gather_connects_neighbours") else { return };
+    let step = Barrier::new(12);
+    let connections = ranks(12, |world| {
+        step.wait();
+        let all = world.all_gather(&[world.rank() as u8; 300]).wait().unwrap();
+        assert!((0..).zip(all).all(|(rank, bytes)| bytes == [rank; 300]));
+        world.fabric().connections()
+    });
+    assert_eq!(connections, [7; 12]);
+}
+
 #[test]
 fn requests_that_cross_settle_on_one_connection() {
     let Some(_device) = device("requests_that_cross_settle_on_one_connection") else { return };
