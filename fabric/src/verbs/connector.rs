@@ -188,7 +188,9 @@ impl Inner {
         if let Some(pair) = peer.pair() {
             return Some(pair.number());
         }
-        let pair = QueuePair::new(&self.domain, &self.completions, &self.receives, peer.depth as u32).ok()?;
+        let depth = peer.depth as u32;
+        self.completions.make_room(depth).ok()?;
+        let pair = QueuePair::new(&self.domain, &self.completions, &self.receives, depth).ok()?;
         let number = pair.number();
         self.by_number.write().unwrap_or_else(PoisonError::into_inner).insert(number, rank);
         peer.set_pair(pair);

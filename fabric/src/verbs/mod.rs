@@ -230,7 +230,7 @@ impl Verbs {
         }
 
         let domain = ProtectionDomain::new(&device.context)?;
-        let completions = CompletionQueue::new(&device.context, apart + size * depth)?;
+        let completions = completion_queue(&device, apart, depth, size)?;
         let receives = SharedReceiveQueue::new(&domain, receive_count)?;
         Inner::post_receives(&receives, receive_count)?;
         let region_table = RegionTable::new(&domain, job.rank, size)?;
@@ -316,6 +316,18 @@ impl Verbs {
         };
         block_on(self, run).map_err(Error::operation("try words of one's own"))
     }
+}
+
+/// A completion queue with room for the connection to this rank itself. It grows with each further
+/// one of this depth, or, if the card lets none grow, has room for all ranks.
+fn completion_queue(device: &Device, apart: u32, depth: u32, size: u32) -> Result<Arc<CompletionQueue>, Error> {
+    let grows = CompletionQueue::new(&device.context, apart)?;
+    if grows.make_room(apart + depth).is_ok() {
+        return Ok(grows);
+    }
+    let whole = CompletionQueue::new(&device.context, apart + size * depth)?;
+    whole.make_room(apart + depth)?;
+    Ok(whole)
 }
 
 /// Exchanges endpoint addresses with all ranks, this one included.

@@ -1,0 +1,141 @@
+//! Completion queues.
+#![allow(unsafe_code)] // calls of a C library, and the pointers it gives
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::{NonNull, null_mut};
+use std::slice;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ibverbs_sys as ibv;
+
+use super::{Context, done, failed, made};
+use crate::Error;
+
+/// How many completions one poll returns.
+pub(in crate::verbs) const BATCH: usize = 16;
+
+/// The completions that a queue takes, and how many of those are promised.
+#[derive(Debug)]
+struct Room {
+    entries: u32,
+    promised: u32,
+}
+
+/// A completion queue and its completion channel.
+#[derive(Debug)]
+pub(in crate::verbs) struct CompletionQueue {
+    pub(super) raw: NonNull<ibv::ibv_cq>,
+    room: Mutex<Room>,
+    channel: NonNull<ibv::ibv_comp_channel>,
+    context: Arc<Context>,
+}
+
+// SAFETY: as for Context.
+unsafe impl Send for CompletionQueue {}
+// SAFETY: as for Context.
+unsafe impl Sync for CompletionQueue {}
+
+impl CompletionQueue {
+    pub(in crate::verbs) fn new(context: &Arc<Context>, entries: u32) -> Result<Arc<Self>, Error> {
+        // SAFETY: the context is open.
+        let channel = unsafe { ibv::ibv_create_comp_channel(context.0.as_ptr()) };
+        let channel = made("ibv_create_comp_channel", channel)?;
+        // SAFETY: context and channel are open; no user pointer is given.
+        let raw = unsafe { ibv::ibv_create_cq(context.0.as_ptr(), entries as i32, null_mut(), channel.as_ptr(), 0) };
+        match made("ibv_create_cq", raw) {
+            Ok(raw) => {
+                let room = Mutex::new(Room { entries, promised: 0 });
+                let queue = Self { raw, room, channel, context: Arc::clone(context) };
+                rustix::io::ioctl_fionbio(queue.events(), true)
+                    .map_err(|error| failed("make the completion channel nonblocking", error.into()))?;
+                Ok(Arc::new(queue))
+            }
+            Err(error) => {
+                // SAFETY: made above, and no queue uses it.
+                unsafe { ibv::ibv_destroy_comp_channel(channel.as_ptr()) };
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes room for so many more completions than before, none at first. The queue grows when it
+    /// has to; not every card can.
+    pub(in crate::verbs) fn make_room(&self, more: u32) -> Result<(), Error> {
+        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        let promised = room.promised + more;
+        if promised > room.entries {
+            let twice = 2 * room.entries;
+            room.entries = match self.resize(promised.max(twice)) {
+                Ok(()) => promised.max(twice),
+                Err(_) => self.resize(promised).map(|()| promised)?,
+            };
+        }
+        room.promised = promised;
+        Ok(())
+    }
+
+    fn resize(&self, entries: u32) -> Result<(), Error> {
+        // SAFETY: the queue is open; libibverbs orders this with polls.
+        done("ibv_resize_cq", unsafe { ibv::ibv_resize_cq(self.raw.as_ptr(), entries as i32) })
+    }
+
+    /// Becomes readable after a completion for which an event was [requested](Self::request_event).
+    pub(in crate::verbs) fn events(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel is open.
+        let fd = unsafe { (*self.channel.as_ptr()).fd };
+        // SAFETY: the channel keeps it open for as long as `self`.
+        unsafe { BorrowedFd::borrow_raw(fd) }
+    }
+
+    /// Requests one event for the next completion, or for the next solicited one (or error).
+    pub(in crate::verbs) fn request_event(&self, solicited: bool) {
+        // SAFETY: the context is open.
+        let request = unsafe { (*self.context.0.as_ptr()).ops.req_notify_cq };
+        if let Some(request) = request {
+            // SAFETY: as above.
+            unsafe { request(self.raw.as_ptr(), i32::from(solicited)) };
+        }
+    }
+
+    /// Takes and acknowledges the pending events.
+    pub(in crate::verbs) fn take_events(&self) {
+        let (mut queue, mut user) = (null_mut(), null_mut());
+        let mut count = 0;
+        // SAFETY: the channel is open and nonblocking; both pointers are written.
+        while unsafe { ibv::ibv_get_cq_event(self.channel.as_ptr(), &mut queue, &mut user) } == 0 {
+            count += 1;
+        }
+        if count > 0 {
+            // SAFETY: that many events of this queue were taken and not acknowledged.
+            unsafe { ibv::ibv_ack_cq_events(self.raw.as_ptr(), count) };
+        }
+    }
+
+    /// Takes available completions, up to [`BATCH`].
+    pub(in crate::verbs) fn poll<'b>(&self, batch: &'b mut [MaybeUninit<ibv::ibv_wc>; BATCH]) -> &'b [ibv::ibv_wc] {
+        // SAFETY: the context is open.
+        let poll = unsafe { (*self.context.0.as_ptr()).ops.poll_cq };
+        // SAFETY: the batch has space for that many completions.
+        let count = poll.map_or(0, |poll| unsafe { poll(self.raw.as_ptr(), BATCH as i32, batch.as_mut_ptr().cast()) });
+        let count = usize::try_from(count).unwrap_or(0);
+        // SAFETY: the library wrote the first `count` of them.
+        unsafe { slice::from_raw_parts(batch.as_ptr().cast(), count) }
+    }
+}
+
+impl AsFd for CompletionQueue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.events()
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        // SAFETY: the queue pairs that use it keep it, so none is left; all events are
+        // acknowledged.
+        unsafe { ibv::ibv_destroy_cq(self.raw.as_ptr()) };
+        // SAFETY: its only queue was just destroyed.
+        unsafe { ibv::ibv_destroy_comp_channel(self.channel.as_ptr()) };
+    }
+}
