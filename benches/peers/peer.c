@@ -1,6 +1,6 @@
 /* A rank of the MPI jobs that `onesided bench peers` compares itself with, the same source for every MPI.
  *
- *     mpicc -O2 -o peer peer.c probes.c messages.c collectives.c -lpthread && mpiexec -n 2 ./peer SOCKET
+ *     mpicc -O2 -o peer peer.c probes.c messages.c collectives.c overlap.c -lpthread && mpiexec -n 2 ./peer SOCKET
  *
  * Each rank is pinned to one core and executes commands from the Unix socket, one a line:
  * `PROBE SIZE TIMES ARGUMENT`; it answers with a number, or `?` for a probe that it does not know. Between two commands

@@ -1,5 +1,5 @@
 /* Shared by the parts of an MPI peer of `onesided bench peers`: peer.c reads commands, probes.c executes them, those of
- * messages messages.c, those of collectives collectives.c. */
+ * messages messages.c, those of collectives collectives.c, that of overlap overlap.c. */
 #ifndef PEER_H
 #define PEER_H
 
@@ -31,6 +31,9 @@ int message_probe(const struct peer *peer, const struct command *command, double
 
 /* The same for probes of collectives. */
 int collective_probe(const struct peer *peer, const struct command *command, double *answer);
+
+/* The same for messages between two ranks that compute. */
+int overlap_probe(const struct peer *peer, const struct command *command, double *answer);
 
 /* Nanoseconds of the clock that all processes of the host share. */
 double now(void);

@@ -167,7 +167,9 @@ static double contend(const struct peer *peer, const struct command *command) {
 }
 
 int probe(const struct peer *peer, const struct command *command, double *answer) {
-    if (message_probe(peer, command, answer) || collective_probe(peer, command, answer)) return 1;
+    if (message_probe(peer, command, answer) || collective_probe(peer, command, answer) ||
+        overlap_probe(peer, command, answer))
+        return 1;
     static const struct {
         const char *name;
         void (*loop)(const struct peer *, const struct command *, uint64_t);

@@ -21,6 +21,7 @@
 //! | `bench peers` | locks, small operations, bandwidth, allocation of windows, a target that computes, contended locks | MPICH 5 and Open MPI 5, which it installs from PyPI and for which it compiles C programs of the same loops |
 //! | `bench peers --suite messages` | messages of 8 B to 4 MiB: half a round trip, streams, messages a second, all unexpected | the same two by the loops of OSU's benchmarks; `ucx_perftest`, if it is installed (Debian: ucx-utils) |
 //! | `bench peers --suite collectives` | the measures of `bench collectives` | MPICH 5 and Open MPI 5 by the same loops |
+//! | `bench peers --suite overlap` | messages of 1 MiB between ranks that compute, in each [progress mode](super::progress): W/T, and how long a sender is held | MPICH 5 and Open MPI 5 by the same exchange |
 //! | `bench peers --fabric verbs` | get, compare_and_swap, fetch_and_op, signals, messages and puts on an RDMA device | perftest's programs on the same device |
 //! | `bench scale` | locks with 10 to 1,000,000 simulated origins, in virtual time; `--conditions`: with lost messages, an owner that stops or dies, and on two testbeds; `--simulator`: the memory and the speed of the simulation | one another |
 //!

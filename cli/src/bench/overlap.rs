@@ -19,62 +19,60 @@ use crate::failure::Failure;
 const CONTROL: Tag = Tag(0);
 const DATA: Tag = Tag(1);
 /// How long a rank computes.
-const COMPUTES: Duration = Duration::from_micros(1_800);
+pub(crate) const COMPUTES: Duration = Duration::from_micros(1_800);
 /// How long the other side waits, so that a receive is posted first, or a message announced first.
 const LATER: Duration = Duration::from_micros(200);
 
-const MODES: [ProgressMode; 4] =
+pub(crate) const MODES: [ProgressMode; 4] =
     [ProgressMode::Polling, ProgressMode::Interrupt, ProgressMode::Thread, ProgressMode::Hybrid];
 
-/// What the two ranks do.
+// What the two ranks do: flags, which benches/peers/overlap.c has too.
+const RECEIVER_COMPUTES: u64 = 1;
+const SENDER_COMPUTES: u64 = 2;
+/// The message is announced before its receive is posted.
+const LATE: u64 = 4;
+/// Rank 0 answers a probe with the sender's time.
+const OF_SENDER: u64 = 8;
+/// The receive returns a vector.
+const VECTOR: u64 = 16;
+/// Beside the flags, a probe's argument says the mode.
+const MODE: u32 = 8;
+
 struct Case {
-    receiver_computes: bool,
-    sender_computes: bool,
-    /// The message is announced before its receive is posted.
-    is_late: bool,
-    /// The receive returns a vector.
-    is_vec: bool,
+    flags: u64,
     /// The name of the sender's time, and of the receiver's, if it is reported.
     names: [Option<&'static str>; 2],
 }
 
 static CASES: [Case; 5] = [
+    Case { flags: RECEIVER_COMPUTES | VECTOR, names: [None, Some("receiver of a vector computes")] },
+    Case { flags: RECEIVER_COMPUTES, names: [Some("sender held, receiver computes"), Some("receiver computes")] },
     Case {
-        receiver_computes: true,
-        sender_computes: false,
-        is_late: false,
-        is_vec: true,
-        names: [None, Some("receiver of a vector computes")],
-    },
-    Case {
-        receiver_computes: true,
-        sender_computes: false,
-        is_late: false,
-        is_vec: false,
-        names: [Some("sender held, receiver computes"), Some("receiver computes")],
-    },
-    Case {
-        receiver_computes: true,
-        sender_computes: false,
-        is_late: true,
-        is_vec: false,
+        flags: RECEIVER_COMPUTES | LATE,
         names: [Some("sender held, late receiver"), Some("late receiver computes")],
     },
+    Case { flags: SENDER_COMPUTES, names: [Some("sender computes"), None] },
     Case {
-        receiver_computes: false,
-        sender_computes: true,
-        is_late: false,
-        is_vec: false,
-        names: [Some("sender computes"), None],
-    },
-    Case {
-        receiver_computes: true,
-        sender_computes: true,
-        is_late: false,
-        is_vec: false,
+        flags: RECEIVER_COMPUTES | SENDER_COMPUTES,
         names: [Some("both compute, sender"), Some("both compute, receiver")],
     },
 ];
+
+impl Case {
+    /// Whether the sender computes, and the receiver.
+    const fn computes(flags: u64) -> [bool; 2] {
+        [flags & SENDER_COMPUTES != 0, flags & RECEIVER_COMPUTES != 0]
+    }
+}
+
+/// What `bench peers` compares in a mode: the name, whether it is a time of a rank that computes,
+/// and the argument of the probe.
+pub(crate) fn compared(mode: usize) -> impl Iterator<Item = (&'static str, bool, u64)> {
+    CASES.iter().filter(|case| case.flags & VECTOR == 0).flat_map(move |case| {
+        let of = [OF_SENDER, 0].into_iter().zip(case.names).zip(Case::computes(case.flags));
+        of.filter_map(move |((of, name), computes)| Some((name?, computes, case.flags | of | (mode as u64) << MODE)))
+    })
+}
 
 pub(crate) static SUITE: Suite = Suite {
     steps: |effort| (MODES.len() * (sizes(effort).len() * CASES.len() + ROUND_TRIPS.len())) as u64,
@@ -193,6 +191,42 @@ fn round_trip(
     Ok(())
 }
 
+/// The two ranks of a message, for `bench peers`.
+pub(crate) struct Pair<'r> {
+    rank: &'r BenchRank,
+    messages: Messages,
+    computation: Computation,
+    bytes: Vec<u8>,
+}
+
+impl<'r> Pair<'r> {
+    /// Collective.
+    pub(crate) fn new(rank: &'r BenchRank) -> Result<Self, Failure> {
+        let messages = Messages::new(&rank.world).wait()?;
+        Ok(Self { rank, messages, computation: Computation::new(), bytes: Vec::new() })
+    }
+
+    /// The nanoseconds of so many exchanges, as `argument` says. The time of a rank that computes is
+    /// in proportion to its computation, so that this takes [`COMPUTES`] everywhere.
+    pub(crate) fn run(&mut self, size: u64, times: u64, argument: u64) -> Result<f64, Failure> {
+        let Self { rank, messages, computation, bytes } = self;
+        let (mode, flags) = (argument >> MODE, argument & ((1 << MODE) - 1));
+        let mode = MODES.get(mode as usize).copied().unwrap_or_default();
+        unpinned(|| messages.set_progress(mode))?;
+        bytes.resize(size as usize, 1);
+        let is_receiver = usize::from(flags & OF_SENDER == 0);
+        let mut all = 0.0;
+        for _ in 0..times {
+            let [time, alone] = exchange(rank, messages, (computation, flags), bytes)?[is_receiver];
+            let computes = Case::computes(flags)[is_receiver];
+            all += if computes { time / alone * COMPUTES.as_nanos() as f64 } else { time };
+        }
+        // A thread of this rank would take its core from the others.
+        messages.set_progress(ProgressMode::Polling)?;
+        Ok(all)
+    }
+}
+
 /// What a computation is compared with: the same, interleaved with it.
 fn of_alone(mode: ProgressMode) -> String {
     format!("alone: {mode}")
@@ -215,35 +249,21 @@ fn measure(
     (computation, case, mode): (&Computation, &Case, ProgressMode),
     bytes: &mut [u8],
 ) -> Result<Vec<f64>, Failure> {
-    let (size, is_sender) = (bytes.len(), rank.is_target());
+    let size = bytes.len();
     let mut all: [Vec<f64>; 3] = Default::default();
     for _ in 0..effort.runs() {
         let mut times: [Vec<f64>; 3] = Default::default();
         for _ in 0..effort.batches() {
-            let alone = computation.run();
-            let [mine, other] = if is_sender {
-                let sent = [send(rank, messages, (computation, case), bytes)?];
-                messages.send(&sent, 0, CONTROL).wait()?;
-                [sent[0], 0.0]
-            } else {
-                let received = receive(rank, messages, (computation, case), bytes)?;
-                let mut sent = [0.0];
-                messages.recv_into(&mut sent, rank.peer(), CONTROL).wait()?;
-                [received, sent[0]]
-            };
-            [other, mine, alone.as_nanos() as f64]
-                .into_iter()
-                .zip(&mut times)
-                .for_each(|(time, times)| times.push(time));
+            let [[sent, _], [received, alone]] = exchange(rank, messages, (computation, case.flags), bytes)?;
+            [sent, received, alone].into_iter().zip(&mut times).for_each(|(time, times)| times.push(time));
         }
         times.iter().zip(&mut all).for_each(|(times, all)| all.push(Summary::of(times).median));
     }
     let [sent, received, alone] = all;
-    if is_sender {
+    if rank.is_target() {
         return Ok(alone);
     }
-    for (is_computing, name, times) in
-        [(case.sender_computes, case.names[0], &sent), (case.receiver_computes, case.names[1], &received)]
+    for ((is_computing, name), times) in Case::computes(case.flags).into_iter().zip(case.names).zip([&sent, &received])
     {
         let Some(name) = name else { continue };
         let limit = if is_computing { of_alone(mode) } else { String::new() };
@@ -252,20 +272,40 @@ fn measure(
     Ok(alone)
 }
 
+/// A message: the nanoseconds of its send and of its receive, and of the computation alone at the
+/// same rank. Only rank 0 knows the sender's.
+fn exchange(
+    rank: &BenchRank,
+    messages: &Messages,
+    (computation, flags): (&Computation, u64),
+    bytes: &mut [u8],
+) -> Result<[[f64; 2]; 2], Failure> {
+    let alone = computation.run().as_nanos() as f64;
+    if rank.is_target() {
+        let sender = [send(rank, messages, (computation, flags), bytes)?, alone];
+        messages.send(&sender, 0, CONTROL).wait()?;
+        return Ok([sender, [0.0, alone]]);
+    }
+    let received = receive(rank, messages, (computation, flags), bytes)?;
+    let mut sender = [0.0; 2];
+    messages.recv_into(&mut sender, rank.peer(), CONTROL).wait()?;
+    Ok([sender, [received, alone]])
+}
+
 /// The nanoseconds of a send.
 fn send(
     rank: &BenchRank,
     messages: &Messages,
-    (computation, case): (&Computation, &Case),
+    (computation, flags): (&Computation, u64),
     bytes: &[u8],
 ) -> Result<f64, Failure> {
     rank.world.barrier().wait()?;
-    if !case.is_late {
+    if flags & LATE == 0 {
         spin_for(LATER);
     }
     let begin = Instant::now();
     let send = messages.send(bytes, 0, DATA);
-    if case.sender_computes {
+    if flags & SENDER_COMPUTES != 0 {
         computation.run();
     }
     send.wait()?;
@@ -276,20 +316,20 @@ fn send(
 fn receive(
     rank: &BenchRank,
     messages: &Messages,
-    (computation, case): (&Computation, &Case),
+    (computation, flags): (&Computation, u64),
     bytes: &mut [u8],
 ) -> Result<f64, Failure> {
     rank.world.barrier().wait()?;
-    if case.is_late {
+    if flags & LATE != 0 {
         spin_for(LATER);
     }
     let begin = Instant::now();
     let computes = || {
-        if case.receiver_computes {
+        if flags & RECEIVER_COMPUTES != 0 {
             computation.run();
         }
     };
-    if case.is_vec {
+    if flags & VECTOR != 0 {
         let receive = messages.recv::<u8>(rank.peer(), DATA);
         computes();
         black_box(receive.wait()?);

@@ -37,6 +37,7 @@ fn peers_that_cannot_be_had_are_left_out() {
         ("windows", &["MPICH", "Open MPI"][..]),
         ("messages", &["MPICH", "Open MPI", "UCX"]),
         ("collectives", &["MPICH", "Open MPI"]),
+        ("overlap", &["MPICH", "Open MPI"]),
     ] {
         let folder = Folder::new();
         let [installed, json, again] =
@@ -70,6 +71,11 @@ fn peers_that_cannot_be_had_are_left_out() {
         if suite == "collectives" {
             // Of 2 ranks and of 4.
             assert_eq!((of("all_reduce", 8), of("broadcast", 1 << 20)), (2, 2), "{document}");
+        }
+        if suite == "overlap" {
+            // In each progress mode.
+            let held = "sender held, late receiver";
+            assert_eq!((of("both compute, receiver", 1 << 20), of(held, 1 << 20)), (4, 4), "{document}");
         }
         if suite == "messages" {
             for size in [8, 64, 512, 2 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20] {

@@ -37,12 +37,13 @@ pub(crate) struct Installed {
     pub(crate) log: PathBuf,
 }
 
-const SOURCES: [(&str, &str); 5] = [
+const SOURCES: [(&str, &str); 6] = [
     ("peer.h", include_str!("../../../peers/peer.h")),
     ("peer.c", include_str!("../../../peers/peer.c")),
     ("probes.c", include_str!("../../../peers/probes.c")),
     ("messages.c", include_str!("../../../peers/messages.c")),
     ("collectives.c", include_str!("../../../peers/collectives.c")),
+    ("overlap.c", include_str!("../../../peers/overlap.c")),
 ];
 
 /// The longest that a download may take.

@@ -14,7 +14,7 @@ use crate::bench::peers::control::{ControlledJob, Job, Listener, Request};
 use crate::bench::peers::document::{Comparison, LIMIT, OURS};
 use crate::bench::peers::external::External;
 use crate::bench::peers::install::Installed;
-use crate::bench::peers::plan::{Measure, Repeat, Suite, collectives, measures, messages, over_cards};
+use crate::bench::peers::plan::{Measure, Repeat, Suite, collectives, measures, messages, over_cards, overlap};
 use crate::bench::results::quantity::Quantity;
 use crate::bench::results::summary::Summary;
 use crate::bench::runner::progress;
@@ -51,7 +51,7 @@ impl Setup<'_> {
 
     fn ranks(&self) -> &'static [u32] {
         match (self.suite, self.perftest()) {
-            (Suite::Messages, _) | (_, Some(_)) => &RANKS[..1],
+            (Suite::Messages | Suite::Overlap, _) | (_, Some(_)) => &RANKS[..1],
             (Suite::Collectives, None) => &RANKS[..2],
             (Suite::Windows, None) => &RANKS,
         }
@@ -63,6 +63,7 @@ impl Setup<'_> {
                 Suite::Windows => measures(ranks, effort),
                 Suite::Messages => messages(),
                 Suite::Collectives => collectives(),
+                Suite::Overlap => overlap(),
             };
         };
         // Bare instructions are not the limit of a card.

@@ -28,6 +28,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
+use clap::ValueEnum;
 use onesided_windows::LockDesign;
 
 use crate::bench::effort::Effort;
@@ -69,6 +70,13 @@ use crate::run::interrupts;
 /// of 8 B in place; broadcast of 8 B and 1 MiB, from each rank in turn; all_gather and all_to_all of
 /// blocks of 8 B and 64 KiB. All ranks call the same one again and again, as many times in all
 /// programs; rank 0 is timed. There are no limits.
+///
+/// --suite overlap: with 2 processes, a message of 1 MiB between ranks that compute for 1.8 ms between
+/// the start of their send or receive and the wait for it, as in `bench overlap`; once in each
+/// progress mode of this library, and beside each by MPI_Isend, MPI_Irecv and MPI_Wait. Of a rank that
+/// computes W/T is compared (sur-2006, section 5): the computation alone, which is measured before
+/// each message, over its time with the message. Of a sender, what it waits while its receiver
+/// computes: one that posts the receive before, or when the message was announced (late).
 ///
 /// MPICH 5 and Open MPI 5 are installed from PyPI into a folder (once; that needs python3 with venv
 /// and pip, and a C compiler), and C programs are compiled against them. The jobs of all three run
@@ -217,7 +225,11 @@ fn measure(args: &Args) -> Result<Result<Document, u8>, Failure> {
                 let why = "--suite messages: over shm; over verbs, messages are among what is compared with perftest";
                 return Err(why.into());
             }
-            Suite::Collectives => return Err("--suite collectives: over shm, which MPICH and Open MPI use".into()),
+            Suite::Collectives | Suite::Overlap => {
+                let suite =
+                    args.suite.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+                return Err(format!("--suite {suite}: over shm, which MPICH and Open MPI use").into());
+            }
         }
     }
     if matches!(args.fabric, FabricName::Shm) {
@@ -229,7 +241,7 @@ fn measure(args: &Args) -> Result<Result<Document, u8>, Failure> {
         }
         match args.suite {
             Suite::Windows => note("perftest is left out: it measures verbs (--fabric verbs)".to_owned()),
-            Suite::Collectives => {}
+            Suite::Collectives | Suite::Overlap => {}
             Suite::Messages => match Ucx::find() {
                 Ok(ucx) => external = Some(External::Ucx(ucx)),
                 Err(why) => note(format!("UCX is left out: {why}")),

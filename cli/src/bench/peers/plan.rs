@@ -5,6 +5,7 @@ use clap::ValueEnum;
 use crate::bench::collectives::LOOPS;
 use crate::bench::effort::Effort;
 use crate::bench::messages::window;
+use crate::bench::overlap::{COMPUTES, compared};
 use crate::bench::results::quantity::Quantity;
 
 /// One line of the results.
@@ -53,6 +54,9 @@ pub(crate) const ONE_WAY: &str = "Half a round trip";
 pub(crate) const STREAMS: &str = "Streams";
 pub(crate) const RATES: &str = "Messages a second";
 pub(crate) const COLLECTIVES: &str = "Collectives";
+/// Groups of overlap, by progress mode.
+pub(crate) const OVERLAP: [&str; 4] =
+    ["Progress mode polling", "Progress mode interrupt", "Progress mode thread", "Progress mode hybrid"];
 
 /// What is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -63,6 +67,8 @@ pub(crate) enum Suite {
     Messages,
     /// Collectives of 2 and of 4 processes
     Collectives,
+    /// Messages between two processes that compute
+    Overlap,
 }
 
 /// Operations before one flush in probes of many operations.
@@ -198,6 +204,18 @@ pub(crate) fn collectives() -> Vec<Measure> {
     LOOPS.iter().flat_map(|one| sizes(one.sizes).into_iter().map(|size| of(one.name, size))).collect()
 }
 
+/// The measures of messages between two ranks that compute, in each progress mode. MPI has none, and
+/// is measured beside each.
+pub(crate) fn overlap() -> Vec<Measure> {
+    let of = |group, (benchmark, computes, argument)| {
+        let measure = Measure { size: 1 << 20, sized: true, argument, ..one(benchmark, group, "overlap") };
+        let quantity = if computes { Quantity::Overlap } else { Quantity::Latency };
+        Measure { quantity, repeat: Repeat::Times(1), ..measure }
+    };
+    let modes = OVERLAP.iter().enumerate();
+    modes.flat_map(|(mode, group)| compared(mode).map(move |measure| of(*group, measure))).collect()
+}
+
 impl Measure {
     /// Whether the result depends on the lock.
     pub(crate) fn depends_on_lock(&self) -> bool {
@@ -221,6 +239,7 @@ impl Measure {
         match self.quantity {
             Quantity::Bandwidth => self.size as f64 / nanos,
             Quantity::MessageRate => 1e9 / nanos,
+            Quantity::Overlap => COMPUTES.as_nanos() as f64 / nanos,
             _ => nanos,
         }
     }
@@ -229,6 +248,7 @@ impl Measure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::overlap::MODES;
 
     #[test]
     fn rates_count_every_operation() {
@@ -248,6 +268,20 @@ mod tests {
         assert_eq!(of("stream", 1 << 20).value(16.0 * 65536.0), 16.0, "a window of 16");
         assert_eq!(of("unexpected", 8).value(6400.0), 1e7);
         assert!(all.iter().all(|measure| measure.limit.is_some()));
+    }
+
+    #[test]
+    fn a_mode_has_a_group_and_a_rank_that_computes_its_overlap() {
+        let all = overlap();
+        for (mode, group) in MODES.iter().zip(OVERLAP) {
+            assert_eq!(group, format!("Progress mode {mode}"));
+            let of: Vec<_> = all.iter().filter(|measure| measure.group == group).collect();
+            let is_held = |measure: &Measure| measure.benchmark.starts_with("sender held");
+            assert_eq!((of.len(), of.iter().filter(|measure| is_held(measure)).count()), (7, 2), "{of:?}");
+            // 1.8 ms of 3.6 ms.
+            let value = |measure: &Measure| if is_held(measure) { 3.6e6 } else { 0.5 };
+            assert!(of.iter().all(|measure| measure.value(3.6e6) == value(measure)), "{of:?}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use onesided_windows::{Error, LockDesign, Op, Window};
 use crate::bench::baselines::bare;
 use crate::bench::collectives::{Group, LOOPS};
 use crate::bench::messages::End;
+use crate::bench::overlap::Pair;
 use crate::bench::peers::control::Request;
 use crate::bench::peers::echoes;
 use crate::bench::peers::plan::{FREE, MANY, TOUCH};
@@ -41,6 +42,8 @@ pub(crate) struct Probes<'r> {
     end: Option<End<'r>>,
     /// Made for the first loop of collectives.
     group: Option<Group<'r>>,
+    /// Made for the first message between ranks that compute.
+    pair: Option<Pair<'r>>,
 }
 
 /// A loop that acquires and releases the lock.
@@ -54,7 +57,7 @@ impl<'r> Probes<'r> {
         let window = Window::<u64>::allocate(&rank.world, TRANSFER_AREA / WORD).wait()?;
         let buffer = vec![1_u64; (TRANSFER_AREA + PAGE) / WORD];
         let begin = buffer.as_ptr().addr().wrapping_neg() % PAGE / WORD;
-        Ok(Self { rank, window, buffer, begin, end: None, group: None })
+        Ok(Self { rank, window, buffer, begin, end: None, group: None, pair: None })
     }
 
     pub(crate) fn close(self) -> Result<(), Failure> {
@@ -89,6 +92,13 @@ impl<'r> Probes<'r> {
             }
             let run = |group| echoes::collectives(group, one, request.size, request.times);
             return self.group.as_ref().map(run).transpose();
+        }
+        if request.probe == "overlap" {
+            if self.pair.is_none() {
+                self.pair = Some(Pair::new(self.rank)?);
+            }
+            let run = |pair: &mut Pair<'_>| pair.run(request.size, request.times, request.argument);
+            return self.pair.as_mut().map(run).transpose();
         }
         let run: LockedLoop = match request.probe {
             "allocate" => return self.allocate(request).map(Some),

@@ -89,7 +89,8 @@ const RATE: Facts = Facts {
     has_limits: true,
     is_count: false,
 };
-const FAIRNESS: Facts = Facts { unit: "1", question: Question::HowFair, is_plain: false, has_limits: false, ..RATE };
+const RATIO: Facts = Facts { unit: "1", ..RATE };
+const FAIRNESS: Facts = Facts { question: Question::HowFair, is_plain: false, has_limits: false, ..RATIO };
 const LATENCY: Facts = Facts { unit: "ns", better: "Lower is better.", question: Question::HowLong, ..RATE };
 const WAIT: Facts = Facts { is_plain: false, ..LATENCY };
 const BYPASS: Facts = Facts { unit: "1", question: Question::HowFair, is_count: true, ..WAIT };
@@ -98,6 +99,13 @@ quantities! {
     /// Of one operation.
     Latency = Facts { name: "latency", ..LATENCY };
     Bandwidth = Facts { name: "bandwidth", unit: "GB/s", ..RATE };
+    /// The time of a computation alone over its time with a message: W/T of sur-2006, section 5.
+    Overlap = Facts {
+        name: "overlap",
+        note: "the time of a computation alone over its time with a message",
+        better: "1 is full overlap.",
+        ..RATIO
+    };
     /// Of one rank's operations.
     MessageRate = Facts { name: "message rate", ..RATE };
     Acquisitions = Facts { name: "acquisitions", note: "of all ranks together", ..RATE };
