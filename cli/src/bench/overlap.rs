@@ -13,7 +13,7 @@ use crate::bench::results::quantity::Quantity;
 use crate::bench::results::summary::Summary;
 use crate::bench::runner::suite::{Program, Suite};
 use crate::bench::worker::rank::BenchRank;
-use crate::bench::worker::timing::{CpuUse, spin_for};
+use crate::bench::worker::timing::{CpuUse, spin_for, wake_ups};
 use crate::failure::Failure;
 
 const CONTROL: Tag = Tag(0);
@@ -150,7 +150,8 @@ fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Half a round trip, and what both ranks use of their processors for a message.
+/// Half a round trip, what both ranks use of their processors for a message, and how often they are
+/// woken.
 fn round_trip(
     (rank, effort): (&BenchRank, Effort),
     messages: &Messages,
@@ -159,10 +160,10 @@ fn round_trip(
 ) -> Result<(), Failure> {
     let (peer, is_first) = (if rank.is_target() { 0 } else { rank.peer() }, !rank.is_target());
     let count = round_trips(effort);
-    let (mut times, mut used) = (Vec::new(), Vec::new());
+    let mut values: [Vec<f64>; 3] = Default::default();
     for _ in 0..effort.runs() {
         rank.world.barrier().wait()?;
-        let (begin, cpu_use) = (Instant::now(), CpuUse::begin());
+        let (woken, begin, cpu_use) = (wake_ups()?, Instant::now(), CpuUse::begin());
         for _ in 0..count {
             if is_first {
                 messages.send(bytes, peer, DATA).wait()?;
@@ -172,20 +173,24 @@ fn round_trip(
                 messages.send(bytes, peer, DATA).wait()?;
             }
         }
-        let (took, mine) = (begin.elapsed(), cpu_use.time().as_nanos() as f64);
+        let (took, used) = (begin.elapsed().as_nanos() as f64, cpu_use.time().as_nanos() as f64);
+        let mine = [used, wake_ups()?.saturating_sub(woken) as f64];
         if is_first {
-            let mut theirs = [0.0];
+            let mut theirs = [0.0; 2];
             messages.recv_into(&mut theirs, peer, CONTROL).wait()?;
-            times.push(took.as_nanos() as f64 / f64::from(2 * count));
-            used.push((mine + theirs[0]) / f64::from(2 * count));
+            let of_both = [took, mine[0] + theirs[0], mine[1] + theirs[1]];
+            of_both.iter().zip(&mut values).for_each(|(all, values)| values.push(all / f64::from(2 * count)));
         } else {
-            messages.send(&[mine], peer, CONTROL).wait()?;
+            messages.send(&mine, peer, CONTROL).wait()?;
         }
     }
     if is_first {
-        for (what, values) in [("latency", &times), ("processor time", &used)] {
+        let quantities = [Quantity::Latency, Quantity::Latency, Quantity::WakeUps];
+        for ((what, quantity), values) in
+            ["latency", "processor time", "wake-ups"].into_iter().zip(quantities).zip(&values)
+        {
             let name = format!("{what} of a message of {} B: {mode}", bytes.len());
-            rank.measured((&name, None), Quantity::Latency, values, Some(""))?;
+            rank.measured((&name, None), quantity, values, Some(""))?;
         }
     }
     Ok(())
@@ -217,7 +222,7 @@ impl<'r> Pair<'r> {
         let is_receiver = usize::from(flags & OF_SENDER == 0);
         let mut all = 0.0;
         for _ in 0..times {
-            let [time, alone] = exchange(rank, messages, (computation, flags), bytes)?[is_receiver];
+            let [time, alone, _] = exchange(rank, messages, (computation, flags), bytes)?[is_receiver];
             let computes = Case::computes(flags)[is_receiver];
             all += if computes { time / alone * COMPUTES.as_nanos() as f64 } else { time };
         }
@@ -250,16 +255,16 @@ fn measure(
     bytes: &mut [u8],
 ) -> Result<Vec<f64>, Failure> {
     let size = bytes.len();
-    let mut all: [Vec<f64>; 3] = Default::default();
+    let mut all: [Vec<f64>; 4] = Default::default();
     for _ in 0..effort.runs() {
-        let mut times: [Vec<f64>; 3] = Default::default();
+        let mut times: [Vec<f64>; 4] = Default::default();
         for _ in 0..effort.batches() {
-            let [[sent, _], [received, alone]] = exchange(rank, messages, (computation, case.flags), bytes)?;
-            [sent, received, alone].into_iter().zip(&mut times).for_each(|(time, times)| times.push(time));
+            let [[sent, ..], [received, alone, woken]] = exchange(rank, messages, (computation, case.flags), bytes)?;
+            [sent, received, alone, woken].into_iter().zip(&mut times).for_each(|(time, times)| times.push(time));
         }
         times.iter().zip(&mut all).for_each(|(times, all)| all.push(Summary::of(times).median));
     }
-    let [sent, received, alone] = all;
+    let [sent, received, alone, woken] = all;
     if rank.is_target() {
         return Ok(alone);
     }
@@ -269,27 +274,31 @@ fn measure(
         let limit = if is_computing { of_alone(mode) } else { String::new() };
         rank.measured((&format!("{name}: {mode}"), Some(size)), Quantity::Latency, times, Some(&limit))?;
     }
+    if let (Some(name), RECEIVER_COMPUTES) = (case.names[1], case.flags & !LATE) {
+        rank.measured((&format!("wake-ups, {name}: {mode}"), Some(size)), Quantity::WakeUps, &woken, Some(""))?;
+    }
     Ok(alone)
 }
 
-/// A message: the nanoseconds of its send and of its receive, and of the computation alone at the
-/// same rank. Only rank 0 knows the sender's.
+/// A message, of its sender and of its receiver: the nanoseconds of the send or the receive, and of
+/// the computation alone at the same rank, and the wake-ups of the receive. Only rank 0 knows the
+/// sender's.
 fn exchange(
     rank: &BenchRank,
     messages: &Messages,
     (computation, flags): (&Computation, u64),
     bytes: &mut [u8],
-) -> Result<[[f64; 2]; 2], Failure> {
+) -> Result<[[f64; 3]; 2], Failure> {
     let alone = computation.run().as_nanos() as f64;
     if rank.is_target() {
-        let sender = [send(rank, messages, (computation, flags), bytes)?, alone];
+        let sender = [send(rank, messages, (computation, flags), bytes)?, alone, 0.0];
         messages.send(&sender, 0, CONTROL).wait()?;
-        return Ok([sender, [0.0, alone]]);
+        return Ok([sender, [0.0, alone, 0.0]]);
     }
-    let received = receive(rank, messages, (computation, flags), bytes)?;
-    let mut sender = [0.0; 2];
+    let [received, woken] = receive(rank, messages, (computation, flags), bytes)?;
+    let mut sender = [0.0; 3];
     messages.recv_into(&mut sender, rank.peer(), CONTROL).wait()?;
-    Ok([sender, [received, alone]])
+    Ok([sender, [received, alone, woken]])
 }
 
 /// The nanoseconds of a send.
@@ -312,18 +321,18 @@ fn send(
     Ok(begin.elapsed().as_nanos() as f64)
 }
 
-/// The nanoseconds of a receive.
+/// The nanoseconds of a receive, and how often a thread of this rank was woken.
 fn receive(
     rank: &BenchRank,
     messages: &Messages,
     (computation, flags): (&Computation, u64),
     bytes: &mut [u8],
-) -> Result<f64, Failure> {
+) -> Result<[f64; 2], Failure> {
     rank.world.barrier().wait()?;
     if flags & LATE != 0 {
         spin_for(LATER);
     }
-    let begin = Instant::now();
+    let (woken, begin) = (wake_ups()?, Instant::now());
     let computes = || {
         if flags & RECEIVER_COMPUTES != 0 {
             computation.run();
@@ -338,5 +347,6 @@ fn receive(
         computes();
         receive.wait()?;
     }
-    Ok(begin.elapsed().as_nanos() as f64)
+    let received = begin.elapsed().as_nanos() as f64;
+    Ok([received, wake_ups()?.saturating_sub(woken) as f64])
 }

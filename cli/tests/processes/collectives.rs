@@ -62,10 +62,16 @@ fn overlap_is_measured_in_every_mode() {
             assert_eq!(found[0]["ratio"].is_null(), !is_compared, "{benchmark}: {document}");
             assert!(ended.stdout.iter().any(|line| line.starts_with(&benchmark)), "{ended:?}");
         }
-        for (what, size) in [("latency", 4), ("processor time", 4), ("latency", 4096), ("processor time", 4096)] {
-            let benchmark = format!("{what} of a message of {size} B: {mode}");
-            let found: Vec<_> = results.iter().filter(|result| result["benchmark"] == *benchmark).collect();
-            assert!(found.len() == 1 && found[0]["value"].as_f64().unwrap() > 0.0, "{benchmark}: {document}");
+        for size in [4, 4096] {
+            for (what, is_positive) in [("latency", true), ("processor time", true), ("wake-ups", false)] {
+                let benchmark = format!("{what} of a message of {size} B: {mode}");
+                let found: Vec<_> = results.iter().filter(|result| result["benchmark"] == *benchmark).collect();
+                let value = found[0]["value"].as_f64().unwrap();
+                assert!(found.len() == 1 && (value > 0.0 || !is_positive && value == 0.0), "{benchmark}: {document}");
+            }
         }
+        let woken = format!("wake-ups, receiver computes: {mode}");
+        assert_eq!(results.iter().filter(|result| result["benchmark"] == *woken).count(), 1, "{document}");
+        assert!(ended.stdout.iter().any(|line| line.starts_with(&woken)), "{ended:?}");
     }
 }

@@ -17,7 +17,9 @@ use crate::failure::Failure;
 /// send until it may go on, while its receiver computes: one that posts the receive before (early),
 /// or when the message was announced (late). Sizes are 8 B, 16 KiB and powers of four to 4 MiB
 /// (--quick: 1 MiB). What a mode costs messages that are waited for: the latency (half a round trip)
-/// of 4 B and 4 KiB (yu-2004, Table 1), and the processor time of both ranks for a message.
+/// of 4 B and 4 KiB (yu-2004, Table 1), and the processor time and the wake-ups of both ranks for a
+/// message. A wake-up is the end of a thread's sleep; those of a receiver that computes are shown
+/// apart.
 /// Every figure is the median of 7 runs (--quick: 3). The benchmark assumes an otherwise idle
 /// machine.
 #[derive(Debug, clap::Args)]

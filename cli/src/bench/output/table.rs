@@ -160,7 +160,8 @@ impl Document {
             [format!("{}, {}{}", benchmark(row), bytes(row), mark(row))].into_iter().chain(cells).collect()
         });
         let beside = |row: &Row| [value(row, row.value), row.limit.map_or_else(String::new, |limit| value(row, limit))];
-        let latencies = of(Quantity::Latency).map(|row| {
+        let is_of_one = |row: &&Row| matches!(row.quantity, Quantity::Latency | Quantity::WakeUps);
+        let latencies = self.results.iter().filter(is_of_one).map(|row| {
             let ([median, limit], [_, _, spread, ratio, _]) = (beside(row), listed(row));
             [benchmark(row) + mark(row), bytes(row), median, spread, limit, ratio].into()
         });

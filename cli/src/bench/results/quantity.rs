@@ -158,6 +158,15 @@ quantities! {
         question: Question::HowManyOperations,
         ..WAIT
     };
+    /// Of a message.
+    WakeUps = Facts {
+        name: "wake-ups",
+        unit: "1",
+        note: "of sleeping threads",
+        better: "Fewer is better.",
+        question: Question::HowManyOperations,
+        ..WAIT
+    };
     /// Of this machine, for a simulated rank.
     Memory = Facts { name: "memory", unit: "B", note: "of a simulated rank", question: Question::Simulator, ..WAIT };
     /// Of a simulation.

@@ -1,4 +1,4 @@
-//! Clocks, waits without a system call, and processor time.
+//! Clocks, waits without a system call, processor time and wake-ups.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,7 +66,51 @@ impl CpuUse {
     }
 }
 
+/// How often the threads of this process were woken so far: each sleep is a voluntary context
+/// switch. Unlike a count in the library, this has the sleeps of every thread.
+pub(crate) fn wake_ups() -> std::io::Result<u64> {
+    let mut all = 0;
+    for thread in std::fs::read_dir("/proc/self/task")? {
+        // A thread may have ended meanwhile.
+        let status = std::fs::read_to_string(thread?.path().join("status")).unwrap_or_default();
+        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        all += count.and_then(|count| count.trim().parse::<u64>().ok()).unwrap_or_default();
+    }
+    Ok(all)
+}
+
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_sleep_is_a_wake_up() {
+        // Of a thread that is there at both counts.
+        let (ask, asked) = mpsc::channel::<()>();
+        let (answer, answered) = mpsc::channel();
+        let sleeper = thread::spawn(move || {
+            while asked.recv().is_ok() {
+                thread::sleep(Duration::from_millis(1));
+                answer.send(()).unwrap();
+            }
+        });
+        ask.send(()).unwrap();
+        answered.recv().unwrap();
+        let before = wake_ups().unwrap();
+        for _ in 0..10 {
+            ask.send(()).unwrap();
+            answered.recv().unwrap();
+        }
+        assert!(wake_ups().unwrap() >= before + 10);
+        drop(ask);
+        sleeper.join().unwrap();
+    }
 }
