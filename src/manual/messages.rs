@@ -227,6 +227,28 @@
 //! messages, and other communicators, go on. [`CollectiveRequest`](crate::handles::CollectiveRequest)
 //! has the rules.
 //!
+//! A collective moves while its request is waited for. One that is
+//! [started](crate::handles::CollectiveRequest::start) moves in every wait of the rank, so that the
+//! others do not wait for a rank which waits for a lock or a message:
+//!
+//! ```
+//! # use onesided::{Messages, Op};
+//! # onesided::threads(2, |world| -> onesided::Result<()> {
+//! let messages = Messages::new(&world).wait()?;
+//! let mut residual = [0.25];
+//! let norm = messages.all_reduce(&mut residual, Op::Sum).start();
+//! world.barrier().wait()?; // any wait moves it
+//! norm.wait()?;
+//! # assert_eq!(residual, [0.5]);
+//! # Ok(())
+//! # })?.into_iter().collect::<onesided::Result<()>>()?;
+//! # Ok::<(), onesided::Error>(())
+//! ```
+//!
+//! It works on copies of the slices: a call that is waited for at once needs no start, and copies
+//! nothing. While the rank computes, a call that was started stops, but with
+//! [`ProgressMode::Thread`](crate::ProgressMode) a thread moves it.
+//!
 //! # Failures
 //!
 //! - A receive from a rank that died or left, and a send to one, fail with `PeerDied` or

@@ -64,7 +64,7 @@
 //! | `MPI_Scatter`, `MPI_Scatterv` | [`scatter`](crate::Messages::scatter), [`scatter_v`](crate::Messages::scatter_v) |
 //! | `MPI_Allgather`, `MPI_Allgatherv` | [`all_gather`](crate::Messages::all_gather), [`all_gather_v`](crate::Messages::all_gather_v) |
 //! | `MPI_Alltoall`, `MPI_Alltoallv` | [`all_to_all`](crate::Messages::all_to_all), [`all_to_all_v`](crate::Messages::all_to_all_v) |
-//! | `MPI_Ibarrier`, `MPI_Ibcast`, ... | the same: `.test()` of the request begins it |
+//! | `MPI_Ibarrier`, `MPI_Ibcast`, ... | the same, with [`.start()`](crate::handles::CollectiveRequest::start) of the request |
 //! | `MPI_IN_PLACE` | `&mut` slices; [`InPlace`](crate::InPlace) |
 //! | `MPI_SUM`, `MPI_MAXLOC`, ... | [`Op`](crate::Op), [`Located`](crate::Located) |
 //! | `MPI_Op_create` with `commute` 0; 1 | a function of two elements; [`Commutative`](crate::Commutative) |

@@ -202,7 +202,7 @@ fn play(role: &str) -> fn(World) {
     use crate::{
         active, cancellation, collectives, creation, exclusion, faults, fields, forks, lease, litmus, lock_all,
     };
-    use crate::{messages, on_demand, poison, requests, runtimes, tables, user_memory};
+    use crate::{messages, on_demand, poison, requests, runtimes, started, tables, user_memory};
     let roles = [active::ROLES, collectives::ROLES, creation::ROLES, exclusion::ROLES, faults::ROLES, forks::ROLES];
     let roles = [
         &roles.concat(),
@@ -218,6 +218,7 @@ fn play(role: &str) -> fn(World) {
         runtimes::ROLES,
         fields::ROLES,
         messages::ROLES,
+        started::ROLES,
     ]
     .concat();
     roles.into_iter().find(|(name, _)| *name == role).unwrap_or_else(|| panic!("no such role: {role}")).1

@@ -35,6 +35,7 @@ mod reuse;
 mod runtimes;
 mod scopes;
 mod shapes;
+mod started;
 mod support;
 mod tables;
 mod user_memory;

@@ -13,7 +13,8 @@
 //! | probe, iprobe | [`Messages::probe`] |
 //! | mprobe, mrecv | [`Messages::match_probe`], [`Message`] |
 //! | cancel | drop of the handle of a receive |
-//! | barrier, bcast, reduce, allreduce, gather, ...; nonblocking: ibarrier, ... | [`Messages::barrier`], [`Messages::broadcast`], [`Messages::all_reduce`], ... |
+//! | barrier, bcast, reduce, allreduce, gather, ... | [`Messages::barrier`], [`Messages::broadcast`], [`Messages::all_reduce`], ... |
+//! | nonblocking collectives: ibarrier, ... | the same, with [`CollectiveRequest::start`] |
 //! | progress threads of an implementation | [`Messages::set_progress`] |
 //! | (ULFM) ack_failed | [`Messages::acknowledge_failures`] |
 //!
@@ -21,8 +22,8 @@
 //!
 //! `matching` decides which receive gets which message; `engine` runs the protocols, without I/O,
 //! clock or threads; `progress` drives the engine over a fabric, in whatever task of the rank
-//! waits; `collectives` are algorithms over messages of a context of their own; the other files are
-//! the interface. May use: [`onesided_fabric`], through its traits, and
+//! waits; `collectives` are algorithms over messages of a context of their own; `tasks` are those that
+//! every wait moves; the other files are the interface. May use: [`onesided_fabric`], through its traits, and
 //! [`onesided_layouts`]. May not know which fabric it runs on, windows, or locks.
 
 #![forbid(unsafe_code)]
@@ -46,6 +47,7 @@ mod send;
 mod shaped;
 mod source;
 mod taken;
+mod tasks;
 mod wire;
 
 pub use onesided_layouts::{Located, Op, Operand, Shape};

@@ -52,6 +52,8 @@ use crate::{
 /// Messages move while this rank is in a call that waits, for whatever: a message, a lock, a barrier
 /// (MPI-4.1, section 2.9). In the simulator they move in waits for messages alone.
 pub struct Messages<F: Fabric = onesided_fabric::Any> {
+    /// Dropped first. None: of a task, which does not keep its communicator.
+    open: Option<Arc<Open<F>>>,
     world: World<F>,
     context: Arc<Context<F>>,
     /// Members whose failure does not end receives from any rank.
@@ -60,11 +62,7 @@ pub struct Messages<F: Fabric = onesided_fabric::Any> {
 
 impl<F: Fabric> Clone for Messages<F> {
     fn clone(&self) -> Self {
-        Self {
-            world: self.world.clone(),
-            context: Arc::clone(&self.context),
-            acknowledged: Arc::clone(&self.acknowledged),
-        }
+        Self { open: self.open.clone(), ..self.of_task() }
     }
 }
 
@@ -85,6 +83,15 @@ struct Context<F: Fabric> {
     /// Whether the members can read one another's slices.
     may_offer: bool,
     collectives: State,
+}
+
+/// The handles of one communicator that its user has.
+struct Open<F: Fabric>(Arc<Context<F>>);
+
+impl<F: Fabric> Drop for Open<F> {
+    fn drop(&mut self) {
+        self.0.progress.tasks.end(|(communicator, _)| *communicator == self.0.number);
+    }
 }
 
 impl<F: Fabric> Drop for Context<F> {
@@ -113,7 +120,14 @@ impl<F: Fabric> Messages<F> {
     pub(crate) fn of(world: &World<F>, progress: Arc<Progress<F>>, number: u32, may_offer: bool) -> Self {
         let collectives = State::new(progress.with(|engine| engine.early()));
         let context = Arc::new(Context { progress, number, may_offer, collectives });
-        Self { world: world.clone(), context, acknowledged: Arc::default() }
+        let open = Some(Arc::new(Open(Arc::clone(&context))));
+        Self { open, world: world.clone(), context, acknowledged: Arc::default() }
+    }
+
+    /// A handle for a task, which ends with those of the user.
+    pub(crate) fn of_task(&self) -> Self {
+        let (context, acknowledged) = (Arc::clone(&self.context), Arc::clone(&self.acknowledged));
+        Self { open: None, world: self.world.clone(), context, acknowledged }
     }
 
     /// The ranks of the communicator.

@@ -5,9 +5,10 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind, Patience, Rank, Watch};
-use onesided_fabric::{Arrival, Background, Fabric, NOBODY, SegmentKey, Taken, Told, Transport, Wait};
+use onesided_fabric::{Arrival, Background, Fabric, Limit, NOBODY, SegmentKey, Taken, Told, Transport, Wait};
 
 use crate::elements::{Allocate, Elements};
 use crate::engine::{Direct, Engine, Here, Posted, Posting, ToRead, window};
@@ -15,6 +16,7 @@ use crate::handler::Handler;
 use crate::matching::Pattern;
 use crate::memory::Memory;
 use crate::offered;
+use crate::tasks::{Task, Tasks};
 use crate::wire::{EAGER_HEAD, starts_rendezvous};
 
 /// The engine of a rank and its fabric. All communicators of the rank share it.
@@ -23,6 +25,7 @@ pub(crate) struct Progress<F: Fabric> {
     state: Mutex<State<F>>,
     pub(crate) memory: Mutex<Memory<Registered<F>>>,
     handler: Handler,
+    pub(crate) tasks: Tasks,
 }
 
 struct State<F: Fabric> {
@@ -30,6 +33,9 @@ struct State<F: Fabric> {
     transport: F::Transport,
     reads: Vec<Read<F>>,
 }
+
+/// When a thread looks again for what may have come for a task.
+const SOON: Duration = Duration::from_micros(100);
 
 /// Registered memory of a message. The handle of a send holds it too while its slice is offered.
 pub(crate) type Registered<F> = Arc<<F as Fabric>::Segment>;
@@ -150,7 +156,13 @@ impl<F: Fabric> Progress<F> {
         let reads = fabric.capabilities().outstanding_reads;
         let engine = Engine::new(fabric.rank(), window(fabric.size()), reads);
         let state = Mutex::new(State { engine, transport: fabric.transport()?, reads: Vec::new() });
-        let progress = Arc::new(Self { fabric, state, memory: Mutex::default(), handler: Handler::default() });
+        let progress = Arc::new(Self {
+            fabric,
+            state,
+            memory: Mutex::default(),
+            handler: Handler::default(),
+            tasks: Tasks::default(),
+        });
         if let Some(slot) = progress.fabric.background() {
             let this: Weak<Self> = Arc::downgrade(&progress);
             slot.set(this);
@@ -160,6 +172,19 @@ impl<F: Fabric> Progress<F> {
 
     pub(crate) const fn handler(&self) -> &Handler {
         &self.handler
+    }
+
+    /// Starts a task, which every wait of the rank moves.
+    pub(crate) fn start(&self, call: (u32, u64), task: Task) {
+        self.tasks.push(call, task);
+        self.move_tasks(&mut Context::from_waker(NOBODY));
+    }
+
+    #[inline]
+    fn move_tasks(&self, cx: &mut Context<'_>) {
+        if !self.tasks.are_none() {
+            self.tasks.poll(cx);
+        }
     }
 
     /// Changes the engine, sends what can be sent at once, and wakes the tasks that get on by it.
@@ -311,7 +336,7 @@ impl<F: Fabric> Progress<F> {
                 while arrive(engine, &mut direct) {}
                 engine.next_to_read(|key| offered::is_still(self, key))
             });
-            let Some(next) = next else { return };
+            let Some(next) = next else { return self.move_tasks(cx) };
             let begins = self.begin_read(&next);
             let mut state = lock(&self.state);
             let State { engine, reads, .. } = &mut *state;
@@ -321,9 +346,27 @@ impl<F: Fabric> Progress<F> {
             state.flush(cx);
             self.unlock(state);
             if !goes_on {
-                return;
+                return self.move_tasks(cx);
             }
         }
+    }
+
+    /// What the other thread takes in may be for a task, which it need not move: a thread that goes to
+    /// sleep now looks again soon.
+    #[cold]
+    fn advance_later(&self) {
+        if !self.tasks.are_none() {
+            let mut soon = Limit::NONE;
+            soon.said = Some(SOON);
+            let _ = soon.poll(&mut Context::from_waker(NOBODY), &self.fabric);
+        }
+    }
+
+    /// A wait is over: it has taken in what may be for a task, and others move them from now on.
+    #[cold]
+    fn leave_tasks(&self) {
+        self.tasks.poll(&mut Context::from_waker(NOBODY));
+        self.with(Engine::wake_all);
     }
 
     fn take_offered(&self, key: &SegmentKey, allocate: Option<Allocate>) -> Result<(Box<dyn Elements>, Taken), Fault> {
@@ -352,6 +395,7 @@ impl<F: Fabric> Progress<F> {
         let mut told = Told::NOTHING;
         let patience = Patience { deadline: u64::MAX, watch: Watch::RankAndFailures(watch) };
         poll_fn(move |cx| {
+            self.move_tasks(cx);
             let mut state = lock(&self.state);
             let (mut has_failed, mut is_changed) = (false, false);
             let found = loop {
@@ -403,6 +447,8 @@ impl<F: Fabric> Progress<F> {
             self.unlock(state);
             if found.is_none() {
                 told.tell(&what);
+            } else if !self.tasks.are_none() {
+                self.leave_tasks();
             }
             found.map_or(Poll::Pending, Poll::Ready)
         })
@@ -412,8 +458,8 @@ impl<F: Fabric> Progress<F> {
 impl<F: Fabric> Background for Progress<F> {
     fn advance(&self) {
         // Another thread moves them, or this one waits inside of it.
-        let Ok(state) = self.state.try_lock() else { return };
-        let is_idle = state.engine.is_idle() && state.reads.is_empty();
+        let Ok(state) = self.state.try_lock() else { return self.advance_later() };
+        let is_idle = state.engine.is_idle() && state.reads.is_empty() && self.tasks.are_none();
         drop(state);
         if !is_idle {
             let until_idle = self.until(self.fabric.rank(), Direct::none(), |_, _, _| None::<()>, |_| None, || None);

@@ -16,7 +16,7 @@ use super::operation::{Operation, Side};
 /// From so many bytes on, if each rank has an element.
 const LONG: usize = 16 << 10;
 
-pub(super) async fn run<F: Fabric>(link: &mut Link<'_, F>, data: &mut [u8], operation: &Operation<'_>) -> Outcome {
+pub(super) async fn run<F: Fabric>(link: &mut Link<'_, F>, data: &mut [u8], operation: &Operation) -> Outcome {
     if link.size == 1 {
         return Ok(());
     }
@@ -30,7 +30,7 @@ pub(super) async fn run<F: Fabric>(link: &mut Link<'_, F>, data: &mut [u8], oper
 async fn halved<F: Fabric>(
     link: &mut Link<'_, F>,
     data: &mut [u8],
-    operation: &Operation<'_>,
+    operation: &Operation,
     halving: &Halving,
 ) -> Outcome {
     reduce_scatter(link, data, operation, halving).await?;
@@ -50,7 +50,7 @@ async fn halved<F: Fabric>(
 async fn doubled<F: Fabric>(
     link: &mut Link<'_, F>,
     data: &mut [u8],
-    operation: &Operation<'_>,
+    operation: &Operation,
     halving: &Halving,
 ) -> Outcome {
     let mut scratch = link.scratch(data.len())?;
@@ -72,7 +72,7 @@ async fn doubled<F: Fabric>(
 pub(super) async fn reduce_scatter<F: Fabric>(
     link: &mut Link<'_, F>,
     data: &mut [u8],
-    operation: &Operation<'_>,
+    operation: &Operation,
     halving: &Halving,
 ) -> Outcome {
     let is_folded = halving.groups != link.size;
@@ -100,7 +100,7 @@ pub(super) async fn reduce_scatter<F: Fabric>(
 async fn fold<F: Fabric>(
     link: &mut Link<'_, F>,
     data: &mut [u8],
-    (operation, others): (&Operation<'_>, &mut [u8]),
+    (operation, others): (&Operation, &mut [u8]),
     halving: &Halving,
 ) -> Outcome {
     match halving.folded(link.me) {

@@ -53,6 +53,11 @@ impl<'m, F: Fabric> Core<'m, F> {
         self.messages.collectives()
     }
 
+    /// The communicator, and the number of the call.
+    pub(super) fn call(&self) -> (u32, u64) {
+        (self.messages.context(), self.number)
+    }
+
     fn key(&self) -> (u32, u32) {
         (self.messages.collective_context(), self.tag)
     }
@@ -69,7 +74,7 @@ impl<'m, F: Fabric> Core<'m, F> {
     }
 
     #[cold]
-    fn failed(&self, fault: Fault) -> CallFailure {
+    pub(super) fn failed(&self, fault: Fault) -> CallFailure {
         self.failure(Reason::Fault, fault, [0; 2])
     }
 
@@ -292,14 +297,23 @@ impl<'m, F: Fabric> Patience<'m, F> {
 impl<'m, F: Fabric> Link<'m, F> {
     pub(super) fn new(messages: &'m Messages<F>, collective: Collective, root: u32) -> Self {
         let number = messages.collectives().begin();
-        let core = Core { messages, collective, tag: collective.tag(root, number), number };
+        Self::of(Core { messages, collective, tag: collective.tag(root, number), number })
+    }
+
+    /// A call that has its number.
+    pub(super) fn of(core: Core<'m, F>) -> Self {
         let patience = Patience { polls: 0, next: FIRST_QUESTION, limit: Limit::NONE, has_asked: false };
-        let world = messages.world();
+        let world = core.messages.world();
         Self { core, patience, me: world.rank(), size: world.size(), is_over: false }
     }
 
     pub(super) const fn core(&self) -> Core<'m, F> {
         self.core
+    }
+
+    /// The call, which has not begun, is [another's](Self::of).
+    pub(super) fn hand_over(self) {
+        std::mem::forget(self); // it has nothing yet that is to be freed
     }
 
     /// Sends to a rank; ends when the slice is not needed any more.

@@ -1,7 +1,7 @@
 //! Collectives: known algorithms over messages, chosen by size.
 //!
-//! `link` is a call at a rank, with its messages and what ends it early; `request` the handle; the
-//! other files are the algorithms, a family each, on bytes.
+//! `link` is a call at a rank, with its messages and what ends it early; `request` the handle;
+//! `started` a call that goes on by itself; the other files are the algorithms, a family each, on bytes.
 
 mod all_gather;
 mod all_reduce;
@@ -19,6 +19,7 @@ mod reduce_scatter;
 mod request;
 mod scan;
 mod scatter;
+mod started;
 mod state;
 
 use bytemuck::{cast_slice, cast_slice_mut};
@@ -42,18 +43,18 @@ const fn has_size<T>() {
 }
 
 /// The blocks of so many ranks, or why there are none.
-fn counted<T>(counts: &[usize], size: u32) -> Result<Blocks, Work<'static>> {
+fn counted<T>(counts: &[usize], size: u32) -> Result<Blocks, Work> {
     let blocks = if counts.len() == size as usize { Blocks::of(counts, size_of::<T>()) } else { None };
     blocks.ok_or(Work::Refused(Reason::Counts, [counts.len() as u64, size.into()]))
 }
 
 /// The work, or that there is none.
-fn work<'m>(work: Result<Work<'m>, Work<'m>>) -> Work<'m> {
+fn work(work: Result<Work, Work>) -> Work {
     work.unwrap_or_else(|refused| refused)
 }
 
 /// The operation, if it applies to the elements.
-fn checked<'m, T>(operation: impl Reduction<T> + 'm) -> Result<Operation<'m>, Work<'static>> {
+fn checked<T>(operation: impl Reduction<T>) -> Result<Operation, Work> {
     let operation = operation.erase();
     match operation.refused {
         None => Ok(operation),
@@ -90,13 +91,14 @@ impl<F: Fabric> Messages<F> {
     /// # Cancel safety
     /// [Not cancel safe](CollectiveRequest#cancel-safety).
     pub fn barrier(&self) -> CollectiveRequest<'_, F> {
-        CollectiveRequest::new(self, Collective::Barrier, 0, Work::Barrier)
+        CollectiveRequest::new(self, (Collective::Barrier, 0), Work::Barrier, (None, None))
     }
 
     /// Copies the root's elements to all ranks (`MPI_Bcast`).
     pub fn broadcast<'m, T: Payload>(&'m self, data: &'m mut [T], root: u32) -> CollectiveRequest<'m, F> {
         has_size::<T>();
-        CollectiveRequest::new(self, Collective::Broadcast, root, Work::Broadcast { data: cast_slice_mut(data), root })
+        let data = Some(cast_slice_mut(data));
+        CollectiveRequest::new(self, (Collective::Broadcast, root), Work::Broadcast { root }, (None, data))
     }
 
     /// Combines the elements of all ranks, place by place, at the root (`MPI_Reduce`). At the other
@@ -104,14 +106,10 @@ impl<F: Fabric> Messages<F> {
     pub fn reduce<'m, T: Payload>(
         &'m self,
         data: &'m mut [T],
-        operation: impl Reduction<T> + 'm,
+        operation: impl Reduction<T>,
         root: u32,
     ) -> CollectiveRequest<'m, F> {
-        self.reducing((Collective::Reduce, root), data, operation, |data, operation| Work::Reduce {
-            data,
-            operation,
-            root,
-        })
+        self.reducing((Collective::Reduce, root), data, operation, |operation| Work::Reduce { operation, root })
     }
 
     /// Combines the elements of all ranks, place by place, at all ranks (`MPI_Allreduce`). All get
@@ -119,25 +117,14 @@ impl<F: Fabric> Messages<F> {
     pub fn all_reduce<'m, T: Payload>(
         &'m self,
         data: &'m mut [T],
-        operation: impl Reduction<T> + 'm,
+        operation: impl Reduction<T>,
     ) -> CollectiveRequest<'m, F> {
-        self.reducing((Collective::AllReduce, 0), data, operation, |data, operation| Work::AllReduce {
-            data,
-            operation,
-        })
+        self.reducing((Collective::AllReduce, 0), data, operation, |operation| Work::AllReduce { operation })
     }
 
     /// Combines the elements of this rank and of those before it (`MPI_Scan`).
-    pub fn scan<'m, T: Payload>(
-        &'m self,
-        data: &'m mut [T],
-        operation: impl Reduction<T> + 'm,
-    ) -> CollectiveRequest<'m, F> {
-        self.reducing((Collective::Scan, 0), data, operation, |data, operation| Work::Scan {
-            data,
-            operation,
-            is_exclusive: false,
-        })
+    pub fn scan<'m, T: Payload>(&'m self, data: &'m mut [T], operation: impl Reduction<T>) -> CollectiveRequest<'m, F> {
+        self.reducing((Collective::Scan, 0), data, operation, |operation| Work::Scan { operation, is_exclusive: false })
     }
 
     /// Combines the elements of the ranks before this one (`MPI_Exscan`). The slice of rank 0 stays
@@ -145,10 +132,9 @@ impl<F: Fabric> Messages<F> {
     pub fn exclusive_scan<'m, T: Payload>(
         &'m self,
         data: &'m mut [T],
-        operation: impl Reduction<T> + 'm,
+        operation: impl Reduction<T>,
     ) -> CollectiveRequest<'m, F> {
-        self.reducing((Collective::ExclusiveScan, 0), data, operation, |data, operation| Work::Scan {
-            data,
+        self.reducing((Collective::ExclusiveScan, 0), data, operation, |operation| Work::Scan {
             operation,
             is_exclusive: true,
         })
@@ -160,26 +146,22 @@ impl<F: Fabric> Messages<F> {
     pub fn reduce_scatter<'m, T: Payload>(
         &'m self,
         data: &'m mut [T],
-        operation: impl Reduction<T> + 'm,
+        operation: impl Reduction<T>,
     ) -> CollectiveRequest<'m, F> {
-        self.reducing((Collective::ReduceScatter, 0), data, operation, |data, operation| Work::ReduceScatter {
-            data,
-            operation,
-            blocks: None,
-        })
+        let work = |operation| Work::ReduceScatter { operation, blocks: None };
+        self.reducing((Collective::ReduceScatter, 0), data, operation, work)
     }
 
     /// A call that combines the elements of a slice, if the operation applies to them.
     fn reducing<'m, T: Payload>(
         &'m self,
-        (collective, root): (Collective, u32),
+        call: (Collective, u32),
         data: &'m mut [T],
-        operation: impl Reduction<T> + 'm,
-        of: impl FnOnce(&'m mut [u8], Operation<'m>) -> Work<'m>,
+        operation: impl Reduction<T>,
+        of: impl FnOnce(Operation) -> Work,
     ) -> CollectiveRequest<'m, F> {
         has_size::<T>();
-        let reduction = checked(operation).map(|operation| of(cast_slice_mut(data), operation));
-        CollectiveRequest::new(self, collective, root, work(reduction))
+        CollectiveRequest::new(self, call, work(checked(operation).map(of)), (None, Some(cast_slice_mut(data))))
     }
 
     /// The same with blocks of these numbers of elements, by rank (`MPI_Reduce_scatter`).
@@ -187,15 +169,15 @@ impl<F: Fabric> Messages<F> {
         &'m self,
         data: &'m mut [T],
         counts: &[usize],
-        operation: impl Reduction<T> + 'm,
+        operation: impl Reduction<T>,
     ) -> CollectiveRequest<'m, F> {
         has_size::<T>();
-        let (data, blocks) = (cast_slice_mut(data), counted::<T>(counts, self.world().size()));
+        let (data, blocks) = (Some(cast_slice_mut(data)), counted::<T>(counts, self.world().size()));
         let reduce = checked(operation).and_then(|operation| {
             let blocks = Some(blocks?);
-            Ok(Work::ReduceScatter { data, operation, blocks })
+            Ok(Work::ReduceScatter { operation, blocks })
         });
-        CollectiveRequest::new(self, Collective::ReduceScatterV, 0, work(reduce))
+        CollectiveRequest::new(self, (Collective::ReduceScatterV, 0), work(reduce), (None, data))
     }
 
     /// Gathers blocks of one length at the root, by rank (`MPI_Gather`). `all` is the root's alone:
@@ -207,8 +189,8 @@ impl<F: Fabric> Messages<F> {
         root: u32,
     ) -> CollectiveRequest<'m, F> {
         has_size::<T>();
-        let (mine, all) = (sent(mine.into()), cast_slice_mut(all));
-        CollectiveRequest::new(self, Collective::Gather, root, Work::Gather { mine, all, blocks: None, root })
+        let slices = (sent(mine.into()), Some(cast_slice_mut(all)));
+        CollectiveRequest::new(self, (Collective::Gather, root), Work::Gather { blocks: None, root }, slices)
     }
 
     /// The same with blocks of different lengths (`MPI_Gatherv`). `counts` are the numbers of
@@ -221,9 +203,9 @@ impl<F: Fabric> Messages<F> {
         root: u32,
     ) -> CollectiveRequest<'m, F> {
         has_size::<T>();
-        let (mine, all) = (sent(mine.into()), cast_slice_mut(all));
-        let gather = self.of_root::<T>(counts, root).map(|blocks| Work::Gather { mine, all, blocks, root });
-        CollectiveRequest::new(self, Collective::GatherV, root, work(gather))
+        let slices = (sent(mine.into()), Some(cast_slice_mut(all)));
+        let gather = self.of_root::<T>(counts, root).map(|blocks| Work::Gather { blocks, root });
+        CollectiveRequest::new(self, (Collective::GatherV, root), work(gather), slices)
     }
 
     /// Scatters blocks of one length from the root, by rank (`MPI_Scatter`). `all` is the root's
@@ -235,8 +217,8 @@ impl<F: Fabric> Messages<F> {
         root: u32,
     ) -> CollectiveRequest<'m, F> {
         has_size::<T>();
-        let (all, mine) = (cast_slice(all), received(mine.into()));
-        CollectiveRequest::new(self, Collective::Scatter, root, Work::Scatter { all, mine, blocks: None, root })
+        let slices = (Some(cast_slice(all)), received(mine.into()));
+        CollectiveRequest::new(self, (Collective::Scatter, root), Work::Scatter { blocks: None, root }, slices)
     }
 
     /// The same with blocks of different lengths (`MPI_Scatterv`). `counts` are the numbers of
@@ -249,13 +231,13 @@ impl<F: Fabric> Messages<F> {
         root: u32,
     ) -> CollectiveRequest<'m, F> {
         has_size::<T>();
-        let (all, mine) = (cast_slice(all), received(mine.into()));
-        let scatter = self.of_root::<T>(counts, root).map(|blocks| Work::Scatter { all, mine, blocks, root });
-        CollectiveRequest::new(self, Collective::ScatterV, root, work(scatter))
+        let slices = (Some(cast_slice(all)), received(mine.into()));
+        let scatter = self.of_root::<T>(counts, root).map(|blocks| Work::Scatter { blocks, root });
+        CollectiveRequest::new(self, (Collective::ScatterV, root), work(scatter), slices)
     }
 
     /// The blocks of counts that are the root's alone.
-    fn of_root<T>(&self, counts: &[usize], root: u32) -> Result<Option<Blocks>, Work<'static>> {
+    fn of_root<T>(&self, counts: &[usize], root: u32) -> Result<Option<Blocks>, Work> {
         match self.world().rank() == root {
             true => counted::<T>(counts, self.world().size()).map(Some),
             false => Ok(Some(Blocks::Equal(0))),
@@ -270,8 +252,8 @@ impl<F: Fabric> Messages<F> {
         all: &'m mut [T],
     ) -> CollectiveRequest<'m, F> {
         has_size::<T>();
-        let (mine, all) = (sent(mine.into()), cast_slice_mut(all));
-        CollectiveRequest::new(self, Collective::AllGather, 0, Work::AllGather { mine, all, blocks: None })
+        let slices = (sent(mine.into()), Some(cast_slice_mut(all)));
+        CollectiveRequest::new(self, (Collective::AllGather, 0), Work::AllGather { blocks: None }, slices)
     }
 
     /// The same with blocks of these numbers of elements, by rank (`MPI_Allgatherv`).
@@ -282,10 +264,10 @@ impl<F: Fabric> Messages<F> {
         counts: &[usize],
     ) -> CollectiveRequest<'m, F> {
         has_size::<T>();
-        let (mine, all) = (sent(mine.into()), cast_slice_mut(all));
+        let slices = (sent(mine.into()), Some(cast_slice_mut(all)));
         let blocks = counted::<T>(counts, self.world().size());
-        let gather = blocks.map(|blocks| Work::AllGather { mine, all, blocks: Some(blocks) });
-        CollectiveRequest::new(self, Collective::AllGatherV, 0, work(gather))
+        let gather = blocks.map(|blocks| Work::AllGather { blocks: Some(blocks) });
+        CollectiveRequest::new(self, (Collective::AllGatherV, 0), work(gather), slices)
     }
 
     /// Sends a block to each rank and receives one from each, by rank and all of one length
@@ -296,8 +278,8 @@ impl<F: Fabric> Messages<F> {
         recv: &'m mut [T],
     ) -> CollectiveRequest<'m, F> {
         has_size::<T>();
-        let (send, recv) = (sent(send.into()), cast_slice_mut(recv));
-        CollectiveRequest::new(self, Collective::AllToAll, 0, Work::AllToAll { send, recv, blocks: None })
+        let slices = (sent(send.into()), Some(cast_slice_mut(recv)));
+        CollectiveRequest::new(self, (Collective::AllToAll, 0), Work::AllToAll { blocks: None }, slices)
     }
 
     /// The same with blocks of these numbers of elements, by rank: those that are sent, and those
@@ -310,10 +292,10 @@ impl<F: Fabric> Messages<F> {
         recv_counts: &[usize],
     ) -> CollectiveRequest<'m, F> {
         has_size::<T>();
-        let (send, recv, size) = (sent(send.into()), cast_slice_mut(recv), self.world().size());
+        let (slices, size) = ((sent(send.into()), Some(cast_slice_mut(recv))), self.world().size());
         let blocks = counted::<T>(send_counts, size).and_then(|of| Ok([of, counted::<T>(recv_counts, size)?]));
-        let exchange = blocks.map(|blocks| Work::AllToAll { send, recv, blocks: Some(blocks) });
-        CollectiveRequest::new(self, Collective::AllToAllV, 0, work(exchange))
+        let exchange = blocks.map(|blocks| Work::AllToAll { blocks: Some(blocks) });
+        CollectiveRequest::new(self, (Collective::AllToAllV, 0), work(exchange), slices)
     }
 }
 

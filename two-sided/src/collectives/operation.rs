@@ -11,7 +11,8 @@ use crate::Payload;
 /// [`Commutative`] function. It is associative: reductions place the brackets as they like.
 ///
 /// A function is applied in the order of the ranks, `combine(lower, higher)`: the elements of lower
-/// ranks are on its left. The types of its arguments have to be written.
+/// ranks are on its left. The types of its arguments have to be written. It borrows nothing, because
+/// a call that was [started](crate::CollectiveRequest::start) may outlive its request.
 ///
 /// ```
 /// use onesided_two_sided::Messages;
@@ -32,13 +33,11 @@ use crate::Payload;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not combine elements of type `{T}`",
     note = "an operation is an `Op` for integers, floats and `Located`, a function `Fn({T}, {T}) -> {T}` that is \
-            `Send + Sync`, or `Commutative` of such a function"
+            `Send + Sync` and borrows nothing, or `Commutative` of such a function"
 )]
-pub trait Reduction<T> {
+pub trait Reduction<T>: 'static {
     #[doc(hidden)]
-    fn erase<'m>(self) -> Operation<'m>
-    where
-        Self: 'm;
+    fn erase(self) -> Operation;
 }
 
 /// A function whose arguments may be exchanged, for reductions: they need not keep the order of the
@@ -48,8 +47,8 @@ pub struct Commutative<C>(pub C);
 
 /// An operation on the bytes of elements.
 #[doc(hidden)]
-pub struct Operation<'m> {
-    apply: Apply<'m>,
+pub struct Operation {
+    apply: Apply,
     /// The size of an element.
     pub(super) element: usize,
     /// Whether its arguments may be exchanged.
@@ -58,13 +57,13 @@ pub struct Operation<'m> {
     pub(super) refused: Option<Op>,
 }
 
-enum Apply<'m> {
+enum Apply {
     Op(Op, fn(Op, Side, &mut [u8], &[u8])),
     /// A function without captures takes no memory.
-    Function(Box<Function<'m>>),
+    Function(Box<Function>),
 }
 
-type Function<'m> = dyn Fn(Side, &mut [u8], &[u8]) + Send + Sync + 'm;
+type Function = dyn Fn(Side, &mut [u8], &[u8]) + Send + Sync;
 
 /// On which side of the elements that are kept the others are: those of lower ranks on the left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +72,7 @@ pub(super) enum Side {
     Right,
 }
 
-impl fmt::Debug for Operation<'_> {
+impl fmt::Debug for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.apply {
             Apply::Op(op, _) => op.fmt(f),
@@ -82,7 +81,7 @@ impl fmt::Debug for Operation<'_> {
     }
 }
 
-impl Operation<'_> {
+impl Operation {
     /// Combines elements with others, which are on a side of them.
     #[inline]
     pub(super) fn apply(&self, elements: &mut [u8], (side, others): (Side, &[u8])) {
@@ -109,7 +108,7 @@ fn apply_op<T: Operand>(op: Op, side: Side, elements: &mut [u8], others: &[u8]) 
 }
 
 impl<T: Operand> Reduction<T> for Op {
-    fn erase<'m>(self) -> Operation<'m> {
+    fn erase(self) -> Operation {
         Operation {
             apply: Apply::Op(self, apply_op::<T>),
             element: size_of::<T>(),
@@ -119,7 +118,7 @@ impl<T: Operand> Reduction<T> for Op {
     }
 }
 
-fn function<'m, T: Payload>(combine: impl Fn(T, T) -> T + Send + Sync + 'm, is_commutative: bool) -> Operation<'m> {
+fn function<T: Payload>(combine: impl Fn(T, T) -> T + Send + Sync + 'static, is_commutative: bool) -> Operation {
     let apply = move |side, elements: &mut [u8], others: &[u8]| {
         let pairs = elements.chunks_exact_mut(size_of::<T>()).zip(others.chunks_exact(size_of::<T>()));
         for (element, other) in pairs {
@@ -131,20 +130,14 @@ fn function<'m, T: Payload>(combine: impl Fn(T, T) -> T + Send + Sync + 'm, is_c
     Operation { apply: Apply::Function(Box::new(apply)), element: size_of::<T>(), is_commutative, refused: None }
 }
 
-impl<T: Payload, C: Fn(T, T) -> T + Send + Sync> Reduction<T> for C {
-    fn erase<'m>(self) -> Operation<'m>
-    where
-        Self: 'm,
-    {
+impl<T: Payload, C: Fn(T, T) -> T + Send + Sync + 'static> Reduction<T> for C {
+    fn erase(self) -> Operation {
         function(self, false)
     }
 }
 
-impl<T: Payload, C: Fn(T, T) -> T + Send + Sync> Reduction<T> for Commutative<C> {
-    fn erase<'m>(self) -> Operation<'m>
-    where
-        Self: 'm,
-    {
+impl<T: Payload, C: Fn(T, T) -> T + Send + Sync + 'static> Reduction<T> for Commutative<C> {
+    fn erase(self) -> Operation {
         function(self.0, true)
     }
 }

@@ -14,7 +14,7 @@ const LONG: usize = 64 << 10;
 pub(super) async fn run<F: Fabric>(
     link: &mut Link<'_, F>,
     data: &mut [u8],
-    operation: &Operation<'_>,
+    operation: &Operation,
     root: u32,
 ) -> Outcome {
     if data.len() >= LONG && link.size >= 4 {
@@ -31,7 +31,7 @@ pub(super) async fn run<F: Fabric>(
     }
 }
 
-async fn tree<F: Fabric>(link: &mut Link<'_, F>, data: &mut [u8], operation: &Operation<'_>, top: u32) -> Outcome {
+async fn tree<F: Fabric>(link: &mut Link<'_, F>, data: &mut [u8], operation: &Operation, top: u32) -> Outcome {
     let tree = Tree::new(link.me, top, link.size);
     let mut scratch = link.scratch(if tree.span() > 1 { data.len() } else { 0 })?;
     // The nearest ones first: each has all between it and the next one.
@@ -48,7 +48,7 @@ async fn tree<F: Fabric>(link: &mut Link<'_, F>, data: &mut [u8], operation: &Op
     }
 }
 
-async fn halved<F: Fabric>(link: &mut Link<'_, F>, data: &mut [u8], operation: &Operation<'_>, root: u32) -> Outcome {
+async fn halved<F: Fabric>(link: &mut Link<'_, F>, data: &mut [u8], operation: &Operation, root: u32) -> Outcome {
     let halving = Halving::new(link, data.len() / operation.element, operation.element);
     all_reduce::reduce_scatter(link, data, operation, &halving).await?;
     let mine = halving.mine();

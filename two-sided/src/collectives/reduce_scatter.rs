@@ -15,7 +15,7 @@ const LONG: usize = 8 << 10;
 pub(super) async fn run<F: Fabric>(
     link: &mut Link<'_, F>,
     data: &mut [u8],
-    operation: &Operation<'_>,
+    operation: &Operation,
     blocks: Option<Blocks>,
 ) -> Outcome {
     let size = link.size;
@@ -35,7 +35,7 @@ pub(super) async fn run<F: Fabric>(
 async fn pairwise<F: Fabric>(
     link: &mut Link<'_, F>,
     data: &mut [u8],
-    (operation, scratch): (&Operation<'_>, &mut [u8]),
+    (operation, scratch): (&Operation, &mut [u8]),
     blocks: &Blocks,
 ) -> Outcome {
     let (me, size) = (link.me, link.size);
@@ -51,7 +51,7 @@ async fn pairwise<F: Fabric>(
 async fn in_order<F: Fabric>(
     link: &mut Link<'_, F>,
     data: &mut [u8],
-    (operation, scratch): (&Operation<'_>, &mut [u8]),
+    (operation, scratch): (&Operation, &mut [u8]),
     blocks: &Blocks,
 ) -> Outcome {
     let (me, size) = (link.me, link.size);

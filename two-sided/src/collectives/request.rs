@@ -10,7 +10,9 @@ use super::blocks::Blocks;
 use super::kind::Collective;
 use super::link::{Core, Link, Outcome};
 use super::operation::Operation;
-use super::{all_gather, all_reduce, all_to_all, barrier, broadcast, gather, reduce, reduce_scatter, scan, scatter};
+use super::{
+    all_gather, all_reduce, all_to_all, barrier, broadcast, gather, reduce, reduce_scatter, scan, scatter, started,
+};
 use crate::engine::Reason;
 use crate::{Error, Messages};
 
@@ -21,8 +23,8 @@ use crate::{Error, Messages};
 /// end in any order. They never match messages.
 ///
 /// The call takes its place in that order; the first poll begins the collective, as of those of a
-/// [`World`](onesided_fabric::World). It moves while it is waited for or polled, and not while this
-/// rank waits for something else alone: wait for several with
+/// [`World`](onesided_fabric::World). It moves while it is waited for or polled; one that is
+/// [started](Self::start) also while this rank waits for something else. Wait for several with
 /// [`wait_all`](onesided_fabric::World::wait_all), or `.await` them together.
 ///
 /// # Errors
@@ -35,72 +37,67 @@ use crate::{Error, Messages};
 ///
 /// # Cancel safety
 /// Not cancel safe: a request that is dropped before it is complete, or whose deadline passes, fails
-/// at the ranks that wait for it.
+/// at the ranks that wait for it. One that is [started](Self::start) may be dropped.
 #[must_use = "the other ranks wait for a collective that this one does not wait for"]
 pub struct CollectiveRequest<'m, F: Fabric> {
     core: Core<'m, F>,
     limit: Limit<'m, F>,
-    call: Call<'m, (Link<'m, F>, Work<'m>), Result<(), Error>>,
+    call: Call<'m, (Link<'m, F>, Work, Slices<'m>), Result<(), Error>>,
 }
 
-/// What a call does, in bytes.
-pub(super) enum Work<'m> {
+/// What a call does.
+pub(super) enum Work {
     Barrier,
     Broadcast {
-        data: &'m mut [u8],
         root: u32,
     },
     Reduce {
-        data: &'m mut [u8],
-        operation: Operation<'m>,
+        operation: Operation,
         root: u32,
     },
     AllReduce {
-        data: &'m mut [u8],
-        operation: Operation<'m>,
+        operation: Operation,
     },
     Scan {
-        data: &'m mut [u8],
-        operation: Operation<'m>,
+        operation: Operation,
         is_exclusive: bool,
     },
     Gather {
-        mine: Option<&'m [u8]>,
-        all: &'m mut [u8],
         blocks: Option<Blocks>,
         root: u32,
     },
     Scatter {
-        all: &'m [u8],
-        mine: Option<&'m mut [u8]>,
         blocks: Option<Blocks>,
         root: u32,
     },
     AllGather {
-        mine: Option<&'m [u8]>,
-        all: &'m mut [u8],
         blocks: Option<Blocks>,
     },
     AllToAll {
-        send: Option<&'m [u8]>,
-        recv: &'m mut [u8],
         blocks: Option<[Blocks; 2]>,
     },
     ReduceScatter {
-        data: &'m mut [u8],
-        operation: Operation<'m>,
+        operation: Operation,
         blocks: Option<Blocks>,
     },
     /// The arguments are wrong.
     Refused(Reason, [u64; 2]),
 }
 
+/// The bytes of a call: what it only reads, and what it writes.
+pub(super) type Slices<'m> = (Option<&'m [u8]>, Option<&'m mut [u8]>);
+
 impl<'m, F: Fabric> CollectiveRequest<'m, F> {
-    pub(super) fn new(messages: &'m Messages<F>, collective: Collective, root: u32, work: Work<'m>) -> Self {
+    pub(super) fn new(
+        messages: &'m Messages<F>,
+        (collective, root): (Collective, u32),
+        work: Work,
+        slices: Slices<'m>,
+    ) -> Self {
         let link = Link::new(messages, collective, root);
         let core = link.core();
         let work = if root < link.size { work } else { Work::Refused(Reason::Root, [root.into(), 0]) };
-        Self { core, limit: Limit::NONE, call: Call::NotStarted((link, work)) }
+        Self { core, limit: Limit::NONE, call: Call::NotStarted((link, work, slices)) }
     }
 
     /// Sets a deadline, counted from the next wait or poll. When it passes, the call fails at every
@@ -110,40 +107,6 @@ impl<'m, F: Fabric> CollectiveRequest<'m, F> {
         self
     }
 
-    async fn run(mut link: Link<'m, F>, work: Work<'m>) -> Result<(), Error> {
-        let outcome = match link.core().failed_before() {
-            Some(failure) => Err(failure),
-            None => Self::work(&mut link, work).await,
-        };
-        link.end(outcome).await
-    }
-
-    async fn work(link: &mut Link<'m, F>, work: Work<'m>) -> Outcome {
-        match work {
-            Work::Barrier => barrier::run(link).await,
-            Work::Broadcast { data, root } => broadcast::run(link, data, root).await,
-            Work::AllReduce { data, operation } => all_reduce::run(link, data, &operation).await,
-            // Boxed, to keep the future of those above small.
-            other => Box::pin(Self::other_work(link, other)).await,
-        }
-    }
-
-    async fn other_work(link: &mut Link<'m, F>, work: Work<'m>) -> Outcome {
-        match work {
-            Work::Barrier | Work::Broadcast { .. } | Work::AllReduce { .. } => unreachable!("it was done"),
-            Work::Reduce { data, operation, root } => reduce::run(link, data, &operation, root).await,
-            Work::Scan { data, operation, is_exclusive } => scan::run(link, data, &operation, is_exclusive).await,
-            Work::Gather { mine, all, blocks, root } => gather::run(link, (mine, all), blocks, root).await,
-            Work::Scatter { all, mine, blocks, root } => scatter::run(link, (all, mine), blocks, root).await,
-            Work::AllGather { mine, all, blocks } => all_gather::run(link, (mine, all), blocks).await,
-            Work::AllToAll { send, recv, blocks } => all_to_all::run(link, (send, recv), blocks).await,
-            Work::ReduceScatter { data, operation, blocks } => {
-                reduce_scatter::run(link, data, &operation, blocks).await
-            }
-            Work::Refused(reason, words) => Err(link.refused(reason, words)),
-        }
-    }
-
     /// The error of the deadline, which the others get too.
     #[cold]
     fn late(&self) -> Error {
@@ -151,7 +114,93 @@ impl<'m, F: Fabric> CollectiveRequest<'m, F> {
         let me = messages.world().fabric().rank();
         let failure = self.core.failure(Reason::Late, Fault::of(FaultKind::TimedOut, me), [0; 2]);
         self.core.fail(failure);
+        messages.progress().tasks.end(|call| *call == self.core.call());
         super::failure::error(messages, (collective, number), &failure)
+    }
+}
+
+pub(super) async fn run<F: Fabric>(mut link: Link<'_, F>, work: Work, slices: Slices<'_>) -> Result<(), Error> {
+    let outcome = match link.core().failed_before() {
+        Some(failure) => Err(failure),
+        None => run_work(&mut link, work, slices).await,
+    };
+    link.end(outcome).await
+}
+
+async fn run_work<F: Fabric>(link: &mut Link<'_, F>, work: Work, (read, write): Slices<'_>) -> Outcome {
+    match work {
+        Work::Barrier => barrier::run(link).await,
+        Work::Broadcast { root } => broadcast::run(link, write.unwrap_or_default(), root).await,
+        Work::AllReduce { operation } => all_reduce::run(link, write.unwrap_or_default(), &operation).await,
+        // Boxed, to keep the future of those above small.
+        other => Box::pin(run_other_work(link, other, (read, write))).await,
+    }
+}
+
+async fn run_other_work<F: Fabric>(link: &mut Link<'_, F>, work: Work, (read, write): Slices<'_>) -> Outcome {
+    // A block of a scatter may be in its place.
+    if let Work::Scatter { blocks, root } = work {
+        return scatter::run(link, (read.unwrap_or_default(), write), blocks, root).await;
+    }
+    let write = write.unwrap_or_default();
+    match work {
+        Work::Barrier | Work::Broadcast { .. } | Work::AllReduce { .. } | Work::Scatter { .. } => {
+            unreachable!("it was done")
+        }
+        Work::Reduce { operation, root } => reduce::run(link, write, &operation, root).await,
+        Work::Scan { operation, is_exclusive } => scan::run(link, write, &operation, is_exclusive).await,
+        Work::Gather { blocks, root } => gather::run(link, (read, write), blocks, root).await,
+        Work::AllGather { blocks } => all_gather::run(link, (read, write), blocks).await,
+        Work::AllToAll { blocks } => all_to_all::run(link, (read, write), blocks).await,
+        Work::ReduceScatter { operation, blocks } => reduce_scatter::run(link, write, &operation, blocks).await,
+        Work::Refused(reason, words) => Err(link.refused(reason, words)),
+    }
+}
+
+impl<F: Fabric + 'static> CollectiveRequest<'_, F> {
+    /// Starts the call now, and lets it move in every wait of this rank: for a lock, a message, a
+    /// barrier, in whichever thread, and in the thread of a [progress mode](crate::ProgressMode)
+    /// (`MPI_Iallreduce` and its like: MPI-4.1, sections 6.12 and 3.7.4). It works on copies of the
+    /// slices, and the wait copies the result back. Of a request that was polled before only what
+    /// follows a poll moves: this has no effect then.
+    ///
+    /// ```
+    /// use onesided_two_sided::{Messages, Op, Tag};
+    ///
+    /// onesided_fabric::threads(4, |world| {
+    ///     let messages = Messages::new(&world).wait()?;
+    ///     let mut sum = [world.rank()];
+    ///     let reduction = messages.all_reduce(&mut sum, Op::Sum).start();
+    ///     if world.rank() == 0 {
+    ///         messages.recv::<u8>(1, Tag(0)).wait()?; // rank 1 sends it after the reduction
+    ///     }
+    ///     reduction.wait()?;
+    ///     if world.rank() == 1 {
+    ///         messages.send(&[1_u8], 0, Tag(0)).wait()?;
+    ///     }
+    ///     assert_eq!(sum, [6]);
+    ///     Ok(())
+    /// })
+    /// .unwrap()
+    /// .into_iter()
+    /// .collect::<Result<(), onesided_two_sided::Error>>()
+    /// .unwrap();
+    /// ```
+    ///
+    /// # Panics
+    /// A [function](crate::Reduction) that panics does so in the wait that moves the call. The call
+    /// fails then, as if its request had been dropped.
+    ///
+    /// # Cancel safety
+    /// A call that was started goes on when its request is dropped, or leaked: at the other ranks it
+    /// completes, and the slices stay as they are. It ends with its communicator: the drop of the last
+    /// handle of that fails it at the ranks that wait for it.
+    pub fn start(mut self) -> Self {
+        self.call = match std::mem::replace(&mut self.call, Call::Over) {
+            Call::NotStarted((link, work, slices)) => Call::Running(started::start(link, work, slices)),
+            polled => polled,
+        };
+        self
     }
 }
 
@@ -170,7 +219,7 @@ impl<F: Fabric> CollectiveRequest<'_, F> {
 
 limited! {
     ['m, F], CollectiveRequest<'m, F>, (), Error, |request| request.core.messages.world().fabric(),
-    |(link, work)| Self::run(link, work), late request.late()
+    |(link, work, slices)| run(link, work, slices), late request.late()
 }
 
 impl<F: Fabric> fmt::Debug for CollectiveRequest<'_, F> {

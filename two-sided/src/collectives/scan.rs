@@ -9,7 +9,7 @@ use super::operation::{Operation, Side};
 pub(super) async fn run<F: Fabric>(
     link: &mut Link<'_, F>,
     data: &mut [u8],
-    operation: &Operation<'_>,
+    operation: &Operation,
     is_exclusive: bool,
 ) -> Outcome {
     let half = data.len().next_multiple_of(16);

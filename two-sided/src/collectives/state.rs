@@ -79,21 +79,39 @@ impl State {
         if self.has_failed.load(Ordering::Relaxed) { *lock(&self.failure) } else { None }
     }
 
+    /// Memory of at least so many bytes, which are anything, to be [kept](Self::keep) afterwards.
+    pub(super) fn memory(&self, len: usize) -> Result<Vec<u128>, Fault> {
+        let words = len.div_ceil(size_of::<u128>());
+        if words == 0 {
+            return Ok(Vec::new());
+        }
+        let mut memory = lock(&self.kept).pop().unwrap_or_default();
+        memory.try_reserve_exact(words.saturating_sub(memory.len())).map_err(|_| Fault::new(FaultKind::NoMemory))?;
+        if memory.len() < words {
+            memory.resize(words, 0);
+        }
+        Ok(memory)
+    }
+
+    /// Keeps memory for the next calls.
+    pub(super) fn keep(&self, memory: Vec<u128>) {
+        let mut kept = lock(&self.kept);
+        let bytes = |memory: &Vec<u128>| size_of_val(&memory[..]);
+        if !memory.is_empty() && kept.iter().map(bytes).sum::<usize>() + bytes(&memory) <= KEPT {
+            kept.push(memory);
+        }
+    }
+
     /// Memory of a length for a call.
     pub(super) fn scratch(&self, len: usize) -> Result<Scratch<'_>, Fault> {
-        let mut memory = Vec::new();
-        let words = len.div_ceil(size_of::<u128>());
-        if len > SHORT {
-            memory = lock(&self.kept).pop().unwrap_or_default();
-            memory
-                .try_reserve_exact(words.saturating_sub(memory.len()))
-                .map_err(|_| Fault::new(FaultKind::NoMemory))?;
-            if memory.len() < words {
-                memory.resize(words, 0);
-            }
-        }
+        let memory = if len > SHORT { self.memory(len)? } else { Vec::new() };
         Ok(Scratch { state: self, short: [0; SHORT / size_of::<u128>()], memory, len })
     }
+}
+
+/// The first bytes of memory.
+pub(super) fn bytes(words: &mut [u128], len: usize) -> &mut [u8] {
+    &mut bytemuck::cast_slice_mut(words)[..len]
 }
 
 /// Memory of a call, which begins at a multiple of 16 bytes. Its bytes are anything.
@@ -106,20 +124,14 @@ pub(super) struct Scratch<'s> {
 
 impl Scratch<'_> {
     pub(super) fn bytes(&mut self) -> &mut [u8] {
-        let words = if self.len > SHORT { &mut self.memory[..] } else { &mut self.short };
-        &mut bytemuck::cast_slice_mut(words)[..self.len]
+        bytes(if self.len > SHORT { &mut self.memory } else { &mut self.short }, self.len)
     }
 }
 
 impl Drop for Scratch<'_> {
     fn drop(&mut self) {
-        if self.memory.is_empty() {
-            return;
-        }
-        let mut kept = lock(&self.state.kept);
-        let bytes = |memory: &Vec<u128>| size_of_val(&memory[..]);
-        if kept.iter().map(bytes).sum::<usize>() + bytes(&self.memory) <= KEPT {
-            kept.push(std::mem::take(&mut self.memory));
+        if !self.memory.is_empty() {
+            self.state.keep(std::mem::take(&mut self.memory));
         }
     }
 }

@@ -475,7 +475,7 @@ impl<S> Engine<S> {
         taken
     }
 
-    fn wake_at_unexpected(&mut self, waker: &Waker) {
+    pub(crate) fn wake_at_unexpected(&mut self, waker: &Waker) {
         if !self.probes.iter().any(|other| other.will_wake(waker)) {
             self.probes.push(waker.clone());
         }

@@ -27,7 +27,7 @@ fn fault(error: &Error) -> CollectiveFault {
 
 /// The error of a step, or of one of the barriers after it: a rank whose part was over before it
 /// could see that something is wrong sees it then.
-async fn until_error<F: Fabric>(messages: &Messages<F>, step: &Step) -> Error {
+async fn until_error<F: Fabric + 'static>(messages: &Messages<F>, step: &Step) -> Error {
     if let Err(error) = step.run(messages).await {
         return error;
     }

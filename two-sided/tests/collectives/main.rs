@@ -3,4 +3,5 @@
 mod failures;
 mod oracle;
 mod order;
+mod started;
 mod steps;

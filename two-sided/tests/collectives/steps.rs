@@ -1,7 +1,7 @@
 //! Random collectives, and what they should give. Every rank draws the same ones.
 
 use onesided_fabric::Fabric;
-use onesided_two_sided::{Collective, Commutative, Error, InPlace, Messages, Op};
+use onesided_two_sided::{Collective, CollectiveRequest, Commutative, Error, InPlace, Messages, Op};
 
 /// A generator of splitmix64.
 #[derive(Clone)]
@@ -94,8 +94,20 @@ impl Step {
         all.reduce(add).unwrap()
     }
 
+    /// Some ranks start it in the background.
+    fn begun<'m, F: Fabric + 'static>(
+        &self,
+        messages: &Messages<F>,
+        request: CollectiveRequest<'m, F>,
+    ) -> CollectiveRequest<'m, F> {
+        match (self.seed ^ u64::from(messages.world().rank())).is_multiple_of(3) {
+            true => request.start(),
+            false => request,
+        }
+    }
+
     /// Runs it, and compares.
-    pub(crate) async fn run<F: Fabric>(&self, messages: &Messages<F>) -> Result<(), Error> {
+    pub(crate) async fn run<F: Fabric + 'static>(&self, messages: &Messages<F>) -> Result<(), Error> {
         let (me, size) = (messages.world().rank(), messages.world().size());
         let Self { len, root, counts, .. } = self;
         let (len, root, total, is_root) = (*len, *root, counts.iter().sum::<usize>(), me == *root);
@@ -104,10 +116,10 @@ impl Step {
         let start = |rank: u32| counts[..rank as usize].iter().sum::<usize>();
         let of_counts = |from: u32| self.elements(from, counts[from as usize]);
         match self.collective {
-            Collective::Barrier => messages.barrier().await?,
+            Collective::Barrier => self.begun(messages, messages.barrier()).await?,
             Collective::Broadcast => {
                 let mut data = if is_root { self.elements(root, len) } else { vec![7; len] };
-                messages.broadcast(&mut data, root).await?;
+                self.begun(messages, messages.broadcast(&mut data, root)).await?;
                 assert_eq!(data, self.elements(root, len), "{self:?}");
             }
             Collective::Reduce | Collective::AllReduce | Collective::Scan | Collective::ExclusiveScan => {
@@ -119,9 +131,9 @@ impl Step {
                 match is_root && in_place {
                     true => {
                         all[len * root as usize..][..len].copy_from_slice(&mine);
-                        messages.gather(InPlace, &mut all, root).await?;
+                        self.begun(messages, messages.gather(InPlace, &mut all, root)).await?;
                     }
-                    false => messages.gather(&mine, &mut all, root).await?,
+                    false => self.begun(messages, messages.gather(&mine, &mut all, root)).await?,
                 }
                 assert!(!is_root || all == expected.collect::<Vec<_>>(), "{self:?}");
             }
@@ -131,18 +143,24 @@ impl Step {
                 match is_root && in_place {
                     true => {
                         all[start(root)..][..count].copy_from_slice(&mine);
-                        messages.gather_v(InPlace, &mut all, counts, root).await?;
+                        self.begun(messages, messages.gather_v(InPlace, &mut all, counts, root)).await?;
                     }
-                    false => messages.gather_v(&mine, &mut all, &counts[..at_root(size as usize)], root).await?,
+                    false => {
+                        self.begun(
+                            messages,
+                            messages.gather_v(&mine, &mut all, &counts[..at_root(size as usize)], root),
+                        )
+                        .await?
+                    }
                 }
                 assert!(!is_root || all == (0..size).flat_map(of_counts).collect::<Vec<_>>(), "{self:?}");
             }
             Collective::Scatter => {
                 let (all, mut mine) = (self.elements(root, at_root(len * size as usize)), vec![7; len]);
                 match is_root && in_place {
-                    true => messages.scatter(&all, InPlace, root).await?,
+                    true => self.begun(messages, messages.scatter(&all, InPlace, root)).await?,
                     false => {
-                        messages.scatter(&all, &mut mine, root).await?;
+                        self.begun(messages, messages.scatter(&all, &mut mine, root)).await?;
                         assert_eq!(
                             mine,
                             self.elements(root, len * size as usize)[len * me as usize..][..len],
@@ -154,9 +172,13 @@ impl Step {
             Collective::ScatterV => {
                 let (all, mut mine) = (self.elements(root, at_root(total)), vec![7; count]);
                 match is_root && in_place {
-                    true => messages.scatter_v(&all, counts, InPlace, root).await?,
+                    true => self.begun(messages, messages.scatter_v(&all, counts, InPlace, root)).await?,
                     false => {
-                        messages.scatter_v(&all, &counts[..at_root(size as usize)], &mut mine, root).await?;
+                        self.begun(
+                            messages,
+                            messages.scatter_v(&all, &counts[..at_root(size as usize)], &mut mine, root),
+                        )
+                        .await?;
                         assert_eq!(mine, self.elements(root, total)[start(me)..][..count], "{self:?}");
                     }
                 }
@@ -166,9 +188,9 @@ impl Step {
                 match in_place {
                     true => {
                         all[len * me as usize..][..len].copy_from_slice(&mine);
-                        messages.all_gather(InPlace, &mut all).await?;
+                        self.begun(messages, messages.all_gather(InPlace, &mut all)).await?;
                     }
-                    false => messages.all_gather(&mine, &mut all).await?,
+                    false => self.begun(messages, messages.all_gather(&mine, &mut all)).await?,
                 }
                 assert!(all == (0..size).flat_map(|rank| self.elements(rank, len)).collect::<Vec<_>>(), "{self:?}");
             }
@@ -177,9 +199,9 @@ impl Step {
                 match in_place {
                     true => {
                         all[start(me)..][..count].copy_from_slice(&mine);
-                        messages.all_gather_v(InPlace, &mut all, counts).await?;
+                        self.begun(messages, messages.all_gather_v(InPlace, &mut all, counts)).await?;
                     }
-                    false => messages.all_gather_v(&mine, &mut all, counts).await?,
+                    false => self.begun(messages, messages.all_gather_v(&mine, &mut all, counts)).await?,
                 }
                 assert!(all == (0..size).flat_map(of_counts).collect::<Vec<_>>(), "{self:?}");
             }
@@ -188,9 +210,9 @@ impl Step {
                 match in_place {
                     true => {
                         all.copy_from_slice(&mine);
-                        messages.all_to_all(InPlace, &mut all).await?;
+                        self.begun(messages, messages.all_to_all(InPlace, &mut all)).await?;
                     }
-                    false => messages.all_to_all(&mine, &mut all).await?,
+                    false => self.begun(messages, messages.all_to_all(&mine, &mut all)).await?,
                 }
                 let block = |from: u32| (0..len).map(move |at| self.element(from, len * me as usize + at));
                 assert!(all == (0..size).flat_map(block).collect::<Vec<_>>(), "{self:?}");
@@ -202,7 +224,7 @@ impl Step {
                 let recvs: Vec<_> = (0..size).map(|from| many(from, me)).collect();
                 let mine = self.elements(me, sends.iter().sum());
                 let mut all = vec![7; recvs.iter().sum()];
-                messages.all_to_all_v(&mine, &sends, &mut all, &recvs).await?;
+                self.begun(messages, messages.all_to_all_v(&mine, &sends, &mut all, &recvs)).await?;
                 let block = |from: u32| {
                     let before: usize = (0..me).map(|to| many(from, to)).sum();
                     (0..many(from, me)).map(move |at| self.element(from, before + at))
@@ -223,7 +245,7 @@ impl Step {
         Ok(())
     }
 
-    async fn reduction<F: Fabric>(&self, messages: &Messages<F>) -> Result<(), Error> {
+    async fn reduction<F: Fabric + 'static>(&self, messages: &Messages<F>) -> Result<(), Error> {
         let (me, size, len) = (messages.world().rank(), messages.world().size(), self.len);
         let ranks = match self.collective {
             Collective::Scan => 0..me + 1,
@@ -233,10 +255,10 @@ impl Step {
         macro_rules! call {
             ($data:expr, $operation:expr) => {
                 match self.collective {
-                    Collective::Reduce => messages.reduce($data, $operation, self.root).await?,
-                    Collective::AllReduce => messages.all_reduce($data, $operation).await?,
-                    Collective::Scan => messages.scan($data, $operation).await?,
-                    _ => messages.exclusive_scan($data, $operation).await?,
+                    Collective::Reduce => self.begun(messages, messages.reduce($data, $operation, self.root)).await?,
+                    Collective::AllReduce => self.begun(messages, messages.all_reduce($data, $operation)).await?,
+                    Collective::Scan => self.begun(messages, messages.scan($data, $operation)).await?,
+                    _ => self.begun(messages, messages.exclusive_scan($data, $operation)).await?,
                 }
             };
         }
@@ -256,7 +278,7 @@ impl Step {
         Ok(())
     }
 
-    async fn reduce_scatter<F: Fabric>(
+    async fn reduce_scatter<F: Fabric + 'static>(
         &self,
         messages: &Messages<F>,
         len: usize,
@@ -267,8 +289,8 @@ impl Step {
         macro_rules! call {
             ($data:expr, $operation:expr) => {
                 match counts {
-                    None => messages.reduce_scatter($data, $operation).await?,
-                    Some(counts) => messages.reduce_scatter_v($data, counts, $operation).await?,
+                    None => self.begun(messages, messages.reduce_scatter($data, $operation)).await?,
+                    Some(counts) => self.begun(messages, messages.reduce_scatter_v($data, counts, $operation)).await?,
                 }
             };
         }

@@ -1,0 +1,228 @@
+//! Calls that were started move while their rank waits for something else.
+
+use std::sync::mpsc::channel;
+use std::sync::{Barrier, Mutex};
+use std::time::Duration;
+
+use onesided_fabric::remote_memory::FaultKind;
+use onesided_fabric::{Any, World, threads};
+use onesided_sim::{End, Network, Simulation};
+use onesided_two_sided::{CollectiveFault, Error, Messages, Op, ProgressMode, Tag};
+
+const LATE: Duration = Duration::from_secs(60);
+/// An eager one, and one that goes by rendezvous in several rounds.
+const LENGTHS: [usize; 2] = [1, 20_000];
+
+fn ranks(ranks: u32, run: impl Fn(&World<Any>, &Messages) + Sync) {
+    threads(ranks, |world| {
+        let messages = Messages::new(&world).wait().unwrap();
+        run(&world, &messages);
+    })
+    .unwrap();
+}
+
+/// Rank 0 starts an all-reduce and is in `wait` until the others, who wait for it, are `done`. Then
+/// all complete.
+fn completes_elsewhere(
+    size: u32,
+    wait: impl Fn(&World<Any>, &Messages) + Sync,
+    done: impl Fn(&World<Any>, &Messages) + Sync,
+) {
+    for len in LENGTHS {
+        ranks(size, |world, messages| {
+            let mut sum = vec![world.rank(); len];
+            if world.rank() == 0 {
+                let request = messages.all_reduce(&mut sum, Op::Sum).start();
+                wait(world, messages);
+                request.deadline(LATE).wait().unwrap();
+            } else {
+                messages.all_reduce(&mut sum, Op::Sum).deadline(LATE).wait().unwrap();
+                done(world, messages);
+            }
+            assert_eq!(sum, vec![(0..size).sum::<u32>(); len]);
+        });
+    }
+}
+
+#[test]
+fn while_a_rank_waits_for_a_message() {
+    for size in 2..7 {
+        let wait = |_: &World<Any>, messages: &Messages| {
+            messages.recv::<u8>(1, Tag(1)).deadline(LATE).wait().unwrap();
+        };
+        completes_elsewhere(size, wait, |world, messages| {
+            if world.rank() == 1 {
+                messages.send(&[0_u8], 0, Tag(1)).wait().unwrap();
+            }
+        });
+    }
+}
+
+/// A barrier of the world is no message.
+#[test]
+fn while_a_rank_waits_in_a_barrier() {
+    for size in 2..7 {
+        let meet = |world: &World<Any>, _: &Messages| world.barrier().deadline(LATE).wait().unwrap();
+        completes_elsewhere(size, meet, meet);
+    }
+}
+
+/// The thread that started it computes. Another one waits for a message.
+#[test]
+fn while_another_thread_waits() {
+    let wait = |world: &World<Any>, messages: &Messages| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| messages.recv::<u8>(1, Tag(1)).deadline(LATE).wait().unwrap());
+        });
+        assert_eq!(world.rank(), 0);
+    };
+    completes_elsewhere(4, wait, |world, messages| {
+        if world.rank() == 1 {
+            messages.send(&[0_u8], 0, Tag(1)).wait().unwrap();
+        }
+    });
+}
+
+/// No thread of rank 0 is in a call: its progress thread moves what was started.
+#[test]
+fn while_a_rank_computes_with_a_progress_thread() {
+    let (tell, told) = channel();
+    let (tell, told) = (Mutex::new(tell), Mutex::new(told));
+    let computes = |_: &World<Any>, messages: &Messages| {
+        messages.set_progress(ProgressMode::Thread).unwrap();
+        for _ in 1..3 {
+            told.lock().unwrap().recv_timeout(LATE).unwrap();
+        }
+    };
+    completes_elsewhere(3, computes, |_, _| tell.lock().unwrap().send(()).unwrap());
+}
+
+/// Requests that are dropped and leaked: the calls complete at the others, and the next ones too.
+#[test]
+fn a_request_that_is_dropped_leaves_the_call_in_step() {
+    for len in LENGTHS {
+        ranks(4, |world, messages| {
+            let me = world.rank();
+            for round in 0..3 {
+                let mut sum = vec![me + round; len];
+                let request = messages.all_reduce(&mut sum, Op::Sum);
+                match (me, round) {
+                    (1, 0) => drop(request.start()),
+                    (2, 1) => std::mem::forget(request.start()),
+                    _ => {
+                        request.deadline(LATE).wait().unwrap();
+                        assert_eq!(sum, vec![6 + 4 * round; len]);
+                    }
+                }
+            }
+            messages.barrier().deadline(LATE).wait().unwrap();
+        });
+    }
+}
+
+/// Several at once, which end in another order than that in which they were started.
+#[test]
+fn many_are_under_way() {
+    ranks(3, |world, messages| {
+        let me = world.rank();
+        let mut data: Vec<_> = (0..20_u32).map(|call| vec![me + call; if call % 2 == 0 { 3 } else { 9_000 }]).collect();
+        let mut requests: Vec<_> = data.iter_mut().map(|data| messages.all_reduce(data, Op::Sum).start()).collect();
+        if me == 1 {
+            requests.reverse();
+        }
+        for request in requests {
+            request.deadline(LATE).wait().unwrap();
+        }
+        for (call, data) in (0..).zip(&data) {
+            assert!(data.iter().all(|sum| *sum == 3 + 3 * call), "{call}");
+        }
+    });
+}
+
+/// The last handle of a communicator is dropped while a call is under way.
+#[test]
+fn a_call_ends_with_its_communicator() {
+    let met = Barrier::new(2);
+    threads(2, |world| {
+        let messages = Messages::new(&world).wait().unwrap();
+        let mut sum = [1];
+        if world.rank() == 0 {
+            drop(messages.all_reduce(&mut sum, Op::Sum).start());
+            drop(messages.clone());
+            drop(messages);
+            met.wait();
+            return;
+        }
+        met.wait();
+        // The message of rank 0 has come, and what it lacks is not sent in vain.
+        let _ = messages.all_reduce(&mut sum, Op::Sum).deadline(LATE).wait();
+        let error = messages.barrier().deadline(LATE).wait().unwrap_err();
+        assert!(matches!(error.kind(), FaultKind::Closed | FaultKind::PeerLeft), "{error}");
+    })
+    .unwrap();
+}
+
+/// A function that panics in a wait for something else: that wait panics, and the request fails.
+#[test]
+fn a_function_that_panics_fails_its_call() {
+    let met = Barrier::new(2);
+    ranks(2, |world, messages| {
+        let mut sum = [world.rank()];
+        if world.rank() == 0 {
+            let add = |a: u32, b: u32| if b > 0 { panic!("in a reduction") } else { a + b };
+            let request = messages.all_reduce(&mut sum, add).start();
+            met.wait();
+            let wait = std::panic::AssertUnwindSafe(|| messages.recv::<u8>(1, Tag(1)).deadline(LATE).wait());
+            assert!(std::panic::catch_unwind(wait).is_err());
+            let Err(Error::Collective { fault, .. }) = request.deadline(LATE).wait() else { panic!("no error") };
+            assert_eq!(fault, CollectiveFault::Dropped { rank: 0 });
+        } else {
+            met.wait();
+            let _ = messages.all_reduce(&mut sum, |a: u32, b: u32| a + b).deadline(LATE).wait();
+            assert!(messages.barrier().deadline(LATE).wait().is_err());
+            messages.send(&[1_u8], 0, Tag(1)).wait().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_late_call_ends_for_all() {
+    ranks(3, |world, messages| {
+        let mut sum = [1];
+        if world.rank() == 0 {
+            // Nobody calls it until this rank has told of its deadline.
+            let late = messages.all_reduce(&mut sum, Op::Sum).start().deadline(Duration::from_millis(20)).wait();
+            let Error::Collective { fault, .. } = late.unwrap_err() else { panic!("another error") };
+            assert_eq!(fault, CollectiveFault::Late { rank: 0 });
+            world.barrier().wait().unwrap();
+        } else {
+            world.barrier().wait().unwrap();
+            let error = messages.all_reduce(&mut sum, Op::Sum).start().deadline(LATE).wait().unwrap_err();
+            assert!(error.to_string().ends_with("the deadline of rank 0 passed"), "{error}");
+        }
+    });
+}
+
+/// In the simulator a call that was started moves in waits for messages.
+#[test]
+fn a_simulated_rank_moves_what_it_started() {
+    for size in 2..9 {
+        let report = Simulation::new(Network::default()).ranks(size).run(|world| async move {
+            let messages = Messages::new(&world).await.unwrap();
+            let mut sum = vec![world.rank(); 3_000];
+            let request = messages.all_reduce(&mut sum, Op::Sum);
+            if world.rank() == 0 {
+                let request = request.start();
+                messages.recv::<u8>(1, Tag(1)).await.unwrap();
+                request.await.unwrap();
+            } else {
+                request.await.unwrap();
+                if world.rank() == 1 {
+                    messages.send(&[0_u8], 0, Tag(1)).await.unwrap();
+                }
+            }
+            assert_eq!(sum, vec![(0..size).sum::<u32>(); 3_000]);
+        });
+        assert_eq!(report.end, End::Finished, "{size}");
+    }
+}
