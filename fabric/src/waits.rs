@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fmt, thread};
 
 use onesided_job::REPORT;
@@ -123,7 +123,18 @@ impl<A: Future + Unpin, W: Fn() -> Option<Wait> + Unpin> Future for Telling<A, W
     }
 }
 
-/// Asks all waits of this process.
+/// A wait as it was seen.
+struct Seen {
+    first: Instant,
+    misses: u32,
+}
+
+/// The waits that earlier questions have seen.
+static SEEN: Mutex<BTreeMap<u32, Seen>> = Mutex::new(BTreeMap::new());
+/// How many questions a wait may miss, because its thread gets no core, before it counts as over.
+const MISSES: u32 = 3;
+
+/// Asks all waits of this process. Those that an earlier question has seen tell since when.
 fn ask() -> BTreeMap<u32, Wait> {
     static QUESTIONS: Mutex<u32> = Mutex::new(0);
     let mut number = lock(&QUESTIONS); // one at a time
@@ -136,7 +147,18 @@ fn ask() -> BTreeMap<u32, Wait> {
     }
     let mut told = lock(&TOLD);
     ASKED.store(0, Ordering::Relaxed);
-    std::mem::take(&mut told)
+    let mut waits = std::mem::take(&mut *told);
+    drop(told);
+    let (now, mut seen) = (Instant::now(), lock(&SEEN));
+    seen.retain(|wait, seen| {
+        seen.misses = if waits.contains_key(wait) { 0 } else { seen.misses + 1 };
+        seen.misses <= MISSES
+    });
+    for (number, wait) in &mut waits {
+        wait.since = seen.get(number).map(|seen| now.duration_since(seen.first));
+        seen.entry(*number).or_insert(Seen { first: now, misses: 0 });
+    }
+    waits
 }
 
 fn waiters() -> Vec<(Rank, std::sync::Arc<dyn Waiter>)> {
@@ -189,11 +211,11 @@ impl fmt::Display for Dump {
 
 /// What the ranks of this process wait for now: each wait for a lock, a message, a signal or a
 /// collective call, with the ranks that it waits for as far as they are known; and what each rank
-/// has of messages. Takes about 60 ms, in which everything that waits is woken. A task whose runtime
+/// has of messages. What an earlier dump has seen says since when, at least. Takes about 60 ms, in which everything that waits is woken. A task whose runtime
 /// does not poll it meanwhile is not told of, nor is a rank that computes.
 ///
 /// ```
-/// use std::time::Duration;
+/// use std::time::{Duration, Instant};
 ///
 /// onesided_fabric::threads(2, |world| {
 ///     if world.rank() == 0 {

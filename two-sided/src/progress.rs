@@ -478,6 +478,6 @@ impl<F: Fabric> Background for Progress<F> {
     }
 
     fn describe(&self) -> Vec<String> {
-        lock(&self.state).engine.describe()
+        lock(&self.state).engine.describe(self.fabric.now())
     }
 }

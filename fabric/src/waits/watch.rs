@@ -1,19 +1,16 @@
 //! The thread that asks by itself: on SIGUSR1, and when a wait lasts.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, OnceLock};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use onesided_job::environment::STUCK_AFTER;
 use rustix::process::Signal;
 
-use super::{Dump, ask, lock, waiters};
-
-/// How long a wait may miss questions, because its thread gets no core, before it counts as over.
-const MISSES: u32 = 3;
+use super::{Dump, SEEN, ask, lock, waiters};
 
 /// Writes a [`dump`](crate::dump) to standard error whenever the process gets SIGUSR1. A handler
 /// that the program has for it runs as well.
@@ -58,15 +55,8 @@ fn watch(after: Option<Duration>) -> io::Result<()> {
     Ok(())
 }
 
-/// A wait as it was seen.
-struct Seen {
-    first: Instant,
-    misses: u32,
-    is_reported: bool,
-}
-
 fn run(mut asked: &UnixStream, after: Option<Duration>) {
-    let mut seen: BTreeMap<u32, Seen> = BTreeMap::new();
+    let mut reported = BTreeSet::new();
     loop {
         let is_asked = match asked.read(&mut [0; 64]) {
             Ok(0) => return, // the handler is gone, which it never is
@@ -76,22 +66,18 @@ fn run(mut asked: &UnixStream, after: Option<Duration>) {
         if waiters().is_empty() && !is_asked {
             continue;
         }
-        let (mut waits, now) = (ask(), Instant::now());
-        seen.retain(|wait, seen| {
-            seen.misses = if waits.contains_key(wait) { 0 } else { seen.misses + 1 };
-            seen.misses <= MISSES
-        });
+        let waits = ask();
+        reported.retain(|wait| lock(&SEEN).contains_key(wait));
         let mut is_stuck = false;
-        for (number, wait) in &mut waits {
-            let seen = seen.entry(*number).or_insert(Seen { first: now, misses: 0, is_reported: false });
-            let lasted = now.duration_since(seen.first);
-            wait.since = after.map(|_| lasted);
-            if after.is_some_and(|after| lasted >= after) {
-                is_stuck |= !std::mem::replace(&mut seen.is_reported, true);
+        for (number, wait) in &waits {
+            if after.is_some_and(|after| wait.since.is_some_and(|since| since >= after)) {
+                is_stuck |= reported.insert(*number);
             }
         }
+        // Made each time, so that it tells since when messages are under way.
+        let dump = Dump::of(waits);
         if is_asked || is_stuck {
-            let _ = io::stderr().write_all(Dump::of(waits).to_string().as_bytes());
+            let _ = io::stderr().write_all(dump.to_string().as_bytes());
         }
     }
 }

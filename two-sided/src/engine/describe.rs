@@ -1,5 +1,11 @@
 //! What is under way, as a dump shows it.
+//!
+//! Nothing reads a clock when it begins. A dump remembers when it first saw what is under way, and
+//! later ones tell how long that is ago.
 
+use std::collections::{BTreeSet, HashMap};
+
+use super::peer::Peer;
 use super::receives::ReceiveState;
 use super::{Engine, SendState};
 use crate::matching::is_collective;
@@ -8,11 +14,45 @@ use crate::{Source, Status, Tag, Tags};
 /// The most of each kind that are shown.
 const SHOWN: usize = 8;
 
+/// What was seen, by unique numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Item {
+    Receive(u64),
+    Message(u64),
+    Send(u64),
+    /// A rank, and the number of its last message.
+    Rank(u32, u32),
+}
+
+/// When each was first seen, in nanoseconds.
+#[derive(Debug, Default)]
+pub(super) struct Seen(HashMap<Item, u64>);
+
+/// The ages of what is seen at a time.
+struct Ages {
+    now: u64,
+    before: Seen,
+    seen: Seen,
+}
+
+impl Ages {
+    /// How long ago it was first seen, at least; nothing below a second.
+    fn of(&mut self, item: Item) -> String {
+        let first = self.before.0.get(&item).copied().unwrap_or(self.now);
+        self.seen.0.insert(item, first);
+        match self.now.saturating_sub(first) / 1_000_000_000 {
+            0 => String::new(),
+            seconds => format!(" since {seconds} s"),
+        }
+    }
+}
+
 impl<S> Engine<S> {
-    /// The messages that no receive has got, the receives and sends that are not over, and peers
-    /// without credit, a line each.
-    pub(crate) fn describe(&self) -> Vec<String> {
-        let mut lines = Vec::new();
+    /// The messages that no receive has got, the receives and sends that are not over, the ranks of
+    /// these that send nothing, and peers without credit, a line each. `now` is in nanoseconds.
+    pub(crate) fn describe(&mut self, now: u64) -> Vec<String> {
+        let mut ages = Ages { now, before: std::mem::take(&mut self.seen), seen: Seen::default() };
+        let (mut lines, mut awaited) = (Vec::new(), BTreeSet::new());
         let mut list = |[one, many]: [&str; 2], all: Vec<String>| {
             let more = all.len().saturating_sub(SHOWN);
             if !all.is_empty() {
@@ -22,19 +62,23 @@ impl<S> Engine<S> {
                 lines.push(format!("{} {what}: {shown}{more}", all.len()));
             }
         };
-        // A wait for a collective tells of itself.
-        let is_posted = |state: &ReceiveState<S>| matches!(state, ReceiveState::Posted(_));
-        let posted = self.receives.iter().map(|(_, receive)| receive);
-        let posted = posted.filter(|receive| is_posted(&receive.state) && !is_collective(receive.pattern.context));
-        let posted = posted.map(|receive| {
+        let posted = self.receives.iter().filter_map(|(_, receive)| {
+            let ReceiveState::Posted(handle) = receive.state else { return None };
+            awaited.extend(receive.pattern.source);
+            // A wait for a collective tells of itself.
+            if is_collective(receive.pattern.context) {
+                return None;
+            }
             let source = receive.pattern.source.map_or(Source::Any, Source::Rank);
             let tags = receive.pattern.tag.map_or(Tags::Any, |tag| Tags::Is(Tag(tag)));
-            format!("with {tags} from {source}")
+            Some(format!("with {tags} from {source}{}", ages.of(Item::Receive(handle.stamp()))))
         });
         list(["receive posted", "receives posted"], posted.collect());
-        let unexpected = self.matcher.all_unexpected().filter(|(envelope, _)| !is_collective(envelope.context));
-        let unexpected = unexpected.map(|(envelope, (body, _))| {
-            Status { source: envelope.source, tag: Tag(envelope.tag), bytes: body.len() }.to_string()
+        let unexpected = self.matcher.numbered_unexpected();
+        let unexpected = unexpected.filter(|(_, envelope, _)| !is_collective(envelope.context));
+        let unexpected = unexpected.map(|(number, envelope, (body, _))| {
+            let status = Status { source: envelope.source, tag: Tag(envelope.tag), bytes: body.len() };
+            format!("{status}{}", ages.of(Item::Message(number)))
         });
         list(["message without a receive", "messages without a receive"], unexpected.collect());
         let sends = self.sends.iter().filter_map(|(_, send)| {
@@ -43,9 +87,16 @@ impl<S> Engine<S> {
                 SendState::Announced => "announced, not read",
                 SendState::Done(_) => return None,
             };
-            Some(format!("to {} ({state})", send.to))
+            awaited.insert(send.to.0);
+            Some(format!("to {} ({state}){}", send.to, ages.of(Item::Send(send.number))))
         });
         list(["send under way", "sends under way"], sends.collect());
+        let silent = awaited.into_iter().filter_map(|rank| {
+            let peer = self.peer_of.get(rank as usize).and_then(|at| self.peers.get((*at as usize).checked_sub(1)?));
+            let age = ages.of(Item::Rank(rank, peer.map_or(0, Peer::came)));
+            (!age.is_empty()).then(|| format!("rank {rank}{age}"))
+        });
+        list(["awaited rank that sends no message", "awaited ranks that send no message"], silent.collect());
         let ranks = (0..).zip(&self.peer_of).filter(|(_, at)| **at != 0);
         let waits = ranks.filter_map(|(rank, at)| {
             let queued = self.peers[*at as usize - 1].without_credit()?;
@@ -55,6 +106,7 @@ impl<S> Engine<S> {
             ["peer without credit, which receives too little", "peers without credit, which receive too little"],
             waits.collect(),
         );
+        self.seen = ages.seen;
         lines
     }
 }

@@ -47,6 +47,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use slab::Slab;
 
 use self::collectives::Collectives;
+use self::describe::Seen;
 use self::peer::{Outgoing, Peer};
 use self::receives::{Receive, ReceiveState};
 use crate::matching::Matcher;
@@ -77,6 +78,8 @@ struct Send<S> {
     /// Whether it ends when a receive has got it, at this rank too.
     is_synchronous: bool,
     waker: Option<Waker>,
+    /// Unlike its place among the sends, no other's.
+    number: u64,
 }
 
 #[derive(Debug)]
@@ -99,6 +102,8 @@ pub(crate) struct Engine<S> {
     /// How many more announced messages may be [read](Self::next_to_read) at the same time.
     read_tokens: u32,
     sends: Slab<Send<S>>,
+    /// The number of sends so far that were not over at once.
+    started: u64,
     /// The units of credit of each peer.
     window: u32,
     /// Those that a message was sent to or came from.
@@ -121,6 +126,8 @@ pub(crate) struct Engine<S> {
     collectives: Collectives,
     /// The number of unexpected messages of collectives, which calls look at.
     early: Arc<AtomicU32>,
+    /// What an earlier dump has seen.
+    seen: Seen,
 }
 
 /// Keeps a waker in place of an earlier one.
@@ -132,7 +139,7 @@ fn keep(kept: &mut Option<Waker>, waker: &Waker, retired: &mut Vec<Waker>) {
 
 impl<S> Send<S> {
     const fn new(to: Rank, state: SendState, memory: Option<S>) -> Self {
-        Self { to, state, memory: [memory, None], is_detached: false, is_synchronous: false, waker: None }
+        Self { to, state, memory: [memory, None], is_detached: false, is_synchronous: false, waker: None, number: 0 }
     }
 }
 
@@ -148,6 +155,7 @@ impl<S> Engine<S> {
             announced: VecDeque::new(),
             read_tokens,
             sends: Slab::new(),
+            started: 0,
             peers: Vec::new(),
             peer_of: Vec::new(),
             busy: Vec::new(),
@@ -159,6 +167,7 @@ impl<S> Engine<S> {
             closed: HashSet::new(),
             collectives: Collectives::default(),
             early: Arc::default(),
+            seen: Seen::default(),
         }
     }
 
@@ -235,7 +244,8 @@ impl<S> Engine<S> {
     fn send(&mut self, to: Rank, memory: Option<S>, packet: impl FnOnce(RequestId) -> Encoded, body: &[u8]) -> usize {
         let lost = self.lost(to);
         let state = lost.map_or(SendState::Queued, |fault| SendState::Done(Err(fault)));
-        let send = self.sends.insert(Send::new(to, state, memory));
+        self.started += 1;
+        let send = self.sends.insert(Send { number: self.started, ..Send::new(to, state, memory) });
         if lost.is_none() {
             self.queue(to, Outgoing::message(send, packet(RequestId(send as u32)), body));
         }

@@ -117,6 +117,11 @@ impl Peer {
         !self.controls.is_empty() || self.messages.front().is_some_and(|first| self.can_pay(first.body.len()))
     }
 
+    /// A number that changes with each message that comes.
+    pub(super) const fn came(&self) -> u32 {
+        self.came
+    }
+
     /// The number of messages that wait for credit, if any do.
     pub(super) fn without_credit(&self) -> Option<usize> {
         let first = self.messages.front()?;

@@ -31,6 +31,49 @@ fn posted<S>(posting: Posting<S>) -> usize {
     receive
 }
 
+/// A dump tells the ages of what an earlier one has seen, and not those of what came in its place.
+#[test]
+fn a_dump_says_since_when() {
+    const SECOND: u64 = 1_000_000_000;
+    let mut engine: Engine<u64> = Engine::new(Rank(0), WINDOW, 1);
+    let key = SegmentKey { rank: Rank(0), region: RegionId(1), len: 9_000, address: 0, rkey: 0 };
+    let pattern = Pattern { context: 0, source: Some(1), tag: Some(8) };
+    let receive = posted(engine.receive(pattern));
+    take_in(&mut engine, Rank(2), &eager(0, 7, &[1, 2, 3], 0));
+    engine.send_rendezvous(Rank(3), (0, 5), (key, false), 0);
+    assert_eq!(
+        engine.describe(10 * SECOND),
+        [
+            "1 receive posted: with tag 8 from rank 1",
+            "1 message without a receive: 3 bytes with tag 7 from rank 2",
+            "1 send under way: to rank 3 (queued)",
+        ]
+    );
+    assert_eq!(
+        engine.describe(13 * SECOND),
+        [
+            "1 receive posted: with tag 8 from rank 1 since 3 s",
+            "1 message without a receive: 3 bytes with tag 7 from rank 2 since 3 s",
+            "1 send under way: to rank 3 (queued) since 3 s",
+            "2 awaited ranks that send no message: rank 1 since 3 s; rank 3 since 3 s",
+        ]
+    );
+    // Another receive, and a message of one of the ranks, which is not the awaited one.
+    engine.cancel(receive);
+    assert_eq!(posted(engine.receive(pattern)), receive);
+    take_in(&mut engine, Rank(1), &eager(0, 9, &[], 0));
+    let mut last = engine.describe(15 * SECOND);
+    last.remove(1); // the messages, in no order
+    assert_eq!(
+        last,
+        [
+            "1 receive posted: with tag 8 from rank 1",
+            "1 send under way: to rank 3 (queued) since 5 s",
+            "1 awaited rank that sends no message: rank 3 since 5 s",
+        ]
+    );
+}
+
 /// A rank does this while ranks from 3 on are hostile.
 #[derive(Clone, Debug)]
 enum Step {

@@ -169,6 +169,11 @@ impl<R, M> Matcher<R, M> {
 
     /// All unexpected messages, in no order.
     pub(crate) fn all_unexpected(&self) -> impl Iterator<Item = (&Envelope, &M)> {
+        self.unexpected.iter().map(|(_, envelope, message)| (envelope, message))
+    }
+
+    /// The same, each with a number of its own.
+    pub(crate) fn numbered_unexpected(&self) -> impl Iterator<Item = (u64, &Envelope, &M)> {
         self.unexpected.iter()
     }
 

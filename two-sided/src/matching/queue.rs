@@ -17,7 +17,8 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    pub(super) const fn stamp(self) -> u64 {
+    /// Unique among the entries of a queue.
+    pub(crate) const fn stamp(self) -> u64 {
         self.stamp
     }
 }
@@ -83,9 +84,9 @@ impl<K: Copy, T> Queue<K, T> {
         self.len
     }
 
-    /// All entries, in no order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &T)> {
-        self.entries.iter().filter_map(|entry| Some((&entry.key, entry.value.as_ref()?)))
+    /// All entries with their stamps, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &K, &T)> {
+        self.entries.iter().filter_map(|entry| Some((entry.stamp, &entry.key, entry.value.as_ref()?)))
     }
 
     /// Inserts an entry into the bin of a hash, if there is one, and into the scanned list if it is

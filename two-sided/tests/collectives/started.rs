@@ -2,10 +2,10 @@
 
 use std::sync::mpsc::channel;
 use std::sync::{Barrier, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use onesided_fabric::remote_memory::FaultKind;
-use onesided_fabric::{Any, World, threads};
+use onesided_fabric::{Any, Wait, World, threads};
 use onesided_sim::{End, Network, Simulation};
 use onesided_two_sided::{CollectiveFault, Error, Messages, Op, ProgressMode, Tag};
 
@@ -182,6 +182,29 @@ fn a_function_that_panics_fails_its_call() {
             assert!(messages.barrier().deadline(LATE).wait().is_err());
             messages.send(&[1_u8], 0, Tag(1)).wait().unwrap();
         }
+    });
+}
+
+/// A dump tells of a call that was started as of any wait.
+#[test]
+fn a_dump_tells_what_was_started() {
+    ranks(2, |world, messages| {
+        let (mine, mut all) = ([world.rank()], [7; 2]);
+        if world.rank() == 0 {
+            let request = messages.all_gather(&mine, &mut all).start();
+            messages.recv::<u8>(1, Tag(1)).deadline(LATE).wait().unwrap();
+            request.deadline(LATE).wait().unwrap();
+        } else {
+            let end = Instant::now() + LATE;
+            // No other test of this process begins with an all_gather.
+            let of_call = |wait: &Wait| (wait.rank.0, &*wait.what) == (0, "all_gather (call 1)");
+            while !onesided_fabric::dump().waits().iter().any(of_call) {
+                assert!(Instant::now() < end, "{}", onesided_fabric::dump());
+            }
+            messages.all_gather(&mine, &mut all).deadline(LATE).wait().unwrap();
+            messages.send(&[0_u8], 0, Tag(1)).wait().unwrap();
+        }
+        assert_eq!(all, [0, 1]);
     });
 }
 
