@@ -28,7 +28,7 @@ use crate::{Error, PeerProcesses, ServerThread, SolicitedEvents, Transport, User
 /// | windows | [`allocate`](Self::allocate), [`register`](Self::register), [`open`](Self::open), [`put`](Self::put), [`get`](Self::get), [`flush`](Self::flush) |
 /// | locks | words ([`word_in`](Self::word_in)) |
 /// | background work of a cancelled acquire or release | [`spawn`](Self::spawn) |
-/// | messages | packets ([`transport`](Self::transport)), [`allocate`](Self::allocate) (a registered buffer, whose key a packet has), [`rdma_read`](Self::rdma_read) |
+/// | messages | packets ([`transport`](Self::transport)), [`allocate`](Self::allocate) (a registered buffer, whose key a packet has), [`rdma_read`](Self::rdma_read), [`rdma_write`](Self::rdma_write) |
 /// | collectives | [`world_segment`](Self::world_segment) |
 pub trait Fabric: RemoteMemory + Clone + Debug {
     /// Registered memory, an own or a peer's. Reference counted: it stays registered while this
@@ -320,6 +320,9 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     /// Writes `len` bytes of an own segment to a peer's, without a copy. Holds both segments until
     /// completion. Where the two ranges overlap, which bytes arrive is unspecified: those from
     /// before the transfer, or those that it has written.
+    ///
+    /// A [packet](Transport) that this rank sends to the peer when the future is ready arrives after
+    /// the bytes: whoever takes it in sees them.
     ///
     /// # Errors
     /// From the future: `OutOfRange`, `NotOwn` (for the source), `Unknown`, `PeerDied`.

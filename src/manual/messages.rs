@@ -137,24 +137,30 @@
 //! |---|---|---|
 //! | fits a packet: at most 2 KiB | eager: one packet, which the receiver copies | when the packet is on its way |
 //! | longer | rendezvous (RGET): a packet with the key of registered memory (RTS), an RDMA read by the receiver, a packet back (FIN) | when the receiver has read it |
+//! | longer, where the sender [chose](crate::Messages::set_rendezvous) RPUT | rendezvous: RTS, a packet with the key of memory that the receiver exposes (RTR), an RDMA write by the sender, FIN | when it is written |
 //! | longer, to this rank itself | copied into memory of the library before the call returns | without a receive |
 //!
 //! [`explain`](crate::Messages::explain) says how a message of some length goes to a rank, and why:
 //!
 //! ```text
 //! 100000 bytes to rank 1: offered
-//!   eager       at most 2048 bytes: one packet, copied at both ends
-//! > offered     at least 4096 bytes: copied once, out of the sender's slice
-//!   rendezvous  any length: copied by the sender, read by the receiver
+//!   eager    at most 2048 bytes: one packet, copied at both ends
+//! > offered  at least 4096 bytes: copied once, out of the sender's slice
+//!   rput     never: it is not set (Messages::set_rendezvous)
+//!   rget     any length: copied by the sender, read by the receiver
 //! ```
 //!
-//! RGET is that of sur-2006, section 4: its sender does nothing between the two packets. A send
+//! RGET is that of sur-2006, section 4: its sender does nothing between the two packets. RPUT, of its
+//! section 3, needs both sides twice: a message does not move while either of them computes, unless a
+//! [thread](crate::manual::progress) moves its messages. The memory that a receiver exposes is used
+//! again when its sender has said that it is written, or is given up when that is lost, also where
+//! the receive was dropped. `onesided bench overlap` and `bench messages` compare the two. A send
 //! copies its elements into registered memory, up to 64 MiB of which are kept for the next sends; a
 //! receive reads them into its slice or vector. A [synchronous
 //! send](crate::Messages::send_synchronous) waits for its receive, also at this rank itself.
 //!
 //! A [buffer](crate::Messages::buffer) is registered memory of the program. Where both sides have
-//! one, a card reads a message out of the sender's into the receiver's, and no CPU copies it; on
+//! one, a card moves a message out of the sender's into the receiver's, and no CPU copies it; on
 //! shared memory the receiver copies it once. The memory stays registered for the next buffer when
 //! one is dropped (*leave pinned*, woodall-2006).
 //!
@@ -271,6 +277,6 @@
 //!
 //! # Not there yet
 //!
-//! There are no other protocols (RPUT, pipelines). On cards a slice is copied at both ends; a buffer
+//! There are no other protocols (pipelines). On cards a slice is copied at both ends; a buffer
 //! is not. A collective moves while it is waited for or polled, not while its rank waits for
 //! something else alone.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onesided::{FaultKind, Messages, Source, Tag, World};
+use onesided::{FaultKind, Messages, Rendezvous, Source, Tag, World};
 use rustix::process::Signal;
 
 use crate::jobs::{self, Role, die, ok, send, state};
@@ -10,6 +10,9 @@ use crate::support::{DEADLINE, eventually};
 
 pub(crate) const ROLES: &[Role] = &[
     ("messages: ring", ring),
+    ("messages: written ring", written_ring),
+    ("messages: writing sender dies", |world| one_dies(&world, writing_sender_dies)),
+    ("messages: written receiver dies", |world| one_dies(&world, written_receiver_dies)),
     ("messages: sender dies", |world| one_dies(&world, sender_dies)),
     ("messages: receiver dies", |world| one_dies(&world, receiver_dies)),
     ("messages: receiver stops", receiver_stops),
@@ -23,7 +26,17 @@ fn elements(rank: u32, len: usize) -> Vec<u64> {
 }
 
 fn ring(world: World) {
-    let messages = Messages::new(&world).wait().unwrap();
+    ring_by(&world, Rendezvous::Rget);
+}
+
+/// The same by RPUT.
+fn written_ring(world: World) {
+    ring_by(&world, Rendezvous::Rput);
+}
+
+fn ring_by(world: &World, rendezvous: Rendezvous) {
+    let messages = Messages::new(world).wait().unwrap();
+    messages.set_rendezvous(rendezvous);
     let (me, all) = (world.rank(), world.size());
     for _ in 0..20 {
         let sent: Vec<_> = LENGTHS.iter().map(|len| elements(me, *len)).collect();
@@ -137,6 +150,43 @@ fn receiver_dies(world: &World, messages: &Messages) {
     assert!(messages.send(&[1_u64], 0, Tag(0)).deadline(DEADLINE).wait().is_err());
 }
 
+/// Rank 1 exposes memory for messages that nobody writes any more, rank 2 posts its receive later.
+fn writing_sender_dies(world: &World, messages: &Messages) {
+    messages.set_rendezvous(Rendezvous::Rput);
+    if world.rank() == 0 {
+        let lost = elements(0, 10_000);
+        let _lost = [1, 2].map(|to| messages.send(&lost, to, Tag(0)));
+        barrier(world, messages);
+        die();
+    }
+    let early = (world.rank() == 1).then(|| messages.recv::<u64>(0, Tag(0)));
+    barrier(world, messages);
+    eventually(DEADLINE, "rank 0 counts as dead", || !world.is_alive(0));
+    match early.unwrap_or_else(|| messages.recv::<u64>(0, Tag(0))).deadline(DEADLINE).wait() {
+        Ok((got, _)) => assert_eq!(got, elements(0, 10_000)), // it was written in the barrier
+        Err(error) => assert_ne!(error.fault().kind(), FaultKind::TimedOut, "{error}"),
+    }
+}
+
+/// It may be written, or have no receive.
+fn written_receiver_dies(world: &World, messages: &Messages) {
+    messages.set_rendezvous(Rendezvous::Rput);
+    if world.rank() == 0 {
+        let _received = messages.recv::<u64>(1, Tag(0));
+        barrier(world, messages);
+        die();
+    }
+    let sent = elements(1, 10_000);
+    let send = messages.send(&sent, 0, Tag(0));
+    barrier(world, messages);
+    match send.deadline(DEADLINE).wait() {
+        Ok(()) => assert_eq!(world.rank(), 1),
+        Err(error) => assert_ne!(error.fault().kind(), FaultKind::TimedOut, "{error}"),
+    }
+    eventually(DEADLINE, "rank 0 counts as dead", || !world.is_alive(0));
+    assert!(messages.send(&sent, 0, Tag(0)).deadline(DEADLINE).wait().is_err());
+}
+
 /// Sends to a stopped process wait up to their deadlines, and arrive once it goes on.
 fn receiver_stops(world: World) {
     const MANY: u64 = 3_000;
@@ -174,6 +224,24 @@ fn processes_send_around_a_ring() {
 fn processes_whose_memory_the_kernel_does_not_copy_send_around_a_ring() {
     let ended = jobs::start_under(4, "messages: ring", ("ONESIDED_PROCESS_VM", "off")).wait();
     assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2, 3]), "{ended:#?}");
+}
+
+#[test]
+fn processes_write_around_a_ring() {
+    let ended = jobs::start(4, "messages: written ring").wait();
+    assert_eq!((ended.code, ended.ok()), (0, vec![0, 1, 2, 3]), "{ended:#?}");
+}
+
+#[test]
+fn a_dead_sender_ends_what_it_would_have_written() {
+    let ended = jobs::start(3, "messages: writing sender dies").wait();
+    assert_eq!(ended.ok(), [1, 2], "{ended:#?}");
+}
+
+#[test]
+fn a_dead_receiver_ends_what_is_written_to_it() {
+    let ended = jobs::start(3, "messages: written receiver dies").wait();
+    assert_eq!(ended.ok(), [1, 2], "{ended:#?}");
 }
 
 #[test]

@@ -10,17 +10,19 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::{Fault, FaultKind};
-use onesided_fabric::{Any, Call, Drive, Fabric, Limit, limited};
+use onesided_fabric::{Any, Call, Drive, Fabric, Limit, Segment, limited};
 
 use crate::engine::Body;
 use crate::progress::{Progress, Registered};
 use crate::receive::Start;
 use crate::shaped::CHUNK;
 use crate::taken::Taken;
+use crate::wire::By;
 use crate::{Error, Messages, Payload, SendRequest, Source, Status, Tag, Tags, offered};
 
 /// Elements in registered memory, for messages that no CPU copies where the fabric has a card: the
-/// receiver's card reads them out of the sender's buffer into its own (RGET: sur-2006, section 4).
+/// receiver's card reads them out of the sender's buffer into its own, or the sender's card writes
+/// them there ([`Rendezvous`](crate::Rendezvous)).
 /// On shared memory they are copied once. The memory is registered once, and used again by the next
 /// buffer when this one is dropped (leave pinned: woodall-2006).
 ///
@@ -280,7 +282,7 @@ impl<'m, T: Payload, F: Fabric> RecvBuffer<'m, T, F> {
     ) -> Received<T, F> {
         let mut taken = start.taken(messages, wanted).await?;
         let status = taken.status();
-        let read = taken.copy_to_registered(&mut buffer).await;
+        let read = taken.move_to_registered(&mut buffer).await;
         taken.end(read).await?;
         let status = status.fits(buffer.capacity * size_of::<T>(), size_of::<T>())?;
         buffer.len = status.bytes as usize / size_of::<T>();
@@ -289,15 +291,18 @@ impl<'m, T: Payload, F: Fabric> RecvBuffer<'m, T, F> {
 }
 
 impl<F: Fabric> Taken<'_, F> {
-    /// Copies the message, or its beginning, to a buffer.
-    async fn copy_to_registered<T: Payload>(&self, buffer: &mut Buffer<T, F>) -> Result<(), Fault> {
-        let (len, progress) = (self.len_in(buffer.capacity * size_of::<T>()), self.messages().progress());
+    /// Moves the message, or its beginning, to a buffer. Memory that it was moved to before becomes
+    /// the buffer's, if it has room for the buffer's capacity.
+    async fn move_to_registered<T: Payload>(&mut self, buffer: &mut Buffer<T, F>) -> Result<(), Fault> {
+        self.arrive().await;
+        let room = buffer.capacity * size_of::<T>();
+        let (len, progress) = (self.len_in(room), self.messages().progress());
         let memory = buffer.memory();
         match self.body() {
             Body::Eager(bytes) => progress.fabric.write_own(memory, 0, &bytes[..len]),
             Body::Here(elements) => progress.fabric.write_own(memory, 0, &elements.bytes()[..len]),
             Body::Announced { .. } if len == 0 => Ok(()),
-            Body::Announced { key, is_offered: true, .. } => {
+            Body::Announced { key, by: By::Offered, .. } => {
                 // The kernel copies out of the sender's slice, and not into what peers have mapped.
                 let copy = bytemuck::allocation::try_zeroed_slice_box(len);
                 let mut copy: Box<[u8]> = copy.map_err(|()| Fault::new(FaultKind::NoMemory))?;
@@ -311,10 +316,12 @@ impl<F: Fabric> Taken<'_, F> {
                 buffer.memory = Some(memory);
                 read
             }
-            Body::Read { memory: from, .. } => match from {
-                Ok(from) => progress.copy_own(from, memory, len as u64),
-                Err(fault) => Err(*fault),
-            },
+            Body::Read { memory: Err(fault), .. } => Err(*fault),
+            Body::Read { memory: Ok(from), .. } if from.len() >= room as u64 => {
+                buffer.memory.iter_mut().for_each(|memory| std::mem::swap(from, memory));
+                Ok(())
+            }
+            Body::Read { memory: Ok(from), .. } => progress.copy_own(from, memory, len as u64),
         }
     }
 }

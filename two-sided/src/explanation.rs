@@ -1,15 +1,20 @@
 //! Why a message goes as it goes.
 
 use std::fmt;
+use std::sync::atomic::Ordering;
 
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::Rank;
 
 use crate::offered::SHORTEST;
+use crate::progress::Progress;
 use crate::{Error, Messages};
 
 /// Why no slice is offered to the rank that sends.
 const TO_ONESELF: &str = "a message to oneself is copied before the call returns";
+
+/// Why no slice is offered to another rank either.
+const WRITES: &str = "this rank writes its long messages (RPUT)";
 
 /// How a message goes to its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,8 +24,32 @@ pub enum Protocol {
     Eager,
     /// The receiver copies out of the sender's slice, and a sender that waits helps.
     Offered,
-    /// The sender copies it into registered memory, which the receiver reads by RDMA (RGET).
-    Rendezvous,
+    /// The receiver reads it by RDMA out of registered memory of the sender.
+    Rget,
+    /// The sender writes it by RDMA into registered memory that the receiver exposes.
+    Rput,
+}
+
+/// Who moves a long message that is not [offered](Protocol::Offered), by RDMA. See
+/// [`Messages::set_rendezvous`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Rendezvous {
+    /// The receiver reads it (sur-2006, section 4): a sender that computes does not hold it up.
+    #[default]
+    Rget,
+    /// The sender writes it when the receiver has said where to (sur-2006, section 3): it moves when
+    /// both sides are in a call, one after the other.
+    Rput,
+}
+
+impl fmt::Display for Rendezvous {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Rget => "rget",
+            Self::Rput => "rput",
+        })
+    }
 }
 
 impl fmt::Display for Protocol {
@@ -28,7 +57,8 @@ impl fmt::Display for Protocol {
         f.pad(match self {
             Self::Eager => "eager",
             Self::Offered => "offered",
-            Self::Rendezvous => "rendezvous",
+            Self::Rget => "rget",
+            Self::Rput => "rput",
         })
     }
 }
@@ -74,16 +104,28 @@ impl fmt::Display for Explanation {
                 ),
             ),
             (
-                Protocol::Rendezvous,
-                if *never_offered == Some(TO_ONESELF) {
-                    "any length: copied by the send and by the receive; the send completes without a receive".into()
+                Protocol::Rput,
+                if *never_offered == Some(WRITES) {
+                    "any length: copied by the sender, written to the receiver when it is ready"
+                } else if *never_offered == Some(TO_ONESELF) {
+                    "never: a message to oneself is not written"
                 } else {
-                    "any length: copied by the sender, read by the receiver".to_string()
-                },
+                    "never: it is not set (Messages::set_rendezvous)"
+                }
+                .into(),
+            ),
+            (
+                Protocol::Rget,
+                if *never_offered == Some(TO_ONESELF) {
+                    "any length: copied by the send and by the receive; the send completes without a receive"
+                } else {
+                    "any length: copied by the sender, read by the receiver"
+                }
+                .into(),
             ),
         ] {
             let mark = if tried == *protocol { '>' } else { ' ' };
-            write!(f, "\n{mark} {tried:10}  {what}")?;
+            write!(f, "\n{mark} {tried:7}  {what}")?;
         }
         Ok(())
     }
@@ -113,8 +155,10 @@ impl<F: Fabric> Messages<F> {
             Protocol::Eager
         } else if never_offered.is_none() && bytes >= SHORTEST as u64 {
             Protocol::Offered
+        } else if never_offered == Some(WRITES) {
+            Protocol::Rput
         } else {
-            Protocol::Rendezvous
+            Protocol::Rget
         };
         Ok(Explanation { to, bytes, protocol, eager_max, never_offered })
     }
@@ -128,6 +172,8 @@ impl<F: Fabric> Messages<F> {
         let fabric = self.world().fabric();
         if to == fabric.rank() {
             Some(TO_ONESELF)
+        } else if self.rendezvous() == Rendezvous::Rput {
+            Some(WRITES)
         } else if fabric.processes().is_none() {
             Some("this fabric does not copy between processes, or ONESIDED_PROCESS_VM=off is set")
         } else if !self.may_offer() {
@@ -135,5 +181,43 @@ impl<F: Fabric> Messages<F> {
         } else {
             None
         }
+    }
+
+    /// Who moves the long messages that this rank sends from now on, in all its communicators: the
+    /// receiver by RDMA reads (RGET, the default), or this rank by RDMA writes (RPUT). Each rank has
+    /// its own choice. A rank that writes [offers](Protocol::Offered) no slices.
+    ///
+    /// ```
+    /// use onesided_two_sided::{Messages, Protocol, Rendezvous, Tag};
+    ///
+    /// onesided_fabric::threads(2, |world| {
+    ///     let messages = Messages::new(&world).wait()?;
+    ///     messages.set_rendezvous(Rendezvous::Rput);
+    ///     let other = 1 - world.rank();
+    ///     assert_eq!(messages.explain(other, 100_000)?.protocol(), Protocol::Rput);
+    ///     let sent = vec![world.rank(); 100_000];
+    ///     let send = messages.send(&sent, other, Tag(0));
+    ///     assert_eq!(messages.recv::<u32>(other, Tag(0)).wait()?.0, [other; 100_000]);
+    ///     send.wait()
+    /// })
+    /// .unwrap()
+    /// .into_iter()
+    /// .collect::<Result<(), onesided_two_sided::Error>>()
+    /// .unwrap();
+    /// ```
+    pub fn set_rendezvous(&self, rendezvous: Rendezvous) {
+        self.progress().writes.store(rendezvous == Rendezvous::Rput, Ordering::Relaxed);
+    }
+
+    /// See [`set_rendezvous`](Self::set_rendezvous).
+    #[must_use]
+    pub fn rendezvous(&self) -> Rendezvous {
+        self.progress().rendezvous()
+    }
+}
+
+impl<F: Fabric> Progress<F> {
+    pub(crate) fn rendezvous(&self) -> Rendezvous {
+        if self.writes.load(Ordering::Relaxed) { Rendezvous::Rput } else { Rendezvous::Rget }
     }
 }

@@ -35,8 +35,9 @@ pub enum ProgressMode {
     /// A thread moves messages. Every packet is an event that wakes it, also while another thread
     /// polls.
     Thread,
-    /// A handler moves long messages (RGET with interrupt: sur-2006, section 4). Only the packet
-    /// that starts a rendezvous has an event, and it has none while a thread of the rank polls. On
+    /// A handler moves long messages (RGET with interrupt: sur-2006, section 4). Only the packets
+    /// that start a transfer have an event (RTS; RTR of RPUT), and none while a thread of the rank
+    /// polls. On
     /// fabrics without such events (cards, the simulator) this is `Thread`.
     Hybrid,
 }

@@ -48,6 +48,7 @@ mod shaped;
 mod source;
 mod taken;
 mod tasks;
+mod transfers;
 mod wire;
 
 pub use onesided_layouts::{Located, Op, Operand, Shape};
@@ -58,7 +59,7 @@ pub use crate::collectives::{
 };
 pub use crate::create::CreateMessages;
 pub use crate::error::{Error, Unmatched};
-pub use crate::explanation::{Explanation, Protocol};
+pub use crate::explanation::{Explanation, Protocol, Rendezvous};
 pub use crate::handler::ProgressMode;
 pub use crate::messages::Messages;
 pub use crate::probe::{MatchProbe, Message, Probe};

@@ -45,8 +45,8 @@ use crate::{
 ///
 /// A message that fits a packet (2 KiB) is sent *eagerly*: it is
 /// on its way when [`send`](Self::send) returns, whether there is a receive or not. A longer one is
-/// sent by *rendezvous*: its receiver reads it by RDMA (RGET: sur-2006, section 4). What a rank
-/// keeps of messages that no receive has fitted is bounded: 256 KiB of each other rank, less among
+/// sent by *rendezvous*: its receiver reads it by RDMA (RGET: sur-2006, section 4), or its sender
+/// [writes](Self::set_rendezvous) it (RPUT: section 3). What a rank keeps of messages that no receive has fitted is bounded: 256 KiB of each other rank, less among
 /// more than 64 ranks; further ones wait at their senders.
 ///
 /// Messages move while this rank is in a call that waits, for whatever: a message, a lock, a barrier

@@ -2,22 +2,24 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::pin;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use onesided_fabric::remote_memory::{Fault, FaultKind, Patience, Rank, Watch};
-use onesided_fabric::{Arrival, Background, Fabric, Limit, NOBODY, SegmentKey, Taken, Told, Transport, Wait};
+use onesided_fabric::remote_memory::{Fault, Patience, Rank, Watch};
+use onesided_fabric::{Arrival, Background, Fabric, Limit, NOBODY, Told, Transport, Wait};
 
-use crate::elements::{Allocate, Elements};
-use crate::engine::{Direct, Engine, Here, Posted, Posting, ToRead, window};
+use crate::elements::Allocate;
+use crate::engine::{Direct, Engine, Posted, Posting, window};
 use crate::handler::Handler;
 use crate::matching::Pattern;
 use crate::memory::Memory;
 use crate::offered;
 use crate::tasks::{Task, Tasks};
-use crate::wire::{EAGER_HEAD, starts_rendezvous};
+use crate::transfers::{self, Transfer};
+use crate::wire::{EAGER_HEAD, starts_transfer};
 
 /// The engine of a rank and its fabric. All communicators of the rank share it.
 pub(crate) struct Progress<F: Fabric> {
@@ -26,12 +28,14 @@ pub(crate) struct Progress<F: Fabric> {
     pub(crate) memory: Mutex<Memory<Registered<F>>>,
     handler: Handler,
     pub(crate) tasks: Tasks,
+    /// Whether this rank writes its long messages (RPUT).
+    pub(crate) writes: AtomicBool,
 }
 
 struct State<F: Fabric> {
     engine: Engine<Registered<F>>,
     transport: F::Transport,
-    reads: Vec<Read<F>>,
+    transfers: Vec<Transfer<F>>,
 }
 
 /// When a thread looks again for what may have come for a task.
@@ -45,39 +49,6 @@ type Arrive<'a, F> = dyn FnMut(&mut Engine<Registered<F>>, &mut Direct<'_>) -> b
 
 /// A message is longer than a packet.
 pub(crate) struct TooLong;
-
-/// A read of an announced message whose receive is not waited for now.
-struct Read<F: Fabric> {
-    receive: usize,
-    into: Registered<F>,
-    transfer: F::Transfer,
-}
-
-/// An announced message that [`begin_read`](Progress::begin_read) has begun to read.
-enum Begun<F: Fabric> {
-    Over(Result<Here<Registered<F>>, Fault>),
-    Reads(Registered<F>, F::Transfer),
-    /// Its sender moves it just now.
-    Later,
-}
-
-/// `false`: it is to be read later.
-fn begun<F: Fabric>(
-    engine: &mut Engine<Registered<F>>,
-    reads: &mut Vec<Read<F>>,
-    receive: usize,
-    begun: Begun<F>,
-) -> bool {
-    match begun {
-        Begun::Over(outcome) => engine.read(receive, outcome),
-        Begun::Reads(into, transfer) => reads.push(Read { receive, into, transfer }),
-        Begun::Later => {
-            engine.read_later(receive);
-            return false;
-        }
-    }
-    true
-}
 
 impl<F: Fabric> fmt::Debug for Progress<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -100,27 +71,16 @@ const fn posted(sent: Poll<Result<(), Fault>>) -> Posted {
 }
 
 impl<F: Fabric> State<F> {
-    /// Ends the reads that are over: whether there were some.
-    fn end_reads(&mut self, cx: &mut Context<'_>) -> bool {
-        let Self { engine, reads, .. } = self;
-        let (begun, mut at) = (reads.len(), 0);
-        while let Some(read) = reads.get_mut(at) {
-            match Pin::new(&mut read.transfer).poll(cx) {
-                Poll::Ready(outcome) => {
-                    let Read { receive, into, .. } = reads.swap_remove(at);
-                    engine.read(receive, outcome.map(|()| Here::Memory(into)));
-                }
-                Poll::Pending => at += 1,
-            }
-        }
-        reads.len() < begun
+    /// Ends the transfers that are over: whether there were some.
+    fn end_transfers(&mut self, cx: &mut Context<'_>) -> bool {
+        transfers::end(&mut self.transfers, &mut self.engine, cx)
     }
 
     /// Sends what can be sent. The waker is woken when there may be room for more.
     fn flush(&mut self, cx: &mut Context<'_>) {
         let Self { engine, transport, .. } = self;
         engine.flush(|to, head, body| {
-            posted(match starts_rendezvous(head) {
+            posted(match starts_transfer(head) {
                 true => transport.poll_send_solicited(cx, to, head, body),
                 false => transport.poll_send(cx, to, head, body),
             })
@@ -155,13 +115,14 @@ impl<F: Fabric> Progress<F> {
     {
         let reads = fabric.capabilities().outstanding_reads;
         let engine = Engine::new(fabric.rank(), window(fabric.size()), reads);
-        let state = Mutex::new(State { engine, transport: fabric.transport()?, reads: Vec::new() });
+        let state = Mutex::new(State { engine, transport: fabric.transport()?, transfers: Vec::new() });
         let progress = Arc::new(Self {
             fabric,
             state,
             memory: Mutex::default(),
             handler: Handler::default(),
             tasks: Tasks::default(),
+            writes: AtomicBool::new(false),
         });
         if let Some(slot) = progress.fabric.background() {
             let this: Weak<Self> = Arc::downgrade(&progress);
@@ -254,13 +215,13 @@ impl<F: Fabric> Progress<F> {
         &self,
         post: impl FnOnce(&mut Engine<Registered<F>>, &mut Arrive<'_, F>) -> Posting<Registered<F>>,
     ) -> Posting<Registered<F>> {
-        let mut is_to_read = false;
+        let mut is_to_move = false;
         let posting = self.arriving(|engine, arrive| {
             let posting = post(engine, arrive);
-            is_to_read = engine.has_announced();
+            is_to_move = engine.has_to_move();
             posting
         });
-        if is_to_read {
+        if is_to_move {
             self.wake_handler(); // the packet's event is over
         }
         posting
@@ -296,53 +257,31 @@ impl<F: Fabric> Progress<F> {
         result
     }
 
-    /// Starts to read announced messages whose receives are not waited for now.
-    fn read_announced(&self, State { engine, reads, .. }: &mut State<F>) {
-        while let Some(next) = engine.next_to_read(|key| offered::is_still(self, key)) {
-            if !begun(engine, reads, next.receive, self.begin_read(&next)) {
+    /// Starts to move announced messages.
+    fn move_announced(&self, State { engine, transfers, .. }: &mut State<F>) {
+        while let Some(next) = engine.next_to_move(|key| offered::is_still(self, key)) {
+            if !self.begin(next).tell(engine, transfers) {
                 break;
             }
         }
     }
 
-    /// Starts to read an announced message.
-    fn begin_read(&self, &ToRead { mut key, is_offered, allocate, .. }: &ToRead) -> Begun<F> {
-        if is_offered {
-            match self.take_offered(&key, allocate) {
-                Ok((elements, Taken::Whole)) => return Begun::Over(Ok(Here::Elements(elements))),
-                Ok((_, Taken::Moved(to))) => key = to,
-                Ok((_, Taken::Moving)) => return Begun::Later,
-                Err(fault) => return Begun::Over(Err(fault)),
-            }
-        }
-        if key.len == 0 {
-            return Begun::Over(self.memory(0).map(Here::Memory));
-        }
-        match self.open(&key).and_then(|from| Ok((from, self.memory(key.len)?))) {
-            Ok((from, into)) => {
-                let transfer = self.fabric.rdma_read((&*from, 0), (&*into, 0), key.len);
-                Begun::Reads(into, transfer)
-            }
-            Err(fault) => Begun::Over(Err(fault)),
-        }
-    }
-
-    /// Takes in everything that has arrived, and reads the announced messages whose receives are
-    /// posted: what the handler does. The engine is not locked while a message is copied.
+    /// Takes in everything that has arrived, and moves the announced messages: what the handler
+    /// does. The engine is not locked while a message is copied.
     pub(crate) fn drain(&self) {
         let (mut direct, cx) = (Direct::none(), &mut Context::from_waker(NOBODY));
         loop {
             let next = self.arriving(|engine, arrive| {
                 while arrive(engine, &mut direct) {}
-                engine.next_to_read(|key| offered::is_still(self, key))
+                engine.next_to_move(|key| offered::is_still(self, key))
             });
             let Some(next) = next else { return self.move_tasks(cx) };
-            let begins = self.begin_read(&next);
+            let begun = self.begin(next);
             let mut state = lock(&self.state);
-            let State { engine, reads, .. } = &mut *state;
-            let goes_on = begun(engine, reads, next.receive, begins);
+            let State { engine, transfers, .. } = &mut *state;
+            let goes_on = begun.tell(engine, transfers);
             engine.wake_own(); // a thread may have gone to sleep meanwhile
-            state.end_reads(cx);
+            state.end_transfers(cx);
             state.flush(cx);
             self.unlock(state);
             if !goes_on {
@@ -367,14 +306,6 @@ impl<F: Fabric> Progress<F> {
     fn leave_tasks(&self) {
         self.tasks.poll(&mut Context::from_waker(NOBODY));
         self.with(Engine::wake_all);
-    }
-
-    fn take_offered(&self, key: &SegmentKey, allocate: Option<Allocate>) -> Result<(Box<dyn Elements>, Taken), Fault> {
-        let elements = allocate.and_then(|allocate| allocate(key.len));
-        let elements = elements.filter(|elements| elements.bytes().len() as u64 == key.len);
-        let mut elements = elements.or_else(|| self.bytes(key.len)).ok_or(Fault::new(FaultKind::NoMemory))?;
-        let taken = offered::take(self, key, elements.bytes_mut())?;
-        Ok((elements, taken))
     }
 
     /// Waits until `look` finds what it waits for, and moves all messages of this rank meanwhile.
@@ -412,12 +343,12 @@ impl<F: Fabric> Progress<F> {
                     Poll::Pending => {}
                 }
                 // Everything that has arrived is taken in.
-                if state.engine.has_work() || !state.reads.is_empty() || is_changed {
+                if state.engine.has_work() || !state.transfers.is_empty() || is_changed {
                     is_changed = false;
                     state.engine.lose_unreachable();
-                    self.read_announced(&mut state);
-                    while state.end_reads(cx) && state.engine.has_announced() {
-                        self.read_announced(&mut state);
+                    self.move_announced(&mut state);
+                    while state.end_transfers(cx) && state.engine.has_to_move() {
+                        self.move_announced(&mut state);
                     }
                     if state.engine.is_busy() {
                         state.flush(cx);
@@ -440,7 +371,7 @@ impl<F: Fabric> Progress<F> {
                 if state.engine.is_busy() {
                     state.flush(cx);
                 }
-                if state.engine.is_busy() || !state.reads.is_empty() {
+                if state.engine.is_busy() || !state.transfers.is_empty() {
                     state.engine.wake_all(); // another task goes on with it
                 }
             }
@@ -459,7 +390,7 @@ impl<F: Fabric> Background for Progress<F> {
     fn advance(&self) {
         // Another thread moves them, or this one waits inside of it.
         let Ok(state) = self.state.try_lock() else { return self.advance_later() };
-        let is_idle = state.engine.is_idle() && state.reads.is_empty() && self.tasks.are_none();
+        let is_idle = state.engine.is_idle() && state.transfers.is_empty() && self.tasks.are_none();
         drop(state);
         if !is_idle {
             let until_idle = self.until(self.fabric.rank(), Direct::none(), |_, _, _| None::<()>, |_| None, || None);

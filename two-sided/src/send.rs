@@ -14,7 +14,8 @@ use crate::engine::{Direct, Engine};
 use crate::offered::OfferedSlice;
 use crate::progress::{Progress, Registered, TooLong};
 use crate::shaped::{self, CHUNK};
-use crate::{Error, Messages, Source, Tag};
+use crate::wire::By;
+use crate::{Error, Messages, Rendezvous, Source, Tag};
 
 /// A send that is under way. See [`Messages::send`].
 #[must_use = "the failure of a send is reported by its handle alone"]
@@ -252,8 +253,13 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
         let announce = || {
             let (memory, offered) = publish(progress)?;
             let key = SegmentKey { len: what.bytes, ..memory.key() };
+            let by = match offered {
+                Some(_) => By::Offered,
+                None if progress.rendezvous() == Rendezvous::Rput && to != progress.fabric.rank() => By::Write,
+                None => By::Read,
+            };
             let send = progress.with(|engine| {
-                let send = engine.send_rendezvous(to, envelope, (key, offered.is_some()), memory);
+                let send = engine.send_rendezvous(to, envelope, (key, by), memory);
                 if synchronous {
                     engine.make_synchronous(send);
                 }

@@ -7,8 +7,10 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 
 use crate::engine::{Body, Direct, Engine, Matched};
 use crate::progress::Registered;
+use crate::receive::{Posted, Received};
 use crate::shaped::{CHUNK, Places};
-use crate::{Error, Messages, Payload, Status, offered};
+use crate::wire::By;
+use crate::{Error, Messages, Payload, Source, Status, Tag, Tags, offered};
 
 /// A message that the engine has matched: delivered, or given back when this is dropped.
 pub(crate) struct Taken<'m, F: Fabric> {
@@ -33,8 +35,9 @@ impl<'m, F: Fabric> Taken<'m, F> {
         self.matched.as_ref().unwrap_or_else(|| unreachable!("it is there until it is delivered"))
     }
 
-    pub(crate) fn body(&self) -> &Body<Registered<F>> {
-        &self.matched().body
+    pub(crate) fn body(&mut self) -> &mut Body<Registered<F>> {
+        let matched = self.matched.as_mut().unwrap_or_else(|| unreachable!("it is there until it is delivered"));
+        &mut matched.body
     }
 
     pub(crate) const fn messages(&self) -> &'m Messages<F> {
@@ -76,6 +79,24 @@ impl<'m, F: Fabric> Taken<'m, F> {
         usize::try_from(self.matched().body.len()).unwrap_or(usize::MAX).min(room)
     }
 
+    /// Waits until the message is in memory of this rank, if its sender writes it.
+    ///
+    /// # Cancel safety
+    /// The message goes to the next receive that fits when it is there.
+    pub(crate) async fn arrive(&mut self) {
+        let Some(matched) = self.matched.take_if(|matched| matched.body.is_to_be_written()) else { return };
+        let (progress, envelope) = (self.messages.progress(), matched.envelope);
+        let (from, tag) = (Rank(envelope.source), Tags::Is(Tag(envelope.tag)));
+        let receive = progress.with(|engine| engine.receive_matched(matched));
+        let source = Source::Rank(self.messages.status(envelope, 0).source);
+        let wait = || self.messages.wait(source, format!("a receive with {tag} from {source}"));
+        let mut posted = Posted::new(progress, from, receive);
+        match posted.landed(None, |_| None::<Fault>, wait).await {
+            Ok(Received::Matched(matched)) => self.matched = Some(matched),
+            Ok(Received::Landed(_)) | Err(_) => unreachable!("it is matched, and there is no slice for it"),
+        }
+    }
+
     /// Copies the message's bytes from an offset on; from 0 on, if its slice is offered.
     async fn copy(&self, at: usize, into: &mut [u8]) -> Result<(), Fault> {
         let (fabric, progress) = (self.messages.world().fabric(), self.messages.progress());
@@ -89,7 +110,7 @@ impl<'m, F: Fabric> Taken<'m, F> {
                 Ok(())
             }
             Body::Announced { key, .. } if key.len == 0 => Ok(()),
-            Body::Announced { key, is_offered: true, .. } => offered::read(progress, key, into).await,
+            Body::Announced { key, by: By::Offered, .. } => offered::read(progress, key, into).await,
             Body::Announced { key, .. } => match progress.open(key) {
                 Ok(memory) => fabric.get(&memory, at as u64, into).await,
                 Err(fault) => Err(fault),
@@ -100,7 +121,8 @@ impl<'m, F: Fabric> Taken<'m, F> {
     }
 
     /// Copies the message, or its beginning, to its places.
-    pub(crate) async fn unpack(&self, places: &mut Places<'_>) -> Result<(), Fault> {
+    pub(crate) async fn unpack(&mut self, places: &mut Places<'_>) -> Result<(), Fault> {
+        self.arrive().await;
         let (len, fabric) = (self.len_in(places.len), self.messages.world().fabric());
         let chunk = match &self.matched().body {
             Body::Here(elements) => {
@@ -111,7 +133,7 @@ impl<'m, F: Fabric> Taken<'m, F> {
                 places.unpack(&bytes[..len]);
                 return Ok(());
             }
-            Body::Announced { is_offered, .. } if *is_offered || !fabric.capabilities().completes_at_post => len,
+            Body::Announced { by, .. } if *by == By::Offered || !fabric.capabilities().completes_at_post => len,
             _ => len.min(CHUNK),
         };
         let packed = bytemuck::allocation::try_zeroed_slice_box(chunk);
@@ -134,6 +156,7 @@ impl<'m, F: Fabric> Taken<'m, F> {
     /// Reads the message, or its beginning, and delivers it.
     pub(crate) async fn read(&mut self, into: &mut [u8]) -> Result<(), Error> {
         let len = self.len_in(into.len());
+        self.arrive().await;
         let read = self.copy(0, &mut into[..len]).await;
         self.end(read).await
     }

@@ -12,6 +12,9 @@
 //! | 4 | CREDIT | |
 //! | 5 | ASK: the sender has no credit left | |
 //! | 6 | RTS of a slice that the sender [offers](crate::offered) | as RTS |
+//! | 7 | RTS of a message that the sender writes (RPUT) | as RTS; of the key only rank and length count |
+//! | 8 | RTR, the answer to it | the sender's request 4, the receiver's 4, key 28: where to write |
+//! | 9 | FIN of the write | the receiver's request 4, status 1 |
 
 use onesided_fabric::{SHORTEST_LIMIT, SegmentKey};
 
@@ -29,9 +32,20 @@ pub(crate) const HEAD_MAX: usize = HEADER + ENVELOPE + 4 + SegmentKey::BYTES;
 
 const _: () = assert!(HEAD_MAX == SHORTEST_LIMIT, "an RTS is one packet, and its bytes are read at once");
 
-/// Names a send at its sender.
+/// Names a send at its sender, or a receive at its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RequestId(pub(crate) u32);
+
+/// How an announced message moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// The receiver reads registered memory (RGET).
+    Read,
+    /// The receiver reads a slice that is [offered](crate::offered).
+    Offered,
+    /// The sender writes to memory that the receiver exposes (RPUT).
+    Write,
+}
 
 /// A packet without its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,10 +60,19 @@ pub(crate) enum Packet {
         tag: u32,
         request: RequestId,
         key: SegmentKey,
-        is_offered: bool,
+        by: By,
     },
     Fin {
         request: RequestId,
+        status: u8,
+    },
+    Rtr {
+        request: RequestId,
+        receive: RequestId,
+        key: SegmentKey,
+    },
+    Written {
+        receive: RequestId,
         status: u8,
     },
     Credit,
@@ -59,10 +82,12 @@ pub(crate) enum Packet {
 /// The kinds of an RTS.
 const RTS: u8 = 2;
 const RTS_OFFERED: u8 = 6;
+const RTS_WRITTEN: u8 = 7;
+const RTR: u8 = 8;
 
-/// Whether a packet starts a rendezvous, which its receiver may wait for in its sleep.
-pub(crate) fn starts_rendezvous(head: &[u8]) -> bool {
-    matches!(head, [RTS | RTS_OFFERED, ..])
+/// Whether a packet starts the transfer of a message, which its receiver may wait for in its sleep.
+pub(crate) fn starts_transfer(head: &[u8]) -> bool {
+    matches!(head, [RTS | RTS_OFFERED | RTS_WRITTEN | RTR, ..])
 }
 
 /// An encoded packet, an EAGER without its message.
@@ -123,9 +148,12 @@ impl Packet {
         };
         let kind = match self {
             Self::Eager { .. } => 1,
-            Self::Rts { is_offered: false, .. } => RTS,
-            Self::Rts { is_offered: true, .. } => RTS_OFFERED,
+            Self::Rts { by: By::Read, .. } => RTS,
+            Self::Rts { by: By::Offered, .. } => RTS_OFFERED,
+            Self::Rts { by: By::Write, .. } => RTS_WRITTEN,
             Self::Fin { .. } => 3,
+            Self::Rtr { .. } => RTR,
+            Self::Written { .. } => 9,
             Self::Credit => 4,
             Self::Ask => 5,
         };
@@ -142,9 +170,14 @@ impl Packet {
                 put(&request.0.to_le_bytes());
                 put(&key.to_bytes());
             }
-            Self::Fin { request, status } => {
+            Self::Fin { request, status } | Self::Written { receive: request, status } => {
                 put(&request.0.to_le_bytes());
                 put(&[*status]);
+            }
+            Self::Rtr { request, receive, key } => {
+                put(&request.0.to_le_bytes());
+                put(&receive.0.to_le_bytes());
+                put(&key.to_bytes());
             }
             Self::Credit | Self::Ask => {}
         }
@@ -163,21 +196,29 @@ impl Packet {
                 let (tag, _) = number(rest)?;
                 Self::Eager { context, tag }
             }
-            [kind @ (RTS | RTS_OFFERED), 0, 0, 0] => {
+            [kind @ (RTS | RTS_OFFERED | RTS_WRITTEN), 0, 0, 0] => {
                 let (context, rest) = number(rest)?;
                 let (tag, rest) = number(rest)?;
                 let (request, rest) = number(rest)?;
-                let key = <&[u8; SegmentKey::BYTES]>::try_from(rest).ok()?;
-                let (request, key) = (RequestId(request), SegmentKey::from_bytes(key)?);
-                if key.len > LONGEST {
-                    return None;
-                }
-                Self::Rts { context, tag, request, key, is_offered: *kind == RTS_OFFERED }
+                let by = match *kind {
+                    RTS => By::Read,
+                    RTS_OFFERED => By::Offered,
+                    _ => By::Write,
+                };
+                Self::Rts { context, tag, request: RequestId(request), key: key(rest)?, by }
             }
-            [3, 0, 0, 0] => {
+            [RTR, 0, 0, 0] => {
                 let (request, rest) = number(rest)?;
-                let [status] = rest else { return None };
-                Self::Fin { request: RequestId(request), status: *status }
+                let (receive, rest) = number(rest)?;
+                Self::Rtr { request: RequestId(request), receive: RequestId(receive), key: key(rest)? }
+            }
+            [kind @ (3 | 9), 0, 0, 0] => {
+                let (request, rest) = number(rest)?;
+                let (&[status], request) = (rest, RequestId(request)) else { return None };
+                match *kind {
+                    3 => Self::Fin { request, status },
+                    _ => Self::Written { receive: request, status },
+                }
             }
             [4, 0, 0, 0] if rest.is_empty() => Self::Credit,
             [5, 0, 0, 0] if rest.is_empty() => Self::Ask,
@@ -185,6 +226,12 @@ impl Packet {
         };
         Some((packet, grant))
     }
+}
+
+/// The key of a message's memory, which is the rest of a packet.
+fn key(rest: &[u8]) -> Option<SegmentKey> {
+    let key = SegmentKey::from_bytes(<&[u8; SegmentKey::BYTES]>::try_from(rest).ok()?)?;
+    (key.len <= LONGEST).then_some(key)
 }
 
 fn number(bytes: &[u8]) -> Option<(u32, &[u8])> {
@@ -207,8 +254,11 @@ mod tests {
     fn packets_travel_whole_or_not_at_all() {
         let packets = [
             Packet::Eager { context: 1, tag: 2 },
-            Packet::Rts { context: 1, tag: u32::MAX, request: RequestId(3), key: key(), is_offered: false },
-            Packet::Rts { context: 1, tag: 2, request: RequestId(3), key: key(), is_offered: true },
+            Packet::Rts { context: 1, tag: u32::MAX, request: RequestId(3), key: key(), by: By::Read },
+            Packet::Rts { context: 1, tag: 2, request: RequestId(3), key: key(), by: By::Offered },
+            Packet::Rts { context: 1, tag: 2, request: RequestId(3), key: key(), by: By::Write },
+            Packet::Rtr { request: RequestId(3), receive: RequestId(4), key: key() },
+            Packet::Written { receive: RequestId(4), status: 0 },
             Packet::Fin { request: RequestId(3), status: 1 },
             Packet::Credit,
             Packet::Ask,

@@ -139,14 +139,11 @@ fn the_explanation_names_the_protocol_and_why() {
         let (me, other) = (world.rank(), 1 - world.rank());
         let protocol = |to, bytes| messages.explain(to, bytes).unwrap().protocol();
         let eager_max = messages.explain(other, 0).unwrap().eager_max() as u64;
-        assert_eq!(
-            (protocol(other, eager_max), protocol(other, eager_max + 1)),
-            (Protocol::Eager, Protocol::Rendezvous)
-        );
+        assert_eq!((protocol(other, eager_max), protocol(other, eager_max + 1)), (Protocol::Eager, Protocol::Rget));
         let long = messages.explain(other, 100_000).unwrap();
-        assert_eq!((long.protocol(), protocol(me, 100_000)), (Protocol::Offered, Protocol::Rendezvous));
+        assert_eq!((long.protocol(), protocol(me, 100_000)), (Protocol::Offered, Protocol::Rget));
         let text = long.to_string();
-        assert!(text.contains("\n> offered     at least 4096 bytes: copied once"), "{text}");
+        assert!(text.contains("\n> offered  at least 4096 bytes: copied once"), "{text}");
         let own = messages.explain(me, 100_000).unwrap().to_string();
         assert!(own.contains("to oneself") && own.ends_with("the send completes without a receive"), "{own}");
         messages.send(&[7_u8; 100_000], me, Tag(99)).deadline(Duration::from_secs(60)).wait().unwrap();

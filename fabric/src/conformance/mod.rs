@@ -141,6 +141,7 @@ fn checks<F: Fabric>() -> Vec<Check<F>> {
         check!(transport::deadline, bytes: 64, barriers: 0),
         check!(transport::woken, bytes: 64, barriers: 0),
         check!(rendezvous::read, bytes: 64, barriers: 0),
+        check!(rendezvous::write, bytes: 64, barriers: 0),
     ]
 }
 

@@ -1,5 +1,8 @@
 //! A rendezvous over RDMA read (RGET: sur-2006, section 4): the sender announces its buffer in a
-//! message (RTS); the receiver reads the bytes and sends a completion (FIN).
+//! message (RTS); the receiver reads the bytes and sends a completion (FIN). And over RDMA write
+//! (RPUT: section 3): the receiver says where to (RTR); the sender writes, and sends the completion.
+
+use onesided_remote_memory::Rank;
 
 use super::{Context, Verdict, Wrong, pattern, same, same_bytes};
 use crate::{Fabric, Segment, SegmentKey};
@@ -55,6 +58,46 @@ pub(super) async fn read<F: Fabric>(cx: &Context<F>) -> Verdict {
             let mut fin = vec![FIN];
             fin.extend(number.to_le_bytes());
             cx.send(cx.previous(), &fin).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Every rank writes its blocks to the next rank, and has those of the previous one when its packet
+/// comes.
+pub(super) async fn write<F: Fabric>(cx: &Context<F>) -> Verdict {
+    let mut blocks = Vec::new();
+    for (number, len) in (0_u32..).zip(BLOCKS) {
+        let block = cx.fabric().allocate(len)?;
+        let mut rtr = vec![RTS];
+        rtr.extend(number.to_le_bytes());
+        rtr.extend(block.key().to_bytes());
+        cx.send(cx.previous(), &rtr).await?;
+        blocks.push(Some(block));
+    }
+    let mut ready = 0;
+    while ready < BLOCKS.len() || blocks.iter().any(Option::is_some) {
+        let (from, bytes) = cx.recv(cx.soon()).await?;
+        let number = bytes.get(1..5).and_then(|number| number.try_into().ok()).map(u32::from_le_bytes);
+        let number = number.ok_or_else(|| Wrong("a packet has a number".into()))?;
+        let expected = |writer: Rank, len: u64| pattern(writer.0 + number, len as usize);
+        if bytes[0] == RTS {
+            same("RTR comes from the receiver", from, cx.next())?;
+            let key = SegmentKey::from_bytes(&bytes[5..]).ok_or_else(|| Wrong("RTR holds a key".into()))?;
+            let (to, own) = (cx.fabric().open(&key)?, cx.fabric().allocate(key.len)?);
+            cx.fabric().write_own(&own, 0, &expected(cx.me(), key.len))?;
+            cx.fabric().rdma_write((&own, 0), (&to, 0), key.len).await?;
+            let mut fin = vec![FIN];
+            fin.extend(number.to_le_bytes());
+            cx.send(cx.next(), &fin).await?;
+            ready += 1;
+        } else {
+            same("FIN comes from the sender", from, cx.previous())?;
+            let block = blocks.get_mut(number as usize).and_then(Option::take);
+            let block = block.ok_or_else(|| Wrong("FIN for a block that is not under way".into()))?;
+            let mut bytes = vec![0; block.len() as usize];
+            cx.fabric().read_own(&block, 0, &mut bytes)?;
+            same_bytes(&format!("block {number}"), &bytes, &expected(cx.previous(), block.len()))?;
         }
     }
     Ok(())

@@ -44,10 +44,10 @@ impl<S> Engine<S> {
             Packet::Eager { .. } => unreachable!("it is taken in apart"),
             _ if len > HEAD_MAX => self.violated(from),
             Packet::Rts { .. } if !self.peer(from).takes_message(0) => self.violated(from),
-            Packet::Rts { context, tag, request, key, is_offered } if key.rank == from => {
+            Packet::Rts { context, tag, request, key, by } if key.rank == from => {
                 let body = match self.take_own(from, request) {
                     Some(memory) => Body::Read { memory: Ok(memory), len: key.len },
-                    None => Body::Announced { request, key, is_offered },
+                    None => Body::Announced { request, key, by },
                 };
                 self.message(from, context, tag, body);
             }
@@ -58,13 +58,15 @@ impl<S> Engine<S> {
                     Some(Send { to, state: SendState::Announced, .. }) if *to == from => {
                         let outcome = match status {
                             0 => Ok(()),
-                            status => Err(read_failed(from, status)),
+                            status => Err(not_moved(from, status)),
                         };
                         self.complete(send, outcome);
                     }
                     _ => self.violated(from),
                 }
             }
+            Packet::Rtr { request, receive, key } => self.ready_to_receive(from, request, receive, key),
+            Packet::Written { receive, status } => self.written_here(from, receive, status),
             Packet::Credit => {}
             Packet::Ask => {
                 let peer = self.peer(from);
@@ -143,8 +145,8 @@ impl<S> Engine<S> {
     }
 }
 
-/// The receiver could not read the message.
-fn read_failed(receiver: Rank, status: u8) -> Fault {
+/// The peer could not read or write the message.
+pub(super) fn not_moved(peer: Rank, status: u8) -> Fault {
     let kind = Fault::from_bits(u64::from(status) << 56).map_or(FaultKind::Protocol, Fault::kind);
-    Fault::of(kind, receiver)
+    Fault::of(kind, peer)
 }

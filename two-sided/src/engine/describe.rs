@@ -6,9 +6,9 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::peer::Peer;
-use super::receives::ReceiveState;
+use super::receives::{Body, ReceiveState};
 use super::{Engine, SendState};
-use crate::matching::is_collective;
+use crate::matching::{Envelope, is_collective};
 use crate::{Source, Status, Tag, Tags};
 
 /// The most of each kind that are shown.
@@ -81,11 +81,21 @@ impl<S> Engine<S> {
             format!("{status}{}", ages.of(Item::Message(number)))
         });
         list(["message without a receive", "messages without a receive"], unexpected.collect());
+        let exposed = self.receives.iter().filter_map(|(_, receive)| match &receive.state {
+            ReceiveState::Moving { matched, .. } if matches!(matched.body, Body::Read { .. }) => {
+                let Envelope { source, tag, .. } = matched.envelope;
+                Some(Status { source, tag: Tag(tag), bytes: matched.body.len() }.to_string())
+            }
+            _ => None,
+        });
+        list(["message that its sender writes here", "messages that their senders write here"], exposed.collect());
         let sends = self.sends.iter().filter_map(|(_, send)| {
-            let state = match send.state {
-                SendState::Queued => "queued",
-                SendState::Announced => "announced, not read",
-                SendState::Done(_) => return None,
+            let state = match (&send.state, send.to_write) {
+                (SendState::Queued, _) => "queued",
+                (SendState::Announced, None) => "announced, not read",
+                (SendState::Announced, Some(_)) => "announced, to be written when its receiver is ready",
+                (SendState::Writing(_), _) => "being written",
+                (SendState::Done(_), _) => return None,
             };
             awaited.insert(send.to.0);
             Some(format!("to {} ({state}){}", send.to, ages.of(Item::Send(send.number))))

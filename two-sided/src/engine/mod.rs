@@ -8,6 +8,9 @@
 //!
 //! rendezvous   sender    RTS with the key of the message's memory, done at FIN
 //! (RGET)       receiver  on a match: reads the memory by RDMA, FIN
+//!
+//! rendezvous   sender    RTS; at RTR: writes the memory by RDMA, FIN, done
+//! (RPUT)       receiver  on a match: exposes memory, RTR with its key; has the message at FIN
 //! ```
 //!
 //! An announced message is read by the task that waits for its receive, into the user's memory; if
@@ -15,7 +18,8 @@
 //! library.
 //!
 //! RGET is that of sur-2006, section 4: one control message before the data and one after it, and
-//! the sender does nothing in between.
+//! the sender does nothing in between. RPUT is that of its section 3: both sides do something twice.
+//! The sender chooses. A receiver that has no memory answers the RTS with a FIN of either.
 //!
 //! # Credits
 //!
@@ -34,6 +38,7 @@ mod explored;
 mod flush;
 mod peer;
 mod receives;
+mod rendezvous;
 #[cfg(test)]
 mod tests;
 
@@ -51,11 +56,12 @@ use self::describe::Seen;
 use self::peer::{Outgoing, Peer};
 use self::receives::{Receive, ReceiveState};
 use crate::matching::Matcher;
-use crate::wire::{Encoded, Packet, RequestId, eager_head};
+use crate::wire::{By, Encoded, Packet, RequestId, eager_head};
 
 pub(crate) use self::collectives::{CONTROL, CallFailure, Found, Reason, TOLD, Trouble};
 pub(crate) use self::peer::window;
-pub(crate) use self::receives::{Body, Direct, Here, Landed, Matched, Posting, ToRead};
+pub(crate) use self::receives::{Body, Direct, Landed, Matched, Posting};
+pub(crate) use self::rendezvous::{Here, ToMove, ToRead};
 
 /// What became of a packet that was to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +79,8 @@ struct Send<S> {
     state: SendState,
     /// What a rendezvous reads; and the copy of a slice that was withdrawn.
     memory: [Option<S>; 2],
+    /// The bytes of a message that this rank writes.
+    to_write: Option<u64>,
     /// Whether its handle was dropped.
     is_detached: bool,
     /// Whether it ends when a receive has got it, at this rank too.
@@ -86,8 +94,10 @@ struct Send<S> {
 enum SendState {
     /// In the peer's queue.
     Queued,
-    /// The receiver may read the memory.
+    /// The receiver may read the memory, or say where to write it.
     Announced,
+    /// This rank writes it to the memory of this receive.
+    Writing(RequestId),
     Done(Result<(), Fault>),
 }
 
@@ -99,8 +109,12 @@ pub(crate) struct Engine<S> {
     receives: Slab<Receive<S>>,
     /// Receives that an announced message was matched to, in the order in which they are read.
     announced: VecDeque<usize>,
-    /// How many more announced messages may be [read](Self::next_to_read) at the same time.
-    read_tokens: u32,
+    /// Receives whose message their sender writes, once memory is exposed for it.
+    to_expose: VecDeque<usize>,
+    /// Sends whose receivers have memory, and where.
+    to_write: VecDeque<(usize, SegmentKey)>,
+    /// How many more announced messages may be read or written at the same time.
+    tokens: u32,
     sends: Slab<Send<S>>,
     /// The number of sends so far that were not over at once.
     started: u64,
@@ -139,21 +153,32 @@ fn keep(kept: &mut Option<Waker>, waker: &Waker, retired: &mut Vec<Waker>) {
 
 impl<S> Send<S> {
     const fn new(to: Rank, state: SendState, memory: Option<S>) -> Self {
-        Self { to, state, memory: [memory, None], is_detached: false, is_synchronous: false, waker: None, number: 0 }
+        Self {
+            to,
+            state,
+            memory: [memory, None],
+            to_write: None,
+            is_detached: false,
+            is_synchronous: false,
+            waker: None,
+            number: 0,
+        }
     }
 }
 
 impl<S> Engine<S> {
     /// The engine of a rank, with the units of credit that each peer gets, and the number of reads
-    /// that may be outstanding.
-    pub(crate) fn new(me: Rank, window: u32, read_tokens: u32) -> Self {
+    /// and writes that may be outstanding.
+    pub(crate) fn new(me: Rank, window: u32, tokens: u32) -> Self {
         Self {
             me,
             window,
             matcher: Matcher::new(),
             receives: Slab::new(),
             announced: VecDeque::new(),
-            read_tokens,
+            to_expose: VecDeque::new(),
+            to_write: VecDeque::new(),
+            tokens,
             sends: Slab::new(),
             started: 0,
             peers: Vec::new(),
@@ -225,15 +250,18 @@ impl<S> Engine<S> {
     }
 
     /// Starts a rendezvous send from registered memory, or of a slice that is [offered](crate::offered).
+    /// A message to this rank itself is not written.
     pub(crate) fn send_rendezvous(
         &mut self,
         to: Rank,
         (context, tag): (u32, u32),
-        (key, is_offered): (SegmentKey, bool),
+        (key, by): (SegmentKey, By),
         memory: S,
     ) -> usize {
-        let rts = |request| Packet::Rts { context, tag, request, key, is_offered }.encode(0);
-        self.send(to, Some(memory), rts, &[])
+        let rts = |request| Packet::Rts { context, tag, request, key, by }.encode(0);
+        let send = self.send(to, Some(memory), rts, &[]);
+        self.sends[send].to_write = (by == By::Write).then_some(key.len);
+        send
     }
 
     /// A rendezvous send ends when a receive has got it: to another rank all do.
@@ -265,7 +293,7 @@ impl<S> Engine<S> {
 
     /// Whether the receiver has heard of a rendezvous send.
     pub(crate) fn has_left(&self, send: usize) -> bool {
-        matches!(self.sends[send].state, SendState::Announced)
+        matches!(self.sends[send].state, SendState::Announced | SendState::Writing(_))
     }
 
     /// The slice of a send was withdrawn: the receiver reads a copy, if there is one. A packet wakes
@@ -329,7 +357,9 @@ impl<S> Engine<S> {
         }
         peer.lost = Some(fault);
         peer.drop_queue();
-        let of_peer = |send: &Send<S>| send.to == rank && !matches!(send.state, SendState::Done(_));
+        // A write ends by itself: until then it has its memory.
+        let goes_on = |state: &SendState| matches!(state, SendState::Done(_) | SendState::Writing(_));
+        let of_peer = |send: &Send<S>| send.to == rank && !goes_on(&send.state);
         let ended: Vec<_> = self.sends.iter().filter(|(_, send)| of_peer(send)).map(|(send, _)| send).collect();
         ended.into_iter().for_each(|send| self.complete(send, Err(fault)));
         for (_, receive) in &mut self.receives {
@@ -341,6 +371,7 @@ impl<S> Engine<S> {
                 self.woken.extend(receive.waker.take());
             }
         }
+        self.lose_exposed(rank, fault);
     }
 
     /// Wakes all tasks that wait: the one that moved the messages ends, and left something to do.
@@ -361,10 +392,14 @@ impl<S> Engine<S> {
         !self.woken.is_empty() || !self.retired.is_empty() || !self.idle.is_empty()
     }
 
-    /// Whether a peer is to be lost, a message to be read, or packets to be sent.
+    /// Whether a peer is to be lost, a message to be moved, or packets to be sent.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        !self.busy.is_empty() || !self.unreachable.is_empty() || !self.announced.is_empty()
+        !self.busy.is_empty()
+            || !self.unreachable.is_empty()
+            || !self.announced.is_empty()
+            || !self.to_expose.is_empty()
+            || !self.to_write.is_empty()
     }
 
     /// Whether no request and no packet waits for anything.

@@ -11,7 +11,7 @@ use super::peer::{Outgoing, units};
 use super::{Engine, keep};
 use crate::elements::{Allocate, Elements};
 use crate::matching::{Arrival, Envelope, Handle, Pattern};
-use crate::wire::{Packet, RequestId};
+use crate::wire::{By, Packet, RequestId};
 
 /// A message that has arrived.
 #[derive(Debug)]
@@ -20,10 +20,12 @@ pub(crate) enum Body<S> {
     Eager(Bytes),
     /// The whole of it, which was read. Its sender has its FIN.
     Here(Box<dyn Elements>),
-    /// Where it lies, or where its slice is [offered](crate::offered). Its sender waits for a FIN.
-    Announced { request: RequestId, key: SegmentKey, is_offered: bool },
-    /// What was read of it into memory of this rank, or why it could not be; and its length. Its
-    /// sender has its FIN.
+    /// Where it lies, or where its slice is [offered](crate::offered); of one that its sender
+    /// writes, its length. Its sender waits for a FIN, or for memory to write to.
+    Announced { request: RequestId, key: SegmentKey, by: By },
+    /// What was moved of it into memory of this rank, or why it could not be; and its length. Its
+    /// sender waits for nothing. While the receive is [moving](ReceiveState::Moving), the sender
+    /// writes to the memory.
     Read { memory: Result<S, Fault>, len: u64 },
 }
 
@@ -37,22 +39,11 @@ impl<S> Body<S> {
             Self::Read { len, .. } => *len,
         }
     }
-}
 
-/// An announced message that is to be read for a receive.
-#[derive(Debug)]
-pub(crate) struct ToRead {
-    pub(crate) receive: usize,
-    pub(crate) key: SegmentKey,
-    pub(crate) is_offered: bool,
-    pub(crate) allocate: Option<Allocate>,
-}
-
-/// An announced message that was read.
-#[derive(Debug)]
-pub(crate) enum Here<S> {
-    Memory(S),
-    Elements(Box<dyn Elements>),
+    /// Whether memory is to be exposed for it.
+    pub(crate) const fn is_to_be_written(&self) -> bool {
+        matches!(self, Self::Announced { by: By::Write, .. })
+    }
 }
 
 /// How many packets a receive takes in at most before it is posted.
@@ -136,7 +127,7 @@ pub(super) struct Receive<S> {
     pub(super) pattern: Pattern,
     pub(super) state: ReceiveState<S>,
     /// The memory of a message that another task reads; `None`: any bytes.
-    allocate: Option<Allocate>,
+    pub(super) allocate: Option<Allocate>,
     pub(super) waker: Option<Waker>,
 }
 
@@ -144,8 +135,9 @@ pub(super) struct Receive<S> {
 pub(super) enum ReceiveState<S> {
     Posted(Handle),
     Matched(Box<Matched<S>>),
-    /// Another task reads the message, because this one waits for something else or for nothing.
-    Reading {
+    /// Another task reads the message, because this one waits for something else or for nothing; or
+    /// its sender writes it.
+    Moving {
         matched: Box<Matched<S>>,
         is_cancelled: bool,
     },
@@ -158,7 +150,7 @@ impl<S> Engine<S> {
         let next = self.receives.vacant_key();
         let state = match self.take_unexpected(pattern) {
             Some(matched @ Matched { body: Body::Announced { .. }, .. }) => {
-                self.announced.push_back(next);
+                self.is_to_move(next, &matched.body);
                 ReceiveState::Matched(Box::new(matched))
             }
             Some(matched) => return Posting::Taken(Box::new(matched)),
@@ -252,93 +244,26 @@ impl<S> Engine<S> {
     /// [given back](Self::give_back).
     pub(crate) fn received(&mut self, receive: usize, waker: &Waker) -> Option<Result<Matched<S>, Fault>> {
         let pending = &mut self.receives[receive];
-        if let ReceiveState::Posted(_) | ReceiveState::Reading { .. } = pending.state {
+        let waits = match &pending.state {
+            ReceiveState::Posted(_) | ReceiveState::Moving { .. } => true,
+            ReceiveState::Matched(matched) => matched.body.is_to_be_written(),
+            ReceiveState::Failed(_) => false,
+        };
+        if waits {
             keep(&mut pending.waker, waker, &mut self.retired);
             return None;
         }
         match self.receives.remove(receive).state {
             ReceiveState::Matched(matched) => Some(Ok(*matched)),
             ReceiveState::Failed(fault) => Some(Err(fault)),
-            ReceiveState::Posted(_) | ReceiveState::Reading { .. } => unreachable!("it was over a moment ago"),
-        }
-    }
-
-    /// The next announced message whose receive is not waited for now, if a token is left: another
-    /// task reads it and [says so](Self::read). Otherwise a rank that waits for a send, before it
-    /// waits for a receive, would hold up its own sender. An offered one has to be `still`.
-    pub(crate) fn next_to_read(&mut self, still: impl Fn(&SegmentKey) -> bool) -> Option<ToRead> {
-        let mut index = 0;
-        while self.read_tokens > 0 && index < self.announced.len() {
-            let at = self.announced[index];
-            let announced = self.receives.get_mut(at).and_then(|receive| match &receive.state {
-                ReceiveState::Matched(matched) => match matched.body {
-                    Body::Announced { key, is_offered, .. } => Some((receive, key, is_offered)),
-                    Body::Eager(_) | Body::Here(_) | Body::Read { .. } => None,
-                },
-                _ => None,
-            });
-            let Some((receive, key, is_offered)) = announced else {
-                self.announced.remove(index);
-                continue;
-            };
-            if is_offered && !still(&key) {
-                index += 1;
-                continue;
-            }
-            let read = std::mem::replace(&mut receive.state, ReceiveState::Failed(Fault::new(FaultKind::Closed)));
-            if let ReceiveState::Matched(matched) = read {
-                receive.state = ReceiveState::Reading { matched, is_cancelled: false };
-            }
-            self.announced.remove(index);
-            self.read_tokens -= 1;
-            return Some(ToRead { receive: at, key, is_offered, allocate: receive.allocate });
-        }
-        None
-    }
-
-    /// Whether [`next_to_read`](Self::next_to_read) may have one.
-    #[inline]
-    pub(crate) fn has_announced(&self) -> bool {
-        self.read_tokens > 0 && !self.announced.is_empty()
-    }
-
-    /// An announced message was read, or could not be.
-    pub(crate) fn read(&mut self, receive: usize, here: Result<Here<S>, Fault>) {
-        let (mut matched, is_cancelled) = self.end_reading(receive);
-        self.deliver(&matched, here.as_ref().map(|_| ()).map_err(|fault| *fault));
-        matched.body = match here {
-            Ok(Here::Elements(elements)) => Body::Here(elements),
-            Ok(Here::Memory(memory)) => Body::Read { memory: Ok(memory), len: matched.body.len() },
-            Err(fault) => Body::Read { memory: Err(fault), len: matched.body.len() },
-        };
-        if is_cancelled {
-            self.receives.remove(receive);
-            self.give_back(*matched);
-        } else {
-            self.receives[receive].state = ReceiveState::Matched(matched);
-        }
-    }
-
-    /// An announced message cannot be read now. It was looked at under one lock.
-    pub(crate) fn read_later(&mut self, receive: usize) {
-        self.receives[receive].state = ReceiveState::Matched(self.end_reading(receive).0);
-        self.announced.push_back(receive);
-    }
-
-    fn end_reading(&mut self, receive: usize) -> (Box<Matched<S>>, bool) {
-        self.read_tokens += 1;
-        let Receive { state, waker, .. } = &mut self.receives[receive];
-        self.woken.extend(waker.take());
-        match std::mem::replace(state, ReceiveState::Failed(Fault::new(FaultKind::Closed))) {
-            ReceiveState::Reading { matched, is_cancelled } => (matched, is_cancelled),
-            _ => unreachable!("only what is being read is read"),
+            ReceiveState::Posted(_) | ReceiveState::Moving { .. } => unreachable!("it was over a moment ago"),
         }
     }
 
     /// Ends a receive that [`received`](Self::received) has not ended. A message that it had
     /// matched is unexpected again.
     pub(crate) fn cancel(&mut self, receive: usize) {
-        if let ReceiveState::Reading { is_cancelled, .. } = &mut self.receives[receive].state {
+        if let ReceiveState::Moving { is_cancelled, .. } = &mut self.receives[receive].state {
             *is_cancelled = true;
             return;
         }
@@ -349,7 +274,7 @@ impl<S> Engine<S> {
                 self.matcher.cancel(handle);
             }
             ReceiveState::Matched(matched) => self.give_back(*matched),
-            ReceiveState::Failed(_) | ReceiveState::Reading { .. } => {}
+            ReceiveState::Failed(_) | ReceiveState::Moving { .. } => {}
         }
     }
 
@@ -385,9 +310,7 @@ impl<S> Engine<S> {
             return;
         };
         self.consume(&mut message);
-        if let Body::Announced { .. } = message.body {
-            self.announced.push_back(at);
-        }
+        self.is_to_move(at, &message.body);
         let receive = &mut self.receives[at];
         receive.state = ReceiveState::Matched(Box::new(message));
         self.woken.extend(receive.waker.take());

@@ -40,7 +40,7 @@ fn a_dump_says_since_when() {
     let pattern = Pattern { context: 0, source: Some(1), tag: Some(8) };
     let receive = posted(engine.receive(pattern));
     take_in(&mut engine, Rank(2), &eager(0, 7, &[1, 2, 3], 0));
-    engine.send_rendezvous(Rank(3), (0, 5), (key, false), 0);
+    engine.send_rendezvous(Rank(3), (0, 5), (key, By::Read), 0);
     assert_eq!(
         engine.describe(10 * SECOND),
         [
@@ -85,12 +85,13 @@ enum Step {
     Probe(Pattern),
     Send {
         to: u32,
-        is_eager: bool,
+        /// `None`: an eager message.
+        by: Option<By>,
     },
     /// Sends packets, for which there is room or not.
     Flush(bool),
-    /// Reads an announced message, with success or not.
-    Read(bool),
+    /// Moves an announced message, with success or not.
+    Move(bool),
     /// Polls all receives and sends.
     Poll,
     /// Drops the receive that was posted first.
@@ -99,15 +100,21 @@ enum Step {
 
 /// Packets of all kinds with any fields, cut off, too long, or with another byte.
 fn hostile() -> impl Strategy<Value = Vec<u8>> {
-    let key = (0..6_u32, prop_oneof![Just(0), 0..100_u64, any::<u64>()], any::<u64>())
+    let by = prop_oneof![Just(By::Read), Just(By::Offered), Just(By::Write)];
+    let key = (0..6_u32, prop_oneof![Just(0), Just(100), 0..100_u64, any::<u64>()], any::<u64>())
         .prop_map(|(rank, len, address)| SegmentKey { rank: Rank(rank), region: RegionId(1), len, address, rkey: 0 });
     let request = prop_oneof![0..6_u32, any::<u32>()].prop_map(RequestId);
     let packet = prop_oneof![
         (0..3_u32, 0..2_u32).prop_map(|(context, tag)| Packet::Eager { context, tag }),
-        (0..3_u32, 0..2_u32, request.clone(), key, any::<bool>()).prop_map(
-            |(context, tag, request, key, is_offered)| { Packet::Rts { context, tag, request, key, is_offered } }
-        ),
-        (request, any::<u8>()).prop_map(|(request, status)| Packet::Fin { request, status }),
+        (0..3_u32, 0..2_u32, request.clone(), key.clone(), by)
+            .prop_map(|(context, tag, request, key, by)| { Packet::Rts { context, tag, request, key, by } }),
+        (request.clone(), any::<u8>()).prop_map(|(request, status)| Packet::Fin { request, status }),
+        (request.clone(), request.clone(), key).prop_map(|(request, receive, key)| Packet::Rtr {
+            request,
+            receive,
+            key
+        }),
+        (request, any::<u8>()).prop_map(|(receive, status)| Packet::Written { receive, status }),
         Just(Packet::Credit),
         Just(Packet::Ask),
     ];
@@ -142,9 +149,9 @@ fn steps() -> impl Strategy<Value = Step> {
         8 => (3..6_u32, prop_oneof![9 => hostile(), 1 => bytes]).prop_map(|(from, packet)| Step::Hostile { from, packet }),
         2 => pattern().prop_map(Step::Receive),
         1 => pattern().prop_map(Step::Probe),
-        2 => (3..6_u32, any::<bool>()).prop_map(|(to, is_eager)| Step::Send { to, is_eager }),
+        2 => (3..6_u32, prop::option::of(prop_oneof![Just(By::Read), Just(By::Write)])).prop_map(|(to, by)| Step::Send { to, by }),
         2 => any::<bool>().prop_map(Step::Flush),
-        1 => any::<bool>().prop_map(Step::Read),
+        1 => any::<bool>().prop_map(Step::Move),
         1 => Just(Step::Poll),
         1 => Just(Step::Drop),
     ]
@@ -175,17 +182,27 @@ proptest! {
                         engine.give_back(matched);
                     }
                 }
-                Step::Send { to, is_eager: true } => {
+                Step::Send { to, by: None } => {
                     sends.extend(engine.send_eager(Rank(to), (0, 0), b"message", |_, _, _| Posted::Busy));
                 }
-                Step::Send { to, is_eager: false } => {
-                    sends.push(engine.send_rendezvous(Rank(to), (0, 0), (key(), false), 1));
+                Step::Send { to, by: Some(by) } => {
+                    sends.push(engine.send_rendezvous(Rank(to), (0, 0), (key(), by), 1));
                 }
                 Step::Flush(has_room) => engine.flush(|_, _, _| if has_room { Posted::Sent } else { Posted::Busy }),
-                Step::Read(is_read) => {
-                    if let Some(ToRead { receive, key, .. }) = engine.next_to_read(|_| true) {
-                        let failed = Fault::of(FaultKind::NoMemory, key.rank);
-                        engine.read(receive, if is_read { Ok(Here::Memory(2)) } else { Err(failed) });
+                Step::Move(is_moved) => {
+                    let outcome = if is_moved { Ok(()) } else { Err(Fault::new(FaultKind::NoMemory)) };
+                    match engine.next_to_move(|_| true) {
+                        Some(ToMove::Read(ToRead { receive, .. })) => {
+                            engine.read(receive, outcome.map(|()| Here::Memory(2)));
+                        }
+                        Some(ToMove::Expose { receive, len }) => {
+                            engine.expose(receive, outcome.map(|()| (2, SegmentKey { len, ..key() })));
+                        }
+                        Some(ToMove::Write { send, from, .. }) => {
+                            prop_assert_eq!(from, 1);
+                            engine.written(send, outcome);
+                        }
+                        None => {}
                     }
                 }
                 Step::Poll => {
@@ -218,7 +235,7 @@ proptest! {
         // The others.
         receives.into_iter().for_each(|receive| engine.cancel(receive));
         let receive = posted(engine.receive(Pattern { context: 0, source: Some(2), tag: Some(3) }));
-        let send = engine.send_rendezvous(Rank(2), (0, 0), (key(), false), 3);
+        let send = engine.send_rendezvous(Rank(2), (0, 0), (key(), By::Read), 3);
         engine.flush(|_, _, _| Posted::Sent);
         engine.take_idle();
         take_in(&mut engine, Rank(2), &eager(0, 3, b"from the other", 0));
@@ -236,7 +253,7 @@ fn packets_for_a_peer_that_takes_none_are_bounded() {
     let mut engine = Engine::<u64>::new(Rank(0), WINDOW, u32::MAX);
     engine.close(1);
     let key = SegmentKey { rank: Rank(1), ..key() };
-    let rts = Packet::Rts { context: 1, tag: 0, request: RequestId(0), key, is_offered: false }.encode(0);
+    let rts = Packet::Rts { context: 1, tag: 0, request: RequestId(0), key, by: By::Read }.encode(0);
     for _ in 0..WINDOW {
         assert!(engine.lost(Rank(1)).is_none());
         take_in(&mut engine, Rank(1), rts.bytes());
@@ -325,7 +342,7 @@ fn unexpected_messages_are_bounded() {
 fn memory_comes_back_at_the_fin() {
     let mut engine = Engine::<u64>::new(Rank(0), WINDOW, u32::MAX);
     let key = key();
-    let send = engine.send_rendezvous(Rank(1), (0, 0), (key, false), 4711);
+    let send = engine.send_rendezvous(Rank(1), (0, 0), (key, By::Read), 4711);
     engine.flush(|_, _, _| Posted::Sent);
     engine.detach(send);
     assert!(engine.take_idle().is_empty());
@@ -339,6 +356,43 @@ fn memory_comes_back_at_the_fin() {
     assert!(engine.take_idle().is_empty() && engine.lost(Rank(1)).is_some());
 }
 
+/// What a receiver exposes is its message's until the FIN of the sender, or its end; a send that is
+/// written keeps its memory until the write is over.
+#[test]
+fn exposed_memory_comes_back_at_the_fin_or_with_the_loss_of_its_sender() {
+    let [mut sender, mut receiver] = [0, 1].map(|rank| Engine::<u64>::new(Rank(rank), WINDOW, u32::MAX));
+    let fault = Fault::of(FaultKind::PeerDied, Rank(0));
+    let mut started = |number: u64| {
+        let send = sender.send_rendezvous(Rank(1), (0, 0), (key(), By::Write), number);
+        let receive = posted(receiver.receive(Pattern { context: 0, source: Some(0), tag: None }));
+        carry(&mut sender, &mut receiver);
+        assert!(receiver.received(receive, Waker::noop()).is_none());
+        let Some(ToMove::Expose { len: 100, .. }) = receiver.next_to_move(|_| true) else { panic!("it has a receive") };
+        receiver.expose(receive, Ok((number, SegmentKey { rank: Rank(1), ..key() })));
+        carry(&mut receiver, &mut sender);
+        let Some(ToMove::Write { from, .. }) = sender.next_to_move(|_| true) else { panic!("it may be written") };
+        assert_eq!((from, receiver.received(receive, Waker::noop()).is_none()), (number, true));
+        (send, receive)
+    };
+    let [(written, here), (lost, nowhere)] = [1, 2].map(&mut started);
+    sender.written(written, Ok(()));
+    assert_eq!(sender.sent(written, Waker::noop()), Some(Ok(())));
+    carry(&mut sender, &mut receiver);
+    let matched = receiver.received(here, Waker::noop()).unwrap().unwrap();
+    assert!(matches!(matched.body, Body::Read { memory: Ok(1), len: 100 }), "{matched:?}");
+    receiver.deliver(&matched, Ok(()));
+    assert!(!receiver.is_busy(), "its sender waits for nothing");
+    // The other is lost to both before its write is over.
+    receiver.lose(Rank(0), fault);
+    sender.lose(Rank(1), Fault::of(FaultKind::PeerDied, Rank(1)));
+    let matched = receiver.received(nowhere, Waker::noop()).unwrap().unwrap();
+    assert!(matches!(matched.body, Body::Read { memory: Err(found), .. } if found == fault), "{matched:?}");
+    [written, lost].into_iter().for_each(|send| sender.detach(send));
+    assert_eq!(sender.take_idle(), [1]);
+    sender.written(lost, Ok(()));
+    assert_eq!(sender.take_idle(), [2]);
+}
+
 /// Announced messages are read in their order, and not more of them at once than there are tokens.
 /// One that cannot be read now goes behind the others.
 #[test]
@@ -348,12 +402,15 @@ fn reads_wait_for_a_token_in_order() {
         (0..4).map(|tag| posted(engine.receive(Pattern { context: 0, source: Some(1), tag: Some(tag) }))).collect();
     for tag in 0..4 {
         let key = SegmentKey { rank: Rank(1), address: u64::from(tag), ..key() };
-        let rts = Packet::Rts { context: 0, tag, request: RequestId(tag), key, is_offered: false };
+        let rts = Packet::Rts { context: 0, tag, request: RequestId(tag), key, by: By::Read };
         take_in(&mut engine, Rank(1), rts.encode(0).bytes());
     }
-    let next = |engine: &mut Engine<u64>| engine.next_to_read(|_| true).map(|next| next.receive);
+    let next = |engine: &mut Engine<u64>| match engine.next_to_move(|_| true) {
+        Some(ToMove::Read(next)) => Some(next.receive),
+        next => next.map(|next| panic!("{next:?}")),
+    };
     assert_eq!([0; 3].map(|_| next(&mut engine)), [Some(receives[0]), Some(receives[1]), None]);
-    assert!(!engine.has_announced());
+    assert!(!engine.has_to_move());
     engine.read_later(receives[1]);
     assert_eq!([0; 2].map(|_| next(&mut engine)), [Some(receives[2]), None]);
     engine.read(receives[0], Ok(Here::Memory(0)));
@@ -387,9 +444,9 @@ fn a_lost_peer_ends_what_needs_it() {
 fn what_a_peer_sent_before_it_died_is_received() {
     let mut engine = Engine::<u64>::new(Rank(0), WINDOW, u32::MAX);
     let key = key();
-    let read = engine.send_rendezvous(Rank(1), (0, 0), (key, false), 1);
+    let read = engine.send_rendezvous(Rank(1), (0, 0), (key, By::Read), 1);
     engine.flush(|_, _, _| Posted::Sent);
-    let unsent = engine.send_rendezvous(Rank(1), (0, 0), (key, false), 2);
+    let unsent = engine.send_rendezvous(Rank(1), (0, 0), (key, By::Read), 2);
     let fault = Fault::of(FaultKind::PeerDied, Rank(1));
     engine.flush(|_, _, _| Posted::Failed(fault));
     assert_eq!([read, unsent].map(|send| engine.sent(send, Waker::noop())), [None, Some(Err(fault))]);

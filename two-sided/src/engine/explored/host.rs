@@ -9,13 +9,13 @@ use onesided_fabric::SegmentKey;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RegionId};
 
 use super::net::{Message, Net, Plant, message_of, number, number_of};
-use crate::engine::{Body, Direct, Engine, Here, Landed, Matched, Posting, ReceiveState, ToRead};
+use crate::engine::{Body, Direct, Engine, Here, Landed, Matched, Posting, ReceiveState, ToMove, ToRead};
 use crate::matching::oracle::Oracle;
 use crate::matching::{Envelope, Pattern};
-use crate::wire::head_of;
+use crate::wire::{By, Packet, head_of};
 
-/// So that a second message that is announced waits until the first one was read.
-const READ_TOKENS: u32 = 1;
+/// So that a second message that is announced waits until the first one was read or written.
+const TOKENS: u32 = 1;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Op {
@@ -30,6 +30,8 @@ pub(super) enum Mode {
     Eager(usize),
     Rendezvous,
     Synchronous,
+    /// By RPUT, but for a message to this rank itself.
+    Write,
 }
 
 /// What a handle of a user has.
@@ -53,9 +55,9 @@ impl Wake for Woken {
     }
 }
 
-/// A read of an announced message by another task.
+/// A read of an announced message by another task, or memory that is exposed for one.
 #[derive(Debug)]
-struct Read {
+pub(super) struct Moving {
     receive: usize,
     request: usize,
     number: u64,
@@ -116,13 +118,16 @@ pub(super) struct Host {
     pub(super) engine: Engine<u64>,
     pub(super) program: VecDeque<Op>,
     pub(super) requests: Vec<(Request, Arc<Woken>)>,
-    reads: Vec<Read>,
+    pub(super) reads: Vec<Moving>,
+    exposed: Vec<Moving>,
+    /// The sends that this rank writes, and their messages.
+    pub(super) writes: Vec<(usize, u64)>,
     pub(super) seen: Seen,
     sends: u64,
 }
 
 fn take_in(
-    (net, engine, seen): (&mut Net, &mut Engine<u64>, &mut Seen),
+    (net, engine, seen, exposed): (&mut Net, &mut Engine<u64>, &mut Seen, &mut Vec<Moving>),
     (from, to): (u32, u32),
     direct: &mut Direct<'_>,
 ) {
@@ -133,32 +138,57 @@ fn take_in(
         let read = |offset: usize, into: &mut [u8]| into.copy_from_slice(&packet[offset..][..into.len()]);
         engine.arrived(Rank(from), (&head_of(&packet), packet.len()), read, direct);
     }
+    if packet[0] == 9
+        && let Some((Packet::Written { receive, .. }, _)) = Packet::decode(&packet)
+        && let Some(at) = exposed.iter().position(|exposed| exposed.receive == receive.0 as usize)
+    {
+        exposed.remove(at).ended(seen);
+    }
+}
+
+impl Moving {
+    /// A message whose receive was dropped goes to another one.
+    fn ended(self, seen: &mut Seen) {
+        if self.is_cancelled {
+            seen.give_back(self.request);
+        }
+    }
 }
 
 impl Host {
     pub(super) fn new(rank: u32, window: u32, program: &[Op]) -> Self {
         Self {
             rank,
-            engine: Engine::new(Rank(rank), window, READ_TOKENS),
+            engine: Engine::new(Rank(rank), window, TOKENS),
             program: program.iter().copied().collect(),
             requests: vec![],
             reads: vec![],
+            exposed: vec![],
+            writes: vec![],
             seen: Seen::default(),
             sends: 0,
         }
     }
 
-    /// Whether a message may be read by another task.
-    pub(super) fn has_announced(&self) -> bool {
-        let is_announced = |at: &usize| match &self.engine.receives.get(*at)?.state {
-            ReceiveState::Matched(matched) => matches!(matched.body, Body::Announced { .. }).then_some(()),
-            _ => None,
-        };
-        self.engine.has_announced() && self.engine.announced.iter().find_map(is_announced).is_some()
+    /// Whether there is something to be done for an announced message.
+    pub(super) fn has_to_move(&self) -> bool {
+        let Engine { tokens, to_write, announced, to_expose, .. } = &self.engine;
+        let is_by =
+            |at: &usize, written| self.engine.announced(*at).is_some_and(|(_, by)| (by == By::Write) == written);
+        *tokens > 0 && (!to_write.is_empty() || announced.iter().any(|at| is_by(at, false)))
+            || to_expose.iter().any(|at| is_by(at, true))
     }
 
-    pub(super) const fn reads(&self) -> usize {
-        self.reads.len()
+    /// Exposed memory is its message's until the FIN.
+    pub(super) fn check_exposed(&self) {
+        for Moving { receive, number, .. } in &self.exposed {
+            let is_held = matches!(
+                self.engine.receives.get(*receive).map(|receive| &receive.state),
+                Some(ReceiveState::Moving { matched, .. })
+                    if matches!(&matched.body, Body::Read { memory: Ok(memory), .. } if memory == number)
+            );
+            assert!(is_held, "the exposed memory of {number} came back before the FIN");
+        }
     }
 
     pub(super) fn start(&mut self, net: &mut Net, op: Op) {
@@ -176,10 +206,11 @@ impl Host {
                         self.engine
                             .send_eager(Rank(to), (0, tag), &bytes, |to, head, body| net.post(rank, to, head, body))
                     }
-                    Mode::Rendezvous | Mode::Synchronous => {
+                    Mode::Rendezvous | Mode::Synchronous | Mode::Write => {
                         let key =
                             SegmentKey { rank: Rank(rank), region: RegionId(1), len: 8, address: number, rkey: 0 };
-                        let send = self.engine.send_rendezvous(Rank(to), (0, tag), (key, false), number);
+                        let by = if matches!(mode, Mode::Write) && to != rank { By::Write } else { By::Read };
+                        let send = self.engine.send_rendezvous(Rank(to), (0, tag), (key, by), number);
                         if let Mode::Synchronous = mode {
                             self.engine.make_synchronous(send);
                         }
@@ -195,7 +226,7 @@ impl Host {
             }
             Op::Receive { pattern, has_slice } => {
                 let mut slice = vec![0; 800];
-                let Self { engine, seen, .. } = self;
+                let Self { engine, seen, exposed, .. } = self;
                 let mut direct = Direct::into(&mut slice);
                 let posting = if has_slice {
                     engine.receive_into(pattern, &mut direct, |engine, direct| {
@@ -203,7 +234,7 @@ impl Host {
                         let chosen = net.choose(wires.len() + 1);
                         net.note(rank, chosen);
                         match chosen.checked_sub(1) {
-                            Some(wire) => take_in((net, engine, seen), (wires[wire], rank), direct),
+                            Some(wire) => take_in((net, engine, seen, exposed), (wires[wire], rank), direct),
                             None => return false,
                         }
                         true
@@ -307,6 +338,11 @@ impl Host {
 
     /// A task has a message. It begins to read it, if it was announced.
     fn taken(&mut self, net: &mut Net, at: usize, matched: Matched<u64>) {
+        if matched.body.is_to_be_written() {
+            let receive = self.engine.receive_matched(Box::new(matched));
+            self.requests[at].0 = Request::Posted { receive, source: None, has_slice: false };
+            return self.poll(net, at);
+        }
         let is_announced = matches!(matched.body, Body::Announced { .. });
         if is_announced {
             net.begin_read(number(&matched.body).unwrap());
@@ -346,35 +382,68 @@ impl Host {
 
     /// The next packet arrives, taken in by any task or by that of a receive.
     pub(super) fn arrive(&mut self, net: &mut Net, from: u32, by: Option<usize>) {
-        let Self { engine, seen, requests, rank, .. } = self;
+        let Self { engine, seen, exposed, requests, rank, .. } = self;
         let mut slice = vec![0; 800];
         let mut direct = match by.map(|by| &requests[by].0) {
             Some(Request::Posted { receive, .. }) => Direct::posted(*receive, &mut slice),
             _ => Direct::none(),
         };
-        take_in((net, engine, seen), (from, *rank), &mut direct);
+        take_in((net, engine, seen, exposed), (from, *rank), &mut direct);
         if let (Some(landed), Some(by)) = (direct.landed, by) {
             self.requests[by].0 = Request::Over;
             self.got(net, by, Some(number_of(&slice[..landed.len as usize])));
         }
     }
 
-    pub(super) fn begin_read(&mut self, net: &mut Net) {
-        let Some(ToRead { receive, key, .. }) = self.engine.next_to_read(|_| true) else { return };
+    /// A task does what is to be done next for an announced message.
+    pub(super) fn begin(&mut self, net: &mut Net) {
+        let rank = self.rank;
+        let Some(next) = self.engine.next_to_move(|_| true) else { return };
+        let (ToMove::Read(ToRead { receive, .. }) | ToMove::Expose { receive, .. }) = next else {
+            let ToMove::Write { send, from: number, .. } = next else { unreachable!() };
+            net.message(number).is_being_written = true;
+            if net.plant == Plant::FinBeforeWrite {
+                return self.engine.written(send, Ok(()));
+            }
+            return self.writes.push((send, number));
+        };
         let is_it =
             |(request, _): &(Request, _)| matches!(request, Request::Posted { receive: at, .. } if *at == receive);
         let request = self.requests.iter().position(is_it).unwrap();
-        net.begin_read(key.address);
-        self.reads.push(Read { receive, request, number: key.address, is_cancelled: false });
+        let ReceiveState::Moving { matched, .. } = &self.engine.receives[receive].state else { unreachable!() };
+        let number = number(&matched.body).unwrap();
+        let moving = Moving { receive, request, number, is_cancelled: false };
+        if let ToMove::Read(_) = next {
+            net.begin_read(number);
+            return self.reads.push(moving);
+        }
+        let from = net.message(number).from;
+        if net.fails(rank, from) {
+            net.message(number).is_lost = true;
+            return self.engine.expose(receive, Err(Fault::new(FaultKind::NoMemory)));
+        }
+        let key = SegmentKey { rank: Rank(rank), region: RegionId(1), len: 8, address: number, rkey: 0 };
+        self.engine.expose(receive, Ok((number, key)));
+        if self.engine.lost(Rank(from)).is_none() {
+            self.exposed.push(moving);
+        }
     }
 
     pub(super) fn finish_read(&mut self, net: &mut Net, at: usize) {
-        let Read { receive, request, number, is_cancelled } = self.reads.remove(at);
-        let outcome = self.end_read(net, number);
-        self.engine.read(receive, outcome.map(|()| Here::Memory(number)));
-        if is_cancelled {
-            self.seen.give_back(request);
-        }
+        let read = self.reads.remove(at);
+        let outcome = self.end_read(net, read.number);
+        self.engine.read(read.receive, outcome.map(|()| Here::Memory(read.number)));
+        read.ended(&mut self.seen);
+    }
+
+    pub(super) fn finish_write(&mut self, net: &mut Net, at: usize) {
+        let (send, number) = self.writes.remove(at);
+        let to = net.message(number).to;
+        let fails = net.fails(self.rank, to);
+        let message = net.message(number);
+        (message.is_being_written, message.is_lost, message.is_read) = (false, fails, !fails);
+        let failed = Fault::of(FaultKind::ConnectionLost, Rank(to));
+        self.engine.written(send, if fails { Err(failed) } else { Ok(()) });
     }
 
     /// Drops a handle.
@@ -384,9 +453,16 @@ impl Host {
             Request::Posted { receive, .. } => {
                 self.engine.cancel(receive);
                 self.seen.oracle.posted.retain(|(_, posted)| *posted as usize != at);
-                match self.reads.iter_mut().find(|read| read.request == at) {
-                    Some(read) => read.is_cancelled = true,
+                let mut moving = self.reads.iter_mut().chain(&mut self.exposed);
+                match moving.find(|moving| moving.request == at) {
+                    Some(moving) => moving.is_cancelled = true,
                     None => self.seen.give_back(at),
+                }
+                if net.plant == Plant::EarlyReuse
+                    && let Some(exposed) = self.exposed.iter().find(|exposed| exposed.request == at)
+                    && let Some(memory) = self.engine.exposed(receive, Rank(net.message(exposed.number).from))
+                {
+                    self.engine.end_move(receive, Ok(Here::Memory(memory)));
                 }
             }
             Request::Taken(matched) => {
@@ -415,11 +491,15 @@ impl Host {
         net.closed.insert(self.rank);
     }
 
-    pub(super) fn lose(&mut self, peer: u32) {
+    pub(super) fn lose(&mut self, net: &mut Net, peer: u32) {
         self.seen.oracle.posted.retain(|(pattern, _)| pattern.source != Some(peer));
         match self.engine.has_unreachable() {
             true => self.engine.lose_unreachable(),
             false => self.engine.lose(Rank(peer), Fault::of(FaultKind::PeerDied, Rank(peer))),
+        }
+        self.exposed.sort_by_key(|exposed| exposed.receive);
+        for exposed in self.exposed.extract_if(.., |exposed| net.message(exposed.number).from == peer) {
+            exposed.ended(&mut self.seen);
         }
     }
 
@@ -448,7 +528,8 @@ impl Host {
         for number in self.engine.take_idle() {
             let message = net.message(number);
             assert!(!std::mem::replace(&mut message.is_freed, true), "the memory of {number} was given back twice");
-            assert!(!message.is_being_read, "the memory of {number} was given back under a read");
+            let is_being_moved = message.is_being_read || message.is_being_written;
+            assert!(!is_being_moved, "the memory of {number} was given back under a read or write");
         }
     }
 }

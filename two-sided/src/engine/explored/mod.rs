@@ -72,6 +72,10 @@ const fn rendezvous(to: u32, tag: u32) -> Op {
     Op::Send { to, tag, mode: Mode::Rendezvous }
 }
 
+const fn written(to: u32, tag: u32) -> Op {
+    Op::Send { to, tag, mode: Mode::Write }
+}
+
 const fn synchronous(to: u32, tag: u32) -> Op {
     Op::Send { to, tag, mode: Mode::Synchronous }
 }
@@ -149,6 +153,47 @@ fn a_rendezvous() {
 }
 
 #[test]
+fn a_written_rendezvous() {
+    holds(10_000, &[vec![written(1, 0)], vec![receive(Some(0), None)]], troubles(2), troubles(2));
+}
+
+#[test]
+fn a_written_rendezvous_and_two_receives() {
+    let receives = vec![receive(Some(0), None), receive_into(None, Some(0))];
+    holds(8_000, &[vec![written(1, 0)], receives], troubles(1), troubles(2));
+}
+
+#[test]
+fn two_written_rendezvous() {
+    let receives = vec![receive(Some(0), None), receive(None, Some(0))];
+    holds(60_000, &[vec![written(1, 0), written(1, 0)], receives], vec![NOTHING], troubles(1));
+}
+
+#[test]
+fn a_written_rendezvous_and_one_that_is_read() {
+    let receives = vec![receive(Some(0), None)];
+    holds(2_000, &[vec![written(1, 0), rendezvous(1, 0)], receives], troubles(1), troubles(2));
+}
+
+#[test]
+fn a_written_rendezvous_against_one_that_is_read() {
+    let programs = [vec![written(1, 0), receive(Some(1), None)], vec![rendezvous(0, 0), receive(None, None)]];
+    holds(13_000, &programs, vec![NOTHING], vec![NOTHING]);
+}
+
+#[test]
+fn a_written_rendezvous_in_both_directions() {
+    let programs = [vec![written(1, 0), receive(Some(1), None)], vec![written(0, 0), receive(None, None)]];
+    holds(80_000, &programs, vec![NOTHING], vec![NOTHING]);
+}
+
+#[test]
+fn a_matched_probe_of_a_written_message() {
+    let probe = Op::Probe { pattern: pattern(None, None), takes: true };
+    holds(1_000, &[vec![written(1, 0)], vec![probe, receive(None, None)]], troubles(1), troubles(2));
+}
+
+#[test]
 fn messages_of_a_rank_to_itself() {
     let program = vec![rendezvous(0, 0), synchronous(0, 1), receive(Some(0), None), receive_into(None, Some(0))];
     holds(13_000, &[program], troubles(2), troubles(2));
@@ -188,18 +233,37 @@ fn a_probe_and_a_matched_probe() {
 fn caught(plant: Plant, expected: &str) {
     let receives = vec![receive(Some(0), None), receive(None, None)];
     let programs = match plant {
+        Plant::FinBeforeWrite | Plant::EarlyReuse | Plant::LostPacket(9) => {
+            vec![vec![written(1, 0), written(1, 0)], receives]
+        }
         Plant::CreditTwice | Plant::LostPacket(_) => {
             vec![vec![eager(1, 0), eager(1, 0), eager(1, 0)], receives]
         }
         _ => vec![vec![rendezvous(1, 0), rendezvous(1, 0)], receives],
     };
-    let found = explore(&Setup { programs, window: 4, budget: NOTHING, plant });
+    let budget = Budget { drops: u32::from(plant == Plant::EarlyReuse), ..NOTHING };
+    let found = explore(&Setup { programs, window: 4, budget, plant });
     assert!(found.as_ref().is_err_and(|found| found.contains(expected)), "{plant:?}: {found:?}");
 }
 
 #[test]
 fn a_fin_before_the_read_is_caught() {
     caught(Plant::FinBeforeRead, "FIN before the read");
+}
+
+#[test]
+fn a_fin_before_the_end_of_the_write_is_caught() {
+    caught(Plant::FinBeforeWrite, "FIN before the end of the write");
+}
+
+#[test]
+fn exposed_memory_that_is_used_early_is_caught() {
+    caught(Plant::EarlyReuse, "came back before the FIN");
+}
+
+#[test]
+fn a_lost_fin_of_a_write_is_caught() {
+    caught(Plant::LostPacket(9), "does not end");
 }
 
 #[test]
@@ -236,7 +300,12 @@ fn a_repeated_credit_does_no_harm() {
 }
 
 fn ops(ranks: u32) -> impl Strategy<Value = Op> {
-    let mode = prop_oneof![(1..60_usize).prop_map(Mode::Eager), Just(Mode::Rendezvous), Just(Mode::Synchronous)];
+    let mode = prop_oneof![
+        (1..60_usize).prop_map(Mode::Eager),
+        Just(Mode::Rendezvous),
+        Just(Mode::Synchronous),
+        Just(Mode::Write)
+    ];
     let patterns =
         (prop::option::of(0..ranks), prop::option::of(0..2_u32)).prop_map(|(source, tag)| pattern(source, tag));
     prop_oneof![

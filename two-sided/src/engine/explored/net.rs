@@ -38,6 +38,9 @@ pub(super) struct Budget {
 pub(super) enum Plant {
     None,
     FinBeforeRead,
+    FinBeforeWrite,
+    /// Exposed memory is taken for idle when its receive is dropped.
+    EarlyReuse,
     TwoFins,
     CreditTwice,
     /// The memory of an announced message is taken for idle.
@@ -56,9 +59,10 @@ pub(super) struct Message {
     pub(super) from: u32,
     pub(super) to: u32,
     pub(super) is_rendezvous: bool,
-    /// Whether its receiver has read it, and reads it now.
+    /// Whether its receiver has it in its memory, and reads it now, or its sender writes it now.
     pub(super) is_read: bool,
     pub(super) is_being_read: bool,
+    pub(super) is_being_written: bool,
     /// Whether a receive has got it, or was told that it is lost.
     pub(super) is_received: bool,
     /// Whether it was lost: it could not be read.
@@ -76,6 +80,7 @@ impl Message {
             is_rendezvous,
             is_read: false,
             is_being_read: false,
+            is_being_written: false,
             is_received: false,
             is_lost: false,
             is_freed: false,
@@ -91,6 +96,8 @@ pub(super) struct Net {
     pub(super) unsent: BTreeMap<(u32, u32), VecDeque<u64>>,
     /// The message of a request.
     announced: BTreeMap<(u32, u32, u32), u64>,
+    /// The message that a receive exposes memory for.
+    exposed: BTreeMap<(u32, u32), u64>,
     pub(super) messages: BTreeMap<u64, Message>,
     pub(super) dead: Option<u32>,
     pub(super) closed: BTreeSet<u32>,
@@ -133,6 +140,7 @@ impl Net {
             wires: BTreeMap::new(),
             unsent: BTreeMap::new(),
             announced: BTreeMap::new(),
+            exposed: BTreeMap::new(),
             messages: BTreeMap::new(),
             dead: None,
             closed: BTreeSet::new(),
@@ -227,6 +235,17 @@ impl Net {
                 assert!(!std::mem::replace(&mut message.has_fin, true), "a second FIN of {number}");
                 assert!(!message.is_being_read, "FIN before the read of {number}");
                 assert!(message.is_read || status != 0, "FIN without a read of {number}");
+            }
+            Packet::Rtr { request, receive, .. } => {
+                let number = self.announced[&(to, from, request.0)];
+                self.exposed.insert((from, receive.0), number);
+            }
+            Packet::Written { receive, status } => {
+                let number = self.exposed[&(to, receive.0)];
+                let message = self.message(number);
+                assert!(!std::mem::replace(&mut message.has_fin, true), "a second FIN of {number}");
+                assert!(!message.is_being_written, "FIN before the end of the write of {number}");
+                assert!(message.is_read || status != 0, "FIN without a write of {number}");
             }
             _ => {}
         }

@@ -19,8 +19,10 @@ pub(super) enum Action {
     Finish(usize),
     /// The next packet of a peer arrives, taken in by the task of a receive or by any.
     Arrive(u32, Option<usize>),
-    BeginRead,
+    /// What is to be done next for an announced message.
+    Begin,
     EndRead(usize),
+    EndWrite(usize),
     Flush,
     Lose(u32),
     Drop(usize),
@@ -85,10 +87,11 @@ impl World {
             if !host.program.is_empty() {
                 can(Action::Start);
             }
-            if host.has_announced() {
-                can(Action::BeginRead);
+            if host.has_to_move() {
+                can(Action::Begin);
             }
-            (0..host.reads()).for_each(|read| can(Action::EndRead(read)));
+            (0..host.reads.len()).for_each(|read| can(Action::EndRead(read)));
+            (0..host.writes.len()).for_each(|write| can(Action::EndWrite(write)));
             if host.engine.is_busy() {
                 can(Action::Flush);
             }
@@ -117,10 +120,11 @@ impl World {
             Action::Poll(request) => host.poll(net, request),
             Action::Finish(request) => host.finish(net, request),
             Action::Arrive(from, by) => host.arrive(net, from, by),
-            Action::BeginRead => host.begin_read(net),
+            Action::Begin => host.begin(net),
             Action::EndRead(read) => host.finish_read(net, read),
+            Action::EndWrite(write) => host.finish_write(net, write),
             Action::Flush => {}
-            Action::Lose(peer) => host.lose(peer),
+            Action::Lose(peer) => host.lose(net, peer),
             Action::Drop(request) => {
                 net.budget.drops -= 1;
                 host.drop_handle(net, request);
@@ -133,9 +137,10 @@ impl World {
                 net.budget.deaths -= 1;
                 net.dead = Some(at);
                 net.wires.retain(|(_, to), _| *to != at);
-                net.messages.values_mut().filter(|message| message.to == at).for_each(|message| {
-                    message.is_being_read = false;
-                });
+                for message in net.messages.values_mut() {
+                    message.is_being_read &= message.to != at;
+                    message.is_being_written &= message.from != at;
+                }
                 return;
             }
         }
@@ -164,6 +169,7 @@ impl World {
         for from in self.alive() {
             let host = &self.hosts[from as usize];
             let Host { engine, seen, .. } = host;
+            host.check_exposed();
             let lists = (seen.oracle.posted.len(), seen.oracle.unexpected.len());
             assert_eq!(engine.matcher.lens(), lists, "rank {from}: posted and unexpected");
             for to in self.alive() {

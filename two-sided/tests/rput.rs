@@ -1,0 +1,208 @@
+//! Long messages that their sender writes (RPUT: sur-2006, section 3), between threads and in the
+//! simulator.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use onesided_fabric::remote_memory::{FaultKind, RemoteMemory};
+use onesided_fabric::{Any, Fabric, World, threads};
+use onesided_sim::{End, Network, Simulation};
+use onesided_two_sided::{Buffer, Messages, ProgressMode, Protocol, Rendezvous, Shape, Source, Tag};
+
+const SOON: Duration = Duration::from_secs(60);
+/// In words: eager, and by rendezvous.
+const LENGTHS: [usize; 5] = [0, 100, 1_000, 20_000, 200_000];
+
+async fn written<F: Fabric + 'static>(world: &World<F>) -> Messages<F> {
+    let messages = Messages::new(world).await.unwrap();
+    messages.set_rendezvous(Rendezvous::Rput);
+    messages
+}
+
+fn ranks(ranks: u32, run: impl Fn(World<Any>, Messages) + Sync) {
+    threads(ranks, |world| {
+        let messages = onesided_fabric::block_on(world.fabric(), written(&world));
+        run(world, messages);
+    })
+    .unwrap();
+}
+
+fn words(seed: usize, len: usize) -> Vec<u64> {
+    (0..len).map(|at| (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed as u64).collect()
+}
+
+fn filled<F: Fabric>(messages: &Messages<F>, seed: usize, len: usize) -> Buffer<u64, F> {
+    let mut buffer = messages.buffer(len).unwrap();
+    buffer.write(0, &words(seed, len));
+    buffer
+}
+
+/// Every rank sends all lengths to the next one at the same time, out of slices and buffers, and
+/// receives them by every kind of receive.
+async fn ring<F: Fabric + 'static>(world: &World<F>) {
+    let messages = written(world).await;
+    let (me, all) = (world.rank() as usize, world.size());
+    let (left, right) = ((world.rank() + all - 1) % all, (world.rank() + 1) % all);
+    for len in LENGTHS {
+        let (sent, expected) = (words(me, len), words(left as usize, len));
+        let sends = [(); 5].map(|()| messages.send(&sent, right, Tag(3)));
+        let buffer = messages.send_buffer(filled(&messages, me, len), right, Tag(4));
+        let synchronous = messages.send_synchronous(&sent, right, Tag(5));
+        assert!(messages.recv::<u64>(left, Tag(3)).await.unwrap().0 == expected, "{len} words");
+        let mut slice = vec![0; len + 1];
+        let status = messages.recv_into(&mut slice, Source::Any, Tag(3)).await.unwrap();
+        assert_eq!((status.source, status.bytes), (left, 8 * len as u64));
+        assert!(slice[..len] == expected, "{len} words");
+        let mut column = vec![0; 2 * len];
+        let places = Shape::Vector { count: len, block: 1, stride: 2 };
+        messages.recv_shaped(&mut column, places, left, Tag(3)).await.unwrap();
+        assert!(column.iter().step_by(2).eq(&expected), "{len} words");
+        let message = messages.match_probe(left, Tag(3)).await.unwrap();
+        assert!(message.recv::<u64>().await.unwrap().0 == expected, "{len} words");
+        for tag in [3, 4, 5] {
+            // As long as the message, or longer.
+            let into = messages.buffer::<u64>(len * (1 + usize::from(tag == 3))).unwrap();
+            let (got, _) = messages.recv_buffer(into, left, Tag(tag)).await.unwrap();
+            assert!(got.read(0..got.len()) == expected, "{len} words");
+        }
+        synchronous.await.unwrap();
+        assert!(buffer.await.unwrap().read(0..len) == sent);
+        for send in sends {
+            send.await.unwrap();
+        }
+    }
+}
+
+#[test]
+fn all_lengths_travel_around_a_ring_of_threads() {
+    for size in [1, 2, 4] {
+        threads(size, |world| onesided_fabric::block_on(world.fabric(), ring(&world))).unwrap();
+    }
+}
+
+#[test]
+fn and_of_simulated_ranks() {
+    for seed in 0..5 {
+        let report =
+            Simulation::new(Network::default()).ranks(4).seed(seed).run(|world| async move { ring(&world).await });
+        assert_eq!(report.end, End::Finished);
+        assert!(report.results.iter().all(Option::is_some));
+    }
+}
+
+/// Each side has its own choice, and its own handler.
+#[test]
+fn every_progress_mode_moves_both_protocols() {
+    for mode in [ProgressMode::Interrupt, ProgressMode::Thread, ProgressMode::Hybrid] {
+        ranks(2, |world, messages| {
+            messages.set_progress(mode).unwrap();
+            let (me, other) = (world.rank(), 1 - world.rank());
+            if me == 1 {
+                messages.set_rendezvous(Rendezvous::Rget);
+            }
+            let sent = words(me as usize, LENGTHS[4]);
+            for round in 0..10 {
+                let receive = messages.recv::<u64>(other, Tag(round));
+                let send = messages.send(&sent, other, Tag(round));
+                if round % 2 == 0 {
+                    world.barrier().wait().unwrap(); // they move meanwhile
+                }
+                assert!(receive.deadline(SOON).wait().unwrap().0 == words(other as usize, LENGTHS[4]));
+                send.deadline(SOON).wait().unwrap();
+            }
+        });
+    }
+}
+
+/// A receive that is dropped while its message is written to it: the next one gets the message.
+#[test]
+fn simulated_receives_that_are_dropped_give_their_message_back() {
+    for seed in 0..40 {
+        let report = Simulation::new(Network::default()).ranks(2).seed(seed).run(|world| async move {
+            let messages = written(&world).await;
+            let len = LENGTHS[3];
+            if world.rank() == 0 {
+                messages.send_buffer(filled(&messages, 1, len), 1, Tag(0)).await.unwrap();
+                messages.send_buffer(filled(&messages, 2, len), 1, Tag(0)).await.unwrap();
+                return;
+            }
+            let mut first = messages.recv::<u64>(0, Tag(0));
+            let mut next = 1;
+            for _ in 0..seed % 4 {
+                if poll_fn(|cx| Poll::Ready(Pin::new(&mut first).poll(cx))).await.is_ready() {
+                    next = 2;
+                    break;
+                }
+                world.fabric().sleep(1000 * (seed / 4)).await;
+            }
+            drop(first);
+            for round in next..=2 {
+                let (got, _) = messages.recv::<u64>(0, Tag(0)).await.unwrap();
+                assert!(got == words(round, len), "seed {seed}, message {round}");
+            }
+        });
+        assert_eq!(report.end, End::Finished, "seed {seed}");
+    }
+}
+
+const BEGIN: Duration = Duration::from_millis(1);
+
+/// Whenever one of two ranks dies, the other has the message, whole, or the fault.
+#[test]
+fn a_simulated_death_at_any_time_ends_what_waits_for_it() {
+    let mut seen = [[0; 2]; 2];
+    for dead in [0, 1] {
+        for after in (0..60_000).step_by(1_500) {
+            let simulation = Simulation::new(Network::default()).ranks(2);
+            let report = simulation.kill(dead, BEGIN + Duration::from_nanos(after)).run(|world| async move {
+                let messages = written(&world).await;
+                let len = LENGTHS[3];
+                let begin = BEGIN.as_nanos() as u64;
+                world.fabric().sleep(begin - world.fabric().now()).await;
+                let outcome = match world.rank() {
+                    0 => messages.send(&words(7, len), 1, Tag(0)).await,
+                    _ => messages.recv::<u64>(0, Tag(0)).await.map(|(got, _)| assert!(got == words(7, len))),
+                };
+                outcome.map_err(|error| error.fault().kind())
+            });
+            assert_eq!(report.end, End::Finished, "rank {dead} after {after} ns");
+            match report.results[1 - dead as usize] {
+                Some(Ok(())) => seen[dead as usize][0] += 1,
+                Some(Err(kind)) => {
+                    // Simulated memory is gone before the others learn of the death.
+                    let is_death = matches!(kind, FaultKind::PeerDied | FaultKind::NoSuchRegion);
+                    assert!(is_death, "{kind:?}: rank {dead} after {after} ns");
+                    seen[dead as usize][1] += 1;
+                }
+                None => panic!("rank {} did not end", 1 - dead),
+            }
+        }
+    }
+    assert!(seen.iter().flatten().all(|times| *times > 0), "{seen:?}");
+}
+
+#[test]
+fn what_is_under_way_is_shown_and_explained() {
+    ranks(2, |world, messages| {
+        let (me, other) = (world.rank(), 1 - world.rank());
+        let explained = messages.explain(other, 100_000).unwrap();
+        assert_eq!((explained.protocol(), messages.rendezvous()), (Protocol::Rput, Rendezvous::Rput));
+        assert!(
+            explained.to_string().contains("\n> rput     any length: copied by the sender, written"),
+            "{explained}"
+        );
+        assert_eq!(messages.explain(me, 100_000).unwrap().protocol(), Protocol::Rget);
+        if me == 1 {
+            world.barrier().wait().unwrap();
+            assert_eq!(messages.recv::<u8>(0, Tag(9)).deadline(SOON).wait().unwrap().0, [3; 100_000]);
+            return;
+        }
+        let send = messages.send(&[3_u8; 100_000], 1, Tag(9));
+        let dump = onesided_fabric::dump().to_string();
+        assert!(dump.contains("to be written when its receiver is ready"), "{dump}");
+        world.barrier().wait().unwrap();
+        send.deadline(SOON).wait().unwrap();
+    });
+}
