@@ -1,11 +1,12 @@
 //! `bench overlap`: whether a message moves while a rank computes (sur-2006, section 5), and what that
-//! costs messages that are waited for (yu-2004, Table 1), by progress mode. Rank 0 receives, and the
-//! last rank sends.
+//! costs messages that are waited for (yu-2004, Table 1), by progress mode and rendezvous protocol.
+//! Rank 0 receives, and the last rank sends.
 
+use std::fmt;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use onesided_two_sided::{Messages, ProgressMode, Tag};
+use onesided_two_sided::{Messages, ProgressMode, Rendezvous, Tag};
 use rustix::thread::CpuSet;
 
 use crate::bench::effort::Effort;
@@ -23,8 +24,31 @@ pub(crate) const COMPUTES: Duration = Duration::from_micros(1_800);
 /// How long the other side waits, so that a receive is posted first, or a message announced first.
 const LATER: Duration = Duration::from_micros(200);
 
-pub(crate) const MODES: [ProgressMode; 4] =
-    [ProgressMode::Polling, ProgressMode::Interrupt, ProgressMode::Thread, ProgressMode::Hybrid];
+/// How the messages of both ranks move.
+#[derive(Clone, Copy)]
+pub(crate) struct Way {
+    mode: ProgressMode,
+    rendezvous: Rendezvous,
+}
+
+/// Messages are read, but those of the last two: RPUT, and RPUT with interrupt.
+pub(crate) static WAYS: [Way; 6] = [
+    Way { mode: ProgressMode::Polling, rendezvous: Rendezvous::Rget },
+    Way { mode: ProgressMode::Interrupt, rendezvous: Rendezvous::Rget },
+    Way { mode: ProgressMode::Thread, rendezvous: Rendezvous::Rget },
+    Way { mode: ProgressMode::Hybrid, rendezvous: Rendezvous::Rget },
+    Way { mode: ProgressMode::Polling, rendezvous: Rendezvous::Rput },
+    Way { mode: ProgressMode::Hybrid, rendezvous: Rendezvous::Rput },
+];
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.rendezvous {
+            Rendezvous::Rget => write!(f, "{}", self.mode),
+            _ => write!(f, "{}, {}", self.mode, self.rendezvous),
+        }
+    }
+}
 
 // What the two ranks do: flags, which benches/peers/overlap.c has too.
 const RECEIVER_COMPUTES: u64 = 1;
@@ -75,7 +99,7 @@ pub(crate) fn compared(mode: usize) -> impl Iterator<Item = (&'static str, bool,
 }
 
 pub(crate) static SUITE: Suite = Suite {
-    steps: |effort| (MODES.len() * (sizes(effort).len() * CASES.len() + ROUND_TRIPS.len())) as u64,
+    steps: |effort| (WAYS.len() * (sizes(effort).len() * CASES.len() + ROUND_TRIPS.len())) as u64,
     ..Suite::new("overlap", Program::Plain(run))
 };
 
@@ -130,20 +154,21 @@ fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
     }
     let computation = Computation::new();
     let mut bytes = vec![1; sizes(effort).iter().copied().max().unwrap_or(0)];
-    for mode in MODES {
-        unpinned(|| messages.set_progress(mode))?;
+    for way in WAYS {
+        unpinned(|| messages.set_progress(way.mode))?;
+        messages.set_rendezvous(way.rendezvous);
         for size in sizes(effort) {
             let mut alone = Vec::new();
             for case in &CASES {
-                alone.extend(measure((rank, effort), &messages, (&computation, case, mode), &mut bytes[..*size])?);
+                alone.extend(measure((rank, effort), &messages, (&computation, case, way), &mut bytes[..*size])?);
                 rank.step()?;
             }
             if rank.world.rank() == 0 {
-                rank.measured((&of_alone(mode), Some(*size)), Quantity::Latency, &alone, None)?;
+                rank.measured((&of_alone(way), Some(*size)), Quantity::Latency, &alone, None)?;
             }
         }
         for size in ROUND_TRIPS {
-            round_trip((rank, effort), &messages, mode, &mut vec![1; size])?;
+            round_trip((rank, effort), &messages, way, &mut vec![1; size])?;
             rank.step()?;
         }
     }
@@ -155,7 +180,7 @@ fn run(rank: &BenchRank, effort: Effort) -> Result<(), Failure> {
 fn round_trip(
     (rank, effort): (&BenchRank, Effort),
     messages: &Messages,
-    mode: ProgressMode,
+    way: Way,
     bytes: &mut [u8],
 ) -> Result<(), Failure> {
     let (peer, is_first) = (if rank.is_target() { 0 } else { rank.peer() }, !rank.is_target());
@@ -189,7 +214,7 @@ fn round_trip(
         for ((what, quantity), values) in
             ["latency", "processor time", "wake-ups"].into_iter().zip(quantities).zip(&values)
         {
-            let name = format!("{what} of a message of {} B: {mode}", bytes.len());
+            let name = format!("{what} of a message of {} B: {way}", bytes.len());
             rank.measured((&name, None), quantity, values, Some(""))?;
         }
     }
@@ -215,9 +240,8 @@ impl<'r> Pair<'r> {
     /// in proportion to its computation, so that this takes [`COMPUTES`] everywhere.
     pub(crate) fn run(&mut self, size: u64, times: u64, argument: u64) -> Result<f64, Failure> {
         let Self { rank, messages, computation, bytes } = self;
-        let (mode, flags) = (argument >> MODE, argument & ((1 << MODE) - 1));
-        let mode = MODES.get(mode as usize).copied().unwrap_or_default();
-        unpinned(|| messages.set_progress(mode))?;
+        let (way, flags) = (WAYS[(argument >> MODE) as usize % WAYS.len()], argument & ((1 << MODE) - 1));
+        unpinned(|| messages.set_progress(way.mode))?;
         bytes.resize(size as usize, 1);
         let is_receiver = usize::from(flags & OF_SENDER == 0);
         let mut all = 0.0;
@@ -233,8 +257,8 @@ impl<'r> Pair<'r> {
 }
 
 /// What a computation is compared with: the same, interleaved with it.
-fn of_alone(mode: ProgressMode) -> String {
-    format!("alone: {mode}")
+fn of_alone(way: Way) -> String {
+    format!("alone: {way}")
 }
 
 /// Threads that are started inside may run on every core: a rank stays on its own.
@@ -251,7 +275,7 @@ fn unpinned<T, E: Into<Failure>>(start: impl FnOnce() -> Result<T, E>) -> Result
 fn measure(
     (rank, effort): (&BenchRank, Effort),
     messages: &Messages,
-    (computation, case, mode): (&Computation, &Case, ProgressMode),
+    (computation, case, way): (&Computation, &Case, Way),
     bytes: &mut [u8],
 ) -> Result<Vec<f64>, Failure> {
     let size = bytes.len();
@@ -271,11 +295,11 @@ fn measure(
     for ((is_computing, name), times) in Case::computes(case.flags).into_iter().zip(case.names).zip([&sent, &received])
     {
         let Some(name) = name else { continue };
-        let limit = if is_computing { of_alone(mode) } else { String::new() };
-        rank.measured((&format!("{name}: {mode}"), Some(size)), Quantity::Latency, times, Some(&limit))?;
+        let limit = if is_computing { of_alone(way) } else { String::new() };
+        rank.measured((&format!("{name}: {way}"), Some(size)), Quantity::Latency, times, Some(&limit))?;
     }
     if let (Some(name), RECEIVER_COMPUTES) = (case.names[1], case.flags & !LATE) {
-        rank.measured((&format!("wake-ups, {name}: {mode}"), Some(size)), Quantity::WakeUps, &woken, Some(""))?;
+        rank.measured((&format!("wake-ups, {name}: {way}"), Some(size)), Quantity::WakeUps, &woken, Some(""))?;
     }
     Ok(alone)
 }

@@ -48,7 +48,7 @@ fn overlap_is_measured_in_every_mode() {
     assert!(ended.stdout.iter().all(|line| line.chars().count() <= 100), "{ended:?}");
     let document: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     let results = document["results"].as_array().unwrap();
-    for mode in ["polling", "interrupt", "thread", "hybrid"] {
+    for mode in ["polling", "interrupt", "thread", "hybrid", "polling, rput", "hybrid, rput"] {
         for (name, is_compared) in [
             ("sender held, receiver computes", false),
             ("receiver computes", true),

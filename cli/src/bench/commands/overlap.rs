@@ -8,7 +8,7 @@ use crate::bench::overlap;
 use crate::bench::runner::{self, Options};
 use crate::failure::Failure;
 
-/// Measures whether messages move while a rank computes, by progress mode.
+/// Measures whether messages move while a rank computes, by progress mode and rendezvous protocol.
 ///
 /// Rank 0 receives from the last rank, each on a core of its own; a handler may run on every core. A
 /// rank computes for 1.8 ms between the start of its send or receive and the wait for it. The limit
@@ -16,10 +16,11 @@ use crate::failure::Failure;
 /// inverse). It receives into a slice, or a vector, which needs no copy. A sender is held from its
 /// send until it may go on, while its receiver computes: one that posts the receive before (early),
 /// or when the message was announced (late). Sizes are 8 B, 16 KiB and powers of four to 4 MiB
-/// (--quick: 1 MiB). What a mode costs messages that are waited for: the latency (half a round trip)
-/// of 4 B and 4 KiB (yu-2004, Table 1), and the processor time and the wake-ups of both ranks for a
-/// message. A wake-up is the end of a thread's sleep; those of a receiver that computes are shown
-/// apart.
+/// (--quick: 1 MiB). Receivers read messages (RGET); with "rput", senders write them when the
+/// receiver has said where (RPUT: sur-2006, section 3). What a mode costs messages that are waited
+/// for: the latency (half a round trip) of 4 B and 4 KiB (yu-2004, Table 1), and the processor time
+/// and the wake-ups of both ranks for a message. A wake-up is the end of a thread's sleep; those of
+/// a receiver that computes are shown apart.
 /// Every figure is the median of 7 runs (--quick: 3). The benchmark assumes an otherwise idle
 /// machine.
 #[derive(Debug, clap::Args)]

@@ -9,6 +9,7 @@ mod columns;
 pub(super) mod ping_pong;
 pub(super) mod stream;
 pub(super) mod unexpected;
+mod written;
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -36,14 +37,15 @@ pub(crate) struct Loop {
     quantities: &'static [Quantity],
     /// The messages of an iteration, by their size.
     messages: fn(usize) -> usize,
-    /// The largest size in bytes.
+    /// The smallest and the largest size in bytes.
+    smallest: usize,
     largest: usize,
     /// Does so many iterations with messages of so many bytes.
     pub(crate) run: fn(&End<'_>, usize, u64) -> Result<(), Failure>,
 }
 
 /// The loops that rank 0 asks for, by number.
-static LOOPS: [&Loop; 11] = [
+static LOOPS: [&Loop; 13] = [
     &ping_pong::LOOP,
     &ping_pong::BY_STORES,
     &ping_pong::BY_MEMCPY,
@@ -55,12 +57,17 @@ static LOOPS: [&Loop; 11] = [
     &both_ways::LIMIT,
     &unexpected::LOOP,
     &buffers::LOOP,
+    &written::BUFFERS,
+    &written::STREAM,
 ];
 
 /// What is interleaved. A stream pushes the memory of a ping-pong out of the caches, so that few
 /// rounds of large messages would measure that.
-static GROUPS: [&[&Loop]; 3] =
-    [&[&ping_pong::LOOP, &buffers::LOOP, &columns::LOOP], &[&stream::LOOP, &unexpected::LOOP], &[&both_ways::LOOP]];
+static GROUPS: [&[&Loop]; 3] = [
+    &[&ping_pong::LOOP, &buffers::LOOP, &written::BUFFERS, &columns::LOOP],
+    &[&stream::LOOP, &written::STREAM, &unexpected::LOOP],
+    &[&both_ways::LOOP],
+];
 
 /// The messages of a stream before its receiver answers.
 pub(crate) const fn window(size: usize) -> usize {
@@ -157,7 +164,7 @@ impl<'r> End<'r> {
     fn probes(&self, loops: &[&'static Loop], size: usize) -> Vec<Probe<'_>> {
         let mut probes = Vec::new();
         let mut limits: Vec<&Loop> = Vec::new();
-        for one in loops.iter().filter(|one| size <= one.largest) {
+        for one in loops.iter().filter(|one| (one.smallest..=one.largest).contains(&size)) {
             let limit = (one.limit)(size);
             let beside = limit.map_or_else(String::new, |limit| self.name(limit));
             probes.push(self.probe(one, size, |batch| Probe::ours(&self.name(one), &beside, batch)));

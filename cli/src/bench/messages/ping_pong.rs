@@ -10,6 +10,7 @@ pub(crate) static LOOP: Loop = Loop {
     limit: |size| Some(if size <= 8 { &BY_STORES } else { &BY_MEMCPY }),
     quantities: &[Quantity::Latency, Quantity::Bandwidth],
     messages: |_| 2,
+    smallest: 0,
     largest: LARGEST,
     run,
 };

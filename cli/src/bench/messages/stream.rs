@@ -11,6 +11,7 @@ pub(crate) static LOOP: Loop = Loop {
     limit: |_| Some(&LIMIT),
     quantities: &[Quantity::MessageRate, Quantity::Bandwidth],
     messages: window,
+    smallest: 0,
     largest: LARGEST,
     run,
 };

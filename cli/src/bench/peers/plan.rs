@@ -248,7 +248,7 @@ impl Measure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::overlap::MODES;
+    use crate::bench::overlap::WAYS;
 
     #[test]
     fn rates_count_every_operation() {
@@ -273,8 +273,8 @@ mod tests {
     #[test]
     fn a_mode_has_a_group_and_a_rank_that_computes_its_overlap() {
         let all = overlap();
-        for (mode, group) in MODES.iter().zip(OVERLAP) {
-            assert_eq!(group, format!("Progress mode {mode}"));
+        for (way, group) in WAYS.iter().zip(OVERLAP) {
+            assert_eq!(group, format!("Progress mode {way}"));
             let of: Vec<_> = all.iter().filter(|measure| measure.group == group).collect();
             let is_held = |measure: &Measure| measure.benchmark.starts_with("sender held");
             assert_eq!((of.len(), of.iter().filter(|measure| is_held(measure)).count()), (7, 2), "{of:?}");

@@ -1,0 +1,30 @@
+//! Messages that their sender writes (RPUT: sur-2006, section 3), beside those that are read.
+
+use onesided_two_sided::Rendezvous;
+
+use super::{End, Loop, buffers, stream};
+use crate::failure::Failure;
+
+/// Shorter ones may be eager, and go as they always go.
+const SMALLEST: usize = 4 << 10;
+
+pub(super) static BUFFERS: Loop = Loop {
+    name: "half a round trip of written buffers",
+    smallest: SMALLEST,
+    run: |end, size, n| by_rput(end, || (buffers::LOOP.run)(end, size, n)),
+    ..buffers::LOOP
+};
+
+pub(super) static STREAM: Loop = Loop {
+    name: "stream, written",
+    smallest: SMALLEST,
+    run: |end, size, n| by_rput(end, || (stream::LOOP.run)(end, size, n)),
+    ..stream::LOOP
+};
+
+fn by_rput(end: &End<'_>, run: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+    end.messages.set_rendezvous(Rendezvous::Rput);
+    let outcome = run();
+    end.messages.set_rendezvous(Rendezvous::Rget);
+    outcome
+}
