@@ -211,8 +211,9 @@ impl fmt::Display for Dump {
 
 /// What the ranks of this process wait for now: each wait for a lock, a message, a signal or a
 /// collective call, with the ranks that it waits for as far as they are known; and what each rank
-/// has of messages. What an earlier dump has seen says since when, at least. Takes about 60 ms, in which everything that waits is woken. A task whose runtime
-/// does not poll it meanwhile is not told of, nor is a rank that computes.
+/// has of messages. What an earlier dump has seen says since when, at least. Takes about 60 ms, in
+/// which everything that waits is woken. A task whose runtime does not poll it meanwhile is not
+/// told of, nor is a rank that computes.
 ///
 /// ```
 /// use std::time::{Duration, Instant};

@@ -33,12 +33,12 @@
 //! this library, or has ended. So does one whose async tasks are not polled: a task tells when its
 //! runtime polls it. Operations that complete by themselves, puts and flushes, do not tell.
 //!
-//! A wait costs nothing more for it: nothing is recorded before somebody asks, and no clock is read.
-//! So ages count from the first question that saw a wait, a receive, a send or a message, and are
-//! told from the second one on: `with tag 1 from rank 1 since 12 s`. Of ranks that receives and sends
-//! wait for, the lines say since when no message came from them. A question takes
-//! about 60 ms and wakes everything that waits in the process; with `ONESIDED_STUCK_AFTER` set
-//! a thread asks four times in that time, at most every 50 ms and at least every 2 s.
+//! A wait costs nothing more for it: nothing is recorded before somebody asks, and no clock is
+//! read. So ages count from the first question that saw a wait, a receive, a send or a message, and
+//! are told from the second one on: `with tag 1 from rank 1 since 12 s`. Of ranks that receives and
+//! sends wait for, the lines say since when no message came from them. A question takes about 60 ms
+//! and wakes everything that waits in the process; with `ONESIDED_STUCK_AFTER` set a thread asks
+//! four times in that time, at most every 50 ms and at least every 2 s.
 //!
 //! In a [simulation](super::simulation) deadlocks are found without a time, and reported by
 //! themselves. A deadline is the way to end a wait: see [failures](super::failures).

@@ -22,9 +22,9 @@
 //!
 //! `matching` decides which receive gets which message; `engine` runs the protocols, without I/O,
 //! clock or threads; `progress` drives the engine over a fabric, in whatever task of the rank
-//! waits; `collectives` are algorithms over messages of a context of their own; `tasks` are those that
-//! every wait moves; the other files are the interface. May use: [`onesided_fabric`], through its traits, and
-//! [`onesided_layouts`]. May not know which fabric it runs on, windows, or locks.
+//! waits; `collectives` are algorithms over messages of a context of their own; `tasks` are those
+//! that every wait moves; the other files are the interface. May use: [`onesided_fabric`], through
+//! its traits, and [`onesided_layouts`]. May not know which fabric it runs on, windows, or locks.
 
 #![forbid(unsafe_code)]
 

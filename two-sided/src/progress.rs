@@ -290,8 +290,8 @@ impl<F: Fabric> Progress<F> {
         }
     }
 
-    /// What the other thread takes in may be for a task, which it need not move: a thread that goes to
-    /// sleep now looks again soon.
+    /// What the other thread takes in may be for a task, which it need not move: a thread that goes
+    /// to sleep now looks again soon.
     #[cold]
     fn advance_later(&self) {
         if !self.tasks.are_none() {

@@ -236,8 +236,8 @@ impl<'r> Pair<'r> {
         Ok(Self { rank, messages, computation: Computation::new(), bytes: Vec::new() })
     }
 
-    /// The nanoseconds of so many exchanges, as `argument` says. The time of a rank that computes is
-    /// in proportion to its computation, so that this takes [`COMPUTES`] everywhere.
+    /// The nanoseconds of so many exchanges, as `argument` says. The time of a rank that computes
+    /// is in proportion to its computation, so that this takes [`COMPUTES`] everywhere.
     pub(crate) fn run(&mut self, size: u64, times: u64, argument: u64) -> Result<f64, Failure> {
         let Self { rank, messages, computation, bytes } = self;
         let (way, flags) = (WAYS[(argument >> MODE) as usize % WAYS.len()], argument & ((1 << MODE) - 1));

@@ -1,7 +1,8 @@
 //! Collectives: known algorithms over messages, chosen by size.
 //!
 //! `link` is a call at a rank, with its messages and what ends it early; `request` the handle;
-//! `started` a call that goes on by itself; the other files are the algorithms, a family each, on bytes.
+//! `started` a call that goes on by itself; the other files are the algorithms, a family each, on
+//! bytes.
 
 mod all_gather;
 mod all_reduce;

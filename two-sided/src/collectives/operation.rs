@@ -11,8 +11,8 @@ use crate::Payload;
 /// [`Commutative`] function. It is associative: reductions place the brackets as they like.
 ///
 /// A function is applied in the order of the ranks, `combine(lower, higher)`: the elements of lower
-/// ranks are on its left. The types of its arguments have to be written. It borrows nothing, because
-/// a call that was [started](crate::CollectiveRequest::start) may outlive its request.
+/// ranks are on its left. The types of its arguments have to be written. It borrows nothing,
+/// because a call that was [started](crate::CollectiveRequest::start) may outlive its request.
 ///
 /// ```
 /// use onesided_two_sided::Messages;

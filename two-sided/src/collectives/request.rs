@@ -192,9 +192,9 @@ impl<F: Fabric + 'static> CollectiveRequest<'_, F> {
     /// fails then, as if its request had been dropped.
     ///
     /// # Cancel safety
-    /// A call that was started goes on when its request is dropped, or leaked: at the other ranks it
-    /// completes, and the slices stay as they are. It ends with its communicator: the drop of the last
-    /// handle of that fails it at the ranks that wait for it.
+    /// A call that was started goes on when its request is dropped, or leaked: at the other ranks
+    /// it completes, and the slices stay as they are. It ends with its communicator: the drop of
+    /// the last handle of that fails it at the ranks that wait for it.
     pub fn start(mut self) -> Self {
         self.call = match std::mem::replace(&mut self.call, Call::Over) {
             Call::NotStarted((link, work, slices)) => Call::Running(started::start(link, work, slices)),

@@ -71,12 +71,13 @@ use crate::run::interrupts;
 /// blocks of 8 B and 64 KiB. All ranks call the same one again and again, as many times in all
 /// programs; rank 0 is timed. There are no limits.
 ///
-/// --suite overlap: with 2 processes, a message of 1 MiB between ranks that compute for 1.8 ms between
-/// the start of their send or receive and the wait for it, as in `bench overlap`; once in each
-/// progress mode of this library, and beside each by MPI_Isend, MPI_Irecv and MPI_Wait. Of a rank that
-/// computes W/T is compared (sur-2006, section 5): the computation alone, which is measured before
-/// each message, over its time with the message. Of a sender, what it waits while its receiver
-/// computes: one that posts the receive before, or when the message was announced (late).
+/// --suite overlap: with 2 processes, a message of 1 MiB between ranks that compute for 1.8 ms
+/// between the start of their send or receive and the wait for it, as in `bench overlap`; once in
+/// each progress mode of this library, and beside each by MPI_Isend, MPI_Irecv and MPI_Wait. Of a
+/// rank that computes W/T is compared (sur-2006, section 5): the computation alone, which is
+/// measured before each message, over its time with the message. Of a sender, what it waits while
+/// its receiver computes: one that posts the receive before, or when the message was announced
+/// (late).
 ///
 /// MPICH 5 and Open MPI 5 are installed from PyPI into a folder (once; that needs python3 with venv
 /// and pip, and a C compiler), and C programs are compiled against them. The jobs of all three run

@@ -204,8 +204,8 @@ pub(crate) fn collectives() -> Vec<Measure> {
     LOOPS.iter().flat_map(|one| sizes(one.sizes).into_iter().map(|size| of(one.name, size))).collect()
 }
 
-/// The measures of messages between two ranks that compute, in each progress mode. MPI has none, and
-/// is measured beside each.
+/// The measures of messages between two ranks that compute, in each progress mode. MPI has none,
+/// and is measured beside each.
 pub(crate) fn overlap() -> Vec<Measure> {
     let of = |group, (benchmark, computes, argument)| {
         let measure = Measure { size: 1 << 20, sized: true, argument, ..one(benchmark, group, "overlap") };
