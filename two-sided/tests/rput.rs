@@ -206,3 +206,57 @@ fn what_is_under_way_is_shown_and_explained() {
         send.deadline(SOON).wait().unwrap();
     });
 }
+
+/// W/T of a rank that computes for W between the start and the wait of 1 MiB, as percentages: of the
+/// sender and of the receiver.
+fn overlap(rendezvous: Rendezvous, mode: ProgressMode) -> [u64; 2] {
+    const W: u64 = 200_000;
+    [0, 1].map(|computes| {
+        let report = Simulation::new(Network::default()).ranks(2).run(|world| async move {
+            let messages = Messages::new(&world).await.unwrap();
+            messages.set_rendezvous(rendezvous);
+            messages.set_progress(mode).unwrap();
+            let mut buffer = messages.buffer::<u8>(1 << 20).unwrap();
+            let fabric = world.fabric();
+            // Memory is open, and both begin at one time.
+            let mut begin = 0;
+            for round in 0..2 {
+                fabric.sleep(BEGIN.as_nanos() as u64 * (round + 1) - fabric.now()).await;
+                begin = fabric.now();
+                let compute = async {
+                    if round == 1 && world.rank() == computes {
+                        fabric.sleep(W).await;
+                    }
+                };
+                if world.rank() == 0 {
+                    let send = messages.send_buffer(buffer, 1, Tag(0));
+                    compute.await;
+                    buffer = send.await.unwrap();
+                } else {
+                    let receive = messages.recv_buffer(buffer, 0, Tag(0));
+                    compute.await;
+                    buffer = receive.await.unwrap().0;
+                }
+            }
+            let took = fabric.now() - begin;
+            messages.set_progress(ProgressMode::Polling).unwrap();
+            took
+        });
+        assert_eq!(report.end, End::Finished);
+        W * 100 / report.results[computes as usize].unwrap()
+    })
+}
+
+/// sur-2006, Figures 4 and 5: a sender overlaps by RGET alone, a receiver by neither; with progress
+/// of its own a rank overlaps by both.
+#[test]
+fn a_sender_that_computes_holds_up_what_it_writes_and_not_what_is_read() {
+    let polling = [Rendezvous::Rget, Rendezvous::Rput].map(|rendezvous| overlap(rendezvous, ProgressMode::Polling));
+    let threads = [Rendezvous::Rget, Rendezvous::Rput].map(|rendezvous| overlap(rendezvous, ProgressMode::Thread));
+    let [[read_sender, read_receiver], [write_sender, write_receiver]] = polling;
+    assert!(
+        read_sender > 95 && [read_receiver, write_sender, write_receiver].iter().all(|ratio| *ratio < 75),
+        "{polling:?}"
+    );
+    assert!(threads.as_flattened().iter().all(|ratio| *ratio > 90), "{threads:?}");
+}
