@@ -48,7 +48,12 @@ impl Fabric for SimFabric {
     fn allocate(&self, len: u64) -> Result<SimSegment, Error> {
         let region = match len {
             0 => None,
-            _ => self.state().ranks[self.rank().index()].more().memory.allocate(len),
+            _ => {
+                let mut state = self.state();
+                let region = state.ranks[self.rank().index()].more().memory.allocate(len);
+                state.charge_registration(region.map_or(0, |_| len));
+                region
+            }
         };
         let region = region.ok_or_else(|| Error::Allocate {
             len,
@@ -194,7 +199,8 @@ impl Fabric for SimFabric {
     fn read_own(&self, own: &SimSegment, offset: u64, into: &mut [u8]) -> Result<(), Fault> {
         self.own(own.rank)?;
         own.check(offset, into.len() as u64)?;
-        let state = self.state();
+        let mut state = self.state();
+        state.charge_copy(into.len() as u64);
         let memory = state.ranks[own.rank.index()].memory();
         memory.len(own.region).ok_or(Fault::of(FaultKind::NoSuchRegion, own.rank))?;
         memory.read(own.region, own.at + offset, into);
@@ -205,6 +211,7 @@ impl Fabric for SimFabric {
         self.own(own.rank)?;
         own.check(offset, from.len() as u64)?;
         let mut state = self.state();
+        state.charge_copy(from.len() as u64);
         let memory = &mut state.ranks[own.rank.index()].more().memory;
         memory.len(own.region).ok_or(Fault::of(FaultKind::NoSuchRegion, own.rank))?;
         memory.write(own.region, own.at + offset, from);

@@ -11,6 +11,9 @@ use crate::agenda::{Agenda, Due, NEVER};
 use crate::network::nanos;
 use crate::testbed::Host;
 
+/// In bytes.
+const PAGE: u64 = 4096;
+
 /// What a thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -71,6 +74,7 @@ pub(crate) struct Processors {
     poll: u64,
     progress: u64,
     copy: u64,
+    register: u64,
     slice: u64,
     switch: u64,
     /// From a card's event until a sleeper is ready.
@@ -100,6 +104,7 @@ impl Processors {
             poll: nanos(host.poll),
             progress: nanos(host.progress),
             copy: host.copy,
+            register: nanos(host.register),
             slice: nanos(host.slice).max(1),
             switch: nanos(host.switch),
             interrupt: nanos(host.interrupt).saturating_add(wake),
@@ -182,6 +187,12 @@ impl Processors {
     pub(crate) fn charge_copy(&mut self, id: u32, bytes: u64) {
         let nanos = (u128::from(bytes) * 1_000_000_000).checked_div(u128::from(self.copy)).unwrap_or(0);
         self.threads[id as usize].clock += nanos as u64;
+    }
+
+    /// A thread registers memory.
+    pub(crate) fn charge_registration(&mut self, id: u32, bytes: u64) {
+        let clock = &mut self.threads[id as usize].clock;
+        *clock = clock.saturating_add(self.register.saturating_mul(bytes.div_ceil(PAGE)));
     }
 
     /// Something happens at `time` that a thread sees if it polls, or that wakes it: with an event

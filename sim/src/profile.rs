@@ -265,6 +265,7 @@ parameters! {
     "poll" Duration: host.poll;
     "progress" Duration: host.progress;
     "copy" u64: host.copy;
+    "register" Duration: host.register;
     "slice" Duration: host.slice;
     "switch" Duration: host.switch;
     "interrupt" Duration: host.interrupt;

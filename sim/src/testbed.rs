@@ -41,8 +41,12 @@ pub struct Host {
     pub poll: Duration,
     /// What a server thread takes for each request, beyond [`poll`](Self::poll).
     pub progress: Duration,
-    /// Bytes a second that a processor copies into the buffers of puts. 0: any number.
+    /// Bytes a second that a processor copies into the buffers of puts, and into and out of its
+    /// rank's own memory. 0: any number.
     pub copy: u64,
+    /// To register a page of 4 KiB with the card, when memory is allocated or registered: the
+    /// system pins the page, and the card gets its address.
+    pub register: Duration,
     /// How long a thread runs while others wait for its processor.
     pub slice: Duration,
     /// From one thread to another on a processor.

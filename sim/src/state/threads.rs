@@ -62,6 +62,13 @@ impl State {
         }
     }
 
+    /// The thread that is polled registers some bytes.
+    pub(crate) fn charge_registration(&mut self, bytes: u64) {
+        if let Some(processors) = &mut self.processors {
+            processors.charge_registration(self.current, bytes);
+        }
+    }
+
     /// An operation has completed: the thread that awaits it, and those that flush its target.
     pub(super) fn completed(&mut self, thread: u32, awaited: bool, flushes: Option<Rank>) -> Option<u32> {
         let Some(processors) = &mut self.processors else {
