@@ -318,11 +318,8 @@ pub trait Fabric: RemoteMemory + Clone + Debug {
     }
 
     /// Writes `len` bytes of an own segment to a peer's, without a copy. Holds both segments until
-    /// completion. Where the two ranges overlap, which bytes arrive is unspecified: those from
-    /// before the transfer, or those that it has written.
-    ///
-    /// A [packet](Transport) that this rank sends to the peer when the future is ready arrives after
-    /// the bytes: whoever takes it in sees them.
+    /// completion; a [packet](Transport) sent to the peer after it arrives after the bytes. Where the
+    /// two ranges overlap, which bytes arrive is unspecified: those before or after the transfer.
     ///
     /// # Errors
     /// From the future: `OutOfRange`, `NotOwn` (for the source), `Unknown`, `PeerDied`.

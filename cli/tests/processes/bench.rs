@@ -355,7 +355,6 @@ fn messages_and_packets_are_measured_and_reported() {
     let of_messages: &[(&str, &[u64], &[&str])] = &[
         ("half a round trip", &[8, 512, 2 << 20], &["latency", "bandwidth"]),
         ("half a round trip of written buffers", &[4 << 10, 2 << 20], &["latency", "bandwidth"]),
-        ("stream, written", &[4 << 10, 2 << 20], &["message rate", "bandwidth"]),
         ("half a round trip of columns", &[8, 512, 256 << 10], &["latency", "bandwidth"]),
         ("stream", &[8, 512, 2 << 20], &["message rate", "bandwidth"]),
         ("streams both ways", &[8, 512, 2 << 20], &["message rate", "bandwidth"]),

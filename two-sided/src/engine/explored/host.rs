@@ -1,6 +1,6 @@
 //! A rank: an engine, a program, and the lists that say which receive gets which message.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
@@ -8,10 +8,11 @@ use std::task::{Wake, Waker};
 use onesided_fabric::SegmentKey;
 use onesided_fabric::remote_memory::{Fault, FaultKind, Rank, RegionId};
 
-use super::net::{Message, Net, Plant, message_of, number, number_of};
+use super::net::{Message, Net, Plant, number, number_of};
+use super::seen::Seen;
 use crate::engine::{Body, Direct, Engine, Here, Landed, Matched, Posting, ReceiveState, ToMove, ToRead};
+use crate::matching::Pattern;
 use crate::matching::oracle::Oracle;
-use crate::matching::{Envelope, Pattern};
 use crate::wire::{By, Packet, head_of};
 
 /// So that a second message that is announced waits until the first one was read or written.
@@ -62,55 +63,6 @@ pub(super) struct Moving {
     request: usize,
     number: u64,
     is_cancelled: bool,
-}
-
-/// The matching by lists. Receives are the indices of their requests.
-#[derive(Default)]
-pub(super) struct Seen {
-    pub(super) oracle: Oracle,
-    /// The messages that have arrived, in order.
-    arrivals: Vec<(Envelope, u64)>,
-    /// The arrivals that receives get.
-    pub(super) gets: HashMap<usize, u32>,
-    is_closed: bool,
-}
-
-impl Seen {
-    fn arrive(&mut self, from: u32, packet: &[u8]) {
-        let Some((context, tag, number)) = message_of(packet) else { return };
-        let last = self.arrivals.iter().rev().find(|(envelope, _)| envelope.source == from);
-        assert!(last.is_none_or(|(_, last)| *last < number), "{number} arrived twice or out of order");
-        self.arrivals.push((Envelope { context, source: from, tag }, number));
-        if !self.is_closed {
-            self.place(self.arrivals.len() as u32 - 1);
-        }
-    }
-
-    fn place(&mut self, arrival: u32) {
-        let (envelope, _) = self.arrivals[arrival as usize];
-        match self.oracle.take_posted(envelope) {
-            Some(receive) => drop(self.gets.insert(receive as usize, arrival)),
-            None => self.oracle.keep(envelope, arrival),
-        }
-    }
-
-    fn take(&mut self, pattern: Pattern, request: usize) -> bool {
-        let found = self.oracle.find(pattern).map(|at| self.oracle.unexpected.remove(at).1);
-        self.gets.extend(found.map(|arrival| (request, arrival)));
-        found.is_some()
-    }
-
-    fn receive(&mut self, pattern: Pattern, request: usize, is_lost: bool) {
-        if !self.take(pattern, request) && !is_lost {
-            self.oracle.posted.push((pattern, request as u32));
-        }
-    }
-
-    fn give_back(&mut self, request: usize) {
-        if let Some(arrival) = self.gets.remove(&request) {
-            self.place(arrival);
-        }
-    }
 }
 
 pub(super) struct Host {

@@ -12,6 +12,7 @@
 
 mod host;
 mod net;
+mod seen;
 mod world;
 
 use std::collections::HashSet;
