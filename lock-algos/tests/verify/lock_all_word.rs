@@ -41,7 +41,7 @@ fn a_cancelled_recovery_reopens_nothing() {
         let ask = |rank: u32, mode, wish: &(dyn Fn() -> Intent + Send + Sync)| {
             let (lock, memory) = (&lock, &all[rank as usize]);
             let owner = Owner { rank: Rank(rank), slot: 0, generation: 0 };
-            let place = Layout::<_, Global<TestAndSet>>::new(memory, owner, slots);
+            let place = Layout::new::<Global<TestAndSet>>(memory, owner, slots);
             drive(memory, async {
                 let words = lock.words(place)?;
                 let started = lock.start(LockUse::new(memory, place, words, mode))?;
@@ -86,7 +86,7 @@ fn impossible_releases_fail() {
     let memory = ModelMemory::new(1, region_words::<Global<TestAndSet>>(slots));
     for mode in [Mode::Exclusive, Mode::Shared] {
         let owner = Owner { rank: Rank(0), slot: 0, generation: 0 };
-        let place = Layout::<_, Global<TestAndSet>>::new(&memory, owner, slots);
+        let place = Layout::new::<Global<TestAndSet>>(&memory, owner, slots);
         let words = lock.words(place).unwrap();
         let refused = lock.start_release(LockUse::new(&memory, place, words, mode)).map(drop);
         assert_eq!(refused, Err(Fault::new(FaultKind::NotHeld)));

@@ -144,7 +144,7 @@ fn tries_share_with_readers_only() {
                 let memory = LoomMemory::new(1, region_words::<A>(slots), Atomics::All);
                 let held = [(first, 0), (second, 1)].map(|(mode, slot)| {
                     let owner = Owner { rank: Rank(0), slot, generation: 0 };
-                    let context = Layout::<_, A>::new(&memory, owner, slots);
+                    let context = Layout::new::<A>(&memory, owner, slots);
                     let words = algorithm.words_to_try(context).unwrap();
                     let started = algorithm.start(LockUse::new(&memory, context, words, mode)).unwrap();
                     block_on(algorithm.finish(LockUse::new(&memory, context, words, mode), started, || Intent::TRY))

@@ -81,7 +81,7 @@ fn a_release_without_a_lock_fails_and_changes_nothing() {
         let memory = ModelMemory::new(1, region_words::<TestAndSet>(slots));
         let algorithm = right();
         let released = async {
-            let context = Layout::<_, TestAndSet>::new(&memory, owner, slots);
+            let context = Layout::new::<TestAndSet>(&memory, owner, slots);
             if let Some(mode) = held {
                 let words = algorithm.words(context)?;
                 algorithm
@@ -93,7 +93,7 @@ fn a_release_without_a_lock_fails_and_changes_nothing() {
                     .await?;
             }
             let before = memory.region();
-            let context = Layout::<_, TestAndSet>::new(&memory, stranger, slots);
+            let context = Layout::new::<TestAndSet>(&memory, stranger, slots);
             let words = algorithm.words(context)?;
             let outcome = algorithm.start_release(LockUse::new(&memory, context, words, Mode::Shared)).map(drop);
             assert_eq!(memory.region(), before);

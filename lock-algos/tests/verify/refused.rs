@@ -10,7 +10,7 @@ use onesided_remote_memory::{Fault, FaultKind, Rank};
 const SLOTS: Slots = Slots::new(2);
 
 fn acquire<A: LockAlgorithm>(lock: &A, memory: &ModelMemory, owner: Owner, mode: Mode) {
-    let place = Layout::<_, A>::new(memory, owner, SLOTS);
+    let place = Layout::new::<A>(memory, owner, SLOTS);
     let held = drive(memory, async {
         let words = lock.words(place)?;
         lock.finish(
@@ -24,7 +24,7 @@ fn acquire<A: LockAlgorithm>(lock: &A, memory: &ModelMemory, owner: Owner, mode:
 }
 
 fn release<A: LockAlgorithm>(lock: &A, memory: &ModelMemory, owner: Owner, mode: Mode) -> Result<(), Fault> {
-    let place = Layout::<_, A>::new(memory, owner, SLOTS);
+    let place = Layout::new::<A>(memory, owner, SLOTS);
     drive(memory, async {
         let words = lock.words(place)?;
         lock.finish_release(
@@ -42,7 +42,7 @@ pub(crate) fn release_twice<A: LockAlgorithm>(lock: &A, mode: Mode, start: u64) 
     let slots = Slots::new(1);
     let memory = ModelMemory::new(1, region_words::<A>(slots));
     memory.world().words[LOCK] = start;
-    let place = Layout::<_, A>::new(&memory, owner, slots);
+    let place = Layout::new::<A>(&memory, owner, slots);
     let mut before = Vec::new();
     let twice = async {
         let words = lock.words(place)?;

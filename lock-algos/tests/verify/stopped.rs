@@ -26,7 +26,7 @@ pub(crate) fn acquire<'a, A: LockAlgorithm>(
     owner: Owner,
     mode: Mode,
 ) -> Acquire<'a> {
-    let context = Layout::<_, A>::new(memory, owner, SLOTS);
+    let context = Layout::new::<A>(memory, owner, SLOTS);
     Box::pin(async move {
         let words = lock.words(context)?;
         lock.finish(
@@ -44,7 +44,7 @@ pub(crate) async fn release<A: LockAlgorithm>(
     owner: Owner,
     mode: Mode,
 ) -> Result<(), Fault> {
-    let context = Layout::<_, A>::new(memory, owner, SLOTS);
+    let context = Layout::new::<A>(memory, owner, SLOTS);
     let words = lock.words(context)?;
     lock.finish_release(
         LockUse::new(memory, context, words, mode),

@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::history::{History, Step};
-use crate::program::{DATA, Layout, Slots, Task};
+use crate::program::{DATA, Layout, Slots, Spawn};
 use crate::random::{Scenario, cases};
 use crate::world::{ModelMemory, Setting, Tasks};
 
@@ -108,7 +108,7 @@ struct Process<A> {
 }
 
 impl<A: LockAlgorithm> Process<A> {
-    async fn run(&self, sections: Vec<DataSection>, spawn: impl Fn(Task)) -> Result<(), Fault> {
+    async fn run(&self, sections: Vec<DataSection>, spawn: Spawn) -> Result<(), Fault> {
         let mut slot = 0;
         for (generation, section) in (0..).zip(sections) {
             let rank = self.memory.rank();
@@ -119,10 +119,10 @@ impl<A: LockAlgorithm> Process<A> {
             slot += 1;
             let owner = Owner { rank, slot, generation };
             let (memory, lock, slots) = (self.memory.clone(), Arc::clone(&self.lock), self.slots);
-            let place = Layout::<_, A>::new(&self.memory, owner, slots);
+            let place = Layout::new::<A>(&self.memory, owner, slots);
             let started = self.lock.start(LockUse::new(&self.memory, place, self.lock.words(place)?, section.mode))?;
             spawn(Box::pin(async move {
-                let place = Layout::<_, A>::new(&memory, owner, slots);
+                let place = Layout::new::<A>(&memory, owner, slots);
                 let left = AtomicU32::new(asked.into());
                 let intent = || {
                     let wanted = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
@@ -141,7 +141,7 @@ impl<A: LockAlgorithm> Process<A> {
 
     async fn section(&self, owner: Owner, section: &DataSection) -> Result<(), Fault> {
         let Self { memory, lock, slots, history, flushes } = self;
-        let place = Layout::<_, A>::new(memory, owner, *slots);
+        let place = Layout::new::<A>(memory, owner, *slots);
         let words = lock.words(place)?;
         let call = history.invoked(owner.rank.0);
         let started = lock.start(LockUse::new(memory, place, words, section.mode))?;

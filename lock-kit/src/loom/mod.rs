@@ -12,7 +12,7 @@ use onesided_remote_memory::{Fault, FaultKind, Rank};
 
 pub use memory::{Atomics, LoomMemory, block_on};
 
-use crate::program::{self, Layout, Section, Slots, lock_and_data};
+use crate::program::{self, Layout, Section, Slots, Spawn, Task, lock_and_data};
 use crate::record::Record;
 use crate::trace::Trace;
 
@@ -188,38 +188,50 @@ impl<A: LockAlgorithm + Clone> Exploration<A> {
 
     #[track_caller]
     fn explored(&self, programs: &[&[Section]], check: Arc<Check>) -> Result<usize, String> {
-        let executions = Arc::new(AtomicUsize::new(0));
-        let last: Arc<Mutex<Arc<Mutex<Trace>>>> = Arc::default();
-        let explored = {
-            let (executions, last) = (Arc::clone(&executions), Arc::clone(&last));
-            let (lock, layout) = (Arc::new(self.lock.clone()), (self.atomics, self.forgets, self.per_host));
-            let programs: Vec<Vec<Section>> = programs.iter().map(|rounds| rounds.to_vec()).collect();
-            let mut model = loom::model::Builder::new();
-            model.preemption_bound = Some(self.preemptions);
-            move || {
-                model.check(move || {
-                    executions.fetch_add(1, Relaxed);
-                    execute(&lock, layout, &programs, &last, &*check);
-                });
-            }
-        };
-        let ended = catch_unwind(AssertUnwindSafe(explored));
-        let executions = executions.load(Relaxed);
-        ended.map(|()| executions).map_err(|panic| {
-            let what = match panic.downcast::<String>() {
-                Ok(message) => *message,
-                Err(other) => other.downcast::<&str>().map_or_else(|_| "?".into(), |message| message.to_string()),
-            };
-            let trace = last.lock().unwrap_or_else(PoisonError::into_inner);
-            let trace = trace.lock().unwrap_or_else(PoisonError::into_inner);
+        let (lock, layout) = (Arc::new(self.lock.clone()), (self.atomics, self.forgets, self.per_host));
+        let rounds: Vec<Vec<Section>> = programs.iter().map(|rounds| rounds.to_vec()).collect();
+        let execution = move |last: &Last| execute(&lock, layout, &rounds, last, &*check);
+        explore(self.preemptions, Arc::new(execution)).map_err(|(executions, what)| {
             let Self { atomics, preemptions, .. } = self;
             format!(
                 "{}: {what}\n in execution {executions} of {programs:?}\n with {preemptions} preemptions, atomics \
-                 {atomics:?}; its operations:\n{trace}",
+                 {atomics:?}",
                 A::NAME
             )
         })
     }
+}
+
+/// The trace of the last execution.
+type Last = Mutex<Arc<Mutex<Trace>>>;
+
+/// Runs all executions and returns their number. On a violation also the panic's message, and the
+/// operations before it.
+fn explore(preemptions: usize, execution: Arc<dyn Fn(&Last) + Send + Sync>) -> Result<usize, (usize, String)> {
+    let executions = Arc::new(AtomicUsize::new(0));
+    let last: Arc<Last> = Arc::default();
+    let explored = {
+        let (executions, last) = (Arc::clone(&executions), Arc::clone(&last));
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(preemptions);
+        move || {
+            model.check(move || {
+                executions.fetch_add(1, Relaxed);
+                execution(&last);
+            });
+        }
+    };
+    let ended = catch_unwind(AssertUnwindSafe(explored));
+    let executions = executions.load(Relaxed);
+    ended.map(|()| executions).map_err(|panic| {
+        let what = match panic.downcast::<String>() {
+            Ok(message) => *message,
+            Err(other) => other.downcast::<&str>().map_or_else(|_| "?".into(), |message| message.to_string()),
+        };
+        let trace = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let trace = trace.lock().unwrap_or_else(PoisonError::into_inner);
+        (executions, format!("{what}\n its operations:\n{trace}"))
+    })
 }
 
 /// One execution.
@@ -227,7 +239,7 @@ fn execute<A: LockAlgorithm>(
     lock: &Arc<A>,
     (atomics, forgets, per_host): (Atomics, Option<usize>, u32),
     programs: &[Vec<Section>],
-    last: &Mutex<Arc<Mutex<Trace>>>,
+    last: &Last,
     check: &Check,
 ) {
     let slots = Slots { per_host, ..Slots::of(programs) };
@@ -237,31 +249,40 @@ fn execute<A: LockAlgorithm>(
     }
     let record = Arc::new(Record::default());
     let spawned = Arc::new(Mutex::new(Vec::new()));
-    let origin = |rank: usize| {
-        let (memory, lock) = (memory.of(rank), Arc::clone(lock));
+    let origin = |rank: usize| -> Task {
         let (rounds, record) = (programs[rank].clone(), Arc::clone(&record));
-        let spawned = Arc::clone(&spawned);
-        let spawn = move |task| {
-            let thread = loom::thread::spawn(|| block_on(task));
-            spawned.lock().unwrap().push(thread);
-        };
-        move || block_on(program::run(memory, lock, slots, rounds, record, spawn))
+        let spawn = spawning(Arc::clone(&spawned));
+        Box::pin(program::run(memory.of(rank), Arc::clone(lock), slots, rounds, record, spawn))
     };
     let server = A::SERVED.then(|| Server::start(&memory, lock, slots, &record));
-    let others: Vec<_> = (1..programs.len()).map(|rank| loom::thread::spawn(origin(rank))).collect();
-    origin(0)();
-    for other in others {
-        other.join().unwrap();
-    }
-    let spawned = std::mem::take(&mut *spawned.lock().unwrap());
-    for thread in spawned {
-        thread.join().unwrap();
-    }
+    let others: Vec<_> = (1..programs.len()).map(|rank| thread(origin(rank))).collect();
+    block_on(origin(0));
+    join(others);
+    join(std::mem::take(&mut *spawned.lock().unwrap()));
     if let Some(server) = server {
         server.stop(&memory, &**lock, slots);
     }
     if let Err(violation) = check(&record, &memory) {
         panic!("{violation}");
+    }
+}
+
+type Threads = Vec<loom::thread::JoinHandle<()>>;
+
+fn thread(task: Task) -> loom::thread::JoinHandle<()> {
+    loom::thread::spawn(|| block_on(task))
+}
+
+fn spawning(threads: Arc<Mutex<Threads>>) -> Spawn {
+    Box::new(move |task| {
+        let thread = thread(task);
+        threads.lock().unwrap().push(thread);
+    })
+}
+
+fn join(threads: Threads) {
+    for thread in threads {
+        thread.join().unwrap();
     }
 }
 
@@ -275,18 +296,18 @@ impl Server {
     fn start<A: LockAlgorithm>(memory: &LoomMemory, lock: &Arc<A>, slots: Slots, record: &Arc<Record>) -> Self {
         let open = Arc::new(AtomicBool::new(true));
         let (memory, lock, record, still) = (memory.clone(), Arc::clone(lock), Arc::clone(record), Arc::clone(&open));
-        let serve = move || {
-            let place = Layout::<_, A>::of_server(&memory, slots);
-            if let Err(fault) = block_on(lock.serve(&memory, place, move || still.load(Relaxed))) {
+        let serve = Box::pin(async move {
+            let place = Layout::of_server::<A>(&memory, slots);
+            if let Err(fault) = lock.serve(&memory, place, move || still.load(Relaxed)).await {
                 record.violated(|| format!("the server ended: {fault}"));
             }
-        };
-        Self { open, thread: loom::thread::spawn(serve) }
+        });
+        Self { open, thread: thread(serve) }
     }
 
     fn stop<A: LockAlgorithm>(self, memory: &LoomMemory, lock: &A, slots: Slots) {
         self.open.store(false, Relaxed);
-        block_on(lock.wake_server(memory, Layout::<_, A>::of_server(memory, slots))).unwrap();
+        block_on(lock.wake_server(memory, Layout::of_server::<A>(memory, slots))).unwrap();
         self.thread.join().unwrap();
     }
 }

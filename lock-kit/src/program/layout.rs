@@ -6,7 +6,6 @@
 //! data and the request slots are used at [`HOME`].
 
 use std::fmt;
-use std::marker::PhantomData;
 
 use onesided_lock_algos::{Global, LockAlgorithm, LockContext, Owner, TestAndSet};
 use onesided_remote_memory::{At, Fault, FaultKind, Liveness, Rank, RegionId, RemoteMemory};
@@ -47,35 +46,60 @@ impl Slots {
     }
 }
 
-/// Words of each rank's region.
-#[must_use]
-pub const fn region_words<A: LockAlgorithm>(slots: Slots) -> usize {
-    1 + request_slot_at::<A>(slots, Rank(if A::SERVED { RANKS } else { 0 }), 0)
+/// The words that an algorithm needs, and where they lie in a region.
+struct AlgorithmWords {
+    home: usize,
+    node: usize,
+    host: usize,
+    per_rank: bool,
+    served: bool,
+}
+
+impl AlgorithmWords {
+    const fn of<A: LockAlgorithm>() -> Self {
+        Self {
+            home: A::HOME_WORDS,
+            node: A::NODE_WORDS,
+            host: A::HOST_WORDS,
+            per_rank: A::PER_RANK_WORD,
+            served: A::SERVED,
+        }
+    }
+
+    const fn region_words(&self, slots: Slots) -> usize {
+        1 + self.request_slot_at(slots, Rank(if self.served { RANKS } else { 0 }), 0)
+    }
+
+    /// Where a request slot of a rank lies.
+    const fn request_slot_at(&self, slots: Slots, rank: Rank, line: u16) -> usize {
+        self.node_at(slots.each) + rank.index() * slots.each as usize + line as usize
+    }
+
+    const fn token_at(&self) -> usize {
+        LOCK + self.home
+    }
+
+    const fn per_rank_word_at(&self) -> usize {
+        self.token_at() + 1
+    }
+
+    const fn host_words_at(&self) -> usize {
+        self.per_rank_word_at() + 1
+    }
+
+    /// Where the node of a slot begins.
+    const fn node_at(&self, slot: u16) -> usize {
+        self.host_words_at() + self.host + slot as usize * self.node
+    }
 }
 
 /// The most ranks of a world with a served lock.
 const RANKS: u32 = 6;
 
-/// Where a request slot of a rank lies.
-const fn request_slot_at<A: LockAlgorithm>(slots: Slots, rank: Rank, line: u16) -> usize {
-    node_at::<A>(slots.each) + rank.index() * slots.each as usize + line as usize
-}
-
-const fn token_at<A: LockAlgorithm>() -> usize {
-    LOCK + A::HOME_WORDS
-}
-
-const fn per_rank_word_at<A: LockAlgorithm>() -> usize {
-    token_at::<A>() + 1
-}
-
-const fn host_words_at<A: LockAlgorithm>() -> usize {
-    per_rank_word_at::<A>() + 1
-}
-
-/// Where the node of a slot begins.
-const fn node_at<A: LockAlgorithm>(slot: u16) -> usize {
-    host_words_at::<A>() + A::HOST_WORDS + slot as usize * A::NODE_WORDS
+/// Words of each rank's region.
+#[must_use]
+pub const fn region_words<A: LockAlgorithm>(slots: Slots) -> usize {
+    AlgorithmWords::of::<A>().region_words(slots)
 }
 
 /// The lock's words and the data, from the words of [`HOME`]'s region.
@@ -87,48 +111,50 @@ pub fn lock_and_data<A: LockAlgorithm>(home: &[u64]) -> (&[u64], u64) {
 /// The [per-rank word](LockAlgorithm::PER_RANK_WORD) of the lock in a region.
 #[must_use]
 pub fn per_rank_word<A: LockAlgorithm>(region: &[u64]) -> u64 {
-    region[per_rank_word_at::<A>()]
+    region[AlgorithmWords::of::<A>().per_rank_word_at()]
 }
 
 /// Whether no owner is announced in a region's nodes.
 #[must_use]
 pub fn idle<A: LockAlgorithm>(slots: Slots, region: &[u64]) -> bool {
     let counts = |node: &[u64]| node[0] != 0;
-    let nodes = &region[node_at::<A>(0)..request_slot_at::<A>(slots, Rank(0), 0)];
-    !nodes.chunks(A::NODE_WORDS.max(1)).any(counts)
+    let words = AlgorithmWords::of::<A>();
+    let nodes = &region[words.node_at(0)..words.request_slot_at(slots, Rank(0), 0)];
+    !nodes.chunks(words.node.max(1)).any(counts)
 }
 
-/// The [`LockContext`] of one owner.
-pub struct Layout<'m, M, A> {
+/// The [`LockContext`] of one owner. Its type does not name the algorithm, so all algorithms share
+/// the code of their recoveries: a test of many compiles in half the time.
+pub struct Layout<'m, M> {
     memory: &'m M,
     owner: Owner,
     slots: Slots,
-    algorithm: PhantomData<fn() -> A>,
+    words: &'static AlgorithmWords,
 }
 
-impl<M, A> Clone for Layout<'_, M, A> {
+impl<M> Clone for Layout<'_, M> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<M, A> Copy for Layout<'_, M, A> {}
+impl<M> Copy for Layout<'_, M> {}
 
-impl<M, A> fmt::Debug for Layout<'_, M, A> {
+impl<M> fmt::Debug for Layout<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Layout").field("owner", &self.owner).field("slots", &self.slots).finish_non_exhaustive()
     }
 }
 
-impl<'m, M: RemoteMemory, A: LockAlgorithm> Layout<'m, M, A> {
-    /// The context of the lock's server.
-    pub const fn of_server(memory: &'m M, slots: Slots) -> Self {
-        Self::new(memory, Owner { rank: HOME, slot: Owner::NO_SLOT, generation: 0 }, slots)
+impl<'m, M: RemoteMemory> Layout<'m, M> {
+    /// The context of the server of a lock by algorithm `A`.
+    pub const fn of_server<A: LockAlgorithm>(memory: &'m M, slots: Slots) -> Self {
+        Self::new::<A>(memory, Owner { rank: HOME, slot: Owner::NO_SLOT, generation: 0 }, slots)
     }
 
-    /// The context of this owner.
-    pub const fn new(memory: &'m M, owner: Owner, slots: Slots) -> Self {
-        Self { memory, owner, slots, algorithm: PhantomData }
+    /// The context of this owner of a lock by algorithm `A`.
+    pub const fn new<A: LockAlgorithm>(memory: &'m M, owner: Owner, slots: Slots) -> Self {
+        Self { memory, owner, slots, words: const { &AlgorithmWords::of::<A>() } }
     }
 
     /// The counter of the lock's fencing tokens.
@@ -136,49 +162,49 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> Layout<'m, M, A> {
     /// # Errors
     /// As [`RemoteMemory::word`].
     pub fn token(&self) -> Result<M::Word<'m>, Fault> {
-        word(self.memory, HOME, token_at::<A>())
+        word(self.memory, HOME, self.words.token_at())
     }
 
     /// The word that a participant scan reads.
     fn asked(&self, rank: Rank, index: usize) -> Result<M::Word<'m>, Fault> {
         let blind = self.slots.blind && rank != self.owner.rank;
-        word(self.memory, rank, if blind { region_words::<A>(self.slots) - 1 } else { index })
+        word(self.memory, rank, if blind { self.words.region_words(self.slots) - 1 } else { index })
     }
 }
 
-impl<'m, M: RemoteMemory, A: LockAlgorithm> LockContext<'m, M> for Layout<'m, M, A> {
+impl<'m, M: RemoteMemory> LockContext<'m, M> for Layout<'m, M> {
     fn home(&self, index: usize) -> Result<M::Word<'m>, Fault> {
-        if index >= A::HOME_WORDS {
+        if index >= self.words.home {
             return Err(Fault::new(FaultKind::OutOfRange));
         }
         word(self.memory, HOME, LOCK + index)
     }
 
     fn node_of(&self, rank: Rank, slot: u16, index: usize) -> Result<M::Word<'m>, Fault> {
-        if index >= A::NODE_WORDS || slot >= self.slots() {
+        if index >= self.words.node || slot >= self.slots() {
             return Err(Fault::new(FaultKind::OutOfRange));
         }
-        self.asked(rank, node_at::<A>(slot) + index)
+        self.asked(rank, self.words.node_at(slot) + index)
     }
 
     fn per_rank_word(&self, rank: Rank) -> Result<M::Word<'m>, Fault> {
-        match A::PER_RANK_WORD {
-            true => word(self.memory, rank, per_rank_word_at::<A>()),
+        match self.words.per_rank {
+            true => word(self.memory, rank, self.words.per_rank_word_at()),
             false => Err(Fault::new(FaultKind::Unsupported)),
         }
     }
 
     fn host_word(&self, rank: Rank, index: usize) -> Result<M::Word<'m>, Fault> {
-        if index >= A::HOST_WORDS || self.host_of(rank) != self.host_of(self.owner.rank) {
+        if index >= self.words.host || self.host_of(rank) != self.host_of(self.owner.rank) {
             return Err(Fault::of(FaultKind::Unsupported, rank));
         }
-        word(self.memory, rank, host_words_at::<A>() + index)
+        word(self.memory, rank, self.words.host_words_at() + index)
     }
 
     fn cohort_home(&self) -> Option<Rank> {
         let near = |rank: &Rank| self.host_of(*rank) == self.host_of(self.owner.rank);
         let lives = |rank: &Rank| self.memory.liveness(*rank) == Liveness::Alive;
-        if A::HOST_WORDS == 0 { None } else { (0..self.memory.size()).map(Rank).filter(near).find(lives) }
+        if self.words.host == 0 { None } else { (0..self.memory.size()).map(Rank).filter(near).find(lives) }
     }
 
     fn host_of(&self, rank: Rank) -> u32 {
@@ -195,7 +221,7 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> LockContext<'m, M> for Layout<'m, M,
 
     /// The last words of a lock with a lock-all operation.
     fn lock_all_word(&self, index: usize) -> Result<M::Word<'m>, Fault> {
-        word(self.memory, HOME, LOCK + A::HOME_WORDS - Global::<TestAndSet>::LOCK_ALL_WORDS + index)
+        word(self.memory, HOME, LOCK + self.words.home - Global::<TestAndSet>::LOCK_ALL_WORDS + index)
     }
 
     /// There is one target.
@@ -208,10 +234,10 @@ impl<'m, M: RemoteMemory, A: LockAlgorithm> LockContext<'m, M> for Layout<'m, M,
     }
 
     fn request_slot_of(&self, rank: Rank, line: u16) -> Result<M::Word<'m>, Fault> {
-        if !A::SERVED || rank.0 >= RANKS.min(self.memory.size()) || line >= self.request_slots() {
+        if !self.words.served || rank.0 >= RANKS.min(self.memory.size()) || line >= self.request_slots() {
             return Err(Fault::of(FaultKind::OutOfRange, rank));
         }
-        word(self.memory, HOME, request_slot_at::<A>(self.slots, rank, line))
+        word(self.memory, HOME, self.words.request_slot_at(self.slots, rank, line))
     }
 
     fn lock(&self) -> u64 {

@@ -6,7 +6,7 @@ mod origin;
 use onesided_lock_algos::Mode;
 
 pub use layout::{DATA, HOME, LOCK, Layout, Slots, idle, lock_and_data, per_rank_word, region_words};
-pub use origin::{Crashable, Task, run};
+pub use origin::{Crashable, Spawn, Task, run};
 
 /// One section under the lock: an acquire and a release.
 ///

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use onesided_lock_algos::{Held, Intent, LockAlgorithm, LockUse, Mode, Owner, TokenDraw};
+use onesided_lock_algos::{Held, Intent, IntentFn, LockAlgorithm, LockUse, Mode, Owner, TokenDraw};
 use onesided_remote_memory::{Fault, FaultKind, Notify, RemoteMemory};
 
 use super::layout::{DATA, HOME, Layout, Slots, word};
@@ -14,6 +14,9 @@ use crate::Record;
 
 /// A spawned future.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Starts a future beside an origin's program.
+pub type Spawn = Box<dyn Fn(Task) + Send + Sync>;
 
 /// A memory that can also end its rank.
 pub trait Crashable: RemoteMemory + Clone {
@@ -31,7 +34,7 @@ pub async fn run<M: Crashable, A: LockAlgorithm>(
     slots: Slots,
     rounds: Vec<Section>,
     record: Arc<Record>,
-    spawn: impl Fn(Task),
+    spawn: Spawn,
 ) {
     let mut cancelled = 0;
     for round in rounds {
@@ -39,13 +42,19 @@ pub async fn run<M: Crashable, A: LockAlgorithm>(
         let slot = if round.is_cancelled() { cancelled } else { 0 };
         let owner = Owner { rank: memory.rank(), slot, generation: record.begins(memory.rank()) };
         let done = match round.ending {
-            Ending::Cancelled { .. } => abandon(&memory, &algorithm, (owner, slots), round, &record, &spawn),
-            _ => section(&memory, &*algorithm, (owner, slots), round, &record).await,
+            Ending::Cancelled { .. } => abandon(&memory, &algorithm, (owner, slots), round, &record, &*spawn),
+            _ => boxed(|| section(&memory, &*algorithm, (owner, slots), round, &record)).await,
         };
         if !goes_on(&memory, &record, owner, round, done) || round.ending == Ending::Dies {
             return;
         }
     }
+}
+
+/// Makes a future in a frame that has returned before the future is polled: loom's threads have 32
+/// KB of stack, and without optimization a frame has several copies of each future that it makes.
+fn boxed<'m, F: Future + Send + 'm>(make: impl FnOnce() -> F) -> Pin<Box<dyn Future<Output = F::Output> + Send + 'm>> {
+    Box::pin(make())
 }
 
 async fn section<M: Crashable, A: LockAlgorithm>(
@@ -56,7 +65,7 @@ async fn section<M: Crashable, A: LockAlgorithm>(
     record: &Record,
 ) -> Result<(), Fault> {
     let mode = round.mode;
-    let layout = Layout::<M, A>::new(memory, owner, slots);
+    let layout = Layout::new::<A>(memory, owner, slots);
     let words = match round.kind {
         AcquireKind::Try => algorithm.words_to_try(layout)?,
         AcquireKind::Usual | AcquireKind::WithoutRecovery => algorithm.words(layout)?,
@@ -79,11 +88,12 @@ async fn section<M: Crashable, A: LockAlgorithm>(
         AcquireKind::WithoutRecovery => Intent::LOCK,
         AcquireKind::Try => Intent::TRY.recovering(),
     };
+    let wanted: IntentFn<'_> = &|| intent;
     let first = started.await;
     let at_once = first.is_ok_and(|first| algorithm.holds(words.1, mode, first));
     let held = match at_once {
         true => Ok(Held::cleanly(mode)),
-        false => algorithm.contend(LockUse::new(memory, layout, words, mode), first, &|| intent).await,
+        false => boxed(|| algorithm.contend(LockUse::new(memory, layout, words, mode), first, wanted)).await,
     };
     let held = match held {
         Err(fault) if round.kind == AcquireKind::Try && fault.kind() == FaultKind::TimedOut => {
@@ -134,7 +144,8 @@ async fn section<M: Crashable, A: LockAlgorithm>(
     if round.ending == Ending::Detached && algorithm.releases_in_one_step(mode) {
         drop(released);
     } else {
-        algorithm.finish_release(LockUse::new(memory, layout, words, mode), released.await).await?;
+        let found = released.await;
+        boxed(|| algorithm.finish_release(LockUse::new(memory, layout, words, mode), found)).await?;
     }
     record.outside(owner);
     Ok(())
@@ -161,10 +172,10 @@ fn abandon<M: Crashable, A: LockAlgorithm>(
     (owner, slots): (Owner, Slots),
     round: Section,
     record: &Arc<Record>,
-    spawn: &impl Fn(Task),
+    spawn: &dyn Fn(Task),
 ) -> Result<(), Fault> {
     record.between(owner);
-    let layout = Layout::<M, A>::new(memory, owner, slots);
+    let layout = Layout::new::<A>(memory, owner, slots);
     let words = algorithm.words(layout)?;
     let started = algorithm.start(LockUse::new(memory, layout, words, round.mode))?;
     let (memory, algorithm, record) = (memory.clone(), Arc::clone(algorithm), Arc::clone(record));
@@ -184,7 +195,7 @@ async fn finish_cancelled<M: RemoteMemory, A: LockAlgorithm>(
     record: &Record,
 ) -> Result<(), Fault> {
     let Section { mode, ending, .. } = round;
-    let layout = Layout::<M, A>::new(memory, owner, slots);
+    let layout = Layout::new::<A>(memory, owner, slots);
     let words = algorithm.words(layout)?;
     // It is cancelled later.
     let (limit, recovers) = match ending {
@@ -196,7 +207,7 @@ async fn finish_cancelled<M: RemoteMemory, A: LockAlgorithm>(
         let intent = if asked.fetch_add(1, Relaxed) < limit { Intent::LOCK } else { Intent::CANCELLED };
         Intent { recovers, ..intent }
     };
-    match algorithm.finish(LockUse::new(memory, layout, words, mode), started, intent).await {
+    match boxed(|| algorithm.finish(LockUse::new(memory, layout, words, mode), started, intent)).await {
         Err(fault) if matches!(fault.kind(), FaultKind::Closed | FaultKind::OwnerDied | FaultKind::ParticipantDied) => {
         }
         finished => {
@@ -205,14 +216,16 @@ async fn finish_cancelled<M: RemoteMemory, A: LockAlgorithm>(
             if let Some(why) = held.recovered {
                 record.holds(owner, mode);
                 record.between(owner);
-                algorithm.release_poisoned(LockUse::new(memory, layout, words, Mode::Exclusive), why).await?;
+                let lock_use = LockUse::new(memory, layout, words, Mode::Exclusive);
+                boxed(|| algorithm.release_poisoned(lock_use, why)).await?;
                 record.outside(owner);
                 return Ok(());
             }
             record.enters(owner, held);
             record.between(owner);
             let released = algorithm.start_release(LockUse::new(memory, layout, words, mode))?;
-            algorithm.finish_release(LockUse::new(memory, layout, words, mode), released.await).await?;
+            let found = released.await;
+            boxed(|| algorithm.finish_release(LockUse::new(memory, layout, words, mode), found)).await?;
         }
     }
     record.outside(owner);

@@ -144,7 +144,7 @@ impl<A: LockAlgorithm + Clone> Search<A> {
             Sections::Programs => search(seed, *cases, *dies, |case| run(*setting, lock, case).map(drop))
                 .map_err(|found| said(&found.reason, &found.minimal)),
             Sections::Histories { flushes } => {
-                search_among(seed, *cases, sections(*dies), |case| run_sections(*setting, flushes, lock, case))
+                search_among(seed, *cases, sections(*dies), &|case| run_sections(*setting, flushes, lock, case))
                     .map_err(|found| said(&found.reason, &found.minimal))
             }
         }
@@ -170,15 +170,15 @@ pub fn search(
     dies: bool,
     run: impl Fn(&Scenario) -> Result<(), String>,
 ) -> Result<(), Box<Found>> {
-    search_among(seed, cases, scenarios(dies), run)
+    search_among(seed, cases, scenarios(dies), &run)
 }
 
-/// The same for any kind of case.
+/// The same for any kind of case. One copy of proptest's code for each: `run` is a trait object.
 fn search_among<S: Strategy>(
     seed: u64,
     cases: u32,
     among: S,
-    run: impl Fn(&S::Value) -> Result<(), String>,
+    run: &dyn Fn(&S::Value) -> Result<(), String>,
 ) -> Result<(), Box<Found<S::Value>>> {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
@@ -199,7 +199,13 @@ fn search_among<S: Strategy>(
 /// If it finds nothing or something other than `expected`, or cannot shrink it.
 #[track_caller]
 pub fn expect_caught<T>(flaw: &str, dies: bool, expected: &str, run: impl Fn(&Scenario) -> Result<T, String>) {
-    let Err(found) = search(1, 4000, dies, |scenario| run(scenario).map(drop)) else { panic!("{flaw} passed") };
+    let found = search(1, 4000, dies, |scenario| run(scenario).map(drop));
+    assert_caught(flaw, expected, found);
+}
+
+#[track_caller]
+fn assert_caught(flaw: &str, expected: &str, found: Result<(), Box<Found>>) {
+    let Err(found) = found else { panic!("{flaw} passed") };
     let Found { reason, minimal } = *found;
     assert!(reason.contains(expected), "{flaw}: {reason}");
     let size = minimal.programs.iter().flatten().count() + minimal.schedule.len();

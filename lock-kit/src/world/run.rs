@@ -182,7 +182,7 @@ impl Server {
         let open = Arc::new(AtomicBool::new(true));
         let (lock, still) = (Arc::clone(lock), Arc::clone(&open));
         let task = Box::pin(async move {
-            let context = Layout::<_, A>::of_server(&memory, slots);
+            let context = Layout::of_server::<A>(&memory, slots);
             lock.serve(&memory, context, move || still.load(Relaxed)).await
         });
         Self { task, open }
@@ -202,7 +202,7 @@ impl Server {
     pub fn close<A: LockAlgorithm>(self, memory: &ModelMemory, lock: &A, slots: Slots) -> Result<(), String> {
         self.open.store(false, Relaxed);
         let ended = async move {
-            lock.wake_server(memory, Layout::<_, A>::of_server(memory, slots)).await?;
+            lock.wake_server(memory, Layout::of_server::<A>(memory, slots)).await?;
             self.task.await
         };
         crate::random::driven(memory, ended)

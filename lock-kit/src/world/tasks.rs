@@ -6,7 +6,7 @@ use std::task::{Context, Waker};
 use onesided_remote_memory::Rank;
 
 use super::{Event, ModelMemory};
-use crate::program::Task;
+use crate::program::{Spawn, Task};
 
 /// The tasks of all ranks, polled as their events happen.
 pub(crate) struct Tasks {
@@ -21,13 +21,21 @@ impl Tasks {
     }
 
     /// Starts a task of a rank, made of the rank's memory and a function that spawns others.
-    pub(crate) fn start<F>(&mut self, rank: Rank, task: impl FnOnce(ModelMemory, Box<dyn Fn(Task) + Send + Sync>) -> F)
+    pub(crate) fn start<F>(&mut self, rank: Rank, task: impl FnOnce(ModelMemory, Spawn) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
+        let task = Box::pin(task(self.memory.of(rank.index()), self.spawning(rank)));
+        self.begin(rank, task);
+    }
+
+    fn spawning(&self, rank: Rank) -> Spawn {
         let spawned = Arc::clone(&self.spawned);
-        let spawn = Box::new(move |task| spawned.lock().unwrap().push((rank, task)));
-        self.tasks.push((rank, Box::pin(task(self.memory.of(rank.index()), spawn))));
+        Box::new(move |task| spawned.lock().unwrap().push((rank, task)))
+    }
+
+    fn begin(&mut self, rank: Rank, task: Task) {
+        self.tasks.push((rank, task));
         self.poll(rank);
     }
 

@@ -25,7 +25,7 @@ fn is<A: LockAlgorithm>(chosen: AnyLock, lock: &A) {
     let has_room = AnyLock::HOME_WORDS >= A::HOME_WORDS && AnyLock::NODE_WORDS >= A::NODE_WORDS;
     assert!(has_room && AnyLock::HOST_WORDS >= A::HOST_WORDS, "{}", A::NAME);
     let memory = ModelMemory::new(2, region_words::<AnyLock>(SLOTS));
-    let context = Layout::<_, AnyLock>::new(&memory, slotted(0), SLOTS);
+    let context = Layout::new::<AnyLock>(&memory, slotted(0), SLOTS);
     let words = [chosen.words(context), lock.words(context)].map(Result::unwrap);
     assert_eq!(words[0], words[1], "{}", A::NAME);
     for mode in MODES {
@@ -45,7 +45,7 @@ fn is<A: LockAlgorithm>(chosen: AnyLock, lock: &A) {
 /// held and after that.
 fn used<A: LockAlgorithm>(lock: &A, mode: Mode) -> (bool, bool, Option<bool>, bool, [Vec<u64>; 2]) {
     let memory = ModelMemory::new(2, region_words::<AnyLock>(SLOTS));
-    let context = Layout::<_, AnyLock>::new(&memory, slotted(0), SLOTS);
+    let context = Layout::new::<AnyLock>(&memory, slotted(0), SLOTS);
     let words = lock.words(context).unwrap();
     let held = drive(&memory, async {
         let started = lock.start(LockUse::new(&memory, context, words, mode))?;
@@ -104,9 +104,9 @@ fn the_shortest_way_is_for_one_lock() {
     let memory = ModelMemory::new(2, region_words::<AnyLock>(SLOTS));
     let without = onesided_lock_algos::Owner { slot: onesided_lock_algos::Owner::NO_SLOT, ..slotted(0) };
     for (owner, by_word) in [(without, true), (slotted(0), false)] {
-        let words = right().words(Layout::<_, AnyLock>::new(&memory, owner, SLOTS)).unwrap();
+        let words = right().words(Layout::new::<AnyLock>(&memory, owner, SLOTS)).unwrap();
         assert_eq!(MODES.map(|mode| held_by_word(words.1, mode)), [by_word, false]);
-        let words = mcs().words(Layout::<_, AnyLock>::new(&memory, owner, SLOTS)).unwrap();
+        let words = mcs().words(Layout::new::<AnyLock>(&memory, owner, SLOTS)).unwrap();
         assert_eq!(MODES.map(|mode| held_by_word(words.1, mode)), [false; 2]);
     }
 }

@@ -25,7 +25,7 @@ struct User<'a, A> {
 impl<'a, A: LockAlgorithm> User<'a, A> {
     fn asks(self, mode: Mode, wanted: &'a AtomicBool) -> Acquire<'a> {
         let Self { lock, memory, owner, slots } = self;
-        let context = Layout::<_, A>::new(memory, owner, slots);
+        let context = Layout::new::<A>(memory, owner, slots);
         let intent = || if wanted.load(Relaxed) { Intent::LOCK } else { Intent::CANCELLED };
         Box::pin(async move {
             let words = lock.words(context)?;
@@ -40,7 +40,7 @@ impl<'a, A: LockAlgorithm> User<'a, A> {
 
     fn releases(self, mode: Mode) -> Pin<Box<dyn Future<Output = Result<(), Fault>> + 'a>> {
         let Self { lock, memory, owner, slots } = self;
-        let context = Layout::<_, A>::new(memory, owner, slots);
+        let context = Layout::new::<A>(memory, owner, slots);
         Box::pin(async move {
             let words = lock.words(context)?;
             lock.finish_release(

@@ -36,7 +36,7 @@ fn marks_go_with_the_writer() {
     let lock = distributed::<15>();
     let slots = Slots::new(1);
     let memory = ModelMemory::new(2, region_words::<DistributedCounters>(slots));
-    let context = Layout::<_, DistributedCounters>::new(&memory, slotted(0), slots);
+    let context = Layout::new::<DistributedCounters>(&memory, slotted(0), slots);
     let words = lock.words(context).unwrap();
     for _ in 0..2 {
         let held = drive(&memory, async {

@@ -29,8 +29,8 @@ impl Two {
         Self([0, 1].map(|rank| memory.of(rank)))
     }
 
-    fn context(&self, rank: u32, generation: u32) -> Layout<'_, ModelMemory, TestAndSet> {
-        Layout::new(&self.0[rank as usize], Owner { rank: Rank(rank), slot: 0, generation }, SLOTS)
+    fn context(&self, rank: u32, generation: u32) -> Layout<'_, ModelMemory> {
+        Layout::new::<TestAndSet>(&self.0[rank as usize], Owner { rank: Rank(rank), slot: 0, generation }, SLOTS)
     }
 
     fn release(&self, lock: &TestAndSet, rank: u32, generation: u32) -> Result<(), Fault> {

@@ -21,7 +21,7 @@ struct User<'a, A> {
 impl<'a, A: LockAlgorithm> User<'a, A> {
     fn ask(&self, mode: Mode, intent: Intent) -> Result<Held, Fault> {
         let Self { lock, memory, owner } = *self;
-        let context = Layout::<_, A>::new(memory, owner, SLOTS);
+        let context = Layout::new::<A>(memory, owner, SLOTS);
         drive(memory, async {
             let words = if intent.is_patient() { lock.words(context)? } else { lock.words_to_try(context)? };
             lock.finish(
@@ -35,7 +35,7 @@ impl<'a, A: LockAlgorithm> User<'a, A> {
 
     fn panic(&self, why: Fault) -> Result<(), Fault> {
         let Self { lock, memory, owner } = *self;
-        let context = Layout::<_, A>::new(memory, owner, SLOTS);
+        let context = Layout::new::<A>(memory, owner, SLOTS);
         drive(memory, async {
             lock.release_poisoned(LockUse::new(memory, context, lock.words(context)?, Mode::Exclusive), why).await
         })
@@ -43,7 +43,7 @@ impl<'a, A: LockAlgorithm> User<'a, A> {
 
     fn release(&self, mode: Mode) -> Result<(), Fault> {
         let Self { lock, memory, owner } = *self;
-        let context = Layout::<_, A>::new(memory, owner, SLOTS);
+        let context = Layout::new::<A>(memory, owner, SLOTS);
         drive(memory, async {
             let words = lock.words(context)?;
             lock.finish_release(

@@ -30,7 +30,7 @@ fn keeps<A: LockAlgorithm>(lock: &A, (exclusive, shared): (Takes, Takes)) {
         let case = format!("{} {mode:?}", A::NAME);
         let memory = ModelMemory::new(2, region_words::<A>(slots));
         let owner = Owner { rank: Rank(0), slot: 0, generation: 3 };
-        let context = Layout::<_, A>::new(&memory, owner, slots);
+        let context = Layout::new::<A>(&memory, owner, slots);
         let is_free = || A::is_free(lock_and_data::<A>(&memory.region()).0);
         let words = lock.words(context).unwrap();
         assert!(is_free() && idle::<A>(slots, &memory.region()), "{case}");
@@ -118,7 +118,7 @@ pub(crate) fn waits_as_it_says<A: LockAlgorithm>(lock: &A) -> (usize, usize) {
         assert!(run(&memory, &mut coming, events).is_none());
         memory.world().stopped = Some(Rank(1));
 
-        let context = Layout::<_, A>::new(&holds, owner(0), slots);
+        let context = Layout::new::<A>(&holds, owner(0), slots);
         let words = lock.words(context).unwrap();
         let started = lock.start_release(LockUse::new(&holds, context, words, held.mode)).unwrap();
         let mut started: Pin<Box<dyn Future<Output = _>>> = Box::pin(started);

@@ -28,7 +28,7 @@ fn leave(while_read: bool) {
     let exclusive = |rank: u32| acquire(lock, &all[rank as usize], slotted(rank), Mode::Exclusive);
     let wanted = AtomicBool::new(true);
     let mut first: Acquire<'_> = Box::pin(async {
-        let context = Layout::<_, Mcs>::new(&all[3], slotted(3), SLOTS);
+        let context = Layout::new::<Mcs>(&all[3], slotted(3), SLOTS);
         let words = lock.words(context)?;
         let started = lock.start(LockUse::new(&all[3], context, words, Mode::Exclusive))?;
         let intent = || if wanted.load(Relaxed) { Intent::LOCK } else { Intent::CANCELLED };
@@ -97,7 +97,7 @@ fn tries<A: LockAlgorithm>(lock: &A) {
         let mut waits = asks(2, Mode::Exclusive);
         assert!(run(&memory, &mut waits, ENDLESS).is_none(), "{}: rank 2 came in beside a reader", A::NAME);
 
-        let context = Layout::<_, A>::new(&all[3], slotted(3), SLOTS);
+        let context = Layout::new::<A>(&all[3], slotted(3), SLOTS);
         let mut tries: Acquire<'_> = Box::pin(async {
             let words = lock.words_to_try(context)?;
             let started = lock.start(LockUse::new(&all[3], context, words, mode))?;

@@ -32,7 +32,7 @@ impl<'a, A: LockAlgorithm> Fixture<'a, A> {
 
     fn asks(&self, owner: Owner, mode: Mode, intent: impl Fn() -> Intent + Send + Sync + 'a) -> Acquire<'_> {
         let (memory, lock) = (&self.all[owner.rank.index()], self.lock);
-        let context = Layout::<_, A>::new(memory, owner, SLOTS);
+        let context = Layout::new::<A>(memory, owner, SLOTS);
         Box::pin(async move {
             let words = lock.words(context)?;
             lock.finish(
@@ -63,7 +63,7 @@ impl<'a, A: LockAlgorithm> Fixture<'a, A> {
 
     async fn release_poisoned(&self, owner: Owner, why: Fault) -> Result<(), Fault> {
         let memory = &self.all[owner.rank.index()];
-        let context = Layout::<_, A>::new(memory, owner, SLOTS);
+        let context = Layout::new::<A>(memory, owner, SLOTS);
         self.lock.release_poisoned(LockUse::new(memory, context, self.lock.words(context)?, Mode::Exclusive), why).await
     }
 

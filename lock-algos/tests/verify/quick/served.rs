@@ -68,8 +68,8 @@ impl Fixture {
         panic!("waits without end")
     }
 
-    fn context(&self, rank: u32) -> Layout<'_, ModelMemory, EventThread> {
-        Layout::new(&self.all[rank as usize], slotted(rank), SLOTS)
+    fn context(&self, rank: u32) -> Layout<'_, ModelMemory> {
+        Layout::new::<EventThread>(&self.all[rank as usize], slotted(rank), SLOTS)
     }
 
     fn asks(&self, rank: u32, mode: Mode, intent: Intent) -> Acquire<'_> {
@@ -125,8 +125,7 @@ impl Fixture {
         let Server { mut task, open } = self.server.into_inner();
         open.store(false, Relaxed);
         let memory = &self.all[0];
-        random::drive(memory, self.lock.wake_server(memory, Layout::<_, EventThread>::of_server(memory, SLOTS)))
-            .unwrap();
+        random::drive(memory, self.lock.wake_server(memory, Layout::of_server::<EventThread>(memory, SLOTS))).unwrap();
         random::drive(memory, &mut task).unwrap();
         let home = memory.region();
         EventThread::is_free(lock_and_data::<EventThread>(&home).0)
@@ -235,8 +234,7 @@ fn acquires_without_a_server_fail() {
     let fixture = Fixture::new();
     fixture.server.borrow().open.store(false, Relaxed);
     let memory = &fixture.all[0];
-    random::drive(memory, fixture.lock.wake_server(memory, Layout::<_, EventThread>::of_server(memory, SLOTS)))
-        .unwrap();
+    random::drive(memory, fixture.lock.wake_server(memory, Layout::of_server::<EventThread>(memory, SLOTS))).unwrap();
     random::drive(memory, &mut fixture.server.borrow_mut().task).unwrap();
     fixture.fire();
     let refused = fixture.ask(2, Mode::Shared, Intent::LOCK);

@@ -28,7 +28,7 @@ fn readers_go_on<A: LockAlgorithm>(lock: &A) {
     let reads = |rank: u32| run(&memory, &mut acquire(lock, &all[rank as usize], slotted(rank), Mode::Shared), ENDLESS);
     assert_eq!(reads(0), Some(Ok(Held::cleanly(Mode::Shared))), "{}", A::NAME);
     let wanted = AtomicBool::new(true);
-    let context = Layout::<_, A>::new(&all[1], slotted(1), SLOTS);
+    let context = Layout::new::<A>(&all[1], slotted(1), SLOTS);
     let mut waits: Acquire<'_> = Box::pin(async {
         let words = lock.words(context)?;
         let started = lock.start(LockUse::new(&all[1], context, words, Mode::Exclusive))?;

@@ -22,7 +22,7 @@ fn checked() {
 
 /// A rank's owners of a lock of which only that of slot 0 is counted.
 #[derive(Clone, Copy)]
-struct CountedOwners<'m>(Layout<'m, ModelMemory, Ticket<2>>);
+struct CountedOwners<'m>(Layout<'m, ModelMemory>);
 
 impl<'m> LockContext<'m, ModelMemory> for CountedOwners<'m> {
     fn home(&self, index: usize) -> Result<<ModelMemory as RemoteMemory>::Word<'m>, Fault> {
@@ -64,7 +64,8 @@ fn an_uncounted_owner_leaves_room() {
     let slots = Slots::new(4);
     let memory = ModelMemory::new(1, region_words::<Ticket<2>>(slots));
     let lock = ticket::<2>();
-    let context = |slot| CountedOwners(Layout::new(&memory, Owner { rank: Rank(0), slot, generation: 0 }, slots));
+    let context =
+        |slot| CountedOwners(Layout::new::<Ticket<2>>(&memory, Owner { rank: Rank(0), slot, generation: 0 }, slots));
     let acquire = |slot, intent| {
         let (lock, memory, context) = (&lock, &memory, context(slot));
         async move {

@@ -79,9 +79,9 @@ impl Fixture {
         &self.all[0]
     }
 
-    fn context(&self, rank: u32) -> Layout<'_, ModelMemory, TwoLevel> {
+    fn context(&self, rank: u32) -> Layout<'_, ModelMemory> {
         let owner = Owner { rank: Rank(rank), slot: 0, generation: self.asked[rank as usize].get() };
-        Layout::new(&self.all[rank as usize], owner, self.slots)
+        Layout::new::<TwoLevel>(&self.all[rank as usize], owner, self.slots)
     }
 
     fn acquire(&self, rank: u32, mode: Mode, intent: impl Fn() -> Intent + Send + Sync + 'static) -> Acquire<'_> {
