@@ -148,6 +148,8 @@ pub mod bench;
 #[cfg(feature = "verify")]
 mod conformance;
 #[cfg(feature = "verify")]
+mod digest;
+#[cfg(feature = "verify")]
 pub mod linear;
 #[cfg(feature = "verify")]
 pub mod loom;

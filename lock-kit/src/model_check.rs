@@ -2,9 +2,11 @@
 
 use std::collections::HashSet;
 use std::fmt::{self, Write as _};
+use std::hash::BuildHasherDefault;
 
 use onesided_lock_algos::LockAlgorithm;
 
+use crate::digest::Digest;
 use crate::program::Section;
 use crate::trace::Action;
 use crate::world::{Budget, Event, Run, Setting, Time};
@@ -208,7 +210,7 @@ impl<A: LockAlgorithm + Clone> Checker<A> {
     /// The message with which [`run`](Self::run) panics.
     pub fn verdict(&self, programs: &[&[Section]]) -> Result<Explored, String> {
         let mut explored = Explored { complete: true, ..Explored::default() };
-        let mut known = HashSet::new();
+        let mut known = HashSet::<_, BuildHasherDefault<Digest>>::default();
         // The chosen event, and the number of events, at each step.
         let mut path: Vec<(u16, u16)> = Vec::new();
         loop {

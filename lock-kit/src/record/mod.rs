@@ -3,7 +3,6 @@
 mod death;
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use onesided_lock_algos::{Held, LockAlgorithm, Mode, Owner};
@@ -11,6 +10,7 @@ use onesided_remote_memory::{Fault, Rank};
 
 use death::Death;
 
+use crate::digest::digest;
 use crate::trace::hex;
 
 /// The stage of an owner.
@@ -153,9 +153,7 @@ impl Record {
     /// A digest of the record: equal digests stand for equal histories.
     #[must_use]
     pub fn digest(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        self.state().hash(&mut hasher);
-        hasher.finish()
+        digest(&*self.state())
     }
 
     /// An acquire succeeded.

@@ -1,8 +1,9 @@
 //! What an event is called, and a digest of the state.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 
 use super::{Event, Kind, Pending, World};
+use crate::digest::Digest;
 
 impl World {
     /// Describes an event before it happens.
@@ -40,7 +41,7 @@ impl World {
     /// A digest of the state, except for that of the tasks, which their histories stand for. Of a
     /// version it includes whether it is the current one, of numbers their order within a rank.
     pub(crate) fn state(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
+        let mut hasher = Digest::default();
         (
             &self.words,
             &self.dead,

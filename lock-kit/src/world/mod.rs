@@ -9,7 +9,7 @@ mod run;
 mod tasks;
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::Hash;
 
 use onesided_remote_memory::{Fault, FaultKind, Rank};
 
@@ -18,6 +18,7 @@ pub(crate) use run::Run;
 pub use run::{Server, Setting};
 pub(crate) use tasks::Tasks;
 
+use crate::digest::digest;
 use crate::program::HOME;
 use crate::trace::{Action, Effect, Trace};
 
@@ -229,9 +230,7 @@ impl World {
 
     /// A rank's tasks received a result.
     pub(crate) fn told(&mut self, rank: Rank, what: impl Hash) {
-        let mut hasher = DefaultHasher::new();
-        (self.histories[rank.index()], what).hash(&mut hasher);
-        self.histories[rank.index()] = hasher.finish();
+        self.histories[rank.index()] = digest((self.histories[rank.index()], what));
     }
 
     /// A new handle, which has seen what this one has.
