@@ -296,11 +296,11 @@ mod tests {
                 for round in 0..300_u64 {
                     let mut bytes = vec![0_u64; 8];
                     let start = std::ptr::NonNull::new(bytes.as_mut_ptr()).unwrap().cast();
+                    let owner = (bytes, Owner(Arc::clone(&service)));
+                    #[allow(unsafe_code)]
                     // SAFETY: 64 bytes of the vector, which the owner keeps and nothing else
                     // accesses.
-                    #[allow(unsafe_code)]
-                    let memory =
-                        unsafe { UserMemory::from_raw_parts(start, 64, (bytes, Owner(Arc::clone(&service)))) }.unwrap();
+                    let memory = unsafe { UserMemory::from_raw_parts(start, 64, owner) }.unwrap();
                     let between =
                         Between { job_segment: Arc::clone(&job_segment), service: Arc::clone(&service), me: Rank(0) };
                     let user = Arc::new(UserRegion::new(between, memory).map_err(|(error, _)| error).unwrap());
