@@ -96,12 +96,13 @@
 //! The fabric uses a shared receive queue, one completion queue with a completion channel, and
 //! reliable connections. Two ranks are connected at the first operation of either on the other's
 //! memory, by datagrams: so a rank takes a queue pair for itself and for each rank that it speaks
-//! to, and none for the others. The creation of a window or a communicator gathers a key from every
-//! rank, and so connects all of its ranks. A thread of the target answers, also while the target computes. A
-//! target that is stopped answers when it goes on; if it has not answered within 15 seconds, the
-//! connection is [lost](super::failures#lost-connections). Once they are connected, operations need
-//! no thread of the target. Memory is registered without relaxed ordering, so that a flag written
-//! after data arrives after it.
+//! to, and none for the others. The creation of a window or a communicator, like a barrier, speaks to
+//! the ranks 1, 2, 4, 8 and so on before and after this one: with 1,000 ranks to 20. The completion
+//! queue grows with the connections, if the card can resize one. A thread of the target answers, also
+//! while the target computes. A target that is stopped answers when it goes on; if it has not
+//! answered within 15 seconds, the connection is [lost](super::failures#lost-connections). Once they
+//! are connected, operations need no thread of the target. Memory is registered without relaxed
+//! ordering, so that a flag written after data arrives after it.
 //!
 //! # Mixed
 //!
