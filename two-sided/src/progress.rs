@@ -143,8 +143,8 @@ impl<F: Fabric> Progress<F> {
 
     #[inline]
     fn move_tasks(&self, cx: &mut Context<'_>) {
-        if !self.tasks.are_none() {
-            self.tasks.poll(cx);
+        if !self.tasks.are_none() && !self.tasks.poll(cx) {
+            self.look_again_soon();
         }
     }
 
@@ -290,21 +290,19 @@ impl<F: Fabric> Progress<F> {
         }
     }
 
-    /// What the other thread takes in may be for a task, which it need not move: a thread that goes
-    /// to sleep now looks again soon.
+    /// What another thread takes in may be for a task, which it need not move, and what this one took
+    /// in may be for a task that another moves: a thread that goes to sleep now looks again soon.
     #[cold]
-    fn advance_later(&self) {
-        if !self.tasks.are_none() {
-            let mut soon = Limit::NONE;
-            soon.said = Some(SOON);
-            let _ = soon.poll(&mut Context::from_waker(NOBODY), &self.fabric);
-        }
+    fn look_again_soon(&self) {
+        let mut soon = Limit::NONE;
+        soon.said = Some(SOON);
+        let _ = soon.poll(&mut Context::from_waker(NOBODY), &self.fabric);
     }
 
     /// A wait is over: it has taken in what may be for a task, and others move them from now on.
     #[cold]
     fn leave_tasks(&self) {
-        self.tasks.poll(&mut Context::from_waker(NOBODY));
+        self.move_tasks(&mut Context::from_waker(NOBODY));
         self.with(Engine::wake_all);
     }
 
@@ -389,7 +387,12 @@ impl<F: Fabric> Progress<F> {
 impl<F: Fabric> Background for Progress<F> {
     fn advance(&self) {
         // Another thread moves them, or this one waits inside of it.
-        let Ok(state) = self.state.try_lock() else { return self.advance_later() };
+        let Ok(state) = self.state.try_lock() else {
+            if !self.tasks.are_none() {
+                self.look_again_soon();
+            }
+            return;
+        };
         let is_idle = state.engine.is_idle() && state.transfers.is_empty() && self.tasks.are_none();
         drop(state);
         if !is_idle {

@@ -3,10 +3,11 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Context;
+use std::sync::{Mutex, TryLockError};
+use std::task::{Context, Poll};
 
 use crate::progress::lock;
 
@@ -21,6 +22,8 @@ thread_local! {
 #[derive(Default)]
 pub(crate) struct Tasks {
     list: Mutex<VecDeque<((u32, u64), Task)>>,
+    /// Those that were started since the last poll. What holds `list` runs functions of the user's.
+    started: Mutex<Vec<((u32, u64), Task)>>,
     /// Their number, so that a wait without any takes no lock.
     count: AtomicUsize,
 }
@@ -55,25 +58,33 @@ impl Tasks {
     }
 
     pub(crate) fn push(&self, call: (u32, u64), task: Task) {
-        let mut list = lock(&self.list);
-        list.push_back((call, task));
-        self.count.store(list.len(), Ordering::Relaxed);
+        lock(&self.started).push((call, task));
+        self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Polls all tasks. Threads do so one after the other: one that is about to sleep has then seen
-    /// what others took in for a task.
+    /// Polls all tasks. `false`: another thread does, which may take as long as a function of the
+    /// user's, and may have polled a task before this thread took in what is for it.
+    ///
+    /// A task that panics is dropped, and tells so: the panic is not that of the wait that moves it.
     #[cold]
-    pub(crate) fn poll(&self, cx: &mut Context<'_>) {
-        let Some(_moving) = Moving::begin() else { return };
-        let mut list = lock(&self.list);
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> bool {
+        let Some(_moving) = Moving::begin() else { return true };
+        let mut list = match self.list.try_lock() {
+            Ok(list) => list,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        list.extend(lock(&self.started).drain(..));
         for _ in 0..list.len() {
             let Some((call, mut task)) = list.pop_front() else { break };
-            // A task that panics is dropped.
-            if task.as_mut().poll(cx).is_pending() {
-                list.push_back((call, task));
+            match catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx))) {
+                Ok(Poll::Pending) => list.push_back((call, task)),
+                Ok(Poll::Ready(())) | Err(_) => {
+                    self.count.fetch_sub(1, Ordering::Relaxed);
+                }
             }
         }
-        self.count.store(list.len(), Ordering::Relaxed);
+        true
     }
 
     /// Drops tasks, unless this is called by one.
@@ -81,10 +92,11 @@ impl Tasks {
     pub(crate) fn end(&self, is_ended: impl Fn(&(u32, u64)) -> bool) {
         let Some(moving) = Moving::begin() else { return };
         let mut list = lock(&self.list);
+        list.extend(lock(&self.started).drain(..));
         let (ended, left): (VecDeque<_>, _) =
             std::mem::take(&mut *list).into_iter().partition(|(call, _)| is_ended(call));
         *list = left;
-        self.count.store(list.len(), Ordering::Relaxed);
+        self.count.fetch_sub(ended.len(), Ordering::Relaxed);
         drop((list, moving));
         drop(ended); // it tells the other ranks
     }

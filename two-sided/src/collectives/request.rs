@@ -187,9 +187,8 @@ impl<F: Fabric + 'static> CollectiveRequest<'_, F> {
     /// .unwrap();
     /// ```
     ///
-    /// # Panics
-    /// A [function](crate::Reduction) that panics does so in the wait that moves the call. The call
-    /// fails then, as if its request had been dropped.
+    /// A [function](crate::Reduction) runs in any wait of the rank, and must not block. One that panics
+    /// fails its call alone, as if the request had been dropped before the call was started.
     ///
     /// # Cancel safety
     /// A call that was started goes on when its request is dropped, or leaked: at the other ranks

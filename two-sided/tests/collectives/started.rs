@@ -1,7 +1,8 @@
 //! Calls that were started move while their rank waits for something else.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Barrier, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use onesided_fabric::remote_memory::FaultKind;
@@ -162,7 +163,7 @@ fn a_call_ends_with_its_communicator() {
     .unwrap();
 }
 
-/// A function that panics in a wait for something else: that wait panics, and the request fails.
+/// A function that panics in a wait for something else fails its request, and not that wait.
 #[test]
 fn a_function_that_panics_fails_its_call() {
     let met = Barrier::new(2);
@@ -172,8 +173,7 @@ fn a_function_that_panics_fails_its_call() {
             let add = |a: u32, b: u32| if b > 0 { panic!("in a reduction") } else { a + b };
             let request = messages.all_reduce(&mut sum, add).start();
             met.wait();
-            let wait = std::panic::AssertUnwindSafe(|| messages.recv::<u8>(1, Tag(1)).deadline(LATE).wait());
-            assert!(std::panic::catch_unwind(wait).is_err());
+            messages.recv::<u8>(1, Tag(1)).deadline(LATE).wait().unwrap();
             let Err(Error::Collective { fault, .. }) = request.deadline(LATE).wait() else { panic!("no error") };
             assert_eq!(fault, CollectiveFault::Dropped { rank: 0 });
         } else {
@@ -182,6 +182,37 @@ fn a_function_that_panics_fails_its_call() {
             assert!(messages.barrier().deadline(LATE).wait().is_err());
             let _ = messages.send(&[1_u8], 0, Tag(1)).wait(); // rank 0 may have left
         }
+    });
+}
+
+/// A function that blocks holds up the thread that it runs in, and no wait of another one.
+#[test]
+fn a_function_that_blocks_holds_up_no_other_thread() {
+    let (held, is_inside) = (Arc::new(Mutex::new(())), Arc::new(AtomicBool::new(false)));
+    ranks(2, |world, messages| {
+        if world.rank() == 1 {
+            messages.all_reduce(&mut [1], Op::Sum).deadline(LATE).wait().unwrap();
+            messages.recv::<u8>(0, Tag(1)).deadline(LATE).wait().unwrap();
+            return;
+        }
+        let guard = held.lock().unwrap();
+        std::thread::scope(|scope| {
+            let (held, inside) = (Arc::clone(&held), Arc::clone(&is_inside));
+            let add = move |a: u32, b: u32| {
+                inside.store(true, Ordering::Relaxed);
+                drop(held.lock());
+                a + b
+            };
+            let call = scope.spawn(move || messages.all_reduce(&mut [1], add).start().deadline(LATE).wait());
+            while !is_inside.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            let late = messages.recv::<u8>(1, Tag(1)).deadline(Duration::from_millis(50)).wait();
+            assert_eq!(late.unwrap_err().kind(), FaultKind::TimedOut);
+            drop(guard);
+            call.join().unwrap().unwrap();
+        });
+        messages.send(&[1_u8], 1, Tag(1)).wait().unwrap();
     });
 }
 
