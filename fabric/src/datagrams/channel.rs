@@ -84,6 +84,8 @@ enum Status {
     /// Nothing was sent or received.
     Fresh,
     Met(Box<Met>),
+    /// It has died or left, and what it sent before may still come.
+    Gone(Box<Met>),
     Lost,
 }
 
@@ -166,7 +168,7 @@ impl Channel {
     /// Whether a peer has not answered for 8 s, or is gone.
     #[must_use]
     pub fn is_lost(&self, rank: Rank) -> bool {
-        self.peers.get(rank.index()).is_some_and(|peer| matches!(peer.status, Status::Lost))
+        self.peers.get(rank.index()).is_some_and(|peer| matches!(peer.status, Status::Lost | Status::Gone(_)))
     }
 
     /// Takes a packet for a peer, the bytes of `head`, then those of `body`: they leave with the
@@ -216,7 +218,12 @@ impl Channel {
         }
         let incarnation = peer.incarnation;
         let is_old = header.incarnation < incarnation;
-        let met = if is_old { None } else { peer.met(now, self.first) };
+        let is_gone = matches!(peer.status, Status::Gone(_));
+        let met = match &mut peer.status {
+            _ if is_old => None,
+            Status::Gone(met) if header.to == self.own.incarnation => Some(&mut **met),
+            _ => peer.met(now, self.first),
+        };
         let Some(met) = met else {
             self.counts.stale += 1;
             return;
@@ -247,6 +254,9 @@ impl Channel {
         if header.asks {
             met.receiver.hurry();
         }
+        if is_gone {
+            return; // it needs no answer
+        }
         let has_more = met.sender.next_to_send().is_some();
         self.activate(from, if has_more { 0 } else { NEVER });
     }
@@ -255,7 +265,7 @@ impl Channel {
     pub fn take(&mut self) -> Option<(Rank, Box<[u8]>)> {
         let (from, incarnation, packet) = self.ready.pop_front()?;
         let peer = &mut self.peers[from.index()];
-        if let Status::Met(met) = &mut peer.status
+        if let Status::Met(met) | Status::Gone(met) = &mut peer.status
             && peer.incarnation == incarnation
         {
             met.receiver.taken();
@@ -267,8 +277,8 @@ impl Channel {
     }
 
     /// Sends what is due: `post` gets the peer, the header and the packet of a datagram. What it is
-    /// too busy for is due at once. `reaches`: whether a peer that has not answered for 8 s is
-    /// known to be within reach, and computes; otherwise it is lost.
+    /// too busy for is due at once. `reaches`: whether a peer that does not answer is known to be
+    /// within reach, and computes; otherwise it is lost after 8 s.
     pub fn transmit(
         &mut self,
         now: u64,
@@ -284,18 +294,25 @@ impl Channel {
             peer.is_active = false;
             let Status::Met(met) = &mut peer.status else { continue };
             met.sender.end_timer(now);
-            let is_silent = now.saturating_sub(met.since) >= SILENCE && met.sender.unanswered() >= ASKED;
-            if is_silent {
-                if !reaches(rank) {
+            let silence = now.saturating_sub(met.since);
+            if silence >= SILENCE / 2 && met.sender.unanswered() >= ASKED {
+                let is_within_reach = reaches(rank);
+                if silence >= SILENCE && !is_within_reach {
                     peer.status = Status::Lost;
                     continue;
                 }
-                met.since = now;
+                if silence >= SILENCE {
+                    met.since = now;
+                }
             }
             let addresses = (self.own, peer.incarnation);
             let posted = met.transmit(now, addresses, &mut self.counts, |header, packet| post(rank, header, packet));
             match posted {
-                Posted::Gone => peer.status = Status::Lost,
+                Posted::Gone => {
+                    if let Status::Met(met) = std::mem::replace(&mut peer.status, Status::Lost) {
+                        peer.status = Status::Gone(met);
+                    }
+                }
                 Posted::Busy => self.activate(rank, now),
                 Posted::Sent if met.due() != NEVER || !met.sender.is_idle() => self.activate(rank, NEVER),
                 Posted::Sent => {}

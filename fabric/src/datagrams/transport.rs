@@ -32,7 +32,8 @@ pub trait Datagrams: Debug + Send + 'static {
     /// Sends a datagram: the bytes of `header`, then those of `packet`.
     fn post(&mut self, to: Rank, header: &[u8], packet: &[u8]) -> Posted;
 
-    /// Whether a rank that has not answered for 8 s is known to be within reach, and computes.
+    /// Whether a rank that does not answer is known to be within reach, and computes. It is asked
+    /// again and again from 4 s of silence on; after 8 s the answer counts.
     fn reaches(&self, rank: Rank) -> bool {
         let _ = rank;
         false
@@ -82,8 +83,12 @@ impl<D: Datagrams> Machine<D> {
     }
 
     fn send(&mut self, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
-        let sent = self.channel.send(self.datagrams.now(), to, head, body);
+        let mut sent = self.channel.send(self.datagrams.now(), to, head, body);
         self.drive();
+        if sent.is_pending() {
+            sent = self.channel.send(self.datagrams.now(), to, head, body); // acknowledgements were taken in
+            self.drive();
+        }
         sent
     }
 
@@ -180,7 +185,7 @@ impl<W: DatagramWaits> Transport for DatagramTransport<W> {
             drop(machine);
             self.waits.progress();
             machine = lock(&self.machine);
-            sent = machine.send(to, head, body); // acknowledgements were taken in
+            sent = machine.send(to, head, body);
         }
         if sent.is_ready() {
             self.waits.withdraw(true);

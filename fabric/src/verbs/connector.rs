@@ -189,8 +189,8 @@ impl Inner {
             return Some(pair.number());
         }
         let depth = peer.depth as u32;
-        self.completions.make_room(depth).ok()?;
         let pair = QueuePair::new(&self.domain, &self.completions, &self.receives, depth).ok()?;
+        self.completions.make_room(depth).ok()?; // last: what was promised is not taken back
         let number = pair.number();
         self.by_number.write().unwrap_or_else(PoisonError::into_inner).insert(number, rank);
         peer.set_pair(pair);

@@ -386,7 +386,8 @@ impl Inner {
             return self.die(); // an unwinding rank has not done what the others wait for
         }
         let deadline = Instant::now() + DRAIN;
-        while self.owes_anybody() && Instant::now() < deadline {
+        let is_here = self.job_segment.liveness(self.rank) == Liveness::Alive; // it leaves once
+        while is_here && self.owes_anybody() && Instant::now() < deadline {
             if self.progress() == 0 {
                 std::thread::yield_now();
             }

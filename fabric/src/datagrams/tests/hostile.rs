@@ -94,6 +94,19 @@ fn a_packet_of_an_old_incarnation_that_has_arrived_is_taken() {
     assert_eq!(channel.take(), Some((Rank(1), b"packet"[..].into())));
 }
 
+/// A rank's end is seen when something is sent to it. What it sent before may not have been looked at.
+#[test]
+fn what_a_rank_sent_before_its_end_is_taken() {
+    let mut channel = channel();
+    assert!(channel.send(0, Rank(1), b"in vain", &[]).is_ready());
+    channel.transmit(0, |_, _, _| Posted::Gone, |_| false);
+    assert!(channel.is_lost(Rank(1)));
+    channel.arrived(0, &datagram(header()));
+    assert_eq!(channel.take(), Some((Rank(1), b"packet"[..].into())));
+    assert!(matches!(channel.send(0, Rank(1), &[], &[]), std::task::Poll::Ready(Err(_))));
+    channel.transmit(u64::MAX - 1, |_, _, _| panic!("nothing is sent to it"), |_| false);
+}
+
 /// An acknowledgement of a packet that was not sent frees none.
 #[test]
 fn an_acknowledgement_of_what_was_not_sent_is_dropped() {
