@@ -1,6 +1,6 @@
 //! Collectives that were started move while their rank waits for a lock of another process.
 
-use onesided::{FaultKind, MessageError, Messages, Op, Window, World};
+use onesided::{FaultKind, MessageError, Messages, Op, Tag, Window, World};
 
 use crate::jobs::{self, Role, die, ok};
 use crate::support::{DEADLINE, eventually};
@@ -13,6 +13,16 @@ fn all_reduce(window: &Window<u64>, messages: &Messages, data: &mut [u32], dies:
     let world = window.world();
     let held = if world.rank() == 2 { Some(window.lock_exclusive(2).wait().unwrap()) } else { None };
     world.barrier().wait().unwrap();
+    if dies && world.rank() == 1 {
+        // The others have left the barrier.
+        for rank in [0, 2] {
+            messages.recv::<u8>(rank, Tag(0)).deadline(DEADLINE).wait().unwrap();
+        }
+        die();
+    }
+    if dies {
+        messages.send::<u8>(&[], 1, Tag(0)).wait().unwrap();
+    }
     let request = messages.all_reduce(data, Op::Sum).deadline(DEADLINE);
     match world.rank() {
         0 => {
@@ -20,7 +30,6 @@ fn all_reduce(window: &Window<u64>, messages: &Messages, data: &mut [u32], dies:
             window.lock_exclusive(2).deadline(DEADLINE).wait().unwrap().unlock().wait().unwrap();
             request.wait()
         }
-        1 if dies => die(),
         _ => {
             let outcome = request.wait();
             if let Some(epoch) = held {

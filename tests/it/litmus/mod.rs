@@ -196,7 +196,7 @@ fn simulate<R: Future<Output = Outcome>>(ranks: u32, seed: u64, body: fn(World<S
 
 /// On a fabric with a planted flaw the forbidden outcome occurs.
 fn catches<R: Future<Output = Outcome>>(ranks: u32, flaw: Flaw, body: fn(World<Planted>) -> R) {
-    let caught = (0..10).any(|seed| {
+    let caught = (0..50).any(|seed| {
         let report = Simulation::new(network())
             .ranks(ranks)
             .seed(seed)
