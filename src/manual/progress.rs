@@ -2,10 +2,10 @@
 //!
 //! A short message (up to 2 KiB on shared memory) is on its way when its send returns, and waits at
 //! its receiver. A longer one is sent by rendezvous: its receiver reads it, and somebody at the
-//! receiver has to (of RPUT somebody at the sender as well). By default that is a thread of the rank that is in a call of the library, for
-//! whatever it waits; while all threads of the rank compute, its senders wait (MPI-4.1, section
-//! 2.9). [`Messages::set_progress`](crate::Messages::set_progress) chooses another
-//! [mode](crate::ProgressMode), for a rank and at run time:
+//! receiver has to (of RPUT somebody at the sender as well). By default that is a thread of the rank
+//! that is in a call of the library, for whatever it waits; while all threads of the rank compute,
+//! its senders wait (MPI-4.1, section 2.9). [`Messages::set_progress`](crate::Messages::set_progress)
+//! chooses another [mode](crate::ProgressMode), for a rank and at run time:
 //!
 //! | mode | who moves a long message while the receiver computes | what it costs |
 //! |---|---|---|
@@ -16,11 +16,11 @@
 //!
 //! `Hybrid` is the RGET with interrupt of Sur et al. (PPoPP 2006, section 4): only the packet that
 //! starts a rendezvous has an event, a *solicited* one, and the answer to it where the sender
-//! [writes](crate::Messages::set_rendezvous) (RPUT with interrupt). The event is suppressed while a thread of the
-//! rank polls, because that thread sees the packet. The handler takes in all packets, reads what has
-//! a receive, looks again and sleeps. On cards and in the simulator, whose packets have no events of
-//! their own, `Hybrid` is `Thread`. The modes with two threads of the paper's figures serve two
-//! completion queues; here one queue has all.
+//! [writes](crate::Messages::set_rendezvous) (RPUT with interrupt). The event is suppressed while a
+//! thread of the rank polls, because that thread sees the packet. The handler takes in all packets,
+//! reads what has a receive, looks again and sleeps. On cards and in the simulator, whose packets
+//! have no events of their own, `Hybrid` is `Thread`. The modes with two threads of the paper's
+//! figures serve two completion queues; here one queue has all.
 //!
 //! ```
 //! # use onesided::{Messages, ProgressMode, Tag};

@@ -37,8 +37,7 @@ pub enum ProgressMode {
     Thread,
     /// A handler moves long messages (RGET with interrupt: sur-2006, section 4). Only the packets
     /// that start a transfer have an event (RTS; RTR of RPUT), and none while a thread of the rank
-    /// polls. On
-    /// fabrics without such events (cards, the simulator) this is `Thread`.
+    /// polls. On fabrics without such events (cards, the simulator) this is `Thread`.
     Hybrid,
 }
 
