@@ -165,19 +165,23 @@ impl Channel {
         })
     }
 
-    /// Whether a peer has not answered for 8 s, or is gone.
+    /// Whether a peer has not answered for 8 s.
     #[must_use]
     pub fn is_lost(&self, rank: Rank) -> bool {
-        self.peers.get(rank.index()).is_some_and(|peer| matches!(peer.status, Status::Lost | Status::Gone(_)))
+        self.peers.get(rank.index()).is_some_and(|peer| matches!(peer.status, Status::Lost))
     }
 
     /// Takes a packet for a peer, the bytes of `head`, then those of `body`: they leave with the
-    /// next [`transmit`](Self::transmit). `Pending`: there is no room.
+    /// next [`transmit`](Self::transmit). `Pending`: there is no room, or the peer is gone, and others
+    /// tell how.
     ///
     /// # Errors
     /// `NoSuchRank`; `ConnectionLost` if the peer is lost.
     pub fn send(&mut self, now: u64, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
         let peer = self.peers.get_mut(to.index()).ok_or(Fault::of(FaultKind::NoSuchRank, to))?;
+        if let Status::Gone(_) = peer.status {
+            return Poll::Pending;
+        }
         let met = peer.met(now, self.first).ok_or(Fault::of(FaultKind::ConnectionLost, to))?;
         if met.sender.is_idle() {
             met.since = now;
