@@ -5,7 +5,7 @@
 //! first. It publishes those that the rank `d` after it lacks, and signals it; then it reads those of
 //! the rank `d` before it. So each rank speaks to two ranks a round, and to no others.
 
-use onesided_remote_memory::{Fault, FaultKind, Rank};
+use onesided_remote_memory::{Fault, FaultKind};
 
 use super::{GATHER_BYTES, PUBLISHED_AT, slot};
 use crate::{Fabric, Segment, SegmentKey};
@@ -106,7 +106,7 @@ impl Gathering {
             blocks.extend(&bytes);
             let mut at = 0;
             for _ in 0..count {
-                at = block(&bytes, at).ok_or(Fault::of(FaultKind::Protocol, from.rank()))?.1;
+                at = end_of_block(&bytes, at).ok_or(Fault::of(FaultKind::Protocol, from.rank()))?;
                 self.ends.push(known + at);
             }
             if at < bytes.len() { Err(Fault::of(FaultKind::Protocol, from.rank())) } else { Ok(()) }
@@ -120,12 +120,10 @@ impl Gathering {
     pub(super) fn all(self, me: u32, size: u32) -> Result<Vec<Vec<u8>>, Fault> {
         let blocks = self.blocks?;
         let mut all = vec![Vec::new(); size as usize];
-        let mut at = 0;
-        for distance in 0..size {
-            let from = (me + size - distance) % size;
-            let (contribution, end) = block(&blocks, at).ok_or(Fault::of(FaultKind::Protocol, Rank(from)))?;
-            all[from as usize] = contribution.to_vec();
-            at = end;
+        let mut begin = 0;
+        for (distance, end) in (0..size).zip(self.ends) {
+            all[((me + size - distance) % size) as usize] = blocks[begin + HEADER..end].to_vec();
+            begin = end;
         }
         Ok(all)
     }
@@ -153,11 +151,11 @@ async fn read<F: Fabric>(fabric: &F, from: &F::Segment, distance: u32, count: u3
     Ok(bytes)
 }
 
-/// The contribution of the block at an offset, and where it ends.
-fn block(bytes: &[u8], at: usize) -> Option<(&[u8], usize)> {
-    let (header, rest) = bytes.get(at..)?.split_first_chunk::<HEADER>()?;
-    let len = usize::from(u16::from_le_bytes(*header));
-    Some((rest.get(..len)?, at + HEADER + len))
+/// Where the block at an offset ends, if it is whole.
+fn end_of_block(bytes: &[u8], at: usize) -> Option<usize> {
+    let header = bytes.get(at..)?.first_chunk::<HEADER>()?;
+    let end = at + HEADER + usize::from(u16::from_le_bytes(*header));
+    (end <= bytes.len()).then_some(end)
 }
 
 /// The offset of what a rank publishes in the round of a distance.

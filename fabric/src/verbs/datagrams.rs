@@ -94,8 +94,7 @@ pub(super) struct CardDatagrams {
 }
 
 impl CardDatagrams {
-    /// # Errors
-    /// [`Error::Job`]: a rank has another channel.
+    /// All ranks have a queue for packets.
     pub(super) fn new(
         queue: DatagramQueue,
         connector: &Arc<Connector>,
