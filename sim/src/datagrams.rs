@@ -1,15 +1,14 @@
 //! Unreliable datagrams of simulated ranks, and the packets over them.
 
 use std::sync::{Arc, Weak};
-use std::task::Context;
+use std::task::{Context, Poll};
 
 use onesided_fabric::{Channel, DatagramTransport, DatagramWaits, Datagrams, Identity, Machine, Posted, SharedMachine};
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
 
 use crate::agenda::NEVER;
 use crate::endpoint::{Shared, SimFabric};
-use crate::futures::Waiting;
-use crate::report::WaitsFor;
+use crate::transport::SimWaits;
 
 /// The longest datagram in bytes.
 const LONGEST: usize = 4096;
@@ -67,21 +66,6 @@ impl Datagrams for SimDatagrams {
     }
 }
 
-/// How the owner of the packets waits.
-#[derive(Debug)]
-pub struct SimWaits {
-    fabric: Arc<SimFabric>,
-    receiving: Waiting<Arc<SimFabric>>,
-    /// The wait for room of the send that found none last.
-    sending: Option<(Rank, Waiting<Arc<SimFabric>>)>,
-}
-
-impl Drop for SimWaits {
-    fn drop(&mut self) {
-        self.fabric.state().ranks[self.fabric.rank().index()].more().rare().has_transport = false;
-    }
-}
-
 impl DatagramWaits for SimWaits {
     type Datagrams = SimDatagrams;
 
@@ -95,37 +79,20 @@ impl DatagramWaits for SimWaits {
     }
 
     fn pend(&mut self, _: &mut Context<'_>, room: Option<Rank>, patience: Patience, _due: u64) -> Result<(), Fault> {
-        let waiting = match room {
-            None => &mut self.receiving,
-            Some(to) => {
-                if self.sending.as_ref().is_none_or(|(waits_for, _)| *waits_for != to) {
-                    self.sending = Some((to, Waiting::new(Arc::clone(&self.fabric), WaitsFor::Room(to))));
-                }
-                let Some((_, waiting)) = &mut self.sending else { return Ok(()) };
-                waiting
-            }
-        };
-        match waiting.register::<()>(patience) {
-            std::task::Poll::Ready(over) => over, // the machine's own timers are alarms of its rank
-            std::task::Poll::Pending => Ok(()),
+        match self.register(room, patience) {
+            Poll::Ready(over) => over, // the machine's own timers are alarms of its rank
+            Poll::Pending => Ok(()),
         }
     }
 
     fn withdraw(&mut self, room: bool) {
-        if room {
-            self.sending = None;
-        } else {
-            self.receiving.withdraw();
-        }
+        self.end(room);
     }
 }
 
-/// The packets of a rank; `has_transport` was set.
-pub(crate) fn take(fabric: &SimFabric) -> Result<DatagramTransport<SimWaits>, Fault> {
-    let fabric = Arc::new(fabric.clone());
-    let receiving = Waiting::new(Arc::clone(&fabric), WaitsFor::Packet);
-    let waits = SimWaits { fabric: Arc::clone(&fabric), receiving, sending: None };
-    Ok(DatagramTransport::new(machine(&fabric)?, waits))
+/// The packets of a rank over its machine.
+pub(crate) fn take(waits: SimWaits) -> Result<DatagramTransport<SimWaits>, Fault> {
+    Ok(DatagramTransport::new(machine(&waits.fabric)?, waits))
 }
 
 /// The machine of a rank, which a task drives to the end of the simulation.
@@ -141,7 +108,7 @@ fn machine(fabric: &SimFabric) -> Result<SharedMachine<SimDatagrams>, Fault> {
     let driven = Arc::clone(&machine);
     let drives = std::future::poll_fn(move |_| {
         onesided_fabric::lock_machine(&driven).drive();
-        std::task::Poll::<()>::Pending
+        Poll::<()>::Pending
     });
     fabric.state().serve(rank, Box::pin(drives)).map_err(|_| Fault::of(FaultKind::Closed, rank))?;
     Ok(machine)

@@ -35,7 +35,7 @@ mod testbed;
 mod transport;
 mod words;
 
-pub use crate::datagrams::{SimDatagrams, SimWaits};
+pub use crate::datagrams::SimDatagrams;
 pub use crate::endpoint::{SimFabric, Word};
 pub use crate::futures::{Flush, Get, Op, Pause, Transfer, Wait};
 pub use crate::network::Network;
@@ -44,5 +44,5 @@ pub use crate::report::{Counts, End, LockWait, Report, Stuck, WaitsFor};
 pub use crate::segment::SimSegment;
 pub use crate::simulation::Simulation;
 pub use crate::testbed::{Card, Host};
-pub use crate::transport::{ConnectionTransport, SimTransport};
+pub use crate::transport::{ConnectionTransport, SimTransport, SimWaits};
 pub use onesided_fabric::{NotedLock, NotedMemory, NotedWindow, WhichLock};

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use onesided_fabric::{Arrival, DatagramTransport, Either, Transport};
 use onesided_remote_memory::{Fault, FaultKind, Patience, Rank, RemoteMemory};
 
-use crate::datagrams::{self, SimWaits};
+use crate::datagrams;
 use crate::endpoint::SimFabric;
 use crate::futures::Waiting;
 use crate::report::WaitsFor;
@@ -25,28 +25,62 @@ pub(crate) fn take(fabric: &SimFabric) -> Result<SimTransport, Fault> {
     }
     let over_datagrams = state.wire.datagrams;
     drop(state);
-    if over_datagrams {
-        return datagrams::take(fabric).map(Either::Second);
-    }
-    let fabric = Arc::new(fabric.clone());
-    let receiving = Waiting::new(Arc::clone(&fabric), WaitsFor::Packet);
-    Ok(Either::First(ConnectionTransport { fabric, current: None, receiving, sending: None }))
+    let waits = SimWaits::new(fabric);
+    Ok(match over_datagrams {
+        true => Either::Second(datagrams::take(waits)?),
+        false => Either::First(ConnectionTransport { waits, current: None }),
+    })
 }
 
-/// The packets of a rank over its connections.
+/// How the owner of a rank's packets waits. Dropping it gives them back.
 #[derive(Debug)]
-pub struct ConnectionTransport {
-    fabric: Arc<SimFabric>,
-    current: Option<(Rank, Box<[u8]>)>,
+pub struct SimWaits {
+    pub(crate) fabric: Arc<SimFabric>,
     receiving: Waiting<Arc<SimFabric>>,
     /// The wait for room of the send that found none last.
     sending: Option<(Rank, Waiting<Arc<SimFabric>>)>,
 }
 
-impl Drop for ConnectionTransport {
+impl SimWaits {
+    fn new(fabric: &SimFabric) -> Self {
+        let fabric = Arc::new(fabric.clone());
+        let receiving = Waiting::new(Arc::clone(&fabric), WaitsFor::Packet);
+        Self { fabric, receiving, sending: None }
+    }
+
+    /// Waits for room to send to a rank, otherwise for a packet.
+    pub(crate) fn register<T>(&mut self, room: Option<Rank>, patience: Patience) -> Poll<Result<T, Fault>> {
+        let Some(to) = room else { return self.receiving.register(patience) };
+        if self.sending.as_ref().is_none_or(|(waits_for, _)| *waits_for != to) {
+            self.sending = Some((to, Waiting::new(Arc::clone(&self.fabric), WaitsFor::Room(to))));
+        }
+        match &mut self.sending {
+            Some((_, waiting)) => waiting.register(patience),
+            None => Poll::Pending,
+        }
+    }
+
+    /// A wait of this kind is over.
+    pub(crate) fn end(&mut self, room: bool) {
+        if room {
+            self.sending = None;
+        } else {
+            self.receiving.withdraw();
+        }
+    }
+}
+
+impl Drop for SimWaits {
     fn drop(&mut self) {
         self.fabric.state().ranks[self.fabric.rank().index()].more().rare().has_transport = false;
     }
+}
+
+/// The packets of a rank over its connections.
+#[derive(Debug)]
+pub struct ConnectionTransport {
+    waits: SimWaits,
+    current: Option<(Rank, Box<[u8]>)>,
 }
 
 impl Transport for ConnectionTransport {
@@ -55,7 +89,7 @@ impl Transport for ConnectionTransport {
     }
 
     fn poll_send(&mut self, _: &mut Context<'_>, to: Rank, head: &[u8], body: &[u8]) -> Poll<Result<(), Fault>> {
-        let (fabric, len) = (&self.fabric, head.len() + body.len());
+        let (fabric, len) = (&self.waits.fabric, head.len() + body.len());
         if len > PACKET_MAX {
             return Poll::Ready(Err(Fault::new(FaultKind::TooLong).with_detail(len as u32)));
         }
@@ -67,26 +101,21 @@ impl Transport for ConnectionTransport {
         fabric.shared.advance_clock(&state);
         drop(state);
         if sent? {
-            self.sending = None;
+            self.waits.end(true);
             return Poll::Ready(Ok(()));
         }
-        if self.sending.as_ref().is_none_or(|(waits_for, _)| *waits_for != to) {
-            self.sending = Some((to, Waiting::new(Arc::clone(fabric), WaitsFor::Room(to))));
-        }
-        match &mut self.sending {
-            Some((_, waiting)) => waiting.register(Patience::on(to)),
-            None => Poll::Pending,
-        }
+        self.waits.register(Some(to), Patience::on(to))
     }
 
     fn poll_recv(&mut self, _: &mut Context<'_>, patience: Patience) -> Poll<Result<Arrival, Fault>> {
-        self.current = self.fabric.state().take_packet(self.fabric.rank());
+        let fabric = &self.waits.fabric;
+        self.current = fabric.state().take_packet(fabric.rank());
         match &self.current {
             Some((from, bytes)) => {
-                self.receiving.withdraw();
+                self.waits.end(false);
                 Poll::Ready(Ok(Arrival { from: *from, len: bytes.len() }))
             }
-            None => self.receiving.register(patience),
+            None => self.waits.register(None, patience),
         }
     }
 
