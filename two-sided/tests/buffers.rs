@@ -1,14 +1,18 @@
 //! Messages out of and into registered memory.
 
+mod support;
+
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::FaultKind;
-use onesided_fabric::{Any, Fabric, World, threads};
+use onesided_fabric::{Any, World, threads};
 use onesided_sim::{End, Network, Simulation};
-use onesided_two_sided::{Buffer, Error, Messages, Tag};
+use onesided_two_sided::{Error, Messages, Tag};
+
+use crate::support::{filled, words};
 
 const SOON: Duration = Duration::from_secs(60);
 /// In words: none, eager, and by rendezvous.
@@ -20,16 +24,6 @@ fn ranks(ranks: u32, run: impl Fn(World<Any>, Messages) + Sync) {
         run(world, messages);
     })
     .unwrap();
-}
-
-fn words(seed: usize, len: usize) -> Vec<u64> {
-    (0..len).map(|at| (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed as u64).collect()
-}
-
-fn filled<F: Fabric>(messages: &Messages<F>, seed: usize, len: usize) -> Buffer<u64, F> {
-    let mut buffer = messages.buffer(len).unwrap();
-    buffer.write(0, &words(seed, len));
-    buffer
 }
 
 /// Buffers and slices on either side.

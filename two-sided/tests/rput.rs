@@ -1,6 +1,8 @@
 //! Long messages that their sender writes (RPUT: sur-2006, section 3), between threads and in the
 //! simulator.
 
+mod support;
+
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
@@ -9,7 +11,9 @@ use std::time::Duration;
 use onesided_fabric::remote_memory::{FaultKind, RemoteMemory};
 use onesided_fabric::{Any, Fabric, World, threads};
 use onesided_sim::{End, Network, Simulation};
-use onesided_two_sided::{Buffer, Messages, ProgressMode, Protocol, Rendezvous, Shape, Source, Tag};
+use onesided_two_sided::{Messages, ProgressMode, Protocol, Rendezvous, Shape, Source, Tag};
+
+use crate::support::{filled, words};
 
 const SOON: Duration = Duration::from_secs(60);
 /// In words: eager, and by rendezvous.
@@ -27,16 +31,6 @@ fn ranks(ranks: u32, run: impl Fn(World<Any>, Messages) + Sync) {
         run(world, messages);
     })
     .unwrap();
-}
-
-fn words(seed: usize, len: usize) -> Vec<u64> {
-    (0..len).map(|at| (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed as u64).collect()
-}
-
-fn filled<F: Fabric>(messages: &Messages<F>, seed: usize, len: usize) -> Buffer<u64, F> {
-    let mut buffer = messages.buffer(len).unwrap();
-    buffer.write(0, &words(seed, len));
-    buffer
 }
 
 /// Every rank sends all lengths to the next one at the same time, out of slices and buffers, and
