@@ -225,18 +225,19 @@ impl Reader {
         }
     }
 
-    /// Takes the packet of this length out. The writer is told when the lane is empty, and every
-    /// quarter of it: a writer that waits for room looks at the count all the time.
+    /// Takes the packet of this length out of a lane of so many cells. `true`: the writer is to be
+    /// [told](Self::tell). It is when the lane is empty, and every quarter of it: a writer that waits
+    /// for room looks at the count all the time.
     #[inline]
-    pub(crate) fn take(&mut self, lane: Lane<'_>, len: usize) {
-        self.next.advance(cells_of(len), lane.cells.len());
-        if self.next.number - self.told > lane.cells.len() as u64 / 4 {
-            self.tell(lane);
-        }
+    #[must_use = "the writer may wait for it"]
+    pub(crate) fn take(&mut self, cells: usize, len: usize) -> bool {
+        self.next.advance(cells_of(len), cells);
+        self.next.number - self.told > cells as u64 / 4
     }
 
+    /// Tells the writer how many cells were taken out.
     #[inline]
-    fn tell(&mut self, lane: Lane<'_>) {
+    pub(crate) fn tell(&mut self, lane: Lane<'_>) {
         self.told = self.next.number;
         // Release: the loads of the words come before the writer's next stores to them.
         lane.taken.store(self.told, Ordering::Release);
@@ -272,7 +273,9 @@ mod tests {
                 reader.read(lane, offset, &mut bytes[offset..]);
                 reader.read(lane, 0, &mut bytes[..offset]);
                 assert_eq!(Some(bytes), inside.pop_front());
-                reader.take(lane, len);
+                if reader.take(lane.cells.len(), len) {
+                    reader.tell(lane);
+                }
                 true
             };
             for (number, len, cut) in packets {

@@ -80,7 +80,9 @@ impl ShmTransport {
         let lanes = &mut self.lanes;
         if let Some(taken) = lanes.received.take() {
             let Incoming { lane: offset, reader, .. } = &mut lanes.readers[lanes.current];
-            reader.take(lane(job_segment, *offset), taken);
+            if reader.take(job_segment.lane_cells(), taken) {
+                reader.tell(lane(job_segment, *offset));
+            }
         }
         let opened = job_segment.opened_lanes(self.shm.me());
         if opened != lanes.opened {
@@ -90,10 +92,9 @@ impl ShmTransport {
         for _ in 0..count {
             lanes.current = if lanes.current + 1 >= count { 0 } else { lanes.current + 1 };
             let Incoming { lane: offset, reader, is_broken, .. } = &mut lanes.readers[lanes.current];
-            if let Some(len) = reader.peek(lane(job_segment, *offset))
-                && !*is_broken
-            {
-                return Some(len);
+            let len = reader.peek(lane(job_segment, *offset));
+            if len.is_some() && !*is_broken {
+                return len;
             }
         }
         None

@@ -5,7 +5,7 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use super::bytes::{Bytes, SHORT};
 use super::collectives::CONTROL;
 use super::peer::Outgoing;
-use super::receives::{Body, Direct, Landed, Matched};
+use super::receives::{Body, Direct, Landed, Matched, Receive};
 use super::{Engine, Send, SendState};
 use crate::matching::{Envelope, is_collective};
 use crate::wire::{EAGER_HEAD, HEAD_MAX, Packet, RequestId, eager_fields};
@@ -99,7 +99,8 @@ impl<S> Engine<S> {
         direct: &mut Direct<'_>,
     ) {
         let from = Rank(envelope.source);
-        let peer = self.peer(from);
+        let at = self.peer_at(from);
+        let peer = &mut self.peers[at];
         if peer.lost.is_some() {
             return;
         }
@@ -128,10 +129,11 @@ impl<S> Engine<S> {
                 None => read(into),
             }
             direct.landed = Some(Landed { envelope, arrival, len: len as u64 });
-            if let Some(posted) = receive {
-                self.receives.remove(posted);
+            if let Some(Receive { waker: Some(waker), .. }) = receive.map(|posted| self.matcher.receives.remove(posted))
+            {
+                self.retired.push(waker);
             }
-            return self.credit(from, len);
+            return self.credit_peer(at, from, len);
         }
         let body = Body::Eager(Bytes::new(len, first, read));
         self.place_at(receive, Matched { envelope, arrival, is_consumed: false, body });

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::peer::Peer;
 use super::receives::{Body, ReceiveState};
 use super::{Engine, SendState};
-use crate::matching::{Envelope, is_collective};
+use crate::matching::{Envelope, Pattern, is_collective};
 use crate::{Source, Status, Tag, Tags};
 
 /// The most of each kind that are shown.
@@ -62,17 +62,18 @@ impl<S> Engine<S> {
                 lines.push(format!("{} {what}: {shown}{more}", all.len()));
             }
         };
-        let posted = self.receives.iter().filter_map(|(_, receive)| {
-            let ReceiveState::Posted(handle) = receive.state else { return None };
-            awaited.extend(receive.pattern.source);
-            // A wait for a collective tells of itself.
-            if is_collective(receive.pattern.context) {
-                return None;
-            }
-            let source = receive.pattern.source.map_or(Source::Any, Source::Rank);
-            let tags = receive.pattern.tag.map_or(Tags::Any, |tag| Tags::Is(Tag(tag)));
-            Some(format!("with {tags} from {source}{}", ages.of(Item::Receive(handle.stamp()))))
-        });
+        let posted =
+            self.matcher.receives.numbered().filter_map(|(number, Pattern { context, source, tag }, receive)| {
+                let ReceiveState::Posted = receive.state else { return None };
+                awaited.extend(source);
+                // A wait for a collective tells of itself.
+                if is_collective(context) {
+                    return None;
+                }
+                let source = source.map_or(Source::Any, Source::Rank);
+                let tags = tag.map_or(Tags::Any, |tag| Tags::Is(Tag(tag)));
+                Some(format!("with {tags} from {source}{}", ages.of(Item::Receive(number))))
+            });
         list(["receive posted", "receives posted"], posted.collect());
         let unexpected = self.matcher.numbered_unexpected();
         let unexpected = unexpected.filter(|(_, envelope, _)| !is_collective(envelope.context));
@@ -81,7 +82,7 @@ impl<S> Engine<S> {
             format!("{status}{}", ages.of(Item::Message(number)))
         });
         list(["message without a receive", "messages without a receive"], unexpected.collect());
-        let exposed = self.receives.iter().filter_map(|(_, receive)| match &receive.state {
+        let exposed = self.matcher.receives.iter().filter_map(|(_, receive)| match &receive.state {
             ReceiveState::Moving { matched, .. } if matches!(matched.body, Body::Read { .. }) => {
                 let Envelope { source, tag, .. } = matched.envelope;
                 Some(Status { source, tag: Tag(tag), bytes: matched.body.len() }.to_string())

@@ -105,8 +105,7 @@ enum SendState {
 #[derive(Debug)]
 pub(crate) struct Engine<S> {
     me: Rank,
-    matcher: Matcher<usize, (Body<S>, bool)>,
-    receives: Slab<Receive<S>>,
+    matcher: Matcher<Receive<S>, (Body<S>, bool)>,
     /// Receives that an announced message was matched to, in the order in which they are read.
     announced: VecDeque<usize>,
     /// Receives whose message their sender writes, once memory is exposed for it.
@@ -174,7 +173,6 @@ impl<S> Engine<S> {
             me,
             window,
             matcher: Matcher::new(),
-            receives: Slab::new(),
             announced: VecDeque::new(),
             to_expose: VecDeque::new(),
             to_write: VecDeque::new(),
@@ -198,11 +196,17 @@ impl<S> Engine<S> {
 
     #[inline]
     fn peer(&mut self, rank: Rank) -> &mut Peer {
+        let at = self.peer_at(rank);
+        &mut self.peers[at]
+    }
+
+    #[inline]
+    fn peer_at(&mut self, rank: Rank) -> usize {
         let at = match self.peer_of.get(rank.index()) {
             Some(&at) if at != 0 => at,
             _ => self.new_peer(rank),
         };
-        &mut self.peers[at as usize - 1]
+        at as usize - 1
     }
 
     #[cold]
@@ -362,14 +366,15 @@ impl<S> Engine<S> {
         let of_peer = |send: &Send<S>| send.to == rank && !goes_on(&send.state);
         let ended: Vec<_> = self.sends.iter().filter(|(_, send)| of_peer(send)).map(|(send, _)| send).collect();
         ended.into_iter().for_each(|send| self.complete(send, Err(fault)));
-        for (_, receive) in &mut self.receives {
-            if let ReceiveState::Posted(handle) = receive.state
-                && receive.pattern.source == Some(rank.0)
-            {
-                self.matcher.cancel(handle);
-                receive.state = ReceiveState::Failed(fault);
-                self.woken.extend(receive.waker.take());
-            }
+        let receives = &mut self.matcher.receives;
+        let is_of_peer = |(at, receive): &(usize, &Receive<S>)| {
+            matches!(receive.state, ReceiveState::Posted) && receives.pattern(*at).source == Some(rank.0)
+        };
+        let posted: Vec<_> = receives.iter().filter(is_of_peer).map(|(at, _)| at).collect();
+        for at in posted {
+            receives.withdraw(at);
+            receives[at].state = ReceiveState::Failed(fault);
+            self.woken.extend(receives[at].waker.take());
         }
         self.lose_exposed(rank, fault);
     }
@@ -377,7 +382,7 @@ impl<S> Engine<S> {
     /// Wakes all tasks that wait: the one that moved the messages ends, and left something to do.
     pub(crate) fn wake_all(&mut self) {
         self.woken.append(&mut self.probes);
-        self.woken.extend(self.receives.iter_mut().filter_map(|(_, receive)| receive.waker.take()));
+        self.woken.extend(self.matcher.receives.iter_mut().filter_map(|receive| receive.waker.take()));
         self.woken.extend(self.sends.iter_mut().filter_map(|(_, send)| send.waker.take()));
     }
 
@@ -404,7 +409,7 @@ impl<S> Engine<S> {
 
     /// Whether no request and no packet waits for anything.
     pub(crate) fn is_idle(&self) -> bool {
-        self.receives.is_empty() && self.sends.is_empty() && !self.has_work()
+        self.matcher.receives.is_empty() && self.sends.is_empty() && !self.has_work()
     }
 
     /// Whether a flush may send something.

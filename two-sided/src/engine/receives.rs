@@ -40,6 +40,14 @@ impl<S> Body<S> {
         }
     }
 
+    /// How it moves, if it was announced.
+    pub(super) const fn by(&self) -> Option<By> {
+        match self {
+            Self::Announced { by, .. } => Some(*by),
+            Self::Eager(_) | Self::Here(_) | Self::Read { .. } => None,
+        }
+    }
+
     /// Whether memory is to be exposed for it.
     pub(crate) const fn is_to_be_written(&self) -> bool {
         matches!(self, Self::Announced { by: By::Write, .. })
@@ -124,7 +132,6 @@ pub(crate) enum Posting<S> {
 
 #[derive(Debug)]
 pub(super) struct Receive<S> {
-    pub(super) pattern: Pattern,
     pub(super) state: ReceiveState<S>,
     /// The memory of a message that another task reads; `None`: any bytes.
     pub(super) allocate: Option<Allocate>,
@@ -133,7 +140,7 @@ pub(super) struct Receive<S> {
 
 #[derive(Debug)]
 pub(super) enum ReceiveState<S> {
-    Posted(Handle),
+    Posted,
     Matched(Box<Matched<S>>),
     /// Another task reads the message, because this one waits for something else or for nothing; or
     /// its sender writes it.
@@ -144,27 +151,32 @@ pub(super) enum ReceiveState<S> {
     Failed(Fault),
 }
 
+impl<S> Receive<S> {
+    pub(super) const fn new(state: ReceiveState<S>) -> Self {
+        Self { state, allocate: None, waker: None }
+    }
+}
+
 impl<S> Engine<S> {
     /// Posts a receive. One that gets an announced message stays, for another task may read it.
     pub(crate) fn receive(&mut self, pattern: Pattern) -> Posting<S> {
-        let next = self.receives.vacant_key();
-        let state = match self.take_unexpected(pattern) {
+        let lost = match self.take_unexpected(pattern) {
             Some(matched @ Matched { body: Body::Announced { .. }, .. }) => {
-                self.is_to_move(next, &matched.body);
-                ReceiveState::Matched(Box::new(matched))
+                return Posting::Posted(self.has_matched(pattern, Box::new(matched)));
             }
             Some(matched) => return Posting::Taken(Box::new(matched)),
-            None => match pattern.source.and_then(|source| self.lost(Rank(source))) {
-                Some(fault) => ReceiveState::Failed(fault),
-                None => ReceiveState::Posted(self.matcher.post(pattern, next)),
-            },
+            None => pattern.source.and_then(|source| self.lost(Rank(source))),
         };
-        Posting::Posted(self.receives.insert(Receive { pattern, state, allocate: None, waker: None }))
+        let receives = &mut self.matcher.receives;
+        Posting::Posted(match lost {
+            Some(fault) => receives.add(pattern, Receive::new(ReceiveState::Failed(fault))),
+            None => receives.post(pattern, Receive::new(ReceiveState::Posted)),
+        })
     }
 
     /// A message that another task reads for this receive goes to such memory.
     pub(crate) fn allocate_by(&mut self, receive: usize, allocate: Allocate) {
-        self.receives[receive].allocate = Some(allocate);
+        self.matcher.receives[receive].allocate = Some(allocate);
     }
 
     /// The same with a slice for an eager message that has arrived: `arrive` takes in a packet, if
@@ -185,7 +197,7 @@ impl<S> Engine<S> {
                 break;
             }
             // Of several receives that are posted at once, the first looks for what has arrived.
-            if self.matcher.has_posted() || !arrive(self, direct) {
+            if self.matcher.receives.has_posted() || !arrive(self, direct) {
                 break;
             }
             if direct.landed.is_some() {
@@ -231,7 +243,7 @@ impl<S> Engine<S> {
         direct: &mut Direct<'_>,
         mut arrive: impl FnMut(&mut Self, &mut Direct<'_>) -> bool,
     ) -> bool {
-        while matches!(self.receives[receive].state, ReceiveState::Posted(_)) && arrive(self, direct) {
+        while matches!(self.matcher.receives[receive].state, ReceiveState::Posted) && arrive(self, direct) {
             if direct.landed.is_some() {
                 return true;
             }
@@ -243,9 +255,9 @@ impl<S> Engine<S> {
     /// is. The receive is over afterwards; the message is to be [delivered](Self::deliver) or
     /// [given back](Self::give_back).
     pub(crate) fn received(&mut self, receive: usize, waker: &Waker) -> Option<Result<Matched<S>, Fault>> {
-        let pending = &mut self.receives[receive];
+        let pending = &mut self.matcher.receives[receive];
         let waits = match &pending.state {
-            ReceiveState::Posted(_) | ReceiveState::Moving { .. } => true,
+            ReceiveState::Posted | ReceiveState::Moving { .. } => true,
             ReceiveState::Matched(matched) => matched.body.is_to_be_written(),
             ReceiveState::Failed(_) => false,
         };
@@ -253,28 +265,24 @@ impl<S> Engine<S> {
             keep(&mut pending.waker, waker, &mut self.retired);
             return None;
         }
-        match self.receives.remove(receive).state {
+        match self.matcher.receives.remove(receive).state {
             ReceiveState::Matched(matched) => Some(Ok(*matched)),
             ReceiveState::Failed(fault) => Some(Err(fault)),
-            ReceiveState::Posted(_) | ReceiveState::Moving { .. } => unreachable!("it was over a moment ago"),
+            ReceiveState::Posted | ReceiveState::Moving { .. } => unreachable!("it was over a moment ago"),
         }
     }
 
     /// Ends a receive that [`received`](Self::received) has not ended. A message that it had
     /// matched is unexpected again.
     pub(crate) fn cancel(&mut self, receive: usize) {
-        if let ReceiveState::Moving { is_cancelled, .. } = &mut self.receives[receive].state {
+        if let ReceiveState::Moving { is_cancelled, .. } = &mut self.matcher.receives[receive].state {
             *is_cancelled = true;
             return;
         }
-        let Receive { state, waker, .. } = self.receives.remove(receive);
+        let Receive { state, waker, .. } = self.matcher.receives.remove(receive);
         self.retired.extend(waker);
-        match state {
-            ReceiveState::Posted(handle) => {
-                self.matcher.cancel(handle);
-            }
-            ReceiveState::Matched(matched) => self.give_back(*matched),
-            ReceiveState::Failed(_) | ReceiveState::Moving { .. } => {}
+        if let ReceiveState::Matched(matched) = state {
+            self.give_back(*matched);
         }
     }
 
@@ -310,8 +318,8 @@ impl<S> Engine<S> {
             return;
         };
         self.consume(&mut message);
-        self.is_to_move(at, &message.body);
-        let receive = &mut self.receives[at];
+        self.is_to_move(at, message.body.by());
+        let receive = &mut self.matcher.receives[at];
         receive.state = ReceiveState::Matched(Box::new(message));
         self.woken.extend(receive.waker.take());
     }
@@ -340,12 +348,19 @@ impl<S> Engine<S> {
     /// Gives the credit of a message back, of which this rank kept so many bytes.
     #[inline]
     pub(super) fn credit(&mut self, from: Rank, kept: usize) {
-        let peer = self.peer(from);
-        if peer.lost.is_none() {
-            peer.consumed = peer.consumed.wrapping_add(units(kept));
-            if peer.owes_credit() {
-                self.queue_credit(from);
-            }
+        let at = self.peer_at(from);
+        if self.peers[at].lost.is_none() {
+            self.credit_peer(at, from, kept);
+        }
+    }
+
+    /// The same of a peer that is not lost, by its index.
+    #[inline]
+    pub(super) fn credit_peer(&mut self, at: usize, from: Rank, kept: usize) {
+        let peer = &mut self.peers[at];
+        peer.consumed = peer.consumed.wrapping_add(units(kept));
+        if peer.owes_credit() {
+            self.queue_credit(from);
         }
     }
 

@@ -49,21 +49,28 @@ pub(crate) enum Here<S> {
 }
 
 impl<S> Engine<S> {
-    /// A receive has got a message.
-    pub(super) fn is_to_move(&mut self, receive: usize, body: &Body<S>) {
-        match body {
-            Body::Announced { by: By::Write, .. } => self.to_expose.push_back(receive),
-            Body::Announced { .. } => self.announced.push_back(receive),
-            Body::Eager(_) | Body::Here(_) | Body::Read { .. } => {}
+    /// A receive has got a message, which is announced if it moves by something.
+    #[inline]
+    pub(super) fn is_to_move(&mut self, receive: usize, by: Option<By>) {
+        match by {
+            Some(By::Write) => self.to_expose.push_back(receive),
+            Some(By::Read | By::Offered) => self.announced.push_back(receive),
+            None => {}
         }
     }
 
     /// A matched message becomes that of a receive, because its sender writes it.
     pub(crate) fn receive_matched(&mut self, matched: Box<Matched<S>>) -> usize {
         let Envelope { context, source, tag } = matched.envelope;
-        let pattern = Pattern { context, source: Some(source), tag: Some(tag) };
-        self.is_to_move(self.receives.vacant_key(), &matched.body);
-        self.receives.insert(Receive { pattern, state: ReceiveState::Matched(matched), allocate: None, waker: None })
+        self.has_matched(Pattern { context, source: Some(source), tag: Some(tag) }, matched)
+    }
+
+    /// Adds a receive that has its message.
+    pub(super) fn has_matched(&mut self, pattern: Pattern, matched: Box<Matched<S>>) -> usize {
+        let by = matched.body.by();
+        let receive = self.matcher.receives.add(pattern, Receive::new(ReceiveState::Matched(matched)));
+        self.is_to_move(receive, by);
+        receive
     }
 
     /// What is to be done next for an announced message. Reads and writes have a token each. An
@@ -93,7 +100,7 @@ impl<S> Engine<S> {
 
     /// The announced message of a receive that has it, and that nobody moves yet.
     pub(super) fn announced(&self, receive: usize) -> Option<(SegmentKey, By)> {
-        match &self.receives.get(receive)?.state {
+        match &self.matcher.receives.get(receive)?.state {
             ReceiveState::Matched(matched) => match matched.body {
                 Body::Announced { key, by, .. } => Some((key, by)),
                 Body::Eager(_) | Body::Here(_) | Body::Read { .. } => None,
@@ -103,7 +110,7 @@ impl<S> Engine<S> {
     }
 
     fn begin_move(&mut self, receive: usize) {
-        let state = &mut self.receives[receive].state;
+        let state = &mut self.matcher.receives[receive].state;
         if let ReceiveState::Matched(matched) =
             std::mem::replace(state, ReceiveState::Failed(Fault::new(FaultKind::Closed)))
         {
@@ -142,7 +149,7 @@ impl<S> Engine<S> {
             self.begin_move(receive);
             self.announced.remove(index);
             self.tokens -= 1;
-            return Some(ToRead { receive, key, is_offered, allocate: self.receives[receive].allocate });
+            return Some(ToRead { receive, key, is_offered, allocate: self.matcher.receives[receive].allocate });
         }
         None
     }
@@ -162,22 +169,22 @@ impl<S> Engine<S> {
             Err(fault) => Body::Read { memory: Err(fault), len: matched.body.len() },
         };
         if is_cancelled {
-            self.receives.remove(receive);
+            self.matcher.receives.remove(receive);
             self.give_back(*matched);
         } else {
-            self.receives[receive].state = ReceiveState::Matched(matched);
+            self.matcher.receives[receive].state = ReceiveState::Matched(matched);
         }
     }
 
     /// An announced message cannot be read now. It was looked at under one lock.
     pub(crate) fn read_later(&mut self, receive: usize) {
         self.tokens += 1;
-        self.receives[receive].state = ReceiveState::Matched(self.take_moving(receive).0);
+        self.matcher.receives[receive].state = ReceiveState::Matched(self.take_moving(receive).0);
         self.announced.push_back(receive);
     }
 
     fn take_moving(&mut self, receive: usize) -> (Box<Matched<S>>, bool) {
-        let Receive { state, waker, .. } = &mut self.receives[receive];
+        let Receive { state, waker, .. } = &mut self.matcher.receives[receive];
         self.woken.extend(waker.take());
         match std::mem::replace(state, ReceiveState::Failed(Fault::new(FaultKind::Closed))) {
             ReceiveState::Moving { matched, is_cancelled } => (matched, is_cancelled),
@@ -187,7 +194,7 @@ impl<S> Engine<S> {
 
     /// There is memory for a message that its sender writes, or none.
     pub(crate) fn expose(&mut self, receive: usize, memory: Result<(S, SegmentKey), Fault>) {
-        let ReceiveState::Moving { matched, .. } = &self.receives[receive].state else {
+        let ReceiveState::Moving { matched, .. } = &self.matcher.receives[receive].state else {
             unreachable!("its memory was asked for")
         };
         let (from, len) = (Rank(matched.envelope.source), matched.body.len());
@@ -195,7 +202,7 @@ impl<S> Engine<S> {
         match self.lost(from).map_or(memory, Err) {
             Err(fault) => self.end_move(receive, Err(fault)),
             Ok((memory, key)) => {
-                if let ReceiveState::Moving { matched, .. } = &mut self.receives[receive].state {
+                if let ReceiveState::Moving { matched, .. } = &mut self.matcher.receives[receive].state {
                     matched.body = Body::Read { memory: Ok(memory), len };
                 }
                 let rtr = Packet::Rtr { request, receive: RequestId(receive as u32), key };
@@ -206,7 +213,9 @@ impl<S> Engine<S> {
 
     /// The exposed memory of a message, if that is from this rank.
     pub(super) fn exposed(&mut self, receive: usize, from: Rank) -> Option<S> {
-        let ReceiveState::Moving { matched, .. } = &mut self.receives.get_mut(receive)?.state else { return None };
+        let ReceiveState::Moving { matched, .. } = &mut self.matcher.receives.get_mut(receive)?.state else {
+            return None;
+        };
         match &mut matched.body {
             Body::Read { memory, .. } if matched.envelope.source == from.0 => {
                 std::mem::replace(memory, Err(Fault::of(FaultKind::Closed, from))).ok()
@@ -227,7 +236,7 @@ impl<S> Engine<S> {
 
     /// The messages of a lost rank that were being written here are lost.
     pub(super) fn lose_exposed(&mut self, from: Rank, fault: Fault) {
-        let moving: Vec<_> = self.receives.iter().map(|(receive, _)| receive).collect();
+        let moving: Vec<_> = self.matcher.receives.iter().map(|(receive, _)| receive).collect();
         for receive in moving {
             if self.exposed(receive, from).is_some() {
                 self.end_move(receive, Err(fault));

@@ -15,10 +15,12 @@
 
 #[cfg(test)]
 pub(crate) mod oracle;
+mod posted;
 mod queue;
 #[cfg(test)]
 mod tests;
 
+use self::posted::Receives;
 use self::queue::Queue;
 
 pub(crate) use self::queue::Handle;
@@ -52,6 +54,7 @@ impl Envelope {
     }
 
     /// Fibonacci hashing: the upper half of a product with 2<sup>64</sup> by the golden ratio.
+    #[inline]
     fn hash(self) -> u32 {
         let Self { context, source, tag } = self.matched();
         let folded = (u64::from(context) << 32 | u64::from(source)) ^ u64::from(tag) << 16;
@@ -69,10 +72,12 @@ pub(crate) struct Pattern {
 
 impl Pattern {
     /// The only envelope that fits, if there is only one.
+    #[inline]
     fn exact(self) -> Option<Envelope> {
         Some(Envelope { context: self.context, source: self.source?, tag: self.tag? })
     }
 
+    #[inline]
     pub(crate) fn fits(self, envelope: Envelope) -> bool {
         self.context == envelope.context
             && self.source.is_none_or(|source| source == envelope.source)
@@ -80,13 +85,11 @@ impl Pattern {
     }
 }
 
-/// The posted receives `R` and the unexpected messages `M` of a rank.
+/// The receives `R` and the unexpected messages `M` of a rank.
 #[derive(Debug)]
 pub(crate) struct Matcher<R, M> {
-    posted: Queue<Pattern, R>,
+    pub(crate) receives: Receives<R>,
     unexpected: Queue<Envelope, M>,
-    /// The number of receives posted so far.
-    receives: u64,
     /// The number of messages that arrived so far.
     arrivals: u64,
 }
@@ -97,7 +100,7 @@ pub(crate) struct Arrival(u64);
 
 impl<R, M> Matcher<R, M> {
     pub(crate) fn new() -> Self {
-        Self { posted: Queue::new(), unexpected: Queue::new(), receives: 0, arrivals: 0 }
+        Self { receives: Receives::new(), unexpected: Queue::new(), arrivals: 0 }
     }
 
     /// Numbers a message that arrives now.
@@ -106,25 +109,10 @@ impl<R, M> Matcher<R, M> {
         Arrival(self.arrivals)
     }
 
-    /// Whether a receive is posted.
-    pub(crate) const fn has_posted(&self) -> bool {
-        !self.posted.is_empty()
-    }
-
-    /// Takes the oldest posted receive that fits a message.
+    /// The oldest posted receive that fits a message. It is posted no more.
     #[inline]
-    pub(crate) fn take_posted(&mut self, envelope: Envelope) -> Option<R> {
-        if self.posted.is_empty() {
-            return None;
-        }
-        let hash = envelope.hash();
-        let exact = self.posted.find(hash, |pattern| pattern.fits(envelope));
-        let wild = self.posted.scan(|pattern| pattern.fits(envelope));
-        let oldest = match (exact, wild) {
-            (Some(exact), Some(wild)) if wild.stamp() < exact.stamp() => wild,
-            (exact, wild) => exact.or(wild)?,
-        };
-        self.posted.remove(oldest).map(|(_, receive)| receive)
+    pub(crate) fn take_posted(&mut self, envelope: Envelope) -> Option<usize> {
+        self.receives.take_posted(envelope)
     }
 
     /// Keeps a message that no posted receive fits.
@@ -155,18 +143,6 @@ impl<R, M> Matcher<R, M> {
         Some((envelope, Arrival(message.stamp()), taken))
     }
 
-    /// Posts a receive that no unexpected message fits.
-    pub(crate) fn post(&mut self, pattern: Pattern, receive: R) -> Handle {
-        let hash = pattern.exact().map(Envelope::hash);
-        self.receives += 1;
-        self.posted.insert(hash, hash.is_none(), pattern, self.receives, receive)
-    }
-
-    /// Takes a posted receive back. `None`: a message has matched it.
-    pub(crate) fn cancel(&mut self, receive: Handle) -> Option<R> {
-        self.posted.remove(receive).map(|(_, receive)| receive)
-    }
-
     /// All unexpected messages, in no order.
     pub(crate) fn all_unexpected(&self) -> impl Iterator<Item = (&Envelope, &M)> {
         self.unexpected.iter().map(|(_, envelope, message)| (envelope, message))
@@ -174,12 +150,12 @@ impl<R, M> Matcher<R, M> {
 
     /// The same, each with a number of its own.
     pub(crate) fn numbered_unexpected(&self) -> impl Iterator<Item = (u64, &Envelope, &M)> {
-        self.unexpected.iter()
+        self.unexpected.iter().map(|(handle, envelope, message)| (handle.stamp(), envelope, message))
     }
 
     /// The number of posted receives and of unexpected messages.
     #[cfg(test)]
     pub(crate) const fn lens(&self) -> (usize, usize) {
-        (self.posted.len(), self.unexpected.len())
+        (self.receives.posted_len(), self.unexpected.listed())
     }
 }

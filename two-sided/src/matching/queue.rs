@@ -17,6 +17,11 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
+    #[inline]
+    pub(super) const fn index(self) -> usize {
+        self.index as usize
+    }
+
     /// Unique among the entries of a queue.
     pub(crate) const fn stamp(self) -> u64 {
         self.stamp
@@ -59,94 +64,114 @@ struct Entry<K, T> {
 }
 
 /// Entries in order of their stamps. An entry is in the bin of its hash, in the scanned list, or in
-/// both.
+/// both; or in none, and then only its index finds it.
 #[derive(Debug)]
 pub(super) struct Queue<K, T> {
     entries: Vec<Entry<K, T>>,
     free: Index,
-    bins: Box<[List]>,
+    bins: Box<[List; BINS]>,
     scanned: List,
+    /// The number of entries, and of those that are in lists.
     len: usize,
+    listed: usize,
+}
+
+/// Puts an entry into a list, usually at its end.
+#[inline]
+fn link<K, T>(entries: &mut [Entry<K, T>], which: Which, list: &mut List, index: Index) {
+    let stamp = entries[index as usize].stamp;
+    let (mut before, mut after) = (list.last, NONE);
+    while before != NONE && entries[before as usize].stamp > stamp {
+        (before, after) = (entries[before as usize].links[which as usize].before, before);
+    }
+    entries[index as usize].links[which as usize] = Links { before, after };
+    match before {
+        NONE => list.first = index,
+        before => entries[before as usize].links[which as usize].after = index,
+    }
+    match after {
+        NONE => list.last = index,
+        after => entries[after as usize].links[which as usize].before = index,
+    }
+}
+
+#[inline]
+fn unlink<K, T>(entries: &mut [Entry<K, T>], which: Which, list: &mut List, Links { before, after }: Links) {
+    match before {
+        NONE => list.first = after,
+        before => entries[before as usize].links[which as usize].after = after,
+    }
+    match after {
+        NONE => list.last = before,
+        after => entries[after as usize].links[which as usize].before = before,
+    }
 }
 
 impl<K: Copy, T> Queue<K, T> {
     pub(super) fn new() -> Self {
-        let bins = vec![EMPTY; BINS].into_boxed_slice();
-        Self { entries: Vec::new(), free: NONE, bins, scanned: EMPTY, len: 0 }
+        let bins = Box::new([EMPTY; BINS]);
+        Self { entries: Vec::new(), free: NONE, bins, scanned: EMPTY, len: 0, listed: 0 }
     }
 
+    /// Whether no entry is in a list.
     pub(super) const fn is_empty(&self) -> bool {
-        self.len == 0
+        self.listed == 0
     }
 
     #[cfg(test)]
-    pub(super) const fn len(&self) -> usize {
-        self.len
+    pub(super) const fn listed(&self) -> usize {
+        self.listed
     }
 
-    /// All entries with their stamps, in no order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &K, &T)> {
-        self.entries.iter().filter_map(|entry| Some((entry.stamp, &entry.key, entry.value.as_ref()?)))
+    /// All entries, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Handle, &K, &T)> {
+        let named = |(index, entry): (usize, &Entry<K, T>)| Handle { index: index as Index, stamp: entry.stamp };
+        self.entries
+            .iter()
+            .enumerate()
+            .filter_map(move |entry| Some((named(entry), &entry.1.key, entry.1.value.as_ref()?)))
+    }
+
+    /// The values of all entries, to be changed.
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.entries.iter_mut().filter_map(|entry| entry.value.as_mut())
+    }
+
+    /// Whether there is no entry.
+    pub(super) const fn has_none(&self) -> bool {
+        self.len == 0
     }
 
     /// Inserts an entry into the bin of a hash, if there is one, and into the scanned list if it is
     /// to be found by [`scan`](Self::scan). Stamps are unique, and mostly rise.
+    #[inline]
     pub(super) fn insert(&mut self, hash: Option<u32>, is_scanned: bool, key: K, stamp: u64, value: T) -> Handle {
-        let bin = hash.map_or(NONE, |hash| hash % BINS as u32);
-        let links = [Links { before: NONE, after: NONE }; 2];
-        let entry = Entry { key, stamp, bin, is_scanned, links, value: Some(value) };
         let index = match self.free {
-            NONE => {
-                self.entries.push(entry);
-                self.entries.len() as Index - 1
-            }
-            index => {
-                self.free = self.entries[index as usize].links[0].after;
-                self.entries[index as usize] = entry;
-                index
-            }
+            NONE => self.grow(key),
+            index => index,
         };
+        let bin = hash.map_or(NONE, |hash| hash % BINS as u32);
+        let entry = &mut self.entries[index as usize];
+        self.free = entry.links[0].after;
+        (entry.key, entry.stamp, entry.bin, entry.is_scanned) = (key, stamp, bin, is_scanned);
+        entry.value = Some(value);
         self.len += 1;
+        self.listed += usize::from(bin != NONE || is_scanned);
         if bin != NONE {
-            self.bins[bin as usize] = self.link(Which::Bin, self.bins[bin as usize], index);
+            link(&mut self.entries, Which::Bin, &mut self.bins[bin as usize % BINS], index);
         }
         if is_scanned {
-            self.scanned = self.link(Which::Scanned, self.scanned, index);
+            link(&mut self.entries, Which::Scanned, &mut self.scanned, index);
         }
         Handle { index, stamp }
     }
 
-    fn link(&mut self, which: Which, list: List, index: Index) -> List {
-        let stamp = self.entries[index as usize].stamp;
-        let (mut before, mut after) = (list.last, NONE);
-        while before != NONE && self.entries[before as usize].stamp > stamp {
-            (before, after) = (self.entries[before as usize].links[which as usize].before, before);
-        }
-        self.entries[index as usize].links[which as usize] = Links { before, after };
-        let List { mut first, mut last } = list;
-        match before {
-            NONE => first = index,
-            before => self.entries[before as usize].links[which as usize].after = index,
-        }
-        match after {
-            NONE => last = index,
-            after => self.entries[after as usize].links[which as usize].before = index,
-        }
-        List { first, last }
-    }
-
-    fn unlink(&mut self, which: Which, list: List, index: Index) -> List {
-        let Links { before, after } = self.entries[index as usize].links[which as usize];
-        let List { mut first, mut last } = list;
-        match before {
-            NONE => first = after,
-            before => self.entries[before as usize].links[which as usize].after = after,
-        }
-        match after {
-            NONE => last = before,
-            after => self.entries[after as usize].links[which as usize].before = before,
-        }
-        List { first, last }
+    /// A free entry more.
+    #[cold]
+    fn grow(&mut self, key: K) -> Index {
+        let links = [Links { before: NONE, after: NONE }; 2];
+        self.entries.push(Entry { key, stamp: 0, bin: NONE, is_scanned: false, links, value: None });
+        self.entries.len() as Index - 1
     }
 
     /// The oldest entry in the bin of a hash whose key fits.
@@ -184,16 +209,51 @@ impl<K: Copy, T> Queue<K, T> {
 
     /// Takes an entry out, if it is still in.
     pub(super) fn remove(&mut self, handle: Handle) -> Option<(K, T)> {
-        let &Entry { key, bin, is_scanned, .. } = self.entry(handle)?;
-        let value = self.entries[handle.index as usize].value.take()?;
+        let key = self.entry(handle)?.key;
+        Some((key, self.remove_at(handle.index as usize)?))
+    }
+
+    /// The value of an entry, by its index.
+    #[inline]
+    pub(super) fn at(&self, index: usize) -> Option<&T> {
+        self.entries.get(index)?.value.as_ref()
+    }
+
+    #[inline]
+    pub(super) fn at_mut(&mut self, index: usize) -> Option<&mut T> {
+        self.entries.get_mut(index)?.value.as_mut()
+    }
+
+    /// The key of an entry.
+    pub(super) fn key(&self, index: usize) -> K {
+        self.entries[index].key
+    }
+
+    /// Takes an entry out.
+    #[inline]
+    pub(super) fn remove_at(&mut self, index: usize) -> Option<T> {
+        let entry = self.entries.get_mut(index)?;
+        let (value, is_listed) = (entry.value.take()?, entry.bin != NONE || entry.is_scanned);
+        if is_listed {
+            self.unlist(index);
+        }
+        self.entries[index].links[0].after = self.free;
+        (self.free, self.len) = (index as Index, self.len - 1);
+        Some(value)
+    }
+
+    /// Takes an entry out of the lists that it is in.
+    #[inline]
+    pub(super) fn unlist(&mut self, index: usize) {
+        let entry = &mut self.entries[index];
+        let (bin, is_scanned, [of_bin, of_scanned]) = (entry.bin, entry.is_scanned, entry.links);
+        (entry.bin, entry.is_scanned) = (NONE, false);
         if bin != NONE {
-            self.bins[bin as usize] = self.unlink(Which::Bin, self.bins[bin as usize], handle.index);
+            unlink(&mut self.entries, Which::Bin, &mut self.bins[bin as usize % BINS], of_bin);
         }
         if is_scanned {
-            self.scanned = self.unlink(Which::Scanned, self.scanned, handle.index);
+            unlink(&mut self.entries, Which::Scanned, &mut self.scanned, of_scanned);
         }
-        self.entries[handle.index as usize].links[0].after = self.free;
-        (self.free, self.len) = (handle.index, self.len - 1);
-        Some((key, value))
+        self.listed -= usize::from(bin != NONE || is_scanned);
     }
 }

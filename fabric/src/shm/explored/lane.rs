@@ -44,7 +44,9 @@ fn take(reader: &mut Reader, lane: Lane<'_>, number: u64) -> bool {
     let Some(len) = reader.peek(lane) else { return false };
     let mut bytes = vec![0; len];
     reader.read(lane, 0, &mut bytes);
-    reader.take(lane, len);
+    if reader.take(lane.cells.len(), len) {
+        reader.tell(lane);
+    }
     assert_eq!(bytes, packet(number, lane.cells.len()), "torn");
     true
 }

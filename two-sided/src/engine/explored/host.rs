@@ -135,7 +135,7 @@ impl Host {
     pub(super) fn check_exposed(&self) {
         for Moving { receive, number, .. } in &self.exposed {
             let is_held = matches!(
-                self.engine.receives.get(*receive).map(|receive| &receive.state),
+                self.engine.matcher.receives.get(*receive).map(|receive| &receive.state),
                 Some(ReceiveState::Moving { matched, .. })
                     if matches!(&matched.body, Body::Read { memory: Ok(memory), .. } if memory == number)
             );
@@ -207,7 +207,7 @@ impl Host {
         self.requests.push((request, Arc::new(Woken(AtomicBool::new(true)))));
         // A task waits at once. What is over already it may poll later.
         if let Request::Posted { receive, .. } = self.requests[next].0
-            && let ReceiveState::Posted(_) = self.engine.receives[receive].state
+            && let ReceiveState::Posted = self.engine.matcher.receives[receive].state
         {
             self.poll(net, next);
         }
@@ -362,7 +362,7 @@ impl Host {
         let is_it =
             |(request, _): &(Request, _)| matches!(request, Request::Posted { receive: at, .. } if *at == receive);
         let request = self.requests.iter().position(is_it).unwrap();
-        let ReceiveState::Moving { matched, .. } = &self.engine.receives[receive].state else { unreachable!() };
+        let ReceiveState::Moving { matched, .. } = &self.engine.matcher.receives[receive].state else { unreachable!() };
         let number = number(&matched.body).unwrap();
         let moving = Moving { receive, request, number, is_cancelled: false };
         if let ToMove::Read(_) = next {

@@ -227,7 +227,7 @@ impl World {
                         assert!(is_unexpected, "the send of {number} does not end");
                     }
                     Request::Posted { receive, .. } => {
-                        let is_posted = matches!(host.engine.receives[*receive].state, ReceiveState::Posted(_));
+                        let is_posted = matches!(host.engine.matcher.receives[*receive].state, ReceiveState::Posted);
                         assert!(is_posted, "receive {index} of rank {at} does not end");
                     }
                     Request::Probe { pattern, .. } => {
@@ -269,7 +269,7 @@ impl World {
         self.run_on();
         for at in self.alive() {
             let engine = &self.hosts[at as usize].engine;
-            let left = (engine.receives.len(), engine.sends.len(), engine.matcher.lens(), engine.busy.len());
+            let left = (engine.matcher.receives.len(), engine.sends.len(), engine.matcher.lens(), engine.busy.len());
             assert_eq!(left, (0, 0, (0, 0), 0), "something is left");
         }
     }
