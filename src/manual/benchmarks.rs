@@ -35,11 +35,11 @@
 //! |---|---|---|
 //! | half a round trip | a message there and one back, over two | `osu_latency` |
 //! | half a round trip of buffers | the same between registered buffers: on cards without a copy | |
-//! | half a round trip of written buffers | the same by RPUT instead of RGET; from 4 KiB on | |
+//! | half a round trip of written buffers | the same by RPUT instead of RGET; from 16 KiB on | |
 //! | half a round trip of columns | the same from and to elements of 8 bytes, each in a cache line of its own | |
 //! | stream | 64 messages, 16 from 1 MiB on, whose receives are posted before; then an empty message back | `osu_bw` |
 //! | streams both ways | two streams at the same time, counted together | `osu_bibw` |
-//! | stream, written | a stream by RPUT; from 4 KiB on | |
+//! | stream, written | a stream by RPUT; from 16 KiB on | |
 //! | stream, all unexpected | the receives are posted after the 64 messages have arrived; up to 2 KiB | |
 //! | stream, N pairs | a stream in each pair of ranks, counted together | `osu_mbw_mr` |
 //!
@@ -52,7 +52,7 @@
 //! memory and out of it, in pieces of at most 32 KiB that both ends copy at the same time. A library
 //! that reads the other process's memory copies once and may be faster.
 //!
-//! `bench transport` sends packets of 8 to 2,064 B by the fabric's
+//! `bench transport` sends packets of 8 to 8,208 B by the fabric's
 //! [`Transport`](onesided_fabric::Transport). What a message takes beyond a packet is spent on
 //! matching and on the protocols.
 //!

@@ -65,7 +65,9 @@
 //! # Several at once
 //!
 //! Two ranks that both wait for a long send before they post the receive wait for ever (up to 2 KiB
-//! a send waits for nobody). Post the receive first, or wait for both at the end.
+//! a send waits for nobody). Post the receive first, and wait for both at the end, for receives before
+//! sends: what comes before its receive is waited for is copied once more, because its slice is not the
+//! library's then.
 //!
 //! [`World::wait_any`](crate::World::wait_any), `wait_some` and `test_some` take the requests that
 //! are complete out of a vector of one type, and return their results with the indices that they
@@ -135,16 +137,20 @@
 //!
 //! | message | protocol | the send is complete |
 //! |---|---|---|
-//! | fits a packet: at most 2 KiB | eager: one packet, which the receiver copies | when the packet is on its way |
+//! | fits a packet | eager: one packet, which the receiver copies | when the packet is on its way |
 //! | longer | rendezvous (RGET): a packet with the key of registered memory (RTS), an RDMA read by the receiver, a packet back (FIN) | when the receiver has read it |
 //! | longer, where the sender [chose](crate::Messages::set_rendezvous) RPUT | rendezvous: RTS, a packet with the key of memory that the receiver exposes (RTR), an RDMA write by the sender, FIN | when it is written |
 //! | longer, to this rank itself | copied into memory of the library before the call returns | without a receive |
+//!
+//! A packet of shared memory has 8 KiB, less among more than 128 ranks (2 KiB from 1,024 on), one of
+//! cards 2 KiB, a datagram what its network carries. A message of more than 2 KiB that finds no room
+//! or no credit for its packet goes by rendezvous, because what waits is copied once more.
 //!
 //! [`explain`](crate::Messages::explain) says how a message of some length goes to a rank, and why:
 //!
 //! ```text
 //! 100000 bytes to rank 1: offered
-//!   eager    at most 2048 bytes: one packet, copied at both ends
+//!   eager    at most 8192 bytes, more than 2048 if there is room at once: one packet, copied at both ends
 //! > offered  at least 4096 bytes: copied once, out of the sender's slice
 //!   rput     never: it is not set (Messages::set_rendezvous)
 //!   rget     any length: copied by the sender, read by the receiver
@@ -164,7 +170,7 @@
 //! shared memory the receiver copies it once. The memory stays registered for the next buffer when
 //! one is dropped (*leave pinned*, woodall-2006).
 //!
-//! Between processes of one host on shared memory, a message of at least 4 KiB is copied once: the
+//! Between processes of one host on shared memory, a longer one of at least 4 KiB is copied once: the
 //! kernel copies it from the sender's slice to the receiver's (`process_vm_readv`). A sender that
 //! waits for a message of more than 32 KiB helps: the receiver copies chunks from below, the sender
 //! from above. A slice is the sender's again when the handle is gone; a handle that is dropped early

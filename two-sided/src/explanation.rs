@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use onesided_fabric::Fabric;
 use onesided_fabric::remote_memory::Rank;
 
+use crate::engine::QUEUED_MAX;
 use crate::offered::SHORTEST;
 use crate::progress::Progress;
 use crate::{Error, Messages};
@@ -94,8 +95,12 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { to, bytes, protocol, eager_max, never_offered } = self;
         write!(f, "{bytes} bytes to rank {to}: {protocol}")?;
+        let at_once = match *eager_max > QUEUED_MAX {
+            true => format!(", more than {QUEUED_MAX} if there is room at once"),
+            false => String::new(),
+        };
         for (tried, what) in [
-            (Protocol::Eager, format!("at most {eager_max} bytes: one packet, copied at both ends")),
+            (Protocol::Eager, format!("at most {eager_max} bytes{at_once}: one packet, copied at both ends")),
             (
                 Protocol::Offered,
                 never_offered.map_or_else(

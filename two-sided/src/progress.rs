@@ -12,7 +12,7 @@ use onesided_fabric::remote_memory::{Fault, Patience, Rank, Watch};
 use onesided_fabric::{Arrival, Background, Fabric, Limit, NOBODY, Told, Transport, Wait};
 
 use crate::elements::Allocate;
-use crate::engine::{Direct, Engine, Posted, Posting, window};
+use crate::engine::{Direct, Engine, Posted, Posting, TooLong, window};
 use crate::handler::Handler;
 use crate::matching::Pattern;
 use crate::memory::Memory;
@@ -46,9 +46,6 @@ pub(crate) type Registered<F> = Arc<<F as Fabric>::Segment>;
 
 /// Takes in the next packet, if there is one.
 type Arrive<'a, F> = dyn FnMut(&mut Engine<Registered<F>>, &mut Direct<'_>) -> bool + 'a;
-
-/// A message is longer than a packet.
-pub(crate) struct TooLong;
 
 impl<F: Fabric> fmt::Debug for Progress<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -176,8 +173,7 @@ impl<F: Fabric> Progress<F> {
         lock(&self.state).transport.packet_max(to) - EAGER_HEAD
     }
 
-    /// Starts an eager send. `Ok(None)`: it is on its way already; `Err`: it is too long for a
-    /// packet.
+    /// Starts an eager send. `Ok(None)`: it is on its way already.
     #[inline]
     pub(crate) fn send_eager(&self, to: Rank, envelope: (u32, u32), bytes: &[u8]) -> Result<Option<usize>, TooLong> {
         let mut state = lock(&self.state);
@@ -189,7 +185,7 @@ impl<F: Fabric> Progress<F> {
         let send = engine
             .send_eager(to, envelope, bytes, |to, head, body| posted(transport.poll_send(&mut cx, to, head, body)));
         self.unlock(state);
-        Ok(send)
+        send
     }
 
     /// Posts a receive, or takes its message if it has come. One that is read before it is waited

@@ -10,9 +10,9 @@ use onesided_fabric::remote_memory::{Fault, FaultKind, Rank};
 use onesided_fabric::{Call, Drive, Fabric, Limit, Segment, SegmentKey, Wait, limited};
 use onesided_layouts::{Cursor, Shape};
 
-use crate::engine::{Direct, Engine};
+use crate::engine::{Direct, Engine, QUEUED_MAX, TooLong};
 use crate::offered::OfferedSlice;
-use crate::progress::{Progress, Registered, TooLong};
+use crate::progress::{Progress, Registered};
 use crate::shaped::{self, CHUNK};
 use crate::wire::By;
 use crate::{Error, Messages, Rendezvous, Source, Tag};
@@ -210,20 +210,21 @@ impl<'m, F: Fabric> SendRequest<'m, F> {
         })
     }
 
-    /// Sends what `write` writes, if it fits a packet.
+    /// Sends what `write` writes, if it fits a packet that may wait.
     fn eager_by(
         messages: &'m Messages<F>,
         (what, to): (What, Rank),
         write: impl FnOnce(&mut [u8]) -> Result<(), Fault>,
     ) -> Option<Started<'m, F>> {
-        let len = usize::try_from(what.bytes).ok().filter(|len| *len <= messages.progress().eager_max(to))?;
+        let len =
+            usize::try_from(what.bytes).ok().filter(|len| *len <= messages.progress().eager_max(to).min(QUEUED_MAX))?;
         let mut bytes = vec![0; len];
         if let Err(fault) = write(&mut bytes) {
             return Some(Err(Box::new(what.failed(fault))));
         }
         match Self::eager(messages, messages.context(), &bytes, (what, to)) {
             Ok(sent) => Some(Ok(sent)),
-            Err(TooLong) => unreachable!("it fits a packet"),
+            Err(TooLong) => unreachable!("it may wait"),
         }
     }
 

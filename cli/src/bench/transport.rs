@@ -16,8 +16,8 @@ use crate::bench::worker::rank::BenchRank;
 use crate::failure::Failure;
 
 /// In bytes. Messages begin with 16 bytes of their own, and the longest that fits a packet of shared
-/// memory has 2 KiB.
-const SIZES: [usize; 4] = [8, 64, 512, 16 + (2 << 10)];
+/// memory has 8 KiB, of cards 2 KiB.
+const SIZES: [usize; 5] = [8, 64, 512, 16 + (2 << 10), 16 + (8 << 10)];
 /// The packets of a stream before its receiver answers.
 const WINDOW: usize = 64;
 

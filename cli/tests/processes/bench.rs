@@ -354,15 +354,15 @@ fn check_sizes((ended, results): (&Ended, &[Value]), (benchmark, metric): (&str,
 fn messages_and_packets_are_measured_and_reported() {
     let of_messages: &[(&str, &[u64], &[&str])] = &[
         ("half a round trip", &[8, 512, 2 << 20], &["latency", "bandwidth"]),
-        ("half a round trip of written buffers", &[4 << 10, 2 << 20], &["latency", "bandwidth"]),
+        ("half a round trip of written buffers", &[32 << 10, 2 << 20], &["latency", "bandwidth"]),
         ("half a round trip of columns", &[8, 512, 256 << 10], &["latency", "bandwidth"]),
         ("stream", &[8, 512, 2 << 20], &["message rate", "bandwidth"]),
         ("streams both ways", &[8, 512, 2 << 20], &["message rate", "bandwidth"]),
         ("stream, all unexpected", &[8, 512], &["message rate", "bandwidth"]),
     ];
     let of_packets: &[(&str, &[u64], &[&str])] = &[
-        ("packets, half a round trip", &[8, 64, 512, 2064], &["latency", "bandwidth"]),
-        ("packets, stream", &[8, 64, 512, 2064], &["message rate", "bandwidth"]),
+        ("packets, half a round trip", &[8, 64, 512, 2064, 8208], &["latency", "bandwidth"]),
+        ("packets, stream", &[8, 64, 512, 2064, 8208], &["message rate", "bandwidth"]),
     ];
     for (name, benchmarks) in [("messages", of_messages), ("transport", of_packets)] {
         let (ended, json, page) = bench(name, "--trial");

@@ -15,8 +15,11 @@ pub(crate) const CELL_WORDS: usize = 8;
 const PAYLOAD: usize = CELL_WORDS - 1;
 const CELL_BYTES: usize = 8 * PAYLOAD;
 
-/// The longest packet, of a lane that is long enough: 2 KiB behind a head of 16 bytes.
-const PACKET_MAX: usize = 2064;
+/// The longest packet: 8 KiB behind a head of 16 bytes. Up to there, to copy a message twice takes
+/// less time than to announce it.
+const PACKET_MAX: usize = 16 + (8 << 10);
+/// A lane holds four of its longest packets, but for those of so many bytes: 2 KiB and a head.
+const PACKET_MIN: usize = 16 + (2 << 10);
 
 /// A header has the cell's number above these bits, and the length in them.
 const LENGTH_BITS: u32 = 16;
@@ -34,8 +37,12 @@ pub(crate) struct Lane<'m> {
 impl Lane<'_> {
     /// The longest packet in bytes.
     pub(crate) const fn packet_max(cells: usize) -> usize {
-        let all = cells * CELL_BYTES;
-        if all < PACKET_MAX { all } else { PACKET_MAX }
+        match cells * CELL_BYTES {
+            all @ ..PACKET_MIN => all,
+            all if all / 4 < PACKET_MIN => PACKET_MIN,
+            all if all / 4 < PACKET_MAX => all / 4,
+            _ => PACKET_MAX,
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Short blocks by the algorithm of Bruck et al. (IEEE TPDS 8, 1997), in log steps; others pair by
-//! pair (Thakur, Rabenseifner and Gropp, IJHPCA 19, 2005).
+//! Short blocks by the algorithm of Bruck et al. (IEEE TPDS 8, 1997), in log steps, among few ranks
+//! all at once; others pair by pair (Thakur, Rabenseifner and Gropp, IJHPCA 19, 2005).
 
 use onesided_fabric::Fabric;
 
@@ -9,6 +9,10 @@ use super::link::{Link, Outcome};
 /// Blocks of at most so many bytes among at least [`MANY`] ranks are sent together.
 const SHORT: usize = 256;
 const MANY: u32 = 8;
+/// Equal blocks of at most so many bytes together are sent before the first is received: no rank then
+/// waits for another more than once. All ranks have to do so, or none: where one waits for its sends in
+/// another order than their receivers do, they wait for ever.
+const AT_ONCE: usize = 8 << 10;
 
 /// `blocks` are those that are sent and those that are received, if they are not equal.
 pub(super) async fn run<F: Fabric>(
@@ -37,6 +41,14 @@ pub(super) async fn run<F: Fabric>(
     let (own, into) = (&send[of_send.range(me)], &mut recv[of_recv.range(me)]);
     link.has_length(own.len(), into.len())?;
     into.copy_from_slice(own);
+    if is_equal && send.len() <= AT_ONCE {
+        let after = |step: u32| (me + step) % size;
+        let sends = link.post_all((1..size).map(after), |to| &send[of_send.range(to)])?;
+        for from in (1..size).map(|step| after(size - step)) {
+            link.recv(from, &mut recv[of_recv.range(from)]).await?;
+        }
+        return link.all_sent(sends).await;
+    }
     for step in 1..size {
         let (to, from) = match size.is_power_of_two() {
             true => (me ^ step, me ^ step),

@@ -21,6 +21,8 @@
 //! the sender does nothing in between. RPUT is that of its section 3: both sides do something twice.
 //! The sender chooses. A receiver that has no memory answers the RTS with a FIN of either.
 //!
+//! A message of more than [`QUEUED_MAX`] bytes is eager only if its packet can leave at once.
+//!
 //! # Credits
 //!
 //! An RTS costs one unit, an EAGER another one for each 64 bytes. A peer starts with
@@ -33,6 +35,7 @@ mod arrivals;
 mod bytes;
 mod collectives;
 mod describe;
+mod eager;
 #[cfg(test)]
 mod explored;
 mod flush;
@@ -56,9 +59,10 @@ use self::describe::Seen;
 use self::peer::{Outgoing, Peer};
 use self::receives::{Receive, ReceiveState};
 use crate::matching::Matcher;
-use crate::wire::{By, Encoded, Packet, RequestId, eager_head};
+use crate::wire::{By, Encoded, Packet, RequestId};
 
 pub(crate) use self::collectives::{CONTROL, CallFailure, Found, Reason, TOLD, Trouble};
+pub(crate) use self::eager::{QUEUED_MAX, TooLong};
 pub(crate) use self::peer::window;
 pub(crate) use self::receives::{Body, Direct, Landed, Matched, Posting};
 pub(crate) use self::rendezvous::{Here, ToMove, ToRead};
@@ -224,33 +228,6 @@ impl<S> Engine<S> {
     pub(crate) fn lost(&self, rank: Rank) -> Option<Fault> {
         let peer = self.peer_of.get(rank.index())?.checked_sub(1)?;
         self.peers[peer as usize].lost
-    }
-
-    /// Starts an eager send, whose packet fits. `None`: it is on its way already.
-    #[inline]
-    pub(crate) fn send_eager(
-        &mut self,
-        to: Rank,
-        envelope: (u32, u32),
-        bytes: &[u8],
-        mut post: impl FnMut(Rank, &[u8], &[u8]) -> Posted,
-    ) -> Option<usize> {
-        let peer = self.peer(to);
-        let grant = if peer.lost.is_none() { peer.may_pass(bytes.len()) } else { None };
-        match grant.map(|grant| post(to, &eager_head(envelope, grant), bytes)) {
-            Some(Posted::Sent) => {
-                peer.passed(bytes.len());
-                None
-            }
-            Some(Posted::Failed(fault)) => {
-                self.unreachable.push((to, fault));
-                Some(self.sends.insert(Send::new(to, SendState::Done(Err(fault)), None)))
-            }
-            Some(Posted::Busy) | None => {
-                let (context, tag) = envelope;
-                Some(self.send(to, None, |_| Packet::Eager { context, tag }.encode(0), bytes))
-            }
-        }
     }
 
     /// Starts a rendezvous send from registered memory, or of a slice that is [offered](crate::offered).

@@ -1,4 +1,5 @@
-//! Windows of messages both ways at the same time (osu_bibw).
+//! Windows of messages both ways at the same time (osu_bibw). The receives are waited for first: a
+//! message that comes before its receive is waited for is copied once more.
 
 use super::{End, Loop, received, sent, window};
 use crate::bench::messages::stream;
@@ -13,8 +14,9 @@ fn run(end: &End<'_>, size: usize, n: u64) -> Result<(), Failure> {
     let mut into = end.into.borrow_mut();
     (0..n).try_for_each(|_| {
         let receives = end.receive_all(size, &mut into);
-        sent(end.send_all(size))?;
-        received(receives)
+        let sends = end.send_all(size);
+        received(receives)?;
+        sent(sends)
     })
 }
 

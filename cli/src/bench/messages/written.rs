@@ -6,7 +6,7 @@ use super::{End, Loop, buffers, stream};
 use crate::failure::Failure;
 
 /// Shorter ones may be eager, and go as they always go.
-const SMALLEST: usize = 4 << 10;
+const SMALLEST: usize = 16 << 10;
 
 pub(super) static BUFFERS: Loop = Loop {
     name: "half a round trip of written buffers",

@@ -157,6 +157,7 @@ impl Host {
                         let bytes = number.to_le_bytes().repeat(len);
                         self.engine
                             .send_eager(Rank(to), (0, tag), &bytes, |to, head, body| net.post(rank, to, head, body))
+                            .unwrap_or_default()
                     }
                     Mode::Rendezvous | Mode::Synchronous | Mode::Write => {
                         let key =
