@@ -98,6 +98,9 @@ pub use onesided_windows::{
 };
 
 mod error;
+#[cfg(all(debug_assertions, not(test)))]
+#[doc(hidden)]
+pub mod instances;
 pub mod manual;
 
 /// The handles that are types of their own, where a boxed [`Request`] would cost more than the

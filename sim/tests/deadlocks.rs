@@ -5,6 +5,7 @@ use std::time::Duration;
 use onesided_fabric::Fabric;
 use onesided_fabric::World;
 use onesided_fabric::remote_memory::{Rank, RemoteMemory};
+use onesided_instances as _;
 use onesided_sim::{End, Network, Report, SimFabric, Simulation, Stuck};
 use onesided_windows::{Error, LockAllDesign, LockDesign, LockTable, Window};
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use onesided_fabric::World;
 use onesided_fabric::remote_memory::{Rank, RemoteMemory};
+use onesided_instances as _;
 use onesided_sim::{Network, SimFabric, Simulation};
 use onesided_windows::{Builder, Epoch, Error, LeasePolicy, LockAllDesign, LockDesign, Mode, PreviousOwner, Window};
 

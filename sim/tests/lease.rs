@@ -5,6 +5,7 @@ mod common;
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::RemoteMemory;
+use onesided_instances as _;
 use onesided_sim::{Network, Simulation};
 use onesided_windows::{Error, LeasePolicy, LockDesign, PreviousOwner, Window};
 

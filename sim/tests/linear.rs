@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use onesided_fabric::remote_memory::RemoteMemory;
 use onesided_fabric::{Fabric, World};
+use onesided_instances as _;
 use onesided_lock_kit::linear::{Access, DataSection, History, Sections, Step, sections};
 use onesided_sim::{End, Network, SimFabric, Simulation};
 use onesided_windows::{Error, LockDesign, Mode, Window};

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use onesided_fabric::remote_memory::{FaultKind, Rank, RemoteMemory};
 use onesided_fabric::{Fabric, World};
+use onesided_instances as _;
 use onesided_lock_algos::TestAndSet;
 use onesided_sim::{Counts, End, Network, Report, SimFabric, Simulation, WaitsFor};
 use onesided_windows::{Error, LeasePolicy, LockDesign, Mode, PreviousOwner, Window};

@@ -39,3 +39,5 @@ mod started;
 mod support;
 mod tables;
 mod user_memory;
+
+use onesided_instances as _;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use onesided_fabric::remote_memory::FaultKind;
 use onesided_fabric::{Any, World, threads};
+use onesided_instances as _;
 use onesided_sim::{End, Network, Simulation};
 use onesided_two_sided::{Error, Messages, Tag};
 

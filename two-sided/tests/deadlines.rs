@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use onesided_fabric::remote_memory::FaultKind;
 use onesided_fabric::{Any, World, threads};
+use onesided_instances as _;
 use onesided_two_sided::{Error, Messages, SendRequest, Source, Tag};
 
 const SOON: Duration = Duration::from_secs(30);

@@ -6,6 +6,7 @@ mod counting;
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use onesided_instances as _;
 use onesided_sim::{End, Network, Simulation};
 use onesided_two_sided::{Messages, Tag};
 

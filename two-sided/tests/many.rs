@@ -9,6 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use onesided_fabric::remote_memory::FaultKind;
+use onesided_instances as _;
 use onesided_sim::{End, Network, SimFabric, Simulation};
 use onesided_two_sided::{Error, Messages, Tag, Tags};
 

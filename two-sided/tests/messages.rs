@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use onesided_fabric::remote_memory::FaultKind;
 use onesided_fabric::{Any, Fabric, World, threads};
+use onesided_instances as _;
 use onesided_sim::{End, Network, Simulation};
 use onesided_two_sided::{Error, Messages, Source, Tag, Tags};
 

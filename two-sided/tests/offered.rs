@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use onesided_fabric::{Any, World, threads};
+use onesided_instances as _;
 use onesided_two_sided::{Messages, Protocol, Tag, Tags};
 
 const SOON: Duration = Duration::from_secs(30);

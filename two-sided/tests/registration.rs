@@ -1,6 +1,7 @@
 //! What registration and copies cost messages, in virtual time on a modelled ConnectX-7.
 
 use onesided_fabric::remote_memory::RemoteMemory;
+use onesided_instances as _;
 use onesided_sim::{End, Profile, Simulation};
 use onesided_two_sided::{Messages, Rendezvous, Tag};
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use onesided_fabric::remote_memory::{FaultKind, RemoteMemory};
 use onesided_fabric::{Any, Fabric, World, threads};
+use onesided_instances as _;
 use onesided_sim::{End, Network, Simulation};
 use onesided_two_sided::{Messages, ProgressMode, Protocol, Rendezvous, Shape, Source, Tag};
 

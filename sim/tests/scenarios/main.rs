@@ -27,6 +27,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use onesided_fabric::{Any, World, block_on};
+use onesided_instances as _;
 use onesided_sim::{End, Network, SimFabric, Simulation};
 use onesided_windows::{Error, LockDesign};
 
