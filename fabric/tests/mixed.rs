@@ -24,7 +24,8 @@ fn both(size: u32, body: impl Fn(World<Mixed>, &dyn Fn(u32, u32) -> bool) + Sync
 fn conforms() {
     let Some(_device) = device("conforms") else { return };
     let run = |world: World<Mixed>| block_on(world.fabric(), conformance::run(&world));
-    for (size, hosts) in [(1, 1), (2, 1), (2, 2), (3, 2)] {
+    // Two ranks on two hosts would be the suite of the cards alone.
+    for (size, hosts) in [(1, 1), (2, 1), (3, 2)] {
         for outcome in ranks(size, |job| Mixed::pretending(job, hosts), run) {
             let summary = outcome.unwrap_or_else(|failure| panic!("{size} ranks on {hosts} hosts: {failure}"));
             assert_eq!(summary.fabric, "mixed");

@@ -74,6 +74,11 @@ pub(crate) fn on_cards() -> bool {
     std::env::var(FABRIC).is_ok_and(|fabric| fabric != "shm")
 }
 
+/// Whether to leave out what does not depend on the fabric: a job on emulated cards takes seconds.
+pub(crate) fn is_short_on_cards() -> bool {
+    on_cards() && std::env::var_os("ONESIDED_LONG").is_none()
+}
+
 /// Starts a job of `ranks` processes with a role (see `play`).
 pub(crate) fn start(ranks: u32, role: &str) -> Job {
     start_with(ranks, &[(ROLE, role.as_ref())])

@@ -109,8 +109,7 @@ async fn windows_by_the_hundred<F: Fabric>(world: World<F>) -> Outcome {
     let next = (world.rank() + 1) % world.size();
     let mut open = Vec::new();
     // Polling ranks leave an emulated card little time.
-    let is_set = |name| std::env::var_os(name).is_some();
-    let windows = if is_set("ONESIDED_FABRIC") && !is_set("ONESIDED_LONG") { 40 } else { 150 };
+    let windows = if crate::is_short_on_cards() { 40 } else { 150 };
     for round in 0..windows {
         let window = Window::<u16>::builder().allocate(&world, 1 + round % 9).await?;
         let epoch = window.lock_exclusive(next).await?;
