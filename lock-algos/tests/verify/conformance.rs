@@ -39,7 +39,9 @@ fn test_and_set() {
 /// An acquire that loses a compare-swap at the tail is bypassed, by each of the others once here.
 #[test]
 fn the_queue_lock() {
-    conforms(&suite(&mcs()).bypass(2), bound([15_000, 30_000, 8_000, 10_000], [60_000, 150_000, 20_000, 40_000]));
+    let states = bound(5_000, 100_000);
+    let suite = Conformance::of(&mcs()).states(states).bypass(2);
+    conforms(&suite, bound([5_000; 4], [60_000, 150_000, 20_000, 40_000]));
 }
 
 /// First come, first served.
@@ -79,7 +81,8 @@ fn all_targets() {
 
 #[test]
 fn the_served() {
-    conforms(&brief(&EventThread::default()).cases(300), briefly());
+    let suite = Conformance::of(&EventThread::default()).preemptions(1).cases(bound(100, 300));
+    conforms(&suite.states(bound(1_000, 10_000)), bound([1_000; 4], [10_000, 50_000, 10_000, 10_000]));
     // Its server waits in another way, and is the same otherwise: `served` and `quick::served` have
     // both.
     if bound(false, true) {

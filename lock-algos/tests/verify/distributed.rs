@@ -9,6 +9,7 @@ use onesided_lock_kit::{Action, Atomics, Exploration, Posted, Scenario, Section,
 use onesided_remote_memory::FaultKind;
 use proptest::prelude::*;
 
+use crate::bound;
 use crate::loom::{EARLY, S, T, TS, X};
 use crate::random::run;
 use crate::refused::release_twice;
@@ -94,7 +95,8 @@ fn two_origins() {
 #[test]
 fn three_origins() {
     for programs in [&[&[X][..], &[X], &[X]], &[&[X], &[S], &[S]], &[&[EARLY], &[X], &[S]]] {
-        explore(programs, 2, 300);
+        let (preemptions, at_least) = bound((1, 50), (2, 300));
+        explore(programs, preemptions, at_least);
     }
 }
 

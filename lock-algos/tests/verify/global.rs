@@ -77,9 +77,15 @@ fn two_origins() {
 fn three_origins() {
     for programs in [&[&[X][..], &[X], &[S]], &[&[X], &[S], &[S]], &[&[EARLY], &[TS], &[S]]] {
         Exploration::of(&tested()).preemptions(2).at_least(1_000).run(programs);
-        Exploration::of(&global::<_, 1>(right())).preemptions(2).at_least(1_000).run(programs);
+        let (preemptions, at_least) = bound((1, 50), (2, 1_000));
+        Exploration::of(&global::<_, 1>(right())).preemptions(preemptions).at_least(at_least).run(programs);
     }
-    Exploration::of(&global::<_, 15>(ticket::<2>())).preemptions(2).at_least(1_000).run(&[&[X], &[X], &[S]]);
+    let (preemptions, at_least) = bound((1, 50), (2, 1_000));
+    Exploration::of(&global::<_, 15>(ticket::<2>())).preemptions(preemptions).at_least(at_least).run(&[
+        &[X],
+        &[X],
+        &[S],
+    ]);
     Exploration::of(&global::<_, 15>(mcs())).preemptions(1).at_least(50).run(&[&[X], &[X], &[S]]);
 }
 
