@@ -208,13 +208,16 @@ pub(crate) fn all_of_them(output: &str) -> bool {
     THAT_LOCK.iter().all(|name| output.contains(&format!("test {name}")))
 }
 
-/// Further tests that lock, under every design but the default.
+/// Further tests that lock, under every design but the default. A thread for each window serves as one
+/// for all does: `scenarios` runs with both.
 #[test]
 fn the_tests_that_lock_pass_under_every_design() {
     if std::env::var_os("ONESIDED_LOCK").is_some() {
         return; // it was started by this test
     }
-    for design in LockDesign::ALL.iter().filter(|design| **design != LockDesign::default()) {
+    let long = std::env::var_os("ONESIDED_LONG").is_some();
+    let tested = |design: &LockDesign| long || !design.name().ends_with("per-window");
+    for design in LockDesign::ALL.iter().filter(|design| **design != LockDesign::default() && tested(design)) {
         let ended = Command::new(std::env::current_exe().unwrap())
             .args(THAT_LOCK)
             .env("ONESIDED_LOCK", design.name())
