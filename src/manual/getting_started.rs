@@ -120,7 +120,7 @@
 //! ```text
 //! $ onesided run -n 2 -- target/debug/scores
 //! onesided: rank 1 (pid 14707) exited with status 1
-//! [0] Error: lock_exclusive on rank 0 of window "total": rank 1 died while it held the lock (`recover` takes it over)
+//! [0] Error: lock on rank 0 of window "total": rank 1 died while it held the lock (`recover` takes it over)
 //! onesided: rank 0 (pid 14706) exited with status 1
 //! ```
 //!

@@ -5,8 +5,8 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use onesided::{
-    Error, FaultKind, LockAllDesign, LockDesign, LockTable, Messages, Mode, Mutex, Op, Shape, Window, WindowError,
-    World,
+    Error, FaultKind, LockAllDesign, LockDesign, LockTable, Messages, Mode, Mutex, Op, RwLock, Shape, Window,
+    WindowError, World,
 };
 
 use crate::support::ranks;
@@ -35,6 +35,44 @@ fn a_closed_window_names_the_rank_that_closed_it() {
         );
         let error = again.close().wait().unwrap_err();
         assert_eq!(error.to_string(), format!("close on rank {me} of window \"a\": rank {me} has closed the window"));
+    });
+}
+
+#[test]
+fn a_lock_of_a_value_is_named_as_it_was_called() {
+    ranks(2, |world| {
+        let mutex = Mutex::new(&world, 0, 0_u64).wait().unwrap();
+        let value = RwLock::with(Window::builder().name("v"), &world, 0, 0_u64).wait().unwrap();
+        let text = |error: WindowError| error.to_string();
+        if world.rank() == 0 {
+            let held = (mutex.lock().wait().unwrap(), value.read().wait().unwrap());
+            let late = [
+                text(mutex.lock().deadline(SOON).wait().map(drop).unwrap_err()),
+                text(value.write().deadline(SOON).wait().map(drop).unwrap_err()),
+            ];
+            let calls = [("lock", "a mutex of u64"), ("write", "v")];
+            let expected =
+                calls.map(|(call, of)| format!("{call} on rank 0 of window \"{of}\": the deadline passed{ITSELF}"));
+            assert_eq!(late, expected);
+            drop(held);
+        }
+        world.barrier().wait().unwrap();
+        let (closed_mutex, closed) = (mutex.clone(), value.clone());
+        mutex.close().wait().unwrap();
+        value.close().wait().unwrap();
+        let errors = [
+            text(closed_mutex.lock().wait().map(drop).unwrap_err()),
+            text(closed_mutex.try_lock().wait().map(drop).unwrap_err()),
+            text(closed.read().wait().map(drop).unwrap_err()),
+            text(closed.try_read().wait().map(drop).unwrap_err()),
+            text(closed.write().wait().map(drop).unwrap_err()),
+            text(closed.try_write().wait().map(drop).unwrap_err()),
+        ];
+        let me = world.rank();
+        for (error, call) in errors.iter().zip(["lock", "try_lock", "read", "try_read", "write", "try_write"]) {
+            assert!(error.starts_with(&format!("{call} on rank 0 of window ")), "{error}");
+            assert!(error.ends_with(&format!(": rank {me} has closed the window")), "{error}");
+        }
     });
 }
 

@@ -76,7 +76,8 @@ pub enum Error {
     /// ask again: there is no new connection. Locks of other ranks are not affected.
     #[error("{operation} on rank {target} of window \"{window}\": {}", lock_reason(.fault))]
     Lock {
-        /// `lock_exclusive`, `lock_shared`, `lock_all` (also where it locks a target on demand).
+        /// `lock_exclusive`, `lock_shared`, `lock_all` (also where it locks a target on demand); of a
+        /// [`Mutex`](crate::Mutex) or an [`RwLock`](crate::RwLock) the call: `lock`, `read`, `try_write`.
         operation: &'static str,
         /// The lock's rank.
         target: u32,
@@ -316,6 +317,15 @@ impl Error {
             | Self::Collective { fault, .. } => Some(*fault),
             Self::Late { .. } => Some(Fault::new(FaultKind::NotHeld)),
             _ => None,
+        }
+    }
+
+    /// The same, of a call that took the lock.
+    #[cold]
+    pub(crate) fn of_call(self, operation: &'static str) -> Self {
+        match self {
+            Self::Lock { target, window, fault, .. } => Self::Lock { operation, target, window, fault },
+            other => other,
         }
     }
 }

@@ -8,6 +8,7 @@ use onesided_lock_algos::{Intent, Mode};
 use crate::error::counted;
 use crate::handles::{Flush, LockedRequest, Unlock};
 use crate::passive::cancelled::Unclaimed;
+use crate::passive::lock::operation;
 use crate::passive::release::Unpoisoning;
 use crate::sync::locked_request::{DeferredLock, Operation};
 use crate::{Element, Error, Window};
@@ -105,7 +106,7 @@ impl<'w, T: Element, F: Fabric> Locked<'w, T, F> {
 
     #[inline]
     const fn lock(&self, mode: Mode) -> DeferredLock<'w, T, F> {
-        DeferredLock { window: self.window, target: self.target, mode, intent: Intent::LOCK }
+        DeferredLock { window: self.window, target: self.target, mode, intent: Intent::LOCK, name: operation(mode) }
     }
 
     /// Completes at the target all operations that this rank has posted to it before the call. See

@@ -11,7 +11,6 @@ use onesided_lock_algos::{Intent, Mode};
 use crate::handles::LockRequest;
 use crate::operation::request::Awaited;
 use crate::passive::cancelled::{Unclaimed, cancel};
-use crate::passive::lock::operation;
 use crate::{Access, Element, Epoch, Error, Window};
 
 /// A pending call that takes a lock: `.wait()` blocks, `.await` does not, `.test()` polls. Does
@@ -57,8 +56,8 @@ impl<'a, T: Element, R: 'a, O: Operation<'a, T, F, R>, F: Fabric> LockedRequest<
     /// Cancels the call at its deadline.
     fn late(&mut self) -> Error {
         let cancelled = cancel(mem::replace(&mut self.call, Call::Over));
-        let DeferredLock { window, target, mode, .. } = self.lock;
-        Awaited::Lock(window.inner(), target).timed_out(operation(mode), cancelled)
+        let DeferredLock { window, target, name, .. } = self.lock;
+        Awaited::Lock(window.inner(), target).timed_out(name, cancelled)
     }
 
     /// Blocks until the call completes.
@@ -106,6 +105,8 @@ pub struct DeferredLock<'w, T: Element, F: Fabric> {
     pub(crate) target: u32,
     pub(crate) mode: Mode,
     pub(crate) intent: Intent,
+    /// The call's name in errors.
+    pub(crate) name: &'static str,
 }
 
 impl<'w, T: Element, F: Fabric> DeferredLock<'w, T, F> {
@@ -158,6 +159,6 @@ impl<T: Element, F: Fabric> Copy for DeferredLock<'_, T, F> {}
 
 impl<T: Element, F: Fabric> fmt::Debug for DeferredLock<'_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} on rank {} of {:?}", operation(self.mode), self.target, self.window)
+        write!(f, "{} on rank {} of {:?}", self.name, self.target, self.window)
     }
 }

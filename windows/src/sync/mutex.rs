@@ -73,14 +73,14 @@ impl<T: Element, F: Fabric> Mutex<T, F> {
     /// what was started.
     #[inline]
     pub fn lock(&self) -> ValueLock<'_, T, WriteGuard<'_, T, F>, F> {
-        self.0.lock()
+        self.0.lock("lock")
     }
 
     /// Locks the mutex if it is free; otherwise the result is `None`. Does nothing unless waited on
     /// or polled. Otherwise as [`lock`](Self::lock).
     #[inline]
     pub fn try_lock(&self) -> ValueLock<'_, T, Option<WriteGuard<'_, T, F>>, F> {
-        self.0.lock()
+        self.0.lock("try_lock")
     }
 
     /// The rank of the value.

@@ -64,28 +64,28 @@ impl<T: Element, F: Fabric> RwLock<T, F> {
     /// what was started.
     #[inline]
     pub fn read(&self) -> ValueLock<'_, T, ReadGuard<'_, T, F>, F> {
-        self.0.lock()
+        self.0.lock("read")
     }
 
     /// Locks it exclusively. Does nothing unless waited on or polled. Otherwise as
     /// [`read`](Self::read).
     #[inline]
     pub fn write(&self) -> ValueLock<'_, T, WriteGuard<'_, T, F>, F> {
-        self.0.lock()
+        self.0.lock("write")
     }
 
     /// Locks it shared if no exclusive holder or waiter is in the way; otherwise the result is
     /// `None`. Does nothing unless waited on or polled. Otherwise as [`read`](Self::read).
     #[inline]
     pub fn try_read(&self) -> ValueLock<'_, T, Option<ReadGuard<'_, T, F>>, F> {
-        self.0.lock()
+        self.0.lock("try_read")
     }
 
     /// Locks it exclusively if it is free; otherwise the result is `None`. Does nothing unless
     /// waited on or polled. Otherwise as [`read`](Self::read).
     #[inline]
     pub fn try_write(&self) -> ValueLock<'_, T, Option<WriteGuard<'_, T, F>>, F> {
-        self.0.lock()
+        self.0.lock("try_write")
     }
 
     /// The rank of the value.

@@ -43,10 +43,11 @@ impl<T: Element, F: Fabric> Value<T, F> {
         Ok(Self { window, home })
     }
 
-    /// Does nothing unless waited on or polled.
+    /// Does nothing unless waited on or polled. `name` is the call's in errors.
     #[inline]
-    pub(crate) const fn lock<'m, G: Guard<'m, T, F>>(&'m self) -> ValueLock<'m, T, G, F> {
-        let lock = DeferredLock { window: &self.window, target: self.home, mode: G::MODE, intent: G::INTENT };
+    pub(crate) const fn lock<'m, G: Guard<'m, T, F>>(&'m self, name: &'static str) -> ValueLock<'m, T, G, F> {
+        let (window, target) = (&self.window, self.home);
+        let lock = DeferredLock { window, target, mode: G::MODE, intent: G::INTENT, name };
         LockedRequest::new(lock, Locking)
     }
 
@@ -107,17 +108,21 @@ impl<'m, T: Element, F: Fabric, G: Guard<'m, T, F>> Operation<'m, T, F, G> for L
     where
         F: Drive,
     {
-        G::of(lock.request().wait().and_then(|epoch| {
+        let held = lock.request().wait().and_then(|epoch| {
             let mut value = [T::zeroed()];
             epoch.get(0, &mut value).wait()?;
             Ok((epoch, value[0]))
-        }))
+        });
+        match held {
+            Err(error) => G::of(Err(error.of_call(lock.name))),
+            held => G::of(held),
+        }
     }
 
     async fn run(self, lock: DeferredLock<'m, T, F>) -> Result<G, Error> {
         let mut value = [T::zeroed()];
         let epoch = lock.held_with(0, &mut value).await;
-        G::of(epoch.map(|epoch| (epoch, value[0])))
+        G::of(epoch.map(|epoch| (epoch, value[0])).map_err(|error| error.of_call(lock.name)))
     }
 }
 

@@ -13,8 +13,8 @@ use onesided_lock_algos::{Intent, Mode};
 use crate::handles::LockRequest;
 use crate::operation::handles::over;
 use crate::operation::request::Awaited;
+use crate::passive::lock_all::OPERATION;
 use crate::passive::lock_all::reader::Reader;
-use crate::passive::lock_all::{OPERATION, of_all};
 use crate::{Access, Element, Error, LockAll, Request};
 
 /// How often a waiter checks whether another task has locked the target.
@@ -86,7 +86,7 @@ impl<'w, T: Element, F: Fabric> LockAll<'w, T, F> {
                     interval.said = Some(POLL_INTERVAL);
                 }
             });
-            held.await.map_err(of_all)
+            held.await.map_err(|error| error.of_call(OPERATION))
         });
         At { all: self, target, state: State::Requested(Box::new(request)) }
     }

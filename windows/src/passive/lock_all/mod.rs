@@ -60,7 +60,9 @@ impl<T: Element, F: Fabric> Window<T, F> {
                 LockAllDesign::EachTarget => self.lock_each(requests).await,
                 LockAllDesign::Global => self.lock_globally(requests).await,
             };
-            locked_ranks.map(|locked_ranks| LockAll { window: self, locked_ranks }).map_err(of_all)
+            locked_ranks
+                .map(|locked_ranks| LockAll { window: self, locked_ranks })
+                .map_err(|error| error.of_call(OPERATION))
         })
     }
 
@@ -101,15 +103,7 @@ impl<T: Element, F: Fabric> Window<T, F> {
 }
 
 /// The operation's name in errors.
-const OPERATION: &str = "lock_all";
-
-/// The error of one of its locks.
-pub(crate) fn of_all(error: Error) -> Error {
-    match error {
-        Error::Lock { target, window, fault, .. } => Error::Lock { operation: OPERATION, target, window, fault },
-        other => other,
-    }
-}
+pub(crate) const OPERATION: &str = "lock_all";
 
 /// Shared locks of every rank's window memory, taken together, or each when it is first
 /// [accessed](Self::at). A drop unlocks them.
@@ -117,6 +111,30 @@ pub(crate) fn of_all(error: Error) -> Error {
 /// It borrows the window, and the accesses borrow it: drop or unlock it before the window is
 /// closed. [`unlock_all`](Self::unlock_all) of a field moves it out of its structure, whose methods
 /// cannot be called any more.
+///
+/// A type that borrows one has a lifetime for the borrow and another for the window, because the
+/// guard keeps what it locks later:
+///
+/// ```
+/// # use onesided_windows::{Error, LockAll, Window};
+/// struct Counters<'a, 'w> {
+///     all: &'a LockAll<'w, u64>,
+/// }
+///
+/// impl Counters<'_, '_> {
+///     fn add(&self, rank: u32) -> Result<u64, Error> {
+///         self.all.at(rank).wait()?.fetch_add(0, 1).wait()
+///     }
+/// }
+/// # onesided_fabric::threads(2, |world| {
+/// # let window = Window::<u64>::allocate(&world, 1).wait()?;
+/// # let all = window.lock_all().wait()?;
+/// # let counters = Counters { all: &all };
+/// # assert!(counters.add(1)? < 2);
+/// # all.unlock_all().wait()?;
+/// # window.close().wait()
+/// # }).unwrap().into_iter().collect::<Result<(), onesided_windows::Error>>().unwrap();
+/// ```
 #[must_use = "if unused the locks are released immediately"]
 pub struct LockAll<'w, T: Element, F: Fabric = Any> {
     pub(crate) window: &'w Window<T, F>,
