@@ -95,7 +95,7 @@
 //!
 //! | [`LeasePolicy`](crate::LeasePolicy) | a waiter, after the lease | protection against the previous owner |
 //! |---|---|---|
-//! | `None` | waits | |
+//! | no policy | waits | |
 //! | `VersionedCommit` | takes the lock over, and is informed ([`PreviousOwner::LeaseExpired`](crate::PreviousOwner::LeaseExpired)) | its [`commit`](crate::Epoch::commit) and its unlock fail ([`WindowError::Late`](crate::WindowError::Late)). Its puts are not stopped: write data to a place that is read only after the commit |
 //! | `Kill` | kills the owner's process; the lock is then poisoned, as after any death | it is dead |
 //! | `Revoke` | has the target close the owner's connection; the lock is then poisoned ([`PreviousOwner::LeaseExpired`](crate::PreviousOwner::LeaseExpired)) | nothing passes between it and the target any more, in any window ([`is_revoked`](crate::WindowError::is_revoked)), until one of them leaves |

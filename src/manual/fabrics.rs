@@ -102,7 +102,8 @@
 //! while the target computes. A target that is stopped answers when it goes on; if it has not
 //! answered within 15 seconds, the connection is [lost](super::failures#lost-connections). Once they
 //! are connected, operations need no thread of the target. Memory is registered without relaxed
-//! ordering, so that a flag written after data arrives after it.
+//! ordering, so that a flag written after data arrives after it. The packets of messages may travel
+//! as [datagrams](super::messages#over-datagrams) instead, by one queue pair for all ranks.
 //!
 //! # Mixed
 //!

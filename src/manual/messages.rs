@@ -127,8 +127,7 @@
 //! not contiguous are packed by their sender before the call returns, and unpacked by their
 //! receiver: a long message goes through registered memory, 8 KiB at a time, and never out of the
 //! sender's slice. Contiguous shapes cost what slices cost; what packing costs, `onesided bench
-//! messages` measures. (The tags differ, because both messages
-//! may be of the same rank.)
+//! messages` measures. (The tags differ, because both messages may be of the same rank.)
 //!
 //! A message that a dropped or late receive had matched goes to the next receive that fits, as if
 //! no receive had matched it: in its place among the others that wait.
@@ -239,7 +238,7 @@
 //! messages, and other communicators, go on. [`CollectiveRequest`](crate::handles::CollectiveRequest)
 //! has the rules.
 //!
-//! A collective moves while its request is waited for. One that is
+//! A collective moves while its request is waited for or polled. One that is
 //! [started](crate::handles::CollectiveRequest::start) moves in every wait of the rank, so that the
 //! others do not wait for a rank which waits for a lock or a message:
 //!
@@ -283,6 +282,5 @@
 //!
 //! # Not there yet
 //!
-//! There are no other protocols (pipelines). On cards a slice is copied at both ends; a buffer
-//! is not. A collective moves while it is waited for or polled, not while its rank waits for
-//! something else alone.
+//! There are no other protocols (pipelines), and no persistent requests. On cards a slice is copied
+//! at both ends; a buffer is not.

@@ -130,8 +130,8 @@
 //! It panics with the same report if the lock violates a promise. [`Conformance`]`::of(&lock)` sets
 //! bounds (`.preemptions(n)`, `.states(n)`, `.cases(n)`) and what the lock promises: `.bypass(0)`
 //! if it is first come, first served, in the order of the first operations (of a `SimpleLock` that
-//! is a read, so its queue has another order), `.without_recovery()` if it does not support recovery from a
-//! dead owner. The parts of the suite, for programs and bounds of your own:
+//! is a read, so its queue has another order), `.without_recovery()` if it does not support recovery
+//! from a dead owner. The parts of the suite, for programs and bounds of your own:
 //!
 //! - [`Exploration`]`::of(&lock).preemptions(3).run(&programs)` tries, by loom, every interleaving up
 //!   to that many preemptions. Each load and store is a step. It finds violated exclusion, lost

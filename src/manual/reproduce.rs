@@ -26,9 +26,10 @@
 //! | `soft-roce` | Soft-RoCE | assumed, not measured |
 //!
 //! The simulator models: processors, time slices and wake-ups; the time to post, to poll and to
-//! copy; doorbells, send and receive engines, one card a host; atomics that follow one another on a
-//! word; a limit on reads in flight; bandwidth; acknowledgements by the card. It does not model
-//! (yet): datagrams, registration, a context cache, the MTU, switches with queues of their own.
+//! copy, and to register memory; doorbells, send and receive engines, one card a host; atomics that
+//! follow one another on a word; a limit on reads in flight; bandwidth; acknowledgements by the
+//! card. It does not model (yet): what datagrams cost a card, a context cache, the MTU, switches with
+//! queues of their own.
 //!
 //! # Verdicts
 //!

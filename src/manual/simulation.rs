@@ -50,9 +50,9 @@
 //! }
 //! ```
 //!
-//! [`Simulation`] runs the program of each rank over a [`SimFabric`]; [`Network`] has the costs and the
-//! losses, and names the default of each. The report has what each rank's program returned, the virtual time, the operations by kind, and
-//! a hash of all events, its `trace`.
+//! [`Simulation`] runs the program of each rank over a [`SimFabric`]; [`Network`] has the costs and
+//! the losses, and names the default of each. The report has what each rank's program returned, the
+//! virtual time, the operations by kind, and a hash of all events, its `trace`.
 //!
 //! # Faults
 //!
@@ -115,12 +115,11 @@
 //! ```
 //!
 //! The waiters of most locks pause and try again, without end. Such a run ends as stalled if no
-//! memory has changed for 10 s of virtual time
-//! (`Simulation::stalled_after` sets another time), unless a rank is
-//! about to go on by itself: it pauses longer than that, or has a deadline. Of the lock of a window
-//! the report names the window, the lock's rank, and the holders with the virtual times since which
-//! they have held it. Of other words it has what each rank found, and the rank that it waits for, as
-//! far as the last changes of memory tell.
+//! memory has changed for 10 s of virtual time (`Simulation::stalled_after` sets another time),
+//! unless a rank is about to go on by itself: it pauses longer than that, or has a deadline. Of the
+//! lock of a window the report names the window, the lock's rank, and the holders with the virtual
+//! times since which they have held it. Of other words it has what each rank found, and the rank
+//! that it waits for, as far as the last changes of memory tell.
 //!
 //! ```
 //! # use onesided::{Window, WindowError};
@@ -144,12 +143,13 @@
 //! # What it does not simulate
 //!
 //! A rank's own computation takes no virtual time. A program in which it should writes
-//! `world.fabric().sleep(nanos).await` ([`SimFabric::sleep`]). The costs of cards and wires are those of
-//! `Network`, by default those of present-day hardware. Caches and processors are not modelled.
+//! `world.fabric().sleep(nanos).await` ([`SimFabric::sleep`]). The costs of cards and wires are those
+//! of `Network`, by default those of present-day hardware. Caches and processors are not modelled;
+//! processors are on [testbeds](super::reproduce#testbeds).
 //!
 //! `onesided bench scale` runs locks with up to a million simulated origins: see
-//! [benchmarks](super::benchmarks). A waiting rank takes 2 to 3 kB, most of which is the future of
-//! its acquire.
+//! [benchmarks](super::benchmarks). A rank that waits there takes 0.6 to 1.3 kB, most of which is the
+//! future of its acquire.
 //!
 //! [`Simulation`]: ../../../onesided_sim/struct.Simulation.html
 //! [`SimFabric`]: ../../../onesided_sim/struct.SimFabric.html
