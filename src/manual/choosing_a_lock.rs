@@ -51,48 +51,9 @@
 //! `ONESIDED_LOCK=mcs` chooses the lock of all windows whose [builder](crate::Builder::lock) names
 //! none. If the ranks do not agree, all of them get an error.
 //!
-//! # How far each lock scales
-//!
-//! Acquisitions a second, in thousands, where all origins want one lock that is held for 1 us, a
-//! modelled microsecond away (16 ranks a host; the card of the lock's rank serves 10 million
-//! operations a second):
-//!
-//! ```sh
-//! onesided bench scale --origins 10,100,1000,10000,100000,1000000 --conditions
-//! ```
-//!
-//! | origins | 10 | 100 | 1,000 | 10,000 | 100,000 | 1,000,000 | operations each, 10 to 10,000 origins |
-//! |---|---|---|---|---|---|---|---|
-//! | `two-level` | 371 | 444 | 466 | 497 | 476 | 1.3 | 0.2 to 3 |
-//! | `test-and-set` | 218 | 243 | 254 | 32 | 0.1 | | 5 to 313 |
-//! | `ticket` | 135 | 136 | 136 | 137 | 0.1 | | 5 to 14 |
-//! | `dedicated-thread`, `event-thread` | 280 | 118 | 117 | 117 | | | 5 |
-//! | `fetch-add-queue` | 83 | 83 | 82 | 82 | 0.1 | | 7 to 24 |
-//! | `distributed-counters` | 71 | 71 | 72 | 71 | 0.03 | | 11 to 32 |
-//! | `mcs` | 381 | 101 | 10 | 1 | | | 10 to 10,022 |
-//!
-//! - **Up to ten origins** `mcs` is best. Then each attempt of an acquire loses against the others'
-//!   arrivals, so it takes as many operations as there are origins.
-//! - **Up to 10,000 waiters** `ticket` keeps its rate, and all ranks wait alike: at 1,000 origins 99
-//!   of 100 waits take at most 7.6 ms, of `test-and-set` 30 ms. Waiters pause for up to a
-//!   millisecond: 100,000 of them ask more often than the home's card can answer.
-//! - **Beyond that** only `two-level` goes on, because one rank of each host asks.
-//!
-//! With 100 origins; a gap is the longest time without an acquisition:
-//!
-//! | | acquired | with 1 % loss | ConnectX-7 | InfiniHost | gap: owner stops for 10 ms | gap: owner dies |
-//! |---|---|---|---|---|---|---|
-//! | `two-level` | 419 | 381 | 385 | 130 | 10 ms | 1 s |
-//! | `test-and-set` | 239 | 156 | 224 | 39 | 10 ms | 1 ms |
-//! | `ticket` | 136 | 46 | 146 | 54 | 10 ms | 1 s |
-//! | `dedicated-thread` | 117 | 87 | 315 | 84 | 10 ms | 1 ms |
-//! | `event-thread` | 117 | 86 | 180 | 53 | 10 ms | 1 ms |
-//! | `mcs` | 101 | 127 | 20 | 2 | 10 ms | 12 ms |
-//! | `fetch-add-queue` | 82 | 52 | 157 | 37 | 10 ms | 1.3 s |
-//! | `distributed-counters` | 72 | 30 | 79 | 23 | 11 ms | 1 s |
-//!
-//! A lost message costs a timeout, which all waiters of a fair lock then wait for. The other ranks
-//! learn of a death after 1 ms.
+//! How far each lock scales, to a million origins, with lost messages and after deaths:
+//! [benchmarks](super::benchmarks#how-far-each-lock-scales).
 //!
 //! The length of a critical section, the share of readers and the number of locks matter more than
-//! any of this. So measure with the program's own figures: [benchmarks](super::benchmarks).
+//! the design. So measure with the program's own figures:
+//! [metrics](super::benchmarks#the-metrics-of-locks).
