@@ -44,5 +44,5 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if in_pairs >= 4 {
         jobs.push((&messages::PAIRS, in_pairs, LockDesign::default()));
     }
-    runner::run("onesided bench messages", &args.options, &jobs, Vec::new())
+    runner::run("onesided bench messages", &args.options, &jobs, messages::sections())
 }

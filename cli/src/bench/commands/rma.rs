@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use onesided_windows::LockDesign;
 
-use crate::bench::rma::Transport;
+use crate::bench::rma::{self, Transport};
 use crate::bench::runner::{self, Job, Options};
 use crate::failure::Failure;
 
@@ -51,5 +51,5 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             jobs.push(job);
         }
     }
-    runner::run("onesided bench rma", &args.options, &jobs, Vec::new())
+    runner::run("onesided bench rma", &args.options, &jobs, rma::sections())
 }

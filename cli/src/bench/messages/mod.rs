@@ -20,6 +20,8 @@ use onesided_two_sided::{Messages, RecvInto, SendRequest, Tag};
 
 use crate::bench::baselines::ends::BareEnd;
 use crate::bench::effort::Effort;
+use crate::bench::output::json::Sections;
+use crate::bench::results::description::{Description, Name, Shown};
 use crate::bench::results::quantity::Quantity;
 use crate::bench::runner::suite::{Program, Suite};
 use crate::bench::worker::probes::{self, Probe};
@@ -73,6 +75,57 @@ static GROUPS: [&[&Loop]; 3] = [
 pub(crate) const fn window(size: usize) -> usize {
     if size < 1 << 20 { 64 } else { 16 }
 }
+
+/// What the plots show.
+pub(crate) fn sections() -> Sections {
+    vec![("messages".to_owned(), DESCRIPTIONS.iter().collect())]
+}
+
+const DESCRIPTIONS: &[Description] = &[
+    Description {
+        sentence: "A message there and one back, over two, from and to slices.",
+        ..Description::of("half a round trip", &[Shown::new(Quantity::Latency, "").heading("Half a round trip")])
+    },
+    Description {
+        sentence: "A message there and one back, over two, of buffers that the receiver reads (RGET).",
+        ..Description::of("half a round trip of buffers", &[])
+    },
+    Description {
+        sentence: "A message there and one back, over two, of buffers that the sender writes (RPUT).",
+        ..Description::of("half a round trip of written buffers", &[])
+    },
+    Description {
+        sentence: "A message there and one back, over two, of elements of 8 bytes, each in a cache line of its own.",
+        ..Description::of("half a round trip of columns", &[])
+    },
+    Description {
+        sentence: "64 messages one way (16 from 1 MiB on), then an empty one back.",
+        ..Description::of(
+            "stream",
+            &[
+                Shown::new(Quantity::Bandwidth, "").heading("A stream: bandwidth"),
+                Shown::new(Quantity::MessageRate, "").heading("A stream: messages a second"),
+            ],
+        )
+    },
+    Description {
+        sentence: "A stream whose long messages the sender writes (RPUT).",
+        ..Description::of("stream, written", &[])
+    },
+    Description {
+        sentence: "A stream whose receives are posted after its messages have arrived.",
+        ..Description::of("stream, all unexpected", &[])
+    },
+    Description {
+        sentence: "Two streams at the same time, counted together.",
+        ..Description::of("streams both ways", &[])
+    },
+    Description {
+        benchmark: Name::StartsWith("stream, "),
+        sentence: "A stream in each pair of ranks at the same time, counted together.",
+        shown: &[],
+    },
+];
 
 pub(crate) static SUITE: Suite = Suite {
     steps: |effort| (sizes(effort).count() * GROUPS.len() * effort.runs()) as u64,

@@ -203,6 +203,11 @@ impl Document {
         locks
     }
 
+    /// Whether it is of locks. Else the lock of the windows matters to no result.
+    pub(crate) fn is_of_locks(&self) -> bool {
+        self.results.iter().any(|row| row.size.is_none() && self.description(&row.benchmark).is_some())
+    }
+
     pub(crate) fn description(&self, benchmark: &str) -> Option<&'static Description> {
         let all = self.sections.iter().flat_map(|(_, descriptions)| descriptions);
         all.copied().find(|description| description.is_for(benchmark))

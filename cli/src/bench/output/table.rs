@@ -1,12 +1,13 @@
 //! The results as text, in lines of at most [`WIDTH`] characters: for each section a table with a
 //! row for each lock, or, of one lock, a row for each result.
 
+mod by_size;
+
 use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, Width};
 
-use crate::bench::output::json::{Document, Limit, Machine, Row};
+use crate::bench::output::json::{Comparison, Document, Limit, Machine, Row};
 use crate::bench::output::units::{number, rounded, size, unit};
 use crate::bench::results::description::Description;
-use crate::bench::results::quantity::Quantity;
 use crate::bench::results::report::Parameter;
 use crate::bench::runner::wrap;
 use crate::info;
@@ -31,8 +32,7 @@ struct Column<'d> {
 impl Document {
     pub(crate) fn to_text(&self) -> String {
         let mut text = machine(&self.machine, self.is_simulated());
-        let is_described = |row: &Row| self.description(&row.benchmark).is_some();
-        if self.results.iter().all(|row| row.size.is_some() || !is_described(row)) {
+        if !self.is_of_locks() {
             return text + &self.by_size() + &self.notes(0);
         }
         if let (Some(row), [lock]) = (self.results.first(), &*self.locks()) {
@@ -81,8 +81,11 @@ impl Document {
         let mut tables = Vec::new();
         let (of_locks, single): (Vec<_>, Vec<_>) =
             columns.iter().partition(|column| column.rows.iter().any(|row| row.algorithm != column.rows[0].algorithm));
-        for columns in of_locks.chunks(COLUMNS) {
-            tables.push(self.by_lock(columns));
+        let mut rest = &of_locks[..];
+        while !rest.is_empty() {
+            let (these, others) = rest.split_at(fitting(rest));
+            tables.push(self.by_lock(these));
+            rest = others;
         }
         if !single.is_empty() {
             let head = ["", "median", "", "ratio", BESIDE];
@@ -133,67 +136,16 @@ impl Document {
         table(&head, rows.into_iter().map(|(names, cells)| [vec![names.join(", ")], cells].concat()))
     }
 
-    /// A line for each operation and size: first the latencies, then the rates of many operations,
-    /// whose bandwidth and message rate have the same ratio.
-    fn by_size(&self) -> String {
-        let Some(Row { fabric, ranks, .. }) = self.results.first() else { return String::new() };
-        let title = match ranks {
-            _ if self.results.iter().any(|row| row.ranks != *ranks) => format!("over {fabric}"),
-            1 => format!("over {fabric}, 1 rank"),
-            ranks => format!("over {fabric}, {ranks} ranks"),
-        };
-        let of = |quantity| self.results.iter().filter(move |row| row.quantity == quantity);
-        // With its ranks, if the same was measured among others.
-        let benchmark = |row: &Row| {
-            let is_same =
-                |other: &&Row| (&other.benchmark, other.size) == (&row.benchmark, row.size) && other.ranks != row.ranks;
-            match self.results.iter().find(is_same) {
-                Some(_) => format!("{}, {} ranks", row.benchmark, row.ranks),
-                None => row.benchmark.clone(),
-            }
-        };
-        let sizes = || self.results.iter().filter_map(|row| row.size);
-        let (smallest, largest) = (sizes().min(), sizes().max());
-        let key = of(Quantity::Latency).filter(|row| row.size == smallest);
-        let key = key.chain(of(Quantity::Bandwidth).filter(|row| row.size == largest)).map(|row| {
-            let [_, cells @ ..] = listed(row);
-            [format!("{}, {}{}", benchmark(row), bytes(row), mark(row))].into_iter().chain(cells).collect()
-        });
-        let beside = |row: &Row| [value(row, row.value), row.limit.map_or_else(String::new, |limit| value(row, limit))];
-        let is_of_one = |row: &&Row| matches!(row.quantity, Quantity::Latency | Quantity::WakeUps);
-        let latencies = self.results.iter().filter(is_of_one).map(|row| {
-            let ([median, limit], [_, _, spread, ratio, _]) = (beside(row), listed(row));
-            [benchmark(row) + mark(row), bytes(row), median, spread, limit, ratio].into()
-        });
-        let rates = of(Quantity::MessageRate).map(|rate| {
-            let same = |row: &&Row| (&row.benchmark, row.size, row.ranks) == (&rate.benchmark, rate.size, rate.ranks);
-            let beside =
-                |row: &Row| [value(row, row.value), row.limit.map_or_else(String::new, |limit| value(row, limit))];
-            let ([rate_value, rate_limit], [_, _, _, ratio, _]) = (beside(rate), listed(rate));
-            let [value, limit] = of(Quantity::Bandwidth).find(same).map(beside).unwrap_or_default();
-            [rate.benchmark.clone() + mark(rate), bytes(rate), value, limit, rate_value, rate_limit, ratio].into()
-        });
-        [
-            ("In short", table(&["", "median", "", "ratio", BESIDE], key)),
-            (&*title, table(&["", "size", "median", "", "limit", "ratio"], latencies)),
-            (&*title, table(&["", "size", "bandwidth", "limit", "messages", "limit", "ratio"], rates)),
-        ]
-        .into_iter()
-        .filter(|(_, table)| table.lines().count() > 1) // of some benchmarks there are no rates
-        .map(|(title, table)| format!("\n{title}\n{table}"))
-        .collect()
-    }
-
     /// The legend of the tables.
     fn notes(&self, unseen: usize) -> String {
         let any = |is: &dyn Fn(&Row) -> bool| self.results.iter().any(is);
         let mut notes = Vec::new();
         if any(&|row| row.ratio.is_some()) {
-            notes.push(
+            let mark = if any(&is_baseline) && !self.is_of_locks() { BASELINE } else { "" };
+            notes.push(format!(
                 "ratio: median / limit, measured interleaved. Lower is better for a latency, higher for the rest. A limit \
-                 is what bare instructions reach; a baseline does the same and is beaten fivefold."
-                    .to_owned(),
-            );
+                 is what bare instructions reach; a baseline{mark} does the same and is beaten fivefold."
+            ));
         }
         if self.locks().len() == 1 && any(&|row| row.range.is_some()) {
             notes.push("±: half of what the largest run has more than the smallest.".to_owned());
@@ -225,6 +177,19 @@ impl Row {
         (&self.benchmark, self.quantity, self.ranks) == (&other.benchmark, other.quantity, other.ranks)
             && (self.size, &self.parameter) == (other.size, &other.parameter)
     }
+}
+
+/// How many of the columns, one at least, have room beside the names of locks.
+fn fitting(columns: &[&Column<'_>]) -> usize {
+    let width = |column: &&Column<'_>| {
+        let values = column.rows.iter().map(|row| value(row, row.value).chars().count());
+        values.chain([column.heading.len(), column.point.chars().count() + 1]).max().unwrap_or(0) + 2
+    };
+    let ends = columns.iter().scan(usize::from(NAME) + 1, |end, column| {
+        *end += width(column);
+        Some(*end)
+    });
+    ends.take(COLUMNS).take_while(|end| *end <= WIDTH).count().max(1)
 }
 
 /// The key columns; of a sweep, the first and the last.
@@ -316,6 +281,12 @@ fn bytes(row: &Row) -> String {
 const BESIDE: &str = "compared with";
 const OVERSUBSCRIBED: &str = "*";
 const OWN_CORE: &str = "†";
+/// In tables whose column of limits has no names.
+const BASELINE: &str = "‡";
+
+fn is_baseline(row: &Row) -> bool {
+    row.comparison == Some(Comparison::Baseline)
+}
 
 /// The cells benchmark, ranks, median, smallest, largest, unit.
 pub(crate) fn limit(limit: &Limit) -> [String; 6] {
@@ -433,6 +404,10 @@ mod tests {
             let document = Document::read(path.as_ref(), sections).unwrap();
             let text = document.to_text();
             assert!(width(&text) <= WIDTH, "{text}");
+            for name in ["dedicated-thread-per-window", "event-thread-per-window"] {
+                let begun = text.matches(name.trim_end_matches("window")).count();
+                assert_eq!(text.matches(name).count(), begun, "{name} is not broken: {text}");
+            }
             let first_screen: Vec<_> = text.split("\n\n").take(2).collect();
             assert!(first_screen[1].starts_with("In short") && first_screen[1].lines().count() < 24, "{text}");
             for lock in document.locks() {
@@ -454,6 +429,16 @@ mod tests {
             assert_eq!(lines.iter().filter(|other| *other == line).count(), 1, "{line}: {text}");
         }
         assert!(width(&text) <= WIDTH, "{text}");
+    }
+
+    #[test]
+    fn a_baseline_is_marked_where_it_has_no_name() {
+        let mut document = crate::bench::output::html::tests::sweep();
+        assert!(!document.to_text().contains(BASELINE), "{}", document.to_text());
+        document.results[0].comparison = Some(Comparison::Baseline);
+        let text = document.to_text();
+        assert_eq!(text.matches("10 ns‡").count(), 1, "{text}");
+        assert!(text.contains("a baseline‡ does"), "{text}");
     }
 
     #[test]

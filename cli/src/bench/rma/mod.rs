@@ -13,6 +13,8 @@ use onesided_windows::Window;
 use onesided_windows::info::Path;
 
 use crate::bench::effort::Effort;
+use crate::bench::output::json::Sections;
+use crate::bench::results::description::{Description, Name, Shown};
 use crate::bench::results::quantity::Quantity;
 use crate::bench::rma::loops::{Access, Row};
 use crate::bench::runner::suite::{Program, Suite};
@@ -74,6 +76,34 @@ pub(crate) enum Transport {
     /// User memory of the peer, where its helper thread does everything
     Helper,
 }
+
+/// What the plots show.
+pub(crate) fn sections() -> Sections {
+    vec![("operations".to_owned(), DESCRIPTIONS.iter().collect())]
+}
+
+const DESCRIPTIONS: &[Description] = &[
+    Description {
+        sentence: ONE,
+        ..Description::of("put + flush", &[Shown::new(Quantity::Latency, "").heading("A put and its flush")])
+    },
+    Description {
+        sentence: ONE,
+        ..Description::of("get + flush", &[Shown::new(Quantity::Latency, "").heading("A get and its flush")])
+    },
+    Description {
+        sentence: MANY_OPEN,
+        ..Description::of(
+            "many put + flush",
+            &[Shown::new(Quantity::Bandwidth, "").heading("Many puts and a flush: bandwidth")],
+        )
+    },
+    Description { benchmark: Name::StartsWith("many "), sentence: MANY_OPEN, shown: &[] },
+    Description { benchmark: Name::StartsWith(""), sentence: ONE, shown: &[] },
+];
+const ONE: &str = "One operation, waited for, and a flush.";
+const MANY_OPEN: &str = "64 operations (of large sizes fewer) are open at once, and waited for. One flush follows, after requests \
+                         none.";
 
 fn steps(effort: Effort) -> u64 {
     (sizes(effort).count() * effort.runs()) as u64

@@ -97,8 +97,7 @@ fn curve(document: &Document, group: &[&Row]) -> Figure {
     let (first, axis) = (group[0], Axis::of(group));
     let points = axis.points(group);
     let series = series(document, group, &|row| points.iter().position(|name| *name == axis.point(row)));
-    let of = |lock: &str| group.iter().filter(|row| row.algorithm == lock).find_map(|row| comparison(row));
-    let compared: Vec<_> = document.locks().into_iter().map(of).collect();
+    let compared: Vec<_> = document.locks().into_iter().map(|lock| compared(group, lock)).collect();
     let plot = chart::curves((&axis.name(group), &points), &first.unit, &series, &compared);
     let description = document.description(&first.benchmark);
     let sentence = description.map_or("", |description| description.sentence);
@@ -109,6 +108,21 @@ fn curve(document: &Document, group: &[&Row]) -> Figure {
         heading: description.and_then(|description| description.heading(first.quantity)),
         plot,
     }
+}
+
+/// What a lock's results are compared with: by stores at the first points, then by memcpy.
+fn compared(group: &[&Row], lock: &str) -> Option<String> {
+    let mut names: Vec<String> = Vec::new();
+    for name in group.iter().filter(|row| row.algorithm == lock).filter_map(|row| comparison(row)) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let (first, others) = names.split_first()?;
+    let kind = first.split(": ").next().unwrap_or_default();
+    let rest =
+        |name: &String| name.strip_prefix(kind).map_or(name.clone(), |rest| rest.trim_start_matches(": ").to_owned());
+    Some(std::iter::once(first.clone()).chain(others.iter().map(rest)).collect::<Vec<_>>().join(", then "))
 }
 
 fn rows(document: &Document, group: &[&Row]) -> Figure {
@@ -148,9 +162,14 @@ fn series(document: &Document, rows: &[&Row], at: &dyn Fn(&Row) -> Option<usize>
             Some(Point { at: at(row)?, value: row.value, range, limit: row.limit.zip(row.comparison) })
         };
         let points = rows.iter().filter(|row| row.algorithm == lock).filter_map(point).collect();
-        Series { name: lock.to_owned(), style: Style::Number(number), points }
+        Series { name: label(document, lock).to_owned(), style: Style::Number(number), points }
     };
     document.locks().into_iter().enumerate().map(of).collect()
+}
+
+/// What the results of a lock are called: by its name, if it matters to them.
+fn label<'d>(document: &Document, lock: &'d str) -> &'d str {
+    if document.is_of_locks() { lock } else { "onesided" }
 }
 
 /// The plots that have a heading, as a file of their own. `None` if there are none.
@@ -188,7 +207,8 @@ pub(super) fn legend(document: &Document) -> Vec<(String, String)> {
     let needs_own_core = |lock: &str| document.results.iter().any(|row| row.needs_own_core && row.algorithm == lock);
     let locks = document.locks();
     let entry = |(number, lock): (usize, &&str)| {
-        (Style::Number(number).sample(true), format!("{lock}{}", if needs_own_core(lock) { "†" } else { "" }))
+        let own_core = if needs_own_core(lock) { "†" } else { "" };
+        (Style::Number(number).sample(true), format!("{}{own_core}", label(document, lock)))
     };
     let mut entries: Vec<_> = locks.iter().enumerate().map(entry).collect();
     if locks.iter().any(|lock| needs_own_core(lock)) {
@@ -269,6 +289,15 @@ mod tests {
         assert_eq!(marks(&figures, "s0"), [1, 1, 2, 2, 2]);
         assert_eq!(marks(&figures, "limit-tick"), [1, 1, 0, 0, 0]);
         assert_eq!(marks(&figures, "limit-line"), [0, 0, 2, 2, 2], "and its key");
+    }
+
+    #[test]
+    fn a_curve_names_all_that_it_is_compared_with() {
+        let mut document = sweep();
+        let last = document.results.iter_mut().rfind(|row| row.benchmark == "put + flush").unwrap();
+        last.compared_with = Some("memcpy".to_owned());
+        let content = &figures(&document)[2].plot.content;
+        assert!(content.contains(">limit: bare put + flush, then memcpy<"), "{content}");
     }
 
     #[test]

@@ -103,10 +103,12 @@ fn samples(document: &Document) -> Vec<(String, String)> {
     let of_comparison = |comparison: Comparison| {
         let has = document.results.iter().any(|row| row.comparison == Some(comparison));
         let sample = svg::line(&format!("{}-tick", comparison.name()), (11.0, 2.0), (11.0, 14.0));
-        has.then(|| (sample, format!("{} (of a curve: dashed)", comparison.name())))
+        let dashes = if comparison == Comparison::Limit { "dashed" } else { "dotted" };
+        has.then(|| (sample, format!("{} (of a curve: {dashes})", comparison.name())))
     };
     let is_wide = |row: &Row| row.range.is_some_and(|range| range.min < range.max);
-    let whisker = (svg::line("s7-range", (11.0, 1.0), (11.0, 15.0)), "smallest to largest run".to_owned());
+    let whisker = svg::line("s7-range", (1.0, 8.0), (21.0, 8.0)) + &svg::circle("s7", (11.0, 8.0), 2.5);
+    let whisker = (whisker, "smallest to largest run".to_owned());
     let whisker = document.results.iter().any(is_wide).then_some(whisker);
     figures::legend(document)
         .into_iter()
@@ -149,7 +151,9 @@ fn run_facts(document: &Document) -> String {
     let mut more = Vec::new();
     if let Some(first) = document.results.first() {
         more.push(("Fabric", first.fabric.clone()));
-        more.push(("Lock", document.locks().join(", ")));
+        if document.is_of_locks() {
+            more.push(("Lock", document.locks().join(", ")));
+        }
     }
     more.push(("Version", format!("onesided {}", env!("CARGO_PKG_VERSION"))));
     facts(&document.machine, &document.command, document.begun, &more, document.is_simulated())
@@ -298,6 +302,14 @@ mod tests {
         for (name, is_there) in [("test-and-set", true), ("mcs", true), ("limit", true), ("baseline", false)] {
             assert_eq!(legend.contains(name), is_there, "{name}: {legend}");
         }
+    }
+
+    /// No result of `bench rma` depends on a lock.
+    #[test]
+    fn a_page_without_locks_names_none() {
+        let (page, of_locks) = (page(&sweep(), "bench"), page(&locks(), "bench"));
+        assert!(!page.contains("test-and-set") && page.contains("</svg>onesided</li>"), "{page}");
+        assert!(of_locks.contains("</svg>test-and-set</li>") && !of_locks.contains("</svg>onesided</li>"));
     }
 
     #[test]
